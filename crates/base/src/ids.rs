@@ -1,0 +1,72 @@
+//! Ids inside a node. Names and UUIDs belong to the catalog; everything below it speaks these.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A record's place in its partition. Dense, from 0, never reused.
+///
+/// Kafka's wire type is `i64`; the sign bit is never set here.
+pub type Offset = u64;
+
+/// A topic's number in its shard. Handed out in order and never reused, so that a topic which is
+/// deleted and made again under its old name cannot be confused with the former one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct TopicId(pub u32);
+
+/// One ordered sequence of records: a row of its topic, never a file, a task or a Raft group.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct PartitionId {
+    pub topic: TopicId,
+    /// Place in the topic, from 0.
+    pub index: u32,
+}
+
+impl PartitionId {
+    pub const fn new(topic: TopicId, index: u32) -> Self {
+        Self { topic, index }
+    }
+
+    /// The journal's name for this partition: it stores bodies by an opaque 64-bit stream number
+    /// and knows no topics.
+    pub const fn stream(self) -> u64 {
+        ((self.topic.0 as u64) << 32) | self.index as u64
+    }
+
+    /// The inverse of [`PartitionId::stream`].
+    pub const fn from_stream(stream: u64) -> Self {
+        Self { topic: TopicId((stream >> 32) as u32), index: stream as u32 }
+    }
+}
+
+impl fmt::Display for TopicId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "t{}", self.0)
+    }
+}
+
+impl fmt::Display for PartitionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.topic, self.index)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partition_and_its_stream_number_name_each_other() {
+        for (topic, index) in [(0, 0), (1, 0), (0, 1), (u32::MAX, u32::MAX), (7, 99_999)] {
+            let id = PartitionId::new(TopicId(topic), index);
+            assert_eq!(PartitionId::from_stream(id.stream()), id);
+        }
+    }
+
+    #[test]
+    fn stream_numbers_keep_a_topics_partitions_together() {
+        let last_of_first = PartitionId::new(TopicId(1), u32::MAX);
+        let first_of_second = PartitionId::new(TopicId(2), 0);
+        assert!(last_of_first.stream() < first_of_second.stream());
+    }
+}

@@ -1,0 +1,95 @@
+//! Every bound of the product, in one file. A limit that a user may set has its default here and
+//! its name in the comment; the others are what keeps one bad client from hurting the rest.
+
+use std::time::Duration;
+
+// ---------------------------------------------------------------------------- records, batches
+
+/// Largest batch a topic takes unless its `max.message.bytes` says otherwise (Kafka's default).
+pub const BATCH_BYTES_DEFAULT: u32 = 1_048_588;
+/// Largest value that `max.message.bytes` may have: a batch must fit a frame and a request.
+pub const BATCH_BYTES_MAX: u32 = 64 << 20;
+/// A compressed batch may not unfold to more than this: a bomb is refused, not unpacked.
+pub const BATCH_DECOMPRESSED_BYTES_MAX: usize = 256 << 20;
+/// Records in one batch; the count is an `i32` on the wire.
+pub const BATCH_RECORDS_MAX: u32 = 4_000_000;
+
+// ------------------------------------------------------------------------------------- journal
+
+/// Size of a journal segment (`--segment-bytes`).
+pub const SEGMENT_BYTES_DEFAULT: u64 = 128 << 20;
+pub const SEGMENT_BYTES_MIN: u64 = 1 << 20;
+/// Positions in a segment are 32 bits.
+pub const SEGMENT_BYTES_MAX: u64 = 2 << 30;
+/// What one group commit writes at most: keeps a sync short and a torn tail small.
+pub const FRAME_BYTES_MAX: usize = 8 << 20;
+/// Bytes of recent entries kept in memory for consumers that keep up.
+pub const TAIL_CACHE_BYTES: usize = 32 << 20;
+/// Bytes of sidecar indexes of sealed segments kept in memory.
+pub const SIDECAR_CACHE_BYTES: usize = 16 << 20;
+/// Bytes accepted by the journal and not yet durable; above it producers wait.
+pub const JOURNAL_QUEUED_BYTES_MAX: usize = 64 << 20;
+/// Free bytes on the journal's file system below which produce is refused (`--disk-reserve`).
+pub const DISK_RESERVE_BYTES_DEFAULT: u64 = 256 << 20;
+/// A sync that takes longer than this is reported as hung.
+pub const SYNC_HUNG_AFTER: Duration = Duration::from_secs(10);
+
+// --------------------------------------------------------------------------------------- shard
+
+/// Proposals on their way through consensus; what arrives meanwhile joins the next one.
+pub const PROPOSALS_IN_FLIGHT_MAX: usize = 8;
+/// Bytes of batches in one proposal.
+pub const PROPOSAL_BYTES_MAX: usize = 4 << 20;
+/// Bytes of produce requests in a node, from decoded to durable; above it sockets are not read.
+pub const PRODUCE_BYTES_IN_FLIGHT_MAX: usize = 64 << 20;
+/// Bytes of fetch responses in a node, from read to written.
+pub const FETCH_BYTES_IN_FLIGHT_MAX: usize = 64 << 20;
+/// Batches that a producer id remembers per partition, to recognise a retry (Kafka: 5).
+pub const PRODUCER_BATCHES_REMEMBERED: usize = 5;
+/// A producer id that was silent for so long is forgotten (Kafka's `producer.id.expiration.ms`).
+pub const PRODUCER_ID_EXPIRATION: Duration = Duration::from_secs(24 * 60 * 60);
+
+// ------------------------------------------------------------------------------------- catalog
+
+pub const TOPIC_NAME_BYTES_MAX: usize = 249;
+pub const PARTITIONS_PER_TOPIC_MAX: u32 = 1_000_000;
+/// Partitions in one shard, all topics together.
+pub const PARTITIONS_PER_SHARD_MAX: u64 = 2_000_000;
+
+// -------------------------------------------------------------------------------------- groups
+
+pub const GROUP_NAME_BYTES_MAX: usize = 1024;
+pub const GROUP_MEMBERS_MAX: usize = 10_000;
+/// Metadata of a committed offset (Kafka's `offset.metadata.max.bytes`).
+pub const OFFSET_METADATA_BYTES_MAX: usize = 4096;
+/// Committed offsets of an empty group are kept this long (Kafka's `offsets.retention.minutes`).
+pub const OFFSETS_RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+
+// ------------------------------------------------------------------------------------ sessions
+
+/// Largest request on any wire (Kafka's `socket.request.max.bytes`).
+pub const REQUEST_BYTES_MAX: usize = 100 << 20;
+/// Requests of one session that may be under way; then its socket is not read.
+pub const REQUESTS_IN_FLIGHT_PER_SESSION_MAX: usize = 64;
+/// Sessions on a node (`--max-connections`).
+pub const SESSIONS_MAX_DEFAULT: usize = 10_000;
+/// A started request must arrive whole within this time: half a frame holds memory.
+pub const REQUEST_ARRIVES_WITHIN: Duration = Duration::from_secs(30);
+/// A client that does not take its response for so long is cut off.
+pub const RESPONSE_TAKEN_WITHIN: Duration = Duration::from_secs(60);
+/// A session that says nothing is closed (Kafka's `connections.max.idle.ms`).
+pub const SESSION_IDLE_MAX: Duration = Duration::from_secs(10 * 60);
+/// A fetch may wait this long at most, whatever it asks for.
+pub const FETCH_WAIT_MAX: Duration = Duration::from_secs(5 * 60);
+/// A fetch response holds this many bytes at most, whatever is asked for.
+pub const FETCH_BYTES_MAX: usize = 55 << 20;
+/// Fetch sessions kept (Kafka's `max.incremental.fetch.session.cache.slots`).
+pub const FETCH_SESSIONS_MAX: usize = 1_000;
+
+// A batch must fit a frame's worth of memory, a request, and a segment.
+const _: () = assert!((BATCH_BYTES_MAX as usize) < REQUEST_BYTES_MAX);
+const _: () = assert!((BATCH_BYTES_DEFAULT as usize) < FRAME_BYTES_MAX);
+const _: () = assert!(BATCH_BYTES_DEFAULT as u64 * 2 < SEGMENT_BYTES_DEFAULT);
+const _: () = assert!(SEGMENT_BYTES_MAX <= u32::MAX as u64);
+// One proposal must not be able to stall the queue that it waits in.
+const _: () = assert!(PROPOSAL_BYTES_MAX * 2 <= JOURNAL_QUEUED_BYTES_MAX);
