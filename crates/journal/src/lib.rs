@@ -1,1 +1,18 @@
+//! A shard's journal: the Raft log **is** the store.
+//!
+//! Entries are appended in log order; what waits is written as ONE checksummed frame and synced,
+//! meanwhile the next frame collects (group commit without a timer). A batch of records rides in
+//! an entry as a *body* and is written once: the index holds addresses into the segments, and
+//! consumers are served from the same bytes.
+//!
+//! * [`disk`]: the file system behind a trait, real and simulated
+//! * [`entry`]: what is appended
+//! * [`address`]: where a body lies
 
+pub mod address;
+pub mod disk;
+pub mod entry;
+
+pub use address::Address;
+pub use disk::{Disk, DiskFile};
+pub use entry::{Body, Entry, EntryId, EntryKind};

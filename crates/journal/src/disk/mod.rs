@@ -1,0 +1,52 @@
+//! The file system, behind a trait so that tests can break it.
+//!
+//! Few operations, all blocking: they are called from the journal's own threads, never from the
+//! runtime. Whoever replaces a file writes a new one, syncs it, renames it over the old one and
+//! syncs the directory ([`replace`]).
+
+use std::fmt::Debug;
+use std::io::{self, IoSlice};
+use std::path::Path;
+use std::sync::Arc;
+
+pub trait Disk: Send + Sync + Debug + 'static {
+    /// Makes the directory and its parents; present already is fine. The parents are synced.
+    fn create_dir(&self, dir: &Path) -> io::Result<()>;
+    /// File names (not paths) in `dir`, in no particular order.
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
+    /// Opens for reading and writing. With `create`, the file must not exist yet.
+    fn open(&self, path: &Path, create: bool) -> io::Result<Arc<dyn DiskFile>>;
+    /// Replaces `to` if it is there.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+    fn remove(&self, path: &Path) -> io::Result<()>;
+    /// Makes creations, renames and removals in `dir` durable.
+    fn sync_dir(&self, dir: &Path) -> io::Result<()>;
+    /// Bytes that the file system of `dir` can still take, and its size.
+    fn space(&self, dir: &Path) -> io::Result<Space>;
+    /// Claims `dir` for this process until the guard is dropped; `WouldBlock` when another has it.
+    fn lock(&self, dir: &Path) -> io::Result<Box<dyn Send + Sync>>;
+}
+
+pub trait DiskFile: Send + Sync + Debug {
+    /// Reads up to `buf.len()` bytes; fewer only at the end of the file.
+    fn read_at(&self, buf: &mut [u8], position: u64) -> io::Result<usize>;
+    /// As `read_at`, but only if it need not wait for the disk: `WouldBlock` otherwise.
+    fn read_at_cached(&self, buf: &mut [u8], position: u64) -> io::Result<usize>;
+    /// Writes all slices one after the other from `position` on.
+    fn write_at(&self, slices: &mut [IoSlice<'_>], position: u64) -> io::Result<()>;
+    /// `fdatasync`: the content, and the metadata needed to read it back. An error is final: the
+    /// kernel may have dropped the pages, so it is never tried again.
+    fn sync(&self) -> io::Result<()>;
+    /// Reserves the blocks of the first `len` bytes and makes the file that long.
+    fn allocate(&self, len: u64) -> io::Result<()>;
+    fn truncate(&self, len: u64) -> io::Result<()>;
+    fn len(&self) -> io::Result<u64>;
+    /// Tells the kernel that these bytes will not be read soon. A hint: errors are not reported.
+    fn forget(&self, position: u64, len: u64);
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Space {
+    pub free_bytes: u64,
+    pub total_bytes: u64,
+}
