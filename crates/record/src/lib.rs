@@ -1,1 +1,38 @@
+//! Kafka's RecordBatch v2: the one format for records on the wire, in the journal and in memory.
+//!
+//! A batch is bytes and stays bytes: what arrives is checked in place, gets its offset written into
+//! its first 16 bytes, is stored and is sent again without ever becoming objects. Everything here
+//! is a pure function over such bytes; there is no I/O and no clock.
+//!
+//! * [`header`]: the 61 bytes that open every batch; splitting a blob into batches
+//! * [`validate`]: what is checked before bytes from a producer are believed
+//! * [`records`]: reading the records of a batch without copying them
+//! * [`builder`]: making a batch from single records
+//! * [`rewrite`]: what a broker may change in a batch that exists
+//! * [`search`]: finding a record by its timestamp
+//! * [`compression`]: the four codecs, bounded
+//! * [`varint`]: zigzag integers, as records use them
+//!
+//! Source: <https://kafka.apache.org/documentation/#recordbatch>, KIP-98 (the format) and KIP-534
+//! (the delete horizon).
 
+pub mod builder;
+pub mod compression;
+pub mod error;
+pub mod header;
+pub mod records;
+pub mod rewrite;
+pub mod search;
+pub mod validate;
+pub mod varint;
+
+pub use builder::{BatchBuilder, BatchOptions};
+pub use compression::{Compression, CompressionError};
+pub use error::{BatchError, RecordFault};
+pub use header::{
+    Attributes, BatchHeader, HEADER_LEN, MAGIC, Split, TimestampType, split, verify_checksum,
+};
+pub use records::{Batch, Header, HeadersView, RecordView, Records};
+pub use rewrite::{Retained, assign, recompress, retain, set_log_append_time, set_max_timestamp};
+pub use search::{first_with_max_timestamp, offset_at_or_after};
+pub use validate::{ValidateLimits, Validated, validate};

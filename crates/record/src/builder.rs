@@ -1,0 +1,210 @@
+//! Making a batch from single records. Records are written in place behind room for the header, so
+//! that an uncompressed batch is finished without moving a byte.
+
+use base::limits::{BATCH_BYTES_MAX, BATCH_RECORDS_MAX};
+
+use crate::compression::Compression;
+use crate::error::BatchError;
+use crate::header::{Attributes, BatchHeader, HEADER_LEN, MAGIC, seal};
+use crate::records::Header;
+use crate::varint;
+
+/// What a batch has besides its records.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BatchOptions {
+    pub compression: Compression,
+    pub base_offset: u64,
+    /// -1: not known yet, as producers send it.
+    pub leader_epoch: i32,
+    /// -1: not idempotent; the next two are -1 then as well.
+    pub producer_id: i64,
+    pub producer_epoch: i16,
+    pub base_sequence: i32,
+}
+
+impl Default for BatchOptions {
+    fn default() -> Self {
+        Self {
+            compression: Compression::None,
+            base_offset: 0,
+            leader_epoch: -1,
+            producer_id: -1,
+            producer_epoch: -1,
+            base_sequence: -1,
+        }
+    }
+}
+
+/// Collects records into one batch.
+#[derive(Clone, Debug)]
+pub struct BatchBuilder {
+    options: BatchOptions,
+    /// Room for the header, then the records.
+    bytes: Vec<u8>,
+    record_count: u32,
+    base_timestamp: i64,
+    max_timestamp: i64,
+}
+
+impl BatchBuilder {
+    pub fn new(options: BatchOptions) -> Self {
+        Self::with_capacity(options, 0)
+    }
+
+    /// Reserves room for `body_bytes` of records.
+    pub fn with_capacity(options: BatchOptions, body_bytes: usize) -> Self {
+        let mut bytes = Vec::with_capacity(HEADER_LEN + body_bytes);
+        bytes.resize(HEADER_LEN, 0);
+        Self { options, bytes, record_count: 0, base_timestamp: 0, max_timestamp: i64::MIN }
+    }
+
+    /// Appends a record. Refused, and nothing changed, when the batch would pass the size or the
+    /// number of records that any batch may have; a topic may allow less, see
+    /// [`BatchBuilder::len_with`].
+    pub fn push(
+        &mut self,
+        timestamp: i64,
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+        headers: &[Header<'_>],
+    ) -> Result<(), BatchError> {
+        if self.record_count == BATCH_RECORDS_MAX {
+            return Err(BatchError::TooManyRecords { limit: BATCH_RECORDS_MAX });
+        }
+        // Lengths below are an i32 on the wire: this check is what makes the casts right.
+        let (bytes, limit) = (self.len_with(key, value, headers), BATCH_BYTES_MAX as usize);
+        if bytes > limit {
+            return Err(BatchError::TooLarge { bytes, limit });
+        }
+        if self.record_count == 0 {
+            self.base_timestamp = timestamp;
+        }
+        self.max_timestamp = self.max_timestamp.max(timestamp);
+        let record = RecordParts {
+            timestamp_delta: timestamp.wrapping_sub(self.base_timestamp),
+            offset_delta: self.record_count as i32,
+            key,
+            value,
+            headers,
+        };
+        record.write(&mut self.bytes);
+        self.record_count += 1;
+        Ok(())
+    }
+
+    pub fn record_count(&self) -> u32 {
+        self.record_count
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.record_count == 0
+    }
+
+    /// Bytes of the batch as it stands, before compression.
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Bytes that the batch has at most, before compression, once this record is in it.
+    pub fn len_with(
+        &self,
+        key: Option<&[u8]>,
+        value: Option<&[u8]>,
+        headers: &[Header<'_>],
+    ) -> usize {
+        let field = |bytes: Option<&[u8]>| bytes.map_or(0, <[u8]>::len) + LENGTH_BYTES_MAX;
+        let headers: usize = headers
+            .iter()
+            .map(|header| header.key.len() + LENGTH_BYTES_MAX + field(header.value))
+            .sum();
+        self.len() + RECORD_OVERHEAD_MAX + field(key) + field(value) + headers
+    }
+
+    /// The batch. Panics when there is no record in it: a batch has at least one.
+    pub fn finish(self) -> Vec<u8> {
+        assert!(self.record_count > 0, "a batch has at least one record");
+        let options = self.options;
+        let header = BatchHeader {
+            base_offset: options.base_offset,
+            batch_length: 0,
+            leader_epoch: options.leader_epoch,
+            magic: MAGIC,
+            crc: 0,
+            attributes: Attributes::default().with_compression(options.compression),
+            last_offset_delta: self.record_count as i32 - 1,
+            base_timestamp: self.base_timestamp,
+            max_timestamp: self.max_timestamp,
+            producer_id: options.producer_id,
+            producer_epoch: options.producer_epoch,
+            base_sequence: options.base_sequence,
+            record_count: self.record_count as i32,
+        };
+        let mut batch = if options.compression.is_none() {
+            self.bytes
+        } else {
+            let mut packed = vec![0; HEADER_LEN];
+            options.compression.compress(&self.bytes[HEADER_LEN..], &mut packed);
+            packed
+        };
+        seal(&mut batch, header);
+        batch
+    }
+}
+
+const LENGTH_BYTES_MAX: usize = 5;
+/// Length, attributes, timestamp delta, offset delta, number of headers.
+const RECORD_OVERHEAD_MAX: usize = LENGTH_BYTES_MAX + 1 + 10 + LENGTH_BYTES_MAX + LENGTH_BYTES_MAX;
+
+/// A record about to be written.
+struct RecordParts<'a> {
+    timestamp_delta: i64,
+    offset_delta: i32,
+    key: Option<&'a [u8]>,
+    value: Option<&'a [u8]>,
+    headers: &'a [Header<'a>],
+}
+
+impl RecordParts<'_> {
+    /// Bytes after the record's length.
+    fn len(&self) -> usize {
+        let headers: usize = self
+            .headers
+            .iter()
+            .map(|header| nullable_len(Some(header.key)) + nullable_len(header.value))
+            .sum();
+        1 + varint::len_i64(self.timestamp_delta)
+            + varint::len_i32(self.offset_delta)
+            + nullable_len(self.key)
+            + nullable_len(self.value)
+            + varint::len_i32(self.headers.len() as i32)
+            + headers
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        varint::write_i32(out, self.len() as i32);
+        out.push(0);
+        varint::write_i64(out, self.timestamp_delta);
+        varint::write_i32(out, self.offset_delta);
+        write_nullable(out, self.key);
+        write_nullable(out, self.value);
+        varint::write_i32(out, self.headers.len() as i32);
+        for header in self.headers {
+            write_nullable(out, Some(header.key));
+            write_nullable(out, header.value);
+        }
+    }
+}
+
+fn nullable_len(bytes: Option<&[u8]>) -> usize {
+    bytes.map_or(varint::len_i32(-1), |bytes| varint::len_i32(bytes.len() as i32) + bytes.len())
+}
+
+fn write_nullable(out: &mut Vec<u8>, bytes: Option<&[u8]>) {
+    match bytes {
+        None => varint::write_i32(out, -1),
+        Some(bytes) => {
+            varint::write_i32(out, bytes.len() as i32);
+            out.extend_from_slice(bytes);
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! What a broker may change in a batch that exists: its offset, its timestamps, its codec, and which
+//! records are left. Offsets of records never change once they are given out; everything here
+//! keeps them.
+
+use base::limits::BATCH_BYTES_MAX;
+
+use crate::compression::Compression;
+use crate::error::BatchError;
+use crate::header::{
+    ATTRIBUTES_AT, Attributes, BatchHeader, HEADER_LEN, LEADER_EPOCH_AT, MAX_TIMESTAMP_AT,
+    TimestampType, parse_exact, put, seal, write_checksum,
+};
+use crate::records::{Batch, RecordView, Records, unpack};
+use crate::varint;
+
+/// Gives a batch its place in the partition. Only bytes before the checksum change, so it stays
+/// right, and a body of any size costs the same. Panics when `batch` is shorter than a header:
+/// it must have been validated.
+pub fn assign(batch: &mut [u8], base_offset: u64, leader_epoch: i32) {
+    assert!(batch.len() >= HEADER_LEN, "offsets are given to validated batches only");
+    put(batch, 0, base_offset.to_be_bytes());
+    put(batch, LEADER_EPOCH_AT, leader_epoch.to_be_bytes());
+}
+
+/// Makes `timestamp_ms` the timestamp of all records (`message.timestamp.type=LogAppendTime`) and
+/// computes the checksum anew. `batch` is exactly one validated batch.
+pub fn set_log_append_time(batch: &mut [u8], timestamp_ms: i64) {
+    let attributes = attributes(batch).with_timestamp_type(TimestampType::LogAppend);
+    put(batch, ATTRIBUTES_AT, attributes.bits().to_be_bytes());
+    set_max_timestamp(batch, timestamp_ms);
+}
+
+/// Sets the header's max timestamp and computes the checksum anew. `batch` is exactly one
+/// validated batch.
+pub fn set_max_timestamp(batch: &mut [u8], timestamp_ms: i64) {
+    put(batch, MAX_TIMESTAMP_AT, timestamp_ms.to_be_bytes());
+    write_checksum(batch);
+}
+
+fn attributes(batch: &[u8]) -> Attributes {
+    let bits = batch[ATTRIBUTES_AT..].first_chunk().expect("a validated batch has attributes");
+    Attributes::from_bits(i16::from_be_bytes(*bits)).expect("a validated batch has a known codec")
+}
+
+/// The batch with its body in another codec (a topic's `compression.type`). All else stays.
+pub fn recompress(batch: &[u8], to: Compression) -> Result<Vec<u8>, BatchError> {
+    let header = parse_exact(batch)?;
+    let body = &batch[HEADER_LEN..];
+    let unpacked = unpack(&header, body)?;
+    pack(&header, unpacked.as_deref().unwrap_or(body), to)
+}
+
+/// Joins a header and an uncompressed body.
+fn pack(header: &BatchHeader, body: &[u8], to: Compression) -> Result<Vec<u8>, BatchError> {
+    let mut batch = Vec::with_capacity(HEADER_LEN + if to.is_none() { body.len() } else { 0 });
+    batch.resize(HEADER_LEN, 0);
+    to.compress(body, &mut batch);
+    // A batch that was small because it was compressed may be too large without.
+    let limit = BATCH_BYTES_MAX as usize;
+    if batch.len() > limit {
+        return Err(BatchError::TooLarge { bytes: batch.len(), limit });
+    }
+    seal(&mut batch, BatchHeader { attributes: header.attributes.with_compression(to), ..*header });
+    Ok(batch)
+}
+
+/// What compaction left of a batch.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Retained {
+    /// Everything: the batch stays as it is.
+    All,
+    /// Nothing: the batch goes.
+    None,
+    /// This batch takes the place of the former one.
+    Part(Vec<u8>),
+}
+
+/// Keeps the records for which `keep` says so.
+///
+/// The new batch covers the same offsets as the old one: base offset, last offset delta, producer
+/// fields and each record's own offset stay. When a tombstone is kept and the batch has no delete
+/// horizon yet, it gets `tombstone_horizon` (KIP-534): the time after which the tombstone may go
+/// too, see [`BatchHeader::delete_horizon`].
+pub fn retain(
+    batch: &[u8],
+    tombstone_horizon: Option<i64>,
+    mut keep: impl FnMut(&RecordView<'_>) -> bool,
+) -> Result<Retained, BatchError> {
+    let batch = Batch::decode(batch)?;
+    let header = *batch.header();
+    let mut kept = Kept::default();
+    for record in batch.records() {
+        let record = record?;
+        if keep(&record) {
+            kept.push(&record);
+        }
+    }
+    if kept.count == 0 {
+        return Ok(Retained::None);
+    }
+    let horizon =
+        tombstone_horizon.filter(|_| kept.has_tombstone && !header.attributes.has_delete_horizon());
+    if kept.count == header.record_count && horizon.is_none() {
+        return Ok(Retained::All);
+    }
+    let mut header = BatchHeader { record_count: kept.count, ..header };
+    if header.attributes.timestamp_type() == TimestampType::Create {
+        header.max_timestamp = kept.max_timestamp;
+    }
+    let compression = header.attributes.compression();
+    let packed = match horizon {
+        None => pack(&header, &kept.body, compression)?,
+        Some(horizon) => {
+            let body = rebase(&header, &kept.body, horizon)?;
+            header.base_timestamp = horizon;
+            header.attributes = header.attributes.with_delete_horizon();
+            pack(&header, &body, compression)?
+        }
+    };
+    Ok(Retained::Part(packed))
+}
+
+/// Records to be kept, as they were encoded.
+struct Kept {
+    body: Vec<u8>,
+    count: i32,
+    max_timestamp: i64,
+    has_tombstone: bool,
+}
+
+impl Default for Kept {
+    fn default() -> Self {
+        Self { body: Vec::new(), count: 0, max_timestamp: i64::MIN, has_tombstone: false }
+    }
+}
+
+impl Kept {
+    fn push(&mut self, record: &RecordView<'_>) {
+        self.body.extend_from_slice(record.encoded);
+        self.count += 1;
+        self.max_timestamp = self.max_timestamp.max(record.timestamp);
+        self.has_tombstone |= record.value.is_none();
+    }
+}
+
+/// Writes the records anew for another base timestamp: each keeps its own timestamp.
+fn rebase(header: &BatchHeader, body: &[u8], base_timestamp: i64) -> Result<Vec<u8>, BatchError> {
+    let moved = header.base_timestamp.wrapping_sub(base_timestamp);
+    let mut rebased = Vec::with_capacity(body.len() + header.record_count as usize * 8);
+    for record in Records::new(header, body) {
+        let (attributes, timestamp_delta, rest) = record?.split_at_timestamp();
+        let timestamp_delta = timestamp_delta.wrapping_add(moved);
+        let length = 1 + varint::len_i64(timestamp_delta) + rest.len();
+        varint::write_i32(&mut rebased, length as i32);
+        rebased.push(attributes);
+        varint::write_i64(&mut rebased, timestamp_delta);
+        rebased.extend_from_slice(rest);
+    }
+    Ok(rebased)
+}

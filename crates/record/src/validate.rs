@@ -1,0 +1,116 @@
+//! What is checked before bytes from a producer are believed. After this a batch is only carried:
+//! nobody downstream looks into it again until a consumer does.
+//!
+//! Every record is walked, in compressed batches too: a broken record that got in would break
+//! every consumer of the partition, for ever. An uncompressed batch is walked in place.
+
+use base::limits::{BATCH_BYTES_MAX, BATCH_DECOMPRESSED_BYTES_MAX, BATCH_RECORDS_MAX};
+
+use crate::error::{BatchError, RecordFault};
+use crate::header::{BatchHeader, HEADER_LEN, TimestampType, verify_checksum};
+use crate::records::{Records, unpack_bounded};
+
+/// What a topic asks of the batches that it takes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ValidateLimits {
+    /// The topic's `max.message.bytes`: of the whole batch, as it comes.
+    pub batch_bytes_max: usize,
+    pub decompressed_bytes_max: usize,
+    pub records_max: u32,
+    /// Each record must have a key: set for topics that are compacted by key.
+    pub require_key: bool,
+    /// Take batches of control records, which only brokers write.
+    pub allow_control: bool,
+    /// The window of record timestamps (`message.timestamp.before.max.ms` and
+    /// `message.timestamp.after.max.ms` around now). A record without a timestamp (-1) passes.
+    pub timestamp_min: i64,
+    pub timestamp_max: i64,
+}
+
+impl Default for ValidateLimits {
+    fn default() -> Self {
+        Self {
+            batch_bytes_max: BATCH_BYTES_MAX as usize,
+            decompressed_bytes_max: BATCH_DECOMPRESSED_BYTES_MAX,
+            records_max: BATCH_RECORDS_MAX,
+            require_key: false,
+            allow_control: false,
+            timestamp_min: i64::MIN,
+            timestamp_max: i64::MAX,
+        }
+    }
+}
+
+/// A batch that passed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Validated {
+    pub header: BatchHeader,
+    /// The greatest timestamp of its records. Some clients write another one into the header: then
+    /// [`crate::set_max_timestamp`] puts it right, as Kafka does.
+    pub max_timestamp: i64,
+}
+
+/// Checks exactly one batch as a producer may send it. Allocates only to unpack a compressed one.
+pub fn validate(batch: &[u8], limits: &ValidateLimits) -> Result<Validated, BatchError> {
+    if batch.len() > limits.batch_bytes_max {
+        return Err(BatchError::TooLarge { bytes: batch.len(), limit: limits.batch_bytes_max });
+    }
+    let header = verify_checksum(batch)?;
+    validate_header(&header, limits)?;
+    let body = &batch[HEADER_LEN..];
+    let unpacked = unpack_bounded(&header, body, limits.decompressed_bytes_max)?;
+    let max_timestamp = walk(&header, unpacked.as_deref().unwrap_or(body), limits)?;
+    Ok(Validated { header, max_timestamp })
+}
+
+fn validate_header(header: &BatchHeader, limits: &ValidateLimits) -> Result<(), BatchError> {
+    let (count, last_offset_delta) = (header.record_count, header.last_offset_delta);
+    // Gaps are made by compaction only.
+    if count == 0 || last_offset_delta != count - 1 {
+        return Err(BatchError::ImpossibleCount { count, last_offset_delta });
+    }
+    if count as u32 > limits.records_max {
+        return Err(BatchError::TooManyRecords { limit: limits.records_max });
+    }
+    if header.attributes.is_control() && !limits.allow_control {
+        return Err(BatchError::ControlBatch);
+    }
+    if header.attributes.timestamp_type() == TimestampType::LogAppend {
+        return Err(BatchError::LogAppendTime);
+    }
+    if header.is_idempotent() && (header.base_sequence < 0 || header.producer_epoch < 0) {
+        return Err(BatchError::ImpossibleSequence {
+            producer_id: header.producer_id,
+            epoch: header.producer_epoch,
+            sequence: header.base_sequence,
+        });
+    }
+    Ok(())
+}
+
+/// Reads every record; returns the greatest timestamp.
+fn walk(header: &BatchHeader, body: &[u8], limits: &ValidateLimits) -> Result<i64, BatchError> {
+    let mut max_timestamp = i64::MIN;
+    for (index, record) in Records::new(header, body).enumerate() {
+        let record = record?;
+        let index = index as u32;
+        if record.offset_delta != index as i32 {
+            let fault =
+                RecordFault::OffsetDelta { found: record.offset_delta, expected: index as i32 };
+            return Err(BatchError::Record { index, fault });
+        }
+        if limits.require_key && record.key.is_none() {
+            return Err(BatchError::MissingKey { index });
+        }
+        let timestamp = record.timestamp;
+        let (min, max) = (limits.timestamp_min, limits.timestamp_max);
+        if timestamp != NO_TIMESTAMP && !(min..=max).contains(&timestamp) {
+            return Err(BatchError::TimestampOutOfRange { index, timestamp, min, max });
+        }
+        max_timestamp = max_timestamp.max(timestamp);
+    }
+    Ok(max_timestamp)
+}
+
+/// What a record has that was made without a timestamp.
+pub(crate) const NO_TIMESTAMP: i64 = -1;

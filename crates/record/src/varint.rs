@@ -1,0 +1,147 @@
+//! Zigzag varints as Protocol Buffers define them: 7 bits a byte, low ones first. Records use the
+//! 32-bit kind for lengths and offset deltas, the 64-bit kind for timestamp deltas.
+
+use bytes::BufMut;
+
+/// Takes a 32-bit integer off the front of `bytes`; `None` when it does not end in five bytes.
+#[inline]
+pub fn read_i32(bytes: &mut &[u8]) -> Option<i32> {
+    let raw = read_raw(bytes, 5)?;
+    // Five bytes hold 35 bits: what does not fit is not an i32, and Kafka refuses it too.
+    let raw = u32::try_from(raw).ok()?;
+    Some((raw >> 1) as i32 ^ -((raw & 1) as i32))
+}
+
+/// Takes a 64-bit integer off the front of `bytes`; `None` when it does not end in ten bytes.
+#[inline]
+pub fn read_i64(bytes: &mut &[u8]) -> Option<i64> {
+    let raw = read_raw(bytes, 10)?;
+    Some((raw >> 1) as i64 ^ -((raw & 1) as i64))
+}
+
+#[inline]
+fn read_raw(bytes: &mut &[u8], len_max: usize) -> Option<u64> {
+    // Nearly all integers of a record are one byte.
+    let (&first, rest) = bytes.split_first()?;
+    if first < 0x80 {
+        *bytes = rest;
+        return Some(u64::from(first));
+    }
+    read_raw_long(bytes, len_max)
+}
+
+fn read_raw_long(bytes: &mut &[u8], len_max: usize) -> Option<u64> {
+    let mut value = 0_u64;
+    for (index, &byte) in bytes.iter().take(len_max).enumerate() {
+        // The tenth byte has room for one bit.
+        if index == 9 && byte > 1 {
+            return None;
+        }
+        value |= u64::from(byte & 0x7f) << (7 * index);
+        if byte < 0x80 {
+            *bytes = &bytes[index + 1..];
+            return Some(value);
+        }
+    }
+    None
+}
+
+#[inline]
+pub fn write_i32(out: &mut impl BufMut, value: i32) {
+    write_raw(out, u64::from(zigzag_i32(value)));
+}
+
+#[inline]
+pub fn write_i64(out: &mut impl BufMut, value: i64) {
+    write_raw(out, zigzag_i64(value));
+}
+
+fn write_raw(out: &mut impl BufMut, mut raw: u64) {
+    while raw >= 0x80 {
+        out.put_u8(raw as u8 | 0x80);
+        raw >>= 7;
+    }
+    out.put_u8(raw as u8);
+}
+
+/// Bytes that [`write_i32`] takes for `value`.
+#[inline]
+pub const fn len_i32(value: i32) -> usize {
+    len_raw(zigzag_i32(value) as u64)
+}
+
+/// Bytes that [`write_i64`] takes for `value`.
+#[inline]
+pub const fn len_i64(value: i64) -> usize {
+    len_raw(zigzag_i64(value))
+}
+
+const fn len_raw(raw: u64) -> usize {
+    // One byte for each started seven bits, and zero takes one as well.
+    (70 - (raw | 1).leading_zeros() as usize) / 7
+}
+
+const fn zigzag_i32(value: i32) -> u32 {
+    ((value << 1) ^ (value >> 31)) as u32
+}
+
+const fn zigzag_i64(value: i64) -> u64 {
+    ((value << 1) ^ (value >> 63)) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_known_encodings_hold() {
+        let known: [(i64, &[u8]); 7] = [
+            (0, &[0]),
+            (-1, &[1]),
+            (1, &[2]),
+            (63, &[126]),
+            (-64, &[127]),
+            (64, &[0x80, 1]),
+            (300, &[0xd8, 4]),
+        ];
+        for (value, encoded) in known {
+            let mut out = Vec::new();
+            write_i64(&mut out, value);
+            assert_eq!(out, encoded);
+        }
+    }
+
+    #[test]
+    fn an_integer_that_does_not_end_is_refused() {
+        assert_eq!(read_i32(&mut &[][..]), None);
+        assert_eq!(read_i32(&mut &[0x80][..]), None);
+        assert_eq!(read_i32(&mut &[0xff; 11][..]), None);
+        assert_eq!(read_i64(&mut &[0xff; 11][..]), None);
+        // 35 bits, and 70 bits.
+        assert_eq!(read_i32(&mut &[0xff, 0xff, 0xff, 0xff, 0x7f][..]), None);
+        assert_eq!(
+            read_i64(&mut &[0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 2][..]),
+            None
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read_and_has_the_foretold_length(
+            small in any::<i32>(), large in any::<i64>(), shift in 0..64_u32,
+        ) {
+            let (small, large) = (small >> (shift % 32), large >> shift);
+            let mut out = Vec::new();
+            write_i32(&mut out, small);
+            prop_assert_eq!(out.len(), len_i32(small));
+            write_i64(&mut out, large);
+            prop_assert_eq!(out.len(), len_i32(small) + len_i64(large));
+            let mut rest = &out[..];
+            prop_assert_eq!(read_i32(&mut rest), Some(small));
+            prop_assert_eq!(read_i64(&mut rest), Some(large));
+            prop_assert!(rest.is_empty());
+        }
+    }
+}
