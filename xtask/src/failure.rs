@@ -1,0 +1,52 @@
+//! The one error of the chores: what went wrong and what to do about it. Nobody matches on it; a
+//! person reads it, so it is text, and the second half is not optional in spirit.
+
+use std::fmt::Display;
+use std::io;
+
+#[derive(Debug)]
+pub(crate) struct Failure {
+    what: String,
+    remedy: Option<String>,
+}
+
+pub(crate) type Outcome<T = ()> = Result<T, Failure>;
+
+impl Failure {
+    pub(crate) fn new(what: impl Into<String>) -> Failure {
+        Failure { what: what.into(), remedy: None }
+    }
+
+    /// Says what the reader can do.
+    pub(crate) fn remedy(mut self, remedy: impl Into<String>) -> Failure {
+        self.remedy = Some(remedy.into());
+        self
+    }
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}", self.what)?;
+        match &self.remedy {
+            Some(remedy) => write!(f, "\n  what to do: {remedy}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// `file.open().context(|| format!("cannot open {path}"))?`
+pub(crate) trait Context<T> {
+    fn context<S: Into<String>>(self, what: impl FnOnce() -> S) -> Outcome<T>;
+}
+
+impl<T, E: Display> Context<T> for Result<T, E> {
+    fn context<S: Into<String>>(self, what: impl FnOnce() -> S) -> Outcome<T> {
+        self.map_err(|error| Failure::new(format!("{}: {error}", what().into())))
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        Failure::new(error.to_string())
+    }
+}

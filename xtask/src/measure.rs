@@ -1,0 +1,271 @@
+//! `cargo xtask measure`: single figures of the real binary, each with its target beside it.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::Write;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use clap::{Args, Subcommand};
+
+use crate::client::{Answer, Connection, batch};
+use crate::failure::{Context, Failure, Outcome};
+use crate::paths;
+use crate::process::{self, Memory};
+use crate::server::{self, Postroad, Server};
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Measure {
+    /// Time to `ready` of an empty start, and after kill -9 with gigabytes stored
+    Restart(RestartOptions),
+    /// Time to create many partitions, memory and file descriptors that they take
+    Partitions(PartitionsOptions),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RestartOptions {
+    /// Gigabytes (10^9 bytes) to store before the kill
+    #[arg(long, default_value_t = 10.0)]
+    gb: f64,
+    /// Partitions of the topic
+    #[arg(long, default_value_t = 16)]
+    partitions: i32,
+    /// Restarts to time, each after a kill -9
+    #[arg(long, default_value_t = 3)]
+    restarts: u32,
+    /// The server's binary [default: a release build of this checkout]
+    #[arg(long)]
+    bin: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PartitionsOptions {
+    /// Partitions to create in one topic
+    #[arg(long, default_value_t = 100_000)]
+    count: i32,
+    /// The server's binary [default: a release build of this checkout]
+    #[arg(long)]
+    bin: Option<PathBuf>,
+}
+
+const EMPTY_START_MAX: Duration = Duration::from_millis(200);
+const RESTART_MAX: Duration = Duration::from_secs(2);
+const CREATE_MAX: Duration = Duration::from_secs(5);
+const BYTES_PER_PARTITION_MAX: f64 = 100.0;
+const PATIENCE: Duration = Duration::from_secs(120);
+const TOPIC: &str = "measured";
+
+pub(crate) fn run(measure: &Measure) -> Outcome {
+    match measure {
+        Measure::Restart(options) => restart(options),
+        Measure::Partitions(options) => partitions(options),
+    }
+}
+
+/// Figures with a target; a missed one fails the chore at its end, when all have been printed.
+#[derive(Debug, Default)]
+struct Verdict {
+    missed: Vec<&'static str>,
+}
+
+impl Verdict {
+    fn print(&mut self, what: &'static str, figure: String, target: &str, met: bool) {
+        println!("  {what:<44} {figure:>14}   target {target:<16} {}", verdict(met));
+        if !met {
+            self.missed.push(what);
+        }
+    }
+
+    fn end(self) -> Outcome {
+        if self.missed.is_empty() {
+            return Ok(());
+        }
+        Err(Failure::new(format!("missed: {}", self.missed.join(", "))))
+    }
+}
+
+fn verdict(met: bool) -> &'static str {
+    if met { "met" } else { "MISSED" }
+}
+
+fn postroad(bin: Option<&Path>, folder: &Path) -> Outcome<Postroad> {
+    Ok(Postroad {
+        binary: server::binary(bin)?,
+        data: folder.join("data"),
+        log: folder.join("server.log"),
+        port: server::free_port()?,
+    })
+}
+
+fn restart(options: &RestartOptions) -> Outcome {
+    let folder = paths::fresh("measure-restart")?;
+    let postroad = postroad(options.bin.as_deref(), &folder)?;
+    let mut verdict = Verdict::default();
+    let (server, took) = postroad.start(PATIENCE)?;
+    let met = took < EMPTY_START_MAX;
+    verdict.print("empty start to ready", format!("{took:.1?}"), "< 200 ms", met);
+
+    let bytes = (options.gb * 1e9) as u64;
+    let begun = Instant::now();
+    let stored = fill(server.address, options.partitions, bytes)?;
+    let rate = bytes as f64 / 1e6 / begun.elapsed().as_secs_f64();
+    println!("  stored {:.1} GB in {:.0?} ({rate:.0} MB/s)", bytes as f64 / 1e9, begun.elapsed());
+    server.kill()?;
+
+    let mut worst = Duration::ZERO;
+    for round in 1..=options.restarts {
+        let cold = drop_page_cache();
+        let (server, ready) = postroad.start(PATIENCE)?;
+        let begun = Instant::now();
+        let ends = check_ends(server.address, options.partitions, &stored)?;
+        println!(
+            "  restart {round}: ready after {ready:.1?}, first answers {:.1?} later, {ends} records, {}",
+            begun.elapsed(),
+            if cold { "page cache emptied before" } else { "page cache warm (not root)" }
+        );
+        worst = worst.max(ready);
+        server.kill()?;
+    }
+    verdict.print("restart to ready, worst", format!("{worst:.1?}"), "< 2 s", worst < RESTART_MAX);
+    paths::fresh("measure-restart")?;
+    verdict.end()
+}
+
+/// Fills the topic evenly; returns how many records each partition acknowledged.
+fn fill(address: SocketAddr, partitions: i32, bytes: u64) -> Outcome<Vec<i64>> {
+    const RECORD_BYTES: usize = 1024;
+    const BATCH_RECORDS: usize = 512;
+    const IN_FLIGHT: usize = 8;
+    let mut connection =
+        Connection::open(address, PATIENCE).context(|| "cannot connect to postroad")?;
+    connection.create_topic(TOPIC, partitions, &[]).context(|| "cannot create the topic")?;
+    let value = Bytes::from(vec![b'x'; RECORD_BYTES]);
+    let batch = batch(std::iter::repeat_n(value, BATCH_RECORDS), 1_700_000_000_000);
+    let batches = bytes.div_ceil(batch.len() as u64);
+    let mut stored = vec![0; partitions as usize];
+    let mut in_flight = VecDeque::with_capacity(IN_FLIGHT);
+    let mut told = Instant::now();
+    for number in 0..batches {
+        if in_flight.len() == IN_FLIGHT {
+            answered(&mut connection, &mut in_flight, &mut stored, BATCH_RECORDS)?;
+        }
+        let partition = (number % partitions as u64) as i32;
+        let correlation = connection
+            .produce(TOPIC, partition, batch.clone())
+            .context(|| "postroad does not take the load")?;
+        in_flight.push_back((correlation, partition as usize));
+        if told.elapsed() > Duration::from_secs(5) {
+            told = Instant::now();
+            println!("  filling: {:.0} %", number as f64 * 100.0 / batches as f64);
+        }
+    }
+    while !in_flight.is_empty() {
+        answered(&mut connection, &mut in_flight, &mut stored, BATCH_RECORDS)?;
+    }
+    Ok(stored)
+}
+
+fn answered(
+    connection: &mut Connection,
+    in_flight: &mut VecDeque<(i32, usize)>,
+    stored: &mut [i64],
+    records: usize,
+) -> Outcome {
+    let Some((correlation, partition)) = in_flight.pop_front() else { return Ok(()) };
+    match connection.answer(correlation).context(|| "postroad does not answer the load")? {
+        Answer::Acknowledged { .. } => stored[partition] += records as i64,
+        Answer::Refused { code } => {
+            return Err(Failure::new(format!("a batch was refused with error code {code}")));
+        }
+    }
+    Ok(())
+}
+
+/// After a restart every acknowledged record must be within the end offsets, and readable.
+fn check_ends(address: SocketAddr, partitions: i32, stored: &[i64]) -> Outcome<i64> {
+    let mut connection =
+        Connection::open(address, PATIENCE).context(|| "cannot connect after the restart")?;
+    let ends = connection.end_offsets(TOPIC, partitions).context(|| "cannot list end offsets")?;
+    if ends != stored {
+        return Err(Failure::new(format!("end offsets {ends:?}, but acknowledged {stored:?}")));
+    }
+    let tail: Vec<(i32, i64)> =
+        ends.iter().enumerate().map(|(index, end)| (index as i32, end - 1)).collect();
+    let fetched = connection.fetch(TOPIC, &tail, Duration::ZERO).context(|| "cannot fetch")?;
+    if fetched.iter().any(|partition| partition.error_code != 0)
+        || fetched.iter().all(|partition| partition.records.is_empty())
+    {
+        return Err(Failure::new("the last records cannot be fetched after the restart"));
+    }
+    Ok(ends.iter().sum())
+}
+
+/// Makes the restart read from the disk; only root may, and elsewhere the restart is warm.
+fn drop_page_cache() -> bool {
+    let file = File::options().write(true).open("/proc/sys/vm/drop_caches");
+    file.and_then(|mut file| file.write_all(b"1")).is_ok()
+}
+
+fn partitions(options: &PartitionsOptions) -> Outcome {
+    let folder = paths::fresh("measure-partitions")?;
+    let postroad = postroad(options.bin.as_deref(), &folder)?;
+    let (server, _) = postroad.start(PATIENCE)?;
+    let count = options.count;
+    // A first topic pays for what the first use of anything allocates.
+    let mut connection =
+        Connection::open(server.address, PATIENCE).context(|| "cannot connect to postroad")?;
+    connection.create_topic("first", 1, &[]).context(|| "cannot create a topic")?;
+    let before = Footprint::of(&server)?;
+    let begun = Instant::now();
+    connection.create_topic(TOPIC, count, &[]).context(|| "cannot create the partitions")?;
+    let created = begun.elapsed();
+    let after = Footprint::of(&server)?;
+
+    let mut verdict = Verdict::default();
+    println!("  {count} partitions in one topic");
+    let met = created < CREATE_MAX;
+    verdict.print("created in", format!("{created:.1?}"), "< 5 s", met);
+    let each = (after.resident as f64 - before.resident as f64) / f64::from(count);
+    let met = each < BYTES_PER_PARTITION_MAX;
+    verdict.print("resident memory per idle partition", format!("{each:.0} bytes"), "< 100", met);
+    let met = after.files <= before.files;
+    let files = format!("{} -> {}", before.files, after.files);
+    verdict.print("open files before and after", files, "no more", met);
+    println!(
+        "  resident memory {:.1} MB -> {:.1} MB",
+        before.resident as f64 / 1e6,
+        after.resident as f64 / 1e6
+    );
+
+    let led = connection.partitions_led(TOPIC).context(|| "cannot ask for metadata")?;
+    if led != count as usize {
+        return Err(Failure::new(format!("{led} of {count} partitions have a leader")));
+    }
+    server.kill()?;
+    let (server, ready) = postroad.start(PATIENCE)?;
+    let again = Footprint::of(&server)?;
+    let rss = again.resident as f64 / 1e6;
+    println!("  restarted after kill -9: ready after {ready:.1?}, resident {rss:.1} MB");
+    server.stop(PATIENCE)?;
+    paths::fresh("measure-partitions")?;
+    verdict.end()
+}
+
+#[derive(Debug)]
+struct Footprint {
+    resident: u64,
+    files: usize,
+}
+
+impl Footprint {
+    /// Of a server that was left alone for a moment: a fresh burst's buffers are not its idle size.
+    fn of(server: &Server) -> Outcome<Footprint> {
+        std::thread::sleep(Duration::from_secs(2));
+        Ok(Footprint {
+            resident: process::memory_bytes(server.pid(), Memory::Resident)?,
+            files: process::open_files(server.pid())?,
+        })
+    }
+}

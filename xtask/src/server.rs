@@ -1,0 +1,192 @@
+//! A server under test as a child process: started on loopback, waited for until it serves, and
+//! stopped politely or with `kill -9`. It dies with its owner, so that a failed chore leaves none.
+
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use crate::failure::{Context, Failure, Outcome};
+use crate::paths;
+
+/// A running server.
+#[derive(Debug)]
+pub(crate) struct Server {
+    name: &'static str,
+    child: Child,
+    pub(crate) address: SocketAddr,
+    log: PathBuf,
+}
+
+/// How `postroad serve` is started.
+#[derive(Clone, Debug)]
+pub(crate) struct Postroad {
+    pub(crate) binary: PathBuf,
+    pub(crate) data: PathBuf,
+    pub(crate) log: PathBuf,
+    pub(crate) port: u16,
+}
+
+impl Postroad {
+    /// Starts it and returns at once.
+    pub(crate) fn spawn(&self) -> Outcome<Starting> {
+        let address = SocketAddr::from(([127, 0, 0, 1], self.port));
+        let mut command = Command::new(&self.binary);
+        command.arg("serve").arg("--data").arg(&self.data).arg("--kafka").arg(address.to_string());
+        let begun = Instant::now();
+        let mut server = Server::spawn("postroad", command, address, self.log.clone(), true)?;
+        let stdout = server.child.stdout.take().expect("stdout is piped");
+        Ok(Starting { ready: ready_line(stdout, self.log.clone()), server, begun })
+    }
+
+    /// Starts it and waits for its `ready` line; says how long that took.
+    pub(crate) fn start(&self, within: Duration) -> Outcome<(Server, Duration)> {
+        self.spawn()?.ready(within)
+    }
+}
+
+/// A Postroad that was started and has not said `ready` yet.
+#[derive(Debug)]
+pub(crate) struct Starting {
+    pub(crate) server: Server,
+    begun: Instant,
+    ready: mpsc::Receiver<Instant>,
+}
+
+impl Starting {
+    pub(crate) fn ready(mut self, within: Duration) -> Outcome<(Server, Duration)> {
+        let left = within.saturating_sub(self.begun.elapsed());
+        match self.ready.recv_timeout(left) {
+            Ok(at) => Ok((self.server, at.duration_since(self.begun))),
+            Err(_) => {
+                let how = match self.server.child.try_wait()? {
+                    Some(status) => format!("ended with {status} before its ready line"),
+                    None => format!("said no ready line in {within:?}"),
+                };
+                Err(Failure::new(format!("postroad {how}\n{}", self.server.last_words()))
+                    .remedy(format!("read {}", self.server.log.display())))
+            }
+        }
+    }
+}
+
+/// Copies the server's stdout to its log and reports the line `ready` when it comes.
+fn ready_line(stdout: std::process::ChildStdout, log: PathBuf) -> mpsc::Receiver<Instant> {
+    let (sender, receiver) = mpsc::channel();
+    std::thread::spawn(move || {
+        let mut copy = File::options().append(true).open(&log).ok();
+        for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+            if line.trim() == "ready" {
+                // The receiver may have given up; the log still wants the line.
+                let _ = sender.send(Instant::now());
+            }
+            if let Some(copy) = &mut copy {
+                let _ = writeln!(copy, "{line}");
+            }
+        }
+    });
+    receiver
+}
+
+impl Server {
+    /// Starts any server; its output is appended to `log`.
+    pub(crate) fn spawn(
+        name: &'static str,
+        mut command: Command,
+        address: SocketAddr,
+        log: PathBuf,
+        pipe_stdout: bool,
+    ) -> Outcome<Server> {
+        let open = || File::options().create(true).append(true).open(&log);
+        let output = open().context(|| format!("cannot open {}", log.display()))?;
+        let stdout = if pipe_stdout { Stdio::piped() } else { output.try_clone()?.into() };
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(stdout)
+            .stderr(output)
+            .spawn()
+            .context(|| format!("cannot start {name} ({:?})", command.get_program()))?;
+        Ok(Server { name, child, address, log })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Fails if the server has ended, with the end of its log.
+    pub(crate) fn still_runs(&mut self) -> Outcome {
+        match self.child.try_wait()? {
+            None => Ok(()),
+            Some(status) => {
+                let what = format!("{} ended with {status}\n{}", self.name, self.last_words());
+                Err(Failure::new(what).remedy(format!("read {}", self.log.display())))
+            }
+        }
+    }
+
+    /// SIGTERM, then waits; a server that does not end in time is killed and reported.
+    pub(crate) fn stop(mut self, within: Duration) -> Outcome<ExitStatus> {
+        self.still_runs()?;
+        let begun = Instant::now();
+        let pid = rustix::process::Pid::from_child(&self.child);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM)
+            .context(|| format!("cannot stop {}", self.name))?;
+        while begun.elapsed() < within {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Err(Failure::new(format!("{} did not end within {within:?} of SIGTERM", self.name))
+            .remedy(format!("read {}", self.log.display())))
+    }
+
+    /// `kill -9`, and waits until it is gone.
+    pub(crate) fn kill(mut self) -> Outcome {
+        self.child.kill().context(|| format!("cannot kill {}", self.name))?;
+        self.child.wait()?;
+        Ok(())
+    }
+
+    fn last_words(&self) -> String {
+        let text = fs::read(&self.log).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text);
+        let lines: Vec<&str> = text.lines().collect();
+        let last = &lines[lines.len().saturating_sub(15)..];
+        last.iter().map(|line| format!("    | {line}\n")).collect()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Both fail on a server that is gone already, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A port that is free now on loopback. Another process may take it before we do; chores retry
+/// by being run again.
+pub(crate) fn free_port() -> Outcome<u16> {
+    let listener = TcpListener::bind("127.0.0.1:0").context(|| "cannot bind a port of loopback")?;
+    Ok(listener.local_addr()?.port())
+}
+
+/// The server's binary: the one that was named, or a release build of this checkout.
+pub(crate) fn binary(named: Option<&Path>) -> Outcome<PathBuf> {
+    if let Some(path) = named {
+        return path.canonicalize().context(|| format!("cannot find {}", path.display()));
+    }
+    let status = Command::new(env!("CARGO"))
+        .args(["build", "--release", "--package", "postroad"])
+        .current_dir(paths::root())
+        .status()
+        .context(|| "cannot run cargo")?;
+    if !status.success() {
+        return Err(Failure::new("the release build of postroad failed"));
+    }
+    Ok(paths::target().join("release").join("postroad"))
+}

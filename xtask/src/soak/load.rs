@@ -1,0 +1,202 @@
+//! The load of a soak: producers with several batches in flight, a consumer at the tail, and the
+//! reading of a whole log. A thread ends when its server dies, which is the usual end here.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use bytes::Bytes;
+use kafka_protocol::records::RecordBatchDecoder;
+
+use super::ledger::{Acknowledged, Ledger, Mark, Reader, Violation};
+use crate::client::{Answer, Connection, batch};
+use crate::failure::{Context, Failure, Outcome};
+use crate::random::Random;
+
+/// No answer for so long is a hung server, not a slow one.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+/// Produce requests that a producer has sent and not been answered.
+const IN_FLIGHT: usize = 5;
+/// Records in a batch, at most.
+const BATCH_RECORDS: u64 = 60;
+/// Length and offset: what must be there to know how long a batch is.
+const BATCH_PREFIX_BYTES: usize = 12;
+
+/// The topic that a soak writes.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) address: SocketAddr,
+    pub(crate) topic: String,
+    pub(crate) partitions: usize,
+    pub(crate) producers: usize,
+    pub(crate) record_bytes: usize,
+}
+
+/// One producer. It never sends a record twice, so that each is in the log once or not at all.
+#[derive(Debug)]
+pub(crate) struct Producer {
+    id: u32,
+    random: Random,
+    next_sequences: Vec<u64>,
+    pub(crate) acknowledged: Vec<Acknowledged>,
+    pub(crate) refused: u64,
+}
+
+impl Producer {
+    pub(crate) fn new(id: u32, partitions: usize, seed: u64) -> Producer {
+        Producer {
+            id,
+            random: Random::new(seed),
+            next_sequences: vec![0; partitions],
+            acknowledged: Vec::new(),
+            refused: 0,
+        }
+    }
+
+    /// Produces until `stop`, when it waits for what is in flight, or until the server is gone.
+    pub(crate) fn run(&mut self, target: &Target, stop: &AtomicBool) -> io::Result<()> {
+        let mut connection = Connection::open(target.address, PATIENCE)?;
+        let mut in_flight = VecDeque::with_capacity(IN_FLIGHT);
+        loop {
+            while in_flight.len() < IN_FLIGHT && !stop.load(Ordering::Relaxed) {
+                in_flight.push_back(self.send(&mut connection, target)?);
+            }
+            let Some((correlation, batch)) = in_flight.pop_front() else { return Ok(()) };
+            match connection.answer(correlation)? {
+                Answer::Acknowledged { base_offset } => {
+                    self.acknowledged.push(Acknowledged { base_offset, ..batch });
+                }
+                Answer::Refused { .. } => self.refused += 1,
+            }
+        }
+    }
+
+    fn send(
+        &mut self,
+        connection: &mut Connection,
+        target: &Target,
+    ) -> io::Result<(i32, Acknowledged)> {
+        let partition = self.random.between(0, target.partitions as u64 - 1) as usize;
+        let records = self.random.between(1, BATCH_RECORDS);
+        let first = Mark { producer: self.id, sequence: self.next_sequences[partition] };
+        self.next_sequences[partition] += records;
+        let marks = (0..records).map(|i| Mark { sequence: first.sequence + i, ..first });
+        let values = marks.map(|mark| mark.to_value(target.record_bytes));
+        let correlation =
+            connection.produce(&target.topic, partition as i32, batch(values, now_ms()))?;
+        let records = records as u32;
+        Ok((correlation, Acknowledged { partition, base_offset: -1, first, records }))
+    }
+}
+
+/// What the consumer saw: the records, in the order of reading.
+#[derive(Debug, Default)]
+pub(crate) struct Shown {
+    pub(crate) records: Vec<(usize, i64, Mark)>,
+    pub(crate) violation: Option<Violation>,
+}
+
+/// Follows the tail of all partitions until the server is gone or `stop`.
+pub(crate) fn follow(target: &Target, readers: &mut [Reader], stop: &AtomicBool) -> Shown {
+    let mut shown = Shown::default();
+    let Ok(mut connection) = Connection::open(target.address, PATIENCE) else { return shown };
+    while !stop.load(Ordering::Relaxed) {
+        let wait = Duration::from_millis(100);
+        let Ok(batches) = fetch(&mut connection, target, readers, wait) else { break };
+        for (partition, records) in batches {
+            for (offset, value) in records {
+                match readers[partition].read(offset, &value) {
+                    Ok(mark) => shown.records.push((partition, offset, mark)),
+                    Err(violation) => {
+                        shown.violation = Some(violation);
+                        return shown;
+                    }
+                }
+            }
+        }
+    }
+    shown
+}
+
+/// Reads every partition from its reader to the end and holds it against the ledger; returns how
+/// many records were read.
+pub(crate) fn verify(target: &Target, ledger: &mut Ledger, readers: &mut [Reader]) -> Outcome<u64> {
+    let mut connection = Connection::open(target.address, PATIENCE)
+        .context(|| "cannot connect after the restart")?;
+    let ends = connection
+        .end_offsets(&target.topic, target.partitions as i32)
+        .context(|| "cannot list the end offsets after the restart")?;
+    let mut read = 0;
+    let mut progress = Instant::now();
+    while readers.iter().any(|reader| reader.next_offset < ends[reader.partition]) {
+        let batches = fetch(&mut connection, target, readers, Duration::ZERO)
+            .context(|| "cannot fetch after the restart")?;
+        for (partition, records) in batches {
+            for (offset, value) in records {
+                ledger.check(&mut readers[partition], offset, &value).map_err(violated)?;
+                read += 1;
+                progress = Instant::now();
+            }
+        }
+        if progress.elapsed() > PATIENCE {
+            return Err(Failure::new(format!(
+                "fetches give nothing below the end offsets {ends:?} for {PATIENCE:?}"
+            )));
+        }
+    }
+    for reader in readers.iter() {
+        ledger.check_end(reader).map_err(violated)?;
+    }
+    Ok(read)
+}
+
+pub(crate) fn violated(violation: Violation) -> Failure {
+    Failure::new(format!("VIOLATION: {violation}"))
+}
+
+type Records = Vec<(i64, Bytes)>;
+
+/// One fetch of all partitions from where their readers are.
+fn fetch(
+    connection: &mut Connection,
+    target: &Target,
+    readers: &[Reader],
+    wait: Duration,
+) -> io::Result<Vec<(usize, Records)>> {
+    let offsets: Vec<(i32, i64)> =
+        readers.iter().map(|reader| (reader.partition as i32, reader.next_offset)).collect();
+    let mut batches = Vec::new();
+    for fetched in connection.fetch(&target.topic, &offsets, wait)? {
+        if fetched.error_code != 0 {
+            let (partition, code) = (fetched.partition, fetched.error_code);
+            return Err(io::Error::other(format!("partition {partition}: error code {code}")));
+        }
+        batches.push((fetched.partition as usize, records_of(fetched.records)?));
+    }
+    Ok(batches)
+}
+
+/// The records of all whole batches; a server may cut the last one short, and clients skip that.
+fn records_of(mut batches: Bytes) -> io::Result<Records> {
+    let mut records = Records::new();
+    while let Some(prefix) = batches.first_chunk::<BATCH_PREFIX_BYTES>() {
+        let length = i32::from_be_bytes([prefix[8], prefix[9], prefix[10], prefix[11]]);
+        let length = usize::try_from(length).map_err(io::Error::other)?;
+        if batches.len() < BATCH_PREFIX_BYTES + length {
+            break;
+        }
+        let mut batch = batches.split_to(BATCH_PREFIX_BYTES + length);
+        let decoded = RecordBatchDecoder::decode(&mut batch).map_err(io::Error::other)?;
+        let value = |record: kafka_protocol::records::Record| {
+            (record.offset, record.value.unwrap_or_default())
+        };
+        records.extend(decoded.records.into_iter().map(value));
+    }
+    Ok(records)
+}
+
+pub(crate) fn now_ms() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as i64
+}
