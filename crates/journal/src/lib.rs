@@ -5,14 +5,23 @@
 //! an entry as a *body* and is written once: the index holds addresses into the segments, and
 //! consumers are served from the same bytes.
 //!
+//! * [`journal`]: the handle, what everyone else calls
 //! * [`disk`]: the file system behind a trait, real and simulated
 //! * [`entry`]: what is appended
 //! * [`address`]: where a body lies
+//! * [`stats`]: what the journal tells about itself
+//! * [`error`]: what can go wrong
 
 pub mod address;
 pub mod disk;
 pub mod entry;
+pub mod error;
+pub mod journal;
+pub mod stats;
 
 pub use address::Address;
 pub use disk::{Disk, DiskFile};
 pub use entry::{Body, Entry, EntryId, EntryKind};
+pub use error::{JournalFailed, OpenError, ReadError};
+pub use journal::{Journal, Keep, Opened, Options, PendingSnapshot, Snapshot};
+pub use stats::{Reclaimed, RecoveryReport, Room, SegmentInfo, Stats, TornTail};

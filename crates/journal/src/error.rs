@@ -1,0 +1,59 @@
+//! What can go wrong, one type per operation. Each says where and what to do about it.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+/// The journal stopped for good. A failed write or sync is never tried again: the kernel may have
+/// dropped the pages and report success the next time. The node stops; after a restart recovery
+/// finds what is really on the disk.
+#[derive(Clone, Debug, Error)]
+pub enum JournalFailed {
+    #[error("journal: {operation} failed in {}: {source}", file.display())]
+    Io { operation: &'static str, file: PathBuf, source: Arc<io::Error> },
+    #[error("journal: {file} is damaged at {position}: {what}", file = file.display())]
+    Damaged { file: PathBuf, position: u64, what: &'static str },
+    #[error("journal: closed")]
+    Closed,
+}
+
+impl JournalFailed {
+    pub(crate) fn io(operation: &'static str, file: impl Into<PathBuf>, source: io::Error) -> Self {
+        Self::Io { operation, file: file.into(), source: Arc::new(source) }
+    }
+}
+
+/// Why a journal was not opened. Nothing was changed then.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    #[error("{} is in use by another process", dir.display())]
+    InUse { dir: PathBuf },
+    #[error("cannot {operation} {}: {source}", path.display())]
+    Io { operation: &'static str, path: PathBuf, source: io::Error },
+    #[error(
+        "{} is damaged at byte {position}: {what}. Complete entries follow, so nothing was cut; \
+         restore the file from a copy, or look at it with `postroad journal inspect {}`",
+        file.display(), dir.display()
+    )]
+    Damaged { dir: PathBuf, file: PathBuf, position: u64, what: String },
+    #[error("{}: {what}", file.display())]
+    Unusable { file: PathBuf, what: String },
+    #[error("option {name}: {what}")]
+    Option { name: &'static str, what: String },
+}
+
+/// Why stored bytes could not be had.
+#[derive(Clone, Debug, Error)]
+pub enum ReadError {
+    /// Covered by a snapshot, or never appended.
+    #[error("log entry {index} is not in the journal (it holds {first} to {last})")]
+    NoSuchEntry { index: u64, first: u64, last: u64 },
+    #[error("cannot read {} at {position}: {source}", file.display())]
+    Io { file: PathBuf, position: u64, source: Arc<io::Error> },
+    #[error("{} is damaged at {position}: {what}", file.display())]
+    Damaged { file: PathBuf, position: u64, what: &'static str },
+    #[error("the journal is closed")]
+    Closed,
+}

@@ -1,0 +1,99 @@
+//! What the journal tells about itself. Counters are atomics: reading them costs nobody anything.
+
+use std::fmt;
+use std::time::Duration;
+
+/// Totals since the journal was opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Stats {
+    pub frames: u64,
+    pub entries: u64,
+    pub syncs: u64,
+    /// Bytes written, frames with their padding.
+    pub bytes: u64,
+    pub last_sync_micros: u64,
+    pub total_sync_micros: u64,
+    /// How long the write or sync under way has been running, once that is longer than
+    /// `SYNC_HUNG_AFTER`.
+    pub hung_for: Option<Duration>,
+    /// Bytes accepted and not yet durable.
+    pub queued_bytes: usize,
+}
+
+/// Whether there is place for more records.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Room {
+    Ok,
+    /// Free bytes fell below the reserve, or the next segment could not be made. Small commands
+    /// still go on; records are to be refused until it is `Ok` again, which happens by itself.
+    Full {
+        free_bytes: u64,
+        reserve_bytes: u64,
+    },
+}
+
+/// A segment as the outside sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SegmentInfo {
+    pub id: u32,
+    /// How often it was rewritten, from 1.
+    pub generation: u32,
+    /// No more frames are written to it.
+    pub sealed: bool,
+    pub file_bytes: u64,
+    /// Bytes of bodies in it that somebody may still read.
+    pub live_bytes: u64,
+    /// Nothing needs it any more: the next reclaim removes it.
+    pub droppable: bool,
+}
+
+/// What one pass of reclaim did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Reclaimed {
+    pub removed: u32,
+    pub rewritten: u32,
+    pub bytes: u64,
+}
+
+/// What opening a journal found, in one line.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RecoveryReport {
+    pub segments: usize,
+    pub stored_bytes: u64,
+    /// Log index of the snapshot that recovery started from.
+    pub snapshot: Option<u64>,
+    /// Frames read after the snapshot.
+    pub frames: u64,
+    pub entries: u64,
+    pub last_index: Option<u64>,
+    /// A frame that a crash cut short, never acknowledged: where it was and how long.
+    pub torn_tail: Option<TornTail>,
+    pub took: Duration,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TornTail {
+    pub segment: u32,
+    pub position: u64,
+    pub bytes: u64,
+}
+
+impl fmt::Display for RecoveryReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "journal: {} segments, {} MB", self.segments, self.stored_bytes >> 20)?;
+        match self.snapshot {
+            Some(index) => write!(f, ", snapshot at {index}")?,
+            None => write!(f, ", no snapshot")?,
+        }
+        write!(f, ", {} entries in {} frames read", self.entries, self.frames)?;
+        match self.last_index {
+            Some(index) => write!(f, " up to {index}")?,
+            None => write!(f, ", log empty")?,
+        }
+        if let Some(torn) = self.torn_tail {
+            let TornTail { segment, position, bytes } = torn;
+            write!(f, ", torn tail of {bytes} bytes cut at {segment}:{position}")?;
+        }
+        write!(f, ", {} ms", self.took.as_millis())
+    }
+}
