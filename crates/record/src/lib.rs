@@ -27,7 +27,7 @@ pub mod validate;
 pub mod varint;
 
 pub use builder::{BatchBuilder, BatchOptions};
-pub use compression::{Compression, CompressionError};
+pub use compression::{Compression, CompressionError, UnknownCompressionName};
 pub use error::{BatchError, RecordFault};
 pub use header::{
     Attributes, BatchHeader, HEADER_LEN, MAGIC, Split, TimestampType, split, verify_checksum,

@@ -195,6 +195,7 @@ impl<'a> Records<'a> {
         }
     }
 
+    #[inline]
     fn read(&mut self) -> Result<RecordView<'a>, RecordFault> {
         let start = self.rest;
         let length = read_length(&mut self.rest)?;

@@ -21,15 +21,21 @@ pub fn read_i64(bytes: &mut &[u8]) -> Option<i64> {
 
 #[inline]
 fn read_raw(bytes: &mut &[u8], len_max: usize) -> Option<u64> {
-    // Nearly all integers of a record are one byte.
-    let (&first, rest) = bytes.split_first()?;
-    if first < 0x80 {
-        *bytes = rest;
-        return Some(u64::from(first));
+    // Nearly all integers of a record are one byte or two.
+    match **bytes {
+        [first, ref rest @ ..] if first < 0x80 => {
+            *bytes = rest;
+            Some(u64::from(first))
+        }
+        [first, second, ref rest @ ..] if second < 0x80 => {
+            *bytes = rest;
+            Some(u64::from(first & 0x7f) | u64::from(second) << 7)
+        }
+        _ => read_raw_long(bytes, len_max),
     }
-    read_raw_long(bytes, len_max)
 }
 
+#[cold]
 fn read_raw_long(bytes: &mut &[u8], len_max: usize) -> Option<u64> {
     let mut value = 0_u64;
     for (index, &byte) in bytes.iter().take(len_max).enumerate() {
