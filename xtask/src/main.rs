@@ -1,6 +1,7 @@
 //! Every chore of the repository, as `cargo xtask CHORE`. In Rust rather than in shell, so that a
 //! chore is typed, tested and the same on every machine; one chore, one file.
 
+mod bench;
 mod client;
 mod failure;
 mod measure;
@@ -23,6 +24,9 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Chore {
+    /// Paired benchmarks on this machine (bench kafka)
+    #[command(subcommand)]
+    Bench(bench::Bench),
     /// Long runs with faults on the real binary (soak kill)
     #[command(subcommand)]
     Soak(soak::Soak),
@@ -33,6 +37,7 @@ enum Chore {
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().chore {
+        Chore::Bench(bench) => bench::run(&bench),
         Chore::Soak(soak) => soak::run(&soak),
         Chore::Measure(measure) => measure::run(&measure),
     };

@@ -1,0 +1,344 @@
+//! Apache Kafka as a peer and as a tool box: installed from Maven Central, started fresh on
+//! loopback, and its own performance tools run against whichever broker has the turn.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::client::Connection;
+use crate::failure::{Context, Failure, Outcome};
+use crate::paths;
+use crate::server::{self, Server};
+
+/// 4.4.0 is listed, but one of its modules does not resolve.
+const VERSION: &str = "4.3.1";
+const POM: &str = r#"<project><modelVersion>4.0.0</modelVersion>
+  <groupId>peers</groupId><artifactId>kafka</artifactId><version>1</version><packaging>pom</packaging>
+  <dependencies>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>VERSION</version></dependency>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>VERSION</version></dependency>
+    <dependency><groupId>org.apache.logging.log4j</groupId><artifactId>log4j-slf4j-impl</artifactId><version>2.25.4</version></dependency>
+  </dependencies>
+</project>
+"#;
+const LOGGING: &str = "Configuration:
+  Appenders:
+    Console: { name: out, target: SYSTEM_ERR, PatternLayout: { pattern: '%d %p %c{1}: %m%n' } }
+  Loggers:
+    Root: { level: WARN, AppenderRef: { ref: out } }
+";
+/// Any id will do: a bench broker never meets another.
+const CLUSTER_ID: &str = "cG9zdHJvYWQtYmVuY2g0Mw";
+const BROKER_HEAP: &str = "1g";
+const TOOL_HEAP: &str = "512m";
+const STARTS_WITHIN: Duration = Duration::from_secs(60);
+
+/// An installed Kafka.
+#[derive(Debug)]
+pub(crate) struct Distribution {
+    home: PathBuf,
+}
+
+/// When Kafka's broker syncs its log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flush {
+    /// Its default: the operating system writes back when it likes; an ack means "in page cache".
+    Never,
+    /// `log.flush.interval.messages=1`: a sync before every acknowledgement, as Postroad does.
+    EveryMessage,
+}
+
+/// What ProducerPerformance says at its end.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Produced {
+    pub(crate) records_per_second: f64,
+    pub(crate) p50_ms: f64,
+    pub(crate) p99_ms: f64,
+}
+
+/// What ConsumerPerformance says at its end.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Consumed {
+    /// Over the whole run, joining the group included.
+    pub(crate) records_per_second: f64,
+    /// While fetching only.
+    pub(crate) fetched_per_second: f64,
+}
+
+/// Whole milliseconds from EndToEndLatency, microseconds from our RoundTrip.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct EndToEnd {
+    pub(crate) p50_ms: f64,
+    pub(crate) p99_ms: f64,
+}
+
+/// RoundTrip's figures, in microseconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct RoundTrip {
+    pub(crate) acknowledged_p50_us: f64,
+    pub(crate) consumed_p50_us: f64,
+    pub(crate) consumed_p99_us: f64,
+}
+
+impl Distribution {
+    /// Installs Kafka below `home` unless it is there; needs `mvn`, `java` and `javac`.
+    pub(crate) fn install(home: PathBuf) -> Outcome<Distribution> {
+        let home = paths::root().join(home).join("kafka");
+        let make = |folder: &str| {
+            fs::create_dir_all(home.join(folder))
+                .context(|| format!("cannot create {}", home.join(folder).display()))
+        };
+        make("conf")?;
+        make("classes")?;
+        fs::write(home.join("conf/log4j2.yaml"), LOGGING)?;
+        fs::write(home.join("pom.xml"), POM.replace("VERSION", VERSION))?;
+        let distribution = Distribution { home };
+        if !distribution.libraries().join(format!("kafka-tools-{VERSION}.jar")).exists() {
+            println!("installing Apache Kafka {VERSION} (Maven, about a minute)");
+            let mut maven = Command::new("mvn");
+            maven.args(["-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=libs"]);
+            maven.current_dir(&distribution.home);
+            output_of(maven, "Maven").map_err(|failure| {
+                failure.remedy("install Maven and a JDK 17 (apt-get install maven default-jdk)")
+            })?;
+        }
+        let mut compiler = Command::new("javac");
+        compiler.arg("-cp").arg(distribution.libraries().join("*"));
+        compiler.arg("-d").arg(distribution.home.join("classes"));
+        compiler.arg(paths::root().join("xtask/java/RoundTrip.java"));
+        output_of(compiler, "javac")
+            .map_err(|failure| failure.remedy("install a JDK (apt-get install default-jdk)"))?;
+        Ok(distribution)
+    }
+
+    fn libraries(&self) -> PathBuf {
+        self.home.join("libs")
+    }
+
+    fn java(&self, heap: &str) -> Command {
+        let parts = [self.home.join("conf"), self.home.join("classes"), self.libraries().join("*")];
+        let class_path: Vec<String> = parts.iter().map(|path| path.display().to_string()).collect();
+        let mut command = Command::new("java");
+        command.arg(format!("-Xms{heap}")).arg(format!("-Xmx{heap}"));
+        command.arg("-cp").arg(class_path.join(":"));
+        command
+    }
+
+    /// Starts an empty broker whose data lies in `folder`, and waits until it answers.
+    pub(crate) fn start(&self, flush: Flush, folder: &Path) -> Outcome<Server> {
+        let address = SocketAddr::from(([127, 0, 0, 1], server::free_port()?));
+        let properties = folder.join("server.properties");
+        fs::write(&properties, self.properties(flush, folder, address, server::free_port()?))?;
+        let mut format = self.java(TOOL_HEAP);
+        format.args(["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c"]).arg(&properties);
+        output_of(format, "Kafka's StorageTool")?;
+        let mut broker = self.java(BROKER_HEAP);
+        // The settings of Kafka's own start script.
+        broker.args(["-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-Djava.awt.headless=true"]);
+        broker.args(["-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"]);
+        broker.arg("kafka.Kafka").arg(&properties);
+        let mut server = Server::spawn("kafka", broker, address, folder.join("server.log"), false)?;
+        let begun = Instant::now();
+        while begun.elapsed() < STARTS_WITHIN {
+            server.still_runs()?;
+            let answers = Connection::open(address, Duration::from_secs(5))
+                .and_then(|mut connection| connection.api_versions());
+            if answers.is_ok() {
+                return Ok(server);
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        Err(Failure::new(format!("kafka did not answer within {STARTS_WITHIN:?}"))
+            .remedy(format!("read {}", folder.join("server.log").display())))
+    }
+
+    fn properties(
+        &self,
+        flush: Flush,
+        folder: &Path,
+        address: SocketAddr,
+        controller_port: u16,
+    ) -> String {
+        let flush = match flush {
+            Flush::Never => "",
+            Flush::EveryMessage => "log.flush.interval.messages=1\n",
+        };
+        format!(
+            "process.roles=broker,controller\n\
+             node.id=1\n\
+             controller.quorum.voters=1@127.0.0.1:{controller_port}\n\
+             listeners=PLAINTEXT://{address},CONTROLLER://127.0.0.1:{controller_port}\n\
+             advertised.listeners=PLAINTEXT://{address}\n\
+             controller.listener.names=CONTROLLER\n\
+             log.dirs={}\n\
+             offsets.topic.replication.factor=1\n\
+             transaction.state.log.replication.factor=1\n\
+             transaction.state.log.min.isr=1\n\
+             share.coordinator.state.topic.replication.factor=1\n\
+             share.coordinator.state.topic.min.isr=1\n\
+             group.initial.rebalance.delay.ms=0\n\
+             {flush}",
+            folder.join("data").display()
+        )
+    }
+
+    /// ProducerPerformance, unthrottled, `acks=all`, one fixed line as every record's value.
+    pub(crate) fn produce(
+        &self,
+        address: SocketAddr,
+        topic: &str,
+        records: u64,
+        payload: &Path,
+    ) -> Outcome<Produced> {
+        let mut tool = self.java(TOOL_HEAP);
+        tool.arg("org.apache.kafka.tools.ProducerPerformance");
+        tool.args(["--topic", topic, "--throughput", "-1", "--num-records", &records.to_string()]);
+        tool.arg("--payload-file").arg(payload);
+        tool.arg("--command-property").arg(format!("bootstrap.servers={address}"));
+        tool.args(["acks=all", "linger.ms=5", "batch.size=65536", "buffer.memory=67108864"]);
+        let output = output_of(tool, "ProducerPerformance")?;
+        parse_produced(&output).ok_or_else(|| unread("ProducerPerformance", &output))
+    }
+
+    /// ConsumerPerformance: one consumer in a fresh group reads `records` from the beginning.
+    pub(crate) fn consume(
+        &self,
+        address: SocketAddr,
+        topic: &str,
+        records: u64,
+    ) -> Outcome<Consumed> {
+        let mut tool = self.java(TOOL_HEAP);
+        tool.arg("org.apache.kafka.tools.ConsumerPerformance");
+        tool.args(["--bootstrap-server", &address.to_string(), "--topic", topic, "--hide-header"]);
+        tool.args(["--num-records", &records.to_string(), "--timeout", "60000"]);
+        let output = output_of(tool, "ConsumerPerformance")?;
+        parse_consumed(&output).ok_or_else(|| unread("ConsumerPerformance", &output))
+    }
+
+    /// EndToEndLatency, 1 KB, one at a time.
+    pub(crate) fn end_to_end(
+        &self,
+        address: SocketAddr,
+        topic: &str,
+        records: u64,
+    ) -> Outcome<EndToEnd> {
+        let mut tool = self.java(TOOL_HEAP);
+        tool.arg("org.apache.kafka.tools.EndToEndLatency");
+        tool.args([&address.to_string(), topic, &records.to_string(), "all", "1024"]);
+        let output = output_of(tool, "EndToEndLatency")?;
+        parse_end_to_end(&output).ok_or_else(|| unread("EndToEndLatency", &output))
+    }
+
+    /// The same measure by our own program in microseconds, after a warm-up.
+    pub(crate) fn round_trip(
+        &self,
+        address: SocketAddr,
+        topic: &str,
+        records: u64,
+    ) -> Outcome<RoundTrip> {
+        let mut tool = self.java(TOOL_HEAP);
+        tool.arg("RoundTrip").args([&address.to_string(), topic, &records.to_string()]);
+        tool.args([&records.to_string(), "1024"]);
+        let output = output_of(tool, "RoundTrip")?;
+        parse_round_trip(&output).ok_or_else(|| unread("RoundTrip", &output))
+    }
+}
+
+/// Runs a tool to its end; its output, or what it complained of.
+fn output_of(mut command: Command, name: &str) -> Outcome<String> {
+    let output = command.stdin(Stdio::null()).output().context(|| format!("cannot run {name}"))?;
+    let (out, err) =
+        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    if !output.status.success() {
+        let last: Vec<&str> = out.lines().chain(err.lines()).collect();
+        let last = last[last.len().saturating_sub(15)..].join("\n    | ");
+        return Err(Failure::new(format!("{name} ended with {}\n    | {last}", output.status)));
+    }
+    Ok(out.into_owned())
+}
+
+fn unread(name: &str, output: &str) -> Failure {
+    Failure::new(format!("{name} printed no result that is understood:\n{output}"))
+        .remedy("a newer Kafka may print it differently: see xtask/src/bench/kafka.rs")
+}
+
+/// `600000 records sent, 130492.0 records/sec (127.43 MB/sec), 340.1 ms avg latency, 900.00 ms max
+/// latency, 340 ms 50th, 600 ms 95th, 707 ms 99th, 720 ms 99.9th.`
+fn parse_produced(output: &str) -> Option<Produced> {
+    let line = output.lines().rev().find(|line| line.contains(" 99.9th"))?;
+    let before = |mark: &str| -> Option<f64> {
+        let (head, _) = line.split_once(mark)?;
+        head.rsplit([' ', '(']).next()?.replace(',', "").parse().ok()
+    };
+    Some(Produced {
+        records_per_second: before(" records/sec")?,
+        p50_ms: before(" ms 50th")?,
+        p99_ms: before(" ms 99th")?,
+    })
+}
+
+/// `start, end, MB, MB/s, records, records/s, rebalance ms, fetch ms, fetch MB/s, fetch records/s`
+fn parse_consumed(output: &str) -> Option<Consumed> {
+    let columns = |line: &str| line.split(", ").map(|field| field.trim().to_owned()).collect();
+    let line: Vec<String> =
+        output.lines().rev().map(columns).find(|line: &Vec<String>| line.len() == 10)?;
+    Some(Consumed {
+        records_per_second: line[5].parse().ok()?,
+        fetched_per_second: line[9].parse().ok()?,
+    })
+}
+
+/// `Avg latency: 1.42 ms` and `Percentiles: 50th = 1, 99th = 6, 99.9th = 14`
+fn parse_end_to_end(output: &str) -> Option<EndToEnd> {
+    let line = output.lines().rev().find(|line| line.starts_with("Percentiles:"))?;
+    let after = |mark: &str| -> Option<f64> {
+        line.split_once(mark)?.1.split(',').next()?.trim().parse().ok()
+    };
+    Some(EndToEnd { p50_ms: after("50th = ")?, p99_ms: after(" 99th = ")? })
+}
+
+fn parse_round_trip(output: &str) -> Option<RoundTrip> {
+    let figures = |name: &str| -> Option<Vec<f64>> {
+        let line = output.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().map(|figure| figure.parse().ok()).collect()
+    };
+    let (acknowledged, consumed) = (figures("acknowledged ")?, figures("consumed ")?);
+    Some(RoundTrip {
+        acknowledged_p50_us: *acknowledged.first()?,
+        consumed_p50_us: *consumed.first()?,
+        consumed_p99_us: *consumed.get(1)?,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_closing_lines_of_kafkas_tools_are_understood() {
+        let produced = "501 records sent, 100.2 records/sec (0.10 MB/sec)\n\
+            600000 records sent, 130491.5 records/sec (127.43 MB/sec), 340.10 ms avg latency, \
+            900.00 ms max latency, 340 ms 50th, 600 ms 95th, 707 ms 99th, 720 ms 99.9th.\n";
+        let wanted = Produced { records_per_second: 130_491.5, p50_ms: 340.0, p99_ms: 707.0 };
+        assert_eq!(parse_produced(produced), Some(wanted));
+
+        let consumed = "2026-11-21 19:00:00:000, 2026-11-21 19:00:05:000, 1757.8125, 351.5, \
+            1800000, 407424.2, 312, 4688, 374.9, 383959.0\n";
+        let wanted = Consumed { records_per_second: 407_424.2, fetched_per_second: 383_959.0 };
+        assert_eq!(parse_consumed(consumed), Some(wanted));
+
+        let latency = "Avg latency: 1.4200 ms\n\nPercentiles: 50th = 1, 99th = 6, 99.9th = 14\n";
+        assert_eq!(parse_end_to_end(latency), Some(EndToEnd { p50_ms: 1.0, p99_ms: 6.0 }));
+
+        let round_trip = "acknowledged 500.1 900.0 1200.0 5000.0\nconsumed 800.5 1500.0 2.0 3.0\n";
+        let wanted = RoundTrip {
+            acknowledged_p50_us: 500.1,
+            consumed_p50_us: 800.5,
+            consumed_p99_us: 1500.0,
+        };
+        assert_eq!(parse_round_trip(round_trip), Some(wanted));
+        assert_eq!(parse_produced("Exception in thread main"), None);
+    }
+}
