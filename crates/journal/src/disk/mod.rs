@@ -9,6 +9,12 @@ use std::io::{self, IoSlice};
 use std::path::Path;
 use std::sync::Arc;
 
+mod real;
+mod simulated;
+
+pub use real::RealDisk;
+pub use simulated::SimulatedDisk;
+
 pub trait Disk: Send + Sync + Debug + 'static {
     /// Makes the directory and its parents; present already is fine. The parents are synced.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
@@ -49,4 +55,33 @@ pub trait DiskFile: Send + Sync + Debug {
 pub struct Space {
     pub free_bytes: u64,
     pub total_bytes: u64,
+}
+
+/// Replaces `dir/name` by a file of these bytes: whatever happens meanwhile, the name leads to the
+/// old content or to the new, and to the new once this has returned.
+pub fn replace(
+    disk: &dyn Disk,
+    dir: &Path,
+    name: &str,
+    slices: &mut [IoSlice<'_>],
+) -> io::Result<()> {
+    let temporary = dir.join(format!("{name}.tmp"));
+    match disk.remove(&temporary) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let file = disk.open(&temporary, true)?;
+    file.write_at(slices, 0)?;
+    file.sync()?;
+    disk.rename(&temporary, &dir.join(name))?;
+    disk.sync_dir(dir)
+}
+
+/// All of a file.
+pub fn read_whole(disk: &dyn Disk, path: &Path) -> io::Result<Vec<u8>> {
+    let file = disk.open(path, false)?;
+    let mut bytes = vec![0; file.len()? as usize];
+    let read = file.read_at(&mut bytes, 0)?;
+    bytes.truncate(read);
+    Ok(bytes)
 }
