@@ -27,6 +27,14 @@ pub const FRAME_BYTES_MAX: usize = 8 << 20;
 pub const TAIL_CACHE_BYTES: usize = 32 << 20;
 /// Bytes of sidecar indexes of sealed segments kept in memory.
 pub const SIDECAR_CACHE_BYTES: usize = 16 << 20;
+/// A longer file is not taken for a sidecar: 28 bytes for each batch of the largest segment.
+pub const SIDECAR_BYTES_MAX: u64 = 1 << 30;
+/// Segments that readers keep open.
+pub const SEGMENTS_OPEN_MAX: usize = 256;
+/// Batches that lie near each other are read with one call of at most so many bytes.
+pub const READ_CALL_BYTES_MAX: usize = 4 << 20;
+/// A read of more than this goes to a reader thread even if the page cache has it.
+pub const READ_INLINE_BYTES_MAX: usize = 2 << 20;
 /// Bytes accepted by the journal and not yet durable; above it producers wait.
 pub const JOURNAL_QUEUED_BYTES_MAX: usize = 64 << 20;
 /// Free bytes on the journal's file system below which produce is refused (`--disk-reserve`).
@@ -46,6 +54,8 @@ pub const PRODUCE_BYTES_IN_FLIGHT_MAX: usize = 64 << 20;
 pub const FETCH_BYTES_IN_FLIGHT_MAX: usize = 64 << 20;
 /// Batches that a producer id remembers per partition, to recognise a retry (Kafka: 5).
 pub const PRODUCER_BATCHES_REMEMBERED: usize = 5;
+/// Producer ids that a partition remembers; beyond it those that were silent longest are forgotten.
+pub const PRODUCERS_PER_PARTITION_MAX: usize = 10_000;
 /// A producer id that was silent for so long is forgotten (Kafka's `producer.id.expiration.ms`).
 pub const PRODUCER_ID_EXPIRATION: Duration = Duration::from_secs(24 * 60 * 60);
 

@@ -1,0 +1,165 @@
+//! One entry of a configuration table: a name, its kind, what it may be and what it does.
+
+use super::{ConfigError, ConfigSource, Described};
+
+/// As DescribeConfigs names them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ConfigKind {
+    Boolean,
+    String,
+    Int,
+    Long,
+    Double,
+    List,
+}
+
+/// A value that has the right form for its kind.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Value<'a> {
+    Boolean(bool),
+    Whole(i64),
+    Real(f64),
+    Text(&'a str),
+    List(Vec<&'a str>),
+}
+
+impl<'a> Value<'a> {
+    /// Reads a value as Kafka's `ConfigDef` does: spaces around it do not count.
+    fn parse(kind: ConfigKind, raw: &'a str) -> Option<Self> {
+        let raw = raw.trim();
+        match kind {
+            ConfigKind::Boolean if raw.eq_ignore_ascii_case("true") => Some(Self::Boolean(true)),
+            ConfigKind::Boolean if raw.eq_ignore_ascii_case("false") => Some(Self::Boolean(false)),
+            ConfigKind::Boolean => None,
+            ConfigKind::String => Some(Self::Text(raw)),
+            ConfigKind::Int => raw.parse::<i32>().ok().map(|n| Self::Whole(n.into())),
+            ConfigKind::Long => raw.parse().ok().map(Self::Whole),
+            ConfigKind::Double => raw.parse().ok().map(Self::Real),
+            ConfigKind::List if raw.is_empty() => Some(Self::List(Vec::new())),
+            ConfigKind::List => Some(Self::List(raw.split(',').map(str::trim).collect())),
+        }
+    }
+
+    pub(super) fn whole(&self) -> i64 {
+        if let Self::Whole(n) = self { *n } else { 0 }
+    }
+
+    pub(super) fn real(&self) -> f64 {
+        if let Self::Real(n) = self { *n } else { 0.0 }
+    }
+
+    pub(super) fn text(&self) -> &'a str {
+        if let Self::Text(text) = self { text } else { "" }
+    }
+
+    pub(super) fn items(&self) -> &[&'a str] {
+        if let Self::List(items) = self { items } else { &[] }
+    }
+}
+
+/// What a configuration does.
+#[derive(Debug)]
+pub enum Effect<T> {
+    /// It is a field of the typed configuration.
+    Sets(fn(&mut T, &Value<'_>)),
+    /// What any of its values asks for is given anyway; its documentation says how.
+    Inherent,
+    /// It governs something that is not here: refused unless it has its default.
+    OnlyDefault { why: &'static str },
+}
+
+#[derive(Debug)]
+pub struct ConfigEntry<T: 'static> {
+    pub name: &'static str,
+    pub kind: ConfigKind,
+    pub default: &'static str,
+    /// Under which name the node sets the default.
+    pub node_name: Option<&'static str>,
+    pub documentation: &'static str,
+    /// What a valid value is, in words.
+    pub expected: &'static str,
+    pub effect: Effect<T>,
+    accepts: fn(&Value<'_>) -> bool,
+}
+
+impl<T> ConfigEntry<T> {
+    /// An entry whose kind alone says what is valid; the methods below refine it.
+    pub(super) const fn new(
+        name: &'static str,
+        kind: ConfigKind,
+        default: &'static str,
+        effect: Effect<T>,
+        documentation: &'static str,
+    ) -> Self {
+        let expected = match kind {
+            ConfigKind::Boolean => "true or false",
+            ConfigKind::String => "a text",
+            ConfigKind::Int => "a whole number of 32 bits",
+            ConfigKind::Long => "a whole number of 64 bits",
+            ConfigKind::Double => "a number",
+            ConfigKind::List => "a list, separated by commas",
+        };
+        let accepts = |_: &Value<'_>| true;
+        Self { name, kind, default, node_name: None, documentation, expected, effect, accepts }
+    }
+
+    pub(super) const fn valid(
+        mut self,
+        expected: &'static str,
+        accepts: fn(&Value<'_>) -> bool,
+    ) -> Self {
+        self.expected = expected;
+        self.accepts = accepts;
+        self
+    }
+
+    pub(super) const fn on_node(mut self, node_name: &'static str) -> Self {
+        self.node_name = Some(node_name);
+        self
+    }
+
+    /// Checks a value and, if this configuration sets anything, sets it.
+    pub(super) fn apply(&self, raw: &str, config: &mut T) -> Result<(), ConfigError> {
+        let invalid = || ConfigError::Invalid {
+            name: self.name,
+            value: raw.to_owned(),
+            expected: self.expected,
+        };
+        let value = Value::parse(self.kind, raw).ok_or_else(invalid)?;
+        match self.effect {
+            Effect::OnlyDefault { why } => {
+                if Value::parse(self.kind, self.default).as_ref() != Some(&value) {
+                    let (name, default) = (self.name, self.default);
+                    let value = raw.to_owned();
+                    return Err(ConfigError::NotOffered { name, value, default, why });
+                }
+            }
+            _ if !(self.accepts)(&value) => return Err(invalid()),
+            Effect::Sets(set) => set(config, &value),
+            Effect::Inherent => {}
+        }
+        Ok(())
+    }
+
+    pub(super) fn describe<'a>(
+        &self,
+        own: Option<&'a String>,
+        node: Option<&'a String>,
+    ) -> Described<'a> {
+        let (value, source) = match (own, node) {
+            (Some(own), _) => (own.as_str(), ConfigSource::Own),
+            (None, Some(node)) => (node.as_str(), ConfigSource::Node),
+            (None, None) => (self.default, ConfigSource::Default),
+        };
+        Described {
+            name: self.name,
+            kind: self.kind,
+            value,
+            source,
+            default: self.default,
+            node_name: self.node_name,
+            node_value: node.map(String::as_str),
+            documentation: self.documentation,
+        }
+    }
+}

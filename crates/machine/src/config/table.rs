@@ -1,0 +1,420 @@
+//! Every configuration that is known, by the names of Kafka 4 and a few of our own.
+
+use base::limits::BATCH_BYTES_MAX;
+
+use super::entry::ConfigKind::{Boolean, Double, Int, List, Long, String};
+use super::entry::Effect::{Inherent, OnlyDefault, Sets};
+use super::entry::{ConfigEntry, Value};
+use super::{
+    CleanupPolicy, CompressionType, Durability, GroupConfig, NodeValues, TimestampType, TopicConfig,
+};
+
+type Topic = ConfigEntry<TopicConfig>;
+type Node = ConfigEntry<NodeValues>;
+type Group = ConfigEntry<GroupConfig>;
+
+const TIERED: &str = "there is no tiered storage";
+const THROTTLE: &str = "replication has no throttle";
+const NO_INDEX_FILES: &str = "a partition has no index files";
+
+const fn zero_or_more(value: &Value<'_>) -> bool {
+    matches!(value, Value::Whole(0..))
+}
+
+const fn one_or_more(value: &Value<'_>) -> bool {
+    matches!(value, Value::Whole(1..))
+}
+
+const fn minus_one_or_more(value: &Value<'_>) -> bool {
+    matches!(value, Value::Whole(-1..))
+}
+
+fn compression_type(name: &str) -> Option<CompressionType> {
+    Some(match name {
+        "producer" => CompressionType::Producer,
+        "uncompressed" => CompressionType::Uncompressed,
+        "gzip" => CompressionType::Gzip,
+        "snappy" => CompressionType::Snappy,
+        "lz4" => CompressionType::Lz4,
+        "zstd" => CompressionType::Zstd,
+        _ => return None,
+    })
+}
+
+fn timestamp_type(name: &str) -> Option<TimestampType> {
+    Some(match name {
+        "CreateTime" => TimestampType::CreateTime,
+        "LogAppendTime" => TimestampType::LogAppendTime,
+        _ => return None,
+    })
+}
+
+fn durability(name: &str) -> Option<Durability> {
+    Some(match name {
+        "fsync" => Durability::Fsync,
+        "replicated" => Durability::Replicated,
+        _ => return None,
+    })
+}
+
+pub static TOPIC_CONFIGS: [Topic; 34] = [
+    // --------------------------------------------------------------------- what is kept, how long
+    Topic::new(
+        "cleanup.policy",
+        List,
+        "delete",
+        Sets(|config, value| {
+            let has = |policy| value.items().contains(&policy);
+            config.cleanup_policy =
+                CleanupPolicy { delete: has("delete"), compact: has("compact") };
+        }),
+        "Whether old records are deleted by time and size, or all but the newest of each key, \
+         or both.",
+    )
+    .valid("delete, compact or both, separated by a comma", |value| {
+        let known = |item: &&str| matches!(*item, "delete" | "compact");
+        !value.items().is_empty() && value.items().iter().all(known)
+    })
+    .on_node("log.cleanup.policy"),
+    Topic::new(
+        "retention.ms",
+        Long,
+        "604800000",
+        Sets(|config, value| config.retention_ms = Some(value.whole()).filter(|&ms| ms >= 0)),
+        "How long records are kept where cleanup.policy has delete; -1 is for ever.",
+    )
+    .valid("-1 or more", minus_one_or_more)
+    .on_node("log.retention.ms"),
+    Topic::new(
+        "retention.bytes",
+        Long,
+        "-1",
+        Sets(|config, value| config.retention_bytes = u64::try_from(value.whole()).ok()),
+        "How many bytes of each partition are kept where cleanup.policy has delete; -1 is all.",
+    )
+    .valid("-1 or more", minus_one_or_more)
+    .on_node("log.retention.bytes"),
+    Topic::new(
+        "segment.bytes",
+        Int,
+        "1073741824",
+        Sets(|config, value| config.segment_bytes = value.whole() as u32),
+        "How many of a partition's newest bytes compaction leaves alone. Partitions share the \
+         journal's segments, whose own size is the server's to set.",
+    )
+    .valid("14 or more", |value| value.whole() >= 14)
+    .on_node("log.segment.bytes"),
+    Topic::new(
+        "segment.ms",
+        Long,
+        "604800000",
+        Sets(|config, value| config.segment_ms = value.whole()),
+        "After this time records may be compacted, however few newer ones there are. Partitions \
+         share the journal's segments, so nothing is rolled for it.",
+    )
+    .valid("1 or more", one_or_more)
+    .on_node("log.roll.ms"),
+    Topic::new(
+        "delete.retention.ms",
+        Long,
+        "86400000",
+        Sets(|config, value| config.delete_retention_ms = value.whole()),
+        "How long compaction keeps a tombstone, so that a consumer that started before it sees it.",
+    )
+    .valid("0 or more", zero_or_more)
+    .on_node("log.cleaner.delete.retention.ms"),
+    Topic::new(
+        "min.cleanable.dirty.ratio",
+        Double,
+        "0.5",
+        Sets(|config, value| config.min_cleanable_dirty_ratio = value.real()),
+        "How much of a partition must not have been compacted yet before it is compacted again.",
+    )
+    .valid("0 to 1", |value| (0.0..=1.0).contains(&value.real()))
+    .on_node("log.cleaner.min.cleanable.ratio"),
+    Topic::new(
+        "min.compaction.lag.ms",
+        Long,
+        "0",
+        Sets(|config, value| config.min_compaction_lag_ms = value.whole()),
+        "How long a record stays before compaction may remove it.",
+    )
+    .valid("0 or more", zero_or_more)
+    .on_node("log.cleaner.min.compaction.lag.ms"),
+    Topic::new(
+        "max.compaction.lag.ms",
+        Long,
+        "9223372036854775807",
+        Sets(|config, value| config.max_compaction_lag_ms = value.whole()),
+        "After this time a record is compacted whatever min.cleanable.dirty.ratio says.",
+    )
+    .valid("1 or more", one_or_more)
+    .on_node("log.cleaner.max.compaction.lag.ms"),
+    // -------------------------------------------------------------------------- what is taken in
+    Topic::new(
+        "max.message.bytes",
+        Int,
+        "1048588",
+        Sets(|config, value| config.max_message_bytes = value.whole() as u32),
+        "The largest batch of records that is taken, as it is on the wire.",
+    )
+    .valid("0 to 67108864", |value| (0..=i64::from(BATCH_BYTES_MAX)).contains(&value.whole()))
+    .on_node("message.max.bytes"),
+    Topic::new(
+        "message.timestamp.type",
+        String,
+        "CreateTime",
+        Sets(|config, value| {
+            if let Some(kind) = timestamp_type(value.text()) {
+                config.timestamp_type = kind;
+            }
+        }),
+        "Whether a record has the time of its creation or of its arrival.",
+    )
+    .valid("CreateTime or LogAppendTime", |value| timestamp_type(value.text()).is_some())
+    .on_node("log.message.timestamp.type"),
+    Topic::new(
+        "message.timestamp.before.max.ms",
+        Long,
+        "9223372036854775807",
+        Sets(|config, value| config.timestamp_before_max_ms = value.whole()),
+        "How far a record's CreateTime may lie before its arrival.",
+    )
+    .valid("0 or more", zero_or_more)
+    .on_node("log.message.timestamp.before.max.ms"),
+    Topic::new(
+        "message.timestamp.after.max.ms",
+        Long,
+        "3600000",
+        Sets(|config, value| config.timestamp_after_max_ms = value.whole()),
+        "How far a record's CreateTime may lie after its arrival.",
+    )
+    .valid("0 or more", zero_or_more)
+    .on_node("log.message.timestamp.after.max.ms"),
+    Topic::new(
+        "compression.type",
+        String,
+        "producer",
+        Sets(|config, value| {
+            if let Some(kind) = compression_type(value.text()) {
+                config.compression_type = kind;
+            }
+        }),
+        "What batches are stored with; producer keeps them as they came.",
+    )
+    .valid("producer, uncompressed, gzip, snappy, lz4 or zstd", |value| {
+        compression_type(value.text()).is_some()
+    })
+    .on_node("compression.type"),
+    Topic::new(
+        "compression.gzip.level",
+        Int,
+        "-1",
+        Sets(|config, value| config.compression_gzip_level = value.whole() as i32),
+        "The level where compression.type is gzip; -1 is the library's default.",
+    )
+    .valid("1 to 9, or -1", |value| matches!(value.whole(), -1 | 1..=9))
+    .on_node("compression.gzip.level"),
+    Topic::new(
+        "compression.lz4.level",
+        Int,
+        "9",
+        OnlyDefault { why: "the LZ4 encoder has one level" },
+        "The level where compression.type is lz4. The encoder here has one.",
+    )
+    .on_node("compression.lz4.level"),
+    Topic::new(
+        "compression.zstd.level",
+        Int,
+        "3",
+        Sets(|config, value| config.compression_zstd_level = value.whole() as i32),
+        "The level where compression.type is zstd.",
+    )
+    .valid("-131072 to 22", |value| (-131_072..=22).contains(&value.whole()))
+    .on_node("compression.zstd.level"),
+    // ------------------------------------------------------------------------- how safe it is
+    Topic::new(
+        "durability",
+        String,
+        "fsync",
+        Sets(|config, value| {
+            if let Some(kind) = durability(value.text()) {
+                config.durability = kind;
+            }
+        }),
+        "When a record is acknowledged: fsync, once it is synced to disk on a quorum; \
+         replicated, once it is in the page caches of a quorum.",
+    )
+    .valid("fsync or replicated (memory is not offered yet)", |value| {
+        durability(value.text()).is_some()
+    })
+    .on_node("durability"),
+    Topic::new(
+        "min.insync.replicas",
+        Int,
+        "1",
+        Sets(|config, value| config.min_insync_replicas = value.whole() as u32),
+        "How many replicas must be there for a produce with acks=all to be taken.",
+    )
+    .valid("1 or more", one_or_more)
+    .on_node("min.insync.replicas"),
+    Topic::new(
+        "flush.messages",
+        Long,
+        "9223372036854775807",
+        Sets(|config, value| config.flush_messages = value.whole()),
+        "How many records may be unsynced. Any value is met with durability=fsync, which syncs \
+         every record before it is acknowledged; with durability=replicated it is refused.",
+    )
+    .valid("1 or more", one_or_more)
+    .on_node("log.flush.interval.messages"),
+    Topic::new(
+        "flush.ms",
+        Long,
+        "9223372036854775807",
+        Sets(|config, value| config.flush_ms = value.whole()),
+        "How long a record may be unsynced. Any value is met with durability=fsync, which syncs \
+         every record before it is acknowledged; with durability=replicated it is refused.",
+    )
+    .valid("0 or more", zero_or_more)
+    .on_node("log.flush.interval.ms"),
+    Topic::new(
+        "unclean.leader.election.enable",
+        Boolean,
+        "false",
+        Inherent,
+        "Allows a replica that lacks records to lead. The permission is never used: only a \
+         replica with every acknowledged record can be elected.",
+    )
+    .on_node("unclean.leader.election.enable"),
+    Topic::new(
+        "preallocate",
+        Boolean,
+        "false",
+        Inherent,
+        "Asks for files that are allocated ahead. The journal's always are.",
+    )
+    .on_node("log.preallocate"),
+    // ------------------------------------------------------------- what Kafka has and is not here
+    Topic::new(
+        "segment.index.bytes",
+        Int,
+        "10485760",
+        OnlyDefault { why: NO_INDEX_FILES },
+        "The size of a segment's index file in Kafka. Partitions have no files here.",
+    )
+    .on_node("log.index.size.max.bytes"),
+    Topic::new(
+        "segment.jitter.ms",
+        Long,
+        "0",
+        OnlyDefault { why: "a partition has no segment that is rolled by time" },
+        "Spreads the rolling of segments in Kafka. Partitions share the journal's segments here.",
+    )
+    .on_node("log.roll.jitter.ms"),
+    Topic::new(
+        "index.interval.bytes",
+        Int,
+        "4096",
+        OnlyDefault { why: NO_INDEX_FILES },
+        "How dense a segment's index is in Kafka. Every batch is indexed here.",
+    )
+    .on_node("log.index.interval.bytes"),
+    Topic::new(
+        "file.delete.delay.ms",
+        Long,
+        "60000",
+        OnlyDefault { why: "a partition has no files" },
+        "How long Kafka keeps the file of a deleted segment. Partitions have no files here.",
+    )
+    .on_node("log.segment.delete.delay.ms"),
+    Topic::new(
+        "leader.replication.throttled.replicas",
+        List,
+        "",
+        OnlyDefault { why: THROTTLE },
+        "Replicas whose leader is slowed down in Kafka.",
+    ),
+    Topic::new(
+        "follower.replication.throttled.replicas",
+        List,
+        "",
+        OnlyDefault { why: THROTTLE },
+        "Replicas whose follower is slowed down in Kafka.",
+    ),
+    Topic::new(
+        "remote.storage.enable",
+        Boolean,
+        "false",
+        OnlyDefault { why: TIERED },
+        "Keeps old segments in another storage in Kafka.",
+    ),
+    Topic::new(
+        "remote.log.copy.disable",
+        Boolean,
+        "false",
+        OnlyDefault { why: TIERED },
+        "Stops copying to another storage in Kafka.",
+    ),
+    Topic::new(
+        "remote.log.delete.on.disable",
+        Boolean,
+        "false",
+        OnlyDefault { why: TIERED },
+        "Deletes what is in another storage, when that is given up, in Kafka.",
+    ),
+    Topic::new(
+        "local.retention.ms",
+        Long,
+        "-2",
+        OnlyDefault { why: TIERED },
+        "How long Kafka keeps what it also has in another storage.",
+    ),
+    Topic::new(
+        "local.retention.bytes",
+        Long,
+        "-2",
+        OnlyDefault { why: TIERED },
+        "How much Kafka keeps of what it also has in another storage.",
+    ),
+];
+
+pub static NODE_CONFIGS: [Node; 2] = [
+    Node::new(
+        "producer.id.expiration.ms",
+        Int,
+        "86400000",
+        Sets(|node, value| node.producer_id_expiration_ms = value.whole()),
+        "After how much silence a producer's sequence is forgotten.",
+    )
+    .valid("1 or more", one_or_more),
+    Node::new(
+        "offsets.retention.minutes",
+        Int,
+        "10080",
+        Sets(|node, value| node.offsets_retention_ms = value.whole() * 60_000),
+        "How long the committed offsets of a group without members are kept.",
+    )
+    .valid("1 or more", one_or_more),
+];
+
+/// Share groups and streams groups have theirs in Kafka too: those names are refused, as the
+/// groups are.
+pub static GROUP_CONFIGS: [Group; 2] = [
+    Group::new(
+        "consumer.session.timeout.ms",
+        Int,
+        "45000",
+        Sets(|group, value| group.session_timeout_ms = Some(value.whole() as i32)),
+        "After how much silence a member of a group of the new protocol is taken out.",
+    )
+    .valid("1 or more", one_or_more),
+    Group::new(
+        "consumer.heartbeat.interval.ms",
+        Int,
+        "5000",
+        Sets(|group, value| group.heartbeat_interval_ms = Some(value.whole() as i32)),
+        "How often a member of a group of the new protocol reports.",
+    )
+    .valid("1 or more", one_or_more),
+];

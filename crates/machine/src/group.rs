@@ -1,0 +1,92 @@
+//! A group's progress: the offsets that it committed. Who its members are is the leader's
+//! volatile state and no part of the machine; a group exists here while it has an offset.
+
+use std::collections::BTreeMap;
+
+use base::limits::{GROUP_NAME_BYTES_MAX, OFFSET_METADATA_BYTES_MAX};
+use base::{Offset, PartitionId, TopicId};
+use serde::{Deserialize, Serialize};
+
+use crate::command::CommitOffset;
+use crate::outcome::Refusal;
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct CommittedOffset {
+    pub offset: Offset,
+    /// -1: the client did not say.
+    pub leader_epoch: i32,
+    pub metadata: String,
+    pub commit_ms: i64,
+    /// When it expires, if its client asked for a time of its own.
+    pub expire_ms: Option<i64>,
+}
+
+impl CommittedOffset {
+    /// Whether one that was read from a snapshot can be one that `commit` made.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.offset <= i64::MAX as u64 && self.metadata.len() <= OFFSET_METADATA_BYTES_MAX
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Group {
+    pub offsets: BTreeMap<PartitionId, CommittedOffset>,
+}
+
+impl Group {
+    pub fn offset(&self, partition: PartitionId) -> Option<&CommittedOffset> {
+        self.offsets.get(&partition)
+    }
+
+    pub(crate) fn commit(&mut self, commit: &CommitOffset, now_ms: i64) {
+        let committed = CommittedOffset {
+            offset: commit.offset,
+            leader_epoch: commit.leader_epoch,
+            metadata: commit.metadata.clone(),
+            commit_ms: now_ms,
+            expire_ms: commit.expire_ms,
+        };
+        self.offsets.insert(commit.partition, committed);
+    }
+
+    pub(crate) fn forget_topic(&mut self, topic: TopicId) {
+        let of_topic = PartitionId::new(topic, 0)..=PartitionId::new(topic, u32::MAX);
+        let partitions: Vec<_> = self.offsets.range(of_topic).map(|(&id, _)| id).collect();
+        for partition in partitions {
+            self.offsets.remove(&partition);
+        }
+    }
+
+    /// Forgets what expired by its own time at `now_ms`, or was committed before `before_ms`.
+    pub(crate) fn expire(&mut self, now_ms: i64, before_ms: i64) -> u64 {
+        let held = self.offsets.len();
+        self.offsets.retain(|_, committed| match committed.expire_ms {
+            Some(expire_ms) => now_ms < expire_ms,
+            None => committed.commit_ms >= before_ms,
+        });
+        (held - self.offsets.len()) as u64
+    }
+}
+
+pub(crate) fn validate_group_name(name: &str) -> Result<(), Refusal> {
+    if (1..=GROUP_NAME_BYTES_MAX).contains(&name.len()) {
+        Ok(())
+    } else {
+        Err(Refusal::InvalidGroupName { bytes: name.len(), at_most: GROUP_NAME_BYTES_MAX })
+    }
+}
+
+/// What a committed offset may be. Any offset may be committed, as in Kafka, also one that is not
+/// there yet or no longer; it must only fit the wire.
+pub(crate) fn validate_commit(commit: &CommitOffset) -> Result<(), Refusal> {
+    let CommitOffset { partition, offset, .. } = *commit;
+    if offset > i64::MAX as u64 {
+        let (start, end) = (0, i64::MAX as u64);
+        return Err(Refusal::OffsetOutOfRange { partition, offset, start, end });
+    }
+    let bytes = commit.metadata.len();
+    if bytes > OFFSET_METADATA_BYTES_MAX {
+        return Err(Refusal::MetadataTooLarge { bytes, at_most: OFFSET_METADATA_BYTES_MAX });
+    }
+    Ok(())
+}

@@ -1,0 +1,110 @@
+//! What applying an entry says back: to whoever waits for it, and to the broker, which carries out
+//! what follows (addresses to index or to drop, fetches to wake).
+
+use base::{Offset, PartitionId, TopicId};
+
+use crate::config::ConfigError;
+use crate::producer::SequenceRefusal;
+use crate::topic::TopicNameError;
+
+/// What became of one append.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AppendOutcome {
+    /// In the partition, and readable.
+    Taken {
+        base_offset: Offset,
+    },
+    /// It was there already: this is the offset to answer; the bytes of the copy are dead.
+    Duplicate {
+        base_offset: Offset,
+    },
+    /// Its base offset is not the partition's next one, because one that was proposed before it
+    /// was not taken. May be proposed anew.
+    NotSequenced {
+        expected: Offset,
+    },
+    /// Deleted meanwhile, or never there.
+    UnknownPartition,
+    Producer(SequenceRefusal),
+}
+
+/// What a command that was carried out answers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Outcome {
+    Done,
+    /// One for each topic of `CreateTopics`, in its order.
+    Topics(Vec<Result<TopicId, Refusal>>),
+    /// One for each partition of `AdvanceStart`, in its order: the start that holds now.
+    Starts(Vec<Result<Offset, Refusal>>),
+    ProducerId {
+        id: i64,
+        epoch: i16,
+    },
+    /// All offsets of `CommitOffsets` but these are committed.
+    Committed {
+        refused: Vec<(PartitionId, Refusal)>,
+    },
+    /// How many offsets or producers `ExpireOffsets` or `ExpireProducers` forgot.
+    Expired {
+        count: u64,
+    },
+}
+
+/// Why a command, or a part of one, changed nothing.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refusal {
+    #[error("there is no topic {topic}")]
+    UnknownTopic { topic: TopicId },
+    #[error("there is no partition {partition}")]
+    UnknownPartition { partition: PartitionId },
+    #[error(transparent)]
+    InvalidTopicName(#[from] TopicNameError),
+    #[error("topic {name} exists already")]
+    TopicExists { name: String },
+    #[error("topic {name} would differ from {existing} only in `.` and `_`")]
+    TopicCollision { name: String, existing: String },
+    #[error("another topic has this id, or it is the nil one")]
+    TopicUuidInUse,
+    #[error("every topic number was handed out")]
+    TopicIdsExhausted,
+    #[error("{requested} partitions are not possible: {at_least} to {at_most} are")]
+    InvalidPartitionCount { requested: u32, at_least: u32, at_most: u32 },
+    #[error("{requested} more partitions do not fit: {held} are there and {at_most} is the limit")]
+    TooManyPartitions { requested: u32, held: u64, at_most: u64 },
+    #[error(transparent)]
+    InvalidConfig(#[from] ConfigError),
+    #[error("there is no group {group}")]
+    UnknownGroup { group: String },
+    #[error("a group's name has 1 to {at_most} bytes, not {bytes}")]
+    InvalidGroupName { bytes: usize, at_most: usize },
+    #[error("offset {offset} of {partition} is not between {start} and {end}")]
+    OffsetOutOfRange { partition: PartitionId, offset: Offset, start: Offset, end: Offset },
+    #[error("{bytes} bytes of metadata with an offset are more than {at_most}")]
+    MetadataTooLarge { bytes: usize, at_most: usize },
+}
+
+/// Everything that one entry brought about. A buffer that is used again from entry to entry.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Applied {
+    /// One for each append, in order.
+    pub appends: Vec<AppendOutcome>,
+    /// One for each command, in order.
+    pub commands: Vec<Result<Outcome, Refusal>>,
+    /// Topics that are gone, with how many partitions they had: the journal drops their streams.
+    pub removed: Vec<(TopicId, u32)>,
+    /// Partitions whose start moved, and to where: the journal drops what is below.
+    pub trimmed: Vec<(PartitionId, Offset)>,
+}
+
+impl Applied {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn clear(&mut self) {
+        self.appends.clear();
+        self.commands.clear();
+        self.removed.clear();
+        self.trimmed.clear();
+    }
+}

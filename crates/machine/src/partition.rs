@@ -1,0 +1,340 @@
+//! A partition: a row of its topic. Idle, it is three words; what only a written one needs is
+//! boxed, so that a million of them cost what they use.
+
+use base::Offset;
+use base::limits::PRODUCERS_PER_PARTITION_MAX;
+use serde::{Deserialize, Serialize};
+
+use crate::command::Append;
+use crate::outcome::AppendOutcome;
+use crate::producer::{BatchSequence, ProducerState, SequenceVerdict};
+
+/// Where the batches of one leader epoch begin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct LeaderEpoch {
+    pub epoch: i32,
+    pub start: Offset,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Partition {
+    log_start: Offset,
+    next_offset: Offset,
+    active: Option<Box<Active>>,
+}
+
+// An idle partition must stay under 100 bytes with all that other crates keep of it.
+const _: () = assert!(size_of::<Partition>() <= 48);
+
+/// What a partition has once something was written to it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Active {
+    /// Ascending in both fields.
+    epochs: Vec<LeaderEpoch>,
+    /// Ascending by producer id. A sorted vector, not a map: most partitions have one producer,
+    /// ids are handed out in order so that a new one goes to the end, and it encodes alike on
+    /// every replica.
+    producers: Vec<(i64, ProducerState)>,
+    compacted_to: Offset,
+    last_append_ms: i64,
+    max_timestamp: i64,
+}
+
+impl Active {
+    fn new() -> Self {
+        Self {
+            epochs: Vec::new(),
+            producers: Vec::new(),
+            compacted_to: 0,
+            last_append_ms: -1,
+            max_timestamp: -1,
+        }
+    }
+}
+
+impl Partition {
+    /// The first offset that is still there.
+    pub fn log_start(&self) -> Offset {
+        self.log_start
+    }
+
+    /// The offset that the next record gets. All below is committed: it is the high watermark too.
+    pub fn next_offset(&self) -> Offset {
+        self.next_offset
+    }
+
+    /// Everything below was compacted once.
+    pub fn compacted_to(&self) -> Offset {
+        self.active.as_ref().map_or(0, |active| active.compacted_to)
+    }
+
+    /// When a batch was last taken; `None` if never.
+    pub fn last_append_ms(&self) -> Option<i64> {
+        self.active.as_ref().map(|active| active.last_append_ms).filter(|&at| at >= 0)
+    }
+
+    /// The largest timestamp of any record ever taken; -1 if none.
+    pub fn max_timestamp(&self) -> i64 {
+        self.active.as_ref().map_or(-1, |active| active.max_timestamp)
+    }
+
+    /// The leader epochs of what is still there, oldest first.
+    pub fn epochs(&self) -> &[LeaderEpoch] {
+        self.active.as_ref().map_or(&[], |active| &active.epochs)
+    }
+
+    /// Where `epoch` ends, as OffsetForLeaderEpoch asks: the largest epoch not above it that wrote
+    /// anything, and the offset after its last record. `None` if `epoch` is above all that wrote;
+    /// the current leader's own epoch, which may not have written yet, ends at `next_offset`.
+    pub fn epoch_end(&self, epoch: i32) -> Option<(i32, Offset)> {
+        let epochs = self.epochs();
+        let above = epochs.partition_point(|known| known.epoch <= epoch);
+        let floor = above.checked_sub(1).map(|at| epochs[at].epoch);
+        match (floor, epochs.get(above)) {
+            (Some(last), None) if last == epoch => Some((epoch, self.next_offset)),
+            (_, None) => None,
+            (floor, Some(higher)) => Some((floor.unwrap_or(epoch), higher.start)),
+        }
+    }
+
+    /// The epoch of the last batch; `None` if none is known.
+    pub fn last_epoch(&self) -> Option<i32> {
+        self.epochs().last().map(|last| last.epoch)
+    }
+
+    pub fn producer(&self, producer_id: i64) -> Option<&ProducerState> {
+        let producers = self.producers();
+        let at = producers.binary_search_by_key(&producer_id, |(id, _)| *id).ok()?;
+        Some(&producers[at].1)
+    }
+
+    /// Ascending by producer id.
+    pub fn producers(&self) -> &[(i64, ProducerState)] {
+        self.active.as_ref().map_or(&[], |active| &active.producers)
+    }
+
+    /// Takes a batch, or says why not. Constant time, and nothing is allocated once the partition
+    /// knows the batch's leader epoch and producer.
+    pub(crate) fn append(&mut self, append: &Append, now_ms: i64) -> AppendOutcome {
+        let sequence = BatchSequence::new(append.producer_epoch, append.base_sequence, append.span);
+        let verdict = match (append.has_producer(), self.producer(append.producer_id)) {
+            (false, _) => Ok(SequenceVerdict::New),
+            (true, None) => ProducerState::check_unknown(sequence),
+            (true, Some(known)) => known.check(sequence),
+        };
+        if let Ok(SequenceVerdict::Duplicate { base_offset }) = verdict {
+            return AppendOutcome::Duplicate { base_offset };
+        }
+        // Before the producer's refusal: a batch whose predecessor was not taken is out of place
+        // first, which its client may retry, and out of sequence only because of that.
+        let end = append.base_offset.saturating_add(u64::from(append.span));
+        let in_place = append.base_offset == self.next_offset;
+        if !in_place || append.span == 0 || end > i64::MAX as u64 {
+            return AppendOutcome::NotSequenced { expected: self.next_offset };
+        }
+        if let Err(refusal) = verdict {
+            return AppendOutcome::Producer(refusal);
+        }
+        self.next_offset = end;
+        let active = self.active.get_or_insert_with(|| Box::new(Active::new()));
+        active.last_append_ms = now_ms;
+        active.max_timestamp = active.max_timestamp.max(append.max_timestamp);
+        active.note_epoch(append.leader_epoch, append.base_offset);
+        if append.has_producer() {
+            active.note_producer(append.producer_id, sequence, append.base_offset, now_ms);
+        }
+        AppendOutcome::Taken { base_offset: append.base_offset }
+    }
+
+    /// Moves the start to `offset`, which is not past the end; true if it moved.
+    pub(crate) fn advance_start(&mut self, offset: Offset) -> bool {
+        debug_assert!(offset <= self.next_offset, "the caller refuses an offset past the end");
+        if offset <= self.log_start {
+            return false;
+        }
+        self.log_start = offset;
+        if let Some(active) = &mut self.active {
+            active.forget_epochs_below(offset);
+        }
+        true
+    }
+
+    /// Notes that everything below `offset` was compacted; never goes back.
+    pub(crate) fn note_compacted(&mut self, offset: Offset) {
+        let offset = offset.min(self.next_offset);
+        if let Some(active) = &mut self.active {
+            active.compacted_to = active.compacted_to.max(offset);
+        }
+    }
+
+    /// Forgets producers whose last batch was applied before `before_ms`; how many those were.
+    pub(crate) fn expire_producers(&mut self, before_ms: i64) -> u64 {
+        let Some(active) = &mut self.active else { return 0 };
+        let known = active.producers.len();
+        active.producers.retain(|(_, producer)| producer.last_ms() >= before_ms);
+        let expired = known - active.producers.len();
+        if expired > 0 {
+            active.producers.shrink_to_fit();
+        }
+        expired as u64
+    }
+
+    /// Whether a partition that was read from a snapshot can be one that `append` made.
+    pub(crate) fn is_sound(&self) -> bool {
+        let bounds = self.log_start <= self.next_offset && self.next_offset <= i64::MAX as u64;
+        let active = self.active.as_ref().is_none_or(|active| {
+            active.compacted_to <= self.next_offset
+                && active.epochs.first().is_none_or(|first| first.epoch >= 0)
+                && active.epochs.last().is_none_or(|last| last.start <= self.next_offset)
+                && active.epochs.is_sorted_by(|a, b| a.epoch < b.epoch && a.start < b.start)
+                && active.producers.len() <= PRODUCERS_PER_PARTITION_MAX
+                && active.producers.first().is_none_or(|(id, _)| *id >= 0)
+                && active.producers.is_sorted_by(|a, b| a.0 < b.0)
+                && active.producers.iter().all(|(_, p)| p.is_sound(self.next_offset))
+        });
+        bounds && active
+    }
+
+    /// What a decoder's growth left over is given back.
+    pub(crate) fn shrink(&mut self) {
+        if let Some(active) = &mut self.active {
+            active.epochs.shrink_to_fit();
+            active.producers.shrink_to_fit();
+        }
+    }
+}
+
+impl Active {
+    fn note_epoch(&mut self, epoch: i32, start: Offset) {
+        if epoch < 0 || self.epochs.last().is_some_and(|last| last.epoch >= epoch) {
+            return;
+        }
+        // An epoch all of whose records were deleted says nothing any more.
+        self.epochs.pop_if(|last| last.start == start);
+        if self.epochs.is_empty() {
+            self.epochs.reserve_exact(1);
+        }
+        self.epochs.push(LeaderEpoch { epoch, start });
+    }
+
+    /// Keeps the epoch that `offset` lies in, as beginning there.
+    fn forget_epochs_below(&mut self, offset: Offset) {
+        let above = self.epochs.partition_point(|known| known.start <= offset);
+        if above > 0 {
+            self.epochs.drain(..above - 1);
+            self.epochs[0].start = offset;
+        }
+    }
+
+    fn note_producer(&mut self, id: i64, batch: BatchSequence, base_offset: Offset, now_ms: i64) {
+        let at = match self.producers.binary_search_by_key(&id, |(id, _)| *id) {
+            Ok(at) => return self.producers[at].1.record(batch, base_offset, now_ms),
+            Err(at) if self.producers.len() < PRODUCERS_PER_PARTITION_MAX => at,
+            Err(_) => {
+                self.forget_oldest_producers();
+                self.producers.partition_point(|(known, _)| *known < id)
+            }
+        };
+        if self.producers.is_empty() {
+            self.producers.reserve_exact(1);
+        }
+        self.producers.insert(at, (id, ProducerState::started(batch, base_offset, now_ms)));
+    }
+
+    /// Makes room when too many producers are known: the quarter that was silent longest goes. To
+    /// forget one is to take its next batch whatever its sequence, as after its expiry.
+    fn forget_oldest_producers(&mut self) {
+        let mut ages: Vec<(i64, i64)> =
+            self.producers.iter().map(|(id, producer)| (producer.last_ms(), *id)).collect();
+        let quarter = ages.len() / 4;
+        let (_, &mut limit, _) = ages.select_nth_unstable(quarter);
+        self.producers.retain(|(id, producer)| (producer.last_ms(), *id) > limit);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use base::{PartitionId, TopicId};
+
+    fn append(base_offset: Offset, span: u32, leader_epoch: i32) -> Append {
+        Append {
+            partition: PartitionId::new(TopicId(0), 0),
+            base_offset,
+            span,
+            leader_epoch,
+            max_timestamp: 0,
+            producer_id: -1,
+            producer_epoch: -1,
+            base_sequence: -1,
+        }
+    }
+
+    /// Epoch 2 wrote 0..10, epoch 5 wrote 10..30.
+    fn two_epochs() -> Partition {
+        let mut partition = Partition::default();
+        partition.append(&append(0, 10, 2), 1);
+        partition.append(&append(10, 10, 5), 1);
+        partition.append(&append(20, 10, 5), 1);
+        partition
+    }
+
+    #[test]
+    fn an_epoch_ends_where_the_next_begins() {
+        let partition = two_epochs();
+        assert_eq!(partition.epoch_end(1), Some((1, 0)));
+        assert_eq!(partition.epoch_end(2), Some((2, 10)));
+        assert_eq!(partition.epoch_end(3), Some((2, 10)));
+        assert_eq!(partition.epoch_end(5), Some((5, 30)));
+        assert_eq!(partition.epoch_end(6), None);
+        assert_eq!(Partition::default().epoch_end(0), None);
+    }
+
+    #[test]
+    fn epochs_of_deleted_records_are_forgotten() {
+        let mut partition = two_epochs();
+        assert!(partition.advance_start(4));
+        assert_eq!(partition.epochs()[0], LeaderEpoch { epoch: 2, start: 4 });
+        assert!(partition.advance_start(10));
+        assert_eq!(partition.epochs(), &[LeaderEpoch { epoch: 5, start: 10 }]);
+        assert!(!partition.advance_start(10));
+        assert!(partition.advance_start(30));
+        assert_eq!(partition.epochs(), &[LeaderEpoch { epoch: 5, start: 30 }]);
+        assert_eq!(partition.epoch_end(5), Some((5, 30)));
+        assert!(partition.is_sound());
+    }
+
+    #[test]
+    fn a_batch_that_is_not_at_the_end_has_no_place() {
+        let mut partition = two_epochs();
+        let expected = AppendOutcome::NotSequenced { expected: 30 };
+        assert_eq!(partition.append(&append(29, 1, 5), 1), expected);
+        assert_eq!(partition.append(&append(31, 1, 5), 1), expected);
+        assert_eq!(partition.append(&append(30, 0, 5), 1), expected);
+        assert_eq!(partition.next_offset(), 30);
+    }
+
+    #[test]
+    fn too_many_producers_push_out_those_that_were_silent_longest() {
+        let mut partition = Partition::default();
+        let mut write = |producer_id: i64, now_ms: i64, sequence: i32| {
+            let mut batch = append(partition.next_offset(), 1, 1);
+            (batch.producer_id, batch.producer_epoch) = (producer_id, 0);
+            batch.base_sequence = sequence;
+            partition.append(&batch, now_ms)
+        };
+        let limit = PRODUCERS_PER_PARTITION_MAX as i64;
+        for id in 0..limit {
+            write(id, id, 0);
+        }
+        // The first one speaks again, so that it is not among the oldest.
+        write(0, limit, 1);
+        write(limit, limit + 1, 0);
+        assert!(partition.producers().len() <= PRODUCERS_PER_PARTITION_MAX);
+        assert!(partition.producer(0).is_some());
+        assert!(partition.producer(limit).is_some());
+        assert!(partition.producer(1).is_none());
+        assert!(partition.producer(limit - 1).is_some());
+        assert!(partition.is_sound());
+    }
+}

@@ -1,0 +1,239 @@
+//! Producer ids and sequences: how a retried batch is told from a new one.
+//!
+//! The rules are those of Kafka 4's `ProducerStateManager` and `ProducerAppendInfo`, to the letter:
+//! clients depend on which answer they get. They stand here once; the leader asks them before it
+//! proposes a batch and every replica asks them again when it applies it.
+
+use base::Offset;
+use base::limits::PRODUCER_BATCHES_REMEMBERED;
+use serde::{Deserialize, Serialize};
+
+/// What a batch says of its place in its producer's stream. Sequences are 31 bits and wrap to 0.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BatchSequence {
+    pub epoch: i16,
+    pub first: i32,
+    pub last: i32,
+}
+
+impl BatchSequence {
+    /// `span` is how many offsets the batch covers (its last offset delta plus one).
+    pub fn new(epoch: i16, base_sequence: i32, span: u32) -> Self {
+        let last = i64::from(base_sequence) + i64::from(span) - 1;
+        Self { epoch, first: base_sequence, last: (last & i64::from(i32::MAX)) as i32 }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SequenceVerdict {
+    New,
+    /// One of the last batches again: answer the offset that it has.
+    Duplicate {
+        base_offset: Offset,
+    },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SequenceRefusal {
+    /// Kafka: `OUT_OF_ORDER_SEQUENCE_NUMBER`. A duplicate older than what is remembered is this too.
+    #[error("sequence {got} is out of order: {expected} comes next")]
+    OutOfOrder { expected: i32, got: i32 },
+    /// Kafka: `INVALID_PRODUCER_EPOCH`.
+    #[error("producer epoch {got} is fenced by {current}")]
+    Fenced { current: i16, got: i16 },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+struct RememberedBatch {
+    first: i32,
+    last: i32,
+    base_offset: Offset,
+}
+
+/// What a partition remembers of one producer id: its epoch and its last batches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ProducerState {
+    last_ms: i64,
+    epoch: i16,
+    remembered: u8,
+    /// Oldest first; only the first `remembered` count.
+    batches: [RememberedBatch; PRODUCER_BATCHES_REMEMBERED],
+}
+
+const _: () = assert!(PRODUCER_BATCHES_REMEMBERED > 0 && PRODUCER_BATCHES_REMEMBERED <= 255);
+
+impl ProducerState {
+    /// A producer's first batch in a partition.
+    pub fn started(batch: BatchSequence, base_offset: Offset, now_ms: i64) -> Self {
+        let mut state = Self {
+            last_ms: now_ms,
+            epoch: batch.epoch,
+            remembered: 0,
+            batches: [RememberedBatch::default(); PRODUCER_BATCHES_REMEMBERED],
+        };
+        state.record(batch, base_offset, now_ms);
+        state
+    }
+
+    /// The rule for a producer that the partition does not know, or no longer: any sequence is
+    /// taken, since what came before may have been deleted (KIP-360). Only a batch without a
+    /// proper sequence or epoch is refused.
+    pub fn check_unknown(batch: BatchSequence) -> Result<SequenceVerdict, SequenceRefusal> {
+        if batch.epoch < 0 {
+            Err(SequenceRefusal::Fenced { current: 0, got: batch.epoch })
+        } else if batch.first < 0 {
+            Err(SequenceRefusal::OutOfOrder { expected: 0, got: batch.first })
+        } else {
+            Ok(SequenceVerdict::New)
+        }
+    }
+
+    /// Says what `batch` is to this producer; changes nothing.
+    pub fn check(&self, batch: BatchSequence) -> Result<SequenceVerdict, SequenceRefusal> {
+        if batch.epoch < self.epoch {
+            return Err(SequenceRefusal::Fenced { current: self.epoch, got: batch.epoch });
+        }
+        // A new epoch starts the count again; batches of the old one are no duplicates of its.
+        let expected = if batch.epoch > self.epoch { 0 } else { self.next_sequence() };
+        if batch.epoch == self.epoch
+            && let Some(same) = self
+                .remembered_batches()
+                .iter()
+                .find(|known| known.first == batch.first && known.last == batch.last)
+        {
+            return Ok(SequenceVerdict::Duplicate { base_offset: same.base_offset });
+        }
+        if batch.first == expected {
+            Ok(SequenceVerdict::New)
+        } else {
+            Err(SequenceRefusal::OutOfOrder { expected, got: batch.first })
+        }
+    }
+
+    /// Takes in a batch that [`ProducerState::check`] found to be new.
+    pub fn record(&mut self, batch: BatchSequence, base_offset: Offset, now_ms: i64) {
+        if batch.epoch != self.epoch {
+            self.epoch = batch.epoch;
+            self.remembered = 0;
+        }
+        if usize::from(self.remembered) == PRODUCER_BATCHES_REMEMBERED {
+            self.batches.rotate_left(1);
+            self.remembered -= 1;
+        }
+        self.batches[usize::from(self.remembered)] =
+            RememberedBatch { first: batch.first, last: batch.last, base_offset };
+        self.remembered += 1;
+        self.last_ms = now_ms;
+    }
+
+    pub fn epoch(&self) -> i16 {
+        self.epoch
+    }
+
+    /// When its last batch was applied.
+    pub fn last_ms(&self) -> i64 {
+        self.last_ms
+    }
+
+    /// Of its newest batch (Kafka: `lastSequence` of DescribeProducers).
+    pub fn last_sequence(&self) -> i32 {
+        self.remembered_batches().last().map_or(-1, |batch| batch.last)
+    }
+
+    /// What its next batch in the same epoch must start with.
+    pub fn next_sequence(&self) -> i32 {
+        self.last_sequence().checked_add(1).unwrap_or(0)
+    }
+
+    fn remembered_batches(&self) -> &[RememberedBatch] {
+        &self.batches[..usize::from(self.remembered)]
+    }
+
+    /// Whether a state that was read from a snapshot can be one that `record` made.
+    pub(crate) fn is_sound(&self, next_offset: Offset) -> bool {
+        let remembered = usize::from(self.remembered);
+        self.epoch >= 0
+            && (1..=PRODUCER_BATCHES_REMEMBERED).contains(&remembered)
+            && self
+                .remembered_batches()
+                .iter()
+                .all(|batch| batch.first >= 0 && batch.last >= 0 && batch.base_offset < next_offset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use SequenceRefusal::{Fenced, OutOfOrder};
+    use SequenceVerdict::{Duplicate, New};
+
+    fn batch(epoch: i16, first: i32, span: u32) -> BatchSequence {
+        BatchSequence::new(epoch, first, span)
+    }
+
+    /// Batches of 10 from sequence 0 and offset 100 on.
+    fn after(batches: i32) -> ProducerState {
+        let mut state = ProducerState::started(batch(0, 0, 10), 100, 0);
+        for n in 1..batches {
+            state.record(batch(0, n * 10, 10), 100 + n as u64 * 10, 0);
+        }
+        state
+    }
+
+    #[test]
+    fn a_producer_that_is_not_known_may_start_anywhere() {
+        assert_eq!(ProducerState::check_unknown(batch(3, 0, 1)), Ok(New));
+        assert_eq!(ProducerState::check_unknown(batch(0, 17, 1)), Ok(New));
+        let refused = ProducerState::check_unknown(batch(0, -1, 1));
+        assert_eq!(refused, Err(OutOfOrder { expected: 0, got: -1 }));
+        let refused = ProducerState::check_unknown(batch(-1, 0, 1));
+        assert_eq!(refused, Err(Fenced { current: 0, got: -1 }));
+    }
+
+    #[test]
+    fn the_next_sequence_is_taken_and_a_gap_is_not() {
+        let state = after(1);
+        assert_eq!(state.check(batch(0, 10, 5)), Ok(New));
+        assert_eq!(state.check(batch(0, 11, 5)), Err(OutOfOrder { expected: 10, got: 11 }));
+    }
+
+    #[test]
+    fn the_last_five_batches_are_known_again_and_the_sixth_is_out_of_order() {
+        let state = after(6);
+        for n in 1..6 {
+            let base_offset = 100 + n as u64 * 10;
+            assert_eq!(state.check(batch(0, n * 10, 10)), Ok(Duplicate { base_offset }));
+        }
+        assert_eq!(state.check(batch(0, 0, 10)), Err(OutOfOrder { expected: 60, got: 0 }));
+    }
+
+    #[test]
+    fn a_batch_that_only_overlaps_a_known_one_is_out_of_order() {
+        let state = after(2);
+        assert_eq!(state.check(batch(0, 10, 9)), Err(OutOfOrder { expected: 20, got: 10 }));
+    }
+
+    #[test]
+    fn a_new_epoch_starts_at_zero_and_fences_the_old_one() {
+        let mut state = after(2);
+        assert_eq!(state.check(batch(1, 20, 1)), Err(OutOfOrder { expected: 0, got: 20 }));
+        // The same range as a known batch, but of another epoch: new.
+        assert_eq!(state.check(batch(1, 0, 10)), Ok(New));
+        state.record(batch(1, 0, 10), 120, 0);
+        assert_eq!(state.check(batch(1, 0, 10)), Ok(Duplicate { base_offset: 120 }));
+        assert_eq!(state.check(batch(0, 10, 10)), Err(Fenced { current: 1, got: 0 }));
+        assert_eq!(state.check(batch(1, 10, 1)), Ok(New));
+    }
+
+    #[test]
+    fn sequences_wrap_to_zero() {
+        let max = i32::MAX;
+        assert_eq!(batch(0, max - 1, 2).last, max);
+        assert_eq!(batch(0, max - 1, 4).last, 1);
+        let ends_at_max = ProducerState::started(batch(0, max - 1, 2), 0, 0);
+        assert_eq!(ends_at_max.check(batch(0, 0, 1)), Ok(New));
+        let ends_beyond = ProducerState::started(batch(0, max - 1, 4), 0, 0);
+        assert_eq!(ends_beyond.check(batch(0, 2, 1)), Ok(New));
+        assert_eq!(ends_beyond.check(batch(0, max - 1, 4)), Ok(Duplicate { base_offset: 0 }));
+    }
+}

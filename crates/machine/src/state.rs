@@ -1,0 +1,410 @@
+//! The state, and what an entry does to it.
+//!
+//! Whatever reaches an outcome or a snapshot is iterated in an order that follows from the history
+//! alone (sorted maps, vectors), never from a hash: two replicas must not differ by a byte.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base::limits::{PARTITIONS_PER_SHARD_MAX, PARTITIONS_PER_TOPIC_MAX};
+use base::{Offset, PartitionId, TopicId};
+use hashbrown::HashMap;
+use uuid::Uuid;
+
+use crate::command::{Append, Command, CommitOffset, Entry, NewTopic};
+use crate::config::{GroupConfig, NodeConfig, Overrides, TopicConfig};
+use crate::group::{Group, validate_commit, validate_group_name};
+use crate::outcome::{AppendOutcome, Applied, Outcome, Refusal};
+use crate::partition::Partition;
+use crate::topic::{Topic, collapsed_name, validate_topic_name};
+
+static GROUP_CONFIG_DEFAULT: GroupConfig = GroupConfig::DEFAULT;
+
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct State {
+    pub(crate) topics: HashMap<TopicId, Topic>,
+    by_name: BTreeMap<Arc<str>, TopicId>,
+    by_uuid: HashMap<Uuid, TopicId>,
+    /// Names with `.` or `_` as [`collapsed_name`] has them.
+    by_collapsed_name: HashMap<Box<str>, TopicId>,
+    partition_count: u64,
+    pub(crate) next_topic: u32,
+    pub(crate) next_producer_id: i64,
+    pub(crate) node_config: NodeConfig,
+    pub(crate) groups: BTreeMap<String, Group>,
+    /// Apart from `groups`: a group may be configured before it commits, and after.
+    pub(crate) group_configs: BTreeMap<String, GroupConfig>,
+}
+
+// ------------------------------------------------------------------------------------- questions
+
+impl State {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn topic(&self, topic: TopicId) -> Option<&Topic> {
+        self.topics.get(&topic)
+    }
+
+    pub fn topic_named(&self, name: &str) -> Option<&Topic> {
+        self.topics.get(self.by_name.get(name)?)
+    }
+
+    pub fn topic_with_uuid(&self, uuid: &Uuid) -> Option<&Topic> {
+        self.topics.get(self.by_uuid.get(uuid)?)
+    }
+
+    /// Sorted by name.
+    pub fn topics(&self) -> impl Iterator<Item = &Topic> {
+        self.by_name.values().map(|id| &self.topics[id])
+    }
+
+    pub fn topic_count(&self) -> usize {
+        self.topics.len()
+    }
+
+    pub fn partition(&self, partition: PartitionId) -> Option<&Partition> {
+        self.topics.get(&partition.topic)?.partition(partition.index)
+    }
+
+    /// Of all topics together.
+    pub fn partition_count(&self) -> u64 {
+        self.partition_count
+    }
+
+    pub fn group(&self, name: &str) -> Option<&Group> {
+        self.groups.get(name)
+    }
+
+    /// Sorted by name.
+    pub fn groups(&self) -> impl Iterator<Item = (&str, &Group)> {
+        self.groups.iter().map(|(name, group)| (name.as_str(), group))
+    }
+
+    /// A group's configuration; the default if none was set, whether or not the group exists.
+    pub fn group_config(&self, name: &str) -> &GroupConfig {
+        self.group_configs.get(name).unwrap_or(&GROUP_CONFIG_DEFAULT)
+    }
+
+    pub fn node_config(&self) -> &NodeConfig {
+        &self.node_config
+    }
+
+    /// Whether `CreateTopics` would make this topic now, and with what configuration.
+    pub fn check_new_topic(&self, new: &NewTopic) -> Result<TopicConfig, Refusal> {
+        validate_topic_name(&new.name)?;
+        if self.by_name.contains_key(new.name.as_str()) {
+            return Err(Refusal::TopicExists { name: new.name.clone() });
+        }
+        if let Some(collapsed) = collapsed_name(&new.name)
+            && let Some(existing) = self.by_collapsed_name.get(&collapsed)
+        {
+            let existing = self.topics[existing].name.to_string();
+            return Err(Refusal::TopicCollision { name: new.name.clone(), existing });
+        }
+        self.check_partitions(0, new.partitions)?;
+        let config = TopicConfig::parse(&self.node_config, &new.config)?;
+        if new.uuid.is_nil() || self.by_uuid.contains_key(&new.uuid) {
+            return Err(Refusal::TopicUuidInUse);
+        }
+        if self.next_topic == u32::MAX {
+            return Err(Refusal::TopicIdsExhausted);
+        }
+        Ok(config)
+    }
+
+    /// Whether `CreatePartitions` would grow this topic now.
+    pub fn check_create_partitions(&self, topic: TopicId, total: u32) -> Result<(), Refusal> {
+        let topic = self.topic(topic).ok_or(Refusal::UnknownTopic { topic })?;
+        self.check_partitions(topic.partition_count(), total)
+    }
+
+    fn check_partitions(&self, present: u32, total: u32) -> Result<(), Refusal> {
+        let (at_least, at_most) = (present.saturating_add(1), PARTITIONS_PER_TOPIC_MAX);
+        if !(at_least..=at_most).contains(&total) {
+            let requested = total;
+            return Err(Refusal::InvalidPartitionCount { requested, at_least, at_most });
+        }
+        let (requested, held) = (total - present, self.partition_count);
+        if held + u64::from(requested) > PARTITIONS_PER_SHARD_MAX {
+            let at_most = PARTITIONS_PER_SHARD_MAX;
+            return Err(Refusal::TooManyPartitions { requested, held, at_most });
+        }
+        Ok(())
+    }
+}
+
+// --------------------------------------------------------------------------------------- changes
+
+impl State {
+    /// Applies one entry, in the order of the log. `applied` is cleared first.
+    pub fn apply(&mut self, entry: &Entry<'_>, applied: &mut Applied) {
+        applied.clear();
+        for append in entry.appends {
+            let outcome = self.append(append, entry.now_ms);
+            applied.appends.push(outcome);
+        }
+        for command in entry.commands {
+            let outcome = self.command(command, entry.now_ms, applied);
+            applied.commands.push(outcome);
+        }
+    }
+
+    fn append(&mut self, append: &Append, now_ms: i64) -> AppendOutcome {
+        match self.partition_mut(append.partition) {
+            Ok(partition) => partition.append(append, now_ms),
+            Err(_) => AppendOutcome::UnknownPartition,
+        }
+    }
+
+    fn command(
+        &mut self,
+        command: &Command,
+        now_ms: i64,
+        applied: &mut Applied,
+    ) -> Result<Outcome, Refusal> {
+        match command {
+            Command::CreateTopics { topics } => {
+                let outcomes = topics.iter().map(|new| self.create_topic(new, now_ms)).collect();
+                Ok(Outcome::Topics(outcomes))
+            }
+            Command::DeleteTopic { topic } => self.delete_topic(*topic, applied),
+            Command::CreatePartitions { topic, total } => self.create_partitions(*topic, *total),
+            Command::SetTopicConfig { topic, config } => self.set_topic_config(*topic, config),
+            Command::SetNodeConfig { config } => self.set_node_config(config),
+            Command::SetGroupConfig { group, config } => self.set_group_config(group, config),
+            Command::AdvanceStart { starts } => {
+                let outcomes = starts
+                    .iter()
+                    .map(|&(partition, offset)| self.advance_start(partition, offset, applied));
+                Ok(Outcome::Starts(outcomes.collect()))
+            }
+            Command::Compacted { partition, up_to } => {
+                self.partition_mut(*partition)?.note_compacted(*up_to);
+                Ok(Outcome::Done)
+            }
+            Command::AllocateProducerId => {
+                let id = self.next_producer_id;
+                self.next_producer_id += 1;
+                Ok(Outcome::ProducerId { id, epoch: 0 })
+            }
+            Command::CommitOffsets { group, offsets } => self.commit(group, offsets, now_ms),
+            Command::DeleteOffsets { group, partitions } => self.delete_offsets(group, partitions),
+            Command::DeleteGroup { group } => match self.groups.remove(group) {
+                Some(_) => Ok(Outcome::Done),
+                None => Err(Refusal::UnknownGroup { group: group.clone() }),
+            },
+            Command::ExpireOffsets { groups, before_ms } => {
+                let expired = groups.iter().map(|group| self.expire(group, now_ms, *before_ms));
+                Ok(Outcome::Expired { count: expired.sum() })
+            }
+            Command::ExpireProducers { before_ms } => {
+                let partitions = self.topics.values_mut().flat_map(|topic| &mut topic.partitions);
+                let expired = partitions.map(|partition| partition.expire_producers(*before_ms));
+                Ok(Outcome::Expired { count: expired.sum() })
+            }
+        }
+    }
+
+    fn partition_mut(&mut self, partition: PartitionId) -> Result<&mut Partition, Refusal> {
+        self.topics
+            .get_mut(&partition.topic)
+            .and_then(|topic| topic.partitions.get_mut(partition.index as usize))
+            .ok_or(Refusal::UnknownPartition { partition })
+    }
+
+    fn create_topic(&mut self, new: &NewTopic, now_ms: i64) -> Result<TopicId, Refusal> {
+        let config = self.check_new_topic(new)?;
+        let id = TopicId(self.next_topic);
+        self.next_topic += 1;
+        self.insert_topic(Topic {
+            id,
+            uuid: new.uuid,
+            name: Arc::from(new.name.as_str()),
+            created_ms: now_ms,
+            config: self.shared_config(&new.config, config),
+            overrides: new.config.clone(),
+            partitions: vec![Partition::default(); new.partitions as usize],
+        });
+        Ok(id)
+    }
+
+    /// Topics without values of their own share one configuration.
+    pub(crate) fn shared_config(
+        &self,
+        overrides: &Overrides,
+        config: TopicConfig,
+    ) -> Arc<TopicConfig> {
+        if overrides.is_empty() {
+            Arc::clone(&self.node_config.topic_defaults)
+        } else {
+            Arc::new(config)
+        }
+    }
+
+    /// Adds a topic whose name and id are known to be free.
+    pub(crate) fn insert_topic(&mut self, topic: Topic) {
+        self.partition_count += u64::from(topic.partition_count());
+        self.by_name.insert(Arc::clone(&topic.name), topic.id);
+        self.by_uuid.insert(topic.uuid, topic.id);
+        if let Some(collapsed) = collapsed_name(&topic.name) {
+            self.by_collapsed_name.insert(collapsed, topic.id);
+        }
+        self.topics.insert(topic.id, topic);
+    }
+
+    fn delete_topic(&mut self, topic: TopicId, applied: &mut Applied) -> Result<Outcome, Refusal> {
+        let removed = self.topics.remove(&topic).ok_or(Refusal::UnknownTopic { topic })?;
+        self.partition_count -= u64::from(removed.partition_count());
+        self.by_name.remove(&removed.name);
+        self.by_uuid.remove(&removed.uuid);
+        if let Some(collapsed) = collapsed_name(&removed.name) {
+            self.by_collapsed_name.remove(&collapsed);
+        }
+        self.groups.retain(|_, group| {
+            group.forget_topic(topic);
+            !group.offsets.is_empty()
+        });
+        applied.removed.push((topic, removed.partition_count()));
+        Ok(Outcome::Done)
+    }
+
+    fn create_partitions(&mut self, topic: TopicId, total: u32) -> Result<Outcome, Refusal> {
+        self.check_create_partitions(topic, total)?;
+        let grown = self.topics.get_mut(&topic).ok_or(Refusal::UnknownTopic { topic })?;
+        self.partition_count += u64::from(total - grown.partition_count());
+        // Exactly: a topic grows rarely and stays for long.
+        grown.partitions.reserve_exact(total as usize - grown.partitions.len());
+        grown.partitions.resize(total as usize, Partition::default());
+        Ok(Outcome::Done)
+    }
+
+    fn set_topic_config(
+        &mut self,
+        topic: TopicId,
+        overrides: &Overrides,
+    ) -> Result<Outcome, Refusal> {
+        if !self.topics.contains_key(&topic) {
+            return Err(Refusal::UnknownTopic { topic });
+        }
+        let config = TopicConfig::parse(&self.node_config, overrides)?;
+        let config = self.shared_config(overrides, config);
+        let changed = self.topics.get_mut(&topic).ok_or(Refusal::UnknownTopic { topic })?;
+        changed.config = config;
+        changed.overrides = overrides.clone();
+        Ok(Outcome::Done)
+    }
+
+    /// Takes the node's values if they, and every topic's own values on top of them, are valid.
+    fn set_node_config(&mut self, overrides: &Overrides) -> Result<Outcome, Refusal> {
+        let node = NodeConfig::parse(overrides)?;
+        let mut configs = Vec::new();
+        for topic in self.topics().filter(|topic| !topic.overrides.is_empty()) {
+            configs.push((topic.id, Arc::new(TopicConfig::parse(&node, &topic.overrides)?)));
+        }
+        for topic in self.topics.values_mut().filter(|topic| topic.overrides.is_empty()) {
+            topic.config = Arc::clone(&node.topic_defaults);
+        }
+        for (id, config) in configs {
+            if let Some(topic) = self.topics.get_mut(&id) {
+                topic.config = config;
+            }
+        }
+        self.node_config = node;
+        Ok(Outcome::Done)
+    }
+
+    fn set_group_config(&mut self, group: &str, overrides: &Overrides) -> Result<Outcome, Refusal> {
+        validate_group_name(group)?;
+        let config = GroupConfig::parse(overrides)?;
+        if overrides.is_empty() {
+            self.group_configs.remove(group);
+        } else {
+            self.group_configs.insert(group.to_owned(), config);
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// Answers the start that holds now. A start that is passed already is no error, as in Kafka.
+    fn advance_start(
+        &mut self,
+        id: PartitionId,
+        offset: Offset,
+        applied: &mut Applied,
+    ) -> Result<Offset, Refusal> {
+        let partition = self.partition_mut(id)?;
+        let (start, end) = (partition.log_start(), partition.next_offset());
+        if offset > end {
+            return Err(Refusal::OffsetOutOfRange { partition: id, offset, start, end });
+        }
+        if partition.advance_start(offset) {
+            applied.trimmed.push((id, offset));
+        }
+        Ok(partition.log_start())
+    }
+
+    fn commit(
+        &mut self,
+        name: &str,
+        offsets: &[CommitOffset],
+        now_ms: i64,
+    ) -> Result<Outcome, Refusal> {
+        validate_group_name(name)?;
+        let mut refused = Vec::new();
+        // Looked up once and made on the first offset that is taken: a commit that is refused
+        // whole leaves no empty group behind.
+        let mut new_group = None;
+        let mut group = self.groups.get_mut(name);
+        for commit in offsets {
+            let partition = commit.partition;
+            let topic = self.topics.get(&partition.topic);
+            let known = topic.and_then(|topic| topic.partition(partition.index)).is_some();
+            let valid = if known {
+                validate_commit(commit)
+            } else {
+                Err(Refusal::UnknownPartition { partition })
+            };
+            match (valid, &mut group) {
+                (Err(refusal), _) => refused.push((partition, refusal)),
+                (Ok(()), Some(group)) => group.commit(commit, now_ms),
+                (Ok(()), None) => {
+                    new_group.get_or_insert_with(Group::default).commit(commit, now_ms);
+                }
+            }
+        }
+        if let Some(new_group) = new_group {
+            self.groups.insert(name.to_owned(), new_group);
+        }
+        Ok(Outcome::Committed { refused })
+    }
+
+    fn delete_offsets(
+        &mut self,
+        name: &str,
+        partitions: &[PartitionId],
+    ) -> Result<Outcome, Refusal> {
+        let group = self
+            .groups
+            .get_mut(name)
+            .ok_or_else(|| Refusal::UnknownGroup { group: name.to_owned() })?;
+        for partition in partitions {
+            group.offsets.remove(partition);
+        }
+        self.remove_group_if_empty(name);
+        Ok(Outcome::Done)
+    }
+
+    fn expire(&mut self, name: &str, now_ms: i64, before_ms: i64) -> u64 {
+        let Some(group) = self.groups.get_mut(name) else { return 0 };
+        let expired = group.expire(now_ms, before_ms);
+        self.remove_group_if_empty(name);
+        expired
+    }
+
+    fn remove_group_if_empty(&mut self, name: &str) {
+        if self.groups.get(name).is_some_and(|group| group.offsets.is_empty()) {
+            self.groups.remove(name);
+        }
+    }
+}

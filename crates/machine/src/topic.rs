@@ -1,0 +1,107 @@
+//! A topic: a named set of partitions with one policy, and the rules of its name.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base::limits::TOPIC_NAME_BYTES_MAX;
+use base::{PartitionId, TopicId};
+use uuid::Uuid;
+
+use crate::config::TopicConfig;
+use crate::partition::Partition;
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct Topic {
+    pub id: TopicId,
+    pub uuid: Uuid,
+    pub name: Arc<str>,
+    pub created_ms: i64,
+    /// What holds: the topic's own values, then the node's, then the defaults. Shared by the
+    /// topics that have none of their own.
+    pub config: Arc<TopicConfig>,
+    /// The topic's own values, as they were given.
+    pub overrides: BTreeMap<String, String>,
+    pub partitions: Vec<Partition>,
+}
+
+impl Topic {
+    pub fn partition_count(&self) -> u32 {
+        // Bounded by `PARTITIONS_PER_TOPIC_MAX` wherever partitions are made.
+        self.partitions.len() as u32
+    }
+
+    pub fn partition(&self, index: u32) -> Option<&Partition> {
+        self.partitions.get(index as usize)
+    }
+
+    pub fn partition_ids(&self) -> impl Iterator<Item = PartitionId> + use<> {
+        let topic = self.id;
+        (0..self.partition_count()).map(move |index| PartitionId::new(topic, index))
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum TopicNameError {
+    #[error("a topic's name must not be empty")]
+    Empty,
+    #[error("a topic's name must not be {name:?}")]
+    Dots { name: String },
+    #[error("a topic's name has at most {at_most} characters, not {bytes}")]
+    TooLong { bytes: usize, at_most: usize },
+    #[error(
+        "a topic's name consists of ASCII letters, digits, `.`, `_` and `-`; \
+         {name:?} has {character:?}"
+    )]
+    Character { name: String, character: char },
+}
+
+/// Kafka's rules (its `Topic.validate`): 1 to 249 of `[a-zA-Z0-9._-]`, and neither `.` nor `..`.
+pub fn validate_topic_name(name: &str) -> Result<(), TopicNameError> {
+    if name.is_empty() {
+        return Err(TopicNameError::Empty);
+    }
+    if name == "." || name == ".." {
+        return Err(TopicNameError::Dots { name: name.to_owned() });
+    }
+    if name.len() > TOPIC_NAME_BYTES_MAX {
+        let (bytes, at_most) = (name.len(), TOPIC_NAME_BYTES_MAX);
+        return Err(TopicNameError::TooLong { bytes, at_most });
+    }
+    let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+    match name.chars().find(|&c| !allowed(c)) {
+        Some(character) => Err(TopicNameError::Character { name: name.to_owned(), character }),
+        None => Ok(()),
+    }
+}
+
+/// What two names have in common that may not both exist: metrics write `.` as `_` (Kafka refuses
+/// the second too). `None` for a name that cannot collide.
+pub(crate) fn collapsed_name(name: &str) -> Option<Box<str>> {
+    name.contains(['.', '_']).then(|| name.replace('.', "_").into_boxed_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_follow_kafkas_rules() {
+        let longest = "x".repeat(249);
+        for good in ["a", "A-z.0_9", "...", "_", "-", longest.as_str()] {
+            assert_eq!(validate_topic_name(good), Ok(()), "{good}");
+        }
+        let too_long = "x".repeat(250);
+        for bad in
+            ["", ".", "..", too_long.as_str(), "a b", "ä", "a/b", "a:b", "a\0", "a\n", "日本"]
+        {
+            assert!(validate_topic_name(bad).is_err(), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn only_dots_and_underscores_make_names_collide() {
+        assert_eq!(collapsed_name("a.b_c"), collapsed_name("a_b.c"));
+        assert_ne!(collapsed_name("a.b"), collapsed_name("a.c"));
+        assert_eq!(collapsed_name("a-b"), None);
+    }
+}
