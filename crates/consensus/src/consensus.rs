@@ -1,0 +1,310 @@
+//! The handle: start, propose, shut down.
+//!
+//! A group of one voter takes the path of any group: election, log, quorum, apply. Alone it is its
+//! own quorum, so that a proposal is committed as soon as this node's journal has synced it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+
+use base::limits;
+use journal::{EntryId, Journal, Opened, Snapshot};
+use openraft::async_runtime::WatchReceiver;
+use openraft::errors::{ClientWriteError, Fatal, ForwardToLeader};
+use openraft::{BasicNode, Config, Raft, SnapshotPolicy};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+
+use crate::encoding;
+use crate::error::{Failure, ProposeError, SnapshotError, StartError};
+use crate::log_store::LogStore;
+use crate::machine::{Payload, StateMachine};
+use crate::network::NoPeers;
+use crate::replica::Replica;
+use crate::snapshot::Snapshots;
+use crate::types::{Answer, SnapshotMeta, TypeConfig, WriteResult};
+
+/// Called once, from a task of the runtime, when consensus stops for good.
+pub type FatalHook = Arc<dyn Fn(&Failure) + Send + Sync>;
+
+#[derive(Clone)]
+pub struct ConsensusOptions {
+    /// The log grows by at least this before the next snapshot.
+    pub snapshot_log_bytes_min: u64,
+    pub on_fatal: Option<FatalHook>,
+}
+
+impl Default for ConsensusOptions {
+    fn default() -> Self {
+        Self { snapshot_log_bytes_min: limits::SEGMENT_BYTES_DEFAULT, on_fatal: None }
+    }
+}
+
+impl fmt::Debug for ConsensusOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConsensusOptions")
+            .field("snapshot_log_bytes_min", &self.snapshot_log_bytes_min)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A shard's membership in its group. Clones share it.
+#[derive(Clone)]
+pub struct Consensus {
+    raft: Raft<TypeConfig, Replica>,
+    journal: Journal,
+    snapshots: Arc<Snapshots>,
+    server: openraft::type_config::alias::WatchReceiverOf<TypeConfig, ServerMetrics>,
+    state: Arc<State>,
+}
+
+type ServerMetrics = openraft::metrics::RaftServerMetrics<TypeConfig>;
+
+#[derive(Debug)]
+struct State {
+    node: u64,
+    stopping: AtomicBool,
+    failure: OnceLock<Failure>,
+    snapshots_task: OnceLock<AbortHandle>,
+}
+
+impl Consensus {
+    /// Restores the machine, replays the log to it and leads. An empty journal founds a group of
+    /// one voter, this node.
+    pub async fn start(
+        node: u64,
+        opened: Opened,
+        machine: Arc<dyn StateMachine>,
+        options: ConsensusOptions,
+    ) -> Result<Self, StartError> {
+        let Opened { journal, snapshot, report: _ } = opened;
+        let newest = snapshot.map(|snapshot| restore(&snapshot, &*machine)).transpose()?;
+        let meta = newest.as_ref().map(|(meta, _)| meta.clone()).unwrap_or_default();
+        let log = LogStore::new(journal.clone())
+            .map_err(|error| unreadable("the vote", error.to_string()))?;
+        let pristine = log.is_pristine();
+        let snapshots =
+            Arc::new(Snapshots::new(journal.clone(), options.snapshot_log_bytes_min, newest));
+        let replica =
+            Replica::new(machine, journal.clone(), log.clone(), Arc::clone(&snapshots), meta);
+
+        log.set_starting(true);
+        let raft = Raft::build(node, Arc::new(config()?), NoPeers, log.clone(), replica)
+            .await
+            .map_err(|error| StartError::Engine(error.to_string()))?;
+        log.set_starting(false);
+        raft.run();
+
+        let state = Arc::new(State {
+            node,
+            stopping: AtomicBool::new(false),
+            failure: OnceLock::new(),
+            snapshots_task: OnceLock::new(),
+        });
+        let server = raft.server_metrics();
+        tokio::spawn(watch(raft.clone(), Arc::clone(&state), options.on_fatal));
+        let consensus = Self { raft, journal, snapshots, server, state };
+        consensus.lead(pristine).await?;
+        let task = tokio::spawn(consensus.snapshots.clone().keep_up(consensus.raft.clone()));
+        let _ = consensus.state.snapshots_task.set(task.abort_handle());
+        Ok(consensus)
+    }
+
+    /// Wins an election without waiting for a timeout, and applies all that was committed before.
+    async fn lead(&self, pristine: bool) -> Result<(), StartError> {
+        let node = self.state.node;
+        if pristine {
+            let members = BTreeMap::from([(node, BasicNode::default())]);
+            self.raft
+                .initialize(members)
+                .await
+                .map_err(|error| StartError::Engine(error.to_string()))?;
+        } else {
+            self.raft.trigger().elect(false).await.map_err(Failure::from)?;
+        }
+        // The entry a leader begins its term with comes after all that was committed before.
+        let leads = |seen: &openraft::RaftMetrics<TypeConfig>| {
+            let applied = seen.last_applied.map(|id| id.committed_leader_id().term);
+            seen.running_state.is_err()
+                || seen.current_leader == Some(node) && applied == Some(seen.current_term)
+        };
+        match self.raft.wait(None).metrics(leads, "this node leads").await {
+            Ok(seen) => seen.running_state.map_err(|fatal| Failure::from(fatal).into()),
+            Err(_) => Err(self.state.failure().into()),
+        }
+    }
+
+    /// Puts a payload in line; on return its place among this caller's proposals is fixed, and the
+    /// outcome comes through [`Proposed`]. Waits while the journal has too much queued.
+    pub async fn propose(&self, payload: Payload) -> Result<Proposed, ProposeError> {
+        if self.state.stopping.load(Ordering::Acquire) {
+            return Err(ProposeError::Stopping);
+        }
+        self.journal.queue_room().await;
+        let (answer, outcome) = Answer::channel();
+        match self.raft.client_write_ff(payload, Some(answer)).await {
+            Ok(()) => Ok(Proposed { outcome, state: Arc::clone(&self.state) }),
+            Err(fatal) => Err(self.state.refusal(Some(fatal))),
+        }
+    }
+
+    /// The current term: the leader epoch of what is proposed now.
+    pub fn term(&self) -> u64 {
+        self.server.borrow_watched().vote.leader_id.term
+    }
+
+    pub fn is_leader(&self) -> bool {
+        let seen = self.server.borrow_watched();
+        seen.current_leader == Some(self.state.node)
+    }
+
+    /// Saves the state now, unless nothing was applied since the last time.
+    pub async fn snapshot_now(&self) -> Result<(), SnapshotError> {
+        self.snapshots.take(&self.raft).await
+    }
+
+    /// Takes no more proposals, waits for those under way, then closes the journal. Waits as long
+    /// as the disk does: whoever is in a hurry adds a timeout.
+    pub async fn shutdown(&self) {
+        self.state.stopping.store(true, Ordering::Release);
+        // Applied after everything that was proposed before it. Not leading, nothing is under way.
+        let _ = self.raft.write_blank().await;
+        if let Some(task) = self.state.snapshots_task.get() {
+            task.abort();
+        }
+        if let Err(error) = self.raft.shutdown().await {
+            tracing::warn!(%error, "consensus did not end well");
+        }
+        let journal = self.journal.clone();
+        if tokio::task::spawn_blocking(move || journal.close()).await.is_err() {
+            tracing::warn!("closing the journal panicked");
+        }
+    }
+}
+
+impl fmt::Debug for Consensus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Consensus").field("state", &self.state).finish_non_exhaustive()
+    }
+}
+
+impl State {
+    fn failure(&self) -> Failure {
+        self.failure.get().cloned().unwrap_or(Failure::Unknown)
+    }
+
+    /// Why a proposal cannot be taken or its outcome cannot be told.
+    fn refusal(&self, fatal: Option<Fatal<TypeConfig>>) -> ProposeError {
+        match fatal {
+            Some(Fatal::Stopped) | None if self.stopping.load(Ordering::Acquire) => {
+                ProposeError::Stopping
+            }
+            Some(fatal) => ProposeError::Failed(fatal.into()),
+            None => ProposeError::Failed(self.failure()),
+        }
+    }
+}
+
+/// The outcome of a proposal: where in the log it was applied.
+#[derive(Debug)]
+#[must_use = "the outcome is known only to who awaits it"]
+pub struct Proposed {
+    outcome: oneshot::Receiver<WriteResult>,
+    state: Arc<State>,
+}
+
+impl Future for Proposed {
+    type Output = Result<EntryId, ProposeError>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let outcome = ready!(Pin::new(&mut self.outcome).poll(context));
+        Poll::Ready(match outcome {
+            Ok(Ok(applied)) => Ok(EntryId {
+                term: applied.log_id.committed_leader_id().term,
+                leader: self.state.node,
+                index: applied.log_id.index(),
+            }),
+            Ok(Err(error)) => Err(not_leader(error)),
+            Err(_) => Err(self.state.refusal(None)),
+        })
+    }
+}
+
+fn not_leader(error: ClientWriteError<TypeConfig>) -> ProposeError {
+    match error {
+        ClientWriteError::ForwardToLeader(ForwardToLeader { leader_id, .. })
+        | ClientWriteError::LogEntryDiscarded(ForwardToLeader { leader_id, .. }) => {
+            ProposeError::NotLeader { leader: leader_id }
+        }
+        // Only asked for by calls that this crate does not make.
+        ClientWriteError::ChangeMembershipError(_) | ClientWriteError::PreconditionFailed(_) => {
+            ProposeError::Failed(Failure::Unknown)
+        }
+    }
+}
+
+impl From<Fatal<TypeConfig>> for Failure {
+    fn from(fatal: Fatal<TypeConfig>) -> Self {
+        match fatal {
+            Fatal::StorageError(error) => Failure::Storage(error.to_string()),
+            Fatal::Panicked => Failure::Panicked,
+            Fatal::Stopped => Failure::Unknown,
+        }
+    }
+}
+
+fn restore(
+    snapshot: &Snapshot,
+    machine: &dyn StateMachine,
+) -> Result<(SnapshotMeta, usize), StartError> {
+    let meta = encoding::decode_snapshot_meta(&snapshot.meta)
+        .map_err(|error| unreadable("the head of the snapshot", error.to_string()))?;
+    machine
+        .restore(&snapshot.machine)
+        .map_err(|source| StartError::Restore { index: snapshot.id.index, source })?;
+    Ok((meta, snapshot.machine.len()))
+}
+
+fn unreadable(what: &'static str, reason: String) -> StartError {
+    StartError::Unreadable { what, reason }
+}
+
+/// Waits for the engine's end, and tells why it came unless that was asked for.
+async fn watch(raft: Raft<TypeConfig, Replica>, state: Arc<State>, on_fatal: Option<FatalHook>) {
+    let mut server = raft.server_metrics();
+    while server.changed().await.is_ok() {}
+    let ended = raft.metrics().borrow_watched().running_state.clone();
+    let failure = match ended {
+        Err(Fatal::Stopped) => return,
+        Err(fatal) => Failure::from(fatal),
+        // It went without a word.
+        Ok(()) => Failure::Panicked,
+    };
+    tracing::error!(%failure, "consensus stopped for good");
+    let _ = state.failure.set(failure.clone());
+    if let Some(hook) = on_fatal {
+        hook(&failure);
+    }
+}
+
+fn config() -> Result<Config, StartError> {
+    let config = Config {
+        cluster_name: "postroad".to_owned(),
+        // Alone, a node elects itself at once and sends no heartbeats: these are for groups.
+        heartbeat_interval: 250,
+        election_timeout_min: 1_000,
+        election_timeout_max: 2_000,
+        enable_pre_vote: Some(true),
+        // The log reader bounds bytes; a bound on entries would only cut small ones short.
+        max_payload_entries: 4_096,
+        // `Snapshots` decides, by bytes; openraft counts entries.
+        snapshot_policy: SnapshotPolicy::Never,
+        max_in_snapshot_log_to_keep: 0,
+        ..Config::default()
+    };
+    config.validate().map_err(|error| StartError::Engine(error.to_string()))
+}

@@ -1,0 +1,62 @@
+//! What can go wrong, one type per operation.
+
+use std::io;
+
+use thiserror::Error;
+
+/// Why consensus stopped for good. The node has to end: what it could not store it must not serve.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum Failure {
+    /// The journal failed, or the machine refused an entry. Names what and where.
+    #[error("{0}")]
+    Storage(String),
+    #[error("a task of consensus panicked; the log has its message")]
+    Panicked,
+    /// It stopped while an answer was awaited, and nobody knows why yet.
+    #[error("consensus stopped before the outcome was known")]
+    Unknown,
+}
+
+/// Why nobody can say that the proposal was applied.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum ProposeError {
+    /// This node does not lead. A proposal that was under way when leadership went may still be
+    /// applied: whoever tries again must recognise a duplicate.
+    #[error("this node does not lead{}", leader.map(|node| format!("; node {node} does")).unwrap_or_default())]
+    NotLeader { leader: Option<u64> },
+    /// Consensus stopped for good; after a restart the proposal may turn out to be applied.
+    #[error("consensus failed: {0}")]
+    Failed(Failure),
+    #[error("the node is stopping")]
+    Stopping,
+}
+
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// What consensus stored of itself makes no sense: another version wrote it, or it is damaged.
+    #[error("{what} in the journal cannot be read: {reason}")]
+    Unreadable { what: &'static str, reason: String },
+    #[error("the snapshot at entry {index} cannot be restored: {source}")]
+    Restore { index: u64, source: RestoreError },
+    #[error("consensus could not start: {0}")]
+    Engine(String),
+    /// It stopped while the log was replayed.
+    #[error("consensus failed while it started: {0}")]
+    Failed(#[from] Failure),
+}
+
+/// The machine does not understand its own snapshot.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+#[error("{0}")]
+pub struct RestoreError(pub String);
+
+/// Why no snapshot was taken. The log keeps what the snapshot would have freed.
+#[derive(Debug, Error)]
+pub enum SnapshotError {
+    #[error("cannot write the snapshot: {0}")]
+    Write(#[from] io::Error),
+    #[error("the machine panicked while its state was taken; the log has its message")]
+    Panicked,
+    #[error("consensus failed: {0}")]
+    Failed(#[from] Failure),
+}

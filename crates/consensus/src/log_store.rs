@@ -1,0 +1,355 @@
+//! openraft's log, on the journal.
+//!
+//! The two fit by design: an append is readable at once and reports later that it is durable, so
+//! the engine keeps taking proposals while a sync is under way. What this file adds is order (a
+//! vote is written only after every append before it is durable), a bound on the bytes of each
+//! read, and the tickets, which are not stored and go around the log.
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::io;
+use std::ops::{Bound, Range, RangeBounds, RangeInclusive};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use base::limits::PROPOSAL_BYTES_MAX;
+use futures_util::stream::{self, Stream};
+use journal::{EntryId, EntryKind, Journal};
+use openraft::entry::{EntryPayload, RaftEntry};
+use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
+use openraft::{OptionalSend, RaftLogReader};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::encoding::{self, DecodeError};
+use crate::machine::Payload;
+use crate::types::{Entry, LogId, TypeConfig, Vote, log_id_of};
+
+/// Bytes of entries read from the journal at once.
+const READ_BYTES_MAX: usize = PROPOSAL_BYTES_MAX;
+
+/// Clones share the log: openraft wants one to write and some to read.
+#[derive(Clone, Debug)]
+pub(crate) struct LogStore(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    journal: Journal,
+    /// The last entry when the journal was opened. Reading up to it may wait for the disk; what
+    /// was appended since is in memory until it is applied.
+    recovered: Option<u64>,
+    /// While the engine starts it looks for members in the log and applies nothing: bodies that it
+    /// would only hold in memory are dropped as they are read.
+    starting: AtomicBool,
+    vote: Mutex<Option<Vote>>,
+    tickets: Mutex<VecDeque<Ticket>>,
+    unsynced: Unsynced,
+}
+
+#[derive(Debug)]
+struct Ticket {
+    index: u64,
+    number: u64,
+}
+
+/// Counts appends that are not durable yet.
+#[derive(Debug, Default)]
+struct Unsynced {
+    appends: AtomicUsize,
+    none_left: Notify,
+}
+
+impl LogStore {
+    pub(crate) fn new(journal: Journal) -> Result<Self, DecodeError> {
+        let vote = journal.vote().map(|bytes| encoding::decode_vote(&bytes)).transpose()?;
+        Ok(Self(Arc::new(Shared {
+            recovered: journal.last_id().map(|id| id.index),
+            journal,
+            starting: AtomicBool::new(false),
+            vote: Mutex::new(vote),
+            tickets: Mutex::default(),
+            unsynced: Unsynced::default(),
+        })))
+    }
+
+    pub(crate) fn set_starting(&self, starting: bool) {
+        self.0.starting.store(starting, Ordering::Release);
+    }
+
+    /// Neither a vote nor an entry, and no snapshot that stands for some: never been in a group.
+    pub(crate) fn is_pristine(&self) -> bool {
+        self.0.vote.lock().is_none() && self.0.journal.last_id().is_none()
+    }
+
+    /// Whether the entry was there before this process.
+    pub(crate) fn was_recovered(&self, index: u64) -> bool {
+        self.0.recovered.is_some_and(|last| index <= last)
+    }
+
+    /// The journal's name of an entry. The leader is known while its term lasts; the term alone
+    /// identifies it, so that 0 later is no loss.
+    pub(crate) fn entry_id(&self, id: LogId) -> EntryId {
+        let term = id.committed_leader_id().term;
+        let leader = match &*self.0.vote.lock() {
+            Some(vote) if vote.leader_id.term == term => vote.leader_id.voted_for,
+            _ => 0,
+        };
+        EntryId { term, leader, index: id.index() }
+    }
+
+    /// The ticket of the proposal that became the entry; asked for in log order.
+    pub(crate) fn take_ticket(&self, index: u64) -> u64 {
+        let mut tickets = self.0.tickets.lock();
+        while let Some(next) = tickets.front() {
+            if next.index > index {
+                break;
+            }
+            let Ticket { index: at, number } = *next;
+            tickets.pop_front();
+            if at == index {
+                return number;
+            }
+        }
+        0
+    }
+
+    fn keep_tickets(&self, entries: &[Entry]) {
+        let mut tickets = self.0.tickets.lock();
+        for entry in entries {
+            if let EntryPayload::Normal(Payload { ticket: number @ 1.., .. }) = entry.payload {
+                tickets.push_back(Ticket { index: entry.index(), number });
+            }
+        }
+    }
+
+    fn stored(&self, entry: Entry) -> journal::Entry {
+        let id = self.entry_id(entry.log_id);
+        match entry.payload {
+            EntryPayload::Blank => journal::Entry {
+                id,
+                kind: EntryKind::Blank,
+                head: Default::default(),
+                bodies: vec![],
+            },
+            EntryPayload::Normal(Payload { head, bodies, ticket: _ }) => {
+                journal::Entry { id, kind: EntryKind::Command, head, bodies }
+            }
+            EntryPayload::Membership(members) => {
+                let head = encoding::encode_members(&members);
+                journal::Entry { id, kind: EntryKind::Membership, head, bodies: vec![] }
+            }
+        }
+    }
+
+    /// At least one entry of `range`, which is not empty, and at most about `READ_BYTES_MAX` bytes.
+    async fn read(&self, range: Range<u64>) -> io::Result<Vec<Entry>> {
+        let entries = match self.was_recovered(range.start) {
+            true => {
+                let journal = self.0.journal.clone();
+                tokio::task::spawn_blocking(move || journal.entries(range, READ_BYTES_MAX)).await?
+            }
+            false => self.0.journal.entries(range, READ_BYTES_MAX),
+        };
+        let keep_commands = !self.0.starting.load(Ordering::Acquire);
+        let entries = entries.map_err(io::Error::other)?;
+        entries.into_iter().map(|entry| loaded(entry, keep_commands)).collect()
+    }
+
+    /// The part of `range` that the log has.
+    fn clamp<R: RangeBounds<u64>>(&self, range: &R) -> Range<u64> {
+        let start = match range.start_bound() {
+            Bound::Included(&start) => start,
+            Bound::Excluded(&before) => before.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(&last) => last.saturating_add(1),
+            Bound::Excluded(&end) => end,
+            Bound::Unbounded => u64::MAX,
+        };
+        let first = self.0.journal.purged_id().map_or(0, |id| id.index + 1);
+        let behind = self.0.journal.last_id().map_or(0, |id| id.index + 1);
+        start.max(first)..end.min(behind)
+    }
+}
+
+fn loaded(entry: journal::Entry, keep_commands: bool) -> io::Result<Entry> {
+    let payload = match entry.kind {
+        EntryKind::Command if keep_commands => {
+            EntryPayload::Normal(Payload { head: entry.head, bodies: entry.bodies, ticket: 0 })
+        }
+        EntryKind::Command | EntryKind::Blank => EntryPayload::Blank,
+        EntryKind::Membership => {
+            let members = encoding::decode_members(&entry.head).map_err(|error| {
+                let at = entry.id.index;
+                io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!("members in entry {at}: {error}"),
+                )
+            })?;
+            EntryPayload::Membership(members)
+        }
+    };
+    Ok(Entry { log_id: log_id_of(entry.id), payload })
+}
+
+impl RaftLogReader<TypeConfig> for LogStore {
+    async fn try_get_log_entries<R>(&mut self, range: R) -> io::Result<Vec<Entry>>
+    where
+        R: RangeBounds<u64> + Clone + Debug + OptionalSend,
+    {
+        let Range { mut start, end } = self.clamp(&range);
+        let mut entries = Vec::new();
+        while start < end {
+            entries.append(&mut self.read(start..end).await?);
+            start = entries.last().map_or(end, |entry: &Entry| entry.index() + 1);
+        }
+        Ok(entries)
+    }
+
+    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<Entry>> {
+        match start < end {
+            true => self.read(start..end).await,
+            false => Ok(Vec::new()),
+        }
+    }
+
+    /// The way to the machine: a restart replays gigabytes through it, a bounded piece at a time.
+    async fn entries_stream<R>(
+        &mut self,
+        range: R,
+    ) -> impl Stream<Item = io::Result<Entry>> + OptionalSend
+    where
+        R: RangeBounds<u64> + Clone + Debug + OptionalSend,
+    {
+        let Range { start, end } = self.clamp(&range);
+        let pieces = Pieces { log: self.clone(), next: start, end, piece: Vec::new().into_iter() };
+        stream::try_unfold(pieces, |mut pieces| async move {
+            let entry = pieces.next().await?;
+            Ok(entry.map(|entry| (entry, pieces)))
+        })
+    }
+
+    async fn read_vote(&mut self) -> io::Result<Option<Vote>> {
+        Ok(*self.0.vote.lock())
+    }
+
+    /// The last entry of each leader, from the journal's memory instead of its files.
+    async fn get_key_log_ids(&mut self, range: RangeInclusive<LogId>) -> io::Result<Vec<LogId>> {
+        let mut last_of_each: Vec<LogId> = Vec::new();
+        for index in range.start().index()..=range.end().index() {
+            let id = self.0.journal.entry_id(index).map(log_id_of).ok_or_else(|| {
+                io::Error::new(io::ErrorKind::NotFound, format!("entry {index} is not in the log"))
+            })?;
+            match last_of_each.last_mut() {
+                Some(last) if last.committed_leader_id() == id.committed_leader_id() => *last = id,
+                _ => last_of_each.push(id),
+            }
+        }
+        Ok(last_of_each)
+    }
+}
+
+struct Pieces {
+    log: LogStore,
+    next: u64,
+    end: u64,
+    piece: std::vec::IntoIter<Entry>,
+}
+
+impl Pieces {
+    async fn next(&mut self) -> io::Result<Option<Entry>> {
+        if self.next >= self.end {
+            return Ok(None);
+        }
+        if self.piece.len() == 0 {
+            self.piece = self.log.read(self.next..self.end).await?.into_iter();
+        }
+        self.next += 1;
+        Ok(self.piece.next())
+    }
+}
+
+impl RaftLogStorage<TypeConfig> for LogStore {
+    type LogReader = LogStore;
+
+    async fn get_log_state(&mut self) -> io::Result<LogState<TypeConfig>> {
+        Ok(LogState {
+            last_purged_log_id: self.0.journal.purged_id().map(log_id_of),
+            last_log_id: self.0.journal.last_id().map(log_id_of),
+        })
+    }
+
+    async fn get_log_reader(&mut self) -> LogStore {
+        self.clone()
+    }
+
+    async fn save_vote(&mut self, vote: &Vote) -> io::Result<()> {
+        // The engine takes a durable vote for a sign that all appends before it are durable too.
+        self.0.unsynced.settle().await;
+        let journal = self.0.journal.clone();
+        let bytes = encoding::encode_vote(vote);
+        tokio::task::spawn_blocking(move || journal.save_vote(&bytes)).await??;
+        *self.0.vote.lock() = Some(*vote);
+        Ok(())
+    }
+
+    async fn append<I>(&mut self, entries: I, callback: IOFlushed<TypeConfig>) -> io::Result<()>
+    where
+        I: IntoIterator<Item = Entry> + OptionalSend,
+        I::IntoIter: OptionalSend,
+    {
+        let entries: Vec<Entry> = entries.into_iter().collect();
+        self.keep_tickets(&entries);
+        let entries = entries.into_iter().map(|entry| self.stored(entry)).collect();
+        let unsynced = UnsyncedAppend::new(&self.0);
+        let durable = move |result: Result<(), _>| {
+            callback.io_completed(result.map_err(io::Error::other));
+            drop(unsynced);
+        };
+        self.0.journal.append(entries, durable).map_err(io::Error::other)
+    }
+
+    async fn truncate_after(&mut self, last: Option<LogId>) -> io::Result<()> {
+        let last = last.map(|id| id.index());
+        let behind = last.map_or(0, |last| last + 1);
+        self.0.tickets.lock().retain(|ticket| ticket.index < behind);
+        self.0.journal.truncate_after(last).map_err(io::Error::other)
+    }
+
+    async fn purge(&mut self, id: LogId) -> io::Result<()> {
+        let known = self.0.journal.entry_id(id.index());
+        self.0.journal.purge(known.unwrap_or_else(|| self.entry_id(id)));
+        Ok(())
+    }
+}
+
+/// Counted until it is dropped, whether the append came to a good end or not.
+struct UnsyncedAppend(Arc<Shared>);
+
+impl UnsyncedAppend {
+    fn new(shared: &Arc<Shared>) -> Self {
+        shared.unsynced.appends.fetch_add(1, Ordering::SeqCst);
+        Self(Arc::clone(shared))
+    }
+}
+
+impl Drop for UnsyncedAppend {
+    fn drop(&mut self) {
+        if self.0.unsynced.appends.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.0.unsynced.none_left.notify_waiters();
+        }
+    }
+}
+
+impl Unsynced {
+    async fn settle(&self) {
+        loop {
+            let none_left = self.none_left.notified();
+            if self.appends.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            none_left.await;
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! What a shard gives to consensus and what it gets back.
+
+use std::fmt;
+
+use bytes::Bytes;
+use journal::{Body, EntryId};
+
+use crate::error::RestoreError;
+
+/// What is proposed: one entry of the log. Every replica applies it once it is committed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Payload {
+    /// For the machine; opaque here.
+    pub head: Bytes,
+    /// Batches of records, stored as they are.
+    pub bodies: Vec<Body>,
+    /// Handed back with the committed entry, so that the proposer finds who waits for it. Local:
+    /// it is never stored, and 0 ("nobody waits") on every replica but the proposing one and on
+    /// each replay.
+    pub ticket: u64,
+}
+
+/// An entry that every later leader will have too.
+#[derive(Clone, Copy, Debug)]
+pub struct Committed<'a> {
+    pub id: EntryId,
+    pub head: &'a Bytes,
+    pub bodies: &'a [Body],
+    /// The proposal's ticket on the node that proposed it, while it lives; else 0.
+    pub ticket: u64,
+    /// The entry was in the log before this process started: what it did to the outside was done.
+    pub replay: bool,
+}
+
+/// The replicated state of a shard, implemented by the broker.
+pub trait StateMachine: Send + Sync + 'static {
+    /// Called in log order, from one task. It is on the path of every proposal: it must neither
+    /// wait nor compute for long. A panic stops the node.
+    fn apply(&self, entry: Committed<'_>);
+
+    /// The state after the last `apply`. Called between two of them.
+    fn snapshot(&self) -> Bytes;
+
+    /// Takes the place of the state; called at most once, before anything is applied.
+    fn restore(&self, machine: &[u8]) -> Result<(), RestoreError>;
+}
+
+impl fmt::Display for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes and {} bodies", self.head.len(), self.bodies.len())
+    }
+}

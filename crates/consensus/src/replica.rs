@@ -1,0 +1,148 @@
+//! Applies committed entries to the shard's machine, in log order, on openraft's worker task.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::{Stream, StreamExt};
+use journal::Journal;
+use openraft::entry::EntryPayload;
+use openraft::storage::{EntryResponder, RaftStateMachine};
+use openraft::type_config::alias::{SnapshotMetaOf, SnapshotOf};
+use openraft::{OptionalSend, RaftSnapshotBuilder};
+
+use crate::encoding;
+use crate::error::SnapshotError;
+use crate::log_store::LogStore;
+use crate::machine::{Committed, Payload, StateMachine};
+use crate::snapshot::{Captured, Snapshots};
+use crate::types::{LogId, SnapshotMeta, StoredMembership, TypeConfig};
+
+pub(crate) struct Replica {
+    machine: Arc<dyn StateMachine>,
+    journal: Journal,
+    log: LogStore,
+    snapshots: Arc<Snapshots>,
+    applied: Option<LogId>,
+    members: StoredMembership,
+}
+
+/// What a node that lags too far would be sent: a group of one has nobody to send it to, and what
+/// is in it (the state alone, or sealed segments with it) is decided when there is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Image;
+
+impl Replica {
+    /// The machine has the state that `meta` names: a restored snapshot's, or none yet.
+    pub(crate) fn new(
+        machine: Arc<dyn StateMachine>,
+        journal: Journal,
+        log: LogStore,
+        snapshots: Arc<Snapshots>,
+        meta: SnapshotMeta,
+    ) -> Self {
+        let SnapshotMeta { last_log_id, last_membership } = meta;
+        Self { machine, journal, log, snapshots, applied: last_log_id, members: last_membership }
+    }
+
+    fn apply_command(&self, id: LogId, payload: &Payload) -> io::Result<()> {
+        let id = self.log.entry_id(id);
+        let committed = Committed {
+            id,
+            head: &payload.head,
+            bodies: &payload.bodies,
+            ticket: self.log.take_ticket(id.index),
+            replay: self.log.was_recovered(id.index),
+        };
+        // Half an applied entry is a state that no other replica has: nothing may follow it.
+        catch_unwind(AssertUnwindSafe(|| self.machine.apply(committed)))
+            .map_err(|_| io::Error::other(format!("the machine panicked at entry {}", id.index)))
+    }
+
+    /// Fixes the present state; `None` when nothing was applied since the newest snapshot.
+    pub(crate) fn capture(&self) -> Result<Option<Captured>, SnapshotError> {
+        let Some(applied) = self.applied else { return Ok(None) };
+        if self.snapshots.newest().and_then(|meta| meta.last_log_id) == Some(applied) {
+            return Ok(None);
+        }
+        let machine: Bytes = catch_unwind(AssertUnwindSafe(|| self.machine.snapshot()))
+            .map_err(|_| SnapshotError::Panicked)?;
+        let bytes = machine.len();
+        let meta =
+            SnapshotMeta { last_log_id: Some(applied), last_membership: self.members.clone() };
+        let head = encoding::encode_snapshot_meta(&meta);
+        let id = self.log.entry_id(applied);
+        let pending = self.journal.begin_snapshot(id, head, machine);
+        Ok(Some(Captured { meta, bytes, pending }))
+    }
+}
+
+impl RaftStateMachine<TypeConfig> for Replica {
+    type SnapshotData = Image;
+    type SnapshotBuilder = NewestSnapshot;
+
+    async fn applied_state(&mut self) -> io::Result<(Option<LogId>, StoredMembership)> {
+        Ok((self.applied, self.members.clone()))
+    }
+
+    async fn apply<S>(&mut self, mut entries: S) -> io::Result<()>
+    where
+        S: Stream<Item = io::Result<EntryResponder<TypeConfig>>> + Unpin + OptionalSend,
+    {
+        while let Some(next) = entries.next().await {
+            let (entry, responder) = next?;
+            match entry.payload {
+                EntryPayload::Blank => {}
+                EntryPayload::Normal(payload) => self.apply_command(entry.log_id, &payload)?,
+                EntryPayload::Membership(members) => {
+                    self.members = StoredMembership::new(Some(entry.log_id), members);
+                }
+            }
+            self.applied = Some(entry.log_id);
+            if let Some(responder) = responder {
+                responder.send(());
+            }
+        }
+        self.snapshots.consider();
+        Ok(())
+    }
+
+    async fn try_create_snapshot_builder(&mut self, _force: bool) -> Option<NewestSnapshot> {
+        Some(self.get_snapshot_builder().await)
+    }
+
+    async fn get_snapshot_builder(&mut self) -> NewestSnapshot {
+        NewestSnapshot(self.snapshots.newest())
+    }
+
+    async fn install_snapshot(
+        &mut self,
+        _meta: &SnapshotMetaOf<TypeConfig>,
+        _snapshot: Image,
+    ) -> io::Result<()> {
+        Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "this version takes no snapshot from another node",
+        ))
+    }
+
+    async fn get_current_snapshot(&mut self) -> io::Result<Option<SnapshotOf<TypeConfig, Image>>> {
+        Ok(self.snapshots.newest().map(|meta| openraft::Snapshot { meta, snapshot: Image }))
+    }
+}
+
+/// "Builds" the snapshot that [`Snapshots`] has written already: a full disk must not stop the
+/// node, as an error from here would, so that openraft hears of a snapshot once it exists.
+pub(crate) struct NewestSnapshot(Option<SnapshotMeta>);
+
+impl RaftSnapshotBuilder<TypeConfig> for NewestSnapshot {
+    type SnapshotData = Image;
+
+    async fn build_snapshot(&mut self) -> io::Result<SnapshotOf<TypeConfig, Image>> {
+        let meta = self.0.clone().ok_or_else(|| {
+            io::Error::new(io::ErrorKind::NotFound, "the log was purged and no snapshot is there")
+        })?;
+        Ok(openraft::Snapshot { meta, snapshot: Image })
+    }
+}

@@ -1,0 +1,117 @@
+//! When the state is saved, and how.
+//!
+//! A snapshot bounds what a restart replays, and frees the log's claim on older segments. It is due
+//! once the log has grown by a segment, or by eight times the last snapshot if that is more: so a
+//! large state is not written over and over for little log. The state is taken between two applied
+//! entries, and written while more are applied.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use journal::{Journal, PendingSnapshot};
+use openraft::Raft;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::error::{Failure, SnapshotError};
+use crate::replica::Replica;
+use crate::types::{SnapshotMeta, TypeConfig};
+
+/// A log that is this many times the last snapshot is worth another.
+const LOG_PER_SNAPSHOT: u64 = 8;
+/// After a failure, most likely a full disk.
+const TRY_AGAIN_AFTER: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+pub(crate) struct Snapshots {
+    journal: Journal,
+    log_bytes_min: u64,
+    /// Size of the last snapshot's state.
+    state_bytes: AtomicU64,
+    /// The newest that is on disk.
+    newest: Mutex<Option<SnapshotMeta>>,
+    due: Notify,
+    one_at_a_time: tokio::sync::Mutex<()>,
+}
+
+/// A state that is fixed and not yet on disk.
+#[derive(Debug)]
+pub(crate) struct Captured {
+    pub(crate) meta: SnapshotMeta,
+    pub(crate) bytes: usize,
+    pub(crate) pending: PendingSnapshot,
+}
+
+impl Snapshots {
+    pub(crate) fn new(
+        journal: Journal,
+        log_bytes_min: u64,
+        newest: Option<(SnapshotMeta, usize)>,
+    ) -> Self {
+        let (newest, state_bytes) = newest.map_or((None, 0), |(meta, bytes)| (Some(meta), bytes));
+        Self {
+            journal,
+            log_bytes_min,
+            state_bytes: AtomicU64::new(state_bytes as u64),
+            newest: Mutex::new(newest),
+            due: Notify::new(),
+            one_at_a_time: tokio::sync::Mutex::new(()),
+        }
+    }
+
+    pub(crate) fn newest(&self) -> Option<SnapshotMeta> {
+        self.newest.lock().clone()
+    }
+
+    /// Called after each run of applied entries.
+    pub(crate) fn consider(&self) {
+        if self.is_due() {
+            self.due.notify_one();
+        }
+    }
+
+    fn is_due(&self) -> bool {
+        let by_state = self.state_bytes.load(Ordering::Relaxed).saturating_mul(LOG_PER_SNAPSHOT);
+        self.journal.bytes_since_snapshot() > self.log_bytes_min.max(by_state)
+    }
+
+    /// Takes a snapshot now, and lets the log go up to it.
+    pub(crate) async fn take(&self, raft: &Raft<TypeConfig, Replica>) -> Result<(), SnapshotError> {
+        let _one_at_a_time = self.one_at_a_time.lock().await;
+        let captured = raft
+            .with_state_machine(|replica| {
+                let captured = replica.capture();
+                Box::pin(async move { captured })
+            })
+            .await
+            .map_err(Failure::from)?;
+        let Some(Captured { meta, bytes, pending }) = captured? else { return Ok(()) };
+        tokio::task::spawn_blocking(move || pending.write())
+            .await
+            .map_err(|_| SnapshotError::Panicked)??;
+        tracing::debug!(index = meta.last_log_id.map(|id| id.index()), bytes, "snapshot taken");
+        self.state_bytes.store(bytes as u64, Ordering::Relaxed);
+        *self.newest.lock() = Some(meta);
+        raft.trigger().snapshot().await.map_err(Failure::from)?;
+        Ok(())
+    }
+
+    /// Takes snapshots whenever one is due, until consensus stops.
+    pub(crate) async fn keep_up(self: Arc<Self>, raft: Raft<TypeConfig, Replica>) {
+        loop {
+            self.due.notified().await;
+            if !self.is_due() {
+                continue;
+            }
+            match self.take(&raft).await {
+                Ok(()) => {}
+                Err(SnapshotError::Failed(_)) => return,
+                Err(error) => {
+                    tracing::warn!(%error, "no snapshot; the log keeps growing until one succeeds");
+                    tokio::time::sleep(TRY_AGAIN_AFTER).await;
+                }
+            }
+        }
+    }
+}

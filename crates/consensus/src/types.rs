@@ -1,0 +1,73 @@
+//! The names openraft gives our types.
+//!
+//! Leader ids are the *standard* ones: at most one leader per term. openraft's default lets a
+//! second leader take over within a term, which elects a little faster; but the term is the leader
+//! epoch of the records, and clients hold two leaders of one epoch for the same.
+
+use journal::EntryId;
+use openraft::impls::{BoxedErrorSource, InlineBatch, leader_id_std};
+use openraft::raft::responder::Responder;
+use openraft::type_config::alias::{CommittedLeaderIdOf, EntryOf, LogIdOf};
+use openraft::{BasicNode, EntryPayload, OptionalSend, RaftTypeConfig, TokioRuntime};
+use tokio::sync::oneshot;
+
+use crate::machine::Payload;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub(crate) struct TypeConfig;
+
+impl RaftTypeConfig for TypeConfig {
+    type D = Payload;
+    type R = ();
+    type NodeId = u64;
+    type Node = BasicNode;
+    type Term = u64;
+    type LeaderId = leader_id_std::LeaderId<u64, u64>;
+    type Vote = openraft::Vote<Self::LeaderId>;
+    type Payload = EntryPayload<Payload, u64, BasicNode>;
+    type Entry = openraft::Entry<CommittedLeaderIdOf<Self>, Self::Payload>;
+    type AsyncRuntime = TokioRuntime;
+    type Responder<T>
+        = Answer<T>
+    where
+        T: OptionalSend + 'static;
+    type Batch<T>
+        = InlineBatch<T>
+    where
+        T: OptionalSend + 'static;
+    type ErrorSource = BoxedErrorSource;
+}
+
+pub(crate) type Entry = EntryOf<TypeConfig>;
+pub(crate) type LogId = LogIdOf<TypeConfig>;
+pub(crate) type Vote = openraft::type_config::alias::VoteOf<TypeConfig>;
+pub(crate) type Membership = openraft::Membership<u64, BasicNode>;
+pub(crate) type StoredMembership = openraft::type_config::alias::StoredMembershipOf<TypeConfig>;
+pub(crate) type SnapshotMeta = openraft::type_config::alias::SnapshotMetaOf<TypeConfig>;
+pub(crate) type WriteResult = openraft::raft::ClientWriteResult<TypeConfig>;
+
+pub(crate) fn log_id(term: u64, index: u64) -> LogId {
+    LogId::new(CommittedLeaderIdOf::<TypeConfig>::from(term), index)
+}
+
+pub(crate) fn log_id_of(entry: EntryId) -> LogId {
+    log_id(entry.term, entry.index)
+}
+
+/// Where the engine sends a proposal's outcome.
+#[derive(Debug)]
+pub(crate) struct Answer<T>(oneshot::Sender<T>);
+
+impl<T> Answer<T> {
+    pub(crate) fn channel() -> (Self, oneshot::Receiver<T>) {
+        let (sender, receiver) = oneshot::channel();
+        (Self(sender), receiver)
+    }
+}
+
+impl<C: RaftTypeConfig, T: OptionalSend + 'static> Responder<C, T> for Answer<T> {
+    fn on_complete(self, result: T) {
+        // Whoever proposed may have gone; the outcome stands all the same.
+        let _ = self.0.send(result);
+    }
+}
