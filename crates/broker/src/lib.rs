@@ -1,1 +1,31 @@
+//! The broker: shards, sequencing, dispatch and back-pressure. The one API that gateways call; it
+//! knows no protocol.
+//!
+//! * [`broker`]: the handle, and how a node opens
+//! * [`append`]: what a producer hands in and gets back
+//! * `sequencer`: gives batches their offsets and makes one proposal of all that waits
+//! * `shard`: applies what consensus committed, and answers whoever waits for it
+//! * [`fetch`]: reading by offset and by time
+//! * [`watch`]: waiting for records
+//! * [`budget`]: bytes in flight, bounded for the whole node
+//! * `housekeeping`, `compaction`: retention, space, expiry
+//! * [`error`]: what can go wrong, per operation
 
+pub mod append;
+pub mod broker;
+pub mod budget;
+mod cluster;
+mod compaction;
+pub mod error;
+pub mod fetch;
+mod housekeeping;
+mod sequencer;
+mod shard;
+pub mod watch;
+
+pub use append::{AppendBatch, AppendReply, Appended};
+pub use broker::{Broker, BrokerOptions, Storage};
+pub use budget::Permit;
+pub use error::{AppendError, ExecuteError, FetchError, OpenError, Unavailable};
+pub use fetch::{Batches, Bounds, FetchLimits, FetchWant, TimedOffset};
+pub use watch::Watch;

@@ -1,0 +1,61 @@
+//! What a producer hands in and gets back.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use base::{Offset, PartitionId};
+use bytes::BytesMut;
+use record::BatchHeader;
+use tokio::sync::oneshot;
+
+use crate::error::{AppendError, Unavailable};
+
+/// One batch for one partition. The gateway has validated it: it is what its header says, its
+/// checksum holds, and the topic's policy (size, timestamps, compression) has been applied.
+#[derive(Debug)]
+pub struct AppendBatch {
+    pub partition: PartitionId,
+    pub header: BatchHeader,
+    /// The whole batch. Its base offset and leader epoch are written in place, so the bytes must
+    /// be this batch's own.
+    pub bytes: BytesMut,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Appended {
+    pub base_offset: Offset,
+    pub log_start: Offset,
+    /// The batch was there already: a retry, answered with the offsets of the first try.
+    pub duplicate: bool,
+}
+
+/// Resolves, in the order of the batches, once all of the request is durable or refused.
+///
+/// The request has its place in the order when this is made, not when it is awaited.
+#[derive(Debug)]
+pub struct AppendReply {
+    batches: usize,
+    reply: oneshot::Receiver<Vec<Result<Appended, AppendError>>>,
+}
+
+impl AppendReply {
+    pub(crate) fn new(
+        batches: usize,
+        reply: oneshot::Receiver<Vec<Result<Appended, AppendError>>>,
+    ) -> Self {
+        Self { batches, reply }
+    }
+}
+
+impl Future for AppendReply {
+    type Output = Vec<Result<Appended, AppendError>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let batches = self.batches;
+        Pin::new(&mut self.reply).poll(context).map(|reply| {
+            // The shard dropped the request without an answer: it is going down.
+            reply.unwrap_or_else(|_| vec![Err(Unavailable::Stopping.into()); batches])
+        })
+    }
+}

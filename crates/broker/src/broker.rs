@@ -1,0 +1,254 @@
+//! The handle that gateways hold, and how a node opens.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use base::{Clock, PartitionId, SystemClock};
+use consensus::{Consensus, ConsensusOptions};
+use journal::{Disk, Journal};
+use machine::{Command, Outcome, State};
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+
+use crate::append::{AppendBatch, AppendReply};
+use crate::budget::{Budget, Permit};
+use crate::cluster;
+use crate::error::{ExecuteError, OpenError, Unavailable};
+use crate::housekeeping;
+use crate::sequencer::{Request, Sequencer};
+use crate::shard::Shard;
+use crate::watch::Watch;
+
+#[derive(Clone, Debug)]
+pub struct BrokerOptions {
+    /// This node's id in the cluster.
+    pub node: u32,
+    pub clock: Arc<dyn Clock>,
+    pub journal: journal::Options,
+    /// Bytes of produce requests between socket and disk, for the whole node.
+    pub request_bytes_in_flight_max: usize,
+    /// How often retention, compaction and space are looked after.
+    pub housekeeping_interval: Duration,
+}
+
+impl Default for BrokerOptions {
+    fn default() -> Self {
+        Self {
+            node: 1,
+            clock: Arc::new(SystemClock),
+            journal: journal::Options::default(),
+            request_bytes_in_flight_max: base::limits::PRODUCE_BYTES_IN_FLIGHT_MAX,
+            housekeeping_interval: Duration::from_secs(1),
+        }
+    }
+}
+
+/// One node's broker. Clones share it.
+#[derive(Clone, Debug)]
+pub struct Broker(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    node: u32,
+    cluster_id: Arc<str>,
+    clock: Arc<dyn Clock>,
+    disk: Arc<dyn Disk>,
+    dir: PathBuf,
+    shard: Arc<Shard>,
+    consensus: Consensus,
+    /// None once the broker shuts down.
+    requests: Mutex<Option<mpsc::UnboundedSender<Request>>>,
+    budget: Budget,
+    failed: watch::Receiver<Option<String>>,
+    /// None once the broker shut down.
+    tasks: Mutex<Option<Tasks>>,
+}
+
+#[derive(Debug)]
+struct Tasks {
+    sequencing: JoinHandle<()>,
+    housekeeping: JoinHandle<()>,
+}
+
+/// A broker that does not keep itself alive.
+#[derive(Debug)]
+pub(crate) struct WeakBroker(Weak<Inner>);
+
+impl WeakBroker {
+    pub(crate) fn upgrade(&self) -> Option<Broker> {
+        self.0.upgrade().map(Broker)
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct Storage {
+    pub dir: PathBuf,
+    pub free_bytes: u64,
+    pub total_bytes: u64,
+}
+
+impl Broker {
+    /// Opens the data directory, recovers what a crash left, and leads. Ready when it returns.
+    pub async fn open(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        options: BrokerOptions,
+    ) -> Result<Self, OpenError> {
+        disk.create_dir(dir).map_err(|source| OpenError::Io {
+            doing: format!("making the data directory {}", dir.display()),
+            source,
+        })?;
+        // The catalog is shard 0; a single node keeps its partitions there too.
+        let opened = journal::Journal::open(
+            Arc::clone(&disk),
+            &dir.join("shard-0"),
+            options.journal.clone(),
+        )?;
+        tracing::info!(report = %opened.report, "journal recovered");
+        let cluster_id = cluster::open(&*disk, dir)?;
+        let journal = opened.journal.clone();
+        let (failing, failed) = watch::channel(None);
+        journal.on_fatal(move |failure| {
+            failing.send_replace(Some(failure.to_string()));
+        });
+        let shard = Arc::new(Shard::new(journal));
+        let consensus = Consensus::start(
+            u64::from(options.node),
+            opened,
+            Arc::clone(&shard) as Arc<dyn consensus::StateMachine>,
+            ConsensusOptions::default(),
+        )
+        .await?;
+        let (requests, inbox) = mpsc::unbounded_channel();
+        let sequencer = Sequencer::new(
+            Arc::clone(&shard),
+            consensus.clone(),
+            Arc::clone(&options.clock),
+            inbox,
+        );
+        let sequencing = tokio::spawn(sequencer.run());
+        let broker = Self(Arc::new(Inner {
+            node: options.node,
+            cluster_id,
+            clock: options.clock,
+            disk,
+            dir: dir.to_path_buf(),
+            shard,
+            consensus,
+            requests: Mutex::new(Some(requests)),
+            budget: Budget::new(options.request_bytes_in_flight_max),
+            failed,
+            tasks: Mutex::new(None),
+        }));
+        let weak = WeakBroker(Arc::downgrade(&broker.0));
+        let housekeeping = tokio::spawn(housekeeping::run(weak, options.housekeeping_interval));
+        *broker.0.tasks.lock() = Some(Tasks { sequencing, housekeeping });
+        Ok(broker)
+    }
+
+    /// Asks the machine. Keep the question short: an apply waits for it.
+    pub fn read<R>(&self, question: impl FnOnce(&State) -> R) -> R {
+        self.0.shard.read(question)
+    }
+
+    /// Puts a command into the log and answers what it led to, once it is durable and applied.
+    pub async fn execute(&self, command: Command) -> Result<Outcome, ExecuteError> {
+        let (reply, answer) = oneshot::channel();
+        self.request(Request::Execute { command, reply })?;
+        answer.await.unwrap_or(Err(ExecuteError::Unavailable(Unavailable::Stopping)))
+    }
+
+    /// Appends one producer's request, all of it in one place in the order: the place is taken
+    /// when this is called, the answer comes when the records are as durable as promised.
+    pub fn append(&self, batches: Vec<AppendBatch>) -> AppendReply {
+        let (reply, answer) = oneshot::channel();
+        let answer = AppendReply::new(batches.len(), answer);
+        // When the broker is stopping the request is dropped, and with it the sender of the answer.
+        let _ = self.request(Request::Append { batches, reply });
+        answer
+    }
+
+    fn request(&self, request: Request) -> Result<(), Unavailable> {
+        match &*self.0.requests.lock() {
+            Some(requests) => requests.send(request).map_err(|_| Unavailable::Stopping),
+            None => Err(Unavailable::Stopping),
+        }
+    }
+
+    /// Who waits for records makes a watch of its own.
+    pub fn watch(&self) -> Watch {
+        self.0.shard.watchers.watch()
+    }
+
+    /// Room for `bytes` of a request that is about to be read; given back when dropped.
+    pub async fn admit(&self, bytes: usize) -> Permit {
+        self.0.budget.admit(bytes).await
+    }
+
+    /// Live bytes of a partition in the journal.
+    pub fn partition_bytes(&self, partition: PartitionId) -> u64 {
+        self.journal().stream_bytes(partition.stream())
+    }
+
+    pub fn storage(&self) -> std::io::Result<Storage> {
+        let space = self.0.disk.space(&self.0.dir)?;
+        Ok(Storage {
+            dir: self.0.dir.clone(),
+            free_bytes: space.free_bytes,
+            total_bytes: space.total_bytes,
+        })
+    }
+
+    pub fn journal_stats(&self) -> journal::Stats {
+        self.journal().stats()
+    }
+
+    /// The current term: who leads writes it into batches as the leader epoch.
+    pub fn leader_epoch(&self) -> i32 {
+        self.0.consensus.term() as i32
+    }
+
+    pub fn node(&self) -> u32 {
+        self.0.node
+    }
+
+    pub fn cluster_id(&self) -> Arc<str> {
+        Arc::clone(&self.0.cluster_id)
+    }
+
+    pub fn clock(&self) -> &dyn Clock {
+        &*self.0.clock
+    }
+
+    /// Resolves with the reason when the node must stop: its storage failed for good.
+    pub async fn failed(&self) -> String {
+        let mut failed = self.0.failed.clone();
+        match failed.wait_for(Option::is_some).await {
+            Ok(reason) => reason.clone().unwrap_or_default(),
+            // The journal is gone without having failed: an orderly shutdown.
+            Err(_) => std::future::pending().await,
+        }
+    }
+
+    /// Takes no more requests, answers those that are under way, and closes the journal.
+    pub async fn shutdown(&self) {
+        self.0.requests.lock().take();
+        let Some(tasks) = self.0.tasks.lock().take() else { return };
+        tasks.housekeeping.abort();
+        // The sequencer ends by itself, once all that it proposed is answered.
+        let _ = tasks.sequencing.await;
+        self.0.consensus.shutdown().await;
+        self.journal().close();
+    }
+
+    /// Saves the machine's state, which frees older segments from the log's claim.
+    pub(crate) async fn save_snapshot(&self) -> std::io::Result<()> {
+        self.0.consensus.snapshot_now().await.map_err(std::io::Error::other)
+    }
+
+    pub(crate) fn journal(&self) -> &Journal {
+        &self.0.shard.journal
+    }
+}

@@ -1,0 +1,61 @@
+//! What can go wrong, per operation. Each error carries what a gateway needs to say it in its
+//! protocol's words.
+
+use base::{Offset, PartitionId};
+use machine::Refusal;
+
+/// The shard cannot take a proposal now. Trying again later, or elsewhere, may help.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Unavailable {
+    #[error("this node does not lead the shard at present")]
+    NotLeader,
+    #[error("the node is shutting down")]
+    Stopping,
+    #[error("the node's storage failed and it must restart: {0}")]
+    Failed(String),
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AppendError {
+    #[error("there is no partition {0}")]
+    UnknownPartition(PartitionId),
+    #[error(transparent)]
+    Sequence(machine::producer::SequenceRefusal),
+    #[error(
+        "the disk is full: {free_bytes} bytes are free and {reserve_bytes} are kept in reserve; \
+         free some space, or delete records or topics"
+    )]
+    StorageFull { free_bytes: u64, reserve_bytes: u64 },
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+}
+
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum ExecuteError {
+    #[error(transparent)]
+    Refused(Refusal),
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum FetchError {
+    #[error("there is no partition {0}")]
+    UnknownPartition(PartitionId),
+    #[error("offset {offset} is not within {log_start}..={end}")]
+    OffsetOutOfRange { offset: Offset, log_start: Offset, end: Offset },
+    #[error("records could not be read: {0}")]
+    Storage(String),
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error("{0}")]
+    Journal(#[from] journal::OpenError),
+    #[error("{0}")]
+    Consensus(#[from] consensus::StartError),
+    #[error("the cluster's identity in {path} is damaged: {reason}")]
+    Cluster { path: String, reason: String },
+    #[error("{doing}: {source}")]
+    Io { doing: String, source: std::io::Error },
+}

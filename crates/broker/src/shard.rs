@@ -1,0 +1,247 @@
+//! A shard as its replicas see it: the machine, the journal's index beside it, and on the leader
+//! those who wait for an answer.
+//!
+//! One lock holds the machine. Consensus takes it once an entry, to apply; whoever asks a question
+//! takes it shared, for as long as the question lasts. Nothing is taken for a single record.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::{Offset, PartitionId};
+use bytes::Bytes;
+use consensus::{Committed, RestoreError, StateMachine};
+use hashbrown::HashMap;
+use journal::{Body, Journal};
+use machine::outcome::{AppendOutcome, Applied};
+use machine::{Append, Entry, Outcome, Refusal, State, command};
+use parking_lot::{Mutex, RwLock};
+use record::BatchHeader;
+use tokio::sync::oneshot;
+
+use crate::append::Appended;
+use crate::error::{AppendError, Unavailable};
+use crate::watch::Watchers;
+
+#[derive(Debug)]
+pub(crate) struct Shard {
+    pub(crate) journal: Journal,
+    pub(crate) watchers: Arc<Watchers>,
+    state: RwLock<State>,
+    /// Proposals of this node that are on their way, by ticket.
+    pending: Mutex<HashMap<u64, Pending>>,
+    next_ticket: AtomicU64,
+    /// Reused by every apply; entries are applied one at a time.
+    scratch: Mutex<Scratch>,
+}
+
+#[derive(Debug, Default)]
+struct Scratch {
+    appends: Vec<Append>,
+    applied: Applied,
+}
+
+/// Who waits for a proposal.
+#[derive(Debug, Default)]
+pub(crate) struct Pending {
+    pub(crate) appends: Vec<PendingAppend>,
+    pub(crate) commands: Vec<oneshot::Sender<Result<Outcome, CommandFailed>>>,
+}
+
+pub(crate) type CommandFailed = crate::error::ExecuteError;
+
+#[derive(Debug)]
+pub(crate) struct PendingAppend {
+    pub(crate) slots: Vec<Slot>,
+    pub(crate) reply: oneshot::Sender<Vec<Result<Appended, AppendError>>>,
+}
+
+/// What became of one batch of a request when it was sequenced.
+#[derive(Debug)]
+pub(crate) enum Slot {
+    /// It is the proposal's body of this number.
+    Body {
+        partition: PartitionId,
+        body: usize,
+    },
+    /// A retry of a batch that is in the log before this proposal, or durable already.
+    Duplicate {
+        partition: PartitionId,
+        base_offset: Offset,
+    },
+    Refused(AppendError),
+}
+
+impl Shard {
+    pub(crate) fn new(journal: Journal) -> Self {
+        Self {
+            journal,
+            watchers: Arc::default(),
+            state: RwLock::new(State::new()),
+            pending: Mutex::default(),
+            // Ticket 0 means "nobody here waits": an entry that is replayed or someone else's.
+            next_ticket: AtomicU64::new(1),
+            scratch: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn read<R>(&self, question: impl FnOnce(&State) -> R) -> R {
+        question(&self.state.read())
+    }
+
+    /// A number for a proposal of this node, never given twice.
+    pub(crate) fn ticket(&self) -> u64 {
+        self.next_ticket.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Registers who waits, before the proposal can possibly be applied.
+    pub(crate) fn expect(&self, ticket: u64, pending: Pending) {
+        self.pending.lock().insert(ticket, pending);
+    }
+
+    /// The proposal will not be applied, or nobody can know whether it will.
+    pub(crate) fn fail(&self, ticket: u64, why: &Unavailable) {
+        let Some(pending) = self.pending.lock().remove(&ticket) else { return };
+        pending.fail(why);
+    }
+
+    /// Reads an entry's bodies into `appends`, in the machine's words.
+    fn describe(bodies: &[Body], appends: &mut Vec<Append>) {
+        appends.clear();
+        appends.extend(bodies.iter().map(|body| {
+            let header = BatchHeader::parse(&body.bytes)
+                .expect("a batch in the log was validated before it was proposed");
+            Append {
+                partition: PartitionId::from_stream(body.stream),
+                base_offset: body.base_offset,
+                span: body.span,
+                leader_epoch: header.leader_epoch,
+                max_timestamp: body.max_timestamp,
+                producer_id: header.producer_id,
+                producer_epoch: header.producer_epoch,
+                base_sequence: header.base_sequence,
+            }
+        }));
+    }
+
+    /// Carries out what the machine decided about bytes: which are live, which are dead.
+    fn settle_bytes(&self, index: u64, applied: &Applied) {
+        for (body, outcome) in applied.appends.iter().enumerate() {
+            match outcome {
+                AppendOutcome::Taken { .. } => self.journal.accept(index, body),
+                _ => self.journal.refuse(index, body),
+            }
+        }
+        for (partition, start) in &applied.trimmed {
+            self.journal.trim(partition.stream(), *start);
+        }
+        for (topic, partitions) in &applied.removed {
+            let first = PartitionId::new(*topic, 0).stream();
+            self.journal.remove(first..first + u64::from(*partitions));
+        }
+    }
+
+    fn wake(&self, appends: &[Append], applied: &Applied) {
+        let gone = applied.removed.iter().flat_map(|&(topic, partitions)| {
+            (0..partitions).map(move |index| PartitionId::new(topic, index))
+        });
+        let trimmed = applied.trimmed.iter().map(|(partition, _)| *partition);
+        self.watchers
+            .wake(appends.iter().map(|append| append.partition).chain(trimmed).chain(gone));
+    }
+}
+
+impl StateMachine for Shard {
+    fn apply(&self, entry: Committed<'_>) {
+        let mut scratch = self.scratch.lock();
+        let Scratch { appends, applied } = &mut *scratch;
+        let (now_ms, commands) = command::decode_head(entry.head)
+            .expect("a committed entry was encoded by this version or one that it can read");
+        Self::describe(entry.bodies, appends);
+        {
+            let mut state = self.state.write();
+            state.apply(&Entry { now_ms, appends, commands: &commands }, applied);
+            // Under the lock: whoever reads the new end must find its batches in the index.
+            self.settle_bytes(entry.id.index, applied);
+        }
+        if entry.ticket != 0
+            && let Some(pending) = self.pending.lock().remove(&entry.ticket)
+        {
+            let state = self.state.read();
+            pending.answer(&state, applied);
+        }
+        self.wake(appends, applied);
+    }
+
+    fn snapshot(&self) -> Bytes {
+        Bytes::from(self.state.read().encode())
+    }
+
+    fn restore(&self, machine: &[u8]) -> Result<(), RestoreError> {
+        let state = State::decode(machine).map_err(|error| RestoreError(error.to_string()))?;
+        *self.state.write() = state;
+        Ok(())
+    }
+}
+
+impl Pending {
+    /// Whether any of the answers depends on what is in the log.
+    pub(crate) fn awaits_the_log(&self) -> bool {
+        let refused = |slot: &Slot| matches!(slot, Slot::Refused(_));
+        !self.commands.is_empty()
+            || self.appends.iter().any(|append| !append.slots.iter().all(refused))
+    }
+
+    /// Answers requests of which nothing was taken.
+    pub(crate) fn answer_refused(self) {
+        debug_assert!(!self.awaits_the_log());
+        self.fail(&Unavailable::Stopping);
+    }
+
+    fn answer(self, state: &State, applied: &mut Applied) {
+        for append in self.appends {
+            let answers = append.slots.into_iter().map(|slot| slot.answer(state, applied));
+            // Whoever asked may have gone; the records stay.
+            let _ = append.reply.send(answers.collect());
+        }
+        for (reply, outcome) in self.commands.into_iter().zip(applied.commands.drain(..)) {
+            let _ = reply.send(outcome.map_err(|refusal: Refusal| CommandFailed::Refused(refusal)));
+        }
+    }
+
+    pub(crate) fn fail(self, why: &Unavailable) {
+        for append in self.appends {
+            let refused = append.slots.into_iter().map(|slot| match slot {
+                Slot::Refused(error) => Err(error),
+                Slot::Body { .. } | Slot::Duplicate { .. } => Err(why.clone().into()),
+            });
+            let _ = append.reply.send(refused.collect());
+        }
+        for reply in self.commands {
+            let _ = reply.send(Err(why.clone().into()));
+        }
+    }
+}
+
+impl Slot {
+    fn answer(self, state: &State, applied: &Applied) -> Result<Appended, AppendError> {
+        let log_start = |partition| state.partition(partition).map_or(0, |found| found.log_start());
+        match self {
+            Slot::Refused(error) => Err(error),
+            Slot::Duplicate { partition, base_offset } => {
+                Ok(Appended { base_offset, log_start: log_start(partition), duplicate: true })
+            }
+            Slot::Body { partition, body } => match applied.appends[body] {
+                AppendOutcome::Taken { base_offset } => {
+                    Ok(Appended { base_offset, log_start: log_start(partition), duplicate: false })
+                }
+                AppendOutcome::Duplicate { base_offset } => {
+                    Ok(Appended { base_offset, log_start: log_start(partition), duplicate: true })
+                }
+                AppendOutcome::UnknownPartition => Err(AppendError::UnknownPartition(partition)),
+                AppendOutcome::Producer(refusal) => Err(AppendError::Sequence(refusal)),
+                // Sequenced by a leader that was no longer one; the client tries again.
+                AppendOutcome::NotSequenced { .. } => Err(Unavailable::NotLeader.into()),
+            },
+        }
+    }
+}

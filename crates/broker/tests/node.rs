@@ -1,0 +1,316 @@
+//! One node, on a real disk: what a gateway may rely on.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::{Clock, ManualClock, PartitionId, TopicId};
+use broker::{AppendBatch, AppendError, Broker, BrokerOptions, FetchError, FetchLimits, FetchWant};
+use bytes::{Bytes, BytesMut};
+use journal::disk::RealDisk;
+use machine::command::NewTopic;
+use machine::{Command, Outcome};
+use record::{Batch, BatchBuilder, BatchHeader, BatchOptions};
+
+const START_MS: i64 = 1_700_000_000_000;
+
+struct Node {
+    broker: Broker,
+    clock: Arc<ManualClock>,
+}
+
+async fn open(dir: &Path) -> Node {
+    let clock = Arc::new(ManualClock::new(START_MS));
+    let options = BrokerOptions {
+        clock: Arc::clone(&clock) as Arc<dyn Clock>,
+        journal: journal::Options { segment_bytes: 4 << 20, ..journal::Options::default() },
+        housekeeping_interval: Duration::from_millis(20),
+        ..BrokerOptions::default()
+    };
+    let broker = Broker::open(Arc::new(RealDisk), dir, options).await.expect("opens");
+    Node { broker, clock }
+}
+
+impl Node {
+    async fn topic(&self, name: &str, partitions: u32, config: &[(&str, &str)]) -> TopicId {
+        let topic = NewTopic {
+            name: name.into(),
+            uuid: uuid::Uuid::new_v4(),
+            partitions,
+            config: config.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect(),
+        };
+        let command = Command::CreateTopics { topics: vec![topic] };
+        match self.broker.execute(command).await.expect("a topic is created") {
+            Outcome::Topics(mut topics) => topics.remove(0).expect("the topic is new"),
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+
+    async fn append(&self, partition: PartitionId, values: &[&str]) -> u64 {
+        let batch = batch(partition, BatchOptions::default(), values);
+        let mut answers = self.broker.append(vec![batch]).await;
+        answers.remove(0).expect("the batch is taken").base_offset
+    }
+
+    async fn values(&self, partition: PartitionId, from: u64) -> Vec<(u64, String)> {
+        let mut values = Vec::new();
+        let mut offset = from;
+        loop {
+            let batches =
+                self.broker.read_batches(partition, offset, 1 << 20).await.expect("reads");
+            if batches.records.is_empty() {
+                return values;
+            }
+            for record in batches.records.iter().flat_map(records) {
+                if record.0 >= offset {
+                    offset = record.0 + 1;
+                    values.push(record);
+                }
+            }
+            offset = offset.max(next_offset(batches.records.last().expect("not empty")));
+        }
+    }
+}
+
+fn batch(partition: PartitionId, options: BatchOptions, values: &[&str]) -> AppendBatch {
+    keyed(partition, options, &values.iter().map(|value| (None, Some(*value))).collect::<Vec<_>>())
+}
+
+fn keyed(
+    partition: PartitionId,
+    options: BatchOptions,
+    records: &[(Option<&str>, Option<&str>)],
+) -> AppendBatch {
+    let mut builder = BatchBuilder::new(options);
+    for (key, value) in records {
+        builder
+            .push(START_MS, key.map(str::as_bytes), value.map(str::as_bytes), &[])
+            .expect("a small record fits");
+    }
+    let bytes = BytesMut::from(&builder.finish()[..]);
+    let header = BatchHeader::parse(&bytes).expect("what was built can be read");
+    AppendBatch { partition, header, bytes }
+}
+
+fn records(bytes: &Bytes) -> Vec<(u64, String)> {
+    let mut found = Vec::new();
+    for part in record::split(bytes) {
+        let (_, range) = part.expect("batches follow each other");
+        let batch = Batch::decode(&bytes[range]).expect("a batch");
+        for record in batch.records() {
+            let record = record.expect("a record");
+            let value = record
+                .value
+                .map_or(String::new(), |value| String::from_utf8(value.to_vec()).expect("text"));
+            found.push((record.offset, value));
+        }
+    }
+    found
+}
+
+fn next_offset(bytes: &Bytes) -> u64 {
+    let last = record::split(bytes).last().expect("a batch").expect("whole");
+    last.0.last_offset() + 1
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_get_dense_offsets_and_survive_a_restart() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let node = open(dir.path()).await;
+    let topic = node.topic("orders", 2, &[]).await;
+    let (first, second) = (PartitionId::new(topic, 0), PartitionId::new(topic, 1));
+    assert_eq!(node.append(first, &["a", "b"]).await, 0);
+    assert_eq!(node.append(second, &["x"]).await, 0);
+    assert_eq!(node.append(first, &["c"]).await, 2);
+    let expected = vec![(0, "a".into()), (1, "b".into()), (2, "c".to_string())];
+    assert_eq!(node.values(first, 0).await, expected);
+    node.broker.shutdown().await;
+    drop(node);
+
+    let node = open(dir.path()).await;
+    assert_eq!(node.values(first, 0).await, expected);
+    assert_eq!(node.values(second, 0).await, vec![(0, "x".to_string())]);
+    assert_eq!(node.append(first, &["d"]).await, 3);
+    assert_eq!(node.values(first, 2).await, vec![(2, "c".into()), (3, "d".to_string())]);
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_producers_at_once_leave_no_gap_and_lose_nothing() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let node = open(dir.path()).await;
+    let topic = node.topic("busy", 3, &[]).await;
+    let mut producers = Vec::new();
+    for producer in 0..16_u32 {
+        let broker = node.broker.clone();
+        producers.push(tokio::spawn(async move {
+            let mut taken = Vec::new();
+            for n in 0..50 {
+                let partition = PartitionId::new(topic, (producer + n) % 3);
+                let value = format!("{producer}-{n}");
+                let batch = batch(partition, BatchOptions::default(), &[&value]);
+                let offset = broker.append(vec![batch]).await.remove(0).expect("taken").base_offset;
+                taken.push((partition, offset, value));
+            }
+            taken
+        }));
+    }
+    let mut taken = Vec::new();
+    for producer in producers {
+        taken.extend(producer.await.expect("no panic"));
+    }
+    let mut total = 0;
+    for index in 0..3 {
+        let partition = PartitionId::new(topic, index);
+        let values = node.values(partition, 0).await;
+        assert!(values.iter().enumerate().all(|(at, (offset, _))| at as u64 == *offset));
+        for (_, offset, value) in taken.iter().filter(|taken| taken.0 == partition) {
+            assert_eq!(&values[*offset as usize].1, value);
+        }
+        total += values.len();
+    }
+    assert_eq!(total, 16 * 50);
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_retried_batch_is_answered_with_its_first_offset() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let node = open(dir.path()).await;
+    let partition = PartitionId::new(node.topic("once", 1, &[]).await, 0);
+    let numbered = |base_sequence| BatchOptions {
+        producer_id: 7,
+        producer_epoch: 0,
+        base_sequence,
+        ..BatchOptions::default()
+    };
+    // Both are under way together: the second stands on what is not applied yet.
+    let first = node.broker.append(vec![batch(partition, numbered(0), &["a", "b"])]);
+    let second = node.broker.append(vec![batch(partition, numbered(2), &["c"])]);
+    let retry = node.broker.append(vec![batch(partition, numbered(0), &["a", "b"])]);
+    let gap = node.broker.append(vec![batch(partition, numbered(9), &["z"])]);
+    assert_eq!(first.await[0].as_ref().expect("taken").base_offset, 0);
+    assert_eq!(second.await[0].as_ref().expect("taken").base_offset, 2);
+    let retried = *retry.await[0].as_ref().expect("recognised");
+    assert_eq!((retried.base_offset, retried.duplicate), (0, true));
+    assert!(matches!(gap.await[0], Err(AppendError::Sequence(_))));
+    let late = node.broker.append(vec![batch(partition, numbered(2), &["c"])]).await;
+    assert_eq!(late[0].as_ref().expect("recognised").base_offset, 2);
+    assert_eq!(node.values(partition, 0).await.len(), 3);
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_fetch_at_the_end_waits_for_the_next_record() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let node = open(dir.path()).await;
+    let partition = PartitionId::new(node.topic("tail", 1, &[]).await, 0);
+    let want = FetchWant { partition, offset: 0, bytes_max: 1 << 20 };
+    let limits = FetchLimits { bytes_min: 1, bytes_max: 1 << 20, wait: Duration::from_secs(30) };
+    let broker = node.broker.clone();
+    let waiting = tokio::spawn(async move { broker.fetch(&[want], limits).await });
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert!(!waiting.is_finished());
+    node.append(partition, &["now"]).await;
+    let answers = waiting.await.expect("no panic");
+    let batches = answers[0].as_ref().expect("records");
+    assert_eq!(batches.high_watermark, 1);
+    assert_eq!(records(&batches.records[0]), vec![(0, "now".to_string())]);
+
+    let nothing = FetchWant { offset: 1, ..want };
+    let short = FetchLimits { wait: Duration::from_millis(10), ..limits };
+    let answers = node.broker.fetch(&[nothing], short).await;
+    assert!(answers[0].as_ref().expect("an empty answer").records.is_empty());
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_not_there_is_said_so() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let node = open(dir.path()).await;
+    let partition = PartitionId::new(node.topic("small", 1, &[]).await, 0);
+    let nowhere = PartitionId::new(TopicId(999), 0);
+    let answers = node.broker.append(vec![
+        batch(nowhere, BatchOptions::default(), &["x"]),
+        batch(partition, BatchOptions::default(), &["y"]),
+    ]);
+    let answers = answers.await;
+    assert_eq!(answers[0], Err(AppendError::UnknownPartition(nowhere)));
+    assert_eq!(answers[1].as_ref().expect("its neighbour is taken").base_offset, 0);
+    let missing = node.broker.read_batches(nowhere, 0, 1).await;
+    assert!(matches!(missing, Err(FetchError::UnknownPartition(_))));
+    let beyond = node.broker.read_batches(partition, 2, 1).await;
+    assert!(matches!(beyond, Err(FetchError::OffsetOutOfRange { end: 1, .. })));
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn old_records_go_when_their_time_is_up() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let node = open(dir.path()).await;
+    let partition = PartitionId::new(node.topic("old", 1, &[("retention.ms", "1000")]).await, 0);
+    node.append(partition, &["a", "b"]).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert_eq!(node.broker.bounds(partition).expect("there").log_start, 0);
+    node.clock.advance_ms(2000);
+    wait_for(|| node.broker.bounds(partition).expect("there").log_start == 2).await;
+    assert_eq!(node.append(partition, &["c"]).await, 2);
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn compaction_keeps_the_last_record_of_a_key_and_drops_tombstones_later() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let node = open(dir.path()).await;
+    let config = [
+        ("cleanup.policy", "compact"),
+        ("segment.ms", "10"),
+        ("min.cleanable.dirty.ratio", "0.01"),
+        ("delete.retention.ms", "5000"),
+    ];
+    let partition = PartitionId::new(node.topic("latest", 1, &config).await, 0);
+    for round in 0..5 {
+        let value = format!("v{round}");
+        let batch = keyed(
+            partition,
+            BatchOptions::default(),
+            &[(Some("a"), Some(&value)), (Some("b"), Some(&value))],
+        );
+        node.broker.append(vec![batch]).await.remove(0).expect("taken");
+    }
+    let gone = keyed(partition, BatchOptions::default(), &[(Some("b"), None)]);
+    node.broker.append(vec![gone]).await.remove(0).expect("taken");
+    node.clock.advance_ms(100);
+
+    let after_first: Vec<(u64, String)> = vec![(8, "v4".into()), (10, String::new())];
+    wait_for_values(&node, partition, &after_first).await;
+    node.clock.advance_ms(6000);
+    wait_for_values(&node, partition, &after_first[..1]).await;
+    assert_eq!(node.append(partition, &["next"]).await, 11);
+    node.broker.shutdown().await;
+    drop(node);
+
+    let node = open(dir.path()).await;
+    assert_eq!(node.values(partition, 0).await[0], after_first[0]);
+    node.broker.shutdown().await;
+}
+
+async fn wait_for_values(node: &Node, partition: PartitionId, expected: &[(u64, String)]) {
+    for _ in 0..500 {
+        if node.values(partition, 0).await == expected {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(node.values(partition, 0).await, expected);
+}
+
+async fn wait_for(condition: impl Fn() -> bool) {
+    for _ in 0..500 {
+        if condition() {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    panic!("it did not come about in 10 seconds");
+}
