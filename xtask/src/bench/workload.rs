@@ -1,7 +1,6 @@
 //! One turn of one broker: started fresh on an empty folder, warmed, measured from outside, and
 //! stopped. Both brokers go through the same function, so that neither is treated better.
 
-use std::collections::VecDeque;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -273,26 +272,34 @@ fn create(server: &Server, partitions: i32) -> Outcome {
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    touch(&mut connection, partitions).context(|| "cannot write the first records")
+    touch(&mut connection, (0..partitions).collect()).context(|| "cannot write the first records")
 }
 
-fn touch(connection: &mut Connection, partitions: i32) -> io::Result<()> {
+/// One record to each of these partitions. Kafka names a leader some time before that one takes
+/// records, so a refused partition is asked again.
+fn touch(connection: &mut Connection, mut partitions: Vec<i32>) -> io::Result<()> {
     const IN_FLIGHT: usize = 5;
     let value = Bytes::from(vec![b'x'; RECORD_BYTES]);
     let one = batch(std::iter::once(value), 1_700_000_000_000);
-    let mut in_flight = VecDeque::new();
-    let answered =
-        |connection: &mut Connection, correlation| match connection.answer(correlation)? {
-            Answer::Acknowledged { .. } => Ok(()),
-            Answer::Refused { code } => Err(io::Error::other(format!("refused with code {code}"))),
-        };
-    for partition in 0..partitions {
-        if in_flight.len() == IN_FLIGHT
-            && let Some(correlation) = in_flight.pop_front()
-        {
-            answered(connection, correlation)?;
+    let begun = Instant::now();
+    while begun.elapsed() < PATIENCE {
+        let mut refused = Vec::new();
+        for some in partitions.chunks(IN_FLIGHT) {
+            let sent: io::Result<Vec<i32>> = some
+                .iter()
+                .map(|&partition| connection.produce(TOPIC, partition, one.clone()))
+                .collect();
+            for (&partition, correlation) in some.iter().zip(sent?) {
+                if let Answer::Refused { .. } = connection.answer(correlation)? {
+                    refused.push(partition);
+                }
+            }
         }
-        in_flight.push_back(connection.produce(TOPIC, partition, one.clone())?);
+        if refused.is_empty() {
+            return Ok(());
+        }
+        partitions = refused;
+        std::thread::sleep(Duration::from_millis(100));
     }
-    in_flight.into_iter().try_for_each(|correlation| answered(connection, correlation))
+    Err(io::Error::other(format!("{} partitions refuse records", partitions.len())))
 }
