@@ -53,6 +53,8 @@ pub struct Reclaimed {
     pub removed: u32,
     pub rewritten: u32,
     pub bytes: u64,
+    /// Dead segments that wait for the next snapshot: without one they stay.
+    pub waiting: u32,
 }
 
 /// What opening a journal found, in one line.

@@ -1,0 +1,257 @@
+//! What readers and retention ask: by offset, by time, by size.
+//!
+//! Planning a read never waits: when it would need a sidecar that is not in memory it says so, and
+//! the reader goes on where it may block. The other questions are housekeeping's and block.
+
+use super::seal::LoadError;
+use super::{Batches, Index};
+use crate::address::Address;
+use crate::error::ReadError;
+use crate::stats::SegmentInfo;
+
+/// Batches to read from one segment's file, ascending, at least one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Part {
+    pub(crate) segment: u32,
+    pub(crate) generation: u32,
+    pub(crate) addresses: Vec<Address>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Planned {
+    /// What to read; nothing at the end of the stream.
+    Ready(Vec<Part>),
+    /// Nothing can be said before this segment's sidecar is loaded.
+    Missing { segment: u32, generation: u32 },
+}
+
+impl Index {
+    /// The batch that holds `offset`, or the next after it, and those that follow: at least one,
+    /// then as many as fit in `bytes_max`. Ends early where a sidecar is not in memory.
+    pub(crate) fn plan(&self, stream: u64, offset: u64, bytes_max: usize) -> Planned {
+        let table = self.table.read();
+        let runs = table.runs(stream);
+        let first = runs.partition_point(|run| run.next_offset <= offset);
+        let mut parts = Vec::new();
+        let mut room = Room { left: bytes_max, used: false };
+        for run in &runs[first..] {
+            let segment = run.segment();
+            let Some(found) = table.segment(segment) else { break };
+            let generation = found.generation;
+            let (addresses, more) = if let Some(batches) = found.in_memory(stream) {
+                room.take(batches.live(run).from(offset))
+            } else if let Some(sidecar) = self.cache.get(segment, generation) {
+                room.take(sidecar.batches(stream).live(run).from(offset))
+            } else if parts.is_empty() {
+                return Planned::Missing { segment, generation };
+            } else {
+                break;
+            };
+            if !addresses.is_empty() {
+                parts.push(Part { segment, generation, addresses });
+            }
+            if !more {
+                break;
+            }
+        }
+        Planned::Ready(parts)
+    }
+
+    /// The first batch with `max_timestamp >= timestamp`, and its segment's generation.
+    pub(crate) fn find_time(
+        &self,
+        stream: u64,
+        timestamp: i64,
+    ) -> Result<Option<(Address, u32)>, ReadError> {
+        for (segment, bound) in self.timestamp_bounds(stream) {
+            if bound < timestamp {
+                continue;
+            }
+            let found = self.in_run(stream, segment, |batches, generation| {
+                let found = batches.iter().find(|batch| batch.max_timestamp >= timestamp);
+                found.map(|batch| (batch, generation))
+            })?;
+            // A run that was trimmed may promise more than it still holds.
+            if let Some(Some(found)) = found {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The batch with the largest timestamp, the earliest of several.
+    pub(crate) fn find_max_time(&self, stream: u64) -> Result<Option<(Address, u32)>, ReadError> {
+        let mut bounds = self.timestamp_bounds(stream);
+        bounds.sort_by_key(|&(segment, bound)| (std::cmp::Reverse(bound), segment));
+        let mut best: Option<(Address, u32)> = None;
+        for (segment, bound) in bounds {
+            if best.is_some_and(|(batch, _)| batch.max_timestamp > bound) {
+                break;
+            }
+            let latest = self.in_run(stream, segment, |batches, generation| {
+                let latest = batches.iter().rev().max_by_key(|batch| batch.max_timestamp);
+                latest.map(|batch| (batch, generation))
+            })?;
+            let Some(Some((batch, generation))) = latest else { continue };
+            let order =
+                |batch: &Address| (batch.max_timestamp, std::cmp::Reverse(batch.base_offset));
+            if best.is_none_or(|(known, _)| order(&batch) > order(&known)) {
+                best = Some((batch, generation));
+            }
+        }
+        Ok(best)
+    }
+
+    /// The start offset that keeps at least `keep_bytes` of the stream's end; `None` when that is
+    /// all there is.
+    pub(crate) fn retention_by_bytes(
+        &self,
+        stream: u64,
+        keep_bytes: u64,
+    ) -> Result<Option<u64>, ReadError> {
+        let runs = self.table.read().runs(stream).to_vec();
+        let Some(last) = runs.last() else { return Ok(None) };
+        let mut start = last.next_offset;
+        let mut kept = 0;
+        for (place, run) in runs.iter().enumerate().rev() {
+            if kept >= keep_bytes {
+                return Ok(Some(start));
+            }
+            // Whole runs are counted without a look at their batches, except the first: whether
+            // one may be dropped from it is the question.
+            if place > 0 && kept + u64::from(run.bytes) < keep_bytes {
+                kept += u64::from(run.bytes);
+                start = run.first_offset;
+                continue;
+            }
+            let reached = self.in_run(stream, run.segment(), |batches, _| {
+                let mut reached = (start, kept, batches.len() == 0);
+                for (before, batch) in batches.iter().enumerate().rev() {
+                    if reached.1 >= keep_bytes {
+                        return reached;
+                    }
+                    reached = (batch.base_offset, reached.1 + u64::from(batch.len), before == 0);
+                }
+                reached
+            })?;
+            let Some((offset, bytes, whole)) = reached else { return Ok(None) };
+            if !whole {
+                return Ok(Some(offset));
+            }
+            (start, kept) = (offset, bytes);
+        }
+        Ok(None)
+    }
+
+    /// The offset of the first batch with `max_timestamp >= before`, or the end; `None` when
+    /// nothing comes before it.
+    pub(crate) fn retention_by_time(
+        &self,
+        stream: u64,
+        before: i64,
+    ) -> Result<Option<u64>, ReadError> {
+        let runs = self.table.read().runs(stream).to_vec();
+        for (place, run) in runs.iter().enumerate() {
+            if run.max_timestamp < before {
+                continue;
+            }
+            let first = self.in_run(stream, run.segment(), |batches, _| {
+                let young = batches.iter().enumerate().find(|(_, it)| it.max_timestamp >= before);
+                young.map(|(old, batch)| (old, batch.base_offset))
+            })?;
+            if let Some(Some((old, offset))) = first {
+                return Ok((place > 0 || old > 0).then_some(offset));
+            }
+        }
+        Ok(runs.last().map(|run| run.next_offset))
+    }
+
+    /// All live batches from the one that holds `from` on.
+    pub(crate) fn batches(&self, stream: u64, from: u64) -> Result<Vec<Address>, ReadError> {
+        let runs = self.table.read().runs(stream).to_vec();
+        let mut found = Vec::new();
+        for run in runs.iter().filter(|run| run.next_offset > from) {
+            self.in_run(stream, run.segment(), |batches, _| {
+                found.extend(batches.from(from).iter());
+            })?;
+        }
+        Ok(found)
+    }
+
+    pub(crate) fn stream_bytes(&self, stream: u64) -> u64 {
+        self.table.read().stream_bytes(stream)
+    }
+
+    /// Every segment with bodies. `file_bytes` is 0 for those that the log still writes to.
+    pub(crate) fn segments(&self) -> Vec<SegmentInfo> {
+        let claimed_from = self.claimed_from();
+        let table = self.table.read();
+        let infos = table.segments.iter().map(|(&id, segment)| SegmentInfo {
+            id,
+            generation: segment.generation,
+            sealed: segment.sealed(),
+            file_bytes: segment.file_bytes,
+            live_bytes: segment.live_bytes,
+            droppable: segment.droppable() && id < claimed_from,
+        });
+        infos.collect()
+    }
+
+    /// Asks about a stream's live batches in a segment; `None` when it has none there any more.
+    fn in_run<R>(
+        &self,
+        stream: u64,
+        segment: u32,
+        mut ask: impl FnMut(Batches<'_>, u32) -> R,
+    ) -> Result<Option<R>, ReadError> {
+        loop {
+            let (run, generation) = {
+                let table = self.table.read();
+                let run = table.run(stream, segment);
+                let (Some(run), Some(found)) = (run, table.segment(segment)) else {
+                    return Ok(None);
+                };
+                if let Some(batches) = found.in_memory(stream) {
+                    return Ok(Some(ask(batches.live(run), found.generation)));
+                }
+                (*run, found.generation)
+            };
+            match self.sidecar(segment, generation) {
+                Ok(sidecar) => {
+                    return Ok(Some(ask(sidecar.batches(stream).live(&run), generation)));
+                }
+                // Each rewrite takes longer than this look: it ends.
+                Err(LoadError::Gone) => {}
+                Err(LoadError::Read(error)) => return Err(error),
+            }
+        }
+    }
+
+    fn timestamp_bounds(&self, stream: u64) -> Vec<(u32, i64)> {
+        let table = self.table.read();
+        table.runs(stream).iter().map(|run| (run.segment(), run.max_timestamp)).collect()
+    }
+}
+
+/// How much a plan may still take.
+struct Room {
+    left: usize,
+    used: bool,
+}
+
+impl Room {
+    /// The batches that fit, and whether more might.
+    fn take(&mut self, batches: Batches<'_>) -> (Vec<Address>, bool) {
+        let mut taken = Vec::new();
+        for batch in batches.iter() {
+            let len = batch.len as usize;
+            if self.used && len > self.left {
+                return (taken, false);
+            }
+            self.used = true;
+            self.left = self.left.saturating_sub(len);
+            taken.push(batch);
+        }
+        (taken, self.left > 0)
+    }
+}

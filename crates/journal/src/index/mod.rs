@@ -1,0 +1,180 @@
+//! Where the batches of a stream lie.
+//!
+//! The decision that shapes it: memory holds one *run* per stream and segment, the addresses of
+//! single batches only for segments that are still being filled. A full segment's addresses go to
+//! its *sidecar* file, which is loaded whole when somebody reads there. So a backlog costs memory
+//! by segments, not by batches, and an idle stream costs one run.
+//!
+//! * [`table`]: the state, pure: runs, live bytes per segment
+//! * [`runs`]: a stream's runs
+//! * [`batches`]: one stream's batches in one segment
+//! * [`snapshot`]: the table as bytes; [`fields`]: reading them back with care
+//! * [`sidecar`], [`cache`]: a sealed segment's addresses, and the ones in memory
+//! * [`blocks`]: what a rewritten segment looks like
+//! * [`files`]: names and handles
+//! * [`open`]: matching the table with the files that are there
+//! * [`seal`]: writing sidecars and rebuilding them
+//! * [`lookup`]: what readers and retention ask
+//!
+//! One lock guards the table; nobody reads or writes a file under it.
+
+use std::fmt::Debug;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use bytes::Bytes;
+use parking_lot::{Mutex, RwLock};
+
+use crate::address::Address;
+use crate::disk::DiskFile;
+
+mod batches;
+mod blocks;
+mod cache;
+mod fields;
+pub(crate) mod files;
+mod lookup;
+mod open;
+mod runs;
+mod seal;
+mod sidecar;
+mod snapshot;
+mod table;
+
+pub(crate) use batches::Batches;
+pub(crate) use blocks::BlockWriter;
+pub(crate) use files::{FileKind, Files};
+pub(crate) use lookup::{Part, Planned};
+pub(crate) use open::Setup;
+pub(crate) use seal::{LoadError, sidecar_of};
+pub(crate) use sidecar::Sidecar;
+pub(crate) use snapshot::TableError;
+pub(crate) use table::RunTable;
+
+use cache::SidecarCache;
+use seal::Sealer;
+
+/// What the index asks of the log that wrote the segments.
+pub(crate) trait LogBodies: Send + Sync + Debug {
+    /// Calls `found` with stream and address of each body in the frames of `file`, in order.
+    fn scan(
+        &self,
+        segment: u32,
+        file: &dyn DiskFile,
+        found: &mut dyn FnMut(u64, Address),
+    ) -> io::Result<()>;
+
+    /// A body's bytes if they are still in memory. If a body is, those after it in the log are too.
+    fn recent(&self, address: &Address) -> Option<Bytes>;
+
+    /// May take the file of a dead segment at `path` for a new one, by renaming it. Nobody reads
+    /// it any more. `false` leaves it to be removed.
+    fn recycle(&self, segment: u32, path: &Path) -> bool;
+}
+
+#[derive(Debug)]
+pub(crate) struct Index {
+    table: RwLock<RunTable>,
+    files: Files,
+    cache: SidecarCache,
+    log: Arc<dyn LogBodies>,
+    sealer: Sealer,
+    /// Segments from this one on belong to the log: recovery would begin to read there.
+    claimed_from: AtomicU32,
+    /// One pass of reclaim or one rewrite at a time.
+    reclaiming: Mutex<()>,
+}
+
+/// The run table as of one log index, for a snapshot.
+#[derive(Debug)]
+pub(crate) struct Capture {
+    pub(crate) table: Vec<u8>,
+    /// Segments without a live byte in it: for [`Index::snapshot_written`].
+    pub(crate) dead: Vec<u32>,
+}
+
+/// What the journal tells it, in log order.
+impl Index {
+    /// The machine took the body at `address`, of entry `log_index`: it is the stream's next.
+    pub(crate) fn accept(&self, log_index: u64, stream: u64, address: Address) {
+        let due = self.table.write().accept(log_index, stream, address);
+        self.sealer.wake_if(due);
+    }
+
+    /// The machine did not take it. Also for bodies of entries that the log cut off again.
+    pub(crate) fn refuse(&self, log_index: u64, address: Address) {
+        let due = self.table.write().refuse(log_index, address);
+        self.sealer.wake_if(due);
+    }
+
+    /// Every body of entries up to and including `log_index` was accepted or refused. Accepting
+    /// says so of the entries before; this is for entries without bodies, and for quiet times.
+    pub(crate) fn applied(&self, log_index: u64) {
+        let due = self.table.write().decided(log_index + 1);
+        self.sealer.wake_if(due);
+    }
+
+    /// The log writes no more to `segment`: its last entry is `last_index`, its file has
+    /// `file_bytes`. Idempotent, so that recovery may repeat it.
+    pub(crate) fn full(&self, segment: u32, last_index: u64, file_bytes: u64) {
+        let due = self.table.write().full(segment, last_index, file_bytes);
+        self.sealer.wake_if(due);
+    }
+
+    /// Everything of `stream` below `start_offset` is dead.
+    pub(crate) fn trim(&self, stream: u64, start_offset: u64) {
+        self.table.write().trim(stream, start_offset);
+    }
+
+    /// All of these streams is dead.
+    pub(crate) fn remove(&self, streams: Range<u64>) {
+        self.table.write().remove(streams);
+    }
+
+    /// The table as it stands, to be called between two entries.
+    pub(crate) fn capture(&self) -> Capture {
+        let table = self.table.read();
+        Capture { table: table.encode(), dead: table.dead() }
+    }
+
+    /// The snapshot with this capture is durable, and recovery from it would begin to read in
+    /// segment `claimed_from`: what was dead in it may be deleted, what lies before rewritten.
+    pub(crate) fn snapshot_written(&self, dead: &[u32], claimed_from: u32) {
+        self.table.write().dead_in_snapshot(dead);
+        self.claimed_from.store(claimed_from, Ordering::Release);
+    }
+
+    pub(crate) fn claimed_from(&self) -> u32 {
+        self.claimed_from.load(Ordering::Acquire)
+    }
+}
+
+impl Index {
+    pub(crate) fn table(&self) -> &RwLock<RunTable> {
+        &self.table
+    }
+
+    pub(crate) fn files(&self) -> &Files {
+        &self.files
+    }
+
+    pub(crate) fn log(&self) -> &dyn LogBodies {
+        &*self.log
+    }
+
+    pub(crate) fn reclaiming(&self) -> &Mutex<()> {
+        &self.reclaiming
+    }
+
+    /// The file of the former generation is about to go: nobody looks for its sidecar again.
+    pub(crate) fn forget_sidecar(&self, segment: u32, generation: u32) {
+        self.cache.remove(segment, generation);
+    }
+
+    pub(crate) fn remember_sidecar(&self, segment: u32, generation: u32, sidecar: Arc<Sidecar>) {
+        self.cache.insert(segment, generation, sidecar);
+    }
+}

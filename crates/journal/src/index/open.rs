@@ -1,0 +1,144 @@
+//! Opening: the table says what should be there, the directory what is.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use hashbrown::HashMap;
+use parking_lot::{Mutex, RwLock};
+
+use super::cache::SidecarCache;
+use super::files::{FileKind, Files};
+use super::seal::Sealer;
+use super::table::{RunTable, Segment};
+use super::{Index, LogBodies};
+use crate::disk::Disk;
+use crate::error::OpenError;
+
+#[derive(Debug)]
+pub(crate) struct Setup {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) dir: PathBuf,
+    pub(crate) log: Arc<dyn LogBodies>,
+    pub(crate) sidecar_cache_bytes: usize,
+}
+
+impl Index {
+    /// `table` is the newest snapshot's, empty without one; `claimed_from` the segment in which
+    /// recovery begins to read (those from there on are its to check). Every earlier segment with
+    /// live batches must be there, in the generation that the table knows or a later one; what
+    /// crashes during a rewrite or a deletion left is removed.
+    pub(crate) fn open(
+        setup: Setup,
+        table: RunTable,
+        claimed_from: u32,
+    ) -> Result<Self, OpenError> {
+        let index = Self {
+            table: RwLock::new(table),
+            files: Files::new(setup.disk, &setup.dir),
+            cache: SidecarCache::new(setup.sidecar_cache_bytes),
+            log: setup.log,
+            sealer: Sealer::default(),
+            claimed_from: AtomicU32::new(claimed_from),
+            reclaiming: Mutex::new(()),
+        };
+        let io_error = |operation| {
+            let path = setup.dir.clone();
+            move |source| OpenError::Io { operation, path, source }
+        };
+        let found = index.files.list().map_err(io_error("list"))?;
+        let mut newest: HashMap<u32, u32> = HashMap::new();
+        for &(kind, segment, generation) in &found {
+            if kind == FileKind::Segment {
+                let known = newest.entry(segment).or_insert(generation);
+                *known = generation.max(*known);
+            }
+        }
+        for (segment, known) in index.expected(claimed_from) {
+            index.check(segment, known, newest.get(&segment).copied())?;
+        }
+        index
+            .remove_leftovers(&found, &newest, claimed_from)
+            .map_err(io_error("remove leftovers in"))?;
+        Ok(index)
+    }
+
+    fn expected(&self, claimed_from: u32) -> Vec<(u32, Expected)> {
+        let table = self.table.read();
+        let earlier = table.segments.range(..claimed_from).map(|(&id, segment)| {
+            let Segment { generation, live_bytes, file_bytes, .. } = *segment;
+            (id, Expected { generation, live_bytes, file_bytes })
+        });
+        earlier.collect()
+    }
+
+    fn check(&self, segment: u32, known: Expected, found: Option<u32>) -> Result<(), OpenError> {
+        let unusable = |generation, what| {
+            let file = self.files.path(FileKind::Segment, segment, generation);
+            Err(OpenError::Unusable { file, what })
+        };
+        let live_bytes = known.live_bytes;
+        let Some(generation) = found else {
+            if live_bytes == 0 {
+                // Deleted, and the crash came before the next snapshot.
+                self.table.write().forget(segment);
+                return Ok(());
+            }
+            let what = format!("it is missing, and {live_bytes} bytes of records are in it");
+            return unusable(known.generation, what);
+        };
+        if generation < known.generation {
+            let what = format!(
+                "only generation {generation} is there: the rewritten file is missing, and \
+                 {live_bytes} bytes of records are in it"
+            );
+            return unusable(known.generation, what);
+        }
+        let len = self.files.segment(segment, generation).and_then(|file| file.len());
+        let len = match len {
+            Ok(len) => len,
+            Err(source) => {
+                let path = self.files.path(FileKind::Segment, segment, generation);
+                return Err(OpenError::Io { operation: "open", path, source });
+            }
+        };
+        if generation > known.generation {
+            self.table.write().adopt_generation(segment, generation, len);
+        } else if len < known.file_bytes {
+            let what = format!("it has {len} bytes and should have {}", known.file_bytes);
+            return unusable(generation, what);
+        }
+        Ok(())
+    }
+
+    fn remove_leftovers(
+        &self,
+        found: &[(FileKind, u32, u32)],
+        newest: &HashMap<u32, u32>,
+        claimed_from: u32,
+    ) -> io::Result<()> {
+        let mut removed = false;
+        for &(kind, segment, generation) in found {
+            let superseded = newest.get(&segment) != Some(&generation);
+            // Recovery does not read it and no batch in it is known: its deletion was under way.
+            let forgotten = segment < claimed_from && self.table.read().segment(segment).is_none();
+            if superseded || forgotten {
+                match kind {
+                    FileKind::Segment => self.files.retire(segment, generation, |_| false)?,
+                    FileKind::Sidecar => self.files.remove_sidecar(segment, generation)?,
+                }
+                removed = true;
+            }
+        }
+        if removed { self.files.sync_dir() } else { Ok(()) }
+    }
+}
+
+/// What the table says of a segment's file.
+#[derive(Clone, Copy, Debug)]
+struct Expected {
+    generation: u32,
+    live_bytes: u64,
+    file_bytes: u64,
+}

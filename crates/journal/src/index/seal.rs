@@ -1,0 +1,235 @@
+//! Sealing: a full segment's addresses leave memory for its sidecar; and the way back, when a
+//! sidecar is missing or broken.
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use parking_lot::{Condvar, Mutex};
+use tracing::{info, warn};
+
+use super::blocks;
+use super::files::FileKind;
+use super::runs::Run;
+use super::sidecar::Sidecar;
+use super::table::Addresses;
+use super::{Batches, Index};
+use crate::address::Address;
+use crate::error::ReadError;
+
+/// A sidecar that could not be written (a full disk) is tried again after this.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// Wakes the thread that writes sidecars.
+#[derive(Debug, Default)]
+pub(crate) struct Sealer {
+    wanted: Mutex<Wanted>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Wanted {
+    due: bool,
+    stop: bool,
+}
+
+impl Sealer {
+    pub(super) fn wake_if(&self, due: bool) {
+        if due {
+            self.wanted.lock().due = true;
+            self.changed.notify_one();
+        }
+    }
+
+    /// `false` when it is time to stop.
+    fn wait(&self, failed: bool) -> bool {
+        let mut wanted = self.wanted.lock();
+        if failed && !wanted.stop {
+            self.changed.wait_for(&mut wanted, RETRY_AFTER);
+        } else {
+            while !wanted.due && !wanted.stop {
+                self.changed.wait(&mut wanted);
+            }
+        }
+        wanted.due = false;
+        !wanted.stop
+    }
+}
+
+/// Why a sidecar could not be had.
+#[derive(Debug)]
+pub(crate) enum LoadError {
+    /// The segment was rewritten or deleted meanwhile: look again.
+    Gone,
+    Read(ReadError),
+}
+
+impl Index {
+    /// Starts the thread that seals; it ends after [`Index::stop_sealing`].
+    pub(crate) fn seal_in_background(self: &Arc<Self>) -> io::Result<JoinHandle<()>> {
+        let index = self.clone();
+        // A restart may have found full segments: begin with a look.
+        self.sealer.wake_if(true);
+        thread::Builder::new().name("journal-seal".into()).spawn(move || {
+            let mut failed = false;
+            while index.sealer.wait(failed) {
+                let result = index.seal_due();
+                if let Err(error) = &result
+                    && !failed
+                {
+                    warn!(%error, "cannot write a sidecar, its addresses stay in memory");
+                }
+                failed = result.is_err();
+            }
+        })
+    }
+
+    pub(crate) fn stop_sealing(&self) {
+        self.sealer.wanted.lock().stop = true;
+        self.sealer.changed.notify_all();
+    }
+
+    /// Writes the sidecars that are due. Blocking.
+    pub(crate) fn seal_due(&self) -> io::Result<()> {
+        // The list is bound before the loop: a guard in its head would be held throughout.
+        let due = self.table.read().due();
+        for (segment, addresses) in due {
+            let sidecar = sidecar_of(segment, 1, &addresses);
+            // A replay after a crash seals again what was sealed before it.
+            let there = self.files.read_sidecar(segment, 1);
+            if !there.is_ok_and(|bytes| bytes == sidecar.as_bytes()) {
+                self.write_sidecar(segment, 1, &sidecar)?;
+            }
+            self.cache.insert(segment, 1, Arc::new(sidecar));
+            self.table.write().seal(segment);
+        }
+        Ok(())
+    }
+
+    /// The sidecar of a sealed segment: from memory, from its file, or made anew. Blocking.
+    pub(crate) fn sidecar(&self, segment: u32, generation: u32) -> Result<Arc<Sidecar>, LoadError> {
+        if let Some(sidecar) = self.cache.get(segment, generation) {
+            return Ok(sidecar);
+        }
+        let read = self.files.read_sidecar(segment, generation).map_err(|error| error.to_string());
+        let parsed = read.and_then(|bytes| {
+            Sidecar::parse(bytes, segment, generation).map_err(|error| error.to_string())
+        });
+        let sidecar = match parsed {
+            Ok(sidecar) => sidecar,
+            Err(_) if !self.is_current(segment, generation) => return Err(LoadError::Gone),
+            Err(why) => {
+                info!(segment, generation, why, "rebuilding the sidecar of a segment");
+                match self.rebuild(segment, generation) {
+                    Err(_) if !self.is_current(segment, generation) => return Err(LoadError::Gone),
+                    result => result.map_err(LoadError::Read)?,
+                }
+            }
+        };
+        let sidecar = Arc::new(sidecar);
+        self.cache.insert(segment, generation, sidecar.clone());
+        Ok(sidecar)
+    }
+
+    pub(crate) fn is_current(&self, segment: u32, generation: u32) -> bool {
+        let table = self.table.read();
+        table.segment(segment).is_some_and(|found| found.generation == generation)
+    }
+
+    fn write_sidecar(&self, segment: u32, generation: u32, sidecar: &Sidecar) -> io::Result<()> {
+        let mut draft = self.files.begin(FileKind::Sidecar, segment, generation)?;
+        draft.append(&mut [IoSlice::new(sidecar.as_bytes())])?;
+        draft.sync()?;
+        draft.publish()?;
+        self.files.sync_dir()
+    }
+
+    fn rebuild(&self, segment: u32, generation: u32) -> Result<Sidecar, ReadError> {
+        let path = self.files.path(FileKind::Segment, segment, generation);
+        let io_error =
+            |source| ReadError::Io { file: path.clone(), position: 0, source: Arc::new(source) };
+        let file = self.files.segment(segment, generation).map_err(io_error)?;
+        let mut addresses = Addresses::new();
+        if generation > 1 {
+            blocks::scan(&*file, segment, generation, &mut |stream, address| {
+                addresses.entry(stream).or_default().push(address);
+            })
+            .map_err(io_error)?;
+        } else {
+            let expected = self.expected_bodies(segment);
+            self.log
+                .scan(segment, &*file, &mut |stream, address| {
+                    if expected.holds(stream, &address) {
+                        addresses.entry(stream).or_default().push(address);
+                    }
+                })
+                .map_err(io_error)?;
+            expected.check(&addresses).map_err(|what| ReadError::Damaged {
+                file: path.clone(),
+                position: 0,
+                what,
+            })?;
+        }
+        let sidecar = sidecar_of(segment, generation, &addresses);
+        if let Err(error) = self.write_sidecar(segment, generation, &sidecar) {
+            warn!(segment, generation, %error, "a rebuilt sidecar could not be written");
+        }
+        Ok(sidecar)
+    }
+
+    fn expected_bodies(&self, segment: u32) -> Expected {
+        let table = self.table.read();
+        let runs = table.runs_in(segment);
+        let ragged = |(stream, run)| {
+            let ragged = table.ragged.contains(&(segment, stream));
+            (stream, (run, ragged))
+        };
+        let refused = table.segment(segment).map(|found| found.refused.clone());
+        Expected {
+            runs: runs.into_iter().map(ragged).collect(),
+            refused: refused.unwrap_or_default(),
+        }
+    }
+}
+
+/// Which bodies in a segment of the log belong to the index.
+struct Expected {
+    /// Each stream's run, and whether it is ragged.
+    runs: HashMap<u64, (Run, bool)>,
+    refused: Vec<u32>,
+}
+
+impl Expected {
+    /// Neither refused nor wholly dead by now.
+    fn holds(&self, stream: u64, address: &Address) -> bool {
+        self.runs.get(&stream).is_some_and(|(run, _)| {
+            address.next_offset() > run.first_offset && address.base_offset < run.next_offset
+        }) && self.refused.binary_search(&address.position).is_err()
+    }
+
+    /// What was found must be what was counted: anything else would serve wrong records.
+    fn check(&self, found: &Addresses) -> Result<(), &'static str> {
+        for (stream, (run, ragged)) in &self.runs {
+            let addresses = found.get(stream).map_or(&[][..], Vec::as_slice);
+            if addresses.windows(2).any(|pair| pair[0].next_offset() > pair[1].base_offset) {
+                return Err("batches overlap: some of them were never accepted");
+            }
+            let live = Batches::Memory(addresses).live(run);
+            let bytes: u64 = live.iter().map(|batch| u64::from(batch.len)).sum();
+            let counted = u64::from(run.bytes);
+            if bytes > counted || (bytes < counted && !ragged) {
+                return Err("its batches are not those that the index counted");
+            }
+        }
+        Ok(())
+    }
+}
+
+pub(crate) fn sidecar_of(segment: u32, generation: u32, addresses: &Addresses) -> Sidecar {
+    let mut streams: Vec<(u64, &[Address])> =
+        addresses.iter().map(|(&stream, found)| (stream, &found[..])).collect();
+    streams.sort_unstable_by_key(|(stream, _)| *stream);
+    Sidecar::build(segment, generation, streams.into_iter())
+}

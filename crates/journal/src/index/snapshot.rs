@@ -1,0 +1,302 @@
+//! The run table as bytes, for the journal's snapshots.
+//!
+//! ```text
+//! magic "PRIT" | version u32 | content | crc32c of all before u32
+//! content   undecided
+//!           segments n x { id+, generation, kind u8, [last_index], file_bytes, payload_bytes,
+//!                          refused n x position+,
+//!                          not sealed: streams n x { stream+, n x { position+, len, span,
+//!                                                    gap, timestamp+- } } }
+//!           streams  n x { stream+, n x { segment+, gap, length, bytes, timestamp+- } }
+//!           ragged   n x { segment, stream }
+//! ```
+//! Numbers of the content are varints; `+` says difference to the one before, `+-` the same with a
+//! sign, `gap` the offsets between the end of the one before and this one. Streams ascend, so that
+//! equal tables are equal bytes. What is read is checked, whatever the checksum says: lengths
+//! against the bytes left, sums against overflow, references against what was declared.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use base::checksum::crc32c;
+use hashbrown::HashMap;
+use thiserror::Error;
+
+use super::fields::{Fields, put_signed, put_varint};
+use super::runs::{Run, Runs};
+use super::table::{Addresses, Content, RunTable, Segment};
+use crate::address::Address;
+
+const MAGIC: [u8; 4] = *b"PRIT";
+const VERSION: u32 = 1;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub(crate) enum TableError {
+    #[error("the run table is damaged")]
+    Damaged,
+    #[error("the run table has version {0}, this program knows {VERSION}")]
+    Version(u32),
+    #[error("the run table makes no sense: {0}")]
+    Senseless(&'static str),
+}
+
+impl RunTable {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        // About 16 bytes a run and a batch: one growth at most for the usual table.
+        let mut out = Vec::with_capacity(64 + self.streams.len() * 16);
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&VERSION.to_le_bytes());
+        put_varint(&mut out, self.undecided);
+        put_varint(&mut out, self.segments.len() as u64);
+        let mut last = 0;
+        for (&id, segment) in &self.segments {
+            put_varint(&mut out, u64::from(id - last));
+            put_segment(&mut out, segment);
+            last = id;
+        }
+        put_varint(&mut out, self.streams.len() as u64);
+        put_ascending(&mut out, &self.streams, |out, runs| put_runs(out, runs.as_slice()));
+        put_varint(&mut out, self.ragged.len() as u64);
+        for &(segment, stream) in &self.ragged {
+            put_varint(&mut out, u64::from(segment));
+            put_varint(&mut out, stream);
+        }
+        let crc = crc32c(&out);
+        out.extend_from_slice(&crc.to_le_bytes());
+        out
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, TableError> {
+        let (content, crc) = bytes.split_last_chunk::<4>().ok_or(TableError::Damaged)?;
+        if crc32c(content) != u32::from_le_bytes(*crc) {
+            return Err(TableError::Damaged);
+        }
+        let mut fields = Fields::new(content);
+        if fields.array() != Some(MAGIC) {
+            return Err(TableError::Damaged);
+        }
+        match fields.u32() {
+            Some(VERSION) => {}
+            Some(other) => return Err(TableError::Version(other)),
+            None => return Err(TableError::Damaged),
+        }
+        let mut table = table(&mut fields).ok_or(TableError::Senseless("it ends early"))?;
+        if fields.remaining() != 0 {
+            return Err(TableError::Senseless("something follows it"));
+        }
+        table.count_live_bytes()?;
+        Ok(table)
+    }
+
+    /// Live bytes are not stored: they are the sum of the runs.
+    fn count_live_bytes(&mut self) -> Result<(), TableError> {
+        for runs in self.streams.values() {
+            for run in runs.as_slice() {
+                let segment = self
+                    .segments
+                    .get_mut(&run.segment())
+                    .ok_or(TableError::Senseless("a run lies in an unknown segment"))?;
+                segment.live_bytes += u64::from(run.bytes);
+            }
+        }
+        for &(segment, stream) in &self.ragged {
+            let sealed = self.segments.get(&segment).is_some_and(Segment::sealed);
+            let run = self.streams.get(&stream).and_then(|runs| runs.find(segment));
+            if !sealed || run.is_none() {
+                return Err(TableError::Senseless("a ragged run does not exist"));
+            }
+        }
+        // What is dead in the table that a restart begins with may go at once.
+        for segment in self.segments.values_mut() {
+            segment.dead_in_snapshot = segment.sealed() && segment.live_bytes == 0;
+        }
+        let last_indexes = self.segments.values().filter_map(|segment| match segment.content {
+            Content::Full { last_index, .. } => Some(last_index),
+            _ => None,
+        });
+        self.seal_after = last_indexes.min();
+        Ok(())
+    }
+}
+
+fn put_segment(out: &mut Vec<u8>, segment: &Segment) {
+    put_varint(out, u64::from(segment.generation));
+    let addresses = match &segment.content {
+        Content::Open(addresses) => {
+            out.push(0);
+            Some(addresses)
+        }
+        Content::Full { addresses, last_index } => {
+            out.push(1);
+            put_varint(out, *last_index);
+            Some(&**addresses)
+        }
+        Content::Sealed => {
+            out.push(2);
+            None
+        }
+    };
+    put_varint(out, segment.file_bytes);
+    put_varint(out, segment.payload_bytes);
+    put_varint(out, segment.refused.len() as u64);
+    let mut last = 0;
+    for &position in &segment.refused {
+        put_varint(out, u64::from(position - last));
+        last = position;
+    }
+    if let Some(addresses) = addresses {
+        put_varint(out, addresses.len() as u64);
+        put_ascending(out, addresses, |out, addresses| put_addresses(out, addresses));
+    }
+}
+
+fn put_ascending<T>(out: &mut Vec<u8>, streams: &HashMap<u64, T>, put: impl Fn(&mut Vec<u8>, &T)) {
+    let mut ascending: Vec<(u64, &T)> = streams.iter().map(|(&id, value)| (id, value)).collect();
+    ascending.sort_unstable_by_key(|(stream, _)| *stream);
+    let mut last = 0;
+    for (stream, value) in ascending {
+        put_varint(out, stream - last);
+        put(out, value);
+        last = stream;
+    }
+}
+
+fn put_runs(out: &mut Vec<u8>, runs: &[Run]) {
+    put_varint(out, runs.len() as u64);
+    let (mut segment, mut offset, mut timestamp) = (0, 0, 0_i64);
+    for run in runs {
+        put_varint(out, u64::from(run.segment() - segment));
+        put_varint(out, run.first_offset - offset);
+        put_varint(out, run.next_offset - run.first_offset);
+        put_varint(out, u64::from(run.bytes));
+        put_signed(out, run.max_timestamp.wrapping_sub(timestamp));
+        (segment, offset, timestamp) = (run.segment(), run.next_offset, run.max_timestamp);
+    }
+}
+
+fn put_addresses(out: &mut Vec<u8>, addresses: &[Address]) {
+    put_varint(out, addresses.len() as u64);
+    let (mut position, mut offset, mut timestamp) = (0, 0, 0_i64);
+    for address in addresses {
+        put_varint(out, u64::from(address.position - position));
+        put_varint(out, u64::from(address.len));
+        put_varint(out, u64::from(address.span));
+        put_varint(out, address.base_offset - offset);
+        put_signed(out, address.max_timestamp.wrapping_sub(timestamp));
+        position = address.position;
+        (offset, timestamp) = (address.next_offset(), address.max_timestamp);
+    }
+}
+
+fn table(fields: &mut Fields<'_>) -> Option<RunTable> {
+    let mut table = RunTable { undecided: fields.varint()?, ..RunTable::default() };
+    let mut id = 0_u32;
+    for _ in 0..fields.count(6)? {
+        id = ascend_u32(id, fields)?;
+        table.segments.insert(id, segment(id, fields)?);
+    }
+    let count = fields.count(7)?;
+    table.streams.reserve(count);
+    let mut last = None;
+    for _ in 0..count {
+        let stream = ascend(last, fields)?;
+        table.streams.insert(stream, runs(fields)?);
+        last = Some(stream);
+    }
+    for _ in 0..fields.count(2)? {
+        table.ragged.insert((fields.varint_u32()?, fields.varint()?));
+    }
+    Some(table)
+}
+
+fn segment(id: u32, fields: &mut Fields<'_>) -> Option<Segment> {
+    let generation = fields.varint_u32()?;
+    let [kind] = fields.array()?;
+    let last_index = if kind == 1 { fields.varint()? } else { 0 };
+    let (file_bytes, payload_bytes) = (fields.varint()?, fields.varint()?);
+    let refused_count = fields.count(1)?;
+    let mut refused = Vec::with_capacity(refused_count);
+    let mut position = 0;
+    for _ in 0..refused_count {
+        position = ascend_u32(position, fields)?;
+        refused.push(position);
+    }
+    let content = match kind {
+        0 => Content::Open(addresses_of_streams(id, fields)?),
+        1 => Content::Full { addresses: Arc::new(addresses_of_streams(id, fields)?), last_index },
+        2 => Content::Sealed,
+        _ => return None,
+    };
+    let segment = Segment {
+        generation,
+        content,
+        live_bytes: 0,
+        file_bytes,
+        payload_bytes,
+        refused,
+        dead_in_snapshot: false,
+    };
+    (generation > 0).then_some(segment)
+}
+
+fn addresses_of_streams(segment: u32, fields: &mut Fields<'_>) -> Option<Addresses> {
+    let count = fields.count(7)?;
+    let mut streams = Addresses::with_capacity(count);
+    let mut last = None;
+    for _ in 0..count {
+        let stream = ascend(last, fields)?;
+        let batch_count = fields.count(5)?;
+        let mut addresses = Vec::with_capacity(batch_count);
+        let (mut position, mut offset, mut timestamp) = (0_u32, 0_u64, 0_i64);
+        for _ in 0..batch_count {
+            position = position.checked_add(fields.varint_u32()?)?;
+            let (len, span) = (fields.varint_u32()?, fields.varint_u32()?);
+            let base_offset = offset.checked_add(fields.varint()?)?;
+            offset = base_offset.checked_add(u64::from(span))?;
+            timestamp = timestamp.wrapping_add(fields.signed()?);
+            let max_timestamp = timestamp;
+            addresses.push(Address { segment, position, len, span, base_offset, max_timestamp });
+        }
+        streams.insert(stream, addresses);
+        last = Some(stream);
+    }
+    Some(streams)
+}
+
+fn runs(fields: &mut Fields<'_>) -> Option<Runs> {
+    let count = fields.count(5)?;
+    let (mut segment, mut offset, mut timestamp) = (0_u32, 0_u64, 0_i64);
+    let mut runs: Option<Runs> = None;
+    for _ in 0..count {
+        segment = ascend_u32(segment, fields)?;
+        let first_offset = offset.checked_add(fields.varint()?)?;
+        let next_offset = first_offset.checked_add(fields.varint()?)?;
+        let bytes = fields.varint_u32()?;
+        timestamp = timestamp.wrapping_add(fields.signed()?);
+        let segment = NonZeroU32::new(segment)?;
+        let run = Run { segment, bytes, first_offset, next_offset, max_timestamp: timestamp };
+        match &mut runs {
+            None => runs = Some(Runs::One(run)),
+            Some(runs) => runs.push(run),
+        }
+        offset = next_offset;
+    }
+    // A stream without runs is not in the table.
+    runs
+}
+
+/// The next of a strictly ascending sequence that begins anywhere.
+fn ascend(last: Option<u64>, fields: &mut Fields<'_>) -> Option<u64> {
+    let step = fields.varint()?;
+    match last {
+        None => Some(step),
+        Some(_) if step == 0 => None,
+        Some(last) => last.checked_add(step),
+    }
+}
+
+/// The next of a strictly ascending sequence that begins above 0.
+fn ascend_u32(last: u32, fields: &mut Fields<'_>) -> Option<u32> {
+    let step = fields.varint_u32()?;
+    if step == 0 { None } else { last.checked_add(step) }
+}

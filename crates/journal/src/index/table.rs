@@ -1,0 +1,401 @@
+//! The run table: which batches of which stream are live, and how much of each segment that is.
+//!
+//! Pure state and its transitions; locks, files and threads are the index's. Addresses of single
+//! batches are here only until their segment is sealed, then the sidecar has them and a run per
+//! stream and segment remains.
+//!
+//! **Live bytes** are exact, with one exception that errs to the safe side: trimming *inside* a run
+//! of a sealed segment would have to read the sidecar, and trims come from apply, which must not
+//! wait for a disk. Such a run is *ragged*: it counts in full until housekeeping recounts it
+//! ([`RunTable::recount`]). A segment is therefore never thought emptier than it is.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
+use std::ops::Range;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+
+use super::batches::Batches;
+use super::runs::{Run, Runs};
+use super::sidecar::Sidecar;
+use crate::address::Address;
+
+/// All batches accepted in a segment, by stream; those of a stream ascend.
+pub(crate) type Addresses = HashMap<u64, Vec<Address>>;
+
+#[derive(Clone, Debug)]
+pub(crate) struct Segment {
+    /// 1 as the log wrote it, one more for each time it was rewritten.
+    pub(crate) generation: u32,
+    pub(crate) content: Content,
+    pub(crate) live_bytes: u64,
+    /// Size of the file; 0 while the log still writes to it.
+    pub(crate) file_bytes: u64,
+    /// What half of has to be dead before rewriting pays: the file, or, once rewritten, the batches
+    /// then in it (so that a segment of tiny batches is not rewritten for its own overhead).
+    pub(crate) payload_bytes: u64,
+    /// Positions of bodies that the machine did not take, ascending. They look like the others in
+    /// the log: without this list a lost sidecar could not be rebuilt.
+    pub(crate) refused: Vec<u32>,
+    /// The newest durable snapshot knows that nothing in it is live, so that a restart does not
+    /// look for it.
+    pub(crate) dead_in_snapshot: bool,
+}
+
+/// Where a segment's addresses are.
+#[derive(Clone, Debug)]
+pub(crate) enum Content {
+    /// In memory; more may come.
+    Open(Addresses),
+    /// In memory and complete once entry `last_index` is decided: the sidecar is due.
+    Full { addresses: Arc<Addresses>, last_index: u64 },
+    /// In the sidecar.
+    Sealed,
+}
+
+impl Segment {
+    pub(super) fn new() -> Self {
+        Self {
+            generation: 1,
+            content: Content::Open(Addresses::new()),
+            live_bytes: 0,
+            file_bytes: 0,
+            payload_bytes: 0,
+            refused: Vec::new(),
+            dead_in_snapshot: false,
+        }
+    }
+
+    pub(crate) fn sealed(&self) -> bool {
+        matches!(self.content, Content::Sealed)
+    }
+
+    /// Nothing in it is live, also after a restart.
+    pub(crate) fn droppable(&self) -> bool {
+        self.sealed() && self.live_bytes == 0 && self.dead_in_snapshot
+    }
+
+    /// A stream's batches while they are in memory; `None` once they are in the sidecar.
+    pub(crate) fn in_memory(&self, stream: u64) -> Option<Batches<'_>> {
+        let addresses = match &self.content {
+            Content::Open(addresses) => addresses,
+            Content::Full { addresses, .. } => addresses,
+            Content::Sealed => return None,
+        };
+        Some(addresses.get(&stream).map_or(Batches::NONE, |found| Batches::Memory(found)))
+    }
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RunTable {
+    pub(super) streams: HashMap<u64, Runs>,
+    pub(super) segments: BTreeMap<u32, Segment>,
+    /// (segment, stream) of runs that were trimmed inside a sealed segment and count in full.
+    pub(super) ragged: BTreeSet<(u32, u64)>,
+    /// Bodies of entries below this index are all accepted or refused.
+    pub(super) undecided: u64,
+    /// Lowest `last_index` of a full segment: the cheap test whether a sidecar is due.
+    pub(super) seal_after: Option<u64>,
+}
+
+/// What is done to it, in log order.
+impl RunTable {
+    /// The batch at `address` is the stream's next. `true` when a sidecar became due.
+    pub(crate) fn accept(&mut self, log_index: u64, stream: u64, address: Address) -> bool {
+        let segment = self.segments.entry(address.segment).or_insert_with(Segment::new);
+        let Content::Open(addresses) = &mut segment.content else {
+            panic!("entry {log_index} lies in segment {}, which is complete", address.segment);
+        };
+        addresses.entry(stream).or_default().push(address);
+        segment.live_bytes += u64::from(address.len);
+        let run = Run {
+            segment: NonZeroU32::new(address.segment).expect("segments count from 1"),
+            bytes: address.len,
+            first_offset: address.base_offset,
+            next_offset: address.next_offset(),
+            max_timestamp: address.max_timestamp,
+        };
+        match self.streams.get_mut(&stream) {
+            None => {
+                self.streams.insert(stream, Runs::One(run));
+            }
+            Some(runs) => append(runs, stream, run),
+        }
+        self.decided(log_index)
+    }
+
+    /// The machine did not take the body at `address`. `true` when a sidecar became due.
+    pub(crate) fn refuse(&mut self, log_index: u64, address: Address) -> bool {
+        let segment = self.segments.entry(address.segment).or_insert_with(Segment::new);
+        if let Err(place) = segment.refused.binary_search(&address.position)
+            && !segment.sealed()
+        {
+            segment.refused.insert(place, address.position);
+        }
+        self.decided(log_index)
+    }
+
+    /// Every entry below `log_index` is decided. `true` when a sidecar became due.
+    pub(crate) fn decided(&mut self, log_index: u64) -> bool {
+        self.undecided = self.undecided.max(log_index);
+        self.seal_after.is_some_and(|last_index| last_index < self.undecided)
+    }
+
+    /// The log writes no more to `segment`, whose last entry is `last_index`. Telling it again, or
+    /// of a sealed segment, as recovery does, changes nothing. `true` when a sidecar became due.
+    pub(crate) fn full(&mut self, segment: u32, last_index: u64, file_bytes: u64) -> bool {
+        let found = self.segments.entry(segment).or_insert_with(Segment::new);
+        match &mut found.content {
+            Content::Open(addresses) => {
+                let addresses = Arc::new(std::mem::take(addresses));
+                found.content = Content::Full { addresses, last_index };
+            }
+            Content::Full { last_index: known, .. } => *known = last_index,
+            Content::Sealed => return false,
+        }
+        found.file_bytes = file_bytes;
+        found.payload_bytes = file_bytes;
+        self.note_seal_after();
+        self.decided(self.undecided)
+    }
+
+    /// Everything of `stream` below `start` is dead.
+    pub(crate) fn trim(&mut self, stream: u64, start: u64) {
+        let Some(runs) = self.streams.get_mut(&stream) else { return };
+        let dead = runs.as_slice().partition_point(|run| run.next_offset <= start);
+        for run in &runs.as_slice()[..dead] {
+            release(&mut self.segments, run.segment(), run.bytes);
+            self.ragged.remove(&(run.segment(), stream));
+        }
+        if dead == runs.as_slice().len() {
+            self.streams.remove(&stream);
+            return;
+        }
+        runs.drop_front(dead);
+        let Some(run) = runs.as_mut_slice().first_mut() else { return };
+        if run.first_offset >= start {
+            return;
+        }
+        let segment = &self.segments[&run.segment()];
+        match segment.in_memory(stream) {
+            None => {
+                self.ragged.insert((run.segment(), stream));
+            }
+            Some(batches) => {
+                let end = batches.partition_point(|batch| batch.next_offset() <= start);
+                let begin =
+                    batches.partition_point(|batch| batch.next_offset() <= run.first_offset);
+                let bytes: u32 = (begin..end).map(|place| batches.get(place).len).sum();
+                run.bytes -= bytes;
+                release(&mut self.segments, run.segment(), bytes);
+            }
+        }
+        run.first_offset = start;
+    }
+
+    /// All of these streams is dead.
+    pub(crate) fn remove(&mut self, streams: Range<u64>) {
+        let count = streams.end.saturating_sub(streams.start);
+        if count < self.streams.len() as u64 {
+            for stream in streams {
+                self.remove_one(stream);
+            }
+        } else {
+            let present: Vec<u64> =
+                self.streams.keys().copied().filter(|stream| streams.contains(stream)).collect();
+            for stream in present {
+                self.remove_one(stream);
+            }
+        }
+    }
+
+    fn remove_one(&mut self, stream: u64) {
+        let Some(runs) = self.streams.remove(&stream) else { return };
+        for run in runs.as_slice() {
+            release(&mut self.segments, run.segment(), run.bytes);
+            self.ragged.remove(&(run.segment(), stream));
+            let segment = self.segments.get_mut(&run.segment());
+            if let Some(Segment { content: Content::Open(addresses), .. }) = segment {
+                addresses.remove(&stream);
+            }
+        }
+    }
+}
+
+/// What housekeeping does to it.
+impl RunTable {
+    /// Full segments in which every entry is decided, with all their addresses.
+    pub(crate) fn due(&self) -> Vec<(u32, Arc<Addresses>)> {
+        let due = self.segments.iter().filter_map(|(&id, segment)| match &segment.content {
+            Content::Full { addresses, last_index } if *last_index < self.undecided => {
+                Some((id, addresses.clone()))
+            }
+            _ => None,
+        });
+        due.collect()
+    }
+
+    /// The sidecar of `segment` is durable.
+    pub(crate) fn seal(&mut self, segment: u32) {
+        if let Some(found) = self.segments.get_mut(&segment) {
+            found.content = Content::Sealed;
+        }
+        self.note_seal_after();
+    }
+
+    /// Counts a stream's live bytes in a sealed segment again, from its sidecar.
+    pub(crate) fn recount(&mut self, segment: u32, stream: u64, sidecar: &Sidecar) {
+        self.ragged.remove(&(segment, stream));
+        let Some(runs) = self.streams.get_mut(&stream) else { return };
+        let Some(run) = runs.find_mut(segment) else { return };
+        let batches = sidecar.batches(stream).live(run);
+        let before = run.bytes;
+        run.bytes = batches.iter().map(|batch| batch.len).sum();
+        run.max_timestamp = batches.iter().map(|batch| batch.max_timestamp).max().unwrap_or(-1);
+        let after = run.bytes;
+        if batches.len() == 0 && !runs.drop_segment(segment) {
+            self.streams.remove(&stream);
+        }
+        if let Some(found) = self.segments.get_mut(&segment) {
+            found.live_bytes = found.live_bytes + u64::from(after) - u64::from(before);
+        }
+    }
+
+    /// `segment` now is the file of `generation`, `sidecar` says what is in it. `streams` are those
+    /// that the former generation held.
+    pub(crate) fn rewritten(
+        &mut self,
+        segment: u32,
+        generation: u32,
+        file_bytes: u64,
+        sidecar: &Sidecar,
+        streams: &[u64],
+    ) {
+        for &stream in streams {
+            self.recount(segment, stream, sidecar);
+        }
+        if let Some(found) = self.segments.get_mut(&segment) {
+            found.generation = generation;
+            found.file_bytes = file_bytes;
+            found.payload_bytes = sidecar.batch_bytes();
+            found.refused = Vec::new();
+        }
+    }
+
+    /// The segment is on disk in a later generation than this table, an older snapshot's, knows: it
+    /// was rewritten since, so all its entries were decided, and counts must be taken again.
+    pub(crate) fn adopt_generation(&mut self, segment: u32, generation: u32, file_bytes: u64) {
+        let Some(found) = self.segments.get_mut(&segment) else { return };
+        found.generation = generation;
+        found.content = Content::Sealed;
+        found.file_bytes = file_bytes;
+        found.payload_bytes = file_bytes;
+        found.refused = Vec::new();
+        let of_segment = self.streams.iter().filter(|(_, runs)| runs.find(segment).is_some());
+        self.ragged.extend(of_segment.map(|(&stream, _)| (segment, stream)));
+        self.note_seal_after();
+    }
+
+    /// The segment's file is gone.
+    pub(crate) fn forget(&mut self, segment: u32) {
+        let known = self.segments.remove(&segment);
+        debug_assert!(known.is_none_or(|found| found.live_bytes == 0));
+        self.note_seal_after();
+    }
+
+    /// A durable snapshot's table has these as dead.
+    pub(crate) fn dead_in_snapshot(&mut self, segments: &[u32]) {
+        for segment in segments {
+            if let Some(found) = self.segments.get_mut(segment) {
+                found.dead_in_snapshot = true;
+            }
+        }
+    }
+
+    pub(crate) fn ragged(&self) -> Vec<(u32, u64)> {
+        self.ragged.iter().copied().collect()
+    }
+
+    /// Segments that may be deleted.
+    pub(crate) fn droppable(&self) -> impl Iterator<Item = u32> {
+        self.segments.iter().filter(|(_, found)| found.droppable()).map(|(&id, _)| id)
+    }
+
+    /// Segments that rewriting makes at most half as large.
+    pub(crate) fn mostly_dead(&self) -> impl Iterator<Item = u32> {
+        let mostly_dead = |(_, found): &(&u32, &Segment)| {
+            found.sealed() && found.live_bytes > 0 && found.live_bytes * 2 < found.payload_bytes
+        };
+        self.segments.iter().filter(mostly_dead).map(|(&id, _)| id)
+    }
+
+    /// Sealed segments without a live byte.
+    pub(crate) fn dead(&self) -> Vec<u32> {
+        let dead =
+            self.segments.iter().filter(|(_, found)| found.sealed() && found.live_bytes == 0);
+        dead.map(|(&id, _)| id).collect()
+    }
+
+    fn note_seal_after(&mut self) {
+        let last_indexes = self.segments.values().filter_map(|segment| match &segment.content {
+            Content::Full { last_index, .. } => Some(*last_index),
+            _ => None,
+        });
+        self.seal_after = last_indexes.min();
+    }
+}
+
+/// What is asked of it.
+impl RunTable {
+    pub(crate) fn runs(&self, stream: u64) -> &[Run] {
+        self.streams.get(&stream).map_or(&[], Runs::as_slice)
+    }
+
+    pub(crate) fn run(&self, stream: u64, segment: u32) -> Option<&Run> {
+        self.streams.get(&stream)?.find(segment)
+    }
+
+    pub(crate) fn segment(&self, segment: u32) -> Option<&Segment> {
+        self.segments.get(&segment)
+    }
+
+    pub(crate) fn stream_bytes(&self, stream: u64) -> u64 {
+        self.runs(stream).iter().map(|run| u64::from(run.bytes)).sum()
+    }
+
+    /// Every stream's run in `segment`. Walks all streams: for rebuilding only.
+    pub(crate) fn runs_in(&self, segment: u32) -> HashMap<u64, Run> {
+        let found = self
+            .streams
+            .iter()
+            .filter_map(|(&stream, runs)| runs.find(segment).map(|run| (stream, *run)));
+        found.collect()
+    }
+}
+
+fn append(runs: &mut Runs, stream: u64, run: Run) {
+    let last = runs.last_mut().expect("a stream without runs is not in the table");
+    // Offsets are handed out by the machine, in log order: overlapping batches would be two
+    // different records under one offset, and no reader could be served right.
+    assert!(
+        run.first_offset >= last.next_offset,
+        "stream {stream}: batch at {} accepted after the end {}",
+        run.first_offset,
+        last.next_offset
+    );
+    if last.segment == run.segment {
+        last.bytes += run.bytes;
+        last.next_offset = run.next_offset;
+        last.max_timestamp = last.max_timestamp.max(run.max_timestamp);
+    } else {
+        assert!(run.segment > last.segment, "stream {stream}: the log went backwards");
+        runs.push(run);
+    }
+}
+
+fn release(segments: &mut BTreeMap<u32, Segment>, segment: u32, bytes: u32) {
+    if let Some(found) = segments.get_mut(&segment) {
+        found.live_bytes -= u64::from(bytes);
+    }
+}

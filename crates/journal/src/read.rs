@@ -1,0 +1,389 @@
+//! Reading batches: from memory, from the page cache, from the disk, in this order.
+//!
+//! A read is planned from the index as addresses, and neighbours become one call: what is copied
+//! is copied once, into the buffer that the batches are then slices of. The caller's thread (the
+//! runtime's) only does what cannot wait; the rest goes to a few reader threads.
+
+use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::thread;
+
+use base::limits;
+use bytes::Bytes;
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::oneshot;
+
+use crate::address::Address;
+use crate::disk::DiskFile;
+use crate::error::ReadError;
+use crate::index::{FileKind, Index, LoadError, Part, Planned};
+
+/// Reads for everyone who holds the journal. Dropped, it stops its threads.
+#[derive(Debug)]
+pub(crate) struct Reader {
+    index: Arc<Index>,
+    pool: Pool,
+}
+
+impl Reader {
+    /// Without reader threads, reads block the caller: for tests.
+    pub(crate) fn new(index: Arc<Index>, threads: usize) -> io::Result<Self> {
+        Ok(Self { index, pool: Pool::start(threads)? })
+    }
+
+    /// Consecutive batches from the one that holds `offset` (or the next after it) on: at least
+    /// one, even if larger than `bytes_max`; empty at the end. Adjacent batches may share a `Bytes`.
+    pub(crate) async fn read(
+        &self,
+        stream: u64,
+        offset: u64,
+        bytes_max: usize,
+    ) -> Result<Vec<Bytes>, ReadError> {
+        if let Some(batches) = read_now(&self.index, stream, offset, bytes_max)? {
+            return Ok(batches);
+        }
+        let index = self.index.clone();
+        self.pool.run(move || read_blocking(&index, stream, offset, bytes_max)).await
+    }
+
+    /// The first batch with a record at or after `timestamp`.
+    pub(crate) async fn find_time(
+        &self,
+        stream: u64,
+        timestamp: i64,
+    ) -> Result<Option<(Address, Bytes)>, ReadError> {
+        let index = self.index.clone();
+        let find = move || found(&index, || index.find_time(stream, timestamp));
+        self.pool.run(find).await
+    }
+
+    /// The batch with the largest timestamp.
+    pub(crate) async fn find_max_time(
+        &self,
+        stream: u64,
+    ) -> Result<Option<(Address, Bytes)>, ReadError> {
+        let index = self.index.clone();
+        self.pool.run(move || found(&index, || index.find_max_time(stream))).await
+    }
+}
+
+/// What can be read without waiting for a disk; `None` when nothing can.
+fn read_now(
+    index: &Index,
+    stream: u64,
+    offset: u64,
+    bytes_max: usize,
+) -> Result<Option<Vec<Bytes>>, ReadError> {
+    let Planned::Ready(parts) = index.plan(stream, offset, bytes_max) else { return Ok(None) };
+    let mut batches = Vec::new();
+    for part in &parts {
+        let (stored, mut recent) = split_recent(index, &part.addresses);
+        if !stored.is_empty() {
+            let total: usize = stored.iter().map(|address| address.len as usize).sum();
+            if total > limits::READ_INLINE_BYTES_MAX {
+                return Ok(None);
+            }
+            let Some(file) = index.files().opened(part.segment, part.generation) else {
+                return Ok(None);
+            };
+            for extent in extents(stored) {
+                match read_cached(&*file, &extent) {
+                    Ok(bytes) => slice_batches(&stored[extent.places], bytes, &mut batches),
+                    // A reader that gets a part now asks for the rest soon enough.
+                    Err(_) if !batches.is_empty() => return Ok(Some(batches)),
+                    Err(_) => return Ok(None),
+                }
+            }
+        }
+        batches.append(&mut recent);
+    }
+    Ok(Some(batches))
+}
+
+/// What is not in memory any more, and the bytes of what is: the log's end, so a suffix.
+fn split_recent<'a>(index: &Index, addresses: &'a [Address]) -> (&'a [Address], Vec<Bytes>) {
+    let mut recent = VecDeque::new();
+    for address in addresses.iter().rev() {
+        match index.log().recent(address) {
+            Some(bytes) => recent.push_front(bytes),
+            None => break,
+        }
+    }
+    (&addresses[..addresses.len() - recent.len()], recent.into())
+}
+
+/// Any error means: not without waiting.
+fn read_cached(file: &dyn DiskFile, extent: &Extent) -> io::Result<Vec<u8>> {
+    let mut buffer = vec![0; extent.len];
+    if file.read_at_cached(&mut buffer, extent.position)? < extent.len {
+        return Err(io::ErrorKind::WouldBlock.into());
+    }
+    Ok(buffer)
+}
+
+pub(crate) fn read_blocking(
+    index: &Index,
+    stream: u64,
+    offset: u64,
+    bytes_max: usize,
+) -> Result<Vec<Bytes>, ReadError> {
+    loop {
+        let parts = match index.plan(stream, offset, bytes_max) {
+            Planned::Ready(parts) => parts,
+            Planned::Missing { segment, generation } => match index.sidecar(segment, generation) {
+                Err(LoadError::Read(error)) => return Err(error),
+                Ok(_) | Err(LoadError::Gone) => continue,
+            },
+        };
+        let mut batches = Vec::new();
+        let mut gone = false;
+        for part in &parts {
+            match read_part(index, part, &mut batches) {
+                Ok(()) => {}
+                Err(LoadError::Read(error)) => return Err(error),
+                Err(LoadError::Gone) => {
+                    gone = true;
+                    break;
+                }
+            }
+        }
+        if !gone || !batches.is_empty() {
+            return Ok(batches);
+        }
+    }
+}
+
+/// Reads all of `part`. `Gone` when its segment was rewritten or deleted since it was planned.
+pub(crate) fn read_part(
+    index: &Index,
+    part: &Part,
+    batches: &mut Vec<Bytes>,
+) -> Result<(), LoadError> {
+    let (stored, mut recent) = split_recent(index, &part.addresses);
+    if !stored.is_empty() {
+        let path = || index.files().path(FileKind::Segment, part.segment, part.generation);
+        let failed = |position, source| {
+            if index.is_current(part.segment, part.generation) {
+                let source = Arc::new(source);
+                LoadError::Read(ReadError::Io { file: path(), position, source })
+            } else {
+                LoadError::Gone
+            }
+        };
+        let file =
+            index.files().segment(part.segment, part.generation).map_err(|e| failed(0, e))?;
+        for extent in extents(stored) {
+            let mut buffer = vec![0; extent.len];
+            let read = file
+                .read_at(&mut buffer, extent.position)
+                .map_err(|error| failed(extent.position, error))?;
+            if read < extent.len {
+                let position = extent.position + read as u64;
+                let what = "it ends within a batch";
+                return Err(LoadError::Read(ReadError::Damaged { file: path(), position, what }));
+            }
+            slice_batches(&stored[extent.places], buffer, batches);
+        }
+    }
+    batches.append(&mut recent);
+    Ok(())
+}
+
+fn found(
+    index: &Index,
+    find: impl Fn() -> Result<Option<(Address, u32)>, ReadError>,
+) -> Result<Option<(Address, Bytes)>, ReadError> {
+    loop {
+        let Some((address, generation)) = find()? else { return Ok(None) };
+        let part = Part { segment: address.segment, generation, addresses: vec![address] };
+        let mut batches = Vec::new();
+        match read_part(index, &part, &mut batches) {
+            Ok(()) => return Ok(batches.pop().map(|bytes| (address, bytes))),
+            Err(LoadError::Read(error)) => return Err(error),
+            Err(LoadError::Gone) => {}
+        }
+    }
+}
+
+/// One call: `len` bytes from `position` on, which hold the addresses at `places`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Extent {
+    position: u64,
+    len: usize,
+    places: Range<usize>,
+}
+
+/// Groups addresses that ascend in one file. A gap is read along while at least half of the bytes
+/// are wanted: a copy in memory is cheaper than another call, and far cheaper than another seek.
+fn extents(addresses: &[Address]) -> impl Iterator<Item = Extent> + '_ {
+    let mut next = 0;
+    std::iter::from_fn(move || {
+        let first = addresses.get(next)?;
+        let start = next;
+        let mut wanted = first.len as usize;
+        let mut len = wanted;
+        next += 1;
+        while let Some(address) = addresses.get(next) {
+            let end = (address.position + address.len) as usize;
+            // Rewriting keeps the order, so that this holds in every generation.
+            debug_assert!(address.position > first.position);
+            let (more_wanted, longer) =
+                (wanted + address.len as usize, end - first.position as usize);
+            if longer > limits::READ_CALL_BYTES_MAX || more_wanted * 2 < longer {
+                break;
+            }
+            (wanted, len) = (more_wanted, longer);
+            next += 1;
+        }
+        Some(Extent { position: u64::from(first.position), len, places: start..next })
+    })
+}
+
+/// Cuts what was read into batches; those without a gap between them stay together.
+fn slice_batches(addresses: &[Address], buffer: Vec<u8>, batches: &mut Vec<Bytes>) {
+    let bytes = Bytes::from(buffer);
+    let Some(first) = addresses.first() else { return };
+    let start = first.position as usize;
+    let mut piece = 0..first.len as usize;
+    for address in &addresses[1..] {
+        let position = address.position as usize - start;
+        if position != piece.end {
+            batches.push(bytes.slice(piece));
+            piece = position..position;
+        }
+        piece.end = position + address.len as usize;
+    }
+    batches.push(bytes.slice(piece));
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The reader threads. What waits is bounded by the requests in flight.
+#[derive(Debug)]
+struct Pool {
+    queue: Arc<Queue>,
+    threads: usize,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: Mutex<Jobs>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Jobs {
+    waiting: VecDeque<Job>,
+    stop: bool,
+}
+
+impl std::fmt::Debug for Queue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Queue").field("waiting", &self.jobs.lock().waiting.len()).finish()
+    }
+}
+
+impl Pool {
+    fn start(threads: usize) -> io::Result<Self> {
+        let pool = Self { queue: Arc::default(), threads };
+        for number in 0..threads {
+            let queue = pool.queue.clone();
+            let name = format!("journal-read-{number}");
+            thread::Builder::new().name(name).spawn(move || queue.serve())?;
+        }
+        Ok(pool)
+    }
+
+    async fn run<R: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<R, ReadError> + Send + 'static,
+    ) -> Result<R, ReadError> {
+        if self.threads == 0 {
+            return work();
+        }
+        let (answer, answered) = oneshot::channel();
+        let job: Job = Box::new(move || {
+            // Whoever asked may be gone.
+            if !answer.is_closed() {
+                let _ = answer.send(work());
+            }
+        });
+        {
+            let mut jobs = self.queue.jobs.lock();
+            if jobs.stop {
+                return Err(ReadError::Closed);
+            }
+            jobs.waiting.push_back(job);
+        }
+        self.queue.changed.notify_one();
+        answered.await.unwrap_or(Err(ReadError::Closed))
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let mut jobs = self.queue.jobs.lock();
+        jobs.stop = true;
+        jobs.waiting.clear();
+        drop(jobs);
+        self.queue.changed.notify_all();
+    }
+}
+
+impl Queue {
+    fn serve(&self) {
+        loop {
+            let mut jobs = self.jobs.lock();
+            while jobs.waiting.is_empty() && !jobs.stop {
+                self.changed.wait(&mut jobs);
+            }
+            let Some(job) = jobs.waiting.pop_front() else { return };
+            drop(jobs);
+            job();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(position: u32, len: u32) -> Address {
+        let base_offset = u64::from(position);
+        Address { segment: 1, position, len, span: 1, base_offset, max_timestamp: 0 }
+    }
+
+    #[test]
+    fn neighbours_are_read_with_one_call_and_stay_together() {
+        let addresses = [address(100, 50), address(150, 50), address(200, 10)];
+        let all: Vec<_> = extents(&addresses).collect();
+        assert_eq!(all, [Extent { position: 100, len: 110, places: 0..3 }]);
+        let mut batches = Vec::new();
+        slice_batches(&addresses, vec![7; 110], &mut batches);
+        assert_eq!(batches.len(), 1);
+    }
+
+    #[test]
+    fn a_gap_is_read_along_while_half_of_it_is_wanted() {
+        let near = [address(100, 50), address(200, 50)];
+        let all: Vec<_> = extents(&near).collect();
+        assert_eq!(all, [Extent { position: 100, len: 150, places: 0..2 }]);
+        let mut batches = Vec::new();
+        slice_batches(&near, (0..150).collect(), &mut batches);
+        assert_eq!(batches, [Bytes::from_iter(0..50), Bytes::from_iter(100..150)]);
+
+        let far = [address(100, 50), address(300, 50)];
+        assert_eq!(extents(&far).count(), 2);
+    }
+
+    #[test]
+    fn one_call_is_bounded_but_takes_any_single_batch() {
+        let large = limits::READ_CALL_BYTES_MAX as u32;
+        let addresses =
+            [address(0, large + 1), address(large + 1, large), address(2 * large + 1, 1)];
+        let all: Vec<_> = extents(&addresses).map(|extent| extent.places).collect();
+        assert_eq!(all, [0..1, 1..2, 2..3]);
+    }
+}

@@ -1,0 +1,226 @@
+//! Space comes back: dead segments are deleted, mostly dead ones rewritten.
+//!
+//! The decision that shapes it: a rewrite never changes a file. The live batches go to a new
+//! generation of the segment, complete and durable before it gets its name; the old one goes last.
+//! So a crash leaves the old generation, or both, or the new one, and each of these holds every
+//! live batch. Readers keep the handle they began with.
+//!
+//! A dead segment is deleted only when the newest durable snapshot knows that it is dead. Then a
+//! segment that is missing at the start is a loss and never a deletion, and the two are told apart.
+
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tracing::info;
+
+use crate::address::Address;
+use crate::error::ReadError;
+use crate::index::{BlockWriter, FileKind, Index, LoadError, Part, Sidecar, sidecar_of};
+use crate::journal::Keep;
+use crate::read::read_part;
+use crate::stats::Reclaimed;
+
+/// Batches that a rewrite has in memory at a time.
+const REWRITE_READ_BYTES: usize = 1 << 20;
+
+impl Index {
+    /// Counts ragged runs again, deletes dead segments, rewrites those with less than half live.
+    /// Blocking; one pass at a time.
+    pub(crate) fn reclaim(&self) -> io::Result<Reclaimed> {
+        let _one = self.reclaiming().lock();
+        self.recount_ragged()?;
+        let mut done = Reclaimed::default();
+        // Deleting first: it makes the room that rewriting needs.
+        for segment in self.droppable() {
+            done.bytes += self.delete(segment)?;
+            done.removed += 1;
+        }
+        for segment in self.mostly_dead() {
+            done.bytes += self.rewrite_locked(segment, &mut |_, _, _| Keep::Same)?;
+            done.rewritten += 1;
+        }
+        done.waiting = self.table().read().dead().len() as u32;
+        Ok(done)
+    }
+
+    /// Rewrites a sealed segment, asking about each of its live batches. Blocking.
+    pub(crate) fn rewrite(
+        &self,
+        segment: u32,
+        keep: &mut dyn FnMut(u64, &Address, &[u8]) -> Keep,
+    ) -> io::Result<()> {
+        let _one = self.reclaiming().lock();
+        self.rewrite_locked(segment, keep).map(|_| ())
+    }
+
+    fn recount_ragged(&self) -> io::Result<()> {
+        let ragged = self.table().read().ragged();
+        let mut loaded: Option<(u32, Arc<Sidecar>)> = None;
+        for (segment, stream) in ragged {
+            let sidecar = match &loaded {
+                Some((of, sidecar)) if *of == segment => sidecar.clone(),
+                _ => {
+                    // Only reclaim changes generations, and it is us.
+                    let Some(generation) = self.generation(segment) else { continue };
+                    let sidecar = self.sidecar(segment, generation).map_err(load_error)?;
+                    loaded = Some((segment, sidecar.clone()));
+                    sidecar
+                }
+            };
+            self.table().write().recount(segment, stream, &sidecar);
+        }
+        Ok(())
+    }
+
+    fn droppable(&self) -> Vec<u32> {
+        let claimed_from = self.claimed_from();
+        let table = self.table().read();
+        table.droppable().filter(|&segment| segment < claimed_from).collect()
+    }
+
+    fn mostly_dead(&self) -> Vec<u32> {
+        let claimed_from = self.claimed_from();
+        let table = self.table().read();
+        table.mostly_dead().filter(|&segment| segment < claimed_from).collect()
+    }
+
+    fn generation(&self, segment: u32) -> Option<u32> {
+        self.table().read().segment(segment).map(|found| found.generation)
+    }
+
+    fn delete(&self, segment: u32) -> io::Result<u64> {
+        let Some((generation, file_bytes)) =
+            self.table().read().segment(segment).map(|found| (found.generation, found.file_bytes))
+        else {
+            return Ok(0);
+        };
+        self.forget_sidecar(segment, generation);
+        self.files().remove_sidecar(segment, generation)?;
+        self.files().retire(segment, generation, |path| self.log().recycle(segment, path))?;
+        self.files().sync_dir()?;
+        self.table().write().forget(segment);
+        info!(segment, generation, bytes = file_bytes, "deleted a dead segment");
+        Ok(file_bytes)
+    }
+
+    /// Bytes that came back.
+    fn rewrite_locked(
+        &self,
+        segment: u32,
+        keep: &mut dyn FnMut(u64, &Address, &[u8]) -> Keep,
+    ) -> io::Result<u64> {
+        let (generation, file_bytes) = self.rewritable(segment)?;
+        let old = self.sidecar(segment, generation).map_err(load_error)?;
+        let next = generation + 1;
+
+        let draft = self.files().begin(FileKind::Segment, segment, next)?;
+        let mut writer = BlockWriter::new(draft, segment, next)?;
+        let mut streams = Vec::new();
+        for (stream, batches) in old.streams() {
+            streams.push(stream);
+            let Some(run) = self.table().read().run(stream, segment).copied() else { continue };
+            let live = batches.live(&run).iter().collect();
+            let part = Part { segment, generation, addresses: live };
+            self.copy_live(stream, &part, &mut writer, keep)?;
+        }
+        let (body, addresses) = writer.finish()?;
+        let new = Arc::new(sidecar_of(segment, next, &addresses));
+        drop(addresses);
+        let mut side = self.files().begin(FileKind::Sidecar, segment, next)?;
+        side.append(&mut [IoSlice::new(new.as_bytes())])?;
+        side.sync()?;
+
+        // From the first name on both generations are there; the higher one counts.
+        let new_bytes = body.len();
+        side.publish()?;
+        body.publish()?;
+        self.files().sync_dir()?;
+        self.remember_sidecar(segment, next, new.clone());
+        self.table().write().rewritten(segment, next, new_bytes, &new, &streams);
+
+        self.forget_sidecar(segment, generation);
+        self.files().remove_sidecar(segment, generation)?;
+        self.files().retire(segment, generation, |_| false)?;
+        self.files().sync_dir()?;
+        info!(segment, generation = next, file_bytes, new_bytes, "rewrote a segment");
+        Ok(file_bytes.saturating_sub(new_bytes))
+    }
+
+    /// Generation and size of a segment that may be rewritten.
+    fn rewritable(&self, segment: u32) -> io::Result<(u32, u64)> {
+        let refuse = |why: &str| {
+            let message = format!("segment {segment} cannot be rewritten: {why}");
+            io::Error::new(io::ErrorKind::InvalidInput, message)
+        };
+        let table = self.table().read();
+        let found = table.segment(segment).ok_or_else(|| refuse("there is none"))?;
+        if !found.sealed() {
+            return Err(refuse("it is not sealed"));
+        }
+        if segment >= self.claimed_from() {
+            return Err(refuse("no snapshot covers its entries yet"));
+        }
+        Ok((found.generation, found.file_bytes))
+    }
+
+    fn copy_live(
+        &self,
+        stream: u64,
+        live: &Part,
+        writer: &mut BlockWriter,
+        keep: &mut dyn FnMut(u64, &Address, &[u8]) -> Keep,
+    ) -> io::Result<()> {
+        let mut rest = &live.addresses[..];
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let fits = |address: &Address| {
+                bytes += address.len as usize;
+                bytes <= REWRITE_READ_BYTES
+            };
+            let count = rest.iter().copied().take_while(fits).count().max(1);
+            let (now, later) = rest.split_at(count);
+            rest = later;
+            for (address, bytes) in now.iter().zip(self.read_each(live, now)?) {
+                match keep(stream, address, &bytes) {
+                    Keep::Same => writer.push(stream, *address, bytes)?,
+                    Keep::Replace(other) => writer.push(stream, *address, other)?,
+                    Keep::Drop => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The bytes of each address, one by one.
+    fn read_each(&self, of: &Part, addresses: &[Address]) -> io::Result<Vec<Bytes>> {
+        let Part { segment, generation, .. } = *of;
+        let part = Part { segment, generation, addresses: addresses.to_vec() };
+        let mut joined = Vec::new();
+        read_part(self, &part, &mut joined).map_err(load_error)?;
+        let mut each = Vec::with_capacity(addresses.len());
+        let mut pieces = joined.into_iter();
+        let mut piece = Bytes::new();
+        for address in addresses {
+            if piece.is_empty() {
+                piece = pieces.next().unwrap_or_default();
+            }
+            let len = address.len as usize;
+            // `read_part` answers with all that was asked for, in order, or not at all.
+            assert!(piece.len() >= len, "a batch was cut while it was read");
+            each.push(piece.split_to(len));
+        }
+        Ok(each)
+    }
+}
+
+fn load_error(error: LoadError) -> io::Error {
+    match error {
+        LoadError::Gone => io::Error::other("a segment changed while it was reclaimed"),
+        LoadError::Read(ReadError::Io { source, file, position }) => {
+            let what = format!("{} at {position}: {source}", file.display());
+            io::Error::new(source.kind(), what)
+        }
+        LoadError::Read(error) => io::Error::new(io::ErrorKind::InvalidData, error),
+    }
+}
