@@ -1,0 +1,125 @@
+//! What was sent and what was acknowledged; and from that, what a reader must find:
+//!
+//! * every acknowledged record, at its offset, as it was sent;
+//! * offsets without a gap, from 0;
+//! * nothing that was never sent, and nothing twice;
+//! * of one producer in one partition, the records in the order in which it sent them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+
+/// Who sent a record, and as its how-manieth. It is the record's value, too.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Sent {
+    pub producer: u32,
+    pub number: u32,
+}
+
+#[derive(Debug, Default)]
+pub struct History {
+    /// Partition of each record that was ever sent.
+    sent: HashMap<Sent, u32>,
+    acknowledged: BTreeMap<(u32, u64), Sent>,
+}
+
+/// An invariant that does not hold.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Violation {
+    Lost { partition: u32, offset: u64, sent: Sent },
+    Changed { partition: u32, offset: u64, sent: Sent, found: Option<Sent> },
+    Gap { partition: u32, expected: u64, found: u64 },
+    NeverSent { partition: u32, offset: u64 },
+    Twice { partition: u32, offset: u64, sent: Sent },
+    OutOfOrder { partition: u32, offset: u64, sent: Sent, after: u32 },
+}
+
+impl History {
+    pub fn send(&mut self, sent: Sent, partition: u32) {
+        self.sent.insert(sent, partition);
+    }
+
+    pub fn acknowledge(&mut self, sent: Sent, offset: u64) {
+        let partition = self.sent[&sent];
+        self.acknowledged.insert((partition, offset), sent);
+    }
+
+    pub fn acknowledged(&self) -> usize {
+        self.acknowledged.len()
+    }
+
+    /// Judges all that a reader found in a partition, in the order in which it was found. A value
+    /// that nobody can have sent is `None`.
+    pub fn check(&self, partition: u32, found: &[(u64, Option<Sent>)]) -> Result<(), Violation> {
+        let mut last_of: HashMap<u32, u32> = HashMap::new();
+        for (expected, &(offset, sent)) in (0_u64..).zip(found) {
+            if offset != expected {
+                return Err(Violation::Gap { partition, expected, found: offset });
+            }
+            let known = sent.filter(|sent| self.sent.get(sent) == Some(&partition));
+            let Some(sent) = known else { return Err(Violation::NeverSent { partition, offset }) };
+            match last_of.insert(sent.producer, sent.number) {
+                Some(last) if last == sent.number => {
+                    return Err(Violation::Twice { partition, offset, sent });
+                }
+                Some(last) if last > sent.number => {
+                    return Err(Violation::OutOfOrder { partition, offset, sent, after: last });
+                }
+                _ => {}
+            }
+        }
+        for (&(_, offset), &sent) in self.acknowledged.range((partition, 0)..(partition + 1, 0)) {
+            match found.get(offset as usize) {
+                None => return Err(Violation::Lost { partition, offset, sent }),
+                Some((_, found)) if *found != Some(sent) => {
+                    return Err(Violation::Changed { partition, offset, sent, found: *found });
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "invariant violated: {self:?}")
+    }
+}
+
+impl std::error::Error for Violation {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn sent(producer: u32, number: u32) -> Sent {
+        Sent { producer, number }
+    }
+
+    fn history() -> History {
+        let mut history = History::default();
+        for number in 0..3 {
+            history.send(sent(1, number), 0);
+        }
+        history.acknowledge(sent(1, 0), 0);
+        history.acknowledge(sent(1, 1), 1);
+        history
+    }
+
+    /// The checker itself is checked: each kind of fault must be seen.
+    #[test]
+    fn every_kind_of_violation_is_seen() {
+        let history = history();
+        let (a, b, c) = (Some(sent(1, 0)), Some(sent(1, 1)), Some(sent(1, 2)));
+        assert_eq!(history.check(0, &[(0, a), (1, b)]), Ok(()));
+        assert_eq!(history.check(0, &[(0, a), (1, b), (2, c)]), Ok(()));
+        let kind = |found: &[(u64, Option<Sent>)]| history.check(0, found).expect_err("a fault");
+        assert!(matches!(kind(&[(0, a)]), Violation::Lost { offset: 1, .. }));
+        assert!(matches!(kind(&[(0, a), (2, b)]), Violation::Gap { expected: 1, found: 2, .. }));
+        assert!(matches!(kind(&[(0, a), (1, c)]), Violation::Changed { offset: 1, .. }));
+        assert!(matches!(kind(&[(0, a), (1, a)]), Violation::Twice { .. }));
+        assert!(matches!(kind(&[(0, b), (1, a)]), Violation::OutOfOrder { .. }));
+        assert!(matches!(kind(&[(0, a), (1, None)]), Violation::NeverSent { .. }));
+        assert!(matches!(kind(&[(0, Some(sent(9, 9)))]), Violation::NeverSent { .. }));
+    }
+}

@@ -1,0 +1,153 @@
+//! Producers that write to a node until it dies, and a reader of all that is there.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use base::{PartitionId, TopicId};
+use broker::{AppendBatch, Broker, BrokerOptions};
+use bytes::BytesMut;
+use journal::disk::SimulatedDisk;
+use machine::command::NewTopic;
+use machine::{Command, Outcome};
+use record::{Batch, BatchBuilder, BatchHeader, BatchOptions};
+
+use crate::history::{History, Sent};
+use crate::random::Random;
+
+pub const PARTITIONS: u32 = 3;
+const TOPIC: &str = "history";
+/// Small, so that a run crosses many segments.
+const SEGMENT_BYTES: u64 = 1 << 20;
+
+/// Opens a node on `disk`; `None` when the disk died meanwhile.
+pub async fn open(disk: &SimulatedDisk) -> Result<Broker, broker::OpenError> {
+    let options = BrokerOptions {
+        journal: journal::Options {
+            segment_bytes: SEGMENT_BYTES,
+            disk_reserve_bytes: 0,
+            // Reading must reach the disk, not memory.
+            tail_cache_bytes: 64 << 10,
+            ..journal::Options::default()
+        },
+        housekeeping_interval: Duration::from_millis(5),
+        ..BrokerOptions::default()
+    };
+    Broker::open(Arc::new(disk.clone()), Path::new("/data"), options).await
+}
+
+/// The topic of the run, made if it is not there; `None` when the node cannot say.
+pub async fn topic(broker: &Broker) -> Option<TopicId> {
+    if let Some(found) = broker.read(|state| state.topic_named(TOPIC).map(|topic| topic.id)) {
+        return Some(found);
+    }
+    let topic = NewTopic {
+        name: TOPIC.into(),
+        uuid: uuid::Uuid::new_v4(),
+        partitions: PARTITIONS,
+        config: [("retention.ms".to_string(), "-1".to_string())].into(),
+    };
+    match broker.execute(Command::CreateTopics { topics: vec![topic] }).await.ok()? {
+        Outcome::Topics(topics) => topics.into_iter().next()?.ok(),
+        _ => None,
+    }
+}
+
+/// One producer: sends batches, several under way, until the node refuses one. Answers the number
+/// that its next record has.
+pub async fn produce(
+    broker: Broker,
+    topic: TopicId,
+    history: Arc<Mutex<History>>,
+    producer: u32,
+    mut number: u32,
+    mut random: Random,
+) -> u32 {
+    loop {
+        let mut under_way = Vec::new();
+        for _ in 0..=random.below(4) {
+            let partition = random.below(u64::from(PARTITIONS)) as u32;
+            let records = 1 + random.below(4) as u32;
+            let padding = random.below(3000) as usize;
+            let batch =
+                batch(PartitionId::new(topic, partition), producer, number, records, padding);
+            {
+                let mut history = history.lock().expect("no holder panics");
+                for n in number..number + records {
+                    history.send(Sent { producer, number: n }, partition);
+                }
+            }
+            under_way.push((number, records, broker.append(vec![batch])));
+            number += records;
+        }
+        for (first, records, answer) in under_way {
+            let Ok(appended) = answer.await.remove(0) else { return number };
+            let mut history = history.lock().expect("no holder panics");
+            for n in 0..records {
+                let sent = Sent { producer, number: first + n };
+                history.acknowledge(sent, appended.base_offset + u64::from(n));
+            }
+        }
+    }
+}
+
+fn batch(
+    partition: PartitionId,
+    producer: u32,
+    first: u32,
+    records: u32,
+    padding: usize,
+) -> AppendBatch {
+    let mut builder = BatchBuilder::new(BatchOptions::default());
+    for number in first..first + records {
+        let mut value = Vec::with_capacity(8 + padding);
+        value.extend_from_slice(&producer.to_be_bytes());
+        value.extend_from_slice(&number.to_be_bytes());
+        value.resize(8 + padding, number as u8);
+        builder.push(1, None, Some(&value), &[]).expect("a small record fits");
+    }
+    let bytes = BytesMut::from(&builder.finish()[..]);
+    let header = BatchHeader::parse(&bytes).expect("what was built can be read");
+    AppendBatch { partition, header, bytes }
+}
+
+/// Everything in a partition, as a consumer reads it.
+pub async fn read_all(
+    broker: &Broker,
+    partition: PartitionId,
+) -> Result<Vec<(u64, Option<Sent>)>, String> {
+    let mut found = Vec::new();
+    let mut offset = 0;
+    loop {
+        let read = broker.read_batches(partition, offset, 256 << 10).await;
+        let batches = read.map_err(|error| error.to_string())?;
+        if batches.records.is_empty() {
+            return Ok(found);
+        }
+        for bytes in &batches.records {
+            for part in record::split(bytes) {
+                let (_, range) = part.map_err(|error| error.to_string())?;
+                record::verify_checksum(&bytes[range.clone()])
+                    .map_err(|error| error.to_string())?;
+                let batch = Batch::decode(&bytes[range]).map_err(|error| error.to_string())?;
+                for record in batch.records() {
+                    let record = record.map_err(|error| error.to_string())?;
+                    if record.offset >= offset {
+                        found.push((record.offset, sent(record.value)));
+                    }
+                }
+                offset = offset.max(batch.header().next_offset());
+            }
+        }
+    }
+}
+
+/// Who sent this value; `None` when it is nobody's, or was changed.
+fn sent(value: Option<&[u8]>) -> Option<Sent> {
+    let value = value?;
+    let (producer, rest) = value.split_first_chunk()?;
+    let (number, padding) = rest.split_first_chunk()?;
+    let number = u32::from_be_bytes(*number);
+    let intact = padding.iter().all(|byte| *byte == number as u8);
+    intact.then_some(Sent { producer: u32::from_be_bytes(*producer), number })
+}
