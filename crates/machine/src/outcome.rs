@@ -67,6 +67,8 @@ pub enum Refusal {
     TopicUuidInUse,
     #[error("every topic number was handed out")]
     TopicIdsExhausted,
+    #[error("every producer id was handed out")]
+    ProducerIdsExhausted,
     #[error("{requested} partitions are not possible: {at_least} to {at_most} are")]
     InvalidPartitionCount { requested: u32, at_least: u32, at_most: u32 },
     #[error("{requested} more partitions do not fit: {held} are there and {at_most} is the limit")]

@@ -186,7 +186,7 @@ impl State {
             }
             Command::AllocateProducerId => {
                 let id = self.next_producer_id;
-                self.next_producer_id += 1;
+                self.next_producer_id = id.checked_add(1).ok_or(Refusal::ProducerIdsExhausted)?;
                 Ok(Outcome::ProducerId { id, epoch: 0 })
             }
             Command::CommitOffsets { group, offsets } => self.commit(group, offsets, now_ms),

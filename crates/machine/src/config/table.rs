@@ -57,7 +57,7 @@ fn durability(name: &str) -> Option<Durability> {
     })
 }
 
-pub static TOPIC_CONFIGS: [Topic; 34] = [
+pub static TOPIC_CONFIGS: [Topic; 36] = [
     // --------------------------------------------------------------------- what is kept, how long
     Topic::new(
         "cleanup.policy",
@@ -92,15 +92,14 @@ pub static TOPIC_CONFIGS: [Topic; 34] = [
         Sets(|config, value| config.retention_bytes = u64::try_from(value.whole()).ok()),
         "How many bytes of each partition are kept where cleanup.policy has delete; -1 is all.",
     )
-    .valid("-1 or more", minus_one_or_more)
     .on_node("log.retention.bytes"),
     Topic::new(
         "segment.bytes",
         Int,
         "1073741824",
         Sets(|config, value| config.segment_bytes = value.whole() as u32),
-        "How many of a partition's newest bytes compaction leaves alone. Partitions share the \
-         journal's segments, whose own size is the server's to set.",
+        "Compaction leaves alone what is both among so many newest bytes of a partition and younger \
+         than segment.ms. Partitions share the journal's segments, whose size is the server's to set.",
     )
     .valid("14 or more", |value| value.whole() >= 14)
     .on_node("log.segment.bytes"),
@@ -109,8 +108,8 @@ pub static TOPIC_CONFIGS: [Topic; 34] = [
         Long,
         "604800000",
         Sets(|config, value| config.segment_ms = value.whole()),
-        "After this time records may be compacted, however few newer ones there are. Partitions \
-         share the journal's segments, so nothing is rolled for it.",
+        "Compaction leaves alone what is both younger than this and among the newest segment.bytes \
+         of a partition. Partitions share the journal's segments, so nothing is rolled for it.",
     )
     .valid("1 or more", one_or_more)
     .on_node("log.roll.ms"),
@@ -362,6 +361,20 @@ pub static TOPIC_CONFIGS: [Topic; 34] = [
         "false",
         OnlyDefault { why: TIERED },
         "Deletes what is in another storage, when that is given up, in Kafka.",
+    ),
+    Topic::new(
+        "remote.copy.lag.ms",
+        Long,
+        "0",
+        OnlyDefault { why: TIERED },
+        "How long Kafka waits before it copies to another storage.",
+    ),
+    Topic::new(
+        "remote.copy.lag.bytes",
+        Long,
+        "0",
+        OnlyDefault { why: TIERED },
+        "How much Kafka gathers before it copies to another storage.",
     ),
     Topic::new(
         "local.retention.ms",

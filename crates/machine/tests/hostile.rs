@@ -1,0 +1,242 @@
+//! Bytes that nobody of ours wrote: an error, never a panic, and never more memory than the bytes
+//! can account for.
+
+use std::collections::BTreeMap;
+
+use base::checksum::crc32c;
+use base::{PartitionId, TopicId};
+use machine::{
+    Append, Applied, Command, CommitOffset, DecodeError, Entry, NewTopic, State, decode_head,
+    encode_head,
+};
+use proptest::prelude::*;
+use uuid::Uuid;
+
+const HEADER_BYTES: usize = 12;
+
+/// A state with something of everything.
+fn commands() -> Vec<Command> {
+    let values = |name: &str| BTreeMap::from([(name.to_owned(), "77".to_owned())]);
+    let topic = TopicId(0);
+    vec![
+        Command::CreateTopics {
+            topics: vec![NewTopic {
+                name: "a.b".to_owned(),
+                uuid: Uuid::from_u128(3),
+                partitions: 3,
+                config: values("retention.ms"),
+            }],
+        },
+        Command::SetNodeConfig { config: values("log.retention.ms") },
+        Command::SetGroupConfig {
+            group: "g".to_owned(),
+            config: values("consumer.session.timeout.ms"),
+        },
+        Command::CommitOffsets {
+            group: "g".to_owned(),
+            offsets: vec![CommitOffset {
+                partition: PartitionId::new(topic, 1),
+                offset: 300,
+                leader_epoch: 2,
+                metadata: "m".to_owned(),
+                expire_ms: Some(9),
+            }],
+        },
+        Command::AdvanceStart { starts: vec![(PartitionId::new(topic, 0), 2)] },
+        Command::AllocateProducerId,
+    ]
+}
+
+fn state() -> State {
+    let mut state = State::new();
+    let mut applied = Applied::new();
+    let create = &commands()[..1];
+    state.apply(&Entry { now_ms: 5, appends: &[], commands: create }, &mut applied);
+    let appends: Vec<_> = (0..7)
+        .map(|n| Append {
+            partition: PartitionId::new(TopicId(0), 0),
+            base_offset: n,
+            span: 1,
+            leader_epoch: n as i32 / 3,
+            max_timestamp: 1000,
+            producer_id: n as i64 % 2,
+            producer_epoch: 0,
+            base_sequence: n as i32 / 2,
+        })
+        .collect();
+    let rest = &commands()[1..];
+    state.apply(&Entry { now_ms: 6, appends: &appends, commands: rest }, &mut applied);
+    assert!(applied.commands.iter().all(Result::is_ok), "{applied:?}");
+    assert_eq!(state.partition(PartitionId::new(TopicId(0), 0)).unwrap().next_offset(), 7);
+    state
+}
+
+/// Makes the checksum right again, so that what is behind it is looked at.
+fn seal(mut snapshot: Vec<u8>) -> Vec<u8> {
+    if snapshot.len() >= HEADER_BYTES {
+        let checksum = crc32c(&snapshot[HEADER_BYTES..]);
+        snapshot[HEADER_BYTES - 4..HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
+    }
+    snapshot
+}
+
+/// What can be decoded must be a state that works.
+fn exercise(state: &mut State) {
+    let partition = PartitionId::new(TopicId(0), 0);
+    let appends: Vec<_> = (0..3)
+        .map(|n| Append {
+            partition,
+            base_offset: state.partition(partition).map_or(0, |found| found.next_offset()),
+            span: 2,
+            leader_epoch: 9,
+            max_timestamp: 0,
+            producer_id: n,
+            producer_epoch: 0,
+            base_sequence: 0,
+        })
+        .collect();
+    let entry = Entry { now_ms: 7, appends: &appends, commands: &commands() };
+    state.apply(&entry, &mut Applied::new());
+    let bytes = state.encode();
+    assert_eq!(State::decode(&bytes).expect("a state that was applied to").encode(), bytes);
+}
+
+#[test]
+fn every_changed_bit_and_every_cut_of_a_snapshot_is_noticed() {
+    let bytes = state().encode();
+    assert!(State::decode(&bytes).is_ok());
+    for bit in 0..bytes.len() * 8 {
+        let mut changed = bytes.clone();
+        changed[bit / 8] ^= 1 << (bit % 8);
+        assert!(State::decode(&changed).is_err(), "bit {bit}");
+    }
+    for cut in 0..bytes.len() {
+        assert!(State::decode(&bytes[..cut]).is_err(), "cut at {cut}");
+        assert!(State::decode(&seal(bytes[..cut].to_vec())).is_err(), "sealed cut at {cut}");
+    }
+    let mut longer = bytes;
+    longer.push(0);
+    assert_eq!(State::decode(&seal(longer)).unwrap_err(), DecodeError::LeftOver { bytes: 1 });
+}
+
+#[test]
+fn another_version_is_refused_by_its_number() {
+    let mut bytes = state().encode();
+    bytes[4] = 2;
+    let unknown = DecodeError::UnknownVersion { found: 2, known: 1 };
+    assert_eq!(State::decode(&bytes).unwrap_err(), unknown);
+    let mut head = encode_head(0, &[]).to_vec();
+    head[0] = 2;
+    let unknown = DecodeError::UnknownVersion { found: 2, known: 1 };
+    assert_eq!(decode_head(&head).unwrap_err(), unknown);
+    assert_eq!(State::decode(b"").unwrap_err(), DecodeError::Empty);
+    assert_eq!(State::decode(b"not a snapshot").unwrap_err(), DecodeError::NotASnapshot);
+}
+
+#[test]
+fn counts_that_the_bytes_cannot_hold_are_refused_at_once() {
+    // A catalog that announces 2^63 topics, or partitions, and ends.
+    let huge = [0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01];
+    let empty = State::new().encode();
+    // next_topic 0, next_producer_id 0, no node configuration, no group configurations
+    assert_eq!(empty[HEADER_BYTES..], [0, 0, 0, 0, 0, 0]);
+    for kept in 2..=5 {
+        let mut bytes = empty[..HEADER_BYTES + kept].to_vec();
+        bytes.extend_from_slice(&huge);
+        bytes.push(0);
+        assert!(State::decode(&seal(bytes)).is_err(), "after {kept}");
+    }
+    let mut head = vec![1, 0];
+    head.extend_from_slice(&huge);
+    assert!(decode_head(&head).is_err());
+}
+
+#[test]
+fn heads_come_back_as_they_were() {
+    for (now_ms, commands) in [(0, vec![]), (i64::MIN, commands()), (i64::MAX, commands())] {
+        let head = encode_head(now_ms, &commands);
+        assert_eq!(decode_head(&head), Ok((now_ms, commands)));
+        for cut in 0..head.len() {
+            assert!(decode_head(&head[..cut]).is_err(), "cut at {cut}");
+        }
+    }
+}
+
+/// The ordinals of commands are in logs that exist: this is what they were.
+#[test]
+fn the_persisted_form_of_commands_does_not_change() {
+    assert_eq!(encode_head(3, &[]), [1, 6, 0].as_slice());
+    let topic = TopicId(5);
+    let partition = PartitionId::new(topic, 2);
+    let group = || "g".to_owned();
+    let persisted: [(Command, &[u8]); 14] = [
+        (Command::CreateTopics { topics: vec![] }, &[0, 0]),
+        (Command::DeleteTopic { topic }, &[1, 5]),
+        (Command::CreatePartitions { topic, total: 9 }, &[2, 5, 9]),
+        (Command::SetTopicConfig { topic, config: BTreeMap::new() }, &[3, 5, 0]),
+        (Command::SetNodeConfig { config: BTreeMap::new() }, &[4, 0]),
+        (Command::SetGroupConfig { group: group(), config: BTreeMap::new() }, &[5, 1, b'g', 0]),
+        (Command::AdvanceStart { starts: vec![(partition, 7)] }, &[6, 1, 5, 2, 7]),
+        (Command::Compacted { partition, up_to: 7 }, &[7, 5, 2, 7]),
+        (Command::AllocateProducerId, &[8]),
+        (Command::CommitOffsets { group: group(), offsets: vec![] }, &[9, 1, b'g', 0]),
+        (Command::DeleteOffsets { group: group(), partitions: vec![] }, &[10, 1, b'g', 0]),
+        (Command::DeleteGroup { group: group() }, &[11, 1, b'g']),
+        (Command::ExpireOffsets { groups: vec![], before_ms: 1 }, &[12, 0, 2]),
+        (Command::ExpireProducers { before_ms: 1 }, &[13, 2]),
+    ];
+    for (command, bytes) in persisted {
+        let head = encode_head(3, std::slice::from_ref(&command));
+        assert_eq!(&head[..3], [1, 6, 1]);
+        assert_eq!(&head[3..], bytes, "{command:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn garbage_is_refused(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+        prop_assert!(State::decode(&bytes).is_err());
+        let _ = decode_head(&bytes);
+        let mut headed = State::new().encode()[..HEADER_BYTES].to_vec();
+        headed.extend_from_slice(&bytes);
+        if let Ok(mut state) = State::decode(&seal(headed)) {
+            exercise(&mut state);
+        }
+    }
+
+    /// Changed bytes behind a right checksum: refused, or a state that is sound.
+    #[test]
+    fn a_forged_snapshot_is_refused_or_sound(
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+    ) {
+        let mut bytes = state().encode();
+        for (place, value) in changes {
+            let place = HEADER_BYTES + place.index(bytes.len() - HEADER_BYTES);
+            bytes[place] = value;
+        }
+        if let Ok(mut state) = State::decode(&seal(bytes)) {
+            exercise(&mut state);
+        }
+    }
+
+    #[test]
+    fn a_forged_head_is_refused_or_can_be_applied(
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
+    ) {
+        let mut head = encode_head(5, &commands()).to_vec();
+        for (place, value) in changes {
+            let place = place.index(head.len());
+            head[place] = value;
+        }
+        if let Ok((now_ms, commands)) = decode_head(&head) {
+            let mut state = state();
+            let entry = Entry { now_ms, appends: &[], commands: &commands };
+            state.apply(&entry, &mut Applied::new());
+            let bytes = state.encode();
+            let restored = State::decode(&bytes);
+            prop_assert!(restored.is_ok(), "{:?}", restored);
+        }
+    }
+}
