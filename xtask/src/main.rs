@@ -2,7 +2,9 @@
 //! chore is typed, tested and the same on every machine; one chore, one file.
 
 mod bench;
+mod ci;
 mod client;
+mod compat;
 mod failure;
 mod measure;
 mod paths;
@@ -24,6 +26,12 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Chore {
+    /// Everything that a change must pass: format, lints, all tests, real clients, kill loop
+    Ci,
+    /// The same without format and lints
+    Test,
+    /// Stock Kafka clients against the real binary (tests/compat)
+    Compat(compat::Options),
     /// Paired benchmarks on this machine (bench kafka)
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -37,6 +45,10 @@ enum Chore {
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().chore {
+        Chore::Ci => ci::run(ci::Scope::Everything),
+        Chore::Test => ci::run(ci::Scope::Tests),
+        Chore::Compat(options) => compat::run(&options)
+            .map(|counts| println!("{} passed, {} failed", counts.passed, counts.failed)),
         Chore::Bench(bench) => bench::run(&bench),
         Chore::Soak(soak) => soak::run(&soak),
         Chore::Measure(measure) => measure::run(&measure),

@@ -5,10 +5,11 @@ mod ledger;
 mod load;
 
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use clap::{Args, Subcommand};
+use clap::{Args, Parser, Subcommand};
 
 use crate::client::Connection;
 use crate::failure::{Context, Failure, Outcome};
@@ -22,12 +23,41 @@ use load::{Producer, Target};
 pub(crate) enum Soak {
     /// kill -9 under load, in a loop: no acknowledged record lost, offsets dense, order kept
     Kill(KillOptions),
+    /// Simulated power loss: a node on a disk that drops, reorders and tears unsynced writes
+    Power(PowerOptions),
 }
 
 pub(crate) fn run(soak: &Soak) -> Outcome {
     match soak {
         Soak::Kill(options) => kill(options),
+        Soak::Power(options) => power(options),
     }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PowerOptions {
+    /// How many seeds to try
+    #[arg(long, default_value_t = 1000)]
+    seeds: u64,
+    /// Only this seed, to repeat a failure
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+/// The simulation is a test of its crate; here it runs longer, and optimised.
+fn power(options: &PowerOptions) -> Outcome {
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["test", "--release", "--package", "sim", "--test", "crash", "--", "--nocapture"]);
+    command.env("SEEDS", options.seeds.to_string()).current_dir(paths::root());
+    if let Some(seed) = options.seed {
+        command.env("SEED", seed.to_string());
+    }
+    let status = command.status().context(|| "cannot run cargo")?;
+    if !status.success() {
+        return Err(Failure::new("a simulated crash lost or broke something")
+            .remedy("cargo xtask soak power --seed SEED repeats the seed that is named above"));
+    }
+    Ok(())
 }
 
 #[derive(Clone, Debug, Args)]
@@ -79,6 +109,17 @@ struct Run<'a> {
     ledger: Ledger,
     readers: Vec<Reader>,
     tally: Tally,
+}
+
+/// The loop of a few kills that every change must pass.
+pub(crate) fn short_kill(times: u32) -> Outcome {
+    #[derive(Parser)]
+    struct Defaults {
+        #[command(flatten)]
+        options: KillOptions,
+    }
+    let defaults = Defaults::parse_from(["soak"]).options;
+    kill(&KillOptions { times, ..defaults })
 }
 
 fn kill(options: &KillOptions) -> Outcome {

@@ -1,0 +1,184 @@
+//! `cargo xtask ci`: everything that a change must pass, in the order in which it fails cheapest.
+//! Tests run in the dev profile, with its assertions; real clients and the kill loop run against a
+//! release build, which is what users run.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::compat::{self, Counts};
+use crate::failure::{Context, Failure, Outcome};
+use crate::{paths, soak};
+
+/// A kill loop short enough for every change; `soak kill` is the long one.
+const KILLS: u32 = 10;
+
+/// Which steps are run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// Format, lints and licences too.
+    Everything,
+    /// Only what runs the product.
+    Tests,
+}
+
+struct Step {
+    title: &'static str,
+    lint: bool,
+    remedy: &'static str,
+    /// Returns what it ran.
+    run: fn() -> Outcome<Counts>,
+}
+
+const STEPS: [Step; 7] = [
+    Step {
+        title: "format",
+        lint: true,
+        remedy: "cargo fmt --all",
+        run: || cargo(&["fmt", "--all", "--check"]),
+    },
+    Step {
+        title: "lints",
+        lint: true,
+        remedy: "cargo clippy --workspace --all-targets, and mend what it names",
+        run: || {
+            let workspace = ["clippy", "--locked", "--workspace", "--all-targets"];
+            cargo(&[&workspace[..], &["--", "-D", "warnings"]].concat())
+        },
+    },
+    Step {
+        title: "licences and advisories",
+        lint: true,
+        remedy: "cargo deny check, and replace the dependency or decide in deny.toml",
+        run: deny,
+    },
+    Step {
+        title: "tests of the workspace",
+        lint: false,
+        remedy: "cargo test -p PACKAGE NAME repeats one",
+        run: workspace_tests,
+    },
+    Step {
+        title: "release build",
+        lint: false,
+        remedy: "cargo build --release -p postroad",
+        run: || cargo(&["build", "--locked", "--release", "--package", "postroad"]),
+    },
+    Step {
+        title: "real clients",
+        lint: false,
+        remedy: "cargo xtask compat FAMILY --name SCENARIO repeats one",
+        run: || compat::run(&compat::Options::default()),
+    },
+    Step {
+        title: "kill -9 under load",
+        lint: false,
+        remedy: "cargo xtask soak kill",
+        run: || soak::short_kill(KILLS).map(|()| Counts { passed: 1, failed: 0 }),
+    },
+];
+
+/// Runs the steps until one fails. Ends with one plain line that counts what was tested.
+pub(crate) fn run(scope: Scope) -> Outcome {
+    let steps: Vec<&Step> =
+        STEPS.iter().filter(|step| scope == Scope::Everything || !step.lint).collect();
+    let begun = Instant::now();
+    let mut counts = Counts::default();
+    let mut times = Vec::new();
+    for (index, step) in steps.iter().enumerate() {
+        println!("\n=== {}/{} {} ===", index + 1, steps.len(), step.title);
+        let step_begun = Instant::now();
+        let ran = (step.run)().map_err(|failure| {
+            println!("{} passed, {} failed", counts.passed, counts.failed + 1);
+            let after = step_begun.elapsed();
+            Failure::new(format!("{}, after {}: {failure}", step.title, minutes(after)))
+                .remedy(step.remedy)
+        })?;
+        counts.passed += ran.passed;
+        counts.failed += ran.failed;
+        times.push((step.title, step_begun.elapsed()));
+        println!("--- {}: {}", step.title, minutes(step_begun.elapsed()));
+    }
+    println!("\ntimes:");
+    for (title, time) in times {
+        println!("  {:>8}  {title}", minutes(time));
+    }
+    println!("  {:>8}  all\n", minutes(begun.elapsed()));
+    println!("{} passed, {} failed", counts.passed, counts.failed);
+    Ok(())
+}
+
+fn minutes(time: Duration) -> String {
+    format!("{}:{:02}", time.as_secs() / 60, time.as_secs() % 60)
+}
+
+/// The cargo that built this program, in the repository's root, with nothing to read.
+fn cargo_command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO"));
+    command.args(arguments).current_dir(paths::root()).stdin(Stdio::null());
+    command
+}
+
+fn cargo(arguments: &[&str]) -> Outcome<Counts> {
+    let status = cargo_command(arguments).status().context(|| "cannot run cargo")?;
+    if !status.success() {
+        return Err(Failure::new(format!("cargo {} failed", arguments.join(" "))));
+    }
+    Ok(Counts::default())
+}
+
+/// cargo-deny takes minutes to build, so it is used where it is installed and never installed here.
+fn deny() -> Outcome<Counts> {
+    let mut command = cargo_command(&["deny", "--version"]);
+    let there = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+    if !there.is_ok_and(|status| status.success()) {
+        println!("skipped: cargo-deny is not installed (cargo install cargo-deny)");
+        return Ok(Counts::default());
+    }
+    // Not advisories: they need the advisory database, and a change must not fail for a day's news.
+    cargo(&["deny", "--offline", "check", "bans", "licenses", "sources"])
+}
+
+/// `cargo test` of the whole workspace, shown as it runs and counted.
+fn workspace_tests() -> Outcome<Counts> {
+    let mut child = cargo_command(&["test", "--locked", "--workspace", "--no-fail-fast"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .context(|| "cannot run cargo")?;
+    let stdout = child.stdout.take().expect("stdout is piped");
+    let mut counts = Counts::default();
+    for line in BufReader::new(stdout).lines() {
+        let line = line.context(|| "cannot read what cargo test prints")?;
+        println!("{line}");
+        if let Some((passed, failed)) = test_result(&line) {
+            counts.passed += passed;
+            counts.failed += failed;
+        }
+    }
+    if !child.wait()?.success() || counts.failed > 0 {
+        return Err(Failure::new(format!("{} passed, {} failed", counts.passed, counts.failed)));
+    }
+    Ok(counts)
+}
+
+/// `test result: ok. 14 passed; 0 failed; ...`
+fn test_result(line: &str) -> Option<(u64, u64)> {
+    let (_, counts) = line.strip_prefix("test result: ")?.split_once(". ")?;
+    let mut parts = counts.split("; ");
+    let passed = parts.next()?.strip_suffix(" passed")?.parse().ok()?;
+    let failed = parts.next()?.strip_suffix(" failed")?.parse().ok()?;
+    Some((passed, failed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_result_lines_of_cargo_test_are_counted() {
+        let line =
+            "test result: FAILED. 14 passed; 2 failed; 1 ignored; 0 measured; 0 filtered out";
+        assert_eq!(test_result(line), Some((14, 2)));
+        assert_eq!(test_result("test a_result ... ok"), None);
+    }
+}

@@ -1,0 +1,267 @@
+//! `cargo xtask compat`: stock clients against the real binary. A family of clients is a folder of
+//! `tests/compat` with a program `run`, which gets BOOTSTRAP and DEPS_DIR, installs what it needs
+//! into the latter, and prints `ok NAME ...` or `FAIL NAME reason` for each scenario.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use crate::failure::{Context, Failure, Outcome};
+use crate::paths;
+use crate::server::{self, Postroad, Server};
+
+#[derive(Debug, Default, Args)]
+pub(crate) struct Options {
+    /// Families to run [default: all of tests/compat]
+    families: Vec<String>,
+    /// Run only scenarios whose name contains this
+    #[arg(long)]
+    name: Option<String>,
+    /// The server's binary [default: a release build of this checkout]
+    #[arg(long)]
+    bin: Option<PathBuf>,
+    /// Use a broker that runs already, for example another brand's, instead of starting Postroad
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "bin")]
+    bootstrap: Option<String>,
+}
+
+/// Scenarios of all families together.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) passed: u64,
+    pub(crate) failed: u64,
+}
+
+/// What came of one family.
+#[derive(Debug, Default)]
+struct Results {
+    passed: BTreeSet<String>,
+    failed: BTreeSet<String>,
+}
+
+const READY_WITHIN: Duration = Duration::from_secs(20);
+const STOPS_WITHIN: Duration = Duration::from_secs(30);
+
+pub(crate) fn run(options: &Options) -> Outcome<Counts> {
+    let folder = paths::root().join("tests/compat");
+    let families = families(&folder, &options.families)?;
+    let allowed = AllowList::read(&folder.join("allow.list"))?;
+    let binary = match &options.bootstrap {
+        Some(_) => None,
+        None => Some(server::binary(options.bin.as_deref())?),
+    };
+    let mut counts = Counts::default();
+    let mut broken = Vec::new();
+    for family in &families {
+        let begun = Instant::now();
+        println!("{family}:");
+        let results = match (&options.bootstrap, &binary) {
+            (None, Some(binary)) => fresh_server_for(&folder, family, binary, options)?,
+            (bootstrap, _) => {
+                let bootstrap = bootstrap.as_deref().unwrap_or_default();
+                scenarios(&folder, family, bootstrap, options)?
+            }
+        };
+        counts.passed += results.passed.len() as u64;
+        counts.failed += results.failed.len() as u64;
+        println!(
+            "  {family}: passed {}, failed {}, in {:.0?}",
+            results.passed.len(),
+            results.failed.len(),
+            begun.elapsed()
+        );
+        broken.extend(allowed.judge(family, &results, options.name.is_none()));
+    }
+    if broken.is_empty() {
+        return Ok(counts);
+    }
+    let what =
+        format!("real clients: {} scenario(s) broken\n  {}", broken.len(), broken.join("\n  "));
+    Err(Failure::new(what).remedy("one alone: cargo xtask compat FAMILY --name SCENARIO"))
+}
+
+/// The families asked for, or every folder that has a program `run`.
+fn families(folder: &Path, asked: &[String]) -> Outcome<Vec<String>> {
+    let mut there = Vec::new();
+    let entries = fs::read_dir(folder).context(|| format!("cannot read {}", folder.display()))?;
+    for entry in entries {
+        let entry = entry?;
+        if entry.path().join("run").is_file() {
+            there.push(entry.file_name().to_string_lossy().into_owned());
+        }
+    }
+    there.sort();
+    if let Some(missing) = asked.iter().find(|name| !there.contains(name)) {
+        return Err(Failure::new(format!("there is no family {missing}"))
+            .remedy(format!("choose of: {}", there.join(", "))));
+    }
+    Ok(if asked.is_empty() { there } else { asked.to_vec() })
+}
+
+/// A server of its own for each family, so that one family's crash is not another's failure.
+fn fresh_server_for(
+    folder: &Path,
+    family: &str,
+    binary: &Path,
+    options: &Options,
+) -> Outcome<Results> {
+    let place = paths::fresh(&format!("compat-{family}"))?;
+    let postroad = Postroad {
+        binary: binary.to_owned(),
+        data: place.join("data"),
+        log: place.join("server.log"),
+        port: server::free_port()?,
+    };
+    let (mut server, _) = postroad.start(READY_WITHIN)?;
+    let results = scenarios(folder, family, &server.address.to_string(), options)?;
+    server.still_runs()?;
+    stopped_well(server, &postroad.log)?;
+    // The log is kept when there is something to look up in it.
+    if results.failed.is_empty() {
+        paths::fresh(&format!("compat-{family}"))?;
+    } else {
+        println!("  the server's log: {}", postroad.log.display());
+    }
+    Ok(results)
+}
+
+fn stopped_well(server: Server, log: &Path) -> Outcome {
+    let status = server.stop(STOPS_WITHIN)?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(Failure::new(format!("postroad ended with {status} after SIGTERM"))
+        .remedy(format!("read {}", log.display())))
+}
+
+fn scenarios(folder: &Path, family: &str, bootstrap: &str, options: &Options) -> Outcome<Results> {
+    let dependencies = paths::target().join("compat");
+    fs::create_dir_all(&dependencies)
+        .context(|| format!("cannot create {}", dependencies.display()))?;
+    let mut child = Command::new(folder.join(family).join("run"))
+        .args(&options.name)
+        .env("BOOTSTRAP", bootstrap)
+        .env("DEPS_DIR", &dependencies)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .context(|| format!("cannot run the suite of {family}"))?;
+    let stdout = child.stdout.take().expect("stdout is piped");
+    let mut results = Results::default();
+    for line in BufReader::new(stdout).lines() {
+        results.take(line.context(|| format!("cannot read what {family} prints"))?.trim_end());
+    }
+    let status = child.wait()?;
+    if status.success() != results.failed.is_empty() {
+        return Err(Failure::new(format!(
+            "the suite of {family} ended with {status}, but {} scenario(s) failed",
+            results.failed.len()
+        )));
+    }
+    if results.passed.is_empty() && results.failed.is_empty() {
+        return Err(Failure::new(format!("the suite of {family} ran no scenario")));
+    }
+    Ok(results)
+}
+
+impl Results {
+    /// Takes one line of a suite and shows it, but for the suite's own closing line: the chore has
+    /// one closing line for all.
+    fn take(&mut self, line: &str) {
+        let mut words = line.split_whitespace();
+        match (words.next(), words.next()) {
+            (Some("ok"), Some(name)) => drop(self.passed.insert(name.to_owned())),
+            (Some("FAIL"), Some(name)) => drop(self.failed.insert(name.to_owned())),
+            (Some(_), Some("passed,")) => return,
+            _ => {}
+        }
+        println!("  {line}");
+    }
+}
+
+/// `tests/compat/allow.list`: a scenario a line, `FAMILY/NAME`, that is known to pass and must go
+/// on passing; the list only grows. Without the file every scenario must pass.
+#[derive(Debug)]
+struct AllowList {
+    lines: Option<BTreeSet<String>>,
+}
+
+impl AllowList {
+    fn read(path: &Path) -> Outcome<AllowList> {
+        if !path.exists() {
+            return Ok(AllowList { lines: None });
+        }
+        let text =
+            fs::read_to_string(path).context(|| format!("cannot read {}", path.display()))?;
+        Ok(AllowList::parse(&text))
+    }
+
+    fn parse(text: &str) -> AllowList {
+        let content = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+        let lines = content.filter(|line| !line.is_empty()).map(str::to_owned).collect();
+        AllowList { lines: Some(lines) }
+    }
+
+    /// What is wrong with these results; `whole` says that the whole family ran.
+    fn judge(&self, family: &str, results: &Results, whole: bool) -> Vec<String> {
+        let Some(lines) = &self.lines else {
+            return results.failed.iter().map(|name| format!("{family}/{name} fails")).collect();
+        };
+        let prefix = format!("{family}/");
+        let listed = |name: &str| lines.contains(&format!("{prefix}{name}"));
+        for name in results.failed.iter().filter(|name| !listed(name)) {
+            println!("  known gap: {family}/{name}");
+        }
+        for name in results.passed.iter().filter(|name| !listed(name)) {
+            println!("  passes now, add it to allow.list: {family}/{name}");
+        }
+        let broken =
+            |name: &str| match (results.passed.contains(name), results.failed.contains(name)) {
+                (_, true) => Some(format!("{prefix}{name} fails and is in allow.list")),
+                (false, false) if whole => {
+                    Some(format!("{prefix}{name} is in allow.list and did not run"))
+                }
+                _ => None,
+            };
+        lines.iter().filter_map(|line| line.strip_prefix(&prefix)).filter_map(broken).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn results(lines: &[&str]) -> Results {
+        let mut results = Results::default();
+        lines.iter().for_each(|line| results.take(line));
+        results
+    }
+
+    #[test]
+    fn the_lines_of_a_suite_are_counted_and_its_closing_line_is_not_a_scenario() {
+        let results =
+            results(&["ok create 0.2s", "FAIL seek wanted 3, got 4", "1 passed, 1 failed"]);
+        assert_eq!(results.passed, BTreeSet::from(["create".to_owned()]));
+        assert_eq!(results.failed, BTreeSet::from(["seek".to_owned()]));
+    }
+
+    #[test]
+    fn without_a_list_every_failure_counts() {
+        let broken = AllowList { lines: None }.judge("go", &results(&["ok a", "FAIL b"]), true);
+        assert_eq!(broken, ["go/b fails"]);
+    }
+
+    #[test]
+    fn with_a_list_what_is_on_it_must_run_and_pass() {
+        let list = AllowList::parse("# those that pass\ngo/a\ngo/b # slow\ngo/c\nnode/z\n");
+        let broken = list.judge("go", &results(&["ok a", "FAIL b", "FAIL new"]), true);
+        let wanted = ["go/b fails and is in allow.list", "go/c is in allow.list and did not run"];
+        assert_eq!(broken, wanted);
+        assert!(list.judge("go", &results(&["ok a"]), false).is_empty());
+    }
+}
