@@ -31,6 +31,8 @@ enum Step {
         producer: Option<Producer>,
     },
     Command(Command),
+    /// Deletes all that the partition has.
+    DeleteRecords(PartitionId),
     Wait {
         ms: i64,
     },
@@ -39,7 +41,8 @@ enum Step {
 #[derive(Clone, Debug)]
 struct Producer {
     id: i64,
-    epoch: i16,
+    /// Added to the epoch that the partition knows: mostly 0.
+    epoch_change: i16,
     sequence: Sequence,
 }
 
@@ -172,9 +175,10 @@ impl Model {
         };
         if let Some(producer) = producer {
             append.producer_id = producer.id;
-            append.producer_epoch = producer.epoch;
             let batches = found.producers.get(&producer.id).map_or(&[][..], Vec::as_slice);
             let again = |back: usize| batches.iter().rev().nth(back);
+            let epoch = again(0).map_or(1, |batch| batch.epoch);
+            append.producer_epoch = epoch.saturating_add(producer.epoch_change);
             append.base_sequence = match producer.sequence {
                 Sequence::Next => again(0).map_or(0, |batch| last_sequence(batch.last, 2)),
                 Sequence::Again(back) => again(back).map_or(0, |batch| batch.first),
@@ -311,6 +315,10 @@ fn run(groups: &[Vec<Step>]) -> (State, Vec<Logged>) {
             match step {
                 Step::Wait { ms } => now_ms += ms,
                 Step::Command(command) => commands.push(command.clone()),
+                Step::DeleteRecords(partition) => {
+                    let end = model.partitions.get(partition).map_or(0, |found| found.end);
+                    commands.push(Command::AdvanceStart { starts: vec![(*partition, end)] });
+                }
                 Step::Append { .. } => {}
             }
         }
@@ -346,6 +354,11 @@ fn partition() -> impl Strategy<Value = PartitionId> {
     (0..TOPICS, 0..PARTITIONS).prop_map(|(topic, index)| PartitionId::new(TopicId(topic), index))
 }
 
+/// Mostly the same one, so that it sees long histories.
+fn written_partition() -> impl Strategy<Value = PartitionId> {
+    prop_oneof![2 => Just(PartitionId::new(TopicId(0), 0)), 1 => partition()]
+}
+
 fn producer() -> impl Strategy<Value = Producer> {
     let sequence = prop_oneof![
         8 => Just(Sequence::Next),
@@ -354,21 +367,28 @@ fn producer() -> impl Strategy<Value = Producer> {
         1 => (0..20_i32).prop_map(Sequence::Any),
         1 => Just(Sequence::Last),
     ];
-    let epoch = prop_oneof![9 => Just(0_i16), 1 => 0..3_i16];
-    (0..3_i64, epoch, sequence).prop_map(|(id, epoch, sequence)| Producer { id, epoch, sequence })
+    let producer = prop_oneof![
+        18 => (Just(0), sequence),
+        1 => (-1..2_i16, Just(Sequence::Zero)),
+        1 => (-1..2_i16, Just(Sequence::Next)),
+    ];
+    (0..3_i64, producer).prop_map(|(id, (epoch_change, sequence))| Producer {
+        id,
+        epoch_change,
+        sequence,
+    })
 }
 
 fn append() -> impl Strategy<Value = Step> {
     let gap = prop_oneof![9 => Just(0_i64), 1 => -2..3_i64];
-    (partition(), gap, 1..4_u32, 0..5_i32, proptest::option::weighted(0.7, producer())).prop_map(
-        |(partition, gap, span, leader_epoch, producer)| Step::Append {
+    (written_partition(), gap, 1..4_u32, 0..5_i32, proptest::option::weighted(0.7, producer()))
+        .prop_map(|(partition, gap, span, leader_epoch, producer)| Step::Append {
             partition,
             gap,
             span,
             leader_epoch,
             producer,
-        },
-    )
+        })
 }
 
 fn group() -> impl Strategy<Value = String> {
@@ -446,6 +466,7 @@ fn history() -> impl Strategy<Value = Vec<Vec<Step>>> {
         10 => append(),
         1 => catalog_command().prop_map(Step::Command),
         3 => progress_command().prop_map(Step::Command),
+        1 => written_partition().prop_map(Step::DeleteRecords),
         1 => (0..50_i64).prop_map(|ms| Step::Wait { ms }),
     ];
     // Something to write to, so that a history is not mostly refusals.
