@@ -11,10 +11,13 @@
 //! * `types`: the names openraft gives our types
 //! * `log_store`: openraft's log, on the journal
 //! * `replica`: applies committed entries
+//! * `runtime`: tokio, as openraft may use it
 //! * `snapshot`: when the state is saved, and how
 //! * `network`: links to other nodes, of which there are none yet
 //! * `encoding`: what of consensus is stored: votes, members, the head of a snapshot
 
+#[cfg(test)]
+mod conformance;
 pub mod consensus;
 mod encoding;
 pub mod error;
@@ -22,6 +25,7 @@ mod log_store;
 pub mod machine;
 mod network;
 mod replica;
+mod runtime;
 mod snapshot;
 mod types;
 

@@ -8,10 +8,11 @@ use journal::EntryId;
 use openraft::impls::{BoxedErrorSource, InlineBatch, leader_id_std};
 use openraft::raft::responder::Responder;
 use openraft::type_config::alias::{CommittedLeaderIdOf, EntryOf, LogIdOf};
-use openraft::{BasicNode, EntryPayload, OptionalSend, RaftTypeConfig, TokioRuntime};
+use openraft::{BasicNode, EntryPayload, OptionalSend, RaftTypeConfig};
 use tokio::sync::oneshot;
 
 use crate::machine::Payload;
+use crate::runtime::Runtime;
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub(crate) struct TypeConfig;
@@ -26,7 +27,7 @@ impl RaftTypeConfig for TypeConfig {
     type Vote = openraft::Vote<Self::LeaderId>;
     type Payload = EntryPayload<Payload, u64, BasicNode>;
     type Entry = openraft::Entry<CommittedLeaderIdOf<Self>, Self::Payload>;
-    type AsyncRuntime = TokioRuntime;
+    type AsyncRuntime = Runtime;
     type Responder<T>
         = Answer<T>
     where

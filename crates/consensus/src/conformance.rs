@@ -1,0 +1,88 @@
+//! openraft's own suite for log stores, against ours.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use futures_util::{Stream, StreamExt};
+use journal::disk::SimulatedDisk;
+use journal::{Journal, Options};
+use openraft::entry::RaftEntry;
+use openraft::storage::{EntryResponder, RaftStateMachine};
+use openraft::testing::log::{StoreBuilder, Suite};
+use openraft::{OptionalSend, RaftSnapshotBuilder, Snapshot, StorageError};
+
+use crate::log_store::LogStore;
+use crate::types::{LogId, SnapshotMeta, StoredMembership, TypeConfig};
+
+type State = SnapshotMeta;
+type Saved = openraft::type_config::alias::SnapshotOf<TypeConfig, State>;
+
+/// Keeps nothing but what the suite asks about: this is a suite for the log.
+#[derive(Clone, Default)]
+struct NoMachine {
+    state: State,
+    saved: Option<Saved>,
+}
+
+impl RaftStateMachine<TypeConfig> for NoMachine {
+    type SnapshotData = State;
+    type SnapshotBuilder = Self;
+
+    async fn applied_state(&mut self) -> io::Result<(Option<LogId>, StoredMembership)> {
+        Ok((self.state.last_log_id, self.state.last_membership.clone()))
+    }
+
+    async fn apply<S>(&mut self, mut entries: S) -> io::Result<()>
+    where
+        S: Stream<Item = io::Result<EntryResponder<TypeConfig>>> + Unpin + OptionalSend,
+    {
+        while let Some(next) = entries.next().await {
+            let (entry, _) = next?;
+            self.state.last_log_id = Some(entry.log_id);
+            if let Some(members) = entry.get_membership() {
+                self.state.last_membership = StoredMembership::new(Some(entry.log_id), members);
+            }
+        }
+        Ok(())
+    }
+
+    async fn get_snapshot_builder(&mut self) -> Self {
+        self.clone()
+    }
+
+    async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: State) -> io::Result<()> {
+        self.state = snapshot.clone();
+        self.saved = Some(Snapshot { meta: meta.clone(), snapshot });
+        Ok(())
+    }
+
+    async fn get_current_snapshot(&mut self) -> io::Result<Option<Saved>> {
+        Ok(self.saved.clone())
+    }
+}
+
+impl RaftSnapshotBuilder<TypeConfig> for NoMachine {
+    type SnapshotData = State;
+
+    async fn build_snapshot(&mut self) -> io::Result<Saved> {
+        Ok(Snapshot { meta: self.state.clone(), snapshot: self.state.clone() })
+    }
+}
+
+struct OnSimulatedDisk;
+
+impl StoreBuilder<TypeConfig, LogStore, NoMachine> for OnSimulatedDisk {
+    async fn build(&self) -> Result<((), LogStore, NoMachine), StorageError<TypeConfig>> {
+        let options =
+            Options { segment_bytes: 1 << 20, disk_reserve_bytes: 0, ..Options::default() };
+        let disk = Arc::new(SimulatedDisk::new());
+        let opened = Journal::open(disk, Path::new("/log"), options).unwrap();
+        Ok(((), LogStore::new(opened.journal).unwrap(), NoMachine::default()))
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_log_store_passes_openrafts_suite() {
+    Suite::test_all(OnSimulatedDisk).await.unwrap();
+}

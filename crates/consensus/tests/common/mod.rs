@@ -1,0 +1,143 @@
+//! A machine that writes down what it is handed, and a node around it.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bytes::Bytes;
+use consensus::{
+    Committed, Consensus, ConsensusOptions, Failure, Payload, Proposed, RestoreError, StateMachine,
+};
+use journal::{Disk, Journal, Options};
+use parking_lot::Mutex;
+
+/// State: the heads of all applied entries, in order.
+#[derive(Default)]
+pub(crate) struct Ledger {
+    journal: Mutex<Option<Journal>>,
+    heads: Mutex<Vec<Bytes>>,
+    seen: Mutex<Vec<Seen>>,
+    panics: AtomicBool,
+}
+
+/// What came with an entry beside its content. Not part of the state.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Seen {
+    pub(crate) index: u64,
+    pub(crate) ticket: u64,
+    pub(crate) replay: bool,
+}
+
+impl Ledger {
+    pub(crate) fn heads(&self) -> Vec<Bytes> {
+        self.heads.lock().clone()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.heads.lock().len()
+    }
+
+    /// What was applied in this life, not what was restored.
+    pub(crate) fn seen(&self) -> Vec<Seen> {
+        self.seen.lock().clone()
+    }
+
+    pub(crate) fn panic_from_now_on(&self) {
+        self.panics.store(true, Ordering::SeqCst);
+    }
+}
+
+impl StateMachine for Ledger {
+    fn apply(&self, entry: Committed<'_>) {
+        assert!(!self.panics.load(Ordering::SeqCst), "the test asked for it");
+        for body in 0..entry.bodies.len() {
+            let journal = self.journal.lock();
+            journal.as_ref().expect("set before start").accept(entry.id.index, body);
+        }
+        self.heads.lock().push(entry.head.clone());
+        let Committed { id, ticket, replay, .. } = entry;
+        self.seen.lock().push(Seen { index: id.index, ticket, replay });
+    }
+
+    fn snapshot(&self) -> Bytes {
+        let heads = self.heads();
+        let mut bytes = Vec::new();
+        for head in heads {
+            bytes.extend_from_slice(&(head.len() as u32).to_le_bytes());
+            bytes.extend_from_slice(&head);
+        }
+        bytes.into()
+    }
+
+    fn restore(&self, mut machine: &[u8]) -> Result<(), RestoreError> {
+        let mut heads = Vec::new();
+        while let Some((len, rest)) = machine.split_first_chunk() {
+            let (head, rest) = rest
+                .split_at_checked(u32::from_le_bytes(*len) as usize)
+                .ok_or_else(|| RestoreError("cut short".to_owned()))?;
+            heads.push(Bytes::copy_from_slice(head));
+            machine = rest;
+        }
+        *self.heads.lock() = heads;
+        Ok(())
+    }
+}
+
+pub(crate) struct Node {
+    pub(crate) consensus: Consensus,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) journal: Journal,
+    pub(crate) failures: Arc<Mutex<Vec<Failure>>>,
+}
+
+impl Node {
+    pub(crate) async fn start(disk: impl Disk, dir: &Path) -> Self {
+        Self::start_with(disk, dir, u64::MAX).await
+    }
+
+    pub(crate) async fn start_with(
+        disk: impl Disk,
+        dir: &Path,
+        snapshot_log_bytes_min: u64,
+    ) -> Self {
+        let options =
+            Options { segment_bytes: 4 << 20, disk_reserve_bytes: 0, ..Options::default() };
+        let opened = Journal::open(Arc::new(disk), dir, options).unwrap();
+        let journal = opened.journal.clone();
+        let ledger = Arc::new(Ledger::default());
+        *ledger.journal.lock() = Some(journal.clone());
+        let failures = Arc::new(Mutex::new(Vec::new()));
+        let told = Arc::clone(&failures);
+        let options = ConsensusOptions {
+            snapshot_log_bytes_min,
+            on_fatal: Some(Arc::new(move |failure| told.lock().push(failure.clone()))),
+        };
+        let machine: Arc<dyn StateMachine> = ledger.clone();
+        let consensus = Consensus::start(1, opened, machine, options).await.unwrap();
+        Self { consensus, ledger, journal, failures }
+    }
+
+    pub(crate) async fn propose(&self, number: usize) -> Proposed {
+        let payload = Payload { head: head(number), bodies: vec![], ticket: number as u64 + 1 };
+        self.consensus.propose(payload).await.unwrap()
+    }
+
+    /// Proposes the numbers of `range`, all at once, and waits until they are applied.
+    pub(crate) async fn propose_all(&self, range: std::ops::Range<usize>) {
+        let mut under_way = Vec::new();
+        for number in range {
+            under_way.push(self.propose(number).await);
+        }
+        for proposed in under_way {
+            proposed.await.unwrap();
+        }
+    }
+}
+
+pub(crate) fn head(number: usize) -> Bytes {
+    format!("entry {number}").into()
+}
+
+pub(crate) fn heads(range: std::ops::Range<usize>) -> Vec<Bytes> {
+    range.map(head).collect()
+}
