@@ -40,8 +40,12 @@ struct Candidate {
     partition: PartitionId,
     log_start: Offset,
     compacted_to: Offset,
-    /// Batches as young as this are left alone, ms since the epoch.
+    /// Batches as young as this are left alone, ms since the epoch (`min.compaction.lag.ms`).
     before_ms: i64,
+    /// What would be Kafka's active segment is left alone too: batches as young as this
+    /// (`segment.ms`) that are among the newest so many bytes (`segment.bytes`).
+    active_after_ms: i64,
+    active_bytes: u64,
     dirty_ratio_min: f64,
     /// Dirty records older than this make the pass due whatever the ratio.
     overdue_before_ms: i64,
@@ -102,7 +106,6 @@ impl Compaction {
             let mut candidates = Vec::new();
             for topic in state.topics().filter(|topic| topic.config.cleanup_policy.compact) {
                 let config = &topic.config;
-                let lag_ms = config.min_compaction_lag_ms.max(config.segment_ms);
                 for (partition, row) in topic.partition_ids().zip(&topic.partitions) {
                     let compacted_to = row.compacted_to().max(row.log_start());
                     let horizon = self.horizons.get(&partition);
@@ -114,7 +117,9 @@ impl Compaction {
                         partition,
                         log_start: row.log_start(),
                         compacted_to,
-                        before_ms: now_ms.saturating_sub(lag_ms),
+                        before_ms: now_ms.saturating_sub(config.min_compaction_lag_ms),
+                        active_after_ms: now_ms.saturating_sub(config.segment_ms),
+                        active_bytes: u64::from(config.segment_bytes),
                         dirty_ratio_min: config.min_cleanable_dirty_ratio,
                         overdue_before_ms: now_ms.saturating_sub(config.max_compaction_lag_ms),
                         horizon_ms: now_ms.saturating_add(config.delete_retention_ms),
@@ -170,7 +175,13 @@ fn prepare(journal: &Journal, candidates: Vec<Candidate>, now_ms: i64) -> io::Re
 impl Candidate {
     /// The end of the part that is old enough.
     fn eligible_up_to(&self, batches: &[Address]) -> Offset {
-        let old = batches.iter().take_while(|batch| batch.max_timestamp < self.before_ms);
+        let mut active = 0;
+        let active_from = batches.iter().rposition(|batch| {
+            active += u64::from(batch.len);
+            active > self.active_bytes || batch.max_timestamp < self.active_after_ms
+        });
+        let closed = active_from.map_or(0, |last_closed| last_closed + 1);
+        let old = batches[..closed].iter().take_while(|batch| batch.max_timestamp < self.before_ms);
         old.last().map_or(self.log_start, Address::next_offset)
     }
 
