@@ -69,7 +69,19 @@ pub const PARTITIONS_PER_SHARD_MAX: u64 = 2_000_000;
 // -------------------------------------------------------------------------------------- groups
 
 pub const GROUP_NAME_BYTES_MAX: usize = 1024;
+/// Members of one group (`group.max.size`, `group.consumer.max.size` may be less).
 pub const GROUP_MEMBERS_MAX: usize = 10_000;
+/// Groups whose members are known, all together; more groups may have committed offsets.
+pub const GROUPS_MAX: usize = 100_000;
+/// Bytes that the members of all groups may weigh: subscriptions, assignments, ids.
+pub const GROUPS_BYTES_MAX: usize = 256 << 20;
+/// What one member may say about itself, and what its leader may assign to it.
+pub const GROUP_MEMBER_BYTES_MAX: usize = 1 << 20;
+/// Compiled size of a pattern that a member subscribes with, and its length as text.
+pub const SUBSCRIPTION_PATTERN_COMPILED_BYTES_MAX: usize = 1 << 20;
+pub const SUBSCRIPTION_PATTERN_BYTES_MAX: usize = 1024;
+/// How often expired offsets are looked for (Kafka's `offsets.retention.check.interval.ms`).
+pub const OFFSETS_RETENTION_CHECK_INTERVAL: Duration = Duration::from_secs(10 * 60);
 /// Metadata of a committed offset (Kafka's `offset.metadata.max.bytes`).
 pub const OFFSET_METADATA_BYTES_MAX: usize = 4096;
 /// Committed offsets of an empty group are kept this long (Kafka's `offsets.retention.minutes`).

@@ -22,10 +22,10 @@ pub mod topic;
 pub use command::{
     Append, Command, CommitOffset, DecodeError, Entry, NewTopic, decode_head, encode_head,
 };
-pub use config::{ConfigError, Durability, GroupConfig, NodeConfig, TopicConfig};
+pub use config::{ConfigError, Durability, GroupConfig, GroupValues, NodeConfig, TopicConfig};
 pub use group::{CommittedOffset, Group};
 pub use outcome::{AppendOutcome, Applied, Outcome, Refusal};
 pub use partition::{LeaderEpoch, Partition};
 pub use producer::{BatchSequence, ProducerState, SequenceRefusal, SequenceVerdict};
-pub use state::State;
+pub use state::{CatalogStamp, State};
 pub use topic::{Topic, TopicNameError, validate_topic_name};

@@ -18,6 +18,9 @@ use crate::outcome::{AppendOutcome, Applied, Outcome, Refusal};
 use crate::partition::Partition;
 use crate::topic::{Topic, collapsed_name, validate_topic_name};
 
+/// See [`State::catalog_stamp`].
+pub type CatalogStamp = (u32, usize, u64);
+
 static GROUP_CONFIG_DEFAULT: GroupConfig = GroupConfig::DEFAULT;
 
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -71,6 +74,12 @@ impl State {
     /// Of all topics together.
     pub fn partition_count(&self) -> u64 {
         self.partition_count
+    }
+
+    /// Differs between two times if a topic was made, grown or deleted in between: topic numbers
+    /// are never reused, and partitions only become more.
+    pub fn catalog_stamp(&self) -> CatalogStamp {
+        (self.next_topic, self.topics.len(), self.partition_count)
     }
 
     pub fn group(&self, name: &str) -> Option<&Group> {

@@ -165,11 +165,58 @@ pub struct NodeConfig {
     pub own: NodeValues,
 }
 
-/// The node's own values (`producer.id.expiration.ms`, `offsets.retention.minutes`).
+/// The node's own values, by what they are about.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeValues {
     pub producer_id_expiration_ms: i64,
     pub offsets_retention_ms: i64,
+    pub groups: GroupValues,
+}
+
+/// What holds for every group, and for those of the new protocol unless they say otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GroupValues {
+    pub initial_rebalance_delay_ms: i32,
+    pub session_timeout_ms_min: i32,
+    pub session_timeout_ms_max: i32,
+    pub members_max: usize,
+    pub consumer_session_timeout_ms: i32,
+    pub consumer_heartbeat_interval_ms: i32,
+    pub consumer_members_max: usize,
+}
+
+impl GroupValues {
+    pub const DEFAULT: Self = Self {
+        initial_rebalance_delay_ms: 0,
+        session_timeout_ms_min: 6_000,
+        session_timeout_ms_max: 30 * 60 * 1000,
+        members_max: base::limits::GROUP_MEMBERS_MAX,
+        consumer_session_timeout_ms: 45_000,
+        consumer_heartbeat_interval_ms: 5_000,
+        consumer_members_max: base::limits::GROUP_MEMBERS_MAX,
+    };
+
+    /// What no value breaks by itself.
+    fn check(&self) -> Result<(), ConfigError> {
+        let ordered = [
+            (
+                ("group.min.session.timeout.ms", self.session_timeout_ms_min),
+                ("group.max.session.timeout.ms", self.session_timeout_ms_max),
+            ),
+            // A member that reports as it is told must not time out between two reports.
+            (
+                ("group.consumer.heartbeat.interval.ms", self.consumer_heartbeat_interval_ms),
+                ("group.consumer.session.timeout.ms", self.consumer_session_timeout_ms),
+            ),
+        ];
+        for ((name, least), (with, most)) in ordered {
+            if least > most {
+                let (value, with_value) = (least.to_string(), most.to_string());
+                return Err(ConfigError::Conflict { name, value, with, with_value });
+            }
+        }
+        Ok(())
+    }
 }
 
 impl Default for NodeConfig {
@@ -180,6 +227,7 @@ impl Default for NodeConfig {
             own: NodeValues {
                 producer_id_expiration_ms: base::limits::PRODUCER_ID_EXPIRATION.as_millis() as i64,
                 offsets_retention_ms: base::limits::OFFSETS_RETENTION.as_millis() as i64,
+                groups: GroupValues::DEFAULT,
             },
         }
     }
@@ -199,6 +247,7 @@ impl NodeConfig {
             }
         }
         topic_defaults.check()?;
+        config.own.groups.check()?;
         config.topic_defaults = Arc::new(topic_defaults);
         Ok(config)
     }

@@ -1,6 +1,6 @@
 //! Every configuration that is known, by the names of Kafka 4 and a few of our own.
 
-use base::limits::BATCH_BYTES_MAX;
+use base::limits::{BATCH_BYTES_MAX, GROUP_MEMBERS_MAX};
 
 use super::entry::ConfigKind::{Boolean, Double, Int, List, Long, String};
 use super::entry::Effect::{Inherent, OnlyDefault, Sets};
@@ -23,6 +23,10 @@ const fn zero_or_more(value: &Value<'_>) -> bool {
 
 const fn one_or_more(value: &Value<'_>) -> bool {
     matches!(value, Value::Whole(1..))
+}
+
+const fn group_size(value: &Value<'_>) -> bool {
+    matches!(value, Value::Whole(size) if *size >= 1 && *size <= GROUP_MEMBERS_MAX as i64)
 }
 
 const fn minus_one_or_more(value: &Value<'_>) -> bool {
@@ -392,7 +396,7 @@ pub static TOPIC_CONFIGS: [Topic; 36] = [
     ),
 ];
 
-pub static NODE_CONFIGS: [Node; 2] = [
+pub static NODE_CONFIGS: [Node; 9] = [
     Node::new(
         "producer.id.expiration.ms",
         Int,
@@ -409,6 +413,63 @@ pub static NODE_CONFIGS: [Node; 2] = [
         "How long the committed offsets of a group without members are kept.",
     )
     .valid("1 or more", one_or_more),
+    Node::new(
+        "group.initial.rebalance.delay.ms",
+        Int,
+        "0",
+        Sets(|node, value| node.groups.initial_rebalance_delay_ms = value.whole() as i32),
+        "How long the first rebalance of a group of the classic protocol waits for more members. \
+         Kafka waits 3000 unless its configuration file, as shipped, says 0.",
+    )
+    .valid("0 or more", zero_or_more),
+    Node::new(
+        "group.min.session.timeout.ms",
+        Int,
+        "6000",
+        Sets(|node, value| node.groups.session_timeout_ms_min = value.whole() as i32),
+        "The shortest session timeout that a member of the classic protocol may ask for.",
+    )
+    .valid("1 or more", one_or_more),
+    Node::new(
+        "group.max.session.timeout.ms",
+        Int,
+        "1800000",
+        Sets(|node, value| node.groups.session_timeout_ms_max = value.whole() as i32),
+        "The longest session timeout that a member of the classic protocol may ask for.",
+    )
+    .valid("1 or more", one_or_more),
+    Node::new(
+        "group.max.size",
+        Int,
+        "10000",
+        Sets(|node, value| node.groups.members_max = value.whole() as usize),
+        "How many members a group of the classic protocol may have.",
+    )
+    .valid("1 to 10000", group_size),
+    Node::new(
+        "group.consumer.session.timeout.ms",
+        Int,
+        "45000",
+        Sets(|node, value| node.groups.consumer_session_timeout_ms = value.whole() as i32),
+        "After how much silence a member of a group of the new protocol is taken out.",
+    )
+    .valid("1 or more", one_or_more),
+    Node::new(
+        "group.consumer.heartbeat.interval.ms",
+        Int,
+        "5000",
+        Sets(|node, value| node.groups.consumer_heartbeat_interval_ms = value.whole() as i32),
+        "How often a member of a group of the new protocol reports.",
+    )
+    .valid("1 or more", one_or_more),
+    Node::new(
+        "group.consumer.max.size",
+        Int,
+        "10000",
+        Sets(|node, value| node.groups.consumer_members_max = value.whole() as usize),
+        "How many members a group of the new protocol may have.",
+    )
+    .valid("1 to 10000", group_size),
 ];
 
 /// Share groups and streams groups have theirs in Kafka too: those names are refused, as the
