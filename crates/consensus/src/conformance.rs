@@ -11,6 +11,7 @@ use openraft::entry::RaftEntry;
 use openraft::storage::{EntryResponder, RaftStateMachine};
 use openraft::testing::log::{StoreBuilder, Suite};
 use openraft::{OptionalSend, RaftSnapshotBuilder, Snapshot, StorageError};
+use parking_lot::Mutex;
 
 use crate::log_store::LogStore;
 use crate::types::{LogId, SnapshotMeta, StoredMembership, TypeConfig};
@@ -22,7 +23,8 @@ type Saved = openraft::type_config::alias::SnapshotOf<TypeConfig, State>;
 #[derive(Clone, Default)]
 struct NoMachine {
     state: State,
-    saved: Option<Saved>,
+    /// Shared with the builder.
+    saved: Arc<Mutex<Option<Saved>>>,
 }
 
 impl RaftStateMachine<TypeConfig> for NoMachine {
@@ -53,12 +55,12 @@ impl RaftStateMachine<TypeConfig> for NoMachine {
 
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, snapshot: State) -> io::Result<()> {
         self.state = snapshot.clone();
-        self.saved = Some(Snapshot { meta: meta.clone(), snapshot });
+        *self.saved.lock() = Some(Snapshot { meta: meta.clone(), snapshot });
         Ok(())
     }
 
     async fn get_current_snapshot(&mut self) -> io::Result<Option<Saved>> {
-        Ok(self.saved.clone())
+        Ok(self.saved.lock().clone())
     }
 }
 
@@ -66,7 +68,9 @@ impl RaftSnapshotBuilder<TypeConfig> for NoMachine {
     type SnapshotData = State;
 
     async fn build_snapshot(&mut self) -> io::Result<Saved> {
-        Ok(Snapshot { meta: self.state.clone(), snapshot: self.state.clone() })
+        let saved = Snapshot { meta: self.state.clone(), snapshot: self.state.clone() };
+        *self.saved.lock() = Some(saved.clone());
+        Ok(saved)
     }
 }
 

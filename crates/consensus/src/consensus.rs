@@ -3,7 +3,7 @@
 //! A group of one voter takes the path of any group: election, log, quorum, apply. Alone it is its
 //! own quorum, so that a proposal is committed as soon as this node's journal has synced it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -124,6 +124,7 @@ impl Consensus {
                 .await
                 .map_err(|error| StartError::Engine(error.to_string()))?;
         } else {
+            self.ensure_voter().await?;
             self.raft.trigger().elect(false).await.map_err(Failure::from)?;
         }
         // The entry a leader begins its term with comes after all that was committed before.
@@ -135,6 +136,20 @@ impl Consensus {
         match self.raft.wait(None).metrics(leads, "this node leads").await {
             Ok(seen) => seen.running_state.map_err(|fatal| Failure::from(fatal).into()),
             Err(_) => Err(self.state.failure().into()),
+        }
+    }
+
+    /// Who does not vote would wait for a leader that never comes.
+    async fn ensure_voter(&self) -> Result<(), StartError> {
+        let node = self.state.node;
+        let voters: BTreeSet<u64> = self
+            .raft
+            .with_raft_state(|raft| raft.membership_state.effective().voter_ids().collect())
+            .await
+            .map_err(Failure::from)?;
+        match voters.contains(&node) {
+            true => Ok(()),
+            false => Err(StartError::NotAVoter { node, voters }),
         }
     }
 

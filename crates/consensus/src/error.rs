@@ -1,5 +1,6 @@
 //! What can go wrong, one type per operation.
 
+use std::collections::BTreeSet;
 use std::io;
 
 use thiserror::Error;
@@ -38,6 +39,11 @@ pub enum StartError {
     Unreadable { what: &'static str, reason: String },
     #[error("the snapshot at entry {index} cannot be restored: {source}")]
     Restore { index: u64, source: RestoreError },
+    #[error(
+        "node {node} does not vote in the group whose log this is (its voters: {voters:?}); start \
+         it under the id it had, or with the data that belongs to it"
+    )]
+    NotAVoter { node: u64, voters: BTreeSet<u64> },
     #[error("consensus could not start: {0}")]
     Engine(String),
     /// It stopped while the log was replayed.

@@ -121,3 +121,20 @@ impl NetTransferLeader<TypeConfig> for NoLink {
         self.refuse()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_send_to_another_node_says_that_it_is_unreachable_and_why() {
+        let node = BasicNode { addr: "b:9".to_owned() };
+        let mut link = NoPeers.new_client(2, &node).await;
+        let request = VoteRequest::new(openraft::Vote::new(1, 1), None);
+        let refused = link.vote(request, RPCOption::new(Duration::from_secs(1))).await.unwrap_err();
+        assert!(matches!(refused, RPCError::Unreachable(_)));
+        assert!(refused.to_string().contains("node 2 at 'b:9'"), "{refused}");
+    }
+}

@@ -4,13 +4,14 @@ mod common;
 
 use std::collections::HashSet;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use common::{Node, Seen, head, heads};
-use consensus::{Failure, Payload, ProposeError};
-use journal::Body;
+use common::{Ledger, Node, Seen, head, heads};
+use consensus::{Consensus, ConsensusOptions, Failure, Payload, ProposeError};
 use journal::disk::{RealDisk, SimulatedDisk};
+use journal::{Body, Journal};
 
 const DIR: &str = "/shard";
 
@@ -298,6 +299,17 @@ async fn a_shutdown_finishes_what_is_under_way_and_takes_nothing_more() {
     let refused = node.consensus.propose(payload).await.unwrap_err();
     assert_eq!(refused, ProposeError::Stopping);
     assert!(node.failures.lock().is_empty(), "to be asked to stop is no failure");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_under_another_id_is_refused_and_told_who_votes() {
+    let disk = SimulatedDisk::new();
+    Node::start(disk.clone(), Path::new(DIR)).await.consensus.shutdown().await;
+    let opened = Journal::open(Arc::new(disk), Path::new(DIR), common::small()).unwrap();
+    let machine = Arc::new(Ledger::default());
+    let refused = Consensus::start(2, opened, machine, ConsensusOptions::default()).await;
+    let why = refused.unwrap_err().to_string();
+    assert!(why.contains("node 2 does not vote") && why.contains("{1}"), "{why}");
 }
 
 async fn told(node: &Node) {

@@ -100,9 +100,7 @@ impl Node {
         dir: &Path,
         snapshot_log_bytes_min: u64,
     ) -> Self {
-        let options =
-            Options { segment_bytes: 4 << 20, disk_reserve_bytes: 0, ..Options::default() };
-        let opened = Journal::open(Arc::new(disk), dir, options).unwrap();
+        let opened = Journal::open(Arc::new(disk), dir, small()).unwrap();
         let journal = opened.journal.clone();
         let ledger = Arc::new(Ledger::default());
         *ledger.journal.lock() = Some(journal.clone());
@@ -132,6 +130,11 @@ impl Node {
             proposed.await.unwrap();
         }
     }
+}
+
+/// Options of a journal that a test fills quickly.
+pub(crate) fn small() -> Options {
+    Options { segment_bytes: 4 << 20, disk_reserve_bytes: 0, ..Options::default() }
 }
 
 pub(crate) fn head(number: usize) -> Bytes {
