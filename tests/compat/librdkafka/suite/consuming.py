@@ -7,7 +7,8 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END, KafkaError, KafkaExcep
 
 from .harness import eventually, expect, expect_error, next_event, scenario, take
 
-START = 1_700_000_000_000
+# Young enough for the default retention, old enough to differ from the time of appending.
+START = int(time.time() * 1000) - 3_600_000
 
 
 def numbers(count):

@@ -112,9 +112,18 @@ class Context:
         topic = NewTopic(name, partitions, 1, config={key.replace("_", "."): value for key, value in config.items()})
         self.topics.append(name)
         self.done(self.admin.create_topics([topic]))
-        # The client may not have heard of it from the broker that it asks next.
-        eventually(lambda: len(self.partitions(name)) == partitions, 10, f"metadata shows {name}")
+        eventually(lambda: self.serves(name, partitions), 10, f"{name} is served")
         return name
+
+    def serves(self, topic, partitions):
+        """Kafka's metadata may show a topic before its leaders serve; a first idempotent batch would be refused."""
+        latest = {TopicPartition(topic, p): OffsetSpec.latest() for p in range(partitions)}
+        try:
+            return len(self.partitions(topic)) == partitions and self.done(self.admin.list_offsets(latest))
+        except KafkaException as refused:
+            if refused.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:
+                raise
+            return False
 
     def partitions(self, topic):
         # Not list_topics(topic): an admin client's metadata request creates the topic that it asks about.
@@ -262,7 +271,8 @@ def attempt(one, bootstrap, run_id, result):
         one.body(context)
         reason = None
     except Exception as failure:  # a scenario's outcome, whatever it is
-        frames = [f for f in traceback.extract_tb(failure.__traceback__) if not f.filename.endswith("harness.py")]
+        frames = [f for f in traceback.extract_tb(failure.__traceback__) if "/suite/" in f.filename]
+        frames = [f for f in frames if not f.filename.endswith("harness.py")]
         where = f" (line {frames[-1].lineno})" if frames else ""
         reason = f"{type(failure).__name__}: {failure}{where}".replace("\n", " ")
     result.set_result(reason)

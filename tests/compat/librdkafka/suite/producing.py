@@ -6,7 +6,8 @@ from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, Ka
 
 from .harness import eventually, expect, expect_error, expect_true, scenario, take
 
-START = 1_700_000_000_000
+# Young enough for the default retention, old enough to differ from the time of appending.
+START = int(time.time() * 1000) - 3_600_000
 
 # (key, value, headers): absent and empty are different things.
 RECORDS = [

@@ -1,5 +1,7 @@
 """Topics as an administrator sees them: created, described, altered, grown, trimmed, deleted."""
 
+import time
+
 from confluent_kafka import KafkaError, TopicCollection, TopicPartition
 from confluent_kafka.admin import (
     AlterConfigOpType,
@@ -204,7 +206,7 @@ def broker_config(context):
 @scenario()
 def list_offsets(context):
     name = context.topic()
-    start = 1_700_000_000_000
+    start = int(time.time() * 1000) - 3_600_000
     producer = context.producer()
     for index, moment in enumerate((100, 300, 200)):
         producer.produce(name, b"%d" % index, partition=0, timestamp=start + moment)
