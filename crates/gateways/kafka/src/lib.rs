@@ -1,1 +1,47 @@
+//! The Kafka protocol over the broker, as Kafka 4 speaks it.
+//!
+//! From the socket inwards:
+//!
+//! * `listener`: accepts connections, bounds their number, sees them out
+//! * `session`, `frames`: one connection: requests in, responses out in order
+//! * `request`, `response`, `wire`: frames as messages, and back
+//! * `dispatch`, `versions`: who handles what, and in which versions
+//! * `produce`, `produce_request`, `produce_response`: the hot path in
+//! * `fetch`, `fetch_sessions`, `fetch_collector`, `fetch_response`: the hot path out
+//! * `metadata`, `topics`, `configs`, `config_describe`, `offsets`, `producers`, `log_dirs`: the catalog and its parts
+//! * `groups`: group membership and committed offsets
+//! * `refused`: what clients ask for and a node without users, quotas and replicas does not have
+//! * `topic_ref`: how requests name topics
+//! * `errors`: from what went wrong to Kafka's error codes
 
+mod config_describe;
+mod configs;
+mod dispatch;
+mod errors;
+mod fetch;
+mod fetch_collector;
+mod fetch_response;
+mod fetch_sessions;
+mod frames;
+mod gateway;
+mod groups;
+mod listener;
+mod log_dirs;
+mod metadata;
+mod offsets;
+mod options;
+mod produce;
+mod produce_request;
+mod produce_response;
+mod producers;
+mod refused;
+mod request;
+mod response;
+mod session;
+mod topic_ref;
+mod topics;
+mod versions;
+mod wire;
+
+pub use listener::serve;
+pub use options::GatewayOptions;

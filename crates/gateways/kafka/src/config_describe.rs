@@ -1,0 +1,306 @@
+//! Configuration as DescribeConfigs and CreateTopics show it.
+
+use kafka_protocol::error::ResponseError;
+use kafka_protocol::messages::create_topics_response::CreatableTopicConfigs;
+use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
+use kafka_protocol::messages::describe_configs_response::{
+    DescribeConfigsResourceResult, DescribeConfigsResult, DescribeConfigsSynonym,
+};
+use kafka_protocol::messages::list_config_resources_response::ConfigResource;
+use kafka_protocol::messages::{
+    DescribeConfigsRequest, DescribeConfigsResponse, ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+};
+use kafka_protocol::protocol::StrBytes;
+use machine::config::{
+    ConfigKind, ConfigSource, Described, Overrides, describe_group, describe_node, describe_topic,
+};
+
+use crate::configs::{Resource, resource_types};
+use crate::errors::{Fault, code_of};
+use crate::gateway::Gateway;
+use crate::request::{Request, RequestError};
+use crate::response::Response;
+
+/// Where a value comes from (Kafka's `DescribeConfigsResponse.ConfigSource`).
+mod sources {
+    pub(super) const TOPIC: i8 = 1;
+    pub(super) const DYNAMIC_DEFAULT_BROKER: i8 = 3;
+    pub(super) const STATIC_BROKER: i8 = 4;
+    pub(super) const DEFAULT: i8 = 5;
+    pub(super) const GROUP: i8 = 8;
+}
+
+/// Whose own values are described.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Owner {
+    Topic,
+    Node,
+    Group,
+}
+
+impl Owner {
+    fn source(self, source: ConfigSource) -> i8 {
+        match (source, self) {
+            (ConfigSource::Default, _) => sources::DEFAULT,
+            (ConfigSource::Own, Self::Topic) => sources::TOPIC,
+            (ConfigSource::Own, Self::Group) => sources::GROUP,
+            (ConfigSource::Own, Self::Node) | (ConfigSource::Node, _) => {
+                sources::DYNAMIC_DEFAULT_BROKER
+            }
+        }
+    }
+}
+
+/// What was decided when the broker was started, by Kafka's names. Shown, and not to be changed.
+fn static_values(gateway: &Gateway) -> [(&'static str, ConfigKind, String, &'static str); 9] {
+    let options = &gateway.options;
+    let (host, port) = (&options.advertised_host, options.advertised_port);
+    [
+        ("broker.id", ConfigKind::Int, gateway.node_id().to_string(), "This node's number."),
+        ("node.id", ConfigKind::Int, gateway.node_id().to_string(), "This node's number."),
+        (
+            "advertised.listeners",
+            ConfigKind::List,
+            format!("PLAINTEXT://{host}:{port}"),
+            "Where clients are told to connect.",
+        ),
+        (
+            "auto.create.topics.enable",
+            ConfigKind::Boolean,
+            options.auto_create_topics.to_string(),
+            "Whether a topic comes about when a client first asks for it.",
+        ),
+        (
+            "num.partitions",
+            ConfigKind::Int,
+            options.partitions_default.to_string(),
+            "Partitions of a topic that is made without saying how many.",
+        ),
+        (
+            "default.replication.factor",
+            ConfigKind::Int,
+            "1".to_owned(),
+            "Replicas of a topic that is made without saying how many.",
+        ),
+        (
+            "max.connections",
+            ConfigKind::Int,
+            options.sessions_max.to_string(),
+            "Connections at a time; more are closed at once.",
+        ),
+        (
+            "socket.request.max.bytes",
+            ConfigKind::Int,
+            options.request_bytes_max.to_string(),
+            "The largest request that is taken.",
+        ),
+        (
+            "connections.max.idle.ms",
+            ConfigKind::Long,
+            options.session_idle_max.as_millis().to_string(),
+            "A connection that was silent for so long is closed.",
+        ),
+    ]
+}
+
+pub(crate) fn static_names() -> impl Iterator<Item = &'static str> {
+    [
+        "broker.id",
+        "node.id",
+        "advertised.listeners",
+        "auto.create.topics.enable",
+        "num.partitions",
+        "default.replication.factor",
+        "max.connections",
+        "socket.request.max.bytes",
+        "connections.max.idle.ms",
+    ]
+    .into_iter()
+}
+
+pub(crate) fn describe(gateway: &Gateway, mut request: Request) -> Result<Response, RequestError> {
+    let message: DescribeConfigsRequest = request.decode()?;
+    let detail =
+        Detail { synonyms: message.include_synonyms, documentation: message.include_documentation };
+    let results = message.resources.into_iter().map(|resource| {
+        let described = describe_resource(gateway, &resource, detail);
+        let result = DescribeConfigsResult::default()
+            .with_resource_type(resource.resource_type)
+            .with_resource_name(resource.resource_name)
+            .with_error_code(code_of(&described));
+        match described {
+            Ok(configs) => result.with_configs(configs),
+            Err(fault) => result.with_error_message(fault.message_bytes()),
+        }
+    });
+    let response = DescribeConfigsResponse::default().with_results(results.collect());
+    Response::encode(&request.head, &response)
+}
+
+#[derive(Clone, Copy)]
+struct Detail {
+    synonyms: bool,
+    documentation: bool,
+}
+
+fn describe_resource(
+    gateway: &Gateway,
+    wanted: &DescribeConfigsResource,
+    detail: Detail,
+) -> Result<Vec<DescribeConfigsResourceResult>, Fault> {
+    let resource = Resource::find(gateway, wanted.resource_type, &wanted.resource_name)?;
+    let is_wanted = |name: &str| match &wanted.configuration_keys {
+        Some(keys) => keys.iter().any(|key| **key == *name),
+        None => true,
+    };
+    let show = |owner: Owner, entry: Described<'_>| shown(owner, &entry, detail);
+    let mut configs = gateway.broker.read(|state| -> Result<Vec<_>, Fault> {
+        Ok(match &resource {
+            Resource::Topic(topic) => {
+                let topic = state.topic(*topic).ok_or_else(Fault::unknown_partition)?;
+                describe_topic(&topic.overrides, state.node_config())
+                    .filter(|entry| is_wanted(entry.name))
+                    .map(|entry| show(Owner::Topic, entry))
+                    .collect()
+            }
+            Resource::Node => describe_node(state.node_config())
+                .filter(|entry| is_wanted(entry.name))
+                // For all brokers, Kafka shows only what was set for all.
+                .filter(|entry| {
+                    !wanted.resource_name.is_empty() || entry.source != ConfigSource::Default
+                })
+                .map(|entry| show(Owner::Node, entry))
+                .collect(),
+            Resource::Group(group) => describe_group(state.group_config(group))
+                .filter(|entry| is_wanted(entry.name))
+                .map(|entry| show(Owner::Group, entry))
+                .collect(),
+        })
+    })?;
+    if resource == Resource::Node && !wanted.resource_name.is_empty() {
+        let fixed = static_values(gateway).into_iter().filter(|(name, ..)| is_wanted(name));
+        configs.extend(fixed.map(|(name, kind, value, documentation)| {
+            let synonym = synonym(name, &value, sources::STATIC_BROKER);
+            DescribeConfigsResourceResult::default()
+                .with_name(StrBytes::from_static_str(name))
+                .with_value(Some(StrBytes::from_string(value)))
+                .with_read_only(true)
+                .with_config_source(sources::STATIC_BROKER)
+                .with_config_type(type_number(kind))
+                .with_synonyms(if detail.synonyms { vec![synonym] } else { Vec::new() })
+                .with_documentation(
+                    detail.documentation.then(|| StrBytes::from_static_str(documentation)),
+                )
+        }));
+    }
+    Ok(configs)
+}
+
+fn shown(owner: Owner, entry: &Described<'_>, detail: Detail) -> DescribeConfigsResourceResult {
+    DescribeConfigsResourceResult::default()
+        .with_name(StrBytes::from_static_str(entry.name))
+        .with_value(Some(StrBytes::from_string(entry.value.to_owned())))
+        .with_config_source(owner.source(entry.source))
+        .with_config_type(type_number(entry.kind))
+        .with_synonyms(if detail.synonyms { synonyms(owner, entry) } else { Vec::new() })
+        .with_documentation(
+            detail.documentation.then(|| StrBytes::from_static_str(entry.documentation)),
+        )
+}
+
+/// Where the value could come from, what holds first.
+fn synonyms(owner: Owner, entry: &Described<'_>) -> Vec<DescribeConfigsSynonym> {
+    let mut synonyms = Vec::new();
+    if entry.source == ConfigSource::Own {
+        synonyms.push(synonym(entry.name, entry.value, owner.source(ConfigSource::Own)));
+    }
+    let node_name = entry.node_name.unwrap_or(entry.name);
+    if let Some(value) = entry.node_value {
+        synonyms.push(synonym(node_name, value, sources::DYNAMIC_DEFAULT_BROKER));
+    }
+    synonyms.push(synonym(node_name, entry.default, sources::DEFAULT));
+    synonyms
+}
+
+fn synonym(name: &'static str, value: &str, source: i8) -> DescribeConfigsSynonym {
+    DescribeConfigsSynonym::default()
+        .with_name(StrBytes::from_static_str(name))
+        .with_value(Some(StrBytes::from_string(value.to_owned())))
+        .with_source(source)
+}
+
+/// Kafka's `DescribeConfigsResponse.ConfigType`.
+fn type_number(kind: ConfigKind) -> i8 {
+    match kind {
+        ConfigKind::Boolean => 1,
+        ConfigKind::String => 2,
+        ConfigKind::Int => 3,
+        ConfigKind::Long => 5,
+        ConfigKind::Double => 6,
+        ConfigKind::List => 7,
+    }
+}
+
+/// A new topic's configuration, as the answer to CreateTopics has it.
+pub(crate) fn creatable_configs(
+    gateway: &Gateway,
+    overrides: &Overrides,
+) -> Vec<CreatableTopicConfigs> {
+    gateway.broker.read(|state| {
+        describe_topic(overrides, state.node_config())
+            .map(|entry| {
+                CreatableTopicConfigs::default()
+                    .with_name(StrBytes::from_static_str(entry.name))
+                    .with_value(Some(StrBytes::from_string(entry.value.to_owned())))
+                    .with_config_source(Owner::Topic.source(entry.source))
+            })
+            .collect()
+    })
+}
+
+/// Version 0 asks for client metrics only, of which there are none.
+pub(crate) fn list_resources(
+    gateway: &Gateway,
+    mut request: Request,
+) -> Result<Response, RequestError> {
+    let message: ListConfigResourcesRequest = request.decode()?;
+    let all = [
+        resource_types::TOPIC,
+        resource_types::BROKER,
+        resource_types::CLIENT_METRICS,
+        resource_types::GROUP,
+    ];
+    let wanted = match (request.head.version, message.resource_types.is_empty()) {
+        (0, _) => vec![resource_types::CLIENT_METRICS],
+        (_, true) => all.to_vec(),
+        (_, false) => message.resource_types,
+    };
+    let known = |kind: &i8| all.contains(kind) || *kind == resource_types::BROKER_LOGGER;
+    if !wanted.iter().all(known) {
+        let code = ResponseError::UnsupportedVersion.code();
+        let refused = ListConfigResourcesResponse::default().with_error_code(code);
+        return Response::encode(&request.head, &refused);
+    }
+    let mut resources = Vec::new();
+    for kind in wanted {
+        let names: Vec<String> = match kind {
+            resource_types::TOPIC => gateway
+                .broker
+                .read(|state| state.topics().map(|topic| topic.name.to_string()).collect()),
+            resource_types::BROKER => vec![gateway.node_id().to_string()],
+            resource_types::GROUP => gateway.broker.read(|state| {
+                let configured = |name: &&str| !state.group_config(name).overrides.is_empty();
+                state.groups().map(|(name, _)| name).filter(configured).map(str::to_owned).collect()
+            }),
+            _ => Vec::new(),
+        };
+        resources.extend(names.into_iter().map(|name| {
+            ConfigResource::default()
+                .with_resource_name(StrBytes::from_string(name))
+                .with_resource_type(kind)
+        }));
+    }
+    let response = ListConfigResourcesResponse::default().with_config_resources(resources);
+    Response::encode(&request.head, &response)
+}

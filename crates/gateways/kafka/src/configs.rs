@@ -1,0 +1,347 @@
+//! Configuration of topics, of the node and of groups, as clients read and change it.
+//!
+//! What exists, what it may be and what it means stands in the machine's tables; here is Kafka's way
+//! of asking. The machine takes whole sets, so a change is "read, alter, write back", one at a time.
+
+use std::collections::{BTreeMap, HashSet};
+
+use base::TopicId;
+use kafka_protocol::error::ResponseError;
+use kafka_protocol::messages::alter_configs_response::AlterConfigsResourceResponse;
+use kafka_protocol::messages::incremental_alter_configs_request::AlterableConfig;
+use kafka_protocol::messages::incremental_alter_configs_response::AlterConfigsResourceResponse as IncrementalResponse;
+use kafka_protocol::messages::{
+    AlterConfigsRequest, AlterConfigsResponse, IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+};
+use machine::Command;
+use machine::config::{
+    ConfigError, ConfigKind, GROUP_CONFIGS, GroupConfig, NODE_CONFIGS, NodeConfig, Overrides,
+    TopicConfig, topic_entry, topic_entry_for_node,
+};
+
+use crate::config_describe::static_names;
+use crate::errors::{Fault, code_of};
+use crate::gateway::Gateway;
+use crate::request::{Request, RequestError};
+use crate::response::Response;
+
+/// What a configuration belongs to (Kafka's `ConfigResource.Type`).
+pub(crate) mod resource_types {
+    pub(crate) const TOPIC: i8 = 2;
+    pub(crate) const BROKER: i8 = 4;
+    pub(crate) const BROKER_LOGGER: i8 = 8;
+    pub(crate) const CLIENT_METRICS: i8 = 16;
+    pub(crate) const GROUP: i8 = 32;
+}
+
+/// What IncrementalAlterConfigs does with a value.
+mod operations {
+    pub(super) const SET: i8 = 0;
+    pub(super) const DELETE: i8 = 1;
+    pub(super) const APPEND: i8 = 2;
+    pub(super) const SUBTRACT: i8 = 3;
+}
+
+/// A resource that exists and may be configured.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Resource {
+    Topic(TopicId),
+    Node,
+    Group(String),
+}
+
+impl Resource {
+    pub(crate) fn find(gateway: &Gateway, kind: i8, name: &str) -> Result<Self, Fault> {
+        let invalid = |message: String| Err(Fault::new(ResponseError::InvalidRequest, message));
+        match kind {
+            resource_types::TOPIC => {
+                machine::topic::validate_topic_name(name).map_err(|error| {
+                    Fault::new(ResponseError::InvalidTopicException, error.to_string())
+                })?;
+                let topic = gateway.broker.read(|state| state.topic_named(name).map(|t| t.id));
+                topic.map(Self::Topic).ok_or_else(Fault::unknown_partition)
+            }
+            // The empty name stands for all brokers: there is one, so it is the same.
+            resource_types::BROKER if name.is_empty() => Ok(Self::Node),
+            resource_types::BROKER if name == gateway.node_id().to_string() => Ok(Self::Node),
+            resource_types::BROKER => invalid(format!(
+                "this is broker {}; there is no broker {name:?}",
+                gateway.node_id()
+            )),
+            resource_types::BROKER_LOGGER => invalid(
+                "log levels are not changed over the network: see the broker's --log".to_owned(),
+            ),
+            resource_types::CLIENT_METRICS => {
+                invalid("client metrics are not collected by this broker".to_owned())
+            }
+            resource_types::GROUP if name.is_empty() => {
+                invalid("a group's configuration needs the group's name".to_owned())
+            }
+            resource_types::GROUP => Ok(Self::Group(name.to_owned())),
+            other => invalid(format!("resource type {other} is not known")),
+        }
+    }
+
+    /// The resource's own values.
+    fn overrides(&self, gateway: &Gateway) -> Overrides {
+        gateway
+            .broker
+            .read(|state| match self {
+                Self::Topic(topic) => state.topic(*topic).map(|t| t.overrides.clone()),
+                Self::Node => Some(state.node_config().overrides.clone()),
+                Self::Group(group) => Some(state.group_config(group).overrides.clone()),
+            })
+            .unwrap_or_default()
+    }
+
+    /// What holds for a list, so that it can be added to.
+    fn effective_list(&self, gateway: &Gateway, name: &str, overrides: &Overrides) -> String {
+        if let Some(own) = overrides.get(name) {
+            return own.clone();
+        }
+        let entry = match self {
+            Self::Topic(_) => topic_entry(name),
+            Self::Node => topic_entry_for_node(name),
+            Self::Group(_) => None,
+        };
+        let Some(entry) = entry else { return String::new() };
+        let of_node = entry.node_name.filter(|_| matches!(self, Self::Topic(_))).and_then(|name| {
+            gateway.broker.read(|state| state.node_config().overrides.get(name).cloned())
+        });
+        of_node.unwrap_or_else(|| entry.default.to_owned())
+    }
+
+    fn kind_of(&self, name: &str) -> Option<ConfigKind> {
+        match self {
+            Self::Topic(_) => topic_entry(name).map(|entry| entry.kind),
+            Self::Node => {
+                let own = NODE_CONFIGS.iter().find(|entry| entry.name == name);
+                own.map(|entry| entry.kind)
+                    .or_else(|| topic_entry_for_node(name).map(|entry| entry.kind))
+            }
+            Self::Group(_) => {
+                GROUP_CONFIGS.iter().find(|entry| entry.name == name).map(|entry| entry.kind)
+            }
+        }
+    }
+
+    /// Checks a whole set without applying it.
+    fn validate(&self, gateway: &Gateway, config: &Overrides) -> Result<(), ConfigError> {
+        match self {
+            Self::Topic(_) => gateway
+                .broker
+                .read(|state| TopicConfig::parse(state.node_config(), config))
+                .map(drop),
+            Self::Node => NodeConfig::parse(config).map(drop),
+            Self::Group(_) => GroupConfig::parse(config).map(drop),
+        }
+    }
+
+    fn command(&self, config: Overrides) -> Command {
+        match self {
+            Self::Topic(topic) => Command::SetTopicConfig { topic: *topic, config },
+            Self::Node => Command::SetNodeConfig { config },
+            Self::Group(group) => Command::SetGroupConfig { group: group.clone(), config },
+        }
+    }
+
+    async fn put(
+        &self,
+        gateway: &Gateway,
+        config: Overrides,
+        validate_only: bool,
+    ) -> Result<(), Fault> {
+        if *self == Self::Node {
+            refuse_static(&config)?;
+        }
+        self.validate(gateway, &config)
+            .map_err(|error| Fault::new(ResponseError::InvalidConfig, error.to_string()))?;
+        if !validate_only {
+            gateway.broker.execute(self.command(config)).await?;
+        }
+        Ok(())
+    }
+}
+
+fn refuse_static(config: &Overrides) -> Result<(), Fault> {
+    match config.keys().find(|name| static_names().any(|known| known == name.as_str())) {
+        Some(name) => Err(Fault::new(
+            ResponseError::InvalidRequest,
+            format!("{name} is set when the broker is started and cannot be changed while it runs"),
+        )),
+        None => Ok(()),
+    }
+}
+
+pub(crate) async fn alter(
+    gateway: &Gateway,
+    mut request: Request,
+) -> Result<Response, RequestError> {
+    let message: AlterConfigsRequest = request.decode()?;
+    let _one_at_a_time = gateway.config_changes.lock().await;
+    let mut seen = HashSet::new();
+    let mut responses = Vec::with_capacity(message.resources.len());
+    for resource in message.resources {
+        let kind = resource.resource_type;
+        let altered = if seen.insert((kind, resource.resource_name.clone())) {
+            let values = resource
+                .configs
+                .into_iter()
+                .map(|config| (config.name.to_string(), config.value.map(|v| v.to_string())));
+            replace(gateway, kind, &resource.resource_name, values, message.validate_only).await
+        } else {
+            Err(named_twice())
+        };
+        let message = altered.as_ref().err().and_then(Fault::message_bytes);
+        responses.push(
+            AlterConfigsResourceResponse::default()
+                .with_resource_type(kind)
+                .with_resource_name(resource.resource_name)
+                .with_error_code(code_of(&altered))
+                .with_error_message(message),
+        );
+    }
+    Response::encode(&request.head, &AlterConfigsResponse::default().with_responses(responses))
+}
+
+fn named_twice() -> Fault {
+    Fault::new(ResponseError::InvalidRequest, "the request has this resource more than once")
+}
+
+/// The values given become all of the resource's own values.
+async fn replace(
+    gateway: &Gateway,
+    kind: i8,
+    name: &str,
+    values: impl Iterator<Item = (String, Option<String>)>,
+    validate_only: bool,
+) -> Result<(), Fault> {
+    let resource = Resource::find(gateway, kind, name)?;
+    // A null value means the default: nothing of its own.
+    let config = values.filter_map(|(name, value)| Some((name, value?))).collect();
+    resource.put(gateway, config, validate_only).await
+}
+
+pub(crate) async fn alter_incrementally(
+    gateway: &Gateway,
+    mut request: Request,
+) -> Result<Response, RequestError> {
+    let message: IncrementalAlterConfigsRequest = request.decode()?;
+    let _one_at_a_time = gateway.config_changes.lock().await;
+    let mut seen = HashSet::new();
+    let mut responses = Vec::with_capacity(message.resources.len());
+    for resource in message.resources {
+        let (kind, name) = (resource.resource_type, resource.resource_name);
+        let altered = if seen.insert((kind, name.clone())) {
+            change(gateway, kind, &name, &resource.configs, message.validate_only).await
+        } else {
+            Err(named_twice())
+        };
+        let message = altered.as_ref().err().and_then(Fault::message_bytes);
+        responses.push(
+            IncrementalResponse::default()
+                .with_resource_type(kind)
+                .with_resource_name(name)
+                .with_error_code(code_of(&altered))
+                .with_error_message(message),
+        );
+    }
+    let response = IncrementalAlterConfigsResponse::default().with_responses(responses);
+    Response::encode(&request.head, &response)
+}
+
+async fn change(
+    gateway: &Gateway,
+    kind: i8,
+    name: &str,
+    changes: &[AlterableConfig],
+    validate_only: bool,
+) -> Result<(), Fault> {
+    let resource = Resource::find(gateway, kind, name)?;
+    let mut config = resource.overrides(gateway);
+    let mut changed = HashSet::new();
+    for change in changes {
+        if !changed.insert(&*change.name) {
+            return Err(Fault::new(
+                ResponseError::InvalidRequest,
+                format!("the request changes {} more than once", change.name),
+            ));
+        }
+        apply(gateway, &resource, &mut config, change)?;
+    }
+    resource.put(gateway, config, validate_only).await
+}
+
+fn apply(
+    gateway: &Gateway,
+    resource: &Resource,
+    config: &mut BTreeMap<String, String>,
+    change: &AlterableConfig,
+) -> Result<(), Fault> {
+    let name = change.name.to_string();
+    if change.config_operation == operations::DELETE {
+        if resource.kind_of(&name).is_none() {
+            let error = ConfigError::Unknown { name };
+            return Err(Fault::new(ResponseError::InvalidConfig, error.to_string()));
+        }
+        config.remove(&name);
+        return Ok(());
+    }
+    let value = change.value.as_deref().ok_or_else(|| {
+        Fault::new(ResponseError::InvalidRequest, format!("{name} is given without a value"))
+    })?;
+    let is_append = match change.config_operation {
+        operations::SET => {
+            config.insert(name, value.to_owned());
+            return Ok(());
+        }
+        operations::APPEND => true,
+        operations::SUBTRACT => false,
+        other => {
+            return Err(Fault::new(
+                ResponseError::InvalidRequest,
+                format!("operation {other} is not known"),
+            ));
+        }
+    };
+    if resource.kind_of(&name) != Some(ConfigKind::List) {
+        return Err(Fault::new(
+            ResponseError::InvalidConfig,
+            format!("{name} is not a list: nothing can be appended or subtracted"),
+        ));
+    }
+    let present = resource.effective_list(gateway, &name, config);
+    config.insert(name, combine(&present, value, is_append));
+    Ok(())
+}
+
+/// Adds to a comma-separated list what it does not have, or takes away what it has.
+fn combine(present: &str, value: &str, is_append: bool) -> String {
+    fn items(list: &str) -> impl Iterator<Item = &str> {
+        list.split(',').map(str::trim).filter(|item| !item.is_empty())
+    }
+    let mut combined: Vec<&str> = items(present).collect();
+    for item in items(value) {
+        match (is_append, combined.contains(&item)) {
+            (true, false) => combined.push(item),
+            (false, true) => combined.retain(|other| *other != item),
+            _ => {}
+        }
+    }
+    combined.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_sets_in_order() {
+        assert_eq!(combine("delete", "compact", true), "delete,compact");
+        assert_eq!(combine("delete", "delete", true), "delete");
+        assert_eq!(combine("", " a , b ", true), "a,b");
+        assert_eq!(combine("delete,compact", "delete", false), "compact");
+        assert_eq!(combine("delete", "other", false), "delete");
+    }
+}

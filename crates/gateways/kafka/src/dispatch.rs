@@ -1,0 +1,124 @@
+//! From a frame to the one who handles it.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::BytesMut;
+use kafka_protocol::messages::ApiKey;
+
+use crate::gateway::{Gateway, Session};
+use crate::produce::PendingProduce;
+use crate::request::{Preamble, Request, RequestError};
+use crate::response::Response;
+use crate::session::SessionEnd;
+use crate::{
+    config_describe, configs, fetch, groups, log_dirs, metadata, offsets, producers, refused,
+    topics, versions,
+};
+
+/// A request that was taken in. Resolves to its response, or to `None` when it wants none.
+pub(crate) enum Started {
+    Answered(Response),
+    /// The broker has it, in its place; the answer follows when it is durable.
+    Produce(Box<PendingProduce>),
+    /// Runs when it is polled, and that is when its turn comes.
+    Later(Pin<Box<dyn Future<Output = Result<Response, RequestError>> + Send>>),
+    Taken,
+}
+
+impl Started {
+    /// False for a request whose work begins with the first poll.
+    pub(crate) fn is_under_way(&self) -> bool {
+        !matches!(self, Self::Later(_))
+    }
+}
+
+impl Future for Started {
+    type Output = Result<Option<Response>, SessionEnd>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut *self {
+            Self::Produce(pending) => pending.poll(context),
+            Self::Later(handling) => {
+                handling.as_mut().poll(context).map(|answer| Ok(Some(answer?)))
+            }
+            Self::Answered(_) | Self::Taken => match std::mem::replace(&mut *self, Self::Taken) {
+                Self::Answered(response) => Poll::Ready(Ok(Some(response))),
+                _ => Poll::Ready(Ok(None)),
+            },
+        }
+    }
+}
+
+/// Takes a frame in. An error closes the connection: the protocol has no other answer to a request
+/// that it does not know or cannot read.
+pub(crate) async fn start(
+    gateway: &Arc<Gateway>,
+    session: &Arc<Session>,
+    frame: BytesMut,
+) -> Result<Started, RequestError> {
+    let preamble = Preamble::parse(&frame)?;
+    let api = ApiKey::try_from(preamble.api_key)
+        .map_err(|_| RequestError::UnknownApi(preamble.api_key))?;
+    let Some(range) = versions::handled(api) else {
+        return Err(RequestError::UnknownApi(preamble.api_key));
+    };
+    if !range.contains(&preamble.version) {
+        if api == ApiKey::ApiVersions {
+            // The one request that may come in a version that we do not know: that is what it asks.
+            return versions::answer_unsupported(preamble.correlation).map(Started::Answered);
+        }
+        let (min, max) = (*range.start(), *range.end());
+        return Err(RequestError::UnsupportedVersion { api, version: preamble.version, min, max });
+    }
+    let request = Request::parse(api, &preamble, frame)?;
+    match api {
+        ApiKey::Produce => crate::produce::start(gateway, request),
+        ApiKey::ApiVersions => versions::answer(session, request).map(Started::Answered),
+        // What changes the catalog is done before the next request is looked at, because that one
+        // may be started at once and may depend on it.
+        ApiKey::CreateTopics | ApiKey::DeleteTopics | ApiKey::CreatePartitions => {
+            handle(Arc::clone(gateway), Arc::clone(session), request).await.map(Started::Answered)
+        }
+        _ => {
+            let handling = handle(Arc::clone(gateway), Arc::clone(session), request);
+            Ok(Started::Later(Box::pin(handling)))
+        }
+    }
+}
+
+async fn handle(
+    gateway: Arc<Gateway>,
+    session: Arc<Session>,
+    request: Request,
+) -> Result<Response, RequestError> {
+    match request.head.api {
+        ApiKey::Fetch => fetch::handle(&gateway, &session, request).await,
+        ApiKey::Metadata => metadata::metadata(&gateway, request).await,
+        ApiKey::DescribeCluster => metadata::describe_cluster(&gateway, request),
+        ApiKey::DescribeTopicPartitions => metadata::describe_topic_partitions(&gateway, request),
+        ApiKey::ListOffsets => offsets::list_offsets(&gateway, request).await,
+        ApiKey::OffsetForLeaderEpoch => offsets::offset_for_leader_epoch(&gateway, request),
+        ApiKey::DeleteRecords => offsets::delete_records(&gateway, request).await,
+        ApiKey::CreateTopics => topics::create(&gateway, request).await,
+        ApiKey::DeleteTopics => topics::delete(&gateway, request).await,
+        ApiKey::CreatePartitions => topics::create_partitions(&gateway, request).await,
+        ApiKey::DescribeConfigs => config_describe::describe(&gateway, request),
+        ApiKey::AlterConfigs => configs::alter(&gateway, request).await,
+        ApiKey::IncrementalAlterConfigs => configs::alter_incrementally(&gateway, request).await,
+        ApiKey::ListConfigResources => config_describe::list_resources(&gateway, request),
+        ApiKey::InitProducerId => producers::init_producer_id(&gateway, &session, request).await,
+        ApiKey::DescribeProducers => producers::describe_producers(&gateway, request),
+        ApiKey::DescribeLogDirs => log_dirs::describe(&gateway, request),
+        ApiKey::DescribeAcls
+        | ApiKey::CreateAcls
+        | ApiKey::DeleteAcls
+        | ApiKey::DescribeClientQuotas
+        | ApiKey::ElectLeaders
+        | ApiKey::AlterPartitionReassignments
+        | ApiKey::ListPartitionReassignments => refused::handle(&gateway, request),
+        _ => groups::handle(&gateway, &session, request).await,
+    }
+}

@@ -1,0 +1,212 @@
+//! From what went wrong to Kafka's error codes: the one place that knows both.
+//!
+//! A code decides what a client does (retry, refresh its metadata, give up), so each mapping takes
+//! the code that makes stock clients do the right thing; the message says what was wrong.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use broker::{AppendError, ExecuteError, FetchError, Unavailable};
+use kafka_protocol::error::ResponseError;
+use kafka_protocol::protocol::StrBytes;
+use machine::Refusal;
+use machine::producer::SequenceRefusal;
+use record::{BatchError, CompressionError};
+
+/// An error as the protocol says it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Fault {
+    pub(crate) error: ResponseError,
+    message: Option<Cow<'static, str>>,
+}
+
+/// Longer messages are cut: they may quote what a client sent.
+const MESSAGE_BYTES_MAX: usize = 1024;
+
+impl Fault {
+    pub(crate) fn new(error: ResponseError, message: impl Into<Cow<'static, str>>) -> Self {
+        let mut message = message.into();
+        if message.len() > MESSAGE_BYTES_MAX {
+            let end = message.floor_char_boundary(MESSAGE_BYTES_MAX);
+            message.to_mut().truncate(end);
+        }
+        Self { error, message: Some(message) }
+    }
+
+    /// Without a message: the code says it all.
+    pub(crate) const fn plain(error: ResponseError) -> Self {
+        Self { error, message: None }
+    }
+
+    pub(crate) fn code(&self) -> i16 {
+        self.error.code()
+    }
+
+    pub(crate) fn message(&self) -> Option<&str> {
+        self.message.as_deref()
+    }
+
+    /// The message as the message crate takes it.
+    pub(crate) fn message_bytes(&self) -> Option<StrBytes> {
+        self.message.as_ref().map(|message| StrBytes::from_string(message.to_string()))
+    }
+
+    pub(crate) fn unknown_partition() -> Self {
+        Self::new(
+            ResponseError::UnknownTopicOrPartition,
+            "this server does not host this topic-partition",
+        )
+    }
+
+    pub(crate) fn unknown_topic_id() -> Self {
+        Self::new(ResponseError::UnknownTopicId, "there is no topic with this id")
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.message {
+            Some(message) => write!(f, "{} ({})", message, self.error),
+            None => write!(f, "{}", self.error),
+        }
+    }
+}
+
+impl From<Unavailable> for Fault {
+    fn from(unavailable: Unavailable) -> Self {
+        let error = match &unavailable {
+            // Clients look for the leader again and retry there.
+            Unavailable::NotLeader | Unavailable::Stopping => ResponseError::NotLeaderOrFollower,
+            Unavailable::Failed(_) => ResponseError::KafkaStorageError,
+        };
+        Self::new(error, unavailable.to_string())
+    }
+}
+
+impl From<AppendError> for Fault {
+    fn from(error: AppendError) -> Self {
+        match error {
+            AppendError::UnknownPartition(_) => Self::unknown_partition(),
+            AppendError::Sequence(refusal) => refusal.into(),
+            // Retriable: producers wait until there is room or their own time is up.
+            AppendError::StorageFull { .. } => {
+                Self::new(ResponseError::KafkaStorageError, error.to_string())
+            }
+            AppendError::Unavailable(unavailable) => unavailable.into(),
+        }
+    }
+}
+
+impl From<SequenceRefusal> for Fault {
+    fn from(refusal: SequenceRefusal) -> Self {
+        let error = match refusal {
+            SequenceRefusal::OutOfOrder { .. } => ResponseError::OutOfOrderSequenceNumber,
+            SequenceRefusal::Fenced { .. } => ResponseError::InvalidProducerEpoch,
+        };
+        Self::new(error, refusal.to_string())
+    }
+}
+
+impl From<FetchError> for Fault {
+    fn from(error: FetchError) -> Self {
+        match error {
+            FetchError::UnknownPartition(_) => Self::unknown_partition(),
+            FetchError::OffsetOutOfRange { .. } => {
+                Self::new(ResponseError::OffsetOutOfRange, error.to_string())
+            }
+            FetchError::Storage(_) => {
+                Self::new(ResponseError::KafkaStorageError, error.to_string())
+            }
+        }
+    }
+}
+
+impl From<ExecuteError> for Fault {
+    fn from(error: ExecuteError) -> Self {
+        match error {
+            ExecuteError::Refused(refusal) => refusal.into(),
+            // Commands go to what Kafka calls the controller.
+            ExecuteError::Unavailable(Unavailable::NotLeader) => {
+                Self::new(ResponseError::NotController, Unavailable::NotLeader.to_string())
+            }
+            ExecuteError::Unavailable(unavailable) => unavailable.into(),
+        }
+    }
+}
+
+impl From<Refusal> for Fault {
+    fn from(refusal: Refusal) -> Self {
+        let error = match &refusal {
+            Refusal::UnknownTopic { .. } | Refusal::UnknownPartition { .. } => {
+                return Self::unknown_partition();
+            }
+            Refusal::InvalidTopicName(_) | Refusal::TopicCollision { .. } => {
+                ResponseError::InvalidTopicException
+            }
+            Refusal::TopicExists { .. } => ResponseError::TopicAlreadyExists,
+            Refusal::TopicUuidInUse
+            | Refusal::TopicIdsExhausted
+            | Refusal::ProducerIdsExhausted => ResponseError::UnknownServerError,
+            Refusal::InvalidPartitionCount { .. } => ResponseError::InvalidPartitions,
+            Refusal::TooManyPartitions { .. } => ResponseError::PolicyViolation,
+            Refusal::InvalidConfig(_) => ResponseError::InvalidConfig,
+            Refusal::UnknownGroup { .. } => ResponseError::GroupIdNotFound,
+            Refusal::InvalidGroupName { .. } => ResponseError::InvalidGroupId,
+            Refusal::OffsetOutOfRange { .. } => ResponseError::OffsetOutOfRange,
+            Refusal::MetadataTooLarge { .. } => ResponseError::OffsetMetadataTooLarge,
+        };
+        Self::new(error, refusal.to_string())
+    }
+}
+
+impl From<&BatchError> for Fault {
+    fn from(error: &BatchError) -> Self {
+        let code = match error {
+            BatchError::LengthMismatch { .. } => {
+                return Self::new(
+                    ResponseError::InvalidRecord,
+                    "a produce request must have exactly one record batch per partition",
+                );
+            }
+            // A producer that gets this splits the batch and tries its halves.
+            BatchError::TooLarge { .. } | BatchError::TooManyRecords { .. } => {
+                ResponseError::MessageTooLarge
+            }
+            BatchError::UnsupportedMagic(_) => ResponseError::UnsupportedForMessageFormat,
+            BatchError::UnknownCompression(_) => ResponseError::UnsupportedCompressionType,
+            BatchError::Truncated { .. }
+            | BatchError::ImpossibleLength(_)
+            | BatchError::ImpossibleOffset { .. }
+            | BatchError::ChecksumMismatch { .. } => ResponseError::CorruptMessage,
+            BatchError::Compression { error: CompressionError::TooLarge { .. }, .. } => {
+                ResponseError::MessageTooLarge
+            }
+            BatchError::Compression { .. } => ResponseError::CorruptMessage,
+            BatchError::LogAppendTime | BatchError::TimestampOutOfRange { .. } => {
+                ResponseError::InvalidTimestamp
+            }
+            BatchError::ImpossibleCount { .. }
+            | BatchError::ControlBatch
+            | BatchError::ImpossibleSequence { .. }
+            | BatchError::Record { .. }
+            | BatchError::MissingKey { .. }
+            | BatchError::TrailingBytes { .. } => ResponseError::InvalidRecord,
+        };
+        Self::new(code, error.to_string())
+    }
+}
+
+/// The record that a batch was refused for.
+pub(crate) fn faulty_record(error: &BatchError) -> Option<u32> {
+    match error {
+        BatchError::Record { index, .. }
+        | BatchError::MissingKey { index }
+        | BatchError::TimestampOutOfRange { index, .. } => Some(*index),
+        _ => None,
+    }
+}
+
+/// The code of a result, 0 when it went well.
+pub(crate) fn code_of<T>(result: &Result<T, Fault>) -> i16 {
+    result.as_ref().err().map_or(0, Fault::code)
+}

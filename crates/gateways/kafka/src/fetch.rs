@@ -1,0 +1,289 @@
+//! Fetch: which session it belongs to, waiting, and what is answered. Reading is in
+//! [`crate::fetch_collector`].
+
+use std::time::Duration;
+
+use base::limits::{FETCH_BYTES_MAX, FETCH_WAIT_MAX};
+use kafka_protocol::error::ResponseError;
+use kafka_protocol::messages::FetchRequest;
+use kafka_protocol::messages::fetch_request::FetchTopic;
+use tokio::sync::OwnedMutexGuard;
+use tokio::time::{Instant, timeout_at};
+
+use crate::errors::Fault;
+use crate::fetch_collector::Collector;
+use crate::fetch_response::{self, Fetched, FetchedPartition, FetchedTopic};
+use crate::fetch_sessions::{FetchSession, FetchState, Want, next_epoch};
+use crate::gateway::{Gateway, Session};
+use crate::request::{Request, RequestError};
+use crate::response::Response;
+use crate::topic_ref::TopicRef;
+
+/// From this version on topics are named by id.
+const TOPIC_IDS_SINCE: i16 = 13;
+/// `session_epoch` of a fetch without a session.
+const FINAL_EPOCH: i32 = -1;
+/// `session_epoch` of a fetch that asks for a new session.
+const INITIAL_EPOCH: i32 = 0;
+
+/// What one fetch reads from: the state of a session, or one for this once.
+enum Context {
+    Once(FetchState),
+    Cached { id: i32, session: OwnedMutexGuard<FetchSession>, is_new: bool },
+}
+
+impl Context {
+    fn state(&mut self) -> &mut FetchState {
+        match self {
+            Self::Once(state) => state,
+            Self::Cached { session, .. } => &mut session.state,
+        }
+    }
+
+    /// Whether every partition is answered, or only what has news.
+    fn is_full(&self) -> bool {
+        !matches!(self, Self::Cached { is_new: false, .. })
+    }
+
+    fn session_id(&self) -> i32 {
+        match self {
+            Self::Once(_) => 0,
+            Self::Cached { id, .. } => *id,
+        }
+    }
+}
+
+pub(crate) async fn handle(
+    gateway: &Gateway,
+    session: &Session,
+    mut request: Request,
+) -> Result<Response, RequestError> {
+    let fetch: FetchRequest = request.decode()?;
+    let by_id = request.head.version >= TOPIC_IDS_SINCE;
+    let committed_only = fetch.isolation_level == 1;
+    let limits = FetchLimits::of(&fetch);
+    let mut context = match begin(gateway, session, by_id, fetch) {
+        Ok(context) => context,
+        Err(fault) => {
+            let fetched = Fetched { error: fault.code(), committed_only, ..Fetched::default() };
+            return Ok(fetch_response::encode(&request.head, fetched));
+        }
+    };
+    let (is_full, session_id) = (context.is_full(), context.session_id());
+    let state = context.state();
+    let collector = collect(gateway, state, limits).await;
+    let (topics, room) = answer(state, collector, is_full);
+    if let Context::Cached { id, session, .. } = &context {
+        gateway.fetch_sessions.resized(*id, session.state.partitions());
+    }
+    let fetched = Fetched { error: 0, session_id, committed_only, topics };
+    let mut response = fetch_response::encode(&request.head, fetched);
+    response.room = room;
+    Ok(response)
+}
+
+#[derive(Clone, Copy, Debug)]
+struct FetchLimits {
+    bytes_min: usize,
+    bytes_max: usize,
+    wait: Duration,
+}
+
+impl FetchLimits {
+    fn of(fetch: &FetchRequest) -> Self {
+        let bytes_max = usize::try_from(fetch.max_bytes).unwrap_or(0).min(FETCH_BYTES_MAX);
+        let bytes_min = usize::try_from(fetch.min_bytes).unwrap_or(0).min(bytes_max);
+        let wait = Duration::from_millis(u64::try_from(fetch.max_wait_ms).unwrap_or(0));
+        Self { bytes_min, bytes_max, wait: wait.min(FETCH_WAIT_MAX) }
+    }
+}
+
+/// Finds or makes the fetch's session, and takes in what the request changes about it.
+fn begin(
+    gateway: &Gateway,
+    session: &Session,
+    by_id: bool,
+    fetch: FetchRequest,
+) -> Result<Context, Fault> {
+    let (id, epoch) = (fetch.session_id, fetch.session_epoch);
+    if epoch == FINAL_EPOCH || epoch == INITIAL_EPOCH {
+        if id != 0 {
+            // The client is done with its former session.
+            gateway.fetch_sessions.remove(id);
+            session.fetch_sessions.remove(id);
+        }
+        let wants = wants(fetch.topics, by_id);
+        let keep = epoch == INITIAL_EPOCH && !wants.is_empty();
+        return Ok(begin_full(gateway, session, by_id, wants, keep));
+    }
+    let cached = gateway
+        .fetch_sessions
+        .find(id)
+        .ok_or_else(|| Fault::plain(ResponseError::FetchSessionIdNotFound))?;
+    // A request that is still under way, from a connection that the client gave up, holds it.
+    let Ok(mut cached) = cached.try_lock_owned() else {
+        return Err(Fault::plain(ResponseError::InvalidFetchSessionEpoch));
+    };
+    if cached.epoch != epoch {
+        return Err(Fault::plain(ResponseError::InvalidFetchSessionEpoch));
+    }
+    if cached.by_id != by_id {
+        return Err(Fault::plain(ResponseError::FetchSessionTopicIdError));
+    }
+    cached.epoch = next_epoch(epoch);
+    for topic in &fetch.forgotten_topics_data {
+        let name = topic_name(by_id, &topic.topic, topic.topic_id);
+        for index in &topic.partitions {
+            cached.state.forget(&name, *index);
+        }
+    }
+    cached.state.find_missing(&gateway.broker);
+    cached.state.want(&gateway.broker, wants(fetch.topics, by_id));
+    Ok(Context::Cached { id, session: cached, is_new: false })
+}
+
+fn begin_full(
+    gateway: &Gateway,
+    session: &Session,
+    by_id: bool,
+    wants: Vec<(TopicRef, i32, Want)>,
+    keep: bool,
+) -> Context {
+    let named: Vec<_> = wants.iter().map(|(topic, index, _)| (topic.clone(), *index)).collect();
+    let mut state = FetchState::new(keep.then(|| gateway.broker.watch()));
+    state.want(&gateway.broker, wants);
+    state.named = named;
+    if !keep {
+        return Context::Once(state);
+    }
+    let made = FetchSession { epoch: INITIAL_EPOCH + 1, by_id, state };
+    match gateway.fetch_sessions.insert(made) {
+        Ok((id, made)) => {
+            session.fetch_sessions.add(id);
+            match made.try_lock_owned() {
+                Ok(made) => Context::Cached { id, session: made, is_new: true },
+                // Nobody else can know its id yet.
+                Err(_) => unreachable!("a session that was just made is not in use"),
+            }
+        }
+        // No room: the client sees session id 0 and asks in full again.
+        Err(made) => Context::Once(made.state),
+    }
+}
+
+fn wants(topics: Vec<FetchTopic>, by_id: bool) -> Vec<(TopicRef, i32, Want)> {
+    let mut wants = Vec::with_capacity(topics.iter().map(|topic| topic.partitions.len()).sum());
+    for topic in topics {
+        let name = topic_name(by_id, &topic.topic, topic.topic_id);
+        for partition in topic.partitions {
+            let want = Want {
+                offset: partition.fetch_offset,
+                bytes_max: partition.partition_max_bytes,
+                leader_epoch: partition.current_leader_epoch,
+            };
+            wants.push((name.clone(), partition.partition, want));
+        }
+    }
+    wants
+}
+
+fn topic_name(by_id: bool, name: &str, id: uuid::Uuid) -> TopicRef {
+    if by_id { TopicRef::Id(id) } else { TopicRef::Name(name.into()) }
+}
+
+/// Reads what is there, and waits for more if that is not enough.
+async fn collect<'a>(
+    gateway: &'a Gateway,
+    state: &mut FetchState,
+    limits: FetchLimits,
+) -> Collector<'a> {
+    let mut collector = Collector::new(gateway, limits.bytes_max);
+    let deadline = Instant::now() + limits.wait;
+    state.queue_ready();
+    collector.look(state).await;
+    let enough = |collector: &Collector<'_>, state: &FetchState| {
+        collector.bytes() >= limits.bytes_min
+            || collector.is_full()
+            || collector.has_failure()
+            || state.wanted.is_empty()
+            || state.missing.values().any(|missing| !missing.told)
+    };
+    if enough(&collector, state) || limits.wait.is_zero() {
+        return collector;
+    }
+    if state.watch.is_none() {
+        state.watch_all(&gateway.broker);
+        // Once more, now that no change can slip by.
+        let partitions: Vec<_> = state.wanted.keys().copied().collect();
+        for partition in partitions {
+            state.queue(partition);
+        }
+        collector.look(state).await;
+    }
+    let mut draining = std::pin::pin!(gateway.draining());
+    while !enough(&collector, state) {
+        let Some(watch) = &state.watch else { break };
+        tokio::select! {
+            woken = timeout_at(deadline, watch.ready()) => if woken.is_err() { break },
+            () = &mut draining => break,
+        }
+        state.queue_ready();
+        collector.look(state).await;
+    }
+    collector
+}
+
+/// Makes the response's topics of what was found, and remembers what the client is told.
+fn answer(
+    state: &mut FetchState,
+    mut collector: Collector<'_>,
+    is_full: bool,
+) -> (Vec<FetchedTopic>, Option<tokio::sync::OwnedSemaphorePermit>) {
+    let mut topics = Topics::default();
+    if is_full {
+        for (topic, index) in std::mem::take(&mut state.named) {
+            let partition = match state.resolved(&topic, index) {
+                Some(partition) if state.wanted.contains_key(&partition) => {
+                    collector.take(state, partition).unwrap_or_default()
+                }
+                _ => missing_partition(state, &topic, index),
+            };
+            topics.push(&topic, FetchedPartition { index, ..partition });
+        }
+    } else {
+        for (id, partition) in collector.take_news(state) {
+            if let Some(topic) = state.name(id.topic) {
+                topics.push(topic, partition);
+            }
+        }
+        let missing: Vec<_> = state.missing.keys().cloned().collect();
+        for (topic, index) in missing {
+            let partition = missing_partition(state, &topic, index);
+            topics.push(&topic, partition);
+        }
+    }
+    (topics.0, collector.into_room())
+}
+
+fn missing_partition(state: &mut FetchState, topic: &TopicRef, index: i32) -> FetchedPartition {
+    if let Some(missing) = state.missing.get_mut(&(topic.clone(), index)) {
+        missing.told = true;
+    }
+    FetchedPartition::failed(index, topic.unknown().code())
+}
+
+/// Groups partitions that follow one another by their topic.
+#[derive(Default)]
+struct Topics(Vec<FetchedTopic>);
+
+impl Topics {
+    fn push(&mut self, topic: &TopicRef, partition: FetchedPartition) {
+        match self.0.last_mut() {
+            Some(last) if last.topic == *topic => last.partitions.push(partition),
+            _ => {
+                let partitions = vec![partition];
+                self.0.push(FetchedTopic { topic: topic.clone(), partitions });
+            }
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! Reads for one fetch: partitions in turn, as long as there is room in the response.
+//!
+//! Who was served goes to the back of the queue and who was not stays in front, so that a consumer
+//! whose responses are always full hears of all its partitions in time. The first partition that
+//! has anything gives at least one batch, whatever the limits say: otherwise a batch above them
+//! would stop its consumer for ever (KIP-74).
+
+use std::sync::Arc;
+
+use base::{Offset, PartitionId};
+use broker::Bounds;
+use bytes::Bytes;
+use hashbrown::HashMap;
+use kafka_protocol::error::ResponseError;
+use tokio::sync::OwnedSemaphorePermit;
+
+use crate::errors::Fault;
+use crate::fetch_response::FetchedPartition;
+use crate::fetch_sessions::{FetchState, Wanted};
+use crate::gateway::{FETCH_BUDGET_UNIT, Gateway};
+
+/// What a fetch may read when the node's budget for fetched bytes is used up: consumers that do
+/// not take their responses must not stop the others.
+const WITHOUT_ROOM_BYTES_MAX: usize = 64 << 10;
+
+pub(crate) struct Collector<'a> {
+    gateway: &'a Gateway,
+    bytes_max: usize,
+    bytes: usize,
+    failed: bool,
+    /// The next partition did not fit.
+    full: bool,
+    found: HashMap<PartitionId, Found>,
+    room: Option<OwnedSemaphorePermit>,
+}
+
+#[derive(Default)]
+struct Found {
+    fault: Option<Fault>,
+    records: Vec<Bytes>,
+    /// Where reading goes on, if more arrives while the fetch waits.
+    next_offset: Offset,
+    high_watermark: Offset,
+    log_start: Offset,
+}
+
+enum Look {
+    /// There is nothing to read.
+    Nothing,
+    /// Something was read now or before, or something is wrong: worth a look next time too.
+    Something,
+    /// It must wait for the next response.
+    NoRoom,
+    Gone,
+}
+
+impl<'a> Collector<'a> {
+    pub(crate) fn new(gateway: &'a Gateway, bytes_max: usize) -> Self {
+        Self {
+            gateway,
+            bytes_max,
+            bytes: 0,
+            failed: false,
+            full: false,
+            found: HashMap::new(),
+            room: None,
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.full
+    }
+
+    pub(crate) fn has_failure(&self) -> bool {
+        self.failed
+    }
+
+    /// Looks at every partition whose turn it is.
+    pub(crate) async fn look(&mut self, state: &mut FetchState) {
+        self.full = false;
+        for _ in 0..state.turns.len() {
+            let Some(partition) = state.turns.pop_front() else { break };
+            // It may have been forgotten since it was queued.
+            let Some(wanted) = state.wanted.get_mut(&partition) else { continue };
+            wanted.queued = false;
+            let wanted = *wanted;
+            match self.look_at(partition, &wanted).await {
+                Look::Nothing => {}
+                Look::Something => state.queue(partition),
+                Look::Gone => state.lose(partition),
+                Look::NoRoom => {
+                    if let Some(wanted) = state.wanted.get_mut(&partition) {
+                        wanted.queued = true;
+                    }
+                    state.turns.push_front(partition);
+                    self.full = true;
+                    break;
+                }
+            }
+        }
+    }
+
+    async fn look_at(&mut self, partition: PartitionId, wanted: &Wanted) -> Look {
+        let Some(bounds) = self.gateway.broker.bounds(partition) else {
+            self.failed = true;
+            return Look::Gone;
+        };
+        if let Err(fault) = check(self.gateway, wanted, bounds) {
+            return self.fail(partition, bounds, fault);
+        }
+        let found = self.found.entry(partition).or_insert_with(|| Found {
+            next_offset: wanted.want.offset as Offset,
+            ..Found::default()
+        });
+        (found.high_watermark, found.log_start) = (bounds.end, bounds.log_start);
+        let (offset, has_records) = (found.next_offset, !found.records.is_empty());
+        if offset >= bounds.end {
+            return if has_records { Look::Something } else { Look::Nothing };
+        }
+        if self.bytes > 0 && self.bytes >= self.bytes_max {
+            return Look::NoRoom;
+        }
+        self.read(partition, wanted, offset, bounds).await
+    }
+
+    async fn read(
+        &mut self,
+        partition: PartitionId,
+        wanted: &Wanted,
+        offset: Offset,
+        bounds: Bounds,
+    ) -> Look {
+        let left = self.bytes_max.saturating_sub(self.bytes);
+        let bytes_max = left.min(usize::try_from(wanted.want.bytes_max).unwrap_or(0)).max(1);
+        let Some((bytes_max, room)) = self.reserve(bytes_max) else { return Look::NoRoom };
+        let read = self.gateway.broker.read_batches(partition, offset, bytes_max).await;
+        let batches = match read {
+            Ok(batches) => batches,
+            Err(broker::FetchError::UnknownPartition(_)) => {
+                self.failed = true;
+                return Look::Gone;
+            }
+            Err(error) => return self.fail(partition, bounds, error.into()),
+        };
+        let bytes = batches.bytes();
+        // A batch may be larger than what was asked for: only the first may have its way.
+        if self.bytes > 0 && bytes > left {
+            return Look::NoRoom;
+        }
+        self.keep(room, bytes);
+        self.bytes += bytes;
+        let Some(found) = self.found.get_mut(&partition) else { return Look::Nothing };
+        (found.high_watermark, found.log_start) = (batches.high_watermark, batches.log_start);
+        if let Some(next) = next_offset(&batches.records) {
+            found.next_offset = next;
+        }
+        found.records.extend(batches.records);
+        if found.records.is_empty() { Look::Nothing } else { Look::Something }
+    }
+
+    /// Room in the node's budget for so many bytes, or for fewer.
+    fn reserve(&self, bytes: usize) -> Option<(usize, Option<OwnedSemaphorePermit>)> {
+        let units = u32::try_from(bytes.div_ceil(FETCH_BUDGET_UNIT)).unwrap_or(u32::MAX);
+        match Arc::clone(&self.gateway.fetch_budget).try_acquire_many_owned(units) {
+            Ok(room) => Some((bytes, Some(room))),
+            Err(_) if self.bytes > 0 => None,
+            Err(_) => Some((bytes.min(WITHOUT_ROOM_BYTES_MAX), None)),
+        }
+    }
+
+    /// Gives back the part of the room that was not used.
+    fn keep(&mut self, room: Option<OwnedSemaphorePermit>, bytes: usize) {
+        let Some(mut room) = room else { return };
+        let used = bytes.div_ceil(FETCH_BUDGET_UNIT);
+        if let Some(unused) = room.num_permits().checked_sub(used) {
+            drop(room.split(unused));
+        }
+        match &mut self.room {
+            Some(held) => held.merge(room),
+            None => self.room = Some(room),
+        }
+    }
+
+    fn fail(&mut self, partition: PartitionId, bounds: Bounds, fault: Fault) -> Look {
+        self.failed = true;
+        let found = self.found.entry(partition).or_default();
+        if found.records.is_empty() {
+            (found.high_watermark, found.log_start) = (bounds.end, bounds.log_start);
+            found.fault = Some(fault);
+        }
+        Look::Something
+    }
+
+    /// One partition's part of a full response.
+    pub(crate) fn take(
+        &mut self,
+        state: &mut FetchState,
+        partition: PartitionId,
+    ) -> Option<FetchedPartition> {
+        let found = match self.found.remove(&partition) {
+            Some(found) => found,
+            // Its turn did not come: answered as empty.
+            None => {
+                let bounds = self.gateway.broker.bounds(partition)?;
+                let (high_watermark, log_start) = (bounds.end, bounds.log_start);
+                Found { high_watermark, log_start, ..Found::default() }
+            }
+        };
+        if let Some(wanted) = state.wanted.get_mut(&partition) {
+            wanted.told = found.fault.is_none().then_some((found.high_watermark, found.log_start));
+        }
+        Some(found.into_partition(partition.index))
+    }
+
+    /// What is new to a client that remembers the rest, by topic.
+    pub(crate) fn take_news(
+        &mut self,
+        state: &mut FetchState,
+    ) -> Vec<(PartitionId, FetchedPartition)> {
+        let mut news: Vec<_> = std::mem::take(&mut self.found)
+            .into_iter()
+            .filter_map(|(partition, found)| {
+                let wanted = state.wanted.get_mut(&partition)?;
+                let bounds = Some((found.high_watermark, found.log_start));
+                let is_news =
+                    found.fault.is_some() || !found.records.is_empty() || wanted.told != bounds;
+                wanted.told = if found.fault.is_some() { None } else { bounds };
+                is_news.then(|| (partition, found.into_partition(partition.index)))
+            })
+            .collect();
+        news.sort_unstable_by_key(|(partition, _)| *partition);
+        news
+    }
+
+    pub(crate) fn into_room(self) -> Option<OwnedSemaphorePermit> {
+        self.room
+    }
+}
+
+impl Found {
+    fn into_partition(self, index: u32) -> FetchedPartition {
+        let (error, high_watermark) = match &self.fault {
+            Some(fault) => (fault.code(), -1),
+            None => (0, self.high_watermark as i64),
+        };
+        FetchedPartition {
+            index: index as i32,
+            error,
+            high_watermark,
+            log_start: self.log_start as i64,
+            records: self.records,
+        }
+    }
+}
+
+/// What a client must not be served for.
+fn check(gateway: &Gateway, wanted: &Wanted, bounds: Bounds) -> Result<(), Fault> {
+    check_leader_epoch(gateway, wanted.want.leader_epoch)?;
+    let within = u64::try_from(wanted.want.offset)
+        .is_ok_and(|offset| (bounds.log_start..=bounds.end).contains(&offset));
+    if within { Ok(()) } else { Err(Fault::plain(ResponseError::OffsetOutOfRange)) }
+}
+
+/// A client whose idea of who leads is older or newer than ours must ask again (KIP-320). -1 when
+/// it does not say.
+pub(crate) fn check_leader_epoch(gateway: &Gateway, epoch: i32) -> Result<(), Fault> {
+    if epoch < 0 {
+        return Ok(());
+    }
+    match epoch.cmp(&gateway.broker.leader_epoch()) {
+        std::cmp::Ordering::Equal => Ok(()),
+        std::cmp::Ordering::Less => Err(Fault::plain(ResponseError::FencedLeaderEpoch)),
+        std::cmp::Ordering::Greater => Err(Fault::plain(ResponseError::UnknownLeaderEpoch)),
+    }
+}
+
+/// The offset after the last of these batches.
+fn next_offset(records: &[Bytes]) -> Option<Offset> {
+    let last = records.last()?;
+    record::split(last).map_while(Result::ok).last().map(|(header, _)| header.next_offset())
+}

@@ -1,0 +1,227 @@
+//! Writing a fetch response around records that are not copied: the response is a list of slices,
+//! ours for the fields and the journal's for the batches.
+
+use bytes::{BufMut, Bytes, BytesMut};
+
+use crate::request::RequestHead;
+use crate::response::Response;
+use crate::topic_ref::TopicRef;
+use crate::wire::primitives::Put;
+
+/// One partition's part.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FetchedPartition {
+    pub(crate) index: i32,
+    pub(crate) error: i16,
+    /// -1 with an error.
+    pub(crate) high_watermark: i64,
+    pub(crate) log_start: i64,
+    pub(crate) records: Vec<Bytes>,
+}
+
+impl FetchedPartition {
+    pub(crate) fn failed(index: i32, error: i16) -> Self {
+        Self { index, error, high_watermark: -1, log_start: -1, records: Vec::new() }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct FetchedTopic {
+    pub(crate) topic: TopicRef,
+    pub(crate) partitions: Vec<FetchedPartition>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Fetched {
+    pub(crate) error: i16,
+    pub(crate) session_id: i32,
+    /// The client asked for committed records only, and wants to know what was aborted.
+    pub(crate) committed_only: bool,
+    pub(crate) topics: Vec<FetchedTopic>,
+}
+
+const FLEXIBLE_SINCE: i16 = 12;
+/// A partition's fields.
+const PARTITION_BYTES: usize = 64;
+
+pub(crate) fn encode(head: &RequestHead, fetched: Fetched) -> Response {
+    let partitions: usize = fetched.topics.iter().map(|topic| topic.partitions.len()).sum();
+    let estimate = 64 + fetched.topics.len() * 64 + partitions * PARTITION_BYTES;
+    let mut out = Slices::begin(head, estimate);
+    let (version, flexible) = (head.version, out.flexible);
+    // Nobody is throttled.
+    out.fields.put_i32(0);
+    if version >= 7 {
+        out.fields.put_i16(fetched.error);
+        out.fields.put_i32(fetched.session_id);
+    }
+    out.fields.put_count(fetched.topics.len(), flexible);
+    for topic in fetched.topics {
+        match &topic.topic {
+            TopicRef::Name(name) => out.fields.put_nullable_text(Some(name), flexible),
+            TopicRef::Id(id) => out.fields.put_uuid(*id),
+        }
+        out.fields.put_count(topic.partitions.len(), flexible);
+        for partition in topic.partitions {
+            put_partition(&mut out, version, fetched.committed_only, partition);
+        }
+        out.fields.put_no_tagged_fields(flexible);
+    }
+    out.fields.put_no_tagged_fields(flexible);
+    out.finish()
+}
+
+fn put_partition(
+    out: &mut Slices,
+    version: i16,
+    committed_only: bool,
+    partition: FetchedPartition,
+) {
+    let flexible = out.flexible;
+    out.fields.put_i32(partition.index);
+    out.fields.put_i16(partition.error);
+    out.fields.put_i64(partition.high_watermark);
+    // The last stable offset: without transactions everything is stable.
+    out.fields.put_i64(partition.high_watermark);
+    if version >= 5 {
+        out.fields.put_i64(partition.log_start);
+    }
+    // Aborted transactions: none, or null for who did not ask.
+    match (committed_only, flexible) {
+        (true, _) => out.fields.put_count(0, flexible),
+        (false, true) => out.fields.put_u8(0),
+        (false, false) => out.fields.put_i32(-1),
+    }
+    if version >= 11 {
+        // No other replica is to be preferred.
+        out.fields.put_i32(-1);
+    }
+    out.put_records(partition.records);
+    out.fields.put_no_tagged_fields(flexible);
+}
+
+struct Slices {
+    /// Fields not yet in `done`.
+    fields: BytesMut,
+    flexible: bool,
+    done: Vec<Slice>,
+    len: usize,
+}
+
+enum Slice {
+    Fields(BytesMut),
+    Records(Bytes),
+}
+
+impl Slices {
+    fn begin(head: &RequestHead, estimate: usize) -> Self {
+        let flexible = head.version >= FLEXIBLE_SINCE;
+        let fields = Response::begin(head.correlation, flexible, estimate);
+        Self { fields, flexible, done: Vec::new(), len: 0 }
+    }
+
+    fn put_records(&mut self, records: Vec<Bytes>) {
+        self.fields.put_count(records.iter().map(Bytes::len).sum(), self.flexible);
+        if records.is_empty() {
+            return;
+        }
+        self.close_fields();
+        for slice in records {
+            self.len += slice.len();
+            self.done.push(Slice::Records(slice));
+        }
+    }
+
+    fn close_fields(&mut self) {
+        self.len += self.fields.len();
+        self.done.push(Slice::Fields(self.fields.split()));
+    }
+
+    fn finish(mut self) -> Response {
+        self.close_fields();
+        // The length does not count itself.
+        let len = (self.len - 4) as i32;
+        if let Some(Slice::Fields(first)) = self.done.first_mut() {
+            first[..4].copy_from_slice(&len.to_be_bytes());
+        }
+        let chunks = self.done.into_iter().map(|slice| match slice {
+            Slice::Fields(fields) => fields.freeze(),
+            Slice::Records(records) => records,
+        });
+        Response::from_chunks(chunks.collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kafka_protocol::messages::{ApiKey, FetchResponse};
+    use kafka_protocol::protocol::Decodable;
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn fetched(version: i16, committed_only: bool) -> Fetched {
+        let topic = |n: u8| {
+            if version >= 13 {
+                TopicRef::Id(Uuid::from_u128(n.into()))
+            } else {
+                TopicRef::Name(format!("topic-{n}").into())
+            }
+        };
+        let full = FetchedPartition {
+            index: 3,
+            error: 0,
+            high_watermark: 20,
+            log_start: 2,
+            records: vec![Bytes::from_static(b"first"), Bytes::from_static(b"second")],
+        };
+        let empty = FetchedPartition { index: 4, error: 1, high_watermark: -1, ..full.clone() };
+        let empty = FetchedPartition { records: vec![], ..empty };
+        Fetched {
+            error: 0,
+            session_id: if version >= 7 { 9 } else { 0 },
+            committed_only,
+            topics: vec![
+                FetchedTopic { topic: topic(1), partitions: vec![full.clone(), empty.clone()] },
+                FetchedTopic { topic: topic(2), partitions: vec![empty, full] },
+            ],
+        }
+    }
+
+    #[test]
+    fn the_message_crate_reads_it_in_every_version() {
+        for version in 4..=18 {
+            for committed_only in [false, true] {
+                let head =
+                    RequestHead { api: ApiKey::Fetch, version, correlation: 7, client_id: None };
+                let response = encode(&head, fetched(version, committed_only));
+                let joined = Bytes::from(response.chunks.concat());
+                let length = i32::from_be_bytes(joined[..4].try_into().unwrap());
+                assert_eq!(length as usize, joined.len() - 4);
+
+                let mut frame = joined.slice(if version >= 12 { 9 } else { 8 }..);
+                let message = FetchResponse::decode(&mut frame, version).unwrap();
+                assert!(frame.is_empty(), "version {version}");
+                assert_eq!(message.session_id, if version >= 7 { 9 } else { 0 });
+                assert_eq!(message.responses.len(), 2);
+                let partition = &message.responses[0].partitions[0];
+                assert_eq!(partition.records.as_deref(), Some(&b"firstsecond"[..]));
+                assert_eq!(partition.high_watermark, 20);
+                assert_eq!(partition.last_stable_offset, 20);
+                assert_eq!(partition.aborted_transactions.is_some(), committed_only);
+                let failed = &message.responses[1].partitions[0];
+                assert_eq!((failed.partition_index, failed.error_code), (4, 1));
+                assert_eq!(failed.records.as_deref(), Some(&b""[..]));
+            }
+        }
+    }
+
+    #[test]
+    fn records_are_passed_on_as_they_are() {
+        let head = RequestHead { api: ApiKey::Fetch, version: 13, correlation: 7, client_id: None };
+        let fetched = fetched(13, false);
+        let records = fetched.topics[0].partitions[0].records[0].clone();
+        let response = encode(&head, fetched);
+        assert!(response.chunks.iter().any(|chunk| chunk.as_ptr() == records.as_ptr()));
+    }
+}

@@ -1,0 +1,383 @@
+//! Fetch sessions (KIP-227): what a consumer wants is remembered, so that a fetch of 10,000
+//! partitions names, looks at and answers only those that changed.
+//!
+//! A session remembers its partitions, which of them are worth a look (`turns`), and holds a
+//! [`Watch`] on all of them. Sessions are volatile and bounded: a client whose session is gone is
+//! told so, and starts over with a full fetch.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
+
+use base::{PartitionId, TopicId};
+use broker::{Broker, Watch};
+use hashbrown::{HashMap, HashSet};
+use parking_lot::Mutex;
+use tokio::sync::Mutex as SessionMutex;
+use tokio::time::Instant;
+
+use crate::topic_ref::TopicRef;
+
+/// A full cache gives up a session that was silent for so long (Kafka's
+/// `min.incremental.fetch.session.eviction.ms`).
+const EVICTABLE_AFTER: Duration = Duration::from_secs(120);
+/// Partitions of all cached sessions together: each takes some 200 bytes.
+const PARTITIONS_MAX: usize = 1_000_000;
+
+/// What a consumer wants of one partition.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Want {
+    pub(crate) offset: i64,
+    pub(crate) bytes_max: i32,
+    /// -1 when the client did not say.
+    pub(crate) leader_epoch: i32,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted {
+    pub(crate) want: Want,
+    /// High watermark and log start as the client last heard of them.
+    pub(crate) told: Option<(u64, u64)>,
+    /// It is in `turns`.
+    pub(crate) queued: bool,
+}
+
+/// The partitions of one fetch, remembered or for this once.
+#[derive(Debug)]
+pub(crate) struct FetchState {
+    /// `None` for a fetch without a session, until it has to wait.
+    pub(crate) watch: Option<Watch>,
+    topics: HashMap<TopicRef, TopicId>,
+    names: HashMap<TopicId, TopicRef>,
+    pub(crate) wanted: HashMap<PartitionId, Wanted>,
+    /// The partitions that are worth a look, the next one first. Who was served goes to the back.
+    pub(crate) turns: VecDeque<PartitionId>,
+    /// Partitions that are not there (not yet, or no longer), and whether the client was told.
+    pub(crate) missing: HashMap<(TopicRef, i32), Missing>,
+    /// Topics and partitions in the order in which the client named them.
+    pub(crate) named: Vec<(TopicRef, i32)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Missing {
+    pub(crate) want: Want,
+    pub(crate) told: bool,
+}
+
+impl FetchState {
+    pub(crate) fn new(watch: Option<Watch>) -> Self {
+        Self {
+            watch,
+            topics: HashMap::new(),
+            names: HashMap::new(),
+            wanted: HashMap::new(),
+            turns: VecDeque::new(),
+            missing: HashMap::new(),
+            named: Vec::new(),
+        }
+    }
+
+    pub(crate) fn partitions(&self) -> usize {
+        self.wanted.len() + self.missing.len()
+    }
+
+    pub(crate) fn name(&self, topic: TopicId) -> Option<&TopicRef> {
+        self.names.get(&topic)
+    }
+
+    pub(crate) fn resolved(&self, topic: &TopicRef, index: i32) -> Option<PartitionId> {
+        let topic = *self.topics.get(topic)?;
+        Some(PartitionId::new(topic, u32::try_from(index).ok()?))
+    }
+
+    /// Takes in what a client wants, or wants differently from now on.
+    pub(crate) fn want(&mut self, broker: &Broker, wants: Vec<(TopicRef, i32, Want)>) {
+        let found = broker.read(|state| {
+            let mut found: HashMap<&TopicRef, (TopicId, u32)> = HashMap::new();
+            for (topic, ..) in &wants {
+                // Partitions of a topic follow one another, so this is one look-up a topic.
+                if found.contains_key(topic) {
+                    continue;
+                }
+                let known = match topic {
+                    TopicRef::Name(name) => state.topic_named(name),
+                    TopicRef::Id(id) => state.topic_with_uuid(id),
+                };
+                if let Some(known) = known {
+                    found.insert(topic, (known.id, known.partition_count()));
+                }
+            }
+            wants.iter().map(|(topic, ..)| found.get(topic).copied()).collect::<Vec<_>>()
+        });
+        for ((topic, index, want), found) in wants.into_iter().zip(found) {
+            let partition = found.and_then(|(id, count)| {
+                let index = u32::try_from(index).ok().filter(|index| *index < count)?;
+                Some(PartitionId::new(id, index))
+            });
+            match partition {
+                Some(partition) => self.want_partition(topic, index, partition, want),
+                None => self.miss(topic, index, want),
+            }
+        }
+    }
+
+    fn want_partition(&mut self, topic: TopicRef, index: i32, partition: PartitionId, want: Want) {
+        if self.topics.get(&topic) != Some(&partition.topic) {
+            self.topics.insert(topic.clone(), partition.topic);
+            self.names.insert(partition.topic, topic.clone());
+        }
+        if !self.missing.is_empty() {
+            self.missing.remove(&(topic, index));
+        }
+        // Watched before it is looked at, so that nothing slips by in between.
+        if let Some(watch) = &self.watch {
+            watch.add(partition);
+        }
+        let known =
+            self.wanted.entry(partition).or_insert(Wanted { want, told: None, queued: false });
+        known.want = want;
+        self.queue(partition);
+    }
+
+    fn miss(&mut self, topic: TopicRef, index: i32, want: Want) {
+        let missing = self.missing.entry((topic, index)).or_insert(Missing { want, told: false });
+        missing.want = want;
+    }
+
+    /// A partition is gone: from now on it is looked for by name, since its topic may be made anew.
+    pub(crate) fn lose(&mut self, partition: PartitionId) {
+        let Some(wanted) = self.wanted.remove(&partition) else { return };
+        if let Some(watch) = &self.watch {
+            watch.remove(partition);
+        }
+        let Some(topic) = self.names.get(&partition.topic).cloned() else { return };
+        self.topics.remove(&topic);
+        self.miss(topic, partition.index as i32, wanted.want);
+    }
+
+    pub(crate) fn forget(&mut self, topic: &TopicRef, index: i32) {
+        if !self.missing.is_empty() {
+            self.missing.remove(&(topic.clone(), index));
+        }
+        // What is in `turns` is passed over when its turn comes.
+        if let Some(partition) = self.resolved(topic, index)
+            && self.wanted.remove(&partition).is_some()
+            && let Some(watch) = &self.watch
+        {
+            watch.remove(partition);
+        }
+    }
+
+    /// Looks again for what was not there.
+    pub(crate) fn find_missing(&mut self, broker: &Broker) {
+        if self.missing.is_empty() {
+            return;
+        }
+        let wants = self
+            .missing
+            .iter()
+            .map(|((topic, index), missing)| (topic.clone(), *index, missing.want));
+        let wants = wants.collect();
+        self.want(broker, wants);
+    }
+
+    /// A partition is worth a look.
+    pub(crate) fn queue(&mut self, partition: PartitionId) {
+        if let Some(wanted) = self.wanted.get_mut(&partition)
+            && !wanted.queued
+        {
+            wanted.queued = true;
+            self.turns.push_back(partition);
+        }
+    }
+
+    /// Queues what changed since the last look.
+    pub(crate) fn queue_ready(&mut self) {
+        let Some(watch) = &self.watch else { return };
+        for partition in watch.take_ready() {
+            self.queue(partition);
+        }
+    }
+
+    /// Watches everything; from now on a change cannot be missed.
+    pub(crate) fn watch_all(&mut self, broker: &Broker) {
+        let watch = broker.watch();
+        for partition in self.wanted.keys() {
+            watch.add(*partition);
+        }
+        self.watch = Some(watch);
+    }
+}
+
+/// A session that is remembered.
+#[derive(Debug)]
+pub(crate) struct FetchSession {
+    /// What the next request must say.
+    pub(crate) epoch: i32,
+    /// Whether topics are named by id (version 13 and later); may not change.
+    pub(crate) by_id: bool,
+    pub(crate) state: FetchState,
+}
+
+/// After the largest epoch comes 1: 0 and -1 have meanings of their own.
+pub(crate) fn next_epoch(epoch: i32) -> i32 {
+    epoch.checked_add(1).unwrap_or(1)
+}
+
+#[derive(Debug)]
+struct Cached {
+    session: Arc<SessionMutex<FetchSession>>,
+    last_used: Instant,
+    partitions: usize,
+}
+
+/// All sessions of the node.
+#[derive(Debug)]
+pub(crate) struct FetchSessions {
+    sessions_max: usize,
+    last_id: AtomicI32,
+    cached: Mutex<Cache>,
+}
+
+#[derive(Debug, Default)]
+struct Cache {
+    sessions: HashMap<i32, Cached>,
+    partitions: usize,
+}
+
+impl FetchSessions {
+    pub(crate) fn new(sessions_max: usize) -> Self {
+        Self { sessions_max, last_id: AtomicI32::new(0), cached: Mutex::default() }
+    }
+
+    /// Remembers a session, or gives it back when there is no room and none can be made.
+    pub(crate) fn insert(
+        &self,
+        session: FetchSession,
+    ) -> Result<(i32, Arc<SessionMutex<FetchSession>>), FetchSession> {
+        let partitions = session.state.partitions();
+        let now = Instant::now();
+        let mut cache = self.cached.lock();
+        if !cache.make_room(partitions, self.sessions_max, now) {
+            return Err(session);
+        }
+        let id = self.unused_id(&cache);
+        let session = Arc::new(SessionMutex::new(session));
+        cache.partitions += partitions;
+        let cached = Cached { session: Arc::clone(&session), last_used: now, partitions };
+        cache.sessions.insert(id, cached);
+        Ok((id, session))
+    }
+
+    fn unused_id(&self, cache: &Cache) -> i32 {
+        loop {
+            // Positive: 0 means no session.
+            let id = self.last_id.fetch_add(1, Ordering::Relaxed).wrapping_add(1) & i32::MAX;
+            if id != 0 && !cache.sessions.contains_key(&id) {
+                return id;
+            }
+        }
+    }
+
+    pub(crate) fn find(&self, id: i32) -> Option<Arc<SessionMutex<FetchSession>>> {
+        let mut cache = self.cached.lock();
+        let cached = cache.sessions.get_mut(&id)?;
+        cached.last_used = Instant::now();
+        Some(Arc::clone(&cached.session))
+    }
+
+    /// A session now has so many partitions.
+    pub(crate) fn resized(&self, id: i32, partitions: usize) {
+        let mut cache = self.cached.lock();
+        let Some(cached) = cache.sessions.get_mut(&id) else { return };
+        let former = std::mem::replace(&mut cached.partitions, partitions);
+        cache.partitions = cache.partitions + partitions - former;
+    }
+
+    pub(crate) fn remove(&self, id: i32) {
+        let removed = self.cached.lock().remove(id);
+        // Dropped here, outside of the lock: it may hold many partitions.
+        drop(removed);
+    }
+
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.cached.lock().sessions.len()
+    }
+}
+
+impl Cache {
+    fn remove(&mut self, id: i32) -> Option<Cached> {
+        let removed = self.sessions.remove(&id)?;
+        self.partitions -= removed.partitions;
+        Some(removed)
+    }
+
+    fn make_room(&mut self, partitions: usize, sessions_max: usize, now: Instant) -> bool {
+        while self.sessions.len() >= sessions_max || self.partitions + partitions > PARTITIONS_MAX {
+            let longest_silent = self
+                .sessions
+                .iter()
+                .min_by_key(|(_, cached)| cached.last_used)
+                .filter(|(_, cached)| now.duration_since(cached.last_used) >= EVICTABLE_AFTER)
+                .map(|(id, _)| *id);
+            match longest_silent {
+                Some(id) => drop(self.remove(id)),
+                None => return false,
+            }
+        }
+        true
+    }
+}
+
+/// The sessions that came about through one connection, dropped together with it: a client that
+/// connects again starts over anyway.
+#[derive(Debug, Default)]
+pub(crate) struct OwnSessions(Mutex<HashSet<i32>>);
+
+impl OwnSessions {
+    pub(crate) fn add(&self, id: i32) {
+        self.0.lock().insert(id);
+    }
+
+    pub(crate) fn remove(&self, id: i32) {
+        self.0.lock().remove(&id);
+    }
+
+    pub(crate) fn drop_all(&self, sessions: &FetchSessions) {
+        for id in self.0.lock().drain() {
+            sessions.remove(id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session() -> FetchSession {
+        FetchSession { epoch: 1, by_id: true, state: FetchState::new(None) }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_cache_gives_up_the_longest_silent_session_only() {
+        let sessions = FetchSessions::new(2);
+        let (first, _) = sessions.insert(session()).unwrap();
+        let (second, _) = sessions.insert(session()).unwrap();
+        assert!(sessions.insert(session()).is_err(), "both are in use");
+
+        tokio::time::advance(EVICTABLE_AFTER).await;
+        assert!(sessions.find(first).is_some());
+        let (third, _) = sessions.insert(session()).unwrap();
+        assert!(sessions.find(second).is_none());
+        assert!(sessions.find(first).is_some() && sessions.find(third).is_some());
+        assert_eq!(sessions.len(), 2);
+    }
+
+    #[test]
+    fn epochs_skip_what_means_something_else() {
+        assert_eq!(next_epoch(1), 2);
+        assert_eq!(next_epoch(i32::MAX), 1);
+    }
+}

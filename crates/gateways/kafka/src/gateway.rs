@@ -1,0 +1,94 @@
+//! What all sessions of the gateway share.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use broker::Broker;
+use kafka_protocol::protocol::StrBytes;
+use parking_lot::Mutex;
+use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
+
+use base::limits::FETCH_BYTES_IN_FLIGHT_MAX;
+
+use crate::fetch_sessions::{FetchSessions, OwnSessions};
+use crate::groups::Groups;
+use crate::options::GatewayOptions;
+
+#[derive(Debug)]
+pub(crate) struct Gateway {
+    pub(crate) broker: Broker,
+    pub(crate) options: GatewayOptions,
+    pub(crate) groups: Groups,
+    pub(crate) fetch_sessions: FetchSessions,
+    /// Kilobytes of fetch responses that may be in memory, from read to written.
+    pub(crate) fetch_budget: Arc<Semaphore>,
+    /// Held while a configuration is read, altered and written back.
+    pub(crate) config_changes: AsyncMutex<()>,
+    shutdown: watch::Receiver<bool>,
+}
+
+/// Permits of [`Gateway::fetch_budget`] stand for so many bytes each.
+pub(crate) const FETCH_BUDGET_UNIT: usize = 1 << 10;
+
+impl Gateway {
+    pub(crate) fn new(
+        broker: Broker,
+        options: GatewayOptions,
+        shutdown: watch::Receiver<bool>,
+    ) -> Self {
+        Self {
+            groups: Groups::new(&broker),
+            fetch_sessions: FetchSessions::new(options.fetch_sessions_max),
+            fetch_budget: Arc::new(Semaphore::new(FETCH_BYTES_IN_FLIGHT_MAX / FETCH_BUDGET_UNIT)),
+            config_changes: AsyncMutex::new(()),
+            broker,
+            options,
+            shutdown,
+        }
+    }
+
+    /// Returns when the node shuts down: whoever waits for something that may never come (records,
+    /// members of a group) waits for this as well, and then answers with what there is.
+    pub(crate) async fn draining(&self) {
+        let mut shutdown = self.shutdown.clone();
+        // The other end is gone only together with the node.
+        let _ = shutdown.wait_for(|stopping| *stopping).await;
+    }
+
+    pub(crate) fn node_id(&self) -> i32 {
+        self.broker.node() as i32
+    }
+
+    pub(crate) fn cluster_id(&self) -> StrBytes {
+        StrBytes::from_string(self.broker.cluster_id().to_string())
+    }
+
+    pub(crate) fn advertised_host(&self) -> StrBytes {
+        StrBytes::from_string(self.options.advertised_host.clone())
+    }
+
+    pub(crate) fn advertised_port(&self) -> i32 {
+        i32::from(self.options.advertised_port)
+    }
+}
+
+/// One client connection.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) id: u64,
+    pub(crate) peer: SocketAddr,
+    /// Name and version of the client library, once it has told them (KIP-511).
+    pub(crate) software: Mutex<Option<(StrBytes, StrBytes)>>,
+    pub(crate) fetch_sessions: OwnSessions,
+}
+
+impl Session {
+    pub(crate) fn new(id: u64, peer: SocketAddr) -> Self {
+        Self { id, peer, software: Mutex::new(None), fetch_sessions: OwnSessions::default() }
+    }
+
+    /// As Kafka writes a client's host: a slash and the address.
+    pub(crate) fn client_host(&self) -> StrBytes {
+        StrBytes::from_string(format!("/{}", self.peer.ip()))
+    }
+}

@@ -1,0 +1,371 @@
+//! What clients ask to find their way: brokers, topics, partitions and who leads them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kafka_protocol::error::ResponseError;
+use kafka_protocol::messages::describe_cluster_response::DescribeClusterBroker;
+use kafka_protocol::messages::describe_topic_partitions_response::{
+    Cursor, DescribeTopicPartitionsResponsePartition, DescribeTopicPartitionsResponseTopic,
+};
+use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
+use kafka_protocol::messages::metadata_response::{
+    MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
+};
+use kafka_protocol::messages::{
+    BrokerId, DescribeClusterRequest, DescribeClusterResponse, DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse, MetadataRequest, MetadataResponse, TopicName,
+};
+use kafka_protocol::protocol::StrBytes;
+use machine::command::NewTopic;
+use machine::topic::Topic;
+use machine::{Command, Outcome};
+use uuid::Uuid;
+
+use crate::errors::Fault;
+use crate::gateway::Gateway;
+use crate::request::{Request, RequestError};
+use crate::response::Response;
+
+/// Bits of what one may do (the numbers of Kafka's `AclOperation`). Without users, everybody may do
+/// all that there is to do.
+mod operations {
+    const fn bits(operations: &[u8]) -> i32 {
+        let mut bits = 0;
+        let mut at = 0;
+        while at < operations.len() {
+            bits |= 1 << operations[at];
+            at += 1;
+        }
+        bits
+    }
+
+    /// Read, write, create, delete, alter, describe, describe configs, alter configs.
+    pub(super) const TOPIC: i32 = bits(&[3, 4, 5, 6, 7, 8, 10, 11]);
+    /// Create, alter, describe, cluster action, describe configs, alter configs, idempotent write.
+    pub(super) const CLUSTER: i32 = bits(&[5, 7, 8, 9, 10, 11, 12]);
+    /// Not asked for.
+    pub(super) const OMITTED: i32 = i32::MIN;
+
+    pub(super) const fn if_asked(asked: bool, operations: i32) -> i32 {
+        if asked { operations } else { OMITTED }
+    }
+}
+
+/// What these requests need of a topic, so that the state's lock is held only to copy it.
+#[derive(Clone, Debug)]
+struct Summary {
+    name: Arc<str>,
+    uuid: Uuid,
+    partitions: u32,
+}
+
+impl Summary {
+    fn of(topic: &Topic) -> Self {
+        Self {
+            name: Arc::clone(&topic.name),
+            uuid: topic.uuid,
+            partitions: topic.partition_count(),
+        }
+    }
+
+    fn message_name(&self) -> TopicName {
+        message_name(&self.name)
+    }
+}
+
+pub(crate) fn message_name(name: &str) -> TopicName {
+    TopicName(StrBytes::from_string(name.to_owned()))
+}
+
+fn all_topics(gateway: &Gateway) -> Vec<Summary> {
+    gateway.broker.read(|state| state.topics().map(Summary::of).collect())
+}
+
+pub(crate) async fn metadata(
+    gateway: &Gateway,
+    mut request: Request,
+) -> Result<Response, RequestError> {
+    let message: MetadataRequest = request.decode()?;
+    let head = request.head;
+    // Before version 1 an empty list meant all topics; since then null does.
+    let wanted = message.topics.filter(|topics| head.version > 0 || !topics.is_empty());
+    let mut builder = MetadataBuilder {
+        node: BrokerId(gateway.node_id()),
+        leader_epoch: gateway.broker.leader_epoch(),
+        operations: operations::if_asked(
+            message.include_topic_authorized_operations,
+            operations::TOPIC,
+        ),
+        topics: Vec::new(),
+    };
+    match wanted {
+        None => all_topics(gateway).iter().for_each(|topic| builder.push(topic)),
+        Some(wanted) => {
+            let create = message.allow_auto_topic_creation && gateway.options.auto_create_topics;
+            builder.push_wanted(gateway, wanted, create).await;
+        }
+    }
+    let broker = MetadataResponseBroker::default()
+        .with_node_id(builder.node)
+        .with_host(gateway.advertised_host())
+        .with_port(gateway.advertised_port());
+    let cluster_operations =
+        operations::if_asked(message.include_cluster_authorized_operations, operations::CLUSTER);
+    let response = MetadataResponse::default()
+        .with_brokers(vec![broker])
+        .with_cluster_id(Some(gateway.cluster_id()))
+        .with_controller_id(builder.node)
+        .with_cluster_authorized_operations(cluster_operations)
+        .with_topics(builder.topics);
+    Response::encode(&head, &response)
+}
+
+struct MetadataBuilder {
+    node: BrokerId,
+    leader_epoch: i32,
+    operations: i32,
+    topics: Vec<MetadataResponseTopic>,
+}
+
+impl MetadataBuilder {
+    async fn push_wanted(
+        &mut self,
+        gateway: &Gateway,
+        wanted: Vec<MetadataRequestTopic>,
+        create: bool,
+    ) {
+        let mut found = find(gateway, &wanted);
+        if create {
+            create_missing(gateway, &wanted, &mut found).await;
+        }
+        for (wanted, found) in wanted.into_iter().zip(found) {
+            match found {
+                Ok(topic) => self.push(&topic),
+                Err(fault) => self.topics.push(
+                    MetadataResponseTopic::default()
+                        .with_error_code(fault.code())
+                        // Not nullable in the versions that do not look for ids.
+                        .with_name(Some(wanted.name.unwrap_or_default()))
+                        .with_topic_id(wanted.topic_id)
+                        .with_topic_authorized_operations(operations::OMITTED),
+                ),
+            }
+        }
+    }
+
+    fn push(&mut self, topic: &Summary) {
+        let partitions = (0..topic.partitions).map(|index| {
+            MetadataResponsePartition::default()
+                .with_partition_index(index as i32)
+                .with_leader_id(self.node)
+                .with_leader_epoch(self.leader_epoch)
+                .with_replica_nodes(vec![self.node])
+                .with_isr_nodes(vec![self.node])
+        });
+        let topic = MetadataResponseTopic::default()
+            .with_name(Some(topic.message_name()))
+            .with_topic_id(topic.uuid)
+            .with_partitions(partitions.collect())
+            .with_topic_authorized_operations(self.operations);
+        self.topics.push(topic);
+    }
+}
+
+fn find(gateway: &Gateway, wanted: &[MetadataRequestTopic]) -> Vec<Result<Summary, Fault>> {
+    gateway.broker.read(|state| {
+        let find = |topic: &MetadataRequestTopic| match &topic.name {
+            // A name counts more than an id, as in Kafka.
+            Some(name) => {
+                state.topic_named(name).map(Summary::of).ok_or_else(Fault::unknown_partition)
+            }
+            None => state
+                .topic_with_uuid(&topic.topic_id)
+                .map(Summary::of)
+                .ok_or_else(Fault::unknown_topic_id),
+        };
+        wanted.iter().map(find).collect()
+    })
+}
+
+/// Makes the topics that are asked for by name and do not exist.
+async fn create_missing(
+    gateway: &Gateway,
+    wanted: &[MetadataRequestTopic],
+    found: &mut [Result<Summary, Fault>],
+) {
+    let mut places = Vec::new();
+    let mut topics = Vec::new();
+    for (place, (wanted, found)) in wanted.iter().zip(found.iter()).enumerate() {
+        if let (Some(name), Err(_)) = (&wanted.name, found) {
+            places.push(place);
+            topics.push(NewTopic {
+                name: name.to_string(),
+                uuid: Uuid::new_v4(),
+                partitions: gateway.options.partitions_default,
+                config: BTreeMap::new(),
+            });
+        }
+    }
+    if topics.is_empty() {
+        return;
+    }
+    let outcomes = match gateway.broker.execute(Command::CreateTopics { topics }).await {
+        Ok(Outcome::Topics(outcomes)) => outcomes,
+        Ok(_) => return,
+        Err(error) => {
+            let fault = Fault::from(error);
+            places.iter().for_each(|place| found[*place] = Err(fault.clone()));
+            return;
+        }
+    };
+    let again = find(gateway, wanted);
+    for (place, outcome) in places.into_iter().zip(outcomes) {
+        found[place] = match (&again[place], outcome) {
+            // Made now, or by somebody else meanwhile.
+            (Ok(topic), _) => Ok(topic.clone()),
+            (Err(_), Err(refusal)) => Err(refusal.into()),
+            (Err(fault), Ok(_)) => Err(fault.clone()),
+        };
+    }
+}
+
+/// Which kind of node an endpoint is asked to be.
+const ENDPOINT_BROKERS: i8 = 1;
+
+pub(crate) fn describe_cluster(
+    gateway: &Gateway,
+    mut request: Request,
+) -> Result<Response, RequestError> {
+    let message: DescribeClusterRequest = request.decode()?;
+    let head = request.head;
+    let mut response = DescribeClusterResponse::default()
+        .with_cluster_id(gateway.cluster_id())
+        .with_controller_id(BrokerId(gateway.node_id()))
+        .with_endpoint_type(ENDPOINT_BROKERS)
+        .with_cluster_authorized_operations(operations::if_asked(
+            message.include_cluster_authorized_operations,
+            operations::CLUSTER,
+        ));
+    if head.version >= 1 && message.endpoint_type != ENDPOINT_BROKERS {
+        let fault = Fault::new(
+            ResponseError::MismatchedEndpointType,
+            "this is an endpoint of brokers; there are no controllers apart from them",
+        );
+        response = response
+            .with_error_code(fault.code())
+            .with_error_message(fault.message_bytes())
+            .with_endpoint_type(message.endpoint_type);
+        return Response::encode(&head, &response);
+    }
+    let broker = DescribeClusterBroker::default()
+        .with_broker_id(BrokerId(gateway.node_id()))
+        .with_host(gateway.advertised_host())
+        .with_port(gateway.advertised_port());
+    Response::encode(&head, &response.with_brokers(vec![broker]))
+}
+
+/// Kafka's `max.request.partition.size.limit`: a larger answer goes out in pages.
+const DESCRIBED_PARTITIONS_MAX: i32 = 2000;
+
+pub(crate) fn describe_topic_partitions(
+    gateway: &Gateway,
+    mut request: Request,
+) -> Result<Response, RequestError> {
+    let message: DescribeTopicPartitionsRequest = request.decode()?;
+    let mut wanted: Vec<(String, Option<Summary>)> = if message.topics.is_empty() {
+        let named = |topic: Summary| (topic.name.to_string(), Some(topic));
+        all_topics(gateway).into_iter().map(named).collect()
+    } else {
+        gateway.broker.read(|state| {
+            let find = |name: &TopicName| state.topic_named(name).map(Summary::of);
+            message.topics.iter().map(|topic| (topic.name.to_string(), find(&topic.name))).collect()
+        })
+    };
+    // Pages go by name.
+    wanted.sort_by(|(one, _), (other, _)| one.cmp(other));
+    wanted.dedup_by(|(one, _), (other, _)| one == other);
+
+    let (first, mut from) = match &message.cursor {
+        Some(cursor) => (cursor.topic_name.to_string(), cursor.partition_index.max(0) as u32),
+        None => (String::new(), 0),
+    };
+    let limit = message.response_partition_limit.clamp(1, DESCRIBED_PARTITIONS_MAX) as u32;
+    let mut page = Page::new(gateway, limit);
+    for (name, topic) in wanted.iter().filter(|(name, _)| *name >= first) {
+        // The cursor's partition is that of the cursor's topic.
+        let start = if *name == first { std::mem::take(&mut from) } else { 0 };
+        if !page.push(name, topic.as_ref(), start) {
+            break;
+        }
+    }
+    let response = DescribeTopicPartitionsResponse::default()
+        .with_topics(page.topics)
+        .with_next_cursor(page.next);
+    Response::encode(&request.head, &response)
+}
+
+struct Page {
+    node: BrokerId,
+    leader_epoch: i32,
+    /// Partitions that still fit.
+    left: u32,
+    topics: Vec<DescribeTopicPartitionsResponseTopic>,
+    next: Option<Cursor>,
+}
+
+impl Page {
+    fn new(gateway: &Gateway, limit: u32) -> Self {
+        Self {
+            node: BrokerId(gateway.node_id()),
+            leader_epoch: gateway.broker.leader_epoch(),
+            left: limit,
+            topics: Vec::new(),
+            next: None,
+        }
+    }
+
+    /// False when the page is full.
+    fn push(&mut self, name: &str, topic: Option<&Summary>, start: u32) -> bool {
+        let described = DescribeTopicPartitionsResponseTopic::default()
+            .with_name(Some(message_name(name)))
+            .with_topic_authorized_operations(operations::TOPIC);
+        let Some(topic) = topic else {
+            let code = Fault::unknown_partition().code();
+            self.topics.push(
+                described
+                    .with_error_code(code)
+                    .with_topic_authorized_operations(operations::OMITTED),
+            );
+            return true;
+        };
+        if self.left == 0 {
+            self.next = Some(cursor(name, start));
+            return false;
+        }
+        let end = topic.partitions.min(start.saturating_add(self.left));
+        let partitions: Vec<_> = (start..end).map(|index| self.partition(index)).collect();
+        self.left -= partitions.len() as u32;
+        self.topics.push(described.with_topic_id(topic.uuid).with_partitions(partitions));
+        if end < topic.partitions {
+            self.next = Some(cursor(name, end));
+            return false;
+        }
+        true
+    }
+
+    fn partition(&self, index: u32) -> DescribeTopicPartitionsResponsePartition {
+        DescribeTopicPartitionsResponsePartition::default()
+            .with_partition_index(index as i32)
+            .with_leader_id(self.node)
+            .with_leader_epoch(self.leader_epoch)
+            .with_replica_nodes(vec![self.node])
+            .with_isr_nodes(vec![self.node])
+            .with_eligible_leader_replicas(Some(Vec::new()))
+            .with_last_known_elr(Some(Vec::new()))
+    }
+}
+
+fn cursor(name: &str, partition: u32) -> Cursor {
+    Cursor::default().with_topic_name(message_name(name)).with_partition_index(partition as i32)
+}

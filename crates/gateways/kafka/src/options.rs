@@ -1,0 +1,45 @@
+//! What the one who runs the node decides about this gateway.
+
+use std::time::Duration;
+
+use base::limits;
+
+#[derive(Clone, Debug)]
+pub struct GatewayOptions {
+    /// Where clients are told to connect; may differ from where the listener is bound.
+    pub advertised_host: String,
+    pub advertised_port: u16,
+    /// What `auto.create.topics.enable` is unless it was changed by a client.
+    pub auto_create_topics: bool,
+    /// What `num.partitions` is unless it was changed by a client.
+    pub partitions_default: u32,
+    pub sessions_max: usize,
+    pub request_bytes_max: usize,
+    /// A request that has begun must arrive whole within this time.
+    pub request_arrives_within: Duration,
+    /// A client that takes nothing of its response for so long is cut off.
+    pub response_taken_within: Duration,
+    pub session_idle_max: Duration,
+    /// How long sessions may take to finish what they have begun when the node shuts down.
+    pub drain_within: Duration,
+    /// Fetch sessions kept between requests.
+    pub fetch_sessions_max: usize,
+}
+
+impl GatewayOptions {
+    pub fn new(advertised_host: impl Into<String>, advertised_port: u16) -> Self {
+        Self {
+            advertised_host: advertised_host.into(),
+            advertised_port,
+            auto_create_topics: true,
+            partitions_default: 1,
+            sessions_max: limits::SESSIONS_MAX_DEFAULT,
+            request_bytes_max: limits::REQUEST_BYTES_MAX,
+            request_arrives_within: limits::REQUEST_ARRIVES_WITHIN,
+            response_taken_within: limits::RESPONSE_TAKEN_WITHIN,
+            session_idle_max: limits::SESSION_IDLE_MAX,
+            drain_within: Duration::from_secs(5),
+            fetch_sessions_max: limits::FETCH_SESSIONS_MAX,
+        }
+    }
+}

@@ -1,0 +1,136 @@
+//! What clients ask for that one node without users, quotas and replicas does not have. Each gets
+//! the answer that Kafka gives in that case, so that tools say something sensible.
+
+use kafka_protocol::error::ResponseError;
+use kafka_protocol::messages::alter_partition_reassignments_response::{
+    ReassignablePartitionResponse, ReassignableTopicResponse,
+};
+use kafka_protocol::messages::create_acls_response::AclCreationResult;
+use kafka_protocol::messages::delete_acls_response::DeleteAclsFilterResult;
+use kafka_protocol::messages::elect_leaders_response::{PartitionResult, ReplicaElectionResult};
+use kafka_protocol::messages::{
+    AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse, ApiKey, BrokerId,
+    CreateAclsRequest, CreateAclsResponse, DeleteAclsRequest, DeleteAclsResponse,
+    DescribeAclsRequest, DescribeAclsResponse, DescribeClientQuotasRequest,
+    DescribeClientQuotasResponse, ElectLeadersRequest, ElectLeadersResponse,
+    ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse,
+};
+
+use crate::errors::Fault;
+use crate::gateway::Gateway;
+use crate::metadata::message_name;
+use crate::offsets::find_partition;
+use crate::request::{Request, RequestError};
+use crate::response::Response;
+
+pub(crate) fn handle(gateway: &Gateway, request: Request) -> Result<Response, RequestError> {
+    match request.head.api {
+        ApiKey::DescribeAcls => describe_acls(request),
+        ApiKey::CreateAcls => create_acls(request),
+        ApiKey::DeleteAcls => delete_acls(request),
+        ApiKey::DescribeClientQuotas => describe_client_quotas(request),
+        ApiKey::ElectLeaders => elect_leaders(gateway, request),
+        ApiKey::AlterPartitionReassignments => alter_reassignments(gateway, request),
+        ApiKey::ListPartitionReassignments => list_reassignments(request),
+        other => Err(RequestError::UnknownApi(other as i16)),
+    }
+}
+
+fn no_users() -> Fault {
+    Fault::new(ResponseError::SecurityDisabled, "this broker has no users and no access lists")
+}
+
+fn describe_acls(mut request: Request) -> Result<Response, RequestError> {
+    request.decode::<DescribeAclsRequest>()?;
+    let response = DescribeAclsResponse::default()
+        .with_error_code(no_users().code())
+        .with_error_message(no_users().message_bytes());
+    Response::encode(&request.head, &response)
+}
+
+fn create_acls(mut request: Request) -> Result<Response, RequestError> {
+    let message: CreateAclsRequest = request.decode()?;
+    let refused = AclCreationResult::default()
+        .with_error_code(no_users().code())
+        .with_error_message(no_users().message_bytes());
+    let results = vec![refused; message.creations.len()];
+    Response::encode(&request.head, &CreateAclsResponse::default().with_results(results))
+}
+
+fn delete_acls(mut request: Request) -> Result<Response, RequestError> {
+    let message: DeleteAclsRequest = request.decode()?;
+    let refused = DeleteAclsFilterResult::default()
+        .with_error_code(no_users().code())
+        .with_error_message(no_users().message_bytes());
+    let results = vec![refused; message.filters.len()];
+    Response::encode(&request.head, &DeleteAclsResponse::default().with_filter_results(results))
+}
+
+/// There are none, whatever the filter.
+fn describe_client_quotas(mut request: Request) -> Result<Response, RequestError> {
+    request.decode::<DescribeClientQuotasRequest>()?;
+    let response = DescribeClientQuotasResponse::default().with_entries(Some(Vec::new()));
+    Response::encode(&request.head, &response)
+}
+
+/// Every partition is led by the one broker, so there is nothing to elect.
+fn elect_leaders(gateway: &Gateway, mut request: Request) -> Result<Response, RequestError> {
+    let message: ElectLeadersRequest = request.decode()?;
+    // For all partitions (null) Kafka names only those whose election was tried: none.
+    let topics = message.topic_partitions.unwrap_or_default().into_iter().map(|topic| {
+        let partitions = topic.partitions.iter().map(|index| {
+            let fault = match find_partition(gateway, &topic.topic, *index) {
+                Ok(_) => Fault::new(
+                    ResponseError::ElectionNotNeeded,
+                    "the one broker leads this partition already",
+                ),
+                Err(unknown) => unknown,
+            };
+            PartitionResult::default()
+                .with_partition_id(*index)
+                .with_error_code(fault.code())
+                .with_error_message(fault.message_bytes())
+        });
+        let partitions = partitions.collect();
+        ReplicaElectionResult::default().with_topic(topic.topic).with_partition_result(partitions)
+    });
+    let response = ElectLeadersResponse::default().with_replica_election_results(topics.collect());
+    Response::encode(&request.head, &response)
+}
+
+fn alter_reassignments(gateway: &Gateway, mut request: Request) -> Result<Response, RequestError> {
+    let message: AlterPartitionReassignmentsRequest = request.decode()?;
+    let here = [BrokerId(gateway.node_id())];
+    let topics = message.topics.into_iter().map(|topic| {
+        let partitions = topic.partitions.into_iter().map(|partition| {
+            let index = partition.partition_index;
+            let response = ReassignablePartitionResponse::default().with_partition_index(index);
+            let known = find_partition(gateway, &topic.name, index);
+            let fault = match (known, partition.replicas) {
+                (Err(unknown), _) => unknown,
+                // It is where it is to go.
+                (Ok(_), Some(replicas)) if replicas == here => return response,
+                (Ok(_), Some(_)) => Fault::new(
+                    ResponseError::InvalidReplicaAssignment,
+                    format!("there is one broker, {}, to have replicas on", here[0].0),
+                ),
+                (Ok(_), None) => Fault::plain(ResponseError::NoReassignmentInProgress),
+            };
+            response.with_error_code(fault.code()).with_error_message(fault.message_bytes())
+        });
+        let partitions = partitions.collect();
+        ReassignableTopicResponse::default()
+            .with_name(message_name(&topic.name))
+            .with_partitions(partitions)
+    });
+    let response = AlterPartitionReassignmentsResponse::default()
+        .with_allow_replication_factor_change(message.allow_replication_factor_change)
+        .with_responses(topics.collect());
+    Response::encode(&request.head, &response)
+}
+
+/// Nothing is under way.
+fn list_reassignments(mut request: Request) -> Result<Response, RequestError> {
+    request.decode::<ListPartitionReassignmentsRequest>()?;
+    Response::encode(&request.head, &ListPartitionReassignmentsResponse::default())
+}

@@ -1,0 +1,117 @@
+//! One request: its header, and a body that is decoded when its turn comes.
+
+use bytes::{Bytes, BytesMut};
+use kafka_protocol::messages::ApiKey;
+use kafka_protocol::protocol::{Request as RequestMessage, StrBytes};
+use thiserror::Error;
+
+use crate::wire::primitives::{Cursor, Malformed};
+use crate::wire::shape::{self, ShapeError};
+
+/// What a request says about itself, needed again to answer it.
+#[derive(Clone, Debug)]
+pub(crate) struct RequestHead {
+    pub(crate) api: ApiKey,
+    pub(crate) version: i16,
+    pub(crate) correlation: i32,
+    pub(crate) client_id: Option<StrBytes>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(crate) head: RequestHead,
+    pub(crate) body: BytesMut,
+}
+
+/// Why a request cannot be answered. The protocol has no response for it: the connection closes,
+/// as Kafka's does.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub(crate) enum RequestError {
+    #[error("request header: {0}")]
+    Header(Malformed),
+    #[error("unknown api key {0}")]
+    UnknownApi(i16),
+    #[error("{api:?} version {version} is not supported (supported: {min} to {max})")]
+    UnsupportedVersion { api: ApiKey, version: i16, min: i16, max: i16 },
+    #[error("{api:?} version {version} is malformed: {error}")]
+    Shape { api: ApiKey, version: i16, error: ShapeError },
+    #[error("{api:?} version {version} is malformed: {reason}")]
+    Decode { api: ApiKey, version: i16, reason: String },
+    #[error("{api:?} version {version} is malformed: {malformed}")]
+    Malformed { api: ApiKey, version: i16, malformed: Malformed },
+    #[error("the response to {api:?} version {version} cannot be encoded: {reason}")]
+    Encode { api: ApiKey, version: i16, reason: String },
+}
+
+/// The first fields of every request, which are the same in all versions of the header.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Preamble {
+    pub(crate) api_key: i16,
+    pub(crate) version: i16,
+    pub(crate) correlation: i32,
+}
+
+impl Preamble {
+    pub(crate) fn parse(frame: &[u8]) -> Result<Self, RequestError> {
+        let mut cursor = Cursor::new(frame);
+        let read = |cursor: &mut Cursor<'_>| {
+            let (api_key, version) = (cursor.int16()?, cursor.int16()?);
+            Ok(Self { api_key, version, correlation: cursor.int32()? })
+        };
+        read(&mut cursor).map_err(RequestError::Header)
+    }
+}
+
+impl Request {
+    /// Splits a frame whose preamble was read, and whose version is supported, into header and
+    /// body.
+    pub(crate) fn parse(
+        api: ApiKey,
+        preamble: &Preamble,
+        mut frame: BytesMut,
+    ) -> Result<Self, RequestError> {
+        let (client_id, header_len) =
+            Self::rest_of_header(api, preamble.version, &frame).map_err(RequestError::Header)?;
+        let head = RequestHead {
+            api,
+            version: preamble.version,
+            correlation: preamble.correlation,
+            client_id,
+        };
+        let body = frame.split_off(header_len);
+        Ok(Self { head, body })
+    }
+
+    fn rest_of_header(
+        api: ApiKey,
+        version: i16,
+        frame: &[u8],
+    ) -> Result<(Option<StrBytes>, usize), Malformed> {
+        let mut cursor = Cursor::new(frame);
+        cursor.skip(PREAMBLE_LEN)?;
+        // Not compact even in the flexible header.
+        let client_id = cursor.nullable_text(false)?.map(|id| StrBytes::from_string(id.to_owned()));
+        if api.request_header_version(version) >= 2 {
+            cursor.skip_tagged_fields()?;
+        }
+        Ok((client_id, frame.len() - cursor.left()))
+    }
+
+    /// The message in the body, once its shape was found sound.
+    pub(crate) fn decode<M: RequestMessage>(&mut self) -> Result<M, RequestError> {
+        let (api, version) = (self.head.api, self.head.version);
+        let mut body: Bytes = std::mem::take(&mut self.body).freeze();
+        shape::examine(api, version, &body).map_err(|error| RequestError::Shape {
+            api,
+            version,
+            error,
+        })?;
+        M::decode(&mut body, version).map_err(|error| RequestError::Decode {
+            api,
+            version,
+            reason: error.to_string(),
+        })
+    }
+}
+
+const PREAMBLE_LEN: usize = 8;

@@ -1,0 +1,269 @@
+//! One connection: requests in, responses out in the same order.
+//!
+//! A session is one task with two sides. The reading side decodes frames and starts them; the
+//! writing side answers them in turn. A produce request is handed to the broker the moment it is
+//! read, so that any number of them (up to a bound) share a sync, and only its answer waits in the
+//! queue. Everything else runs when its turn comes, as in Kafka: a fetch that waits for records
+//! holds back the later responses of its own connection only. Because both sides are one task,
+//! nothing hops between threads from the socket to the broker and back.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io::{ErrorKind, IoSlice};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use base::limits::REQUESTS_IN_FLIGHT_PER_SESSION_MAX;
+use broker::Permit;
+use bytes::{Buf, Bytes};
+use thiserror::Error;
+use tokio::net::TcpStream;
+use tokio::net::tcp::WriteHalf;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::time::timeout;
+
+use crate::dispatch::{self, Started};
+use crate::errors::Fault;
+use crate::frames::{FrameError, FrameLimits, FrameReader};
+use crate::gateway::{Gateway, Session};
+use crate::request::RequestError;
+use crate::response::Response;
+
+/// Responses that are ready together leave together, up to this many bytes.
+const COALESCED_BYTES_MAX: usize = 256 << 10;
+/// Slices given to one system call; Linux takes 1,024.
+const SLICES_MAX: usize = 64;
+/// What a slow client must at least take of a response in each period it is granted.
+const PROGRESS_BYTES_MIN: usize = 64 << 10;
+
+/// Why a session ended.
+#[derive(Debug, Error)]
+pub(crate) enum SessionEnd {
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    #[error("the client did not take its response within {0:?}")]
+    SlowReader(Duration),
+    #[error("writing: {0}")]
+    Write(std::io::Error),
+    #[error("a produce request with acks=0 was refused: {0}")]
+    RefusedUnacknowledged(Fault),
+    #[error("the node shuts down")]
+    Drained,
+}
+
+impl SessionEnd {
+    /// Connections come and go; what a client did wrong is worth a warning.
+    pub(crate) fn is_ordinary(&self) -> bool {
+        match self {
+            Self::Frame(FrameError::Closed | FrameError::Idle(_)) | Self::Drained => true,
+            Self::Frame(FrameError::Io(error)) | Self::Write(error) => matches!(
+                error.kind(),
+                ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::ConnectionAborted
+            ),
+            _ => false,
+        }
+    }
+}
+
+/// A request that was started and waits for its turn.
+struct InFlight {
+    started: Started,
+    /// Given back once the response was written.
+    permit: Option<Permit>,
+}
+
+/// Serves one connection until it ends.
+pub(crate) async fn run(
+    mut socket: TcpStream,
+    session: Arc<Session>,
+    gateway: Arc<Gateway>,
+) -> SessionEnd {
+    let limits = FrameLimits {
+        frame_bytes_max: gateway.options.request_bytes_max,
+        arrives_within: gateway.options.request_arrives_within,
+        idle_max: gateway.options.session_idle_max,
+    };
+    let (read_half, write_half) = socket.split();
+    let (queue, turns) = mpsc::channel(REQUESTS_IN_FLIGHT_PER_SESSION_MAX);
+    let frames = FrameReader::new(read_half, limits);
+    let mut reading = pin!(read(frames, queue, &session, &gateway));
+    let mut writing =
+        pin!(Writer::new(write_half, gateway.options.response_taken_within).run(turns));
+    tokio::select! {
+        // What was just read may be answered in the same poll.
+        biased;
+        end = &mut reading => match end {
+            // What was begun is answered before the connection goes.
+            SessionEnd::Drained => match writing.await {
+                Ok(()) => SessionEnd::Drained,
+                Err(end) => end,
+            },
+            end => end,
+        },
+        written = &mut writing => written.err().unwrap_or(SessionEnd::Drained),
+    }
+}
+
+/// The reading side. Returns why it stopped; `Drained` asks for what was begun to be finished.
+async fn read(
+    mut frames: FrameReader<'_>,
+    queue: mpsc::Sender<InFlight>,
+    session: &Arc<Session>,
+    gateway: &Arc<Gateway>,
+) -> SessionEnd {
+    let mut draining = pin!(gateway.draining());
+    loop {
+        let frame = tokio::select! {
+            biased;
+            frame = frames.next(&gateway.broker) => frame,
+            () = &mut draining => return SessionEnd::Drained,
+        };
+        let frame = match frame {
+            Ok(frame) => frame,
+            Err(end) => return end.into(),
+        };
+        let started = match dispatch::start(gateway, session, frame.bytes).await {
+            Ok(started) => started,
+            Err(end) => return end.into(),
+        };
+        if queue.send(InFlight { started, permit: frame.permit }).await.is_err() {
+            // The writing side has ended and says why.
+            return SessionEnd::Drained;
+        }
+    }
+}
+
+struct Writer<'a> {
+    socket: WriteHalf<'a>,
+    taken_within: Duration,
+    outgoing: VecDeque<Bytes>,
+    outgoing_bytes: usize,
+    permits: Vec<Permit>,
+    rooms: Vec<OwnedSemaphorePermit>,
+}
+
+impl<'a> Writer<'a> {
+    fn new(socket: WriteHalf<'a>, taken_within: Duration) -> Self {
+        Self {
+            socket,
+            taken_within,
+            outgoing: VecDeque::new(),
+            outgoing_bytes: 0,
+            permits: Vec::new(),
+            rooms: Vec::new(),
+        }
+    }
+
+    /// The writing side. Ends well once the reading side is gone and all is answered.
+    async fn run(mut self, mut turns: mpsc::Receiver<InFlight>) -> Result<(), SessionEnd> {
+        let mut next = None;
+        loop {
+            let mut turn: InFlight = match next.take() {
+                Some(turn) => turn,
+                None => match turns.recv().await {
+                    Some(turn) => turn,
+                    None => return Ok(()),
+                },
+            };
+            let answer = (&mut turn.started).await?;
+            self.push(answer, turn.permit);
+            next = self.push_what_is_ready(&mut turns)?;
+            self.flush().await?;
+        }
+    }
+
+    /// Adds the following responses as far as they are ready now; returns the first that is not.
+    fn push_what_is_ready(
+        &mut self,
+        turns: &mut mpsc::Receiver<InFlight>,
+    ) -> Result<Option<InFlight>, SessionEnd> {
+        while self.outgoing_bytes < COALESCED_BYTES_MAX {
+            let Ok(mut turn) = turns.try_recv() else { return Ok(None) };
+            // A request that has not run yet is left to be polled with a waker.
+            if !turn.started.is_under_way() {
+                return Ok(Some(turn));
+            }
+            let mut context = Context::from_waker(Waker::noop());
+            match Pin::new(&mut turn.started).poll(&mut context) {
+                Poll::Ready(answer) => self.push(answer?, turn.permit),
+                Poll::Pending => return Ok(Some(turn)),
+            }
+        }
+        Ok(None)
+    }
+
+    fn push(&mut self, answer: Option<Response>, permit: Option<Permit>) {
+        if let Some(response) = answer {
+            self.outgoing_bytes += response.bytes();
+            self.outgoing.extend(response.chunks);
+            self.rooms.extend(response.room);
+        }
+        self.permits.extend(permit);
+    }
+
+    async fn flush(&mut self) -> Result<(), SessionEnd> {
+        let mut taken = 0;
+        while !self.outgoing.is_empty() {
+            match self.write_some() {
+                Ok(written) => taken += written,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.wait_for_reader(&mut taken).await?;
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(SessionEnd::Write(error)),
+            }
+        }
+        self.outgoing_bytes = 0;
+        self.permits.clear();
+        self.rooms.clear();
+        Ok(())
+    }
+
+    /// The socket is full. A client may be slow, but in each period it must take something
+    /// worthwhile: one that takes a byte a minute would hold its response's memory for ever.
+    async fn wait_for_reader(&mut self, taken: &mut usize) -> Result<(), SessionEnd> {
+        let within = self.taken_within;
+        let progress = async {
+            *taken = 0;
+            loop {
+                self.socket.writable().await.map_err(SessionEnd::Write)?;
+                match self.write_some() {
+                    Ok(written) => *taken += written,
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
+                    Err(error) => return Err(SessionEnd::Write(error)),
+                }
+                if *taken >= PROGRESS_BYTES_MIN || self.outgoing.is_empty() {
+                    return Ok(());
+                }
+            }
+        };
+        timeout(within, progress).await.unwrap_or(Err(SessionEnd::SlowReader(within)))
+    }
+
+    fn write_some(&mut self) -> std::io::Result<usize> {
+        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
+        let count = self.outgoing.len().min(SLICES_MAX);
+        for (slice, chunk) in slices.iter_mut().zip(&self.outgoing) {
+            *slice = IoSlice::new(chunk);
+        }
+        let written = self.socket.try_write_vectored(&slices[..count])?;
+        if written == 0 {
+            return Err(ErrorKind::WriteZero.into());
+        }
+        let mut left = written;
+        while left > 0 {
+            let Some(front) = self.outgoing.front_mut() else { break };
+            if left < front.len() {
+                front.advance(left);
+                break;
+            }
+            left -= front.len();
+            self.outgoing.pop_front();
+        }
+        Ok(written)
+    }
+}

@@ -1,0 +1,300 @@
+//! Making topics, growing them, and taking them away.
+
+use std::collections::{BTreeMap, HashMap};
+
+use base::TopicId;
+use kafka_protocol::error::ResponseError;
+use kafka_protocol::messages::create_partitions_request::CreatePartitionsTopic;
+use kafka_protocol::messages::create_partitions_response::CreatePartitionsTopicResult;
+use kafka_protocol::messages::create_topics_request::{CreatableReplicaAssignment, CreatableTopic};
+use kafka_protocol::messages::create_topics_response::CreatableTopicResult;
+use kafka_protocol::messages::delete_topics_request::DeleteTopicState;
+use kafka_protocol::messages::delete_topics_response::DeletableTopicResult;
+use kafka_protocol::messages::{
+    BrokerId, CreatePartitionsRequest, CreatePartitionsResponse, CreateTopicsRequest,
+    CreateTopicsResponse, DeleteTopicsRequest, DeleteTopicsResponse,
+};
+use machine::command::NewTopic;
+use machine::{Command, Outcome};
+use uuid::Uuid;
+
+use crate::config_describe::creatable_configs;
+use crate::errors::{Fault, code_of};
+use crate::gateway::Gateway;
+use crate::metadata::message_name;
+use crate::request::{Request, RequestError};
+use crate::response::Response;
+
+pub(crate) async fn create(
+    gateway: &Gateway,
+    mut request: Request,
+) -> Result<Response, RequestError> {
+    let message: CreateTopicsRequest = request.decode()?;
+    let mut wanted: Vec<Result<NewTopic, Fault>> =
+        message.topics.iter().map(|topic| new_topic(gateway, topic)).collect();
+    refuse_duplicates(&message.topics, &mut wanted);
+    if !message.validate_only {
+        wanted = make(gateway, wanted).await;
+    } else {
+        wanted = gateway.broker.read(|state| {
+            let check = |wanted: Result<NewTopic, Fault>| {
+                let new = wanted?;
+                state.check_new_topic(&new)?;
+                Ok(new)
+            };
+            wanted.into_iter().map(check).collect()
+        });
+    }
+    let results = message.topics.into_iter().zip(wanted).map(|(topic, made)| {
+        let result =
+            CreatableTopicResult::default().with_name(topic.name).with_error_code(code_of(&made));
+        match made {
+            Ok(made) => result
+                .with_topic_id(if message.validate_only { Uuid::nil() } else { made.uuid })
+                .with_num_partitions(made.partitions as i32)
+                .with_replication_factor(1)
+                .with_configs(Some(creatable_configs(gateway, &made.config))),
+            Err(fault) => result
+                .with_error_message(fault.message_bytes())
+                .with_num_partitions(-1)
+                .with_replication_factor(-1),
+        }
+    });
+    let response = CreateTopicsResponse::default().with_topics(results.collect());
+    Response::encode(&request.head, &response)
+}
+
+/// What a request asks for, as the machine makes it.
+fn new_topic(gateway: &Gateway, topic: &CreatableTopic) -> Result<NewTopic, Fault> {
+    machine::topic::validate_topic_name(&topic.name)
+        .map_err(|error| Fault::new(ResponseError::InvalidTopicException, error.to_string()))?;
+    let partitions = if topic.assignments.is_empty() {
+        check_replication_factor(topic.replication_factor)?;
+        match topic.num_partitions {
+            // As the node has it (KIP-464).
+            -1 => gateway.options.partitions_default,
+            number => u32::try_from(number).ok().filter(|number| *number > 0).ok_or_else(|| {
+                Fault::new(
+                    ResponseError::InvalidPartitions,
+                    "the number of partitions must be 1 or more, or -1 for the default",
+                )
+            })?,
+        }
+    } else {
+        assigned_partitions(gateway, topic)?
+    };
+    let mut config = BTreeMap::new();
+    for entry in &topic.configs {
+        let value = entry.value.as_ref().ok_or_else(|| {
+            Fault::new(ResponseError::InvalidConfig, format!("{} has no value", entry.name))
+        })?;
+        config.insert(entry.name.to_string(), value.to_string());
+    }
+    Ok(NewTopic { name: topic.name.to_string(), uuid: Uuid::new_v4(), partitions, config })
+}
+
+fn check_replication_factor(factor: i16) -> Result<(), Fault> {
+    match factor {
+        -1 | 1 => Ok(()),
+        ..=0 => Err(Fault::new(
+            ResponseError::InvalidReplicationFactor,
+            "the replication factor must be 1 or more, or -1 for the default",
+        )),
+        more => Err(Fault::new(
+            ResponseError::InvalidReplicationFactor,
+            format!("a replication factor of {more} needs {more} brokers, and there is one"),
+        )),
+    }
+}
+
+/// A manual assignment must name every partition once, and the one broker that there is.
+fn assigned_partitions(gateway: &Gateway, topic: &CreatableTopic) -> Result<u32, Fault> {
+    if topic.num_partitions != -1 || topic.replication_factor != -1 {
+        return Err(Fault::new(
+            ResponseError::InvalidRequest,
+            "with a manual assignment, partitions and replication factor must be -1",
+        ));
+    }
+    let invalid = |message: String| Fault::new(ResponseError::InvalidReplicaAssignment, message);
+    let count = topic.assignments.len();
+    let mut named = vec![false; count];
+    for CreatableReplicaAssignment { partition_index, broker_ids, .. } in &topic.assignments {
+        check_brokers(gateway, broker_ids)?;
+        let place = usize::try_from(*partition_index).ok().filter(|index| *index < count);
+        let Some(place) = place.filter(|place| !named[*place]) else {
+            return Err(invalid(format!(
+                "partitions of an assignment must be 0 to {}, each once",
+                count - 1
+            )));
+        };
+        named[place] = true;
+    }
+    u32::try_from(count).map_err(|_| invalid("too many partitions".to_owned()))
+}
+
+fn check_brokers(gateway: &Gateway, brokers: &[BrokerId]) -> Result<(), Fault> {
+    if brokers == [BrokerId(gateway.node_id())] {
+        return Ok(());
+    }
+    Err(Fault::new(
+        ResponseError::InvalidReplicaAssignment,
+        format!("a partition's replicas can only be [{}], the one broker", gateway.node_id()),
+    ))
+}
+
+/// A name that a request has twice is refused wherever it stands, as in Kafka.
+fn refuse_duplicates(topics: &[CreatableTopic], wanted: &mut [Result<NewTopic, Fault>]) {
+    let mut named: HashMap<&str, usize> = HashMap::with_capacity(topics.len());
+    for topic in topics {
+        *named.entry(&topic.name).or_default() += 1;
+    }
+    for (topic, wanted) in topics.iter().zip(wanted) {
+        if named[&**topic.name] > 1 {
+            *wanted = Err(Fault::new(
+                ResponseError::InvalidRequest,
+                "the request has this topic more than once",
+            ));
+        }
+    }
+}
+
+/// All topics of a request in one log entry.
+async fn make(
+    gateway: &Gateway,
+    wanted: Vec<Result<NewTopic, Fault>>,
+) -> Vec<Result<NewTopic, Fault>> {
+    let topics: Vec<NewTopic> =
+        wanted.iter().filter_map(|wanted| wanted.as_ref().ok().cloned()).collect();
+    if topics.is_empty() {
+        return wanted;
+    }
+    let mut outcomes = match gateway.broker.execute(Command::CreateTopics { topics }).await {
+        Ok(Outcome::Topics(outcomes)) => outcomes.into_iter(),
+        Ok(_) => Vec::new().into_iter(),
+        Err(error) => {
+            let fault = Fault::from(error);
+            return wanted.into_iter().map(|wanted| wanted.and(Err(fault.clone()))).collect();
+        }
+    };
+    let made = wanted.into_iter().map(|wanted| {
+        let new = wanted?;
+        match outcomes.next() {
+            Some(Ok(_)) => Ok(new),
+            Some(Err(refusal)) => Err(refusal.into()),
+            None => Err(Fault::plain(ResponseError::UnknownServerError)),
+        }
+    });
+    made.collect()
+}
+
+pub(crate) async fn delete(
+    gateway: &Gateway,
+    mut request: Request,
+) -> Result<Response, RequestError> {
+    let message: DeleteTopicsRequest = request.decode()?;
+    let by_name = message
+        .topic_names
+        .into_iter()
+        .map(|name| DeleteTopicState::default().with_name(Some(name)));
+    let mut results = Vec::new();
+    for topic in message.topics.into_iter().chain(by_name) {
+        results.push(delete_one(gateway, topic).await);
+    }
+    let response = DeleteTopicsResponse::default().with_responses(results);
+    Response::encode(&request.head, &response)
+}
+
+async fn delete_one(gateway: &Gateway, topic: DeleteTopicState) -> DeletableTopicResult {
+    let result = DeletableTopicResult::default();
+    let found = gateway.broker.read(|state| {
+        let found = match &topic.name {
+            Some(name) if topic.topic_id.is_nil() => {
+                state.topic_named(name).ok_or_else(Fault::unknown_partition)?
+            }
+            Some(_) => {
+                return Err(Fault::new(
+                    ResponseError::InvalidRequest,
+                    "a topic must be named by its name or by its id, not by both",
+                ));
+            }
+            None => state.topic_with_uuid(&topic.topic_id).ok_or_else(Fault::unknown_topic_id)?,
+        };
+        Ok((found.id, found.name.to_string(), found.uuid))
+    });
+    let deleted = match found {
+        Ok((id, name, uuid)) => remove(gateway, id).await.map(|()| (name, uuid)),
+        Err(fault) => Err(fault),
+    };
+    match deleted {
+        Ok((name, uuid)) => result.with_name(Some(message_name(&name))).with_topic_id(uuid),
+        Err(fault) => result
+            .with_name(topic.name)
+            .with_topic_id(topic.topic_id)
+            .with_error_code(fault.code())
+            .with_error_message(fault.message_bytes()),
+    }
+}
+
+async fn remove(gateway: &Gateway, topic: TopicId) -> Result<(), Fault> {
+    gateway.broker.execute(Command::DeleteTopic { topic }).await?;
+    Ok(())
+}
+
+pub(crate) async fn create_partitions(
+    gateway: &Gateway,
+    mut request: Request,
+) -> Result<Response, RequestError> {
+    let message: CreatePartitionsRequest = request.decode()?;
+    let mut results = Vec::with_capacity(message.topics.len());
+    for topic in message.topics {
+        let grown = grow(gateway, &topic, message.validate_only).await;
+        let result = CreatePartitionsTopicResult::default()
+            .with_name(topic.name)
+            .with_error_code(code_of(&grown));
+        results.push(match grown {
+            Ok(()) => result,
+            Err(fault) => result.with_error_message(fault.message_bytes()),
+        });
+    }
+    let response = CreatePartitionsResponse::default().with_results(results);
+    Response::encode(&request.head, &response)
+}
+
+async fn grow(
+    gateway: &Gateway,
+    wanted: &CreatePartitionsTopic,
+    validate_only: bool,
+) -> Result<(), Fault> {
+    let (topic, present) = gateway
+        .broker
+        .read(|state| state.topic_named(&wanted.name).map(|t| (t.id, t.partition_count())))
+        .ok_or_else(Fault::unknown_partition)?;
+    let total = u32::try_from(wanted.count).ok().filter(|total| *total > present);
+    let total = total.ok_or_else(|| {
+        Fault::new(
+            ResponseError::InvalidPartitions,
+            format!("the topic has {present} partitions; {} would not be more", wanted.count),
+        )
+    })?;
+    if let Some(assignments) = &wanted.assignments {
+        if assignments.len() != (total - present) as usize {
+            return Err(Fault::new(
+                ResponseError::InvalidReplicaAssignment,
+                format!(
+                    "{} partitions are added and {} are assigned",
+                    total - present,
+                    assignments.len()
+                ),
+            ));
+        }
+        for assignment in assignments {
+            check_brokers(gateway, &assignment.broker_ids)?;
+        }
+    }
+    if validate_only {
+        gateway.broker.read(|state| state.check_create_partitions(topic, total))?;
+        return Ok(());
+    }
+    gateway.broker.execute(Command::CreatePartitions { topic, total }).await?;
+    Ok(())
+}

@@ -1,0 +1,173 @@
+//! Which requests are handled, in which versions; and ApiVersions, which tells clients.
+//!
+//! The ranges are those of Kafka 4.1 as far as the message crate has them. What is not in the table
+//! is not advertised, and a client that asks anyway is cut off, as Kafka does it.
+
+use std::ops::RangeInclusive;
+
+use kafka_protocol::error::ResponseError;
+use kafka_protocol::messages::api_versions_response::{
+    ApiVersion, FinalizedFeatureKey, SupportedFeatureKey,
+};
+use kafka_protocol::messages::{ApiKey, ApiVersionsRequest, ApiVersionsResponse};
+use kafka_protocol::protocol::StrBytes;
+
+use crate::errors::Fault;
+use crate::gateway::Session;
+use crate::request::{Request, RequestError, RequestHead};
+use crate::response::Response;
+
+/// Transactions (AddPartitionsToTxn and on), share groups, SASL, delegation tokens and telemetry
+/// are missing because they are not offered.
+const HANDLED: &[(ApiKey, RangeInclusive<i16>)] = &[
+    (ApiKey::Produce, 3..=13),
+    (ApiKey::Fetch, 4..=18),
+    (ApiKey::ListOffsets, 1..=10),
+    (ApiKey::Metadata, 0..=13),
+    (ApiKey::OffsetCommit, 2..=9),
+    (ApiKey::OffsetFetch, 1..=9),
+    (ApiKey::FindCoordinator, 0..=6),
+    (ApiKey::JoinGroup, 0..=9),
+    (ApiKey::Heartbeat, 0..=4),
+    (ApiKey::LeaveGroup, 0..=5),
+    (ApiKey::SyncGroup, 0..=5),
+    (ApiKey::DescribeGroups, 0..=6),
+    (ApiKey::ListGroups, 0..=5),
+    (ApiKey::ApiVersions, 0..=4),
+    (ApiKey::CreateTopics, 2..=7),
+    (ApiKey::DeleteTopics, 1..=6),
+    (ApiKey::DeleteRecords, 0..=2),
+    (ApiKey::InitProducerId, 0..=5),
+    (ApiKey::OffsetForLeaderEpoch, 2..=4),
+    (ApiKey::DescribeAcls, 1..=3),
+    (ApiKey::CreateAcls, 1..=3),
+    (ApiKey::DeleteAcls, 1..=3),
+    (ApiKey::DescribeConfigs, 1..=4),
+    (ApiKey::AlterConfigs, 0..=2),
+    (ApiKey::DescribeLogDirs, 1..=4),
+    (ApiKey::CreatePartitions, 0..=3),
+    (ApiKey::DeleteGroups, 0..=2),
+    (ApiKey::ElectLeaders, 0..=2),
+    (ApiKey::IncrementalAlterConfigs, 0..=1),
+    (ApiKey::AlterPartitionReassignments, 0..=1),
+    (ApiKey::ListPartitionReassignments, 0..=0),
+    (ApiKey::OffsetDelete, 0..=0),
+    (ApiKey::DescribeClientQuotas, 0..=1),
+    (ApiKey::DescribeCluster, 0..=2),
+    (ApiKey::DescribeProducers, 0..=0),
+    (ApiKey::ConsumerGroupHeartbeat, 0..=1),
+    (ApiKey::ConsumerGroupDescribe, 0..=1),
+    (ApiKey::ListConfigResources, 0..=1),
+    (ApiKey::DescribeTopicPartitions, 0..=0),
+];
+
+/// The versions of a request that are handled.
+pub(crate) fn handled(api: ApiKey) -> Option<&'static RangeInclusive<i16>> {
+    HANDLED.iter().find(|(known, _)| *known == api).map(|(_, range)| range)
+}
+
+/// What this broker can do beyond single requests, and has switched on. Java clients look for
+/// `group.version` before they use the new group protocol.
+struct Feature {
+    name: &'static str,
+    min: i16,
+    max: i16,
+}
+
+const FEATURES: &[Feature] = &[
+    // 4.1-IV1: which messages brokers may use among themselves, and what tools show as the
+    // cluster's version.
+    Feature { name: "metadata.version", min: 7, max: 27 },
+    // KIP-848.
+    Feature { name: "group.version", min: 0, max: 1 },
+];
+
+pub(crate) fn answer(session: &Session, mut request: Request) -> Result<Response, RequestError> {
+    let message: ApiVersionsRequest = request.decode()?;
+    let head = request.head;
+    if head.version >= 3 {
+        let (name, version) = (message.client_software_name, message.client_software_version);
+        if !is_software_word(&name) || !is_software_word(&version) {
+            let refused = Fault::plain(ResponseError::InvalidRequest);
+            let refused = ApiVersionsResponse::default().with_error_code(refused.code());
+            return Response::encode(&head, &refused);
+        }
+        *session.software.lock() = Some((name, version));
+    }
+    Response::encode(&head, &supported(head.version))
+}
+
+/// KIP-511: letters and digits, with `-` and `.` inside.
+fn is_software_word(word: &str) -> bool {
+    let ends_well = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    word.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.'))
+        && ends_well(word.chars().next())
+        && ends_well(word.chars().next_back())
+}
+
+/// A client newer than we are asks in a version that we do not know: it gets the answer in version
+/// 0, which every client reads, with the versions that it may try (KIP-511).
+pub(crate) fn answer_unsupported(correlation: i32) -> Result<Response, RequestError> {
+    let head = RequestHead { api: ApiKey::ApiVersions, version: 0, correlation, client_id: None };
+    let code = ResponseError::UnsupportedVersion.code();
+    Response::encode(&head, &supported(0).with_error_code(code))
+}
+
+fn supported(version: i16) -> ApiVersionsResponse {
+    let api_keys = HANDLED.iter().map(|(api, range)| {
+        // librdkafka compresses only for brokers that know Produce version 0 (KAFKA-18659), so
+        // Kafka 4 advertises it too, without taking it.
+        let min = if *api == ApiKey::Produce { 0 } else { *range.start() };
+        ApiVersion::default()
+            .with_api_key(*api as i16)
+            .with_min_version(min)
+            .with_max_version(*range.end())
+    });
+    let response = ApiVersionsResponse::default().with_api_keys(api_keys.collect());
+    if version < 3 {
+        return response;
+    }
+    let supported_features = FEATURES
+        .iter()
+        // Clients of version 3 cannot read a range that begins with 0 (KIP-1022).
+        .filter(|feature| version >= 4 || feature.min > 0)
+        .map(|feature| {
+            SupportedFeatureKey::default()
+                .with_name(StrBytes::from_static_str(feature.name))
+                .with_min_version(feature.min)
+                .with_max_version(feature.max)
+        });
+    let finalized_features = FEATURES.iter().map(|feature| {
+        FinalizedFeatureKey::default()
+            .with_name(StrBytes::from_static_str(feature.name))
+            .with_min_version_level(feature.max)
+            .with_max_version_level(feature.max)
+    });
+    response
+        .with_supported_features(supported_features.collect())
+        .with_finalized_features(finalized_features.collect())
+        .with_finalized_features_epoch(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_version_is_promised_that_the_message_crate_lacks() {
+        for (api, range) in HANDLED {
+            let known = api.valid_versions();
+            assert!(known.min <= *range.start() && *range.end() <= known.max, "{api:?}");
+        }
+    }
+
+    #[test]
+    fn software_names_follow_kip_511() {
+        for good in ["librdkafka", "2.6.0", "a-b.c", "x"] {
+            assert!(is_software_word(good), "{good}");
+        }
+        for bad in ["", "-a", "a-", ".1", "a b", "ä"] {
+            assert!(!is_software_word(bad), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Looks through a request before it is decoded.
+//!
+//! The message crate reserves memory for as many array elements as a request claims to have, so
+//! twelve hostile bytes could ask for terabytes. A [`Shape`] is walked first: it follows every
+//! length in the bytes, refuses one that points past the end, and counts what the decoded request
+//! will weigh. What it lets pass is decoded by the crate; that both agree on what is well formed
+//! is a property test (`tests` below).
+
+use kafka_protocol::messages::ApiKey;
+use thiserror::Error;
+
+use super::primitives::{Cursor, Malformed};
+use super::shapes;
+
+/// What a decoded request may weigh. A request for 100,000 partitions weighs about 15 MB.
+pub(crate) const DECODED_BYTES_MAX: usize = 128 << 20;
+
+/// What an array element weighs when it is decoded, besides what it points to: the larger structs
+/// of the crate have some 150 bytes.
+const ROW_BYTES: usize = 160;
+/// A string or a byte string is a handle into the frame.
+const HANDLE_BYTES: usize = 40;
+/// An unknown tagged field is kept in a map.
+const TAG_BYTES: usize = 96;
+
+/// Not a version: the message has no compact encoding.
+pub(super) const NEVER: i16 = i16::MAX;
+
+#[derive(Debug)]
+pub(super) struct Shape {
+    /// From this version on, lengths are compact and structs end with tagged fields.
+    pub(super) flexible_since: i16,
+    pub(super) fields: Fields,
+}
+
+/// A struct's fields, in the order of the wire.
+#[derive(Debug)]
+pub(super) struct Fields {
+    pub(super) plain: &'static [Field],
+    pub(super) tagged: &'static [(u32, Field)],
+}
+
+/// A field and the versions that have it.
+#[derive(Debug)]
+pub(super) struct Field {
+    since: i16,
+    until: i16,
+    name: &'static str,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+pub(super) enum Kind {
+    /// So many bytes.
+    Fixed(usize),
+    Text,
+    Blob,
+    /// An array of primitives.
+    List(&'static Kind),
+    /// An array of structs.
+    Rows(&'static Fields),
+    /// A struct.
+    Row(&'static Fields),
+    /// A struct that may be missing: a byte says so.
+    Maybe(&'static Fields),
+}
+
+pub(super) const fn plain(plain: &'static [Field]) -> Fields {
+    Fields { plain, tagged: &[] }
+}
+
+pub(super) const fn field(name: &'static str, kind: Kind) -> Field {
+    Field { since: 0, until: i16::MAX, name, kind }
+}
+
+pub(super) const fn since(since: i16, name: &'static str, kind: Kind) -> Field {
+    Field { since, until: i16::MAX, name, kind }
+}
+
+pub(super) const fn until(since: i16, until: i16, name: &'static str, kind: Kind) -> Field {
+    Field { since, until, name, kind }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub(crate) enum ShapeError {
+    #[error("field {field}: {malformed}")]
+    Malformed { field: &'static str, malformed: Malformed },
+    #[error("the request would take more than {DECODED_BYTES_MAX} bytes when decoded")]
+    TooHeavy,
+    #[error("requests of this kind are not taken")]
+    Unknown,
+}
+
+/// Follows every length of a request's body; returns what it will weigh decoded.
+pub(crate) fn examine(api: ApiKey, version: i16, body: &[u8]) -> Result<usize, ShapeError> {
+    let shape = shapes::of(api).ok_or(ShapeError::Unknown)?;
+    let mut walk = Walk {
+        cursor: Cursor::new(body),
+        version,
+        flexible: version >= shape.flexible_since,
+        weight: ROW_BYTES,
+    };
+    walk.fields(&shape.fields)?;
+    // Bytes that follow are ignored, as Kafka ignores them.
+    Ok(walk.weight)
+}
+
+struct Walk<'a> {
+    cursor: Cursor<'a>,
+    version: i16,
+    flexible: bool,
+    weight: usize,
+}
+
+impl Walk<'_> {
+    fn fields(&mut self, fields: &Fields) -> Result<(), ShapeError> {
+        for field in fields.plain {
+            if (field.since..=field.until).contains(&self.version) {
+                self.kind(field.name, &field.kind)?;
+            }
+        }
+        if self.flexible { self.tagged_fields(fields.tagged) } else { Ok(()) }
+    }
+
+    fn tagged_fields(&mut self, known: &[(u32, Field)]) -> Result<(), ShapeError> {
+        let within = |malformed| ShapeError::Malformed { field: "tagged fields", malformed };
+        let count = self.cursor.unsigned_varint().map_err(within)?;
+        for _ in 0..count {
+            let tag = self.cursor.unsigned_varint().map_err(within)?;
+            let size = self.cursor.unsigned_varint().map_err(within)? as usize;
+            let Some((_, field)) = known.iter().find(|(known, _)| *known == tag) else {
+                self.weigh(TAG_BYTES)?;
+                self.cursor.skip(size).map_err(within)?;
+                continue;
+            };
+            // The decoder reads a field that it knows by its kind and ignores the size; were the
+            // two to differ, everything after would be read from the wrong place.
+            let before = self.cursor.left();
+            self.kind(field.name, &field.kind)?;
+            if before - self.cursor.left() != size {
+                return Err(within(Malformed::Length { length: size as i64 }));
+            }
+        }
+        Ok(())
+    }
+
+    fn kind(&mut self, name: &'static str, kind: &Kind) -> Result<(), ShapeError> {
+        let within = |malformed| ShapeError::Malformed { field: name, malformed };
+        let flexible = self.flexible;
+        match kind {
+            Kind::Fixed(size) => self.cursor.skip(*size).map_err(within),
+            Kind::Text => self.cursor.nullable_text(flexible).map(drop).map_err(within),
+            Kind::Blob => self.cursor.nullable_blob(flexible).map(drop).map_err(within),
+            Kind::List(element) => {
+                let count = self.cursor.count(flexible).map_err(within)?;
+                for _ in 0..count.unwrap_or(0) {
+                    self.weigh(HANDLE_BYTES)?;
+                    self.kind(name, element)?;
+                }
+                Ok(())
+            }
+            Kind::Rows(fields) => {
+                let count = self.cursor.count(flexible).map_err(within)?;
+                for _ in 0..count.unwrap_or(0) {
+                    self.weigh(ROW_BYTES)?;
+                    self.fields(fields)?;
+                }
+                Ok(())
+            }
+            Kind::Row(fields) => self.fields(fields),
+            Kind::Maybe(fields) => {
+                if self.cursor.int8().map_err(within)? == 1 {
+                    self.fields(fields)
+                } else {
+                    Ok(())
+                }
+            }
+        }
+    }
+
+    fn weigh(&mut self, bytes: usize) -> Result<(), ShapeError> {
+        self.weight += bytes;
+        if self.weight > DECODED_BYTES_MAX { Err(ShapeError::TooHeavy) } else { Ok(()) }
+    }
+}
