@@ -8,6 +8,7 @@ mod compat;
 mod failure;
 mod measure;
 mod paths;
+mod probe;
 mod process;
 mod random;
 mod server;
@@ -35,10 +36,10 @@ enum Chore {
     /// Paired benchmarks on this machine (bench kafka)
     #[command(subcommand)]
     Bench(bench::Bench),
-    /// Long runs with faults on the real binary (soak kill)
+    /// Long runs with faults on the real binary (soak kill, soak power)
     #[command(subcommand)]
     Soak(soak::Soak),
-    /// Single figures of the real binary against their targets (measure restart, measure partitions)
+    /// Single figures of the real binary against their targets (measure restart, partitions, machine)
     #[command(subcommand)]
     Measure(measure::Measure),
 }

@@ -13,6 +13,7 @@ use clap::{Args, Subcommand};
 use crate::client::{Answer, Connection, batch};
 use crate::failure::{Context, Failure, Outcome};
 use crate::paths;
+use crate::probe;
 use crate::process::{self, Memory};
 use crate::server::{self, Postroad, Server};
 
@@ -22,6 +23,8 @@ pub(crate) enum Measure {
     Restart(RestartOptions),
     /// Time to create many partitions, memory and file descriptors that they take
     Partitions(PartitionsOptions),
+    /// What this machine can do at best: write + fdatasync by size, and a hop over loopback
+    Machine(MachineOptions),
 }
 
 #[derive(Debug, Args)]
@@ -50,6 +53,16 @@ pub(crate) struct PartitionsOptions {
     bin: Option<PathBuf>,
 }
 
+#[derive(Debug, Args)]
+pub(crate) struct MachineOptions {
+    /// Seconds for each size of write
+    #[arg(long, default_value_t = 2.0)]
+    seconds: f64,
+    /// A folder on the disk to measure
+    #[arg(long, default_value = "target/xtask")]
+    dir: PathBuf,
+}
+
 const EMPTY_START_MAX: Duration = Duration::from_millis(200);
 const RESTART_MAX: Duration = Duration::from_secs(2);
 const CREATE_MAX: Duration = Duration::from_secs(5);
@@ -61,6 +74,7 @@ pub(crate) fn run(measure: &Measure) -> Outcome {
     match measure {
         Measure::Restart(options) => restart(options),
         Measure::Partitions(options) => partitions(options),
+        Measure::Machine(options) => machine(options),
     }
 }
 
@@ -206,6 +220,27 @@ fn check_ends(address: SocketAddr, partitions: i32, stored: &[i64]) -> Outcome<i
 fn drop_page_cache() -> bool {
     let file = File::options().write(true).open("/proc/sys/vm/drop_caches");
     file.and_then(|mut file| file.write_all(b"1")).is_ok()
+}
+
+fn machine(options: &MachineOptions) -> Outcome {
+    let folder = paths::root().join(&options.dir);
+    std::fs::create_dir_all(&folder).context(|| format!("cannot create {}", folder.display()))?;
+    let each = Duration::try_from_secs_f64(options.seconds).context(|| "--seconds")?;
+    let machine = probe::machine(&folder, each)?;
+    println!(
+        "{:>17} {:>9} {:>9} {:>9} {:>7}",
+        "write + fdatasync", "p50 us", "p99 us", "MB/s", "writes"
+    );
+    for synced in &machine.disk {
+        let size = format!("{} KB", synced.write_bytes / 1024);
+        let (p50, p99, writes) = (synced.p50_us, synced.p99_us, synced.writes);
+        println!(
+            "{size:>17} {p50:>9.0} {p99:>9.0} {:>9.0} {writes:>7}",
+            synced.megabytes_per_second
+        );
+    }
+    println!("loopback hop {:.1} us (half of a 1 KB ping-pong)", machine.loopback_hop_us);
+    Ok(())
 }
 
 fn partitions(options: &PartitionsOptions) -> Outcome {

@@ -2,7 +2,6 @@
 //! tools as the client of both. The result is the ratio: the machine's mood is in both halves.
 
 mod kafka;
-mod probe;
 mod report;
 mod workload;
 
@@ -14,7 +13,7 @@ use std::time::{Duration, Instant};
 use clap::{Args, Subcommand, ValueEnum};
 
 use crate::failure::{Context, Failure, Outcome};
-use crate::{paths, server};
+use crate::{paths, probe, server};
 use kafka::Distribution;
 use report::{Report, Turn};
 use workload::{Contender, Stage, Workload};

@@ -5,8 +5,8 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use super::probe::Machine;
 use super::workload::{Contender, Figures, Workload};
+use crate::probe::{Machine, Synced};
 
 /// One turn, as it went.
 #[derive(Clone, Debug, Serialize)]
@@ -198,7 +198,7 @@ impl Report {
         let mut table = Table::new(&["write + fdatasync", "p50 us", "p99 us", "MB/s"]);
         let sizes = self.machine.first().map_or(0, |machine| machine.disk.len());
         for size in 0..sizes {
-            let of = |figure: fn(&super::probe::Synced) -> f64| {
+            let of = |figure: fn(&Synced) -> f64| {
                 let figures = self.machine.iter().map(|machine| figure(&machine.disk[size]));
                 median(figures.collect()).map_or_else(dash, |figure| format!("{figure:.0}"))
             };
