@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use crate::address::Address;
 use crate::disk::DiskFile;
 use crate::error::ReadError;
-use crate::index::{FileKind, Index, LoadError, Part, Planned};
+use crate::index::{FileKind, Held, Index, LoadError, Part, Planned};
 
 /// Reads for everyone who holds the journal. Dropped, it stops its threads.
 #[derive(Debug)]
@@ -76,7 +76,9 @@ fn read_now(
     offset: u64,
     bytes_max: usize,
 ) -> Result<Option<Vec<Bytes>>, ReadError> {
-    let Planned::Ready(parts) = index.plan(stream, offset, bytes_max) else { return Ok(None) };
+    let Planned::Ready(parts) = index.plan(stream, offset, bytes_max, None) else {
+        return Ok(None);
+    };
     let mut batches = Vec::new();
     for part in &parts {
         let (stored, mut recent) = split_recent(index, &part.addresses);
@@ -129,13 +131,20 @@ pub(crate) fn read_blocking(
     offset: u64,
     bytes_max: usize,
 ) -> Result<Vec<Bytes>, ReadError> {
+    let mut offset = offset;
+    let mut held: Option<Held> = None;
     loop {
-        let parts = match index.plan(stream, offset, bytes_max) {
+        let parts = match index.plan(stream, offset, bytes_max, held.as_ref()) {
             Planned::Ready(parts) => parts,
-            Planned::Missing { segment, generation } => match index.sidecar(segment, generation) {
-                Err(LoadError::Read(error)) => return Err(error),
-                Ok(_) | Err(LoadError::Gone) => continue,
-            },
+            Planned::Missing { segment, generation, offset: from } => {
+                offset = from;
+                match index.sidecar(segment, generation) {
+                    Ok(sidecar) => held = Some(Held { segment, generation, sidecar }),
+                    Err(LoadError::Gone) => {}
+                    Err(LoadError::Read(error)) => return Err(error),
+                }
+                continue;
+            }
         };
         let mut batches = Vec::new();
         let mut gone = false;

@@ -47,7 +47,7 @@ pub(crate) fn parse_name(name: &str) -> Option<(FileKind, u32, u32)> {
         _ => return None,
     };
     // Only the one spelling that is written: no signs, no second zero, nothing behind.
-    (segment > 0 && file_name(kind, segment, generation) == name)
+    (segment > 0 && generation > 0 && file_name(kind, segment, generation) == name)
         .then_some((kind, segment, generation))
 }
 

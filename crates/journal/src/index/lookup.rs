@@ -3,7 +3,11 @@
 //! Planning a read never waits: when it would need a sidecar that is not in memory it says so, and
 //! the reader goes on where it may block. The other questions are housekeeping's and block.
 
+use std::sync::Arc;
+
+use super::runs::Run;
 use super::seal::LoadError;
+use super::sidecar::Sidecar;
 use super::{Batches, Index};
 use crate::address::Address;
 use crate::error::ReadError;
@@ -21,14 +25,29 @@ pub(crate) struct Part {
 pub(crate) enum Planned {
     /// What to read; nothing at the end of the stream.
     Ready(Vec<Part>),
-    /// Nothing can be said before this segment's sidecar is loaded.
-    Missing { segment: u32, generation: u32 },
+    /// Nothing can be said before this segment's sidecar is loaded. Nothing is to be had before
+    /// `offset`, so that planning goes on there.
+    Missing { segment: u32, generation: u32, offset: u64 },
+}
+
+/// A sidecar that its reader holds on to, whatever the cache does meanwhile.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    pub(crate) segment: u32,
+    pub(crate) generation: u32,
+    pub(crate) sidecar: Arc<Sidecar>,
 }
 
 impl Index {
     /// The batch that holds `offset`, or the next after it, and those that follow: at least one,
     /// then as many as fit in `bytes_max`. Ends early where a sidecar is not in memory.
-    pub(crate) fn plan(&self, stream: u64, offset: u64, bytes_max: usize) -> Planned {
+    pub(crate) fn plan(
+        &self,
+        stream: u64,
+        offset: u64,
+        bytes_max: usize,
+        held: Option<&Held>,
+    ) -> Planned {
         let table = self.table.read();
         let runs = table.runs(stream);
         let first = runs.partition_point(|run| run.next_offset <= offset);
@@ -40,10 +59,11 @@ impl Index {
             let generation = found.generation;
             let (addresses, more) = if let Some(batches) = found.in_memory(stream) {
                 room.take(batches.live(run).from(offset))
-            } else if let Some(sidecar) = self.cache.get(segment, generation) {
+            } else if let Some(sidecar) = self.loaded(segment, generation, held) {
                 room.take(sidecar.batches(stream).live(run).from(offset))
             } else if parts.is_empty() {
-                return Planned::Missing { segment, generation };
+                let offset = offset.max(run.first_offset);
+                return Planned::Missing { segment, generation, offset };
             } else {
                 break;
             };
@@ -55,6 +75,15 @@ impl Index {
             }
         }
         Planned::Ready(parts)
+    }
+
+    fn loaded(&self, segment: u32, generation: u32, held: Option<&Held>) -> Option<Arc<Sidecar>> {
+        match held {
+            Some(held) if (held.segment, held.generation) == (segment, generation) => {
+                Some(held.sidecar.clone())
+            }
+            _ => self.cache.get(segment, generation),
+        }
     }
 
     /// The first batch with `max_timestamp >= timestamp`, and its segment's generation.
@@ -109,17 +138,21 @@ impl Index {
         stream: u64,
         keep_bytes: u64,
     ) -> Result<Option<u64>, ReadError> {
-        let runs = self.table.read().runs(stream).to_vec();
-        let Some(last) = runs.last() else { return Ok(None) };
+        let runs = {
+            let table = self.table.read();
+            let exact = |run: &Run| !table.is_ragged(run.segment(), stream);
+            table.runs(stream).iter().map(|run| (*run, exact(run))).collect::<Vec<_>>()
+        };
+        let Some((last, _)) = runs.last() else { return Ok(None) };
         let mut start = last.next_offset;
         let mut kept = 0;
-        for (place, run) in runs.iter().enumerate().rev() {
+        for (place, (run, exact)) in runs.iter().enumerate().rev() {
             if kept >= keep_bytes {
                 return Ok(Some(start));
             }
             // Whole runs are counted without a look at their batches, except the first: whether
             // one may be dropped from it is the question.
-            if place > 0 && kept + u64::from(run.bytes) < keep_bytes {
+            if place > 0 && *exact && kept + u64::from(run.bytes) < keep_bytes {
                 kept += u64::from(run.bytes);
                 start = run.first_offset;
                 continue;
@@ -252,6 +285,6 @@ impl Room {
             self.left = self.left.saturating_sub(len);
             taken.push(batch);
         }
-        (taken, self.left > 0)
+        (taken, self.left > 0 || !self.used)
     }
 }

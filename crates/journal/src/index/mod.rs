@@ -43,11 +43,13 @@ mod seal;
 mod sidecar;
 mod snapshot;
 mod table;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use batches::Batches;
 pub(crate) use blocks::BlockWriter;
 pub(crate) use files::{FileKind, Files};
-pub(crate) use lookup::{Part, Planned};
+pub(crate) use lookup::{Held, Part, Planned};
 pub(crate) use open::Setup;
 pub(crate) use seal::{LoadError, sidecar_of};
 pub(crate) use sidecar::Sidecar;

@@ -183,7 +183,7 @@ impl Index {
         let table = self.table.read();
         let runs = table.runs_in(segment);
         let ragged = |(stream, run)| {
-            let ragged = table.ragged.contains(&(segment, stream));
+            let ragged = table.is_ragged(segment, stream);
             (stream, (run, ragged))
         };
         let refused = table.segment(segment).map(|found| found.refused.clone());

@@ -30,6 +30,11 @@ use crate::address::Address;
 const MAGIC: [u8; 4] = *b"PRIT";
 const VERSION: u32 = 1;
 
+/// What a segment's addresses are: still coming, complete or nearly so, in the sidecar.
+const KIND_OPEN: u8 = 0;
+const KIND_FULL: u8 = 1;
+const KIND_SEALED: u8 = 2;
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub(crate) enum TableError {
     #[error("the run table is damaged")]
@@ -110,11 +115,7 @@ impl RunTable {
         for segment in self.segments.values_mut() {
             segment.dead_in_snapshot = segment.sealed() && segment.live_bytes == 0;
         }
-        let last_indexes = self.segments.values().filter_map(|segment| match segment.content {
-            Content::Full { last_index, .. } => Some(last_index),
-            _ => None,
-        });
-        self.seal_after = last_indexes.min();
+        self.note_seal_after();
         Ok(())
     }
 }
@@ -122,17 +123,15 @@ impl RunTable {
 fn put_segment(out: &mut Vec<u8>, segment: &Segment) {
     put_varint(out, u64::from(segment.generation));
     let addresses = match &segment.content {
-        Content::Open(addresses) => {
-            out.push(0);
-            Some(addresses)
-        }
-        Content::Full { addresses, last_index } => {
-            out.push(1);
-            put_varint(out, *last_index);
+        Content::Memory { addresses, last_index } => {
+            out.push(if last_index.is_some() { KIND_FULL } else { KIND_OPEN });
+            if let Some(last_index) = last_index {
+                put_varint(out, *last_index);
+            }
             Some(&**addresses)
         }
         Content::Sealed => {
-            out.push(2);
+            out.push(KIND_SEALED);
             None
         }
     };
@@ -212,7 +211,7 @@ fn table(fields: &mut Fields<'_>) -> Option<RunTable> {
 fn segment(id: u32, fields: &mut Fields<'_>) -> Option<Segment> {
     let generation = fields.varint_u32()?;
     let [kind] = fields.array()?;
-    let last_index = if kind == 1 { fields.varint()? } else { 0 };
+    let last_index = if kind == KIND_FULL { Some(fields.varint()?) } else { None };
     let (file_bytes, payload_bytes) = (fields.varint()?, fields.varint()?);
     let refused_count = fields.count(1)?;
     let mut refused = Vec::with_capacity(refused_count);
@@ -222,9 +221,11 @@ fn segment(id: u32, fields: &mut Fields<'_>) -> Option<Segment> {
         refused.push(position);
     }
     let content = match kind {
-        0 => Content::Open(addresses_of_streams(id, fields)?),
-        1 => Content::Full { addresses: Arc::new(addresses_of_streams(id, fields)?), last_index },
-        2 => Content::Sealed,
+        KIND_OPEN | KIND_FULL => {
+            let addresses = Arc::new(addresses_of_streams(id, fields)?);
+            Content::Memory { addresses, last_index }
+        }
+        KIND_SEALED => Content::Sealed,
         _ => return None,
     };
     let segment = Segment {

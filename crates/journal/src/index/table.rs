@@ -46,10 +46,9 @@ pub(crate) struct Segment {
 /// Where a segment's addresses are.
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
-    /// In memory; more may come.
-    Open(Addresses),
-    /// In memory and complete once entry `last_index` is decided: the sidecar is due.
-    Full { addresses: Arc<Addresses>, last_index: u64 },
+    /// In memory. Once the log writes no more to the segment its last entry is known; when that
+    /// one is decided the addresses are complete and the sidecar is due. Shared only from then on.
+    Memory { addresses: Arc<Addresses>, last_index: Option<u64> },
     /// In the sidecar.
     Sealed,
 }
@@ -58,7 +57,7 @@ impl Segment {
     pub(super) fn new() -> Self {
         Self {
             generation: 1,
-            content: Content::Open(Addresses::new()),
+            content: Content::Memory { addresses: Arc::default(), last_index: None },
             live_bytes: 0,
             file_bytes: 0,
             payload_bytes: 0,
@@ -71,6 +70,14 @@ impl Segment {
         matches!(self.content, Content::Sealed)
     }
 
+    /// Its addresses, while more may come.
+    fn growing(&mut self) -> Option<&mut Addresses> {
+        match &mut self.content {
+            Content::Memory { addresses, .. } => Arc::get_mut(addresses),
+            Content::Sealed => None,
+        }
+    }
+
     /// Nothing in it is live, also after a restart.
     pub(crate) fn droppable(&self) -> bool {
         self.sealed() && self.live_bytes == 0 && self.dead_in_snapshot
@@ -78,11 +85,7 @@ impl Segment {
 
     /// A stream's batches while they are in memory; `None` once they are in the sidecar.
     pub(crate) fn in_memory(&self, stream: u64) -> Option<Batches<'_>> {
-        let addresses = match &self.content {
-            Content::Open(addresses) => addresses,
-            Content::Full { addresses, .. } => addresses,
-            Content::Sealed => return None,
-        };
+        let Content::Memory { addresses, .. } = &self.content else { return None };
         Some(addresses.get(&stream).map_or(Batches::NONE, |found| Batches::Memory(found)))
     }
 }
@@ -104,10 +107,12 @@ impl RunTable {
     /// The batch at `address` is the stream's next. `true` when a sidecar became due.
     pub(crate) fn accept(&mut self, log_index: u64, stream: u64, address: Address) -> bool {
         let segment = self.segments.entry(address.segment).or_insert_with(Segment::new);
-        let Content::Open(addresses) = &mut segment.content else {
-            panic!("entry {log_index} lies in segment {}, which is complete", address.segment);
-        };
-        addresses.entry(stream).or_default().push(address);
+        let addresses = segment.growing().unwrap_or_else(|| {
+            panic!("entry {log_index} lies in segment {}, which is complete", address.segment)
+        });
+        debug_assert!(address.len > 0, "a batch has a header at least");
+        // Most streams of a large topic set have one batch in a segment: no room for more yet.
+        addresses.entry(stream).or_insert_with(|| Vec::with_capacity(1)).push(address);
         segment.live_bytes += u64::from(address.len);
         let run = Run {
             segment: NonZeroU32::new(address.segment).expect("segments count from 1"),
@@ -147,11 +152,7 @@ impl RunTable {
     pub(crate) fn full(&mut self, segment: u32, last_index: u64, file_bytes: u64) -> bool {
         let found = self.segments.entry(segment).or_insert_with(Segment::new);
         match &mut found.content {
-            Content::Open(addresses) => {
-                let addresses = Arc::new(std::mem::take(addresses));
-                found.content = Content::Full { addresses, last_index };
-            }
-            Content::Full { last_index: known, .. } => *known = last_index,
+            Content::Memory { last_index: known, .. } => *known = Some(last_index),
             Content::Sealed => return false,
         }
         found.file_bytes = file_bytes;
@@ -216,7 +217,7 @@ impl RunTable {
             release(&mut self.segments, run.segment(), run.bytes);
             self.ragged.remove(&(run.segment(), stream));
             let segment = self.segments.get_mut(&run.segment());
-            if let Some(Segment { content: Content::Open(addresses), .. }) = segment {
+            if let Some(addresses) = segment.and_then(Segment::growing) {
                 addresses.remove(&stream);
             }
         }
@@ -228,7 +229,9 @@ impl RunTable {
     /// Full segments in which every entry is decided, with all their addresses.
     pub(crate) fn due(&self) -> Vec<(u32, Arc<Addresses>)> {
         let due = self.segments.iter().filter_map(|(&id, segment)| match &segment.content {
-            Content::Full { addresses, last_index } if *last_index < self.undecided => {
+            Content::Memory { addresses, last_index: Some(last_index) }
+                if *last_index < self.undecided =>
+            {
                 Some((id, addresses.clone()))
             }
             _ => None,
@@ -337,10 +340,10 @@ impl RunTable {
         dead.map(|(&id, _)| id).collect()
     }
 
-    fn note_seal_after(&mut self) {
+    pub(super) fn note_seal_after(&mut self) {
         let last_indexes = self.segments.values().filter_map(|segment| match &segment.content {
-            Content::Full { last_index, .. } => Some(*last_index),
-            _ => None,
+            Content::Memory { last_index, .. } => *last_index,
+            Content::Sealed => None,
         });
         self.seal_after = last_indexes.min();
     }
@@ -354,6 +357,10 @@ impl RunTable {
 
     pub(crate) fn run(&self, stream: u64, segment: u32) -> Option<&Run> {
         self.streams.get(&stream)?.find(segment)
+    }
+
+    pub(crate) fn is_ragged(&self, segment: u32, stream: u64) -> bool {
+        self.ragged.contains(&(segment, stream))
     }
 
     pub(crate) fn segment(&self, segment: u32) -> Option<&Segment> {

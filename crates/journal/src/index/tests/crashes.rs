@@ -1,0 +1,230 @@
+//! Crashes and damage at every place.
+
+use super::world::World;
+use crate::disk::SimulatedDisk;
+use crate::index::RunTable;
+use crate::index::files::FileKind;
+
+/// Three full segments of three streams, all sealed and covered by a snapshot; most of the first
+/// is dead, all of the second.
+fn mostly_dead() -> World {
+    let mut world = World::new();
+    for segment in 0..4 {
+        for round in 0..6 {
+            // Stream 7 lives in the first segment only and stays.
+            let streams = if segment == 0 { [1, 2, 7] } else { [1, 2, 3] };
+            for stream in streams {
+                world.append(stream, 2, 100 + round * 7, i64::from(round), false);
+            }
+        }
+        world.append_refused(1, 2, 50);
+        world.roll();
+    }
+    world.seal().unwrap();
+    world.trim(1, world.end(1) / 2 + 1);
+    world.trim(2, world.end(2) / 2 + 3);
+    world.remove(3);
+    world.append(1, 1, 10, 5, false);
+    world.take_snapshot();
+    world
+}
+
+#[test]
+fn a_crash_at_any_step_of_reclaim_loses_no_live_batch() {
+    let steps = {
+        let world = mostly_dead();
+        let before = world.disk.operations();
+        let reclaimed = world.index.reclaim().unwrap();
+        assert!(reclaimed.removed > 0 && reclaimed.rewritten > 0, "{reclaimed:?}");
+        world.disk.operations() - before
+    };
+    for step in 1..=steps + 1 {
+        for seed in 0..12 {
+            let mut world = mostly_dead();
+            world.disk.cut_power_after(step);
+            let _ = world.index.reclaim();
+            let disk = if seed == 0 { world.disk.killed() } else { world.disk.power_loss(seed) };
+            world.reopen(disk);
+            world.check();
+            // What the crash left is finished, and nothing of it stays.
+            world.index.reclaim().unwrap();
+            world.check();
+            world.check_exact_bytes();
+        }
+    }
+}
+
+#[test]
+fn a_crash_at_any_step_of_sealing_loses_nothing() {
+    let fill = || {
+        let mut world = World::new();
+        for number in 0..20 {
+            world.append(number % 3, 1, 120, 0, false);
+            if number % 7 == 6 {
+                world.roll();
+            }
+        }
+        world
+    };
+    let steps = {
+        let world = fill();
+        let before = world.disk.operations();
+        world.seal().unwrap();
+        world.disk.operations() - before
+    };
+    for step in 1..=steps + 1 {
+        for seed in 0..12 {
+            let mut world = fill();
+            world.disk.cut_power_after(step);
+            let _ = world.seal();
+            let disk = if seed == 0 { world.disk.killed() } else { world.disk.power_loss(seed) };
+            world.reopen(disk);
+            world.seal().unwrap();
+            world.take_snapshot();
+            world.check();
+            let disk = world.disk.killed();
+            world.reopen(disk);
+            world.check();
+        }
+    }
+}
+
+#[test]
+fn a_damaged_sidecar_is_rebuilt_wherever_it_is_damaged() {
+    for generation in [1, 2] {
+        let make = || {
+            let mut world = mostly_dead();
+            if generation == 2 {
+                world.index.reclaim().unwrap();
+                world.take_snapshot();
+            }
+            world
+        };
+        let world = make();
+        let path = world.path(FileKind::Sidecar, 1, generation);
+        let good = world.disk.content(&path).unwrap();
+        for position in 0..good.len() as u64 {
+            let mut world = make();
+            let disk = world.disk.killed();
+            disk.flip_bit(&path, position, position as u8);
+            world.reopen(disk);
+            world.check();
+            let now = world.disk.content(&path).unwrap();
+            assert_ne!(now.len(), 0);
+            // What is wholly dead need not come back.
+            assert!(now == good || now.len() < good.len(), "byte {position}");
+        }
+    }
+}
+
+#[test]
+fn a_missing_segment_is_reported_and_a_deleted_one_is_not() {
+    let mut world = mostly_dead();
+    let table = RunTable::decode(&world.index.capture().table).unwrap();
+    assert!(!table.dead().is_empty());
+    // Deleted, then the crash: the snapshot still lists it, as dead.
+    world.index.reclaim().unwrap();
+    let disk = world.disk.killed();
+    world.reopen(disk);
+    world.check();
+
+    let mut world = mostly_dead();
+    let disk = world.disk.killed();
+    disk.lose_file(&world.path(FileKind::Segment, 1, 1));
+    let refused = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| world.reopen(disk)));
+    assert!(refused.is_err());
+}
+
+#[test]
+fn a_full_disk_leaves_addresses_in_memory_and_segments_as_they_are() {
+    let mut world = World::new();
+    for _ in 0..10 {
+        world.append(1, 1, 200, 0, false);
+    }
+    world.roll();
+    world.disk.set_capacity(Some(0));
+    assert!(world.seal().is_err());
+    world.check();
+    world.disk.set_capacity(None);
+    world.seal().unwrap();
+    world.check();
+
+    let world = mostly_dead();
+    world.disk.set_capacity(Some(0));
+    let failed = world.index.reclaim();
+    assert!(failed.is_err());
+    world.check();
+    world.disk.set_capacity(None);
+    world.index.reclaim().unwrap();
+    world.check();
+}
+
+#[test]
+fn a_reader_keeps_the_file_that_it_began_with() {
+    use crate::index::{Part, Planned};
+    use crate::read::read_part;
+
+    let world = mostly_dead();
+    // Sidecars are loaded so that the plan is complete.
+    let all = world.index.batches(7, 0).unwrap();
+    let Planned::Ready(parts) = world.index.plan(7, 0, usize::MAX, None) else {
+        panic!("not loaded")
+    };
+    let Part { segment, generation, .. } = parts[0];
+    let handle = world.index.files().segment(segment, generation).unwrap();
+    world.index.reclaim().unwrap();
+    assert!(!world.index.is_current(segment, generation));
+    let mut first = vec![0; all[0].len as usize];
+    handle.read_at(&mut first, u64::from(all[0].position)).unwrap();
+    assert_eq!(first, world.model[&7][&0].bytes);
+    // A plan from before the rewrite that has no handle yet is told to look again.
+    assert!(read_part(&world.index, &parts[0], &mut Vec::new()).is_err());
+    world.check();
+}
+
+#[test]
+fn garbage_is_never_taken_for_a_run_table() {
+    let good = mostly_dead().index.capture().table;
+    assert!(RunTable::decode(&good).is_ok());
+    for position in 0..good.len() {
+        let mut bad = good.clone();
+        bad[position] ^= 1 << (position % 8);
+        assert!(RunTable::decode(&bad).is_err(), "byte {position}");
+        assert!(RunTable::decode(&good[..position]).is_err(), "cut at {position}");
+        // Even with a checksum that fits, nothing panics or asks for much memory.
+        let content = bad.len() - 4;
+        let crc = base::checksum::crc32c(&bad[..content]).to_le_bytes();
+        bad[content..].copy_from_slice(&crc);
+        let _ = RunTable::decode(&bad);
+    }
+}
+
+#[test]
+fn the_simulated_disk_is_used_as_the_real_one() {
+    // `retire` must not pass a file on while somebody reads it.
+    let world = mostly_dead();
+    let disk: SimulatedDisk = world.disk.clone();
+    let held = world.index.files().segment(2, 1).unwrap();
+    let mut offered = false;
+    world
+        .index
+        .files()
+        .retire(2, 1, |_| {
+            offered = true;
+            false
+        })
+        .unwrap();
+    assert!(!offered);
+    drop(held);
+    let _ = world.index.files().segment(1, 1).unwrap();
+    world
+        .index
+        .files()
+        .retire(1, 1, |_| {
+            offered = true;
+            false
+        })
+        .unwrap();
+    assert!(offered);
+    drop(disk);
+}

@@ -1,0 +1,133 @@
+//! Whatever is done to the index, it answers as the model does.
+
+use proptest::prelude::*;
+
+use super::world::World;
+use crate::index::files::FileKind;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Append { slot: usize, span: u32, len: u32, time: i64, roll: bool },
+    Refused { slot: usize, span: u32, len: u32 },
+    Trim { slot: usize, percent: u64 },
+    Remove { slot: usize },
+    Roll,
+    Seal,
+    Snapshot,
+    Reclaim,
+    Compact { pick: u32, every: u64 },
+    Reopen { lose_sidecar: Option<u32>, power_loss: Option<u64> },
+}
+
+const SLOTS: usize = 4;
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let slot = 0..SLOTS;
+    let append = (slot.clone(), 1..6_u32, 1..300_u32, 0..50_i64, prop::bool::weighted(0.1));
+    let step = prop_oneof![
+        30 => append.prop_map(|(slot, span, len, time, roll)| {
+            Step::Append { slot, span, len, time, roll }
+        }),
+        4 => (slot.clone(), 1..6_u32, 1..300_u32)
+            .prop_map(|(slot, span, len)| Step::Refused { slot, span, len }),
+        6 => (slot.clone(), 0..120_u64).prop_map(|(slot, percent)| Step::Trim { slot, percent }),
+        1 => slot.prop_map(|slot| Step::Remove { slot }),
+        4 => Just(Step::Roll),
+        4 => Just(Step::Seal),
+        3 => Just(Step::Snapshot),
+        3 => Just(Step::Reclaim),
+        2 => (0..8_u32, 2..6_u64).prop_map(|(pick, every)| Step::Compact { pick, every }),
+        2 => (prop::option::of(0..8_u32), prop::option::of(any::<u64>()))
+            .prop_map(|(lose_sidecar, power_loss)| Step::Reopen { lose_sidecar, power_loss }),
+    ];
+    prop::collection::vec(step, 1..80)
+}
+
+/// Streams by slot; a slot gets a new number when its stream is removed, as topics do.
+struct Streams([u64; SLOTS]);
+
+fn run(world: &mut World, streams: &mut Streams, step: &Step) {
+    match *step {
+        Step::Append { slot, span, len, time, roll } => {
+            world.append(streams.0[slot], span, len, time, roll);
+        }
+        Step::Refused { slot, span, len } => world.append_refused(streams.0[slot], span, len),
+        Step::Trim { slot, percent } => {
+            let stream = streams.0[slot];
+            // Never beyond the end: the machine sees to that.
+            let start = (world.end(stream) * percent / 100).min(world.end(stream));
+            world.trim(stream, start);
+        }
+        Step::Remove { slot } => {
+            world.remove(streams.0[slot]);
+            streams.0[slot] += SLOTS as u64;
+        }
+        Step::Roll => world.roll(),
+        Step::Seal => world.seal().unwrap(),
+        Step::Snapshot => world.take_snapshot(),
+        Step::Reclaim => {
+            world.index.reclaim().unwrap();
+            world.check_exact_bytes();
+        }
+        Step::Compact { pick, every } => world.compact(pick % world.active() + 1, every),
+        Step::Reopen { lose_sidecar, power_loss } => {
+            let disk = match power_loss {
+                Some(seed) => world.disk.power_loss(seed),
+                None => world.disk.killed(),
+            };
+            if let Some(pick) = lose_sidecar {
+                for generation in 1..4 {
+                    let segment = pick % world.active() + 1;
+                    disk.lose_file(&world.path(FileKind::Sidecar, segment, generation));
+                }
+            }
+            world.reopen(disk);
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_index_answers_as_a_map_would(steps in steps()) {
+        let mut world = World::new();
+        let mut streams = Streams(std::array::from_fn(|slot| slot as u64));
+        for step in &steps {
+            run(&mut world, &mut streams, step);
+        }
+        world.check();
+        let disk = world.disk.killed();
+        world.reopen(disk);
+        world.check();
+    }
+
+    #[test]
+    fn space_comes_back(steps in steps()) {
+        let mut world = World::new();
+        let mut streams = Streams(std::array::from_fn(|slot| slot as u64));
+        for step in &steps {
+            run(&mut world, &mut streams, step);
+        }
+        world.roll();
+        world.seal().unwrap();
+        world.take_snapshot();
+        let mut passes = 0;
+        loop {
+            let reclaimed = world.index.reclaim().unwrap();
+            world.take_snapshot();
+            if (reclaimed.removed, reclaimed.rewritten, reclaimed.waiting) == (0, 0, 0) {
+                break;
+            }
+            passes += 1;
+            prop_assert!(passes < 10, "reclaim does not come to rest: {:?}", reclaimed);
+        }
+        world.check();
+        world.check_exact_bytes();
+        // Batches here are smaller than a batch can be: what describes them is counted apart.
+        let batches: usize = world.model.values().map(|batches| batches.len()).sum();
+        let describing = batches as u64 * 100 + u64::from(world.active()) * 128;
+        let (files, live) = (world.full_bytes(), world.live_bytes());
+        prop_assert!(files <= 2 * live + describing, "{files} bytes for {live} live ones");
+    }
+}

@@ -1,0 +1,443 @@
+//! A log to index: segments on a simulated disk, entries that are replayed after a crash, and the
+//! map that says what must be readable.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::io::{self, IoSlice};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use crate::address::Address;
+use crate::disk::{Disk, DiskFile, SimulatedDisk};
+use crate::index::files::{FileKind, file_name};
+use crate::index::{Index, LogBodies, RunTable, Setup};
+use crate::journal::Keep;
+use crate::read::{Reader, read_blocking};
+
+const DIR: &str = "/journal";
+/// Where the first body of a segment lies.
+const FIRST_BODY: u32 = 64;
+
+/// What the frames of the log say, and the last few bodies as its tail cache.
+#[derive(Debug, Default)]
+pub(super) struct FakeLog {
+    bodies: Mutex<BTreeMap<u32, Vec<(u64, Address)>>>,
+    tail: Mutex<VecDeque<(u32, u32, Bytes)>>,
+}
+
+impl LogBodies for FakeLog {
+    fn scan(
+        &self,
+        segment: u32,
+        _file: &dyn DiskFile,
+        found: &mut dyn FnMut(u64, Address),
+    ) -> io::Result<()> {
+        for (stream, address) in self.bodies.lock().get(&segment).into_iter().flatten() {
+            found(*stream, *address);
+        }
+        Ok(())
+    }
+
+    fn recent(&self, address: &Address) -> Option<Bytes> {
+        let place = (address.segment, address.position);
+        let tail = self.tail.lock();
+        tail.iter().find(|(id, at, _)| (*id, *at) == place).map(|(_, _, bytes)| bytes.clone())
+    }
+
+    fn recycle(&self, _segment: u32, _path: &Path) -> bool {
+        false
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Logged {
+    Accept(u64, Address),
+    Refuse(Address),
+    Trim(u64, u64),
+    Remove(u64),
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct ModelBatch {
+    pub(super) span: u32,
+    pub(super) max_timestamp: i64,
+    pub(super) bytes: Bytes,
+}
+
+#[derive(Debug)]
+struct Snapshot {
+    table: Vec<u8>,
+    entries: usize,
+    claimed_from: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct World {
+    pub(super) disk: SimulatedDisk,
+    log: Arc<FakeLog>,
+    pub(super) index: Arc<Index>,
+    /// The log: an entry's index is its place.
+    entries: Vec<Logged>,
+    /// Last index and size of the segments that the log is through with.
+    full: BTreeMap<u32, (u64, u64)>,
+    snapshot: Option<Snapshot>,
+    active: u32,
+    position: u32,
+    pub(super) model: BTreeMap<u64, BTreeMap<u64, ModelBatch>>,
+    ends: BTreeMap<u64, u64>,
+}
+
+impl World {
+    pub(super) fn new() -> Self {
+        let disk = SimulatedDisk::new();
+        disk.create_dir(Path::new(DIR)).unwrap();
+        let log = Arc::new(FakeLog::default());
+        let index = open(&disk, &log, None).unwrap();
+        let mut world = Self {
+            disk,
+            log,
+            index,
+            entries: Vec::new(),
+            full: BTreeMap::new(),
+            snapshot: None,
+            active: 0,
+            position: FIRST_BODY,
+            model: BTreeMap::new(),
+            ends: BTreeMap::new(),
+        };
+        world.begin_segment();
+        world
+    }
+
+    fn begin_segment(&mut self) {
+        self.active += 1;
+        self.position = FIRST_BODY;
+        let file = self.disk.open(&self.path(FileKind::Segment, self.active, 1), true).unwrap();
+        file.write_at(&mut [IoSlice::new(&[0; FIRST_BODY as usize])], 0).unwrap();
+        file.sync().unwrap();
+        self.disk.sync_dir(Path::new(DIR)).unwrap();
+    }
+
+    pub(super) fn path(&self, kind: FileKind, segment: u32, generation: u32) -> PathBuf {
+        Path::new(DIR).join(file_name(kind, segment, generation))
+    }
+
+    /// Writes a batch; rolls between writing and applying it when told to.
+    pub(super) fn append(&mut self, stream: u64, span: u32, len: u32, time: i64, roll: bool) {
+        let (address, bytes) = self.write(stream, span, len, time);
+        if roll {
+            self.roll_after(self.entries.len() as u64);
+        }
+        self.ends.insert(stream, address.next_offset());
+        let batch = ModelBatch { span, max_timestamp: time, bytes };
+        self.model.entry(stream).or_default().insert(address.base_offset, batch);
+        self.apply(Logged::Accept(stream, address));
+    }
+
+    /// Writes a batch that the machine then refuses.
+    pub(super) fn append_refused(&mut self, stream: u64, span: u32, len: u32) {
+        let (address, _) = self.write(stream, span, len, 0);
+        self.apply(Logged::Refuse(address));
+    }
+
+    fn write(&mut self, stream: u64, span: u32, len: u32, time: i64) -> (Address, Bytes) {
+        let base_offset = self.ends.get(&stream).copied().unwrap_or(0);
+        let fill = (self.entries.len() as u64 * 31 + stream) as u8;
+        let bytes: Bytes = (0..len).map(|place| fill.wrapping_add(place as u8)).collect();
+        let address = Address {
+            segment: self.active,
+            position: self.position,
+            len,
+            span,
+            base_offset,
+            max_timestamp: time,
+        };
+        let file = self.disk.open(&self.path(FileKind::Segment, self.active, 1), false).unwrap();
+        file.write_at(&mut [IoSlice::new(&bytes)], u64::from(self.position)).unwrap();
+        file.sync().unwrap();
+        // Every third batch has something between itself and the next, as an entry's head is.
+        self.position += len + if self.entries.len() % 3 == 0 { 40 } else { 0 };
+        self.log.bodies.lock().entry(self.active).or_default().push((stream, address));
+        let mut tail = self.log.tail.lock();
+        tail.push_back((address.segment, address.position, bytes.clone()));
+        if tail.len() > 3 {
+            tail.pop_front();
+        }
+        drop(tail);
+        (address, bytes)
+    }
+
+    fn apply(&mut self, entry: Logged) {
+        apply(&self.index, self.entries.len() as u64, entry);
+        self.entries.push(entry);
+    }
+
+    pub(super) fn roll(&mut self) {
+        if let Some(last) = self.entries.len().checked_sub(1)
+            && self.position > FIRST_BODY
+        {
+            self.roll_after(last as u64);
+        }
+    }
+
+    fn roll_after(&mut self, last_index: u64) {
+        let file_bytes = u64::from(self.position);
+        let file = self.disk.open(&self.path(FileKind::Segment, self.active, 1), false).unwrap();
+        file.allocate(file_bytes).unwrap();
+        file.sync().unwrap();
+        self.full.insert(self.active, (last_index, file_bytes));
+        self.index.full(self.active, last_index, file_bytes);
+        self.begin_segment();
+    }
+
+    pub(super) fn trim(&mut self, stream: u64, start: u64) {
+        if let Some(batches) = self.model.get_mut(&stream) {
+            batches.retain(|base, batch| base + u64::from(batch.span) > start);
+            if batches.is_empty() {
+                self.model.remove(&stream);
+            }
+        }
+        self.apply(Logged::Trim(stream, start));
+    }
+
+    pub(super) fn remove(&mut self, stream: u64) {
+        self.model.remove(&stream);
+        self.apply(Logged::Remove(stream));
+    }
+
+    pub(super) fn end(&self, stream: u64) -> u64 {
+        self.ends.get(&stream).copied().unwrap_or(0)
+    }
+
+    pub(super) fn active(&self) -> u32 {
+        self.active
+    }
+
+    /// All that the log has is applied: what is full may be sealed.
+    pub(super) fn seal(&self) -> io::Result<()> {
+        if let Some(last) = self.entries.len().checked_sub(1) {
+            self.index.applied(last as u64);
+        }
+        self.index.seal_due()
+    }
+
+    pub(super) fn take_snapshot(&mut self) {
+        let capture = self.index.capture();
+        self.snapshot = Some(Snapshot {
+            table: capture.table,
+            entries: self.entries.len(),
+            claimed_from: self.active,
+        });
+        self.index.snapshot_written(&capture.dead, self.active);
+    }
+
+    /// Compaction as a broker does it: drops or halves some batches.
+    pub(super) fn compact(&mut self, segment: u32, every: u64) {
+        let model = &mut self.model;
+        let mut seen = 0;
+        // Refused when it is not sealed or not covered by a snapshot: nothing happens then.
+        let _ = self.index.rewrite(segment, &mut |stream, address, bytes| {
+            seen += 1;
+            let batches = model.get_mut(&stream).expect("asked about a live stream");
+            let batch = batches.get_mut(&address.base_offset).expect("asked about a live batch");
+            assert_eq!(batch.bytes, bytes);
+            match seen % every {
+                0 => {
+                    batches.remove(&address.base_offset);
+                    if batches.is_empty() {
+                        model.remove(&stream);
+                    }
+                    Keep::Drop
+                }
+                1 => {
+                    let half = Bytes::copy_from_slice(&bytes[..bytes.len().div_ceil(2)]);
+                    batch.bytes = half.clone();
+                    Keep::Replace(half)
+                }
+                _ => Keep::Same,
+            }
+        });
+    }
+
+    /// The process died; its disk is `disk` now.
+    pub(super) fn reopen(&mut self, disk: SimulatedDisk) {
+        self.log.tail.lock().clear();
+        self.index = open(&disk, &self.log, self.snapshot.as_ref()).unwrap();
+        self.disk = disk;
+        let (applied, claimed_from) =
+            self.snapshot.as_ref().map_or((0, 1), |it| (it.entries, it.claimed_from));
+        for (&segment, &(last_index, file_bytes)) in self.full.range(claimed_from..) {
+            self.index.full(segment, last_index, file_bytes);
+        }
+        for (log_index, entry) in self.entries.iter().enumerate().skip(applied) {
+            apply(&self.index, log_index as u64, *entry);
+        }
+    }
+
+    /// Bytes of segment files that the log is through with.
+    pub(super) fn full_bytes(&self) -> u64 {
+        let active = file_name(FileKind::Segment, self.active, 1);
+        let names = self.disk.list(Path::new(DIR)).unwrap();
+        let segments = names.iter().filter(|name| name.ends_with(".seg") && **name != active);
+        let len = |name: &String| {
+            self.disk.open(&Path::new(DIR).join(name), false).unwrap().len().unwrap()
+        };
+        segments.map(len).sum()
+    }
+
+    pub(super) fn live_bytes(&self) -> u64 {
+        let batches = self.model.values().flat_map(BTreeMap::values);
+        batches.map(|batch| batch.bytes.len() as u64).sum()
+    }
+}
+
+/// What is asked of the index must be what the model says.
+impl World {
+    pub(super) fn check(&self) {
+        let streams: Vec<u64> = self.ends.keys().copied().collect();
+        for &stream in &streams {
+            let none = BTreeMap::new();
+            let batches = self.model.get(&stream).unwrap_or(&none);
+            self.check_reads(stream, batches);
+            self.check_times(stream, batches);
+            self.check_retention(stream, batches);
+            let bytes: u64 = batches.values().map(|batch| batch.bytes.len() as u64).sum();
+            assert!(self.index.stream_bytes(stream) >= bytes, "stream {stream} counted too small");
+        }
+        let of_segments: u64 = self.index.segments().iter().map(|info| info.live_bytes).sum();
+        let of_streams: u64 = streams.iter().map(|id| self.index.stream_bytes(*id)).sum();
+        assert_eq!(of_segments, of_streams, "live bytes by segment and by stream");
+        let table = RunTable::decode(&self.index.capture().table).unwrap();
+        assert_eq!(table.encode(), self.index.capture().table, "the table and its bytes");
+    }
+
+    /// Exact once ragged runs were counted.
+    pub(super) fn check_exact_bytes(&self) {
+        for &stream in self.ends.keys() {
+            let batches = self.model.get(&stream).into_iter().flat_map(BTreeMap::values);
+            let bytes: u64 = batches.map(|batch| batch.bytes.len() as u64).sum();
+            assert_eq!(self.index.stream_bytes(stream), bytes, "stream {stream}");
+        }
+    }
+
+    fn check_reads(&self, stream: u64, batches: &BTreeMap<u64, ModelBatch>) {
+        let reader = Reader::new(self.index.clone(), 0).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        for offset in [0, self.end(stream) / 3, self.end(stream) / 2, self.end(stream)] {
+            let expected: Vec<&Bytes> = after(batches, offset).map(|(_, it)| &it.bytes).collect();
+            let all = expected.iter().flat_map(|bytes| bytes.iter().copied()).collect::<Vec<u8>>();
+            for bytes_max in [0, 500, usize::MAX] {
+                let async_read = runtime.block_on(reader.read(stream, offset, bytes_max)).unwrap();
+                let blocking = read_blocking(&self.index, stream, offset, bytes_max).unwrap();
+                for read in [async_read.concat(), blocking.concat()] {
+                    assert!(all.starts_with(&read), "stream {stream} from {offset}: other bytes");
+                    let first = expected.first().map_or(0, |bytes| bytes.len());
+                    assert!(read.len() >= first, "stream {stream} from {offset}: less than one");
+                    assert!(read.len() <= bytes_max.max(first), "more than was asked for");
+                }
+            }
+            self.check_read_through(stream, offset, batches);
+            let found = self.index.batches(stream, offset).unwrap();
+            let found: Vec<_> = found
+                .iter()
+                .map(|it| (it.base_offset, it.span, it.max_timestamp, it.len as usize))
+                .collect();
+            let expected: Vec<_> = after(batches, offset)
+                .map(|(base, it)| (*base, it.span, it.max_timestamp, it.bytes.len()))
+                .collect();
+            assert_eq!(found, expected, "batches of stream {stream} from {offset}");
+        }
+    }
+
+    /// A consumer that goes on where the last read ended gets everything.
+    fn check_read_through(&self, stream: u64, offset: u64, batches: &BTreeMap<u64, ModelBatch>) {
+        let mut rest = after(batches, offset).peekable();
+        let mut offset = offset;
+        while rest.peek().is_some() {
+            let read = read_blocking(&self.index, stream, offset, 700).unwrap().concat();
+            let mut read = &read[..];
+            assert!(!read.is_empty(), "stream {stream} ends at {offset}");
+            while !read.is_empty() {
+                let (base, batch) = rest.next().unwrap();
+                read = read.strip_prefix(&batch.bytes[..]).expect("whole batches in order");
+                offset = base + u64::from(batch.span);
+            }
+        }
+        assert!(read_blocking(&self.index, stream, offset, 700).unwrap().is_empty());
+    }
+
+    fn check_times(&self, stream: u64, batches: &BTreeMap<u64, ModelBatch>) {
+        let name = |found: Option<(Address, u32)>| found.map(|(batch, _)| batch.base_offset);
+        for time in [0, 10, 25, 49, 50] {
+            let expected = batches.iter().find(|(_, batch)| batch.max_timestamp >= time);
+            let found = name(self.index.find_time(stream, time).unwrap());
+            assert_eq!(found, expected.map(|(base, _)| *base), "stream {stream} at {time}");
+        }
+        let latest = batches.iter().rev().max_by_key(|(_, batch)| batch.max_timestamp);
+        let found = name(self.index.find_max_time(stream).unwrap());
+        assert_eq!(found, latest.map(|(base, _)| *base), "latest of stream {stream}");
+    }
+
+    /// Retention is compared by what it leaves, where a start lies in a gap is its own choice.
+    fn check_retention(&self, stream: u64, batches: &BTreeMap<u64, ModelBatch>) {
+        let left = |start: Option<u64>| after(batches, start.unwrap_or(0)).count();
+        let total: u64 = batches.values().map(|batch| batch.bytes.len() as u64).sum();
+        for keep in [0, 1, total / 2, total, total + 1] {
+            let mut kept = 0;
+            let needed = batches.values().rev().take_while(|batch| {
+                let needed = kept < keep;
+                kept += batch.bytes.len() as u64;
+                needed
+            });
+            let expected = needed.count();
+            let start = self.index.retention_by_bytes(stream, keep).unwrap();
+            // A ragged run counts in full, so that a little more may be... kept never is less.
+            assert!(left(start) >= expected, "stream {stream} keeps {keep} bytes");
+            assert_eq!(left(start), expected, "stream {stream} keeps {keep} bytes, no more");
+        }
+        for before in [0, 10, 25, 50] {
+            let old = batches.values().take_while(|batch| batch.max_timestamp < before).count();
+            let start = self.index.retention_by_time(stream, before).unwrap();
+            assert_eq!(left(start), batches.len() - old, "stream {stream} younger than {before}");
+        }
+    }
+}
+
+fn after(
+    batches: &BTreeMap<u64, ModelBatch>,
+    offset: u64,
+) -> impl Iterator<Item = (&u64, &ModelBatch)> {
+    batches.iter().filter(move |(base, batch)| **base + u64::from(batch.span) > offset)
+}
+
+fn open(
+    disk: &SimulatedDisk,
+    log: &Arc<FakeLog>,
+    snapshot: Option<&Snapshot>,
+) -> Result<Arc<Index>, crate::error::OpenError> {
+    let setup = Setup {
+        disk: Arc::new(disk.clone()),
+        dir: DIR.into(),
+        log: log.clone(),
+        sidecar_cache_bytes: 300,
+    };
+    let table = snapshot.map_or_else(RunTable::default, |it| RunTable::decode(&it.table).unwrap());
+    Index::open(setup, table, snapshot.map_or(1, |it| it.claimed_from)).map(Arc::new)
+}
+
+fn apply(index: &Index, log_index: u64, entry: Logged) {
+    match entry {
+        Logged::Accept(stream, address) => index.accept(log_index, stream, address),
+        Logged::Refuse(address) => index.refuse(log_index, address),
+        Logged::Trim(stream, start) => {
+            index.trim(stream, start);
+            index.applied(log_index);
+        }
+        Logged::Remove(stream) => {
+            index.remove(stream..stream + 1);
+            index.applied(log_index);
+        }
+    }
+}
