@@ -1,0 +1,224 @@
+//! Finding, listing, describing and deleting groups.
+//!
+//! A group is known if it has members here or committed offsets in the machine.
+
+use std::collections::BTreeMap;
+
+use hashbrown::HashSet;
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::delete_groups_response::DeletableGroupResult;
+use kafka_protocol::messages::describe_groups_response::{DescribedGroup, DescribedGroupMember};
+use kafka_protocol::messages::find_coordinator_response::Coordinator;
+use kafka_protocol::messages::list_groups_response::ListedGroup;
+use kafka_protocol::messages::{
+    BrokerId, DeleteGroupsRequest, DeleteGroupsResponse, DescribeGroupsRequest,
+    DescribeGroupsResponse, FindCoordinatorRequest, FindCoordinatorResponse, GroupId,
+    ListGroupsRequest, ListGroupsResponse,
+};
+use kafka_protocol::protocol::StrBytes;
+use machine::Command;
+
+use crate::errors::Fault;
+use crate::gateway::Gateway;
+use crate::groups::classic::{ClassicGroup, Phase};
+use crate::groups::classic_requests::check_group_name;
+use crate::groups::code_of;
+use crate::groups::member::own;
+use crate::groups::offset_requests::coordinator_error;
+use crate::groups::registry::{CLASSIC_TYPE_NAME, Group};
+use crate::produce::no_transactions;
+use crate::request::{Request, RequestError};
+use crate::response::Response;
+
+/// What one may do with a group, as bits by Kafka's codes of operations: READ, DELETE, DESCRIBE,
+/// DESCRIBE_CONFIGS, ALTER_CONFIGS. There are no users yet, so everybody may do all of it.
+pub(crate) const GROUP_OPERATIONS: i32 = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11;
+
+// ---------------------------------------------------------------------------------- coordinators
+
+/// Codes of what is coordinated.
+const GROUP_KEY: i8 = 0;
+const TRANSACTION_KEY: i8 = 1;
+
+pub(crate) fn find_coordinator(
+    gateway: &Gateway,
+    mut request: Request,
+) -> Result<Response, RequestError> {
+    let message: FindCoordinatorRequest = request.decode()?;
+    let found = check_key_type(message.key_type);
+    let response = if request.head.version >= 4 {
+        let coordinators = message.coordinator_keys.into_iter().map(|key| {
+            let coordinator = Coordinator::default().with_key(key);
+            match &found {
+                Ok(()) => coordinator
+                    .with_node_id(BrokerId(gateway.node_id()))
+                    .with_host(gateway.advertised_host())
+                    .with_port(gateway.advertised_port())
+                    .with_error_message(None),
+                Err(fault) => coordinator
+                    .with_node_id(BrokerId(-1))
+                    .with_port(-1)
+                    .with_error_code(fault.code())
+                    .with_error_message(fault.message_bytes()),
+            }
+        });
+        FindCoordinatorResponse::default().with_coordinators(coordinators.collect())
+    } else {
+        match &found {
+            Ok(()) => FindCoordinatorResponse::default()
+                .with_node_id(BrokerId(gateway.node_id()))
+                .with_host(gateway.advertised_host())
+                .with_port(gateway.advertised_port())
+                .with_error_message(None),
+            Err(fault) => FindCoordinatorResponse::default()
+                .with_node_id(BrokerId(-1))
+                .with_port(-1)
+                .with_error_code(fault.code())
+                .with_error_message(fault.message_bytes()),
+        }
+    };
+    Response::encode(&request.head, &response)
+}
+
+fn check_key_type(key_type: i8) -> Result<(), Fault> {
+    match key_type {
+        GROUP_KEY => Ok(()),
+        TRANSACTION_KEY => Err(no_transactions()),
+        _ => Err(Fault::new(
+            ResponseError::InvalidRequest,
+            format!("there is no coordinator for keys of type {key_type}"),
+        )),
+    }
+}
+
+// -------------------------------------------------------------------------------- list, describe
+
+pub(crate) fn list(gateway: &Gateway, mut request: Request) -> Result<Response, RequestError> {
+    let message: ListGroupsRequest = request.decode()?;
+    let states = lower_case(&message.states_filter);
+    let types = lower_case(&message.types_filter);
+    // Groups that have nothing but offsets, unless members are known as well.
+    let mut listed: BTreeMap<String, ListedGroup> = gateway.broker.read(|state| {
+        let names = state.groups().map(|(name, _)| name.to_owned());
+        names.map(|name| (name, listed_group("", Phase::Empty.name(), CLASSIC_TYPE_NAME))).collect()
+    });
+    gateway.groups.for_each(|name, group| {
+        let row = listed_group(&group.protocol_type(), group.state_name(), group.type_name());
+        listed.insert(name.to_string(), row);
+    });
+    let groups = listed
+        .into_iter()
+        .filter(|(_, group)| {
+            states.is_empty() || states.contains(&group.group_state.to_lowercase())
+        })
+        .filter(|(_, group)| types.is_empty() || types.contains(&group.group_type.to_lowercase()))
+        .map(|(name, group)| group.with_group_id(GroupId(StrBytes::from_string(name))));
+    let response = ListGroupsResponse::default().with_groups(groups.collect());
+    Response::encode(&request.head, &response)
+}
+
+fn lower_case(filter: &[StrBytes]) -> HashSet<String> {
+    filter.iter().map(|word| word.trim().to_lowercase()).collect()
+}
+
+fn listed_group(protocol_type: &str, state: &'static str, kind: &'static str) -> ListedGroup {
+    ListedGroup::default()
+        .with_protocol_type(own(protocol_type))
+        .with_group_state(StrBytes::from_static_str(state))
+        .with_group_type(StrBytes::from_static_str(kind))
+}
+
+pub(crate) fn describe(gateway: &Gateway, mut request: Request) -> Result<Response, RequestError> {
+    let message: DescribeGroupsRequest = request.decode()?;
+    let groups = message.groups.iter().map(|name| {
+        let described = describe_one(gateway, name, request.head.version);
+        if message.include_authorized_operations && described.error_code == 0 {
+            described.with_authorized_operations(GROUP_OPERATIONS)
+        } else {
+            described
+        }
+    });
+    let response = DescribeGroupsResponse::default().with_groups(groups.collect());
+    Response::encode(&request.head, &response)
+}
+
+fn describe_one(gateway: &Gateway, name: &GroupId, version: i16) -> DescribedGroup {
+    let has_offsets = gateway.broker.read(|state| state.group(name).is_some());
+    let described = DescribedGroup::default().with_group_id(name.clone());
+    if let Err(error) = check_group_name(name) {
+        return described.with_error_code(error.code());
+    }
+    gateway.groups.visit(&name.0, |visit| match visit.group {
+        Some(Group::Classic(group)) => describe_classic(described, group),
+        None if has_offsets => {
+            described.with_group_state(StrBytes::from_static_str(Phase::Empty.name()))
+        }
+        None => not_found(described, version, format!("there is no group {}", name.as_str())),
+    })
+}
+
+/// A group that is not there is dead, for clients before version 6.
+fn not_found(described: DescribedGroup, version: i16, message: String) -> DescribedGroup {
+    let described = described.with_group_state(StrBytes::from_static_str("Dead"));
+    if version < 6 {
+        return described;
+    }
+    described
+        .with_error_code(ResponseError::GroupIdNotFound.code())
+        .with_error_message(Some(StrBytes::from_string(message)))
+}
+
+fn describe_classic(described: DescribedGroup, group: &ClassicGroup) -> DescribedGroup {
+    let is_stable = group.phase() == Phase::Stable;
+    let members = group.members().map(|member| {
+        let described = DescribedGroupMember::default()
+            .with_member_id(member.id.clone())
+            .with_group_instance_id(member.instance_id.clone())
+            .with_client_id(member.client.id.clone())
+            .with_client_host(member.client.host.clone())
+            .with_member_assignment(member.assignment.clone());
+        if is_stable {
+            described.with_member_metadata(group.metadata_of(member))
+        } else {
+            described
+        }
+    });
+    let protocol = if is_stable { group.protocol().cloned() } else { None };
+    described
+        .with_group_state(StrBytes::from_static_str(group.phase().name()))
+        .with_protocol_type(group.protocol_type().cloned().unwrap_or_default())
+        .with_protocol_data(protocol.unwrap_or_default())
+        .with_members(members.collect())
+}
+
+// ---------------------------------------------------------------------------------------- delete
+
+pub(crate) async fn delete(
+    gateway: &Gateway,
+    mut request: Request,
+) -> Result<Response, RequestError> {
+    let message: DeleteGroupsRequest = request.decode()?;
+    let mut results = Vec::with_capacity(message.groups_names.len());
+    for name in message.groups_names {
+        let code = code_of(delete_one(gateway, &name).await);
+        results.push(DeletableGroupResult::default().with_group_id(name).with_error_code(code));
+    }
+    let response = DeleteGroupsResponse::default().with_results(results);
+    Response::encode(&request.head, &response)
+}
+
+async fn delete_one(gateway: &Gateway, name: &GroupId) -> Result<(), ResponseError> {
+    check_group_name(name)?;
+    let was_known = gateway.groups.visit(&name.0, |visit| match visit.group {
+        Some(group) if !group.is_empty() => Err(ResponseError::NonEmptyGroup),
+        known => Ok(known.take().is_some()),
+    })?;
+    let has_offsets = gateway.broker.read(|state| state.group(name).is_some());
+    if has_offsets {
+        let command = Command::DeleteGroup { group: name.to_string() };
+        gateway.broker.execute(command).await.map_err(coordinator_error)?;
+    } else if !was_known {
+        return Err(ResponseError::GroupIdNotFound);
+    }
+    Ok(())
+}

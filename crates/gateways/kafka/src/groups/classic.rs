@@ -1,0 +1,282 @@
+//! A group of the classic protocol: members meet, one of them divides the partitions.
+//!
+//! A pure state machine: an event and a time go in, the new state and the answers that have become
+//! due come out. The semantics are those of Kafka 4's `GroupMetadataManager`, with one difference:
+//! nothing is persisted, since membership does not outlive the node. After a restart members hear
+//! UNKNOWN_MEMBER_ID and join again.
+//!
+//! Deadlines are fields. The group only keeps a lower bound of the earliest one
+//! ([`ClassicGroup::check_at`]), so that a heartbeat costs a store and not a timer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use hashbrown::HashMap;
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::{JoinGroupResponse, SyncGroupResponse};
+use kafka_protocol::protocol::StrBytes;
+
+use crate::groups::member::{Client, Waiter};
+
+mod join;
+pub(crate) mod member;
+mod presence;
+mod rebalance;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use member::{Member, Protocol};
+
+/// The protocol type of consumers; others (Connect, stream processors) use the group as they like.
+pub(crate) const CONSUMER_PROTOCOL_TYPE: &str = "consumer";
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    Empty,
+    /// Waits for members to join (again).
+    PreparingRebalance,
+    /// Waits for the leader's assignment.
+    CompletingRebalance,
+    Stable,
+}
+
+impl Phase {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Empty => "Empty",
+            Self::PreparingRebalance => "PreparingRebalance",
+            Self::CompletingRebalance => "CompletingRebalance",
+            Self::Stable => "Stable",
+        }
+    }
+}
+
+/// What the node's configuration says about joining.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct JoinLimits {
+    /// How long a first rebalance waits for more members.
+    pub(crate) initial_delay: Duration,
+    pub(crate) members_max: usize,
+}
+
+/// A JoinGroup request.
+#[derive(Clone, Debug)]
+pub(crate) struct Join {
+    pub(crate) waiter: Waiter,
+    /// Empty: the group is to name the member.
+    pub(crate) member_id: StrBytes,
+    /// What a member that is yet unnamed is called; the group knows no randomness.
+    pub(crate) fresh_id: StrBytes,
+    pub(crate) instance_id: Option<StrBytes>,
+    pub(crate) client: Client,
+    pub(crate) session_timeout: Duration,
+    pub(crate) rebalance_timeout: Duration,
+    pub(crate) protocol_type: StrBytes,
+    pub(crate) protocols: Vec<Protocol>,
+    pub(crate) reason: String,
+    /// The client can be told its id and asked to come again with it (KIP-394).
+    pub(crate) may_be_sent_back: bool,
+    /// The client can be told not to assign although it leads (KIP-814).
+    pub(crate) may_skip_assignment: bool,
+}
+
+/// A SyncGroup request.
+#[derive(Clone, Debug)]
+pub(crate) struct Sync {
+    pub(crate) waiter: Waiter,
+    pub(crate) member_id: StrBytes,
+    pub(crate) instance_id: Option<StrBytes>,
+    pub(crate) generation: i32,
+    pub(crate) protocol_type: Option<StrBytes>,
+    pub(crate) protocol: Option<StrBytes>,
+    /// From the leader: who gets what.
+    pub(crate) assignments: Vec<(StrBytes, Bytes)>,
+}
+
+/// One member of a LeaveGroup request.
+#[derive(Clone, Debug)]
+pub(crate) struct Leaver {
+    /// Empty: whoever has this instance id.
+    pub(crate) member_id: StrBytes,
+    pub(crate) instance_id: Option<StrBytes>,
+    pub(crate) reason: String,
+}
+
+/// When a join phase ends although not everybody is there.
+#[derive(Clone, Copy, Debug)]
+enum JoinDeadline {
+    Rebalance(Instant),
+    /// A first rebalance is put off while new members keep coming, up to `left` more.
+    Initial {
+        at: Instant,
+        delay: Duration,
+        left: Duration,
+        joined_since: bool,
+    },
+}
+
+impl JoinDeadline {
+    fn at(&self) -> Instant {
+        match *self {
+            Self::Rebalance(at) | Self::Initial { at, .. } => at,
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct ClassicGroup {
+    name: StrBytes,
+    phase: Phase,
+    generation: i32,
+    protocol_type: Option<StrBytes>,
+    protocol: Option<StrBytes>,
+    leader: Option<StrBytes>,
+    members: BTreeMap<StrBytes, Member>,
+    /// Member ids of static members.
+    instances: HashMap<StrBytes, StrBytes>,
+    /// Ids that were given out and have not been used yet, and until when they hold.
+    pending: HashMap<StrBytes, Instant>,
+    /// How many members know a protocol.
+    supporters: HashMap<StrBytes, usize>,
+    /// How many members wait for the join phase to end.
+    joined: usize,
+    join_deadline: Option<JoinDeadline>,
+    sync_deadline: Option<Instant>,
+    /// What the members of this generation consume; `None` if they do not say it as consumers do.
+    subscribed: Option<BTreeSet<String>>,
+    check_at: Option<Instant>,
+    bytes: usize,
+}
+
+// ------------------------------------------------------------------------------------- questions
+
+impl ClassicGroup {
+    pub(crate) fn new(name: StrBytes) -> Self {
+        Self {
+            name,
+            phase: Phase::Empty,
+            generation: 0,
+            protocol_type: None,
+            protocol: None,
+            leader: None,
+            members: BTreeMap::new(),
+            instances: HashMap::new(),
+            pending: HashMap::new(),
+            supporters: HashMap::new(),
+            joined: 0,
+            join_deadline: None,
+            sync_deadline: None,
+            subscribed: None,
+            check_at: None,
+            bytes: 0,
+        }
+    }
+
+    pub(crate) fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.phase == Phase::Empty
+    }
+
+    /// Whether nothing would be lost with it but a number: neither members nor ids given out.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.is_empty() && self.pending.is_empty()
+    }
+
+    pub(crate) fn protocol_type(&self) -> Option<&StrBytes> {
+        self.protocol_type.as_ref()
+    }
+
+    pub(crate) fn protocol(&self) -> Option<&StrBytes> {
+        self.protocol.as_ref()
+    }
+
+    pub(crate) fn members(&self) -> impl Iterator<Item = &Member> {
+        self.members.values()
+    }
+
+    /// What a member says under the protocol that was chosen.
+    pub(crate) fn metadata_of(&self, member: &Member) -> Bytes {
+        self.protocol.as_ref().map(|protocol| member.metadata(protocol)).unwrap_or_default()
+    }
+
+    pub(crate) fn is_of_consumers(&self) -> bool {
+        self.protocol_type.as_deref() == Some(CONSUMER_PROTOCOL_TYPE)
+    }
+
+    /// Whether a member may be consuming the topic now. If the members do not say, they may.
+    pub(crate) fn is_subscribed_to(&self, topic: &str) -> bool {
+        match &self.subscribed {
+            Some(topics) => topics.contains(topic),
+            None => self.is_of_consumers() && !self.is_empty(),
+        }
+    }
+
+    /// No deadline lies before this; [`ClassicGroup::expire`] is to be called then.
+    pub(crate) fn check_at(&self) -> Option<Instant> {
+        self.check_at
+    }
+
+    /// What the group weighs in memory.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    fn rebalance_timeout(&self) -> Duration {
+        let timeouts = self.members.values().map(|member| member.rebalance_timeout);
+        timeouts.max().unwrap_or_default()
+    }
+
+    fn has_everybody_joined(&self) -> bool {
+        self.joined == self.members.len() && self.pending.is_empty()
+    }
+
+    fn is_leader(&self, member: &str) -> bool {
+        self.leader.as_deref() == Some(member)
+    }
+
+    /// Whether a member with these protocols would leave the group one that all of them know.
+    fn supports(&self, protocol_type: &str, protocols: &[Protocol]) -> bool {
+        if self.is_empty() {
+            return !protocol_type.is_empty() && !protocols.is_empty();
+        }
+        let known_by_all =
+            |name: &StrBytes| self.supporters.get(name).copied() == Some(self.members.len());
+        self.protocol_type.as_deref() == Some(protocol_type)
+            && protocols.iter().any(|protocol| known_by_all(&protocol.name))
+    }
+
+    /// Who this is; an instance id belongs to the member that came with it last.
+    fn identify(
+        &self,
+        member_id: &StrBytes,
+        instance_id: Option<&StrBytes>,
+    ) -> Result<(), ResponseError> {
+        if let Some(instance) = instance_id {
+            match self.instances.get(instance) {
+                None => return Err(ResponseError::UnknownMemberId),
+                Some(holder) if holder != member_id => return Err(ResponseError::FencedInstanceId),
+                Some(_) => {}
+            }
+        }
+        if self.members.contains_key(member_id) {
+            Ok(())
+        } else {
+            Err(ResponseError::UnknownMemberId)
+        }
+    }
+}
+
+fn join_refused(member_id: StrBytes, error: ResponseError) -> JoinGroupResponse {
+    JoinGroupResponse::default()
+        .with_member_id(member_id)
+        .with_protocol_name(None)
+        .with_error_code(error.code())
+}
+
+fn sync_refused(error: ResponseError) -> SyncGroupResponse {
+    SyncGroupResponse::default().with_error_code(error.code())
+}

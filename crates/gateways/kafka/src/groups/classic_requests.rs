@@ -1,0 +1,264 @@
+//! The requests of the classic protocol: from messages to events, and back.
+
+use base::limits::{GROUP_MEMBER_BYTES_MAX, GROUP_NAME_BYTES_MAX};
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::leave_group_request::MemberIdentity;
+use kafka_protocol::messages::leave_group_response::MemberResponse;
+use kafka_protocol::messages::{
+    HeartbeatRequest, HeartbeatResponse, JoinGroupRequest, JoinGroupResponse, LeaveGroupRequest,
+    LeaveGroupResponse, SyncGroupRequest, SyncGroupResponse,
+};
+use kafka_protocol::protocol::StrBytes;
+use tokio::sync::oneshot;
+use uuid::Uuid;
+
+use crate::gateway::{Gateway, Session};
+use crate::groups::classic::{ClassicGroup, Join, Leaver, Protocol, Sync};
+use crate::groups::code_of;
+use crate::groups::member::{Client, Reply, own, own_bytes};
+use crate::groups::registry::{Group, Visit, join_limits, millis};
+use crate::request::{Request, RequestError, RequestHead};
+use crate::response::Response;
+
+/// Whether a group can have this name.
+pub(crate) fn check_group_name(name: &str) -> Result<(), ResponseError> {
+    if (1..=GROUP_NAME_BYTES_MAX).contains(&name.len()) {
+        Ok(())
+    } else {
+        Err(ResponseError::InvalidGroupId)
+    }
+}
+
+// ------------------------------------------------------------------------------------------ join
+
+pub(crate) async fn join(
+    gateway: &Gateway,
+    session: &Session,
+    mut request: Request,
+) -> Result<Response, RequestError> {
+    let message: JoinGroupRequest = request.decode()?;
+    let head = request.head;
+    let mut response = join_response(gateway, session, &head, message).await;
+    if head.version < 7 && response.protocol_name.is_none() {
+        // Not nullable yet.
+        response.protocol_name = Some(StrBytes::new());
+    }
+    Response::encode(&head, &response)
+}
+
+async fn join_response(
+    gateway: &Gateway,
+    session: &Session,
+    head: &RequestHead,
+    message: JoinGroupRequest,
+) -> JoinGroupResponse {
+    let refused = |error: ResponseError| {
+        JoinGroupResponse::default()
+            .with_member_id(own(&message.member_id))
+            .with_protocol_name(None)
+            .with_error_code(error.code())
+    };
+    if let Err(error) = check_join(gateway, &message) {
+        return refused(error);
+    }
+    let limits = join_limits(&gateway.groups.values());
+    let client = client_of(session, head);
+    let mut answer = gateway.groups.visit_and_wait(&message.group_id.0, |visit, waiter| {
+        let join = join_event(&message, head, client, waiter);
+        let Visit { group, now, effects } = visit;
+        // A consumer that the group has named, and that the group has forgotten, must start anew.
+        if group.is_none() && !join.member_id.is_empty() {
+            return effects.join(waiter, refused(ResponseError::UnknownMemberId));
+        }
+        let empty = || Group::Classic(ClassicGroup::new(own(&message.group_id)));
+        match group.get_or_insert_with(empty) {
+            Group::Classic(group) => group.join(join, limits, now, effects),
+        }
+    });
+    match answer_or_drain(gateway, &mut answer).await {
+        Some(Reply::Join(response)) => response,
+        _ => refused(ResponseError::CoordinatorNotAvailable),
+    }
+}
+
+fn check_join(gateway: &Gateway, message: &JoinGroupRequest) -> Result<(), ResponseError> {
+    check_group_name(&message.group_id)?;
+    let values = gateway.groups.values();
+    let allowed = values.session_timeout_ms_min..=values.session_timeout_ms_max;
+    if !allowed.contains(&message.session_timeout_ms) {
+        return Err(ResponseError::InvalidSessionTimeout);
+    }
+    let protocols = message.protocols.iter();
+    let bytes: usize = protocols.map(|known| known.name.len() + known.metadata.len()).sum();
+    if bytes > GROUP_MEMBER_BYTES_MAX {
+        return Err(ResponseError::MessageTooLarge);
+    }
+    if !gateway.groups.has_room(bytes) {
+        return Err(ResponseError::GroupMaxSizeReached);
+    }
+    Ok(())
+}
+
+fn join_event(
+    message: &JoinGroupRequest,
+    head: &RequestHead,
+    client: Client,
+    waiter: crate::groups::member::Waiter,
+) -> Join {
+    let instance_id = message.group_instance_id.as_deref().map(own);
+    let name = instance_id.as_deref().unwrap_or(&client.id);
+    let rebalance_timeout_ms =
+        if head.version == 0 { message.session_timeout_ms } else { message.rebalance_timeout_ms };
+    let protocols = message.protocols.iter().map(|protocol| Protocol {
+        name: own(&protocol.name),
+        metadata: own_bytes(&protocol.metadata),
+    });
+    Join {
+        waiter,
+        member_id: own(&message.member_id),
+        fresh_id: StrBytes::from_string(format!("{name}-{}", Uuid::new_v4())),
+        instance_id,
+        client,
+        session_timeout: millis(message.session_timeout_ms),
+        rebalance_timeout: millis(rebalance_timeout_ms),
+        protocol_type: own(&message.protocol_type),
+        protocols: protocols.collect(),
+        reason: reason(message.reason.as_deref()),
+        may_be_sent_back: head.version >= 4,
+        may_skip_assignment: head.version >= 9,
+    }
+}
+
+pub(crate) fn client_of(session: &Session, head: &RequestHead) -> Client {
+    Client { id: own(head.client_id.as_deref().unwrap_or_default()), host: session.client_host() }
+}
+
+/// What a client says about itself, cut to what a log line can bear.
+fn reason(given: Option<&str>) -> String {
+    const REASON_CHARS_MAX: usize = 256;
+    given.unwrap_or("not provided").chars().take(REASON_CHARS_MAX).collect()
+}
+
+/// `None` if the node shuts down first: the client looks for another coordinator.
+async fn answer_or_drain(
+    gateway: &Gateway,
+    answer: &mut oneshot::Receiver<Reply>,
+) -> Option<Reply> {
+    tokio::select! {
+        biased;
+        reply = answer => reply.ok(),
+        () = gateway.draining() => None,
+    }
+}
+
+// ------------------------------------------------------------------------------------------ sync
+
+pub(crate) async fn sync(
+    gateway: &Gateway,
+    mut request: Request,
+) -> Result<Response, RequestError> {
+    let message: SyncGroupRequest = request.decode()?;
+    let response = sync_response(gateway, message).await;
+    Response::encode(&request.head, &response)
+}
+
+async fn sync_response(gateway: &Gateway, message: SyncGroupRequest) -> SyncGroupResponse {
+    let refused = |error: ResponseError| SyncGroupResponse::default().with_error_code(error.code());
+    if let Err(error) = check_sync(gateway, &message) {
+        return refused(error);
+    }
+    let mut answer = gateway.groups.visit_and_wait(&message.group_id.0, |visit, waiter| {
+        let assignments = message.assignments.iter();
+        let sync = Sync {
+            waiter,
+            member_id: own(&message.member_id),
+            instance_id: message.group_instance_id.as_deref().map(own),
+            generation: message.generation_id,
+            protocol_type: message.protocol_type.clone(),
+            protocol: message.protocol_name.clone(),
+            assignments: assignments
+                .map(|one| (own(&one.member_id), own_bytes(&one.assignment)))
+                .collect(),
+        };
+        match visit.group {
+            Some(Group::Classic(group)) => group.sync(sync, visit.now, visit.effects),
+            None => visit.effects.sync(waiter, refused(ResponseError::UnknownMemberId)),
+        }
+    });
+    match answer_or_drain(gateway, &mut answer).await {
+        Some(Reply::Sync(response)) => response,
+        _ => refused(ResponseError::CoordinatorNotAvailable),
+    }
+}
+
+fn check_sync(gateway: &Gateway, message: &SyncGroupRequest) -> Result<(), ResponseError> {
+    check_group_name(&message.group_id)?;
+    if message.assignments.iter().any(|one| one.assignment.len() > GROUP_MEMBER_BYTES_MAX) {
+        return Err(ResponseError::MessageTooLarge);
+    }
+    let bytes = message.assignments.iter().map(|one| one.assignment.len()).sum();
+    if bytes > 0 && !gateway.groups.has_room(bytes) {
+        return Err(ResponseError::GroupMaxSizeReached);
+    }
+    Ok(())
+}
+
+// ------------------------------------------------------------------------------ heartbeat, leave
+
+pub(crate) fn heartbeat(gateway: &Gateway, mut request: Request) -> Result<Response, RequestError> {
+    let message: HeartbeatRequest = request.decode()?;
+    let (member, generation) = (&message.member_id, message.generation_id);
+    let instance = message.group_instance_id.as_ref();
+    let result = check_group_name(&message.group_id).and_then(|()| {
+        gateway.groups.visit(&message.group_id.0, |visit| match visit.group {
+            Some(Group::Classic(group)) => group.heartbeat(member, instance, generation, visit.now),
+            None => Err(ResponseError::UnknownMemberId),
+        })
+    });
+    let response = HeartbeatResponse::default().with_error_code(code_of(result));
+    Response::encode(&request.head, &response)
+}
+
+pub(crate) fn leave(gateway: &Gateway, mut request: Request) -> Result<Response, RequestError> {
+    let mut message: LeaveGroupRequest = request.decode()?;
+    let is_batched = request.head.version >= 3;
+    if !is_batched {
+        let member = std::mem::take(&mut message.member_id);
+        message.members = vec![MemberIdentity::default().with_member_id(member)];
+    }
+    let mut response = LeaveGroupResponse::default();
+    if let Err(error) = check_group_name(&message.group_id) {
+        response.error_code = error.code();
+        return Response::encode(&request.head, &response);
+    }
+    let results = leave_results(gateway, &message);
+    if is_batched {
+        let members = message.members.iter().zip(results).map(|(member, result)| {
+            MemberResponse::default()
+                .with_member_id(member.member_id.clone())
+                .with_group_instance_id(member.group_instance_id.clone())
+                .with_error_code(code_of(result))
+        });
+        response.members = members.collect();
+    } else {
+        response.error_code = results.into_iter().map(code_of).next().unwrap_or(0);
+    }
+    Response::encode(&request.head, &response)
+}
+
+fn leave_results(gateway: &Gateway, message: &LeaveGroupRequest) -> Vec<Result<(), ResponseError>> {
+    let limits = join_limits(&gateway.groups.values());
+    let leavers: Vec<_> = message
+        .members
+        .iter()
+        .map(|member| Leaver {
+            member_id: member.member_id.clone(),
+            instance_id: member.group_instance_id.clone(),
+            reason: reason(member.reason.as_deref()),
+        })
+        .collect();
+    gateway.groups.visit(&message.group_id.0, |visit| match visit.group {
+        Some(Group::Classic(group)) => group.leave(&leavers, limits, visit.now, visit.effects),
+        None => vec![Err(ResponseError::UnknownMemberId); leavers.len()],
+    })
+}

@@ -1,0 +1,57 @@
+//! Groups: who consumes together, who gets which partitions, and how far they have come.
+//!
+//! Two protocols share the names: the classic one, in which a member of the group divides the
+//! partitions, and KIP-848's, in which the group does. Who the members are is volatile; what they
+//! have committed is durable, in the machine. Where Kafka persists membership, members here are
+//! told after a restart that they are unknown, and join again.
+//!
+//! * `classic`: the classic protocol, a pure state machine
+//! * `subscription`: what a member wants to consume
+//! * `registry`: the shell around the machines: locks, deadlines, answers that come later
+//! * `classic_requests`, `offset_requests`, `admin_requests`: the requests
+//! * `expiry`: offsets of groups that are no longer used
+
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::ApiKey;
+
+use crate::gateway::{Gateway, Session};
+use crate::request::{Request, RequestError};
+use crate::response::Response;
+
+mod admin_requests;
+mod classic;
+mod classic_requests;
+mod expiry;
+mod member;
+mod offset_requests;
+mod registry;
+mod subscription;
+
+pub(crate) use registry::Groups;
+
+/// Answers one group request.
+pub(crate) async fn handle(
+    gateway: &Gateway,
+    session: &Session,
+    request: Request,
+) -> Result<Response, RequestError> {
+    match request.head.api {
+        ApiKey::FindCoordinator => admin_requests::find_coordinator(gateway, request),
+        ApiKey::JoinGroup => classic_requests::join(gateway, session, request).await,
+        ApiKey::SyncGroup => classic_requests::sync(gateway, request).await,
+        ApiKey::Heartbeat => classic_requests::heartbeat(gateway, request),
+        ApiKey::LeaveGroup => classic_requests::leave(gateway, request),
+        ApiKey::OffsetCommit => offset_requests::commit(gateway, request).await,
+        ApiKey::OffsetFetch => offset_requests::fetch(gateway, request),
+        ApiKey::OffsetDelete => offset_requests::delete(gateway, request).await,
+        ApiKey::ListGroups => admin_requests::list(gateway, request),
+        ApiKey::DescribeGroups => admin_requests::describe(gateway, request),
+        ApiKey::DeleteGroups => admin_requests::delete(gateway, request).await,
+        other => Err(RequestError::UnknownApi(other as i16)),
+    }
+}
+
+/// The code of an outcome that has no message, 0 when it went well.
+fn code_of<T>(result: Result<T, ResponseError>) -> i16 {
+    result.err().map_or(0, |error| error.code())
+}

@@ -1,0 +1,365 @@
+//! Committed offsets: OffsetCommit, OffsetFetch, OffsetDelete.
+//!
+//! A commit is answered after it is durable. Whether the member may commit is asked of the group
+//! first; a group whose members are not known here is one without members, whatever it was before
+//! the node started.
+
+use base::limits::OFFSET_METADATA_BYTES_MAX;
+use base::{PartitionId, TopicId};
+use broker::{ExecuteError, Unavailable};
+use hashbrown::{HashMap, HashSet};
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::offset_commit_request::OffsetCommitRequestPartition;
+use kafka_protocol::messages::offset_commit_response::{
+    OffsetCommitResponsePartition, OffsetCommitResponseTopic,
+};
+use kafka_protocol::messages::offset_delete_response::{
+    OffsetDeleteResponsePartition, OffsetDeleteResponseTopic,
+};
+use kafka_protocol::messages::offset_fetch_request::{
+    OffsetFetchRequestGroup, OffsetFetchRequestTopics,
+};
+use kafka_protocol::messages::offset_fetch_response::{
+    OffsetFetchResponseGroup, OffsetFetchResponsePartition, OffsetFetchResponsePartitions,
+    OffsetFetchResponseTopic, OffsetFetchResponseTopics,
+};
+use kafka_protocol::messages::{
+    GroupId, OffsetCommitRequest, OffsetCommitResponse, OffsetDeleteRequest, OffsetDeleteResponse,
+    OffsetFetchRequest, OffsetFetchResponse, TopicName,
+};
+use kafka_protocol::protocol::StrBytes;
+use machine::{Command, CommitOffset, CommittedOffset, Outcome, State};
+use tracing::warn;
+
+use crate::errors::Fault;
+use crate::gateway::Gateway;
+use crate::groups::classic_requests::check_group_name;
+use crate::groups::registry::Group;
+use crate::request::{Request, RequestError};
+use crate::response::Response;
+
+// ---------------------------------------------------------------------------------------- commit
+
+/// What becomes of one partition of a commit.
+type CommitPlan = Result<CommitOffset, ResponseError>;
+
+pub(crate) async fn commit(
+    gateway: &Gateway,
+    mut request: Request,
+) -> Result<Response, RequestError> {
+    let message: OffsetCommitRequest = request.decode()?;
+    let expire_ms = match message.retention_time_ms {
+        -1 => None,
+        retention_ms => Some(gateway.broker.clock().now_ms().saturating_add(retention_ms)),
+    };
+    let mut plans = plan_commit(gateway, &message, expire_ms);
+    if plans.iter().any(Result::is_ok) {
+        let permitted = check_group_name(&message.group_id)
+            .and_then(|()| may_commit(gateway, &message, request.head.version));
+        match permitted {
+            Ok(()) => execute_commit(gateway, &message.group_id, &mut plans).await,
+            Err(error) => refuse_rest(&mut plans, error),
+        }
+    }
+    Response::encode(&request.head, &commit_response(&message, &plans))
+}
+
+/// One plan for each partition of the request, in its order.
+fn plan_commit(
+    gateway: &Gateway,
+    message: &OffsetCommitRequest,
+    expire_ms: Option<i64>,
+) -> Vec<CommitPlan> {
+    gateway.broker.read(|state| {
+        let mut plans = Vec::new();
+        for topic in &message.topics {
+            let known = state.topic_named(&topic.name);
+            plans.extend(topic.partitions.iter().map(|partition| {
+                let index = u32::try_from(partition.partition_index).ok();
+                let id = known.zip(index).and_then(|(known, index)| {
+                    known.partition(index).map(|_| PartitionId::new(known.id, index))
+                });
+                let id = id.ok_or(ResponseError::UnknownTopicOrPartition)?;
+                commit_offset(id, partition, expire_ms)
+            }));
+        }
+        plans
+    })
+}
+
+fn commit_offset(
+    partition: PartitionId,
+    commit: &OffsetCommitRequestPartition,
+    expire_ms: Option<i64>,
+) -> CommitPlan {
+    let metadata = commit.committed_metadata.as_deref().unwrap_or_default();
+    if metadata.len() > OFFSET_METADATA_BYTES_MAX {
+        return Err(ResponseError::OffsetMetadataTooLarge);
+    }
+    let offset =
+        u64::try_from(commit.committed_offset).map_err(|_| ResponseError::OffsetOutOfRange)?;
+    let leader_epoch = commit.committed_leader_epoch;
+    let metadata = metadata.to_owned();
+    Ok(CommitOffset { partition, offset, leader_epoch, metadata, expire_ms })
+}
+
+/// Asks the group whether this member may commit in its generation.
+fn may_commit(
+    gateway: &Gateway,
+    message: &OffsetCommitRequest,
+    _version: i16,
+) -> Result<(), ResponseError> {
+    let (member, generation) = (&message.member_id, message.generation_id_or_member_epoch);
+    let instance = message.group_instance_id.as_ref();
+    gateway.groups.visit(&message.group_id.0, |visit| match visit.group {
+        Some(Group::Classic(group)) => group.commit(member, instance, generation, visit.now),
+        // Nobody is a member: commits are taken from those who claim to be none.
+        None if generation < 0 => Ok(()),
+        None => Err(ResponseError::UnknownMemberId),
+    })
+}
+
+fn refuse_rest(plans: &mut [CommitPlan], error: ResponseError) {
+    for plan in plans.iter_mut().filter(|plan| plan.is_ok()) {
+        *plan = Err(error);
+    }
+}
+
+async fn execute_commit(gateway: &Gateway, group: &GroupId, plans: &mut [CommitPlan]) {
+    let offsets = plans.iter().filter_map(|plan| plan.as_ref().ok().cloned()).collect();
+    let command = Command::CommitOffsets { group: group.to_string(), offsets };
+    let refused = match gateway.broker.execute(command).await {
+        Ok(Outcome::Committed { refused }) => refused,
+        Ok(other) => {
+            warn!(?other, "an unexpected outcome of a commit");
+            return refuse_rest(plans, ResponseError::UnknownServerError);
+        }
+        Err(error) => return refuse_rest(plans, coordinator_error(error)),
+    };
+    // Deleted meanwhile, for the most part.
+    let refused: HashMap<_, _> = refused.into_iter().collect();
+    for plan in plans.iter_mut() {
+        let refusal = plan.as_ref().ok().and_then(|commit| refused.get(&commit.partition));
+        if let Some(refusal) = refusal {
+            *plan = Err(Fault::from(refusal.clone()).error);
+        }
+    }
+}
+
+/// To a client, whatever keeps a command from being carried out is a coordinator that it cannot
+/// use now: it looks for one again.
+pub(crate) fn coordinator_error(error: ExecuteError) -> ResponseError {
+    match error {
+        ExecuteError::Refused(refusal) => Fault::from(refusal).error,
+        ExecuteError::Unavailable(Unavailable::NotLeader) => ResponseError::NotCoordinator,
+        ExecuteError::Unavailable(_) => ResponseError::CoordinatorNotAvailable,
+    }
+}
+
+fn commit_response(message: &OffsetCommitRequest, plans: &[CommitPlan]) -> OffsetCommitResponse {
+    let mut plans = plans.iter();
+    let topics = message.topics.iter().map(|topic| {
+        let partitions = topic.partitions.iter().zip(plans.by_ref()).map(|(partition, plan)| {
+            OffsetCommitResponsePartition::default()
+                .with_partition_index(partition.partition_index)
+                .with_error_code(plan.as_ref().err().map_or(0, |error| error.code()))
+        });
+        OffsetCommitResponseTopic::default()
+            .with_name(topic.name.clone())
+            .with_partitions(partitions.collect())
+    });
+    OffsetCommitResponse::default().with_topics(topics.collect())
+}
+
+// ----------------------------------------------------------------------------------------- fetch
+
+pub(crate) fn fetch(gateway: &Gateway, mut request: Request) -> Result<Response, RequestError> {
+    // `require_stable` asks not to see offsets of open transactions: there are none.
+    let message: OffsetFetchRequest = request.decode()?;
+    let response = if request.head.version >= 8 {
+        let groups = message.groups.iter().map(|group| fetch_group(gateway, group));
+        OffsetFetchResponse::default().with_groups(groups.collect())
+    } else {
+        fetch_one(gateway, message)
+    };
+    Response::encode(&request.head, &response)
+}
+
+fn fetch_group(gateway: &Gateway, wanted: &OffsetFetchRequestGroup) -> OffsetFetchResponseGroup {
+    let response = OffsetFetchResponseGroup::default().with_group_id(wanted.group_id.clone());
+    match may_fetch(gateway, wanted) {
+        Ok(()) => response.with_topics(gateway.broker.read(|state| fetch_topics(state, wanted))),
+        Err(error) => response.with_error_code(error.code()),
+    }
+}
+
+fn may_fetch(gateway: &Gateway, wanted: &OffsetFetchRequestGroup) -> Result<(), ResponseError> {
+    gateway.groups.visit(&wanted.group_id.0, |visit| match visit.group {
+        // The classic protocol has no fencing of reads; and who is not known is told so when it
+        // reports, which it does at the same time.
+        Some(Group::Classic(_)) | None => Ok(()),
+    })
+}
+
+fn fetch_topics(state: &State, wanted: &OffsetFetchRequestGroup) -> Vec<OffsetFetchResponseTopics> {
+    match &wanted.topics {
+        Some(topics) => {
+            topics.iter().map(|topic| fetch_topic(state, &wanted.group_id, topic)).collect()
+        }
+        None => fetch_all(state, &wanted.group_id),
+    }
+}
+
+fn fetch_topic(
+    state: &State,
+    group: &GroupId,
+    wanted: &OffsetFetchRequestTopics,
+) -> OffsetFetchResponseTopics {
+    let (group, topic) = (state.group(group), state.topic_named(&wanted.name));
+    let partitions = wanted.partition_indexes.iter().map(|&index| {
+        let committed = group.zip(topic).and_then(|(group, topic)| {
+            group.offset(PartitionId::new(topic.id, u32::try_from(index).ok()?))
+        });
+        fetched(index, committed)
+    });
+    OffsetFetchResponseTopics::default()
+        .with_name(wanted.name.clone())
+        .with_partitions(partitions.collect())
+}
+
+/// A partition without a committed offset has -1.
+fn fetched(index: i32, committed: Option<&CommittedOffset>) -> OffsetFetchResponsePartitions {
+    let response = OffsetFetchResponsePartitions::default().with_partition_index(index);
+    match committed {
+        Some(committed) => response
+            // At most `i64::MAX`, which the machine sees to.
+            .with_committed_offset(committed.offset as i64)
+            .with_committed_leader_epoch(committed.leader_epoch)
+            .with_metadata(Some(StrBytes::from_string(committed.metadata.clone()))),
+        None => response.with_committed_offset(-1),
+    }
+}
+
+fn fetch_all(state: &State, group: &GroupId) -> Vec<OffsetFetchResponseTopics> {
+    let Some(group) = state.group(group) else { return Vec::new() };
+    let mut topics: Vec<(TopicId, OffsetFetchResponseTopics)> = Vec::new();
+    // Sorted by partition, and so by topic.
+    for (partition, committed) in &group.offsets {
+        if topics.last().is_none_or(|(id, _)| *id != partition.topic) {
+            let Some(topic) = state.topic(partition.topic) else { continue };
+            let name = TopicName(StrBytes::from_string(topic.name.to_string()));
+            topics.push((topic.id, OffsetFetchResponseTopics::default().with_name(name)));
+        }
+        if let Some((_, topic)) = topics.last_mut() {
+            topic.partitions.push(fetched(partition.index as i32, Some(committed)));
+        }
+    }
+    topics.into_iter().map(|(_, topic)| topic).collect()
+}
+
+/// Before version 8: one group, not in a list.
+fn fetch_one(gateway: &Gateway, message: OffsetFetchRequest) -> OffsetFetchResponse {
+    let topics = message.topics.map(|topics| {
+        let convert =
+            |topic: kafka_protocol::messages::offset_fetch_request::OffsetFetchRequestTopic| {
+                OffsetFetchRequestTopics::default()
+                    .with_name(topic.name)
+                    .with_partition_indexes(topic.partition_indexes)
+            };
+        topics.into_iter().map(convert).collect()
+    });
+    let wanted =
+        OffsetFetchRequestGroup::default().with_group_id(message.group_id).with_topics(topics);
+    let group = fetch_group(gateway, &wanted);
+    let topics = group.topics.into_iter().map(|topic| {
+        let partitions = topic.partitions.into_iter().map(|partition| {
+            OffsetFetchResponsePartition::default()
+                .with_partition_index(partition.partition_index)
+                .with_committed_offset(partition.committed_offset)
+                .with_committed_leader_epoch(partition.committed_leader_epoch)
+                .with_metadata(partition.metadata)
+                .with_error_code(partition.error_code)
+        });
+        OffsetFetchResponseTopic::default()
+            .with_name(topic.name)
+            .with_partitions(partitions.collect())
+    });
+    OffsetFetchResponse::default().with_topics(topics.collect()).with_error_code(group.error_code)
+}
+
+// ---------------------------------------------------------------------------------------- delete
+
+pub(crate) async fn delete(
+    gateway: &Gateway,
+    mut request: Request,
+) -> Result<Response, RequestError> {
+    let message: OffsetDeleteRequest = request.decode()?;
+    let response = match delete_offsets(gateway, &message).await {
+        Ok(topics) => OffsetDeleteResponse::default().with_topics(topics),
+        Err(error) => OffsetDeleteResponse::default().with_error_code(error.code()),
+    };
+    Response::encode(&request.head, &response)
+}
+
+async fn delete_offsets(
+    gateway: &Gateway,
+    message: &OffsetDeleteRequest,
+) -> Result<Vec<OffsetDeleteResponseTopic>, ResponseError> {
+    let subscribed = subscribed_topics(gateway, message)?;
+    let mut partitions = Vec::new();
+    let topics = gateway.broker.read(|state| {
+        let topics = message.topics.iter().map(|topic| {
+            let known = state.topic_named(&topic.name);
+            let is_subscribed = subscribed.contains(&topic.name);
+            let results = topic.partitions.iter().map(|partition| {
+                let index = u32::try_from(partition.partition_index).ok();
+                let id = known.zip(index).and_then(|(known, index)| {
+                    known.partition(index).map(|_| PartitionId::new(known.id, index))
+                });
+                let code = match id {
+                    None => ResponseError::UnknownTopicOrPartition.code(),
+                    Some(_) if is_subscribed => ResponseError::GroupSubscribedToTopic.code(),
+                    Some(id) => {
+                        partitions.push(id);
+                        0
+                    }
+                };
+                OffsetDeleteResponsePartition::default()
+                    .with_partition_index(partition.partition_index)
+                    .with_error_code(code)
+            });
+            OffsetDeleteResponseTopic::default()
+                .with_name(topic.name.clone())
+                .with_partitions(results.collect())
+        });
+        topics.collect()
+    });
+    let group = message.group_id.to_string();
+    let has_offsets = gateway.broker.read(|state| state.group(&group).is_some());
+    if has_offsets && !partitions.is_empty() {
+        let command = Command::DeleteOffsets { group, partitions };
+        gateway.broker.execute(command).await.map_err(coordinator_error)?;
+    }
+    Ok(topics)
+}
+
+/// Those of the request that members may be consuming, whose offsets must stay.
+fn subscribed_topics(
+    gateway: &Gateway,
+    message: &OffsetDeleteRequest,
+) -> Result<HashSet<TopicName>, ResponseError> {
+    let has_offsets = gateway.broker.read(|state| state.group(&message.group_id).is_some());
+    gateway.groups.visit(&message.group_id.0, |visit| {
+        let topics = message.topics.iter().map(|topic| &topic.name);
+        match visit.group {
+            Some(Group::Classic(group)) if !group.is_empty() && !group.is_of_consumers() => {
+                Err(ResponseError::NonEmptyGroup)
+            }
+            Some(Group::Classic(group)) => {
+                Ok(topics.filter(|topic| group.is_subscribed_to(topic)).cloned().collect())
+            }
+            None if has_offsets => Ok(HashSet::new()),
+            None => Err(ResponseError::GroupIdNotFound),
+        }
+    })
+}

@@ -1,0 +1,393 @@
+//! Where groups live: maps behind locks, one clock for all deadlines, and the answers that are due.
+//!
+//! The groups themselves are pure ([`super::classic`], [`super::consumer`]). This shell locks one,
+//! hands it an event, and carries out what follows. One task watches the deadlines of all groups:
+//! each has at most one alarm in the heap that counts, for the earliest deadline it may have.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use base::limits::{GROUPS_BYTES_MAX, GROUPS_MAX};
+use broker::Broker;
+use hashbrown::HashMap;
+use kafka_protocol::protocol::StrBytes;
+use machine::GroupValues;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinHandle;
+use tokio::time::sleep_until;
+use tracing::warn;
+
+use crate::groups::classic::{ClassicGroup, JoinLimits};
+use crate::groups::expiry;
+use crate::groups::member::{Effects, Reply, Waiter, own};
+
+/// Locks over all groups. A lock is held for one event of one group.
+const SHARDS: usize = 16;
+
+/// What all sessions share about groups.
+#[derive(Debug)]
+pub(crate) struct Groups {
+    registry: Arc<Registry>,
+    tasks: [JoinHandle<()>; 2],
+}
+
+impl Groups {
+    /// Must be called within a runtime: two tasks look after deadlines and old offsets.
+    pub(crate) fn new(broker: &Broker) -> Self {
+        let registry = Arc::new(Registry::new(broker.clone()));
+        let timing = tokio::spawn(watch_deadlines(Arc::clone(&registry)));
+        let expiring = tokio::spawn(expiry::run(Arc::clone(&registry)));
+        Self { registry, tasks: [timing, expiring] }
+    }
+}
+
+impl std::ops::Deref for Groups {
+    type Target = Registry;
+
+    fn deref(&self) -> &Registry {
+        &self.registry
+    }
+}
+
+impl Drop for Groups {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Registry {
+    broker: Broker,
+    hasher: RandomState,
+    shards: [Mutex<Shard>; SHARDS],
+    alarms: Mutex<BinaryHeap<Reverse<(Instant, StrBytes)>>>,
+    /// Rings when an alarm was set before all others.
+    sooner: Notify,
+    last_waiter: AtomicU64,
+    /// Groups, and what their members weigh.
+    groups: AtomicUsize,
+    bytes: AtomicUsize,
+    started: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    slots: HashMap<StrBytes, Slot>,
+    waiting: HashMap<Waiter, oneshot::Sender<Reply>>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    /// `None` only while an event makes or ends the group.
+    group: Option<Group>,
+    alarm_at: Option<Instant>,
+    /// As last added to the registry's sum.
+    bytes: usize,
+    /// Since when it has had no members.
+    empty_since: Option<Instant>,
+}
+
+/// A group whose members are known here.
+#[derive(Debug)]
+pub(crate) enum Group {
+    Classic(ClassicGroup),
+}
+
+impl Group {
+    pub(crate) fn is_empty(&self) -> bool {
+        match self {
+            Self::Classic(group) => group.is_empty(),
+        }
+    }
+
+    /// Whether nothing is lost with it.
+    fn is_idle(&self) -> bool {
+        match self {
+            Self::Classic(group) => group.is_idle(),
+        }
+    }
+
+    fn check_at(&self) -> Option<Instant> {
+        match self {
+            Self::Classic(group) => group.check_at(),
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Classic(group) => group.bytes(),
+        }
+    }
+
+    pub(crate) fn state_name(&self) -> &'static str {
+        match self {
+            Self::Classic(group) => group.phase().name(),
+        }
+    }
+
+    /// As ListGroups filters by it.
+    pub(crate) fn type_name(&self) -> &'static str {
+        match self {
+            Self::Classic(_) => CLASSIC_TYPE_NAME,
+        }
+    }
+
+    pub(crate) fn protocol_type(&self) -> StrBytes {
+        match self {
+            Self::Classic(group) => group.protocol_type().cloned().unwrap_or_default(),
+        }
+    }
+
+    fn expire(&mut self, values: &GroupValues, now: Instant, effects: &mut Effects) {
+        match self {
+            Self::Classic(group) => group.expire(join_limits(values), now, effects),
+        }
+    }
+}
+
+pub(crate) const CLASSIC_TYPE_NAME: &str = "classic";
+
+pub(crate) fn join_limits(values: &GroupValues) -> JoinLimits {
+    JoinLimits {
+        initial_delay: millis(values.initial_rebalance_delay_ms),
+        members_max: values.members_max,
+    }
+}
+
+/// A time in a request or a configuration; less than none is none.
+pub(crate) fn millis(ms: i32) -> std::time::Duration {
+    std::time::Duration::from_millis(u64::try_from(ms).unwrap_or(0))
+}
+
+/// What an event may do to a group.
+pub(crate) struct Visit<'a> {
+    /// `None` if there is none, or to be none after the visit.
+    pub(crate) group: &'a mut Option<Group>,
+    pub(crate) now: Instant,
+    pub(crate) effects: &'a mut Effects,
+}
+
+impl Registry {
+    fn new(broker: Broker) -> Self {
+        Self {
+            broker,
+            hasher: RandomState::new(),
+            shards: Default::default(),
+            alarms: Mutex::default(),
+            sooner: Notify::new(),
+            last_waiter: AtomicU64::new(0),
+            groups: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+            started: now(),
+        }
+    }
+
+    pub(crate) fn broker(&self) -> &Broker {
+        &self.broker
+    }
+
+    pub(crate) fn now(&self) -> Instant {
+        now()
+    }
+
+    /// What the node's configuration says about groups now.
+    pub(crate) fn values(&self) -> GroupValues {
+        self.broker.read(|state| state.node_config().own.groups)
+    }
+
+    /// Whether one more group, and so many bytes of a member, fit.
+    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+        let groups = self.groups.load(Ordering::Relaxed);
+        let held = self.bytes.load(Ordering::Relaxed);
+        let fits = groups < GROUPS_MAX && held.saturating_add(bytes) <= GROUPS_BYTES_MAX;
+        if !fits {
+            warn!(groups, bytes = held, "no room for more groups or members");
+        }
+        fits
+    }
+
+    /// Shows a group an event, and carries out what follows from it.
+    pub(crate) fn visit<R>(&self, name: &StrBytes, event: impl FnOnce(Visit<'_>) -> R) -> R {
+        let mut shard = self.shard(name).lock();
+        self.visit_in(&mut shard, name, event)
+    }
+
+    /// As [`Registry::visit`], for an event whose answer may come later: it is sent to the
+    /// receiver.
+    pub(crate) fn visit_and_wait(
+        &self,
+        name: &StrBytes,
+        event: impl FnOnce(Visit<'_>, Waiter),
+    ) -> oneshot::Receiver<Reply> {
+        let waiter = Waiter(self.last_waiter.fetch_add(1, Ordering::Relaxed) + 1);
+        let (sender, receiver) = oneshot::channel();
+        let mut shard = self.shard(name).lock();
+        shard.waiting.insert(waiter, sender);
+        self.visit_in(&mut shard, name, |visit| event(visit, waiter));
+        receiver
+    }
+
+    fn shard(&self, name: &StrBytes) -> &Mutex<Shard> {
+        let hash = self.hasher.hash_one(name.as_str());
+        &self.shards[hash as usize % SHARDS]
+    }
+
+    fn visit_in<R>(
+        &self,
+        shard: &mut Shard,
+        name: &StrBytes,
+        event: impl FnOnce(Visit<'_>) -> R,
+    ) -> R {
+        let now = now();
+        let mut effects = Effects::default();
+        let mut fresh = Slot::default();
+        let (slot, was_there) = match shard.slots.get_mut(name) {
+            Some(slot) => (slot, true),
+            None => (&mut fresh, false),
+        };
+        let result = event(Visit { group: &mut slot.group, now, effects: &mut effects });
+        let is_there = slot.group.is_some();
+        self.settle(name, slot, now);
+        match (was_there, is_there) {
+            (false, true) => {
+                self.groups.fetch_add(1, Ordering::Relaxed);
+                shard.slots.insert(own(name), fresh);
+            }
+            (true, false) => {
+                self.groups.fetch_sub(1, Ordering::Relaxed);
+                shard.slots.remove(name);
+            }
+            _ => {}
+        }
+        for (waiter, reply) in effects.replies {
+            if let Some(sender) = shard.waiting.remove(&waiter) {
+                // Whoever asked may be gone: the group will notice by its silence.
+                let _ = sender.send(reply);
+            }
+        }
+        result
+    }
+
+    /// Brings what is known about a group up to what an event has made of it.
+    fn settle(&self, name: &StrBytes, slot: &mut Slot, now: Instant) {
+        let bytes = slot.group.as_ref().map_or(0, Group::bytes);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.bytes.fetch_sub(std::mem::replace(&mut slot.bytes, bytes), Ordering::Relaxed);
+        if slot.group.as_ref().is_some_and(Group::is_empty) {
+            slot.empty_since.get_or_insert(now);
+        } else {
+            slot.empty_since = None;
+        }
+        if let Some(at) = slot.group.as_ref().and_then(Group::check_at) {
+            self.set_alarm(name, slot, at);
+        }
+    }
+
+    /// Sees to it that the group is looked at when its next deadline may have come.
+    fn set_alarm(&self, name: &StrBytes, slot: &mut Slot, at: Instant) {
+        if slot.alarm_at.is_some_and(|set| set <= at) {
+            return;
+        }
+        slot.alarm_at = Some(at);
+        let mut alarms = self.alarms.lock();
+        let is_first = alarms.peek().is_none_or(|Reverse((first, _))| at < *first);
+        alarms.push(Reverse((at, own(name))));
+        drop(alarms);
+        if is_first {
+            self.sooner.notify_one();
+        }
+    }
+
+    /// An alarm of `at` has gone off. One that the group has replaced by an earlier one is void.
+    fn ring(&self, name: &StrBytes, at: Instant) {
+        let values = self.values();
+        let mut shard = self.shard(name).lock();
+        match shard.slots.get_mut(name) {
+            Some(slot) if slot.alarm_at == Some(at) => slot.alarm_at = None,
+            _ => return,
+        }
+        self.visit_in(&mut shard, name, |visit| {
+            if let Some(group) = visit.group {
+                group.expire(&values, visit.now, visit.effects);
+            }
+        });
+    }
+
+    /// Shows every group, in no order.
+    pub(crate) fn for_each(&self, mut show: impl FnMut(&StrBytes, &Group)) {
+        for shard in &self.shards {
+            for (name, slot) in &shard.lock().slots {
+                if let Some(group) = &slot.group {
+                    show(name, group);
+                }
+            }
+        }
+    }
+
+    /// Since when a group has certainly had no members; `None` if it has some. Who were members
+    /// before the node started is not known, so nothing is older than that.
+    pub(crate) fn empty_since(&self, name: &StrBytes) -> Option<Instant> {
+        match self.shard(name).lock().slots.get(name) {
+            Some(slot) => slot.empty_since,
+            None => Some(self.started),
+        }
+    }
+
+    /// Drops groups without members for which `keep` has no use.
+    pub(crate) fn drop_idle(&self, keep: impl Fn(&StrBytes) -> bool) {
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            let before = shard.slots.len();
+            let mut bytes = 0;
+            shard.slots.retain(|name, slot| {
+                let is_idle = slot.group.as_ref().is_none_or(Group::is_idle);
+                let stays = !is_idle || keep(name);
+                bytes += if stays { 0 } else { slot.bytes };
+                stays
+            });
+            self.groups.fetch_sub(before - shard.slots.len(), Ordering::Relaxed);
+            self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Monotonic, and the runtime's, so that a test can stop it.
+fn now() -> Instant {
+    tokio::time::Instant::now().into_std()
+}
+
+async fn watch_deadlines(registry: Arc<Registry>) {
+    loop {
+        let first = registry.alarms.lock().peek().map(|Reverse((at, _))| *at);
+        match first {
+            Some(at) => tokio::select! {
+                () = sleep_until(at.into()) => {}
+                () = registry.sooner.notified() => continue,
+            },
+            None => {
+                registry.sooner.notified().await;
+                continue;
+            }
+        }
+        while let Some((at, name)) = registry.take_due() {
+            registry.ring(&name, at);
+        }
+    }
+}
+
+impl Registry {
+    fn take_due(&self) -> Option<(Instant, StrBytes)> {
+        let mut alarms = self.alarms.lock();
+        match alarms.peek() {
+            Some(Reverse((at, _))) if *at <= now() => alarms.pop().map(|Reverse(due)| due),
+            _ => None,
+        }
+    }
+}
