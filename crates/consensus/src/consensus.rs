@@ -118,7 +118,8 @@ impl Consensus {
     async fn lead(&self, pristine: bool) -> Result<(), StartError> {
         let node = self.state.node;
         if pristine {
-            let members = BTreeMap::from([(node, BasicNode::default())]);
+            // Nobody connects to it, so it needs no address yet.
+            let members = BTreeMap::from([(node, BasicNode { addr: String::new() })]);
             self.raft
                 .initialize(members)
                 .await
@@ -314,6 +315,9 @@ fn config() -> Result<Config, StartError> {
         election_timeout_min: 1_000,
         election_timeout_max: 2_000,
         enable_pre_vote: Some(true),
+        // A restart begins a new term: what a dead process appended and never synced may not share
+        // an epoch with what takes its place.
+        enable_leader_restore: Some(false),
         // The log reader bounds bytes; a bound on entries would only cut small ones short.
         max_payload_entries: 4_096,
         // `Snapshots` decides, by bytes; openraft counts entries.

@@ -37,6 +37,16 @@ impl Ledger {
         self.heads.lock().len()
     }
 
+    /// That exactly the entries 0 to `len` were applied, each once and in order.
+    #[track_caller]
+    pub(crate) fn assert_holds(&self, len: usize) {
+        let heads = self.heads();
+        let expected = (0..len).map(head).zip(&heads);
+        let wrong = expected.enumerate().find(|(_, (expected, found))| expected != *found);
+        assert_eq!(wrong, None, "the first of {} that is not in its place", heads.len());
+        assert_eq!(heads.len(), len);
+    }
+
     /// What was applied in this life, not what was restored.
     pub(crate) fn seen(&self) -> Vec<Seen> {
         self.seen.lock().clone()
@@ -139,8 +149,4 @@ pub(crate) fn small() -> Options {
 
 pub(crate) fn head(number: usize) -> Bytes {
     format!("entry {number}").into()
-}
-
-pub(crate) fn heads(range: std::ops::Range<usize>) -> Vec<Bytes> {
-    range.map(head).collect()
 }
