@@ -118,7 +118,7 @@ fn begin(
     }
     let cached = gateway
         .fetch_sessions
-        .find(id)
+        .find(id, Instant::now())
         .ok_or_else(|| Fault::plain(ResponseError::FetchSessionIdNotFound))?;
     // A request that is still under way, from a connection that the client gave up, holds it.
     let Ok(mut cached) = cached.try_lock_owned() else {
@@ -157,7 +157,7 @@ fn begin_full(
         return Context::Once(state);
     }
     let made = FetchSession { epoch: INITIAL_EPOCH + 1, by_id, state };
-    match gateway.fetch_sessions.insert(made) {
+    match gateway.fetch_sessions.insert(made, Instant::now()) {
         Ok((id, made)) => {
             session.fetch_sessions.add(id);
             match made.try_lock_owned() {

@@ -255,9 +255,9 @@ impl FetchSessions {
     pub(crate) fn insert(
         &self,
         session: FetchSession,
+        now: Instant,
     ) -> Result<(i32, Arc<SessionMutex<FetchSession>>), FetchSession> {
         let partitions = session.state.partitions();
-        let now = Instant::now();
         let mut cache = self.cached.lock();
         if !cache.make_room(partitions, self.sessions_max, now) {
             return Err(session);
@@ -280,10 +280,10 @@ impl FetchSessions {
         }
     }
 
-    pub(crate) fn find(&self, id: i32) -> Option<Arc<SessionMutex<FetchSession>>> {
+    pub(crate) fn find(&self, id: i32, now: Instant) -> Option<Arc<SessionMutex<FetchSession>>> {
         let mut cache = self.cached.lock();
         let cached = cache.sessions.get_mut(&id)?;
-        cached.last_used = Instant::now();
+        cached.last_used = now;
         Some(Arc::clone(&cached.session))
     }
 
@@ -360,18 +360,19 @@ mod tests {
         FetchSession { epoch: 1, by_id: true, state: FetchState::new(None) }
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn a_full_cache_gives_up_the_longest_silent_session_only() {
+    #[test]
+    fn a_full_cache_gives_up_the_longest_silent_session_only() {
         let sessions = FetchSessions::new(2);
-        let (first, _) = sessions.insert(session()).unwrap();
-        let (second, _) = sessions.insert(session()).unwrap();
-        assert!(sessions.insert(session()).is_err(), "both are in use");
+        let now = Instant::now();
+        let (first, _) = sessions.insert(session(), now).unwrap();
+        let (second, _) = sessions.insert(session(), now).unwrap();
+        assert!(sessions.insert(session(), now).is_err(), "both are in use");
 
-        tokio::time::advance(EVICTABLE_AFTER).await;
-        assert!(sessions.find(first).is_some());
-        let (third, _) = sessions.insert(session()).unwrap();
-        assert!(sessions.find(second).is_none());
-        assert!(sessions.find(first).is_some() && sessions.find(third).is_some());
+        let later = now + EVICTABLE_AFTER;
+        assert!(sessions.find(first, later).is_some());
+        let (third, _) = sessions.insert(session(), later).unwrap();
+        assert!(sessions.find(second, later).is_none());
+        assert!(sessions.find(first, later).is_some() && sessions.find(third, later).is_some());
         assert_eq!(sessions.len(), 2);
     }
 

@@ -4,7 +4,7 @@
 //! twelve hostile bytes could ask for terabytes. A [`Shape`] is walked first: it follows every
 //! length in the bytes, refuses one that points past the end, and counts what the decoded request
 //! will weigh. What it lets pass is decoded by the crate; that both agree on what is well formed
-//! is a property test (`tests` below).
+//! is a property test (`shape_tests`).
 
 use kafka_protocol::messages::ApiKey;
 use thiserror::Error;
@@ -183,3 +183,7 @@ impl Walk<'_> {
         if self.weight > DECODED_BYTES_MAX { Err(ShapeError::TooHeavy) } else { Ok(()) }
     }
 }
+
+#[cfg(test)]
+#[path = "shape_tests.rs"]
+mod tests;

@@ -1,0 +1,281 @@
+//! Shapes held against the message crate's decoder, for every request in every version.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use kafka_protocol::messages::*;
+use kafka_protocol::protocol::{Decodable, Encodable, Message};
+use proptest::prelude::*;
+
+use super::{DECODED_BYTES_MAX, Fields, Kind, Shape, ShapeError, examine};
+use crate::wire::primitives::Put;
+use crate::wire::shapes;
+
+/// A request of the table, with its type behind functions.
+struct Known {
+    api: ApiKey,
+    versions: std::ops::RangeInclusive<i16>,
+    /// How many bytes are left after decoding, if it can be decoded.
+    decode: fn(Bytes, i16) -> Option<usize>,
+    default: fn(i16) -> Option<BytesMut>,
+}
+
+fn known<M: Message + Decodable + Encodable + Default>(api: ApiKey) -> Known {
+    Known {
+        api,
+        versions: M::VERSIONS.min..=M::VERSIONS.max,
+        decode: |mut bytes, version| {
+            M::decode(&mut bytes, version).ok()?;
+            Some(bytes.remaining())
+        },
+        default: |version| {
+            let mut bytes = BytesMut::new();
+            M::default().encode(&mut bytes, version).ok()?;
+            Some(bytes)
+        },
+    }
+}
+
+macro_rules! requests {
+    ($($api:ident: $message:ident),* $(,)?) => {
+        vec![$(known::<$message>(ApiKey::$api)),*]
+    };
+}
+
+fn requests() -> Vec<Known> {
+    requests![
+        Fetch: FetchRequest,
+        ListOffsets: ListOffsetsRequest,
+        Metadata: MetadataRequest,
+        OffsetCommit: OffsetCommitRequest,
+        OffsetFetch: OffsetFetchRequest,
+        FindCoordinator: FindCoordinatorRequest,
+        JoinGroup: JoinGroupRequest,
+        Heartbeat: HeartbeatRequest,
+        LeaveGroup: LeaveGroupRequest,
+        SyncGroup: SyncGroupRequest,
+        DescribeGroups: DescribeGroupsRequest,
+        ListGroups: ListGroupsRequest,
+        ApiVersions: ApiVersionsRequest,
+        CreateTopics: CreateTopicsRequest,
+        DeleteTopics: DeleteTopicsRequest,
+        DeleteRecords: DeleteRecordsRequest,
+        InitProducerId: InitProducerIdRequest,
+        OffsetForLeaderEpoch: OffsetForLeaderEpochRequest,
+        DescribeAcls: DescribeAclsRequest,
+        CreateAcls: CreateAclsRequest,
+        DeleteAcls: DeleteAclsRequest,
+        DescribeConfigs: DescribeConfigsRequest,
+        AlterConfigs: AlterConfigsRequest,
+        DescribeLogDirs: DescribeLogDirsRequest,
+        CreatePartitions: CreatePartitionsRequest,
+        DeleteGroups: DeleteGroupsRequest,
+        ElectLeaders: ElectLeadersRequest,
+        IncrementalAlterConfigs: IncrementalAlterConfigsRequest,
+        AlterPartitionReassignments: AlterPartitionReassignmentsRequest,
+        ListPartitionReassignments: ListPartitionReassignmentsRequest,
+        OffsetDelete: OffsetDeleteRequest,
+        DescribeClientQuotas: DescribeClientQuotasRequest,
+        DescribeCluster: DescribeClusterRequest,
+        DescribeProducers: DescribeProducersRequest,
+        ConsumerGroupHeartbeat: ConsumerGroupHeartbeatRequest,
+        ConsumerGroupDescribe: ConsumerGroupDescribeRequest,
+        DescribeTopicPartitions: DescribeTopicPartitionsRequest,
+        ListConfigResources: ListConfigResourcesRequest,
+    ]
+}
+
+/// Writes a request of a shape, whose contents some bytes decide.
+struct Scribe<'a> {
+    out: BytesMut,
+    version: i16,
+    flexible: bool,
+    entropy: std::iter::Cycle<std::slice::Iter<'a, u8>>,
+}
+
+impl Scribe<'_> {
+    fn byte(&mut self) -> u8 {
+        self.entropy.next().copied().unwrap_or(0)
+    }
+
+    fn fields(&mut self, fields: &Fields) {
+        for field in fields.plain {
+            if (field.since..=field.until).contains(&self.version) {
+                self.kind(&field.kind);
+            }
+        }
+        if self.flexible {
+            self.tagged_fields(fields);
+        }
+    }
+
+    fn tagged_fields(&mut self, fields: &Fields) {
+        let version = self.version;
+        let known = fields.tagged.iter().filter(|(_, field)| field.since <= version);
+        let known: Vec<_> = known.filter(|_| self.byte() % 2 == 0).collect();
+        let with_unknown = self.byte() % 3 == 0;
+        self.out.put_unsigned_varint(known.len() as u32 + u32::from(with_unknown));
+        for (tag, field) in known {
+            self.out.put_unsigned_varint(*tag);
+            let rest = std::mem::take(&mut self.out);
+            self.kind(&field.kind);
+            let value = std::mem::replace(&mut self.out, rest);
+            self.out.put_unsigned_varint(value.len() as u32);
+            self.out.put_slice(&value);
+        }
+        if with_unknown {
+            self.out.put_unsigned_varint(5_000);
+            self.out.put_unsigned_varint(3);
+            self.out.put_slice(b"new");
+        }
+    }
+
+    fn kind(&mut self, kind: &Kind) {
+        match kind {
+            Kind::Fixed(size) => {
+                for _ in 0..*size {
+                    let byte = self.byte();
+                    self.out.put_u8(byte);
+                }
+            }
+            Kind::Text => {
+                let text = "x".repeat(usize::from(self.byte() % 20));
+                self.out.put_nullable_text(Some(&text), self.flexible);
+            }
+            Kind::Blob => {
+                let len = usize::from(self.byte() % 20);
+                self.out.put_count(len, self.flexible);
+                self.out.put_bytes(7, len);
+            }
+            Kind::List(element) => {
+                let count = self.count();
+                (0..count).for_each(|_| self.kind(element));
+            }
+            Kind::Rows(fields) => {
+                let count = self.count();
+                (0..count).for_each(|_| self.fields(fields));
+            }
+            Kind::Row(fields) => self.fields(fields),
+            Kind::Maybe(fields) => {
+                let present = self.byte() % 2 == 0;
+                self.out.put_i8(if present { 1 } else { -1 });
+                if present {
+                    self.fields(fields);
+                }
+            }
+        }
+    }
+
+    fn count(&mut self) -> usize {
+        let count = usize::from(self.byte() % 4);
+        self.out.put_count(count, self.flexible);
+        count
+    }
+}
+
+fn write(shape: &Shape, version: i16, entropy: &[u8]) -> BytesMut {
+    let flexible = version >= shape.flexible_since;
+    let entropy = entropy.iter().cycle();
+    let mut scribe = Scribe { out: BytesMut::new(), version, flexible, entropy };
+    scribe.fields(&shape.fields);
+    scribe.out
+}
+
+fn each_version(mut check: impl FnMut(&Known, &'static Shape, i16)) {
+    for known in requests() {
+        let shape = shapes::of(known.api).expect("the request is in the table");
+        for version in known.versions.clone() {
+            check(&known, shape, version);
+        }
+    }
+}
+
+#[test]
+fn every_request_that_is_handled_has_a_shape() {
+    for api in ApiKey::iter().filter(|api| *api != ApiKey::Produce) {
+        let handled = crate::versions::handled(api).is_some();
+        assert_eq!(handled, shapes::of(api).is_some(), "{api:?}");
+        assert_eq!(handled, requests().iter().any(|known| known.api == api), "{api:?}");
+    }
+}
+
+#[test]
+fn default_messages_have_their_shape() {
+    each_version(|known, _, version| {
+        // Some have fields set that a version lacks, and cannot be encoded.
+        let Some(bytes) = (known.default)(version) else { return };
+        let examined = examine(known.api, version, &bytes);
+        assert!(examined.is_ok(), "{:?} {version}: {examined:?}", known.api);
+    });
+}
+
+#[test]
+fn a_request_of_gigantic_arrays_is_refused_before_it_is_decoded() {
+    // Fetch: four numbers, then an array that claims to have 2^31 - 1 topics.
+    let mut body = BytesMut::new();
+    body.put_bytes(0, 4 * 4 + 1);
+    body.put_i32(i32::MAX);
+    assert!(matches!(
+        examine(ApiKey::Fetch, 4, &body),
+        Err(ShapeError::Malformed { field: "topics", .. })
+    ));
+}
+
+#[test]
+fn what_unfolds_too_far_is_refused() {
+    // A topic's name takes two bytes here and a struct when it is decoded.
+    let topics = DECODED_BYTES_MAX / 128;
+    let mut body = BytesMut::new();
+    body.put_i32(topics as i32);
+    body.put_bytes(0, topics * 2);
+    body.put_bytes(0, 3);
+    assert_eq!(examine(ApiKey::Metadata, 8, &body), Err(ShapeError::TooHeavy));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(48))]
+
+    #[test]
+    fn what_has_the_shape_is_decoded_to_its_last_byte(
+        entropy in proptest::collection::vec(any::<u8>(), 1..200),
+    ) {
+        each_version(|known, shape, version| {
+            let bytes = write(shape, version, &entropy);
+            let examined = examine(known.api, version, &bytes);
+            assert!(examined.is_ok(), "{:?} {version}: {examined:?}", known.api);
+            let left = (known.decode)(bytes.clone().freeze(), version);
+            assert_eq!(left, Some(0), "{:?} {version}: {bytes:?}", known.api);
+        });
+    }
+
+    #[test]
+    fn damage_is_refused_or_decoded_but_never_harmful(
+        entropy in proptest::collection::vec(any::<u8>(), 1..100),
+        cut in any::<prop::sample::Index>(),
+        damage in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..6),
+    ) {
+        each_version(|known, shape, version| {
+            let mut bytes = write(shape, version, &entropy);
+            bytes.truncate(cut.index(bytes.len() + 1));
+            for (at, byte) in &damage {
+                if !bytes.is_empty() {
+                    let at = at.index(bytes.len());
+                    bytes[at] = *byte;
+                }
+            }
+            // Decoding may fail still (a null where none may be), but it must come to an end.
+            if examine(known.api, version, &bytes).is_ok() {
+                let _ = (known.decode)(bytes.freeze(), version);
+            }
+        });
+    }
+
+    #[test]
+    fn garbage_is_refused_or_decoded_but_never_harmful(
+        bytes in proptest::collection::vec(prop_oneof![0u8..4, any::<u8>()], 0..80),
+    ) {
+        each_version(|known, _, version| {
+            if examine(known.api, version, &bytes).is_ok() {
+                let _ = (known.decode)(Bytes::from(bytes.clone()), version);
+            }
+        });
+    }
+}
