@@ -81,7 +81,7 @@ fn read_now(
     };
     let mut batches = Vec::new();
     for part in &parts {
-        let (stored, mut recent) = split_recent(index, &part.addresses);
+        let (stored, mut recent) = split_recent(index, part);
         if !stored.is_empty() {
             let total: usize = stored.iter().map(|address| address.len as usize).sum();
             if total > limits::READ_INLINE_BYTES_MAX {
@@ -104,8 +104,13 @@ fn read_now(
     Ok(Some(batches))
 }
 
-/// What is not in memory any more, and the bytes of what is: the log's end, so a suffix.
-fn split_recent<'a>(index: &Index, addresses: &'a [Address]) -> (&'a [Address], Vec<Bytes>) {
+/// What is not in memory any more, and the bytes of what is: the log's end, so a suffix. The log
+/// knows bodies by where it wrote them, which says nothing of a rewritten segment.
+fn split_recent<'a>(index: &Index, part: &'a Part) -> (&'a [Address], Vec<Bytes>) {
+    let addresses = &part.addresses[..];
+    if part.generation > 1 {
+        return (addresses, Vec::new());
+    }
     let mut recent = VecDeque::new();
     for address in addresses.iter().rev() {
         match index.log().recent(address) {
@@ -170,7 +175,7 @@ pub(crate) fn read_part(
     part: &Part,
     batches: &mut Vec<Bytes>,
 ) -> Result<(), LoadError> {
-    let (stored, mut recent) = split_recent(index, &part.addresses);
+    let (stored, mut recent) = split_recent(index, part);
     if !stored.is_empty() {
         let path = || index.files().path(FileKind::Segment, part.segment, part.generation);
         let failed = |position, source| {
