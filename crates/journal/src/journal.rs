@@ -1,19 +1,40 @@
 //! The handle that consensus and the broker hold. It owns no logic: each call goes to the part
 //! that knows (`commit`, `recover`, `index`, ...).
 
+use std::fmt;
 use std::io;
 use std::ops::Range;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, JoinHandle};
+use std::time::Instant;
 
 use base::limits;
 use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::Notify;
 
 use crate::address::Address;
+use crate::commit::{WriteEnd, Writer};
 use crate::disk::Disk;
 use crate::entry::{Entry, EntryId};
 use crate::error::{JournalFailed, OpenError, ReadError};
+use crate::frame::EncodedEntry;
+use crate::index::{Capture, Index, Setup};
+use crate::log::Log;
+use crate::prepare::Spares;
+use crate::queue::Queue;
+use crate::read::Reader;
+use crate::recover::{Full, Recovered, Sizes, recover};
+use crate::shared::{Applying, Counters, Hooks, Shared};
+use crate::snapshot::SnapshotFile;
 use crate::stats::{Reclaimed, RecoveryReport, Room, SegmentInfo, Stats};
+use crate::vote::Vote;
+
+/// Smaller segments would be mostly ends. Tests use these; an operator's least is in `limits`.
+const SEGMENT_BYTES_MIN: u64 = 64 << 10;
+const FRAME_BYTES_MIN: usize = 4 << 10;
 
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -73,109 +94,307 @@ pub enum Keep {
 
 /// A shard's journal. Clones share it; it closes with the last of them.
 #[derive(Clone, Debug)]
-pub struct Journal {}
+pub struct Journal {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    shared: Arc<Shared>,
+    reader: Reader,
+    threads: Mutex<Option<Threads>>,
+}
+
+struct Threads {
+    writer: JoinHandle<()>,
+    preparer: JoinHandle<()>,
+    sealer: JoinHandle<()>,
+    /// Given back when nothing of ours touches the directory any more.
+    _claim: Box<dyn Send + Sync>,
+}
+
+impl fmt::Debug for Threads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Threads")
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
 
 /// A snapshot whose content is fixed and which is not yet on disk.
 #[derive(Debug)]
-pub struct PendingSnapshot {}
+pub struct PendingSnapshot {
+    shared: Arc<Shared>,
+    file: SnapshotFile,
+    dead: Vec<u32>,
+    bytes_written: u64,
+}
 
 impl PendingSnapshot {
     /// Writes it durably; blocking, for a thread of its own. Afterwards the log's claim on older
-    /// segments is gone.
+    /// segments is gone. Nothing is written when a later snapshot is durable already.
     pub fn write(self) -> io::Result<()> {
-        todo!()
+        let shared = self.shared;
+        shared.check().map_err(io::Error::other)?;
+        let mut newest = shared.snapshot.lock();
+        if newest.is_some_and(|newest| newest.index > self.file.id.index) {
+            return Ok(());
+        }
+        self.file.write(&*shared.disk, &shared.dir)?;
+        shared.index.snapshot_written(&self.dead, self.file.scan_from.segment);
+        shared.bytes_at_snapshot.store(self.bytes_written, Ordering::Relaxed);
+        *newest = Some(self.file.id);
+        Ok(())
     }
 }
 
 /// The Raft log, for consensus.
 impl Journal {
     /// Opens or makes the journal in `dir`, recovering what a crash left.
-    pub fn open(_disk: Arc<dyn Disk>, _dir: &Path, _options: Options) -> Result<Opened, OpenError> {
-        todo!()
+    pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Opened, OpenError> {
+        let begun = Instant::now();
+        options.check()?;
+        let io_error = |operation| {
+            let path = dir.to_owned();
+            move |source| OpenError::Io { operation, path, source }
+        };
+        disk.create_dir(dir).map_err(io_error("make"))?;
+        let claim = disk.lock(dir).map_err(|source| match source.kind() {
+            io::ErrorKind::WouldBlock => OpenError::InUse { dir: dir.to_owned() },
+            _ => io_error("lock")(source),
+        })?;
+        let vote = Vote::load(&disk, dir)?;
+        let sizes = Sizes {
+            segment_bytes: options.segment_bytes,
+            frame_bytes_max: options.frame_bytes_max,
+            tail_cache_bytes: options.tail_cache_bytes,
+        };
+        let mut recovered = recover(&*disk, dir, sizes)?;
+        let snapshot = recovered.snapshot.take().map(|file| Snapshot {
+            id: file.id,
+            meta: file.meta,
+            machine: file.machine,
+        });
+        let mut report = std::mem::take(&mut recovered.report);
+        let journal = Self::start(disk, dir, options, vote, recovered, claim)?;
+        report.took = begun.elapsed();
+        tracing::info!("{report}");
+        Ok(Opened { journal, snapshot, report })
+    }
+
+    fn start(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        options: Options,
+        vote: Vote,
+        recovered: Recovered,
+        claim: Box<dyn Send + Sync>,
+    ) -> Result<Self, OpenError> {
+        let Recovered { log, end, spare, table, scan_from, full, replaced, bytes, .. } = recovered;
+        let snapshot = log.purged;
+        let next_id = end.segment.header.id + 1 + u32::from(spare.is_some());
+        let log = Arc::new(Log::new(disk.clone(), dir, log));
+        let setup = Setup {
+            disk: disk.clone(),
+            dir: dir.to_owned(),
+            log: log.clone(),
+            sidecar_cache_bytes: options.sidecar_cache_bytes,
+        };
+        let index = Arc::new(Index::open(setup, table, scan_from.segment)?);
+        for Full { segment, last_index, file_bytes } in full {
+            index.full(segment, last_index, file_bytes);
+        }
+        let unreadable = |error: ReadError| OpenError::Unusable {
+            file: dir.to_owned(),
+            what: format!("an entry that was replaced cannot be read: {error}"),
+        };
+        for (entry, slot) in replaced {
+            for (_, address) in log.stored_bodies(entry, &slot).map_err(unreadable)? {
+                index.refuse(0, address);
+            }
+        }
+        let spares = Spares::new(
+            disk.clone(),
+            dir.to_owned(),
+            options.segment_bytes,
+            options.disk_reserve_bytes,
+            spare,
+            next_id,
+        );
+        let threads_error =
+            |source| OpenError::Io { operation: "start threads for", path: dir.to_owned(), source };
+        let reader = Reader::new(index.clone(), options.readers).map_err(threads_error)?;
+        let shared = Arc::new(Shared {
+            disk,
+            dir: dir.to_owned(),
+            options,
+            log,
+            index,
+            queue: Queue::default(),
+            spares,
+            vote,
+            counters: Counters::new(),
+            hooks: Hooks::default(),
+            failed: OnceLock::new(),
+            drained: Notify::new(),
+            applying: Mutex::default(),
+            snapshot: Mutex::new(snapshot),
+            // Wraps: the counter of bytes begins at 0 with each opening.
+            bytes_at_snapshot: AtomicU64::new(0_u64.wrapping_sub(bytes)),
+        });
+        let threads = Threads::start(&shared, end, claim).map_err(threads_error)?;
+        Ok(Self { inner: Arc::new(Inner { shared, reader, threads: Mutex::new(Some(threads)) }) })
     }
 
     /// Appends to the log. Readable on return; `durable` is called (from the journal's thread, in
     /// order) after the sync that covers the last of them. A failed sync poisons the journal: every
     /// callback gets the error, the `on_fatal` hook is called, nothing is ever acknowledged again.
+    /// On an error here nothing was appended and `durable` is not called.
+    ///
+    /// Indexes are dense: an entry that does not follow the last one is a bug of the caller, and
+    /// panics.
     pub fn append(
         &self,
-        _entries: Vec<Entry>,
-        _durable: impl FnOnce(Result<(), JournalFailed>) + Send + 'static,
+        entries: Vec<Entry>,
+        durable: impl FnOnce(Result<(), JournalFailed>) + Send + 'static,
     ) -> Result<(), JournalFailed> {
-        todo!()
+        let shared = &self.inner.shared;
+        shared.check()?;
+        // Outside of any lock: here the checksums are computed.
+        let encoded: Vec<Arc<EncodedEntry>> =
+            entries.into_iter().map(|entry| Arc::new(EncodedEntry::new(entry))).collect();
+        let bytes: u64 = encoded.iter().map(|entry| u64::from(entry.len)).sum();
+        let mut log = shared.log.write();
+        shared.counters.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if !shared.queue.put(&encoded, Box::new(durable)) {
+            shared.counters.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            return Err(shared.failed.get().cloned().unwrap_or(JournalFailed::Closed));
+        }
+        encoded.iter().for_each(|entry| log.append(entry));
+        drop(log);
+        shared.queue.wake();
+        Ok(())
     }
 
     /// Entries of `range`, in order, at most `bytes_max` bytes of them but at least one; fewer when
     /// the log ends before. Memory first, then (blocking) disk.
-    pub fn entries(&self, _range: Range<u64>, _bytes_max: usize) -> Result<Vec<Entry>, ReadError> {
-        todo!()
+    pub fn entries(&self, range: Range<u64>, bytes_max: usize) -> Result<Vec<Entry>, ReadError> {
+        self.inner.shared.log.entries(range, bytes_max)
     }
 
-    pub fn entry_id(&self, _index: u64) -> Option<EntryId> {
-        todo!()
+    pub fn entry_id(&self, index: u64) -> Option<EntryId> {
+        self.inner.shared.log.read().entry_id(index)
     }
 
     /// The last entry of the log, or what was purged last when the log is empty.
     pub fn last_id(&self) -> Option<EntryId> {
-        todo!()
+        self.inner.shared.log.read().last_id()
     }
 
     pub fn purged_id(&self) -> Option<EntryId> {
-        todo!()
+        self.inner.shared.log.read().purged
     }
 
     /// Forgets the entries after `index` (all, when `None`). Takes effect on disk with the entries
     /// appended in their place: until then a crash may bring the old ones back, which Raft allows.
-    pub fn truncate_after(&self, _index: Option<u64>) -> Result<(), JournalFailed> {
-        todo!()
+    pub fn truncate_after(&self, index: Option<u64>) -> Result<(), JournalFailed> {
+        let shared = &self.inner.shared;
+        shared.check()?;
+        let from = index.map_or(0, |index| index + 1);
+        let cut = shared.log.read().placed_from(from);
+        for (entry, slot) in cut {
+            let bodies = shared.log.stored_bodies(entry, &slot).map_err(|error| {
+                let file = shared.dir.clone();
+                JournalFailed::io("read entries to cut", file, io::Error::other(error))
+            })?;
+            for (_, address) in bodies {
+                shared.index.refuse(0, address);
+            }
+        }
+        shared.log.write().truncate_from(from);
+        Ok(())
     }
 
     /// Entries up to `id` are covered by a snapshot and no longer part of the log. Their bodies stay.
-    pub fn purge(&self, _id: EntryId) {
-        todo!()
+    pub fn purge(&self, id: EntryId) {
+        self.inner.shared.log.write().purge(id);
     }
 
     /// Durable on return. Blocking.
-    pub fn save_vote(&self, _vote: &[u8]) -> io::Result<()> {
-        todo!()
+    pub fn save_vote(&self, vote: &[u8]) -> io::Result<()> {
+        let shared = &self.inner.shared;
+        shared.check().map_err(io::Error::other)?;
+        shared.vote.save(&*shared.disk, &shared.dir, vote)
     }
 
     pub fn vote(&self) -> Option<Bytes> {
-        todo!()
+        self.inner.shared.vote.get()
     }
 
     /// Called in apply order while nothing else is applied: fixes the index as of `id` at once and
     /// returns the work of writing it.
-    pub fn begin_snapshot(&self, _id: EntryId, _meta: Bytes, _machine: Bytes) -> PendingSnapshot {
-        todo!()
+    pub fn begin_snapshot(&self, id: EntryId, meta: Bytes, machine: Bytes) -> PendingSnapshot {
+        let shared = self.inner.shared.clone();
+        shared.index.applied(id.index);
+        let bytes_written = shared.counters.bytes.load(Ordering::Relaxed);
+        let scan_from = shared.log.read().scan_from(id.index);
+        let Capture { table, dead } = shared.index.capture();
+        let file = SnapshotFile { id, scan_from, meta, machine, table: table.into() };
+        PendingSnapshot { shared, file, dead, bytes_written }
     }
 
     /// Bytes written to the log since the newest durable snapshot.
     pub fn bytes_since_snapshot(&self) -> u64 {
-        todo!()
+        let shared = &self.inner.shared;
+        let bytes = shared.counters.bytes.load(Ordering::Relaxed);
+        bytes.wrapping_sub(shared.bytes_at_snapshot.load(Ordering::Relaxed))
     }
 }
 
 /// Bodies, for the broker: called from apply, in log order.
 impl Journal {
     /// The machine took this body: it is served from now on.
-    pub fn accept(&self, _log_index: u64, _body: usize) {
-        todo!()
+    pub fn accept(&self, log_index: u64, body: usize) {
+        self.decide(log_index, body, |index, stream, address| {
+            index.accept(log_index, stream, address);
+        });
     }
 
     /// The machine did not take it: its bytes are dead.
-    pub fn refuse(&self, _log_index: u64, _body: usize) {
-        todo!()
+    pub fn refuse(&self, log_index: u64, body: usize) {
+        self.decide(log_index, body, |index, _, address| index.refuse(log_index, address));
+    }
+
+    fn decide(&self, log_index: u64, body: usize, tell: impl FnOnce(&Index, u64, Address)) {
+        let shared = &self.inner.shared;
+        let mut applying = shared.applying.lock();
+        if applying.index != Some(log_index) {
+            match shared.log.bodies(log_index) {
+                Ok(bodies) => *applying = Applying { index: Some(log_index), bodies },
+                Err(error) => {
+                    // What was committed cannot be served: the machine must not go on.
+                    let error = io::Error::other(error);
+                    shared.fail(JournalFailed::io("read", shared.dir.clone(), error));
+                    return;
+                }
+            }
+        }
+        let (stream, address) = applying.bodies[body];
+        tell(&shared.index, stream, address);
     }
 
     /// Everything of `stream` below `start_offset` is dead.
-    pub fn trim(&self, _stream: u64, _start_offset: u64) {
-        todo!()
+    pub fn trim(&self, stream: u64, start_offset: u64) {
+        self.inner.shared.index.trim(stream, start_offset);
     }
 
     /// All of these streams is dead: their topic was deleted.
-    pub fn remove(&self, _streams: Range<u64>) {
-        todo!()
+    pub fn remove(&self, streams: Range<u64>) {
+        self.inner.shared.index.remove(streams);
     }
 }
 
@@ -185,101 +404,176 @@ impl Journal {
     /// even if larger than `bytes_max`; empty at the end. Adjacent batches may share one `Bytes`.
     pub async fn read(
         &self,
-        _stream: u64,
-        _offset: u64,
-        _bytes_max: usize,
+        stream: u64,
+        offset: u64,
+        bytes_max: usize,
     ) -> Result<Vec<Bytes>, ReadError> {
-        todo!()
+        self.inner.reader.read(stream, offset, bytes_max).await
     }
 
     /// The first batch with a record at or after `timestamp`.
     pub async fn find_time(
         &self,
-        _stream: u64,
-        _timestamp: i64,
+        stream: u64,
+        timestamp: i64,
     ) -> Result<Option<(Address, Bytes)>, ReadError> {
-        todo!()
+        self.inner.reader.find_time(stream, timestamp).await
     }
 
     /// The batch with the largest timestamp.
-    pub async fn find_max_time(&self, _stream: u64) -> Result<Option<(Address, Bytes)>, ReadError> {
-        todo!()
+    pub async fn find_max_time(&self, stream: u64) -> Result<Option<(Address, Bytes)>, ReadError> {
+        self.inner.reader.find_max_time(stream).await
     }
 
     /// Live bytes.
-    pub fn stream_bytes(&self, _stream: u64) -> u64 {
-        todo!()
+    pub fn stream_bytes(&self, stream: u64) -> u64 {
+        self.inner.shared.index.stream_bytes(stream)
     }
 
-    /// The start offset that keeps at least `keep_bytes`. Blocking.
-    pub fn retention_by_bytes(&self, _stream: u64, _keep_bytes: u64) -> Option<u64> {
-        todo!()
+    /// The start offset that keeps at least `keep_bytes`; `None` when that is all there is, or when
+    /// it cannot be said now (logged). Blocking.
+    pub fn retention_by_bytes(&self, stream: u64, keep_bytes: u64) -> Option<u64> {
+        told(stream, self.inner.shared.index.retention_by_bytes(stream, keep_bytes))
     }
 
-    /// The offset of the first batch with `max_timestamp >= before`, or the end. Blocking.
-    pub fn retention_by_time(&self, _stream: u64, _before: i64) -> Option<u64> {
-        todo!()
+    /// The offset of the first batch with `max_timestamp >= before`, or the end; `None` when nothing
+    /// comes before it, or when it cannot be said now (logged). Blocking.
+    pub fn retention_by_time(&self, stream: u64, before: i64) -> Option<u64> {
+        told(stream, self.inner.shared.index.retention_by_time(stream, before))
     }
 
     /// Addresses from the batch that holds `from` on. Blocking.
-    pub fn batches(&self, _stream: u64, _from: u64) -> Result<Vec<Address>, ReadError> {
-        todo!()
+    pub fn batches(&self, stream: u64, from: u64) -> Result<Vec<Address>, ReadError> {
+        self.inner.shared.index.batches(stream, from)
     }
+}
+
+/// Retention that cannot read an index deletes nothing, and is asked again.
+fn told(stream: u64, start: Result<Option<u64>, ReadError>) -> Option<u64> {
+    start.unwrap_or_else(|error| {
+        tracing::warn!(stream, %error, "retention cannot tell what is old");
+        None
+    })
 }
 
 /// Space, for housekeeping.
 impl Journal {
     pub fn segments(&self) -> Vec<SegmentInfo> {
-        todo!()
+        self.inner.shared.index.segments()
     }
 
     /// Seals the active segment before the next frame.
     pub fn roll(&self) {
-        todo!()
+        self.inner.shared.queue.roll();
     }
 
     /// Deletes dead segments and rewrites mostly dead ones. Blocking.
     pub fn reclaim(&self) -> io::Result<Reclaimed> {
-        todo!()
+        self.inner.shared.index.reclaim()
     }
 
     /// Rewrites a sealed segment, asking about each of its live batches. Blocking.
     pub fn rewrite(
         &self,
-        _segment: u32,
-        _keep: &mut dyn FnMut(u64, &Address, &[u8]) -> Keep,
+        segment: u32,
+        keep: &mut dyn FnMut(u64, &Address, &[u8]) -> Keep,
     ) -> io::Result<()> {
-        todo!()
+        self.inner.shared.index.rewrite(segment, keep)
     }
 
     pub fn room(&self) -> Room {
-        todo!()
+        self.inner.shared.spares.room()
     }
 }
 
 /// Health.
 impl Journal {
     /// Called once when the journal fails for good; at once when it already has.
-    pub fn on_fatal(&self, _hook: impl Fn(&JournalFailed) + Send + Sync + 'static) {
-        todo!()
+    pub fn on_fatal(&self, hook: impl Fn(&JournalFailed) + Send + Sync + 'static) {
+        let shared = &self.inner.shared;
+        let mut hooks = shared.hooks.fatal.lock();
+        match shared.failed.get() {
+            None => hooks.push(Box::new(hook)),
+            Some(JournalFailed::Closed) => {}
+            Some(failed) => hook(failed),
+        }
     }
 
     /// Called with the last log index that was written, before it is synced.
-    pub fn on_written(&self, _hook: impl Fn(u64) + Send + Sync + 'static) {
-        todo!()
+    pub fn on_written(&self, hook: impl Fn(u64) + Send + Sync + 'static) {
+        self.inner.shared.hooks.written.write().push(Box::new(hook));
     }
 
     pub fn stats(&self) -> Stats {
-        todo!()
+        self.inner.shared.counters.stats()
     }
 
     /// Waits while too many bytes are queued (`JOURNAL_QUEUED_BYTES_MAX`).
     pub async fn queue_room(&self) {
-        todo!()
+        let shared = &self.inner.shared;
+        loop {
+            // Made before looking, so that what drains in between is not missed.
+            let drained = shared.drained.notified();
+            let queued = shared.counters.queued_bytes.load(Ordering::Relaxed);
+            if queued <= limits::JOURNAL_QUEUED_BYTES_MAX as u64 {
+                return;
+            }
+            drained.await;
+        }
     }
 
     /// Makes durable what was appended and stops the threads. Later appends fail.
     pub fn close(&self) {
-        todo!()
+        self.inner.close();
+    }
+}
+
+impl Inner {
+    fn close(&self) {
+        let Some(threads) = self.threads.lock().take() else { return };
+        self.shared.spares.drain();
+        self.shared.queue.close();
+        self.shared.index.stop_sealing();
+        threads.join();
+    }
+}
+
+impl Threads {
+    fn start(shared: &Arc<Shared>, end: WriteEnd, claim: Box<dyn Send + Sync>) -> io::Result<Self> {
+        let preparing = shared.clone();
+        let preparer = thread::Builder::new()
+            .name("journal-prepare".into())
+            .spawn(move || preparing.spares.run())?;
+        let sealer = shared.index.seal_in_background()?;
+        let writer = Writer::new(shared.clone(), end);
+        let writer = thread::Builder::new().name("journal".into()).spawn(move || writer.run())?;
+        Ok(Self { writer, preparer, sealer, _claim: claim })
+    }
+
+    fn join(self) {
+        for thread in [self.writer, self.preparer, self.sealer] {
+            // The last handle may be dropped by a callback, on the journal's own thread.
+            if thread.thread().id() != thread::current().id() {
+                // One that panicked has failed the journal, which is told elsewhere.
+                let _ = thread.join();
+            }
+        }
+    }
+}
+
+impl Options {
+    fn check(&self) -> Result<(), OpenError> {
+        let refuse = |name, what: String| Err(OpenError::Option { name, what });
+        let max = limits::SEGMENT_BYTES_MAX;
+        if !(SEGMENT_BYTES_MIN..=max).contains(&self.segment_bytes) {
+            let has = self.segment_bytes;
+            let what = format!("{has} is not within {SEGMENT_BYTES_MIN} to {max}");
+            return refuse("segment_bytes", what);
+        }
+        if self.frame_bytes_max < FRAME_BYTES_MIN {
+            let has = self.frame_bytes_max;
+            return refuse("frame_bytes_max", format!("{has} is below {FRAME_BYTES_MIN}"));
+        }
+        Ok(())
     }
 }

@@ -1,0 +1,259 @@
+//! The journal's thread: sync, meanwhile collect.
+//!
+//! All that waits becomes one frame; it is written, synced, answered, and by then the next one has
+//! collected. There is no timer and no knob: the batch adapts to the disk. Recovery rests on one
+//! rule kept here: frame N+1 is written only after the sync of frame N has returned, so at most
+//! the last frame of a journal can be torn.
+//!
+//! Between two syncs the thread does as little as it can: checksums were computed by whoever
+//! appended, bodies go from their own memory to the kernel (`pwritev`), and only what is smaller
+//! than an I/O vector is worth is copied.
+
+use std::io::IoSlice;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use crate::address::Address;
+use crate::error::JournalFailed;
+use crate::frame::{self, BLOCK, EncodedEntry, EntriesChecksum, FrameHeader};
+use crate::index::files::{FileKind, file_name};
+use crate::log::LogPosition;
+use crate::queue::{Durable, Limits, Task};
+use crate::segment::{FIRST_FRAME, OpenSegment};
+use crate::shared::Shared;
+
+/// Smaller parts are copied into the frame's buffer, together with what is beside them.
+const COPIED_BYTES_MAX: usize = 512;
+
+static ZEROS: [u8; BLOCK] = [0; BLOCK];
+
+pub(crate) struct Writer {
+    shared: Arc<Shared>,
+    segment: OpenSegment,
+    position: u64,
+    /// Checksum of the last frame.
+    previous: u32,
+    /// Index of the last entry written, in this life or (by recovery) a former one.
+    last_index: u64,
+    batch: Vec<Arc<EncodedEntry>>,
+    answers: Vec<Durable>,
+    buffer: Vec<u8>,
+    parts: Vec<Part>,
+}
+
+/// A piece of a frame, in order.
+#[derive(Debug)]
+enum Part {
+    /// Of the writer's buffer.
+    Copied(Range<usize>),
+    Head {
+        entry: usize,
+    },
+    Body {
+        entry: usize,
+        body: usize,
+    },
+}
+
+/// Where the journal's thread begins.
+#[derive(Debug)]
+pub(crate) struct WriteEnd {
+    pub(crate) segment: OpenSegment,
+    pub(crate) position: u64,
+    pub(crate) previous: u32,
+    pub(crate) last_index: u64,
+}
+
+/// Fails the journal should its thread ever panic: nobody must wait for ever.
+struct Watch(Arc<Shared>);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.0.fail(JournalFailed::Closed);
+    }
+}
+
+impl Writer {
+    pub(crate) fn new(shared: Arc<Shared>, end: WriteEnd) -> Self {
+        let WriteEnd { segment, position, previous, last_index } = end;
+        Self {
+            shared,
+            segment,
+            position,
+            previous,
+            last_index,
+            batch: Vec::new(),
+            answers: Vec::new(),
+            buffer: Vec::new(),
+            parts: Vec::new(),
+        }
+    }
+
+    pub(crate) fn run(mut self) {
+        let shared = self.shared.clone();
+        let _watch = Watch(shared.clone());
+        loop {
+            let limits = Limits {
+                frame_bytes_max: shared.options.frame_bytes_max,
+                room_bytes: self.segment.file_bytes - self.position,
+                segment_is_empty: self.position == FIRST_FRAME,
+            };
+            let done = match shared.queue.next(limits, &mut self.batch) {
+                Task::Write => self.commit(),
+                Task::Roll { frame_bytes } => self.roll(frame_bytes),
+                Task::Answer => {
+                    self.answer(0);
+                    Ok(())
+                }
+                Task::Close => return,
+            };
+            if let Err(failed) = done {
+                shared.fail(failed);
+                return;
+            }
+        }
+    }
+
+    /// Writes the batch as one frame, syncs it and answers.
+    fn commit(&mut self) -> Result<(), JournalFailed> {
+        let shared = self.shared.clone();
+        shared.spares.note_busy();
+        let header = self.lay_out();
+        self.place(&header);
+        let last = self.batch.last().cloned();
+        let last_index = last.as_ref().map_or(self.last_index, |last| last.entry.id.index);
+
+        shared.counters.begin_io();
+        self.write(&header)?;
+        shared.hooks.written.read().iter().for_each(|hook| hook(last_index));
+        let begun = Instant::now();
+        self.segment.file.sync().map_err(|error| self.io_error("sync", error))?;
+        shared.counters.end_io();
+        shared.counters.synced(begun.elapsed());
+
+        self.position = header.end();
+        self.previous = header.checksum();
+        self.last_index = last_index;
+        self.answer(self.batch.len() as u64);
+        if let Some(last) = last {
+            shared.log.write().durable(&last);
+        }
+        shared.counters.frames.fetch_add(1, Ordering::Relaxed);
+        shared.counters.entries.fetch_add(self.batch.len() as u64, Ordering::Relaxed);
+        shared.counters.bytes.fetch_add(header.bytes.into(), Ordering::Relaxed);
+        let queued: u64 = self.batch.iter().map(|entry| u64::from(entry.len)).sum();
+        shared.counters.queued_bytes.fetch_sub(queued, Ordering::Relaxed);
+        shared.drained.notify_waiters();
+        self.batch.clear();
+        Ok(())
+    }
+
+    /// Decides what of the batch is copied into the buffer, in which order the parts go, and what
+    /// the header says. The buffer begins with room for the header.
+    fn lay_out(&mut self) -> FrameHeader {
+        self.buffer.clear();
+        self.parts.clear();
+        self.buffer.resize(frame::FRAME_HEADER_BYTES, 0);
+        let (mut copied_from, mut content_bytes) = (0, 0);
+        let mut checksum = EntriesChecksum::default();
+        for (place, encoded) in self.batch.iter().enumerate() {
+            content_bytes += encoded.len;
+            checksum.add(encoded.checksum);
+            self.buffer.extend_from_slice(&encoded.descriptor);
+            let head = (&encoded.entry.head, Part::Head { entry: place });
+            let bodies = encoded.entry.bodies.iter().enumerate();
+            let bodies = bodies.map(|(body, it)| (&it.bytes, Part::Body { entry: place, body }));
+            for (bytes, part) in std::iter::once(head).chain(bodies) {
+                if bytes.len() <= COPIED_BYTES_MAX {
+                    self.buffer.extend_from_slice(bytes);
+                } else {
+                    self.parts.push(Part::Copied(copied_from..self.buffer.len()));
+                    copied_from = self.buffer.len();
+                    self.parts.push(part);
+                }
+            }
+        }
+        self.parts.push(Part::Copied(copied_from..self.buffer.len()));
+        let header = FrameHeader {
+            bytes: frame::frame_bytes(content_bytes.into()) as u32,
+            segment: self.segment.header.id,
+            position: self.position as u32,
+            previous: self.previous,
+            salt: self.segment.header.salt,
+            entries: self.batch.len() as u32,
+            content_bytes,
+            entries_checksum: checksum.get(),
+            first_index: self.batch.first().map_or(0, |first| first.entry.id.index),
+        };
+        self.buffer[..frame::FRAME_HEADER_BYTES].copy_from_slice(&header.encode());
+        header
+    }
+
+    /// Tells the log where the batch lies. Bodies of entries that were cut off meanwhile are
+    /// nobody's.
+    fn place(&self, header: &FrameHeader) {
+        let FrameHeader { segment, position, previous, .. } = *header;
+        let frame = LogPosition { segment, position, previous };
+        let end =
+            LogPosition { segment, position: header.end() as u32, previous: header.checksum() };
+        let mut orphans: Vec<Address> = Vec::new();
+        self.shared.log.write().place(&self.batch, frame, end, &mut orphans);
+        for address in orphans {
+            self.shared.index.refuse(0, address);
+        }
+    }
+
+    fn write(&self, header: &FrameHeader) -> Result<(), JournalFailed> {
+        let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(self.parts.len() + 1);
+        for part in &self.parts {
+            slices.push(IoSlice::new(match part {
+                Part::Copied(range) => &self.buffer[range.clone()],
+                Part::Head { entry } => &self.batch[*entry].entry.head,
+                Part::Body { entry, body } => &self.batch[*entry].entry.bodies[*body].bytes,
+            }));
+        }
+        let used = frame::FRAME_HEADER_BYTES + header.content_bytes as usize;
+        slices.push(IoSlice::new(&ZEROS[..header.bytes as usize - used]));
+        let written = self.segment.file.write_at(&mut slices, header.position.into());
+        written.map_err(|error| self.io_error("write", error))
+    }
+
+    /// So many more entries are durable: calls back who waited, in order.
+    fn answer(&mut self, entries: u64) {
+        self.shared.queue.durable(entries, &mut self.answers);
+        for durable in self.answers.drain(..) {
+            durable(Ok(()));
+        }
+    }
+
+    /// Goes on in the segment made ahead, which is made larger if the next frame needs that.
+    fn roll(&mut self, frame_bytes: u64) -> Result<(), JournalFailed> {
+        if self.position > FIRST_FRAME {
+            // Waits while the disk is full; closing ends that.
+            let next = self.shared.spares.take().ok_or(JournalFailed::Closed)?;
+            let full = std::mem::replace(&mut self.segment, next);
+            self.position = FIRST_FRAME;
+            self.shared.index.full(full.header.id, self.last_index, full.file_bytes);
+        }
+        let needed = FIRST_FRAME + frame_bytes;
+        while self.segment.file_bytes < needed {
+            match self.segment.file.allocate(needed) {
+                Ok(()) => self.segment.file_bytes = needed,
+                Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {
+                    if !self.shared.spares.wait_for_retry() {
+                        return Err(JournalFailed::Closed);
+                    }
+                }
+                Err(error) => return Err(self.io_error("allocate", error)),
+            }
+        }
+        Ok(())
+    }
+
+    fn io_error(&self, operation: &'static str, error: std::io::Error) -> JournalFailed {
+        let name = file_name(FileKind::Segment, self.segment.header.id, 1);
+        JournalFailed::io(operation, self.shared.dir.join(name), error)
+    }
+}

@@ -1,0 +1,156 @@
+//! What was appended and is not yet durable, on its way to the journal's thread.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::error::JournalFailed;
+use crate::frame::{self, EncodedEntry};
+
+pub(crate) type Durable = Box<dyn FnOnce(Result<(), JournalFailed>) + Send>;
+
+#[derive(Debug, Default)]
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    work: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    entries: VecDeque<Arc<EncodedEntry>>,
+    /// Each with the number of entries that must be durable before, counted since the start.
+    waiting: VecDeque<(u64, Durable)>,
+    /// Entries ever put in, and ever made durable.
+    put: u64,
+    durable: u64,
+    roll: bool,
+    closing: bool,
+    /// Nothing is taken any more.
+    closed: bool,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("State").field("put", &self.put).field("durable", &self.durable).finish()
+    }
+}
+
+/// What the journal's thread does next.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Task {
+    /// Write the entries that were moved into the batch.
+    Write,
+    /// Go on in a new segment, with room for a frame of so many bytes.
+    Roll {
+        frame_bytes: u64,
+    },
+    /// Nothing to write, but somebody waits for what is durable already.
+    Answer,
+    Close,
+}
+
+/// What fits in the next frame.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) frame_bytes_max: usize,
+    /// From the end of the log to the end of its segment.
+    pub(crate) room_bytes: u64,
+    /// The segment has no frame yet.
+    pub(crate) segment_is_empty: bool,
+}
+
+impl Queue {
+    /// `false` when the queue is closed; nothing was taken then.
+    pub(crate) fn put(&self, entries: &[Arc<EncodedEntry>], durable: Durable) -> bool {
+        let mut state = self.state.lock();
+        if state.closing || state.closed {
+            return false;
+        }
+        state.entries.extend(entries.iter().cloned());
+        state.put += entries.len() as u64;
+        let put = state.put;
+        state.waiting.push_back((put, durable));
+        true
+    }
+
+    /// After `put`, apart from it: the thread is to find the caller's locks free.
+    pub(crate) fn wake(&self) {
+        self.work.notify_one();
+    }
+
+    pub(crate) fn roll(&self) {
+        self.state.lock().roll = true;
+        self.work.notify_one();
+    }
+
+    /// What is queued is still written, then the thread ends.
+    pub(crate) fn close(&self) {
+        self.state.lock().closing = true;
+        self.work.notify_one();
+    }
+
+    /// Waits for something to do. Moves entries into `batch` (empty) for `Task::Write`.
+    pub(crate) fn next(&self, limits: Limits, batch: &mut Vec<Arc<EncodedEntry>>) -> Task {
+        let mut state = self.state.lock();
+        loop {
+            if state.roll {
+                state.roll = false;
+                if !limits.segment_is_empty {
+                    return Task::Roll { frame_bytes: 0 };
+                }
+            }
+            if let Some(first) = state.entries.front() {
+                let frame_bytes = frame::frame_bytes(first.len.into());
+                if frame_bytes > limits.room_bytes {
+                    return Task::Roll { frame_bytes };
+                }
+                state.fill(limits, batch);
+                return Task::Write;
+            }
+            let durable = state.durable;
+            if state.waiting.front().is_some_and(|(needs, _)| *needs <= durable) {
+                return Task::Answer;
+            }
+            if state.closing {
+                return Task::Close;
+            }
+            self.work.wait(&mut state);
+        }
+    }
+
+    /// So many more entries are durable: moves out who waited for that.
+    pub(crate) fn durable(&self, entries: u64, answers: &mut Vec<Durable>) {
+        let mut state = self.state.lock();
+        state.durable += entries;
+        while state.waiting.front().is_some_and(|(needs, _)| *needs <= state.durable) {
+            if let Some((_, durable)) = state.waiting.pop_front() {
+                answers.push(durable);
+            }
+        }
+    }
+
+    /// Takes nothing more, and gives out everybody who waits.
+    pub(crate) fn fail(&self) -> Vec<Durable> {
+        let mut state = self.state.lock();
+        state.closed = true;
+        state.entries.clear();
+        state.waiting.drain(..).map(|(_, durable)| durable).collect()
+    }
+}
+
+impl State {
+    /// As many entries as one frame may hold, at least one.
+    fn fill(&mut self, limits: Limits, batch: &mut Vec<Arc<EncodedEntry>>) {
+        let bytes_max = limits.room_bytes.min(limits.frame_bytes_max as u64);
+        let mut content_bytes = 0;
+        while let Some(entry) = self.entries.front() {
+            content_bytes += u64::from(entry.len);
+            if !batch.is_empty() && frame::frame_bytes(content_bytes) > bytes_max {
+                break;
+            }
+            batch.extend(self.entries.pop_front());
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! A segment's file: a header block, then frames up to its end.
+//!
+//! ```text
+//! 0 magic "PRsg"  4 version u8  5 zero  8 id u32  12 salt u32  16 bytes of the file u64
+//! 24 checksum of bytes 0..24 u32   28 zero ... 512
+//! ```
+//!
+//! The header is durable before the file gets its name, so a segment without one is damage. The
+//! salt differs from segment to segment: bytes that a client sent, and that happen to lie where a
+//! frame could begin, cannot pass for a frame.
+
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, IoSlice};
+use std::path::Path;
+use std::sync::Arc;
+
+use base::checksum::crc32c;
+
+use crate::disk::{Disk, DiskFile};
+use crate::frame::BLOCK;
+use crate::index::files::{FileKind, file_name};
+
+const MAGIC: [u8; 4] = *b"PRsg";
+const VERSION: u8 = 1;
+const CHECKSUM_AT: usize = 24;
+
+/// Where a segment's first frame begins.
+pub(crate) const FIRST_FRAME: u64 = BLOCK as u64;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SegmentHeader {
+    pub(crate) id: u32,
+    pub(crate) salt: u32,
+    /// The file was made this long, or longer for a large entry.
+    pub(crate) bytes: u64,
+}
+
+impl SegmentHeader {
+    pub(crate) fn new(id: u32, bytes: u64) -> Self {
+        let salt = RandomState::new().hash_one(id) as u32;
+        Self { id, salt, bytes }
+    }
+
+    fn encode(&self) -> [u8; BLOCK] {
+        let mut out = [0; BLOCK];
+        out[0..4].copy_from_slice(&MAGIC);
+        out[4] = VERSION;
+        out[8..12].copy_from_slice(&self.id.to_le_bytes());
+        out[12..16].copy_from_slice(&self.salt.to_le_bytes());
+        out[16..24].copy_from_slice(&self.bytes.to_le_bytes());
+        let checksum = crc32c(&out[..CHECKSUM_AT]);
+        out[CHECKSUM_AT..CHECKSUM_AT + 4].copy_from_slice(&checksum.to_le_bytes());
+        out
+    }
+
+    fn decode(block: &[u8; BLOCK]) -> Option<Self> {
+        let checksum = u32::from_le_bytes(*block[CHECKSUM_AT..].first_chunk()?);
+        let known = block[..4] == MAGIC && block[4] == VERSION;
+        if !known || crc32c(&block[..CHECKSUM_AT]) != checksum {
+            return None;
+        }
+        Some(Self {
+            id: u32::from_le_bytes(*block[8..].first_chunk()?),
+            salt: u32::from_le_bytes(*block[12..].first_chunk()?),
+            bytes: u64::from_le_bytes(*block[16..].first_chunk()?),
+        })
+    }
+
+    /// `None` when the file does not begin with a segment's header.
+    pub(crate) fn read(file: &dyn DiskFile) -> io::Result<Option<Self>> {
+        let mut block = [0; BLOCK];
+        file.read_at(&mut block, 0)?;
+        Ok(Self::decode(&block))
+    }
+}
+
+/// A segment that frames can be written to.
+#[derive(Clone, Debug)]
+pub(crate) struct OpenSegment {
+    pub(crate) header: SegmentHeader,
+    pub(crate) file: Arc<dyn DiskFile>,
+    pub(crate) file_bytes: u64,
+}
+
+/// Makes a segment, durably. On an error nothing is left that a later call would stumble over.
+pub(crate) fn create(disk: &dyn Disk, dir: &Path, id: u32, bytes: u64) -> io::Result<OpenSegment> {
+    let name = file_name(FileKind::Segment, id, 1);
+    let draft = dir.join(format!("{name}.tmp"));
+    match disk.remove(&draft) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let file = disk.open(&draft, true)?;
+    let filled = fill(&*file, id, bytes).and_then(|header| {
+        disk.rename(&draft, &dir.join(&name))?;
+        Ok(header)
+    });
+    match filled {
+        Ok(header) => {
+            disk.sync_dir(dir)?;
+            Ok(OpenSegment { header, file, file_bytes: bytes })
+        }
+        Err(error) => {
+            // Its blocks may be what the disk lacks.
+            let _ = disk.remove(&draft);
+            Err(error)
+        }
+    }
+}
+
+fn fill(file: &dyn DiskFile, id: u32, bytes: u64) -> io::Result<SegmentHeader> {
+    file.allocate(bytes)?;
+    let header = SegmentHeader::new(id, bytes);
+    file.write_at(&mut [IoSlice::new(&header.encode())], 0)?;
+    file.sync()?;
+    Ok(header)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::disk::SimulatedDisk;
+
+    #[test]
+    fn a_header_is_read_back_and_one_bit_off_is_none() {
+        let header = SegmentHeader::new(7, 1 << 20);
+        let block = header.encode();
+        assert_eq!(SegmentHeader::decode(&block), Some(header));
+        for bit in 0..28 * 8 {
+            let mut block = block;
+            block[bit / 8] ^= 1 << (bit % 8);
+            let decoded = SegmentHeader::decode(&block);
+            assert!(decoded.is_none() || (5..8).contains(&(bit / 8)), "bit {bit}");
+        }
+    }
+
+    #[test]
+    fn a_full_disk_leaves_nothing_behind() {
+        let disk = SimulatedDisk::new();
+        let dir = Path::new("/j");
+        disk.create_dir(dir).unwrap();
+        disk.set_capacity(Some(1 << 20));
+        assert!(create(&disk, dir, 1, 2 << 20).is_err());
+        assert_eq!(disk.list(dir).unwrap(), Vec::<String>::new());
+        create(&disk, dir, 1, 1 << 19).unwrap();
+        assert_eq!(disk.list(dir).unwrap(), ["00000001.seg"]);
+    }
+}

@@ -1,0 +1,160 @@
+//! What the handle and the journal's threads share.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use base::limits;
+use parking_lot::{Mutex, RwLock};
+use tokio::sync::Notify;
+
+use crate::address::Address;
+use crate::disk::Disk;
+use crate::entry::EntryId;
+use crate::error::JournalFailed;
+use crate::index::Index;
+use crate::journal::Options;
+use crate::log::Log;
+use crate::prepare::Spares;
+use crate::queue::Queue;
+use crate::stats::Stats;
+use crate::vote::Vote;
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) dir: PathBuf,
+    pub(crate) options: Options,
+    pub(crate) log: Arc<Log>,
+    pub(crate) index: Arc<Index>,
+    pub(crate) queue: Queue,
+    pub(crate) spares: Spares,
+    pub(crate) vote: Vote,
+    pub(crate) counters: Counters,
+    pub(crate) hooks: Hooks,
+    pub(crate) failed: OnceLock<JournalFailed>,
+    /// Told each time that queued bytes became durable.
+    pub(crate) drained: Notify,
+    /// Bodies of the entry that is being applied: asked for one by one, looked up once.
+    pub(crate) applying: Mutex<Applying>,
+    /// The newest durable snapshot, and the count of bytes written when it was begun. The lock is
+    /// held while one is written, so that they become durable one after the other.
+    pub(crate) snapshot: Mutex<Option<EntryId>>,
+    pub(crate) bytes_at_snapshot: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Applying {
+    pub(crate) index: Option<u64>,
+    pub(crate) bodies: Vec<(u64, Address)>,
+}
+
+type FatalHook = Box<dyn Fn(&JournalFailed) + Send + Sync>;
+type WrittenHook = Box<dyn Fn(u64) + Send + Sync>;
+
+#[derive(Default)]
+pub(crate) struct Hooks {
+    pub(crate) fatal: Mutex<Vec<FatalHook>>,
+    pub(crate) written: RwLock<Vec<WrittenHook>>,
+}
+
+impl fmt::Debug for Hooks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hooks")
+    }
+}
+
+impl Shared {
+    pub(crate) fn check(&self) -> Result<(), JournalFailed> {
+        match self.failed.get() {
+            None => Ok(()),
+            Some(failed) => Err(failed.clone()),
+        }
+    }
+
+    /// The end of this journal: nothing is acknowledged from here on.
+    pub(crate) fn fail(&self, failed: JournalFailed) {
+        // The first failure is the cause, and told once; later ones only release who waits.
+        let hooks = self.hooks.fatal.lock();
+        if self.failed.set(failed.clone()).is_ok() && !matches!(failed, JournalFailed::Closed) {
+            tracing::error!(error = %failed, "the journal failed, nothing is acknowledged any more");
+            hooks.iter().for_each(|hook| hook(&failed));
+        }
+        drop(hooks);
+        for durable in self.queue.fail() {
+            durable(Err(failed.clone()));
+        }
+        self.counters.queued_bytes.store(0, Ordering::Relaxed);
+        self.spares.close();
+        self.drained.notify_waiters();
+    }
+}
+
+/// Totals since the journal was opened, written by its thread and read by anybody.
+#[derive(Debug)]
+pub(crate) struct Counters {
+    started: Instant,
+    pub(crate) frames: AtomicU64,
+    pub(crate) entries: AtomicU64,
+    pub(crate) syncs: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+    pub(crate) queued_bytes: AtomicU64,
+    last_sync_micros: AtomicU64,
+    total_sync_micros: AtomicU64,
+    /// When the write or sync under way began, in microseconds since the start, plus one; 0: none.
+    busy_since: AtomicU64,
+}
+
+impl Counters {
+    pub(crate) fn new() -> Self {
+        Self {
+            started: Instant::now(),
+            frames: AtomicU64::new(0),
+            entries: AtomicU64::new(0),
+            syncs: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            queued_bytes: AtomicU64::new(0),
+            last_sync_micros: AtomicU64::new(0),
+            total_sync_micros: AtomicU64::new(0),
+            busy_since: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn begin_io(&self) {
+        let now = self.started.elapsed().as_micros() as u64;
+        self.busy_since.store(now + 1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn end_io(&self) {
+        self.busy_since.store(0, Ordering::Relaxed);
+    }
+
+    pub(crate) fn synced(&self, took: Duration) {
+        let micros = took.as_micros() as u64;
+        self.syncs.fetch_add(1, Ordering::Relaxed);
+        self.last_sync_micros.store(micros, Ordering::Relaxed);
+        self.total_sync_micros.fetch_add(micros, Ordering::Relaxed);
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let hung_for = match self.busy_since.load(Ordering::Relaxed) {
+            0 => None,
+            since => {
+                let busy = self.started.elapsed().saturating_sub(Duration::from_micros(since - 1));
+                (busy >= limits::SYNC_HUNG_AFTER).then_some(busy)
+            }
+        };
+        Stats {
+            frames: self.frames.load(Ordering::Relaxed),
+            entries: self.entries.load(Ordering::Relaxed),
+            syncs: self.syncs.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+            last_sync_micros: self.last_sync_micros.load(Ordering::Relaxed),
+            total_sync_micros: self.total_sync_micros.load(Ordering::Relaxed),
+            hung_for,
+            queued_bytes: self.queued_bytes.load(Ordering::Relaxed) as usize,
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Reading a segment's frames one after the other, without trusting a byte of them. Recovery, the
+//! rebuilding of sidecars and `journal inspect` all see a segment through this.
+
+use std::io;
+
+use crate::disk::DiskFile;
+use crate::frame::{self, BLOCK, FrameHeader};
+
+/// How much is read at once when looking for a frame that may be anywhere.
+const SEARCH_BYTES: usize = 1 << 20;
+
+/// What lies where a frame could begin.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Found {
+    /// A frame of this segment and place, all of it.
+    Complete(FrameHeader),
+    /// Its header, but not all of its content.
+    Incomplete(FrameHeader),
+    /// A header that belongs elsewhere: the blocks had a former use.
+    Stale,
+    /// No header.
+    Garbage,
+    /// Zeros, or the end of the file.
+    Empty,
+}
+
+#[derive(Debug)]
+pub(crate) struct FrameReader<'a> {
+    file: &'a dyn DiskFile,
+    segment: u32,
+    /// `None` when the segment's own header could not be read: then any is taken for right.
+    salt: Option<u32>,
+    file_bytes: u64,
+    buffer: Vec<u8>,
+}
+
+impl<'a> FrameReader<'a> {
+    pub(crate) fn new(file: &'a dyn DiskFile, segment: u32, salt: Option<u32>) -> io::Result<Self> {
+        let file_bytes = file.len()?;
+        Ok(Self { file, segment, salt, file_bytes, buffer: Vec::new() })
+    }
+
+    /// What lies at `position`. After `Complete` its content is in [`FrameReader::content`].
+    pub(crate) fn at(&mut self, position: u64) -> io::Result<Found> {
+        let mut block = [0; BLOCK];
+        if self.file.read_at(&mut block, position)? < BLOCK {
+            return Ok(Found::Empty);
+        }
+        let Some(header) = FrameHeader::decode(&block) else {
+            let empty = block.iter().all(|byte| *byte == 0);
+            return Ok(if empty { Found::Empty } else { Found::Garbage });
+        };
+        let own_place = header.segment == self.segment && u64::from(header.position) == position;
+        if !own_place || self.salt.is_some_and(|salt| salt != header.salt) {
+            return Ok(Found::Stale);
+        }
+        if header.end() > self.file_bytes {
+            return Ok(Found::Incomplete(header));
+        }
+        self.buffer.resize(header.content_bytes as usize, 0);
+        let content_at = position + frame::FRAME_HEADER_BYTES as u64;
+        let read = self.file.read_at(&mut self.buffer, content_at)?;
+        let complete = frame::check_content(&header, &self.buffer[..read]).is_ok();
+        Ok(if complete { Found::Complete(header) } else { Found::Incomplete(header) })
+    }
+
+    /// Entries of the complete frame that was found last.
+    pub(crate) fn content(&self) -> &[u8] {
+        &self.buffer
+    }
+
+    /// The place of the first complete frame at or after `position`, and the end of what is not
+    /// zero from there on.
+    pub(crate) fn search(&mut self, position: u64) -> io::Result<Search> {
+        let mut chunk = vec![0; SEARCH_BYTES];
+        let mut search = Search { complete: None, used_end: position };
+        let mut at = position;
+        loop {
+            let read = self.file.read_at(&mut chunk, at)?;
+            for (block_at, block) in (at..).step_by(BLOCK).zip(chunk[..read].chunks(BLOCK)) {
+                if FrameHeader::decode(block).is_some()
+                    && matches!(self.at(block_at)?, Found::Complete(_))
+                {
+                    search.complete = Some(block_at);
+                    return Ok(search);
+                }
+                if block.iter().any(|byte| *byte != 0) {
+                    search.used_end = block_at + block.len() as u64;
+                }
+            }
+            if read < chunk.len() {
+                return Ok(search);
+            }
+            at += read as u64;
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Search {
+    pub(crate) complete: Option<u64>,
+    pub(crate) used_end: u64,
+}
