@@ -153,6 +153,10 @@ fn describe_one(gateway: &Gateway, name: &GroupId, version: i16) -> DescribedGro
         None if has_offsets => {
             described.with_group_state(StrBytes::from_static_str(Phase::Empty.name()))
         }
+        Some(Group::Consumer(_)) => {
+            let message = format!("group {} is not a classic group", name.as_str());
+            not_found(described, version, message)
+        }
         None => not_found(described, version, format!("there is no group {}", name.as_str())),
     })
 }

@@ -15,7 +15,7 @@ use uuid::Uuid;
 use crate::gateway::{Gateway, Session};
 use crate::groups::classic::{ClassicGroup, Join, Leaver, Protocol, Sync};
 use crate::groups::code_of;
-use crate::groups::member::{Client, Reply, own, own_bytes};
+use crate::groups::member::{Client, Reply, Waiter, own, own_bytes};
 use crate::groups::registry::{Group, Visit, join_limits, millis};
 use crate::request::{Request, RequestError, RequestHead};
 use crate::response::Response;
@@ -66,13 +66,20 @@ async fn join_response(
     let mut answer = gateway.groups.visit_and_wait(&message.group_id.0, |visit, waiter| {
         let join = join_event(&message, head, client, waiter);
         let Visit { group, now, effects } = visit;
-        // A consumer that the group has named, and that the group has forgotten, must start anew.
+        if matches!(group, Some(Group::Consumer(other)) if other.is_empty()) {
+            *group = None;
+        }
+        // A member that was named by a group which has forgotten it must start anew.
         if group.is_none() && !join.member_id.is_empty() {
             return effects.join(waiter, refused(ResponseError::UnknownMemberId));
         }
         let empty = || Group::Classic(ClassicGroup::new(own(&message.group_id)));
         match group.get_or_insert_with(empty) {
             Group::Classic(group) => group.join(join, limits, now, effects),
+            // The members of a group speak one protocol; there is no migration of a living group.
+            Group::Consumer(_) => {
+                effects.join(waiter, refused(ResponseError::InconsistentGroupProtocol));
+            }
         }
     });
     match answer_or_drain(gateway, &mut answer).await {
@@ -103,7 +110,7 @@ fn join_event(
     message: &JoinGroupRequest,
     head: &RequestHead,
     client: Client,
-    waiter: crate::groups::member::Waiter,
+    waiter: Waiter,
 ) -> Join {
     let instance_id = message.group_instance_id.as_deref().map(own);
     let name = instance_id.as_deref().unwrap_or(&client.id);
@@ -182,7 +189,9 @@ async fn sync_response(gateway: &Gateway, message: SyncGroupRequest) -> SyncGrou
         };
         match visit.group {
             Some(Group::Classic(group)) => group.sync(sync, visit.now, visit.effects),
-            None => visit.effects.sync(waiter, refused(ResponseError::UnknownMemberId)),
+            Some(Group::Consumer(_)) | None => {
+                visit.effects.sync(waiter, refused(ResponseError::UnknownMemberId));
+            }
         }
     });
     match answer_or_drain(gateway, &mut answer).await {
@@ -212,7 +221,7 @@ pub(crate) fn heartbeat(gateway: &Gateway, mut request: Request) -> Result<Respo
     let result = check_group_name(&message.group_id).and_then(|()| {
         gateway.groups.visit(&message.group_id.0, |visit| match visit.group {
             Some(Group::Classic(group)) => group.heartbeat(member, instance, generation, visit.now),
-            None => Err(ResponseError::UnknownMemberId),
+            Some(Group::Consumer(_)) | None => Err(ResponseError::UnknownMemberId),
         })
     });
     let response = HeartbeatResponse::default().with_error_code(code_of(result));
@@ -259,6 +268,8 @@ fn leave_results(gateway: &Gateway, message: &LeaveGroupRequest) -> Vec<Result<(
         .collect();
     gateway.groups.visit(&message.group_id.0, |visit| match visit.group {
         Some(Group::Classic(group)) => group.leave(&leavers, limits, visit.now, visit.effects),
-        None => vec![Err(ResponseError::UnknownMemberId); leavers.len()],
+        Some(Group::Consumer(_)) | None => {
+            vec![Err(ResponseError::UnknownMemberId); leavers.len()]
+        }
     })
 }

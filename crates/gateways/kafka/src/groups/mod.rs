@@ -6,9 +6,11 @@
 //! told after a restart that they are unknown, and join again.
 //!
 //! * `classic`: the classic protocol, a pure state machine
-//! * `subscription`: what a member wants to consume
+//! * `consumer`: KIP-848's protocol, another; `assignor`, `assignment`: how it divides partitions
+//! * `subscription`: what members want to consume, and what of it exists
 //! * `registry`: the shell around the machines: locks, deadlines, answers that come later
-//! * `classic_requests`, `offset_requests`, `admin_requests`: the requests
+//! * `classic_requests`, `consumer_requests`, `offset_requests`, `admin_requests`: from messages to
+//!   events, and back
 //! * `expiry`: offsets of groups that are no longer used
 
 use kafka_protocol::ResponseError;
@@ -19,8 +21,12 @@ use crate::request::{Request, RequestError};
 use crate::response::Response;
 
 mod admin_requests;
+mod assignment;
+mod assignor;
 mod classic;
 mod classic_requests;
+mod consumer;
+mod consumer_requests;
 mod expiry;
 mod member;
 mod offset_requests;
@@ -41,6 +47,8 @@ pub(crate) async fn handle(
         ApiKey::SyncGroup => classic_requests::sync(gateway, request).await,
         ApiKey::Heartbeat => classic_requests::heartbeat(gateway, request),
         ApiKey::LeaveGroup => classic_requests::leave(gateway, request),
+        ApiKey::ConsumerGroupHeartbeat => consumer_requests::heartbeat(gateway, session, request),
+        ApiKey::ConsumerGroupDescribe => consumer_requests::describe(gateway, request),
         ApiKey::OffsetCommit => offset_requests::commit(gateway, request).await,
         ApiKey::OffsetFetch => offset_requests::fetch(gateway, request),
         ApiKey::OffsetDelete => offset_requests::delete(gateway, request).await,

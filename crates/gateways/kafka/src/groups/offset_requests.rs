@@ -107,12 +107,19 @@ fn commit_offset(
 fn may_commit(
     gateway: &Gateway,
     message: &OffsetCommitRequest,
-    _version: i16,
+    version: i16,
 ) -> Result<(), ResponseError> {
     let (member, generation) = (&message.member_id, message.generation_id_or_member_epoch);
     let instance = message.group_instance_id.as_ref();
     gateway.groups.visit(&message.group_id.0, |visit| match visit.group {
         Some(Group::Classic(group)) => group.commit(member, instance, generation, visit.now),
+        // Before version 9 there is no code for a stale epoch.
+        Some(Group::Consumer(group)) if version < 9 && !group.is_empty() => {
+            Err(ResponseError::UnsupportedVersion)
+        }
+        Some(Group::Consumer(group)) => {
+            group.may_commit(member, generation).map_err(|fault| fault.error)
+        }
         // Nobody is a member: commits are taken from those who claim to be none.
         None if generation < 0 => Ok(()),
         None => Err(ResponseError::UnknownMemberId),
@@ -198,6 +205,9 @@ fn may_fetch(gateway: &Gateway, wanted: &OffsetFetchRequestGroup) -> Result<(), 
         // The classic protocol has no fencing of reads; and who is not known is told so when it
         // reports, which it does at the same time.
         Some(Group::Classic(_)) | None => Ok(()),
+        Some(Group::Consumer(group)) => group
+            .may_fetch(wanted.member_id.as_ref(), wanted.member_epoch)
+            .map_err(|fault| fault.error),
     })
 }
 
@@ -356,6 +366,9 @@ fn subscribed_topics(
                 Err(ResponseError::NonEmptyGroup)
             }
             Some(Group::Classic(group)) => {
+                Ok(topics.filter(|topic| group.is_subscribed_to(topic)).cloned().collect())
+            }
+            Some(Group::Consumer(group)) => {
                 Ok(topics.filter(|topic| group.is_subscribed_to(topic)).cloned().collect())
             }
             None if has_offsets => Ok(HashSet::new()),

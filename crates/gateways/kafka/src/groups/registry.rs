@@ -22,7 +22,8 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep_until;
 use tracing::warn;
 
-use crate::groups::classic::{ClassicGroup, JoinLimits};
+use crate::groups::classic::{CONSUMER_PROTOCOL_TYPE, ClassicGroup, JoinLimits};
+use crate::groups::consumer::ConsumerGroup;
 use crate::groups::expiry;
 use crate::groups::member::{Effects, Reply, Waiter, own};
 
@@ -98,12 +99,14 @@ struct Slot {
 #[derive(Debug)]
 pub(crate) enum Group {
     Classic(ClassicGroup),
+    Consumer(ConsumerGroup),
 }
 
 impl Group {
     pub(crate) fn is_empty(&self) -> bool {
         match self {
             Self::Classic(group) => group.is_empty(),
+            Self::Consumer(group) => group.is_empty(),
         }
     }
 
@@ -111,24 +114,28 @@ impl Group {
     fn is_idle(&self) -> bool {
         match self {
             Self::Classic(group) => group.is_idle(),
+            Self::Consumer(group) => group.is_empty(),
         }
     }
 
     fn check_at(&self) -> Option<Instant> {
         match self {
             Self::Classic(group) => group.check_at(),
+            Self::Consumer(group) => group.check_at(),
         }
     }
 
     fn bytes(&self) -> usize {
         match self {
             Self::Classic(group) => group.bytes(),
+            Self::Consumer(group) => group.bytes(),
         }
     }
 
     pub(crate) fn state_name(&self) -> &'static str {
         match self {
             Self::Classic(group) => group.phase().name(),
+            Self::Consumer(group) => group.state_name(),
         }
     }
 
@@ -136,18 +143,21 @@ impl Group {
     pub(crate) fn type_name(&self) -> &'static str {
         match self {
             Self::Classic(_) => CLASSIC_TYPE_NAME,
+            Self::Consumer(_) => "consumer",
         }
     }
 
     pub(crate) fn protocol_type(&self) -> StrBytes {
         match self {
             Self::Classic(group) => group.protocol_type().cloned().unwrap_or_default(),
+            Self::Consumer(_) => StrBytes::from_static_str(CONSUMER_PROTOCOL_TYPE),
         }
     }
 
     fn expire(&mut self, values: &GroupValues, now: Instant, effects: &mut Effects) {
         match self {
             Self::Classic(group) => group.expire(join_limits(values), now, effects),
+            Self::Consumer(group) => group.expire(now),
         }
     }
 }

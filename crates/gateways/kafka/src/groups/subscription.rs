@@ -1,6 +1,77 @@
-//! What a member wants to consume.
+//! What members want to consume, and what of it exists.
+
+use kafka_protocol::protocol::StrBytes;
+use machine::CatalogStamp;
+use regex::{Regex, RegexBuilder};
+use thiserror::Error;
+use uuid::Uuid;
+
+use base::limits::{SUBSCRIPTION_PATTERN_BYTES_MAX, SUBSCRIPTION_PATTERN_COMPILED_BYTES_MAX};
 
 use crate::wire::primitives::Cursor;
+
+/// A topic as a group needs to know it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Topic {
+    pub(crate) id: Uuid,
+    pub(crate) name: StrBytes,
+    pub(crate) partitions: u32,
+}
+
+/// Which topics there are.
+pub(crate) trait Catalog {
+    /// Changes with the catalog.
+    fn stamp(&self) -> CatalogStamp;
+    fn topic(&self, name: &str) -> Option<Topic>;
+    /// For patterns.
+    fn topics(&self) -> Vec<Topic>;
+}
+
+impl Catalog for broker::Broker {
+    fn stamp(&self) -> CatalogStamp {
+        self.read(machine::State::catalog_stamp)
+    }
+
+    fn topic(&self, name: &str) -> Option<Topic> {
+        self.read(|state| state.topic_named(name).map(known_topic))
+    }
+
+    fn topics(&self) -> Vec<Topic> {
+        self.read(|state| state.topics().map(known_topic).collect())
+    }
+}
+
+fn known_topic(topic: &machine::Topic) -> Topic {
+    Topic {
+        id: topic.uuid,
+        name: StrBytes::from_string(topic.name.to_string()),
+        partitions: topic.partition_count(),
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub(crate) enum PatternError {
+    #[error("a pattern has at most {at_most} bytes, not {bytes}")]
+    TooLong { bytes: usize, at_most: usize },
+    #[error("{pattern:?} is not a regular expression in RE2's syntax: {reason}")]
+    Syntax { pattern: String, reason: String },
+}
+
+/// A pattern that a name must match as a whole, as Kafka has it. The syntax is RE2's, which the
+/// crate shares, and so is the promise that no pattern takes more than linear time.
+pub(crate) fn compile_pattern(pattern: &str) -> Result<Regex, PatternError> {
+    let (bytes, at_most) = (pattern.len(), SUBSCRIPTION_PATTERN_BYTES_MAX);
+    if bytes > at_most {
+        return Err(PatternError::TooLong { bytes, at_most });
+    }
+    let compile = |pattern: &str| {
+        RegexBuilder::new(pattern).size_limit(SUBSCRIPTION_PATTERN_COMPILED_BYTES_MAX).build()
+    };
+    // By itself first: what does not stand alone must not stand because of the brackets.
+    compile(pattern).and_then(|_| compile(&format!(r"\A(?:{pattern})\z"))).map_err(|error| {
+        PatternError::Syntax { pattern: pattern.to_owned(), reason: error.to_string() }
+    })
+}
 
 /// The topics that a consumer of the classic protocol names in its metadata, whose form the group
 /// otherwise leaves to its members (Kafka's `ConsumerProtocolSubscription`: a version, then names).
@@ -27,5 +98,24 @@ mod tests {
             assert_eq!(topics_of_subscription(&metadata[..len]), None, "{len}");
         }
         assert_eq!(topics_of_subscription(&[0, 0, 0x7f, 0xff, 0xff, 0xff]), None);
+    }
+
+    #[test]
+    fn a_pattern_matches_whole_names_only() {
+        let matches = |pattern: &str, name| compile_pattern(pattern).unwrap().is_match(name);
+        assert!(matches("orders-.*", "orders-eu"));
+        assert!(!matches("orders", "orders-eu"));
+        assert!(!matches("eu", "orders-eu"));
+        assert!(matches("a|ab", "ab"));
+        assert!(matches("(?i)A", "a"));
+        assert!(matches("", ""));
+    }
+
+    #[test]
+    fn what_is_no_pattern_or_too_costly_is_refused() {
+        let too_long = "a".repeat(SUBSCRIPTION_PATTERN_BYTES_MAX + 1);
+        for bad in ["(", "a)(b", "*", "[", r"\1", "(?=a)", "a{1000}{1000}", &too_long] {
+            assert!(compile_pattern(bad).is_err(), "{bad}");
+        }
     }
 }

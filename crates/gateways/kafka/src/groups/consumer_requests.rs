@@ -1,0 +1,327 @@
+//! The requests of KIP-848's protocol: from messages to events, and back.
+
+use std::collections::BTreeSet;
+
+use base::limits::GROUP_MEMBER_BYTES_MAX;
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::consumer_group_describe_response::{
+    Assignment as DescribedAssignment, DescribedGroup, Member as DescribedMember,
+    TopicPartitions as DescribedPartitions,
+};
+use kafka_protocol::messages::consumer_group_heartbeat_response::{
+    Assignment as ReportedAssignment, TopicPartitions as ReportedPartitions,
+};
+use kafka_protocol::messages::{
+    ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse, ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse, GroupId, TopicName,
+};
+use kafka_protocol::protocol::StrBytes;
+use machine::State;
+use uuid::Uuid;
+
+use crate::errors::Fault;
+use crate::gateway::{Gateway, Session};
+use crate::groups::admin_requests::GROUP_OPERATIONS;
+use crate::groups::assignment::Assignment;
+use crate::groups::assignor::Assignor;
+use crate::groups::classic_requests::{check_group_name, client_of};
+use crate::groups::consumer::member::{JOINING, LEAVING, PAUSING};
+use crate::groups::consumer::{ConsumerGroup, ConsumerLimits, Heartbeat, Member, Report};
+use crate::groups::member::{Client, own};
+use crate::groups::registry::{Group, Visit, millis};
+use crate::request::{Request, RequestError, RequestHead};
+use crate::response::Response;
+
+/// From this version on members name themselves (KIP-1082).
+const NAMED_BY_CLIENT_SINCE: i16 = 1;
+
+// ------------------------------------------------------------------------------------- heartbeat
+
+pub(crate) fn heartbeat(
+    gateway: &Gateway,
+    session: &Session,
+    mut request: Request,
+) -> Result<Response, RequestError> {
+    let mut message: ConsumerGroupHeartbeatRequest = request.decode()?;
+    let head = request.head;
+    if message.member_id.is_empty()
+        && message.member_epoch == JOINING
+        && head.version < NAMED_BY_CLIENT_SINCE
+    {
+        message.member_id = StrBytes::from_string(Uuid::new_v4().to_string());
+    }
+    let result = check_heartbeat(gateway, &message).and_then(|assignor| {
+        if message.member_epoch < JOINING {
+            leave(gateway, &message)
+        } else {
+            report(gateway, session, &head, &message, assignor)
+        }
+    });
+    let response = match result {
+        Ok(response) => response.with_member_id(Some(message.member_id)),
+        Err(fault) => ConsumerGroupHeartbeatResponse::default()
+            .with_error_code(fault.code())
+            .with_error_message(fault.message_bytes()),
+    };
+    Response::encode(&head, &response)
+}
+
+/// What can be said without the group. Answers the assignor that is asked for.
+fn check_heartbeat(
+    gateway: &Gateway,
+    message: &ConsumerGroupHeartbeatRequest,
+) -> Result<Option<Assignor>, Fault> {
+    let invalid = |reason: &'static str| Err(Fault::new(ResponseError::InvalidRequest, reason));
+    let is_blank =
+        |text: &Option<StrBytes>| text.as_ref().is_some_and(|text| text.trim().is_empty());
+    check_group_name(&message.group_id).map_err(Fault::plain)?;
+    if is_blank(&message.instance_id) {
+        return invalid("InstanceId can't be empty.");
+    }
+    if is_blank(&message.rack_id) {
+        return invalid("RackId can't be empty.");
+    }
+    if message.member_id.trim().is_empty() {
+        return invalid("MemberId can't be empty.");
+    }
+    match message.member_epoch {
+        JOINING => {
+            if message.rebalance_timeout_ms == -1 {
+                return invalid("RebalanceTimeoutMs must be provided in first request.");
+            }
+            if message.topic_partitions.as_ref().is_none_or(|owned| !owned.is_empty()) {
+                return invalid("TopicPartitions must be empty when (re-)joining.");
+            }
+            if message.subscribed_topic_names.is_none() && message.subscribed_topic_regex.is_none()
+            {
+                return invalid(
+                    "Either SubscribedTopicNames or SubscribedTopicRegex must be non-null \
+                     when (re-)joining.",
+                );
+            }
+        }
+        PAUSING if message.instance_id.is_none() => return invalid("InstanceId can't be null."),
+        1.. | LEAVING | PAUSING => {}
+        _ => return invalid("MemberEpoch is invalid."),
+    }
+    let names = message.subscribed_topic_names.iter().flatten();
+    let bytes: usize = names.map(|name| name.len()).sum();
+    if bytes > GROUP_MEMBER_BYTES_MAX {
+        return invalid("SubscribedTopicNames is too long.");
+    }
+    if message.member_epoch == JOINING && !gateway.groups.has_room(bytes) {
+        return Err(Fault::plain(ResponseError::GroupMaxSizeReached));
+    }
+    asked_assignor(message)
+}
+
+fn asked_assignor(message: &ConsumerGroupHeartbeatRequest) -> Result<Option<Assignor>, Fault> {
+    let Some(name) = &message.server_assignor else { return Ok(None) };
+    match Assignor::named(name) {
+        Some(assignor) => Ok(Some(assignor)),
+        None => {
+            let known = Assignor::ALL.map(Assignor::name).join(", ");
+            let message = format!(
+                "ServerAssignor {} is not supported. Supported assignors: {known}.",
+                name.as_str()
+            );
+            Err(Fault::new(ResponseError::UnsupportedAssignor, message))
+        }
+    }
+}
+
+fn leave(
+    gateway: &Gateway,
+    message: &ConsumerGroupHeartbeatRequest,
+) -> Result<ConsumerGroupHeartbeatResponse, Fault> {
+    gateway.groups.visit(&message.group_id.0, |visit| match visit.group {
+        Some(Group::Consumer(group)) => {
+            group.leave(&message.member_id, message.instance_id.as_ref(), message.member_epoch)
+        }
+        Some(Group::Classic(group)) if !group.is_empty() => Err(not_a_consumer_group(message)),
+        Some(Group::Classic(_)) | None => Err(unknown_member(message)),
+    })?;
+    Ok(ConsumerGroupHeartbeatResponse::default().with_member_epoch(message.member_epoch))
+}
+
+fn not_a_consumer_group(message: &ConsumerGroupHeartbeatRequest) -> Fault {
+    let message = format!("Group {} is not a consumer group.", message.group_id.as_str());
+    Fault::new(ResponseError::GroupIdNotFound, message)
+}
+
+/// Kafka says here that there is no such group, at which clients give up. But membership ends with
+/// the node, and a member that hears this joins again.
+fn unknown_member(message: &ConsumerGroupHeartbeatRequest) -> Fault {
+    let message = format!(
+        "Member {} is not a member of group {}.",
+        message.member_id.as_str(),
+        message.group_id.as_str()
+    );
+    Fault::new(ResponseError::UnknownMemberId, message)
+}
+
+fn report(
+    gateway: &Gateway,
+    session: &Session,
+    head: &RequestHead,
+    message: &ConsumerGroupHeartbeatRequest,
+    assignor: Option<Assignor>,
+) -> Result<ConsumerGroupHeartbeatResponse, Fault> {
+    let name = &message.group_id.0;
+    let (limits, interval_ms) = gateway.broker.read(|state| limits_of(state, name));
+    let event = heartbeat_event(message, client_of(session, head), assignor);
+    let broker = &gateway.broker;
+    let report = gateway.groups.visit(name, |visit| {
+        let Visit { group, now, .. } = visit;
+        match group {
+            Some(Group::Consumer(group)) => group.heartbeat(event, limits, broker, now),
+            Some(Group::Classic(other)) if !other.is_empty() => Err(not_a_consumer_group(message)),
+            Some(Group::Classic(_)) | None if message.member_epoch != JOINING => {
+                Err(unknown_member(message))
+            }
+            // Empty groups of the other protocol make way, as in Kafka.
+            replaced => {
+                let mut group = ConsumerGroup::new(own(name));
+                let report = group.heartbeat(event, limits, broker, now)?;
+                *replaced = Some(Group::Consumer(group));
+                Ok(report)
+            }
+        }
+    })?;
+    let Report { epoch, assigned } = report;
+    Ok(ConsumerGroupHeartbeatResponse::default()
+        .with_member_epoch(epoch)
+        .with_heartbeat_interval_ms(interval_ms)
+        .with_assignment(assigned.as_ref().map(reported)))
+}
+
+/// What holds for the group, and how often its members are to report.
+fn limits_of(state: &State, name: &str) -> (ConsumerLimits, i32) {
+    let node = &state.node_config().own.groups;
+    let group = state.group_config(name);
+    let session = group.session_timeout_ms.unwrap_or(node.consumer_session_timeout_ms);
+    let interval = group.heartbeat_interval_ms.unwrap_or(node.consumer_heartbeat_interval_ms);
+    let limits =
+        ConsumerLimits { members_max: node.consumer_members_max, session_timeout: millis(session) };
+    (limits, interval)
+}
+
+fn heartbeat_event(
+    message: &ConsumerGroupHeartbeatRequest,
+    client: Client,
+    assignor: Option<Assignor>,
+) -> Heartbeat {
+    let own_names = |names: &Vec<TopicName>| names.iter().map(|name| own(name)).collect();
+    let owned = message.topic_partitions.as_ref().map(|topics| {
+        let partitions = topics.iter().flat_map(|topic| {
+            topic.partitions.iter().map(|&partition| (topic.topic_id, partition))
+        });
+        partitions.collect()
+    });
+    let timeout_ms = message.rebalance_timeout_ms;
+    Heartbeat {
+        member_id: own(&message.member_id),
+        epoch: message.member_epoch,
+        instance_id: message.instance_id.as_deref().map(own),
+        rack_id: message.rack_id.as_deref().map(own),
+        rebalance_timeout: (timeout_ms != -1).then(|| millis(timeout_ms)),
+        names: message.subscribed_topic_names.as_ref().map(own_names),
+        pattern: message.subscribed_topic_regex.as_deref().map(own),
+        assignor,
+        owned,
+        client,
+    }
+}
+
+fn reported(assignment: &Assignment) -> ReportedAssignment {
+    let topics = assignment.topics().map(|(topic, partitions)| {
+        ReportedPartitions::default()
+            .with_topic_id(topic)
+            .with_partitions(partitions.iter().copied().collect())
+    });
+    ReportedAssignment::default().with_topic_partitions(topics.collect())
+}
+
+// -------------------------------------------------------------------------------------- describe
+
+pub(crate) fn describe(gateway: &Gateway, mut request: Request) -> Result<Response, RequestError> {
+    let message: ConsumerGroupDescribeRequest = request.decode()?;
+    let version = request.head.version;
+    let groups = message.group_ids.iter().map(|name| match describe_one(gateway, name, version) {
+        Ok(described) if message.include_authorized_operations => {
+            described.with_authorized_operations(GROUP_OPERATIONS)
+        }
+        Ok(described) => described,
+        Err(fault) => DescribedGroup::default()
+            .with_group_id(name.clone())
+            .with_error_code(fault.code())
+            .with_error_message(fault.message_bytes()),
+    });
+    let response = ConsumerGroupDescribeResponse::default().with_groups(groups.collect());
+    Response::encode(&request.head, &response)
+}
+
+fn describe_one(gateway: &Gateway, name: &GroupId, version: i16) -> Result<DescribedGroup, Fault> {
+    check_group_name(name).map_err(Fault::plain)?;
+    let mut described = gateway.groups.visit(&name.0, |visit| match visit.group {
+        Some(Group::Consumer(group)) => Ok(describe_group(group, version)),
+        // A group that has only offsets counts as classic: clients ask for that next.
+        _ => {
+            let message = format!("Group {} is not a consumer group.", name.as_str());
+            Err(Fault::new(ResponseError::GroupIdNotFound, message))
+        }
+    })?;
+    // Topics that are gone have no name.
+    gateway.broker.read(|state| {
+        for member in &mut described.members {
+            for assignment in [&mut member.assignment, &mut member.target_assignment] {
+                assignment.topic_partitions.retain_mut(|topic| {
+                    let known = state.topic_with_uuid(&topic.topic_id);
+                    if let Some(known) = known {
+                        topic.topic_name = TopicName(own(&known.name));
+                    }
+                    known.is_some()
+                });
+            }
+        }
+    });
+    Ok(described.with_group_id(name.clone()))
+}
+
+fn describe_group(group: &ConsumerGroup, version: i16) -> DescribedGroup {
+    let members = group.members().map(|member| describe_member(member, version));
+    DescribedGroup::default()
+        .with_group_state(StrBytes::from_static_str(group.state_name()))
+        .with_group_epoch(group.epoch())
+        .with_assignment_epoch(group.target_epoch())
+        .with_assignor_name(StrBytes::from_static_str(group.assignor().name()))
+        .with_members(members.collect())
+}
+
+/// What a member is that speaks the protocol of the group, from version 1 on.
+const MODERN_MEMBER: i8 = 1;
+
+fn describe_member(member: &Member, version: i16) -> DescribedMember {
+    let names: BTreeSet<_> = member.names.iter().cloned().map(TopicName).collect();
+    let described = DescribedMember::default()
+        .with_member_id(member.id.clone())
+        .with_instance_id(member.instance_id.clone())
+        .with_rack_id(member.rack_id.clone())
+        .with_member_epoch(member.epoch)
+        .with_client_id(member.client.id.clone())
+        .with_client_host(member.client.host.clone())
+        .with_subscribed_topic_names(names.into_iter().collect())
+        .with_subscribed_topic_regex(member.pattern.clone())
+        .with_assignment(described_assignment(&member.assigned))
+        .with_target_assignment(described_assignment(&member.target));
+    if version >= 1 { described.with_member_type(MODERN_MEMBER) } else { described }
+}
+
+fn described_assignment(assignment: &Assignment) -> DescribedAssignment {
+    let topics = assignment.topics().map(|(topic, partitions)| {
+        DescribedPartitions::default()
+            .with_topic_id(topic)
+            .with_partitions(partitions.iter().copied().collect())
+    });
+    DescribedAssignment::default().with_topic_partitions(topics.collect())
+}
