@@ -1,1 +1,74 @@
-fn main() {}
+//! `postroad`: one durable broker, a log and a queue at once, in one binary.
+//!
+//! * `arguments`: the command line
+//! * `settings`: what `serve` runs with: flags, environment, file, defaults
+//! * `serve`: the broker and its gateways, wired together
+//! * `logging`: where the log goes, and in which form
+//! * `commands`: everything but `serve`, one file each
+//! * `client`: the Kafka client that they talk to a broker with
+//! * `output`, `progress`, `record_line`, `time`, `position`: what is printed and typed
+
+mod arguments;
+mod client;
+mod commands;
+mod logging;
+mod output;
+mod position;
+mod progress;
+mod record_line;
+mod serve;
+mod settings;
+mod time;
+
+use std::io::Write;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+use crate::arguments::{Arguments, Command, Completion};
+use crate::commands::{CommandError, consume, group, journal, produce, topic};
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let command = match parse() {
+        Ok(command) => command,
+        Err(code) => return code,
+    };
+    let outcome = match command {
+        Command::Serve(flags) => serve::run(*flags).map_err(CommandError::from),
+        Command::Topic(arguments) => commands::run(topic::run(arguments)),
+        Command::Produce(arguments) => commands::run(produce::run(arguments)),
+        Command::Consume(arguments) => commands::run(consume::run(arguments)),
+        Command::Group(arguments) => commands::run(group::run(arguments)),
+        Command::Journal(arguments) => journal::run(&arguments),
+        Command::Completion(completion) => complete(&completion),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => error.report(),
+    }
+}
+
+/// Without a command it serves, with what the environment says.
+fn parse() -> Result<Command, ExitCode> {
+    let serve = || Arguments::try_parse_from(["postroad", "serve"]);
+    let parsed = Arguments::try_parse().and_then(|arguments| match arguments.command {
+        Some(command) => Ok(command),
+        None => Ok(serve()?.command.expect("it was just named")),
+    });
+    parsed.map_err(|error| {
+        // Help and version go to standard output, and whoever asked for them may have gone.
+        let _ = error.print();
+        ExitCode::from(u8::from(error.use_stderr()))
+    })
+}
+
+fn complete(completion: &Completion) -> Result<(), CommandError> {
+    let mut script = Vec::new();
+    let mut command = Arguments::command();
+    clap_complete::generate(completion.shell, &mut command, "postroad", &mut script);
+    std::io::stdout().write_all(&script)?;
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! The command line.
+
+use clap::{Args, Parser, Subcommand};
+use clap_complete::Shell;
+
+use crate::commands::consume::ConsumeArguments;
+use crate::commands::group::GroupArguments;
+use crate::commands::journal::JournalArguments;
+use crate::commands::produce::ProduceArguments;
+use crate::commands::topic::TopicArguments;
+use crate::settings::ServeFlags;
+
+/// One durable message broker: a log and a queue at once.
+///
+/// Without a command it serves, with data in ./postroad-data and Kafka clients welcome at
+/// 127.0.0.1:9092.
+#[derive(Parser, Debug)]
+#[command(name = "postroad", version, max_term_width = 100)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Run the broker
+    Serve(Box<ServeFlags>),
+    /// Make, list, describe, alter and delete topics
+    Topic(TopicArguments),
+    Produce(ProduceArguments),
+    Consume(ConsumeArguments),
+    /// List, describe, reset and delete groups
+    Group(GroupArguments),
+    /// Look into a journal on disk, without a broker
+    Journal(JournalArguments),
+    /// Print a completion script for a shell
+    Completion(Completion),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct Completion {
+    pub(crate) shell: Shell,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn where_the_broker_is_may_be_said_before_and_after_the_last_word() {
+        for line in [
+            &["postroad", "topic", "list", "-b", "a:1"][..],
+            &["postroad", "topic", "-b", "a:1", "list"],
+            &["postroad", "produce", "t", "--bootstrap", "a:1", "-z", "zstd"],
+            &["postroad", "consume", "t", "--from", "-10", "-n", "5", "-o", "json"],
+            &["postroad", "group", "reset", "g", "--to", "15m ago", "--dry-run"],
+        ] {
+            if let Err(error) = Arguments::try_parse_from(line) {
+                panic!("{line:?}: {error}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for line in [
+            &["postroad", "topic", "create"][..],
+            &["postroad", "topic", "create", "t", "-p", "0"],
+            &["postroad", "topic", "alter", "t"],
+            &["postroad", "produce", "t", "-z", "rar"],
+            &["postroad", "consume", "t", "--from", "somewhere"],
+            &["postroad", "consume", "t", "-g", "g", "-p", "1"],
+            &["postroad", "group", "reset", "g"],
+        ] {
+            assert!(Arguments::try_parse_from(line).is_err(), "{line:?}");
+        }
+    }
+}

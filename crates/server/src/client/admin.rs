@@ -1,0 +1,243 @@
+//! Topics: making, changing and deleting them; their configuration; how much they hold.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kafka_protocol::messages::create_partitions_request::CreatePartitionsTopic;
+use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
+use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
+use kafka_protocol::messages::describe_configs_response::DescribeConfigsResult;
+use kafka_protocol::messages::describe_log_dirs_request::DescribableLogDirTopic;
+use kafka_protocol::messages::incremental_alter_configs_request::{
+    AlterConfigsResource, AlterableConfig,
+};
+use kafka_protocol::messages::{
+    ApiKey, CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest,
+    DescribeConfigsRequest, DescribeLogDirsRequest, IncrementalAlterConfigsRequest,
+};
+use kafka_protocol::protocol::StrBytes;
+
+use super::cluster::{Client, Metadata, TopicPartition, patiently, topic_name};
+use super::error::{ClientError, accepted};
+
+const TOPIC_RESOURCE: i8 = 2;
+const ADMIN_TIMEOUT_MS: i32 = 30_000;
+
+/// A value of a topic's configuration, and who set it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct ConfigValue {
+    pub(crate) name: String,
+    /// `None` when it is secret.
+    pub(crate) value: Option<String>,
+    pub(crate) source: ConfigSource,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum ConfigSource {
+    Topic,
+    Broker,
+    Default,
+}
+
+/// A change of one configuration value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum ConfigChange {
+    Set {
+        name: String,
+        value: String,
+    },
+    /// Back to what holds without it.
+    Unset {
+        name: String,
+    },
+}
+
+impl Client {
+    /// Partitions of the new topic. `None`, and -1, are the broker's default.
+    pub(crate) async fn create_topic(
+        &self,
+        name: &str,
+        partitions: Option<i32>,
+        replication: i16,
+        configs: &[(String, String)],
+    ) -> Result<Option<i32>, ClientError> {
+        let configs = configs.iter().map(|(name, value)| {
+            CreatableTopicConfig::default()
+                .with_name(StrBytes::from_string(name.clone()))
+                .with_value(Some(StrBytes::from_string(value.clone())))
+        });
+        let topic = CreatableTopic::default()
+            .with_name(topic_name(name))
+            .with_num_partitions(partitions.unwrap_or(-1))
+            .with_replication_factor(replication)
+            .with_configs(configs.collect());
+        let request = CreateTopicsRequest::default()
+            .with_topics(vec![topic])
+            .with_timeout_ms(ADMIN_TIMEOUT_MS);
+        patiently(|| async {
+            let mut made = None;
+            // 4: partitions may be left to the broker. 5: it says how many there are.
+            for topic in self.any().call(&request, 4..=6).await?.topics {
+                let message = topic.error_message.as_deref();
+                let what = || format!("cannot create topic {name}");
+                accepted(topic.error_code, message, what)?;
+                made = (topic.num_partitions > 0).then_some(topic.num_partitions);
+            }
+            Ok(made)
+        })
+        .await
+    }
+
+    pub(crate) async fn delete_topic(&self, name: &str) -> Result<(), ClientError> {
+        let request = DeleteTopicsRequest::default()
+            .with_topic_names(vec![topic_name(name)])
+            .with_timeout_ms(ADMIN_TIMEOUT_MS);
+        patiently(|| async {
+            for topic in self.any().call(&request, 1..=5).await?.responses {
+                let message = topic.error_message.as_deref();
+                let what = || format!("cannot delete topic {name}");
+                accepted(topic.error_code, message, what)?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// Grows a topic to `total` partitions.
+    pub(crate) async fn create_partitions(
+        &self,
+        name: &str,
+        total: i32,
+    ) -> Result<(), ClientError> {
+        let topic = CreatePartitionsTopic::default()
+            .with_name(topic_name(name))
+            .with_count(total)
+            .with_assignments(None);
+        let request = CreatePartitionsRequest::default()
+            .with_topics(vec![topic])
+            .with_timeout_ms(ADMIN_TIMEOUT_MS);
+        patiently(|| async {
+            for topic in self.any().call(&request, 0..=3).await?.results {
+                let message = topic.error_message.as_deref();
+                let what = || format!("cannot add partitions to topic {name}");
+                accepted(topic.error_code, message, what)?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    pub(crate) async fn alter_topic_configs(
+        &self,
+        name: &str,
+        changes: &[ConfigChange],
+    ) -> Result<(), ClientError> {
+        let changes = changes.iter().map(|change| match change {
+            ConfigChange::Set { name, value } => AlterableConfig::default()
+                .with_name(StrBytes::from_string(name.clone()))
+                .with_config_operation(0)
+                .with_value(Some(StrBytes::from_string(value.clone()))),
+            ConfigChange::Unset { name } => AlterableConfig::default()
+                .with_name(StrBytes::from_string(name.clone()))
+                .with_config_operation(1)
+                .with_value(None),
+        });
+        let resource = AlterConfigsResource::default()
+            .with_resource_type(TOPIC_RESOURCE)
+            .with_resource_name(StrBytes::from_string(name.to_owned()))
+            .with_configs(changes.collect());
+        let request = IncrementalAlterConfigsRequest::default().with_resources(vec![resource]);
+        patiently(|| async {
+            for resource in self.any().call(&request, 0..=1).await?.responses {
+                let message = resource.error_message.as_deref();
+                let what = || format!("cannot alter topic {name}");
+                accepted(resource.error_code, message, what)?;
+            }
+            Ok(())
+        })
+        .await
+    }
+
+    /// The whole configuration of each topic, sorted by name.
+    pub(crate) async fn topic_configs(
+        &self,
+        topics: &[&str],
+    ) -> Result<BTreeMap<String, Vec<ConfigValue>>, ClientError> {
+        let resources = topics.iter().map(|name| {
+            DescribeConfigsResource::default()
+                .with_resource_type(TOPIC_RESOURCE)
+                .with_resource_name(StrBytes::from_string((*name).to_owned()))
+                .with_configuration_keys(None)
+        });
+        let request = DescribeConfigsRequest::default().with_resources(resources.collect());
+        patiently(|| async {
+            let mut configs = BTreeMap::new();
+            for resource in self.any().call(&request, 1..=4).await?.results {
+                let message = resource.error_message.as_deref();
+                let name = resource.resource_name.to_string();
+                let what = || format!("cannot describe topic {name}");
+                accepted(resource.error_code, message, what)?;
+                configs.insert(name, config_values(resource));
+            }
+            Ok(configs)
+        })
+        .await
+    }
+
+    /// Bytes that each partition takes where its leader is. Empty when the broker does not tell.
+    pub(crate) async fn partition_bytes(
+        &self,
+        metadata: &Metadata,
+        partitions: &[TopicPartition],
+    ) -> Result<BTreeMap<TopicPartition, u64>, ClientError> {
+        let mut bytes = BTreeMap::new();
+        let wanted = partitions.iter().map(|partition| (partition.clone(), ()));
+        for (leader, partitions) in self.by_leader(metadata, wanted).await? {
+            if !leader.offers(ApiKey::DescribeLogDirs, 1..=4) {
+                continue;
+            }
+            let request = log_dirs(&partitions);
+            for dir in leader.call(&request, 1..=4).await?.results {
+                accepted(dir.error_code, None, || "cannot ask for sizes".into())?;
+                for topic in dir.topics {
+                    let name: Arc<str> = topic.name.as_str().into();
+                    for partition in topic.partitions {
+                        let place = TopicPartition::new(name.clone(), partition.partition_index);
+                        bytes.insert(place, u64::try_from(partition.partition_size).unwrap_or(0));
+                    }
+                }
+            }
+        }
+        Ok(bytes)
+    }
+}
+
+fn log_dirs(partitions: &[(TopicPartition, ())]) -> DescribeLogDirsRequest {
+    let mut topics: BTreeMap<&str, Vec<i32>> = BTreeMap::new();
+    for (partition, ()) in partitions {
+        topics.entry(&partition.topic).or_default().push(partition.partition);
+    }
+    let topics = topics.into_iter().map(|(topic, partitions)| {
+        DescribableLogDirTopic::default().with_topic(topic_name(topic)).with_partitions(partitions)
+    });
+    DescribeLogDirsRequest::default().with_topics(Some(topics.collect()))
+}
+
+fn config_values(resource: DescribeConfigsResult) -> Vec<ConfigValue> {
+    let mut values: Vec<_> = resource
+        .configs
+        .into_iter()
+        .map(|config| ConfigValue {
+            name: config.name.to_string(),
+            value: config.value.map(|value| value.to_string()),
+            // Numbers of `DescribeConfigsResponse.ConfigSource`.
+            source: match config.config_source {
+                1 => ConfigSource::Topic,
+                2..=4 => ConfigSource::Broker,
+                _ => ConfigSource::Default,
+            },
+        })
+        .collect();
+    values.sort_unstable_by(|a, b| a.name.cmp(&b.name));
+    values
+}

@@ -1,0 +1,357 @@
+//! The brokers of a cluster: where they are, who leads which partition, who coordinates a group.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
+use kafka_protocol::messages::metadata_response::MetadataResponseTopic;
+use kafka_protocol::messages::{
+    FindCoordinatorRequest, MetadataRequest, MetadataResponse, TopicName,
+};
+use kafka_protocol::protocol::StrBytes;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep};
+
+use super::connection::Connection;
+use super::error::{ClientError, Refused, accepted};
+
+/// How long something that may pass (an election, a restart) is waited for.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+const BACKOFF: Duration = Duration::from_millis(100);
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) struct TopicPartition {
+    pub(crate) topic: Arc<str>,
+    pub(crate) partition: i32,
+}
+
+impl TopicPartition {
+    pub(crate) fn new(topic: impl Into<Arc<str>>, partition: i32) -> Self {
+        Self { topic: topic.into(), partition }
+    }
+}
+
+impl fmt::Display for TopicPartition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.topic, self.partition)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Client {
+    bootstrap: Vec<String>,
+    /// The broker that answered first.
+    home: Arc<Connection>,
+    connections: Mutex<HashMap<String, Arc<Connection>>>,
+}
+
+/// What the cluster said about some topics.
+#[derive(Debug)]
+pub(crate) struct Metadata {
+    brokers: BTreeMap<i32, String>,
+    pub(crate) topics: BTreeMap<String, TopicMetadata>,
+}
+
+#[derive(Debug)]
+pub(crate) struct TopicMetadata {
+    pub(crate) internal: bool,
+    /// By index, from 0.
+    pub(crate) partitions: Vec<PartitionMetadata>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PartitionMetadata {
+    /// -1: none now.
+    pub(crate) leader: i32,
+    pub(crate) replicas: usize,
+}
+
+impl Client {
+    /// Connects to the first of `bootstrap` (addresses separated by commas) that answers.
+    pub(crate) async fn connect(bootstrap: &str) -> Result<Client, ClientError> {
+        let bootstrap: Vec<String> =
+            bootstrap.split(',').map(with_port).collect::<Result<_, _>>()?;
+        let home = Arc::new(first_reachable(&bootstrap).await?);
+        let connections = HashMap::from([(home.address().to_owned(), home.clone())]);
+        Ok(Client { bootstrap, home, connections: Mutex::new(connections) })
+    }
+
+    /// A broker, whichever.
+    pub(crate) fn any(&self) -> &Connection {
+        &self.home
+    }
+
+    /// A connection to `address`, of which a broker said that it is one of the cluster.
+    async fn broker(&self, address: &str) -> Result<Arc<Connection>, ClientError> {
+        let mut connections = self.connections.lock().await;
+        if let Some(connection) = connections.get(address) {
+            return Ok(connection.clone());
+        }
+        let opened = Connection::open(address).await.map_err(|source| {
+            ClientError::AdvertisedUnreachable {
+                bootstrap: self.home.address().to_owned(),
+                address: address.to_owned(),
+                source,
+            }
+        })?;
+        let connection = Arc::new(opened?);
+        connections.insert(address.to_owned(), connection.clone());
+        Ok(connection)
+    }
+
+    /// All brokers of the cluster.
+    pub(crate) async fn brokers(&self) -> Result<Vec<Arc<Connection>>, ClientError> {
+        let metadata = self.metadata(Some(&[])).await?;
+        let mut brokers = Vec::with_capacity(metadata.brokers.len());
+        for address in metadata.brokers.values() {
+            brokers.push(self.broker(address).await?);
+        }
+        Ok(brokers)
+    }
+
+    /// Forgets a connection that failed, so that the next use opens another.
+    pub(crate) async fn forget(&self, connection: &Connection) {
+        self.connections.lock().await.remove(connection.address());
+    }
+
+    /// `None`: of all topics. Topics that are not there are left out.
+    pub(crate) async fn metadata(&self, topics: Option<&[&str]>) -> Result<Metadata, ClientError> {
+        let request = MetadataRequest::default()
+            .with_topics(topics.map(|topics| {
+                let named =
+                    |name: &&str| MetadataRequestTopic::default().with_name(Some(topic_name(name)));
+                topics.iter().map(named).collect()
+            }))
+            .with_allow_auto_topic_creation(false);
+        Metadata::from_response(self.call_any(&request).await?)
+    }
+
+    /// Asks home, or if that is gone, whoever of the bootstrap addresses is there.
+    async fn call_any(&self, request: &MetadataRequest) -> Result<MetadataResponse, ClientError> {
+        // 4: auto creation can be declined. 9 and lower: topics by name alone.
+        let versions = 4..=9;
+        match self.home.call(request, versions.clone()).await {
+            Err(ClientError::Closed { .. } | ClientError::TimedOut { .. }) => {
+                first_reachable(&self.bootstrap).await?.call(request, versions).await
+            }
+            answered => answered,
+        }
+    }
+
+    /// Metadata of one topic, which must be there. Waits for its partitions to have leaders.
+    pub(crate) async fn topic(&self, topic: &str) -> Result<Metadata, ClientError> {
+        patiently(|| async {
+            let metadata = self.metadata(Some(&[topic])).await?;
+            let Some(found) = metadata.topics.get(topic) else {
+                let code = ResponseError::UnknownTopicOrPartition;
+                return Err(Refused { what: format!("topic {topic}"), code, message: None }.into());
+            };
+            if found.partitions.iter().any(|partition| partition.leader < 0) {
+                let code = ResponseError::LeaderNotAvailable;
+                return Err(Refused { what: format!("topic {topic}"), code, message: None }.into());
+            }
+            Ok(metadata)
+        })
+        .await
+    }
+
+    /// Groups partitions by the connection to their leader.
+    pub(crate) async fn by_leader<T>(
+        &self,
+        metadata: &Metadata,
+        partitions: impl IntoIterator<Item = (TopicPartition, T)>,
+    ) -> Result<Vec<(Arc<Connection>, Vec<(TopicPartition, T)>)>, ClientError> {
+        let mut groups: BTreeMap<&str, Vec<(TopicPartition, T)>> = BTreeMap::new();
+        for (partition, item) in partitions {
+            groups.entry(metadata.leader(&partition)?).or_default().push((partition, item));
+        }
+        let mut connected = Vec::with_capacity(groups.len());
+        for (address, partitions) in groups {
+            connected.push((self.broker(address).await?, partitions));
+        }
+        Ok(connected)
+    }
+
+    /// The connection to the leader of one partition.
+    pub(crate) async fn leader(
+        &self,
+        metadata: &Metadata,
+        partition: &TopicPartition,
+    ) -> Result<Arc<Connection>, ClientError> {
+        self.broker(metadata.leader(partition)?).await
+    }
+
+    /// The connection to the broker that keeps `group`.
+    pub(crate) async fn coordinator(&self, group: &str) -> Result<Arc<Connection>, ClientError> {
+        let request = FindCoordinatorRequest::default()
+            .with_key_type(0)
+            .with_key(StrBytes::from_string(group.to_owned()));
+        patiently(|| async {
+            // 4 and on ask for several groups at once.
+            let answer = self.home.call(&request, 1..=3).await?;
+            let message = answer.error_message.as_deref();
+            accepted(answer.error_code, message, || format!("cannot find group {group}"))?;
+            self.broker(&host_port(&answer.host, answer.port)).await
+        })
+        .await
+    }
+}
+
+impl Metadata {
+    fn from_response(response: MetadataResponse) -> Result<Metadata, ClientError> {
+        let brokers = response
+            .brokers
+            .iter()
+            .map(|broker| (broker.node_id.0, host_port(&broker.host, broker.port)))
+            .collect();
+        let mut topics = BTreeMap::new();
+        for topic in response.topics {
+            let name = topic.name.clone().unwrap_or_default();
+            match ResponseError::try_from_code(topic.error_code) {
+                Some(ResponseError::UnknownTopicOrPartition) => continue,
+                Some(code) if !code.is_retriable() => {
+                    let what = format!("topic {}", name.0);
+                    return Err(Refused { what, code, message: None }.into());
+                }
+                // No leader yet: its partitions say so as well.
+                _ => topics.insert(name.to_string(), TopicMetadata::from_response(&topic)),
+            };
+        }
+        Ok(Metadata { brokers, topics })
+    }
+
+    /// The address of the leader of a partition.
+    fn leader(&self, partition: &TopicPartition) -> Result<&str, ClientError> {
+        let topic = self.topics.get(&*partition.topic);
+        let found = topic.and_then(|topic| topic.partitions.get(partition.partition as usize));
+        let Some(found) = found else {
+            return Err(ClientError::NoSuchPartition {
+                topic: partition.topic.to_string(),
+                partition: partition.partition,
+                partitions: topic.map_or(0, |topic| topic.partitions.len()),
+            });
+        };
+        self.brokers.get(&found.leader).map(String::as_str).ok_or_else(|| {
+            let what = format!("partition {partition}");
+            Refused { what, code: ResponseError::LeaderNotAvailable, message: None }.into()
+        })
+    }
+
+    /// All partitions of a topic; none when it is not there.
+    pub(crate) fn partitions(&self, topic: &str) -> Vec<TopicPartition> {
+        let count = self.topics.get(topic).map_or(0, |found| found.partitions.len());
+        let topic: Arc<str> = topic.into();
+        (0..count as i32).map(|partition| TopicPartition::new(topic.clone(), partition)).collect()
+    }
+
+    pub(crate) fn all_partitions(&self) -> Vec<TopicPartition> {
+        self.topics.keys().flat_map(|topic| self.partitions(topic)).collect()
+    }
+}
+
+impl TopicMetadata {
+    fn from_response(topic: &MetadataResponseTopic) -> Self {
+        let mut partitions: Vec<_> = topic.partitions.iter().collect();
+        partitions.sort_unstable_by_key(|partition| partition.partition_index);
+        Self {
+            internal: topic.is_internal,
+            partitions: partitions
+                .iter()
+                .map(|partition| PartitionMetadata {
+                    leader: partition.leader_id.0,
+                    replicas: partition.replica_nodes.len(),
+                })
+                .collect(),
+        }
+    }
+}
+
+pub(crate) fn topic_name(name: &str) -> TopicName {
+    TopicName(StrBytes::from_string(name.to_owned()))
+}
+
+/// Repeats `attempt` while what goes wrong may pass, for [`PATIENCE`] at most. A broker that cannot
+/// be reached at all is reported at once: waiting for it would look like hanging.
+pub(crate) async fn patiently<T, F>(mut attempt: impl FnMut() -> F) -> Result<T, ClientError>
+where
+    F: Future<Output = Result<T, ClientError>>,
+{
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match attempt().await {
+            Err(ClientError::Refused(refused))
+                if is_settling(refused.code) && Instant::now() < deadline =>
+            {
+                sleep(BACKOFF).await;
+            }
+            done => return done,
+        }
+    }
+}
+
+/// Whether a refusal passes by itself. That a topic is not there counts as passing in the protocol,
+/// for the sake of brokers that have not heard of it yet; to a person it is an answer.
+fn is_settling(code: ResponseError) -> bool {
+    code.is_retriable()
+        && !matches!(
+            code,
+            ResponseError::UnknownTopicOrPartition
+                | ResponseError::RequestTimedOut
+                | ResponseError::KafkaStorageError
+        )
+}
+
+async fn first_reachable(bootstrap: &[String]) -> Result<Connection, ClientError> {
+    let mut failed = None;
+    for address in bootstrap {
+        match Connection::open(address).await {
+            Ok(opened) => return opened,
+            Err(source) => {
+                failed = Some(ClientError::Unreachable { address: address.clone(), source });
+            }
+        }
+    }
+    Err(failed.unwrap_or_else(|| ClientError::BadAddress(String::new())))
+}
+
+fn host_port(host: &str, port: i32) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+/// An address as it was typed; without a port, Kafka's usual one.
+fn with_port(address: &str) -> Result<String, ClientError> {
+    let bad = || ClientError::BadAddress(address.to_owned());
+    let address = address.trim();
+    let (host, port) = match address.rsplit_once(':') {
+        // `::1` is all host, `[::1]:9092` is not.
+        Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, Some(port)),
+        _ => (address, None),
+    };
+    let port = port.map_or(Ok(9092), |port| port.parse::<u16>().map_err(|_| bad()))?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    if host.is_empty() || host.contains(char::is_whitespace) {
+        return Err(bad());
+    }
+    Ok(host_port(host, port.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_without_a_port_gets_kafkas() {
+        let parsed = |text: &str| with_port(text).ok();
+        assert_eq!(parsed("broker"), Some("broker:9092".into()));
+        assert_eq!(parsed("broker:1234"), Some("broker:1234".into()));
+        assert_eq!(parsed(" 127.0.0.1:9 "), Some("127.0.0.1:9".into()));
+        assert_eq!(parsed("[::1]:9093"), Some("[::1]:9093".into()));
+        assert_eq!(parsed("::1"), Some("[::1]:9092".into()));
+        for wrong in ["", ":9092", "a b:1", "broker:x", "broker:70000"] {
+            assert_eq!(parsed(wrong), None, "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! The commands of the command line, one file each.
+//!
+//! A command prints what it was asked for on standard output and all else on standard error. It
+//! ends with 0 when that went well, with 1 when whoever typed it can put it right, and with 2 when
+//! the server cannot be reached or fails.
+
+pub(crate) mod consume;
+pub(crate) mod group;
+pub(crate) mod journal;
+pub(crate) mod produce;
+pub(crate) mod topic;
+
+use std::error::Error;
+use std::io;
+use std::process::ExitCode;
+
+use clap::Args;
+
+use crate::client::{Client, ClientError};
+use crate::output::OutputFormat;
+use crate::serve::ServeError;
+
+/// Where the broker is, and how to print what it says.
+#[derive(Args, Clone, Debug)]
+pub(crate) struct ClientOptions {
+    /// Broker to connect to; several, separated by commas, are tried in turn
+    #[arg(
+        short,
+        long,
+        global = true,
+        value_name = "HOST:PORT",
+        env = "POSTROAD_BOOTSTRAP",
+        default_value = "127.0.0.1:9092"
+    )]
+    pub(crate) bootstrap: String,
+    #[command(flatten)]
+    pub(crate) output: OutputOption,
+}
+
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct OutputOption {
+    /// Form of what is printed
+    #[arg(short, long, global = true, value_enum, value_name = "FORM", default_value = "table")]
+    pub(crate) output: OutputFormat,
+}
+
+impl ClientOptions {
+    pub(crate) async fn connect(&self) -> Result<Client, ClientError> {
+        Client::connect(&self.bootstrap).await
+    }
+
+    pub(crate) fn output(&self) -> OutputFormat {
+        self.output.output
+    }
+}
+
+/// Why a command did not do what was asked, and with which code it ends.
+#[derive(Debug)]
+pub(crate) enum CommandError {
+    /// Whoever typed it can put it right.
+    User(Box<dyn Error + Send + Sync>),
+    /// The server, the disk or the network.
+    Server(Box<dyn Error + Send + Sync>),
+    /// Nobody reads the output any more: not worth a word.
+    OutputClosed,
+}
+
+impl CommandError {
+    pub(crate) fn user(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        CommandError::User(error.into())
+    }
+
+    pub(crate) fn server(error: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        CommandError::Server(error.into())
+    }
+
+    /// Says what went wrong, and which code to end with.
+    pub(crate) fn report(self) -> ExitCode {
+        let (error, code) = match self {
+            CommandError::OutputClosed => return ExitCode::SUCCESS,
+            CommandError::User(error) => (error, 1),
+            CommandError::Server(error) => (error, 2),
+        };
+        eprintln!("postroad: {error}");
+        ExitCode::from(code)
+    }
+}
+
+impl From<ClientError> for CommandError {
+    fn from(error: ClientError) -> Self {
+        match error.is_the_users() {
+            true => CommandError::user(error),
+            false => CommandError::server(error),
+        }
+    }
+}
+
+impl From<ServeError> for CommandError {
+    fn from(error: ServeError) -> Self {
+        match error {
+            ServeError::Settings(_) | ServeError::Logging(_) => CommandError::user(error),
+            _ => CommandError::server(error),
+        }
+    }
+}
+
+/// Only the output is written with plain I/O errors; all others say what they are about.
+impl From<io::Error> for CommandError {
+    fn from(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => CommandError::OutputClosed,
+            _ => CommandError::server(format!("cannot write the output: {error}")),
+        }
+    }
+}
+
+/// Runs a command that talks to a broker.
+pub(crate) fn run<F>(command: F) -> Result<(), CommandError>
+where
+    F: Future<Output = Result<(), CommandError>>,
+{
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|error| CommandError::server(format!("the runtime could not start: {error}")))?;
+    let outcome = runtime.block_on(command);
+    // A thread that still writes to a pipe which nobody empties must not hold the process back.
+    runtime.shutdown_background();
+    outcome
+}

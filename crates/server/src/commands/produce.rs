@@ -1,0 +1,563 @@
+//! `postroad produce`: records from a pipe.
+//!
+//! Three stages, each on its own thread or tasks, with batches or blocks of input between them:
+//! reading, parsing into batches, sending. A batch is closed when it is full or has waited a
+//! moment, so that a slow pipe is sent at once and a fast one in large batches.
+
+use std::collections::HashMap;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc as blocking;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use clap::{Args, ValueEnum};
+use record::{BatchBuilder, BatchOptions, Compression, Header};
+use serde::Serialize;
+use tokio::sync::mpsc;
+
+use super::topic::name_value;
+use super::{ClientOptions, CommandError};
+use crate::client::partitioner::partition_of_key;
+use crate::client::producer::{Acks, Identity, ReadyBatch, Sent, send};
+use crate::output::OutputFormat;
+use crate::progress::{self, Progress};
+use crate::record_line::{LineError, LineFormat, ParsedRecord};
+use crate::time::now_ms;
+
+const BLOCK_BYTES: usize = 256 << 10;
+const BLOCKS_QUEUED: usize = 8;
+/// Half of what a topic takes unless told otherwise, so that no record close to it is refused for
+/// the company that it is in.
+const BATCH_BYTES: usize = 512 << 10;
+const BATCHES_QUEUED: usize = 16;
+/// How long a record waits for others to share its batch.
+const LINGER: Duration = Duration::from_millis(5);
+/// A longer line is taken for something that is not lines.
+const LINE_BYTES_MAX: usize = base::limits::BATCH_BYTES_MAX as usize;
+
+/// Append records to a topic, one for each line of standard input
+#[derive(Args, Debug)]
+pub(crate) struct ProduceArguments {
+    #[command(flatten)]
+    client: ClientOptions,
+    topic: String,
+    /// Form of the lines
+    #[arg(short, long, value_enum, default_value = "lines")]
+    format: InputFormat,
+    /// What separates key and value in plain lines; without it a line is a value
+    #[arg(short = 's', long, value_name = "TEXT", value_parser = separator)]
+    key_separator: Option<String>,
+    /// Key of every record that has none of its own
+    #[arg(short, long)]
+    key: Option<String>,
+    /// Header of every record; may be repeated
+    #[arg(short = 'H', long, value_name = "NAME=VALUE", value_parser = name_value)]
+    header: Vec<(String, String)>,
+    /// Partition of every record [default: by key, else in turns]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..))]
+    partition: Option<i32>,
+    /// Put each record into the partition that its JSON line names
+    #[arg(long, conflicts_with = "partition")]
+    keep_partitions: bool,
+    /// How batches are compressed: none, gzip, snappy, lz4, zstd
+    #[arg(short = 'z', long, value_name = "CODEC", default_value = "none")]
+    compression: Compression,
+    /// Who has to have a record before it counts as sent
+    #[arg(long, value_enum, default_value = "all")]
+    acks: Acks,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum InputFormat {
+    /// A line is a value, or with --key-separator a key and a value.
+    Lines,
+    /// A line is a JSON object: key, value, headers, timestamp_ms.
+    Json,
+}
+
+pub(crate) fn separator(text: &str) -> Result<String, String> {
+    match text {
+        "" => Err("it must not be empty".into()),
+        "\\t" => Ok("\t".into()),
+        text => Ok(text.into()),
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum InputError {
+    #[error("line {line}: {source}; the {} before it were sent", lines(*line))]
+    Line { line: u64, source: LineError },
+    #[error("line {line} is over {LINE_BYTES_MAX} bytes long; are these lines?")]
+    LineTooLong { line: u64 },
+    #[error("line {line}: the topic has no partition {partition}")]
+    NoSuchPartition { line: u64, partition: i32 },
+    #[error("line {line}: {source}")]
+    Record { line: u64, source: record::BatchError },
+    #[error("cannot read standard input: {0}")]
+    Unreadable(io::Error),
+}
+
+fn lines(line: u64) -> String {
+    crate::output::counted(line - 1, "line")
+}
+
+#[derive(Serialize)]
+struct Produced<'a> {
+    topic: &'a str,
+    records: u64,
+    /// Of batches as they were sent, compressed if they are.
+    bytes: u64,
+    seconds: f64,
+}
+
+pub(crate) async fn run(arguments: ProduceArguments) -> Result<(), CommandError> {
+    if arguments.format == InputFormat::Json && arguments.key_separator.is_some() {
+        return Err(CommandError::user("--key-separator is for plain lines: JSON names its key"));
+    }
+    if arguments.format == InputFormat::Lines && arguments.keep_partitions {
+        return Err(CommandError::user("--keep-partitions is for --format json"));
+    }
+    let client = Arc::new(arguments.client.connect().await?);
+    let metadata = client.topic(&arguments.topic).await?;
+    let partitions = metadata.partitions(&arguments.topic).len() as i32;
+    if let Some(partition) = arguments.partition.filter(|partition| *partition >= partitions) {
+        let topic = arguments.topic.clone();
+        let partitions = partitions as usize;
+        let error = crate::client::ClientError::NoSuchPartition { topic, partition, partitions };
+        return Err(error.into());
+    }
+    // What is sent twice is stored once, if the broker knows who sends.
+    let identity = match arguments.acks {
+        Acks::All => client.producer_identity().await?,
+        _ => Identity::NONE,
+    };
+    let (batches, to_send) = mpsc::channel(BATCHES_QUEUED);
+    let (blocks, to_parse) = blocking::sync_channel(BLOCKS_QUEUED);
+    let total = input_bytes();
+    let read = Arc::new(std::sync::atomic::AtomicU64::new(0));
+    let counted = read.clone();
+    std::thread::spawn(move || read_blocks(&blocks, &counted));
+    let topic: Arc<str> = arguments.topic.as_str().into();
+    let (acks, output) = (arguments.acks, arguments.client.output());
+    let batcher = Batcher::new(arguments, partitions, identity, batches);
+    let (parsed, parsing) = tokio::sync::oneshot::channel();
+    std::thread::spawn(move || parsed.send(batcher.run(&to_parse)));
+
+    let sent = Arc::new(Sent::default());
+    let mut progress = Progress::new(false);
+    let sending = send(client, topic.clone(), acks, to_send, sent.clone());
+    let outcome = {
+        let mut sending = std::pin::pin!(sending);
+        let mut tick = tokio::time::interval(progress::EVERY);
+        loop {
+            tokio::select! {
+                outcome = &mut sending => break outcome,
+                _ = tick.tick() => {
+                    let done = read.load(Ordering::Relaxed) as f64;
+                    let share = total.map(|total| (done / total as f64).min(1.0));
+                    let (records, bytes) = totals(&sent);
+                    progress.show(records, bytes, share);
+                }
+            }
+        }
+    };
+    let (records, bytes) = totals(&sent);
+    progress.finish("produced", records, bytes);
+    outcome?;
+    match parsing.await {
+        Ok(Err(error @ InputError::Unreadable(_))) => return Err(CommandError::server(error)),
+        Ok(Err(error)) => return Err(CommandError::user(error)),
+        // Without a word from it, sending failed first; that was said above.
+        Ok(Ok(())) | Err(_) => {}
+    }
+    if output == OutputFormat::Json {
+        let seconds = progress.elapsed().as_secs_f64();
+        output.show(&Produced { topic: &topic, records, bytes, seconds }, |_| String::new())?;
+    }
+    Ok(())
+}
+
+fn totals(sent: &Sent) -> (u64, u64) {
+    (sent.records.load(Ordering::Relaxed), sent.bytes.load(Ordering::Relaxed))
+}
+
+/// How much there is to read, where standard input is a file.
+fn input_bytes() -> Option<u64> {
+    let file = std::fs::File::from(io::stdin().as_fd().try_clone_to_owned().ok()?);
+    let metadata = file.metadata().ok()?;
+    (metadata.is_file() && metadata.len() > 0).then(|| metadata.len())
+}
+
+/// Standard input in blocks, as they come.
+fn read_blocks(
+    blocks: &blocking::SyncSender<io::Result<Vec<u8>>>,
+    read: &std::sync::atomic::AtomicU64,
+) {
+    let mut stdin = io::stdin().lock();
+    loop {
+        let mut block = vec![0; BLOCK_BYTES];
+        let received = match stdin.read(&mut block) {
+            Ok(0) => return,
+            Ok(received) => received,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => {
+                // Nobody to tell means that the command is ending anyway.
+                let _ = blocks.send(Err(error));
+                return;
+            }
+        };
+        block.truncate(received);
+        read.fetch_add(received as u64, Ordering::Relaxed);
+        if blocks.send(Ok(block)).is_err() {
+            return;
+        }
+    }
+}
+
+/// Turns lines into batches.
+struct Batcher {
+    format: LineFormat,
+    key: Option<Vec<u8>>,
+    headers: Vec<(String, String)>,
+    partition: Option<i32>,
+    keep_partitions: bool,
+    compression: Compression,
+    partitions: i32,
+    identity: Identity,
+    batches: mpsc::Sender<ReadyBatch>,
+    open: HashMap<i32, OpenBatch>,
+    /// Sequence number of the next record of each partition.
+    sequences: HashMap<i32, i32>,
+    /// Where records without a key go until their batch is closed.
+    sticky: i32,
+    line: u64,
+    now_ms: i64,
+}
+
+struct OpenBatch {
+    builder: BatchBuilder,
+    since: Instant,
+}
+
+/// Why parsing ends before the input does.
+enum Stop {
+    Input(InputError),
+    /// Nobody sends any more: that went wrong elsewhere.
+    Unwanted,
+}
+
+impl From<InputError> for Stop {
+    fn from(error: InputError) -> Self {
+        Stop::Input(error)
+    }
+}
+
+impl Batcher {
+    fn new(
+        arguments: ProduceArguments,
+        partitions: i32,
+        identity: Identity,
+        batches: mpsc::Sender<ReadyBatch>,
+    ) -> Self {
+        let format = match arguments.format {
+            InputFormat::Lines => {
+                LineFormat::Plain { key_separator: arguments.key_separator, headers: false }
+            }
+            InputFormat::Json => LineFormat::Json,
+        };
+        Self {
+            format,
+            key: arguments.key.map(String::into_bytes),
+            headers: arguments.header,
+            partition: arguments.partition,
+            keep_partitions: arguments.keep_partitions,
+            compression: arguments.compression,
+            partitions,
+            identity,
+            batches,
+            open: HashMap::new(),
+            sequences: HashMap::new(),
+            // Not always the first: many short pipes should not all end in one partition.
+            sticky: (now_ms() % i64::from(partitions.max(1))) as i32,
+            line: 0,
+            now_ms: now_ms(),
+        }
+    }
+
+    /// Everything before a line that is wrong is sent, and then the line is told.
+    fn run(mut self, blocks: &blocking::Receiver<io::Result<Vec<u8>>>) -> Result<(), InputError> {
+        let outcome = match self.take_all(blocks) {
+            Err(Stop::Unwanted) => return Ok(()),
+            Err(Stop::Input(error)) => Err(error),
+            Ok(()) => Ok(()),
+        };
+        match self.close_all() {
+            Ok(()) | Err(Stop::Unwanted) => outcome,
+            Err(Stop::Input(error)) => Err(error),
+        }
+    }
+
+    fn take_all(&mut self, blocks: &blocking::Receiver<io::Result<Vec<u8>>>) -> Result<(), Stop> {
+        let mut rest: Vec<u8> = Vec::new();
+        loop {
+            let block = match self.next_block(blocks)? {
+                Some(block) => block,
+                None if rest.is_empty() => return Ok(()),
+                // The last line need not have an end.
+                None => return self.take(&rest),
+            };
+            self.now_ms = now_ms();
+            let mut lines = block.as_slice();
+            if !rest.is_empty() {
+                let Some(end) = lines.iter().position(|byte| *byte == b'\n') else {
+                    rest.extend_from_slice(lines);
+                    if rest.len() > LINE_BYTES_MAX {
+                        return Err(InputError::LineTooLong { line: self.line + 1 }.into());
+                    }
+                    continue;
+                };
+                rest.extend_from_slice(&lines[..end]);
+                self.take(&rest)?;
+                rest.clear();
+                lines = &lines[end + 1..];
+            }
+            while let Some(end) = lines.iter().position(|byte| *byte == b'\n') {
+                self.take(&lines[..end])?;
+                lines = &lines[end + 1..];
+            }
+            rest.extend_from_slice(lines);
+            self.close_overdue()?;
+        }
+    }
+
+    /// The next block, or `None` at the end. While there is none, what waits is sent.
+    fn next_block(
+        &mut self,
+        blocks: &blocking::Receiver<io::Result<Vec<u8>>>,
+    ) -> Result<Option<Vec<u8>>, Stop> {
+        if !self.open.is_empty() {
+            match blocks.recv_timeout(LINGER) {
+                Ok(block) => return Ok(Some(block.map_err(InputError::Unreadable)?)),
+                Err(blocking::RecvTimeoutError::Disconnected) => return Ok(None),
+                Err(blocking::RecvTimeoutError::Timeout) => self.close_all()?,
+            }
+        }
+        match blocks.recv() {
+            Ok(block) => Ok(Some(block.map_err(InputError::Unreadable)?)),
+            Err(blocking::RecvError) => Ok(None),
+        }
+    }
+
+    fn take(&mut self, line: &[u8]) -> Result<(), Stop> {
+        self.line += 1;
+        if self.format == LineFormat::Json && line.trim_ascii().is_empty() {
+            return Ok(());
+        }
+        // Taken out while a record borrows it; put back at once.
+        let format = std::mem::replace(&mut self.format, LineFormat::Json);
+        let parsed = format.parse(line);
+        let outcome = match parsed {
+            Ok(record) => self.add(&record),
+            Err(source) => Err(InputError::Line { line: self.line, source }.into()),
+        };
+        self.format = format;
+        outcome
+    }
+
+    fn add(&mut self, record: &ParsedRecord<'_>) -> Result<(), Stop> {
+        let common_key = self.key.take();
+        let common_headers = std::mem::take(&mut self.headers);
+        let key = record.key.as_deref().or(common_key.as_deref());
+        let outcome = if record.headers.is_empty() && common_headers.is_empty() {
+            self.push(record, key, &[])
+        } else {
+            self.push(record, key, &record.headers(&common_headers))
+        };
+        (self.key, self.headers) = (common_key, common_headers);
+        outcome
+    }
+
+    fn push(
+        &mut self,
+        record: &ParsedRecord<'_>,
+        key: Option<&[u8]>,
+        headers: &[Header<'_>],
+    ) -> Result<(), Stop> {
+        let mut partition = self.choose(record, key)?;
+        let value = record.value.as_deref();
+        let full = |open: &OpenBatch| open.builder.len_with(key, value, headers) > BATCH_BYTES;
+        if self.open.get(&partition).is_some_and(full) {
+            self.close(partition)?;
+            partition = self.choose(record, key)?;
+        }
+        let timestamp = record.timestamp_ms.unwrap_or(self.now_ms);
+        let line = self.line;
+        let open = self.open_batch(partition);
+        open.builder
+            .push(timestamp, key, value, headers)
+            .map_err(|source| InputError::Record { line, source }.into())
+    }
+
+    fn choose(&self, record: &ParsedRecord<'_>, key: Option<&[u8]>) -> Result<i32, InputError> {
+        let named = if self.keep_partitions { record.partition } else { self.partition };
+        match (named, key) {
+            (Some(partition), _) if (0..self.partitions).contains(&partition) => Ok(partition),
+            (Some(partition), _) => Err(InputError::NoSuchPartition { line: self.line, partition }),
+            (None, Some(key)) => Ok(partition_of_key(key, self.partitions)),
+            (None, None) => Ok(self.sticky),
+        }
+    }
+
+    fn open_batch(&mut self, partition: i32) -> &mut OpenBatch {
+        self.open.entry(partition).or_insert_with(|| {
+            let base_sequence = match self.identity {
+                Identity::NONE => -1,
+                _ => self.sequences.get(&partition).copied().unwrap_or(0),
+            };
+            let options = BatchOptions {
+                compression: self.compression,
+                producer_id: self.identity.id,
+                producer_epoch: self.identity.epoch,
+                base_sequence,
+                ..BatchOptions::default()
+            };
+            OpenBatch { builder: BatchBuilder::new(options), since: Instant::now() }
+        })
+    }
+
+    fn close(&mut self, partition: i32) -> Result<(), Stop> {
+        let Some(open) = self.open.remove(&partition) else { return Ok(()) };
+        // A batch is opened for a record, which may then not fit.
+        if open.builder.is_empty() {
+            return Ok(());
+        }
+        if partition == self.sticky {
+            self.sticky = (self.sticky + 1) % self.partitions;
+        }
+        let records = open.builder.record_count();
+        let next = self.sequences.entry(partition).or_insert(0);
+        // From i32::MAX it goes on with 0.
+        *next = ((i64::from(*next) + i64::from(records)) & i64::from(i32::MAX)) as i32;
+        let bytes = Bytes::from(open.builder.finish());
+        let batch = ReadyBatch { partition, records, bytes };
+        self.batches.blocking_send(batch).map_err(|_| Stop::Unwanted)
+    }
+
+    fn close_all(&mut self) -> Result<(), Stop> {
+        let partitions: Vec<i32> = self.open.keys().copied().collect();
+        partitions.into_iter().try_for_each(|partition| self.close(partition))
+    }
+
+    fn close_overdue(&mut self) -> Result<(), Stop> {
+        let now = Instant::now();
+        let overdue = |open: &OpenBatch| now.duration_since(open.since) >= LINGER;
+        let partitions: Vec<i32> =
+            self.open.iter().filter(|(_, open)| overdue(open)).map(|(place, _)| *place).collect();
+        // Where the sender is behind, batches may as well grow.
+        if self.batches.capacity() == 0 {
+            return Ok(());
+        }
+        partitions.into_iter().try_for_each(|partition| self.close(partition))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use record::Batch;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        arguments: ProduceArguments,
+    }
+
+    /// What goes out for `blocks` of input: partition and values of each batch.
+    fn batches(flags: &[&str], blocks: &[&[u8]]) -> (Vec<(i32, Vec<String>)>, Option<String>) {
+        let command = Command::parse_from(["produce", "t"].iter().chain(flags));
+        let (sender, mut receiver) = mpsc::channel(1000);
+        let mut batcher = Batcher::new(command.arguments, 4, Identity { id: 9, epoch: 0 }, sender);
+        batcher.sticky = 2;
+        let (input, to_parse) = blocking::sync_channel(blocks.len());
+        for block in blocks {
+            input.send(Ok(block.to_vec())).expect("room");
+        }
+        drop(input);
+        let error = batcher.run(&to_parse).err().map(|error| error.to_string());
+        let mut out = Vec::new();
+        while let Ok(batch) = receiver.try_recv() {
+            let decoded = Batch::decode(&batch.bytes).expect("a batch");
+            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("text");
+            let values = decoded
+                .records()
+                .map(|record| text(record.expect("a record").value.unwrap_or(b"null")))
+                .collect();
+            out.push((batch.partition, values));
+        }
+        (out, error)
+    }
+
+    #[test]
+    fn lines_may_be_cut_anywhere_and_the_last_need_not_end() {
+        let (batches, error) = batches(&[], &[b"on", b"e\ntwo\n\nth", b"r", b"ee"]);
+        assert_eq!(error, None);
+        assert_eq!(batches, [(2, vec!["one".into(), "two".into(), "".into(), "three".into()])]);
+    }
+
+    #[test]
+    fn a_key_decides_the_partition() {
+        let (batches, _) = batches(&["-s", ":"], &[b"a:1\nb:2\na:3\n"]);
+        let of = |value: &str| {
+            batches.iter().find(|(_, values)| values.iter().any(|v| v == value)).map(|(p, _)| *p)
+        };
+        assert_eq!(of("1"), of("3"));
+        assert_eq!(of("1"), Some(partition_of_key(b"a", 4)));
+        assert_eq!(of("2"), Some(partition_of_key(b"b", 4)));
+    }
+
+    #[test]
+    fn what_comes_before_a_wrong_line_is_sent() {
+        let input = b"{\"value\":\"ok\"}\n\n{\"value\":7}\n{\"value\":\"never\"}\n";
+        let (batches, error) = batches(&["--format", "json"], &[input]);
+        assert_eq!(batches, [(2, vec!["ok".into()])]);
+        let error = error.expect("refused");
+        assert!(
+            error.starts_with("line 3: ") && error.ends_with("the 2 lines before it were sent")
+        );
+    }
+
+    #[test]
+    fn a_full_batch_is_closed_and_the_next_one_goes_elsewhere() {
+        let line = vec![b'x'; 200 << 10];
+        let input = [&line[..], b"\n", &line, b"\n", &line, b"\n"].concat();
+        let (batches, _) = batches(&[], &[&input]);
+        let shape: Vec<_> = batches.iter().map(|(place, values)| (*place, values.len())).collect();
+        assert_eq!(shape, [(2, 2), (3, 1)]);
+    }
+
+    #[test]
+    fn sequence_numbers_go_on_from_batch_to_batch() {
+        let command = Command::parse_from(["produce", "t", "-p", "0"]);
+        let (sender, mut receiver) = mpsc::channel(10);
+        let identity = Identity { id: 9, epoch: 3 };
+        let mut batcher = Batcher::new(command.arguments, 1, identity, sender);
+        batcher.sequences.insert(0, i32::MAX - 1);
+        for _ in 0..2 {
+            batcher.take(b"a").unwrap_or_else(|_| panic!("taken"));
+            batcher.take(b"b").unwrap_or_else(|_| panic!("taken"));
+            batcher.close_all().unwrap_or_else(|_| panic!("sent"));
+        }
+        let mut sequences = Vec::new();
+        while let Ok(batch) = receiver.try_recv() {
+            let header = record::verify_checksum(&batch.bytes).expect("sound");
+            assert_eq!((header.producer_id, header.producer_epoch), (9, 3));
+            sequences.push(header.base_sequence);
+        }
+        assert_eq!(sequences, [i32::MAX - 1, 0]);
+    }
+}

@@ -1,0 +1,78 @@
+//! The line on standard error that says how far long work has come, where somebody looks at it.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+use crate::output::{bytes, count};
+use crate::time::human_duration;
+
+pub(crate) const EVERY: Duration = Duration::from_millis(250);
+/// Work that is done before this needs no line.
+const QUIET_FOR: Duration = Duration::from_millis(500);
+
+#[derive(Debug)]
+pub(crate) struct Progress {
+    shown: bool,
+    enabled: bool,
+    began: Instant,
+}
+
+impl Progress {
+    /// Shows nothing unless standard error is a terminal. `busy_terminal` says that records go to
+    /// the terminal too, where a line would be in their way.
+    pub(crate) fn new(busy_terminal: bool) -> Self {
+        let enabled = io::stderr().is_terminal() && !busy_terminal;
+        Self { shown: false, enabled, began: Instant::now() }
+    }
+
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// `share`: how much of all is done, where that is known.
+    pub(crate) fn show(&mut self, records: u64, size: u64, share: Option<f64>) {
+        let elapsed = self.elapsed();
+        if !self.enabled || elapsed < QUIET_FOR {
+            return;
+        }
+        self.shown = true;
+        let line = line(records, size, share, elapsed);
+        // A line that cannot be shown is no reason to stop.
+        let _ = write!(io::stderr(), "\r{line}\x1b[K");
+    }
+
+    /// Takes the line away and, for somebody who looks, says how it went.
+    pub(crate) fn finish(&mut self, verb: &str, records: u64, size: u64) {
+        if !self.enabled {
+            return;
+        }
+        let line = line(records, size, None, self.elapsed());
+        let clear = if self.shown { "\r\x1b[K" } else { "" };
+        let _ = writeln!(io::stderr(), "{clear}{verb} {line}");
+    }
+}
+
+fn line(records: u64, size: u64, share: Option<f64>, elapsed: Duration) -> String {
+    let seconds = elapsed.as_secs_f64().max(0.001);
+    let mut line =
+        format!("{} records, {} in {}", count(records), bytes(size), human_duration(elapsed),);
+    if elapsed >= QUIET_FOR {
+        let (rate, flow) = (records as f64 / seconds, size as f64 / seconds);
+        line += &format!(" ({} records/s, {}/s)", count(rate as u64), bytes(flow as u64));
+    }
+    if let Some(share) = share {
+        line += &format!(", {:.0}%", share * 100.0);
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_line_says_how_many_how_much_and_how_fast() {
+        let line = line(1_500_000, 3 << 20, Some(0.5), Duration::from_secs(3));
+        assert_eq!(line, "1,500,000 records, 3.0 MiB in 3s (500,000 records/s, 1.0 MiB/s), 50%");
+    }
+}

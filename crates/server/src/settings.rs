@@ -1,0 +1,262 @@
+//! What `serve` runs with. A flag wins over its environment variable, that over the file, and the
+//! file over the default; each has the same name in all three.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use base::limits;
+use clap::Args;
+use serde::Deserialize;
+
+use crate::logging::LogFormat;
+
+/// The consensus engine tells of every vote and term; that is for whoever asks for it.
+const DEFAULT_LOG: &str = "info,openraft=warn";
+
+/// What was said on the command line or in the environment.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct ServeFlags {
+    /// Read settings from this TOML file; keys are the long flags.
+    #[arg(long, value_name = "FILE", env = "POSTROAD_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) said: Said,
+}
+
+/// Every setting, each as far as it was said.
+#[derive(Args, Clone, Debug, Default, Deserialize)]
+#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Said {
+    /// Directory that holds all data; made when it is not there [default: ./postroad-data]
+    #[arg(long, value_name = "DIR", env = "POSTROAD_DATA")]
+    data: Option<PathBuf>,
+    /// Address to listen on for Kafka clients [default: 127.0.0.1:9092]
+    #[arg(long, value_name = "ADDR", env = "POSTROAD_KAFKA")]
+    kafka: Option<String>,
+    /// Address that Kafka clients are told to connect to [default: the one listened on]
+    #[arg(long, value_name = "HOST:PORT", env = "POSTROAD_ADVERTISE_KAFKA")]
+    advertise_kafka: Option<String>,
+    /// This node's id [default: 1]
+    #[arg(long, value_name = "N", env = "POSTROAD_NODE")]
+    node: Option<u32>,
+    /// Size of a journal segment, such as 128MiB [default: 128MiB]
+    #[arg(long, value_name = "SIZE", env = "POSTROAD_SEGMENT_BYTES")]
+    segment_bytes: Option<String>,
+    /// Refuse produce when fewer bytes are free on the disk [default: 256MiB]
+    #[arg(long, value_name = "SIZE", env = "POSTROAD_DISK_RESERVE")]
+    disk_reserve: Option<String>,
+    /// Connections at a time [default: 10000]
+    #[arg(long, value_name = "N", env = "POSTROAD_MAX_CONNECTIONS")]
+    max_connections: Option<usize>,
+    /// Make a topic when a client asks for one that is not there [default: true]
+    #[arg(long, value_name = "BOOL", env = "POSTROAD_AUTO_CREATE_TOPICS")]
+    auto_create_topics: Option<bool>,
+    /// Partitions of a topic when its maker does not say [default: 1]
+    #[arg(long, value_name = "N", env = "POSTROAD_DEFAULT_PARTITIONS")]
+    default_partitions: Option<u32>,
+    /// Threads that serve clients [default: one a core]
+    #[arg(long, value_name = "N", env = "POSTROAD_THREADS")]
+    threads: Option<usize>,
+    /// Level, or directives by module, such as info,broker=debug [default: info]
+    #[arg(long, value_name = "FILTER", env = "POSTROAD_LOG")]
+    log: Option<String>,
+    /// Form of the log on standard error [default: human]
+    #[arg(long, value_enum, value_name = "FORM", env = "POSTROAD_LOG_FORMAT")]
+    log_format: Option<LogFormat>,
+}
+
+/// What the broker runs with.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Settings {
+    pub(crate) data: PathBuf,
+    pub(crate) kafka: SocketAddr,
+    /// `None`: what is listened on.
+    pub(crate) advertise_kafka: Option<(String, u16)>,
+    pub(crate) node: u32,
+    pub(crate) segment_bytes: u64,
+    pub(crate) disk_reserve_bytes: u64,
+    pub(crate) connections_max: usize,
+    pub(crate) auto_create_topics: bool,
+    pub(crate) default_partitions: u32,
+    pub(crate) threads: Option<usize>,
+    pub(crate) log: String,
+    pub(crate) log_format: LogFormat,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SettingsError {
+    #[error("the configuration file {path} cannot be read: {source}")]
+    Unreadable { path: PathBuf, source: std::io::Error },
+    #[error("the configuration file {path} is not right:\n{source}")]
+    Malformed { path: PathBuf, source: Box<toml::de::Error> },
+    #[error("--{setting} {value:?} {problem}")]
+    Invalid { setting: &'static str, value: String, problem: String },
+}
+
+impl Settings {
+    pub(crate) fn resolve(flags: ServeFlags) -> Result<Self, SettingsError> {
+        let file = flags.config.as_deref().map(read).transpose()?.unwrap_or_default();
+        Self::from_said(flags.said.or(file))
+    }
+
+    fn from_said(said: Said) -> Result<Self, SettingsError> {
+        let segment_bytes =
+            bytes("segment-bytes", said.segment_bytes, limits::SEGMENT_BYTES_DEFAULT)?;
+        let range = limits::SEGMENT_BYTES_MIN..=limits::SEGMENT_BYTES_MAX;
+        if !range.contains(&segment_bytes) {
+            let problem = format!("is not between {} and {} bytes", range.start(), range.end());
+            return Err(invalid("segment-bytes", &segment_bytes.to_string(), problem));
+        }
+        Ok(Self {
+            data: said.data.unwrap_or_else(|| PathBuf::from("postroad-data")),
+            kafka: listen("kafka", said.kafka.as_deref().unwrap_or("127.0.0.1:9092"))?,
+            advertise_kafka: said
+                .advertise_kafka
+                .map(|address| host_port("advertise-kafka", &address))
+                .transpose()?,
+            node: said.node.unwrap_or(1),
+            segment_bytes,
+            disk_reserve_bytes: bytes(
+                "disk-reserve",
+                said.disk_reserve,
+                limits::DISK_RESERVE_BYTES_DEFAULT,
+            )?,
+            connections_max: said.max_connections.unwrap_or(limits::SESSIONS_MAX_DEFAULT),
+            auto_create_topics: said.auto_create_topics.unwrap_or(true),
+            default_partitions: at_least_one("default-partitions", said.default_partitions)?
+                .unwrap_or(1),
+            threads: said.threads.filter(|threads| *threads > 0),
+            log: said.log.unwrap_or_else(|| DEFAULT_LOG.into()),
+            log_format: said.log_format.unwrap_or_default(),
+        })
+    }
+}
+
+impl Said {
+    /// What is not said here is taken from `other`.
+    fn or(self, other: Said) -> Said {
+        Said {
+            data: self.data.or(other.data),
+            kafka: self.kafka.or(other.kafka),
+            advertise_kafka: self.advertise_kafka.or(other.advertise_kafka),
+            node: self.node.or(other.node),
+            segment_bytes: self.segment_bytes.or(other.segment_bytes),
+            disk_reserve: self.disk_reserve.or(other.disk_reserve),
+            max_connections: self.max_connections.or(other.max_connections),
+            auto_create_topics: self.auto_create_topics.or(other.auto_create_topics),
+            default_partitions: self.default_partitions.or(other.default_partitions),
+            threads: self.threads.or(other.threads),
+            log: self.log.or(other.log),
+            log_format: self.log_format.or(other.log_format),
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<Said, SettingsError> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| SettingsError::Unreadable { path: path.into(), source })?;
+    toml::from_str(&text)
+        .map_err(|source| SettingsError::Malformed { path: path.into(), source: Box::new(source) })
+}
+
+fn invalid(setting: &'static str, value: &str, problem: impl Into<String>) -> SettingsError {
+    SettingsError::Invalid { setting, value: value.into(), problem: problem.into() }
+}
+
+fn at_least_one(setting: &'static str, value: Option<u32>) -> Result<Option<u32>, SettingsError> {
+    if value == Some(0) {
+        return Err(invalid(setting, "0", "must be at least 1"));
+    }
+    Ok(value)
+}
+
+fn listen(setting: &'static str, text: &str) -> Result<SocketAddr, SettingsError> {
+    let text = text.replace("localhost:", "127.0.0.1:");
+    text.parse().map_err(|_| {
+        invalid(setting, &text, "is not an address and port, such as 127.0.0.1:9092 or [::1]:9092")
+    })
+}
+
+fn host_port(setting: &'static str, text: &str) -> Result<(String, u16), SettingsError> {
+    let parsed = text.rsplit_once(':').and_then(|(host, port)| {
+        let host = host.trim_start_matches('[').trim_end_matches(']');
+        (!host.is_empty()).then_some(())?;
+        Some((host.to_string(), port.parse().ok()?))
+    });
+    parsed.ok_or_else(|| invalid(setting, text, "is not a host and port, such as broker:9092"))
+}
+
+/// A size in bytes, plain or with a unit: 1048576, 1024KiB, 1MiB, 1m.
+fn bytes(setting: &'static str, text: Option<String>, default: u64) -> Result<u64, SettingsError> {
+    let Some(text) = text else { return Ok(default) };
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
+        "" | "b" => Some(0),
+        "k" | "kb" | "kib" => Some(10),
+        "m" | "mb" | "mib" => Some(20),
+        "g" | "gb" | "gib" => Some(30),
+        "t" | "tb" | "tib" => Some(40),
+        _ => None,
+    };
+    let parsed = shift.and_then(|shift| {
+        digits.trim().replace('_', "").parse::<u64>().ok()?.checked_mul(1 << shift)
+    });
+    parsed.ok_or_else(|| invalid(setting, &text, "is not a size, such as 134217728 or 128MiB"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(toml: &str) -> Said {
+        toml::from_str(toml).expect("well-formed")
+    }
+
+    #[test]
+    fn a_flag_wins_over_the_file_and_the_file_over_the_default() {
+        let flags = Said { node: Some(7), ..Said::default() };
+        let file = said("node = 3\nkafka = \"127.0.0.1:1234\"\nsegment-bytes = \"64MiB\"");
+        let settings = Settings::from_said(flags.or(file)).expect("valid");
+        assert_eq!(settings.node, 7);
+        assert_eq!(settings.kafka.port(), 1234);
+        assert_eq!(settings.segment_bytes, 64 << 20);
+        assert_eq!(settings.data, PathBuf::from("postroad-data"));
+    }
+
+    #[test]
+    fn listeners_bind_loopback_unless_told_otherwise() {
+        let settings = Settings::from_said(Said::default()).expect("valid");
+        assert!(settings.kafka.ip().is_loopback());
+    }
+
+    #[test]
+    fn a_key_that_is_not_known_is_refused_by_name() {
+        let error = toml::from_str::<Said>("kafak = \"127.0.0.1:9092\"").expect_err("refused");
+        assert!(error.to_string().contains("kafak"), "{error}");
+    }
+
+    #[test]
+    fn sizes_have_units_and_bad_ones_are_named() {
+        let parsed = |text: &str| bytes("disk-reserve", Some(text.into()), 0).ok();
+        assert_eq!(parsed("17"), Some(17));
+        assert_eq!(parsed("1_024k"), Some(1 << 20));
+        assert_eq!(parsed("2GiB"), Some(2 << 30));
+        for wrong in ["", "x", "1 parsec", "-1", "99999999999999T"] {
+            assert_eq!(parsed(wrong), None, "{wrong}");
+        }
+        let error = bytes("disk-reserve", Some("much".into()), 0).expect_err("refused");
+        assert_eq!(
+            error.to_string(),
+            "--disk-reserve \"much\" is not a size, such as 134217728 or 128MiB"
+        );
+    }
+
+    #[test]
+    fn an_advertised_address_may_be_a_name_or_ipv6() {
+        assert_eq!(host_port("a", "broker:9092").ok(), Some(("broker".into(), 9092)));
+        assert_eq!(host_port("a", "[::1]:9092").ok(), Some(("::1".into(), 9092)));
+        for wrong in ["broker", ":9092", "broker:x", "broker:70000"] {
+            assert!(host_port("a", wrong).is_err(), "{wrong}");
+        }
+    }
+}
