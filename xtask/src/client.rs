@@ -4,7 +4,7 @@
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
@@ -259,8 +259,10 @@ impl Connection {
     }
 }
 
-/// An uncompressed batch of these values, without keys and without a producer id.
-pub(crate) fn batch(values: impl Iterator<Item = Bytes>, timestamp_ms: i64) -> Bytes {
+/// An uncompressed batch of these values, of now, without keys and without a producer id.
+pub(crate) fn batch(values: impl Iterator<Item = Bytes>) -> Bytes {
+    let timestamp_ms =
+        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as i64;
     let record = |(index, value): (usize, Bytes)| Record {
         transactional: false,
         control: false,
@@ -273,6 +275,7 @@ pub(crate) fn batch(values: impl Iterator<Item = Bytes>, timestamp_ms: i64) -> B
         // The encoder keeps records in one batch while offset minus sequence stays the same; the
         // base sequence that it writes is the first record's.
         sequence: NO_SEQUENCE + index as i32,
+        // Not a constant: retention would delete records of years ago.
         timestamp: timestamp_ms,
         key: None,
         value: Some(value),

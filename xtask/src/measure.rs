@@ -156,7 +156,7 @@ fn fill(address: SocketAddr, partitions: i32, bytes: u64) -> Outcome<Vec<i64>> {
         Connection::open(address, PATIENCE).context(|| "cannot connect to postroad")?;
     connection.create_topic(TOPIC, partitions, &[]).context(|| "cannot create the topic")?;
     let value = Bytes::from(vec![b'x'; RECORD_BYTES]);
-    let batch = batch(std::iter::repeat_n(value, BATCH_RECORDS), 1_700_000_000_000);
+    let batch = batch(std::iter::repeat_n(value, BATCH_RECORDS));
     let batches = bytes.div_ceil(batch.len() as u64);
     let mut stored = vec![0; partitions as usize];
     let mut in_flight = VecDeque::with_capacity(IN_FLIGHT);
@@ -208,10 +208,12 @@ fn check_ends(address: SocketAddr, partitions: i32, stored: &[i64]) -> Outcome<i
     let tail: Vec<(i32, i64)> =
         ends.iter().enumerate().map(|(index, end)| (index as i32, end - 1)).collect();
     let fetched = connection.fetch(TOPIC, &tail, Duration::ZERO).context(|| "cannot fetch")?;
-    if fetched.iter().any(|partition| partition.error_code != 0)
-        || fetched.iter().all(|partition| partition.records.is_empty())
-    {
-        return Err(Failure::new("the last records cannot be fetched after the restart"));
+    if let Some(bad) = fetched.iter().find(|partition| partition.error_code != 0) {
+        let (partition, code) = (bad.partition, bad.error_code);
+        return Err(Failure::new(format!("partition {partition}: fetch gave error code {code}")));
+    }
+    if fetched.iter().all(|partition| partition.records.is_empty()) {
+        return Err(Failure::new(format!("a fetch of the last records, {tail:?}, gave nothing")));
     }
     Ok(ends.iter().sum())
 }

@@ -280,7 +280,7 @@ fn create(server: &Server, partitions: i32) -> Outcome {
 fn touch(connection: &mut Connection, mut partitions: Vec<i32>) -> io::Result<()> {
     const IN_FLIGHT: usize = 5;
     let value = Bytes::from(vec![b'x'; RECORD_BYTES]);
-    let one = batch(std::iter::once(value), 1_700_000_000_000);
+    let one = batch(std::iter::once(value));
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {
         let mut refused = Vec::new();

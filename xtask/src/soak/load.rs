@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use kafka_protocol::records::RecordBatchDecoder;
@@ -84,8 +84,7 @@ impl Producer {
         self.next_sequences[partition] += records;
         let marks = (0..records).map(|i| Mark { sequence: first.sequence + i, ..first });
         let values = marks.map(|mark| mark.to_value(target.record_bytes));
-        let correlation =
-            connection.produce(&target.topic, partition as i32, batch(values, now_ms()))?;
+        let correlation = connection.produce(&target.topic, partition as i32, batch(values))?;
         let records = records as u32;
         Ok((correlation, Acknowledged { partition, base_offset: -1, first, records }))
     }
@@ -195,8 +194,4 @@ fn records_of(mut batches: Bytes) -> io::Result<Records> {
         records.extend(decoded.records.into_iter().map(value));
     }
     Ok(records)
-}
-
-pub(crate) fn now_ms() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as i64
 }
