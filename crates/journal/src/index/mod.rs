@@ -53,7 +53,6 @@ pub(crate) use lookup::{Held, Part, Planned};
 pub(crate) use open::Setup;
 pub(crate) use seal::{LoadError, sidecar_of};
 pub(crate) use sidecar::Sidecar;
-pub(crate) use snapshot::TableError;
 pub(crate) use table::RunTable;
 
 use cache::SidecarCache;

@@ -355,6 +355,16 @@ impl RunTable {
         self.streams.get(&stream).map_or(&[], Runs::as_slice)
     }
 
+    /// Bytes of memory that streams and their runs take.
+    #[cfg(test)]
+    pub(super) fn streams_bytes(&self) -> usize {
+        let beside = |runs: &Runs| match runs {
+            Runs::One(_) => 0,
+            Runs::Many(runs) => runs.capacity() * size_of::<Run>(),
+        };
+        self.streams.allocation_size() + self.streams.values().map(beside).sum::<usize>()
+    }
+
     pub(crate) fn run(&self, stream: u64, segment: u32) -> Option<&Run> {
         self.streams.get(&stream)?.find(segment)
     }

@@ -1,5 +1,7 @@
 //! The index beside a model: every batch in a map, nothing else.
 
+mod concurrent;
 mod crashes;
+mod measure;
 mod model;
 mod world;
