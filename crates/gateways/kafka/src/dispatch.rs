@@ -80,7 +80,9 @@ pub(crate) async fn start(
         // What changes the catalog is done before the next request is looked at, because that one
         // may be started at once and may depend on it.
         ApiKey::CreateTopics | ApiKey::DeleteTopics | ApiKey::CreatePartitions => {
-            handle(Arc::clone(gateway), Arc::clone(session), request).await.map(Started::Answered)
+            let handling = handle(Arc::clone(gateway), Arc::clone(session), request);
+            // Boxed, as below: a session must not carry room for the largest handler while idle.
+            Box::pin(handling).await.map(Started::Answered)
         }
         _ => {
             let handling = handle(Arc::clone(gateway), Arc::clone(session), request);

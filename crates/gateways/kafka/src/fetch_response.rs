@@ -133,6 +133,10 @@ impl Slices {
     }
 
     fn close_fields(&mut self) {
+        // Before version 12 nothing follows the last partition's records.
+        if self.fields.is_empty() {
+            return;
+        }
         self.len += self.fields.len();
         self.done.push(Slice::Fields(self.fields.split()));
     }
@@ -195,6 +199,7 @@ mod tests {
                 let head =
                     RequestHead { api: ApiKey::Fetch, version, correlation: 7, client_id: None };
                 let response = encode(&head, fetched(version, committed_only));
+                assert!(response.chunks.iter().all(|chunk| !chunk.is_empty()));
                 let joined = Bytes::from(response.chunks.concat());
                 let length = i32::from_be_bytes(joined[..4].try_into().unwrap());
                 assert_eq!(length as usize, joined.len() - 4);

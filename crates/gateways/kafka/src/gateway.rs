@@ -87,6 +87,14 @@ impl Session {
         Self { id, peer, software: Mutex::new(None), fetch_sessions: OwnSessions::default() }
     }
 
+    /// The client library and its version, as far as it has told them.
+    pub(crate) fn software_name(&self) -> String {
+        match &*self.software.lock() {
+            Some((name, version)) => format!("{name} {version}"),
+            None => String::new(),
+        }
+    }
+
     /// As Kafka writes a client's host: a slash and the address.
     pub(crate) fn client_host(&self) -> StrBytes {
         StrBytes::from_string(format!("/{}", self.peer.ip()))

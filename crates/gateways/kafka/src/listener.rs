@@ -68,10 +68,11 @@ async fn serve_session(socket: TcpStream, session: Arc<Session>, gateway: Arc<Ga
     debug!(peer = %session.peer, session = session.id, "connected");
     let end = session::run(socket, Arc::clone(&session), Arc::clone(&gateway)).await;
     session.fetch_sessions.drop_all(&gateway.fetch_sessions);
+    let client = session.software_name();
     if end.is_ordinary() {
-        debug!(peer = %session.peer, session = session.id, reason = %end, "disconnected");
+        debug!(peer = %session.peer, session = session.id, client, reason = %end, "disconnected");
     } else {
-        warn!(peer = %session.peer, session = session.id, reason = %end, "connection closed");
+        warn!(peer = %session.peer, session = session.id, client, reason = %end, "connection closed");
     }
 }
 

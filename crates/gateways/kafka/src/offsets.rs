@@ -68,7 +68,7 @@ pub(crate) async fn list_offsets(
                 Ok(Some(listed)) => response
                     .with_offset(listed.offset as i64)
                     .with_timestamp(listed.timestamp)
-                    .with_leader_epoch(listed.leader_epoch),
+                    .with_leader_epoch(if version >= 4 { listed.leader_epoch } else { -1 }),
                 // No such record: -1 everywhere, and no error.
                 _ => response.with_offset(-1).with_timestamp(-1).with_leader_epoch(-1),
             };

@@ -195,10 +195,10 @@ impl Policy<'_> {
         let validated = record::validate(&bytes, &self.limits(config))?;
         let mut header = validated.header;
         let mut changed = false;
-        if let Some(codec) = codec(config.compression_type)
+        if let Some((codec, level)) = codec(config)
             && codec != header.attributes.compression()
         {
-            let packed = record::recompress(&bytes, codec)?;
+            let packed = record::recompress_at(&bytes, codec, level)?;
             let limit = config.max_message_bytes as usize;
             if packed.len() > limit {
                 return Err(BatchError::TooLarge { bytes: packed.len(), limit });
@@ -239,14 +239,15 @@ impl Policy<'_> {
     }
 }
 
-fn codec(compression: CompressionType) -> Option<Compression> {
-    match compression {
+/// What a topic compresses with, and at which level if it has one; `None` leaves it to producers.
+fn codec(config: &TopicConfig) -> Option<(Compression, Option<i32>)> {
+    match config.compression_type {
         CompressionType::Producer => None,
-        CompressionType::Uncompressed => Some(Compression::None),
-        CompressionType::Gzip => Some(Compression::Gzip),
-        CompressionType::Snappy => Some(Compression::Snappy),
-        CompressionType::Lz4 => Some(Compression::Lz4),
-        CompressionType::Zstd => Some(Compression::Zstd),
+        CompressionType::Uncompressed => Some((Compression::None, None)),
+        CompressionType::Gzip => Some((Compression::Gzip, Some(config.compression_gzip_level))),
+        CompressionType::Snappy => Some((Compression::Snappy, None)),
+        CompressionType::Lz4 => Some((Compression::Lz4, None)),
+        CompressionType::Zstd => Some((Compression::Zstd, Some(config.compression_zstd_level))),
     }
 }
 

@@ -76,7 +76,7 @@ struct InFlight {
     permit: Option<Permit>,
 }
 
-/// Serves one connection until it ends.
+/// Serves one connection until it ends. Its state is what an idle connection costs.
 pub(crate) async fn run(
     mut socket: TcpStream,
     session: Arc<Session>,
@@ -199,7 +199,8 @@ impl<'a> Writer<'a> {
     fn push(&mut self, answer: Option<Response>, permit: Option<Permit>) {
         if let Some(response) = answer {
             self.outgoing_bytes += response.bytes();
-            self.outgoing.extend(response.chunks);
+            // An empty slice would look like a socket that takes nothing.
+            self.outgoing.extend(response.chunks.into_iter().filter(|chunk| !chunk.is_empty()));
             self.rooms.extend(response.room);
         }
         self.permits.extend(permit);

@@ -1,0 +1,275 @@
+//! A node and clients for the tests. A client speaks the protocol by the message crate, and can
+//! also send bytes that nobody should.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use broker::{Broker, BrokerOptions};
+use bytes::{Bytes, BytesMut};
+use gateway_kafka::GatewayOptions;
+use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
+use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
+use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
+use kafka_protocol::messages::produce_response::PartitionProduceResponse;
+use kafka_protocol::messages::{
+    ApiKey, CreateTopicsRequest, FetchRequest, FetchResponse, MetadataRequest, ProduceRequest,
+    ProduceResponse, RequestHeader, ResponseHeader, TopicName,
+};
+use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, StrBytes};
+use record::{Batch, BatchBuilder, BatchOptions};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+
+/// Longer than anything here takes; shorter than a hang.
+pub(crate) const SOON: Duration = Duration::from_secs(20);
+
+pub(crate) struct Node {
+    pub(crate) broker: Broker,
+    pub(crate) address: SocketAddr,
+    pub(crate) stop: watch::Sender<bool>,
+    pub(crate) serving: JoinHandle<()>,
+}
+
+impl Node {
+    pub(crate) async fn start() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    pub(crate) async fn with(change: impl FnOnce(&mut GatewayOptions)) -> Self {
+        let disk = Arc::new(journal::disk::SimulatedDisk::new());
+        let options = BrokerOptions {
+            journal: journal::Options { segment_bytes: 8 << 20, ..journal::Options::default() },
+            ..BrokerOptions::default()
+        };
+        let broker = Broker::open(disk, Path::new("/data"), options).await.expect("opens");
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+        let address = listener.local_addr().expect("is bound");
+        let mut options = GatewayOptions::new("127.0.0.1", address.port());
+        change(&mut options);
+        let (stop, stopping) = watch::channel(false);
+        let serving =
+            tokio::spawn(gateway_kafka::serve(listener, broker.clone(), options, stopping));
+        Self { broker, address, stop, serving }
+    }
+
+    pub(crate) async fn client(&self) -> Client {
+        Client::new(TcpStream::connect(self.address).await.expect("connects"))
+    }
+
+    /// A client whose socket takes little that it does not read.
+    pub(crate) async fn client_with_small_window(&self) -> Client {
+        let socket = TcpSocket::new_v4().expect("a socket");
+        socket.set_recv_buffer_size(4096).expect("is set");
+        Client::new(socket.connect(self.address).await.expect("connects"))
+    }
+
+    /// Somebody else is served as ever.
+    pub(crate) async fn is_well(&self) {
+        let mut client = self.client().await;
+        let metadata = client.ask(12, &MetadataRequest::default().with_topics(None)).await;
+        assert_eq!(metadata.brokers.len(), 1);
+    }
+}
+
+pub(crate) struct Client {
+    pub(crate) stream: TcpStream,
+    correlation: i32,
+}
+
+impl Client {
+    pub(crate) fn new(stream: TcpStream) -> Self {
+        stream.set_nodelay(true).expect("is set");
+        Self { stream, correlation: 0 }
+    }
+
+    pub(crate) async fn ask<R: Request>(&mut self, version: i16, message: &R) -> R::Response {
+        let sent = self.send(version, message).await;
+        let (correlation, response) = self.receive::<R>(version).await;
+        assert_eq!(correlation, sent);
+        response
+    }
+
+    /// Returns the correlation id.
+    pub(crate) async fn send<R: Request>(&mut self, version: i16, message: &R) -> i32 {
+        self.correlation += 1;
+        let frame = frame(self.correlation, version, message);
+        self.stream.write_all(&frame).await.expect("sends");
+        self.correlation
+    }
+
+    pub(crate) async fn receive<R: Request>(&mut self, version: i16) -> (i32, R::Response) {
+        let mut frame = self.receive_frame().await.expect("the connection is open");
+        let header_version = R::Response::header_version(version);
+        let header = ResponseHeader::decode(&mut frame, header_version).expect("a header");
+        let response = R::Response::decode(&mut frame, version).expect("a response");
+        assert!(frame.is_empty(), "{} bytes follow the response", frame.len());
+        (header.correlation_id, response)
+    }
+
+    /// `None` once the connection was closed.
+    pub(crate) async fn receive_frame(&mut self) -> Option<Bytes> {
+        let read = async {
+            let length = self.stream.read_i32().await.ok()?;
+            let mut frame = BytesMut::zeroed(usize::try_from(length).expect("a length"));
+            self.stream.read_exact(&mut frame).await.ok()?;
+            Some(frame.freeze())
+        };
+        timeout(SOON, read).await.expect("the broker answers or closes")
+    }
+
+    /// The connection is closed without a response.
+    pub(crate) async fn is_cut_off(&mut self) {
+        assert_eq!(self.receive_frame().await, None);
+    }
+
+    pub(crate) async fn send_bytes(&mut self, bytes: &[u8]) {
+        // The broker may have closed already, which is what the test then finds.
+        let _ = self.stream.write_all(bytes).await;
+    }
+}
+
+/// A whole frame with this message.
+pub(crate) fn frame<R: Request>(correlation: i32, version: i16, message: &R) -> BytesMut {
+    let header = RequestHeader::default()
+        .with_request_api_key(R::KEY)
+        .with_request_api_version(version)
+        .with_correlation_id(correlation)
+        .with_client_id(Some(StrBytes::from_static_str("test")));
+    let api = ApiKey::try_from(R::KEY).expect("an api");
+    let mut frame = BytesMut::new();
+    frame.extend_from_slice(&[0; 4]);
+    header.encode(&mut frame, api.request_header_version(version)).expect("encodes");
+    message.encode(&mut frame, version).expect("encodes");
+    let length = (frame.len() - 4) as i32;
+    frame[..4].copy_from_slice(&length.to_be_bytes());
+    frame
+}
+
+pub(crate) fn name(name: &str) -> TopicName {
+    TopicName(StrBytes::from_string(name.to_owned()))
+}
+
+pub(crate) fn text(text: &str) -> StrBytes {
+    StrBytes::from_string(text.to_owned())
+}
+
+pub(crate) fn new_topic(topic: &str, partitions: i32, config: &[(&str, &str)]) -> CreatableTopic {
+    let configs = config.iter().map(|(key, value)| {
+        CreatableTopicConfig::default().with_name(text(key)).with_value(Some(text(value)))
+    });
+    CreatableTopic::default()
+        .with_name(name(topic))
+        .with_num_partitions(partitions)
+        .with_replication_factor(-1)
+        .with_configs(configs.collect())
+}
+
+impl Client {
+    /// Makes a topic; returns its id.
+    pub(crate) async fn create(
+        &mut self,
+        topic: &str,
+        partitions: i32,
+        config: &[(&str, &str)],
+    ) -> uuid::Uuid {
+        let topics = vec![new_topic(topic, partitions, config)];
+        let request = CreateTopicsRequest::default().with_topics(topics).with_timeout_ms(5000);
+        let response = self.ask(7, &request).await;
+        assert_eq!(response.topics[0].error_code, 0, "{:?}", response.topics[0].error_message);
+        response.topics[0].topic_id
+    }
+
+    /// Produces one batch with version 9; returns the partition's answer.
+    pub(crate) async fn produce(
+        &mut self,
+        topic: &str,
+        partition: i32,
+        batch: impl Into<Bytes>,
+    ) -> PartitionProduceResponse {
+        let response = self.ask(9, &produce(topic, partition, -1, batch.into())).await;
+        only_partition(response)
+    }
+
+    /// Produces values and expects them to be taken; returns the first one's offset.
+    pub(crate) async fn put(&mut self, topic: &str, partition: i32, values: &[&str]) -> i64 {
+        let answer = self.produce(topic, partition, batch(values)).await;
+        assert_eq!(answer.error_code, 0, "{:?}", answer.error_message);
+        answer.base_offset
+    }
+
+    /// Everything of one partition from an offset on, by one fetch without a session.
+    pub(crate) async fn get(&mut self, topic: &str, partition: i32, offset: i64) -> Vec<String> {
+        let response = self.ask(11, &fetch(topic, partition, offset, 0)).await;
+        values(&response)
+    }
+}
+
+pub(crate) fn only_partition(response: ProduceResponse) -> PartitionProduceResponse {
+    response.responses.into_iter().next().expect("a topic").partition_responses.remove(0)
+}
+
+pub(crate) fn batch(values: &[&str]) -> Vec<u8> {
+    batch_of(BatchOptions::default(), &values.iter().map(|v| (None, *v)).collect::<Vec<_>>())
+}
+
+pub(crate) const TIMESTAMP: i64 = 1_700_000_000_000;
+
+/// The record at place n has the timestamp `TIMESTAMP + n`.
+pub(crate) fn batch_of(options: BatchOptions, records: &[(Option<&str>, &str)]) -> Vec<u8> {
+    let mut builder = BatchBuilder::new(options);
+    for (place, (key, value)) in records.iter().enumerate() {
+        let key = key.map(str::as_bytes);
+        let timestamp = TIMESTAMP + place as i64;
+        builder.push(timestamp, key, Some(value.as_bytes()), &[]).expect("fits");
+    }
+    builder.finish()
+}
+
+pub(crate) fn produce(topic: &str, partition: i32, acks: i16, batch: Bytes) -> ProduceRequest {
+    let data = PartitionProduceData::default().with_index(partition).with_records(Some(batch));
+    let topic = TopicProduceData::default().with_name(name(topic)).with_partition_data(vec![data]);
+    ProduceRequest::default().with_acks(acks).with_timeout_ms(1000).with_topic_data(vec![topic])
+}
+
+/// A fetch without a session, by name (versions up to 12).
+pub(crate) fn fetch(topic: &str, partition: i32, offset: i64, wait_ms: i32) -> FetchRequest {
+    let wanted = FetchPartition::default()
+        .with_partition(partition)
+        .with_fetch_offset(offset)
+        .with_partition_max_bytes(1 << 20);
+    let topic = FetchTopic::default().with_topic(name(topic)).with_partitions(vec![wanted]);
+    FetchRequest::default()
+        .with_max_wait_ms(wait_ms)
+        .with_min_bytes(1)
+        .with_max_bytes(50 << 20)
+        .with_topics(vec![topic])
+}
+
+/// The values of all records in a response, in its order.
+pub(crate) fn values(response: &FetchResponse) -> Vec<String> {
+    let partitions = response.responses.iter().flat_map(|topic| &topic.partitions);
+    partitions.flat_map(|partition| values_of(partition.records.as_deref())).collect()
+}
+
+pub(crate) fn values_of(records: Option<&[u8]>) -> Vec<String> {
+    let records = records.unwrap_or_default();
+    let batches = record::split(records).map(|split| split.expect("a batch").1);
+    batches
+        .flat_map(|place| {
+            let batch = Batch::decode(&records[place]).expect("a batch");
+            let values: Vec<_> = batch
+                .records()
+                .map(|record| {
+                    let value = record.expect("a record").value.unwrap_or_default();
+                    String::from_utf8_lossy(value).into_owned()
+                })
+                .collect();
+            values
+        })
+        .collect()
+}

@@ -1,0 +1,8 @@
+//! The gateway as a client meets it: a real socket, a real broker, a disk in memory.
+
+mod admin;
+mod bad_input;
+mod fetch;
+mod harness;
+mod produce;
+mod sessions;

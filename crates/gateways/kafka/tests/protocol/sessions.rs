@@ -1,0 +1,155 @@
+//! Connections: pipelining, order, slow readers, the end.
+
+use std::time::{Duration, Instant};
+
+use kafka_protocol::messages::{ApiVersionsRequest, FetchRequest, MetadataRequest, ProduceRequest};
+use tokio::io::AsyncWriteExt;
+use tokio::time::timeout;
+
+use crate::harness::*;
+
+#[tokio::test]
+async fn pipelined_produce_requests_are_appended_and_answered_in_their_order() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    client.create("orders", 1, &[]).await;
+
+    let mut bytes = Vec::new();
+    for n in 0..200 {
+        let value = format!("{n}");
+        bytes.extend(frame(1000 + n, 9, &produce("orders", 0, -1, batch(&[&value]).into())));
+    }
+    // From elsewhere: nobody reads the responses until all is sent.
+    let (mut reader, mut writer) = client.stream.into_split();
+    let sending = tokio::spawn(async move {
+        writer.write_all(&bytes).await.unwrap();
+        writer
+    });
+    for n in 0..200 {
+        use kafka_protocol::protocol::Decodable;
+        use tokio::io::AsyncReadExt;
+        let length = reader.read_i32().await.unwrap();
+        let mut frame = vec![0; length as usize];
+        reader.read_exact(&mut frame).await.unwrap();
+        assert_eq!(i32::from_be_bytes(frame[..4].try_into().unwrap()), 1000 + n);
+        let mut body = bytes::Bytes::from(frame).slice(5..);
+        let response = kafka_protocol::messages::ProduceResponse::decode(&mut body, 9).unwrap();
+        assert_eq!(only_partition(response).base_offset, i64::from(n));
+    }
+    drop(sending.await.unwrap());
+    let expected: Vec<String> = (0..200).map(|n| n.to_string()).collect();
+    assert_eq!(node.client().await.get("orders", 0, 0).await, expected);
+}
+
+#[tokio::test]
+async fn responses_keep_the_order_of_requests_even_when_a_fetch_waits() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    client.create("orders", 1, &[]).await;
+
+    let waiting = client.send(11, &fetch("orders", 0, 0, 300)).await;
+    let asking = client.send(12, &MetadataRequest::default()).await;
+    let started = Instant::now();
+    assert_eq!(client.receive::<FetchRequest>(11).await.0, waiting);
+    assert!(started.elapsed() >= Duration::from_millis(250));
+    assert_eq!(client.receive::<MetadataRequest>(12).await.0, asking);
+}
+
+#[tokio::test]
+async fn a_produce_behind_a_waiting_fetch_of_its_own_connection_ends_the_wait() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    client.create("orders", 1, &[]).await;
+
+    client.send(11, &fetch("orders", 0, 0, 60_000)).await;
+    client.send(9, &produce("orders", 0, -1, batch(&["a"]).into())).await;
+    let (_, fetched) = client.receive::<FetchRequest>(11).await;
+    assert_eq!(values(&fetched), ["a"]);
+    assert_eq!(only_partition(client.receive::<ProduceRequest>(9).await.1).base_offset, 0);
+}
+
+#[tokio::test]
+async fn a_client_that_stops_reading_is_cut_off_and_hurts_nobody() {
+    let node = Node::with(|options| {
+        options.response_taken_within = Duration::from_millis(300);
+    })
+    .await;
+    let mut client = node.client().await;
+    client.create("orders", 1, &[]).await;
+    let value = "x".repeat(500_000);
+    for _ in 0..20 {
+        client.put("orders", 0, &[&value]).await;
+    }
+    let mut deaf = node.client_with_small_window().await;
+    for _ in 0..20 {
+        // Each response has up to 10 MB, far more than any socket buffers.
+        let mut wanted = fetch("orders", 0, 0, 0);
+        wanted.topics[0].partitions[0].partition_max_bytes = 50 << 20;
+        deaf.send_bytes(&frame(1, 11, &wanted)).await;
+    }
+    // Others are served meanwhile.
+    assert_eq!(client.get("orders", 0, 0).await.len(), 2);
+    node.is_well().await;
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    // What was under way is lost, and then the connection ends.
+    let mut frames = 0;
+    while deaf.receive_frame().await.is_some() {
+        frames += 1;
+    }
+    assert!(frames < 20);
+}
+
+#[tokio::test]
+async fn connections_over_the_limit_are_closed() {
+    let node = Node::with(|options| options.sessions_max = 2).await;
+    let mut one = node.client().await;
+    let mut two = node.client().await;
+    one.ask(3, &versions_request()).await;
+    two.ask(3, &versions_request()).await;
+    let mut three = node.client().await;
+    three.is_cut_off().await;
+
+    drop(one);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    node.client().await.ask(3, &versions_request()).await;
+    two.ask(3, &versions_request()).await;
+}
+
+#[tokio::test]
+async fn a_silent_connection_is_closed() {
+    let node = Node::with(|options| options.session_idle_max = Duration::from_millis(100)).await;
+    let mut client = node.client().await;
+    client.ask(3, &versions_request()).await;
+    client.is_cut_off().await;
+}
+
+#[tokio::test]
+async fn shutting_down_answers_what_was_begun() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    client.create("orders", 1, &[]).await;
+    let mut idle = node.client().await;
+    idle.ask(3, &versions_request()).await;
+
+    client.send(11, &fetch("orders", 0, 0, 60_000)).await;
+    client.send(9, &produce("orders", 0, -1, batch(&["late"]).into())).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    client.receive::<FetchRequest>(11).await;
+    client.receive::<ProduceRequest>(9).await;
+
+    // Now one that would wait for a minute.
+    client.send(11, &fetch("orders", 0, 1, 60_000)).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    node.stop.send_replace(true);
+    let (_, fetched) = client.receive::<FetchRequest>(11).await;
+    assert!(values(&fetched).is_empty());
+    client.is_cut_off().await;
+    idle.is_cut_off().await;
+    timeout(Duration::from_secs(3), node.serving).await.expect("drains at once").unwrap();
+}
+
+pub(crate) fn versions_request() -> ApiVersionsRequest {
+    ApiVersionsRequest::default()
+        .with_client_software_name(text("test"))
+        .with_client_software_version(text("1.0"))
+}
