@@ -73,18 +73,28 @@ impl Compression {
 
     /// Appends `bytes`, compressed, to `out`.
     pub fn compress(self, bytes: &[u8], out: &mut Vec<u8>) {
+        self.compress_at(None, bytes, out);
+    }
+
+    /// As [`Compression::compress`], at a level where gzip or Zstandard should have one of their
+    /// own; the other codecs have no levels.
+    pub fn compress_at(self, level: Option<i32>, bytes: &[u8], out: &mut Vec<u8>) {
         let done = match self {
             Self::None => {
                 out.extend_from_slice(bytes);
                 Ok(())
             }
-            Self::Gzip => gzip(bytes, out),
+            Self::Gzip => gzip(level, bytes, out),
             Self::Snappy => {
                 snappy(bytes, out);
                 Ok(())
             }
             Self::Lz4 => lz4(bytes, out),
-            Self::Zstd => zstd::stream::copy_encode(bytes, out, zstd::DEFAULT_COMPRESSION_LEVEL),
+            Self::Zstd => {
+                // At once: a stream of unknown length at a high level takes a gigabyte.
+                zstd::bulk::compress(bytes, level.unwrap_or(zstd::DEFAULT_COMPRESSION_LEVEL))
+                    .map(|packed| out.extend_from_slice(&packed))
+            }
         };
         done.expect("writing to memory does not fail");
     }
@@ -167,8 +177,12 @@ fn expect_end(rest: &[u8], unpacked: Vec<u8>) -> Result<Vec<u8>, CompressionErro
     }
 }
 
-fn gzip(bytes: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
-    let mut encoder = flate2::write::GzEncoder::new(out, flate2::Compression::default());
+fn gzip(level: Option<i32>, bytes: &[u8], out: &mut Vec<u8>) -> io::Result<()> {
+    let level = match level.and_then(|level| u32::try_from(level).ok()) {
+        Some(level) => flate2::Compression::new(level.min(9)),
+        None => flate2::Compression::default(),
+    };
+    let mut encoder = flate2::write::GzEncoder::new(out, level);
     encoder.write_all(bytes)?;
     encoder.finish().map(drop)
 }

@@ -33,6 +33,8 @@ pub use header::{
     Attributes, BatchHeader, HEADER_LEN, MAGIC, Split, TimestampType, split, verify_checksum,
 };
 pub use records::{Batch, Header, HeadersView, RecordView, Records};
-pub use rewrite::{Retained, assign, recompress, retain, set_log_append_time, set_max_timestamp};
+pub use rewrite::{
+    Retained, assign, recompress, recompress_at, retain, set_log_append_time, set_max_timestamp,
+};
 pub use search::{first_with_max_timestamp, offset_at_or_after};
 pub use validate::{ValidateLimits, Validated, validate};

@@ -44,17 +44,31 @@ fn attributes(batch: &[u8]) -> Attributes {
 
 /// The batch with its body in another codec (a topic's `compression.type`). All else stays.
 pub fn recompress(batch: &[u8], to: Compression) -> Result<Vec<u8>, BatchError> {
+    recompress_at(batch, to, None)
+}
+
+/// As [`recompress`], at a level (see [`Compression::compress_at`]).
+pub fn recompress_at(
+    batch: &[u8],
+    to: Compression,
+    level: Option<i32>,
+) -> Result<Vec<u8>, BatchError> {
     let header = parse_exact(batch)?;
     let body = &batch[HEADER_LEN..];
     let unpacked = unpack(&header, body)?;
-    pack(&header, unpacked.as_deref().unwrap_or(body), to)
+    pack(&header, unpacked.as_deref().unwrap_or(body), to, level)
 }
 
 /// Joins a header and an uncompressed body.
-fn pack(header: &BatchHeader, body: &[u8], to: Compression) -> Result<Vec<u8>, BatchError> {
+fn pack(
+    header: &BatchHeader,
+    body: &[u8],
+    to: Compression,
+    level: Option<i32>,
+) -> Result<Vec<u8>, BatchError> {
     let mut batch = Vec::with_capacity(HEADER_LEN + if to.is_none() { body.len() } else { 0 });
     batch.resize(HEADER_LEN, 0);
-    to.compress(body, &mut batch);
+    to.compress_at(level, body, &mut batch);
     // A batch that was small because it was compressed may be too large without.
     let limit = BATCH_BYTES_MAX as usize;
     if batch.len() > limit {
@@ -109,12 +123,12 @@ pub fn retain(
     }
     let compression = header.attributes.compression();
     let packed = match horizon {
-        None => pack(&header, &kept.body, compression)?,
+        None => pack(&header, &kept.body, compression, None)?,
         Some(horizon) => {
             let body = rebase(&header, &kept.body, horizon)?;
             header.base_timestamp = horizon;
             header.attributes = header.attributes.with_delete_horizon();
-            pack(&header, &body, compression)?
+            pack(&header, &body, compression, None)?
         }
     };
     Ok(Retained::Part(packed))
