@@ -61,10 +61,18 @@ pub(crate) fn run(options: &Options) -> Outcome<Counts> {
         let begun = Instant::now();
         println!("{family}:");
         let results = match (&options.bootstrap, &binary) {
-            (None, Some(binary)) => fresh_server_for(&folder, family, binary, options)?,
+            (None, Some(binary)) => fresh_server_for(&folder, family, binary, options),
             (bootstrap, _) => {
                 let bootstrap = bootstrap.as_deref().unwrap_or_default();
-                scenarios(&folder, family, bootstrap, options)?
+                scenarios(&folder, family, bootstrap, options)
+            }
+        };
+        // A family that breaks as a whole does not hide what the others have to tell.
+        let results = match results {
+            Ok(results) => results,
+            Err(failure) => {
+                broken.push(format!("{family}: {failure}"));
+                continue;
             }
         };
         counts.passed += results.passed.len() as u64;
@@ -80,8 +88,7 @@ pub(crate) fn run(options: &Options) -> Outcome<Counts> {
     if broken.is_empty() {
         return Ok(counts);
     }
-    let what =
-        format!("real clients: {} scenario(s) broken\n  {}", broken.len(), broken.join("\n  "));
+    let what = format!("real clients: {} failure(s)\n  {}", broken.len(), broken.join("\n  "));
     Err(Failure::new(what).remedy("one alone: cargo xtask compat FAMILY --name SCENARIO"))
 }
 
