@@ -28,7 +28,7 @@ const INITIAL_EPOCH: i32 = 0;
 
 /// What one fetch reads from: the state of a session, or one for this once.
 enum Context {
-    Once(FetchState),
+    Once(Box<FetchState>),
     Cached { id: i32, session: OwnedMutexGuard<FetchSession>, is_new: bool },
 }
 
@@ -150,7 +150,7 @@ fn begin_full(
     keep: bool,
 ) -> Context {
     let named: Vec<_> = wants.iter().map(|(topic, index, _)| (topic.clone(), *index)).collect();
-    let mut state = FetchState::new(keep.then(|| gateway.broker.watch()));
+    let mut state = Box::new(FetchState::new(keep.then(|| gateway.broker.watch())));
     state.want(&gateway.broker, wants);
     state.named = named;
     if !keep {

@@ -217,7 +217,8 @@ pub(crate) struct FetchSession {
     pub(crate) epoch: i32,
     /// Whether topics are named by id (version 13 and later); may not change.
     pub(crate) by_id: bool,
-    pub(crate) state: FetchState,
+    /// Boxed, so that it can be handed on when there is no room for the session.
+    pub(crate) state: Box<FetchState>,
 }
 
 /// After the largest epoch comes 1: 0 and -1 have meanings of their own.
@@ -357,7 +358,7 @@ mod tests {
     use super::*;
 
     fn session() -> FetchSession {
-        FetchSession { epoch: 1, by_id: true, state: FetchState::new(None) }
+        FetchSession { epoch: 1, by_id: true, state: Box::new(FetchState::new(None)) }
     }
 
     #[test]

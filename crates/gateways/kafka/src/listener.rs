@@ -106,3 +106,32 @@ async fn drain(mut sessions: JoinSet<()>, within: Duration) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use broker::BrokerOptions;
+
+    use super::*;
+
+    /// 10,000 idle connections must not cost what the records of the busy ones are needed for.
+    const IDLE_SESSION_BYTES_MAX: usize = 4 << 10;
+
+    #[tokio::test]
+    async fn an_idle_session_is_small() {
+        let disk = Arc::new(journal::disk::SimulatedDisk::new());
+        let broker = Broker::open(disk, Path::new("/data"), BrokerOptions::default());
+        let (_stop, stopping) = watch::channel(false);
+        let options = GatewayOptions::new("127.0.0.1", 9092);
+        let gateway = Gateway::new(broker.await.expect("opens"), options, stopping);
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+        let address = listener.local_addr().expect("is bound");
+        let socket = TcpStream::connect(address).await.expect("connects");
+
+        let session = Arc::new(Session::new(1, address));
+        let serving = serve_session(socket, session, Arc::new(gateway));
+        let bytes = size_of_val(&serving);
+        assert!(bytes <= IDLE_SESSION_BYTES_MAX, "{bytes} bytes");
+    }
+}

@@ -110,8 +110,8 @@ impl Scribe<'_> {
     fn tagged_fields(&mut self, fields: &Fields) {
         let version = self.version;
         let known = fields.tagged.iter().filter(|(_, field)| field.since <= version);
-        let known: Vec<_> = known.filter(|_| self.byte() % 2 == 0).collect();
-        let with_unknown = self.byte() % 3 == 0;
+        let known: Vec<_> = known.filter(|_| self.byte().is_multiple_of(2)).collect();
+        let with_unknown = self.byte().is_multiple_of(3);
         self.out.put_unsigned_varint(known.len() as u32 + u32::from(with_unknown));
         for (tag, field) in known {
             self.out.put_unsigned_varint(*tag);
@@ -155,7 +155,7 @@ impl Scribe<'_> {
             }
             Kind::Row(fields) => self.fields(fields),
             Kind::Maybe(fields) => {
-                let present = self.byte() % 2 == 0;
+                let present = self.byte().is_multiple_of(2);
                 self.out.put_i8(if present { 1 } else { -1 });
                 if present {
                     self.fields(fields);
