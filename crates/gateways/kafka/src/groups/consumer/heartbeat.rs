@@ -49,7 +49,9 @@ impl ConsumerGroup {
         member.session_deadline = session_deadline;
         let is_new = self.reconcile(&heartbeat.member_id, heartbeat.owned.as_ref(), now);
         let member = &self.members[&heartbeat.member_id];
-        let tell = is_new || heartbeat.is_full();
+        // One that owns something else may have lost the answer that said so.
+        let differs = heartbeat.owned.as_ref().is_some_and(|owned| *owned != member.assigned);
+        let tell = is_new || differs || heartbeat.is_full();
         Ok(Report { epoch: member.epoch, assigned: tell.then(|| member.assigned.clone()) })
     }
 

@@ -1,1 +1,628 @@
+//! KIP-848's protocol, without sockets and clocks: heartbeats in, reports out.
 
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use kafka_protocol::ResponseError::{self, *};
+use kafka_protocol::protocol::StrBytes;
+use machine::CatalogStamp;
+use proptest::prelude::*;
+use uuid::Uuid;
+
+use super::member::{JOINING, LEAVING, PAUSING};
+use super::{ConsumerGroup, ConsumerLimits, Heartbeat, Report};
+use crate::groups::assignment::Assignment;
+use crate::groups::assignor::Assignor;
+use crate::groups::member::{Client, own};
+use crate::groups::subscription::{Catalog, Topic};
+
+const SESSION: Duration = Duration::from_secs(45);
+const REBALANCE: Duration = Duration::from_secs(60);
+
+/// Topics by name, with the stamp that a machine would have.
+#[derive(Default)]
+struct Topics {
+    by_name: RefCell<BTreeMap<String, Topic>>,
+    made: RefCell<u32>,
+}
+
+impl Topics {
+    fn set(&self, name: &str, partitions: u32) -> Uuid {
+        let mut by_name = self.by_name.borrow_mut();
+        let topic = by_name.entry(name.to_owned()).or_insert_with(|| {
+            *self.made.borrow_mut() += 1;
+            let id = Uuid::from_u128(u128::from(*self.made.borrow()));
+            Topic { id, name: own(name), partitions }
+        });
+        topic.partitions = topic.partitions.max(partitions);
+        topic.id
+    }
+
+    fn delete(&self, name: &str) {
+        self.by_name.borrow_mut().remove(name);
+    }
+}
+
+impl Catalog for Topics {
+    fn stamp(&self) -> CatalogStamp {
+        let by_name = self.by_name.borrow();
+        let partitions = by_name.values().map(|topic| u64::from(topic.partitions)).sum();
+        (*self.made.borrow(), by_name.len(), partitions)
+    }
+
+    fn topic(&self, name: &str) -> Option<Topic> {
+        self.by_name.borrow().get(name).cloned()
+    }
+
+    fn topics(&self) -> Vec<Topic> {
+        self.by_name.borrow().values().cloned().collect()
+    }
+}
+
+/// A client as Kafka's is: it gives up what it was not assigned any more, and says what it owns.
+#[derive(Clone, Debug)]
+struct Consumer {
+    id: StrBytes,
+    instance_id: Option<StrBytes>,
+    names: Vec<String>,
+    epoch: i32,
+    owned: Assignment,
+}
+
+struct World {
+    group: ConsumerGroup,
+    topics: Topics,
+    limits: ConsumerLimits,
+    now: Instant,
+}
+
+impl World {
+    fn new(topics: &[(&str, u32)]) -> Self {
+        let world = Self {
+            group: ConsumerGroup::new(own("g")),
+            topics: Topics::default(),
+            limits: ConsumerLimits { members_max: 10, session_timeout: SESSION },
+            now: Instant::now(),
+        };
+        for (name, partitions) in topics {
+            world.topics.set(name, *partitions);
+        }
+        world
+    }
+
+    fn send(&mut self, heartbeat: Heartbeat) -> Result<Report, ResponseError> {
+        let result = self.group.heartbeat(heartbeat, self.limits, &self.topics, self.now);
+        check(&self.group);
+        result.map_err(|fault| fault.error)
+    }
+
+    fn join(&mut self, consumer: &mut Consumer) -> Result<(), ResponseError> {
+        let mut heartbeat = heartbeat(&consumer.id, JOINING);
+        heartbeat.instance_id = consumer.instance_id.clone();
+        heartbeat.rebalance_timeout = Some(REBALANCE);
+        heartbeat.names = Some(consumer.names.iter().map(|name| own(name)).collect());
+        heartbeat.owned = Some(Assignment::default());
+        consumer.owned = Assignment::default();
+        let report = self.send(heartbeat)?;
+        consumer.take(report);
+        Ok(())
+    }
+
+    /// Reports what it owns and takes what it is given.
+    fn beat(&mut self, consumer: &mut Consumer) -> Result<(), ResponseError> {
+        let mut heartbeat = heartbeat(&consumer.id, consumer.epoch);
+        heartbeat.instance_id = consumer.instance_id.clone();
+        heartbeat.owned = Some(consumer.owned.clone());
+        let report = self.send(heartbeat)?;
+        consumer.take(report);
+        Ok(())
+    }
+
+    /// Joins a member that wants these topics.
+    fn consumer(&mut self, id: &str, names: &[&str]) -> Consumer {
+        let mut consumer = Consumer::new(id, names);
+        self.join(&mut consumer).expect("joins");
+        consumer
+    }
+
+    /// Everybody reports until nothing changes any more.
+    fn settle(&mut self, consumers: &mut [&mut Consumer]) {
+        for _ in 0..10 {
+            for consumer in consumers.iter_mut() {
+                self.beat(consumer).expect("is a member");
+            }
+        }
+        assert_eq!(self.group.state_name(), "Stable");
+    }
+
+    fn pass(&mut self, time: Duration) {
+        let until = self.now + time;
+        while let Some(at) = self.group.check_at().filter(|at| *at <= until) {
+            self.now = self.now.max(at);
+            self.group.expire(self.now);
+            check(&self.group);
+        }
+        self.now = until;
+    }
+}
+
+impl Consumer {
+    fn new(id: &str, names: &[&str]) -> Self {
+        Self {
+            id: own(id),
+            instance_id: None,
+            names: names.iter().map(|name| (*name).to_owned()).collect(),
+            epoch: JOINING,
+            owned: Assignment::default(),
+        }
+    }
+
+    fn take(&mut self, report: Report) {
+        self.epoch = report.epoch;
+        if let Some(assigned) = report.assigned {
+            self.owned = assigned;
+        }
+    }
+}
+
+fn heartbeat(id: &StrBytes, epoch: i32) -> Heartbeat {
+    Heartbeat {
+        member_id: id.clone(),
+        epoch,
+        instance_id: None,
+        rack_id: None,
+        rebalance_timeout: None,
+        names: None,
+        pattern: None,
+        assignor: None,
+        owned: None,
+        client: Client::default(),
+    }
+}
+
+/// What must hold after any event.
+fn check(group: &ConsumerGroup) {
+    let held: Vec<_> = group
+        .members()
+        .flat_map(|member| member.held().map(|partition| (partition, member.id.clone())))
+        .collect();
+    let count = held.len();
+    let by_partition: BTreeMap<_, _> = held.into_iter().collect();
+    assert_eq!(by_partition.len(), count, "a partition is held twice");
+    let holders: BTreeMap<_, _> =
+        group.holders.iter().map(|(&partition, id)| (partition, id.clone())).collect();
+    assert_eq!(by_partition, holders);
+    for member in group.members() {
+        assert!(!member.assigned.overlaps(&member.revoking));
+        assert!(member.epoch <= group.target_epoch && group.target_epoch <= group.epoch);
+    }
+    for (instance, id) in &group.instances {
+        assert_eq!(group.members[id].instance_id.as_ref(), Some(instance));
+    }
+}
+
+#[test]
+fn a_member_that_comes_gets_everything_at_once() {
+    let mut world = World::new(&[("t", 3)]);
+    let consumer = world.consumer("a", &["t", "missing"]);
+    assert_eq!((consumer.epoch, consumer.owned.len()), (1, 3));
+    assert_eq!(world.group.state_name(), "Stable");
+}
+
+#[test]
+fn partitions_are_given_up_before_they_are_given_on() {
+    let mut world = World::new(&[("t", 4)]);
+    let mut a = world.consumer("a", &["t"]);
+    let mut b = world.consumer("b", &["t"]);
+    assert_eq!((b.epoch, b.owned.len()), (2, 0), "a still has them all");
+    let before = a.clone();
+    world.beat(&mut a).unwrap();
+    assert_eq!((a.epoch, a.owned.len()), (1, 2), "is asked to give two up");
+    world.beat(&mut b).unwrap();
+    assert_eq!(b.owned.len(), 0, "a has not said that it did");
+    // As long as it says that it owns what it is to give up, it is told no more.
+    world.beat(&mut before.clone()).unwrap();
+    assert_eq!(world.group.state_name(), "Reconciling");
+    world.beat(&mut a).unwrap();
+    assert_eq!(a.epoch, 2);
+    world.beat(&mut b).unwrap();
+    assert_eq!((b.epoch, b.owned.len()), (2, 2));
+    assert_eq!(world.group.state_name(), "Stable");
+}
+
+#[test]
+fn an_answer_says_what_to_consume_only_when_that_is_news() {
+    let mut world = World::new(&[("t", 1)]);
+    let a = world.consumer("a", &["t"]);
+    let report = world.send(heartbeat(&a.id, a.epoch)).unwrap();
+    assert_eq!(report, Report { epoch: 1, assigned: None });
+    let mut full = heartbeat(&a.id, a.epoch);
+    full.rebalance_timeout = Some(REBALANCE);
+    full.names = Some([own("t")].into());
+    full.owned = Some(a.owned.clone());
+    assert_eq!(world.send(full).unwrap().assigned, Some(a.owned));
+}
+
+#[test]
+fn topics_that_come_grow_and_go_are_noticed_at_the_next_heartbeat() {
+    let mut world = World::new(&[("t", 1)]);
+    let mut a = world.consumer("a", &["t", "u"]);
+    let mut b = world.consumer("b", &["t", "u"]);
+    world.settle(&mut [&mut a, &mut b]);
+    assert_eq!(a.owned.len() + b.owned.len(), 1);
+    world.topics.set("t", 4);
+    world.settle(&mut [&mut a, &mut b]);
+    assert_eq!((a.owned.len(), b.owned.len()), (2, 2));
+    world.topics.set("u", 2);
+    world.topics.delete("t");
+    let t_again = world.topics.set("t", 2);
+    world.settle(&mut [&mut a, &mut b]);
+    assert_eq!((a.owned.len(), b.owned.len()), (2, 2));
+    let of_t = a.owned.partitions_of(t_again).count() + b.owned.partitions_of(t_again).count();
+    assert_eq!(of_t, 2, "a topic of the same name is another topic");
+}
+
+#[test]
+fn a_pattern_is_matched_against_whole_names_and_again_when_topics_change() {
+    let mut world = World::new(&[("orders-eu", 1), ("orders-us", 1), ("my-orders-eu", 1)]);
+    let mut a = Consumer::new("a", &[]);
+    let mut joining = heartbeat(&a.id, JOINING);
+    joining.pattern = Some(own("orders-.*"));
+    joining.owned = Some(Assignment::default());
+    joining.rebalance_timeout = Some(REBALANCE);
+    let report = world.send(joining.clone()).unwrap();
+    a.take(report);
+    assert_eq!(a.owned.len(), 2);
+    world.topics.set("orders-asia", 3);
+    world.settle(&mut [&mut a]);
+    assert_eq!(a.owned.len(), 5);
+    joining.pattern = Some(own("("));
+    joining.member_id = own("b");
+    assert_eq!(world.send(joining), Err(InvalidRegularExpression));
+    assert_eq!(world.group.members().count(), 1);
+    // An empty pattern is none.
+    let mut without = heartbeat(&a.id, a.epoch);
+    without.pattern = Some(StrBytes::new());
+    without.owned = Some(a.owned.clone());
+    let report = world.send(without).unwrap();
+    a.take(report);
+    world.settle(&mut [&mut a]);
+    assert_eq!(a.owned.len(), 0);
+}
+
+#[test]
+fn the_assignor_that_most_members_ask_for_is_used() {
+    let mut world = World::new(&[("t", 2), ("u", 2)]);
+    let mut joined = Vec::new();
+    for (id, assignor) in [("a", Assignor::Range), ("b", Assignor::Range), ("c", Assignor::Uniform)]
+    {
+        let mut joining = heartbeat(&own(id), JOINING);
+        joining.names = Some(BTreeSet::from([own("t"), own("u")]));
+        joining.owned = Some(Assignment::default());
+        joining.rebalance_timeout = Some(REBALANCE);
+        joining.assignor = Some(assignor);
+        let mut consumer = Consumer::new(id, &[]);
+        let report = world.send(joining).unwrap();
+        consumer.take(report);
+        joined.push(consumer);
+    }
+    world.settle(&mut joined.iter_mut().collect::<Vec<_>>());
+    assert_eq!(world.group.assignor(), Assignor::Range);
+    let sizes: Vec<_> = joined.iter().map(|consumer| consumer.owned.len()).collect();
+    assert_eq!(sizes, [2, 2, 0], "partition 0 of both, partition 1 of both, nothing");
+}
+
+#[test]
+fn wrong_epochs_are_fenced_and_a_lost_answer_is_not() {
+    let mut world = World::new(&[("t", 2)]);
+    let mut a = world.consumer("a", &["t"]);
+    let mut b = world.consumer("b", &["t"]);
+    world.settle(&mut [&mut a, &mut b]);
+    let mut ahead = a.clone();
+    ahead.epoch += 1;
+    assert_eq!(world.beat(&mut ahead), Err(FencedMemberEpoch));
+    // The answer that took a to epoch 2 was lost.
+    let mut behind = a.clone();
+    behind.epoch = 1;
+    assert_eq!(world.beat(&mut behind), Ok(()));
+    assert_eq!(behind.epoch, 2);
+    let mut greedy = a.clone();
+    greedy.epoch = 1;
+    greedy.owned.extend(b.owned.iter());
+    assert_eq!(world.beat(&mut greedy), Err(FencedMemberEpoch));
+    assert_eq!(world.beat(&mut Consumer::new("c", &["t"])).err(), None, "it joins");
+    let mut stranger = Consumer::new("d", &["t"]);
+    stranger.epoch = 2;
+    assert_eq!(world.beat(&mut stranger), Err(UnknownMemberId));
+}
+
+#[test]
+fn a_fenced_member_may_start_again_with_nothing() {
+    let mut world = World::new(&[("t", 2)]);
+    let mut a = world.consumer("a", &["t"]);
+    world.join(&mut a).unwrap();
+    assert_eq!((a.epoch, a.owned.len()), (1, 2));
+}
+
+#[test]
+fn a_silent_member_loses_its_partitions_to_the_others() {
+    let mut world = World::new(&[("t", 4)]);
+    let mut a = world.consumer("a", &["t"]);
+    let mut b = world.consumer("b", &["t"]);
+    world.settle(&mut [&mut a, &mut b]);
+    world.pass(SESSION / 2);
+    world.beat(&mut a).unwrap();
+    world.pass(SESSION / 2);
+    assert_eq!(world.beat(&mut b), Err(UnknownMemberId));
+    world.settle(&mut [&mut a]);
+    assert_eq!(a.owned.len(), 4);
+}
+
+#[test]
+fn a_member_that_does_not_give_up_partitions_in_time_is_fenced() {
+    let mut world = World::new(&[("t", 2)]);
+    let a = world.consumer("a", &["t"]);
+    let mut b = world.consumer("b", &["t"]);
+    world.beat(&mut a.clone()).unwrap();
+    for _ in 0..6 {
+        world.pass(REBALANCE / 6);
+        // It lives and still says that it owns both.
+        let _ = world.beat(&mut a.clone());
+        world.beat(&mut b).unwrap();
+    }
+    assert_eq!(world.beat(&mut a.clone()), Err(UnknownMemberId));
+    world.settle(&mut [&mut b]);
+    assert_eq!(b.owned.len(), 2);
+}
+
+#[test]
+fn who_leaves_frees_its_partitions_at_once() {
+    let mut world = World::new(&[("t", 2)]);
+    let mut a = world.consumer("a", &["t"]);
+    let mut b = world.consumer("b", &["t"]);
+    world.settle(&mut [&mut a, &mut b]);
+    world.group.leave(&a.id, None, LEAVING).unwrap();
+    check(&world.group);
+    world.beat(&mut b).unwrap();
+    assert_eq!(b.owned.len(), 2);
+    assert_eq!(world.group.leave(&a.id, None, LEAVING).unwrap_err().error, UnknownMemberId);
+    world.group.leave(&b.id, None, LEAVING).unwrap();
+    assert_eq!((world.group.state_name(), world.group.bytes()), ("Empty", 0));
+}
+
+#[test]
+fn a_static_member_finds_what_it_left_for_a_while() {
+    let mut world = World::new(&[("t", 4)]);
+    let mut a = Consumer::new("a", &["t"]);
+    a.instance_id = Some(own("i"));
+    world.join(&mut a).unwrap();
+    let mut b = world.consumer("b", &["t"]);
+    world.settle(&mut [&mut a, &mut b]);
+    let (owned, epoch) = (a.owned.clone(), world.group.epoch());
+    let mut again = Consumer::new("a2", &["t"]);
+    again.instance_id = Some(own("i"));
+    assert_eq!(world.join(&mut again), Err(UnreleasedInstanceId));
+    world.group.leave(&a.id, a.instance_id.as_ref(), PAUSING).unwrap();
+    check(&world.group);
+    world.beat(&mut b).unwrap();
+    assert_eq!(b.owned.len(), 2, "its partitions wait for it");
+    world.join(&mut again).unwrap();
+    assert_eq!((&again.owned, world.group.epoch()), (&owned, epoch), "nothing moved");
+    assert_eq!(world.beat(&mut a), Err(FencedInstanceId));
+    // Gone for too long.
+    world.group.leave(&again.id, again.instance_id.as_ref(), PAUSING).unwrap();
+    world.pass(SESSION / 2);
+    world.beat(&mut b).unwrap();
+    world.pass(SESSION / 2);
+    world.settle(&mut [&mut b]);
+    assert_eq!(b.owned.len(), 4);
+}
+
+#[test]
+fn a_full_group_takes_nobody_else() {
+    let mut world = World::new(&[("t", 1)]);
+    world.limits.members_max = 1;
+    let mut a = world.consumer("a", &["t"]);
+    assert_eq!(world.join(&mut Consumer::new("b", &["t"])), Err(GroupMaxSizeReached));
+    world.beat(&mut a).unwrap();
+}
+
+#[test]
+fn offsets_are_taken_from_members_in_their_epoch_and_from_nobody_else() {
+    let mut world = World::new(&[("t", 1)]);
+    let nobody = StrBytes::new();
+    let error = |result: Result<(), crate::errors::Fault>| result.map_err(|fault| fault.error);
+    assert_eq!(error(world.group.may_commit(&nobody, -1)), Ok(()));
+    let a = world.consumer("a", &["t"]);
+    assert_eq!(error(world.group.may_commit(&nobody, -1)), Err(UnknownMemberId));
+    assert_eq!(error(world.group.may_commit(&a.id, a.epoch)), Ok(()));
+    assert_eq!(error(world.group.may_commit(&a.id, a.epoch - 1)), Err(StaleMemberEpoch));
+    assert_eq!(error(world.group.may_fetch(None, -1)), Ok(()));
+    assert_eq!(error(world.group.may_fetch(Some(&a.id), 7)), Err(StaleMemberEpoch));
+}
+
+// ----------------------------------------------------------------------------------- any history
+
+#[derive(Clone, Debug)]
+enum Step {
+    Join(usize, BTreeSet<usize>),
+    /// A heartbeat, of a consumer that has or has not given up what it was to, and whose answer
+    /// may be lost.
+    Beat {
+        member: usize,
+        revokes: bool,
+        is_lost: bool,
+    },
+    Leave(usize),
+    Pause(usize),
+    Crash(usize),
+    Topic(usize, u32),
+    Delete(usize),
+    Pass(u64),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let topics = prop::collection::btree_set(0usize..3, 0..3);
+    prop_oneof![
+        4 => (0usize..5, topics).prop_map(|(member, topics)| Step::Join(member, topics)),
+        12 => (0usize..5, prop::bool::weighted(0.8), prop::bool::weighted(0.2)).prop_map(
+            |(member, revokes, is_lost)| Step::Beat { member, revokes, is_lost }
+        ),
+        1 => (0usize..5).prop_map(Step::Leave),
+        1 => (0usize..5).prop_map(Step::Pause),
+        1 => (0usize..5).prop_map(Step::Crash),
+        2 => (0usize..3, 1u32..9).prop_map(|(topic, count)| Step::Topic(topic, count)),
+        1 => (0usize..3).prop_map(Step::Delete),
+        2 => (0u64..40).prop_map(Step::Pass),
+    ]
+}
+
+/// A consumer process: what it is really consuming, whatever the group thinks.
+#[derive(Clone, Debug)]
+struct Process {
+    consumer: Consumer,
+    /// Told to give up, not done yet.
+    unrevoked: Assignment,
+    /// When it stops by itself, because it has heard nothing from the group.
+    session_deadline: Instant,
+}
+
+impl Process {
+    fn consuming(&self) -> impl Iterator<Item = (Uuid, i32)> {
+        self.consumer.owned.iter().chain(self.unrevoked.iter())
+    }
+}
+
+struct History {
+    world: World,
+    processes: Vec<Option<Process>>,
+    joins: usize,
+}
+
+impl History {
+    fn new() -> Self {
+        let world = World::new(&[("t0", 3), ("t1", 2)]);
+        Self { world, processes: vec![None; 5], joins: 0 }
+    }
+
+    fn apply(&mut self, step: Step) {
+        match step {
+            Step::Join(member, topics) => self.join(member, topics),
+            Step::Beat { member, revokes, is_lost } => self.beat(member, revokes, is_lost),
+            Step::Leave(member) => self.leave(member, LEAVING),
+            Step::Pause(member) => self.leave(member, PAUSING),
+            Step::Crash(member) => self.processes[member] = None,
+            Step::Topic(topic, count) => drop(self.world.topics.set(&format!("t{topic}"), count)),
+            Step::Delete(topic) => self.world.topics.delete(&format!("t{topic}")),
+            Step::Pass(seconds) => {
+                self.world.pass(Duration::from_secs(seconds));
+                let now = self.world.now;
+                // A consumer that cannot reach its group stops when its session must be over.
+                for process in &mut self.processes {
+                    process.take_if(|process| process.session_deadline <= now);
+                }
+            }
+        }
+        self.check();
+    }
+
+    fn join(&mut self, member: usize, topics: BTreeSet<usize>) {
+        if self.processes[member].is_some() {
+            return;
+        }
+        self.joins += 1;
+        let mut consumer = Consumer::new(&format!("m{member}-{}", self.joins), &[]);
+        consumer.names = topics.iter().map(|topic| format!("t{topic}")).collect();
+        // Two of the five are static.
+        consumer.instance_id = (member < 2).then(|| own(&format!("i{member}")));
+        if self.world.join(&mut consumer).is_ok() {
+            let session_deadline = self.world.now + SESSION;
+            let unrevoked = Assignment::default();
+            self.processes[member] = Some(Process { consumer, unrevoked, session_deadline });
+        }
+    }
+
+    fn beat(&mut self, member: usize, revokes: bool, is_lost: bool) {
+        let Some(mut process) = self.processes[member].take() else { return };
+        if revokes {
+            process.unrevoked = Assignment::default();
+        }
+        let mut message = heartbeat(&process.consumer.id, process.consumer.epoch);
+        message.instance_id = process.consumer.instance_id.clone();
+        message.owned = Some(process.consuming().collect());
+        match self.world.send(message) {
+            Ok(_) if is_lost => {}
+            Ok(report) => {
+                process.session_deadline = self.world.now + SESSION;
+                let before: Assignment = process.consuming().collect();
+                process.consumer.take(report);
+                let owned = &process.consumer.owned;
+                process.unrevoked = before.iter().filter(|&(t, p)| !owned.contains(t, p)).collect();
+            }
+            // Fenced: it abandons everything.
+            Err(_) => return,
+        }
+        self.processes[member] = Some(process);
+    }
+
+    fn leave(&mut self, member: usize, epoch: i32) {
+        if let Some(process) = self.processes[member].take() {
+            let Consumer { id, instance_id, .. } = process.consumer;
+            let epoch = if instance_id.is_some() { epoch } else { LEAVING };
+            // It may have been fenced meanwhile.
+            let _ = self.world.group.leave(&id, instance_id.as_ref(), epoch);
+            check(&self.world.group);
+        }
+    }
+
+    /// What it is all for: nobody consumes what somebody else consumes, as long as both are
+    /// members. (One that was fenced and has not heard of it yet is what sessions are for.)
+    fn check(&self) {
+        let mut consumed = BTreeSet::new();
+        for process in self.processes.iter().flatten() {
+            if self.world.group.members.contains_key(&process.consumer.id) {
+                for partition in process.consuming() {
+                    assert!(consumed.insert(partition), "{partition:?} is consumed twice");
+                }
+            }
+        }
+    }
+
+    /// All who are left do as they are told, for as long as it takes.
+    fn come_to_rest(&mut self) {
+        for _ in 0..30 {
+            self.apply(Step::Pass(5));
+            for member in 0..5 {
+                self.apply(Step::Beat { member, revokes: true, is_lost: false });
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_partition_is_consumed_twice_and_in_the_end_every_one_is(
+        steps in prop::collection::vec(step(), 1..120),
+    ) {
+        let mut history = History::new();
+        for step in steps {
+            history.apply(step);
+        }
+        history.come_to_rest();
+        let group = &history.world.group;
+        let expected = if group.is_empty() { "Empty" } else { "Stable" };
+        prop_assert_eq!(group.state_name(), expected);
+        let wanted: BTreeSet<_> = history
+            .processes
+            .iter()
+            .flatten()
+            .flat_map(|process| &process.consumer.names)
+            .filter_map(|name| history.world.topics.topic(name))
+            .flat_map(|topic| (0..topic.partitions as i32).map(move |p| (topic.id, p)))
+            .collect();
+        let consumed: BTreeSet<_> =
+            history.processes.iter().flatten().flat_map(Process::consuming).collect();
+        prop_assert_eq!(consumed, wanted);
+    }
+}
