@@ -121,5 +121,6 @@ func retentionBySize(s *session) {
 	earliest := s.earliest(topic)
 	holds(earliest < 400, "not all are deleted")
 	expect(s.latest(topic), 400, "end offset")
-	expect(s.read(topic, 0, 1)[0].Offset, earliest, "the first that is left")
+	first := s.read(topic, 0, 1)[0].Offset
+	holds(earliest <= first && first < 400, "the first that is left, or a later one if more was deleted since")
 }

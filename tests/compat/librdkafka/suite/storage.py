@@ -94,4 +94,5 @@ def retention_by_size(context):
     earliest = eventually(lambda: context.earliest(topic) or False, 60, "the oldest are deleted")
     expect_true(earliest < 400, "not all are deleted")
     expect(context.latest(topic), 400, "end offset")
-    expect(context.read(topic, 1, offset=earliest)[0].offset(), earliest, "the first that is left")
+    first = context.read(topic, 1, offset=earliest)[0].offset()
+    expect_true(earliest <= first < 400, "the first that is left, or a later one if more was deleted since")

@@ -25,20 +25,22 @@ final class ClassicGroups {
     private ClassicGroups() {}
 
     static void register(Suite suite) {
-        for (Class<?> assignor :
-                List.of(
-                        RangeAssignor.class,
-                        RoundRobinAssignor.class,
-                        StickyAssignor.class,
-                        CooperativeStickyAssignor.class)) {
-            String name = assignor.getSimpleName().replace("Assignor", "").toLowerCase();
-            suite.addSlow(
-                    "classic-rebalance-" + name,
-                    context ->
-                            Churn.run(
-                                    context,
-                                    with("partition.assignment.strategy", assignor.getName())));
-        }
+        Map<String, Class<?>> assignors =
+                Map.of(
+                        "range", RangeAssignor.class,
+                        "roundrobin", RoundRobinAssignor.class,
+                        "sticky", StickyAssignor.class,
+                        "cooperative", CooperativeStickyAssignor.class);
+        assignors.forEach(
+                (name, assignor) ->
+                        suite.addSlow(
+                                "classic-rebalance-" + name,
+                                context ->
+                                        Churn.run(
+                                                context,
+                                                with(
+                                                        "partition.assignment.strategy",
+                                                        assignor.getName()))));
         suite.addSlow("classic-static-membership", ClassicGroups::staticMembership);
         suite.addSlow("classic-static-member-is-fenced", ClassicGroups::staticMemberIsFenced);
         suite.addSlow("classic-inconsistent-protocols", ClassicGroups::inconsistentProtocols);

@@ -22,7 +22,7 @@ final class Commits {
     private Commits() {}
 
     static void register(Suite suite) {
-        suite.add("classic-commit-and-resume", context -> commitAndResume(context, Map.of()));
+        suite.add("commit-and-resume", context -> commitAndResume(context, Map.of()));
         suite.add(
                 "consumer-protocol-commit-and-resume",
                 context -> commitAndResume(context, Map.of("group.protocol", "consumer")));

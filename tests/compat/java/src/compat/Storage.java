@@ -157,9 +157,9 @@ final class Storage {
         long earliest = context.earliest(topic);
         Expect.holds(earliest < 400, "not all are deleted");
         Expect.equal(context.latest(topic), 400L, "end offset");
-        Expect.equal(
-                context.read(new TopicPartition(topic, 0), 1).get(0).offset(),
-                earliest,
-                "the first that is left");
+        long first = context.read(new TopicPartition(topic, 0), 1).get(0).offset();
+        Expect.holds(
+                earliest <= first && first < 400,
+                "the first that is left, or a later one if more was deleted since");
     }
 }
