@@ -111,9 +111,8 @@ impl BlockWriter {
             addresses.push(address);
             position += bytes.len() as u64;
         }
-        let (blocks, body_bytes) = (count as u32, self.pending_bytes as u64);
-        let header =
-            block_header(BLOCK_MAGIC, blocks, self.stream, body_bytes, crc32c(&descriptors));
+        let (bytes, crc) = (self.pending_bytes as u64, crc32c(&descriptors));
+        let header = block_header(BLOCK_MAGIC, count as u32, self.stream, bytes, crc);
         let mut slices = Vec::with_capacity(2 + count);
         slices.push(IoSlice::new(&header));
         slices.push(IoSlice::new(&descriptors));
@@ -121,7 +120,7 @@ impl BlockWriter {
         self.draft.append(&mut slices)?;
         self.blocks += 1;
         self.batches += count as u64;
-        self.bytes += body_bytes;
+        self.bytes += bytes;
         self.pending.clear();
         self.pending_bytes = 0;
         Ok(())

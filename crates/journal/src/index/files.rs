@@ -142,14 +142,20 @@ impl Files {
         generation: u32,
         recycle: impl FnOnce(&Path) -> bool,
     ) -> io::Result<()> {
+        let path = self.path(FileKind::Segment, segment, generation);
         let mut open = self.open.lock();
         let handle = open.by_name.remove(&(segment, generation));
-        let unused = handle.is_none_or(|handle| Arc::strong_count(&handle.file) == 1);
-        let path = self.path(FileKind::Segment, segment, generation);
+        let unused = handle.as_ref().is_none_or(|handle| Arc::strong_count(&handle.file) == 1);
         if unused && recycle(&path) {
             return Ok(());
         }
-        remove_if_there(&*self.disk, &path)
+        // Freeing the blocks of a large file takes its time; readers need not wait for it.
+        drop(open);
+        remove_if_there(&*self.disk, &path)?;
+        // Whoever opened it just before must not keep its blocks for longer than the read takes.
+        let late = self.open.lock().by_name.remove(&(segment, generation));
+        drop((handle, late));
+        Ok(())
     }
 }
 

@@ -158,7 +158,7 @@ impl World {
         file.write_at(&mut [IoSlice::new(&bytes)], u64::from(self.position)).unwrap();
         file.sync().unwrap();
         // Every third batch has something between itself and the next, as an entry's head is.
-        self.position += len + if self.entries.len() % 3 == 0 { 40 } else { 0 };
+        self.position += len + if self.entries.len().is_multiple_of(3) { 40 } else { 0 };
         self.log.bodies.lock().entry(self.active).or_default().push((stream, address));
         let mut tail = self.log.tail.lock();
         tail.push_back((address.segment, address.position, bytes.clone()));
