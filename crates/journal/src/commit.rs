@@ -20,6 +20,7 @@ use crate::error::JournalFailed;
 use crate::frame::{self, BLOCK, EncodedEntry, EntriesChecksum, FrameHeader};
 use crate::index::files::{FileKind, file_name};
 use crate::log::LogPosition;
+use crate::prepare::NoSpare;
 use crate::queue::{Durable, Limits, Task};
 use crate::segment::{FIRST_FRAME, OpenSegment};
 use crate::shared::Shared;
@@ -232,7 +233,13 @@ impl Writer {
     fn roll(&mut self, frame_bytes: u64) -> Result<(), JournalFailed> {
         if self.position > FIRST_FRAME {
             // Waits while the disk is full; closing ends that.
-            let next = self.shared.spares.take().ok_or(JournalFailed::Closed)?;
+            let next = self.shared.spares.take().map_err(|error| match error {
+                NoSpare::Closing => JournalFailed::Closed,
+                NoSpare::Broken(source) => {
+                    let file = self.shared.dir.clone();
+                    JournalFailed::Io { operation: "make the next segment", file, source }
+                }
+            })?;
             let full = std::mem::replace(&mut self.segment, next);
             self.position = FIRST_FRAME;
             self.shared.index.full(full.header.id, self.last_index, full.file_bytes);

@@ -11,11 +11,13 @@
 //! * [`address`]: where a body lies
 //! * [`stats`]: what the journal tells about itself
 //! * [`error`]: what can go wrong
+//! * [`inspect`]: looking at a journal's directory from outside
 
 pub mod address;
 pub mod disk;
 pub mod entry;
 pub mod error;
+pub mod inspect;
 pub mod journal;
 pub mod stats;
 

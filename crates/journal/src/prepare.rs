@@ -42,12 +42,39 @@ pub(crate) struct Spares {
 struct State {
     ready: Option<Spare>,
     next_id: u32,
-    /// Making it failed: the disk is full, or worse.
-    failed: bool,
+    failed: Option<Failed>,
     room: Room,
     /// The journal is being closed: a full disk is no longer waited for.
     draining: bool,
     closing: bool,
+}
+
+/// Why the next segment could not be made.
+#[derive(Clone, Debug)]
+enum Failed {
+    /// The disk is full, or this process has too many files open: that passes.
+    Full,
+    Broken(Arc<io::Error>),
+}
+
+impl From<io::Error> for Failed {
+    fn from(error: io::Error) -> Self {
+        use io::ErrorKind::{OutOfMemory, QuotaExceeded, StorageFull};
+        let passing = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
+        let passing = passing.map(|errno| Some(errno.raw_os_error()));
+        match error.kind() {
+            StorageFull | QuotaExceeded | OutOfMemory => Self::Full,
+            _ if passing.contains(&error.raw_os_error()) => Self::Full,
+            _ => Self::Broken(Arc::new(error)),
+        }
+    }
+}
+
+/// Why there is no next segment for the journal.
+#[derive(Debug)]
+pub(crate) enum NoSpare {
+    Closing,
+    Broken(Arc<io::Error>),
 }
 
 #[derive(Debug)]
@@ -71,7 +98,7 @@ impl Spares {
         let state = State {
             ready,
             next_id,
-            failed: false,
+            failed: None,
             room: Room::Ok,
             draining: false,
             closing: false,
@@ -96,16 +123,19 @@ impl Spares {
         self.busy.store(true, Ordering::Relaxed);
     }
 
-    /// The next segment. Waits while there is none; `None` when that ended by closing.
-    pub(crate) fn take(&self) -> Option<OpenSegment> {
+    /// The next segment. Waits while there is none because the disk is full.
+    pub(crate) fn take(&self) -> Result<OpenSegment, NoSpare> {
         let mut state = self.state.lock();
         loop {
             if let Some(spare) = state.ready.take() {
                 self.changed.notify_all();
-                return Some(spare.segment);
+                return Ok(spare.segment);
             }
-            if state.closing || (state.draining && state.failed) {
-                return None;
+            match &state.failed {
+                Some(Failed::Broken(error)) => return Err(NoSpare::Broken(error.clone())),
+                Some(Failed::Full) if state.draining => return Err(NoSpare::Closing),
+                _ if state.closing => return Err(NoSpare::Closing),
+                _ => {}
             }
             self.changed.wait(&mut state);
         }
@@ -138,7 +168,7 @@ impl Spares {
         loop {
             if looked.is_none_or(|at| at.elapsed() >= LOOK_EVERY) {
                 looked = Some(Instant::now());
-                self.state.lock().failed = false;
+                self.state.lock().failed = None;
                 self.look_at_space();
             }
             let mut state = self.state.lock();
@@ -146,7 +176,7 @@ impl Spares {
                 return;
             }
             match &state.ready {
-                None if !state.failed => {
+                None if state.failed.is_none() => {
                     let id = state.next_id;
                     drop(state);
                     self.make(id);
@@ -178,7 +208,7 @@ impl Spares {
                 if state.room == Room::Ok {
                     tracing::warn!(segment = id, %error, "cannot make the next journal segment");
                 }
-                state.failed = true;
+                state.failed = Some(error.into());
             }
         }
         drop(state);
@@ -215,7 +245,7 @@ impl Spares {
         let space = self.disk.space(&self.dir);
         let mut state = self.state.lock();
         let free_bytes = space.map_or(0, |space| space.free_bytes);
-        let full = state.failed || free_bytes < self.reserve_bytes;
+        let full = state.failed.is_some() || free_bytes < self.reserve_bytes;
         let room = match full {
             true => Room::Full { free_bytes, reserve_bytes: self.reserve_bytes },
             false => Room::Ok,

@@ -34,8 +34,8 @@
 //! | draft     | `*.tmp` | removed |
 //! | below     | a segment before the starting place | not read; the index checks that it is there |
 //!
-//! The last frame may have been only in the page cache (the process was killed): its segment is
-//! synced before anything in it counts.
+//! What is found may be only in the page cache (the process was killed): names are synced before
+//! anything is read, and the last segment before anything in it counts.
 
 use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
@@ -95,6 +95,9 @@ pub(crate) fn recover(disk: &dyn Disk, dir: &Path, sizes: Sizes) -> Result<Recov
     for draft in names.iter().filter(|name| name.ends_with(".tmp")) {
         disk.remove(&dir.join(draft)).map_err(dir_error("remove drafts in"))?;
     }
+    // A killed process may have left names that only the page cache knows: a vote, a snapshot, a
+    // segment. From here on they are relied upon.
+    disk.sync_dir(dir).map_err(dir_error("sync"))?;
     let (snapshot, table) = newest_snapshot(disk, dir)?;
     let mut walk = Walk::new(disk, dir, sizes, snapshot.as_ref(), &names)?;
     walk.run()?;

@@ -16,7 +16,7 @@ pub use real::RealDisk;
 pub use simulated::SimulatedDisk;
 
 pub trait Disk: Send + Sync + Debug + 'static {
-    /// Makes the directory and its parents; present already is fine. The parents are synced.
+    /// Makes the directory and its parents; present already is fine. Its name is durable then.
     fn create_dir(&self, dir: &Path) -> io::Result<()>;
     /// File names (not paths) in `dir`, in no particular order.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;

@@ -25,16 +25,16 @@ struct RealFile(File);
 
 impl Disk for RealDisk {
     fn create_dir(&self, dir: &Path) -> io::Result<()> {
-        if dir.is_dir() {
-            return Ok(());
-        }
         let Some(parent) = dir.parent() else { return Ok(()) };
         let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-        self.create_dir(parent)?;
-        match std::fs::create_dir(dir) {
-            Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
-            _ => {}
+        if !dir.is_dir() {
+            self.create_dir(parent)?;
+            match std::fs::create_dir(dir) {
+                Err(error) if error.kind() != ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
         }
+        // Also when it was there: who made it may have been killed before this.
         self.sync_dir(parent)
     }
 
