@@ -28,6 +28,9 @@ pub(crate) struct Options {
     /// Use a broker that runs already, for example another brand's, instead of starting Postroad
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "bin")]
     bootstrap: Option<String>,
+    /// Further arguments of `postroad serve`, after `--`
+    #[arg(last = true)]
+    serve: Vec<String>,
 }
 
 /// Scenarios of all families together.
@@ -123,6 +126,7 @@ fn fresh_server_for(
         data: place.join("data"),
         log: place.join("server.log"),
         port: server::free_port()?,
+        arguments: options.serve.clone(),
     };
     let (mut server, _) = postroad.start(READY_WITHIN)?;
     let results = scenarios(folder, family, &server.address.to_string(), options)?;

@@ -41,6 +41,9 @@ pub(crate) struct RestartOptions {
     /// The server's binary [default: a release build of this checkout]
     #[arg(long)]
     bin: Option<PathBuf>,
+    /// Further arguments of `postroad serve`, after `--`
+    #[arg(last = true)]
+    serve: Vec<String>,
 }
 
 #[derive(Debug, Args)]
@@ -51,6 +54,9 @@ pub(crate) struct PartitionsOptions {
     /// The server's binary [default: a release build of this checkout]
     #[arg(long)]
     bin: Option<PathBuf>,
+    /// Further arguments of `postroad serve`, after `--`
+    #[arg(last = true)]
+    serve: Vec<String>,
 }
 
 #[derive(Debug, Args)]
@@ -104,18 +110,19 @@ fn verdict(met: bool) -> &'static str {
     if met { "met" } else { "MISSED" }
 }
 
-fn postroad(bin: Option<&Path>, folder: &Path) -> Outcome<Postroad> {
+fn postroad(bin: Option<&Path>, folder: &Path, arguments: &[String]) -> Outcome<Postroad> {
     Ok(Postroad {
         binary: server::binary(bin)?,
         data: folder.join("data"),
         log: folder.join("server.log"),
         port: server::free_port()?,
+        arguments: arguments.to_vec(),
     })
 }
 
 fn restart(options: &RestartOptions) -> Outcome {
     let folder = paths::fresh("measure-restart")?;
-    let postroad = postroad(options.bin.as_deref(), &folder)?;
+    let postroad = postroad(options.bin.as_deref(), &folder, &options.serve)?;
     let mut verdict = Verdict::default();
     let (server, took) = postroad.start(PATIENCE)?;
     let met = took < EMPTY_START_MAX;
@@ -247,7 +254,7 @@ fn machine(options: &MachineOptions) -> Outcome {
 
 fn partitions(options: &PartitionsOptions) -> Outcome {
     let folder = paths::fresh("measure-partitions")?;
-    let postroad = postroad(options.bin.as_deref(), &folder)?;
+    let postroad = postroad(options.bin.as_deref(), &folder, &options.serve)?;
     let (server, _) = postroad.start(PATIENCE)?;
     let count = options.count;
     // A first topic pays for what the first use of anything allocates.

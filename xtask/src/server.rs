@@ -28,6 +28,8 @@ pub(crate) struct Postroad {
     pub(crate) data: PathBuf,
     pub(crate) log: PathBuf,
     pub(crate) port: u16,
+    /// Further arguments of `postroad serve`.
+    pub(crate) arguments: Vec<String>,
 }
 
 impl Postroad {
@@ -36,6 +38,7 @@ impl Postroad {
         let address = SocketAddr::from(([127, 0, 0, 1], self.port));
         let mut command = Command::new(&self.binary);
         command.arg("serve").arg("--data").arg(&self.data).arg("--kafka").arg(address.to_string());
+        command.args(&self.arguments);
         let begun = Instant::now();
         let mut server = Server::spawn("postroad", command, address, self.log.clone(), true)?;
         let stdout = server.child.stdout.take().expect("stdout is piped");

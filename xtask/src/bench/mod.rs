@@ -53,6 +53,9 @@ pub(crate) struct KafkaOptions {
     /// Fail if a target is missed
     #[arg(long)]
     strict: bool,
+    /// Further arguments of `postroad serve`, after `--`
+    #[arg(last = true)]
+    serve: Vec<String>,
 }
 
 impl KafkaOptions {
@@ -88,6 +91,7 @@ fn against_kafka(options: &KafkaOptions) -> Outcome {
         postroad: &postroad,
         folder: &folder,
         payload: &payload,
+        arguments: &options.serve,
         scale_down: if options.quick { 10 } else { 1 },
     };
     let legs = legs(options);

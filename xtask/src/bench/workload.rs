@@ -117,6 +117,8 @@ pub(crate) struct Stage<'a> {
     pub(crate) postroad: &'a Path,
     pub(crate) folder: &'a Path,
     pub(crate) payload: &'a Path,
+    /// Further arguments of `postroad serve`.
+    pub(crate) arguments: &'a [String],
     /// Divides every count, for a quick look.
     pub(crate) scale_down: u64,
 }
@@ -169,6 +171,7 @@ impl Stage<'_> {
                     data: folder.join("data"),
                     log: folder.join("server.log"),
                     port: free_port()?,
+                    arguments: self.arguments.to_vec(),
                 };
                 Ok(postroad.start(PATIENCE)?.0)
             }

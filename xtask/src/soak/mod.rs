@@ -86,6 +86,9 @@ pub(crate) struct KillOptions {
     /// The server's binary [default: a release build of this checkout]
     #[arg(long)]
     pub(crate) bin: Option<PathBuf>,
+    /// Further arguments of `postroad serve`, after `--`; small segments, so that many are begun
+    #[arg(last = true, default_values = ["--segment-bytes", "16MiB"])]
+    pub(crate) serve: Vec<String>,
 }
 
 /// How the run is going.
@@ -144,8 +147,13 @@ fn kill(options: &KillOptions) -> Outcome {
 impl Run<'_> {
     fn new(options: &KillOptions, binary: PathBuf, folder: PathBuf, seed: u64) -> Outcome<Run<'_>> {
         let port = server::free_port()?;
-        let postroad =
-            Postroad { binary, data: folder.join("data"), log: folder.join("server.log"), port };
+        let postroad = Postroad {
+            binary,
+            data: folder.join("data"),
+            log: folder.join("server.log"),
+            port,
+            arguments: options.serve.clone(),
+        };
         let target = Target {
             address: ([127, 0, 0, 1], port).into(),
             topic: "soak".to_owned(),
