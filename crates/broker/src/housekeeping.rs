@@ -112,10 +112,17 @@ async fn reclaim(broker: &Broker) {
     let working = broker.clone();
     let reclaimed = tokio::task::spawn_blocking(move || working.journal().reclaim()).await;
     match reclaimed {
-        Ok(Ok(reclaimed)) if reclaimed != Reclaimed::default() => {
-            tracing::debug!(?reclaimed, "space came back");
+        Ok(Ok(reclaimed)) => {
+            if reclaimed != Reclaimed::default() {
+                tracing::debug!(?reclaimed, "space came back");
+            }
+            // A dead segment goes once a snapshot says that it is dead; without traffic none comes.
+            if reclaimed.waiting > 0
+                && let Err(error) = broker.save_snapshot().await
+            {
+                tracing::warn!(%error, "no snapshot could be saved, so dead segments stay");
+            }
         }
-        Ok(Ok(_)) => {}
         Ok(Err(error)) => tracing::warn!(%error, "space could not be reclaimed; trying again"),
         Err(error) => tracing::error!(%error, "reclaiming space panicked"),
     }

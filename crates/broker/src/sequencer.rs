@@ -15,6 +15,7 @@ use base::{Clock, Offset, PartitionId};
 use consensus::{Consensus, Payload, ProposeError, Proposed};
 use hashbrown::HashMap;
 use journal::{Body, Room};
+use machine::config::Durability;
 use machine::partition::Partition;
 use machine::producer::{BatchSequence, ProducerState, SequenceRefusal, SequenceVerdict};
 use machine::{Command, Outcome, State, command};
@@ -75,6 +76,7 @@ struct Proposal {
 struct Terms {
     leader_epoch: i32,
     room: Room,
+    now_ms: i64,
 }
 
 impl Sequencer {
@@ -123,8 +125,12 @@ impl Sequencer {
             bytes += next.bytes();
             self.drained.push(next);
         }
-        let terms =
-            Terms { leader_epoch: self.consensus.term() as i32, room: self.shard.journal.room() };
+        self.now_ms = self.now_ms.max(self.clock.now_ms());
+        let terms = Terms {
+            leader_epoch: self.consensus.term() as i32,
+            room: self.shard.journal.room(),
+            now_ms: self.now_ms,
+        };
         let mut proposal = Proposal::new(self.shard.ticket());
         let Self { ahead, drained, shard, .. } = self;
         shard.read(|state| {
@@ -140,7 +146,6 @@ impl Sequencer {
     }
 
     async fn propose(&mut self, proposal: Proposal) {
-        self.now_ms = self.now_ms.max(self.clock.now_ms());
         let Proposal { ticket, pending, bodies, commands, touched } = proposal;
         self.shard.expect(ticket, pending);
         let head = command::encode_head(self.now_ms, &commands);
@@ -212,11 +217,15 @@ impl Proposal {
     fn add(&mut self, request: Request, ahead: &mut Ahead, state: &State, terms: &Terms) {
         match request {
             Request::Append { batches, reply } => {
+                let early = batches.iter().all(|batch| {
+                    let topic = state.topic(batch.partition.topic);
+                    topic.is_some_and(|topic| topic.config.durability == Durability::Replicated)
+                });
                 let slots = batches
                     .into_iter()
                     .map(|batch| self.sequence(batch, ahead, state, terms))
                     .collect();
-                self.pending.appends.push(PendingAppend { slots, reply });
+                self.pending.appends.push(PendingAppend { slots, early, reply: Some(reply) });
             }
             Request::Execute { command, reply } => {
                 self.commands.push(command);
@@ -265,10 +274,11 @@ impl Proposal {
             stream: partition.stream(),
             base_offset,
             span,
-            max_timestamp: header.max_timestamp,
+            // Retention by time must not take for ancient what only bears no time.
+            max_timestamp: Some(header.max_timestamp).filter(|at| *at >= 0).unwrap_or(terms.now_ms),
             bytes: bytes.freeze(),
         });
-        Slot::Body { partition, body }
+        Slot::Body { partition, body, base_offset }
     }
 }
 

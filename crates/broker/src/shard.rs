@@ -5,7 +5,7 @@
 //! takes it shared, for as long as the question lasts. Nothing is taken for a single record.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use base::{Offset, PartitionId};
 use bytes::Bytes;
@@ -30,6 +30,8 @@ pub(crate) struct Shard {
     /// Proposals of this node that are on their way, by ticket.
     pending: Mutex<HashMap<u64, Pending>>,
     next_ticket: AtomicU64,
+    /// Requests in `pending` that are answered when they are written, without the sync.
+    early: AtomicUsize,
     /// Reused by every apply; entries are applied one at a time.
     scratch: Mutex<Scratch>,
 }
@@ -52,7 +54,11 @@ pub(crate) type CommandFailed = crate::error::ExecuteError;
 #[derive(Debug)]
 pub(crate) struct PendingAppend {
     pub(crate) slots: Vec<Slot>,
-    pub(crate) reply: oneshot::Sender<Vec<Result<Appended, AppendError>>>,
+    /// Every batch of it is for a topic whose durability is `replicated`: it is answered when it
+    /// is written.
+    pub(crate) early: bool,
+    /// `None` once it was answered.
+    pub(crate) reply: Option<oneshot::Sender<Vec<Result<Appended, AppendError>>>>,
 }
 
 /// What became of one batch of a request when it was sequenced.
@@ -62,6 +68,7 @@ pub(crate) enum Slot {
     Body {
         partition: PartitionId,
         body: usize,
+        base_offset: Offset,
     },
     /// A retry of a batch that is in the log before this proposal, or durable already.
     Duplicate {
@@ -80,6 +87,7 @@ impl Shard {
             pending: Mutex::default(),
             // Ticket 0 means "nobody here waits": an entry that is replayed or someone else's.
             next_ticket: AtomicU64::new(1),
+            early: AtomicUsize::new(0),
             scratch: Mutex::default(),
         }
     }
@@ -95,12 +103,19 @@ impl Shard {
 
     /// Registers who waits, before the proposal can possibly be applied.
     pub(crate) fn expect(&self, ticket: u64, pending: Pending) {
+        self.early.fetch_add(pending.early(), Ordering::AcqRel);
         self.pending.lock().insert(ticket, pending);
+    }
+
+    fn take(&self, ticket: u64) -> Option<Pending> {
+        let pending = self.pending.lock().remove(&ticket)?;
+        self.early.fetch_sub(pending.early(), Ordering::AcqRel);
+        Some(pending)
     }
 
     /// The proposal will not be applied, or nobody can know whether it will.
     pub(crate) fn fail(&self, ticket: u64, why: &Unavailable) {
-        let Some(pending) = self.pending.lock().remove(&ticket) else { return };
+        let Some(pending) = self.take(ticket) else { return };
         pending.fail(why);
     }
 
@@ -164,12 +179,22 @@ impl StateMachine for Shard {
             self.settle_bytes(entry.id.index, applied);
         }
         if entry.ticket != 0
-            && let Some(pending) = self.pending.lock().remove(&entry.ticket)
+            && let Some(pending) = self.take(entry.ticket)
         {
             let state = self.state.read();
             pending.answer(&state, applied);
         }
         self.wake(appends, applied);
+    }
+
+    fn written(&self, ticket: u64) {
+        if self.early.load(Ordering::Acquire) == 0 {
+            return;
+        }
+        if let Some(pending) = self.pending.lock().get_mut(&ticket) {
+            let answered = pending.answer_early(&self.state.read());
+            self.early.fetch_sub(answered, Ordering::AcqRel);
+        }
     }
 
     fn snapshot(&self) -> Bytes {
@@ -183,7 +208,32 @@ impl StateMachine for Shard {
     }
 }
 
+impl PendingAppend {
+    fn answer(&mut self, answer: impl FnMut(Slot) -> Result<Appended, AppendError>) {
+        if let Some(reply) = self.reply.take() {
+            // Whoever asked may have gone; the records stay.
+            let _ = reply.send(std::mem::take(&mut self.slots).into_iter().map(answer).collect());
+        }
+    }
+}
+
 impl Pending {
+    /// Requests that still wait for an early answer.
+    fn early(&self) -> usize {
+        self.appends.iter().filter(|append| append.early && append.reply.is_some()).count()
+    }
+
+    /// The proposal is written: answers those that asked for no more. The leader sequenced them,
+    /// and the log keeps that order.
+    fn answer_early(&mut self, state: &State) -> usize {
+        let mut answered = 0;
+        for append in self.appends.iter_mut().filter(|append| append.early) {
+            append.answer(|slot| slot.answer_early(state));
+            answered += 1;
+        }
+        answered
+    }
+
     /// Whether any of the answers depends on what is in the log.
     pub(crate) fn awaits_the_log(&self) -> bool {
         let refused = |slot: &Slot| matches!(slot, Slot::Refused(_));
@@ -198,10 +248,8 @@ impl Pending {
     }
 
     fn answer(self, state: &State, applied: &mut Applied) {
-        for append in self.appends {
-            let answers = append.slots.into_iter().map(|slot| slot.answer(state, applied));
-            // Whoever asked may have gone; the records stay.
-            let _ = append.reply.send(answers.collect());
+        for mut append in self.appends {
+            append.answer(|slot| slot.answer(state, applied));
         }
         for (reply, outcome) in self.commands.into_iter().zip(applied.commands.drain(..)) {
             let _ = reply.send(outcome.map_err(|refusal: Refusal| CommandFailed::Refused(refusal)));
@@ -209,12 +257,11 @@ impl Pending {
     }
 
     pub(crate) fn fail(self, why: &Unavailable) {
-        for append in self.appends {
-            let refused = append.slots.into_iter().map(|slot| match slot {
+        for mut append in self.appends {
+            append.answer(|slot| match slot {
                 Slot::Refused(error) => Err(error),
                 Slot::Body { .. } | Slot::Duplicate { .. } => Err(why.clone().into()),
             });
-            let _ = append.reply.send(refused.collect());
         }
         for reply in self.commands {
             let _ = reply.send(Err(why.clone().into()));
@@ -222,21 +269,30 @@ impl Pending {
     }
 }
 
+fn log_start(state: &State, partition: PartitionId) -> Offset {
+    state.partition(partition).map_or(0, |found| found.log_start())
+}
+
 impl Slot {
+    fn answer_early(self, state: &State) -> Result<Appended, AppendError> {
+        let (partition, base_offset, duplicate) = match self {
+            Slot::Refused(error) => return Err(error),
+            Slot::Body { partition, base_offset, .. } => (partition, base_offset, false),
+            Slot::Duplicate { partition, base_offset } => (partition, base_offset, true),
+        };
+        Ok(Appended { base_offset, log_start: log_start(state, partition), duplicate })
+    }
+
     fn answer(self, state: &State, applied: &Applied) -> Result<Appended, AppendError> {
-        let log_start = |partition| state.partition(partition).map_or(0, |found| found.log_start());
+        let taken = |partition, base_offset, duplicate| {
+            Ok(Appended { base_offset, log_start: log_start(state, partition), duplicate })
+        };
         match self {
             Slot::Refused(error) => Err(error),
-            Slot::Duplicate { partition, base_offset } => {
-                Ok(Appended { base_offset, log_start: log_start(partition), duplicate: true })
-            }
-            Slot::Body { partition, body } => match applied.appends[body] {
-                AppendOutcome::Taken { base_offset } => {
-                    Ok(Appended { base_offset, log_start: log_start(partition), duplicate: false })
-                }
-                AppendOutcome::Duplicate { base_offset } => {
-                    Ok(Appended { base_offset, log_start: log_start(partition), duplicate: true })
-                }
+            Slot::Duplicate { partition, base_offset } => taken(partition, base_offset, true),
+            Slot::Body { partition, body, .. } => match applied.appends[body] {
+                AppendOutcome::Taken { base_offset } => taken(partition, base_offset, false),
+                AppendOutcome::Duplicate { base_offset } => taken(partition, base_offset, true),
                 AppendOutcome::UnknownPartition => Err(AppendError::UnknownPartition(partition)),
                 AppendOutcome::Producer(refusal) => Err(AppendError::Sequence(refusal)),
                 // Sequenced by a leader that was no longer one; the client tries again.

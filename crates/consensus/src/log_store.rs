@@ -10,7 +10,7 @@ use std::fmt::Debug;
 use std::io;
 use std::ops::{Bound, Range, RangeBounds, RangeInclusive};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use base::limits::PROPOSAL_BYTES_MAX;
 use futures_util::stream::{self, Stream};
@@ -22,7 +22,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::encoding::{self, DecodeError};
-use crate::machine::Payload;
+use crate::machine::{Payload, StateMachine};
 use crate::types::{Entry, LogId, TypeConfig, Vote, log_id_of};
 
 /// Bytes of entries read from the journal at once.
@@ -111,6 +111,22 @@ impl LogStore {
             }
         }
         0
+    }
+
+    /// Tells the machine of every proposal once it is written. For the journal's hook.
+    pub(crate) fn tell_written(&self, machine: Arc<dyn StateMachine>) {
+        // Weak: the journal keeps the hook, and the log keeps the journal.
+        let shared = Arc::downgrade(&self.0);
+        let told = AtomicU64::new(0);
+        self.0.journal.on_written(move |index| {
+            let Some(shared) = shared.upgrade() else { return };
+            let last_told = told.swap(index, Ordering::Relaxed);
+            let tickets = shared.tickets.lock();
+            let written = tickets.iter().filter(|ticket| ticket.index > last_told);
+            for ticket in written.take_while(|ticket| ticket.index <= index) {
+                machine.written(ticket.number);
+            }
+        });
     }
 
     fn keep_tickets(&self, entries: &[Entry]) {

@@ -38,6 +38,11 @@ pub trait StateMachine: Send + Sync + 'static {
     /// wait nor compute for long. A panic stops the node.
     fn apply(&self, entry: Committed<'_>);
 
+    /// The proposal is in the page caches of a quorum (today: of this node), which survive the
+    /// process but not a power loss. Called in log order on the proposing node, from the
+    /// journal's thread, before the sync: it must be quick.
+    fn written(&self, _ticket: u64) {}
+
     /// The state after the last `apply`. Called between two of them.
     fn snapshot(&self) -> Bytes;
 
