@@ -3,6 +3,7 @@
 mod admin;
 mod bad_input;
 mod fetch;
+mod groups;
 mod harness;
 mod produce;
 mod sessions;
