@@ -1,5 +1,7 @@
 //! The broker and its gateways, wired together; from start to an orderly end.
 
+use std::fmt::Display;
+use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -30,6 +32,8 @@ pub(crate) enum ServeError {
     Listen { address: SocketAddr, source: std::io::Error },
     #[error("cannot wait for signals: {0}")]
     Signals(std::io::Error),
+    #[error("the Kafka gateway ended by itself: {0}; please report this")]
+    Gateway(String),
     #[error("stopped: {0}; what was acknowledged is safe on disk, start again to recover it")]
     Failed(String),
 }
@@ -58,16 +62,34 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     announce(&settings, bound, &options, &broker, started);
 
     let (stop, stopping) = watch::channel(false);
-    let gateway = tokio::spawn(gateway_kafka::serve(listener, broker.clone(), options, stopping));
-    println!("ready");
-    let outcome = until_told_to_stop(&broker).await;
-    stop.send_replace(true);
-    let _ = gateway.await;
+    let mut gateway =
+        tokio::spawn(gateway_kafka::serve(listener, broker.clone(), options, stopping));
+    say("ready");
+    let outcome = tokio::select! {
+        outcome = until_told_to_stop(&broker) => {
+            stop.send_replace(true);
+            if let Err(error) = gateway.await {
+                tracing::error!(%error, "the Kafka gateway did not end in order");
+            }
+            outcome
+        }
+        ended = &mut gateway => Err(ServeError::Gateway(match ended {
+            Ok(()) => "it returned".into(),
+            Err(error) => error.to_string(),
+        })),
+    };
     broker.shutdown().await;
     if outcome.is_ok() {
         tracing::info!("stopped");
     }
     outcome
+}
+
+/// A line on standard output. Whoever started the broker may have stopped reading it, which is no
+/// reason to stop serving.
+fn say(line: impl Display) {
+    let mut stdout = std::io::stdout().lock();
+    let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
 }
 
 /// Ends on SIGTERM and SIGINT, and when the storage fails for good.
@@ -124,7 +146,7 @@ fn announce(
     started: Instant,
 ) {
     let (topics, partitions) = broker.read(|state| (state.topic_count(), state.partition_count()));
-    println!(
+    say(format_args!(
         "postroad {}: data {}, kafka {bound} (advertised {}:{}), durability fsync, \
          {topics} topics with {partitions} partitions, started in {} ms",
         env!("CARGO_PKG_VERSION"),
@@ -132,5 +154,5 @@ fn announce(
         options.advertised_host,
         options.advertised_port,
         started.elapsed().as_millis(),
-    );
+    ));
 }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use base::limits;
 use clap::Args;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use crate::logging::LogFormat;
 
@@ -41,9 +41,11 @@ pub(crate) struct Said {
     node: Option<u32>,
     /// Size of a journal segment, such as 128MiB [default: 128MiB]
     #[arg(long, value_name = "SIZE", env = "POSTROAD_SEGMENT_BYTES")]
+    #[serde(deserialize_with = "size")]
     segment_bytes: Option<String>,
     /// Refuse produce when fewer bytes are free on the disk [default: 256MiB]
     #[arg(long, value_name = "SIZE", env = "POSTROAD_DISK_RESERVE")]
+    #[serde(deserialize_with = "size")]
     disk_reserve: Option<String>,
     /// Connections at a time [default: 10000]
     #[arg(long, value_name = "N", env = "POSTROAD_MAX_CONNECTIONS")]
@@ -121,11 +123,12 @@ impl Settings {
                 said.disk_reserve,
                 limits::DISK_RESERVE_BYTES_DEFAULT,
             )?,
-            connections_max: said.max_connections.unwrap_or(limits::SESSIONS_MAX_DEFAULT),
+            connections_max: at_least_one("max-connections", said.max_connections)?
+                .unwrap_or(limits::SESSIONS_MAX_DEFAULT),
             auto_create_topics: said.auto_create_topics.unwrap_or(true),
             default_partitions: at_least_one("default-partitions", said.default_partitions)?
                 .unwrap_or(1),
-            threads: said.threads.filter(|threads| *threads > 0),
+            threads: at_least_one("threads", said.threads)?,
             log: said.log.unwrap_or_else(|| DEFAULT_LOG.into()),
             log_format: said.log_format.unwrap_or_default(),
         })
@@ -163,8 +166,11 @@ fn invalid(setting: &'static str, value: &str, problem: impl Into<String>) -> Se
     SettingsError::Invalid { setting, value: value.into(), problem: problem.into() }
 }
 
-fn at_least_one(setting: &'static str, value: Option<u32>) -> Result<Option<u32>, SettingsError> {
-    if value == Some(0) {
+fn at_least_one<T: PartialEq + From<u8>>(
+    setting: &'static str,
+    value: Option<T>,
+) -> Result<Option<T>, SettingsError> {
+    if value == Some(T::from(0)) {
         return Err(invalid(setting, "0", "must be at least 1"));
     }
     Ok(value)
@@ -184,6 +190,20 @@ fn host_port(setting: &'static str, text: &str) -> Result<(String, u16), Setting
         Some((host.to_string(), port.parse().ok()?))
     });
     parsed.ok_or_else(|| invalid(setting, text, "is not a host and port, such as broker:9092"))
+}
+
+/// In a file a size may also be a plain number.
+fn size<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged, expecting = "a size is a number of bytes or a text such as \"128MiB\"")]
+    enum Size {
+        Number(u64),
+        Text(String),
+    }
+    Ok(Some(match Size::deserialize(from)? {
+        Size::Number(number) => number.to_string(),
+        Size::Text(text) => text,
+    }))
 }
 
 /// A size in bytes, plain or with a unit: 1048576, 1024KiB, 1MiB, 1m.
@@ -249,6 +269,22 @@ mod tests {
             error.to_string(),
             "--disk-reserve \"much\" is not a size, such as 134217728 or 128MiB"
         );
+    }
+
+    #[test]
+    fn in_a_file_a_size_may_be_a_number() {
+        let settings = Settings::from_said(said("segment-bytes = 67108864")).expect("valid");
+        assert_eq!(settings.segment_bytes, 64 << 20);
+        let error = toml::from_str::<Said>("disk-reserve = true").expect_err("refused");
+        assert!(error.to_string().contains("a size is a number of bytes"), "{error}");
+    }
+
+    #[test]
+    fn nothing_can_be_done_with_none_of_it() {
+        for none in ["threads = 0", "max-connections = 0", "default-partitions = 0"] {
+            let error = Settings::from_said(said(none)).expect_err("refused").to_string();
+            assert!(error.ends_with("must be at least 1"), "{error}");
+        }
     }
 
     #[test]

@@ -146,8 +146,7 @@ impl Client {
         patiently(|| async {
             let metadata = self.metadata(Some(&[topic])).await?;
             let Some(found) = metadata.topics.get(topic) else {
-                let code = ResponseError::UnknownTopicOrPartition;
-                return Err(Refused { what: format!("topic {topic}"), code, message: None }.into());
+                return Err(ClientError::NoSuchTopic(topic.to_owned()));
             };
             if found.partitions.iter().any(|partition| partition.leader < 0) {
                 let code = ResponseError::LeaderNotAvailable;

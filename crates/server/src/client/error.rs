@@ -38,6 +38,11 @@ pub(crate) enum ClientError {
          {theirs})"
     )]
     Unsupported { address: String, api: ApiKey, ours: String, theirs: String },
+    #[error(
+        "there is no topic {0}; 'postroad topic list' names those there are, 'postroad topic \
+         create {0}' makes it"
+    )]
+    NoSuchTopic(String),
     #[error("topic {topic} has no partition {partition}; it has {partitions}, counted from 0")]
     NoSuchPartition { topic: String, partition: i32, partitions: usize },
     #[error(transparent)]
@@ -60,7 +65,9 @@ impl ClientError {
     /// broker.
     pub(crate) fn is_the_users(&self) -> bool {
         match self {
-            ClientError::BadAddress(_) | ClientError::NoSuchPartition { .. } => true,
+            ClientError::BadAddress(_)
+            | ClientError::NoSuchTopic(_)
+            | ClientError::NoSuchPartition { .. } => true,
             ClientError::Refused(refused) => is_the_users(refused.code),
             _ => false,
         }

@@ -296,6 +296,9 @@ impl Consumption {
                 () = self.signals.received() => return Ok(()),
             };
             let from = self.positions_of_group(group, partitions).await?;
+            // Committed as it stands, even where there is nothing to read: otherwise what comes
+            // later would be behind nobody.
+            self.printed.begin(&from);
             self.start(from).await?;
             let ending = self.until_group_or_reading_ends(membership).await;
             self.readers.shutdown().await;
@@ -412,6 +415,10 @@ impl Printed {
 
     fn positions(&self) -> BTreeMap<TopicPartition, u64> {
         self.lock().clone()
+    }
+
+    fn begin(&self, from: &[(TopicPartition, u64)]) {
+        self.lock().extend(from.iter().cloned());
     }
 
     fn forget(&self) {

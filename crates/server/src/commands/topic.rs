@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use clap::{Args, Subcommand};
+use clap::{ArgGroup, Args, Subcommand};
 use kafka_protocol::ResponseError;
 use serde::Serialize;
 
@@ -70,17 +70,17 @@ struct Describe {
 }
 
 #[derive(Args, Debug)]
-#[group(id = "change", required = true, multiple = true, args = ["partitions", "config", "unset"])]
+#[command(group(ArgGroup::new("change").required(true).multiple(true)))]
 struct Alter {
     topic: String,
     /// Number of partitions to grow to; records stay where they are
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(short, long, group = "change", value_name = "N", value_parser = clap::value_parser!(i32).range(1..))]
     partitions: Option<i32>,
     /// Configuration to set; may be repeated
-    #[arg(short, long, value_name = "NAME=VALUE", value_parser = name_value)]
+    #[arg(short, long, group = "change", value_name = "NAME=VALUE", value_parser = name_value)]
     config: Vec<(String, String)>,
     /// Configuration to set back to what holds without it; may be repeated
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, group = "change", value_name = "NAME")]
     unset: Vec<String>,
 }
 

@@ -1,0 +1,107 @@
+//! `postroad serve`, from start to end, and what survives it.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use crate::harness::{Broker, postroad, run, seq, serve, serve_at};
+
+#[test]
+fn the_start_up_line_says_where_data_ports_and_durability_are() {
+    let broker = Broker::start();
+    let line = &broker.announcement;
+    assert!(line.starts_with(concat!("postroad ", env!("CARGO_PKG_VERSION"), ": data ")), "{line}");
+    assert!(line.contains("kafka 127.0.0.1:") && line.contains("durability fsync"), "{line}");
+    assert!(!broker.address.ends_with(":0"), "{line}");
+}
+
+#[test]
+fn sigterm_drains_and_nothing_is_lost() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let data = folder.path().join("data");
+    let broker = Broker::start_on(&data);
+    broker.run(&["topic", "create", "t"]).ok();
+    broker.feed(&["produce", "t"], seq(1..=1000)).ok();
+    let follower = broker.spawn(&["consume", "t", "-f"]);
+    assert_eq!(follower.line(), "1");
+    let began = Instant::now();
+    let (status, log) = broker.terminate();
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert!(log.contains("stopped"), "{log}");
+    assert!(began.elapsed() < Duration::from_secs(15), "a follower must not hold it up");
+    follower.interrupt();
+    let broker = Broker::start_on(&data);
+    assert_eq!(broker.run(&["consume", "t"]).ok(), seq(1..=1000));
+}
+
+#[test]
+fn kill_nine_loses_nothing_that_was_acknowledged() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let data = folder.path().join("data");
+    let mut expected = String::new();
+    for round in 0..3_u32 {
+        let broker = Broker::start_on(&data);
+        broker.run(&["topic", "create", "t", "--if-not-exists"]).ok();
+        let lines = seq(round * 1000 + 1..=round * 1000 + 1000);
+        broker.feed(&["produce", "t"], &lines).ok();
+        expected += &lines;
+        broker.run(&["consume", "t", "-g", "app"]).ok();
+        broker.kill();
+    }
+    let broker = Broker::start_on(&data);
+    assert_eq!(broker.run(&["consume", "t"]).ok(), expected);
+    assert_eq!(broker.run(&["consume", "t", "-g", "app"]).ok(), "", "commits survive as well");
+}
+
+#[test]
+fn a_producer_waits_out_a_restart_and_stores_each_record_once() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let data = folder.path().join("data");
+    let broker = Broker::start_on(&data);
+    broker.run(&["topic", "create", "t"]).ok();
+    let address = broker.address.clone();
+    let mut producer = broker.spawn(&["produce", "t"]);
+    producer.write("before\n");
+    while broker.run(&["consume", "t"]).ok().is_empty() {}
+    broker.kill();
+    producer.write("after\n");
+    let mut again = serve_at(&data, &address);
+    let mut child = again.stdout(Stdio::null()).spawn().expect("the binary starts");
+    producer.end().ok();
+    let mut consume = postroad();
+    consume.args(["consume", "t", "-b", &address]);
+    let read = run(consume, b"").ok();
+    let _ = child.kill();
+    let _ = child.wait();
+    assert_eq!(read, "before\nafter\n");
+}
+
+#[test]
+fn a_second_instance_on_the_same_data_is_refused() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let data = folder.path().join("data");
+    let _first = Broker::start_on(&data);
+    let mut second = postroad();
+    second.args(["serve", "--kafka", "127.0.0.1:0", "--data"]).arg(&data);
+    run(second, b"").fails(2, &["in use by another process"]);
+}
+
+#[test]
+fn a_port_that_is_taken_is_named() {
+    let first = Broker::start();
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let mut second = postroad();
+    second.args(["serve", "--kafka", &first.address, "--data"]).arg(folder.path());
+    run(second, b"").fails(2, &[&format!("cannot listen on {}", first.address), "--kafka"]);
+}
+
+#[test]
+fn settings_come_from_flags_environment_and_file() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let config = folder.path().join("postroad.toml");
+    let data = folder.path().join("data");
+    std::fs::write(&config, "default-partitions = 7\n").expect("written");
+    let mut command = serve(&data);
+    command.env("POSTROAD_CONFIG", &config);
+    let broker = Broker::start_with(command, &data);
+    assert_eq!(broker.run(&["topic", "create", "t"]).ok(), "created topic t with 7 partitions\n");
+}

@@ -1,0 +1,8 @@
+//! The real binary, driven through its own command line: what a user types and what comes back.
+
+mod groups;
+mod harness;
+mod lifecycle;
+mod mistakes;
+mod records;
+mod topics;

@@ -1,0 +1,82 @@
+//! What goes wrong says what is wrong and what to do, and ends with a code that scripts can tell
+//! apart: 1, put it right; 2, look after the server.
+
+use crate::harness::{Broker, postroad, run};
+
+fn say(arguments: &[&str]) -> crate::harness::Said {
+    let mut command = postroad();
+    command.args(arguments);
+    run(command, b"")
+}
+
+#[test]
+fn a_broker_that_is_not_there_is_named_together_with_what_to_do() {
+    // Port 1 is one that nothing of this test listens on.
+    for arguments in [
+        &["topic", "list"][..],
+        &["produce", "t"],
+        &["consume", "t"],
+        &["consume", "t", "-g", "g"],
+        &["group", "list"],
+    ] {
+        let arguments = [arguments, &["-b", "127.0.0.1:1"]].concat();
+        let words = [
+            "cannot reach 127.0.0.1:1: connection refused",
+            "start it with 'postroad serve'",
+            "--bootstrap",
+        ];
+        say(&arguments).fails(2, &words);
+    }
+}
+
+#[test]
+fn the_next_of_several_addresses_is_tried() {
+    let broker = Broker::start();
+    let several = format!("127.0.0.1:1,{}", broker.address);
+    say(&["topic", "list", "-b", &several]).ok();
+}
+
+#[test]
+fn something_else_on_the_port_is_told_apart_from_a_broker() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("bound").to_string();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            use std::io::Write;
+            let _ = (&stream).write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+            std::thread::sleep(std::time::Duration::from_secs(5));
+        }
+    });
+    let words = ["cannot be read", "does it speak Kafka?"];
+    say(&["topic", "list", "-b", &address]).fails(2, &words);
+}
+
+#[test]
+fn bad_flags_are_the_users() {
+    for (arguments, words) in [
+        (&["frobnicate"][..], "unrecognized subcommand"),
+        (&["topic", "create"], "required"),
+        (&["topic", "list", "--outptu", "json"], "--outptu"),
+        (&["topic", "list", "-b", "127.0.0.1:x"], "is not an address"),
+        (&["produce", "t", "--acks", "2"], "possible values"),
+        (&["consume", "t", "--from", "somewhere"], "is not a position"),
+        (&["consume", "t", "-o", "json", "-s", ":"], "JSON has both"),
+        (&["group", "reset", "g", "--to", "sometime"], "is not a position"),
+        (&["serve", "--kafka", "nowhere"], "is not an address and port"),
+        (&["serve", "--segment-bytes", "1"], "--segment-bytes"),
+        (&["serve", "--threads", "0"], "must be at least 1"),
+        (&["serve", "--config", "/nonexistent.toml"], "cannot be read"),
+        (&["serve", "--log", "a=b=c"], "log filter"),
+    ] {
+        say(arguments).fails(1, &[words]);
+    }
+}
+
+#[test]
+fn help_version_and_completion_go_to_standard_output() {
+    assert!(say(&["--help"]).ok().contains("Usage: postroad"));
+    assert!(say(&["--version"]).ok().starts_with("postroad "));
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(say(&["completion", shell]).ok().contains("postroad"));
+    }
+}
