@@ -96,6 +96,11 @@ impl State {
         self.group_configs.get(name).unwrap_or(&GROUP_CONFIG_DEFAULT)
     }
 
+    /// Groups that have values of their own. Sorted by name.
+    pub fn configured_groups(&self) -> impl Iterator<Item = &str> {
+        self.group_configs.keys().map(String::as_str)
+    }
+
     pub fn node_config(&self) -> &NodeConfig {
         &self.node_config
     }
