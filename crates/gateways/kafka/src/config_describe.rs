@@ -289,10 +289,9 @@ pub(crate) fn list_resources(
                 .broker
                 .read(|state| state.topics().map(|topic| topic.name.to_string()).collect()),
             resource_types::BROKER => vec![gateway.node_id().to_string()],
-            resource_types::GROUP => gateway.broker.read(|state| {
-                let configured = |name: &&str| !state.group_config(name).overrides.is_empty();
-                state.groups().map(|(name, _)| name).filter(configured).map(str::to_owned).collect()
-            }),
+            resource_types::GROUP => {
+                gateway.broker.read(|state| state.configured_groups().map(str::to_owned).collect())
+            }
             _ => Vec::new(),
         };
         resources.extend(names.into_iter().map(|name| {

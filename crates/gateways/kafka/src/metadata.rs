@@ -18,7 +18,7 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::StrBytes;
 use machine::command::NewTopic;
-use machine::topic::Topic;
+use machine::topic::{Topic, validate_topic_name};
 use machine::{Command, Outcome};
 use uuid::Uuid;
 
@@ -175,17 +175,25 @@ impl MetadataBuilder {
 fn find(gateway: &Gateway, wanted: &[MetadataRequestTopic]) -> Vec<Result<Summary, Fault>> {
     gateway.broker.read(|state| {
         let find = |topic: &MetadataRequestTopic| match &topic.name {
-            // A name counts more than an id, as in Kafka.
-            Some(name) => {
-                state.topic_named(name).map(Summary::of).ok_or_else(Fault::unknown_partition)
+            // Java clients that look for an id leave the name empty, not null.
+            Some(name) if topic.topic_id.is_nil() => {
+                state.topic_named(name).map(Summary::of).ok_or_else(|| unknown_name(name))
             }
-            None => state
+            _ => state
                 .topic_with_uuid(&topic.topic_id)
                 .map(Summary::of)
                 .ok_or_else(Fault::unknown_topic_id),
         };
         wanted.iter().map(find).collect()
     })
+}
+
+/// A name that no topic can have is told apart from one that no topic has.
+fn unknown_name(name: &str) -> Fault {
+    match validate_topic_name(name) {
+        Ok(()) => Fault::unknown_partition(),
+        Err(error) => Fault::new(ResponseError::InvalidTopicException, error.to_string()),
+    }
 }
 
 /// Makes the topics that are asked for by name and do not exist.
@@ -197,7 +205,9 @@ async fn create_missing(
     let mut places = Vec::new();
     let mut topics = Vec::new();
     for (place, (wanted, found)) in wanted.iter().zip(found.iter()).enumerate() {
-        if let (Some(name), Err(_)) = (&wanted.name, found) {
+        if let (Some(name), Err(fault)) = (&wanted.name, found)
+            && fault.error == ResponseError::UnknownTopicOrPartition
+        {
             places.push(place);
             topics.push(NewTopic {
                 name: name.to_string(),

@@ -9,9 +9,9 @@ pub struct GatewayOptions {
     /// Where clients are told to connect; may differ from where the listener is bound.
     pub advertised_host: String,
     pub advertised_port: u16,
-    /// What `auto.create.topics.enable` is unless it was changed by a client.
+    /// Kafka's `auto.create.topics.enable`: a client that asks for a topic may bring it about.
     pub auto_create_topics: bool,
-    /// What `num.partitions` is unless it was changed by a client.
+    /// Kafka's `num.partitions`: of a topic that is made without saying how many.
     pub partitions_default: u32,
     pub sessions_max: usize,
     pub request_bytes_max: usize,

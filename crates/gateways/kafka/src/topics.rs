@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use base::TopicId;
+use futures_util::future::join_all;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::create_partitions_request::CreatePartitionsTopic;
 use kafka_protocol::messages::create_partitions_response::CreatePartitionsTopicResult;
@@ -196,10 +197,9 @@ pub(crate) async fn delete(
         .topic_names
         .into_iter()
         .map(|name| DeleteTopicState::default().with_name(Some(name)));
-    let mut results = Vec::new();
-    for topic in message.topics.into_iter().chain(by_name) {
-        results.push(delete_one(gateway, topic).await);
-    }
+    // All at once, so that they share a sync.
+    let deleting = message.topics.into_iter().chain(by_name);
+    let results = join_all(deleting.map(|topic| delete_one(gateway, topic))).await;
     let response = DeleteTopicsResponse::default().with_responses(results);
     Response::encode(&request.head, &response)
 }
@@ -245,18 +245,18 @@ pub(crate) async fn create_partitions(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: CreatePartitionsRequest = request.decode()?;
-    let mut results = Vec::with_capacity(message.topics.len());
-    for topic in message.topics {
-        let grown = grow(gateway, &topic, message.validate_only).await;
+    let growing = message.topics.iter().map(|topic| grow(gateway, topic, message.validate_only));
+    let grown = join_all(growing).await;
+    let results = message.topics.into_iter().zip(grown).map(|(topic, grown)| {
         let result = CreatePartitionsTopicResult::default()
             .with_name(topic.name)
             .with_error_code(code_of(&grown));
-        results.push(match grown {
+        match grown {
             Ok(()) => result,
             Err(fault) => result.with_error_message(fault.message_bytes()),
-        });
-    }
-    let response = CreatePartitionsResponse::default().with_results(results);
+        }
+    });
+    let response = CreatePartitionsResponse::default().with_results(results.collect());
     Response::encode(&request.head, &response)
 }
 

@@ -6,6 +6,8 @@ use kafka_protocol::protocol::{Decodable, Encodable, Message};
 use proptest::prelude::*;
 
 use super::{DECODED_BYTES_MAX, Fields, Kind, Shape, ShapeError, examine};
+use crate::produce_request::ProduceRequest;
+use crate::request::{Preamble, Request};
 use crate::wire::primitives::Put;
 use crate::wire::shapes;
 
@@ -277,5 +279,47 @@ proptest! {
                 let _ = (known.decode)(Bytes::from(bytes.clone()), version);
             }
         });
+    }
+}
+
+/// Requests as stock clients sent them: api key, version, and the frame in hexadecimal.
+fn corpus() -> impl Iterator<Item = (i16, i16, BytesMut)> {
+    let java = include_str!("../../tests/corpus/java.txt");
+    let librdkafka = include_str!("../../tests/corpus/librdkafka.txt");
+    java.lines().chain(librdkafka.lines()).map(|line| {
+        let mut words = line.split(' ');
+        let mut word = || words.next().expect("a line has three words");
+        let (key, version) = (word().parse().unwrap(), word().parse().unwrap());
+        let hex = word();
+        let bytes = (0..hex.len()).step_by(2).map(|at| u8::from_str_radix(&hex[at..at + 2], 16));
+        (key, version, bytes.map(Result::unwrap).collect())
+    })
+}
+
+fn decodes(api: ApiKey, version: i16, body: BytesMut) -> bool {
+    if api == ApiKey::Produce {
+        return ProduceRequest::parse(version, body).is_ok();
+    }
+    let requests = requests();
+    let known = requests.iter().find(|known| known.api == api).expect("it is handled");
+    examine(api, version, &body).is_ok() && (known.decode)(body.freeze(), version) == Some(0)
+}
+
+#[test]
+fn what_stock_clients_send_is_decoded_and_any_part_of_it_does_no_harm() {
+    for (key, version, frame) in corpus() {
+        let preamble = Preamble::parse(&frame).unwrap();
+        assert_eq!((preamble.api_key, preamble.version), (key, version));
+        let api = ApiKey::try_from(key).unwrap();
+        let range = crate::versions::handled(api).expect("clients ask only for what is advertised");
+        assert!(range.contains(&version), "{api:?} {version}");
+        let whole = Request::parse(api, &preamble, frame.clone()).unwrap();
+        let body = whole.body;
+        assert!(decodes(api, version, body.clone()), "{api:?} {version}");
+        for cut in 0..body.len() {
+            let mut part = body.clone();
+            part.truncate(cut);
+            assert!(!decodes(api, version, part), "{api:?} {version} cut to {cut} bytes");
+        }
     }
 }

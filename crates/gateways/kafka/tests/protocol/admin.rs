@@ -52,10 +52,16 @@ async fn metadata_names_brokers_and_partitions_in_every_version() {
     assert_eq!(all.topics.len(), 1);
     let none = client.ask(12, &MetadataRequest::default().with_topics(Some(vec![]))).await;
     assert!(none.topics.is_empty());
-    let by_id = MetadataRequestTopic::default().with_topic_id(id).with_name(None);
-    let request = MetadataRequest::default().with_topics(Some(vec![by_id]));
-    let found = client.ask(12, &request).await;
-    assert_eq!(found.topics[0].name.as_ref().map(|name| name.to_string()), Some("orders".into()));
+    // By id the name is null, or, from Java clients, empty.
+    for none in [None, Some(name(""))] {
+        let by_id = MetadataRequestTopic::default().with_topic_id(id).with_name(none);
+        let request = MetadataRequest::default().with_topics(Some(vec![by_id]));
+        let found = client.ask(12, &request).await;
+        let found = found.topics[0].name.as_ref().map(|name| name.to_string());
+        assert_eq!(found.as_deref(), Some("orders"));
+    }
+    let illegal = client.ask(12, &metadata(&["not legal"], false)).await;
+    assert_eq!(illegal.topics[0].error_code, InvalidTopicException.code());
 }
 
 #[tokio::test]

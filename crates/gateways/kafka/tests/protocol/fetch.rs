@@ -348,7 +348,7 @@ async fn without_room_for_a_session_there_is_none_and_all_goes_on() {
 
     // A connection takes its sessions along when it goes.
     drop(one);
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    tokio::time::sleep(Duration::from_millis(500)).await;
     let (three, _) = Consumer::start(&node, all_of("orders", 1, 50 << 20)).await;
     assert_ne!(three.session, 0);
 }
