@@ -162,7 +162,7 @@ impl ConsumerGroup {
     /// What the group weighs in memory.
     pub(crate) fn bytes(&self) -> usize {
         const TOPIC_BYTES: usize = 128;
-        const HELD_BYTES: usize = 160;
+        const HELD_BYTES: usize = 240;
         self.bytes + self.topics.len() * TOPIC_BYTES + self.holders.len() * HELD_BYTES
     }
 
@@ -176,10 +176,21 @@ impl ConsumerGroup {
         winner.map(|(assignor, _)| assignor).unwrap_or_default()
     }
 
-    /// Whether this member may commit offsets now.
-    pub(crate) fn may_commit(&self, member_id: &StrBytes, epoch: i32) -> Result<(), Fault> {
+    /// Whether this member may commit offsets of these partitions now. A commit that was under way
+    /// while the member was taken to its next epoch is good for what it holds still (KIP-1251).
+    pub(crate) fn may_commit(
+        &self,
+        member_id: &StrBytes,
+        epoch: i32,
+        mut partitions: impl Iterator<Item = (Uuid, i32)>,
+    ) -> Result<(), Fault> {
         if epoch < 0 && self.members.is_empty() {
             // Somebody who uses the group only to keep offsets.
+            return Ok(());
+        }
+        let member = self.members.get(member_id).ok_or_else(|| self.unknown_member(member_id))?;
+        let is_late = (0..member.epoch).contains(&epoch);
+        if is_late && partitions.all(|partition| member.has_held_since(partition, epoch)) {
             return Ok(());
         }
         self.check_epoch(member_id, epoch)
@@ -257,6 +268,7 @@ impl ConsumerGroup {
         member.revocation_deadline = None;
         for partition in std::mem::take(&mut member.revoking).iter() {
             self.holders.remove(&partition);
+            member.given_in.remove(&partition);
         }
     }
 

@@ -30,6 +30,7 @@ use kafka_protocol::messages::{
 use kafka_protocol::protocol::StrBytes;
 use machine::{Command, CommitOffset, CommittedOffset, Outcome, State};
 use tracing::warn;
+use uuid::Uuid;
 
 use crate::errors::Fault;
 use crate::gateway::Gateway;
@@ -55,7 +56,7 @@ pub(crate) async fn commit(
     let mut plans = plan_commit(gateway, &message, expire_ms);
     if plans.iter().any(Result::is_ok) {
         let permitted = check_group_name(&message.group_id)
-            .and_then(|()| may_commit(gateway, &message, request.head.version));
+            .and_then(|()| may_commit(gateway, &message, &plans, request.head.version));
         match permitted {
             Ok(()) => execute_commit(gateway, &message.group_id, &mut plans).await,
             Err(error) => refuse_rest(&mut plans, error),
@@ -107,6 +108,7 @@ fn commit_offset(
 fn may_commit(
     gateway: &Gateway,
     message: &OffsetCommitRequest,
+    plans: &[CommitPlan],
     version: i16,
 ) -> Result<(), ResponseError> {
     let (member, generation) = (&message.member_id, message.generation_id_or_member_epoch);
@@ -118,11 +120,21 @@ fn may_commit(
             Err(ResponseError::UnsupportedVersion)
         }
         Some(Group::Consumer(group)) => {
-            group.may_commit(member, generation).map_err(|fault| fault.error)
+            let partitions = committed_partitions(gateway, plans);
+            let permitted = group.may_commit(member, generation, partitions.into_iter());
+            permitted.map_err(|fault| fault.error)
         }
         // Nobody is a member: commits are taken from those who claim to be none.
         None if generation < 0 => Ok(()),
         None => Err(ResponseError::UnknownMemberId),
+    })
+}
+
+/// By the ids that groups know partitions by.
+fn committed_partitions(gateway: &Gateway, plans: &[CommitPlan]) -> Vec<(Uuid, i32)> {
+    gateway.broker.read(|state| {
+        let partitions = plans.iter().flatten().map(|commit| commit.partition);
+        partitions.filter_map(|id| Some((state.topic(id.topic)?.uuid, id.index as i32))).collect()
     })
 }
 

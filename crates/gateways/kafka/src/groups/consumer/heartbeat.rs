@@ -1,13 +1,13 @@
 //! A member reports: it comes, it stays, it has done what it was asked to.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use kafka_protocol::ResponseError;
 use kafka_protocol::protocol::StrBytes;
 use tracing::{debug, info};
 
-use super::member::{JOINING, Member, PAUSING, Progress, Step};
+use super::member::{JOINING, Member, PAUSING, Progress};
 use super::{ConsumerGroup, ConsumerLimits, Heartbeat, Report};
 use crate::errors::Fault;
 use crate::groups::assignment::Assignment;
@@ -97,7 +97,9 @@ impl ConsumerGroup {
         info!(group = %self.name, old = %old_id, new = %new_id, "static member rejoins");
         member.id = new_id.clone();
         // It says that it owns nothing, so what it was asked to give up is given up.
-        member.revoking = Assignment::default();
+        for partition in std::mem::take(&mut member.revoking).iter() {
+            member.given_in.remove(&partition);
+        }
         member.progress = Progress::Stable;
         member.revocation_deadline = None;
         (member.epoch, member.previous_epoch) = (JOINING, JOINING);
@@ -108,6 +110,7 @@ impl ConsumerGroup {
         let Some(mut member) = self.take(member_id) else { return };
         member.assigned = Assignment::default();
         member.revoking = Assignment::default();
+        member.given_in.clear();
         member.progress = Progress::Stable;
         member.revocation_deadline = None;
         (member.epoch, member.previous_epoch) = (JOINING, JOINING);
@@ -195,13 +198,9 @@ impl ConsumerGroup {
         let step = member.reconcile(self.target_epoch, owned, is_free);
         let Some(step) = step.filter(|step| !step.is_where(member)) else { return false };
         let Some(mut member) = self.take(member_id) else { return false };
-        let Step { progress, epoch, assigned, revoking } = step;
-        let is_new = assigned != member.assigned;
-        if epoch != member.epoch {
-            member.previous_epoch = member.epoch;
-        }
-        (member.progress, member.epoch) = (progress, epoch);
-        (member.assigned, member.revoking) = (assigned, revoking);
+        let is_new = step.assigned != member.assigned;
+        member.advance(step);
+        let (progress, epoch) = (member.progress, member.epoch);
         member.revocation_deadline = match progress {
             Progress::Revoking => Some(now + member.rebalance_timeout),
             Progress::Stable | Progress::Waiting => None,
@@ -231,6 +230,7 @@ fn new_member(heartbeat: &Heartbeat, session_deadline: Instant) -> Member {
         progress: Progress::Stable,
         assigned: Assignment::default(),
         revoking: Assignment::default(),
+        given_in: BTreeMap::new(),
         target: Assignment::default(),
         session_deadline,
         revocation_deadline: None,

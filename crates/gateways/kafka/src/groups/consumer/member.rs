@@ -1,6 +1,6 @@
 //! A member of a KIP-848 group, and how it is brought to what it is to have.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use kafka_protocol::protocol::StrBytes;
@@ -48,6 +48,8 @@ pub(crate) struct Member {
     pub(crate) assigned: Assignment,
     /// What it was asked to give up, and may still consume.
     pub(super) revoking: Assignment,
+    /// In which epoch it was given what it holds.
+    pub(super) given_in: BTreeMap<(Uuid, i32), i32>,
     /// What it is to have in the end.
     pub(crate) target: Assignment,
     pub(super) session_deadline: Instant,
@@ -63,6 +65,24 @@ impl Member {
     /// Everything that it may be consuming.
     pub(super) fn held(&self) -> impl Iterator<Item = (Uuid, i32)> {
         self.assigned.iter().chain(self.revoking.iter())
+    }
+
+    /// Whether it has held a partition from this epoch of its on until now.
+    pub(super) fn has_held_since(&self, partition: (Uuid, i32), epoch: i32) -> bool {
+        self.given_in.get(&partition).is_some_and(|given_in| *given_in <= epoch)
+    }
+
+    /// Takes a step: what it holds on to keeps the epoch in which it was given.
+    pub(super) fn advance(&mut self, step: Step) {
+        let Step { progress, epoch, assigned, revoking } = step;
+        if epoch != self.epoch {
+            self.previous_epoch = self.epoch;
+        }
+        (self.progress, self.epoch) = (progress, epoch);
+        (self.assigned, self.revoking) = (assigned, revoking);
+        let before = std::mem::take(&mut self.given_in);
+        let given_in = |partition| *before.get(&partition).unwrap_or(&epoch);
+        self.given_in = self.held().map(|partition| (partition, given_in(partition))).collect();
     }
 
     /// What it weighs in memory, near enough to keep all groups within their budget.

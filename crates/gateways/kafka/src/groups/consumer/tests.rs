@@ -119,6 +119,18 @@ impl World {
         Ok(())
     }
 
+    /// Commits offsets of these partitions of `t`.
+    fn commit(
+        &self,
+        member: &StrBytes,
+        epoch: i32,
+        partitions: &[i32],
+    ) -> Result<(), ResponseError> {
+        let topic = self.topics.topic("t").expect("exists").id;
+        let partitions = partitions.iter().map(|&partition| (topic, partition));
+        self.group.may_commit(member, epoch, partitions).map_err(|fault| fault.error)
+    }
+
     /// Joins a member that wants these topics.
     fn consumer(&mut self, id: &str, names: &[&str]) -> Consumer {
         let mut consumer = Consumer::new(id, names);
@@ -195,6 +207,8 @@ fn check(group: &ConsumerGroup) {
     assert_eq!(by_partition, holders);
     for member in group.members() {
         assert!(!member.assigned.overlaps(&member.revoking));
+        let held: BTreeSet<_> = member.held().collect();
+        assert!(held.iter().eq(member.given_in.keys()));
         assert!(member.epoch <= group.target_epoch && group.target_epoch <= group.epoch);
     }
     for (instance, id) in &group.instances {
@@ -432,14 +446,36 @@ fn a_full_group_takes_nobody_else() {
 fn offsets_are_taken_from_members_in_their_epoch_and_from_nobody_else() {
     let mut world = World::new(&[("t", 1)]);
     let nobody = StrBytes::new();
-    let error = |result: Result<(), crate::errors::Fault>| result.map_err(|fault| fault.error);
-    assert_eq!(error(world.group.may_commit(&nobody, -1)), Ok(()));
+    assert_eq!(world.commit(&nobody, -1, &[]), Ok(()));
     let a = world.consumer("a", &["t"]);
-    assert_eq!(error(world.group.may_commit(&nobody, -1)), Err(UnknownMemberId));
-    assert_eq!(error(world.group.may_commit(&a.id, a.epoch)), Ok(()));
-    assert_eq!(error(world.group.may_commit(&a.id, a.epoch - 1)), Err(StaleMemberEpoch));
-    assert_eq!(error(world.group.may_fetch(None, -1)), Ok(()));
-    assert_eq!(error(world.group.may_fetch(Some(&a.id), 7)), Err(StaleMemberEpoch));
+    assert_eq!(world.commit(&nobody, -1, &[]), Err(UnknownMemberId));
+    assert_eq!(world.commit(&a.id, a.epoch, &[0]), Ok(()));
+    assert_eq!(world.commit(&a.id, a.epoch - 1, &[0]), Err(StaleMemberEpoch));
+    assert_eq!(world.commit(&a.id, a.epoch + 1, &[0]), Err(StaleMemberEpoch));
+    let fetch = |id: Option<&StrBytes>, epoch| {
+        world.group.may_fetch(id, epoch).map_err(|fault| fault.error)
+    };
+    assert_eq!(fetch(None, -1), Ok(()));
+    assert_eq!(fetch(Some(&a.id), 7), Err(StaleMemberEpoch));
+}
+
+#[test]
+fn a_commit_that_a_new_epoch_overtakes_is_good_for_what_was_kept() {
+    let mut world = World::new(&[("t", 2)]);
+    let mut a = world.consumer("a", &["t"]);
+    let mut b = world.consumer("b", &["t"]);
+    world.beat(&mut a).unwrap();
+    let kept = a.owned.iter().next().unwrap().1;
+    assert_eq!(world.commit(&a.id, 1, &[0, 1]), Ok(()), "it has not let go yet");
+    world.settle(&mut [&mut a, &mut b]);
+    assert_eq!(a.epoch, 2);
+    assert_eq!(world.commit(&a.id, 1, &[kept]), Ok(()));
+    assert_eq!(world.commit(&a.id, 1, &[0, 1]), Err(StaleMemberEpoch));
+    world.group.leave(&b.id, None, LEAVING).unwrap();
+    world.settle(&mut [&mut a]);
+    assert_eq!(a.owned.len(), 2);
+    assert_eq!(world.commit(&a.id, 2, &[kept]), Ok(()));
+    assert_eq!(world.commit(&a.id, 2, &[1 - kept]), Err(StaleMemberEpoch), "given in epoch 3");
 }
 
 // ----------------------------------------------------------------------------------- any history
