@@ -22,6 +22,7 @@ use crate::index::files::{FileKind, file_name};
 use crate::log::LogPosition;
 use crate::prepare::NoSpare;
 use crate::queue::{Durable, Limits, Task};
+use crate::recover::Full;
 use crate::segment::{FIRST_FRAME, OpenSegment};
 use crate::shared::Shared;
 
@@ -38,6 +39,9 @@ pub(crate) struct Writer {
     previous: u32,
     /// Index of the last entry written, in this life or (by recovery) a former one.
     last_index: u64,
+    /// The segment that was left. The index is told once the log goes on behind it for good: until
+    /// then a crash may lead back into it.
+    left: Option<Full>,
     batch: Vec<Arc<EncodedEntry>>,
     answers: Vec<Durable>,
     buffer: Vec<u8>,
@@ -85,6 +89,7 @@ impl Writer {
             position,
             previous,
             last_index,
+            left: None,
             batch: Vec::new(),
             answers: Vec::new(),
             buffer: Vec::new(),
@@ -134,6 +139,9 @@ impl Writer {
         shared.counters.end_io();
         shared.counters.synced(begun.elapsed());
 
+        if let Some(Full { segment, last_index, file_bytes }) = self.left.take() {
+            shared.index.full(segment, last_index, file_bytes);
+        }
         self.position = header.end();
         self.previous = header.checksum();
         self.last_index = last_index;
@@ -242,7 +250,8 @@ impl Writer {
             })?;
             let full = std::mem::replace(&mut self.segment, next);
             self.position = FIRST_FRAME;
-            self.shared.index.full(full.header.id, self.last_index, full.file_bytes);
+            let (segment, file_bytes) = (full.header.id, full.file_bytes);
+            self.left = Some(Full { segment, last_index: self.last_index, file_bytes });
         }
         let needed = FIRST_FRAME + frame_bytes;
         while self.segment.file_bytes < needed {

@@ -21,6 +21,7 @@ use crate::disk::Disk;
 use crate::entry::{Entry, EntryId};
 use crate::error::{JournalFailed, OpenError, ReadError};
 use crate::frame::EncodedEntry;
+use crate::index::files::{FileKind, file_name};
 use crate::index::{Capture, Index, Setup};
 use crate::log::Log;
 use crate::prepare::Spares;
@@ -205,6 +206,8 @@ impl Journal {
             sidecar_cache_bytes: options.sidecar_cache_bytes,
         };
         let index = Arc::new(Index::open(setup, table, scan_from.segment)?);
+        left_before(&disk, dir, &index, scan_from.segment, snapshot)
+            .map_err(|source| OpenError::Io { operation: "measure", path: dir.into(), source })?;
         for Full { segment, last_index, file_bytes } in full {
             index.full(segment, last_index, file_bytes);
         }
@@ -446,6 +449,24 @@ impl Journal {
     pub fn batches(&self, stream: u64, from: u64) -> Result<Vec<Address>, ReadError> {
         self.inner.shared.index.batches(stream, from)
     }
+}
+
+/// Tells the index of segments that the log had left when the snapshot was taken, in case it was
+/// not told before that.
+fn left_before(
+    disk: &Arc<dyn Disk>,
+    dir: &Path,
+    index: &Index,
+    scan_segment: u32,
+    snapshot: Option<EntryId>,
+) -> io::Result<()> {
+    let Some(snapshot) = snapshot else { return Ok(()) };
+    let left = |info: &SegmentInfo| info.id < scan_segment && !info.sealed;
+    for SegmentInfo { id, generation, .. } in index.segments().into_iter().filter(left) {
+        let path = dir.join(file_name(FileKind::Segment, id, generation));
+        index.full(id, snapshot.index, disk.open(&path, false)?.len()?);
+    }
+    Ok(())
 }
 
 /// Retention that cannot read an index deletes nothing, and is asked again.

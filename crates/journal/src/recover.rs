@@ -74,6 +74,7 @@ pub(crate) struct Recovered {
     pub(crate) report: RecoveryReport,
 }
 
+/// A segment that the log has left.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Full {
     pub(crate) segment: u32,
@@ -363,12 +364,22 @@ impl<'a> Walk<'a> {
             let mut frames = candidate.frames(id).map_err(read_error)?;
             let Search { complete, used_end } = frames.search(from).map_err(read_error)?;
             if let Some(later) = complete {
-                let what = match found {
-                    Found::Incomplete(_) => "a frame is damaged",
-                    _ => "a frame is missing",
+                let next = format!("the next whole one begins at {later} of segment {id}");
+                let first = if id == segment {
+                    found
+                } else {
+                    frames.at(FIRST_FRAME).map_err(read_error)?
                 };
-                let what = format!("{what}; the next whole one begins at {later} of segment {id}");
-                return Err(self.damaged(segment, position.into(), what));
+                return Err(match first {
+                    Found::Incomplete(header) if header.previous == self.at.previous => {
+                        self.damaged(id, from, format!("a frame is damaged; {next}"))
+                    }
+                    _ => self.damaged(
+                        segment,
+                        position.into(),
+                        format!("a frame is missing; {next}"),
+                    ),
+                });
             }
             if let Some(fault) = candidate.fault(id) {
                 // No crash leaves that: it got its name when it was whole.

@@ -1,0 +1,177 @@
+//! Power fails at any moment, again and again, also while the journal recovers from the last time.
+//! Whatever was acknowledged is there, byte for byte and in order; at most what was not is gone.
+//!
+//! One seed is one story of several lives. `POWER_LOSS_SEED=n cargo test -p journal --test
+//! power_loss` tells one of them; `POWER_LOSS_SEEDS=n` tells the first n.
+
+#[allow(unreachable_pub)]
+mod common;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use common::*;
+use journal::disk::SimulatedDisk;
+use journal::{Entry, EntryId, Journal};
+
+const LIVES: u64 = 4;
+
+/// What the journal must hold.
+struct Model {
+    /// Entry 1 is the first.
+    entries: Vec<Entry>,
+    acknowledged: Arc<AtomicU64>,
+    voted: u64,
+}
+
+impl Model {
+    fn last(&self) -> u64 {
+        self.entries.len() as u64
+    }
+
+    /// The journal was opened after a crash: what may it have lost?
+    fn check(&mut self, journal: &Journal) {
+        let last = journal.last_id().map_or(0, |id| id.index);
+        let acknowledged = self.acknowledged.load(Ordering::SeqCst);
+        assert!(last >= acknowledged, "entry {acknowledged} was acknowledged, {last} is the last");
+        assert!(last <= self.last(), "entry {last} was never appended");
+        self.entries.truncate(last as usize);
+        let purged = journal.purged_id().map_or(0, |id| id.index);
+        assert!(all(journal) == self.entries[purged as usize..], "entries after {purged} differ");
+        for index in purged + 1..=last {
+            journal.accept(index, 0);
+        }
+        assert_serves(journal, &self.entries);
+        let vote = journal.vote().map_or(0, |vote| u64::from_le_bytes((&vote[..]).try_into().unwrap()));
+        assert!(vote == self.voted || vote == self.voted + 1, "vote {vote} after {}", self.voted);
+        self.voted = vote;
+        // What was found is synced: it counts from here on as if it had been acknowledged.
+        self.acknowledged.fetch_max(last, Ordering::SeqCst);
+    }
+}
+
+/// Uses the journal until the power fails.
+fn live(journal: &Journal, model: &mut Model, random: &mut Random, life: u64) {
+    let mut applied = model.last();
+    for _ in 0..200 {
+        let count = 1 + random.below(4);
+        let entries: Vec<Entry> = (0..count)
+            .map(|i| {
+                let index = model.last() + 1 + i;
+                let len = match random.below(10) {
+                    0 => 1 + random.below(40_000),
+                    1 => 512 * (1 + random.below(4)),
+                    _ => 1 + random.below(900),
+                };
+                entry(life, index, index - 1, len as usize)
+            })
+            .collect();
+        model.entries.extend(entries.iter().cloned());
+        let (last, acknowledged) = (model.last(), model.acknowledged.clone());
+        let appended = journal.append(entries, move |result| {
+            if result.is_ok() {
+                acknowledged.fetch_max(last, Ordering::SeqCst);
+            }
+        });
+        if appended.is_err() {
+            model.entries.truncate((last - count) as usize);
+            return;
+        }
+        match random.below(12) {
+            0..3 => {
+                // Waits, and applies what is durable, as a machine would.
+                let acknowledged = || model.acknowledged.load(Ordering::SeqCst);
+                while acknowledged() < last {
+                    if journal.append(vec![], |_| {}).is_err() {
+                        return;
+                    }
+                    std::thread::yield_now();
+                }
+                (applied + 1..=last).for_each(|index| journal.accept(index, 0));
+                applied = last;
+            }
+            3 if applied > 0 => {
+                let id = EntryId { index: applied, ..model.entries[applied as usize - 1].id };
+                let machine = Bytes::from(filling(applied, 3000));
+                if journal.begin_snapshot(id, Bytes::new(), machine).write().is_err() {
+                    return;
+                }
+                if random.below(2) == 0 {
+                    journal.purge(id);
+                }
+            }
+            4 => {
+                if journal.save_vote(&(model.voted + 1).to_le_bytes()).is_err() {
+                    return;
+                }
+                model.voted += 1;
+            }
+            _ => {}
+        }
+    }
+}
+
+/// What the stories came across, to know that they are not dull.
+#[derive(Default, Debug)]
+struct Seen {
+    opened: u64,
+    torn: u64,
+    snapshots: u64,
+    lost: u64,
+    segments: usize,
+}
+
+fn story(seed: u64, seen: &mut Seen) {
+    let mut random = Random(seed);
+    let mut disk = SimulatedDisk::new();
+    let mut model = Model { entries: Vec::new(), acknowledged: Arc::default(), voted: 0 };
+    for life in 1..=LIVES {
+        disk.cut_power_after(match random.below(3) {
+            0 => random.below(30),
+            _ => random.below(400),
+        });
+        if let Ok(opened) = try_open(&disk, small()) {
+            seen.opened += 1;
+            seen.torn += u64::from(opened.report.torn_tail.is_some());
+            seen.snapshots += u64::from(opened.snapshot.is_some());
+            seen.lost += u64::from(opened.report.last_index.unwrap_or(0) < model.last());
+            seen.segments = seen.segments.max(opened.report.segments);
+            if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| model.check(&opened.journal)))
+                .is_err()
+            {
+                // The power may have failed in the middle of checking; then nothing can be said.
+                let dead = opened.journal.save_vote(&model.voted.to_le_bytes()).is_err();
+                assert!(dead, "seed {seed}, life {life}");
+            } else {
+                live(&opened.journal, &mut model, &mut random, life);
+            }
+        }
+        disk = match random.below(4) {
+            0 => disk.killed(),
+            _ => disk.power_loss(random.below(u64::MAX)),
+        };
+    }
+    let opened = try_open(&disk, small());
+    let opened = opened.unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    model.check(&opened.journal);
+    opened.journal.close();
+}
+
+#[test]
+fn whatever_was_acknowledged_survives_power_loss() {
+    let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
+    let mut seen = Seen::default();
+    if let Some(seed) = number("POWER_LOSS_SEED") {
+        return story(seed, &mut seen);
+    }
+    let seeds = number("POWER_LOSS_SEEDS").unwrap_or(1000);
+    for seed in 0..seeds {
+        let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| story(seed, &mut seen)));
+        assert!(told.is_ok(), "tell it again with POWER_LOSS_SEED={seed}");
+    }
+    println!("{seen:?}");
+    let often = seeds / 20;
+    let dull = seen.opened < seeds || seen.torn < often || seen.snapshots < often;
+    assert!(!dull && seen.lost >= often && seen.segments > 3, "{seen:?}");
+}
