@@ -572,12 +572,14 @@ impl Threads {
     }
 
     fn join(self) {
+        if self.writer.thread().id() == thread::current().id() {
+            // The last handle went in a callback: the thread that is to end is this one.
+            drop(thread::spawn(move || self.join()));
+            return;
+        }
         for thread in [self.writer, self.preparer, self.sealer] {
-            // The last handle may be dropped by a callback, on the journal's own thread.
-            if thread.thread().id() != thread::current().id() {
-                // One that panicked has failed the journal, which is told elsewhere.
-                let _ = thread.join();
-            }
+            // One that panicked has failed the journal, which is told elsewhere.
+            let _ = thread.join();
         }
     }
 }

@@ -138,14 +138,15 @@ impl Counters {
         self.total_sync_micros.fetch_add(micros, Ordering::Relaxed);
     }
 
+    /// For how long the write or sync under way hangs, at `now` since the start.
+    fn hung_for(&self, now: Duration) -> Option<Duration> {
+        let since = self.busy_since.load(Ordering::Relaxed).checked_sub(1)?;
+        let busy = now.saturating_sub(Duration::from_micros(since));
+        (busy >= limits::SYNC_HUNG_AFTER).then_some(busy)
+    }
+
     pub(crate) fn stats(&self) -> Stats {
-        let hung_for = match self.busy_since.load(Ordering::Relaxed) {
-            0 => None,
-            since => {
-                let busy = self.started.elapsed().saturating_sub(Duration::from_micros(since - 1));
-                (busy >= limits::SYNC_HUNG_AFTER).then_some(busy)
-            }
-        };
+        let hung_for = self.hung_for(self.started.elapsed());
         Stats {
             frames: self.frames.load(Ordering::Relaxed),
             entries: self.entries.load(Ordering::Relaxed),
@@ -156,5 +157,23 @@ impl Counters {
             hung_for,
             queued_bytes: self.queued_bytes.load(Ordering::Relaxed) as usize,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sync_hangs_once_it_took_too_long_and_no_longer_when_it_returned() {
+        let counters = Counters::new();
+        let later = |seconds| Duration::from_secs(seconds) + Duration::from_secs(1);
+        assert_eq!(counters.hung_for(later(100)), None);
+        counters.begin_io();
+        assert_eq!(counters.hung_for(Duration::from_secs(5)), None);
+        let hung = counters.hung_for(later(100)).unwrap();
+        assert!(hung >= Duration::from_secs(100), "{hung:?}");
+        counters.end_io();
+        assert_eq!(counters.hung_for(later(100)), None);
     }
 }
