@@ -224,7 +224,8 @@ impl EntriesChecksum {
 pub(crate) struct EntryLayout {
     pub(crate) id: EntryId,
     pub(crate) kind: EntryKind,
-    head: Range<usize>,
+    /// Place of the head in the entry.
+    pub(crate) head: Range<usize>,
     checksum: u32,
     /// Bytes of the entry.
     pub(crate) len: usize,

@@ -103,6 +103,8 @@ pub struct EntryInfo {
     pub kind: EntryKind,
     pub position: u32,
     pub bytes: u32,
+    /// For the machine or for consensus, as `kind` says.
+    pub head: Bytes,
     /// Stream and address of each.
     pub bodies: Vec<(u64, Address)>,
 }
@@ -163,6 +165,15 @@ fn snapshot_info(
         index_bytes: found.table.len(),
     });
     Ok(SnapshotFileInfo { path, file_bytes, content })
+}
+
+/// What a sound snapshot holds for the machine.
+pub fn snapshot_machine(
+    disk: &dyn Disk,
+    dir: &Path,
+    snapshot: &SnapshotContent,
+) -> io::Result<Option<Bytes>> {
+    Ok(snapshot::read(disk, dir, snapshot.id.index)?.map(|found| found.machine))
 }
 
 /// The frames of a segment of generation 1, one after the other.
@@ -241,6 +252,7 @@ fn entries(header: &FrameHeader, content: &[u8]) -> Vec<EntryInfo> {
             kind: layout.kind,
             position,
             bytes: layout.len as u32,
+            head: Bytes::copy_from_slice(&content[at..][layout.head.clone()]),
             bodies: layout.addresses(&content[at..], header.segment, position).collect(),
         }
     });
