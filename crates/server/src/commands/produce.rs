@@ -188,7 +188,7 @@ fn totals(sent: &Sent) -> (u64, u64) {
 fn input_bytes() -> Option<u64> {
     let file = std::fs::File::from(io::stdin().as_fd().try_clone_to_owned().ok()?);
     let metadata = file.metadata().ok()?;
-    (metadata.is_file() && metadata.len() > 0).then(|| metadata.len())
+    (metadata.is_file() && metadata.len() > 0).then_some(metadata.len())
 }
 
 /// Standard input in blocks, as they come.

@@ -2,6 +2,7 @@
 
 mod groups;
 mod harness;
+mod journal;
 mod lifecycle;
 mod mistakes;
 mod records;

@@ -1,0 +1,93 @@
+//! `postroad journal inspect`: a journal without its broker.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::harness::{Broker, Said, postroad, run, seq};
+
+fn inspect(data: &Path, more: &[&str]) -> Said {
+    let mut command = postroad();
+    command.args(["journal", "inspect"]).arg(data).args(more);
+    run(command, b"")
+}
+
+/// A journal with two topics in it, whose broker was killed.
+fn journal() -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let data = folder.path().join("data");
+    let broker = Broker::start_on(&data);
+    broker.run(&["topic", "create", "orders", "-p", "2"]).ok();
+    broker.run(&["topic", "create", "gone"]).ok();
+    for partition in ["0", "1"] {
+        broker.feed(&["produce", "orders", "-p", partition], seq(1..=100)).ok();
+    }
+    broker.run(&["consume", "orders", "-g", "app"]).ok();
+    broker.run(&["topic", "delete", "gone"]).ok();
+    broker.kill();
+    (folder, data)
+}
+
+fn lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).expect("JSON a line")).collect()
+}
+
+#[test]
+fn segments_are_counted_and_found_sound() {
+    let (_folder, data) = journal();
+    let text = inspect(&data, &[]).ok();
+    assert!(text.contains("200 records in the log"), "{text}");
+    let report = inspect(&data, &["-o", "json"]).json();
+    let first = &report[0]["segments"][0];
+    assert_eq!((&first["records"], &first["verdict"]), (&200.into(), &"sound".into()));
+    assert!(first["frames"].as_u64() > Some(3), "{first}");
+    // A shard is as good as the directory that it is in.
+    assert_eq!(inspect(&data.join("shard-0"), &["-o", "json"]).json(), report);
+}
+
+#[test]
+fn frames_and_entries_are_listed_with_the_names_of_topics() {
+    let (_folder, data) = journal();
+    let frames = lines(&inspect(&data, &["--frames", "-o", "json"]).ok());
+    assert!(frames.iter().filter(|frame| frame["verdict"] == "complete").count() > 3);
+    let text = inspect(&data, &["--entries"]).ok();
+    for says in [
+        "create topic orders with 2 partitions",
+        "orders/0 0 to 99",
+        "orders/1 0 to 99",
+        "delete topic gone",
+        "group app commits",
+    ] {
+        assert!(text.contains(says), "no {says:?} in:\n{text}");
+    }
+    let entries = lines(&inspect(&data, &["--entries", "-o", "json"]).ok());
+    let batch = entries
+        .iter()
+        .flat_map(|entry| entry["batches"].as_array().expect("a list"))
+        .find(|batch| batch["partition"] == 1)
+        .expect("a batch of partition 1");
+    assert_eq!((&batch["topic"], &batch["records"]), (&"orders".into(), &100.into()));
+}
+
+#[test]
+fn damage_in_the_middle_is_told_with_its_place() {
+    let (_folder, data) = journal();
+    let frames = lines(&inspect(&data, &["--frames", "-o", "json"]).ok());
+    let position = frames[1]["position"].as_u64().expect("a number");
+    let segment = data.join("shard-0").join("00000001.seg");
+    let file = File::options().write(true).open(&segment).expect("a segment");
+    file.write_all_at(b"damage", position + 100).expect("written");
+    let said = inspect(&data, &[]);
+    let place = format!("at byte {position} of {}", segment.display());
+    assert!(said.out.contains(&format!("damaged at {position}")), "{}", said.out);
+    said.fails(2, &["1 place is damaged", &place]);
+}
+
+#[test]
+fn what_holds_no_journal_is_refused() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    inspect(folder.path(), &[]).fails(1, &["holds no journal", "--data"]);
+    inspect(&folder.path().join("nowhere"), &[]).fails(1, &["cannot read"]);
+}
