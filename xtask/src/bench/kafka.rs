@@ -96,7 +96,7 @@ impl Distribution {
         fs::write(home.join("pom.xml"), POM.replace("VERSION", VERSION))?;
         let distribution = Distribution { home };
         if !distribution.libraries().join(format!("kafka-tools-{VERSION}.jar")).exists() {
-            println!("installing Apache Kafka {VERSION} (Maven, about a minute)");
+            eprintln!("installing Apache Kafka {VERSION} (Maven, about a minute)");
             let mut maven = Command::new("mvn");
             maven.args(["-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=libs"]);
             maven.current_dir(&distribution.home);
