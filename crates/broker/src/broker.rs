@@ -106,7 +106,6 @@ impl Broker {
             &dir.join("shard-0"),
             options.journal.clone(),
         )?;
-        tracing::info!(report = %opened.report, "journal recovered");
         let cluster_id = cluster::open(&*disk, dir)?;
         let journal = opened.journal.clone();
         let (failing, failed) = watch::channel(None);

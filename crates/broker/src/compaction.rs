@@ -10,6 +10,7 @@
 
 use std::collections::BTreeSet;
 use std::io;
+use std::time::Duration;
 
 use base::{Offset, PartitionId};
 use bytes::Bytes;
@@ -25,6 +26,10 @@ use crate::broker::Broker;
 const KEY_BYTES_MAX: usize = 64 << 20;
 /// What an entry of the key table costs beside the key itself, roughly.
 const KEY_ENTRY_BYTES: usize = 48;
+
+/// A sidecar is written in the background; how often, and how many times, a round looks for it.
+const SEAL_LOOK_EVERY: Duration = Duration::from_millis(20);
+const SEAL_LOOKS: u32 = 100;
 
 /// What is remembered from pass to pass. Only a hint: after a restart the next dirty record of a
 /// partition brings its tombstones up again.
@@ -79,12 +84,15 @@ impl Compaction {
         if passes.is_empty() {
             return Ok(());
         }
-        if passes.iter().any(|pass| !pass.segments.is_empty()) {
-            self.seal_what_was_written(broker).await?;
+        let segments: BTreeSet<u32> =
+            passes.iter().flat_map(|pass| pass.segments.iter().copied()).collect();
+        if !segments.is_empty() && !seal(broker, &segments).await? {
+            tracing::debug!(?segments, "not sealed yet; compaction goes on in a later round");
+            return Ok(());
         }
         let journal = broker.journal().clone();
         let passes = blocking(move || {
-            rewrite(&journal, &passes, now_ms)?;
+            rewrite(&journal, &passes, segments, now_ms)?;
             Ok(passes)
         })
         .await?;
@@ -130,16 +138,30 @@ impl Compaction {
             candidates
         })
     }
+}
 
-    /// Only a sealed segment that no replay needs can be rewritten: the one that is written now is
-    /// closed, and the machine's state saved.
-    async fn seal_what_was_written(&self, broker: &Broker) -> io::Result<()> {
-        broker.journal().roll();
+/// Only a sealed segment that no replay needs can be rewritten: the one that is written now is
+/// closed, and the machine's state saved. False when sealing takes longer than a round may.
+async fn seal(broker: &Broker, segments: &BTreeSet<u32>) -> io::Result<bool> {
+    let journal = broker.journal();
+    let open = || {
+        let mut known = journal.segments().into_iter();
+        known.any(|segment| segments.contains(&segment.id) && !segment.sealed)
+    };
+    if open() {
+        journal.roll();
         // The segment closes before the next frame, so there has to be one.
         let nothing = Command::AdvanceStart { starts: Vec::new() };
         broker.execute(nothing).await.map_err(io::Error::other)?;
-        broker.save_snapshot().await
     }
+    broker.save_snapshot().await?;
+    for _ in 0..SEAL_LOOKS {
+        if !open() {
+            return Ok(true);
+        }
+        tokio::time::sleep(SEAL_LOOK_EVERY).await;
+    }
+    Ok(false)
 }
 
 async fn blocking<R: Send + 'static>(
@@ -298,11 +320,14 @@ impl Pass {
     }
 }
 
-fn rewrite(journal: &Journal, passes: &[Pass], now_ms: i64) -> io::Result<()> {
+fn rewrite(
+    journal: &Journal,
+    passes: &[Pass],
+    segments: BTreeSet<u32>,
+    now_ms: i64,
+) -> io::Result<()> {
     let by_stream: HashMap<u64, &Pass> =
         passes.iter().map(|pass| (pass.candidate.partition.stream(), pass)).collect();
-    let segments: BTreeSet<u32> =
-        passes.iter().flat_map(|pass| pass.segments.iter().copied()).collect();
     for segment in segments {
         journal.rewrite(segment, &mut |stream, _, batch| {
             by_stream.get(&stream).map_or(Keep::Same, |pass| pass.keep(batch, now_ms))
