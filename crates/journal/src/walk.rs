@@ -9,6 +9,8 @@ use crate::frame::{self, BLOCK, FrameHeader};
 /// How much is read at once when looking for a frame that may be anywhere.
 const SEARCH_BYTES: usize = 1 << 20;
 
+const EMPTY: [u8; BLOCK] = [0; BLOCK];
+
 /// What lies where a frame could begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Found {
@@ -47,8 +49,7 @@ impl<'a> FrameReader<'a> {
             return Ok(Found::Empty);
         }
         let Some(header) = FrameHeader::decode(&block) else {
-            let empty = block.iter().all(|byte| *byte == 0);
-            return Ok(if empty { Found::Empty } else { Found::Garbage });
+            return Ok(if block == EMPTY { Found::Empty } else { Found::Garbage });
         };
         let own_place = header.segment == self.segment && u64::from(header.position) == position;
         if !own_place || self.salt.is_some_and(|salt| salt != header.salt) {
@@ -78,15 +79,18 @@ impl<'a> FrameReader<'a> {
         loop {
             let read = self.file.read_at(&mut chunk, at)?;
             for (block_at, block) in (at..).step_by(BLOCK).zip(chunk[..read].chunks(BLOCK)) {
+                // Most of what is searched was never written; comparing memory is what makes a
+                // start with a large empty segment quick.
+                if block == &EMPTY[..block.len()] {
+                    continue;
+                }
                 if FrameHeader::decode(block).is_some()
                     && matches!(self.at(block_at)?, Found::Complete(_))
                 {
                     search.complete = Some(block_at);
                     return Ok(search);
                 }
-                if block.iter().any(|byte| *byte != 0) {
-                    search.used_end = block_at + block.len() as u64;
-                }
+                search.used_end = block_at + block.len() as u64;
             }
             if read < chunk.len() {
                 return Ok(search);
