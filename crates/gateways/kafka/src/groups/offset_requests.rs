@@ -28,7 +28,7 @@ use kafka_protocol::messages::{
     OffsetFetchRequest, OffsetFetchResponse, TopicName,
 };
 use kafka_protocol::protocol::StrBytes;
-use machine::{Command, CommitOffset, CommittedOffset, Outcome, State};
+use machine::{Command, CommitOffset, CommittedOffset, Outcome, Refusal, State};
 use tracing::warn;
 use uuid::Uuid;
 
@@ -42,7 +42,24 @@ use crate::response::Response;
 // ---------------------------------------------------------------------------------------- commit
 
 /// What becomes of one partition of a commit.
-type CommitPlan = Result<CommitOffset, ResponseError>;
+type CommitPlan = Result<Planned, ResponseError>;
+
+#[derive(Clone, Debug)]
+enum Planned {
+    Commit(CommitOffset),
+    /// A negative offset. Every client reads one as "none committed", and kafkajs writes one to
+    /// begin where its configuration says; so what is committed is none.
+    Forget(PartitionId),
+}
+
+impl Planned {
+    fn partition(&self) -> PartitionId {
+        match self {
+            Self::Commit(commit) => commit.partition,
+            Self::Forget(partition) => *partition,
+        }
+    }
+}
 
 pub(crate) async fn commit(
     gateway: &Gateway,
@@ -97,11 +114,12 @@ fn commit_offset(
     if metadata.len() > OFFSET_METADATA_BYTES_MAX {
         return Err(ResponseError::OffsetMetadataTooLarge);
     }
-    let offset =
-        u64::try_from(commit.committed_offset).map_err(|_| ResponseError::OffsetOutOfRange)?;
+    let Ok(offset) = u64::try_from(commit.committed_offset) else {
+        return Ok(Planned::Forget(partition));
+    };
     let leader_epoch = commit.committed_leader_epoch;
     let metadata = metadata.to_owned();
-    Ok(CommitOffset { partition, offset, leader_epoch, metadata, expire_ms })
+    Ok(Planned::Commit(CommitOffset { partition, offset, leader_epoch, metadata, expire_ms }))
 }
 
 /// Asks the group whether this member may commit in its generation.
@@ -133,7 +151,7 @@ fn may_commit(
 /// By the ids that groups know partitions by.
 fn committed_partitions(gateway: &Gateway, plans: &[CommitPlan]) -> Vec<(Uuid, i32)> {
     gateway.broker.read(|state| {
-        let partitions = plans.iter().flatten().map(|commit| commit.partition);
+        let partitions = plans.iter().flatten().map(Planned::partition);
         partitions.filter_map(|id| Some((state.topic(id.topic)?.uuid, id.index as i32))).collect()
     })
 }
@@ -145,7 +163,21 @@ fn refuse_rest(plans: &mut [CommitPlan], error: ResponseError) {
 }
 
 async fn execute_commit(gateway: &Gateway, group: &GroupId, plans: &mut [CommitPlan]) {
-    let offsets = plans.iter().filter_map(|plan| plan.as_ref().ok().cloned()).collect();
+    let (mut offsets, mut forgotten) = (Vec::new(), Vec::new());
+    for planned in plans.iter().flatten() {
+        match planned {
+            Planned::Commit(commit) => offsets.push(commit.clone()),
+            Planned::Forget(partition) => forgotten.push(*partition),
+        }
+    }
+    if !forgotten.is_empty()
+        && let Err(error) = forget_offsets(gateway, group, forgotten).await
+    {
+        return refuse_rest(plans, error);
+    }
+    if offsets.is_empty() {
+        return;
+    }
     let command = Command::CommitOffsets { group: group.to_string(), offsets };
     let refused = match gateway.broker.execute(command).await {
         Ok(Outcome::Committed { refused }) => refused,
@@ -158,10 +190,23 @@ async fn execute_commit(gateway: &Gateway, group: &GroupId, plans: &mut [CommitP
     // Deleted meanwhile, for the most part.
     let refused: HashMap<_, _> = refused.into_iter().collect();
     for plan in plans.iter_mut() {
-        let refusal = plan.as_ref().ok().and_then(|commit| refused.get(&commit.partition));
+        let refusal = plan.as_ref().ok().and_then(|planned| refused.get(&planned.partition()));
         if let Some(refusal) = refusal {
             *plan = Err(Fault::from(refusal.clone()).error);
         }
+    }
+}
+
+/// A group without offsets has nothing to forget.
+async fn forget_offsets(
+    gateway: &Gateway,
+    group: &GroupId,
+    partitions: Vec<PartitionId>,
+) -> Result<(), ResponseError> {
+    let command = Command::DeleteOffsets { group: group.to_string(), partitions };
+    match gateway.broker.execute(command).await {
+        Ok(_) | Err(ExecuteError::Refused(Refusal::UnknownGroup { .. })) => Ok(()),
+        Err(error) => Err(coordinator_error(error)),
     }
 }
 
@@ -356,11 +401,8 @@ async fn delete_offsets(
         });
         topics.collect()
     });
-    let group = message.group_id.to_string();
-    let has_offsets = gateway.broker.read(|state| state.group(&group).is_some());
-    if has_offsets && !partitions.is_empty() {
-        let command = Command::DeleteOffsets { group, partitions };
-        gateway.broker.execute(command).await.map_err(coordinator_error)?;
+    if !partitions.is_empty() {
+        forget_offsets(gateway, &message.group_id, partitions).await?;
     }
     Ok(topics)
 }

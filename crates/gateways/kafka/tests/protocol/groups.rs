@@ -321,12 +321,27 @@ async fn offsets_are_taken_from_members_of_the_generation_and_from_nobody_else()
     assert_eq!(refused(stranger), UnknownMemberId.code());
     let by_hand = client.ask(9, &commit("", -1, &offsets)).await;
     assert_eq!(refused(by_hand), UnknownMemberId.code());
-    let negative = client.ask(9, &commit(&member, 1, &[("t", 0, -5)])).await;
-    assert_eq!(refused(negative), OffsetOutOfRange.code());
     let mut wordy = commit(&member, 1, &offsets);
     wordy.topics[0].partitions[0].committed_metadata = Some(text(&"x".repeat(5000)));
     assert_eq!(refused(client.ask(9, &wordy).await), OffsetMetadataTooLarge.code());
     assert_eq!(fetch_one(&mut client, "t", 0).await, 5);
+}
+
+#[tokio::test]
+async fn a_negative_offset_is_none() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    client.create("t", 2, &[]).await;
+    for before in [None, Some(5)] {
+        if let Some(offset) = before {
+            client.ask(9, &commit("", -1, &[("t", 0, offset)])).await;
+        }
+        // As kafkajs does to begin at the earliest record.
+        let committed = client.ask(9, &commit("", -1, &[("t", 0, -2), ("t", 1, 3)])).await;
+        assert_eq!(commit_codes(&committed), [0, 0]);
+        assert_eq!(fetch_one(&mut client, "t", 0).await, -1);
+        assert_eq!(fetch_one(&mut client, "t", 1).await, 3);
+    }
 }
 
 #[tokio::test]
