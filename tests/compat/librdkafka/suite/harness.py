@@ -4,6 +4,7 @@ Scenarios mostly wait (for rebalances, retention, compaction), so they run concu
 each keeps to names of its own; the slow ones are started first.
 """
 
+import os
 import queue
 import threading
 import time
@@ -272,8 +273,8 @@ def attempt(one, bootstrap, run_id, result):
         reason = None
     except Exception as failure:  # a scenario's outcome, whatever it is
         frames = [f for f in traceback.extract_tb(failure.__traceback__) if "/suite/" in f.filename]
-        frames = [f for f in frames if not f.filename.endswith("harness.py")]
-        where = f" (line {frames[-1].lineno})" if frames else ""
+        places = [f"{os.path.basename(f.filename)}:{f.lineno}" for f in frames if not f.filename.endswith("harness.py")]
+        where = f" ({places[-1]})" if places else ""
         reason = f"{type(failure).__name__}: {failure}{where}".replace("\n", " ")
     result.set_result(reason)
     context.close()

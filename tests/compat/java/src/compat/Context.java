@@ -129,8 +129,13 @@ final class Context implements AutoCloseable {
     // Producing
 
     KafkaProducer<byte[], byte[]> producer(Map<String, ?> config) {
-        Map<String, Object> all =
-                new HashMap<>(Map.of("bootstrap.servers", bootstrap, "linger.ms", 5));
+        Map<String, Object> all = new HashMap<>();
+        all.put("bootstrap.servers", bootstrap);
+        all.put("linger.ms", 5);
+        // Closing a producer waits for its deliveries: against a broken broker, not for two
+        // minutes.
+        all.put("request.timeout.ms", 10_000);
+        all.put("delivery.timeout.ms", 15_000);
         all.putAll(config);
         return opened(
                 new KafkaProducer<>(all, new ByteArraySerializer(), new ByteArraySerializer()));
