@@ -18,6 +18,12 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 AT_ONCE = 12
 REQUEST_SECONDS = 15
+NOT_SERVED_YET = (
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+)
 # Python's own settings keep their underscores; librdkafka's have dots, which a keyword cannot have.
 CALLBACKS = {"on_commit": "on_commit"}
 
@@ -122,7 +128,7 @@ class Context:
         try:
             return len(self.partitions(topic)) == partitions and self.done(self.admin.list_offsets(latest))
         except KafkaException as refused:
-            if refused.args[0].code() != KafkaError.NOT_LEADER_FOR_PARTITION:
+            if refused.args[0].code() not in NOT_SERVED_YET:
                 raise
             return False
 
