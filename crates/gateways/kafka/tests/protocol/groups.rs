@@ -1,6 +1,9 @@
 //! Groups over a socket: both protocols, and committed offsets.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
+use journal::disk::SimulatedDisk;
 use kafka_protocol::error::ResponseError::{self, *};
 use kafka_protocol::messages::consumer_group_heartbeat_request::TopicPartitions;
 use kafka_protocol::messages::join_group_request::JoinGroupRequestProtocol;
@@ -598,4 +601,38 @@ async fn a_group_speaks_one_protocol_until_it_is_empty() {
     assert_eq!(refused.error_code, InconsistentGroupProtocol.code());
     assert_eq!(client.ask(1, &modern("a", -1)).await.member_epoch, -1);
     stable(&mut client).await;
+}
+
+// ---------------------------------------------------------------------------------------- restart
+
+#[tokio::test]
+async fn a_restart_forgets_members_and_keeps_offsets() {
+    let disk = Arc::new(SimulatedDisk::new());
+    let node = Node::on(Arc::clone(&disk), |_| {}).await;
+    let mut client = node.client().await;
+    client.create("t", 1, &[]).await;
+    let member = stable(&mut client).await;
+    let codes = commit_codes(&client.ask(9, &commit(&member, 1, &[("t", 0, 5)])).await);
+    assert_eq!(codes, [0]);
+    let modern_heartbeat = heartbeat_of(&mut client, "modern").await;
+    drop(client);
+    node.shutdown().await;
+
+    let node = Node::on(disk, |_| {}).await;
+    let mut client = node.client().await;
+    assert_eq!(fetch_one(&mut client, "t", 0).await, 5);
+    // These codes make clients join again; "no such group" would make them give up.
+    let unknown = UnknownMemberId.code();
+    let heartbeat = HeartbeatRequest::default()
+        .with_group_id(group("g"))
+        .with_member_id(text(&member))
+        .with_generation_id(1);
+    assert_eq!(client.ask(4, &heartbeat).await.error_code, unknown);
+    let codes = commit_codes(&client.ask(9, &commit(&member, 1, &[("t", 0, 6)])).await);
+    assert_eq!(codes, [unknown]);
+    assert_eq!(client.ask(9, &join(&member)).await.error_code, unknown);
+    assert_eq!(client.ask(1, &modern_heartbeat).await.error_code, unknown);
+    stable(&mut client).await;
+    heartbeat_of(&mut client, "modern").await;
+    assert_eq!(fetch_one(&mut client, "t", 0).await, 5);
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 use broker::{Broker, BrokerOptions};
 use bytes::{Bytes, BytesMut};
 use gateway_kafka::GatewayOptions;
+use journal::disk::SimulatedDisk;
 use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
@@ -41,7 +42,14 @@ impl Node {
     }
 
     pub(crate) async fn with(change: impl FnOnce(&mut GatewayOptions)) -> Self {
-        let disk = Arc::new(journal::disk::SimulatedDisk::new());
+        Self::on(Arc::new(SimulatedDisk::new()), change).await
+    }
+
+    /// A node on a disk that another one may have left.
+    pub(crate) async fn on(
+        disk: Arc<SimulatedDisk>,
+        change: impl FnOnce(&mut GatewayOptions),
+    ) -> Self {
         let options = BrokerOptions {
             journal: journal::Options { segment_bytes: 8 << 20, ..journal::Options::default() },
             ..BrokerOptions::default()
@@ -55,6 +63,13 @@ impl Node {
         let serving =
             tokio::spawn(gateway_kafka::serve(listener, broker.clone(), options, stopping));
         Self { broker, address, stop, serving }
+    }
+
+    /// Shuts down as a server does.
+    pub(crate) async fn shutdown(self) {
+        self.stop.send_replace(true);
+        self.serving.await.expect("ends well");
+        self.broker.shutdown().await;
     }
 
     pub(crate) async fn client(&self) -> Client {
