@@ -23,12 +23,12 @@
 //!
 //! | row | what | decision |
 //! |-----|------|----------|
-//! | fresh     | no segment and no snapshot | make segment 1 |
+//! | fresh     | no segment, no snapshot, no vote | make segment 1 |
 //! | beginless | no snapshot to start from, and segment 1 is missing | **refuse** |
 //! | missing   | a segment from the starting place on is missing | **refuse** |
 //! | short     | a segment is shorter than it was made | **refuse** |
-//! | nameless  | a segment's own header is damaged, and frames are in it or behind it | **refuse** |
-//! | ahead     | a segment behind the end of the log | kept as the next one; a second one is removed |
+//! | nameless  | a segment's own header is damaged | **refuse** |
+//! | ahead     | an empty segment behind the end of the log | kept as the next one; a second one is removed |
 //! | emptied   | no segment, but a vote | **refuse**: the log was lost, an empty one must not vote |
 //! | unread    | a snapshot cannot be read | the one before, if the log still goes back to it; else **refuse** |
 //! | draft     | `*.tmp` | removed |
