@@ -21,6 +21,7 @@ use record::{Batch, BatchHeader, RecordView, Retained};
 use tokio::runtime::Handle;
 
 use crate::broker::Broker;
+use crate::error::ExecuteError;
 
 /// Keys of one pass, in bytes; a partition with more is compacted in several passes.
 const KEY_BYTES_MAX: usize = 64 << 20;
@@ -104,7 +105,11 @@ impl Compaction {
                 continue;
             }
             let command = Command::Compacted { partition: candidate.partition, up_to };
-            broker.execute(command).await.map_err(io::Error::other)?;
+            match broker.execute(command).await {
+                // Refused: its topic was deleted meanwhile.
+                Ok(_) | Err(ExecuteError::Refused(_)) => {}
+                Err(error) => return Err(io::Error::other(error)),
+            }
         }
         Ok(())
     }

@@ -42,12 +42,21 @@ pub(crate) fn run(flags: ServeFlags) -> Result<(), ServeError> {
     let started = Instant::now();
     let settings = Settings::resolve(flags)?;
     logging::start(&settings.log, settings.log_format).map_err(ServeError::Logging)?;
+    use_small_pages();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     if let Some(threads) = settings.threads {
         runtime.worker_threads(threads);
     }
     let runtime = runtime.enable_all().build().map_err(ServeError::Runtime)?;
     runtime.block_on(serve(settings, started))
+}
+
+/// The allocator asks for huge pages, and an idle node would fill a corner of each: they doubled
+/// its memory (63 MB instead of 40) and gained nothing that could be measured.
+fn use_small_pages() {
+    if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
+        tracing::debug!(%error, "huge pages stay on");
+    }
 }
 
 async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
