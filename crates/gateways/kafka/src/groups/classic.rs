@@ -222,7 +222,8 @@ impl ClassicGroup {
 
     /// What the group weighs in memory.
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+        const PENDING_BYTES: usize = 160;
+        self.bytes + self.pending.len() * PENDING_BYTES
     }
 
     fn rebalance_timeout(&self) -> Duration {

@@ -100,7 +100,7 @@ fn check_join(gateway: &Gateway, message: &JoinGroupRequest) -> Result<(), Respo
     if bytes > GROUP_MEMBER_BYTES_MAX {
         return Err(ResponseError::MessageTooLarge);
     }
-    if !gateway.groups.has_room(bytes) {
+    if !gateway.groups.has_room(&message.group_id.0, bytes) {
         return Err(ResponseError::GroupMaxSizeReached);
     }
     Ok(())
@@ -206,7 +206,7 @@ fn check_sync(gateway: &Gateway, message: &SyncGroupRequest) -> Result<(), Respo
         return Err(ResponseError::MessageTooLarge);
     }
     let bytes = message.assignments.iter().map(|one| one.assignment.len()).sum();
-    if bytes > 0 && !gateway.groups.has_room(bytes) {
+    if bytes > 0 && !gateway.groups.has_room(&message.group_id.0, bytes) {
         return Err(ResponseError::GroupMaxSizeReached);
     }
     Ok(())

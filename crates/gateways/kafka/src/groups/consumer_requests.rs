@@ -109,7 +109,7 @@ fn check_heartbeat(
     if bytes > GROUP_MEMBER_BYTES_MAX {
         return invalid("SubscribedTopicNames is too long.");
     }
-    if message.member_epoch == JOINING && !gateway.groups.has_room(bytes) {
+    if message.member_epoch == JOINING && !gateway.groups.has_room(&message.group_id.0, bytes) {
         return Err(Fault::plain(ResponseError::GroupMaxSizeReached));
     }
     asked_assignor(message)

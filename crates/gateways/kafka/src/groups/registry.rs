@@ -212,11 +212,12 @@ impl Registry {
         self.broker.read(|state| state.node_config().own.groups)
     }
 
-    /// Whether one more group, and so many bytes of a member, fit.
-    pub(crate) fn has_room(&self, bytes: usize) -> bool {
+    /// Whether so many more bytes of a member fit, and the group itself if there is none yet.
+    pub(crate) fn has_room(&self, name: &StrBytes, bytes: usize) -> bool {
         let groups = self.groups.load(Ordering::Relaxed);
         let held = self.bytes.load(Ordering::Relaxed);
-        let fits = groups < GROUPS_MAX && held.saturating_add(bytes) <= GROUPS_BYTES_MAX;
+        let fits = held.saturating_add(bytes) <= GROUPS_BYTES_MAX
+            && (groups < GROUPS_MAX || self.shard(name).lock().slots.contains_key(name));
         if !fits {
             warn!(groups, bytes = held, "no room for more groups or members");
         }

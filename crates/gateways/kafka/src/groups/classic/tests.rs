@@ -486,7 +486,7 @@ fn step() -> impl Strategy<Value = Step> {
 fn check(group: &ClassicGroup) {
     let joined = group.members().filter(|member| member.awaiting_join.is_some()).count();
     assert_eq!(joined, group.joined);
-    assert_eq!(group.bytes(), group.members().map(|member| member.bytes()).sum::<usize>());
+    assert_eq!(group.bytes, group.members().map(|member| member.bytes()).sum::<usize>());
     for (instance, member) in &group.instances {
         assert_eq!(group.members[member].instance_id.as_ref(), Some(instance));
     }
