@@ -176,7 +176,7 @@ fn bandwidth(dir: &Path, name: &str, body_bytes: usize, bodies: usize) {
     println!(
         "journal, {name}: {rate:.0} MB/s, {:.0} entries/s, {} KiB a frame, {} us a sync, {:.2} CPU",
         entries as f64 / took,
-        stats.bytes / stats.frames >> 10,
+        (stats.bytes / stats.frames) >> 10,
         stats.total_sync_micros / stats.syncs,
         (cpu_seconds() - cpu) / took,
     );

@@ -184,6 +184,8 @@ struct Walk<'a> {
     segments: BTreeMap<u32, Candidate>,
     scan_from: LogPosition,
     at: LogPosition,
+    /// There was nothing, and the first segment has just been made.
+    fresh: bool,
     /// Entries up to here are in the snapshot.
     covered: Option<u64>,
     last_index: u64,
@@ -213,6 +215,7 @@ impl<'a> Walk<'a> {
             segments: BTreeMap::new(),
             scan_from,
             at: scan_from,
+            fresh: false,
             covered,
             last_index: covered.unwrap_or(0),
             log: LogState::new(
@@ -248,6 +251,7 @@ impl<'a> Walk<'a> {
             let candidate =
                 Candidate { path: self.path(1), file, header: Some(header), file_bytes };
             self.segments.insert(1, candidate);
+            self.fresh = true;
             return Ok(());
         }
         let first = self.scan_from.segment;
@@ -284,7 +288,7 @@ impl<'a> Walk<'a> {
 
     /// Reads frames until the log ends.
     fn run(&mut self) -> Result<(), OpenError> {
-        while self.step()? {}
+        while !self.fresh && self.step()? {}
         self.report.last_index = self.log.last_id().map(|id| id.index);
         Ok(())
     }
@@ -409,7 +413,9 @@ impl<'a> Walk<'a> {
             })?;
         }
         let last = &self.segments[&active];
-        last.file.sync().map_err(|source| io_error("sync", last.path.clone(), source))?;
+        if !self.fresh {
+            last.file.sync().map_err(|source| io_error("sync", last.path.clone(), source))?;
+        }
 
         let (mut spare, mut removed) = (None, false);
         for (id, candidate) in ahead {
@@ -506,4 +512,4 @@ fn io_error(operation: &'static str, path: PathBuf, source: io::Error) -> OpenEr
 }
 
 // Cutting writes whole blocks from where a frame would begin.
-const _: () = assert!(FIRST_FRAME as usize % BLOCK == 0);
+const _: () = assert!((FIRST_FRAME as usize).is_multiple_of(BLOCK));

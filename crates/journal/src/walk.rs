@@ -76,7 +76,9 @@ impl<'a> FrameReader<'a> {
         let mut chunk = vec![0; SEARCH_BYTES];
         let mut search = Search { complete: None, used_end: position };
         let mut at = position;
-        loop {
+        // What was never written, as the most of a segment made ahead, need not be read.
+        while let Some(written) = self.file.next_written(at)? {
+            at = written - written % BLOCK as u64;
             let read = self.file.read_at(&mut chunk, at)?;
             for (block_at, block) in (at..).step_by(BLOCK).zip(chunk[..read].chunks(BLOCK)) {
                 // Most of what is searched was never written; comparing memory is what makes a
@@ -97,6 +99,7 @@ impl<'a> FrameReader<'a> {
             }
             at += read as u64;
         }
+        Ok(search)
     }
 }
 

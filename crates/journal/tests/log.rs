@@ -8,7 +8,9 @@ use std::sync::mpsc::channel;
 use bytes::Bytes;
 use common::*;
 use journal::disk::{RealDisk, SimulatedDisk};
-use journal::{EntryId, Journal, OpenError, Options, ReadError};
+use journal::{Entry, EntryId, Journal, OpenError, Options, ReadError};
+use proptest::collection::vec;
+use proptest::prelude::*;
 
 #[test]
 fn an_empty_journal_has_nothing() {
@@ -152,6 +154,98 @@ fn entries_cut_off_while_they_wait_for_the_disk_do_not_come_back_over_newer_ones
     journal.accept(2, 0);
     drop(journal);
     assert_eq!(all(&open(&disk.power_loss(3)).journal), expected);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Append {
+        count: u64,
+        len: usize,
+    },
+    /// Cuts so many off, and puts others in their place.
+    Replace {
+        cut: u64,
+        count: u64,
+    },
+    Snapshot {
+        keep: u64,
+    },
+    Roll,
+    Restart {
+        power_loss: bool,
+    },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (1..20_u64, 1..5000_usize).prop_map(|(count, len)| Step::Append { count, len }),
+        2 => (1..30_u64, 1..5_u64).prop_map(|(cut, count)| Step::Replace { cut, count }),
+        1 => (0..30_u64).prop_map(|keep| Step::Snapshot { keep }),
+        1 => Just(Step::Roll),
+        2 => any::<bool>().prop_map(|power_loss| Step::Restart { power_loss }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn the_log_is_what_a_vector_would_be(steps in vec(step(), 1..25)) {
+        let mut disk = SimulatedDisk::new();
+        let mut journal = open(&disk).journal;
+        // Entry n is at n - 1. Those up to `applied` are applied: Raft never cuts them off.
+        let (mut model, mut applied, mut term): (Vec<Entry>, u64, u64) = (Vec::new(), 0, 1);
+        let mut snapshot = 0;
+        for step in steps {
+            match step {
+                Step::Append { count, len } => {
+                    let last = model.len() as u64;
+                    let new: Vec<_> =
+                        (last + 1..=last + count).map(|i| entry(term, i, i - 1, len)).collect();
+                    append_durably(&journal, new.clone());
+                    model.extend(new);
+                }
+                Step::Replace { cut, count } => {
+                    term += 1;
+                    let keep = (model.len() as u64).saturating_sub(cut).max(applied);
+                    journal.truncate_after(Some(keep)).unwrap();
+                    model.truncate(keep as usize);
+                    let new: Vec<_> =
+                        (keep + 1..=keep + count).map(|i| entry(term, i, i - 1, 700)).collect();
+                    append_durably(&journal, new.clone());
+                    model.extend(new);
+                }
+                Step::Snapshot { keep } => {
+                    let last = model.len() as u64;
+                    (applied + 1..=last).for_each(|index| journal.accept(index, 0));
+                    applied = last;
+                    if last > 0 {
+                        let id = model[last as usize - 1].id;
+                        journal.begin_snapshot(id, Bytes::new(), Bytes::new()).write().unwrap();
+                        snapshot = last;
+                        let purged = last.saturating_sub(keep).max(1);
+                        journal.purge(model[purged as usize - 1].id);
+                    }
+                }
+                Step::Roll => journal.roll(),
+                Step::Restart { power_loss } => {
+                    drop(journal);
+                    disk = if power_loss { disk.power_loss(applied) } else { disk.killed() };
+                    let opened = open(&disk);
+                    prop_assert_eq!(opened.report.torn_tail, None);
+                    journal = opened.journal;
+                    prop_assert_eq!(journal.purged_id().map_or(0, |id| id.index), snapshot);
+                    (snapshot + 1..=applied).for_each(|index| journal.accept(index, 0));
+                }
+            }
+            let purged = journal.purged_id().map_or(0, |id| id.index) as usize;
+            prop_assert!(all(&journal) == model[purged..]);
+            prop_assert_eq!(journal.last_id(), model.last().map(|entry| entry.id));
+        }
+        let last = model.len() as u64;
+        (applied + 1..=last).for_each(|index| journal.accept(index, 0));
+        assert_serves(&journal, &model);
+    }
 }
 
 #[test]

@@ -43,7 +43,8 @@ impl Model {
             journal.accept(index, 0);
         }
         assert_serves(journal, &self.entries);
-        let vote = journal.vote().map_or(0, |vote| u64::from_le_bytes((&vote[..]).try_into().unwrap()));
+        let vote =
+            journal.vote().map_or(0, |vote| u64::from_le_bytes((&vote[..]).try_into().unwrap()));
         assert!(vote == self.voted || vote == self.voted + 1, "vote {vote} after {}", self.voted);
         self.voted = vote;
         // What was found is synced: it counts from here on as if it had been acknowledged.
@@ -93,7 +94,7 @@ fn live(journal: &Journal, model: &mut Model, random: &mut Random, life: u64) {
             }
             3 if applied > 0 => {
                 let id = EntryId { index: applied, ..model.entries[applied as usize - 1].id };
-                let machine = Bytes::from(filling(applied, 3000));
+                let machine = filling(applied, 3000);
                 if journal.begin_snapshot(id, Bytes::new(), machine).write().is_err() {
                     return;
                 }
@@ -137,8 +138,10 @@ fn story(seed: u64, seen: &mut Seen) {
             seen.snapshots += u64::from(opened.snapshot.is_some());
             seen.lost += u64::from(opened.report.last_index.unwrap_or(0) < model.last());
             seen.segments = seen.segments.max(opened.report.segments);
-            if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| model.check(&opened.journal)))
-                .is_err()
+            if std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                model.check(&opened.journal)
+            }))
+            .is_err()
             {
                 // The power may have failed in the middle of checking; then nothing can be said.
                 let dead = opened.journal.save_vote(&model.voted.to_le_bytes()).is_err();
@@ -167,7 +170,8 @@ fn whatever_was_acknowledged_survives_power_loss() {
     }
     let seeds = number("POWER_LOSS_SEEDS").unwrap_or(1000);
     for seed in 0..seeds {
-        let told = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| story(seed, &mut seen)));
+        let told =
+            std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| story(seed, &mut seen)));
         assert!(told.is_ok(), "tell it again with POWER_LOSS_SEED={seed}");
     }
     println!("{seen:?}");

@@ -33,6 +33,8 @@ pub trait Disk: Send + Sync + Debug + 'static {
     fn lock(&self, dir: &Path) -> io::Result<Box<dyn Send + Sync>>;
 }
 
+// Nobody asks whether a file is empty.
+#[allow(clippy::len_without_is_empty)]
 pub trait DiskFile: Send + Sync + Debug {
     /// Reads up to `buf.len()` bytes; fewer only at the end of the file.
     fn read_at(&self, buf: &mut [u8], position: u64) -> io::Result<usize>;
@@ -47,6 +49,9 @@ pub trait DiskFile: Send + Sync + Debug {
     fn allocate(&self, len: u64) -> io::Result<()>;
     fn truncate(&self, len: u64) -> io::Result<()>;
     fn len(&self) -> io::Result<u64>;
+    /// The first byte from `position` on that was ever written, or may have been; `None` when all
+    /// the rest reads as zeros because it never was.
+    fn next_written(&self, position: u64) -> io::Result<Option<u64>>;
     /// Tells the kernel that these bytes will not be read soon. A hint: errors are not reported.
     fn forget(&self, position: u64, len: u64);
 }

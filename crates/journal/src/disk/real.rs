@@ -9,7 +9,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{Advice, FallocateFlags, FlockOperation};
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::{Disk, DiskFile, Space};
@@ -157,6 +157,16 @@ impl DiskFile for RealFile {
         Ok(self.0.metadata()?.len())
     }
 
+    fn next_written(&self, position: u64) -> io::Result<Option<u64>> {
+        // Moves the file's own offset, which nothing here uses.
+        match rustix::fs::seek(&self.0, SeekFrom::Data(position)) {
+            Ok(found) => Ok(Some(found)),
+            Err(Errno::NXIO) => Ok(None),
+            Err(Errno::INVAL) => Ok((position < self.len()?).then_some(position)),
+            Err(error) => Err(error.into()),
+        }
+    }
+
     fn forget(&self, position: u64, len: u64) {
         let len = std::num::NonZeroU64::new(len);
         let _ = rustix::fs::fadvise(&self.0, position, len, Advice::DontNeed);
@@ -208,6 +218,18 @@ mod tests {
         let mut buf = [1; 600];
         assert_eq!(file.read_at(&mut buf, 600).unwrap(), 400);
         assert_eq!(file.read_at(&mut buf, 2000).unwrap(), 0);
+    }
+
+    #[test]
+    fn what_was_never_written_is_skipped() {
+        let (_dir, file) = scratch();
+        file.allocate(10 << 20).unwrap();
+        file.write_at(&mut [IoSlice::new(&[1; 10])], 5 << 20).unwrap();
+        // A file system may not know; then it says that all of it was.
+        let found = file.next_written(0).unwrap().unwrap();
+        assert!(found == 0 || found == 5 << 20, "{found}");
+        assert!(file.next_written((5 << 20) + 5).unwrap() == Some((5 << 20) + 5));
+        assert_eq!(file.next_written(20 << 20).unwrap(), None);
     }
 
     #[test]

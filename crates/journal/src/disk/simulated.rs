@@ -548,6 +548,15 @@ impl DiskFile for SimulatedFile {
         self.with(|content| content.len)
     }
 
+    fn next_written(&self, position: u64) -> io::Result<Option<u64>> {
+        self.with(|content| {
+            let first_page = position / PAGE as u64;
+            let page = content.pages.keys().copied().filter(|page| *page >= first_page).min()?;
+            let found = position.max(page * PAGE as u64);
+            (found < content.len).then_some(found)
+        })
+    }
+
     fn forget(&self, _position: u64, _len: u64) {}
 }
 
