@@ -14,7 +14,7 @@ pub(crate) enum OutputFormat {
     /// For people.
     #[default]
     Table,
-    /// For scripts: one document, the same fields in every version.
+    /// For scripts: the same fields in every version.
     Json,
 }
 

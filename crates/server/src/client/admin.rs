@@ -77,7 +77,7 @@ impl Client {
         patiently(|| async {
             let mut made = None;
             // 4: partitions may be left to the broker. 5: it says how many there are.
-            for topic in self.any().call(&request, 4..=6).await?.topics {
+            for topic in self.any().await.call(&request, 4..=6).await?.topics {
                 let message = topic.error_message.as_deref();
                 let what = || format!("cannot create topic {name}");
                 accepted(topic.error_code, message, what)?;
@@ -93,7 +93,7 @@ impl Client {
             .with_topic_names(vec![topic_name(name)])
             .with_timeout_ms(ADMIN_TIMEOUT_MS);
         patiently(|| async {
-            for topic in self.any().call(&request, 1..=5).await?.responses {
+            for topic in self.any().await.call(&request, 1..=5).await?.responses {
                 let message = topic.error_message.as_deref();
                 let what = || format!("cannot delete topic {name}");
                 accepted(topic.error_code, message, what)?;
@@ -117,7 +117,7 @@ impl Client {
             .with_topics(vec![topic])
             .with_timeout_ms(ADMIN_TIMEOUT_MS);
         patiently(|| async {
-            for topic in self.any().call(&request, 0..=3).await?.results {
+            for topic in self.any().await.call(&request, 0..=3).await?.results {
                 let message = topic.error_message.as_deref();
                 let what = || format!("cannot add partitions to topic {name}");
                 accepted(topic.error_code, message, what)?;
@@ -148,7 +148,7 @@ impl Client {
             .with_configs(changes.collect());
         let request = IncrementalAlterConfigsRequest::default().with_resources(vec![resource]);
         patiently(|| async {
-            for resource in self.any().call(&request, 0..=1).await?.responses {
+            for resource in self.any().await.call(&request, 0..=1).await?.responses {
                 let message = resource.error_message.as_deref();
                 let what = || format!("cannot alter topic {name}");
                 accepted(resource.error_code, message, what)?;
@@ -172,7 +172,7 @@ impl Client {
         let request = DescribeConfigsRequest::default().with_resources(resources.collect());
         patiently(|| async {
             let mut configs = BTreeMap::new();
-            for resource in self.any().call(&request, 1..=4).await?.results {
+            for resource in self.any().await.call(&request, 1..=4).await?.results {
                 let message = resource.error_message.as_deref();
                 let name = resource.resource_name.to_string();
                 let what = || format!("cannot describe topic {name}");

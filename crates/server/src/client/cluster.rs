@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use kafka_protocol::messages::metadata_response::MetadataResponseTopic;
 use kafka_protocol::messages::{
     FindCoordinatorRequest, MetadataRequest, MetadataResponse, TopicName,
 };
-use kafka_protocol::protocol::StrBytes;
+use kafka_protocol::protocol::{Request, StrBytes};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
@@ -43,8 +44,8 @@ impl fmt::Display for TopicPartition {
 #[derive(Debug)]
 pub(crate) struct Client {
     bootstrap: Vec<String>,
-    /// The broker that answered first.
-    home: Arc<Connection>,
+    /// The broker that answered first, and another one should it go away.
+    home: Mutex<Arc<Connection>>,
     connections: Mutex<HashMap<String, Arc<Connection>>>,
 }
 
@@ -76,12 +77,12 @@ impl Client {
             bootstrap.split(',').map(with_port).collect::<Result<_, _>>()?;
         let home = Arc::new(first_reachable(&bootstrap).await?);
         let connections = HashMap::from([(home.address().to_owned(), home.clone())]);
-        Ok(Client { bootstrap, home, connections: Mutex::new(connections) })
+        Ok(Client { bootstrap, home: Mutex::new(home), connections: Mutex::new(connections) })
     }
 
     /// A broker, whichever.
-    pub(crate) fn any(&self) -> &Connection {
-        &self.home
+    pub(crate) async fn any(&self) -> Arc<Connection> {
+        self.home.lock().await.clone()
     }
 
     /// A connection to `address`, of which a broker said that it is one of the cluster.
@@ -92,7 +93,7 @@ impl Client {
         }
         let opened = Connection::open(address).await.map_err(|source| {
             ClientError::AdvertisedUnreachable {
-                bootstrap: self.home.address().to_owned(),
+                bootstrap: self.bootstrap.join(","),
                 address: address.to_owned(),
                 source,
             }
@@ -117,6 +118,11 @@ impl Client {
         self.connections.lock().await.remove(connection.address());
     }
 
+    /// Forgets all connections, so that the next use of each opens another.
+    pub(crate) async fn forget_all(&self) {
+        self.connections.lock().await.clear();
+    }
+
     /// `None`: of all topics. Topics that are not there are left out.
     pub(crate) async fn metadata(&self, topics: Option<&[&str]>) -> Result<Metadata, ClientError> {
         let request = MetadataRequest::default()
@@ -126,16 +132,22 @@ impl Client {
                 topics.iter().map(named).collect()
             }))
             .with_allow_auto_topic_creation(false);
-        Metadata::from_response(self.call_any(&request).await?)
+        // 4: auto creation can be declined. 9 and lower: topics by name alone.
+        Metadata::from_response(self.call_any(&request, 4..=9).await?)
     }
 
-    /// Asks home, or if that is gone, whoever of the bootstrap addresses is there.
-    async fn call_any(&self, request: &MetadataRequest) -> Result<MetadataResponse, ClientError> {
-        // 4: auto creation can be declined. 9 and lower: topics by name alone.
-        let versions = 4..=9;
-        match self.home.call(request, versions.clone()).await {
+    /// Asks home, or if that is gone, whoever of the bootstrap addresses is there now. Only for
+    /// what may be asked twice.
+    async fn call_any<R: Request>(
+        &self,
+        request: &R,
+        versions: RangeInclusive<i16>,
+    ) -> Result<R::Response, ClientError> {
+        match self.any().await.call(request, versions.clone()).await {
             Err(ClientError::Closed { .. } | ClientError::TimedOut { .. }) => {
-                first_reachable(&self.bootstrap).await?.call(request, versions).await
+                let home = Arc::new(first_reachable(&self.bootstrap).await?);
+                *self.home.lock().await = home.clone();
+                home.call(request, versions).await
             }
             answered => answered,
         }
@@ -190,7 +202,7 @@ impl Client {
             .with_key(StrBytes::from_string(group.to_owned()));
         patiently(|| async {
             // 4 and on ask for several groups at once.
-            let answer = self.home.call(&request, 1..=3).await?;
+            let answer = self.call_any(&request, 1..=3).await?;
             let message = answer.error_message.as_deref();
             accepted(answer.error_code, message, || format!("cannot find group {group}"))?;
             self.broker(&host_port(&answer.host, answer.port)).await

@@ -72,7 +72,10 @@ impl Membership {
                 Some(ResponseError::UnknownMemberId | ResponseError::IllegalGeneration) => {
                     self.committer = Committer::OUTSIDER;
                 }
-                _ if error.is_passing() => sleep(Duration::from_millis(200)).await,
+                _ if error.is_passing() => {
+                    self.client.forget_all().await;
+                    sleep(Duration::from_millis(200)).await;
+                }
                 _ => return Err(error),
             }
             if Instant::now() > deadline {
@@ -157,13 +160,15 @@ impl Membership {
             .with_group_id(self.group_id())
             .with_generation_id(self.committer.generation)
             .with_member_id(self.committer.member.clone());
-        let coordinator = self.client.coordinator(&self.group).await?;
-        let answer = coordinator.call(&request, 0..=4).await;
+        let answer = match self.client.coordinator(&self.group).await {
+            Ok(coordinator) => coordinator.call(&request, 0..=4).await,
+            Err(error) => Err(error),
+        };
         let answer = match answer {
             Ok(answer) => answer,
             // A broker that restarts has forgotten the group's members: join again.
             Err(error) if error.is_passing() => {
-                self.client.forget(&coordinator).await;
+                self.client.forget_all().await;
                 return Ok(Standing::Rebalancing);
             }
             Err(error) => return Err(error),
@@ -185,8 +190,8 @@ impl Membership {
         }
     }
 
-    /// Commits as this member. A commit that comes too late, because the group has moved on, is
-    /// no error: who has the partition now reads those records again.
+    /// Commits as this member. A commit that comes too late, because the group has moved on or the
+    /// broker is away, is no error: who has the partition next reads those records again.
     pub(crate) async fn commit(
         &self,
         offsets: &BTreeMap<TopicPartition, u64>,
@@ -199,6 +204,10 @@ impl Membership {
                     | ResponseError::UnknownMemberId
                     | ResponseError::IllegalGeneration,
                 ) => Ok(Standing::Rebalancing),
+                _ if error.is_passing() => {
+                    self.client.forget_all().await;
+                    Ok(Standing::Rebalancing)
+                }
                 _ => Err(error),
             },
         }

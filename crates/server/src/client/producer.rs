@@ -97,7 +97,7 @@ impl Client {
             .with_producer_id(ProducerId(-1))
             .with_producer_epoch(-1);
         patiently(|| async {
-            let answer = self.any().call(&request, 0..=5).await?;
+            let answer = self.any().await.call(&request, 0..=5).await?;
             accepted(answer.error_code, None, || "cannot get a producer id".into())?;
             Ok(Identity { id: answer.producer_id.0, epoch: answer.producer_epoch })
         })

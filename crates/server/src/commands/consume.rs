@@ -38,6 +38,7 @@ const COMMIT_EVERY: Duration = Duration::from_secs(1);
 pub(crate) struct ConsumeArguments {
     #[command(flatten)]
     client: ClientOptions,
+    /// Topics to read
     #[arg(required = true, value_name = "TOPIC")]
     topics: Vec<String>,
     /// Wait for new records instead of ending at the last one
@@ -279,8 +280,14 @@ impl Consumption {
         let left = membership.leave().await;
         outcome?;
         printed?;
-        committed?;
-        left?;
+        if committed? == Standing::Rebalancing {
+            eprintln!(
+                "postroad: the last offsets could not be committed; the group will read some \
+                 records again"
+            );
+        }
+        // Without a good-bye the session times out: that is only slower.
+        let _ = left;
         Ok(())
     }
 

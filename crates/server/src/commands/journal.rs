@@ -240,6 +240,9 @@ impl Shard {
         for frame in frames(&self.dir, file.id)? {
             report.add(&frame?, file, damage);
         }
+        if report.frames == 0 && report.verdict == "sound" {
+            report.verdict = "unused".into();
+        }
         Ok(report)
     }
 

@@ -43,6 +43,7 @@ const LINE_BYTES_MAX: usize = base::limits::BATCH_BYTES_MAX as usize;
 pub(crate) struct ProduceArguments {
     #[command(flatten)]
     client: ClientOptions,
+    /// Topic to append to
     topic: String,
     /// Form of the lines
     #[arg(short, long, value_enum, default_value = "lines")]
