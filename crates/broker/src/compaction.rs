@@ -321,7 +321,8 @@ impl Pass {
         // the time before it was one, and Kafka drops it too.
         let Some(key) = record.key else { return false };
         let replaced = self.last_offsets.get(key).is_some_and(|last| *last > record.offset);
-        !replaced && !(record.value.is_none() && tombstones_go)
+        let gone = record.value.is_none() && tombstones_go;
+        !replaced && !gone
     }
 }
 

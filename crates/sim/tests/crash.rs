@@ -69,7 +69,7 @@ async fn run(seed: u64, crash: Crash) -> Result<usize, String> {
         disk.cut_power_after(20 + random.below(600));
         write_until_it_dies(&disk, &history, &mut numbers, &mut random).await;
         disk = match crash {
-            Crash::PowerLoss => disk.power_loss(random.next()),
+            Crash::PowerLoss => disk.power_loss(random.number()),
             Crash::Kill => disk.killed(),
         };
         // Now and then the power goes again while the node recovers.
@@ -78,7 +78,7 @@ async fn run(seed: u64, crash: Crash) -> Result<usize, String> {
             if let Ok(broker) = workload::open(&disk).await {
                 broker.shutdown().await;
             }
-            disk = disk.power_loss(random.next());
+            disk = disk.power_loss(random.number());
         }
         check(&disk, &history).await?;
     }
@@ -102,7 +102,7 @@ async fn write_until_it_dies(
                     Arc::clone(history),
                     producer,
                     numbers[producer as usize],
-                    Random::new(random.next()),
+                    Random::new(random.number()),
                 ))
             })
             .collect();
