@@ -95,14 +95,8 @@ impl Spares {
         next_id: u32,
     ) -> Self {
         let ready = found.map(|segment| Spare { segment, zeroed_to: FIRST_FRAME });
-        let state = State {
-            ready,
-            next_id,
-            failed: None,
-            room: Room::Ok,
-            draining: false,
-            closing: false,
-        };
+        let state =
+            State { ready, next_id, failed: None, room: Room::Ok, draining: false, closing: false };
         Self {
             disk,
             dir,
