@@ -30,8 +30,10 @@ fn main() {
         single_commits(&dir);
         raw_bandwidth(&dir, 1 << 20);
         raw_bandwidth(&dir, 8 << 20);
-        bandwidth(&dir, "64 KiB batches, 16 an entry", 64 << 10, 16);
+        // The first after the raw files pays for their removal: it warms up and is not the one to read.
+        bandwidth(&dir, "warm-up", 64 << 10, 1);
         bandwidth(&dir, "64 KiB batches, 1 an entry", 64 << 10, 1);
+        bandwidth(&dir, "64 KiB batches, 16 an entry", 64 << 10, 16);
         bandwidth(&dir, "4 KiB batches, 64 an entry", 4 << 10, 64);
         bandwidth(&dir, "1 KiB batches, 64 an entry", 1 << 10, 64);
         bandwidth(&dir, "1 KiB batches, 1 an entry", 1 << 10, 1);
