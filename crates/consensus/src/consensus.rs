@@ -89,7 +89,7 @@ impl Consensus {
         let pristine = log.is_pristine();
         let snapshots =
             Arc::new(Snapshots::new(journal.clone(), options.snapshot_log_bytes_min, newest));
-        log.tell_written(Arc::clone(&machine));
+        log.tell_written(&machine);
         let replica =
             Replica::new(machine, journal.clone(), log.clone(), Arc::clone(&snapshots), meta);
 

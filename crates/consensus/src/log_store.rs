@@ -114,12 +114,13 @@ impl LogStore {
     }
 
     /// Tells the machine of every proposal once it is written. For the journal's hook.
-    pub(crate) fn tell_written(&self, machine: Arc<dyn StateMachine>) {
-        // Weak: the journal keeps the hook, and the log keeps the journal.
+    pub(crate) fn tell_written(&self, machine: &Arc<dyn StateMachine>) {
+        // Weak, both: the journal keeps the hook, and the log and the machine keep the journal.
         let shared = Arc::downgrade(&self.0);
+        let machine = Arc::downgrade(machine);
         let told = AtomicU64::new(0);
         self.0.journal.on_written(move |index| {
-            let Some(shared) = shared.upgrade() else { return };
+            let Some((shared, machine)) = shared.upgrade().zip(machine.upgrade()) else { return };
             let last_told = told.swap(index, Ordering::Relaxed);
             let tickets = shared.tickets.lock();
             let written = tickets.iter().filter(|ticket| ticket.index > last_told);
