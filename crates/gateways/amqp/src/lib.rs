@@ -1,0 +1,3 @@
+//! AMQP 0-9-1 over the broker, as RabbitMQ speaks it.
+
+pub mod names;
