@@ -7,6 +7,8 @@
 //! * [`header`]: the 61 bytes that open every batch; splitting a blob into batches
 //! * [`validate`]: what is checked before bytes from a producer are believed
 //! * [`records`]: reading the records of a batch without copying them
+//! * [`shared`]: a batch whose records are handed out one by one
+//! * [`reserved`]: the headers that the broker reads and writes
 //! * [`builder`]: making a batch from single records
 //! * [`rewrite`]: what a broker may change in a batch that exists
 //! * [`search`]: finding a record by its timestamp
@@ -21,8 +23,10 @@ pub mod compression;
 pub mod error;
 pub mod header;
 pub mod records;
+pub mod reserved;
 pub mod rewrite;
 pub mod search;
+pub mod shared;
 pub mod validate;
 pub mod varint;
 
@@ -33,8 +37,10 @@ pub use header::{
     Attributes, BatchHeader, HEADER_LEN, MAGIC, Split, TimestampType, split, verify_checksum,
 };
 pub use records::{Batch, Header, HeadersView, RecordView, Records};
+pub use reserved::Reserved;
 pub use rewrite::{
     Retained, assign, recompress, recompress_at, retain, set_log_append_time, set_max_timestamp,
 };
 pub use search::{first_with_max_timestamp, offset_at_or_after};
+pub use shared::{SharedBatch, SharedRecord};
 pub use validate::{ValidateLimits, Validated, validate};

@@ -195,6 +195,11 @@ impl<'a> Records<'a> {
         }
     }
 
+    /// The record that `body` begins with, whatever its place among the others.
+    pub(crate) fn at(header: &BatchHeader, body: &'a [u8]) -> Result<RecordView<'a>, RecordFault> {
+        Self::new(header, body).read()
+    }
+
     #[inline]
     fn read(&mut self) -> Result<RecordView<'a>, RecordFault> {
         let start = self.rest;

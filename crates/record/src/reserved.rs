@@ -1,0 +1,112 @@
+//! Headers that the broker itself reads or writes. They travel with the record like any other, so
+//! that a record means the same through every protocol.
+//!
+//! Values are decimal text: a user can set them with any client, and read them with any tool. What
+//! does not parse is as if it were not there: a record in the log can no longer be refused.
+
+use crate::records::{Header, HeadersView};
+
+/// All names begin with this; a name with it that is not below is carried along unread.
+pub const PREFIX: &[u8] = b"postroad.";
+
+/// Not delivered by lease before this time, ms since the epoch.
+pub const DELIVER_AT: &[u8] = b"postroad.deliver-at";
+/// Not delivered by lease from this time on, ms since the epoch: it is dead-lettered, or settled.
+pub const EXPIRES_AT: &[u8] = b"postroad.expires-at";
+/// 0 to 255, higher first, where the topic has `priorities.max`.
+pub const PRIORITY: &[u8] = b"postroad.priority";
+/// What deduplication, and cancelling a delayed record, know a record by: any bytes.
+pub const ID: &[u8] = b"postroad.id";
+
+/// Written into a dead letter.
+pub mod death {
+    /// All names of this module begin with this.
+    pub const PREFIX: &[u8] = b"postroad.death.";
+    /// `rejected`, `attempts`, `expired` or `overflow`.
+    pub const REASON: &[u8] = b"postroad.death.reason";
+    /// How often it was delivered.
+    pub const COUNT: &[u8] = b"postroad.death.count";
+    /// Name of the topic that it comes from.
+    pub const TOPIC: &[u8] = b"postroad.death.topic";
+    pub const PARTITION: &[u8] = b"postroad.death.partition";
+    pub const OFFSET: &[u8] = b"postroad.death.offset";
+    /// Name of the lease group in which it died.
+    pub const GROUP: &[u8] = b"postroad.death.group";
+    /// When, ms since the epoch.
+    pub const TIME: &[u8] = b"postroad.death.time";
+}
+
+/// What a record's headers ask of the broker.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Reserved<'a> {
+    pub deliver_at_ms: Option<i64>,
+    pub expires_at_ms: Option<i64>,
+    pub priority: Option<u8>,
+    pub id: Option<&'a [u8]>,
+}
+
+impl<'a> Reserved<'a> {
+    /// Of a header that repeats, the last counts.
+    #[inline]
+    pub fn read(headers: &HeadersView<'a>) -> Self {
+        let mut reserved = Self::default();
+        if headers.is_empty() {
+            return reserved;
+        }
+        for Header { key, value } in headers.iter() {
+            if !key.starts_with(PREFIX) {
+                continue;
+            }
+            match key {
+                DELIVER_AT => reserved.deliver_at_ms = number(value),
+                EXPIRES_AT => reserved.expires_at_ms = number(value),
+                PRIORITY => {
+                    let asked: Option<i64> = number(value);
+                    reserved.priority = asked.map(|asked| asked.clamp(0, 255) as u8);
+                }
+                ID => reserved.id = value,
+                _ => {}
+            }
+        }
+        reserved
+    }
+}
+
+fn number(value: Option<&[u8]>) -> Option<i64> {
+    std::str::from_utf8(value?).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Batch, BatchBuilder, BatchOptions};
+
+    fn batch(headers: &[Header<'_>]) -> Vec<u8> {
+        let mut builder = BatchBuilder::new(BatchOptions::default());
+        builder.push(0, None, Some(b"v"), headers).expect("it fits");
+        builder.finish()
+    }
+
+    #[test]
+    fn what_is_asked_is_read_and_what_does_not_parse_is_not_there() {
+        let header = |key, value: &'static [u8]| Header { key, value: Some(value) };
+        let bytes = batch(&[
+            header(b"x", b"y"),
+            header(DELIVER_AT, b"12"),
+            header(DELIVER_AT, b" 1700000000000 "),
+            header(EXPIRES_AT, b"soon"),
+            header(PRIORITY, b"900"),
+            Header { key: ID, value: None },
+            header(b"postroad.future", b"1"),
+        ]);
+        let batch = Batch::decode(&bytes).expect("a batch");
+        let record = batch.records().next().expect("a record").expect("whole");
+        let expected = Reserved {
+            deliver_at_ms: Some(1_700_000_000_000),
+            expires_at_ms: None,
+            priority: Some(255),
+            id: None,
+        };
+        assert_eq!(Reserved::read(&record.headers), expected);
+    }
+}

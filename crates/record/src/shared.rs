@@ -1,0 +1,183 @@
+//! One batch read once and handed out record by record.
+//!
+//! A delivery of a single record keeps its batch alive and points into it: key, value and headers
+//! are slices of the bytes that were read, and nothing is allocated for a record.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::error::BatchError;
+use crate::header::BatchHeader;
+use crate::records::{Batch, RecordView, Records};
+
+/// A batch, unpacked, that knows where each of its records begins.
+#[derive(Clone, Debug)]
+pub struct SharedBatch {
+    header: BatchHeader,
+    body: Bytes,
+    /// Of each record: its offset delta and where it begins in the body. Empty for the one record
+    /// at the front of the body, which is what queues are full of.
+    places: Box<[Place]>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    offset_delta: u32,
+    at: u32,
+}
+
+impl SharedBatch {
+    /// Reads every record once: afterwards none can fail. A compressed batch is unpacked.
+    pub fn decode(bytes: &Bytes) -> Result<Self, BatchError> {
+        let batch = Batch::decode_shared(bytes)?;
+        let header = *batch.header();
+        let whole = batch.body();
+        let mut places = Vec::new();
+        let mut at = 0;
+        let alone = header.record_count == 1;
+        for record in batch.records() {
+            let record = record?;
+            if !alone {
+                places.push(Place { offset_delta: record.offset_delta as u32, at: at as u32 });
+            }
+            at += record.encoded.len();
+        }
+        let body = batch.share(whole);
+        Ok(Self { header, body, places: places.into() })
+    }
+
+    pub fn header(&self) -> &BatchHeader {
+        &self.header
+    }
+
+    pub fn len(&self) -> usize {
+        self.header.record_count as usize
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Bytes that it keeps in memory.
+    pub fn bytes(&self) -> usize {
+        size_of::<Self>() + self.body.len() + self.places.len() * size_of::<Place>()
+    }
+
+    pub fn records(&self) -> Records<'_> {
+        Records::new(&self.header, &self.body)
+    }
+
+    /// The record with this offset; `None` when compaction took it or it is of another batch.
+    pub fn record(self: &Arc<Self>, offset: u64) -> Option<SharedRecord> {
+        let delta = u32::try_from(offset.checked_sub(self.header.base_offset)?).ok()?;
+        let index = self.index(delta)?;
+        Some(SharedRecord { batch: Arc::clone(self), index })
+    }
+
+    fn index(&self, delta: u32) -> Option<u32> {
+        if self.places.is_empty() {
+            let alone = self.records().next()?.ok()?;
+            return (alone.offset_delta as u32 == delta).then_some(0);
+        }
+        // Without gaps a record's number is its delta.
+        if self.places.get(delta as usize).is_some_and(|place| place.offset_delta == delta) {
+            return Some(delta);
+        }
+        let found = self.places.binary_search_by_key(&delta, |place| place.offset_delta);
+        found.ok().map(|index| index as u32)
+    }
+
+    fn view(&self, index: u32) -> RecordView<'_> {
+        let at = self.places.get(index as usize).map_or(0, |place| place.at as usize);
+        let read = Records::at(&self.header, &self.body[at..]);
+        read.expect("every record was read when the batch was decoded")
+    }
+}
+
+/// One record of a batch that it shares with the others.
+#[derive(Clone, Debug)]
+pub struct SharedRecord {
+    batch: Arc<SharedBatch>,
+    index: u32,
+}
+
+impl SharedRecord {
+    /// Walks the record's lengths: call it once and keep what it answers.
+    pub fn view(&self) -> RecordView<'_> {
+        self.batch.view(self.index)
+    }
+
+    pub fn batch(&self) -> &SharedBatch {
+        &self.batch
+    }
+
+    /// A key, value or header of [`SharedRecord::view`] as bytes that live on their own, without a
+    /// copy. Panics when `part` is of something else.
+    pub fn share(&self, part: &[u8]) -> Bytes {
+        self.batch.body.slice_ref(part)
+    }
+
+    pub fn key(&self) -> Option<Bytes> {
+        self.view().key.map(|key| self.share(key))
+    }
+
+    pub fn value(&self) -> Option<Bytes> {
+        self.view().value.map(|value| self.share(value))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BatchBuilder, BatchOptions, Compression, Header, Retained, retain};
+
+    fn batch(compression: Compression, records: usize) -> Bytes {
+        let options = BatchOptions { compression, base_offset: 100, ..BatchOptions::default() };
+        let mut builder = BatchBuilder::new(options);
+        for number in 0..records {
+            let value = format!("value {number}");
+            let header = [Header { key: b"n", value: Some(&[number as u8]) }];
+            let key = (number % 2 == 0).then_some(&b"key"[..]);
+            builder.push(number as i64, key, Some(value.as_bytes()), &header).expect("it fits");
+        }
+        Bytes::from(builder.finish())
+    }
+
+    #[test]
+    fn each_record_is_found_by_its_offset_and_shares_the_batchs_bytes() {
+        for compression in Compression::ALL {
+            for records in [1, 2, 50] {
+                let bytes = batch(compression, records);
+                let batch = Arc::new(SharedBatch::decode(&bytes).expect("a batch"));
+                for number in 0..records {
+                    let record = batch.record(100 + number as u64).expect("it is there");
+                    let view = record.view();
+                    assert_eq!((view.offset, view.timestamp), (100 + number as u64, number as i64));
+                    assert_eq!(record.key().is_some(), number % 2 == 0);
+                    let value = record.value().expect("a value");
+                    assert_eq!(value, format!("value {number}"));
+                    assert_eq!(view.headers.last(b"n"), Some(Some(&[number as u8][..])));
+                    if compression.is_none() {
+                        assert!(bytes.as_ptr_range().contains(&value.as_ptr()), "it was copied");
+                    }
+                }
+                assert!(batch.record(99).is_none() && batch.record(100 + records as u64).is_none());
+            }
+        }
+    }
+
+    #[test]
+    fn what_compaction_left_is_found_at_its_own_offset() {
+        for kept in [vec![3], vec![0, 3, 7, 19]] {
+            let bytes = batch(Compression::None, 20);
+            let left = retain(&bytes, None, |record| kept.contains(&(record.offset - 100)));
+            let Ok(Retained::Part(rest)) = left else { panic!("a part is left") };
+            let batch = Arc::new(SharedBatch::decode(&Bytes::from(rest)).expect("a batch"));
+            for number in 0..20 {
+                let found = batch.record(100 + number).map(|record| record.view().offset);
+                assert_eq!(found, kept.contains(&number).then_some(100 + number));
+            }
+        }
+    }
+}
