@@ -1,0 +1,55 @@
+//! How a consumer ends a lease, and how it names which.
+
+use base::Offset;
+use thiserror::Error;
+
+use crate::{SessionId, Token};
+
+/// Which leases a settlement is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Selection {
+    Token(Token),
+    /// Every offset of `first..=last` must be leased by the session, or settled already; at least
+    /// one must be leased. All or nothing.
+    Range {
+        partition: u32,
+        first: Offset,
+        last: Offset,
+    },
+    /// Whatever the session has leased of the partition up to and with `last`, at least one.
+    UpTo {
+        partition: u32,
+        last: Offset,
+    },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Settlement {
+    /// Done; never again.
+    Accept,
+    /// Again, please.
+    Release {
+        /// `None` = what the policy's back-off says, and at once where it is not counted.
+        delay_ms: Option<i64>,
+        /// Whether this was an attempt. What was never looked at is given back uncounted.
+        count: bool,
+    },
+    /// Never again; a dead letter.
+    Reject,
+    /// The lease lives on, from now: `None` = for as long as the policy says.
+    Renew { lease_ms: Option<i64> },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum SettleRefused {
+    /// The lease was settled, has run out or was taken away; the record may be another's now.
+    #[error("lease {token} is no longer held")]
+    Stale { token: Token },
+    /// The lease is another session's.
+    #[error("lease {token} is held by another session than {session}")]
+    NotHolder { token: Token, session: SessionId },
+    #[error("record {partition}/{offset} is not leased by this session")]
+    NotLeased { partition: u32, offset: Offset },
+    #[error("there is no partition {partition}")]
+    NoSuchPartition { partition: u32 },
+}
