@@ -22,6 +22,15 @@ pub struct PartitionId {
     pub index: u32,
 }
 
+/// A lease group's number in its shard. Handed out in order and never reused. A lease group belongs
+/// to one topic, in which its name is unique; a group of consumers that reads three topics is three
+/// lease groups of one name.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct LeaseGroupId(pub u32);
+
+/// The lease group that consumers share who name none.
+pub const MAIN_LEASE_GROUP: &str = "main";
+
 impl PartitionId {
     pub const fn new(topic: TopicId, index: u32) -> Self {
         Self { topic, index }
@@ -42,6 +51,12 @@ impl PartitionId {
 impl fmt::Display for TopicId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "t{}", self.0)
+    }
+}
+
+impl fmt::Display for LeaseGroupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "g{}", self.0)
     }
 }
 

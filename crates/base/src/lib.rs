@@ -1,14 +1,16 @@
 //! What every part shares: ids, limits, the clock and the checksum. No I/O.
 //!
 //! * [`ids`]: the names of things inside a node
+//! * [`headers`]: the record headers that the broker reads and writes
 //! * [`limits`]: every bound of the product, in one file
 //! * [`clock`]: time as a dependency, so that tests can own it
 //! * [`checksum`]: CRC32C, the one checksum on the wire and on disk
 
 pub mod checksum;
 pub mod clock;
+pub mod headers;
 pub mod ids;
 pub mod limits;
 
 pub use clock::{Clock, ManualClock, SystemClock};
-pub use ids::{Offset, PartitionId, TopicId};
+pub use ids::{LeaseGroupId, MAIN_LEASE_GROUP, Offset, PartitionId, TopicId};

@@ -87,6 +87,44 @@ pub const OFFSET_METADATA_BYTES_MAX: usize = 4096;
 /// Committed offsets of an empty group are kept this long (Kafka's `offsets.retention.minutes`).
 pub const OFFSETS_RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
+// -------------------------------------------------------------------------------- lease groups
+
+/// Lease groups in one shard.
+pub const LEASE_GROUPS_MAX: usize = 1_000_000;
+/// Partitions of lease groups in one shard, each group's counted: an idle one is 16 bytes.
+pub const LEASE_GROUP_PARTITIONS_MAX: u64 = 8_000_000;
+/// Bytes of deliveries that a session was sent and has not looked at: what bounds a consumer that
+/// asks for everything and reads nothing.
+pub const LEASE_SESSION_UNREAD_BYTES_MAX: usize = 8 << 20;
+/// Consumers of one session.
+pub const LEASE_CONSUMERS_PER_SESSION_MAX: usize = 65_536;
+/// Bytes of unpacked batches that a shard keeps for deliveries to point into.
+pub const LEASE_BATCH_CACHE_BYTES: usize = 64 << 20;
+/// One read of what is to be delivered next.
+pub const LEASE_READ_BYTES: usize = 1 << 20;
+/// Reads of that kind under way at once, in a shard.
+pub const LEASE_READS_IN_FLIGHT_MAX: usize = 16;
+/// Log entries of settles under way at once, in a shard; meanwhile further settles are joined.
+pub const SETTLES_IN_FLIGHT_MAX: usize = 2;
+/// What a shard's driver handles before it looks at everything else again.
+pub const LEASE_MESSAGES_PER_TURN: usize = 1_024;
+pub const LEASE_GROUPS_PER_TURN: usize = 256;
+/// Dead letters that one log entry carries.
+pub const DEAD_LETTERS_PER_ENTRY: usize = 1_000;
+/// A lease group that nobody uses is forgotten by the driver after this time.
+pub const LEASE_GROUP_IDLE_MAX: Duration = Duration::from_secs(10);
+
+// ----------------------------------------------------------------------------------- documents
+
+/// A document's body.
+pub const DOCUMENT_BYTES_MAX: usize = 1 << 20;
+/// The name of a space of documents, and of a document in it.
+pub const DOCUMENT_SPACE_BYTES_MAX: usize = 255;
+pub const DOCUMENT_NAME_BYTES_MAX: usize = 4096;
+/// Documents in one shard, and the bytes of their names and bodies.
+pub const DOCUMENTS_MAX: usize = 1_000_000;
+pub const DOCUMENTS_BYTES_MAX: u64 = 256 << 20;
+
 // ------------------------------------------------------------------------------------ sessions
 
 /// Largest request on any wire (Kafka's `socket.request.max.bytes`).

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use base::{Offset, PartitionId, TopicId};
+use base::{LeaseGroupId, Offset, PartitionId, TopicId};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -106,6 +106,64 @@ pub enum Command {
     ExpireProducers {
         before_ms: i64,
     },
+    /// Answers [`crate::Outcome::LeaseGroup`], also when the topic has a group of this name with
+    /// an equal configuration.
+    CreateLeaseGroup {
+        topic: TopicId,
+        name: String,
+        /// Where each partition begins; one that is missing begins at its start.
+        starts: Vec<Offset>,
+        /// The group's own values.
+        config: BTreeMap<String, String>,
+    },
+    /// `config` is the whole new set of the lease group's own values.
+    SetLeaseGroupConfig {
+        group: LeaseGroupId,
+        config: BTreeMap<String, String>,
+    },
+    DeleteLeaseGroup {
+        group: LeaseGroupId,
+    },
+    PauseLeaseGroup {
+        group: LeaseGroupId,
+        paused: bool,
+    },
+    /// Forwards or back: everything below is settled, nothing else is, and no attempt is counted.
+    /// Partitions that are not named stay as they are.
+    SeekLeaseGroup {
+        group: LeaseGroupId,
+        starts: Vec<(u32, Offset)>,
+    },
+    /// Changes to the progress of any number of groups. What is settled already, or not there, or
+    /// belongs to a group or a partition that is not there, is passed over.
+    Settle {
+        settles: Vec<GroupSettle>,
+    },
+    /// Makes or replaces a document. With `expect` only where its version is that one; 0 is that
+    /// of a document which is not there. Answers [`crate::Outcome::Document`].
+    PutDocument {
+        space: String,
+        name: String,
+        body: Vec<u8>,
+        expect: Option<u64>,
+    },
+    DeleteDocument {
+        space: String,
+        name: String,
+        expect: Option<u64>,
+    },
+}
+
+/// What changes in a lease group's progress in one partition. A record that is named by both is
+/// settled.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct GroupSettle {
+    pub group: LeaseGroupId,
+    pub partition: u32,
+    /// Ranges of records that are settled now: the first one's offset, and how many.
+    pub settled: Vec<(Offset, u32)>,
+    /// How often each of these was delivered, all told; 0 forgets it.
+    pub attempts: Vec<(Offset, u16)>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

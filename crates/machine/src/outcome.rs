@@ -1,7 +1,7 @@
 //! What applying an entry says back: to whoever waits for it, and to the broker, which carries out
 //! what follows (addresses to index or to drop, fetches to wake).
 
-use base::{Offset, PartitionId, TopicId};
+use base::{LeaseGroupId, Offset, PartitionId, TopicId};
 
 use crate::config::ConfigError;
 use crate::producer::SequenceRefusal;
@@ -48,6 +48,11 @@ pub enum Outcome {
     Expired {
         count: u64,
     },
+    LeaseGroup(LeaseGroupId),
+    /// The version that the document has now.
+    Document {
+        version: u64,
+    },
 }
 
 /// Why a command, or a part of one, changed nothing.
@@ -83,7 +88,33 @@ pub enum Refusal {
     OffsetOutOfRange { partition: PartitionId, offset: Offset, start: Offset, end: Offset },
     #[error("{bytes} bytes of metadata with an offset are more than {at_most}")]
     MetadataTooLarge { bytes: usize, at_most: usize },
+    #[error("there is no lease group {group}")]
+    UnknownLeaseGroup { group: LeaseGroupId },
+    #[error("lease group {name} exists already, with another configuration")]
+    LeaseGroupExists { group: LeaseGroupId, name: String },
+    #[error("every lease group number was handed out")]
+    LeaseGroupIdsExhausted,
+    #[error("one more lease group does not fit: {at_most} is the limit")]
+    TooManyLeaseGroups { at_most: usize },
+    #[error(
+        "{requested} more partitions of lease groups do not fit: {held} are there and {at_most} is the limit"
+    )]
+    TooManyLeaseGroupPartitions { requested: u64, held: u64, at_most: u64 },
+    #[error("there is no document {name:?} in {space:?}")]
+    UnknownDocument { space: String, name: String },
+    /// `version` is the one that it has; 0 if it is not there.
+    #[error("document {name:?} in {space:?} has version {version}, not {expected}")]
+    DocumentConflict { space: String, name: String, version: u64, expected: u64 },
+    #[error("the name of a {what} has 1 to {at_most} bytes, not {bytes}")]
+    InvalidDocumentName { what: &'static str, bytes: usize, at_most: usize },
+    #[error("{bytes} bytes of a document are more than {at_most}")]
+    DocumentTooLarge { bytes: usize, at_most: usize },
+    #[error("one more document does not fit: {documents} of {bytes} bytes are there")]
+    TooManyDocuments { documents: usize, bytes: u64 },
 }
+
+/// Stands for every partition of a lease group in [`Applied::moved`].
+pub const ALL_PARTITIONS: u32 = u32::MAX;
 
 /// Everything that one entry brought about. A buffer that is used again from entry to entry.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -96,6 +127,13 @@ pub struct Applied {
     pub removed: Vec<(TopicId, u32)>,
     /// Partitions whose start moved, and to where: the journal drops what is below.
     pub trimmed: Vec<(PartitionId, Offset)>,
+    /// Ranges that every lease group of a topic with `retention.settled` has settled, above its
+    /// start: the journal drops the batches that lie inside. Each is as long as it can be, so that
+    /// a batch which was settled piece by piece lies inside the last one.
+    pub punched: Vec<(PartitionId, Offset, Offset)>,
+    /// Lease groups, and the partition of theirs or [`ALL_PARTITIONS`], that changed by anything
+    /// but `Settle`, or are gone: who delivers for them looks again.
+    pub moved: Vec<(LeaseGroupId, u32)>,
 }
 
 impl Applied {
@@ -108,5 +146,7 @@ impl Applied {
         self.commands.clear();
         self.removed.clear();
         self.trimmed.clear();
+        self.punched.clear();
+        self.moved.clear();
     }
 }

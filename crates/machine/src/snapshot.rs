@@ -4,8 +4,12 @@
 //!
 //! ```text
 //! magic "PRMS" | version u16 | 0 u16 | CRC32C of the body u32   (little-endian)
-//! body: CatalogV1, topics × TopicV1 (by id), groups × GroupV1 (by name)   (postcard)
+//! body: CatalogV1, topics × TopicV1 (by id), groups × GroupV1 (by name),
+//!       DeliveryV2, lease groups × LeaseGroupV2 (by id), documents × DocumentV2 (by space, name)
+//!       (postcard)
 //! ```
+//!
+//! Version 2 is written; version 1, which ends with the groups, is still read.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,20 +17,26 @@ use std::sync::Arc;
 
 use base::checksum::crc32c;
 use base::limits::PARTITIONS_PER_TOPIC_MAX;
-use base::{PartitionId, TopicId};
+use base::{LeaseGroupId, PartitionId, TopicId};
+use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::command::{DecodeError, uuid_bytes};
-use crate::config::{GroupConfig, NodeConfig, Overrides, TopicConfig};
+use crate::config::{GroupConfig, LeaseGroupConfig, NodeConfig, Overrides, TopicConfig};
+use crate::document::Document;
 use crate::group::{CommittedOffset, Group, validate_group_name};
+use crate::lease_group::LeaseGroup;
 use crate::partition::Partition;
+use crate::progress::Progress;
 use crate::state::State;
 use crate::topic::{Topic, validate_topic_name};
 
 const MAGIC: [u8; 4] = *b"PRMS";
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
+/// The first version with lease groups and documents.
+const DELIVERY_SINCE: u16 = 2;
 const HEADER_BYTES: usize = 12;
 
 #[derive(Serialize, Deserialize)]
@@ -54,6 +64,33 @@ struct TopicV1<'a> {
 struct GroupV1<'a> {
     name: Cow<'a, str>,
     offsets: Cow<'a, BTreeMap<PartitionId, CommittedOffset>>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct DeliveryV2 {
+    next_lease_group: u32,
+    documents_version: u64,
+    lease_groups: u64,
+    documents: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct LeaseGroupV2<'a> {
+    id: LeaseGroupId,
+    topic: TopicId,
+    name: Cow<'a, str>,
+    overrides: Cow<'a, Overrides>,
+    progress: Cow<'a, [Progress]>,
+    paused: bool,
+    created_ms: i64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct DocumentV2<'a> {
+    space: Cow<'a, str>,
+    name: Cow<'a, str>,
+    version: u64,
+    body: Cow<'a, [u8]>,
 }
 
 impl State {
@@ -87,13 +124,35 @@ impl State {
             let offsets = Cow::Borrowed(&group.offsets);
             bytes = put(bytes, &GroupV1 { name: name.into(), offsets });
         }
+        bytes = self.encode_delivery(bytes);
         let checksum = crc32c(&bytes[HEADER_BYTES..]);
         bytes[HEADER_BYTES - 4..HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
         bytes
     }
 
+    fn encode_delivery(&self, mut bytes: Vec<u8>) -> Vec<u8> {
+        bytes = put(
+            bytes,
+            &DeliveryV2 {
+                next_lease_group: self.lease_groups.next,
+                documents_version: self.documents.version(),
+                lease_groups: self.lease_groups.len() as u64,
+                documents: self.documents.len() as u64,
+            },
+        );
+        for group in self.lease_groups.iter() {
+            bytes = put(bytes, &LeaseGroupV2::from(group));
+        }
+        for (space, name, document) in self.documents.iter() {
+            let (space, name) = (space.into(), name.into());
+            let body = Cow::Borrowed(&document.body[..]);
+            bytes = put(bytes, &DocumentV2 { space, name, version: document.version, body });
+        }
+        bytes
+    }
+
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
-        let mut body = open(bytes)?;
+        let (version, mut body) = open(bytes)?;
         let catalog: CatalogV1<'_> = take(&mut body, "the catalog")?;
         let mut state = State::new();
         state.next_topic = catalog.next_topic;
@@ -112,7 +171,62 @@ impl State {
         for _ in 0..catalog.groups {
             state.put_group(take(&mut body, "a group")?)?;
         }
+        if version >= DELIVERY_SINCE {
+            state.decode_delivery(&mut body)?;
+        }
         if body.is_empty() { Ok(state) } else { Err(DecodeError::LeftOver { bytes: body.len() }) }
+    }
+
+    fn decode_delivery(&mut self, body: &mut &[u8]) -> Result<(), DecodeError> {
+        let delivery: DeliveryV2 = take(body, "lease groups and documents")?;
+        self.lease_groups.next = delivery.next_lease_group;
+        self.documents.set_version(delivery.documents_version);
+        for _ in 0..delivery.lease_groups {
+            self.put_lease_group(take(body, "a lease group")?)?;
+        }
+        for _ in 0..delivery.documents {
+            let DocumentV2 { space, name, version, body } = take(body, "a document")?;
+            let document = Document { version, body: Bytes::from(body.into_owned()) };
+            let known_by = name.to_string();
+            if !self.documents.restore(space.into_owned(), name.into_owned(), document) {
+                return Err(inconsistent("document", known_by));
+            }
+        }
+        Ok(())
+    }
+
+    fn put_lease_group(&mut self, stored: LeaseGroupV2<'_>) -> Result<(), DecodeError> {
+        let config = LeaseGroupConfig::parse(&stored.overrides);
+        let (next, count) = (self.lease_groups.next, stored.progress.len());
+        let consistent =
+            validate_group_name(&stored.name).is_ok()
+                && stored.id.0 < next
+                && self.lease_group(stored.id).is_none()
+                && self.lease_group_named(stored.topic, &stored.name).is_none()
+                && self.lease_groups.check_partitions(count as u64).is_ok()
+                && self.topic(stored.topic).is_some_and(|topic| {
+                    let partitions = topic.partitions.iter();
+                    count == topic.partitions.len()
+                        && stored.progress.iter().zip(partitions).all(|(progress, of)| {
+                            progress.is_sound(of.log_start(), of.next_offset())
+                        })
+                });
+        let (true, Ok(config)) = (consistent, config) else {
+            return Err(inconsistent("lease group", stored.name.into_owned()));
+        };
+        let mut progress = stored.progress.into_owned();
+        progress.shrink_to_fit();
+        self.lease_groups.insert(LeaseGroup {
+            id: stored.id,
+            topic: stored.topic,
+            name: Arc::from(stored.name),
+            config: self.lease_groups.shared_config(&stored.overrides, config),
+            overrides: stored.overrides.into_owned(),
+            progress,
+            paused: stored.paused,
+            created_ms: stored.created_ms,
+        });
+        Ok(())
     }
 
     fn put_group_config(&mut self, name: String, overrides: &Overrides) -> Result<(), DecodeError> {
@@ -184,8 +298,22 @@ impl<'a> From<&'a Topic> for TopicV1<'a> {
     }
 }
 
-/// The body, once the header is right.
-fn open(bytes: &[u8]) -> Result<&[u8], DecodeError> {
+impl<'a> From<&'a LeaseGroup> for LeaseGroupV2<'a> {
+    fn from(group: &'a LeaseGroup) -> Self {
+        Self {
+            id: group.id,
+            topic: group.topic,
+            name: Cow::Borrowed(&group.name),
+            overrides: Cow::Borrowed(&group.overrides),
+            progress: Cow::Borrowed(&group.progress),
+            paused: group.paused,
+            created_ms: group.created_ms,
+        }
+    }
+}
+
+/// Version and body, once the header is right.
+fn open(bytes: &[u8]) -> Result<(u16, &[u8]), DecodeError> {
     let Some((header, body)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
         return Err(if bytes.is_empty() { DecodeError::Empty } else { DecodeError::NotASnapshot });
     };
@@ -194,7 +322,7 @@ fn open(bytes: &[u8]) -> Result<&[u8], DecodeError> {
         return Err(DecodeError::NotASnapshot);
     }
     let version = u16::from_le_bytes([v0, v1]);
-    if version != VERSION || [r0, r1] != [0, 0] {
+    if !(1..=VERSION).contains(&version) || [r0, r1] != [0, 0] {
         let (found, known) = (version.into(), VERSION.into());
         return Err(DecodeError::UnknownVersion { found, known });
     }
@@ -202,7 +330,7 @@ fn open(bytes: &[u8]) -> Result<&[u8], DecodeError> {
     if expected != found {
         return Err(DecodeError::Checksum { expected, found });
     }
-    Ok(body)
+    Ok((version, body))
 }
 
 fn put<T: Serialize>(bytes: Vec<u8>, value: &T) -> Vec<u8> {

@@ -13,7 +13,9 @@ use uuid::Uuid;
 
 use crate::command::{Append, Command, CommitOffset, Entry, NewTopic};
 use crate::config::{GroupConfig, NodeConfig, Overrides, TopicConfig};
+use crate::document::{Document, Documents};
 use crate::group::{Group, validate_commit, validate_group_name};
+use crate::lease_group::LeaseGroups;
 use crate::outcome::{AppendOutcome, Applied, Outcome, Refusal};
 use crate::partition::Partition;
 use crate::topic::{Topic, collapsed_name, validate_topic_name};
@@ -37,6 +39,8 @@ pub struct State {
     pub(crate) groups: BTreeMap<String, Group>,
     /// Apart from `groups`: a group may be configured before it commits, and after.
     pub(crate) group_configs: BTreeMap<String, GroupConfig>,
+    pub(crate) lease_groups: LeaseGroups,
+    pub(crate) documents: Documents,
 }
 
 // ------------------------------------------------------------------------------------- questions
@@ -105,6 +109,21 @@ impl State {
         &self.node_config
     }
 
+    pub fn document(&self, space: &str, name: &str) -> Option<&Document> {
+        self.documents.get(space, name)
+    }
+
+    /// Sorted by name.
+    pub fn documents(&self, space: &str) -> impl Iterator<Item = (&str, &Document)> {
+        self.documents.of_space(space)
+    }
+
+    /// Differs between two times if a document was made, replaced or deleted in between: who
+    /// keeps what it read from documents reads again.
+    pub fn documents_stamp(&self) -> u64 {
+        self.documents.version()
+    }
+
     /// Whether `CreateTopics` would make this topic now, and with what configuration.
     pub fn check_new_topic(&self, new: &NewTopic) -> Result<TopicConfig, Refusal> {
         validate_topic_name(&new.name)?;
@@ -130,8 +149,10 @@ impl State {
 
     /// Whether `CreatePartitions` would grow this topic now.
     pub fn check_create_partitions(&self, topic: TopicId, total: u32) -> Result<(), Refusal> {
-        let topic = self.topic(topic).ok_or(Refusal::UnknownTopic { topic })?;
-        self.check_partitions(topic.partition_count(), total)
+        let found = self.topic(topic).ok_or(Refusal::UnknownTopic { topic })?;
+        self.check_partitions(found.partition_count(), total)?;
+        let groups = self.lease_groups.ids_of(topic).len() as u64;
+        self.lease_groups.check_partitions(groups * u64::from(total - found.partition_count()))
     }
 
     fn check_partitions(&self, present: u32, total: u32) -> Result<(), Refusal> {
@@ -184,8 +205,12 @@ impl State {
                 Ok(Outcome::Topics(outcomes))
             }
             Command::DeleteTopic { topic } => self.delete_topic(*topic, applied),
-            Command::CreatePartitions { topic, total } => self.create_partitions(*topic, *total),
-            Command::SetTopicConfig { topic, config } => self.set_topic_config(*topic, config),
+            Command::CreatePartitions { topic, total } => {
+                self.create_partitions(*topic, *total, applied)
+            }
+            Command::SetTopicConfig { topic, config } => {
+                self.set_topic_config(*topic, config, applied)
+            }
             Command::SetNodeConfig { config } => self.set_node_config(config),
             Command::SetGroupConfig { group, config } => self.set_group_config(group, config),
             Command::AdvanceStart { starts } => {
@@ -218,10 +243,38 @@ impl State {
                 let expired = partitions.map(|partition| partition.expire_producers(*before_ms));
                 Ok(Outcome::Expired { count: expired.sum() })
             }
+            Command::CreateLeaseGroup { topic, name, starts, config } => {
+                self.create_lease_group(*topic, name, starts, config, now_ms)
+            }
+            Command::SetLeaseGroupConfig { group, config } => {
+                self.set_lease_group_config(*group, config, applied)
+            }
+            Command::DeleteLeaseGroup { group } => self.delete_lease_group(*group, applied),
+            Command::PauseLeaseGroup { group, paused } => {
+                self.pause_lease_group(*group, *paused, applied)
+            }
+            Command::SeekLeaseGroup { group, starts } => {
+                self.seek_lease_group(*group, starts, applied)
+            }
+            Command::Settle { settles } => {
+                self.settle(settles, applied);
+                Ok(Outcome::Done)
+            }
+            Command::PutDocument { space, name, body, expect } => {
+                let version = self.documents.put(space, name, body, *expect)?;
+                Ok(Outcome::Document { version })
+            }
+            Command::DeleteDocument { space, name, expect } => {
+                self.documents.delete(space, name, *expect)?;
+                Ok(Outcome::Done)
+            }
         }
     }
 
-    fn partition_mut(&mut self, partition: PartitionId) -> Result<&mut Partition, Refusal> {
+    pub(crate) fn partition_mut(
+        &mut self,
+        partition: PartitionId,
+    ) -> Result<&mut Partition, Refusal> {
         self.topics
             .get_mut(&partition.topic)
             .and_then(|topic| topic.partitions.get_mut(partition.index as usize))
@@ -280,17 +333,25 @@ impl State {
             group.forget_topic(topic);
             !group.offsets.is_empty()
         });
+        self.delete_lease_groups_of(topic, applied);
         applied.removed.push((topic, removed.partition_count()));
         Ok(Outcome::Done)
     }
 
-    fn create_partitions(&mut self, topic: TopicId, total: u32) -> Result<Outcome, Refusal> {
+    fn create_partitions(
+        &mut self,
+        topic: TopicId,
+        total: u32,
+        applied: &mut Applied,
+    ) -> Result<Outcome, Refusal> {
         self.check_create_partitions(topic, total)?;
         let grown = self.topics.get_mut(&topic).ok_or(Refusal::UnknownTopic { topic })?;
         self.partition_count += u64::from(total - grown.partition_count());
         // Exactly: a topic grows rarely and stays for long.
         grown.partitions.reserve_exact(total as usize - grown.partitions.len());
         grown.partitions.resize(total as usize, Partition::default());
+        self.lease_groups.grow(topic, total);
+        self.note_lease_groups_moved(topic, applied);
         Ok(Outcome::Done)
     }
 
@@ -298,6 +359,7 @@ impl State {
         &mut self,
         topic: TopicId,
         overrides: &Overrides,
+        applied: &mut Applied,
     ) -> Result<Outcome, Refusal> {
         if !self.topics.contains_key(&topic) {
             return Err(Refusal::UnknownTopic { topic });
@@ -307,6 +369,8 @@ impl State {
         let changed = self.topics.get_mut(&topic).ok_or(Refusal::UnknownTopic { topic })?;
         changed.config = config;
         changed.overrides = overrides.clone();
+        self.note_lease_groups_moved(topic, applied);
+        self.delete_settled_of_topic(topic, applied);
         Ok(Outcome::Done)
     }
 
@@ -332,6 +396,7 @@ impl State {
     fn set_group_config(&mut self, group: &str, overrides: &Overrides) -> Result<Outcome, Refusal> {
         validate_group_name(group)?;
         let config = GroupConfig::parse(overrides)?;
+        config.check(&self.node_config.own)?;
         if overrides.is_empty() {
             self.group_configs.remove(group);
         } else {
@@ -354,8 +419,9 @@ impl State {
         }
         if partition.advance_start(offset) {
             applied.trimmed.push((id, offset));
+            self.lift_floors(id, offset, applied);
         }
-        Ok(partition.log_start())
+        Ok(self.partition_mut(id)?.log_start())
     }
 
     fn commit(

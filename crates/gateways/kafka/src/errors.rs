@@ -92,6 +92,13 @@ impl From<AppendError> for Fault {
             AppendError::StorageFull { .. } => {
                 Self::new(ResponseError::KafkaStorageError, error.to_string())
             }
+            // Retriable too: room comes as consumers settle.
+            AppendError::Full { .. } => {
+                Self::new(ResponseError::ThrottlingQuotaExceeded, error.to_string())
+            }
+            AppendError::NotAtExpected { .. } => {
+                Self::new(ResponseError::InvalidRecord, error.to_string())
+            }
             AppendError::Unavailable(unavailable) => unavailable.into(),
         }
     }
@@ -154,6 +161,18 @@ impl From<Refusal> for Fault {
             Refusal::InvalidGroupName { .. } => ResponseError::InvalidGroupId,
             Refusal::OffsetOutOfRange { .. } => ResponseError::OffsetOutOfRange,
             Refusal::MetadataTooLarge { .. } => ResponseError::OffsetMetadataTooLarge,
+            Refusal::UnknownLeaseGroup { .. } => ResponseError::GroupIdNotFound,
+            Refusal::LeaseGroupExists { .. } => ResponseError::InvalidConfig,
+            Refusal::TooManyLeaseGroups { .. } | Refusal::TooManyLeaseGroupPartitions { .. } => {
+                ResponseError::PolicyViolation
+            }
+            // No request of Kafka's names a document.
+            Refusal::LeaseGroupIdsExhausted
+            | Refusal::UnknownDocument { .. }
+            | Refusal::DocumentConflict { .. }
+            | Refusal::InvalidDocumentName { .. }
+            | Refusal::DocumentTooLarge { .. }
+            | Refusal::TooManyDocuments { .. } => ResponseError::UnknownServerError,
         };
         Self::new(error, refusal.to_string())
     }

@@ -1,6 +1,7 @@
 //! One entry of a configuration table: a name, its kind, what it may be and what it does.
 
 use super::{ConfigError, ConfigSource, Described};
+use crate::topic::validate_topic_name;
 
 /// As DescribeConfigs names them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -38,6 +39,10 @@ impl<'a> Value<'a> {
             ConfigKind::List if raw.is_empty() => Some(Self::List(Vec::new())),
             ConfigKind::List => Some(Self::List(raw.split(',').map(str::trim).collect())),
         }
+    }
+
+    pub(super) fn boolean(&self) -> bool {
+        matches!(self, Self::Boolean(true))
     }
 
     pub(super) fn whole(&self) -> i64 {
@@ -162,4 +167,23 @@ impl<T> ConfigEntry<T> {
             documentation: self.documentation,
         }
     }
+}
+
+// ------------------------------------------------------------------ what values may be, often
+
+pub(super) const fn zero_or_more(value: &Value<'_>) -> bool {
+    matches!(value, Value::Whole(0..))
+}
+
+pub(super) const fn one_or_more(value: &Value<'_>) -> bool {
+    matches!(value, Value::Whole(1..))
+}
+
+pub(super) const fn minus_one_or_more(value: &Value<'_>) -> bool {
+    matches!(value, Value::Whole(-1..))
+}
+
+/// A topic's name, or nothing.
+pub(super) fn topic_or_none(value: &Value<'_>) -> bool {
+    value.text().is_empty() || validate_topic_name(value.text()).is_ok()
 }

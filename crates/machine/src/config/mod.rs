@@ -1,18 +1,27 @@
-//! Configuration of topics, of the node and of groups, by Kafka's names.
+//! Configuration of topics, of the node, of groups and of lease groups, by Kafka's names where it
+//! has one.
 //!
-//! One table for each ([`table`]) says what a name means, what it may be and why; parsing,
+//! One table for each (`table`, `node_table`, `lease`) says what a name means, what it may be and why; parsing,
 //! checking and describing all read it. A value is never accepted and ignored: a name either takes
 //! effect, or is met whatever its value ([`Effect::Inherent`]), or is refused unless it has its
 //! default ([`Effect::OnlyDefault`]).
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
+mod duration;
 mod entry;
+mod group;
+mod lease;
+mod node;
+mod node_table;
 mod table;
 
 pub use entry::{ConfigEntry, ConfigKind, Effect};
-pub use table::{GROUP_CONFIGS, NODE_CONFIGS, TOPIC_CONFIGS};
+pub use group::{GroupConfig, IsolationLevel, ShareConfig, StartPosition};
+pub use lease::{Consumers, LEASE_GROUP_CONFIGS, LeaseGroupConfig, LeaseOrdering};
+pub use node::{Bounded, DeadLetterValues, GroupValues, NodeConfig, NodeValues, ShareValues};
+pub use node_table::{GROUP_CONFIGS, NODE_CONFIGS};
+pub use table::TOPIC_CONFIGS;
 
 /// Values by name, as a user gave them.
 pub type Overrides = BTreeMap<String, String>;
@@ -62,6 +71,16 @@ pub enum Durability {
     Replicated,
 }
 
+/// What happens to a record that would pass a topic's limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LimitOverflow {
+    Reject,
+    /// The oldest make room.
+    DropOldest,
+    /// It is refused, and becomes a dead letter.
+    RejectDeadLetter,
+}
+
 /// What holds for a topic.
 #[derive(Clone, PartialEq, Debug)]
 pub struct TopicConfig {
@@ -91,6 +110,18 @@ pub struct TopicConfig {
     /// Every value of these two is met by `Durability::Fsync`, and none but the largest otherwise.
     pub flush_messages: i64,
     pub flush_ms: i64,
+    /// Bytes go once every lease group has settled them.
+    pub retention_settled: bool,
+    /// The highest priority; 0: none.
+    pub priorities_max: u8,
+    /// Of unsettled records; `None`: any number.
+    pub limit_records: Option<u64>,
+    pub limit_bytes: Option<u64>,
+    pub limit_overflow: LimitOverflow,
+    /// For how long a record's id is remembered; 0: not at all.
+    pub dedup_window_ms: i64,
+    /// Kafka's share groups may name it for their dead letters.
+    pub dead_letters_of_groups: bool,
 }
 
 impl Default for TopicConfig {
@@ -117,6 +148,13 @@ impl Default for TopicConfig {
             durability: Durability::Fsync,
             flush_messages: i64::MAX,
             flush_ms: i64::MAX,
+            retention_settled: false,
+            priorities_max: 0,
+            limit_records: None,
+            limit_bytes: None,
+            limit_overflow: LimitOverflow::Reject,
+            dedup_window_ms: 0,
+            dead_letters_of_groups: false,
         }
     }
 }
@@ -153,123 +191,6 @@ impl TopicConfig {
             });
         }
         Ok(())
-    }
-}
-
-/// What holds for the node: values of its own, and those of topics that say nothing themselves.
-#[derive(Clone, PartialEq, Debug)]
-pub struct NodeConfig {
-    pub overrides: Overrides,
-    /// What a topic without values of its own has.
-    pub topic_defaults: Arc<TopicConfig>,
-    pub own: NodeValues,
-}
-
-/// The node's own values, by what they are about.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct NodeValues {
-    pub producer_id_expiration_ms: i64,
-    pub offsets_retention_ms: i64,
-    pub groups: GroupValues,
-}
-
-/// What holds for every group, and for those of the new protocol unless they say otherwise.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct GroupValues {
-    pub initial_rebalance_delay_ms: i32,
-    pub session_timeout_ms_min: i32,
-    pub session_timeout_ms_max: i32,
-    pub members_max: usize,
-    pub consumer_session_timeout_ms: i32,
-    pub consumer_heartbeat_interval_ms: i32,
-    pub consumer_members_max: usize,
-}
-
-impl GroupValues {
-    pub const DEFAULT: Self = Self {
-        initial_rebalance_delay_ms: 0,
-        session_timeout_ms_min: 6_000,
-        session_timeout_ms_max: 30 * 60 * 1000,
-        members_max: base::limits::GROUP_MEMBERS_MAX,
-        consumer_session_timeout_ms: 45_000,
-        consumer_heartbeat_interval_ms: 5_000,
-        consumer_members_max: base::limits::GROUP_MEMBERS_MAX,
-    };
-
-    /// What no value breaks by itself.
-    fn check(&self) -> Result<(), ConfigError> {
-        let ordered = [
-            (
-                ("group.min.session.timeout.ms", self.session_timeout_ms_min),
-                ("group.max.session.timeout.ms", self.session_timeout_ms_max),
-            ),
-            // A member that reports as it is told must not time out between two reports.
-            (
-                ("group.consumer.heartbeat.interval.ms", self.consumer_heartbeat_interval_ms),
-                ("group.consumer.session.timeout.ms", self.consumer_session_timeout_ms),
-            ),
-        ];
-        for ((name, least), (with, most)) in ordered {
-            if least > most {
-                let (value, with_value) = (least.to_string(), most.to_string());
-                return Err(ConfigError::Conflict { name, value, with, with_value });
-            }
-        }
-        Ok(())
-    }
-}
-
-impl Default for NodeConfig {
-    fn default() -> Self {
-        Self {
-            overrides: Overrides::new(),
-            topic_defaults: Arc::new(TopicConfig::default()),
-            own: NodeValues {
-                producer_id_expiration_ms: base::limits::PRODUCER_ID_EXPIRATION.as_millis() as i64,
-                offsets_retention_ms: base::limits::OFFSETS_RETENTION.as_millis() as i64,
-                groups: GroupValues::DEFAULT,
-            },
-        }
-    }
-}
-
-impl NodeConfig {
-    pub fn parse(overrides: &Overrides) -> Result<Self, ConfigError> {
-        let mut config = Self { overrides: overrides.clone(), ..Self::default() };
-        let mut topic_defaults = TopicConfig::default();
-        for (name, value) in overrides {
-            if let Some(entry) = NODE_CONFIGS.iter().find(|entry| entry.name == name) {
-                entry.apply(value, &mut config.own)?;
-            } else if let Some(entry) = topic_entry_for_node(name) {
-                entry.apply(value, &mut topic_defaults)?;
-            } else {
-                return Err(ConfigError::Unknown { name: name.clone() });
-            }
-        }
-        topic_defaults.check()?;
-        config.own.groups.check()?;
-        config.topic_defaults = Arc::new(topic_defaults);
-        Ok(config)
-    }
-}
-
-/// What holds for a group.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct GroupConfig {
-    pub overrides: Overrides,
-    /// `None`: the node's default. For the KIP-848 protocol, where the group decides.
-    pub session_timeout_ms: Option<i32>,
-    pub heartbeat_interval_ms: Option<i32>,
-}
-
-impl GroupConfig {
-    pub const DEFAULT: Self =
-        Self { overrides: Overrides::new(), session_timeout_ms: None, heartbeat_interval_ms: None };
-
-    pub fn parse(overrides: &Overrides) -> Result<Self, ConfigError> {
-        let mut config = Self { overrides: overrides.clone(), ..Self::DEFAULT };
-        apply(&GROUP_CONFIGS, overrides, &mut config)?;
-        Ok(config)
     }
 }
 
@@ -314,7 +235,7 @@ pub struct Described<'a> {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ConfigSource {
-    /// The topic's or the group's own value.
+    /// The topic's, the group's or the lease group's own value.
     Own,
     /// The node's value.
     Node,
@@ -340,6 +261,11 @@ pub fn describe_node(node: &NodeConfig) -> impl Iterator<Item = Described<'_>> {
         Some(Described { name, ..entry.describe(None, node.overrides.get(name)) })
     });
     own.chain(for_topics)
+}
+
+/// Every configuration of a lease group with these values of its own.
+pub fn describe_lease_group(overrides: &Overrides) -> impl Iterator<Item = Described<'_>> {
+    LEASE_GROUP_CONFIGS.iter().map(|entry| entry.describe(overrides.get(entry.name), None))
 }
 
 /// Every configuration of a group.

@@ -1,37 +1,19 @@
-//! Every configuration that is known, by the names of Kafka 4 and a few of our own.
+//! Every configuration of a topic, by the names of Kafka 4 and a few of our own.
 
-use base::limits::{BATCH_BYTES_MAX, GROUP_MEMBERS_MAX};
+use base::limits::BATCH_BYTES_MAX;
 
 use super::entry::ConfigKind::{Boolean, Double, Int, List, Long, String};
 use super::entry::Effect::{Inherent, OnlyDefault, Sets};
-use super::entry::{ConfigEntry, Value};
+use super::entry::{ConfigEntry, minus_one_or_more, one_or_more, zero_or_more};
 use super::{
-    CleanupPolicy, CompressionType, Durability, GroupConfig, NodeValues, TimestampType, TopicConfig,
+    CleanupPolicy, CompressionType, Durability, LimitOverflow, TimestampType, TopicConfig,
 };
 
 type Topic = ConfigEntry<TopicConfig>;
-type Node = ConfigEntry<NodeValues>;
-type Group = ConfigEntry<GroupConfig>;
 
 const TIERED: &str = "there is no tiered storage";
 const THROTTLE: &str = "replication has no throttle";
 const NO_INDEX_FILES: &str = "a partition has no index files";
-
-const fn zero_or_more(value: &Value<'_>) -> bool {
-    matches!(value, Value::Whole(0..))
-}
-
-const fn one_or_more(value: &Value<'_>) -> bool {
-    matches!(value, Value::Whole(1..))
-}
-
-const fn group_size(value: &Value<'_>) -> bool {
-    matches!(value, Value::Whole(size) if *size >= 1 && *size <= GROUP_MEMBERS_MAX as i64)
-}
-
-const fn minus_one_or_more(value: &Value<'_>) -> bool {
-    matches!(value, Value::Whole(-1..))
-}
 
 fn compression_type(name: &str) -> Option<CompressionType> {
     Some(match name {
@@ -61,7 +43,16 @@ fn durability(name: &str) -> Option<Durability> {
     })
 }
 
-pub static TOPIC_CONFIGS: [Topic; 36] = [
+fn limit_overflow(name: &str) -> Option<LimitOverflow> {
+    Some(match name {
+        "reject" => LimitOverflow::Reject,
+        "drop-oldest" => LimitOverflow::DropOldest,
+        "reject-dead-letter" => LimitOverflow::RejectDeadLetter,
+        _ => return None,
+    })
+}
+
+pub static TOPIC_CONFIGS: [Topic; 43] = [
     // --------------------------------------------------------------------- what is kept, how long
     Topic::new(
         "cleanup.policy",
@@ -298,6 +289,68 @@ pub static TOPIC_CONFIGS: [Topic; 36] = [
         "Asks for files that are allocated ahead. The journal's always are.",
     )
     .on_node("log.preallocate"),
+    // ------------------------------------------------------------- where it is consumed by leases
+    Topic::new(
+        "retention.settled",
+        Boolean,
+        "false",
+        Sets(|config, value| config.retention_settled = value.boolean()),
+        "Whether a record's bytes go once every lease group of the topic has settled it. Other          retention holds beside it; a topic that no lease group reads keeps everything.",
+    ),
+    Topic::new(
+        "priorities.max",
+        Int,
+        "0",
+        Sets(|config, value| config.priorities_max = value.whole() as u8),
+        "The highest priority of a record: those with the highest are leased first, a higher one          counts as this one. 0 is none: records are leased in their order.",
+    )
+    .valid("0 to 255", |value| (0..=255).contains(&value.whole())),
+    Topic::new(
+        "limit.records",
+        Long,
+        "-1",
+        Sets(|config, value| config.limit_records = u64::try_from(value.whole()).ok()),
+        "How many unsettled records the topic may hold; -1 is any number. limit.overflow says what          happens beyond.",
+    )
+    .valid("-1 or more", minus_one_or_more),
+    Topic::new(
+        "limit.bytes",
+        Long,
+        "-1",
+        Sets(|config, value| config.limit_bytes = u64::try_from(value.whole()).ok()),
+        "How many bytes of unsettled records the topic may hold; -1 is any number. limit.overflow          says what happens beyond.",
+    )
+    .valid("-1 or more", minus_one_or_more),
+    Topic::new(
+        "limit.overflow",
+        String,
+        "reject",
+        Sets(|config, value| {
+            if let Some(overflow) = limit_overflow(value.text()) {
+                config.limit_overflow = overflow;
+            }
+        }),
+        "What happens to a record that would pass limit.records or limit.bytes: it is refused, or          the oldest ones make room, or it is refused and becomes a dead letter.",
+    )
+    .valid("reject, drop-oldest or reject-dead-letter", |value| {
+        limit_overflow(value.text()).is_some()
+    }),
+    Topic::new(
+        "dedup.window.ms",
+        Long,
+        "0",
+        Sets(|config, value| config.dedup_window_ms = value.whole()),
+        "For how long a record's postroad.id is remembered: a second one with the same id is          answered like the first and not appended. 0 is not at all.",
+    )
+    .valid("0 or more", zero_or_more),
+    Topic::new(
+        "errors.deadletterqueue.group.enable",
+        Boolean,
+        "false",
+        Sets(|config, value| config.dead_letters_of_groups = value.boolean()),
+        "Whether share groups may write their dead letters to this topic, as Kafka asks before \
+         one may name it in errors.deadletterqueue.topic.name.",
+    ),
     // ------------------------------------------------------------- what Kafka has and is not here
     Topic::new(
         "segment.index.bytes",
@@ -394,101 +447,4 @@ pub static TOPIC_CONFIGS: [Topic; 36] = [
         OnlyDefault { why: TIERED },
         "How much Kafka keeps of what it also has in another storage.",
     ),
-];
-
-pub static NODE_CONFIGS: [Node; 9] = [
-    Node::new(
-        "producer.id.expiration.ms",
-        Int,
-        "86400000",
-        Sets(|node, value| node.producer_id_expiration_ms = value.whole()),
-        "After how much silence a producer's sequence is forgotten.",
-    )
-    .valid("1 or more", one_or_more),
-    Node::new(
-        "offsets.retention.minutes",
-        Int,
-        "10080",
-        Sets(|node, value| node.offsets_retention_ms = value.whole() * 60_000),
-        "How long the committed offsets of a group without members are kept.",
-    )
-    .valid("1 or more", one_or_more),
-    Node::new(
-        "group.initial.rebalance.delay.ms",
-        Int,
-        "0",
-        Sets(|node, value| node.groups.initial_rebalance_delay_ms = value.whole() as i32),
-        "How long the first rebalance of a group of the classic protocol waits for more members. \
-         Kafka waits 3000 unless its configuration file, as shipped, says 0.",
-    )
-    .valid("0 or more", zero_or_more),
-    Node::new(
-        "group.min.session.timeout.ms",
-        Int,
-        "6000",
-        Sets(|node, value| node.groups.session_timeout_ms_min = value.whole() as i32),
-        "The shortest session timeout that a member of the classic protocol may ask for.",
-    )
-    .valid("1 or more", one_or_more),
-    Node::new(
-        "group.max.session.timeout.ms",
-        Int,
-        "1800000",
-        Sets(|node, value| node.groups.session_timeout_ms_max = value.whole() as i32),
-        "The longest session timeout that a member of the classic protocol may ask for.",
-    )
-    .valid("1 or more", one_or_more),
-    Node::new(
-        "group.max.size",
-        Int,
-        "10000",
-        Sets(|node, value| node.groups.members_max = value.whole() as usize),
-        "How many members a group of the classic protocol may have.",
-    )
-    .valid("1 to 10000", group_size),
-    Node::new(
-        "group.consumer.session.timeout.ms",
-        Int,
-        "45000",
-        Sets(|node, value| node.groups.consumer_session_timeout_ms = value.whole() as i32),
-        "After how much silence a member of a group of the new protocol is taken out.",
-    )
-    .valid("1 or more", one_or_more),
-    Node::new(
-        "group.consumer.heartbeat.interval.ms",
-        Int,
-        "5000",
-        Sets(|node, value| node.groups.consumer_heartbeat_interval_ms = value.whole() as i32),
-        "How often a member of a group of the new protocol reports.",
-    )
-    .valid("1 or more", one_or_more),
-    Node::new(
-        "group.consumer.max.size",
-        Int,
-        "10000",
-        Sets(|node, value| node.groups.consumer_members_max = value.whole() as usize),
-        "How many members a group of the new protocol may have.",
-    )
-    .valid("1 to 10000", group_size),
-];
-
-/// Share groups and streams groups have theirs in Kafka too: those names are refused, as the
-/// groups are.
-pub static GROUP_CONFIGS: [Group; 2] = [
-    Group::new(
-        "consumer.session.timeout.ms",
-        Int,
-        "45000",
-        Sets(|group, value| group.session_timeout_ms = Some(value.whole() as i32)),
-        "After how much silence a member of a group of the new protocol is taken out.",
-    )
-    .valid("1 or more", one_or_more),
-    Group::new(
-        "consumer.heartbeat.interval.ms",
-        Int,
-        "5000",
-        Sets(|group, value| group.heartbeat_interval_ms = Some(value.whole() as i32)),
-        "How often a member of a group of the new protocol reports.",
-    )
-    .valid("1 or more", one_or_more),
 ];

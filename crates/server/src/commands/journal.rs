@@ -693,6 +693,31 @@ impl Names {
                 format!("expire offsets of {} groups", groups.len())
             }
             Command::ExpireProducers { .. } => "expire producers".into(),
+            Command::CreateLeaseGroup { topic, name, .. } => {
+                format!("create lease group {name} of {}", self.topic(*topic))
+            }
+            Command::SetLeaseGroupConfig { group, .. } => format!("configure lease group {group}"),
+            Command::DeleteLeaseGroup { group } => format!("delete lease group {group}"),
+            Command::PauseLeaseGroup { group, paused: true } => {
+                format!("pause lease group {group}")
+            }
+            Command::PauseLeaseGroup { group, paused: false } => {
+                format!("resume lease group {group}")
+            }
+            Command::SeekLeaseGroup { group, starts } => {
+                format!("seek lease group {group} in {} partitions", starts.len())
+            }
+            Command::Settle { settles } => {
+                let settled = settles.iter().flat_map(|settle| &settle.settled);
+                let records: u64 = settled.map(|(_, count)| u64::from(*count)).sum();
+                format!("settle {records} records of {} partitions", settles.len())
+            }
+            Command::PutDocument { space, name, body, .. } => {
+                format!("put document {space}/{name} of {} bytes", body.len())
+            }
+            Command::DeleteDocument { space, name, .. } => {
+                format!("delete document {space}/{name}")
+            }
         }
     }
 }

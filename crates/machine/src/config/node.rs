@@ -1,0 +1,218 @@
+//! What holds for a node: values of its own, and what topics and groups have that say nothing.
+
+use std::sync::Arc;
+
+use super::{ConfigError, NODE_CONFIGS, Overrides, TopicConfig, topic_entry_for_node};
+
+/// What holds for the node: values of its own, and those of topics that say nothing themselves.
+#[derive(Clone, PartialEq, Debug)]
+pub struct NodeConfig {
+    pub overrides: Overrides,
+    /// What a topic without values of its own has.
+    pub topic_defaults: Arc<TopicConfig>,
+    pub own: NodeValues,
+}
+
+/// The node's own values, by what they are about.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct NodeValues {
+    pub producer_id_expiration_ms: i64,
+    pub offsets_retention_ms: i64,
+    pub groups: GroupValues,
+    pub share: ShareValues,
+    pub dead_letters: DeadLetterValues,
+}
+
+/// What holds for every group, and for those of the new protocol unless they say otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GroupValues {
+    pub initial_rebalance_delay_ms: i32,
+    pub session_timeout_ms_min: i32,
+    pub session_timeout_ms_max: i32,
+    pub members_max: usize,
+    pub consumer_session_timeout_ms: i32,
+    pub consumer_heartbeat_interval_ms: i32,
+    pub consumer_members_max: usize,
+}
+
+impl GroupValues {
+    pub const DEFAULT: Self = Self {
+        initial_rebalance_delay_ms: 0,
+        session_timeout_ms_min: 6_000,
+        session_timeout_ms_max: 30 * 60 * 1000,
+        members_max: base::limits::GROUP_MEMBERS_MAX,
+        consumer_session_timeout_ms: 45_000,
+        consumer_heartbeat_interval_ms: 5_000,
+        consumer_members_max: base::limits::GROUP_MEMBERS_MAX,
+    };
+
+    /// What no value breaks by itself.
+    fn check(&self) -> Result<(), ConfigError> {
+        let ordered = [
+            (
+                ("group.min.session.timeout.ms", self.session_timeout_ms_min),
+                ("group.max.session.timeout.ms", self.session_timeout_ms_max),
+            ),
+            // A member that reports as it is told must not time out between two reports.
+            (
+                ("group.consumer.heartbeat.interval.ms", self.consumer_heartbeat_interval_ms),
+                ("group.consumer.session.timeout.ms", self.consumer_session_timeout_ms),
+            ),
+        ];
+        ordered.into_iter().try_for_each(|(least, most)| check_ordered(least, most))
+    }
+}
+
+/// A value of share groups (Kafka's KIP-932): what holds where a group says nothing, and what it may
+/// say. A group's value that a later bound excludes counts as the bound (KIP-1240).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bounded {
+    pub least: i32,
+    pub value: i32,
+    pub most: i32,
+}
+
+impl Bounded {
+    const fn new(least: i32, value: i32, most: i32) -> Self {
+        Self { least, value, most }
+    }
+
+    /// What holds for a group that says `own`.
+    pub fn holds(&self, own: Option<i32>) -> i32 {
+        // Not `clamp`, which panics: the bounds of a node are checked, but each by itself.
+        own.unwrap_or(self.value).min(self.most).max(self.least)
+    }
+}
+
+/// What holds for every share group unless it says otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ShareValues {
+    pub record_lock_duration_ms: Bounded,
+    pub delivery_count_limit: Bounded,
+    /// Records of one partition that may be leased at a time.
+    pub partition_record_locks_max: Bounded,
+    pub session_timeout_ms: Bounded,
+    pub heartbeat_interval_ms: Bounded,
+    pub members_max: usize,
+    /// Share sessions of a node.
+    pub sessions_max: usize,
+}
+
+impl ShareValues {
+    pub const DEFAULT: Self = Self {
+        record_lock_duration_ms: Bounded::new(15_000, 30_000, 60_000),
+        delivery_count_limit: Bounded::new(2, 5, 10),
+        partition_record_locks_max: Bounded::new(100, 2_000, 4_000),
+        session_timeout_ms: Bounded::new(45_000, 45_000, 60_000),
+        heartbeat_interval_ms: Bounded::new(5_000, 5_000, 15_000),
+        members_max: 200,
+        sessions_max: 2_000,
+    };
+
+    /// What no value breaks by itself.
+    fn check(&self) -> Result<(), ConfigError> {
+        let names = [
+            (
+                "group.share.min.record.lock.duration.ms",
+                "group.share.record.lock.duration.ms",
+                "group.share.max.record.lock.duration.ms",
+                self.record_lock_duration_ms,
+            ),
+            (
+                "group.share.min.delivery.count.limit",
+                "group.share.delivery.count.limit",
+                "group.share.max.delivery.count.limit",
+                self.delivery_count_limit,
+            ),
+            (
+                "group.share.min.partition.max.record.locks",
+                "group.share.partition.max.record.locks",
+                "group.share.max.partition.max.record.locks",
+                self.partition_record_locks_max,
+            ),
+            (
+                "group.share.min.session.timeout.ms",
+                "group.share.session.timeout.ms",
+                "group.share.max.session.timeout.ms",
+                self.session_timeout_ms,
+            ),
+            (
+                "group.share.min.heartbeat.interval.ms",
+                "group.share.heartbeat.interval.ms",
+                "group.share.max.heartbeat.interval.ms",
+                self.heartbeat_interval_ms,
+            ),
+        ];
+        for (least, name, most, bounded) in names {
+            check_ordered((least, bounded.least), (name, bounded.value))?;
+            check_ordered((name, bounded.value), (most, bounded.most))?;
+        }
+        check_ordered(
+            ("group.share.heartbeat.interval.ms", self.heartbeat_interval_ms.value),
+            ("group.share.session.timeout.ms", self.session_timeout_ms.value),
+        )
+    }
+}
+
+/// Dead letters of share groups (KIP-1191).
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct DeadLetterValues {
+    /// A dead-letter topic that is not there is made.
+    pub auto_create_topics: bool,
+    /// What the name of one must begin with.
+    pub topic_name_prefix: String,
+}
+
+impl Default for DeadLetterValues {
+    fn default() -> Self {
+        Self { auto_create_topics: false, topic_name_prefix: "dlq.".to_owned() }
+    }
+}
+
+pub(super) fn check_ordered(
+    (name, least): (&'static str, i32),
+    (with, most): (&'static str, i32),
+) -> Result<(), ConfigError> {
+    if least > most {
+        let (value, with_value) = (least.to_string(), most.to_string());
+        return Err(ConfigError::Conflict { name, value, with, with_value });
+    }
+    Ok(())
+}
+
+impl Default for NodeConfig {
+    fn default() -> Self {
+        Self {
+            overrides: Overrides::new(),
+            topic_defaults: Arc::new(TopicConfig::default()),
+            own: NodeValues {
+                producer_id_expiration_ms: base::limits::PRODUCER_ID_EXPIRATION.as_millis() as i64,
+                offsets_retention_ms: base::limits::OFFSETS_RETENTION.as_millis() as i64,
+                groups: GroupValues::DEFAULT,
+                share: ShareValues::DEFAULT,
+                dead_letters: DeadLetterValues::default(),
+            },
+        }
+    }
+}
+
+impl NodeConfig {
+    pub fn parse(overrides: &Overrides) -> Result<Self, ConfigError> {
+        let mut config = Self { overrides: overrides.clone(), ..Self::default() };
+        let mut topic_defaults = TopicConfig::default();
+        for (name, value) in overrides {
+            if let Some(entry) = NODE_CONFIGS.iter().find(|entry| entry.name == name) {
+                entry.apply(value, &mut config.own)?;
+            } else if let Some(entry) = topic_entry_for_node(name) {
+                entry.apply(value, &mut topic_defaults)?;
+            } else {
+                return Err(ConfigError::Unknown { name: name.clone() });
+            }
+        }
+        topic_defaults.check()?;
+        config.own.groups.check()?;
+        config.own.share.check()?;
+        config.topic_defaults = Arc::new(topic_defaults);
+        Ok(config)
+    }
+}

@@ -1,0 +1,386 @@
+//! Every configuration of a node and of a group, by the names of Kafka 4 and a few of our own.
+
+use base::limits::GROUP_MEMBERS_MAX;
+
+use super::entry::ConfigKind::{Boolean, Int, Long, String};
+use super::entry::Effect::Sets;
+use super::entry::{ConfigEntry, Value, one_or_more, topic_or_none, zero_or_more};
+use super::{GroupConfig, IsolationLevel, LeaseOrdering, NodeValues, StartPosition};
+
+type Node = ConfigEntry<NodeValues>;
+type Group = ConfigEntry<GroupConfig>;
+
+const fn group_size(value: &Value<'_>) -> bool {
+    matches!(value, Value::Whole(size) if *size >= 1 && *size <= GROUP_MEMBERS_MAX as i64)
+}
+
+pub static NODE_CONFIGS: [Node; 28] = [
+    Node::new(
+        "producer.id.expiration.ms",
+        Int,
+        "86400000",
+        Sets(|node, value| node.producer_id_expiration_ms = value.whole()),
+        "After how much silence a producer's sequence is forgotten.",
+    )
+    .valid("1 or more", one_or_more),
+    Node::new(
+        "offsets.retention.minutes",
+        Int,
+        "10080",
+        Sets(|node, value| node.offsets_retention_ms = value.whole() * 60_000),
+        "How long the committed offsets of a group without members are kept.",
+    )
+    .valid("1 or more", one_or_more),
+    Node::new(
+        "group.initial.rebalance.delay.ms",
+        Int,
+        "0",
+        Sets(|node, value| node.groups.initial_rebalance_delay_ms = value.whole() as i32),
+        "How long the first rebalance of a group of the classic protocol waits for more members. \
+         Kafka waits 3000 unless its configuration file, as shipped, says 0.",
+    )
+    .valid("0 or more", zero_or_more),
+    Node::new(
+        "group.min.session.timeout.ms",
+        Int,
+        "6000",
+        Sets(|node, value| node.groups.session_timeout_ms_min = value.whole() as i32),
+        "The shortest session timeout that a member of the classic protocol may ask for.",
+    )
+    .valid("1 or more", one_or_more),
+    Node::new(
+        "group.max.session.timeout.ms",
+        Int,
+        "1800000",
+        Sets(|node, value| node.groups.session_timeout_ms_max = value.whole() as i32),
+        "The longest session timeout that a member of the classic protocol may ask for.",
+    )
+    .valid("1 or more", one_or_more),
+    Node::new(
+        "group.max.size",
+        Int,
+        "10000",
+        Sets(|node, value| node.groups.members_max = value.whole() as usize),
+        "How many members a group of the classic protocol may have.",
+    )
+    .valid("1 to 10000", group_size),
+    Node::new(
+        "group.consumer.session.timeout.ms",
+        Int,
+        "45000",
+        Sets(|node, value| node.groups.consumer_session_timeout_ms = value.whole() as i32),
+        "After how much silence a member of a group of the new protocol is taken out.",
+    )
+    .valid("1 or more", one_or_more),
+    Node::new(
+        "group.consumer.heartbeat.interval.ms",
+        Int,
+        "5000",
+        Sets(|node, value| node.groups.consumer_heartbeat_interval_ms = value.whole() as i32),
+        "How often a member of a group of the new protocol reports.",
+    )
+    .valid("1 or more", one_or_more),
+    Node::new(
+        "group.consumer.max.size",
+        Int,
+        "10000",
+        Sets(|node, value| node.groups.consumer_members_max = value.whole() as usize),
+        "How many members a group of the new protocol may have.",
+    )
+    .valid("1 to 10000", group_size),
+    Node::new(
+        "group.share.record.lock.duration.ms",
+        Int,
+        "30000",
+        Sets(|node, value| node.share.record_lock_duration_ms.value = value.whole() as i32),
+        "How long a record is leased to a member of a share group.",
+    )
+    .valid("1000 to 3600000", |value| (1000..=3600000).contains(&value.whole())),
+    Node::new(
+        "group.share.min.record.lock.duration.ms",
+        Int,
+        "15000",
+        Sets(|node, value| node.share.record_lock_duration_ms.least = value.whole() as i32),
+        "The least that a share group may set share.record.lock.duration.ms to.",
+    )
+    .valid("1000 to 3600000", |value| (1000..=3600000).contains(&value.whole())),
+    Node::new(
+        "group.share.max.record.lock.duration.ms",
+        Int,
+        "60000",
+        Sets(|node, value| node.share.record_lock_duration_ms.most = value.whole() as i32),
+        "The most that a share group may set share.record.lock.duration.ms to.",
+    )
+    .valid("1000 to 3600000", |value| (1000..=3600000).contains(&value.whole())),
+    Node::new(
+        "group.share.delivery.count.limit",
+        Int,
+        "5",
+        Sets(|node, value| node.share.delivery_count_limit.value = value.whole() as i32),
+        "How often a record is delivered to a share group before it is given up.",
+    )
+    .valid("2 to 32767", |value| (2..=32767).contains(&value.whole())),
+    Node::new(
+        "group.share.min.delivery.count.limit",
+        Int,
+        "2",
+        Sets(|node, value| node.share.delivery_count_limit.least = value.whole() as i32),
+        "The least that a share group may set share.delivery.count.limit to.",
+    )
+    .valid("2 to 32767", |value| (2..=32767).contains(&value.whole())),
+    Node::new(
+        "group.share.max.delivery.count.limit",
+        Int,
+        "10",
+        Sets(|node, value| node.share.delivery_count_limit.most = value.whole() as i32),
+        "The most that a share group may set share.delivery.count.limit to.",
+    )
+    .valid("2 to 32767", |value| (2..=32767).contains(&value.whole())),
+    Node::new(
+        "group.share.partition.max.record.locks",
+        Int,
+        "2000",
+        Sets(|node, value| node.share.partition_record_locks_max.value = value.whole() as i32),
+        "How many records of a partition may be leased to a share group at a time.",
+    )
+    .valid("100 to 10000", |value| (100..=10000).contains(&value.whole())),
+    Node::new(
+        "group.share.min.partition.max.record.locks",
+        Int,
+        "100",
+        Sets(|node, value| node.share.partition_record_locks_max.least = value.whole() as i32),
+        "The least that a share group may set share.partition.max.record.locks to.",
+    )
+    .valid("100 to 10000", |value| (100..=10000).contains(&value.whole())),
+    Node::new(
+        "group.share.max.partition.max.record.locks",
+        Int,
+        "4000",
+        Sets(|node, value| node.share.partition_record_locks_max.most = value.whole() as i32),
+        "The most that a share group may set share.partition.max.record.locks to.",
+    )
+    .valid("100 to 10000", |value| (100..=10000).contains(&value.whole())),
+    Node::new(
+        "group.share.session.timeout.ms",
+        Int,
+        "45000",
+        Sets(|node, value| node.share.session_timeout_ms.value = value.whole() as i32),
+        "After how much silence a member of a share group is taken out.",
+    )
+    .valid("1 to 2147483647", |value| (1..=2147483647).contains(&value.whole())),
+    Node::new(
+        "group.share.min.session.timeout.ms",
+        Int,
+        "45000",
+        Sets(|node, value| node.share.session_timeout_ms.least = value.whole() as i32),
+        "The least that a share group may set share.session.timeout.ms to.",
+    )
+    .valid("1 to 2147483647", |value| (1..=2147483647).contains(&value.whole())),
+    Node::new(
+        "group.share.max.session.timeout.ms",
+        Int,
+        "60000",
+        Sets(|node, value| node.share.session_timeout_ms.most = value.whole() as i32),
+        "The most that a share group may set share.session.timeout.ms to.",
+    )
+    .valid("1 to 2147483647", |value| (1..=2147483647).contains(&value.whole())),
+    Node::new(
+        "group.share.heartbeat.interval.ms",
+        Int,
+        "5000",
+        Sets(|node, value| node.share.heartbeat_interval_ms.value = value.whole() as i32),
+        "How often a member of a share group reports.",
+    )
+    .valid("1 to 2147483647", |value| (1..=2147483647).contains(&value.whole())),
+    Node::new(
+        "group.share.min.heartbeat.interval.ms",
+        Int,
+        "5000",
+        Sets(|node, value| node.share.heartbeat_interval_ms.least = value.whole() as i32),
+        "The least that a share group may set share.heartbeat.interval.ms to.",
+    )
+    .valid("1 to 2147483647", |value| (1..=2147483647).contains(&value.whole())),
+    Node::new(
+        "group.share.max.heartbeat.interval.ms",
+        Int,
+        "15000",
+        Sets(|node, value| node.share.heartbeat_interval_ms.most = value.whole() as i32),
+        "The most that a share group may set share.heartbeat.interval.ms to.",
+    )
+    .valid("1 to 2147483647", |value| (1..=2147483647).contains(&value.whole())),
+    Node::new(
+        "group.share.max.size",
+        Int,
+        "200",
+        Sets(|node, value| node.share.members_max = value.whole() as usize),
+        "How many members a share group may have.",
+    )
+    .valid("10 to 1000", |value| (10..=1000).contains(&value.whole())),
+    Node::new(
+        "group.share.max.share.sessions",
+        Int,
+        "2000",
+        Sets(|node, value| node.share.sessions_max = value.whole() as usize),
+        "How many share sessions a node keeps.",
+    )
+    .valid("1 or more", one_or_more),
+    Node::new(
+        "errors.deadletterqueue.auto.create.topics.enable",
+        Boolean,
+        "false",
+        Sets(|node, value| node.dead_letters.auto_create_topics = value.boolean()),
+        "Whether a dead-letter topic that a share group names is made when it is not there.",
+    ),
+    Node::new(
+        "errors.deadletterqueue.topic.name.prefix",
+        String,
+        "dlq.",
+        Sets(|node, value| {
+            value.text().clone_into(&mut node.dead_letters.topic_name_prefix);
+        }),
+        "What the name of a share group's dead-letter topic must begin with; nothing is any name.",
+    ),
+];
+
+/// Streams groups have theirs in Kafka too: those names are refused, as the groups are.
+pub static GROUP_CONFIGS: [Group; 15] = [
+    Group::new(
+        "consumer.session.timeout.ms",
+        Int,
+        "45000",
+        Sets(|group, value| group.session_timeout_ms = Some(value.whole() as i32)),
+        "After how much silence a member of a group of the new protocol is taken out.",
+    )
+    .valid("1 or more", one_or_more),
+    Group::new(
+        "consumer.heartbeat.interval.ms",
+        Int,
+        "5000",
+        Sets(|group, value| group.heartbeat_interval_ms = Some(value.whole() as i32)),
+        "How often a member of a group of the new protocol reports.",
+    )
+    .valid("1 or more", one_or_more),
+    Group::new(
+        "share.record.lock.duration.ms",
+        Int,
+        "30000",
+        Sets(|group, value| group.share.record_lock_duration_ms = Some(value.whole() as i32)),
+        "How long a record is leased to a member of the share group.",
+    )
+    .valid("1000 or more", |value| value.whole() >= 1000),
+    Group::new(
+        "share.delivery.count.limit",
+        Int,
+        "5",
+        Sets(|group, value| group.share.delivery_count_limit = Some(value.whole() as i32)),
+        "How often a record is delivered to the share group before it is given up.",
+    )
+    .valid("2 or more", |value| value.whole() >= 2),
+    Group::new(
+        "share.partition.max.record.locks",
+        Int,
+        "2000",
+        Sets(|group, value| group.share.partition_record_locks_max = Some(value.whole() as i32)),
+        "How many records of a partition may be leased to the share group at a time.",
+    )
+    .valid("100 or more", |value| value.whole() >= 100),
+    Group::new(
+        "share.session.timeout.ms",
+        Int,
+        "45000",
+        Sets(|group, value| group.share.session_timeout_ms = Some(value.whole() as i32)),
+        "After how much silence a member of the share group is taken out.",
+    )
+    .valid("1 or more", one_or_more),
+    Group::new(
+        "share.heartbeat.interval.ms",
+        Int,
+        "5000",
+        Sets(|group, value| group.share.heartbeat_interval_ms = Some(value.whole() as i32)),
+        "How often a member of the share group reports.",
+    )
+    .valid("1 or more", one_or_more),
+    Group::new(
+        "share.auto.offset.reset",
+        String,
+        "latest",
+        Sets(|group, value| {
+            if let Some(start) = StartPosition::parse(value.text()) {
+                group.share.start = start;
+            }
+        }),
+        "Where the share group begins in a partition that is new to it.",
+    )
+    .valid("latest, earliest or by_duration:PnDTnHnMn.nS", |value| {
+        StartPosition::parse(value.text()).is_some()
+    }),
+    Group::new(
+        "share.isolation.level",
+        String,
+        "read_uncommitted",
+        Sets(|group, value| {
+            if let Some(level) = IsolationLevel::parse(value.text()) {
+                group.share.isolation_level = level;
+            }
+        }),
+        "Whether the share group is delivered records of transactions that are not committed.",
+    )
+    .valid("read_uncommitted or read_committed", |value| {
+        IsolationLevel::parse(value.text()).is_some()
+    }),
+    Group::new(
+        "share.renew.acknowledge.enable",
+        Boolean,
+        "true",
+        Sets(|group, value| group.share.renew_enabled = value.boolean()),
+        "Whether a member of the share group may renew the lease of a record.",
+    ),
+    Group::new(
+        "errors.deadletterqueue.topic.name",
+        String,
+        "",
+        Sets(|group, value| {
+            let topic = Some(value.text().to_owned());
+            group.share.dead_letter_topic = topic.filter(|topic| !topic.is_empty());
+        }),
+        "The topic for records that the share group gives up; without one they are dropped.",
+    )
+    .valid("a topic's name, or nothing", topic_or_none),
+    Group::new(
+        "errors.deadletterqueue.copy.record.enable",
+        Boolean,
+        "false",
+        Sets(|group, value| group.share.dead_letter_copies_record = value.boolean()),
+        "Whether a dead letter has the record's key and value, and not only headers that name it.",
+    ),
+    Group::new(
+        "share.ordering",
+        String,
+        "free",
+        Sets(|group, value| {
+            if let Some(ordering) = LeaseOrdering::parse(value.text()) {
+                group.share.ordering = ordering;
+            }
+        }),
+        "What may be leased to the share group at a time: any record (free), one of each key in \
+         its order (key), or one of each partition in its order (partition). Kafka knows free only.",
+    )
+    .valid("free, key or partition", |value| LeaseOrdering::parse(value.text()).is_some()),
+    Group::new(
+        "share.retry.backoff.ms",
+        Long,
+        "0",
+        Sets(|group, value| group.share.retry_backoff_ms = value.whole()),
+        "How long a record that was released or timed out waits before the share group is \
+         delivered it a second time; it doubles with each. Kafka does not wait.",
+    )
+    .valid("0 or more", zero_or_more),
+    Group::new(
+        "share.retry.backoff.max.ms",
+        Long,
+        "60000",
+        Sets(|group, value| group.share.retry_backoff_max_ms = value.whole()),
+        "The longest that a record which came back from the share group waits.",
+    )
+    .valid("0 or more", zero_or_more),
+];

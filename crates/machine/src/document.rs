@@ -1,0 +1,163 @@
+//! Small replicated documents of gateways: what a protocol declares and the broker has no word
+//! for. A space is a gateway's own (its bindings, its policies); the machine reads no body.
+
+use std::collections::BTreeMap;
+
+use base::limits::{
+    DOCUMENT_BYTES_MAX, DOCUMENT_NAME_BYTES_MAX, DOCUMENT_SPACE_BYTES_MAX, DOCUMENTS_BYTES_MAX,
+    DOCUMENTS_MAX,
+};
+use bytes::Bytes;
+
+use crate::outcome::Refusal;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Document {
+    /// One count for all documents of a shard: the change that made it what it is.
+    pub version: u64,
+    pub body: Bytes,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Documents {
+    spaces: BTreeMap<String, BTreeMap<String, Document>>,
+    /// Of the last change.
+    version: u64,
+    count: usize,
+    /// Names and bodies.
+    bytes: u64,
+}
+
+impl Documents {
+    pub(crate) fn get(&self, space: &str, name: &str) -> Option<&Document> {
+        self.spaces.get(space)?.get(name)
+    }
+
+    /// Sorted by name.
+    pub(crate) fn of_space(&self, space: &str) -> impl Iterator<Item = (&str, &Document)> {
+        let documents = self.spaces.get(space).into_iter().flatten();
+        documents.map(|(name, document)| (name.as_str(), document))
+    }
+
+    /// Sorted by space and name.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str, &Document)> {
+        self.spaces.iter().flat_map(|(space, documents)| {
+            documents.iter().map(|(name, found)| (space.as_str(), name.as_str(), found))
+        })
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    pub(crate) fn version(&self) -> u64 {
+        self.version
+    }
+
+    pub(crate) fn set_version(&mut self, version: u64) {
+        self.version = version;
+    }
+
+    pub(crate) fn put(
+        &mut self,
+        space: &str,
+        name: &str,
+        body: &[u8],
+        expect: Option<u64>,
+    ) -> Result<u64, Refusal> {
+        self.check(space, name, body)?;
+        let present = self.expected(space, name, expect)?;
+        let freed = present.map_or(0, |held| weight(space, name, &held.body));
+        let count = self.count + usize::from(present.is_none());
+        let bytes = self.bytes - freed + weight(space, name, body);
+        if count > DOCUMENTS_MAX || bytes > DOCUMENTS_BYTES_MAX {
+            return Err(Refusal::TooManyDocuments { documents: self.count, bytes: self.bytes });
+        }
+        self.version += 1;
+        let document = Document { version: self.version, body: Bytes::copy_from_slice(body) };
+        self.insert(space.to_owned(), name.to_owned(), document);
+        Ok(self.version)
+    }
+
+    pub(crate) fn delete(
+        &mut self,
+        space: &str,
+        name: &str,
+        expect: Option<u64>,
+    ) -> Result<(), Refusal> {
+        let present = self.expected(space, name, expect)?;
+        let unknown = || Refusal::UnknownDocument { space: space.into(), name: name.into() };
+        let freed = weight(space, name, &present.ok_or_else(unknown)?.body);
+        if let Some(documents) = self.spaces.get_mut(space) {
+            documents.remove(name);
+            if documents.is_empty() {
+                self.spaces.remove(space);
+            }
+        }
+        self.count -= 1;
+        self.bytes -= freed;
+        self.version += 1;
+        Ok(())
+    }
+
+    /// Takes a document that was read from a snapshot; whether it is one that `put` could make.
+    pub(crate) fn restore(&mut self, space: String, name: String, document: Document) -> bool {
+        let sound = self.check(&space, &name, &document.body).is_ok()
+            && self.get(&space, &name).is_none()
+            && (1..=self.version).contains(&document.version)
+            && self.count < DOCUMENTS_MAX
+            && self.bytes + weight(&space, &name, &document.body) <= DOCUMENTS_BYTES_MAX;
+        if sound {
+            self.insert(space, name, document);
+        }
+        sound
+    }
+
+    fn insert(&mut self, space: String, name: String, document: Document) {
+        self.bytes += weight(&space, &name, &document.body);
+        self.count += 1;
+        let (of_space, of_name) = (space.len(), name.len());
+        if let Some(old) = self.spaces.entry(space).or_default().insert(name, document) {
+            self.bytes -= (of_space + of_name + old.body.len()) as u64;
+            self.count -= 1;
+        }
+    }
+
+    fn check(&self, space: &str, name: &str, body: &[u8]) -> Result<(), Refusal> {
+        let names = [
+            ("space of documents", space, DOCUMENT_SPACE_BYTES_MAX),
+            ("document", name, DOCUMENT_NAME_BYTES_MAX),
+        ];
+        for (what, name, at_most) in names {
+            if !(1..=at_most).contains(&name.len()) {
+                return Err(Refusal::InvalidDocumentName { what, bytes: name.len(), at_most });
+            }
+        }
+        let (bytes, at_most) = (body.len(), DOCUMENT_BYTES_MAX);
+        if bytes > at_most { Err(Refusal::DocumentTooLarge { bytes, at_most }) } else { Ok(()) }
+    }
+
+    /// The document, if its version is the one that is expected.
+    fn expected(
+        &self,
+        space: &str,
+        name: &str,
+        expect: Option<u64>,
+    ) -> Result<Option<&Document>, Refusal> {
+        let present = self.get(space, name);
+        let version = present.map_or(0, |document| document.version);
+        match expect {
+            Some(expected) if expected != version => Err(Refusal::DocumentConflict {
+                space: space.to_owned(),
+                name: name.to_owned(),
+                version,
+                expected,
+            }),
+            _ => Ok(present),
+        }
+    }
+}
+
+fn weight(space: &str, name: &str, body: &[u8]) -> u64 {
+    (space.len() + name.len() + body.len()) as u64
+}

@@ -1,0 +1,176 @@
+//! A lease group: consumers of one topic who settle its records one by one. Here is what must
+//! outlive the leader: how far the group has come, and what is configured. Who holds a lease is
+//! the leader's volatile state and no part of the machine.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base::limits::{LEASE_GROUP_PARTITIONS_MAX, LEASE_GROUPS_MAX};
+use base::{LeaseGroupId, Offset, TopicId};
+use hashbrown::HashMap;
+
+use crate::config::{LeaseGroupConfig, Overrides};
+use crate::outcome::Refusal;
+use crate::progress::Progress;
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct LeaseGroup {
+    pub id: LeaseGroupId,
+    pub topic: TopicId,
+    /// Unique in its topic.
+    pub name: Arc<str>,
+    /// What holds: the group's own values, then the defaults. Shared by the groups that have none.
+    pub config: Arc<LeaseGroupConfig>,
+    /// The group's own values, as they were given.
+    pub overrides: Overrides,
+    /// One for each partition of the topic.
+    pub progress: Vec<Progress>,
+    /// Nothing is delivered.
+    pub paused: bool,
+    pub created_ms: i64,
+}
+
+impl LeaseGroup {
+    pub fn progress(&self, partition: u32) -> Option<&Progress> {
+        self.progress.get(partition as usize)
+    }
+}
+
+/// Every lease group of a shard, by number, and by topic and name.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct LeaseGroups {
+    by_id: BTreeMap<LeaseGroupId, LeaseGroup>,
+    /// Sorted by name: most topics have one or two.
+    by_topic: HashMap<TopicId, Vec<LeaseGroupId>>,
+    pub(crate) next: u32,
+    /// Of all groups together.
+    partitions: u64,
+    default_config: Arc<LeaseGroupConfig>,
+}
+
+impl LeaseGroups {
+    pub(crate) fn get(&self, group: LeaseGroupId) -> Option<&LeaseGroup> {
+        self.by_id.get(&group)
+    }
+
+    pub(crate) fn get_mut(&mut self, group: LeaseGroupId) -> Result<&mut LeaseGroup, Refusal> {
+        self.by_id.get_mut(&group).ok_or(Refusal::UnknownLeaseGroup { group })
+    }
+
+    pub(crate) fn named(&self, topic: TopicId, name: &str) -> Option<&LeaseGroup> {
+        let at = self.place(topic, name).ok()?;
+        self.get(self.ids_of(topic)[at])
+    }
+
+    /// By number.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &LeaseGroup> {
+        self.by_id.values()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// Numbers of a topic's groups, by name.
+    pub(crate) fn ids_of(&self, topic: TopicId) -> &[LeaseGroupId] {
+        self.by_topic.get(&topic).map_or(&[], Vec::as_slice)
+    }
+
+    /// Where the topic's group of this name is, or would be.
+    fn place(&self, topic: TopicId, name: &str) -> Result<usize, usize> {
+        self.ids_of(topic).binary_search_by(|id| (*self.by_id[id].name).cmp(name))
+    }
+
+    /// Whether one more group with so many partitions may be made.
+    pub(crate) fn check_room(&self, partitions: u32) -> Result<(), Refusal> {
+        if self.next == u32::MAX {
+            return Err(Refusal::LeaseGroupIdsExhausted);
+        }
+        if self.len() >= LEASE_GROUPS_MAX {
+            return Err(Refusal::TooManyLeaseGroups { at_most: LEASE_GROUPS_MAX });
+        }
+        self.check_partitions(partitions.into())
+    }
+
+    /// Whether so many more partitions of groups may be.
+    pub(crate) fn check_partitions(&self, requested: u64) -> Result<(), Refusal> {
+        let (held, at_most) = (self.partitions, LEASE_GROUP_PARTITIONS_MAX);
+        if held.saturating_add(requested) > at_most {
+            return Err(Refusal::TooManyLeaseGroupPartitions { requested, held, at_most });
+        }
+        Ok(())
+    }
+
+    /// Groups without values of their own share one configuration.
+    pub(crate) fn shared_config(
+        &self,
+        overrides: &Overrides,
+        config: LeaseGroupConfig,
+    ) -> Arc<LeaseGroupConfig> {
+        if overrides.is_empty() { Arc::clone(&self.default_config) } else { Arc::new(config) }
+    }
+
+    /// Adds a group whose number and name are known to be free.
+    pub(crate) fn insert(&mut self, group: LeaseGroup) {
+        if let Err(at) = self.place(group.topic, &group.name) {
+            self.by_topic.entry(group.topic).or_default().insert(at, group.id);
+        }
+        self.partitions += group.progress.len() as u64;
+        self.by_id.insert(group.id, group);
+    }
+
+    pub(crate) fn remove(&mut self, group: LeaseGroupId) -> Result<LeaseGroup, Refusal> {
+        let removed = self.by_id.get(&group).ok_or(Refusal::UnknownLeaseGroup { group })?;
+        let topic = removed.topic;
+        if let Some(ids) = self.by_topic.get_mut(&topic) {
+            ids.retain(|id| *id != group);
+            if ids.is_empty() {
+                self.by_topic.remove(&topic);
+            }
+        }
+        let removed = self.by_id.remove(&group).ok_or(Refusal::UnknownLeaseGroup { group })?;
+        self.partitions -= removed.progress.len() as u64;
+        Ok(removed)
+    }
+
+    /// Gives each group of a topic progress in partitions up to `total`.
+    pub(crate) fn grow(&mut self, topic: TopicId, total: u32) {
+        for id in self.by_topic.get(&topic).into_iter().flatten() {
+            if let Some(group) = self.by_id.get_mut(id) {
+                let more = (total as usize).saturating_sub(group.progress.len());
+                group.progress.reserve_exact(more);
+                group.progress.resize(group.progress.len() + more, Progress::default());
+                self.partitions += more as u64;
+            }
+        }
+    }
+
+    /// The lowest floor of a topic's groups in a partition; `None` if the topic has no group.
+    pub(crate) fn lowest_floor(&self, topic: TopicId, partition: u32) -> Option<Offset> {
+        let progress = self.progress_of(topic, partition);
+        progress.map(Progress::floor).min()
+    }
+
+    /// The longest range around `offset` that every group of a topic has settled; or else the next
+    /// offset at which that may be so.
+    pub(crate) fn settled_by_all(
+        &self,
+        topic: TopicId,
+        partition: u32,
+        offset: Offset,
+    ) -> Result<(Offset, Offset), Option<Offset>> {
+        let (mut from, mut to) = (0, Offset::MAX);
+        for progress in self.progress_of(topic, partition) {
+            match progress.settled_around(offset) {
+                Some((begin, end)) => (from, to) = (from.max(begin), to.min(end)),
+                None => return Err(progress.next_settled(offset)),
+            }
+        }
+        Ok((from, to))
+    }
+
+    fn progress_of(&self, topic: TopicId, partition: u32) -> impl Iterator<Item = &Progress> {
+        let groups = self.ids_of(topic).iter().filter_map(|id| self.by_id.get(id));
+        groups.filter_map(move |group| group.progress(partition))
+    }
+}

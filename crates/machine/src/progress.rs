@@ -1,0 +1,194 @@
+//! How far a lease group has come in one partition: a floor, below which everything is settled,
+//! and ranges of exceptions above it.
+//!
+//! The decision that shapes it: what is kept follows what is out of order, not what is stored. A
+//! group that settles in order has a floor and nothing else, whatever waits above; a record that
+//! was settled early is a range, which its neighbours join; what was delivered and came back is a
+//! count. Nothing is ever left out to save room.
+
+use std::collections::BTreeMap;
+
+use base::Offset;
+use serde::{Deserialize, Serialize};
+
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Progress {
+    floor: Offset,
+    above: Option<Box<Exceptions>>,
+}
+
+// Every partition of every lease group has one.
+const _: () = assert!(size_of::<Progress>() <= 16);
+
+/// All of it is at or above the floor, and a box with nothing in it is none.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+struct Exceptions {
+    /// Begin and end of each range; between two, and between the floor and the first, lies at
+    /// least one record that is not settled.
+    settled: BTreeMap<Offset, Offset>,
+    /// Records that are not settled and were delivered, and how often; never 0.
+    attempts: BTreeMap<Offset, u16>,
+}
+
+impl Progress {
+    /// Everything below `floor` is settled, and nothing else.
+    pub fn at(floor: Offset) -> Self {
+        Self { floor, above: None }
+    }
+
+    /// Everything below is settled; the record at the floor is not, or is not there yet.
+    pub fn floor(&self) -> Offset {
+        self.floor
+    }
+
+    /// Ranges above the floor that are settled, as begin and end, in order.
+    pub fn settled(&self) -> impl Iterator<Item = (Offset, Offset)> + '_ {
+        let above = self.above.iter();
+        above.flat_map(|above| above.settled.iter().map(|(&from, &to)| (from, to)))
+    }
+
+    /// Records that are not settled and were delivered, and how often, in order.
+    pub fn attempts(&self) -> impl Iterator<Item = (Offset, u16)> + '_ {
+        let above = self.above.iter();
+        above.flat_map(|above| above.attempts.iter().map(|(&offset, &count)| (offset, count)))
+    }
+
+    /// How often this record was delivered; 0 once it is settled.
+    pub fn attempts_of(&self, offset: Offset) -> u16 {
+        let above = self.above.as_ref();
+        above.and_then(|above| above.attempts.get(&offset)).copied().unwrap_or(0)
+    }
+
+    pub fn is_settled(&self, offset: Offset) -> bool {
+        self.settled_around(offset).is_some()
+    }
+
+    /// The longest settled range that `offset` lies in, as begin and end.
+    pub fn settled_around(&self, offset: Offset) -> Option<(Offset, Offset)> {
+        if offset < self.floor {
+            return Some((0, self.floor));
+        }
+        let (&from, &to) = self.above.as_ref()?.settled.range(..=offset).next_back()?;
+        (offset < to).then_some((from, to))
+    }
+
+    /// The first offset at or after `offset` that is settled.
+    pub fn next_settled(&self, offset: Offset) -> Option<Offset> {
+        if self.is_settled(offset) {
+            return Some(offset);
+        }
+        self.above.as_ref()?.settled.range(offset..).next().map(|(&from, _)| from)
+    }
+
+    /// How many ranges and attempts it remembers.
+    pub fn exceptions(&self) -> usize {
+        self.above.as_ref().map_or(0, |above| above.settled.len() + above.attempts.len())
+    }
+
+    /// Settles `from..to`; whether anything of it was not. Costs a search, and what it joins.
+    pub(crate) fn settle(&mut self, from: Offset, to: Offset) -> bool {
+        if to <= self.floor || from >= to {
+            return false;
+        }
+        if from <= self.floor {
+            self.raise_floor(to);
+            return true;
+        }
+        let above = self.above.get_or_insert_default();
+        if !above.settle(from, to) {
+            return false;
+        }
+        above.forget_attempts(from, to);
+        true
+    }
+
+    /// Notes how often a record was delivered; one that is settled is passed over.
+    pub(crate) fn note_attempts(&mut self, offset: Offset, count: u16) {
+        if self.is_settled(offset) {
+            return;
+        }
+        if count > 0 {
+            self.above.get_or_insert_default().attempts.insert(offset, count);
+        } else if let Some(above) = &mut self.above {
+            above.attempts.remove(&offset);
+            self.drop_if_empty();
+        }
+    }
+
+    /// Settles everything below `floor`; whether anything changed.
+    pub(crate) fn raise_floor(&mut self, floor: Offset) -> bool {
+        if floor <= self.floor {
+            return false;
+        }
+        self.floor = floor;
+        let Some(above) = &mut self.above else { return true };
+        while let Some(first) = above.settled.first_entry()
+            && *first.key() <= self.floor
+        {
+            self.floor = self.floor.max(first.remove());
+        }
+        while let Some(first) = above.attempts.first_entry()
+            && *first.key() < self.floor
+        {
+            first.remove();
+        }
+        self.drop_if_empty();
+        true
+    }
+
+    fn drop_if_empty(&mut self) {
+        if self.exceptions() == 0 {
+            self.above = None;
+        }
+    }
+
+    /// Whether one that was read from a snapshot can be one that the methods above made, in a
+    /// partition of `start..end`.
+    pub(crate) fn is_sound(&self, start: Offset, end: Offset) -> bool {
+        let floor = (start..=end).contains(&self.floor);
+        let above = self.above.as_ref().is_none_or(|above| {
+            let mut below = self.floor;
+            let ranges = above.settled.iter().all(|(&from, &to)| {
+                let apart = below < from && from < to && to <= end;
+                below = to;
+                apart
+            });
+            let attempts = || {
+                let within = |(&offset, &count): (&Offset, &u16)| {
+                    count > 0 && offset < end && !self.is_settled(offset)
+                };
+                above.attempts.iter().all(within)
+            };
+            self.exceptions() > 0 && ranges && attempts()
+        });
+        floor && above
+    }
+}
+
+impl Exceptions {
+    /// Whether anything of `from..to` was not settled.
+    fn settle(&mut self, mut from: Offset, mut to: Offset) -> bool {
+        if let Some((&begin, end)) = self.settled.range_mut(..=from).next_back()
+            && from <= *end
+        {
+            if to <= *end {
+                return false;
+            }
+            // Most records are settled in order: the range before grows and nothing else changes.
+            from = begin;
+            *end = to;
+        }
+        while let Some((&begin, &end)) = self.settled.range((from + 1)..=to).next() {
+            self.settled.remove(&begin);
+            to = to.max(end);
+        }
+        self.settled.insert(from, to);
+        true
+    }
+
+    fn forget_attempts(&mut self, from: Offset, to: Offset) {
+        while let Some((&offset, _)) = self.attempts.range(from..to).next() {
+            self.attempts.remove(&offset);
+        }
+    }
+}
