@@ -20,6 +20,9 @@ pub struct AppendBatch {
     /// The whole batch. Its base offset and leader epoch are written in place, so the bytes must
     /// be this batch's own.
     pub bytes: BytesMut,
+    /// Only if its first record gets this offset: whoever read up to there knows that nothing
+    /// came in between (optimistic concurrency).
+    pub expect: Option<Offset>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -15,6 +15,7 @@ use tokio::task::JoinHandle;
 use crate::append::{AppendBatch, AppendReply};
 use crate::budget::{Budget, Permit};
 use crate::cluster;
+use crate::delivery::driver;
 use crate::error::{ExecuteError, OpenError, Unavailable};
 use crate::housekeeping;
 use crate::sequencer::{Request, Sequencer};
@@ -61,6 +62,7 @@ struct Inner {
     /// None once the broker shuts down.
     requests: Mutex<Option<mpsc::UnboundedSender<Request>>>,
     budget: Budget,
+    delivery: driver::Handle,
     failed: watch::Receiver<Option<String>>,
     /// None once the broker shut down.
     tasks: Mutex<Option<Tasks>>,
@@ -128,6 +130,7 @@ impl Broker {
             inbox,
         );
         let sequencing = tokio::spawn(sequencer.run());
+        let (delivery, _messages) = driver::Handle::new();
         let broker = Self(Arc::new(Inner {
             node: options.node,
             cluster_id,
@@ -138,6 +141,7 @@ impl Broker {
             consensus,
             requests: Mutex::new(Some(requests)),
             budget: Budget::new(options.request_bytes_in_flight_max),
+            delivery,
             failed,
             tasks: Mutex::new(None),
         }));
@@ -245,6 +249,10 @@ impl Broker {
     /// Saves the machine's state, which frees older segments from the log's claim.
     pub(crate) async fn save_snapshot(&self) -> std::io::Result<()> {
         self.0.consensus.snapshot_now().await.map_err(std::io::Error::other)
+    }
+
+    pub(crate) fn delivery(&self) -> &driver::Handle {
+        &self.0.delivery
     }
 
     pub(crate) fn journal(&self) -> &Journal {

@@ -26,6 +26,12 @@ pub enum AppendError {
          free some space, or delete records or topics"
     )]
     StorageFull { free_bytes: u64, reserve_bytes: u64 },
+    /// It was appended expecting another offset ([`crate::AppendBatch::expect`]).
+    #[error("the next record gets offset {end}, not the one that was expected")]
+    NotAtExpected { end: Offset },
+    /// The topic's `limit.records` or `limit.bytes` is reached and `limit.overflow` refuses.
+    #[error("the topic is full: {limit} is reached")]
+    Full { limit: &'static str },
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
 }

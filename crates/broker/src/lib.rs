@@ -8,6 +8,7 @@
 //! * [`fetch`]: reading by offset and by time
 //! * [`watch`]: waiting for records
 //! * [`budget`]: bytes in flight, bounded for the whole node
+//! * [`delivery`]: leasing records one by one, and settling each
 //! * `housekeeping`, `compaction`: retention, space, expiry
 //! * [`error`]: what can go wrong, per operation
 
@@ -16,6 +17,7 @@ pub mod broker;
 pub mod budget;
 mod cluster;
 mod compaction;
+pub mod delivery;
 pub mod error;
 pub mod fetch;
 mod housekeeping;
@@ -26,6 +28,10 @@ pub mod watch;
 pub use append::{AppendBatch, AppendReply, Appended};
 pub use broker::{Broker, BrokerOptions, Storage};
 pub use budget::Permit;
+pub use delivery::{
+    ConsumeOptions, Credit, Delivery, Event, Events, LeaseSession, Settle, SettleWhat, Settlement,
+    TakeOptions,
+};
 pub use error::{AppendError, ExecuteError, FetchError, OpenError, Unavailable};
 pub use fetch::{Batches, Bounds, FetchLimits, FetchWant, TimedOffset};
 pub use watch::Watch;

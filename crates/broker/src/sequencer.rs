@@ -242,12 +242,13 @@ impl Proposal {
         state: &State,
         terms: &Terms,
     ) -> Slot {
-        let AppendBatch { partition, header, mut bytes } = batch;
+        let AppendBatch { partition, header, mut bytes, expect } = batch;
         let Some(found) = state.partition(partition) else {
             return Slot::Refused(AppendError::UnknownPartition(partition));
         };
         let base_offset = ahead.end(partition).unwrap_or_else(|| found.next_offset());
         let span = header.last_offset_delta.max(0) as u32 + 1;
+        let unexpected = expect.is_some_and(|expected| expected != base_offset);
         if header.is_idempotent() {
             let producer = (partition, header.producer_id);
             let sequence = BatchSequence::new(header.producer_epoch, header.base_sequence, span);
@@ -258,11 +259,17 @@ impl Proposal {
                 }
                 Err(refusal) => return Slot::Refused(AppendError::Sequence(refusal)),
             }
+            // After the look for a duplicate: a retry finds its own records there.
+            if unexpected {
+                return Slot::Refused(AppendError::NotAtExpected { end: base_offset });
+            }
             if let Some(refused) = refused_for_space(&terms.room) {
                 return Slot::Refused(refused);
             }
             ahead.record(producer, found, sequence, base_offset, self.ticket);
             self.touched.producers.push(producer);
+        } else if unexpected {
+            return Slot::Refused(AppendError::NotAtExpected { end: base_offset });
         } else if let Some(refused) = refused_for_space(&terms.room) {
             return Slot::Refused(refused);
         }

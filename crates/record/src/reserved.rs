@@ -1,40 +1,18 @@
-//! Headers that the broker itself reads or writes. They travel with the record like any other, so
-//! that a record means the same through every protocol.
+//! Headers that the broker itself reads ([`base::headers`] has their names). They travel with the
+//! record like any other, so that a record means the same through every protocol.
 //!
 //! Values are decimal text: a user can set them with any client, and read them with any tool. What
 //! does not parse is as if it were not there: a record in the log can no longer be refused.
 
+use base::headers;
+
 use crate::records::{Header, HeadersView};
 
-/// All names begin with this; a name with it that is not below is carried along unread.
-pub const PREFIX: &[u8] = b"postroad.";
-
-/// Not delivered by lease before this time, ms since the epoch.
-pub const DELIVER_AT: &[u8] = b"postroad.deliver-at";
-/// Not delivered by lease from this time on, ms since the epoch: it is dead-lettered, or settled.
-pub const EXPIRES_AT: &[u8] = b"postroad.expires-at";
-/// 0 to 255, higher first, where the topic has `priorities.max`.
-pub const PRIORITY: &[u8] = b"postroad.priority";
-/// What deduplication, and cancelling a delayed record, know a record by: any bytes.
-pub const ID: &[u8] = b"postroad.id";
-
-/// Written into a dead letter.
-pub mod death {
-    /// All names of this module begin with this.
-    pub const PREFIX: &[u8] = b"postroad.death.";
-    /// `rejected`, `attempts`, `expired` or `overflow`.
-    pub const REASON: &[u8] = b"postroad.death.reason";
-    /// How often it was delivered.
-    pub const COUNT: &[u8] = b"postroad.death.count";
-    /// Name of the topic that it comes from.
-    pub const TOPIC: &[u8] = b"postroad.death.topic";
-    pub const PARTITION: &[u8] = b"postroad.death.partition";
-    pub const OFFSET: &[u8] = b"postroad.death.offset";
-    /// Name of the lease group in which it died.
-    pub const GROUP: &[u8] = b"postroad.death.group";
-    /// When, ms since the epoch.
-    pub const TIME: &[u8] = b"postroad.death.time";
-}
+const PREFIX: &[u8] = headers::RESERVED_PREFIX.as_bytes();
+const DELIVER_AT: &[u8] = headers::DELIVER_AT.as_bytes();
+const EXPIRES_AT: &[u8] = headers::EXPIRES_AT.as_bytes();
+const PRIORITY: &[u8] = headers::PRIORITY.as_bytes();
+const ID: &[u8] = headers::ID.as_bytes();
 
 /// What a record's headers ask of the broker.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

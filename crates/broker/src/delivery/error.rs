@@ -1,0 +1,88 @@
+//! What can go wrong with leases, per operation.
+
+use base::{LeaseGroupId, Offset};
+
+use crate::error::{AppendError, FetchError, Unavailable};
+
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ConsumeError {
+    #[error("there is no lease group {}", .0.0)]
+    UnknownGroup(LeaseGroupId),
+    /// Another consumer is exclusive, or this one wants to be and there are others.
+    #[error("the lease group is consumed exclusively")]
+    Exclusive,
+    #[error("the session has {at_most} consumers, which is the limit")]
+    TooManyConsumers { at_most: usize },
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum TakeError {
+    #[error("there is no lease group {}", .0.0)]
+    UnknownGroup(LeaseGroupId),
+    /// A consumer has the group for itself.
+    #[error("the lease group is consumed exclusively")]
+    Exclusive,
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+}
+
+/// Why one item of a settle changed nothing.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SettleError {
+    #[error("there is no lease group {}", .0.0)]
+    UnknownGroup(LeaseGroupId),
+    /// The session holds no such lease: it expired, was settled before, or never was.
+    #[error("this session holds no such lease")]
+    NotLeased,
+    /// Nobody can tell whether it took effect: the record may be delivered again.
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+}
+
+/// Why a transfer (settles and appends in one log entry) changed nothing.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum TransferError {
+    #[error("item {item} cannot be settled: {source}")]
+    Settle { item: usize, source: SettleError },
+    #[error("batch {batch} cannot be appended: {source}")]
+    Append { batch: usize, source: AppendError },
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum BrowseError {
+    #[error("there is no lease group {}", .0.0)]
+    UnknownGroup(LeaseGroupId),
+    #[error(transparent)]
+    Read(#[from] FetchError),
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RemoveError {
+    #[error("there is no lease group {}", .0.0)]
+    UnknownGroup(LeaseGroupId),
+    #[error("record {offset} of partition {partition} is settled, or was never there")]
+    NotThere { partition: u32, offset: Offset },
+    /// A consumer holds it: it may be removed once the lease has ended.
+    #[error("record {offset} of partition {partition} is leased")]
+    Leased { partition: u32, offset: Offset },
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RedriveError {
+    #[error("there is no lease group {}", .0.0)]
+    UnknownGroup(LeaseGroupId),
+    #[error(transparent)]
+    Append(#[from] AppendError),
+    #[error(transparent)]
+    Read(#[from] FetchError),
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+}

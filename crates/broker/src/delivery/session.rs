@@ -1,0 +1,243 @@
+//! A session's side of the delivery engine: it consumes, takes and settles.
+//!
+//! Nothing here waits for anything but the driver's answer: a session sends messages to the
+//! driver, which owns all state, and hears through one receiver.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use super::words::{ConsumerId, SessionId, Settlement, Token};
+use base::{LeaseGroupId, Offset};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use crate::append::AppendBatch;
+use crate::error::Unavailable;
+
+use super::driver::{Handle, Message};
+use super::error::{ConsumeError, SettleError, TakeError, TransferError};
+use super::event::{Delivery, Events};
+
+/// How much a consumer may hold.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Credit {
+    /// `u32::MAX`: any number.
+    pub records: u32,
+    /// `u64::MAX`: any number. At least one record is delivered if there is any credit at all.
+    pub bytes: u64,
+}
+
+impl Credit {
+    pub const UNLIMITED: Self = Self { records: u32::MAX, bytes: u64::MAX };
+
+    pub const fn records(records: u32) -> Self {
+        Self { records, bytes: u64::MAX }
+    }
+}
+
+/// What gives used credit back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CreditReturns {
+    /// A settle: credit is a window of what is unsettled (a prefetch).
+    #[default]
+    OnSettle,
+    /// [`LeaseSession::grant`] only.
+    OnGrant,
+}
+
+#[derive(Clone, Debug)]
+pub struct ConsumeOptions {
+    pub credit: Credit,
+    pub credit_returns: CreditReturns,
+    /// Higher ones are served first; equals in turn.
+    pub priority: i32,
+    /// Nobody else may consume or take while it is there.
+    pub exclusive: bool,
+    /// A record is settled when it is sent: none is leased, none comes back.
+    pub settle_on_send: bool,
+    /// Instead of the group's `lease.ms`. 0: for as long as the session lives.
+    pub lease_ms: Option<i64>,
+}
+
+impl Default for ConsumeOptions {
+    fn default() -> Self {
+        Self {
+            credit: Credit::UNLIMITED,
+            credit_returns: CreditReturns::default(),
+            priority: 0,
+            exclusive: false,
+            settle_on_send: false,
+            lease_ms: None,
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct TakeOptions {
+    pub records_max: u32,
+    /// The first record is given whatever its size.
+    pub bytes_max: u64,
+    /// How long to wait for the first record when there is none.
+    pub wait: Duration,
+    /// Instead of the group's `lease.ms`. 0: for as long as the session lives.
+    pub lease_ms: Option<i64>,
+    /// Only from these partitions; empty: from all. A share group's member fetches what it was
+    /// assigned.
+    pub partitions: Vec<u32>,
+    /// As [`ConsumeOptions::settle_on_send`].
+    pub settle_on_send: bool,
+}
+
+impl Default for TakeOptions {
+    fn default() -> Self {
+        Self {
+            records_max: 1,
+            bytes_max: u64::MAX,
+            wait: Duration::ZERO,
+            lease_ms: None,
+            partitions: Vec::new(),
+            settle_on_send: false,
+        }
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Settle {
+    pub group: LeaseGroupId,
+    pub what: SettleWhat,
+    pub settlement: Settlement,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SettleWhat {
+    /// One lease, and only if it is still the current one.
+    Token(Token),
+    /// What this session holds of these offsets, both included.
+    Range { partition: u32, first: Offset, last: Offset },
+}
+
+/// Resolves, in the order of the items, once what they changed is durable. Dropping it changes
+/// nothing: the settles take effect all the same.
+#[derive(Debug)]
+pub struct SettleReply {
+    items: usize,
+    reply: oneshot::Receiver<Vec<Result<(), SettleError>>>,
+}
+
+impl Future for SettleReply {
+    type Output = Vec<Result<(), SettleError>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let items = self.items;
+        Pin::new(&mut self.reply)
+            .poll(context)
+            .map(|reply| reply.unwrap_or_else(|_| vec![Err(Unavailable::Stopping.into()); items]))
+    }
+}
+
+/// Who leases. Dropped or closed, its consumers leave and its leases come back at once.
+#[derive(Debug)]
+pub struct LeaseSession {
+    id: SessionId,
+    driver: Handle,
+    events: Mutex<Option<Events>>,
+}
+
+impl LeaseSession {
+    pub(super) fn open(driver: Handle) -> Self {
+        let id = driver.next_session();
+        let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
+        let unread = Arc::default();
+        driver.tell(Message::Open { session: id, events: sender, unread: Arc::clone(&unread) });
+        let events = Events::new(receiver, unread, driver.clone(), id);
+        Self { id, driver, events: Mutex::new(Some(events)) }
+    }
+
+    pub fn id(&self) -> SessionId {
+        self.id
+    }
+
+    /// The session's one receiver; `None` when it was taken before. What lies unread in it is
+    /// bounded by credit, and by bytes for consumers whose credit is not.
+    pub fn events(&self) -> Option<Events> {
+        self.events.lock().take()
+    }
+
+    /// Records of the group come to this session from now on.
+    pub async fn consume(
+        &self,
+        group: LeaseGroupId,
+        options: ConsumeOptions,
+    ) -> Result<ConsumerId, ConsumeError> {
+        let (reply, answer) = oneshot::channel();
+        self.driver.tell(Message::Consume { session: self.id, group, options, reply });
+        answer.await.unwrap_or(Err(ConsumeError::Unavailable(Unavailable::Stopping)))
+    }
+
+    /// Adds to a consumer's credit.
+    pub fn grant(&self, consumer: ConsumerId, credit: Credit) {
+        self.driver.tell(Message::Grant { session: self.id, consumer, credit });
+    }
+
+    /// Sets a consumer's credit anew; what it holds already counts.
+    pub fn set_credit(&self, consumer: ConsumerId, credit: Credit) {
+        self.driver.tell(Message::SetCredit { session: self.id, consumer, credit });
+    }
+
+    /// At most so many unsettled records over all consumers of the session; `None`: any number.
+    pub fn limit(&self, records: Option<u32>) {
+        self.driver.tell(Message::Limit { session: self.id, records });
+    }
+
+    /// The consumer gets no more. What it holds stays with the session, to be settled. Events that
+    /// are under way may still come until this returns.
+    pub async fn cancel(&self, consumer: ConsumerId) {
+        let (reply, answer) = oneshot::channel();
+        self.driver.tell(Message::Cancel { session: self.id, consumer, reply });
+        let _ = answer.await;
+    }
+
+    /// Leases what is ready, and waits if nothing is. Empty when the time is up. Records that are
+    /// being handed out when the future is dropped come back at once.
+    pub async fn take(
+        &self,
+        group: LeaseGroupId,
+        options: TakeOptions,
+    ) -> Result<Vec<Delivery>, TakeError> {
+        let (reply, answer) = oneshot::channel();
+        self.driver.tell(Message::Take { session: self.id, group, options, reply });
+        answer.await.unwrap_or(Err(TakeError::Unavailable(Unavailable::Stopping)))
+    }
+
+    /// Takes its place among the settles when this is called, not when it is awaited.
+    pub fn settle(&self, settles: Vec<Settle>) -> SettleReply {
+        let (reply, answer) = oneshot::channel();
+        let items = settles.len();
+        self.driver.tell(Message::Settle { session: self.id, settles, reply });
+        SettleReply { items, reply: answer }
+    }
+
+    /// Settles and appends in one log entry, all or nothing: after a crash either both happened or
+    /// neither. What a transaction, or moving a record to another topic, needs.
+    pub async fn transfer(
+        &self,
+        settles: Vec<Settle>,
+        batches: Vec<AppendBatch>,
+    ) -> Result<Vec<crate::Appended>, TransferError> {
+        let (reply, answer) = oneshot::channel();
+        self.driver.tell(Message::Transfer { session: self.id, settles, batches, reply });
+        answer.await.unwrap_or(Err(TransferError::Unavailable(Unavailable::Stopping)))
+    }
+
+    /// As dropping it.
+    pub fn close(self) {}
+}
+
+impl Drop for LeaseSession {
+    fn drop(&mut self) {
+        self.driver.tell(Message::Close { session: self.id });
+    }
+}
