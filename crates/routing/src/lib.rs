@@ -1,0 +1,28 @@
+//! Which destinations a message reaches: exchanges as AMQP has them, without its wire.
+//!
+//! A [`Network`] is a graph: its nodes match a message against their bindings and pass it on, to
+//! other nodes or to sinks. Pure and synchronous; it knows neither brokers nor protocols, and what a
+//! sink stands for is its user's. Everything is changed in place and read through `&self`: whoever
+//! shares it takes a lock once for many messages.
+//!
+//! * [`network`]: the graph, and the walk through it (cycles, duplicates, alternates)
+//! * [`matcher`]: the kinds of nodes, behind one face
+//! * [`topic`]: words with `*` and `#`, as a trie
+//! * [`headers`]: matching by headers, indexed
+//! * [`consistent`]: spreading by a hash, with weights
+//! * [`targets`]: a set of destinations with counts
+//! * [`message`]: what is asked of a message, and the values of headers
+
+pub mod consistent;
+pub mod headers;
+pub mod matcher;
+pub mod message;
+pub mod network;
+pub mod targets;
+pub mod topic;
+
+pub use consistent::HashOn;
+pub use headers::{HeaderMatch, HeaderPattern};
+pub use matcher::{Arguments, Kind, Matcher};
+pub use message::{Headers, Message, NoHeaders, Property, Value};
+pub use network::{Network, NodeId, NodeOptions, Route, SinkId, Target};

@@ -1,0 +1,133 @@
+//! The kinds of nodes, behind one face.
+
+use hashbrown::HashMap;
+
+use crate::consistent::{ConsistentMatcher, HashOn};
+use crate::headers::{HeaderPattern, HeadersMatcher};
+use crate::message::{Headers, Message};
+use crate::network::Target;
+use crate::targets::Targets;
+use crate::topic::{Front, TopicMatcher};
+
+/// How a node matches.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Kind {
+    /// The key is the binding's.
+    Direct,
+    /// Every binding.
+    Fanout,
+    /// The key's words fit the binding's, with `*` and `#`.
+    Topic,
+    Headers,
+    /// One binding of all, by a hash.
+    Consistent(HashOn),
+    /// The sink that is named as the key is. Has no bindings.
+    Names,
+}
+
+/// What a binding says besides its destination. A kind takes what is its own.
+#[derive(Clone, Copy, Debug)]
+pub enum Arguments<'a> {
+    Key(&'a str),
+    Headers(&'a HeaderPattern),
+    Weight(u32),
+}
+
+#[derive(Clone, Debug)]
+pub enum Matcher {
+    Direct(HashMap<Box<str>, Targets>),
+    Fanout(Targets),
+    Topic(Box<TopicMatcher>),
+    Headers(Box<HeadersMatcher>),
+    Consistent(ConsistentMatcher),
+    Names,
+}
+
+impl Matcher {
+    pub fn new(kind: &Kind) -> Self {
+        match kind {
+            Kind::Direct => Self::Direct(HashMap::new()),
+            Kind::Fanout => Self::Fanout(Targets::default()),
+            Kind::Topic => Self::Topic(Box::default()),
+            Kind::Headers => Self::Headers(Box::default()),
+            Kind::Consistent(on) => Self::Consistent(ConsistentMatcher::new(on.clone())),
+            Kind::Names => Self::Names,
+        }
+    }
+
+    /// Adds a binding. One with arguments of another kind is never met, and is not added.
+    pub fn add(&mut self, arguments: Arguments<'_>, target: Target) {
+        match (self, arguments) {
+            (Self::Direct(keys), Arguments::Key(key)) => {
+                keys.entry_ref(key).or_default().add(target);
+            }
+            (Self::Fanout(targets), _) => targets.add(target),
+            (Self::Topic(topic), Arguments::Key(key)) => topic.add(key, target),
+            (Self::Headers(headers), Arguments::Headers(pattern)) => {
+                headers.add(pattern.clone(), target);
+            }
+            (Self::Consistent(ring), Arguments::Weight(weight)) => ring.add(weight, target),
+            _ => {}
+        }
+    }
+
+    /// Whether it was there.
+    pub fn remove(&mut self, arguments: Arguments<'_>, target: Target) -> bool {
+        match (self, arguments) {
+            (Self::Direct(keys), Arguments::Key(key)) => {
+                let Some(targets) = keys.get_mut(key) else { return false };
+                let removed = targets.remove(target);
+                if targets.is_empty() {
+                    keys.remove(key);
+                }
+                removed
+            }
+            (Self::Fanout(targets), _) => targets.remove(target),
+            (Self::Topic(topic), Arguments::Key(key)) => topic.remove(key, target),
+            (Self::Headers(headers), Arguments::Headers(pattern)) => {
+                headers.remove(pattern, target)
+            }
+            (Self::Consistent(ring), Arguments::Weight(weight)) => ring.remove(weight, target),
+            _ => false,
+        }
+    }
+
+    /// Adds to `found` where the message goes, and says whether some of it may be there twice.
+    pub(crate) fn route<H: Headers + ?Sized>(
+        &self,
+        message: &Message<'_, H>,
+        front: &mut Front,
+        found: &mut Vec<Target>,
+    ) -> bool {
+        match self {
+            Self::Direct(keys) => {
+                for key in message.keys {
+                    if let Some(targets) = keys.get(*key) {
+                        found.extend(targets.iter());
+                    }
+                }
+                message.keys.len() > 1
+            }
+            Self::Fanout(targets) => {
+                found.extend(targets.iter());
+                false
+            }
+            Self::Topic(topic) => {
+                for key in message.keys {
+                    topic.route(key, front, found);
+                }
+                true
+            }
+            Self::Headers(headers) => {
+                headers.route(message.headers, found);
+                true
+            }
+            Self::Consistent(ring) => {
+                found.extend(ring.route(message));
+                false
+            }
+            // The network knows the names.
+            Self::Names => message.keys.len() > 1,
+        }
+    }
+}

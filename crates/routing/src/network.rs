@@ -1,0 +1,251 @@
+//! The graph: nodes with bindings, sinks, and the walk of a message through them.
+//!
+//! A message visits a node once, however many ways lead there, and reaches a sink once. A node that
+//! matches nothing passes the message to its alternate, which is known by name: it need not exist
+//! yet, and may come and go.
+
+use std::sync::Arc;
+
+use hashbrown::{HashMap, HashSet};
+
+use crate::matcher::{Arguments, Kind, Matcher};
+use crate::message::{Headers, Message};
+use crate::topic::Front;
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct NodeId(pub u32);
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SinkId(pub u32);
+
+/// Where a binding leads.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Target {
+    Node(NodeId),
+    Sink(SinkId),
+}
+
+/// What a node does besides matching.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct NodeOptions {
+    /// The node that gets what this one matches nothing for.
+    pub alternate: Option<Arc<str>>,
+    /// A message that asks for it is held back from here on ([`Message::deferred`]).
+    pub defers: bool,
+}
+
+/// `S` is what a sink stands for.
+#[derive(Clone, Debug)]
+pub struct Network<S> {
+    nodes: Vec<Option<Node>>,
+    free_nodes: Vec<NodeId>,
+    node_names: HashMap<Arc<str>, NodeId>,
+    sinks: Vec<Option<Sink<S>>>,
+    free_sinks: Vec<SinkId>,
+    sink_names: HashMap<Arc<str>, SinkId>,
+}
+
+#[derive(Clone, Debug)]
+struct Node {
+    name: Arc<str>,
+    matcher: Matcher,
+    options: NodeOptions,
+}
+
+#[derive(Clone, Debug)]
+struct Sink<S> {
+    name: Arc<str>,
+    content: S,
+}
+
+/// What a walk found, and the room that it needs: kept from message to message.
+#[derive(Clone, Debug, Default)]
+pub struct Route {
+    /// Where the message goes, each sink once; with `true` where it is to be held back first. A
+    /// sink that both a held-back and a direct way lead to is there twice.
+    pub sinks: Vec<(SinkId, bool)>,
+    found: Vec<Target>,
+    front: Front,
+    waiting: Vec<(NodeId, bool)>,
+    /// Nodes that the message has visited or will visit.
+    seen: Seen,
+}
+
+impl<S> Default for Network<S> {
+    fn default() -> Self {
+        Self {
+            nodes: Vec::new(),
+            free_nodes: Vec::new(),
+            node_names: HashMap::new(),
+            sinks: Vec::new(),
+            free_sinks: Vec::new(),
+            sink_names: HashMap::new(),
+        }
+    }
+}
+
+impl<S> Network<S> {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a node; one of that name is replaced, and its bindings are gone.
+    pub fn add_node(&mut self, name: &str, kind: &Kind, options: NodeOptions) -> NodeId {
+        let name: Arc<str> = Arc::from(name);
+        let node = Node { name: Arc::clone(&name), matcher: Matcher::new(kind), options };
+        let id = self.node_names.get(&name).copied().or_else(|| self.free_nodes.pop());
+        let id = id.unwrap_or_else(|| {
+            self.nodes.push(None);
+            NodeId((self.nodes.len() - 1) as u32)
+        });
+        self.nodes[id.0 as usize] = Some(node);
+        self.node_names.insert(name, id);
+        id
+    }
+
+    pub fn set_options(&mut self, id: NodeId, options: NodeOptions) {
+        if let Some(node) = self.node_mut(id) {
+            node.options = options;
+        }
+    }
+
+    /// Removes a node. Its bindings to others go with it; whoever calls this removes those of
+    /// others to it before, as it knows them.
+    pub fn remove_node(&mut self, id: NodeId) {
+        if let Some(node) = self.nodes.get_mut(id.0 as usize).and_then(Option::take) {
+            self.node_names.remove(&node.name);
+            self.free_nodes.push(id);
+        }
+    }
+
+    pub fn node_named(&self, name: &str) -> Option<NodeId> {
+        self.node_names.get(name).copied()
+    }
+
+    /// Adds a sink; one of that name has its content replaced and keeps its bindings.
+    pub fn add_sink(&mut self, name: &str, content: S) -> SinkId {
+        let name: Arc<str> = Arc::from(name);
+        let id = self.sink_names.get(&name).copied().or_else(|| self.free_sinks.pop());
+        let id = id.unwrap_or_else(|| {
+            self.sinks.push(None);
+            SinkId((self.sinks.len() - 1) as u32)
+        });
+        self.sinks[id.0 as usize] = Some(Sink { name: Arc::clone(&name), content });
+        self.sink_names.insert(name, id);
+        id
+    }
+
+    /// Removes a sink. Whoever calls this removes its bindings before.
+    pub fn remove_sink(&mut self, id: SinkId) -> Option<S> {
+        let sink = self.sinks.get_mut(id.0 as usize)?.take()?;
+        self.sink_names.remove(&sink.name);
+        self.free_sinks.push(id);
+        Some(sink.content)
+    }
+
+    pub fn sink_named(&self, name: &str) -> Option<SinkId> {
+        self.sink_names.get(name).copied()
+    }
+
+    pub fn sink(&self, id: SinkId) -> Option<&S> {
+        self.sinks.get(id.0 as usize)?.as_ref().map(|sink| &sink.content)
+    }
+
+    pub fn sinks(&self) -> impl Iterator<Item = &S> {
+        self.sinks.iter().flatten().map(|sink| &sink.content)
+    }
+
+    pub fn bind(&mut self, node: NodeId, arguments: Arguments<'_>, target: Target) {
+        if let Some(node) = self.node_mut(node) {
+            node.matcher.add(arguments, target);
+        }
+    }
+
+    /// Whether it was there.
+    pub fn unbind(&mut self, node: NodeId, arguments: Arguments<'_>, target: Target) -> bool {
+        self.node_mut(node).is_some_and(|node| node.matcher.remove(arguments, target))
+    }
+
+    /// Finds where a message goes that enters at `start`.
+    pub fn route<H: Headers + ?Sized>(
+        &self,
+        start: NodeId,
+        message: &Message<'_, H>,
+        route: &mut Route,
+    ) {
+        let Route { sinks, found, front, waiting, seen } = route;
+        sinks.clear();
+        seen.clear();
+        waiting.clear();
+        waiting.push((start, false));
+        seen.insert((start, false));
+        let (mut visited, mut repeats) = (0_usize, false);
+        while let Some((id, deferred)) = waiting.pop() {
+            let Some(node) = self.node(id) else { continue };
+            visited += 1;
+            let deferred = deferred || (node.options.defers && message.deferred);
+            found.clear();
+            repeats |= node.matcher.route(message, front, found);
+            if matches!(node.matcher, Matcher::Names) {
+                let named = message.keys.iter().filter_map(|key| self.sink_named(key));
+                found.extend(named.map(Target::Sink));
+            }
+            if found.is_empty() {
+                let alternate = node.options.alternate.as_deref();
+                let alternate = alternate.and_then(|name| self.node_named(name));
+                found.extend(alternate.map(Target::Node));
+            }
+            for target in found.drain(..) {
+                match target {
+                    Target::Sink(sink) => sinks.push((sink, deferred)),
+                    Target::Node(node) => {
+                        if seen.insert((node, deferred)) {
+                            waiting.push((node, deferred));
+                        }
+                    }
+                }
+            }
+        }
+        if sinks.len() > 1 && (repeats || visited > 1) {
+            sinks.sort_unstable();
+            sinks.dedup();
+        }
+    }
+
+    fn node(&self, id: NodeId) -> Option<&Node> {
+        self.nodes.get(id.0 as usize)?.as_ref()
+    }
+
+    fn node_mut(&mut self, id: NodeId) -> Option<&mut Node> {
+        self.nodes.get_mut(id.0 as usize)?.as_mut()
+    }
+}
+
+/// A set that is nearly always tiny.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    few: Vec<(NodeId, bool)>,
+    many: HashSet<(NodeId, bool)>,
+}
+
+impl Seen {
+    const FEW: usize = 16;
+
+    fn clear(&mut self) {
+        self.few.clear();
+        self.many.clear();
+    }
+
+    /// Whether it is new.
+    fn insert(&mut self, node: (NodeId, bool)) -> bool {
+        if self.few.contains(&node) || (!self.many.is_empty() && self.many.contains(&node)) {
+            return false;
+        }
+        if self.few.len() < Self::FEW {
+            self.few.push(node);
+        } else {
+            self.many.insert(node);
+        }
+        true
+    }
+}

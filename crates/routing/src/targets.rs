@@ -1,0 +1,75 @@
+//! A set of destinations. Each is counted: bindings may differ in arguments that do not matter
+//! here, and a destination stays until the last of them is gone.
+
+use hashbrown::HashMap;
+
+use crate::network::Target;
+
+/// Up to so many are searched one by one; more are indexed.
+const LISTED_MAX: usize = 32;
+
+#[derive(Clone, Debug, Default)]
+pub struct Targets {
+    list: Vec<(Target, u32)>,
+    /// Where each is in `list`, once there are many.
+    places: Option<Box<HashMap<Target, usize>>>,
+}
+
+impl Targets {
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = Target> + '_ {
+        self.list.iter().map(|(target, _)| *target)
+    }
+
+    pub fn add(&mut self, target: Target) {
+        if let Some(place) = self.place(target) {
+            self.list[place].1 += 1;
+            return;
+        }
+        self.list.push((target, 1));
+        match &mut self.places {
+            Some(places) => {
+                places.insert(target, self.list.len() - 1);
+            }
+            None if self.list.len() > LISTED_MAX => {
+                let places = self.iter().enumerate().map(|(place, target)| (target, place));
+                self.places = Some(Box::new(places.collect()));
+            }
+            None => {}
+        }
+    }
+
+    /// Whether it was there.
+    pub fn remove(&mut self, target: Target) -> bool {
+        let Some(place) = self.place(target) else { return false };
+        self.list[place].1 -= 1;
+        if self.list[place].1 > 0 {
+            return true;
+        }
+        self.list.swap_remove(place);
+        if let Some(places) = &mut self.places {
+            places.remove(&target);
+            if let Some((moved, _)) = self.list.get(place) {
+                places.insert(*moved, place);
+            }
+        }
+        if self.list.len() <= LISTED_MAX / 2 {
+            self.places = None;
+        }
+        true
+    }
+
+    fn place(&self, target: Target) -> Option<usize> {
+        match &self.places {
+            Some(places) => places.get(&target).copied(),
+            None => self.list.iter().position(|(listed, _)| *listed == target),
+        }
+    }
+}
