@@ -3,6 +3,7 @@
 //! * [`ids`]: the names of things inside a node
 //! * [`headers`]: the record headers that the broker reads and writes
 //! * [`limits`]: every bound of the product, in one file
+//! * [`ranges`]: sets of offsets
 //! * [`clock`]: time as a dependency, so that tests can own it
 //! * [`checksum`]: CRC32C, the one checksum on the wire and on disk
 
@@ -11,6 +12,8 @@ pub mod clock;
 pub mod headers;
 pub mod ids;
 pub mod limits;
+pub mod ranges;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use ids::{LeaseGroupId, MAIN_LEASE_GROUP, Offset, PartitionId, TopicId};
+pub use ranges::OffsetRanges;

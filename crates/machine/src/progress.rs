@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use base::Offset;
+use base::{Offset, OffsetRanges};
 use serde::{Deserialize, Serialize};
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -23,9 +23,8 @@ const _: () = assert!(size_of::<Progress>() <= 16);
 /// All of it is at or above the floor, and a box with nothing in it is none.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 struct Exceptions {
-    /// Begin and end of each range; between two, and between the floor and the first, lies at
-    /// least one record that is not settled.
-    settled: BTreeMap<Offset, Offset>,
+    /// Not touching the floor: the record at it is not settled.
+    settled: OffsetRanges,
     /// Records that are not settled and were delivered, and how often; never 0.
     attempts: BTreeMap<Offset, u16>,
 }
@@ -44,7 +43,7 @@ impl Progress {
     /// Ranges above the floor that are settled, as begin and end, in order.
     pub fn settled(&self) -> impl Iterator<Item = (Offset, Offset)> + '_ {
         let above = self.above.iter();
-        above.flat_map(|above| above.settled.iter().map(|(&from, &to)| (from, to)))
+        above.flat_map(|above| above.settled.iter())
     }
 
     /// Records that are not settled and were delivered, and how often, in order.
@@ -68,8 +67,7 @@ impl Progress {
         if offset < self.floor {
             return Some((0, self.floor));
         }
-        let (&from, &to) = self.above.as_ref()?.settled.range(..=offset).next_back()?;
-        (offset < to).then_some((from, to))
+        self.above.as_ref()?.settled.around(offset)
     }
 
     /// The first offset at or after `offset` that is settled.
@@ -77,7 +75,7 @@ impl Progress {
         if self.is_settled(offset) {
             return Some(offset);
         }
-        self.above.as_ref()?.settled.range(offset..).next().map(|(&from, _)| from)
+        self.above.as_ref()?.settled.next_begin(offset)
     }
 
     /// How many ranges and attempts it remembers.
@@ -95,10 +93,12 @@ impl Progress {
             return true;
         }
         let above = self.above.get_or_insert_default();
-        if !above.settle(from, to) {
+        if !above.settled.insert(from, to) {
             return false;
         }
-        above.forget_attempts(from, to);
+        while let Some((&offset, _)) = above.attempts.range(from..to).next() {
+            above.attempts.remove(&offset);
+        }
         true
     }
 
@@ -122,11 +122,7 @@ impl Progress {
         }
         self.floor = floor;
         let Some(above) = &mut self.above else { return true };
-        while let Some(first) = above.settled.first_entry()
-            && *first.key() <= self.floor
-        {
-            self.floor = self.floor.max(first.remove());
-        }
+        self.floor = above.settled.join_below(floor);
         while let Some(first) = above.attempts.first_entry()
             && *first.key() < self.floor
         {
@@ -147,48 +143,18 @@ impl Progress {
     pub(crate) fn is_sound(&self, start: Offset, end: Offset) -> bool {
         let floor = (start..=end).contains(&self.floor);
         let above = self.above.as_ref().is_none_or(|above| {
-            let mut below = self.floor;
-            let ranges = above.settled.iter().all(|(&from, &to)| {
-                let apart = below < from && from < to && to <= end;
-                below = to;
-                apart
-            });
+            let ranges = || {
+                let mut settled = above.settled.iter();
+                above.settled.is_sound() && settled.all(|(from, to)| self.floor < from && to <= end)
+            };
             let attempts = || {
                 let within = |(&offset, &count): (&Offset, &u16)| {
                     count > 0 && offset < end && !self.is_settled(offset)
                 };
                 above.attempts.iter().all(within)
             };
-            self.exceptions() > 0 && ranges && attempts()
+            self.exceptions() > 0 && ranges() && attempts()
         });
         floor && above
-    }
-}
-
-impl Exceptions {
-    /// Whether anything of `from..to` was not settled.
-    fn settle(&mut self, mut from: Offset, mut to: Offset) -> bool {
-        if let Some((&begin, end)) = self.settled.range_mut(..=from).next_back()
-            && from <= *end
-        {
-            if to <= *end {
-                return false;
-            }
-            // Most records are settled in order: the range before grows and nothing else changes.
-            from = begin;
-            *end = to;
-        }
-        while let Some((&begin, &end)) = self.settled.range((from + 1)..=to).next() {
-            self.settled.remove(&begin);
-            to = to.max(end);
-        }
-        self.settled.insert(from, to);
-        true
-    }
-
-    fn forget_attempts(&mut self, from: Offset, to: Offset) {
-        while let Some((&offset, _)) = self.attempts.range(from..to).next() {
-            self.attempts.remove(&offset);
-        }
     }
 }
