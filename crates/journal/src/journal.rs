@@ -395,6 +395,12 @@ impl Journal {
         self.inner.shared.index.trim(stream, start_offset);
     }
 
+    /// The offsets `from..to` of `stream` are dead, between others that are not. A batch goes once
+    /// all its offsets are dead, by however many calls and by `trim`. Idempotent.
+    pub fn punch(&self, stream: u64, from: u64, to: u64) {
+        self.inner.shared.index.punch(stream, from, to);
+    }
+
     /// All of these streams is dead: their topic was deleted.
     pub fn remove(&self, streams: Range<u64>) {
         self.inner.shared.index.remove(streams);

@@ -119,8 +119,11 @@ impl Index {
         let mut streams = Vec::new();
         for (stream, batches) in old.streams() {
             streams.push(stream);
-            let Some(run) = self.table().read().run(stream, segment).copied() else { continue };
-            let live = batches.live(&run).iter().collect();
+            let live = {
+                let table = self.table().read();
+                let Some(run) = table.run(stream, segment) else { continue };
+                batches.live(run, table.holes(stream)).iter().collect()
+            };
             let part = Part { segment, generation, addresses: live };
             self.copy_live(stream, &part, &mut writer, keep)?;
         }

@@ -21,6 +21,7 @@ const STREAMS: u64 = 3;
 struct Applied {
     accepted: Vec<bool>,
     trim: Option<(u64, u64)>,
+    punch: Option<(u64, u64, u64)>,
 }
 
 #[derive(Default)]
@@ -59,7 +60,7 @@ impl Model {
         }
     }
 
-    /// One more entry: some bodies, some of them refused, perhaps a trim.
+    /// One more entry: some bodies, some of them refused, perhaps a trim or a punch.
     fn step(&mut self, journal: &Journal, random: &mut Random) {
         let index = self.applied.len() as u64 + 1;
         let mut bodies = Vec::new();
@@ -89,15 +90,25 @@ impl Model {
         {
             live.retain(|base, _| *base >= start);
         }
+        let punch = (random.below(4) == 0).then(|| {
+            let stream = random.below(STREAMS);
+            let from = random.below(self.ends.get(&stream).copied().unwrap_or(0) + 1);
+            (stream, from, from + random.below(20))
+        });
+        if let Some((stream, from, to)) = punch
+            && let Some(live) = self.live.get_mut(&stream)
+        {
+            live.retain(|base, _| !(from..to).contains(base));
+        }
         let id = EntryId { term: 1, leader: 1, index };
         let head = filling(index, 30);
         append_durably(journal, vec![Entry { id, kind: EntryKind::Command, head, bodies }]);
-        self.applied.push(Applied { accepted, trim });
+        self.applied.push(Applied { accepted, trim, punch });
         self.apply(journal, index);
     }
 
     fn apply(&self, journal: &Journal, index: u64) {
-        let Applied { accepted, trim } = &self.applied[index as usize - 1];
+        let Applied { accepted, trim, punch } = &self.applied[index as usize - 1];
         for (body, accepted) in accepted.iter().enumerate() {
             match accepted {
                 true => journal.accept(index, body),
@@ -106,6 +117,9 @@ impl Model {
         }
         if let Some((stream, start)) = trim {
             journal.trim(*stream, *start);
+        }
+        if let Some((stream, from, to)) = punch {
+            journal.punch(*stream, *from, *to);
         }
     }
 

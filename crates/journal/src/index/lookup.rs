@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::runs::Run;
 use super::seal::LoadError;
 use super::sidecar::Sidecar;
-use super::{Batches, Index};
+use super::{Index, Live};
 use crate::address::Address;
 use crate::error::ReadError;
 use crate::stats::SegmentInfo;
@@ -49,7 +49,7 @@ impl Index {
         held: Option<&Held>,
     ) -> Planned {
         let table = self.table.read();
-        let runs = table.runs(stream);
+        let (runs, holes) = (table.runs(stream), table.holes(stream));
         let first = runs.partition_point(|run| run.next_offset <= offset);
         let mut parts = Vec::new();
         let mut room = Room { left: bytes_max, used: false };
@@ -58,9 +58,9 @@ impl Index {
             let Some(found) = table.segment(segment) else { break };
             let generation = found.generation;
             let (addresses, more) = if let Some(batches) = found.in_memory(stream) {
-                room.take(batches.live(run).from(offset))
+                room.take(batches.live(run, holes).from(offset))
             } else if let Some(sidecar) = self.loaded(segment, generation, held) {
-                room.take(sidecar.batches(stream).live(run).from(offset))
+                room.take(sidecar.batches(stream).live(run, holes).from(offset))
             } else if parts.is_empty() {
                 let offset = offset.max(run.first_offset);
                 return Planned::Missing { segment, generation, offset };
@@ -96,8 +96,8 @@ impl Index {
             if bound < timestamp {
                 continue;
             }
-            let found = self.in_run(stream, segment, |batches, generation| {
-                let found = batches.iter().find(|batch| batch.max_timestamp >= timestamp);
+            let found = self.in_run(stream, segment, |live, generation| {
+                let found = live.iter().find(|batch| batch.max_timestamp >= timestamp);
                 found.map(|batch| (batch, generation))
             })?;
             // A run that was trimmed may promise more than it still holds.
@@ -117,8 +117,8 @@ impl Index {
             if best.is_some_and(|(batch, _)| batch.max_timestamp > bound) {
                 break;
             }
-            let latest = self.in_run(stream, segment, |batches, generation| {
-                let latest = batches.iter().rev().max_by_key(|batch| batch.max_timestamp);
+            let latest = self.in_run(stream, segment, |live, generation| {
+                let latest = live.iter().rev().max_by_key(|batch| batch.max_timestamp);
                 latest.map(|batch| (batch, generation))
             })?;
             let Some(Some((batch, generation))) = latest else { continue };
@@ -157,15 +157,15 @@ impl Index {
                 start = run.first_offset;
                 continue;
             }
-            let reached = self.in_run(stream, run.segment(), |batches, _| {
-                let mut reached = (start, kept, batches.len() == 0);
-                for (before, batch) in batches.iter().enumerate().rev() {
+            let reached = self.in_run(stream, run.segment(), |live, _| {
+                let mut reached = (start, kept);
+                for batch in live.iter().rev() {
                     if reached.1 >= keep_bytes {
-                        return reached;
+                        return (reached.0, reached.1, false);
                     }
-                    reached = (batch.base_offset, reached.1 + u64::from(batch.len), before == 0);
+                    reached = (batch.base_offset, reached.1 + u64::from(batch.len));
                 }
-                reached
+                (reached.0, reached.1, true)
             })?;
             let Some((offset, bytes, whole)) = reached else { return Ok(None) };
             if !whole {
@@ -188,8 +188,8 @@ impl Index {
             if run.max_timestamp < before {
                 continue;
             }
-            let first = self.in_run(stream, run.segment(), |batches, _| {
-                let young = batches.iter().enumerate().find(|(_, it)| it.max_timestamp >= before);
+            let first = self.in_run(stream, run.segment(), |live, _| {
+                let young = live.iter().enumerate().find(|(_, it)| it.max_timestamp >= before);
                 young.map(|(old, batch)| (old, batch.base_offset))
             })?;
             if let Some(Some((old, offset))) = first {
@@ -204,8 +204,8 @@ impl Index {
         let runs = self.table.read().runs(stream).to_vec();
         let mut found = Vec::new();
         for run in runs.iter().filter(|run| run.next_offset > from) {
-            self.in_run(stream, run.segment(), |batches, _| {
-                found.extend(batches.from(from).iter());
+            self.in_run(stream, run.segment(), |live, _| {
+                found.extend(live.from(from).iter());
             })?;
         }
         Ok(found)
@@ -235,23 +235,28 @@ impl Index {
         &self,
         stream: u64,
         segment: u32,
-        mut ask: impl FnMut(Batches<'_>, u32) -> R,
+        mut ask: impl FnMut(Live<'_>, u32) -> R,
     ) -> Result<Option<R>, ReadError> {
         loop {
-            let (run, generation) = {
+            let (run, holes, generation) = {
                 let table = self.table.read();
                 let run = table.run(stream, segment);
                 let (Some(run), Some(found)) = (run, table.segment(segment)) else {
                     return Ok(None);
                 };
+                let holes = table.holes(stream);
                 if let Some(batches) = found.in_memory(stream) {
-                    return Ok(Some(ask(batches.live(run), found.generation)));
+                    return Ok(Some(ask(batches.live(run, holes), found.generation)));
                 }
-                (*run, found.generation)
+                let holes = holes.map(|holes| holes.touching(run.first_offset, run.next_offset));
+                (*run, holes, found.generation)
             };
             match self.sidecar(segment, generation) {
                 Ok(sidecar) => {
-                    return Ok(Some(ask(sidecar.batches(stream).live(&run), generation)));
+                    return Ok(Some(ask(
+                        sidecar.batches(stream).live(&run, holes.as_ref()),
+                        generation,
+                    )));
                 }
                 // Each rewrite takes longer than this look: it ends.
                 Err(LoadError::Gone) => {}
@@ -274,9 +279,9 @@ struct Room {
 
 impl Room {
     /// The batches that fit, and whether more might.
-    fn take(&mut self, batches: Batches<'_>) -> (Vec<Address>, bool) {
+    fn take(&mut self, live: Live<'_>) -> (Vec<Address>, bool) {
         let mut taken = Vec::new();
-        for batch in batches.iter() {
+        for batch in live.iter() {
             let len = batch.len as usize;
             if self.used && len > self.left {
                 return (taken, false);

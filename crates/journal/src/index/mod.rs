@@ -46,7 +46,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use batches::Batches;
+pub(crate) use batches::{Batches, Live};
 pub(crate) use blocks::BlockWriter;
 pub(crate) use files::{FileKind, Files};
 pub(crate) use lookup::{Held, Part, Planned};
@@ -128,6 +128,12 @@ impl Index {
     /// Everything of `stream` below `start_offset` is dead.
     pub(crate) fn trim(&self, stream: u64, start_offset: u64) {
         self.table.write().trim(stream, start_offset);
+    }
+
+    /// The offsets `from..to` of `stream` are dead, and so are the batches of which that is the
+    /// rest.
+    pub(crate) fn punch(&self, stream: u64, from: u64, to: u64) {
+        self.table.write().punch(stream, from, to);
     }
 
     /// All of these streams is dead.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use base::OffsetRanges;
 use hashbrown::HashMap;
 use parking_lot::{Condvar, Mutex};
 use tracing::{info, warn};
@@ -182,13 +183,14 @@ impl Index {
     fn expected_bodies(&self, segment: u32) -> Expected {
         let table = self.table.read();
         let runs = table.runs_in(segment);
-        let ragged = |(stream, run)| {
-            let ragged = table.is_ragged(segment, stream);
-            (stream, (run, ragged))
+        let counted = |(stream, run): (u64, Run)| {
+            let holes = table.holes(stream);
+            let holes = holes.map(|holes| holes.touching(run.first_offset, run.next_offset));
+            (stream, Counted { run, holes, ragged: table.is_ragged(segment, stream) })
         };
         let refused = table.segment(segment).map(|found| found.refused.clone());
         Expected {
-            runs: runs.into_iter().map(ragged).collect(),
+            runs: runs.into_iter().map(counted).collect(),
             refused: refused.unwrap_or_default(),
         }
     }
@@ -196,27 +198,33 @@ impl Index {
 
 /// Which bodies in a segment of the log belong to the index.
 struct Expected {
-    /// Each stream's run, and whether it is ragged.
-    runs: HashMap<u64, (Run, bool)>,
+    runs: HashMap<u64, Counted>,
     refused: Vec<u32>,
+}
+
+/// A stream's run, and the holes in it.
+struct Counted {
+    run: Run,
+    holes: Option<OffsetRanges>,
+    ragged: bool,
 }
 
 impl Expected {
     /// Neither refused nor wholly dead by now.
     fn holds(&self, stream: u64, address: &Address) -> bool {
-        self.runs.get(&stream).is_some_and(|(run, _)| {
+        self.runs.get(&stream).is_some_and(|Counted { run, .. }| {
             address.next_offset() > run.first_offset && address.base_offset < run.next_offset
         }) && self.refused.binary_search(&address.position).is_err()
     }
 
     /// What was found must be what was counted: anything else would serve wrong records.
     fn check(&self, found: &Addresses) -> Result<(), &'static str> {
-        for (stream, (run, ragged)) in &self.runs {
+        for (stream, Counted { run, holes, ragged }) in &self.runs {
             let addresses = found.get(stream).map_or(&[][..], Vec::as_slice);
             if addresses.windows(2).any(|pair| pair[0].next_offset() > pair[1].base_offset) {
                 return Err("batches overlap: some of them were never accepted");
             }
-            let live = Batches::Memory(addresses).live(run);
+            let live = Batches::Memory(addresses).live(run, holes.as_ref());
             let bytes: u64 = live.iter().map(|batch| u64::from(batch.len)).sum();
             let counted = u64::from(run.bytes);
             if bytes > counted || (bytes < counted && !ragged) {

@@ -9,15 +9,19 @@
 //!                                                    gap, timestamp+- } } }
 //!           streams  n x { stream+, n x { segment+, gap, length, bytes, timestamp+- } }
 //!           ragged   n x { segment, stream }
+//!           holes    n x { stream+, n x { gap, length } }
 //! ```
 //! Numbers of the content are varints; `+` says difference to the one before, `+-` the same with a
 //! sign, `gap` the offsets between the end of the one before and this one. Streams ascend, so that
 //! equal tables are equal bytes. What is read is checked, whatever the checksum says: lengths
 //! against the bytes left, sums against overflow, references against what was declared.
+//!
+//! Version 2 is written; version 1, which has no holes, is still read.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use base::OffsetRanges;
 use base::checksum::crc32c;
 use hashbrown::HashMap;
 use thiserror::Error;
@@ -28,7 +32,9 @@ use super::table::{Addresses, Content, RunTable, Segment};
 use crate::address::Address;
 
 const MAGIC: [u8; 4] = *b"PRIT";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// The first version with holes.
+const HOLES_SINCE: u32 = 2;
 
 /// What a segment's addresses are: still coming, complete or nearly so, in the sidecar.
 const KIND_OPEN: u8 = 0;
@@ -66,6 +72,8 @@ impl RunTable {
             put_varint(&mut out, u64::from(segment));
             put_varint(&mut out, stream);
         }
+        put_varint(&mut out, self.holes.len() as u64);
+        put_ascending(&mut out, &self.holes, put_holes);
         let crc = crc32c(&out);
         out.extend_from_slice(&crc.to_le_bytes());
         out
@@ -80,12 +88,16 @@ impl RunTable {
         if fields.array() != Some(MAGIC) {
             return Err(TableError::Damaged);
         }
-        match fields.u32() {
-            Some(VERSION) => {}
+        let version = match fields.u32() {
+            Some(version @ 1..=VERSION) => version,
             Some(other) => return Err(TableError::Version(other)),
             None => return Err(TableError::Damaged),
+        };
+        let early = TableError::Senseless("it ends early");
+        let mut table = table(&mut fields).ok_or(early)?;
+        if version >= HOLES_SINCE {
+            holes(&mut fields, &mut table).ok_or(early)?;
         }
-        let mut table = table(&mut fields).ok_or(TableError::Senseless("it ends early"))?;
         if fields.remaining() != 0 {
             return Err(TableError::Senseless("something follows it"));
         }
@@ -110,6 +122,9 @@ impl RunTable {
             if !sealed || run.is_none() {
                 return Err(TableError::Senseless("a ragged run does not exist"));
             }
+        }
+        if self.holes.keys().any(|stream| !self.streams.contains_key(stream)) {
+            return Err(TableError::Senseless("a stream without runs has holes"));
         }
         // What is dead in the table that a restart begins with may go at once.
         for segment in self.segments.values_mut() {
@@ -184,6 +199,16 @@ fn put_addresses(out: &mut Vec<u8>, addresses: &[Address]) {
         put_signed(out, address.max_timestamp.wrapping_sub(timestamp));
         position = address.position;
         (offset, timestamp) = (address.next_offset(), address.max_timestamp);
+    }
+}
+
+fn put_holes(out: &mut Vec<u8>, holes: &OffsetRanges) {
+    put_varint(out, holes.len() as u64);
+    let mut offset = 0;
+    for (from, to) in holes.iter() {
+        put_varint(out, from - offset);
+        put_varint(out, to - from);
+        offset = to;
     }
 }
 
@@ -284,6 +309,30 @@ fn runs(fields: &mut Fields<'_>) -> Option<Runs> {
     }
     // A stream without runs is not in the table.
     runs
+}
+
+fn holes(fields: &mut Fields<'_>, table: &mut RunTable) -> Option<()> {
+    let mut last = None;
+    for _ in 0..fields.count(4)? {
+        let stream = ascend(last, fields)?;
+        let mut holes = OffsetRanges::new();
+        let mut offset = 0_u64;
+        for place in 0..fields.count(2)? {
+            let gap = fields.varint()?;
+            let from = offset.checked_add(gap)?;
+            offset = from.checked_add(fields.varint()?)?;
+            // Ranges that touch would have been one.
+            if (place > 0 && gap == 0) || !holes.insert(from, offset) {
+                return None;
+            }
+        }
+        if holes.is_empty() {
+            return None;
+        }
+        table.holes.insert(stream, holes);
+        last = Some(stream);
+    }
+    Some(())
 }
 
 /// The next of a strictly ascending sequence that begins anywhere.

@@ -4,9 +4,14 @@
 //! batches are here only until their segment is sealed, then the sidecar has them and a run per
 //! stream and segment remains.
 //!
-//! **Live bytes** are exact, with one exception that errs to the safe side: trimming *inside* a run
-//! of a sealed segment would have to read the sidecar, and trims come from apply, which must not
-//! wait for a disk. Such a run is *ragged*: it counts in full until housekeeping recounts it
+//! **Holes** are what is dead between live batches: records that were settled out of their order,
+//! and are kept no longer. They are offsets, not batches, so that a batch which dies piece by piece
+//! needs no count of its own: it is dead once a hole has all of it that is not trimmed. They are the
+//! stream's and not a segment's, so that neither sealing nor rewriting changes them.
+//!
+//! **Live bytes** are exact, with one exception that errs to the safe side: trimming or punching
+//! *inside* a run of a sealed segment would have to read the sidecar, and both come from apply, which
+//! must not wait for a disk. Such a run is *ragged*: it counts in full until housekeeping recounts it
 //! ([`RunTable::recount`]). A segment is therefore never thought emptier than it is.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,9 +19,10 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 
+use base::OffsetRanges;
 use hashbrown::HashMap;
 
-use super::batches::Batches;
+use super::batches::{Batches, Live};
 use super::runs::{Run, Runs};
 use super::sidecar::Sidecar;
 use crate::address::Address;
@@ -94,7 +100,10 @@ impl Segment {
 pub(crate) struct RunTable {
     pub(super) streams: HashMap<u64, Runs>,
     pub(super) segments: BTreeMap<u32, Segment>,
-    /// (segment, stream) of runs that were trimmed inside a sealed segment and count in full.
+    /// What is dead of a stream between live batches. Only of streams that have runs.
+    pub(super) holes: HashMap<u64, OffsetRanges>,
+    /// (segment, stream) of runs that were trimmed or punched inside a sealed segment and count in
+    /// full.
     pub(super) ragged: BTreeSet<(u32, u64)>,
     /// Bodies of entries below this index are all accepted or refused.
     pub(super) undecided: u64,
@@ -171,28 +180,117 @@ impl RunTable {
         }
         if dead == runs.as_slice().len() {
             self.streams.remove(&stream);
+            self.holes.remove(&stream);
             return;
         }
         runs.drop_front(dead);
         let Some(run) = runs.as_mut_slice().first_mut() else { return };
-        if run.first_offset >= start {
+        if run.first_offset < start {
+            let trimmed = Run { first_offset: start, ..*run };
+            match self.segments[&run.segment()].in_memory(stream) {
+                None => {
+                    self.ragged.insert((run.segment(), stream));
+                }
+                Some(batches) => {
+                    let holes = self.holes.get(&stream);
+                    let bytes = |run| {
+                        let live = batches.clone().live(run, holes).touching(0, start);
+                        live.iter().map(|batch| batch.len).sum::<u32>()
+                    };
+                    let bytes = bytes(run) - bytes(&trimmed);
+                    run.bytes -= bytes;
+                    release(&mut self.segments, trimmed.segment(), bytes);
+                }
+            }
+            run.first_offset = start;
+        }
+        // What is left of the first run may lie in a hole as a whole.
+        let segment = run.segment();
+        self.drop_if_dead(stream, segment);
+        self.forget_holes_below(stream);
+    }
+
+    /// The offsets `from..to` of `stream` are dead, and so are the batches of which that is the
+    /// rest. Costs a search, and what it changes: to punch the same again costs no more.
+    pub(crate) fn punch(&mut self, stream: u64, from: u64, to: u64) {
+        let (Some(first), Some(last)) = (self.runs(stream).first(), self.runs(stream).last())
+        else {
+            return;
+        };
+        let (from, to) = (from.max(first.first_offset), to.min(last.next_offset));
+        if from >= to {
             return;
         }
-        let segment = &self.segments[&run.segment()];
-        match segment.in_memory(stream) {
-            None => {
-                self.ragged.insert((run.segment(), stream));
-            }
-            Some(batches) => {
-                let end = batches.partition_point(|batch| batch.next_offset() <= start);
-                let begin =
-                    batches.partition_point(|batch| batch.next_offset() <= run.first_offset);
-                let bytes: u32 = (begin..end).map(|place| batches.get(place).len).sum();
-                run.bytes -= bytes;
-                release(&mut self.segments, run.segment(), bytes);
+        let holes = self.holes.entry(stream).or_default();
+        let new = holes.gaps(from, to);
+        holes.insert(from, to);
+        let (Some(&(begin, _)), Some(&(_, end))) = (new.first(), new.last()) else { return };
+        let runs = self.runs(stream).iter();
+        let touched = runs.skip_while(|run| run.next_offset <= begin);
+        let touched: Vec<u32> =
+            touched.take_while(|run| run.first_offset < end).map(Run::segment).collect();
+        for segment in touched {
+            self.punch_run(stream, segment, &new);
+        }
+        self.forget_holes_below(stream);
+    }
+
+    /// Counts out what the `new` holes took from a run.
+    fn punch_run(&mut self, stream: u64, segment: u32, new: &[(u64, u64)]) {
+        if self.drop_if_dead(stream, segment) {
+            return;
+        }
+        let holes = self.holes.get(&stream);
+        let run = self.streams.get_mut(&stream).and_then(|runs| runs.find_mut(segment));
+        let (Some(run), Some(found)) = (run, self.segments.get_mut(&segment)) else { return };
+        let Some(batches) = found.in_memory(stream) else {
+            self.ragged.insert((segment, stream));
+            return;
+        };
+        // Each batch that has a part in a new hole was live until now.
+        let before = batches.clone().live(run, None);
+        let mut bytes = 0;
+        let mut counted = run.first_offset;
+        for &(from, to) in new {
+            let touched = before.clone().touching(from.max(counted), to);
+            let Some(last) = touched.iter().next_back() else { continue };
+            let sum = |live: Live<'_>| live.iter().map(|batch| batch.len).sum::<u32>();
+            let still = batches.clone().live(run, holes).touching(from.max(counted), to);
+            bytes += sum(touched) - sum(still);
+            counted = last.next_offset();
+        }
+        run.bytes -= bytes;
+        release(&mut self.segments, segment, bytes);
+        self.drop_if_dead(stream, segment);
+    }
+
+    /// Drops a run if all of it lies in one hole or nothing of it is left; `true` if it is gone.
+    fn drop_if_dead(&mut self, stream: u64, segment: u32) -> bool {
+        let Some(runs) = self.streams.get_mut(&stream) else { return true };
+        let Some(run) = runs.find(segment).copied() else { return true };
+        let holes = self.holes.get(&stream);
+        let hole = holes.and_then(|holes| holes.around(run.first_offset));
+        if run.bytes > 0 && hole.is_none_or(|(_, end)| end < run.next_offset) {
+            return false;
+        }
+        release(&mut self.segments, segment, run.bytes);
+        self.ragged.remove(&(segment, stream));
+        if !runs.drop_segment(segment) {
+            self.streams.remove(&stream);
+            self.holes.remove(&stream);
+        }
+        true
+    }
+
+    /// Holes before the first run say nothing that the run does not.
+    fn forget_holes_below(&mut self, stream: u64) {
+        let Some(first) = self.runs(stream).first().map(|run| run.first_offset) else { return };
+        if let Some(holes) = self.holes.get_mut(&stream) {
+            holes.forget_below(first);
+            if holes.is_empty() {
+                self.holes.remove(&stream);
             }
         }
-        run.first_offset = start;
     }
 
     /// All of these streams is dead.
@@ -213,6 +311,7 @@ impl RunTable {
 
     fn remove_one(&mut self, stream: u64) {
         let Some(runs) = self.streams.remove(&stream) else { return };
+        self.holes.remove(&stream);
         for run in runs.as_slice() {
             release(&mut self.segments, run.segment(), run.bytes);
             self.ragged.remove(&(run.segment(), stream));
@@ -252,17 +351,16 @@ impl RunTable {
         self.ragged.remove(&(segment, stream));
         let Some(runs) = self.streams.get_mut(&stream) else { return };
         let Some(run) = runs.find_mut(segment) else { return };
-        let batches = sidecar.batches(stream).live(run);
+        let live = sidecar.batches(stream).live(run, self.holes.get(&stream));
         let before = run.bytes;
-        run.bytes = batches.iter().map(|batch| batch.len).sum();
-        run.max_timestamp = batches.iter().map(|batch| batch.max_timestamp).max().unwrap_or(-1);
+        run.bytes = live.iter().map(|batch| batch.len).sum();
+        run.max_timestamp = live.iter().map(|batch| batch.max_timestamp).max().unwrap_or(-1);
         let after = run.bytes;
-        if batches.len() == 0 && !runs.drop_segment(segment) {
-            self.streams.remove(&stream);
-        }
         if let Some(found) = self.segments.get_mut(&segment) {
             found.live_bytes = found.live_bytes + u64::from(after) - u64::from(before);
         }
+        self.drop_if_dead(stream, segment);
+        self.forget_holes_below(stream);
     }
 
     /// `segment` now is the file of `generation`, `sidecar` says what is in it. `streams` are those
@@ -353,6 +451,10 @@ impl RunTable {
 impl RunTable {
     pub(crate) fn runs(&self, stream: u64) -> &[Run] {
         self.streams.get(&stream).map_or(&[], Runs::as_slice)
+    }
+
+    pub(crate) fn holes(&self, stream: u64) -> Option<&OffsetRanges> {
+        self.holes.get(&stream)
     }
 
     /// Bytes of memory that streams and their runs take.

@@ -23,6 +23,10 @@ fn mostly_dead() -> World {
     world.seal().unwrap();
     world.trim(1, world.end(1) / 2 + 1);
     world.trim(2, world.end(2) / 2 + 3);
+    // Dead in between, some of it whole batches only together with another call.
+    world.punch(1, world.end(1) - 9, world.end(1) - 6);
+    world.punch(1, world.end(1) - 6, world.end(1) - 3);
+    world.punch(7, 3, 7);
     world.remove(3);
     world.append(1, 1, 10, 5, false);
     world.take_snapshot();
@@ -157,6 +161,78 @@ fn a_full_disk_leaves_addresses_in_memory_and_segments_as_they_are() {
     world.disk.set_capacity(None);
     world.index.reclaim().unwrap();
     world.check();
+}
+
+#[test]
+fn what_was_punched_stays_dead_whatever_was_durable_of_it() {
+    // Snapshot, punch, rewrite by the punch, crash: the table knows neither, the file does.
+    let mut world = mostly_dead();
+    world.punch(7, 0, 3);
+    world.index.reclaim().unwrap();
+    let disk = world.disk.killed();
+    world.reopen(disk);
+    world.check();
+    world.index.reclaim().unwrap();
+    world.check_exact_bytes();
+
+    // Snapshot after the punch and before the rewrite: the holes come from it, not from a replay.
+    let mut world = mostly_dead();
+    world.punch(7, 0, 3);
+    world.take_snapshot();
+    let disk = world.disk.killed();
+    world.reopen(disk);
+    world.check();
+    // Its sidecar gets lost: what is rebuilt has the dead batches, and still nobody is served them.
+    let disk = world.disk.killed();
+    disk.lose_file(&world.path(FileKind::Sidecar, 1, 1));
+    world.reopen(disk);
+    world.check();
+    world.index.reclaim().unwrap();
+    world.check_exact_bytes();
+}
+
+#[test]
+fn a_segment_that_was_punched_to_the_last_batch_is_deleted() {
+    for sealed_before in [false, true] {
+        let mut world = World::new();
+        for segment in 0..3 {
+            for _ in 0..5 {
+                world.append(1, 2, 100, 0, false);
+            }
+            if segment < 2 {
+                world.roll();
+            }
+        }
+        if sealed_before {
+            world.seal().unwrap();
+        }
+        // One by one and out of order, the second segment's.
+        for offset in (10..20).rev() {
+            world.punch(1, offset, offset + 1);
+            world.check();
+        }
+        world.seal().unwrap();
+        world.take_snapshot();
+        assert_eq!(world.index.reclaim().unwrap().removed, 1);
+        world.check();
+        let disk = world.disk.killed();
+        world.reopen(disk);
+        world.check();
+    }
+}
+
+#[test]
+fn a_run_table_without_holes_is_still_read() {
+    let mut world = World::new();
+    world.append(1, 2, 100, 0, false);
+    let mut old = world.index.capture().table;
+    // Version 1 ends where version 2 says that there are no holes.
+    old[4] = 1;
+    old.truncate(old.len() - 5);
+    let crc = base::checksum::crc32c(&old).to_le_bytes();
+    old.extend_from_slice(&crc);
+    let table = RunTable::decode(&old).unwrap();
+    assert_eq!(table.encode(), world.index.capture().table);
 }
 
 #[test]

@@ -10,6 +10,7 @@ enum Step {
     Append { slot: usize, span: u32, len: u32, time: i64, roll: bool },
     Refused { slot: usize, span: u32, len: u32 },
     Trim { slot: usize, percent: u64 },
+    Punch { slot: usize, percent: u64, len: u64 },
     Remove { slot: usize },
     Roll,
     Seal,
@@ -31,6 +32,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => (slot.clone(), 1..6_u32, 1..300_u32)
             .prop_map(|(slot, span, len)| Step::Refused { slot, span, len }),
         6 => (slot.clone(), 0..120_u64).prop_map(|(slot, percent)| Step::Trim { slot, percent }),
+        10 => (slot.clone(), 0..100_u64, 1..40_u64)
+            .prop_map(|(slot, percent, len)| Step::Punch { slot, percent, len }),
         1 => slot.prop_map(|slot| Step::Remove { slot }),
         4 => Just(Step::Roll),
         4 => Just(Step::Seal),
@@ -57,6 +60,11 @@ fn run(world: &mut World, streams: &mut Streams, step: &Step) {
             // Never beyond the end: the machine sees to that.
             let start = (world.end(stream) * percent / 100).min(world.end(stream));
             world.trim(stream, start);
+        }
+        Step::Punch { slot, percent, len } => {
+            let stream = streams.0[slot];
+            let from = world.end(stream) * percent / 100;
+            world.punch(stream, from, from + len);
         }
         Step::Remove { slot } => {
             world.remove(streams.0[slot]);

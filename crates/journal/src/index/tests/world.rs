@@ -1,7 +1,7 @@
 //! A log to index: segments on a simulated disk, entries that are replayed after a crash, and the
 //! map that says what must be readable.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -56,6 +56,7 @@ enum Logged {
     Accept(u64, Address),
     Refuse(Address),
     Trim(u64, u64),
+    Punch(u64, u64, u64),
     Remove(u64),
 }
 
@@ -86,6 +87,8 @@ pub(super) struct World {
     active: u32,
     position: u32,
     pub(super) model: BTreeMap<u64, BTreeMap<u64, ModelBatch>>,
+    /// Every offset that was ever trimmed or punched.
+    dead: BTreeMap<u64, BTreeSet<u64>>,
     ends: BTreeMap<u64, u64>,
 }
 
@@ -105,6 +108,7 @@ impl World {
             active: 0,
             position: FIRST_BODY,
             model: BTreeMap::new(),
+            dead: BTreeMap::new(),
             ends: BTreeMap::new(),
         };
         world.begin_segment();
@@ -193,13 +197,28 @@ impl World {
     }
 
     pub(super) fn trim(&mut self, stream: u64, start: u64) {
+        self.kill(stream, 0, start);
+        self.apply(Logged::Trim(stream, start));
+    }
+
+    pub(super) fn punch(&mut self, stream: u64, from: u64, to: u64) {
+        // What is not there yet is not dead when it comes.
+        self.kill(stream, from, to.min(self.end(stream)));
+        self.apply(Logged::Punch(stream, from, to));
+    }
+
+    /// A batch is dead once every offset of it is.
+    fn kill(&mut self, stream: u64, from: u64, to: u64) {
+        let dead = self.dead.entry(stream).or_default();
+        dead.extend(from..to);
         if let Some(batches) = self.model.get_mut(&stream) {
-            batches.retain(|base, batch| base + u64::from(batch.span) > start);
+            batches.retain(|&base, batch| {
+                (base..base + u64::from(batch.span)).any(|offset| !dead.contains(&offset))
+            });
             if batches.is_empty() {
                 self.model.remove(&stream);
             }
         }
-        self.apply(Logged::Trim(stream, start));
     }
 
     pub(super) fn remove(&mut self, stream: u64) {
@@ -431,6 +450,10 @@ fn apply(index: &Index, log_index: u64, entry: Logged) {
     match entry {
         Logged::Accept(stream, address) => index.accept(log_index, stream, address),
         Logged::Refuse(address) => index.refuse(log_index, address),
+        Logged::Punch(stream, from, to) => {
+            index.punch(stream, from, to);
+            index.applied(log_index);
+        }
         Logged::Trim(stream, start) => {
             index.trim(stream, start);
             index.applied(log_index);
