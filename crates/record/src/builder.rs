@@ -92,6 +92,70 @@ impl BatchBuilder {
         Ok(())
     }
 
+    /// As [`BatchBuilder::push`], for a value that comes in slices and headers that are encoded
+    /// already: what a gateway has that receives bodies in pieces.
+    pub fn push_sliced(
+        &mut self,
+        timestamp: i64,
+        key: Option<&[u8]>,
+        value: &[impl AsRef<[u8]>],
+        headers: &EncodedHeaders,
+    ) -> Result<(), BatchError> {
+        if self.record_count == BATCH_RECORDS_MAX {
+            return Err(BatchError::TooManyRecords { limit: BATCH_RECORDS_MAX });
+        }
+        let value_bytes = value.iter().map(|slice| slice.as_ref().len()).sum();
+        let (bytes, limit) =
+            (self.len_with_encoded(key, value_bytes, headers), BATCH_BYTES_MAX as usize);
+        if bytes > limit {
+            return Err(BatchError::TooLarge { bytes, limit });
+        }
+        if self.record_count == 0 {
+            self.base_timestamp = timestamp;
+        }
+        self.max_timestamp = self.max_timestamp.max(timestamp);
+        let timestamp_delta = timestamp.wrapping_sub(self.base_timestamp);
+        let offset_delta = self.record_count as i32;
+        let length = 1
+            + varint::len_i64(timestamp_delta)
+            + varint::len_i32(offset_delta)
+            + nullable_len(key)
+            + varint::len_i32(value_bytes as i32)
+            + value_bytes
+            + varint::len_i32(headers.count as i32)
+            + headers.bytes.len();
+        let out = &mut self.bytes;
+        varint::write_i32(out, length as i32);
+        out.push(0);
+        varint::write_i64(out, timestamp_delta);
+        varint::write_i32(out, offset_delta);
+        write_nullable(out, key);
+        varint::write_i32(out, value_bytes as i32);
+        for slice in value {
+            out.extend_from_slice(slice.as_ref());
+        }
+        varint::write_i32(out, headers.count as i32);
+        out.extend_from_slice(&headers.bytes);
+        self.record_count += 1;
+        Ok(())
+    }
+
+    /// As [`BatchBuilder::len_with`], for [`BatchBuilder::push_sliced`].
+    pub fn len_with_encoded(
+        &self,
+        key: Option<&[u8]>,
+        value_bytes: usize,
+        headers: &EncodedHeaders,
+    ) -> usize {
+        let key = key.map_or(0, <[u8]>::len) + LENGTH_BYTES_MAX;
+        self.len()
+            + RECORD_OVERHEAD_MAX
+            + key
+            + LENGTH_BYTES_MAX
+            + value_bytes
+            + headers.bytes.len()
+    }
+
     pub fn record_count(&self) -> u32 {
         self.record_count
     }
@@ -148,6 +212,39 @@ impl BatchBuilder {
         };
         seal(&mut batch, header);
         batch
+    }
+}
+
+/// A record's headers in the making, encoded as they come and used again from record to record: no
+/// list of them is allocated.
+#[derive(Clone, Debug, Default)]
+pub struct EncodedHeaders {
+    count: u32,
+    bytes: Vec<u8>,
+}
+
+impl EncodedHeaders {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    pub fn clear(&mut self) {
+        self.count = 0;
+        self.bytes.clear();
+    }
+
+    pub fn push(&mut self, key: &[u8], value: Option<&[u8]>) {
+        write_nullable(&mut self.bytes, Some(key));
+        write_nullable(&mut self.bytes, value);
+        self.count += 1;
+    }
+
+    pub fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
     }
 }
 

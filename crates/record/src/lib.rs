@@ -30,7 +30,7 @@ pub mod shared;
 pub mod validate;
 pub mod varint;
 
-pub use builder::{BatchBuilder, BatchOptions};
+pub use builder::{BatchBuilder, BatchOptions, EncodedHeaders};
 pub use compression::{Compression, CompressionError, UnknownCompressionName};
 pub use error::{BatchError, RecordFault};
 pub use header::{

@@ -6,9 +6,9 @@ use std::collections::HashSet;
 
 use proptest::prelude::*;
 use record::{
-    BatchHeader, BatchOptions, Compression, Retained, TimestampType, ValidateLimits, assign,
-    first_with_max_timestamp, offset_at_or_after, recompress, retain, set_log_append_time,
-    set_max_timestamp, validate, verify_checksum,
+    BatchBuilder, BatchHeader, BatchOptions, Compression, EncodedHeaders, Retained, TimestampType,
+    ValidateLimits, assign, first_with_max_timestamp, offset_at_or_after, recompress, retain,
+    set_log_append_time, set_max_timestamp, validate, verify_checksum,
 };
 
 proptest! {
@@ -24,6 +24,26 @@ proptest! {
         prop_assert_eq!(validated.header.max_timestamp, max);
         prop_assert_eq!(validated.header.total_len(), batch.len());
         prop_assert_eq!(model::read_records(&batch), records);
+    }
+
+    #[test]
+    fn a_value_in_slices_makes_the_same_record(records in model::records(), cut in 0_usize..400) {
+        let records: Vec<_> = records.into_iter().filter(|r| r.value.is_some()).collect();
+        prop_assume!(!records.is_empty());
+        let mut builder = BatchBuilder::new(BatchOptions::default());
+        let mut headers = EncodedHeaders::new();
+        for record in &records {
+            headers.clear();
+            for (key, value) in &record.headers {
+                headers.push(key, value.as_deref());
+            }
+            let (key, value) = (record.key.as_deref(), record.value.as_deref().unwrap_or_default());
+            let (first, rest) = value.split_at(cut.min(value.len()));
+            let len_max = builder.len_with_encoded(key, value.len(), &headers);
+            builder.push_sliced(record.timestamp, key, &[first, rest], &headers).unwrap();
+            prop_assert!(builder.len() <= len_max);
+        }
+        prop_assert_eq!(builder.finish(), model::build(BatchOptions::default(), &records));
     }
 
     #[test]
