@@ -3,3 +3,4 @@
 pub mod codec;
 pub mod errors;
 pub mod names;
+mod properties;
