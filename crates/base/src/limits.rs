@@ -146,6 +146,32 @@ pub const FETCH_BYTES_MAX: usize = 55 << 20;
 /// Fetch sessions kept (Kafka's `max.incremental.fetch.session.cache.slots`).
 pub const FETCH_SESSIONS_MAX: usize = 1_000;
 
+// ---------------------------------------------------------------------------------------- amqp
+
+/// What `connection.tune` offers (RabbitMQ's `frame_max`, `channel_max`, `heartbeat`).
+pub const AMQP_FRAME_BYTES_MAX: u32 = 128 << 10;
+pub const AMQP_CHANNELS_PER_SESSION_MAX: u16 = 2047;
+pub const AMQP_HEARTBEAT: Duration = Duration::from_secs(60);
+/// Largest message (RabbitMQ's `max_message_size`). A topic may allow less.
+pub const AMQP_MESSAGE_BYTES_MAX: u64 = 16 << 20;
+/// From connecting to an open connection (RabbitMQ's `handshake_timeout`).
+pub const AMQP_HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
+/// Read in one go while there is room in the node's budget; without it, and at first, less.
+pub const AMQP_READ_BYTES_MAX: usize = 256 << 10;
+pub const AMQP_READ_BYTES_MIN: usize = 16 << 10;
+/// With so much unsent a session is given no more deliveries.
+pub const AMQP_UNSENT_BYTES_SOFT: usize = 1 << 20;
+/// With so much unsent a session's socket is not read: it answers to nothing and asks for more.
+pub const AMQP_UNSENT_BYTES_MAX: usize = 8 << 20;
+/// Unsettled deliveries of a consumer that set no limit itself: each is remembered.
+pub const AMQP_UNSETTLED_PER_CONSUMER_MAX: u32 = 250_000;
+/// Bytes that a transaction holds until it is committed.
+pub const AMQP_TRANSACTION_BYTES_MAX: usize = 16 << 20;
+/// Settles that a transaction holds until it is committed.
+pub const AMQP_TRANSACTION_SETTLES_MAX: usize = 250_000;
+/// Replies (`amq.rabbitmq.reply-to`) and stream records on their way to one session.
+pub const AMQP_POSTED_MAX: usize = 1_024;
+
 // A batch must fit a frame's worth of memory, a request, and a segment.
 const _: () = assert!((BATCH_BYTES_MAX as usize) < REQUEST_BYTES_MAX);
 const _: () = assert!((BATCH_BYTES_DEFAULT as usize) < FRAME_BYTES_MAX);
@@ -153,3 +179,5 @@ const _: () = assert!(BATCH_BYTES_DEFAULT as u64 * 2 < SEGMENT_BYTES_DEFAULT);
 const _: () = assert!(SEGMENT_BYTES_MAX <= u32::MAX as u64);
 // One proposal must not be able to stall the queue that it waits in.
 const _: () = assert!(PROPOSAL_BYTES_MAX * 2 <= JOURNAL_QUEUED_BYTES_MAX);
+// A message must fit a batch.
+const _: () = assert!(AMQP_MESSAGE_BYTES_MAX < BATCH_BYTES_MAX as u64);
