@@ -49,6 +49,7 @@ impl State {
         starts: &[Offset],
         overrides: &Overrides,
         now_ms: i64,
+        applied: &mut Applied,
     ) -> Result<Outcome, Refusal> {
         validate_group_name(name)?;
         let of_topic = self.topics.get(&topic).ok_or(Refusal::UnknownTopic { topic })?;
@@ -87,6 +88,8 @@ impl State {
             paused: false,
             created_ms: now_ms,
         });
+        // The first group of a topic decides alone what is settled: all before where it begins.
+        self.delete_settled_of_topic(topic, applied);
         Ok(Outcome::LeaseGroup(id))
     }
 
@@ -257,15 +260,16 @@ impl State {
         if partition.advance_start(lowest) {
             applied.trimmed.push((id, lowest));
         }
-        let mut done = lowest;
         for &(from, to) in ranges {
-            let mut offset = from.max(done);
+            let mut offset = from.max(lowest);
             while offset < to {
                 match self.lease_groups.settled_by_all(id.topic, id.index, offset) {
                     Ok((begin, end)) => {
-                        applied.punched.push((id, begin, end));
+                        // Neighbours that were settled one by one are one range.
+                        if applied.punched.last() != Some(&(id, begin, end)) {
+                            applied.punched.push((id, begin, end));
+                        }
                         offset = end;
-                        done = done.max(end);
                     }
                     Err(Some(next)) => offset = next,
                     Err(None) => break,

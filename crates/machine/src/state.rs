@@ -244,7 +244,7 @@ impl State {
                 Ok(Outcome::Expired { count: expired.sum() })
             }
             Command::CreateLeaseGroup { topic, name, starts, config } => {
-                self.create_lease_group(*topic, name, starts, config, now_ms)
+                self.create_lease_group(*topic, name, starts, config, now_ms, applied)
             }
             Command::SetLeaseGroupConfig { group, config } => {
                 self.set_lease_group_config(*group, config, applied)

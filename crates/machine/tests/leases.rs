@@ -1,0 +1,603 @@
+//! Random histories of lease groups and documents, beside a model that knows each offset by itself.
+//!
+//! * what is settled, how often what is not was delivered, and which groups there are is what the
+//!   model says
+//! * with `retention.settled` exactly that is deleted which every group of a topic has settled, and
+//!   else nothing
+//! * whoever delivers for a group is told of every change that is not a settle
+//! * whoever replays a history, whole or from a snapshot taken anywhere in it, has the same state,
+//!   byte for byte, and gives the same answers
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::{LeaseGroupId, Offset, PartitionId, TopicId};
+use machine::{
+    ALL_PARTITIONS, Append, Applied, Command, Entry, GroupSettle, LeaseGroup, NewTopic, Outcome,
+    Progress, Refusal, State, decode_head, encode_head,
+};
+use proptest::prelude::*;
+use uuid::Uuid;
+
+const TOPICS: u32 = 3;
+const PARTITIONS: u32 = 2;
+const GROUPS: u32 = 6;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Append { partition: PartitionId, span: u32 },
+    Command(Command),
+}
+
+#[derive(Clone, Debug, Default)]
+struct ModelPartition {
+    start: Offset,
+    end: Offset,
+    /// What the journal was told to drop, since the topic is there.
+    deleted: BTreeSet<Offset>,
+}
+
+#[derive(Clone, PartialEq, Debug, Default)]
+struct ModelProgress {
+    /// All of them, from 0 on.
+    settled: BTreeSet<Offset>,
+    attempts: BTreeMap<Offset, u16>,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+struct ModelGroup {
+    topic: TopicId,
+    name: String,
+    config: BTreeMap<String, String>,
+    paused: bool,
+    progress: Vec<ModelProgress>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Model {
+    partitions: BTreeMap<PartitionId, ModelPartition>,
+    /// Topics that delete what is settled.
+    deletes_settled: BTreeSet<TopicId>,
+    groups: BTreeMap<LeaseGroupId, ModelGroup>,
+    documents: BTreeMap<(String, String), (u64, Vec<u8>)>,
+    documents_changed: u64,
+    /// What this entry allowed to be deleted.
+    deletable: BTreeSet<(PartitionId, Offset)>,
+    /// What of this entry a deliverer has to be told.
+    moved: BTreeSet<(LeaseGroupId, u32)>,
+}
+
+impl ModelProgress {
+    fn at(floor: Offset) -> Self {
+        Self { settled: (0..floor).collect(), attempts: BTreeMap::new() }
+    }
+
+    fn floor(&self) -> Offset {
+        (0..).find(|offset| !self.settled.contains(offset)).expect("not all are")
+    }
+
+    fn settle(&mut self, from: Offset, to: Offset) {
+        self.settled.extend(from..to);
+        self.attempts.retain(|offset, _| !(from..to).contains(offset));
+    }
+
+    fn agrees_with(&self, progress: &Progress, end: Offset) {
+        assert_eq!(progress.floor(), self.floor());
+        assert_eq!(progress.attempts().collect::<BTreeMap<_, _>>(), self.attempts);
+        let mut ranges = progress.settled().collect::<Vec<_>>();
+        let mut exceptions = ranges.len();
+        ranges.insert(0, (0, progress.floor()));
+        let offsets = ranges.iter().flat_map(|&(from, to)| from..to).collect::<BTreeSet<_>>();
+        assert_eq!(offsets, self.settled);
+        // As few ranges as can be: none empty, and no two touch.
+        assert!(ranges.windows(2).all(|pair| pair[0].1 < pair[1].0 && pair[1].0 < pair[1].1));
+        exceptions += self.attempts.len();
+        assert_eq!(progress.exceptions(), exceptions);
+        for offset in 0..end + 2 {
+            assert_eq!(progress.is_settled(offset), self.settled.contains(&offset));
+            let attempts = self.attempts.get(&offset).copied().unwrap_or(0);
+            assert_eq!(progress.attempts_of(offset), attempts);
+            let next = self.settled.range(offset..).next().copied();
+            assert_eq!(progress.next_settled(offset), next);
+        }
+    }
+}
+
+impl Model {
+    fn append(&mut self, partition: PartitionId, span: u32) {
+        if let Some(found) = self.partitions.get_mut(&partition) {
+            found.end += u64::from(span);
+        }
+    }
+
+    /// Follows a command by its outcome, but for what outcomes the model can tell itself.
+    fn command(&mut self, command: &Command, outcome: &Result<Outcome, Refusal>) {
+        match (command, outcome) {
+            (Command::CreateTopics { topics }, Ok(Outcome::Topics(made))) => {
+                for (new, made) in topics.iter().zip(made) {
+                    let Ok(topic) = made else { continue };
+                    self.grow(*topic, new.partitions);
+                    self.set_topic_config(*topic, &new.config);
+                }
+            }
+            (Command::CreatePartitions { topic, total }, Ok(_)) => {
+                self.grow(*topic, *total);
+                self.all_moved(*topic);
+            }
+            (Command::SetTopicConfig { topic, config }, Ok(_)) => {
+                self.set_topic_config(*topic, config);
+                self.all_moved(*topic);
+            }
+            (Command::DeleteTopic { topic }, Ok(_)) => {
+                self.all_moved(*topic);
+                self.partitions.retain(|partition, _| partition.topic != *topic);
+                self.groups.retain(|_, group| group.topic != *topic);
+                self.deletes_settled.remove(topic);
+            }
+            (Command::AdvanceStart { starts }, Ok(Outcome::Starts(answers))) => {
+                for ((partition, offset), answer) in starts.iter().zip(answers) {
+                    if answer.is_ok() {
+                        self.advance(*partition, *offset);
+                    }
+                }
+            }
+            (Command::CreateLeaseGroup { topic, name, starts, config }, outcome) => {
+                self.create(*topic, name, starts, config, outcome);
+            }
+            (Command::SetLeaseGroupConfig { group, config }, outcome) => {
+                assert_eq!(outcome.is_ok(), self.groups.contains_key(group));
+                if let Some(found) = self.groups.get_mut(group) {
+                    found.config.clone_from(config);
+                    self.moved.insert((*group, ALL_PARTITIONS));
+                }
+            }
+            (Command::DeleteLeaseGroup { group }, outcome) => {
+                let known = self.groups.remove(group);
+                assert_eq!(outcome.is_ok(), known.is_some());
+                self.moved.extend(known.map(|_| (*group, ALL_PARTITIONS)));
+            }
+            (Command::PauseLeaseGroup { group, paused }, outcome) => {
+                assert_eq!(outcome.is_ok(), self.groups.contains_key(group));
+                if let Some(found) = self.groups.get_mut(group) {
+                    found.paused = *paused;
+                    self.moved.insert((*group, ALL_PARTITIONS));
+                }
+            }
+            (Command::SeekLeaseGroup { group, starts }, outcome) => {
+                self.seek(*group, starts, outcome);
+            }
+            (Command::Settle { settles }, outcome) => {
+                assert_eq!(outcome, &Ok(Outcome::Done));
+                settles.iter().for_each(|settle| self.settle(settle));
+            }
+            (Command::PutDocument { space, name, body, expect }, outcome) => {
+                let key = (space.clone(), name.clone());
+                let version = self.documents.get(&key).map_or(0, |(version, _)| *version);
+                assert_eq!(outcome.is_ok(), expect.is_none_or(|expect| expect == version));
+                if outcome.is_ok() {
+                    self.documents_changed += 1;
+                    let version = self.documents_changed;
+                    assert_eq!(outcome, &Ok(Outcome::Document { version }));
+                    self.documents.insert(key, (version, body.clone()));
+                }
+            }
+            (Command::DeleteDocument { space, name, expect }, outcome) => {
+                let key = (space.clone(), name.clone());
+                let version = self.documents.get(&key).map_or(0, |(version, _)| *version);
+                let expected = expect.is_none_or(|expect| expect == version);
+                assert_eq!(outcome.is_ok(), version > 0 && expected);
+                if outcome.is_ok() {
+                    self.documents_changed += 1;
+                    self.documents.remove(&key);
+                }
+            }
+            _ => {}
+        }
+        self.note_deletable();
+    }
+
+    fn grow(&mut self, topic: TopicId, total: u32) {
+        for index in 0..total {
+            self.partitions.entry(PartitionId::new(topic, index)).or_default();
+        }
+        for group in self.groups.values_mut().filter(|group| group.topic == topic) {
+            group.progress.resize(total as usize, ModelProgress::default());
+        }
+    }
+
+    fn set_topic_config(&mut self, topic: TopicId, config: &BTreeMap<String, String>) {
+        if config.get("retention.settled").is_some_and(|value| value == "true") {
+            self.deletes_settled.insert(topic);
+        } else {
+            self.deletes_settled.remove(&topic);
+        }
+    }
+
+    fn all_moved(&mut self, topic: TopicId) {
+        let groups = self.groups.iter().filter(|(_, group)| group.topic == topic);
+        self.moved.extend(groups.map(|(&id, _)| (id, ALL_PARTITIONS)));
+    }
+
+    fn advance(&mut self, id: PartitionId, offset: Offset) {
+        let Some(partition) = self.partitions.get_mut(&id) else { return };
+        if offset <= partition.start {
+            return;
+        }
+        partition.start = offset;
+        self.deletable.extend((0..offset).map(|at| (id, at)));
+        for (&group, found) in self.groups.iter_mut().filter(|(_, it)| it.topic == id.topic) {
+            let progress = &mut found.progress[id.index as usize];
+            if progress.floor() < offset {
+                progress.settle(0, offset);
+                self.moved.insert((group, id.index));
+            }
+        }
+    }
+
+    fn create(
+        &mut self,
+        topic: TopicId,
+        name: &str,
+        starts: &[Offset],
+        config: &BTreeMap<String, String>,
+        outcome: &Result<Outcome, Refusal>,
+    ) {
+        let of_topic: Vec<_> = self.partitions.iter().filter(|(id, _)| id.topic == topic).collect();
+        let existing =
+            self.groups.iter().find(|(_, group)| group.topic == topic && group.name == name);
+        if let Some((id, existing)) = existing {
+            match outcome {
+                Ok(outcome) => assert_eq!(*outcome, Outcome::LeaseGroup(*id)),
+                Err(Refusal::LeaseGroupExists { group, .. }) => assert_eq!(group, id),
+                Err(other) => panic!("{other}"),
+            }
+            assert_eq!(outcome.is_ok(), existing.config == *config);
+            return;
+        }
+        let possible = starts.iter().zip(&of_topic).all(|(start, (_, it))| *start <= it.end)
+            && starts.len() <= of_topic.len()
+            && !of_topic.is_empty();
+        assert_eq!(outcome.is_ok(), possible, "{outcome:?}");
+        let Ok(Outcome::LeaseGroup(id)) = outcome else { return };
+        assert!(self.groups.keys().all(|known| known < id), "a number was used again");
+        let floor = |(place, (_, partition)): (usize, &(&PartitionId, &ModelPartition))| {
+            ModelProgress::at(starts.get(place).map_or(0, |&at| at).max(partition.start))
+        };
+        let progress = of_topic.iter().enumerate().map(floor).collect();
+        let (name, config) = (name.to_owned(), config.clone());
+        self.groups.insert(*id, ModelGroup { topic, name, config, paused: false, progress });
+    }
+
+    fn seek(
+        &mut self,
+        group: LeaseGroupId,
+        starts: &[(u32, Offset)],
+        outcome: &Result<Outcome, Refusal>,
+    ) {
+        let Some(found) = self.groups.get_mut(&group) else {
+            assert!(outcome.is_err());
+            return;
+        };
+        let partition = |index| self.partitions.get(&PartitionId::new(found.topic, index));
+        let possible =
+            starts.iter().all(|&(at, offset)| partition(at).is_some_and(|it| offset <= it.end));
+        assert_eq!(outcome.is_ok(), possible);
+        if possible {
+            for &(index, offset) in starts {
+                let start = partition(index).map_or(0, |it| it.start);
+                found.progress[index as usize] = ModelProgress::at(offset.max(start));
+                self.moved.insert((group, index));
+            }
+        }
+    }
+
+    fn settle(&mut self, settle: &GroupSettle) {
+        let Some(group) = self.groups.get_mut(&settle.group) else { return };
+        let partition = PartitionId::new(group.topic, settle.partition);
+        let Some(progress) = group.progress.get_mut(settle.partition as usize) else { return };
+        let end = self.partitions[&partition].end;
+        for &(offset, count) in &settle.settled {
+            progress.settle(offset, (offset + u64::from(count)).min(end));
+        }
+        for &(offset, count) in &settle.attempts {
+            progress.attempts.remove(&offset);
+            if count > 0 && offset < end && !progress.settled.contains(&offset) {
+                progress.attempts.insert(offset, count);
+            }
+        }
+    }
+
+    /// What every group of a topic that deletes it has settled.
+    fn settled_by_all(&self) -> BTreeSet<(PartitionId, Offset)> {
+        let mut settled = BTreeSet::new();
+        for (&id, partition) in &self.partitions {
+            let groups: Vec<_> =
+                self.groups.values().filter(|group| group.topic == id.topic).collect();
+            if groups.is_empty() || !self.deletes_settled.contains(&id.topic) {
+                continue;
+            }
+            let by_all = |offset: &Offset| {
+                groups.iter().all(|it| it.progress[id.index as usize].settled.contains(offset))
+            };
+            settled.extend((0..partition.end).filter(by_all).map(|offset| (id, offset)));
+        }
+        settled
+    }
+
+    /// A start that moves lifts every floor that is lower, also for what settled it.
+    fn note_deletable(&mut self) {
+        let settled = self.settled_by_all();
+        self.deletable.extend(settled.iter().copied());
+        for (&id, partition) in &mut self.partitions {
+            let start =
+                (0..).find(|&at| !settled.contains(&(id, at))).expect("not all are settled");
+            partition.start = partition.start.max(start);
+        }
+    }
+
+    /// What the journal is told to drop may go, and all that may go for being settled is dropped.
+    fn check_deleted(&mut self, applied: &Applied) {
+        let trimmed = applied.trimmed.iter().map(|&(id, start)| (id, 0, start));
+        for (id, from, to) in trimmed.chain(applied.punched.iter().copied()) {
+            // The topic may be gone by the end of the entry.
+            let Some(partition) = self.partitions.get_mut(&id) else { continue };
+            assert!(from < to && to <= partition.end, "{id} {from}..{to}");
+            for offset in from..to {
+                let known = !partition.deleted.insert(offset);
+                assert!(known || self.deletable.contains(&(id, offset)), "{id} {offset}");
+            }
+        }
+        for (id, offset) in self.settled_by_all() {
+            assert!(self.partitions[&id].deleted.contains(&offset), "{id} {offset} stays");
+        }
+        self.deletable.clear();
+    }
+
+    fn check_moved(&mut self, applied: &Applied) {
+        let told: BTreeSet<_> = applied.moved.iter().copied().collect();
+        let all = |group| told.contains(&(group, ALL_PARTITIONS));
+        for &(group, partition) in &self.moved {
+            assert!(told.contains(&(group, partition)) || all(group), "{group} {partition}");
+        }
+        for (group, partition) in &told {
+            assert!(self.moved.contains(&(*group, *partition)), "{group} {partition} did not move");
+        }
+        self.moved.clear();
+    }
+
+    fn agrees_with(&self, state: &State) {
+        for (&id, expected) in &self.partitions {
+            let found = state.partition(id).expect("the model has it");
+            assert_eq!((found.log_start(), found.next_offset()), (expected.start, expected.end));
+        }
+        let ids: Vec<_> = state.lease_groups().map(|group| group.id).collect();
+        assert_eq!(ids, self.groups.keys().copied().collect::<Vec<_>>());
+        assert_eq!(state.lease_group_count(), ids.len());
+        for (&id, expected) in &self.groups {
+            let found = state.lease_group(id).expect("the model has it");
+            assert_eq!((found.topic, &*found.name), (expected.topic, expected.name.as_str()));
+            assert_eq!((&found.overrides, found.paused), (&expected.config, expected.paused));
+            assert_eq!(found.progress.len(), expected.progress.len());
+            for (index, (progress, expected)) in
+                (0..).zip(found.progress.iter().zip(&expected.progress))
+            {
+                let end = self.partitions[&PartitionId::new(found.topic, index)].end;
+                expected.agrees_with(progress, end);
+            }
+            let named = state.lease_group_named(found.topic, &found.name);
+            assert_eq!(named.map(|group| group.id), Some(id));
+        }
+        for topic in (0..TOPICS).map(TopicId) {
+            let named = |group: &LeaseGroup| group.name.to_string();
+            let found: Vec<_> = state.lease_groups_of(topic).map(named).collect();
+            let of_topic = self.groups.values().filter(|group| group.topic == topic);
+            let mut expected: Vec<_> = of_topic.map(|group| group.name.clone()).collect();
+            expected.sort();
+            assert_eq!(found, expected);
+        }
+        assert_eq!(state.documents_stamp(), self.documents_changed);
+        let documents = ["s", "t"].into_iter().flat_map(|space| {
+            state.documents(space).map(move |(name, document)| {
+                let key = (space.to_owned(), name.to_owned());
+                (key, (document.version, document.body.to_vec()))
+            })
+        });
+        assert_eq!(documents.collect::<BTreeMap<_, _>>(), self.documents);
+    }
+}
+
+/// An entry as the log has it.
+struct Logged {
+    head: bytes::Bytes,
+    appends: Vec<Append>,
+    applied: Applied,
+}
+
+fn replay(state: &mut State, log: &[Logged]) {
+    let mut applied = Applied::new();
+    for logged in log {
+        let (now_ms, commands) = decode_head(&logged.head).expect("it was encoded by us");
+        let entry = Entry { now_ms, appends: &logged.appends, commands: &commands };
+        state.apply(&entry, &mut applied);
+        assert_eq!(applied, logged.applied);
+    }
+}
+
+fn run(groups: &[Vec<Step>]) -> (State, Vec<Logged>) {
+    let (mut state, mut model, mut log) = (State::new(), Model::default(), Vec::new());
+    for (now_ms, steps) in (0..).zip(groups) {
+        let (mut appends, mut commands) = (Vec::new(), Vec::new());
+        for step in steps {
+            match step {
+                Step::Command(command) => commands.push(command.clone()),
+                Step::Append { partition, span } => {
+                    let end = model.partitions.get(partition).map_or(0, |found| found.end);
+                    appends.push(append(*partition, end, *span));
+                    model.append(*partition, *span);
+                }
+            }
+        }
+        let mut applied = Applied::new();
+        state.apply(&Entry { now_ms, appends: &appends, commands: &commands }, &mut applied);
+        for (command, outcome) in commands.iter().zip(&applied.commands) {
+            model.command(command, outcome);
+        }
+        model.check_deleted(&applied);
+        model.check_moved(&applied);
+        model.agrees_with(&state);
+        log.push(Logged { head: encode_head(now_ms, &commands), appends, applied });
+    }
+    (state, log)
+}
+
+fn append(partition: PartitionId, base_offset: Offset, span: u32) -> Append {
+    Append {
+        partition,
+        base_offset,
+        span,
+        leader_epoch: 1,
+        max_timestamp: 0,
+        producer_id: -1,
+        producer_epoch: -1,
+        base_sequence: -1,
+    }
+}
+
+// -------------------------------------------------------------------------------------- histories
+
+fn topic() -> impl Strategy<Value = TopicId> {
+    prop_oneof![3 => Just(TopicId(0)), 1 => (0..TOPICS).prop_map(TopicId)]
+}
+
+fn partition() -> impl Strategy<Value = PartitionId> {
+    (topic(), prop_oneof![3 => Just(0), 1 => 0..PARTITIONS + 1])
+        .prop_map(|(topic, index)| PartitionId::new(topic, index))
+}
+
+fn group() -> impl Strategy<Value = LeaseGroupId> {
+    prop_oneof![3 => Just(0), 2 => Just(1), 1 => 0..GROUPS].prop_map(LeaseGroupId)
+}
+
+fn offset() -> impl Strategy<Value = Offset> {
+    0..50_u64
+}
+
+fn topic_config() -> impl Strategy<Value = BTreeMap<String, String>> {
+    let settled =
+        |value: &str| BTreeMap::from([("retention.settled".to_owned(), value.to_owned())]);
+    prop_oneof![
+        4 => Just(settled("true")),
+        1 => Just(settled("false")),
+        2 => Just(BTreeMap::new()),
+    ]
+}
+
+fn group_config() -> impl Strategy<Value = BTreeMap<String, String>> {
+    let ordering = BTreeMap::from([("ordering".to_owned(), "key".to_owned())]);
+    prop_oneof![3 => Just(BTreeMap::new()), 1 => Just(ordering)]
+}
+
+fn group_settle() -> impl Strategy<Value = GroupSettle> {
+    let settled =
+        prop::collection::vec((offset(), prop_oneof![4 => 1..4_u32, 1 => 0..30_u32]), 0..5);
+    let attempts = prop::collection::vec((offset(), 0..4_u16), 0..4);
+    let index = prop_oneof![4 => Just(0), 1 => 0..PARTITIONS + 1];
+    (group(), index, settled, attempts).prop_map(|(group, partition, settled, attempts)| {
+        GroupSettle { group, partition, settled, attempts }
+    })
+}
+
+fn command() -> impl Strategy<Value = Command> {
+    let name =
+        || prop_oneof![2 => Just("main"), 1 => Just("a"), 1 => Just("z")].prop_map(String::from);
+    let space = || prop_oneof![Just("s"), Just("t")].prop_map(String::from);
+    let document = || prop_oneof![Just("x"), Just("y")].prop_map(String::from);
+    let expect = || prop::option::weighted(0.4, 0..6_u64);
+    let starts = || prop::collection::vec(0..30_u64, 0..4);
+    let seeks = prop::collection::vec((0..PARTITIONS + 1, offset()), 0..3);
+    prop_oneof![
+        20 => prop::collection::vec(group_settle(), 1..4)
+            .prop_map(|settles| Command::Settle { settles }),
+        4 => (topic(), name(), starts(), group_config()).prop_map(|(topic, name, starts, config)| {
+            Command::CreateLeaseGroup { topic, name, starts, config }
+        }),
+        1 => (group(), group_config())
+            .prop_map(|(group, config)| Command::SetLeaseGroupConfig { group, config }),
+        1 => group().prop_map(|group| Command::DeleteLeaseGroup { group }),
+        1 => (group(), any::<bool>())
+            .prop_map(|(group, paused)| Command::PauseLeaseGroup { group, paused }),
+        2 => (group(), seeks).prop_map(|(group, starts)| Command::SeekLeaseGroup { group, starts }),
+        2 => prop::collection::vec((partition(), offset()), 1..3)
+            .prop_map(|starts| Command::AdvanceStart { starts }),
+        1 => (topic(), 1..PARTITIONS + 2)
+            .prop_map(|(topic, total)| Command::CreatePartitions { topic, total }),
+        1 => (topic(), topic_config())
+            .prop_map(|(topic, config)| Command::SetTopicConfig { topic, config }),
+        1 => (1..TOPICS).prop_map(|topic| Command::DeleteTopic { topic: TopicId(topic) }),
+        2 => (space(), document(), prop::collection::vec(any::<u8>(), 0..5), expect()).prop_map(
+            |(space, name, body, expect)| Command::PutDocument { space, name, body, expect }
+        ),
+        1 => (space(), document(), expect())
+            .prop_map(|(space, name, expect)| Command::DeleteDocument { space, name, expect }),
+    ]
+}
+
+fn history() -> impl Strategy<Value = Vec<Vec<Step>>> {
+    let step = prop_oneof![
+        1 => (partition(), 1..8_u32)
+            .prop_map(|(partition, span)| Step::Append { partition, span }),
+        3 => command().prop_map(Step::Command),
+    ];
+    let begin = (topic_config(), topic_config()).prop_map(|(first, second)| {
+        let topic = |number: u128, config| NewTopic {
+            name: format!("topic-{number}"),
+            uuid: Uuid::from_u128(number),
+            partitions: PARTITIONS,
+            config,
+        };
+        let topics = vec![topic(1, first), topic(2, second), topic(3, BTreeMap::new())];
+        let group = |topic, name: &str| Command::CreateLeaseGroup {
+            topic: TopicId(topic),
+            name: name.to_owned(),
+            starts: Vec::new(),
+            config: BTreeMap::new(),
+        };
+        let commands =
+            [Command::CreateTopics { topics }, group(0, "main"), group(0, "a"), group(1, "main")];
+        commands.into_iter().map(Step::Command).collect::<Vec<_>>()
+    });
+    let first = PartitionId::new(TopicId(0), 0);
+    let filled = vec![Step::Append { partition: first, span: 40 }];
+    let rest = prop::collection::vec(prop::collection::vec(step, 0..5), 1..40);
+    (begin, rest).prop_map(move |(begin, mut groups)| {
+        groups.insert(0, begin);
+        groups.insert(1, filled.clone());
+        groups
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_history_agrees_with_the_model_and_replays_alike(
+        groups in history(),
+        cut in any::<prop::sample::Index>(),
+    ) {
+        let (state, log) = run(&groups);
+        let bytes = state.encode();
+
+        let mut replayed = State::new();
+        replay(&mut replayed, &log);
+        prop_assert_eq!(&replayed.encode(), &bytes);
+
+        let (before, after) = log.split_at(cut.index(log.len() + 1));
+        let mut restored = State::new();
+        replay(&mut restored, before);
+        let snapshot = restored.encode();
+        let mut restored = State::decode(&snapshot).expect("it was encoded by us");
+        prop_assert_eq!(&restored.encode(), &snapshot);
+        replay(&mut restored, after);
+        prop_assert_eq!(&restored.encode(), &bytes);
+        prop_assert_eq!(restored, state);
+    }
+}
