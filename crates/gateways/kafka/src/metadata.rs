@@ -91,6 +91,7 @@ pub(crate) async fn metadata(
     // Before version 1 an empty list meant all topics; since then null does.
     let wanted = message.topics.filter(|topics| head.version > 0 || !topics.is_empty());
     let mut builder = MetadataBuilder {
+        version: head.version,
         node: BrokerId(gateway.node_id()),
         leader_epoch: gateway.broker.leader_epoch(),
         operations: operations::if_asked(
@@ -121,7 +122,12 @@ pub(crate) async fn metadata(
     Response::encode(&head, &response)
 }
 
+/// From this version on a topic may be without a name in the answer (KIP-516): one that was asked
+/// for by an id that no topic has.
+const NULL_NAMES_SINCE: i16 = 12;
+
 struct MetadataBuilder {
+    version: i16,
     node: BrokerId,
     leader_epoch: i32,
     operations: i32,
@@ -142,16 +148,26 @@ impl MetadataBuilder {
         for (wanted, found) in wanted.into_iter().zip(found) {
             match found {
                 Ok(topic) => self.push(&topic),
-                Err(fault) => self.topics.push(
-                    MetadataResponseTopic::default()
-                        .with_error_code(fault.code())
-                        // Not nullable in the versions that do not look for ids.
-                        .with_name(Some(wanted.name.unwrap_or_default()))
-                        .with_topic_id(wanted.topic_id)
-                        .with_topic_authorized_operations(operations::OMITTED),
-                ),
+                Err(fault) => self.push_missing(wanted, &fault),
             }
         }
+    }
+
+    fn push_missing(&mut self, wanted: MetadataRequestTopic, fault: &Fault) {
+        // Java clients that look for an id leave the name empty, not null.
+        let name = wanted.name.filter(|name| wanted.topic_id.is_nil() || !name.is_empty());
+        let name = if self.version >= NULL_NAMES_SINCE {
+            name
+        } else {
+            name.or(Some(TopicName::default()))
+        };
+        self.topics.push(
+            MetadataResponseTopic::default()
+                .with_error_code(fault.code())
+                .with_name(name)
+                .with_topic_id(wanted.topic_id)
+                .with_topic_authorized_operations(operations::OMITTED),
+        );
     }
 
     fn push(&mut self, topic: &Summary) {

@@ -60,6 +60,17 @@ async fn metadata_names_brokers_and_partitions_in_every_version() {
         let found = found.topics[0].name.as_ref().map(|name| name.to_string());
         assert_eq!(found.as_deref(), Some("orders"));
     }
+    // An id that no topic has: without a name, as far as the version can say so.
+    for none in [None, Some(name(""))] {
+        let nobody = uuid::Uuid::from_u128(9);
+        let by_id = MetadataRequestTopic::default().with_topic_id(nobody).with_name(none);
+        let request = MetadataRequest::default().with_topics(Some(vec![by_id]));
+        for version in [12, 13] {
+            let missing = &client.ask(version, &request).await.topics[0];
+            assert_eq!(missing.error_code, UnknownTopicId.code());
+            assert_eq!((missing.name.as_ref(), missing.topic_id), (None, nobody));
+        }
+    }
     let illegal = client.ask(12, &metadata(&["not legal"], false)).await;
     assert_eq!(illegal.topics[0].error_code, InvalidTopicException.code());
 }
