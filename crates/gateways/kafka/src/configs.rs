@@ -25,6 +25,7 @@ use crate::errors::{Fault, code_of};
 use crate::gateway::Gateway;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
+use crate::share::lease_groups;
 
 /// What a configuration belongs to (Kafka's `ConfigResource.Type`).
 pub(crate) mod resource_types {
@@ -134,7 +135,9 @@ impl Resource {
                 .read(|state| TopicConfig::parse(state.node_config(), config))
                 .map(drop),
             Self::Node => NodeConfig::parse(config).map(drop),
-            Self::Group(_) => GroupConfig::parse(config).map(drop),
+            Self::Group(_) => gateway
+                .broker
+                .read(|state| GroupConfig::parse(config)?.check(&state.node_config().own)),
         }
     }
 
@@ -157,10 +160,21 @@ impl Resource {
         }
         self.validate(gateway, &config)
             .map_err(|error| Fault::new(ResponseError::InvalidConfig, error.to_string()))?;
-        if !validate_only {
-            gateway.broker.execute(self.command(config)).await?;
+        if validate_only {
+            return Ok(());
         }
-        Ok(())
+        match self {
+            Self::Group(group) => {
+                let config_of = || gateway.broker.read(|state| state.group_config(group).clone());
+                let before = config_of();
+                gateway.broker.execute(self.command(config)).await?;
+                lease_groups::carry_over(&gateway.broker, group, &before, &config_of()).await
+            }
+            Self::Topic(_) | Self::Node => {
+                gateway.broker.execute(self.command(config)).await?;
+                Ok(())
+            }
+        }
     }
 }
 

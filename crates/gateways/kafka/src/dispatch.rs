@@ -15,7 +15,7 @@ use crate::response::Response;
 use crate::session::SessionEnd;
 use crate::{
     config_describe, configs, fetch, groups, log_dirs, metadata, offsets, producers, refused,
-    topics, versions,
+    share, topics, versions,
 };
 
 /// A request that was taken in. Resolves to its response, or to `None` when it wants none.
@@ -98,6 +98,8 @@ async fn handle(
 ) -> Result<Response, RequestError> {
     match request.head.api {
         ApiKey::Fetch => fetch::handle(&gateway, &session, request).await,
+        ApiKey::ShareFetch => share::fetch(&gateway, &session, request).await,
+        ApiKey::ShareAcknowledge => share::acknowledge(&gateway, &session, request).await,
         ApiKey::Metadata => metadata::metadata(&gateway, request).await,
         ApiKey::DescribeCluster => metadata::describe_cluster(&gateway, request),
         ApiKey::DescribeTopicPartitions => metadata::describe_topic_partitions(&gateway, request),
@@ -120,7 +122,12 @@ async fn handle(
         | ApiKey::DescribeClientQuotas
         | ApiKey::ElectLeaders
         | ApiKey::AlterPartitionReassignments
-        | ApiKey::ListPartitionReassignments => refused::handle(&gateway, request),
+        | ApiKey::ListPartitionReassignments
+        | ApiKey::InitializeShareGroupState
+        | ApiKey::ReadShareGroupState
+        | ApiKey::WriteShareGroupState
+        | ApiKey::DeleteShareGroupState
+        | ApiKey::ReadShareGroupStateSummary => refused::handle(&gateway, request),
         _ => groups::handle(&gateway, &session, request).await,
     }
 }

@@ -1,10 +1,10 @@
 //! Writing a fetch response around records that are not copied: the response is a list of slices,
 //! ours for the fields and the journal's for the batches.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes};
 
 use crate::request::RequestHead;
-use crate::response::Response;
+use crate::response::{Response, Slices};
 use crate::topic_ref::TopicRef;
 use crate::wire::primitives::Put;
 
@@ -47,8 +47,8 @@ const PARTITION_BYTES: usize = 64;
 pub(crate) fn encode(head: &RequestHead, fetched: Fetched) -> Response {
     let partitions: usize = fetched.topics.iter().map(|topic| topic.partitions.len()).sum();
     let estimate = 64 + fetched.topics.len() * 64 + partitions * PARTITION_BYTES;
-    let mut out = Slices::begin(head, estimate);
-    let (version, flexible) = (head.version, out.flexible);
+    let (version, flexible) = (head.version, head.version >= FLEXIBLE_SINCE);
+    let mut out = Slices::begin(head.correlation, flexible, estimate);
     // Nobody is throttled.
     out.fields.put_i32(0);
     if version >= 7 {
@@ -77,7 +77,7 @@ fn put_partition(
     committed_only: bool,
     partition: FetchedPartition,
 ) {
-    let flexible = out.flexible;
+    let flexible = version >= FLEXIBLE_SINCE;
     out.fields.put_i32(partition.index);
     out.fields.put_i16(partition.error);
     out.fields.put_i64(partition.high_watermark);
@@ -98,62 +98,6 @@ fn put_partition(
     }
     out.put_records(partition.records);
     out.fields.put_no_tagged_fields(flexible);
-}
-
-struct Slices {
-    /// Fields not yet in `done`.
-    fields: BytesMut,
-    flexible: bool,
-    done: Vec<Slice>,
-    len: usize,
-}
-
-enum Slice {
-    Fields(BytesMut),
-    Records(Bytes),
-}
-
-impl Slices {
-    fn begin(head: &RequestHead, estimate: usize) -> Self {
-        let flexible = head.version >= FLEXIBLE_SINCE;
-        let fields = Response::begin(head.correlation, flexible, estimate);
-        Self { fields, flexible, done: Vec::new(), len: 0 }
-    }
-
-    fn put_records(&mut self, records: Vec<Bytes>) {
-        self.fields.put_count(records.iter().map(Bytes::len).sum(), self.flexible);
-        if records.is_empty() {
-            return;
-        }
-        self.close_fields();
-        for slice in records {
-            self.len += slice.len();
-            self.done.push(Slice::Records(slice));
-        }
-    }
-
-    fn close_fields(&mut self) {
-        // Before version 12 nothing follows the last partition's records.
-        if self.fields.is_empty() {
-            return;
-        }
-        self.len += self.fields.len();
-        self.done.push(Slice::Fields(self.fields.split()));
-    }
-
-    fn finish(mut self) -> Response {
-        self.close_fields();
-        // The length does not count itself.
-        let len = (self.len - 4) as i32;
-        if let Some(Slice::Fields(first)) = self.done.first_mut() {
-            first[..4].copy_from_slice(&len.to_be_bytes());
-        }
-        let chunks = self.done.into_iter().map(|slice| match slice {
-            Slice::Fields(fields) => fields.freeze(),
-            Slice::Records(records) => records,
-        });
-        Response::from_chunks(chunks.collect())
-    }
 }
 
 #[cfg(test)]

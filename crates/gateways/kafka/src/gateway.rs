@@ -13,6 +13,7 @@ use base::limits::FETCH_BYTES_IN_FLIGHT_MAX;
 use crate::fetch_sessions::{FetchSessions, OwnSessions};
 use crate::groups::Groups;
 use crate::options::GatewayOptions;
+use crate::share::{OwnShareSessions, ShareKey, ShareSessions};
 
 #[derive(Debug)]
 pub(crate) struct Gateway {
@@ -20,6 +21,7 @@ pub(crate) struct Gateway {
     pub(crate) options: GatewayOptions,
     pub(crate) groups: Groups,
     pub(crate) fetch_sessions: FetchSessions,
+    pub(crate) share_sessions: ShareSessions,
     /// Kilobytes of fetch responses that may be in memory, from read to written.
     pub(crate) fetch_budget: Arc<Semaphore>,
     /// Held while a configuration is read, altered and written back.
@@ -39,6 +41,7 @@ impl Gateway {
         Self {
             groups: Groups::new(&broker),
             fetch_sessions: FetchSessions::new(options.fetch_sessions_max),
+            share_sessions: ShareSessions::default(),
             fetch_budget: Arc::new(Semaphore::new(FETCH_BYTES_IN_FLIGHT_MAX / FETCH_BUDGET_UNIT)),
             config_changes: AsyncMutex::new(()),
             broker,
@@ -80,11 +83,30 @@ pub(crate) struct Session {
     /// Name and version of the client library, once it has told them (KIP-511).
     pub(crate) software: Mutex<Option<(StrBytes, StrBytes)>>,
     pub(crate) fetch_sessions: OwnSessions,
+    pub(crate) share_sessions: OwnShareSessions,
 }
 
 impl Session {
     pub(crate) fn new(id: u64, peer: SocketAddr) -> Self {
-        Self { id, peer, software: Mutex::new(None), fetch_sessions: OwnSessions::default() }
+        Self {
+            id,
+            peer,
+            software: Mutex::new(None),
+            fetch_sessions: OwnSessions::default(),
+            share_sessions: OwnShareSessions::default(),
+        }
+    }
+
+    /// The connection is gone, and with it what was remembered for it.
+    pub(crate) fn end(&self, gateway: &Gateway) {
+        self.fetch_sessions.drop_all(&gateway.fetch_sessions);
+        self.share_sessions.end_all(self.id, &gateway.share_sessions);
+    }
+
+    /// A member of a share group is done: what it holds is available again.
+    pub(crate) fn end_share_session(&self, gateway: &Gateway, key: &ShareKey) {
+        self.share_sessions.remove(key);
+        gateway.share_sessions.end(key);
     }
 
     /// The client library and its version, as far as it has told them.

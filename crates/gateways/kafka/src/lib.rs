@@ -10,7 +10,8 @@
 //! * `fetch`, `fetch_sessions`, `fetch_collector`, `fetch_response`: the hot path out
 //! * `metadata`, `topics`, `configs`, `config_describe`, `offsets`, `producers`, `log_dirs`: the catalog and its parts
 //! * `groups`: group membership and committed offsets
-//! * `refused`: what clients ask for and a node without users, quotas and replicas does not have
+//! * `share`: share groups' records, fetched by lease and acknowledged one by one
+//! * `refused`, `refused_share_state`: what clients ask for and a node without users, quotas and replicas does not have
 //! * `topic_ref`: how requests name topics
 //! * `errors`: from what went wrong to Kafka's error codes
 
@@ -35,9 +36,11 @@ mod produce_request;
 mod produce_response;
 mod producers;
 mod refused;
+mod refused_share_state;
 mod request;
 mod response;
 mod session;
+mod share;
 mod topic_ref;
 mod topics;
 mod versions;

@@ -67,7 +67,7 @@ async fn serve_session(socket: TcpStream, session: Arc<Session>, gateway: Arc<Ga
     }
     debug!(peer = %session.peer, session = session.id, "connected");
     let end = session::run(socket, Arc::clone(&session), Arc::clone(&gateway)).await;
-    session.fetch_sessions.drop_all(&gateway.fetch_sessions);
+    session.end(&gateway);
     let client = session.software_name();
     if end.is_ordinary() {
         debug!(peer = %session.peer, session = session.id, client, reason = %end, "disconnected");

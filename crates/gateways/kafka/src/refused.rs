@@ -20,6 +20,7 @@ use crate::errors::Fault;
 use crate::gateway::Gateway;
 use crate::metadata::message_name;
 use crate::offsets::find_partition;
+use crate::refused_share_state;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 
@@ -32,7 +33,7 @@ pub(crate) fn handle(gateway: &Gateway, request: Request) -> Result<Response, Re
         ApiKey::ElectLeaders => elect_leaders(gateway, request),
         ApiKey::AlterPartitionReassignments => alter_reassignments(gateway, request),
         ApiKey::ListPartitionReassignments => list_reassignments(request),
-        other => Err(RequestError::UnknownApi(other as i16)),
+        _ => refused_share_state::handle(request),
     }
 }
 

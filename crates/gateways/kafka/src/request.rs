@@ -99,6 +99,12 @@ impl Request {
 
     /// The message in the body, once its shape was found sound.
     pub(crate) fn decode<M: RequestMessage>(&mut self) -> Result<M, RequestError> {
+        self.decode_as(self.head.version)
+    }
+
+    /// As [`Request::decode`], for a version that the message crate lacks and that looks like this
+    /// one.
+    pub(crate) fn decode_as<M: RequestMessage>(&mut self, like: i16) -> Result<M, RequestError> {
         let (api, version) = (self.head.api, self.head.version);
         let mut body: Bytes = std::mem::take(&mut self.body).freeze();
         shape::examine(api, version, &body).map_err(|error| RequestError::Shape {
@@ -106,7 +112,7 @@ impl Request {
             version,
             error,
         })?;
-        M::decode(&mut body, version).map_err(|error| RequestError::Decode {
+        M::decode(&mut body, like).map_err(|error| RequestError::Decode {
             api,
             version,
             reason: error.to_string(),

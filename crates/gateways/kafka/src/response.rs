@@ -6,6 +6,7 @@ use kafka_protocol::protocol::{Encodable, HeaderVersion, Message};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::request::{RequestError, RequestHead};
+use crate::wire::primitives::Put;
 
 /// A whole frame, its length in front.
 #[derive(Debug)]
@@ -68,5 +69,63 @@ impl Response {
 
     pub(crate) fn bytes(&self) -> usize {
         self.chunks.iter().map(Bytes::len).sum()
+    }
+}
+
+/// A response around records that are not copied: fields of ours, and between them slices of the
+/// journal's memory.
+pub(crate) struct Slices {
+    /// Fields not yet in `done`.
+    pub(crate) fields: BytesMut,
+    /// Whether the message is of a flexible version, in which lengths are compact.
+    flexible: bool,
+    done: Vec<Slice>,
+    len: usize,
+}
+
+enum Slice {
+    Fields(BytesMut),
+    Records(Bytes),
+}
+
+impl Slices {
+    pub(crate) fn begin(correlation: i32, flexible: bool, estimate: usize) -> Self {
+        let fields = Response::begin(correlation, flexible, estimate);
+        Self { fields, flexible, done: Vec::new(), len: 0 }
+    }
+
+    pub(crate) fn put_records(&mut self, records: Vec<Bytes>) {
+        self.fields.put_count(records.iter().map(Bytes::len).sum(), self.flexible);
+        if records.is_empty() {
+            return;
+        }
+        self.close_fields();
+        for slice in records {
+            self.len += slice.len();
+            self.done.push(Slice::Records(slice));
+        }
+    }
+
+    fn close_fields(&mut self) {
+        // Where lengths are not compact nothing follows the last partition's records.
+        if self.fields.is_empty() {
+            return;
+        }
+        self.len += self.fields.len();
+        self.done.push(Slice::Fields(self.fields.split()));
+    }
+
+    pub(crate) fn finish(mut self) -> Response {
+        self.close_fields();
+        // The length does not count itself.
+        let len = (self.len - LENGTH_LEN) as i32;
+        if let Some(Slice::Fields(first)) = self.done.first_mut() {
+            first[..LENGTH_LEN].copy_from_slice(&len.to_be_bytes());
+        }
+        let chunks = self.done.into_iter().map(|slice| match slice {
+            Slice::Fields(fields) => fields.freeze(),
+            Slice::Records(records) => records,
+        });
+        Response::from_chunks(chunks.collect())
     }
 }

@@ -1,6 +1,6 @@
 //! Finding, listing, describing and deleting groups.
 //!
-//! A group is known if it has members here or committed offsets in the machine.
+//! A group is known if it has members here, or committed offsets or lease groups in the machine.
 
 use std::collections::BTreeMap;
 
@@ -25,10 +25,13 @@ use crate::groups::classic_requests::check_group_name;
 use crate::groups::code_of;
 use crate::groups::member::own;
 use crate::groups::offset_requests::coordinator_error;
-use crate::groups::registry::{CLASSIC_TYPE_NAME, Group};
+use crate::groups::registry::{CLASSIC_TYPE_NAME, Group, SHARE_TYPE_NAME};
+use crate::groups::share::EMPTY_STATE;
+use crate::groups::share_offset_requests::delete_part;
 use crate::produce::no_transactions;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
+use crate::share::lease_groups;
 
 /// What one may do with a group, as bits by Kafka's codes of operations: READ, DELETE, DESCRIBE,
 /// DESCRIBE_CONFIGS, ALTER_CONFIGS. There are no users yet, so everybody may do all of it.
@@ -39,15 +42,20 @@ pub(crate) const GROUP_OPERATIONS: i32 = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 
 /// Codes of what is coordinated.
 const GROUP_KEY: i8 = 0;
 const TRANSACTION_KEY: i8 = 1;
+/// Of a partition of a share group, as brokers ask each other (KIP-932).
+const SHARE_KEY: i8 = 2;
+/// From this version on there are keys of share groups.
+const SHARE_KEYS_SINCE: i16 = 6;
 
 pub(crate) fn find_coordinator(
     gateway: &Gateway,
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: FindCoordinatorRequest = request.decode()?;
-    let found = check_key_type(message.key_type);
-    let response = if request.head.version >= 4 {
+    let version = request.head.version;
+    let response = if version >= 4 {
         let coordinators = message.coordinator_keys.into_iter().map(|key| {
+            let found = check_key(message.key_type, &key, version);
             let coordinator = Coordinator::default().with_key(key);
             match &found {
                 Ok(()) => coordinator
@@ -64,7 +72,7 @@ pub(crate) fn find_coordinator(
         });
         FindCoordinatorResponse::default().with_coordinators(coordinators.collect())
     } else {
-        match &found {
+        match &check_key(message.key_type, &message.key, version) {
             Ok(()) => FindCoordinatorResponse::default()
                 .with_node_id(BrokerId(gateway.node_id()))
                 .with_host(gateway.advertised_host())
@@ -80,13 +88,30 @@ pub(crate) fn find_coordinator(
     Response::encode(&request.head, &response)
 }
 
-fn check_key_type(key_type: i8) -> Result<(), Fault> {
+fn check_key(key_type: i8, key: &str, version: i16) -> Result<(), Fault> {
     match key_type {
         GROUP_KEY => Ok(()),
+        SHARE_KEY if version >= SHARE_KEYS_SINCE => check_share_key(key),
         TRANSACTION_KEY => Err(no_transactions()),
         _ => Err(Fault::new(
             ResponseError::InvalidRequest,
             format!("there is no coordinator for keys of type {key_type}"),
+        )),
+    }
+}
+
+/// A share group, a topic's id and a partition, with colons between.
+fn check_share_key(key: &str) -> Result<(), Fault> {
+    let mut words = key.rsplitn(3, ':');
+    let partition = words.next().and_then(|word| word.parse::<u32>().ok());
+    // An id as Kafka writes it: 16 bytes in base 64 without padding.
+    let topic = words.next().filter(|word| word.len() == 22);
+    let group = words.next().filter(|word| !word.is_empty());
+    match (group, topic, partition) {
+        (Some(_), Some(_), Some(_)) => Ok(()),
+        _ => Err(Fault::new(
+            ResponseError::InvalidRequest,
+            format!("{key:?} is no share group, topic id and partition"),
         )),
     }
 }
@@ -97,10 +122,20 @@ pub(crate) fn list(gateway: &Gateway, mut request: Request) -> Result<Response, 
     let message: ListGroupsRequest = request.decode()?;
     let states = lower_case(&message.states_filter);
     let types = lower_case(&message.types_filter);
-    // Groups that have nothing but offsets, unless members are known as well.
-    let mut listed: BTreeMap<String, ListedGroup> = gateway.broker.read(|state| {
-        let names = state.groups().map(|(name, _)| name.to_owned());
-        names.map(|name| (name, listed_group("", Phase::Empty.name(), CLASSIC_TYPE_NAME))).collect()
+    // Groups that have no members, unless members are known as well.
+    let mut listed: BTreeMap<String, ListedGroup> = BTreeMap::new();
+    gateway.broker.read(|state| {
+        for lease_group in state.lease_groups() {
+            // One of many topics.
+            if !listed.contains_key(&*lease_group.name) {
+                let row = listed_group(SHARE_TYPE_NAME, EMPTY_STATE, SHARE_TYPE_NAME);
+                listed.insert(lease_group.name.to_string(), row);
+            }
+        }
+        for (name, _) in state.groups() {
+            let row = listed_group("", Phase::Empty.name(), CLASSIC_TYPE_NAME);
+            listed.insert(name.to_owned(), row);
+        }
     });
     gateway.groups.for_each(|name, group| {
         let row = listed_group(&group.protocol_type(), group.state_name(), group.type_name());
@@ -150,10 +185,10 @@ fn describe_one(gateway: &Gateway, name: &GroupId, version: i16) -> DescribedGro
     }
     gateway.groups.visit(&name.0, |visit| match visit.group {
         Some(Group::Classic(group)) => describe_classic(described, group),
-        None if has_offsets => {
+        Some(Group::Share(_)) | None if has_offsets => {
             described.with_group_state(StrBytes::from_static_str(Phase::Empty.name()))
         }
-        Some(Group::Consumer(_)) => {
+        Some(Group::Consumer(_) | Group::Share(_)) => {
             let message = format!("group {} is not a classic group", name.as_str());
             not_found(described, version, message)
         }
@@ -221,8 +256,14 @@ async fn delete_one(gateway: &Gateway, name: &GroupId) -> Result<(), ResponseErr
     if has_offsets {
         let command = Command::DeleteGroup { group: name.to_string() };
         gateway.broker.execute(command).await.map_err(coordinator_error)?;
-    } else if !was_known {
+        return Ok(());
+    }
+    let parts = gateway.broker.read(|state| lease_groups::parts(state, name));
+    if parts.is_empty() && !was_known {
         return Err(ResponseError::GroupIdNotFound);
+    }
+    for part in parts.values() {
+        delete_part(gateway, part).await.map_err(|fault| fault.error)?;
     }
     Ok(())
 }

@@ -66,7 +66,8 @@ async fn join_response(
     let mut answer = gateway.groups.visit_and_wait(&message.group_id.0, |visit, waiter| {
         let join = join_event(&message, head, client, waiter);
         let Visit { group, now, effects } = visit;
-        if matches!(group, Some(Group::Consumer(other)) if other.is_empty()) {
+        let is_other = |group: &Group| !matches!(group, Group::Classic(_));
+        if group.as_ref().is_some_and(|group| is_other(group) && group.is_empty()) {
             *group = None;
         }
         // A member that was named by a group which has forgotten it must start anew.
@@ -77,7 +78,7 @@ async fn join_response(
         match group.get_or_insert_with(empty) {
             Group::Classic(group) => group.join(join, limits, now, effects),
             // The members of a group speak one protocol; there is no migration of a living group.
-            Group::Consumer(_) => {
+            Group::Consumer(_) | Group::Share(_) => {
                 effects.join(waiter, refused(ResponseError::InconsistentGroupProtocol));
             }
         }
@@ -189,7 +190,7 @@ async fn sync_response(gateway: &Gateway, message: SyncGroupRequest) -> SyncGrou
         };
         match visit.group {
             Some(Group::Classic(group)) => group.sync(sync, visit.now, visit.effects),
-            Some(Group::Consumer(_)) | None => {
+            Some(Group::Consumer(_) | Group::Share(_)) | None => {
                 visit.effects.sync(waiter, refused(ResponseError::UnknownMemberId));
             }
         }
@@ -221,7 +222,9 @@ pub(crate) fn heartbeat(gateway: &Gateway, mut request: Request) -> Result<Respo
     let result = check_group_name(&message.group_id).and_then(|()| {
         gateway.groups.visit(&message.group_id.0, |visit| match visit.group {
             Some(Group::Classic(group)) => group.heartbeat(member, instance, generation, visit.now),
-            Some(Group::Consumer(_)) | None => Err(ResponseError::UnknownMemberId),
+            Some(Group::Consumer(_) | Group::Share(_)) | None => {
+                Err(ResponseError::UnknownMemberId)
+            }
         })
     });
     let response = HeartbeatResponse::default().with_error_code(code_of(result));
@@ -268,7 +271,7 @@ fn leave_results(gateway: &Gateway, message: &LeaveGroupRequest) -> Vec<Result<(
         .collect();
     gateway.groups.visit(&message.group_id.0, |visit| match visit.group {
         Some(Group::Classic(group)) => group.leave(&leavers, limits, visit.now, visit.effects),
-        Some(Group::Consumer(_)) | None => {
+        Some(Group::Consumer(_) | Group::Share(_)) | None => {
             vec![Err(ResponseError::UnknownMemberId); leavers.len()]
         }
     })

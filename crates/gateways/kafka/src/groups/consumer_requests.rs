@@ -138,8 +138,8 @@ fn leave(
         Some(Group::Consumer(group)) => {
             group.leave(&message.member_id, message.instance_id.as_ref(), message.member_epoch)
         }
-        Some(Group::Classic(group)) if !group.is_empty() => Err(not_a_consumer_group(message)),
-        Some(Group::Classic(_)) | None => Err(unknown_member(message)),
+        Some(other) if !other.is_empty() => Err(not_a_consumer_group(message)),
+        _ => Err(unknown_member(message)),
     })?;
     Ok(ConsumerGroupHeartbeatResponse::default().with_member_epoch(message.member_epoch))
 }
@@ -175,11 +175,9 @@ fn report(
         let Visit { group, now, .. } = visit;
         match group {
             Some(Group::Consumer(group)) => group.heartbeat(event, limits, broker, now),
-            Some(Group::Classic(other)) if !other.is_empty() => Err(not_a_consumer_group(message)),
-            Some(Group::Classic(_)) | None if message.member_epoch != JOINING => {
-                Err(unknown_member(message))
-            }
-            // Empty groups of the other protocol make way, as in Kafka.
+            Some(other) if !other.is_empty() => Err(not_a_consumer_group(message)),
+            _ if message.member_epoch != JOINING => Err(unknown_member(message)),
+            // Empty groups of the other protocols make way, as in Kafka.
             replaced => {
                 let mut group = ConsumerGroup::new(own(name));
                 let report = group.heartbeat(event, limits, broker, now)?;

@@ -1,16 +1,18 @@
 //! Groups: who consumes together, who gets which partitions, and how far they have come.
 //!
-//! Two protocols share the names: the classic one, in which a member of the group divides the
-//! partitions, and KIP-848's, in which the group does. Who the members are is volatile; what they
+//! Three protocols share the names: the classic one, in which a member of the group divides the
+//! partitions; KIP-848's, in which the group does; and KIP-932's of share groups, whose members
+//! settle records one by one ([`crate::share`]). Who the members are is volatile; what they
 //! have committed is durable, in the machine. Where Kafka persists membership, members here are
 //! told after a restart that they are unknown, and join again.
 //!
 //! * `classic`: the classic protocol, a pure state machine
 //! * `consumer`: KIP-848's protocol, another; `assignor`, `assignment`: how it divides partitions
 //! * `subscription`: what members want to consume, and what of it exists
+//! * `share`: share groups, a third
 //! * `registry`: the shell around the machines: locks, deadlines, answers that come later
-//! * `classic_requests`, `consumer_requests`, `offset_requests`, `admin_requests`: from messages to
-//!   events, and back
+//! * `classic_requests`, `consumer_requests`, `share_requests`, `offset_requests`,
+//!   `share_offset_requests`, `admin_requests`: from messages to events, and back
 //! * `expiry`: offsets of groups that are no longer used
 
 use kafka_protocol::ResponseError;
@@ -28,9 +30,12 @@ mod classic_requests;
 mod consumer;
 mod consumer_requests;
 mod expiry;
-mod member;
+pub(crate) mod member;
 mod offset_requests;
 mod registry;
+mod share;
+mod share_offset_requests;
+mod share_requests;
 mod subscription;
 
 pub(crate) use registry::Groups;
@@ -49,6 +54,11 @@ pub(crate) async fn handle(
         ApiKey::LeaveGroup => classic_requests::leave(gateway, request),
         ApiKey::ConsumerGroupHeartbeat => consumer_requests::heartbeat(gateway, session, request),
         ApiKey::ConsumerGroupDescribe => consumer_requests::describe(gateway, request),
+        ApiKey::ShareGroupHeartbeat => share_requests::heartbeat(gateway, session, request).await,
+        ApiKey::ShareGroupDescribe => share_requests::describe(gateway, request),
+        ApiKey::DescribeShareGroupOffsets => share_offset_requests::describe(gateway, request),
+        ApiKey::AlterShareGroupOffsets => share_offset_requests::alter(gateway, request).await,
+        ApiKey::DeleteShareGroupOffsets => share_offset_requests::delete(gateway, request).await,
         ApiKey::OffsetCommit => offset_requests::commit(gateway, request).await,
         ApiKey::OffsetFetch => offset_requests::fetch(gateway, request),
         ApiKey::OffsetDelete => offset_requests::delete(gateway, request).await,

@@ -142,9 +142,11 @@ fn may_commit(
             let permitted = group.may_commit(member, generation, partitions.into_iter());
             permitted.map_err(|fault| fault.error)
         }
+        // Its members settle records and commit no offsets.
+        Some(Group::Share(group)) if !group.is_empty() => Err(ResponseError::GroupIdNotFound),
         // Nobody is a member: commits are taken from those who claim to be none.
-        None if generation < 0 => Ok(()),
-        None => Err(ResponseError::UnknownMemberId),
+        Some(Group::Share(_)) | None if generation < 0 => Ok(()),
+        Some(Group::Share(_)) | None => Err(ResponseError::UnknownMemberId),
     })
 }
 
@@ -261,7 +263,8 @@ fn may_fetch(gateway: &Gateway, wanted: &OffsetFetchRequestGroup) -> Result<(), 
     gateway.groups.visit(&wanted.group_id.0, |visit| match visit.group {
         // The classic protocol has no fencing of reads; and who is not known is told so when it
         // reports, which it does at the same time.
-        Some(Group::Classic(_)) | None => Ok(()),
+        Some(Group::Share(group)) if !group.is_empty() => Err(ResponseError::GroupIdNotFound),
+        Some(Group::Classic(_) | Group::Share(_)) | None => Ok(()),
         Some(Group::Consumer(group)) => group
             .may_fetch(wanted.member_id.as_ref(), wanted.member_epoch)
             .map_err(|fault| fault.error),
@@ -425,8 +428,8 @@ fn subscribed_topics(
             Some(Group::Consumer(group)) => {
                 Ok(topics.filter(|topic| group.is_subscribed_to(topic)).cloned().collect())
             }
-            None if has_offsets => Ok(HashSet::new()),
-            None => Err(ResponseError::GroupIdNotFound),
+            Some(Group::Share(_)) | None if has_offsets => Ok(HashSet::new()),
+            Some(Group::Share(_)) | None => Err(ResponseError::GroupIdNotFound),
         }
     })
 }

@@ -1,6 +1,6 @@
 //! Where groups live: maps behind locks, one clock for all deadlines, and the answers that are due.
 //!
-//! The groups themselves are pure ([`super::classic`], [`super::consumer`]). This shell locks one,
+//! The groups themselves are pure ([`super::classic`], [`super::consumer`], [`super::share`]). This shell locks one,
 //! hands it an event, and carries out what follows. One task watches the deadlines of all groups:
 //! each has at most one alarm in the heap that counts, for the earliest deadline it may have.
 
@@ -26,6 +26,7 @@ use crate::groups::classic::{CONSUMER_PROTOCOL_TYPE, ClassicGroup, JoinLimits};
 use crate::groups::consumer::ConsumerGroup;
 use crate::groups::expiry;
 use crate::groups::member::{Effects, Reply, Waiter, own};
+use crate::groups::share::ShareGroup;
 
 /// Locks over all groups. A lock is held for one event of one group.
 const SHARDS: usize = 16;
@@ -100,6 +101,7 @@ struct Slot {
 pub(crate) enum Group {
     Classic(ClassicGroup),
     Consumer(ConsumerGroup),
+    Share(ShareGroup),
 }
 
 impl Group {
@@ -107,6 +109,7 @@ impl Group {
         match self {
             Self::Classic(group) => group.is_empty(),
             Self::Consumer(group) => group.is_empty(),
+            Self::Share(group) => group.is_empty(),
         }
     }
 
@@ -115,6 +118,7 @@ impl Group {
         match self {
             Self::Classic(group) => group.is_idle(),
             Self::Consumer(group) => group.is_empty(),
+            Self::Share(group) => group.is_empty(),
         }
     }
 
@@ -122,6 +126,7 @@ impl Group {
         match self {
             Self::Classic(group) => group.check_at(),
             Self::Consumer(group) => group.check_at(),
+            Self::Share(group) => group.check_at(),
         }
     }
 
@@ -129,6 +134,7 @@ impl Group {
         match self {
             Self::Classic(group) => group.bytes(),
             Self::Consumer(group) => group.bytes(),
+            Self::Share(group) => group.bytes(),
         }
     }
 
@@ -136,6 +142,7 @@ impl Group {
         match self {
             Self::Classic(group) => group.phase().name(),
             Self::Consumer(group) => group.state_name(),
+            Self::Share(group) => group.state_name(),
         }
     }
 
@@ -144,6 +151,7 @@ impl Group {
         match self {
             Self::Classic(_) => CLASSIC_TYPE_NAME,
             Self::Consumer(_) => "consumer",
+            Self::Share(_) => SHARE_TYPE_NAME,
         }
     }
 
@@ -151,6 +159,7 @@ impl Group {
         match self {
             Self::Classic(group) => group.protocol_type().cloned().unwrap_or_default(),
             Self::Consumer(_) => StrBytes::from_static_str(CONSUMER_PROTOCOL_TYPE),
+            Self::Share(_) => StrBytes::from_static_str(SHARE_TYPE_NAME),
         }
     }
 
@@ -158,11 +167,14 @@ impl Group {
         match self {
             Self::Classic(group) => group.expire(join_limits(values), now, effects),
             Self::Consumer(group) => group.expire(now),
+            Self::Share(group) => group.expire(now),
         }
     }
 }
 
 pub(crate) const CLASSIC_TYPE_NAME: &str = "classic";
+/// Also what the members' protocol is called.
+pub(crate) const SHARE_TYPE_NAME: &str = "share";
 
 pub(crate) fn join_limits(values: &GroupValues) -> JoinLimits {
     JoinLimits {

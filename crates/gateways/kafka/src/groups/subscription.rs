@@ -87,8 +87,55 @@ pub(crate) fn topics_of_subscription(metadata: &[u8]) -> Option<Vec<String>> {
 }
 
 #[cfg(test)]
+pub(crate) use tests::Topics;
+
+#[cfg(test)]
 mod tests {
+    use std::cell::RefCell;
+    use std::collections::BTreeMap;
+
     use super::*;
+    use crate::groups::member::own;
+
+    /// Topics by name, with the stamp that a machine would have.
+    #[derive(Default)]
+    pub(crate) struct Topics {
+        by_name: RefCell<BTreeMap<String, Topic>>,
+        made: RefCell<u32>,
+    }
+
+    impl Topics {
+        pub(crate) fn set(&self, name: &str, partitions: u32) -> Uuid {
+            let mut by_name = self.by_name.borrow_mut();
+            let topic = by_name.entry(name.to_owned()).or_insert_with(|| {
+                *self.made.borrow_mut() += 1;
+                let id = Uuid::from_u128(u128::from(*self.made.borrow()));
+                Topic { id, name: own(name), partitions }
+            });
+            topic.partitions = topic.partitions.max(partitions);
+            topic.id
+        }
+
+        pub(crate) fn delete(&self, name: &str) {
+            self.by_name.borrow_mut().remove(name);
+        }
+    }
+
+    impl Catalog for Topics {
+        fn stamp(&self) -> CatalogStamp {
+            let by_name = self.by_name.borrow();
+            let partitions = by_name.values().map(|topic| u64::from(topic.partitions)).sum();
+            (*self.made.borrow(), by_name.len(), partitions)
+        }
+
+        fn topic(&self, name: &str) -> Option<Topic> {
+            self.by_name.borrow().get(name).cloned()
+        }
+
+        fn topics(&self) -> Vec<Topic> {
+            self.by_name.borrow().values().cloned().collect()
+        }
+    }
 
     #[test]
     fn topics_are_read_from_a_consumers_metadata_and_from_nothing_else() {

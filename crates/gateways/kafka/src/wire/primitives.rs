@@ -68,6 +68,10 @@ impl<'a> Cursor<'a> {
         self.array().map(i32::from_be_bytes)
     }
 
+    pub(crate) fn int64(&mut self) -> Result<i64, Malformed> {
+        self.array().map(i64::from_be_bytes)
+    }
+
     pub(crate) fn uuid(&mut self) -> Result<Uuid, Malformed> {
         self.array().map(Uuid::from_bytes)
     }

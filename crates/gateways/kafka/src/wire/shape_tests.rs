@@ -82,6 +82,18 @@ fn requests() -> Vec<Known> {
         ConsumerGroupDescribe: ConsumerGroupDescribeRequest,
         DescribeTopicPartitions: DescribeTopicPartitionsRequest,
         ListConfigResources: ListConfigResourcesRequest,
+        ShareGroupHeartbeat: ShareGroupHeartbeatRequest,
+        ShareGroupDescribe: ShareGroupDescribeRequest,
+        ShareFetch: ShareFetchRequest,
+        ShareAcknowledge: ShareAcknowledgeRequest,
+        InitializeShareGroupState: InitializeShareGroupStateRequest,
+        ReadShareGroupState: ReadShareGroupStateRequest,
+        WriteShareGroupState: WriteShareGroupStateRequest,
+        DeleteShareGroupState: DeleteShareGroupStateRequest,
+        ReadShareGroupStateSummary: ReadShareGroupStateSummaryRequest,
+        DescribeShareGroupOffsets: DescribeShareGroupOffsetsRequest,
+        AlterShareGroupOffsets: AlterShareGroupOffsetsRequest,
+        DeleteShareGroupOffsets: DeleteShareGroupOffsetsRequest,
     ]
 }
 

@@ -1,7 +1,7 @@
 //! What each request looks like: one table per message that is decoded by the message crate.
 //!
 //! The order of the fields is that of the wire, and the versions are those of Kafka 4.1's message
-//! definitions. See [`super::shape`] for what they are for, and for the test that holds them
+//! definitions, and for share groups of Kafka 4.3's. See [`super::shape`] for what they are for, and for the test that holds them
 //! against the decoder.
 
 use kafka_protocol::messages::ApiKey;
@@ -50,6 +50,18 @@ pub(super) fn of(api: ApiKey) -> Option<&'static Shape> {
         ApiKey::ConsumerGroupDescribe => &CONSUMER_GROUP_DESCRIBE,
         ApiKey::DescribeTopicPartitions => &DESCRIBE_TOPIC_PARTITIONS,
         ApiKey::ListConfigResources => &LIST_CONFIG_RESOURCES,
+        ApiKey::ShareGroupHeartbeat => &SHARE_GROUP_HEARTBEAT,
+        ApiKey::ShareGroupDescribe => &SHARE_GROUP_DESCRIBE,
+        ApiKey::ShareFetch => &SHARE_FETCH,
+        ApiKey::ShareAcknowledge => &SHARE_ACKNOWLEDGE,
+        ApiKey::InitializeShareGroupState => &INITIALIZE_SHARE_GROUP_STATE,
+        ApiKey::ReadShareGroupState => &READ_SHARE_GROUP_STATE,
+        ApiKey::WriteShareGroupState => &WRITE_SHARE_GROUP_STATE,
+        ApiKey::DeleteShareGroupState => &DELETE_SHARE_GROUP_STATE,
+        ApiKey::ReadShareGroupStateSummary => &READ_SHARE_GROUP_STATE_SUMMARY,
+        ApiKey::DescribeShareGroupOffsets => &DESCRIBE_SHARE_GROUP_OFFSETS,
+        ApiKey::AlterShareGroupOffsets => &ALTER_SHARE_GROUP_OFFSETS,
+        ApiKey::DeleteShareGroupOffsets => &DELETE_SHARE_GROUP_OFFSETS,
         _ => return None,
     };
     Some(shape)
@@ -636,3 +648,226 @@ static DESCRIBE_TOPIC_PARTITIONS: Shape = Shape {
 
 static LIST_CONFIG_RESOURCES: Shape =
     Shape { flexible_since: 0, fields: plain(&[since(1, "resource_types", List(&Fixed(1)))]) };
+
+static SHARE_GROUP_HEARTBEAT: Shape = Shape {
+    flexible_since: 0,
+    fields: plain(&[
+        field("group_id", Text),
+        field("member_id", Text),
+        field("member_epoch", Fixed(4)),
+        field("rack_id", Text),
+        field("subscribed_topic_names", List(&Text)),
+    ]),
+};
+
+static SHARE_GROUP_DESCRIBE: Shape = Shape {
+    flexible_since: 0,
+    fields: plain(&[
+        field("group_ids", List(&Text)),
+        field("include_authorized_operations", Fixed(1)),
+    ]),
+};
+
+static ACKNOWLEDGEMENT_BATCHES: Fields = plain(&[
+    field("first_offset", Fixed(8)),
+    field("last_offset", Fixed(8)),
+    field("acknowledge_types", List(&Fixed(1))),
+]);
+
+static SHARE_FETCH: Shape = Shape {
+    flexible_since: 0,
+    fields: plain(&[
+        field("group_id", Text),
+        field("member_id", Text),
+        field("share_session_epoch", Fixed(4)),
+        field("max_wait_ms", Fixed(4)),
+        field("min_bytes", Fixed(4)),
+        field("max_bytes", Fixed(4)),
+        field("max_records", Fixed(4)),
+        field("batch_size", Fixed(4)),
+        since(2, "share_acquire_mode", Fixed(1)),
+        since(2, "is_renew_ack", Fixed(1)),
+        field(
+            "topics",
+            Rows(&plain(&[
+                field("topic_id", Fixed(16)),
+                field(
+                    "partitions",
+                    Rows(&plain(&[
+                        field("partition_index", Fixed(4)),
+                        field("acknowledgement_batches", Rows(&ACKNOWLEDGEMENT_BATCHES)),
+                    ])),
+                ),
+            ])),
+        ),
+        field(
+            "forgotten_topics_data",
+            Rows(&plain(&[field("topic_id", Fixed(16)), field("partitions", List(&Fixed(4)))])),
+        ),
+    ]),
+};
+
+static SHARE_ACKNOWLEDGE: Shape = Shape {
+    flexible_since: 0,
+    fields: plain(&[
+        field("group_id", Text),
+        field("member_id", Text),
+        field("share_session_epoch", Fixed(4)),
+        since(2, "is_renew_ack", Fixed(1)),
+        field(
+            "topics",
+            Rows(&plain(&[
+                field("topic_id", Fixed(16)),
+                field(
+                    "partitions",
+                    Rows(&plain(&[
+                        field("partition_index", Fixed(4)),
+                        field("acknowledgement_batches", Rows(&ACKNOWLEDGEMENT_BATCHES)),
+                    ])),
+                ),
+            ])),
+        ),
+    ]),
+};
+
+static INITIALIZE_SHARE_GROUP_STATE: Shape = Shape {
+    flexible_since: 0,
+    fields: plain(&[
+        field("group_id", Text),
+        field(
+            "topics",
+            Rows(&plain(&[
+                field("topic_id", Fixed(16)),
+                field(
+                    "partitions",
+                    Rows(&plain(&[
+                        field("partition", Fixed(4)),
+                        field("state_epoch", Fixed(4)),
+                        field("start_offset", Fixed(8)),
+                    ])),
+                ),
+            ])),
+        ),
+    ]),
+};
+
+static READ_SHARE_GROUP_STATE: Shape = Shape {
+    flexible_since: 0,
+    fields: plain(&[
+        field("group_id", Text),
+        field(
+            "topics",
+            Rows(&plain(&[
+                field("topic_id", Fixed(16)),
+                field(
+                    "partitions",
+                    Rows(&plain(&[field("partition", Fixed(4)), field("leader_epoch", Fixed(4))])),
+                ),
+            ])),
+        ),
+    ]),
+};
+
+static WRITE_SHARE_GROUP_STATE: Shape = Shape {
+    flexible_since: 0,
+    fields: plain(&[
+        field("group_id", Text),
+        field(
+            "topics",
+            Rows(&plain(&[
+                field("topic_id", Fixed(16)),
+                field(
+                    "partitions",
+                    Rows(&plain(&[
+                        field("partition", Fixed(4)),
+                        field("state_epoch", Fixed(4)),
+                        field("leader_epoch", Fixed(4)),
+                        field("start_offset", Fixed(8)),
+                        field(
+                            "state_batches",
+                            Rows(&plain(&[
+                                field("first_offset", Fixed(8)),
+                                field("last_offset", Fixed(8)),
+                                field("delivery_state", Fixed(1)),
+                                field("delivery_count", Fixed(2)),
+                            ])),
+                        ),
+                    ])),
+                ),
+            ])),
+        ),
+    ]),
+};
+
+static DELETE_SHARE_GROUP_STATE: Shape = Shape {
+    flexible_since: 0,
+    fields: plain(&[
+        field("group_id", Text),
+        field(
+            "topics",
+            Rows(&plain(&[
+                field("topic_id", Fixed(16)),
+                field("partitions", Rows(&plain(&[field("partition", Fixed(4))]))),
+            ])),
+        ),
+    ]),
+};
+
+static READ_SHARE_GROUP_STATE_SUMMARY: Shape = Shape {
+    flexible_since: 0,
+    fields: plain(&[
+        field("group_id", Text),
+        field(
+            "topics",
+            Rows(&plain(&[
+                field("topic_id", Fixed(16)),
+                field(
+                    "partitions",
+                    Rows(&plain(&[field("partition", Fixed(4)), field("leader_epoch", Fixed(4))])),
+                ),
+            ])),
+        ),
+    ]),
+};
+
+static DESCRIBE_SHARE_GROUP_OFFSETS: Shape = Shape {
+    flexible_since: 0,
+    fields: plain(&[field(
+        "groups",
+        Rows(&plain(&[
+            field("group_id", Text),
+            field(
+                "topics",
+                Rows(&plain(&[field("topic_name", Text), field("partitions", List(&Fixed(4)))])),
+            ),
+        ])),
+    )]),
+};
+
+static ALTER_SHARE_GROUP_OFFSETS: Shape = Shape {
+    flexible_since: 0,
+    fields: plain(&[
+        field("group_id", Text),
+        field(
+            "topics",
+            Rows(&plain(&[
+                field("topic_name", Text),
+                field(
+                    "partitions",
+                    Rows(&plain(&[
+                        field("partition_index", Fixed(4)),
+                        field("start_offset", Fixed(8)),
+                    ])),
+                ),
+            ])),
+        ),
+    ]),
+};
+
+static DELETE_SHARE_GROUP_OFFSETS: Shape = Shape {
+    flexible_since: 0,
+    fields: plain(&[
+        field("group_id", Text),
+        field("topics", Rows(&plain(&[field("topic_name", Text)]))),
+    ]),
+};

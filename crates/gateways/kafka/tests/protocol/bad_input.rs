@@ -95,8 +95,10 @@ async fn versions_are_told_in_every_version() {
         let group = response.supported_features.iter().any(|f| &*f.name == "group.version");
         assert_eq!(group, version >= 4);
         assert_eq!(response.finalized_features.is_empty(), version < 3);
-        // Nothing of transactions or share groups.
-        assert!(!response.api_keys.iter().any(|api| [24, 25, 26, 28, 78].contains(&api.api_key)));
+        let share = response.supported_features.iter().any(|f| &*f.name == "share.version");
+        assert_eq!(share, version >= 4);
+        // Nothing of transactions.
+        assert!(!response.api_keys.iter().any(|api| [24, 25, 26, 28].contains(&api.api_key)));
     }
 }
 

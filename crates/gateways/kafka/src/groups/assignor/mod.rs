@@ -1,4 +1,4 @@
-//! Dividing partitions among members, where the group does it (KIP-848).
+//! Dividing partitions among members, where the group does it (KIP-848, KIP-932).
 //!
 //! An assignor is a function of who wants what and who has had what; the same input gives the same
 //! output, in whatever order the members are known.
@@ -11,6 +11,7 @@ use uuid::Uuid;
 use crate::groups::assignment::Assignment;
 
 mod range;
+pub(crate) mod simple;
 #[cfg(test)]
 mod tests;
 mod uniform;

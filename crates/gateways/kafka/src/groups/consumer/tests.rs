@@ -1,12 +1,10 @@
 //! KIP-848's protocol, without sockets and clocks: heartbeats in, reports out.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use kafka_protocol::ResponseError::{self, *};
 use kafka_protocol::protocol::StrBytes;
-use machine::CatalogStamp;
 use proptest::prelude::*;
 use uuid::Uuid;
 
@@ -15,50 +13,10 @@ use super::{ConsumerGroup, ConsumerLimits, Heartbeat, Report};
 use crate::groups::assignment::Assignment;
 use crate::groups::assignor::Assignor;
 use crate::groups::member::{Client, own};
-use crate::groups::subscription::{Catalog, Topic};
+use crate::groups::subscription::{Catalog, Topics};
 
 const SESSION: Duration = Duration::from_secs(45);
 const REBALANCE: Duration = Duration::from_secs(60);
-
-/// Topics by name, with the stamp that a machine would have.
-#[derive(Default)]
-struct Topics {
-    by_name: RefCell<BTreeMap<String, Topic>>,
-    made: RefCell<u32>,
-}
-
-impl Topics {
-    fn set(&self, name: &str, partitions: u32) -> Uuid {
-        let mut by_name = self.by_name.borrow_mut();
-        let topic = by_name.entry(name.to_owned()).or_insert_with(|| {
-            *self.made.borrow_mut() += 1;
-            let id = Uuid::from_u128(u128::from(*self.made.borrow()));
-            Topic { id, name: own(name), partitions }
-        });
-        topic.partitions = topic.partitions.max(partitions);
-        topic.id
-    }
-
-    fn delete(&self, name: &str) {
-        self.by_name.borrow_mut().remove(name);
-    }
-}
-
-impl Catalog for Topics {
-    fn stamp(&self) -> CatalogStamp {
-        let by_name = self.by_name.borrow();
-        let partitions = by_name.values().map(|topic| u64::from(topic.partitions)).sum();
-        (*self.made.borrow(), by_name.len(), partitions)
-    }
-
-    fn topic(&self, name: &str) -> Option<Topic> {
-        self.by_name.borrow().get(name).cloned()
-    }
-
-    fn topics(&self) -> Vec<Topic> {
-        self.by_name.borrow().values().cloned().collect()
-    }
-}
 
 /// A client as Kafka's is: it gives up what it was not assigned any more, and says what it owns.
 #[derive(Clone, Debug)]

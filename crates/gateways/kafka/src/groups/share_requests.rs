@@ -1,0 +1,262 @@
+//! The requests of share groups' membership (KIP-932): from messages to events, and back.
+
+use std::collections::BTreeSet;
+
+use base::limits::GROUP_MEMBER_BYTES_MAX;
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::share_group_describe_response::{
+    Assignment as DescribedAssignment, DescribedGroup, Member as DescribedMember,
+    TopicPartitions as DescribedPartitions,
+};
+use kafka_protocol::messages::share_group_heartbeat_response::{
+    Assignment as ReportedAssignment, TopicPartitions as ReportedPartitions,
+};
+use kafka_protocol::messages::{
+    GroupId, ShareGroupDescribeRequest, ShareGroupDescribeResponse, ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse, TopicName,
+};
+use kafka_protocol::protocol::StrBytes;
+use machine::State;
+use uuid::Uuid;
+
+use crate::errors::Fault;
+use crate::gateway::{Gateway, Session};
+use crate::groups::admin_requests::GROUP_OPERATIONS;
+use crate::groups::assignment::Assignment;
+use crate::groups::assignor::simple;
+use crate::groups::classic_requests::{check_group_name, client_of};
+use crate::groups::member::{Client, own};
+use crate::groups::registry::{Group, Visit, millis};
+use crate::groups::share::{
+    EMPTY_STATE, Heartbeat, JOINING, LEAVING, Member, Report, ShareGroup, ShareLimits,
+};
+use crate::request::{Request, RequestError};
+use crate::response::Response;
+use crate::share::lease_groups;
+
+// ------------------------------------------------------------------------------------- heartbeat
+
+pub(crate) async fn heartbeat(
+    gateway: &Gateway,
+    session: &Session,
+    mut request: Request,
+) -> Result<Response, RequestError> {
+    let message: ShareGroupHeartbeatRequest = request.decode()?;
+    let head = request.head;
+    let result = match check_heartbeat(gateway, &message) {
+        Ok(()) if message.member_epoch == LEAVING => leave(gateway, &message),
+        Ok(()) => report(gateway, client_of(session, &head), &message).await,
+        Err(fault) => Err(fault),
+    };
+    let response = match result {
+        Ok(response) => response.with_member_id(Some(message.member_id)),
+        Err(fault) => ShareGroupHeartbeatResponse::default()
+            .with_error_code(fault.code())
+            .with_error_message(fault.message_bytes()),
+    };
+    Response::encode(&head, &response)
+}
+
+/// What can be said without the group.
+fn check_heartbeat(gateway: &Gateway, message: &ShareGroupHeartbeatRequest) -> Result<(), Fault> {
+    let invalid = |reason: &'static str| Err(Fault::new(ResponseError::InvalidRequest, reason));
+    check_group_name(&message.group_id).map_err(Fault::plain)?;
+    if message.member_id.trim().is_empty() {
+        return invalid("MemberId can't be empty.");
+    }
+    if message.rack_id.as_ref().is_some_and(|rack| rack.trim().is_empty()) {
+        return invalid("RackId can't be empty.");
+    }
+    let names = message.subscribed_topic_names.as_deref();
+    match message.member_epoch {
+        JOINING if names.is_none_or(<[_]>::is_empty) => {
+            return invalid("SubscribedTopicNames must be set in first request.");
+        }
+        JOINING.. | LEAVING => {}
+        _ => return invalid("MemberEpoch is invalid."),
+    }
+    let bytes: usize = names.unwrap_or_default().iter().map(|name| name.len()).sum();
+    if bytes > GROUP_MEMBER_BYTES_MAX {
+        return invalid("SubscribedTopicNames is too long.");
+    }
+    if message.member_epoch == JOINING && !gateway.groups.has_room(&message.group_id.0, bytes) {
+        return Err(Fault::plain(ResponseError::GroupMaxSizeReached));
+    }
+    Ok(())
+}
+
+fn leave(
+    gateway: &Gateway,
+    message: &ShareGroupHeartbeatRequest,
+) -> Result<ShareGroupHeartbeatResponse, Fault> {
+    gateway.groups.visit(&message.group_id.0, |visit| match visit.group {
+        Some(Group::Share(group)) => group.leave(&message.member_id),
+        Some(other) if !other.is_empty() => Err(not_a_share_group(&message.group_id)),
+        _ => Err(unknown_member(message)),
+    })?;
+    Ok(ShareGroupHeartbeatResponse::default().with_member_epoch(message.member_epoch))
+}
+
+pub(crate) fn not_a_share_group(group: &str) -> Fault {
+    Fault::new(ResponseError::GroupIdNotFound, format!("Group {group} is not a share group."))
+}
+
+/// Kafka says here that there is no such group, at which clients give up. But membership ends with
+/// the node, and a member that hears this joins again.
+fn unknown_member(message: &ShareGroupHeartbeatRequest) -> Fault {
+    let (member, group) = (message.member_id.as_str(), message.group_id.as_str());
+    let message = format!("Member {member} is not a member of group {group}.");
+    Fault::new(ResponseError::UnknownMemberId, message)
+}
+
+async fn report(
+    gateway: &Gateway,
+    client: Client,
+    message: &ShareGroupHeartbeatRequest,
+) -> Result<ShareGroupHeartbeatResponse, Fault> {
+    let name = &message.group_id.0;
+    let (limits, interval_ms, has_offsets) = gateway.broker.read(|state| {
+        let (limits, interval_ms) = limits_of(state, name);
+        (limits, interval_ms, state.group(name).is_some())
+    });
+    let event = heartbeat_event(message, client);
+    let broker = &gateway.broker;
+    let (report, topics) = gateway.groups.visit(name, |visit| {
+        let Visit { group, now, .. } = visit;
+        let report = match &mut *group {
+            Some(Group::Share(group)) => group.heartbeat(event, limits, broker, now),
+            Some(other) if !other.is_empty() => Err(not_a_share_group(name)),
+            // A group that has only committed offsets is one of the others.
+            _ if has_offsets => Err(not_a_share_group(name)),
+            _ if message.member_epoch != JOINING => Err(unknown_member(message)),
+            // Empty groups of the other protocols make way.
+            replaced => {
+                let mut group = ShareGroup::new(own(name));
+                let report = group.heartbeat(event, limits, broker, now)?;
+                *replaced = Some(Group::Share(group));
+                Ok(report)
+            }
+        }?;
+        let topics = match group {
+            Some(Group::Share(group)) if report.assigned.is_some() => group.topics().collect(),
+            _ => Vec::new(),
+        };
+        Ok::<_, Fault>((report, topics))
+    })?;
+    // A member that fetches what it is told finds the group's progress there.
+    lease_groups::ensure(gateway, name, &topics).await?;
+    let Report { epoch, assigned } = report;
+    Ok(ShareGroupHeartbeatResponse::default()
+        .with_member_epoch(epoch)
+        .with_heartbeat_interval_ms(interval_ms)
+        .with_assignment(assigned.as_ref().map(reported)))
+}
+
+/// What holds for the group, and how often its members are to report.
+fn limits_of(state: &State, name: &str) -> (ShareLimits, i32) {
+    let node = &state.node_config().own.share;
+    let group = &state.group_config(name).share;
+    let session_ms = node.session_timeout_ms.holds(group.session_timeout_ms);
+    let limits = ShareLimits { members_max: node.members_max, session_timeout: millis(session_ms) };
+    (limits, node.heartbeat_interval_ms.holds(group.heartbeat_interval_ms))
+}
+
+fn heartbeat_event(message: &ShareGroupHeartbeatRequest, client: Client) -> Heartbeat {
+    let own_names = |names: &Vec<TopicName>| names.iter().map(|name| own(name)).collect();
+    Heartbeat {
+        member_id: own(&message.member_id),
+        epoch: message.member_epoch,
+        rack_id: message.rack_id.as_deref().map(own),
+        names: message.subscribed_topic_names.as_ref().map(own_names),
+        client,
+    }
+}
+
+fn reported(assignment: &Assignment) -> ReportedAssignment {
+    let topics = assignment.topics().map(|(topic, partitions)| {
+        ReportedPartitions::default()
+            .with_topic_id(topic)
+            .with_partitions(partitions.iter().copied().collect())
+    });
+    ReportedAssignment::default().with_topic_partitions(topics.collect())
+}
+
+// -------------------------------------------------------------------------------------- describe
+
+pub(crate) fn describe(gateway: &Gateway, mut request: Request) -> Result<Response, RequestError> {
+    let message: ShareGroupDescribeRequest = request.decode()?;
+    let groups = message.group_ids.iter().map(|name| match describe_one(gateway, name) {
+        Ok(described) if message.include_authorized_operations => {
+            described.with_authorized_operations(GROUP_OPERATIONS)
+        }
+        Ok(described) => described,
+        Err(fault) => DescribedGroup::default()
+            .with_group_id(name.clone())
+            .with_error_code(fault.code())
+            .with_error_message(fault.message_bytes()),
+    });
+    let response = ShareGroupDescribeResponse::default().with_groups(groups.collect());
+    Response::encode(&request.head, &response)
+}
+
+fn describe_one(gateway: &Gateway, name: &GroupId) -> Result<DescribedGroup, Fault> {
+    check_group_name(name).map_err(Fault::plain)?;
+    let described = gateway.groups.visit(&name.0, |visit| match visit.group {
+        Some(Group::Share(group)) => Ok(Some(describe_group(group))),
+        Some(other) if !other.is_empty() => Err(not_a_share_group(name)),
+        _ => Ok(None),
+    })?;
+    let mut described = match described {
+        Some(described) => described,
+        None if gateway.broker.read(|state| lease_groups::exists(state, name)) => {
+            DescribedGroup::default()
+                .with_group_state(StrBytes::from_static_str(EMPTY_STATE))
+                .with_assignor_name(StrBytes::from_static_str(simple::NAME))
+        }
+        None => return Err(group_not_found(name)),
+    };
+    // Topics that are gone have no name.
+    gateway.broker.read(|state| {
+        for member in &mut described.members {
+            member.assignment.topic_partitions.retain_mut(|topic| {
+                let known = state.topic_with_uuid(&topic.topic_id);
+                if let Some(known) = known {
+                    topic.topic_name = TopicName(own(&known.name));
+                }
+                known.is_some()
+            });
+        }
+    });
+    Ok(described.with_group_id(name.clone()))
+}
+
+pub(crate) fn group_not_found(group: &str) -> Fault {
+    Fault::new(ResponseError::GroupIdNotFound, format!("Group {group} not found."))
+}
+
+fn describe_group(group: &ShareGroup) -> DescribedGroup {
+    DescribedGroup::default()
+        .with_group_state(StrBytes::from_static_str(group.state_name()))
+        .with_group_epoch(group.epoch())
+        .with_assignment_epoch(group.target_epoch())
+        .with_assignor_name(StrBytes::from_static_str(simple::NAME))
+        .with_members(group.members().map(describe_member).collect())
+}
+
+fn describe_member(member: &Member) -> DescribedMember {
+    let names: BTreeSet<_> = member.names.iter().cloned().map(TopicName).collect();
+    let topics = member.assigned.topics().map(|(topic, partitions): (Uuid, _)| {
+        DescribedPartitions::default()
+            .with_topic_id(topic)
+            .with_partitions(partitions.iter().copied().collect())
+    });
+    let assignment = DescribedAssignment::default().with_topic_partitions(topics.collect());
+    DescribedMember::default()
+        .with_member_id(member.id.clone())
+        .with_rack_id(member.rack_id.clone())
+        .with_member_epoch(member.epoch)
+        .with_client_id(member.client.id.clone())
+        .with_client_host(member.client.host.clone())
+        .with_subscribed_topic_names(names.into_iter().collect())
+        .with_assignment(assignment)
+}

@@ -1,0 +1,158 @@
+//! ShareAcknowledge, and the acknowledgements that come with a ShareFetch: a member settles what it
+//! holds.
+//!
+//! What is settled is durable before it is answered. A partition has one answer for everything that
+//! is said of its records; where Kafka takes back the rest if a part is refused, here the parts
+//! stand for themselves.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+
+use base::LeaseGroupId;
+use broker::delivery::SettleError;
+use broker::{Broker, LeaseSession, Settle, SettleWhat, Settlement};
+use kafka_protocol::error::ResponseError;
+use kafka_protocol::protocol::StrBytes;
+use machine::State;
+use uuid::Uuid;
+
+use crate::errors::Fault;
+use crate::gateway::{Gateway, Session};
+use crate::request::{Request, RequestError};
+use crate::response::Response;
+use crate::share::request::{
+    Acknowledge, AcknowledgedRange, ShareAcknowledgeRequest, SharePartition,
+};
+use crate::share::response::{ShareAcknowledged, encode_acknowledged};
+use crate::share::sessions::{FINAL_EPOCH, INITIAL_EPOCH};
+use crate::share::{key_of, lease_groups};
+
+pub(crate) async fn handle(
+    gateway: &Gateway,
+    session: &Session,
+    mut request: Request,
+) -> Result<Response, RequestError> {
+    let message = ShareAcknowledgeRequest::parse(&mut request)?;
+    let done = match acknowledge(gateway, session, message).await {
+        Ok(done) => done,
+        Err(fault) => ShareAcknowledged { fault: Some(fault), ..ShareAcknowledged::default() },
+    };
+    Ok(encode_acknowledged(&request.head, done))
+}
+
+async fn acknowledge(
+    gateway: &Gateway,
+    session: &Session,
+    message: ShareAcknowledgeRequest,
+) -> Result<ShareAcknowledged, Fault> {
+    let key = key_of(&message.head)?;
+    let epoch = message.head.epoch;
+    if epoch == INITIAL_EPOCH {
+        // A session begins with a fetch.
+        return Err(Fault::plain(ResponseError::InvalidShareSessionEpoch));
+    }
+    let share = gateway.share_sessions.go_on(&key, epoch)?;
+    let outcomes = settle(&gateway.broker, &share.leases, &key.group, &message.partitions).await;
+    drop(share);
+    if epoch == FINAL_EPOCH {
+        session.end_share_session(gateway, &key);
+    }
+    let mut topics: BTreeMap<Uuid, Vec<(i32, Option<Fault>)>> = BTreeMap::new();
+    for (partition, fault) in message.partitions.iter().zip(outcomes) {
+        topics.entry(partition.topic).or_default().push((partition.index, fault));
+    }
+    let lock_ms = gateway.broker.read(|state| lease_groups::lock_ms(state, &key.group));
+    Ok(ShareAcknowledged { fault: None, lock_ms, topics: topics.into_iter().collect() })
+}
+
+/// What becomes of one partition's part of a request.
+enum Planned {
+    Refused(Fault),
+    /// So many of the settles are about it.
+    Settles(usize),
+}
+
+/// Settles what a request says of each of its partitions. The settles have their place when this is
+/// called; the future resolves when they are durable, to one outcome for each partition.
+pub(super) fn settle(
+    broker: &Broker,
+    leases: &LeaseSession,
+    group: &StrBytes,
+    partitions: &[SharePartition],
+) -> impl Future<Output = Vec<Option<Fault>>> + use<> {
+    let mut settles = Vec::new();
+    let planned: Vec<_> = broker.read(|state| {
+        let plan = |partition| match plan(state, group, partition) {
+            Ok(planned) => {
+                let count = planned.len();
+                settles.extend(planned);
+                Planned::Settles(count)
+            }
+            Err(fault) => Planned::Refused(fault),
+        };
+        partitions.iter().map(plan).collect()
+    });
+    let reply = (!settles.is_empty()).then(|| leases.settle(settles));
+    async move {
+        let outcomes = match reply {
+            Some(reply) => reply.await,
+            None => Vec::new(),
+        };
+        let mut outcomes = outcomes.into_iter();
+        let outcome = |planned| match planned {
+            Planned::Refused(fault) => Some(fault),
+            Planned::Settles(count) => {
+                // All of them are taken, so that the next partition's come next.
+                let faults = outcomes.by_ref().take(count).filter_map(Result::err);
+                faults.map(fault_of).collect::<Vec<_>>().into_iter().next()
+            }
+        };
+        planned.into_iter().map(outcome).collect()
+    }
+}
+
+fn plan(state: &State, group: &str, partition: &SharePartition) -> Result<Vec<Settle>, Fault> {
+    let ranges = match &partition.acknowledged {
+        Ok(ranges) => ranges,
+        Err(invalid) => return Err(Fault::new(ResponseError::InvalidRequest, invalid.0)),
+    };
+    let topic = state.topic_with_uuid(&partition.topic).ok_or_else(Fault::unknown_topic_id)?;
+    let index = u32::try_from(partition.index).ok().filter(|&i| topic.partition(i).is_some());
+    let index = index.ok_or_else(Fault::unknown_partition)?;
+    let lease_group = state.lease_group_named(topic.id, group);
+    let lease_group = lease_group.ok_or_else(Fault::unknown_partition)?.id;
+    let renews = ranges.iter().any(|range| range.acknowledge == Acknowledge::Renew);
+    if renews && !state.group_config(group).share.renew_enabled {
+        return Err(Fault::new(
+            ResponseError::InvalidRecordState,
+            "Renewing acquisition locks is not enabled for the group.",
+        ));
+    }
+    let lease_ms = i64::from(lease_groups::lock_ms(state, group));
+    let settle = |range: &AcknowledgedRange| settle_range(lease_group, index, range, lease_ms);
+    Ok(ranges.iter().map(settle).collect())
+}
+
+fn settle_range(
+    group: LeaseGroupId,
+    partition: u32,
+    range: &AcknowledgedRange,
+    lease_ms: i64,
+) -> Settle {
+    let AcknowledgedRange { first, last, acknowledge } = *range;
+    let settlement = match acknowledge {
+        Acknowledge::Gap | Acknowledge::Accept => Settlement::Accept,
+        Acknowledge::Release => Settlement::Release { delay_ms: None, count: true },
+        Acknowledge::Reject => Settlement::Reject,
+        Acknowledge::Renew => Settlement::Renew { lease_ms },
+    };
+    Settle { group, what: SettleWhat::Range { partition, first, last }, settlement }
+}
+
+fn fault_of(error: SettleError) -> Fault {
+    match error {
+        SettleError::UnknownGroup(_) => Fault::unknown_partition(),
+        SettleError::NotLeased => Fault::new(ResponseError::InvalidRecordState, error.to_string()),
+        SettleError::Unavailable(unavailable) => unavailable.into(),
+    }
+}

@@ -1,0 +1,469 @@
+//! ShareFetch: a member takes records of its partitions, and waits if there are none.
+//!
+//! Each topic of the session is a lease group to take from, one after another, so that none is
+//! starved; what the member waits for is the first record of any of them. A record is the member's
+//! from the moment it is taken: what then cannot be sent is given back, and not counted as an
+//! attempt.
+
+use std::time::Duration;
+
+use base::limits::{FETCH_BYTES_MAX, FETCH_WAIT_MAX};
+use base::{LeaseGroupId, PartitionId, TopicId};
+use broker::delivery::TakeError;
+use broker::{Delivery, Settle, SettleWhat, Settlement, TakeOptions};
+use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use kafka_protocol::error::ResponseError;
+use kafka_protocol::protocol::StrBytes;
+use tokio::sync::{OwnedMutexGuard, OwnedSemaphorePermit};
+use tokio::time::{Instant, sleep_until};
+use tracing::warn;
+use uuid::Uuid;
+
+use crate::errors::Fault;
+use crate::gateway::{FETCH_BUDGET_UNIT, Gateway, Session};
+use crate::request::{Request, RequestError};
+use crate::response::Response;
+use crate::share::acquired::{InBatch, Leased, PartitionPlan, Plan, Run};
+use crate::share::answers::Answers;
+use crate::share::request::{ShareFetchRequest, SharePartition};
+use crate::share::response::{ShareFetched, encode_fetched};
+use crate::share::sessions::{FINAL_EPOCH, INITIAL_EPOCH, ShareKey, ShareSession};
+use crate::share::{acknowledge, key_of, lease_groups};
+
+/// What a fetch may send when the node's budget for fetched bytes is used up: consumers that do not
+/// take their responses must not stop the others.
+const WITHOUT_ROOM_BYTES_MAX: usize = 64 << 10;
+
+pub(crate) async fn handle(
+    gateway: &Gateway,
+    session: &Session,
+    mut request: Request,
+) -> Result<Response, RequestError> {
+    let message = ShareFetchRequest::parse(&mut request)?;
+    let (fetched, room) = match fetch(gateway, session, message).await {
+        Ok(done) => done,
+        Err(fault) => (ShareFetched { fault: Some(fault), ..ShareFetched::default() }, None),
+    };
+    let mut response = encode_fetched(&request.head, fetched);
+    response.room = room;
+    Ok(response)
+}
+
+async fn fetch(
+    gateway: &Gateway,
+    session: &Session,
+    message: ShareFetchRequest,
+) -> Result<(ShareFetched, Option<OwnedSemaphorePermit>), Fault> {
+    let key = key_of(&message.head)?;
+    let limits = Limits::of(&message)?;
+    let mut share = begin(gateway, session, &key, &message, &limits).await?;
+    let is_final = message.head.epoch == FINAL_EPOCH;
+    // The settles have their place before anything is taken, so that what is released may be
+    // taken at once.
+    let acknowledged: Vec<SharePartition> =
+        message.partitions.into_iter().filter(SharePartition::acknowledges).collect();
+    let settled = acknowledge::settle(&gateway.broker, &share.leases, &key.group, &acknowledged);
+    let lock_ms = gateway.broker.read(|state| lease_groups::lock_ms(state, &key.group));
+    let mut fetching = Fetching { gateway, group: &key.group, lock_ms, limits };
+    let (faults, (mut answers, room)) = if is_final || limits.fetches_nothing() {
+        (settled.await, Default::default())
+    } else {
+        tokio::join!(settled, fetching.run(&mut share))
+    };
+    drop(share);
+    if is_final {
+        session.end_share_session(gateway, &key);
+    }
+    for (partition, fault) in acknowledged.iter().zip(faults) {
+        answers.partition(partition.topic, partition.index).acknowledge_fault = fault;
+    }
+    Ok((ShareFetched { fault: None, lock_ms, topics: answers.into_topics() }, room))
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    records_max: u32,
+    bytes_min: usize,
+    bytes_max: usize,
+    wait: Duration,
+}
+
+impl Limits {
+    fn of(message: &ShareFetchRequest) -> Result<Self, Fault> {
+        let numbers =
+            [message.bytes_max, message.bytes_min, message.records_max, message.wait_max_ms];
+        if message.renews && numbers != [0; 4] {
+            // KIP-1222.
+            return Err(Fault::new(
+                ResponseError::InvalidRequest,
+                "a fetch that renews leases fetches nothing: its limits must be 0",
+            ));
+        }
+        let at_least_none = |number: i32| usize::try_from(number).unwrap_or(0);
+        let bytes_max = at_least_none(message.bytes_max).min(FETCH_BYTES_MAX);
+        let wait = Duration::from_millis(at_least_none(message.wait_max_ms) as u64);
+        Ok(Self {
+            records_max: at_least_none(message.records_max) as u32,
+            bytes_min: at_least_none(message.bytes_min).min(bytes_max),
+            bytes_max,
+            wait: wait.min(FETCH_WAIT_MAX),
+        })
+    }
+
+    fn fetches_nothing(&self) -> bool {
+        self.records_max == 0 || self.bytes_max == 0
+    }
+}
+
+/// Finds or makes the member's session, and takes in what the request changes about it.
+async fn begin(
+    gateway: &Gateway,
+    session: &Session,
+    key: &ShareKey,
+    message: &ShareFetchRequest,
+    limits: &Limits,
+) -> Result<OwnedMutexGuard<ShareSession>, Fault> {
+    let mut share = if message.head.epoch == INITIAL_EPOCH {
+        if message.partitions.iter().any(SharePartition::acknowledges) {
+            return Err(Fault::new(
+                ResponseError::InvalidRequest,
+                "a share session begins with nothing to acknowledge",
+            ));
+        }
+        let sessions_max = gateway.broker.read(|state| state.node_config().own.share.sessions_max);
+        let leases = || gateway.broker.lease_session();
+        let begun = gateway.share_sessions.begin(key.clone(), session.id, sessions_max, leases);
+        let Some(begun) = begun else {
+            // The client would come back at once.
+            tokio::time::sleep(limits.wait).await;
+            return Err(Fault::plain(ResponseError::ShareSessionLimitReached));
+        };
+        session.share_sessions.add(key.clone());
+        begun
+    } else {
+        gateway.share_sessions.go_on(key, message.head.epoch)?
+    };
+    if message.head.epoch != FINAL_EPOCH {
+        for partition in &message.partitions {
+            share.add(partition.topic, partition.index);
+        }
+        for &(topic, index) in &message.forgotten {
+            share.forget(topic, index);
+        }
+    }
+    Ok(share)
+}
+
+/// One lease group that records are taken from.
+struct Source {
+    uuid: Uuid,
+    topic: TopicId,
+    group: LeaseGroupId,
+    /// Those of the session that exist.
+    partitions: Vec<u32>,
+}
+
+/// What was taken so far.
+#[derive(Default)]
+struct Taken {
+    /// By the source's place.
+    records: Vec<(usize, Delivery)>,
+    bytes: usize,
+}
+
+struct Fetching<'a> {
+    gateway: &'a Gateway,
+    group: &'a StrBytes,
+    lock_ms: i32,
+    limits: Limits,
+}
+
+impl Fetching<'_> {
+    async fn run(&mut self, share: &mut ShareSession) -> (Answers, Option<OwnedSemaphorePermit>) {
+        let mut answers = Answers::default();
+        let deadline = Instant::now() + self.limits.wait;
+        let sources = self.sources(share, &mut answers);
+        let mut taken = Taken::default();
+        let refused = self.take_what_is_there(share, &sources, &mut taken, &mut answers).await;
+        // A fault that the member has not heard of is not kept from it.
+        let has_news = answers.has_faults() || refused;
+        while !has_news && !self.is_enough(&taken) {
+            if !self.wait_for_more(share, &sources, deadline, &mut taken).await {
+                break;
+            }
+        }
+        let room = self.answer(share, &sources, taken, &mut answers).await;
+        (answers, room)
+    }
+
+    fn is_enough(&self, taken: &Taken) -> bool {
+        !taken.records.is_empty()
+            && (taken.bytes >= self.limits.bytes_min || self.records_left(taken) == 0)
+    }
+
+    fn records_left(&self, taken: &Taken) -> u32 {
+        self.limits.records_max.saturating_sub(taken.records.len() as u32)
+    }
+
+    /// The lease groups of the session's topics, the one first whose turn it is. What is wrong with
+    /// a topic is answered if the member was not told so last time.
+    fn sources(&self, share: &mut ShareSession, answers: &mut Answers) -> Vec<Source> {
+        let mut sources = Vec::with_capacity(share.topics.len());
+        self.gateway.broker.read(|state| {
+            for (uuid, known) in &mut share.topics {
+                let topic = state.topic_with_uuid(uuid);
+                let group = topic.and_then(|topic| state.lease_group_named(topic.id, self.group));
+                let wrong = match (topic, group) {
+                    (Some(topic), Some(group)) => {
+                        let exists = |index: &i32| {
+                            u32::try_from(*index).ok().filter(|&i| topic.partition(i).is_some())
+                        };
+                        sources.push(Source {
+                            uuid: *uuid,
+                            topic: topic.id,
+                            group: group.id,
+                            partitions: known.partitions.iter().filter_map(exists).collect(),
+                        });
+                        None
+                    }
+                    (Some(_), None) => Some(Fault::unknown_partition()),
+                    (None, _) => Some(Fault::unknown_topic_id()),
+                };
+                let error = wrong.as_ref().map(|fault| fault.error);
+                if let Some(fault) = wrong.filter(|fault| known.told != Some(fault.error)) {
+                    answers.fail(*uuid, &known.partitions, &fault);
+                }
+                known.told = error;
+            }
+        });
+        sources.retain(|source| !source.partitions.is_empty());
+        if !sources.is_empty() {
+            let turn = share.turn % sources.len();
+            sources.rotate_left(turn);
+            share.turn = turn + 1;
+        }
+        sources
+    }
+
+    fn options(&self, source: &Source, taken: &Taken, wait: Duration) -> TakeOptions {
+        TakeOptions {
+            records_max: self.records_left(taken),
+            bytes_max: self.limits.bytes_max.saturating_sub(taken.bytes).max(1) as u64,
+            wait,
+            lease_ms: Some(i64::from(self.lock_ms)),
+            partitions: source.partitions.clone(),
+            settle_on_send: false,
+        }
+    }
+
+    /// True if something is wrong that the member must hear of.
+    async fn take_what_is_there(
+        &self,
+        share: &mut ShareSession,
+        sources: &[Source],
+        taken: &mut Taken,
+        answers: &mut Answers,
+    ) -> bool {
+        let mut refused = false;
+        for (place, source) in sources.iter().enumerate() {
+            if self.records_left(taken) == 0 || taken.bytes >= self.limits.bytes_max {
+                break;
+            }
+            let options = self.options(source, taken, Duration::ZERO);
+            match share.leases.take(source.group, options).await {
+                Ok(deliveries) => taken.add(place, deliveries),
+                Err(error) => {
+                    let fault = fault_of(error);
+                    let Some(known) = share.topics.get_mut(&source.uuid) else { continue };
+                    if known.told != Some(fault.error) {
+                        known.told = Some(fault.error);
+                        answers.fail(source.uuid, &known.partitions, &fault);
+                        refused = true;
+                    }
+                }
+            }
+        }
+        refused
+    }
+
+    /// Waits until something is ready in any of the sources. False when the time is up.
+    async fn wait_for_more(
+        &self,
+        share: &ShareSession,
+        sources: &[Source],
+        deadline: Instant,
+        taken: &mut Taken,
+    ) -> bool {
+        let wait = deadline.saturating_duration_since(Instant::now());
+        if wait.is_zero() {
+            return false;
+        }
+        let mut waiting: FuturesUnordered<_> = sources
+            .iter()
+            .enumerate()
+            .map(|(place, source)| {
+                let options = self.options(source, taken, wait);
+                async move { (place, share.leases.take(source.group, options).await) }
+            })
+            .collect();
+        let mut draining = std::pin::pin!(self.gateway.draining());
+        let mut up = std::pin::pin!(sleep_until(deadline));
+        loop {
+            // The others are given up once one has something; what they were about to be handed
+            // is available again.
+            tokio::select! {
+                Some((place, found)) = waiting.next() => match found {
+                    Ok(deliveries) if !deliveries.is_empty() => {
+                        taken.add(place, deliveries);
+                        return true;
+                    }
+                    // Nothing, or a fault, which the next fetch meets first.
+                    Ok(_) | Err(_) => {}
+                },
+                () = &mut up => return false,
+                () = &mut draining => return false,
+            }
+        }
+    }
+
+    /// Reads the batches of what was taken, and gives back what there is no room for.
+    async fn answer(
+        &self,
+        share: &ShareSession,
+        sources: &[Source],
+        taken: Taken,
+        answers: &mut Answers,
+    ) -> Option<OwnedSemaphorePermit> {
+        if taken.records.is_empty() {
+            return None;
+        }
+        let mut by_source: Vec<Vec<Leased>> = sources.iter().map(|_| Vec::new()).collect();
+        for (place, delivery) in &taken.records {
+            by_source[*place].push(leased(delivery));
+        }
+        let (bytes_max, mut room) = self.reserve();
+        let mut bytes = 0;
+        let mut surplus = Vec::new();
+        for (source, leased) in sources.iter().zip(by_source) {
+            if leased.is_empty() {
+                continue;
+            }
+            let plan = Plan::of(leased, bytes_max.saturating_sub(bytes), bytes == 0);
+            bytes += plan.bytes;
+            surplus.extend(plan.surplus.iter().map(|&range| give_back(source.group, range)));
+            for (index, planned) in plan.partitions {
+                let partition = PartitionId::new(source.topic, index);
+                let batches = self.read(partition, &planned).await;
+                let answer = answers.partition(source.uuid, index as i32);
+                answer.batches = batches;
+                answer.acquired = planned.acquired;
+            }
+        }
+        if !surplus.is_empty() {
+            drop(share.leases.settle(surplus));
+        }
+        if let Some(room) = &mut room {
+            let used = bytes.div_ceil(FETCH_BUDGET_UNIT);
+            if let Some(unused) = room.num_permits().checked_sub(used) {
+                drop(room.split(unused));
+            }
+        }
+        room
+    }
+
+    /// Room in the node's budget for as much as may be fetched, or for little.
+    fn reserve(&self) -> (usize, Option<OwnedSemaphorePermit>) {
+        let bytes = self.limits.bytes_max;
+        let units = u32::try_from(bytes.div_ceil(FETCH_BUDGET_UNIT)).unwrap_or(u32::MAX);
+        let budget = std::sync::Arc::clone(&self.gateway.fetch_budget);
+        match budget.try_acquire_many_owned(units) {
+            Ok(room) => (bytes, Some(room)),
+            Err(_) => (bytes.min(WITHOUT_ROOM_BYTES_MAX), None),
+        }
+    }
+
+    /// The batches of these runs. One that is gone is left out: the member finds no record at the
+    /// offsets that it was given, says so, and they are settled.
+    async fn read(&self, partition: PartitionId, planned: &PartitionPlan) -> Vec<Bytes> {
+        let mut batches = Vec::new();
+        for run in &planned.runs {
+            if let Err(error) = self.read_run(partition, *run, &mut batches).await {
+                warn!(%partition, from = run.from, %error, "leased records cannot be read");
+            }
+        }
+        batches
+    }
+
+    async fn read_run(
+        &self,
+        partition: PartitionId,
+        run: Run,
+        batches: &mut Vec<Bytes>,
+    ) -> Result<(), broker::FetchError> {
+        let (mut from, mut left) = (run.from, run.bytes);
+        while from < run.to && left > 0 {
+            let read = self.gateway.broker.read_batches(partition, from, left).await?;
+            let before = from;
+            for slice in read.records {
+                let Some((wanted, next)) = up_to(&slice, run.to) else { return Ok(()) };
+                from = from.max(next);
+                left = left.saturating_sub(wanted);
+                batches.push(slice.slice(..wanted));
+            }
+            if from == before {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// How many bytes at the front are whole batches that begin below an offset, and the offset after
+/// the last of them. `None` if there is none.
+fn up_to(slice: &Bytes, to: u64) -> Option<(usize, u64)> {
+    record::split(slice)
+        .map_while(Result::ok)
+        .take_while(|(header, _)| header.base_offset < to)
+        .last()
+        .map(|(header, range)| (range.end, header.next_offset()))
+}
+
+fn leased(delivery: &Delivery) -> Leased {
+    let header = delivery.record.batch().header();
+    Leased {
+        partition: delivery.partition,
+        offset: delivery.offset,
+        attempt: delivery.attempt,
+        batch: InBatch {
+            base: header.base_offset,
+            next: header.next_offset(),
+            bytes: header.total_len(),
+        },
+    }
+}
+
+/// It was never looked at: as if it had not been taken.
+fn give_back(group: LeaseGroupId, (partition, first, last): (u32, u64, u64)) -> Settle {
+    let what = SettleWhat::Range { partition, first, last };
+    Settle { group, what, settlement: Settlement::Release { delay_ms: Some(0), count: false } }
+}
+
+impl Taken {
+    fn add(&mut self, place: usize, deliveries: Vec<Delivery>) {
+        for delivery in deliveries {
+            self.bytes += delivery.view().encoded_len();
+            self.records.push((place, delivery));
+        }
+    }
+}
+
+fn fault_of(error: TakeError) -> Fault {
+    match error {
+        TakeError::UnknownGroup(_) => Fault::unknown_partition(),
+        // No code of Kafka's says so; this one makes the client log it and go on.
+        TakeError::Exclusive => Fault::new(ResponseError::UnknownServerError, error.to_string()),
+        TakeError::Unavailable(unavailable) => unavailable.into(),
+    }
+}

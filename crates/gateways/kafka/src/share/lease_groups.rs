@@ -1,0 +1,176 @@
+//! Share groups as the broker knows them: a lease group of the share group's name in each topic.
+//!
+//! A lease group is made when a member of the share group first subscribes to its topic, with what
+//! the share group's configuration says then; a change of that is carried over to the lease groups
+//! there are. Whatever has lease groups is a share group, also where another protocol made them:
+//! the consumers of both then share the records.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base::{LeaseGroupId, Offset, PartitionId, TopicId};
+use broker::{Broker, ExecuteError};
+use machine::config::{GroupConfig, NodeValues, Overrides, StartPosition};
+use machine::{Command, Refusal, State};
+use tracing::info;
+use uuid::Uuid;
+
+use crate::errors::Fault;
+use crate::gateway::Gateway;
+
+/// A share group's part in one topic.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub(crate) lease_group: LeaseGroupId,
+    pub(crate) topic: TopicId,
+    pub(crate) topic_name: Arc<str>,
+}
+
+/// Every topic that a share group has a part in, by name.
+pub(crate) fn parts(state: &State, group: &str) -> BTreeMap<Arc<str>, Part> {
+    let named = state.lease_groups().filter(|lease_group| *lease_group.name == *group);
+    let part = |lease_group: &machine::LeaseGroup| {
+        let topic = state.topic(lease_group.topic)?;
+        Some(Part {
+            lease_group: lease_group.id,
+            topic: topic.id,
+            topic_name: Arc::clone(&topic.name),
+        })
+    };
+    named.filter_map(part).map(|part| (Arc::clone(&part.topic_name), part)).collect()
+}
+
+pub(crate) fn exists(state: &State, group: &str) -> bool {
+    state.lease_groups().any(|lease_group| *lease_group.name == *group)
+}
+
+/// How long a record is leased to a member of the group.
+pub(crate) fn lock_ms(state: &State, group: &str) -> i32 {
+    let own = state.group_config(group).share.record_lock_duration_ms;
+    state.node_config().own.share.record_lock_duration_ms.holds(own)
+}
+
+/// The values of its own that a lease group of this share group has.
+fn lease_group_config(config: &GroupConfig, node: &NodeValues) -> Overrides {
+    config.share.lease_group_config(node)
+}
+
+// ---------------------------------------------------------------------------------------- making
+
+/// What is missing of a share group.
+struct Missing {
+    topic: TopicId,
+    partitions: u32,
+}
+
+/// Sees to it that the group has a part in each of these topics. Those that are gone meanwhile are
+/// passed over.
+pub(crate) async fn ensure(gateway: &Gateway, group: &str, topics: &[Uuid]) -> Result<(), Fault> {
+    let broker = &gateway.broker;
+    if broker.read(|state| missing(state, group, topics)).is_empty() {
+        return Ok(());
+    }
+    // So that a change of the group's configuration is seen here or carried over there.
+    let _one_at_a_time = gateway.config_changes.lock().await;
+    let (missing, start, config) = broker.read(|state| {
+        let config = state.group_config(group);
+        let own = lease_group_config(config, &state.node_config().own);
+        (missing(state, group, topics), config.share.start, own)
+    });
+    for Missing { topic, partitions } in missing {
+        let starts = starts(broker, topic, partitions, start).await?;
+        make(broker, group, topic, starts, config.clone()).await?;
+    }
+    Ok(())
+}
+
+fn missing(state: &State, group: &str, topics: &[Uuid]) -> Vec<Missing> {
+    let known = topics.iter().filter_map(|uuid| state.topic_with_uuid(uuid));
+    let missing = known.filter(|topic| state.lease_group_named(topic.id, group).is_none());
+    missing.map(|topic| Missing { topic: topic.id, partitions: topic.partition_count() }).collect()
+}
+
+/// Makes the group's part in a topic, beginning at these offsets; one that is missing is the
+/// partition's start.
+pub(crate) async fn make(
+    broker: &Broker,
+    group: &str,
+    topic: TopicId,
+    starts: Vec<Offset>,
+    config: Overrides,
+) -> Result<(), Fault> {
+    let name = group.to_owned();
+    match broker.execute(Command::CreateLeaseGroup { topic, name, starts, config }).await {
+        Ok(_) => {
+            info!(group, %topic, "share group begins with a topic");
+            Ok(())
+        }
+        // Somebody else made it meanwhile, or deleted the topic.
+        Err(ExecuteError::Refused(
+            Refusal::LeaseGroupExists { .. } | Refusal::UnknownTopic { .. },
+        )) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The configuration with which a part is made that nobody subscribed to yet.
+pub(crate) fn config_of(state: &State, group: &str) -> Overrides {
+    lease_group_config(state.group_config(group), &state.node_config().own)
+}
+
+async fn starts(
+    broker: &Broker,
+    topic: TopicId,
+    partitions: u32,
+    start: StartPosition,
+) -> Result<Vec<Offset>, Fault> {
+    if start == StartPosition::Earliest {
+        return Ok(Vec::new());
+    }
+    let mut starts = Vec::with_capacity(partitions as usize);
+    for index in 0..partitions {
+        let partition = PartitionId::new(topic, index);
+        let end = broker.bounds(partition).map_or(0, |bounds| bounds.end);
+        let found = match start {
+            StartPosition::Earliest | StartPosition::Latest => None,
+            StartPosition::Since { ms_ago } => {
+                let since_ms = broker.clock().now_ms().saturating_sub(ms_ago);
+                broker.offset_at_time(partition, since_ms).await?
+            }
+        };
+        starts.push(found.map_or(end, |found| found.offset));
+    }
+    Ok(starts)
+}
+
+// -------------------------------------------------------------------------------------- changing
+
+/// Carries a change of a share group's configuration over to its lease groups: what it sets or
+/// resets, and nothing else, since another protocol may have a say in the rest.
+pub(crate) async fn carry_over(
+    broker: &Broker,
+    group: &str,
+    before: &GroupConfig,
+    after: &GroupConfig,
+) -> Result<(), Fault> {
+    let changes = broker.read(|state| {
+        let node = &state.node_config().own;
+        let (before, after) = (lease_group_config(before, node), lease_group_config(after, node));
+        let changed: Overrides =
+            after.into_iter().filter(|(name, value)| before.get(name) != Some(value)).collect();
+        let named = state.lease_groups().filter(|lease_group| *lease_group.name == *group);
+        let with_changes = named.map(|lease_group| {
+            let mut config = lease_group.overrides.clone();
+            config.extend(changed.clone());
+            (lease_group.id, config)
+        });
+        if changed.is_empty() { Vec::new() } else { with_changes.collect::<Vec<_>>() }
+    });
+    for (group, config) in changes {
+        match broker.execute(Command::SetLeaseGroupConfig { group, config }).await {
+            Ok(_) | Err(ExecuteError::Refused(Refusal::UnknownLeaseGroup { .. })) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,43 @@
+//! Share groups' records (KIP-932): fetched by lease, and acknowledged one by one.
+//!
+//! A share group is a lease group of its name in each topic; who its members are, and which
+//! partitions each fetches, is decided in [`crate::groups`]. Here a member's share session takes
+//! records out of the lease groups and settles them.
+//!
+//! * `fetch`, `acknowledge`: the two requests
+//! * `sessions`: what is remembered between them
+//! * `acquired`, `answers`: from leased records to what is answered
+//! * `lease_groups`: share groups as the broker knows them
+//! * `request`, `response`: both requests' own codec
+
+use kafka_protocol::error::ResponseError;
+
+use crate::errors::Fault;
+use crate::share::request::ShareHead;
+
+mod acknowledge;
+mod acquired;
+mod answers;
+mod fetch;
+pub(crate) mod lease_groups;
+mod request;
+mod response;
+mod sessions;
+
+pub(crate) use acknowledge::handle as acknowledge;
+pub(crate) use fetch::handle as fetch;
+pub(crate) use sessions::{OwnShareSessions, ShareKey, ShareSessions};
+
+/// As long as a UUID is in text, which is what clients name members with.
+const MEMBER_ID_BYTES_MAX: usize = 36;
+
+/// Who asks, if it makes sense.
+fn key_of(head: &ShareHead) -> Result<ShareKey, Fault> {
+    let invalid = |what| Fault::new(ResponseError::InvalidRequest, what);
+    let group = head.group.as_ref().filter(|group| !group.is_empty());
+    let group = group.ok_or_else(|| invalid("Invalid group id in the request."))?.clone();
+    let is_valid = |member: &str| (1..=MEMBER_ID_BYTES_MAX).contains(&member.len());
+    let member = head.member.as_ref().filter(|member| is_valid(member));
+    let member = member.ok_or_else(|| invalid("Invalid member id in the request."))?.clone();
+    Ok(ShareKey { group, member })
+}

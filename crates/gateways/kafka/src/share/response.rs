@@ -1,0 +1,226 @@
+//! Writing share fetch and share acknowledge responses. As in a fetch, the batches are not copied:
+//! the response is a list of slices, ours for the fields and the journal's for the batches.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use uuid::Uuid;
+
+use crate::errors::Fault;
+use crate::request::RequestHead;
+use crate::response::{Response, Slices};
+use crate::wire::primitives::Put;
+
+/// Consecutive records that were leased to the member, all with the same number of deliveries.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Acquired {
+    pub(crate) first: u64,
+    /// Inclusive.
+    pub(crate) last: u64,
+    /// This delivery included.
+    pub(crate) deliveries: u16,
+}
+
+/// One partition's part of a share fetch response.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct SharedPartition {
+    pub(crate) index: i32,
+    pub(crate) fault: Option<Fault>,
+    /// What became of the acknowledgements that came with the fetch.
+    pub(crate) acknowledge_fault: Option<Fault>,
+    /// Whole batches, which hold the acquired records among others.
+    pub(crate) batches: Vec<Bytes>,
+    pub(crate) acquired: Vec<Acquired>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct ShareFetched {
+    pub(crate) fault: Option<Fault>,
+    pub(crate) lock_ms: i32,
+    pub(crate) topics: Vec<(Uuid, Vec<SharedPartition>)>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct ShareAcknowledged {
+    pub(crate) fault: Option<Fault>,
+    pub(crate) lock_ms: i32,
+    pub(crate) topics: Vec<(Uuid, Vec<(i32, Option<Fault>)>)>,
+}
+
+/// From this version on the answer to an acknowledge says how long a renewed lease lives.
+const ACKNOWLEDGE_LOCK_SINCE: i16 = 2;
+
+pub(crate) fn encode_fetched(head: &RequestHead, fetched: ShareFetched) -> Response {
+    let partitions: usize = fetched.topics.iter().map(|(_, partitions)| partitions.len()).sum();
+    let mut out =
+        Slices::begin(head.correlation, true, 64 + 32 * fetched.topics.len() + 64 * partitions);
+    put_head(&mut out.fields, fetched.fault.as_ref());
+    out.fields.put_i32(fetched.lock_ms);
+    out.fields.put_count(fetched.topics.len(), true);
+    for (topic, partitions) in fetched.topics {
+        out.fields.put_uuid(topic);
+        out.fields.put_count(partitions.len(), true);
+        for partition in partitions {
+            put_partition(&mut out, partition);
+        }
+        out.fields.put_no_tagged_fields(true);
+    }
+    put_end(&mut out.fields);
+    out.finish()
+}
+
+fn put_partition(out: &mut Slices, partition: SharedPartition) {
+    out.fields.put_i32(partition.index);
+    put_fault(&mut out.fields, partition.fault.as_ref());
+    put_fault(&mut out.fields, partition.acknowledge_fault.as_ref());
+    put_no_leader(&mut out.fields);
+    out.put_records(partition.batches);
+    out.fields.put_count(partition.acquired.len(), true);
+    for acquired in partition.acquired {
+        out.fields.put_i64(acquired.first as i64);
+        out.fields.put_i64(acquired.last as i64);
+        out.fields.put_i16(acquired.deliveries.min(i16::MAX as u16) as i16);
+        out.fields.put_no_tagged_fields(true);
+    }
+    out.fields.put_no_tagged_fields(true);
+}
+
+pub(crate) fn encode_acknowledged(head: &RequestHead, done: ShareAcknowledged) -> Response {
+    let partitions: usize = done.topics.iter().map(|(_, partitions)| partitions.len()).sum();
+    let mut frame =
+        Response::begin(head.correlation, true, 64 + 32 * done.topics.len() + 32 * partitions);
+    put_head(&mut frame, done.fault.as_ref());
+    if head.version >= ACKNOWLEDGE_LOCK_SINCE {
+        frame.put_i32(done.lock_ms);
+    }
+    frame.put_count(done.topics.len(), true);
+    for (topic, partitions) in done.topics {
+        frame.put_uuid(topic);
+        frame.put_count(partitions.len(), true);
+        for (index, fault) in partitions {
+            frame.put_i32(index);
+            put_fault(&mut frame, fault.as_ref());
+            put_no_leader(&mut frame);
+            frame.put_no_tagged_fields(true);
+        }
+        frame.put_no_tagged_fields(true);
+    }
+    put_end(&mut frame);
+    Response::finish(frame)
+}
+
+fn put_head(out: &mut BytesMut, fault: Option<&Fault>) {
+    // Nobody is throttled.
+    out.put_i32(0);
+    put_fault(out, fault);
+}
+
+fn put_fault(out: &mut BytesMut, fault: Option<&Fault>) {
+    out.put_i16(fault.map_or(0, Fault::code));
+    out.put_nullable_text(fault.and_then(Fault::message), true);
+}
+
+/// Where to go instead: every partition is led here.
+fn put_no_leader(out: &mut BytesMut) {
+    out.put_i32(-1);
+    out.put_i32(-1);
+    out.put_no_tagged_fields(true);
+}
+
+/// No endpoints of other nodes, and nothing else.
+fn put_end(out: &mut BytesMut) {
+    out.put_count(0, true);
+    out.put_no_tagged_fields(true);
+}
+
+#[cfg(test)]
+mod tests {
+    use kafka_protocol::error::ResponseError;
+    use kafka_protocol::messages::{ApiKey, ShareAcknowledgeResponse, ShareFetchResponse};
+    use kafka_protocol::protocol::Decodable;
+
+    use super::*;
+
+    fn head(api: ApiKey, version: i16) -> RequestHead {
+        RequestHead { api, version, correlation: 7, client_id: None }
+    }
+
+    fn body(response: &Response) -> Bytes {
+        let joined = Bytes::from(response.chunks.concat());
+        let length = i32::from_be_bytes(joined[..4].try_into().unwrap());
+        assert_eq!(length as usize, joined.len() - 4);
+        joined.slice(9..)
+    }
+
+    #[test]
+    fn the_message_crate_reads_what_was_fetched() {
+        let topic = Uuid::from_u128(3);
+        let full = SharedPartition {
+            index: 4,
+            batches: vec![Bytes::from_static(b"first"), Bytes::from_static(b"second")],
+            acquired: vec![
+                Acquired { first: 5, last: 8, deliveries: 1 },
+                Acquired { first: 10, last: 10, deliveries: 3 },
+            ],
+            ..SharedPartition::default()
+        };
+        let failed = SharedPartition {
+            index: 5,
+            fault: Some(Fault::new(ResponseError::UnknownTopicId, "gone")),
+            acknowledge_fault: Some(Fault::plain(ResponseError::InvalidRecordState)),
+            ..SharedPartition::default()
+        };
+        let topics = vec![(topic, vec![full, failed])];
+        let fetched = ShareFetched { fault: None, lock_ms: 30_000, topics };
+        let response = encode_fetched(&head(ApiKey::ShareFetch, 1), fetched);
+        let mut bytes = body(&response);
+        let message = ShareFetchResponse::decode(&mut bytes, 1).unwrap();
+        assert!(bytes.is_empty());
+        assert_eq!((message.error_code, message.acquisition_lock_timeout_ms), (0, 30_000));
+        let partitions = &message.responses[0].partitions;
+        assert_eq!(partitions[0].records.as_deref(), Some(&b"firstsecond"[..]));
+        let acquired = &partitions[0].acquired_records[1];
+        assert_eq!((acquired.first_offset, acquired.last_offset), (10, 10));
+        assert_eq!(acquired.delivery_count, 3);
+        assert_eq!(partitions[1].error_code, ResponseError::UnknownTopicId.code());
+        assert_eq!(partitions[1].error_message.as_deref(), Some("gone"));
+        let acknowledged = partitions[1].acknowledge_error_code;
+        assert_eq!(acknowledged, ResponseError::InvalidRecordState.code());
+        assert_eq!(partitions[1].records.as_deref(), Some(&b""[..]));
+    }
+
+    #[test]
+    fn batches_are_passed_on_as_they_are() {
+        let batch = Bytes::from_static(b"batch");
+        let partition =
+            SharedPartition { batches: vec![batch.clone()], ..SharedPartition::default() };
+        let topics = vec![(Uuid::nil(), vec![partition])];
+        let fetched = ShareFetched { topics, ..ShareFetched::default() };
+        let response = encode_fetched(&head(ApiKey::ShareFetch, 2), fetched);
+        assert!(response.chunks.iter().any(|chunk| chunk.as_ptr() == batch.as_ptr()));
+    }
+
+    #[test]
+    fn the_message_crate_reads_what_was_acknowledged() {
+        let fault = Some(Fault::plain(ResponseError::InvalidRecordState));
+        let topics = vec![(Uuid::from_u128(1), vec![(0, None), (1, fault)])];
+        let done = ShareAcknowledged { fault: None, lock_ms: 9, topics };
+        let response = encode_acknowledged(&head(ApiKey::ShareAcknowledge, 1), done);
+        let mut bytes = body(&response);
+        let message = ShareAcknowledgeResponse::decode(&mut bytes, 1).unwrap();
+        assert!(bytes.is_empty());
+        let codes: Vec<_> = message.responses[0].partitions.iter().map(|p| p.error_code).collect();
+        assert_eq!(codes, [0, ResponseError::InvalidRecordState.code()]);
+    }
+
+    #[test]
+    fn version_2_of_an_acknowledge_says_how_long_leases_live() {
+        let whole = Fault::new(ResponseError::ShareSessionNotFound, "no");
+        let done =
+            |lock_ms| ShareAcknowledged { fault: Some(whole.clone()), lock_ms, topics: vec![] };
+        let first = body(&encode_acknowledged(&head(ApiKey::ShareAcknowledge, 1), done(7)));
+        let second = body(&encode_acknowledged(&head(ApiKey::ShareAcknowledge, 2), done(7)));
+        // Throttle time, code and message come first.
+        let at = 4 + 2 + 3;
+        assert_eq!(second[at..at + 4], 7i32.to_be_bytes());
+        assert_eq!([&second[..at], &second[at + 4..]].concat(), first);
+    }
+}
