@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 use crate::append::{AppendBatch, AppendReply};
 use crate::budget::{Budget, Permit};
 use crate::cluster;
-use crate::delivery::driver;
+use crate::delivery::driver::{self, Driver, Message};
 use crate::error::{ExecuteError, OpenError, Unavailable};
 use crate::housekeeping;
 use crate::sequencer::{Request, Sequencer};
@@ -70,6 +70,7 @@ struct Inner {
 
 #[derive(Debug)]
 struct Tasks {
+    delivering: JoinHandle<()>,
     sequencing: JoinHandle<()>,
     housekeeping: JoinHandle<()>,
 }
@@ -130,7 +131,17 @@ impl Broker {
             inbox,
         );
         let sequencing = tokio::spawn(sequencer.run());
-        let (delivery, _messages) = driver::Handle::new();
+        let (delivery, messages) = driver::Handle::new();
+        let _ = shard.delivery.set(delivery.clone());
+        let driver = Driver::new(
+            Arc::clone(&shard),
+            Arc::clone(&options.clock),
+            requests.clone(),
+            &delivery,
+            messages,
+            options.housekeeping_interval,
+        );
+        let delivering = tokio::spawn(driver.run());
         let broker = Self(Arc::new(Inner {
             node: options.node,
             cluster_id,
@@ -147,7 +158,7 @@ impl Broker {
         }));
         let weak = WeakBroker(Arc::downgrade(&broker.0));
         let housekeeping = tokio::spawn(housekeeping::run(weak, options.housekeeping_interval));
-        *broker.0.tasks.lock() = Some(Tasks { sequencing, housekeeping });
+        *broker.0.tasks.lock() = Some(Tasks { delivering, sequencing, housekeeping });
         Ok(broker)
     }
 
@@ -169,7 +180,7 @@ impl Broker {
         let (reply, answer) = oneshot::channel();
         let answer = AppendReply::new(batches.len(), answer);
         // When the broker is stopping the request is dropped, and with it the sender of the answer.
-        let _ = self.request(Request::Append { batches, reply });
+        let _ = self.request(Request::Append { batches, commands: Vec::new(), reply });
         answer
     }
 
@@ -240,6 +251,9 @@ impl Broker {
         self.0.requests.lock().take();
         let Some(tasks) = self.0.tasks.lock().take() else { return };
         tasks.housekeeping.abort();
+        // What was settled before is made durable, which needs the sequencer.
+        self.0.delivery.tell(Message::Stop);
+        let _ = tasks.delivering.await;
         // The sequencer ends by itself, once all that it proposed is answered.
         let _ = tasks.sequencing.await;
         self.0.consensus.shutdown().await;

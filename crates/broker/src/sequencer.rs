@@ -12,22 +12,36 @@ use std::sync::Arc;
 
 use base::limits::{PROPOSAL_BYTES_MAX, PROPOSALS_IN_FLIGHT_MAX};
 use base::{Clock, Offset, PartitionId};
+use bytes::BytesMut;
 use consensus::{Consensus, Payload, ProposeError, Proposed};
 use hashbrown::HashMap;
 use journal::{Body, Room};
-use machine::config::Durability;
+use machine::config::{Durability, LimitOverflow};
 use machine::partition::Partition;
 use machine::producer::{BatchSequence, ProducerState, SequenceRefusal, SequenceVerdict};
 use machine::{Command, Outcome, State, command};
 use tokio::sync::{mpsc, oneshot};
 
+use record::BatchHeader;
+
 use crate::append::{AppendBatch, Appended};
+use crate::delivery::driver::Message;
+use crate::delivery::overflow;
 use crate::error::{AppendError, Unavailable};
 use crate::shard::{CommandFailed, Pending, PendingAppend, Shard, Slot};
 
 pub(crate) enum Request {
-    Append { batches: Vec<AppendBatch>, reply: oneshot::Sender<Vec<Result<Appended, AppendError>>> },
-    Execute { command: Command, reply: oneshot::Sender<Result<Outcome, CommandFailed>> },
+    /// With `commands`, which go into the same entry, it is all or nothing: one batch that is refused
+    /// keeps the rest out, and the commands too.
+    Append {
+        batches: Vec<AppendBatch>,
+        commands: Vec<Command>,
+        reply: oneshot::Sender<Vec<Result<Appended, AppendError>>>,
+    },
+    Execute {
+        command: Command,
+        reply: oneshot::Sender<Result<Outcome, CommandFailed>>,
+    },
 }
 
 pub(crate) struct Sequencer {
@@ -73,10 +87,11 @@ struct Proposal {
 }
 
 /// What holds for every batch of one drain.
-struct Terms {
+struct Terms<'a> {
     leader_epoch: i32,
     room: Room,
     now_ms: i64,
+    shard: &'a Shard,
 }
 
 impl Sequencer {
@@ -126,13 +141,15 @@ impl Sequencer {
             self.drained.push(next);
         }
         self.now_ms = self.now_ms.max(self.clock.now_ms());
+        let shard = Arc::clone(&self.shard);
         let terms = Terms {
             leader_epoch: self.consensus.term() as i32,
             room: self.shard.journal.room(),
             now_ms: self.now_ms,
+            shard: &shard,
         };
         let mut proposal = Proposal::new(self.shard.ticket());
-        let Self { ahead, drained, shard, .. } = self;
+        let Self { ahead, drained, .. } = self;
         shard.read(|state| {
             for request in drained.drain(..) {
                 proposal.add(request, ahead, state, &terms);
@@ -214,22 +231,36 @@ impl Proposal {
         }
     }
 
-    fn add(&mut self, request: Request, ahead: &mut Ahead, state: &State, terms: &Terms) {
+    fn add(&mut self, request: Request, ahead: &mut Ahead, state: &State, terms: &Terms<'_>) {
         match request {
-            Request::Append { batches, reply } => {
-                let early = batches.iter().all(|batch| {
-                    let topic = state.topic(batch.partition.topic);
-                    topic.is_some_and(|topic| topic.config.durability == Durability::Replicated)
-                });
-                let slots = batches
-                    .into_iter()
-                    .map(|batch| self.sequence(batch, ahead, state, terms))
-                    .collect();
+            Request::Append { batches, commands, reply } => {
+                let early = commands.is_empty()
+                    && batches.iter().all(|batch| {
+                        let topic = state.topic(batch.partition.topic);
+                        topic.is_some_and(|topic| topic.config.durability == Durability::Replicated)
+                    });
+                let refused = batches
+                    .iter()
+                    .filter(|_| !commands.is_empty())
+                    .find_map(|batch| refused(batch, ahead, state, terms));
+                let slots = match refused {
+                    Some(refused) => {
+                        batches.iter().map(|_| Slot::Refused(refused.clone())).collect()
+                    }
+                    None => {
+                        self.pending.commands.extend(commands.iter().map(|_| None));
+                        self.commands.extend(commands);
+                        batches
+                            .into_iter()
+                            .map(|batch| self.sequence(batch, ahead, state, terms))
+                            .collect()
+                    }
+                };
                 self.pending.appends.push(PendingAppend { slots, early, reply: Some(reply) });
             }
             Request::Execute { command, reply } => {
                 self.commands.push(command);
-                self.pending.commands.push(reply);
+                self.pending.commands.push(Some(reply));
             }
         }
     }
@@ -240,7 +271,7 @@ impl Proposal {
         batch: AppendBatch,
         ahead: &mut Ahead,
         state: &State,
-        terms: &Terms,
+        terms: &Terms<'_>,
     ) -> Slot {
         let AppendBatch { partition, header, mut bytes, expect } = batch;
         let Some(found) = state.partition(partition) else {
@@ -248,6 +279,9 @@ impl Proposal {
         };
         let base_offset = ahead.end(partition).unwrap_or_else(|| found.next_offset());
         let span = header.last_offset_delta.max(0) as u32 + 1;
+        let full = |ahead: &Ahead| {
+            refused_for_limits(partition, &header, bytes.len(), ahead, state, terms)
+        };
         let unexpected = expect.is_some_and(|expected| expected != base_offset);
         if header.is_idempotent() {
             let producer = (partition, header.producer_id);
@@ -266,12 +300,17 @@ impl Proposal {
             if let Some(refused) = refused_for_space(&terms.room) {
                 return Slot::Refused(refused);
             }
+            if let Some(full) = full(ahead) {
+                return Slot::Refused(terms.refuse_full(full, state, partition, bytes));
+            }
             ahead.record(producer, found, sequence, base_offset, self.ticket);
             self.touched.producers.push(producer);
         } else if unexpected {
             return Slot::Refused(AppendError::NotAtExpected { end: base_offset });
         } else if let Some(refused) = refused_for_space(&terms.room) {
             return Slot::Refused(refused);
+        } else if let Some(full) = full(ahead) {
+            return Slot::Refused(terms.refuse_full(full, state, partition, bytes));
         }
         record::assign(&mut bytes, base_offset, terms.leader_epoch);
         ahead.ends.insert(partition, (base_offset + u64::from(span), self.ticket));
@@ -289,12 +328,66 @@ impl Proposal {
     }
 }
 
+/// Why a batch that stands or falls with others would be refused.
+fn refused(
+    batch: &AppendBatch,
+    ahead: &Ahead,
+    state: &State,
+    terms: &Terms<'_>,
+) -> Option<AppendError> {
+    let partition = batch.partition;
+    let Some(found) = state.partition(partition) else {
+        return Some(AppendError::UnknownPartition(partition));
+    };
+    let end = ahead.end(partition).unwrap_or_else(|| found.next_offset());
+    if batch.expect.is_some_and(|expected| expected != end) {
+        return Some(AppendError::NotAtExpected { end });
+    }
+    refused_for_space(&terms.room).or_else(|| {
+        refused_for_limits(batch.partition, &batch.header, batch.bytes.len(), ahead, state, terms)
+    })
+}
+
+/// The topic holds as much as it may.
+fn refused_for_limits(
+    partition: PartitionId,
+    header: &BatchHeader,
+    bytes: usize,
+    ahead: &Ahead,
+    state: &State,
+    terms: &Terms<'_>,
+) -> Option<AppendError> {
+    let topic = state.topic(partition.topic)?;
+    let (records, bytes) = (header.last_offset_delta.max(0) as u64 + 1, bytes as u64);
+    let end = |partition| ahead.end(partition);
+    overflow::refused(state, topic, &terms.shard.journal, end, records, bytes)
+}
+
 fn refused_for_space(room: &Room) -> Option<AppendError> {
     match *room {
         Room::Ok => None,
         Room::Full { free_bytes, reserve_bytes } => {
             Some(AppendError::StorageFull { free_bytes, reserve_bytes })
         }
+    }
+}
+
+impl Terms<'_> {
+    /// Some topics make dead letters of what they refuse.
+    fn refuse_full(
+        &self,
+        full: AppendError,
+        state: &State,
+        partition: PartitionId,
+        bytes: BytesMut,
+    ) -> AppendError {
+        let topic = state.topic(partition.topic);
+        let buries = topic
+            .is_some_and(|topic| topic.config.limit_overflow == LimitOverflow::RejectDeadLetter);
+        if let Some(delivery) = self.shard.delivery.get().filter(|_| buries) {
+            delivery.tell(Message::Overflowed { partition, bytes: bytes.freeze() });
+        }
+        full
     }
 }
 

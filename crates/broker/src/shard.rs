@@ -4,8 +4,8 @@
 //! One lock holds the machine. Consensus takes it once an entry, to apply; whoever asks a question
 //! takes it shared, for as long as the question lasts. Nothing is taken for a single record.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use base::{Offset, PartitionId};
 use bytes::Bytes;
@@ -19,6 +19,7 @@ use record::BatchHeader;
 use tokio::sync::oneshot;
 
 use crate::append::Appended;
+use crate::delivery::driver::Handle;
 use crate::error::{AppendError, Unavailable};
 use crate::watch::Watchers;
 
@@ -26,6 +27,8 @@ use crate::watch::Watchers;
 pub(crate) struct Shard {
     pub(crate) journal: Journal,
     pub(crate) watchers: Arc<Watchers>,
+    /// Set once the node leads: until then there is nobody to deliver to.
+    pub(crate) delivery: OnceLock<Handle>,
     state: RwLock<State>,
     /// Proposals of this node that are on their way, by ticket.
     pending: Mutex<HashMap<u64, Pending>>,
@@ -46,7 +49,8 @@ struct Scratch {
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     pub(crate) appends: Vec<PendingAppend>,
-    pub(crate) commands: Vec<oneshot::Sender<Result<Outcome, CommandFailed>>>,
+    /// `None`: nobody asks for this command's outcome.
+    pub(crate) commands: Vec<Option<oneshot::Sender<Result<Outcome, CommandFailed>>>>,
 }
 
 pub(crate) type CommandFailed = crate::error::ExecuteError;
@@ -83,6 +87,7 @@ impl Shard {
         Self {
             journal,
             watchers: Arc::default(),
+            delivery: OnceLock::new(),
             state: RwLock::new(State::new()),
             pending: Mutex::default(),
             // Ticket 0 means "nobody here waits": an entry that is replayed or someone else's.
@@ -149,6 +154,9 @@ impl Shard {
         for (partition, start) in &applied.trimmed {
             self.journal.trim(partition.stream(), *start);
         }
+        for (partition, from, to) in &applied.punched {
+            self.journal.punch(partition.stream(), *from, *to);
+        }
         for (topic, partitions) in &applied.removed {
             let first = PartitionId::new(*topic, 0).stream();
             self.journal.remove(first..first + u64::from(*partitions));
@@ -177,6 +185,9 @@ impl StateMachine for Shard {
             state.apply(&Entry { now_ms, appends, commands: &commands }, applied);
             // Under the lock: whoever reads the new end must find its batches in the index.
             self.settle_bytes(entry.id.index, applied);
+        }
+        if let Some(delivery) = self.delivery.get() {
+            delivery.applied(&commands, applied);
         }
         if entry.ticket != 0
             && let Some(pending) = self.take(entry.ticket)
@@ -252,6 +263,7 @@ impl Pending {
             append.answer(|slot| slot.answer(state, applied));
         }
         for (reply, outcome) in self.commands.into_iter().zip(applied.commands.drain(..)) {
+            let Some(reply) = reply else { continue };
             let _ = reply.send(outcome.map_err(|refusal: Refusal| CommandFailed::Refused(refusal)));
         }
     }
@@ -263,7 +275,7 @@ impl Pending {
                 Slot::Body { .. } | Slot::Duplicate { .. } => Err(why.clone().into()),
             });
         }
-        for reply in self.commands {
+        for reply in self.commands.into_iter().flatten() {
             let _ = reply.send(Err(why.clone().into()));
         }
     }

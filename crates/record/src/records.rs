@@ -112,6 +112,11 @@ pub struct RecordView<'a> {
 }
 
 impl<'a> RecordView<'a> {
+    /// Bytes of the record as it is encoded, unpacked.
+    pub fn encoded_len(&self) -> usize {
+        self.encoded.len()
+    }
+
     /// The record as it is encoded: its attributes, its timestamp delta, and all that follows.
     pub(crate) fn split_at_timestamp(&self) -> (u8, i64, &'a [u8]) {
         let mut rest = self.encoded;

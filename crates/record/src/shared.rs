@@ -88,6 +88,12 @@ impl SharedBatch {
         found.ok().map(|index| index as u32)
     }
 
+    fn encoded_len(&self, index: u32) -> usize {
+        let at = |index| self.places.get(index).map(|place: &Place| place.at as usize);
+        let begin = at(index as usize).unwrap_or(0);
+        at(index as usize + 1).unwrap_or(self.body.len()) - begin
+    }
+
     fn view(&self, index: u32) -> RecordView<'_> {
         let at = self.places.get(index as usize).map_or(0, |place| place.at as usize);
         let read = Records::at(&self.header, &self.body[at..]);
@@ -106,6 +112,11 @@ impl SharedRecord {
     /// Walks the record's lengths: call it once and keep what it answers.
     pub fn view(&self) -> RecordView<'_> {
         self.batch.view(self.index)
+    }
+
+    /// Bytes of the record as it is encoded, unpacked.
+    pub fn encoded_len(&self) -> usize {
+        self.batch.encoded_len(self.index)
     }
 
     pub fn batch(&self) -> &SharedBatch {
@@ -154,6 +165,7 @@ mod tests {
                     let record = batch.record(100 + number as u64).expect("it is there");
                     let view = record.view();
                     assert_eq!((view.offset, view.timestamp), (100 + number as u64, number as i64));
+                    assert_eq!(record.encoded_len(), view.encoded_len());
                     assert_eq!(record.key().is_some(), number % 2 == 0);
                     let value = record.value().expect("a value");
                     assert_eq!(value, format!("value {number}"));

@@ -1,20 +1,45 @@
-//! The task that owns a shard's leases.
+//! The task that owns a shard's leases, and how everyone reaches it.
+//!
+//! It waits for whatever comes first, then does one bounded turn: what sessions said, what was
+//! read, what became durable; then the groups that this touched, a bounded number of them, so that
+//! a busy one does not starve the others; then one request of all that must be durable.
 
+use std::collections::{BTreeSet, VecDeque};
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use base::LeaseGroupId;
+use base::limits::{LEASE_GROUP_IDLE_MAX, LEASE_GROUPS_PER_TURN, LEASE_MESSAGES_PER_TURN};
+use base::{Clock, LeaseGroupId, Offset, PartitionId, TopicId};
+use bytes::Bytes;
+use dispatch::{Assignment, Changes, ConsumerId, Pools, SessionId};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use hashbrown::{HashMap, HashSet};
+use machine::outcome::Applied;
+use machine::{ALL_PARTITIONS, Command, Outcome};
+use parking_lot::RwLock;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
 
 use crate::append::{AppendBatch, Appended};
+use crate::sequencer::Request;
+use crate::shard::Shard;
+use crate::watch::Watch;
 
+use super::batches::{Batches, Facts, ReadDone};
+use super::commit::{Committed, Waiter};
+use super::dead_letter::DeadLetterRouter;
 use super::error::{ConsumeError, SettleError, TakeError, TransferError};
 use super::event::{Delivery, Sent, Unread};
+use super::group::{Counts, Group};
+use super::hand_out::PendingTake;
 use super::session::{ConsumeOptions, Credit, Settle, TakeOptions};
-use super::words::{ConsumerId, SessionId};
+use super::sessions::Session;
 
 /// What sessions and others tell the driver.
-#[derive(Debug)]
 pub(crate) enum Message {
     Open {
         session: SessionId,
@@ -70,6 +95,21 @@ pub(crate) enum Message {
     Room {
         session: SessionId,
     },
+    /// A group changed by something other than a settle.
+    Moved {
+        group: LeaseGroupId,
+        partition: u32,
+        sought: bool,
+    },
+    /// Records that the sequencer refused for want of room, to be made dead letters.
+    Overflowed {
+        partition: PartitionId,
+        bytes: Bytes,
+    },
+    /// A question, or a change, that needs the driver's own knowledge.
+    Ask(Box<dyn FnOnce(&mut Driver) + Send>),
+    /// Everything under way comes to its end, and then the driver does.
+    Stop,
 }
 
 /// How everyone reaches the driver.
@@ -77,13 +117,15 @@ pub(crate) enum Message {
 pub(crate) struct Handle {
     inbox: mpsc::UnboundedSender<Message>,
     sessions: Arc<AtomicU64>,
+    pub(super) router: Arc<RwLock<Option<Arc<dyn DeadLetterRouter>>>>,
 }
 
 impl Handle {
     pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<Message>) {
         let (inbox, messages) = mpsc::unbounded_channel();
-        // Session 0 is the broker's own: what it takes out of a group, no consumer gets.
-        (Self { inbox, sessions: Arc::new(AtomicU64::new(1)) }, messages)
+        // Session 0 is the driver's own.
+        let sessions = Arc::new(AtomicU64::new(1));
+        (Self { inbox, sessions, router: Arc::default() }, messages)
     }
 
     pub(crate) fn tell(&self, message: Message) {
@@ -93,5 +135,324 @@ impl Handle {
 
     pub(super) fn next_session(&self) -> SessionId {
         self.sessions.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// What an entry of the log means for groups. Called by apply, for every entry.
+    pub(crate) fn applied(&self, commands: &[Command], applied: &Applied) {
+        for &(group, partition) in &applied.moved {
+            let sought = commands.iter().any(|command| {
+                matches!(command, Command::SeekLeaseGroup { group: moved, .. } if *moved == group)
+            });
+            self.tell(Message::Moved { group, partition, sought });
+        }
+        for outcome in &applied.commands {
+            if let Ok(Outcome::LeaseGroup(group)) = outcome {
+                let (group, partition) = (*group, ALL_PARTITIONS);
+                self.tell(Message::Moved { group, partition, sought: false });
+            }
+        }
+    }
+
+    /// Asks the driver; `None` when it is no more.
+    pub(super) async fn ask<R: Send + 'static>(
+        &self,
+        question: impl FnOnce(&mut Driver) -> R + Send + 'static,
+    ) -> Option<R> {
+        let (reply, answer) = oneshot::channel();
+        self.tell(Message::Ask(Box::new(move |driver| {
+            let _ = reply.send(question(driver));
+        })));
+        answer.await.ok()
+    }
+}
+
+pub(crate) struct Driver {
+    pub(super) shard: Arc<Shard>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) requests: mpsc::UnboundedSender<Request>,
+    pub(super) router: Arc<RwLock<Option<Arc<dyn DeadLetterRouter>>>>,
+    pub(super) watch: Arc<Watch>,
+    inbox: mpsc::UnboundedReceiver<Message>,
+    /// However far the next deadline is: a clock may jump.
+    sleep_max: Duration,
+
+    pub(super) groups: HashMap<LeaseGroupId, Group>,
+    pub(super) by_topic: HashMap<TopicId, Vec<LeaseGroupId>>,
+    /// What is kept of groups that are not in `groups` now: counters, and the next token.
+    pub(super) retired: HashMap<LeaseGroupId, (Counts, u64)>,
+    pub(super) sessions: HashMap<SessionId, Session>,
+    pub(super) pools: Pools,
+    pub(super) next_consumer: ConsumerId,
+    pub(super) next_engine: u64,
+
+    /// Groups to serve, each once.
+    pub(super) queue: VecDeque<LeaseGroupId>,
+    /// Groups that have something to make durable, each once.
+    pub(super) changed: Vec<LeaseGroupId>,
+    /// When a group has to be ticked, ms since the epoch.
+    pub(super) deadlines: BTreeSet<(i64, LeaseGroupId)>,
+    pub(super) take_deadlines: BTreeSet<(Instant, LeaseGroupId)>,
+
+    pub(super) batches: Batches,
+    pub(super) facts: Facts,
+    pub(super) reads: FuturesUnordered<BoxFuture<'static, ReadDone>>,
+    /// Single records that are being read.
+    pub(super) record_reads: HashSet<(PartitionId, Offset)>,
+    /// Records that are gone, for as long as somebody may still ask.
+    pub(super) lost: HashSet<(PartitionId, Offset)>,
+    /// Sessions with something to send at the end of the turn.
+    pub(super) outgoing: Vec<SessionId>,
+    /// Sessions whose next delivery is being read.
+    pub(super) waiting: BTreeSet<SessionId>,
+    pub(super) pending_takes: Vec<PendingTake>,
+
+    pub(super) commits: FuturesUnordered<BoxFuture<'static, Committed>>,
+    pub(super) settles_under_way: usize,
+    pub(super) waiters: Vec<Waiter>,
+    pub(super) dying: BTreeSet<LeaseGroupId>,
+    pub(super) bury_at: Option<Instant>,
+
+    sweep_at: Instant,
+    /// Used again from turn to turn.
+    pub(super) changes: Changes,
+    pub(super) assigned: Vec<Assignment>,
+}
+
+/// How often groups are looked through for those that nobody uses.
+const SWEEP_EVERY: Duration = Duration::from_secs(5);
+
+impl Driver {
+    pub(crate) fn new(
+        shard: Arc<Shard>,
+        clock: Arc<dyn Clock>,
+        requests: mpsc::UnboundedSender<Request>,
+        handle: &Handle,
+        inbox: mpsc::UnboundedReceiver<Message>,
+        sleep_max: Duration,
+    ) -> Self {
+        let watch = Arc::new(shard.watchers.watch());
+        Self {
+            shard,
+            clock,
+            requests,
+            router: Arc::clone(&handle.router),
+            watch,
+            inbox,
+            sleep_max,
+            groups: HashMap::new(),
+            by_topic: HashMap::new(),
+            retired: HashMap::new(),
+            sessions: HashMap::new(),
+            pools: Pools::new(),
+            next_consumer: 1,
+            next_engine: 1,
+            queue: VecDeque::new(),
+            changed: Vec::new(),
+            deadlines: BTreeSet::new(),
+            take_deadlines: BTreeSet::new(),
+            batches: Batches::default(),
+            facts: Facts::default(),
+            reads: FuturesUnordered::new(),
+            record_reads: HashSet::new(),
+            lost: HashSet::new(),
+            outgoing: Vec::new(),
+            waiting: BTreeSet::new(),
+            pending_takes: Vec::new(),
+            commits: FuturesUnordered::new(),
+            settles_under_way: 0,
+            waiters: Vec::new(),
+            dying: BTreeSet::new(),
+            bury_at: None,
+            sweep_at: Instant::now() + SWEEP_EVERY,
+            changes: Changes::default(),
+            assigned: Vec::new(),
+        }
+    }
+
+    /// Runs until it is told to stop, or nobody is left who could tell it anything.
+    pub(crate) async fn run(mut self) {
+        self.load_attentive();
+        while self.wait().await {
+            if !self.drain() {
+                break;
+            }
+            self.turn();
+        }
+        self.finish().await;
+    }
+
+    /// One event, whichever comes first. False when there will be no more.
+    async fn wait(&mut self) -> bool {
+        let watch = Arc::clone(&self.watch);
+        let sleep = self.sleep();
+        let busy = !self.queue.is_empty();
+        tokio::select! {
+            message = self.inbox.recv() => match message {
+                None | Some(Message::Stop) => return false,
+                Some(message) => self.handle(message),
+            },
+            Some(done) = self.commits.next(), if !self.commits.is_empty() => self.committed(done),
+            Some(done) = self.reads.next(), if !self.reads.is_empty() => self.was_read(done),
+            () = watch.ready() => self.appended(),
+            () = sleep => {}
+            () = tokio::task::yield_now(), if busy => {}
+        }
+        true
+    }
+
+    /// Whatever else is there already. False when it is to stop.
+    fn drain(&mut self) -> bool {
+        for _ in 0..LEASE_MESSAGES_PER_TURN {
+            match self.inbox.try_recv() {
+                Ok(Message::Stop) => return false,
+                Ok(message) => self.handle(message),
+                Err(_) => break,
+            }
+        }
+        while !self.commits.is_empty()
+            && let Some(Some(done)) = self.commits.next().now_or_never()
+        {
+            self.committed(done);
+        }
+        self.drain_reads();
+        true
+    }
+
+    fn drain_reads(&mut self) {
+        while !self.reads.is_empty()
+            && let Some(Some(done)) = self.reads.next().now_or_never()
+        {
+            self.was_read(done);
+        }
+    }
+
+    fn turn(&mut self) {
+        self.look_at_the_clock();
+        // What is read from memory is there at once, and then its group is served again.
+        for _ in 0..2 {
+            for _ in 0..LEASE_GROUPS_PER_TURN.min(self.queue.len()) {
+                let Some(group) = self.queue.pop_front() else { break };
+                self.serve(group);
+            }
+            self.drain_reads();
+        }
+        self.send();
+        self.commit();
+        self.bury();
+        self.sweep();
+    }
+
+    fn look_at_the_clock(&mut self) {
+        let now_ms = self.clock.now_ms();
+        while let Some(&(due_ms, group)) = self.deadlines.first()
+            && due_ms <= now_ms
+        {
+            self.deadlines.pop_first();
+            if let Some(found) = self.groups.get_mut(&group) {
+                found.deadline = None;
+            }
+            self.enqueue(group);
+        }
+        let now = Instant::now();
+        while let Some(&(due, group)) = self.take_deadlines.first()
+            && due <= now
+        {
+            self.take_deadlines.pop_first();
+            self.enqueue(group);
+        }
+        if self.bury_at.is_some_and(|due| due <= now) {
+            self.bury_at = None;
+        }
+    }
+
+    /// Until something is due. Pending for ever when nothing will be.
+    fn sleep(&self) -> impl Future<Output = ()> + use<> {
+        let now = Instant::now();
+        let due = self.deadlines.first().map(|&(due_ms, _)| {
+            let wait_ms = due_ms.saturating_sub(self.clock.now_ms()).max(0) as u64;
+            now + Duration::from_millis(wait_ms).min(self.sleep_max)
+        });
+        let takes = self.take_deadlines.first().map(|&(due, _)| due);
+        let sweep = (!self.groups.is_empty()).then_some(self.sweep_at);
+        let due = [due, takes, self.bury_at, sweep].into_iter().flatten().min();
+        async move {
+            match due {
+                Some(due) => tokio::time::sleep_until(due).await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    fn handle(&mut self, message: Message) {
+        match message {
+            Message::Open { session, events, unread } => self.open(session, events, unread),
+            Message::Close { session } => self.close(session),
+            Message::Consume { session, group, options, reply } => {
+                let _ = reply.send(self.consume(session, group, &options));
+            }
+            Message::Grant { session, consumer, credit } => self.grant(session, consumer, credit),
+            Message::SetCredit { session, consumer, credit } => {
+                self.set_credit(session, consumer, credit);
+            }
+            Message::Limit { session, records } => self.limit(session, records),
+            Message::Cancel { session, consumer, reply } => {
+                self.cancel(session, consumer);
+                // What was handed out before is in its channel before the answer.
+                self.send();
+                let _ = reply.send(());
+            }
+            Message::Take { session, group, options, reply } => {
+                self.take(session, group, options, reply);
+            }
+            Message::Settle { session, settles, reply } => self.settle(session, &settles, reply),
+            Message::Transfer { session, settles, batches, reply } => {
+                self.transfer(session, &settles, batches, reply);
+            }
+            Message::Room { session } => self.has_room(session),
+            Message::Moved { group, partition, sought } => self.moved(group, partition, sought),
+            Message::Overflowed { partition, bytes } => self.bury_refused(partition, &bytes),
+            Message::Ask(question) => question(self),
+            Message::Stop => {}
+        }
+    }
+
+    /// The group will be served in this turn or a later one.
+    pub(super) fn enqueue(&mut self, group: LeaseGroupId) {
+        if let Some(found) = self.groups.get_mut(&group)
+            && !std::mem::replace(&mut found.queued, true)
+        {
+            self.queue.push_back(group);
+        }
+    }
+
+    /// Makes durable what was settled until now, and waits for what is under way.
+    async fn finish(mut self) {
+        self.commit_all();
+        while let Some(done) = self.commits.next().await {
+            self.committed(done);
+        }
+    }
+
+    fn sweep(&mut self) {
+        let now = Instant::now();
+        if now < self.sweep_at {
+            return;
+        }
+        self.sweep_at = now + SWEEP_EVERY;
+        let mut unused = Vec::new();
+        for (id, group) in &mut self.groups {
+            if !group.is_idle() {
+                group.idle_since = None;
+            } else if now - *group.idle_since.get_or_insert(now) >= LEASE_GROUP_IDLE_MAX {
+                unused.push(*id);
+            }
+        }
+        for group in unused {
+            self.unload(group);
+        }
+        if self.groups.is_empty() {
+            self.batches.clear();
+        }
+        self.lost.clear();
     }
 }

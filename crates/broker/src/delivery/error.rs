@@ -1,12 +1,13 @@
 //! What can go wrong with leases, per operation.
 
 use base::{LeaseGroupId, Offset};
+use machine::Refusal;
 
 use crate::error::{AppendError, FetchError, Unavailable};
 
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ConsumeError {
-    #[error("there is no lease group {}", .0.0)]
+    #[error("there is no lease group {0}")]
     UnknownGroup(LeaseGroupId),
     /// Another consumer is exclusive, or this one wants to be and there are others.
     #[error("the lease group is consumed exclusively")]
@@ -19,11 +20,8 @@ pub enum ConsumeError {
 
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TakeError {
-    #[error("there is no lease group {}", .0.0)]
+    #[error("there is no lease group {0}")]
     UnknownGroup(LeaseGroupId),
-    /// A consumer has the group for itself.
-    #[error("the lease group is consumed exclusively")]
-    Exclusive,
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
 }
@@ -31,7 +29,7 @@ pub enum TakeError {
 /// Why one item of a settle changed nothing.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum SettleError {
-    #[error("there is no lease group {}", .0.0)]
+    #[error("there is no lease group {0}")]
     UnknownGroup(LeaseGroupId),
     /// The session holds no such lease: it expired, was settled before, or never was.
     #[error("this session holds no such lease")]
@@ -54,7 +52,7 @@ pub enum TransferError {
 
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum BrowseError {
-    #[error("there is no lease group {}", .0.0)]
+    #[error("there is no lease group {0}")]
     UnknownGroup(LeaseGroupId),
     #[error(transparent)]
     Read(#[from] FetchError),
@@ -64,7 +62,7 @@ pub enum BrowseError {
 
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RemoveError {
-    #[error("there is no lease group {}", .0.0)]
+    #[error("there is no lease group {0}")]
     UnknownGroup(LeaseGroupId),
     #[error("record {offset} of partition {partition} is settled, or was never there")]
     NotThere { partition: u32, offset: Offset },
@@ -72,12 +70,26 @@ pub enum RemoveError {
     #[error("record {offset} of partition {partition} is leased")]
     Leased { partition: u32, offset: Offset },
     #[error(transparent)]
+    Read(FetchError),
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum SeekError {
+    #[error("there is no lease group {0}")]
+    UnknownGroup(LeaseGroupId),
+    #[error(transparent)]
+    Refused(Refusal),
+    #[error(transparent)]
+    Read(#[from] FetchError),
+    #[error(transparent)]
     Unavailable(#[from] Unavailable),
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RedriveError {
-    #[error("there is no lease group {}", .0.0)]
+    #[error("there is no lease group {0}")]
     UnknownGroup(LeaseGroupId),
     #[error(transparent)]
     Append(#[from] AppendError),

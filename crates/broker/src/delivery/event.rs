@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 
-use super::words::{ConsumerId, SessionId, Token};
 use base::{LeaseGroupId, Offset};
 use bytes::Bytes;
+use dispatch::{ConsumerId, SessionId, Token};
 use record::{RecordView, SharedRecord};
 use tokio::sync::mpsc;
 

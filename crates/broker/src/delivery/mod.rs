@@ -7,28 +7,34 @@
 //!
 //! * [`session`]: what a session may do; [`event`]: what it hears
 //! * [`admin`]: looking at groups and changing them from outside
-//! * [`dead_letter`]: where a record goes that is not delivered again
+//! * [`dead_letter`]: where a record goes that is not delivered again; [`redrive`]: the way back
 //! * [`error`]: what can go wrong, per operation
 
 pub mod admin;
+mod batches;
+mod burial;
+mod commit;
 pub mod dead_letter;
 pub(crate) mod driver;
 pub mod error;
 pub mod event;
+mod group;
+mod groups;
+mod hand_out;
+pub(crate) mod overflow;
+pub mod redrive;
 pub mod session;
-mod words;
+mod sessions;
 
-pub use admin::{
-    Counters, DelayedRecord, LeaseInfo, PeekOptions, Peeked, RecordState, RedriveTo, RedriveWhat,
-    Redriven,
-};
+pub use admin::{Counters, DelayedRecord, LeaseInfo, PeekOptions, Peeked, RecordState, SeekTo};
 pub use dead_letter::{DeadLetterRouter, DeadRecord, DeathReason};
+pub use dispatch::{ConsumerId, Selection as SettleWhat, SessionId, Settlement, Token};
 pub use error::{
-    BrowseError, ConsumeError, RedriveError, RemoveError, SettleError, TakeError, TransferError,
+    BrowseError, ConsumeError, RedriveError, RemoveError, SeekError, SettleError, TakeError,
+    TransferError,
 };
 pub use event::{Delivery, Event, Events, GoneReason};
+pub use redrive::{RedriveTo, RedriveWhat, Redriven};
 pub use session::{
-    ConsumeOptions, Credit, CreditReturns, LeaseSession, Settle, SettleReply, SettleWhat,
-    TakeOptions,
+    ConsumeOptions, Credit, CreditReturns, LeaseSession, Settle, SettleReply, TakeOptions,
 };
-pub use words::{ConsumerId, SessionId, Settlement, Token};

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use super::words::{ConsumerId, SessionId, Settlement, Token};
-use base::{LeaseGroupId, Offset};
+use base::LeaseGroupId;
+use dispatch::{ConsumerId, Selection, SessionId, Settlement};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
@@ -104,19 +104,11 @@ impl Default for TakeOptions {
     }
 }
 
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Settle {
     pub group: LeaseGroupId,
-    pub what: SettleWhat,
+    pub what: Selection,
     pub settlement: Settlement,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum SettleWhat {
-    /// One lease, and only if it is still the current one.
-    Token(Token),
-    /// What this session holds of these offsets, both included.
-    Range { partition: u32, first: Offset, last: Offset },
 }
 
 /// Resolves, in the order of the items, once what they changed is durable. Dropping it changes

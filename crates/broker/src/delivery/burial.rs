@@ -1,0 +1,305 @@
+//! Burying dead letters: a record's copy is appended where it belongs, in the same log entry that
+//! settles it, so that a crash neither loses nor doubles it.
+//!
+//! A group's dead letters are buried in the order in which they died, one request at a time. What
+//! is refused (a full disk, a full topic) is tried again: it is not lost, and not delivered.
+
+use std::time::Duration;
+
+use base::limits::{BATCH_BYTES_DEFAULT, DEAD_LETTERS_PER_ENTRY};
+use base::{LeaseGroupId, Offset, PartitionId, headers};
+use bytes::{Bytes, BytesMut};
+use dispatch::{DeadLetter, DeadReason};
+use machine::GroupSettle;
+use record::{BatchBuilder, BatchHeader, BatchOptions, Header, SharedRecord};
+use tokio::time::Instant;
+
+use crate::append::{AppendBatch, Appended};
+use crate::error::{AppendError, Unavailable};
+
+use super::dead_letter::{DeadRecord, DeathReason};
+use super::driver::Driver;
+use super::group::{Dying, Group};
+
+const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// A request under way that buries the first `count` of a group's dead letters.
+#[derive(Debug)]
+pub(super) struct Burial {
+    group: LeaseGroupId,
+    engine: u64,
+    count: usize,
+}
+
+impl Group {
+    /// Takes over what died.
+    pub(super) fn mourn(&mut self, dead: impl Iterator<Item = DeadLetter>) {
+        for letter in dead {
+            let reason = match letter.reason {
+                _ if self.overflowed.remove(&(letter.partition, letter.offset)) => {
+                    DeathReason::Overflow
+                }
+                DeadReason::Rejected => DeathReason::Rejected,
+                DeadReason::Attempts => DeathReason::Attempts,
+                DeadReason::Expired => DeathReason::Expired,
+            };
+            self.dead.push_back(Dying { letter, reason });
+            self.died += 1;
+        }
+    }
+}
+
+impl Driver {
+    /// Starts burials where dead letters wait and none is under way.
+    pub(super) fn bury(&mut self) {
+        if self.dying.is_empty() {
+            return;
+        }
+        let ids: Vec<LeaseGroupId> = self.dying.iter().copied().collect();
+        for id in ids {
+            let Some(group) = self.groups.get(&id).filter(|group| !group.dead.is_empty()) else {
+                self.dying.remove(&id);
+                continue;
+            };
+            if group.burying {
+                continue;
+            }
+            if let Some(after) = group.bury_after.filter(|after| *after > Instant::now()) {
+                self.bury_at = Some(self.bury_at.map_or(after, |at| at.min(after)));
+                continue;
+            }
+            self.bury_first(id);
+        }
+    }
+
+    /// Buries the first of a group's dead letters, as many as are in memory and fit.
+    fn bury_first(&mut self, id: LeaseGroupId) {
+        let Some(group) = self.groups.get(&id) else { return };
+        let (engine, route) = (group.engine, group.config.dead_letter_route.clone());
+        let route = route.as_deref().zip(self.router.read().clone());
+        let target = group.config.dead_letter_topic.as_deref().and_then(|name| {
+            self.shard.read(|state| {
+                let topic = state.topic_named(name)?;
+                Some((topic.id, topic.partition_count()))
+            })
+        });
+        let now_ms = self.clock.now_ms();
+        let mut grave = Grave::default();
+        let mut settled: Vec<(u32, Offset)> = Vec::new();
+        let mut missing = None;
+        for Dying { letter, reason } in group.dead.iter().take(DEAD_LETTERS_PER_ENTRY) {
+            let partition = group.partition(letter.partition);
+            let at = (letter.partition, letter.offset);
+            match self.batches.record(partition, letter.offset) {
+                None if self.lost.contains(&(partition, letter.offset)) => settled.push(at),
+                // Nothing is left of it.
+                Some(Err(_)) => settled.push(at),
+                None => {
+                    missing = Some((partition, letter.offset));
+                    break;
+                }
+                Some(Ok(record)) => {
+                    let dead = DeadRecord {
+                        group: id,
+                        group_name: group.name.clone(),
+                        topic: group.topic,
+                        topic_name: group.topic_name.clone(),
+                        partition: letter.partition,
+                        offset: letter.offset,
+                        reason: *reason,
+                        attempts: letter.attempts,
+                        time_ms: now_ms,
+                        record,
+                    };
+                    if let Some((route, router)) = &route {
+                        grave.routed(router.route(route, &dead));
+                    } else if let Some((topic, partitions)) = target {
+                        let index = letter.partition % partitions;
+                        grave.add(PartitionId::new(topic, index), &dead);
+                    } else {
+                        tracing::warn!(group = %dead.group_name, topic = %dead.topic_name,
+                            offset = dead.offset, reason = dead.reason.name(),
+                            "there is no place for a dead letter; it is dropped");
+                    }
+                    settled.push(at);
+                    if grave.bytes >= BATCH_BYTES_DEFAULT as usize {
+                        break;
+                    }
+                }
+            }
+        }
+        if settled.is_empty() {
+            if let Some((partition, offset)) = missing {
+                self.read_record(partition, offset);
+            }
+            return;
+        }
+        let burial = Burial { group: id, engine, count: settled.len() };
+        if let Some(group) = self.groups.get_mut(&id) {
+            group.burying = true;
+            group.under_way += 1;
+        }
+        self.execute_burial(settles(id, settled), grave.batches(), burial);
+    }
+
+    pub(super) fn buried(
+        &mut self,
+        burial: Burial,
+        result: Result<Vec<Result<Appended, AppendError>>, Unavailable>,
+    ) {
+        let Burial { group: id, engine, count } = burial;
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        if group.engine != engine {
+            // Its dead letters died again in the new engine, or were buried before it was made.
+            self.ended(&[id], false);
+            return;
+        }
+        group.burying = false;
+        let refused = match result {
+            Ok(batches) => batches.into_iter().find_map(Result::err).map(|error| error.to_string()),
+            Err(unavailable) => Some(unavailable.to_string()),
+        };
+        if let Some(why) = refused {
+            tracing::warn!(group = %group.name, topic = %group.topic_name, why,
+                "dead letters could not be buried; trying again");
+            group.bury_after = Some(Instant::now() + TRY_AGAIN_AFTER);
+        } else {
+            group.bury_after = None;
+            for Dying { letter, .. } in group.dead.drain(..count) {
+                group.dispatch.buried(letter.partition, letter.offset);
+            }
+            group.buried += count as u64;
+            group.counts.dead_letters += count as u64;
+            self.answer_buried(id);
+            self.enqueue(id);
+        }
+        self.ended(&[id], false);
+    }
+
+    /// Answers rejects whose dead letters are buried.
+    pub(super) fn answer_buried(&mut self, id: LeaseGroupId) {
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        let mut ready = Vec::new();
+        while let Some((mark, _)) = group.reject_waiters.front()
+            && *mark <= group.buried
+        {
+            ready.extend(group.reject_waiters.pop_front().map(|(_, waiter)| waiter));
+        }
+        for waiter in ready {
+            self.answer(waiter);
+        }
+    }
+}
+
+/// The settles of buried records, as ranges of each partition.
+fn settles(group: LeaseGroupId, mut records: Vec<(u32, Offset)>) -> Vec<GroupSettle> {
+    records.sort_unstable();
+    let mut settles: Vec<GroupSettle> = Vec::new();
+    for (partition, offset) in records {
+        if settles.last().is_none_or(|last| last.partition != partition) {
+            let (settled, attempts) = (Vec::new(), Vec::new());
+            settles.push(GroupSettle { group, partition, settled, attempts });
+        }
+        let Some(last) = settles.last_mut() else { continue };
+        match last.settled.last_mut() {
+            Some((first, count)) if *first + u64::from(*count) == offset => *count += 1,
+            _ => last.settled.push((offset, 1)),
+        }
+    }
+    settles
+}
+
+/// Dead letters on their way, as batches of the partitions that they go to.
+#[derive(Default)]
+pub(super) struct Grave {
+    builders: Vec<(PartitionId, BatchBuilder)>,
+    finished: Vec<AppendBatch>,
+    bytes: usize,
+}
+
+impl Grave {
+    pub(super) fn routed(&mut self, batches: Vec<(PartitionId, Bytes)>) {
+        for (partition, bytes) in batches {
+            self.bytes += bytes.len();
+            match BatchHeader::parse(&bytes) {
+                Ok(header) => {
+                    let bytes = BytesMut::from(bytes);
+                    self.finished.push(AppendBatch { partition, header, bytes, expect: None });
+                }
+                Err(error) => {
+                    tracing::error!(%error, "a router made no valid batch of a dead letter");
+                }
+            }
+        }
+    }
+
+    pub(super) fn add(&mut self, to: PartitionId, dead: &DeadRecord) {
+        let place = match self.builders.iter().position(|(partition, _)| *partition == to) {
+            Some(place) => place,
+            None => {
+                self.builders.push((to, BatchBuilder::new(BatchOptions::default())));
+                self.builders.len() - 1
+            }
+        };
+        let (_, builder) = &mut self.builders[place];
+        let before = builder.len();
+        if let Err(error) = push_dead(builder, dead) {
+            // As large as a batch can be: there is no room for what killed it.
+            tracing::error!(%error, offset = dead.offset, "a dead letter is too large; it is dropped");
+        }
+        self.bytes += builder.len() - before;
+    }
+
+    pub(super) fn batches(self) -> Vec<AppendBatch> {
+        let mut batches = self.finished;
+        for (partition, builder) in self.builders {
+            if !builder.is_empty() {
+                batches.push(append_batch(partition, builder));
+            }
+        }
+        batches
+    }
+}
+
+pub(super) fn append_batch(partition: PartitionId, builder: BatchBuilder) -> AppendBatch {
+    let bytes = BytesMut::from(Bytes::from(builder.finish()));
+    let header = BatchHeader::parse(&bytes).expect("what was built can be read");
+    AppendBatch { partition, header, bytes, expect: None }
+}
+
+/// The record as it was, but for what would kill or hide it again, and with what killed it.
+fn push_dead(builder: &mut BatchBuilder, dead: &DeadRecord) -> Result<(), record::BatchError> {
+    let text = |number: u64| number.to_string().into_bytes();
+    let (count, time) = (text(dead.attempts.into()), text(dead.time_ms.max(0) as u64));
+    let (partition, offset) = (text(dead.partition.into()), text(dead.offset));
+    let death: [(&str, &[u8]); 7] = [
+        (headers::DEATH_REASON, dead.reason.name().as_bytes()),
+        (headers::DEATH_COUNT, &count),
+        (headers::DEATH_TOPIC, dead.topic_name.as_bytes()),
+        (headers::DEATH_PARTITION, &partition),
+        (headers::DEATH_OFFSET, &offset),
+        (headers::DEATH_GROUP, dead.group_name.as_bytes()),
+        (headers::DEATH_TIME, &time),
+    ];
+    copy(builder, &dead.record, &death)
+}
+
+/// Headers of a former death, a delay or an expiry do not hold where the record goes.
+pub(super) fn copy(
+    builder: &mut BatchBuilder,
+    record: &SharedRecord,
+    more: &[(&str, &[u8])],
+) -> Result<(), record::BatchError> {
+    let view = record.view();
+    let stays = |header: &Header<'_>| {
+        let key = header.key;
+        key != headers::DELIVER_AT.as_bytes()
+            && key != headers::EXPIRES_AT.as_bytes()
+            && !key.starts_with(DEATH_PREFIX)
+    };
+    let mut all: Vec<Header<'_>> = view.headers.iter().filter(stays).collect();
+    all.extend(more.iter().map(|(key, value)| Header { key: key.as_bytes(), value: Some(value) }));
+    builder.push(view.timestamp, view.key, view.value, &all)
+}
+
+const DEATH_PREFIX: &[u8] = b"postroad.death.";

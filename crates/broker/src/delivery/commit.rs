@@ -1,0 +1,367 @@
+//! Making durable what was settled.
+//!
+//! All that changed in a turn is one command; while a few are under way, what changes meanwhile
+//! joins the next one. A settle is answered when the machine has it: from then on the record is
+//! never delivered again, whatever crashes.
+
+use base::LeaseGroupId;
+use base::limits::SETTLES_IN_FLIGHT_MAX;
+use dispatch::{SessionId, SettleRefused, Settlement};
+use futures_util::FutureExt;
+use machine::{Command, GroupSettle};
+use tokio::sync::oneshot;
+
+use crate::append::{AppendBatch, Appended};
+use crate::error::{AppendError, ExecuteError, Unavailable};
+use crate::sequencer::Request;
+
+use super::burial::Burial;
+use super::driver::Driver;
+use super::error::{SettleError, TransferError};
+use super::event::Event;
+use super::session::Settle;
+
+type Results = Vec<Result<(), SettleError>>;
+
+/// Who waits for settles to be durable.
+#[derive(Debug)]
+pub(super) struct Waiter {
+    results: Results,
+    reply: oneshot::Sender<Results>,
+    /// Groups in which it rejected something, and how many of the group's dead letters have to be
+    /// buried before that is durable.
+    rejects: Vec<(LeaseGroupId, u64)>,
+}
+
+/// What is under way.
+#[derive(Debug)]
+enum UnderWay {
+    Settles { waiters: Vec<Waiter>, groups: Vec<LeaseGroupId> },
+    Burial(Burial),
+    Transfer(Transfer),
+}
+
+#[derive(Debug)]
+struct Transfer {
+    groups: Vec<LeaseGroupId>,
+    reply: oneshot::Sender<Result<Vec<Appended>, TransferError>>,
+}
+
+/// What came of it: of each batch, or of all.
+#[derive(Debug)]
+pub(super) struct Committed {
+    under_way: UnderWay,
+    result: Result<Vec<Result<Appended, AppendError>>, Unavailable>,
+}
+
+impl Driver {
+    pub(super) fn settle(
+        &mut self,
+        session: SessionId,
+        settles: &[Settle],
+        reply: oneshot::Sender<Results>,
+    ) {
+        let mut rejects: Vec<(LeaseGroupId, u64)> = Vec::new();
+        let mut durable = false;
+        let mut results = Vec::with_capacity(settles.len());
+        for settle in settles {
+            let result = self.settle_one(session, settle);
+            if result.is_ok() {
+                durable |= !matches!(settle.settlement, Settlement::Renew { .. });
+                if settle.settlement == Settlement::Reject
+                    && rejects.last().is_none_or(|(last, _)| *last != settle.group)
+                {
+                    // Known once the group's changes are drained.
+                    rejects.push((settle.group, 0));
+                }
+            }
+            results.push(result);
+        }
+        if durable {
+            self.waiters.push(Waiter { results, reply, rejects });
+        } else {
+            let _ = reply.send(results);
+        }
+    }
+
+    fn settle_one(&mut self, session: SessionId, settle: &Settle) -> Result<(), SettleError> {
+        let now_ms = self.clock.now_ms();
+        let pooled = self.pools.used(session).is_some();
+        let Some(group) = self.groups.get_mut(&settle.group) else {
+            // Nothing is leased of a group that nobody uses.
+            return Err(SettleError::NotLeased);
+        };
+        group.dispatch.settle(session, settle.what, settle.settlement, now_ms).map_err(
+            |refused| match refused {
+                SettleRefused::Stale { .. }
+                | SettleRefused::NotHolder { .. }
+                | SettleRefused::NotLeased { .. }
+                | SettleRefused::NoSuchPartition { .. } => SettleError::NotLeased,
+            },
+        )?;
+        if pooled {
+            // Room in the session's pool is room for its consumers of other groups too.
+            group.dispatch.return_to(&mut self.pools);
+            self.enqueue_groups_of(session);
+        }
+        self.mark_changed(settle.group);
+        self.enqueue(settle.group);
+        Ok(())
+    }
+
+    /// The group has something to make durable, in this turn's command or the next.
+    pub(super) fn mark_changed(&mut self, group: LeaseGroupId) {
+        if let Some(found) = self.groups.get_mut(&group)
+            && !std::mem::replace(&mut found.changed, true)
+        {
+            self.changed.push(group);
+        }
+    }
+
+    /// Answers once what has changed until now is durable.
+    pub(super) fn wait_until_durable(&mut self, reply: oneshot::Sender<Results>) {
+        self.waiters.push(Waiter { results: vec![Ok(())], reply, rejects: Vec::new() });
+    }
+
+    /// Makes one command of all that changed, unless enough are under way.
+    pub(super) fn commit(&mut self) {
+        if self.settles_under_way < SETTLES_IN_FLIGHT_MAX {
+            self.commit_all();
+        }
+    }
+
+    /// As [`Self::commit`], however many are under way.
+    pub(super) fn commit_all(&mut self) {
+        if self.changed.is_empty() && self.waiters.is_empty() {
+            return;
+        }
+        let mut settles = Vec::new();
+        let mut groups = Vec::new();
+        for id in std::mem::take(&mut self.changed) {
+            let before = settles.len();
+            self.drain_group(id, &mut settles);
+            if settles.len() > before
+                && let Some(group) = self.groups.get_mut(&id)
+            {
+                group.under_way += 1;
+                groups.push(id);
+            }
+        }
+        let mut waiters = std::mem::take(&mut self.waiters);
+        for waiter in &mut waiters {
+            for (id, mark) in &mut waiter.rejects {
+                *mark = self.groups.get(id).map_or(0, |group| group.died);
+            }
+        }
+        if settles.is_empty() {
+            // They changed nothing that outlives a crash.
+            waiters.into_iter().for_each(|waiter| self.answer(waiter));
+            return;
+        }
+        self.settles_under_way += 1;
+        self.execute(settles, UnderWay::Settles { waiters, groups });
+    }
+
+    /// Takes a group's changes: what is to be settled, who is active now, who died.
+    fn drain_group(&mut self, id: LeaseGroupId, settles: &mut Vec<GroupSettle>) {
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        group.changed = false;
+        group.dispatch.drain(&mut self.changes);
+        for change in self.changes.partitions.drain(..) {
+            group.counts.settled +=
+                change.settled.iter().map(|(_, count)| u64::from(*count)).sum::<u64>();
+            settles.push(GroupSettle {
+                group: id,
+                partition: change.partition,
+                settled: change.settled,
+                attempts: change.attempts,
+            });
+        }
+        if !self.changes.dead.is_empty() {
+            group.mourn(self.changes.dead.drain(..));
+            self.dying.insert(id);
+        }
+        for (consumer, active) in self.changes.active.drain(..) {
+            let Some(joined) = group.consumers.get(&consumer) else { continue };
+            if let Some(session) = self.sessions.get(&joined.session) {
+                let _ = session.events.send((Event::Active { consumer, active }, 0));
+            }
+        }
+    }
+
+    /// Puts settles alone into the log.
+    fn execute(&mut self, settles: Vec<GroupSettle>, under_way: UnderWay) {
+        let (reply, answer) = oneshot::channel();
+        let request = Request::Execute { command: Command::Settle { settles }, reply };
+        let _ = self.requests.send(request);
+        let answered = answer.map(|answer| match answer {
+            Ok(Ok(_)) => Ok(Vec::new()),
+            Ok(Err(ExecuteError::Unavailable(why))) => Err(why),
+            Ok(Err(ExecuteError::Refused(refusal))) => {
+                unreachable!("a settle passes over what it does not find: {refusal}")
+            }
+            Err(_) => Err(Unavailable::Stopping),
+        });
+        self.commits.push(answered.map(|result| Committed { under_way, result }).boxed());
+    }
+
+    /// Puts settles and batches into one log entry; one that is refused keeps all of it out.
+    fn execute_with(
+        &mut self,
+        settles: Vec<GroupSettle>,
+        batches: Vec<AppendBatch>,
+        under_way: UnderWay,
+    ) {
+        if batches.is_empty() {
+            return self.execute(settles, under_way);
+        }
+        let (reply, answer) = oneshot::channel();
+        let commands = vec![Command::Settle { settles }];
+        let _ = self.requests.send(Request::Append { batches, commands, reply });
+        let answered = answer.map(|answer| answer.map_err(|_| Unavailable::Stopping));
+        self.commits.push(answered.map(|result| Committed { under_way, result }).boxed());
+    }
+
+    pub(super) fn execute_burial(
+        &mut self,
+        settles: Vec<GroupSettle>,
+        batches: Vec<AppendBatch>,
+        burial: Burial,
+    ) {
+        self.execute_with(settles, batches, UnderWay::Burial(burial));
+    }
+
+    pub(super) fn committed(&mut self, committed: Committed) {
+        let Committed { under_way, result } = committed;
+        match under_way {
+            UnderWay::Settles { waiters, groups } => {
+                self.settles_under_way -= 1;
+                for mut waiter in waiters {
+                    if let Err(why) = &result {
+                        waiter.fail(why);
+                    }
+                    self.answer(waiter);
+                }
+                self.ended(&groups, result.is_err());
+            }
+            UnderWay::Burial(burial) => self.buried(burial, result),
+            UnderWay::Transfer(Transfer { groups, reply }) => {
+                let result = flatten(result);
+                self.ended(&groups, result.is_err());
+                let _ = reply.send(result);
+            }
+        }
+    }
+
+    /// What was under way for these groups is in the machine, or nobody knows whether it will be.
+    pub(super) fn ended(&mut self, groups: &[LeaseGroupId], failed: bool) {
+        for id in groups {
+            let Some(group) = self.groups.get_mut(id) else { continue };
+            group.under_way -= 1;
+            if failed {
+                // What the engine believes to be settled may not be.
+                self.reload(*id);
+            } else if group.under_way == 0 && !group.sought.is_empty() {
+                self.seek_now(*id);
+            }
+        }
+    }
+
+    /// Answers a settle, or lets it wait for its dead letters to be buried.
+    pub(super) fn answer(&mut self, mut waiter: Waiter) {
+        while let Some((id, mark)) = waiter.rejects.pop() {
+            if let Some(group) = self.groups.get_mut(&id)
+                && group.buried < mark
+            {
+                group.reject_waiters.push_back((mark, waiter));
+                return;
+            }
+        }
+        // Whoever asked may not care.
+        let _ = waiter.reply.send(waiter.results);
+    }
+
+    pub(super) fn transfer(
+        &mut self,
+        session: SessionId,
+        settles: &[Settle],
+        batches: Vec<AppendBatch>,
+        reply: oneshot::Sender<Result<Vec<Appended>, TransferError>>,
+    ) {
+        // What was settled before goes before, and is answered by itself.
+        self.commit_all();
+        if let Err(error) = self.settle_all(session, settles, &batches) {
+            let _ = reply.send(Err(error));
+            return;
+        }
+        let mut groups: Vec<LeaseGroupId> = settles.iter().map(|settle| settle.group).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        self.transfer_changes(groups, batches, reply);
+    }
+
+    /// Puts what changed in these groups and the batches into one log entry.
+    pub(super) fn transfer_changes(
+        &mut self,
+        groups: Vec<LeaseGroupId>,
+        batches: Vec<AppendBatch>,
+        reply: oneshot::Sender<Result<Vec<Appended>, TransferError>>,
+    ) {
+        let mut changes = Vec::new();
+        for &id in &groups {
+            self.changed.retain(|changed| *changed != id);
+            self.drain_group(id, &mut changes);
+            if let Some(group) = self.groups.get_mut(&id) {
+                group.under_way += 1;
+            }
+        }
+        let transfer = UnderWay::Transfer(Transfer { groups, reply });
+        self.execute_with(changes, batches, transfer);
+    }
+
+    /// All of the settles, or none.
+    fn settle_all(
+        &mut self,
+        session: SessionId,
+        settles: &[Settle],
+        batches: &[AppendBatch],
+    ) -> Result<(), TransferError> {
+        let unknown = self.shard.read(|state| {
+            batches.iter().position(|batch| state.partition(batch.partition).is_none())
+        });
+        if let Some(batch) = unknown {
+            let source = AppendError::UnknownPartition(batches[batch].partition);
+            return Err(TransferError::Append { batch, source });
+        }
+        // Whether it holds them all is found out by renewing them, which harms nobody.
+        let renew = Settlement::Renew { lease_ms: None };
+        for (item, settle) in settles.iter().enumerate() {
+            let probe = Settle { settlement: renew, ..*settle };
+            self.settle_one(session, &probe)
+                .map_err(|source| TransferError::Settle { item, source })?;
+        }
+        for (item, settle) in settles.iter().enumerate() {
+            self.settle_one(session, settle)
+                .map_err(|source| TransferError::Settle { item, source })?;
+        }
+        Ok(())
+    }
+}
+
+impl Waiter {
+    fn fail(&mut self, why: &Unavailable) {
+        self.rejects.clear();
+        for result in self.results.iter_mut().filter(|result| result.is_ok()) {
+            *result = Err(why.clone().into());
+        }
+    }
+}
+
+fn flatten(
+    result: Result<Vec<Result<Appended, AppendError>>, Unavailable>,
+) -> Result<Vec<Appended>, TransferError> {
+    let batches = result?.into_iter().enumerate();
+    batches
+        .map(|(batch, result)| result.map_err(|source| TransferError::Append { batch, source }))
+        .collect()
+}

@@ -1,0 +1,229 @@
+//! One lease group, as the driver knows it while somebody uses it.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use base::{LeaseGroupId, Offset, PartitionId, TopicId};
+use dispatch::{DeadLetter, Dispatch, Joined, Ordering, PartitionStart, Policy, Token};
+use hashbrown::{HashMap, HashSet};
+use machine::config::{Consumers, LeaseGroupConfig, LeaseOrdering, LimitOverflow};
+use machine::{LeaseGroup, State, Topic, TopicConfig};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::ConsumerId;
+use super::commit::Waiter;
+use super::dead_letter::DeathReason;
+use super::error::TakeError;
+use super::event::Delivery;
+use super::session::TakeOptions;
+
+#[derive(Debug)]
+pub(super) struct Group {
+    pub(super) id: LeaseGroupId,
+    pub(super) topic: TopicId,
+    pub(super) name: Arc<str>,
+    pub(super) topic_name: Arc<str>,
+    pub(super) config: Arc<LeaseGroupConfig>,
+    pub(super) topic_config: Arc<TopicConfig>,
+    pub(super) dispatch: Dispatch,
+    /// Tells this engine from one that the group had before.
+    pub(super) engine: u64,
+    /// What each partition's log began at when it was last looked at.
+    pub(super) log_starts: Vec<Offset>,
+    /// So that they can join again should the engine have to be made anew.
+    pub(super) consumers: HashMap<ConsumerId, Joined>,
+    pub(super) takers: VecDeque<Taker>,
+    pub(super) dead: VecDeque<Dying>,
+    /// A request that buries some of `dead` is under way.
+    pub(super) burying: bool,
+    /// Burying failed: not tried again before this.
+    pub(super) bury_after: Option<Instant>,
+    /// How many records ever joined `dead`, and how many left it buried.
+    pub(super) died: u64,
+    pub(super) buried: u64,
+    /// Rejects whose dead letters are not buried yet, with `died` as it was then.
+    pub(super) reject_waiters: VecDeque<(u64, Waiter)>,
+    /// Records that were rejected because there were too many.
+    pub(super) overflowed: HashSet<(u32, Offset)>,
+    /// Requests under way that hold changes of it.
+    pub(super) under_way: u32,
+    /// Partitions that were sought, to be looked at once nothing is under way.
+    pub(super) sought: Vec<u32>,
+    pub(super) reads: u32,
+    /// Waits in the driver's queue of groups to serve.
+    pub(super) queued: bool,
+    pub(super) changed: bool,
+    pub(super) deadline: Option<i64>,
+    pub(super) idle_since: Option<Instant>,
+    pub(super) counts: Counts,
+    /// Bytes of an average record, to read no more than is wanted.
+    pub(super) record_bytes: usize,
+}
+
+/// Since the group was first used.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) delivered: u64,
+    pub(super) redelivered: u64,
+    pub(super) settled: u64,
+    pub(super) dead_letters: u64,
+}
+
+/// A record on its way to the dead letters.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Dying {
+    pub(super) letter: DeadLetter,
+    pub(super) reason: DeathReason,
+}
+
+/// Somebody who waits for records to take.
+#[derive(Debug)]
+pub(super) struct Taker {
+    pub(super) session: super::SessionId,
+    pub(super) options: TakeOptions,
+    pub(super) deadline: Instant,
+    pub(super) reply: oneshot::Sender<Result<Vec<Delivery>, TakeError>>,
+}
+
+impl Group {
+    pub(super) fn new(
+        group: &LeaseGroup,
+        topic: &Topic,
+        first_token: Token,
+        engine: u64,
+        counts: Counts,
+    ) -> Self {
+        let mut dispatch =
+            Dispatch::new(policy(&group.config, &topic.config), starts(group, topic), first_token);
+        dispatch.set_paused(group.paused);
+        Self {
+            id: group.id,
+            topic: topic.id,
+            name: Arc::clone(&group.name),
+            topic_name: Arc::clone(&topic.name),
+            config: Arc::clone(&group.config),
+            topic_config: Arc::clone(&topic.config),
+            dispatch,
+            engine,
+            log_starts: topic.partitions.iter().map(|partition| partition.log_start()).collect(),
+            consumers: HashMap::new(),
+            takers: VecDeque::new(),
+            dead: VecDeque::new(),
+            burying: false,
+            bury_after: None,
+            died: 0,
+            buried: 0,
+            reject_waiters: VecDeque::new(),
+            overflowed: HashSet::new(),
+            under_way: 0,
+            sought: Vec::new(),
+            reads: 0,
+            queued: false,
+            changed: false,
+            deadline: None,
+            idle_since: None,
+            counts,
+            record_bytes: 1024,
+        }
+    }
+
+    pub(super) fn partition(&self, index: u32) -> PartitionId {
+        PartitionId::new(self.topic, index)
+    }
+
+    pub(super) fn keyed(&self) -> bool {
+        self.config.ordering == LeaseOrdering::Key
+    }
+
+    pub(super) fn is_attentive(&self) -> bool {
+        is_attentive(&self.config, &self.topic_config)
+    }
+
+    /// Nobody needs what is known of it here.
+    pub(super) fn is_idle(&self) -> bool {
+        self.consumers.is_empty()
+            && self.takers.is_empty()
+            && self.dead.is_empty()
+            && self.under_way == 0
+            && self.reads == 0
+            && !self.changed
+            && !self.queued
+            && !self.is_attentive()
+            && {
+                let counters = self.dispatch.counters();
+                counters.leased == 0 && counters.delayed == 0 && counters.dead == 0
+            }
+    }
+}
+
+/// Whether something happens to the group's records while nobody consumes.
+pub(super) fn is_attentive(group: &LeaseGroupConfig, topic: &TopicConfig) -> bool {
+    expires_unattended(group) || drops_oldest(topic)
+}
+
+fn expires_unattended(group: &LeaseGroupConfig) -> bool {
+    // Without a place for dead letters nobody can tell when an expired record went: it does when
+    // somebody comes for it.
+    group.record_ttl_ms.is_some() || has_dead_letters(group)
+}
+
+pub(super) fn drops_oldest(topic: &TopicConfig) -> bool {
+    topic.limit_overflow == LimitOverflow::DropOldest
+        && (topic.limit_records.is_some() || topic.limit_bytes.is_some())
+}
+
+pub(super) fn has_dead_letters(group: &LeaseGroupConfig) -> bool {
+    group.dead_letter_topic.is_some() || group.dead_letter_route.is_some()
+}
+
+pub(super) fn policy(group: &LeaseGroupConfig, topic: &TopicConfig) -> Policy {
+    Policy {
+        ordering: match group.ordering {
+            LeaseOrdering::Free => Ordering::Free,
+            LeaseOrdering::Key => Ordering::Key,
+            LeaseOrdering::Partition => Ordering::Partition,
+        },
+        single_active: group.consumers == Consumers::SingleActive,
+        lease_ms: group.lease_ms,
+        attempts_max: group.attempts_max,
+        backoff_first_ms: group.retry_backoff_ms,
+        backoff_max_ms: group.retry_backoff_max_ms,
+        record_ttl_ms: group.record_ttl_ms,
+        priorities: topic.priorities_max,
+        dead_letters: has_dead_letters(group),
+        expire_unattended: expires_unattended(group),
+    }
+}
+
+fn starts(group: &LeaseGroup, topic: &Topic) -> Vec<PartitionStart> {
+    (0..topic.partition_count()).filter_map(|index| start(group, topic, index)).collect()
+}
+
+/// Where a partition of the group stands by what is durable.
+pub(super) fn start(group: &LeaseGroup, topic: &Topic, index: u32) -> Option<PartitionStart> {
+    let (progress, partition) = (group.progress(index)?, topic.partition(index)?);
+    Some(PartitionStart {
+        floor: progress.floor(),
+        settled: progress.settled().collect(),
+        attempts: progress.attempts().collect(),
+        log_start: partition.log_start(),
+        end: partition.next_offset(),
+    })
+}
+
+/// Records of a group that are not settled, by what is durable.
+pub(super) fn depth(group: &LeaseGroup, topic: &Topic) -> u64 {
+    let partitions = group.progress.iter().zip(&topic.partitions);
+    let unsettled = partitions.map(|(progress, partition)| {
+        let above: u64 = progress.settled().map(|(from, to)| to - from).sum();
+        partition.next_offset().saturating_sub(progress.floor()).saturating_sub(above)
+    });
+    unsettled.sum()
+}
+
+/// The group and its topic, if both are there.
+pub(super) fn find(state: &State, id: LeaseGroupId) -> Option<(&LeaseGroup, &Topic)> {
+    let group = state.lease_group(id)?;
+    Some((group, state.topic(group.topic)?))
+}

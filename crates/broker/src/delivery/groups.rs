@@ -1,0 +1,292 @@
+//! Which groups the driver knows, and how it notices that one changed: it was moved, its topic
+//! grew, records were appended.
+
+use base::{LeaseGroupId, Offset, PartitionId};
+use machine::ALL_PARTITIONS;
+
+use super::driver::Driver;
+use super::event::GoneReason;
+use super::group::{Counts, Group, drops_oldest, find, is_attentive, policy, start};
+
+impl Driver {
+    /// Groups to whose records something happens though nobody consumes.
+    pub(super) fn load_attentive(&mut self) {
+        let ids: Vec<LeaseGroupId> = self.shard.read(|state| {
+            let attentive = state.lease_groups().filter(|group| {
+                let topic = state.topic(group.topic);
+                topic.is_some_and(|topic| is_attentive(&group.config, &topic.config))
+            });
+            attentive.map(|group| group.id).collect()
+        });
+        for id in ids {
+            self.load(id);
+            self.enqueue(id);
+        }
+    }
+
+    /// Makes the group known here. False when there is none.
+    pub(super) fn load(&mut self, id: LeaseGroupId) -> bool {
+        if self.groups.contains_key(&id) {
+            return true;
+        }
+        // First the watch, then the look: nothing that is appended in between is missed.
+        let partitions = self
+            .shard
+            .read(|state| find(state, id).map(|(_, topic)| (topic.id, topic.partition_count())));
+        let Some((topic, partitions)) = partitions else { return false };
+        if !self.by_topic.contains_key(&topic) {
+            for index in 0..partitions {
+                self.watch.add(PartitionId::new(topic, index));
+            }
+        }
+        let (counts, token) = self.retired.remove(&id).unwrap_or((Counts::default(), 1));
+        let engine = self.next_engine;
+        self.next_engine += 1;
+        let group = self.shard.read(|state| {
+            let (group, topic) = find(state, id)?;
+            Some(Group::new(group, topic, token, engine, counts))
+        });
+        let Some(group) = group else {
+            self.unwatch(topic, partitions);
+            return false;
+        };
+        self.by_topic.entry(topic).or_default().push(id);
+        self.groups.insert(id, group);
+        true
+    }
+
+    fn unwatch(&mut self, topic: base::TopicId, partitions: u32) {
+        if !self.by_topic.contains_key(&topic) {
+            for index in 0..partitions {
+                self.watch.remove(PartitionId::new(topic, index));
+            }
+        }
+    }
+
+    /// Nobody uses it: what is durable is all that is kept.
+    pub(super) fn unload(&mut self, id: LeaseGroupId) {
+        let Some(group) = self.forget(id) else { return };
+        self.retired.insert(id, (group.counts, group.dispatch.next_token()));
+    }
+
+    fn forget(&mut self, id: LeaseGroupId) -> Option<Group> {
+        let group = self.groups.remove(&id)?;
+        if let Some(due) = group.deadline {
+            self.deadlines.remove(&(due, id));
+        }
+        self.dying.remove(&id);
+        let topic = group.topic;
+        if let Some(of_topic) = self.by_topic.get_mut(&topic) {
+            of_topic.retain(|other| *other != id);
+            if of_topic.is_empty() {
+                self.by_topic.remove(&topic);
+                self.unwatch(topic, group.log_starts.len() as u32);
+            }
+        }
+        Some(group)
+    }
+
+    /// Makes the engine anew from what is durable: leases are void, consumers stay.
+    pub(super) fn reload(&mut self, id: LeaseGroupId) {
+        let Some(mut old) = self.groups.remove(&id) else { return };
+        let engine = self.next_engine;
+        self.next_engine += 1;
+        let token = old.dispatch.next_token();
+        let made = self.shard.read(|state| {
+            let (group, topic) = find(state, id)?;
+            Some(Group::new(group, topic, token, engine, old.counts))
+        });
+        self.give_back_pools(&mut old);
+        let Some(mut group) = made else {
+            self.groups.insert(id, old);
+            return;
+        };
+        for (&consumer, &joined) in &old.consumers {
+            // They were there together before.
+            let _ = group.dispatch.join(consumer, joined);
+        }
+        group.consumers = old.consumers;
+        group.takers = old.takers;
+        group.under_way = old.under_way;
+        if let Some(due) = old.deadline {
+            self.deadlines.remove(&(due, id));
+        }
+        let waiters = old.reject_waiters;
+        self.groups.insert(id, group);
+        self.queue.retain(|queued| *queued != id);
+        self.changed.retain(|changed| *changed != id);
+        self.enqueue(id);
+        for (_, waiter) in waiters {
+            self.answer(waiter);
+        }
+    }
+
+    /// What its leases used of the sessions' pools is free again.
+    fn give_back_pools(&mut self, group: &mut Group) {
+        let now_ms = self.clock.now_ms();
+        let holding: Vec<u64> = self
+            .sessions
+            .iter()
+            .filter(|(_, session)| session.groups.contains(&group.id))
+            .map(|(id, _)| *id)
+            .collect();
+        for session in holding {
+            group.dispatch.end_session(session, now_ms);
+        }
+        group.dispatch.return_to(&mut self.pools);
+    }
+
+    /// The group changed by something other than a settle, or its topic did, or it is new or gone.
+    pub(super) fn moved(&mut self, id: LeaseGroupId, partition: u32, sought: bool) {
+        let known = self.groups.contains_key(&id);
+        let attentive = self.shard.read(|state| {
+            find(state, id).map(|(group, topic)| is_attentive(&group.config, &topic.config))
+        });
+        match attentive {
+            None => self.deleted(id),
+            Some(true) if !known => {
+                self.load(id);
+            }
+            Some(_) if known => {
+                self.configure(id);
+                if sought {
+                    self.sought(id, partition);
+                } else {
+                    self.look_at_starts(id, partition);
+                }
+            }
+            Some(_) => {}
+        }
+        self.enqueue(id);
+    }
+
+    fn deleted(&mut self, id: LeaseGroupId) {
+        self.retired.remove(&id);
+        let Some(mut group) = self.forget(id) else { return };
+        self.give_back_pools(&mut group);
+        self.changed.retain(|changed| *changed != id);
+        for (consumer, joined) in group.consumers {
+            self.gone(joined.session, consumer, GoneReason::Deleted);
+        }
+        for taker in group.takers {
+            let _ = taker.reply.send(Err(super::TakeError::UnknownGroup(id)));
+        }
+        // With the group all of it is settled, in a way.
+        for (_, waiter) in group.reject_waiters {
+            self.answer(waiter);
+        }
+        for session in self.sessions.values_mut() {
+            session.groups.remove(&id);
+        }
+    }
+
+    /// Takes over the group's configuration, and partitions that are new.
+    fn configure(&mut self, id: LeaseGroupId) {
+        let Some(known) = self.groups.get_mut(&id) else { return };
+        let watch = &self.watch;
+        self.shard.read(|state| {
+            let Some((group, topic)) = find(state, id) else { return };
+            let former = known.dispatch.policy();
+            let policy = policy(&group.config, &topic.config);
+            if *former != policy {
+                known.dispatch.set_policy(policy);
+            }
+            known.config = group.config.clone();
+            known.topic_config = topic.config.clone();
+            known.dispatch.set_paused(group.paused);
+            for index in known.log_starts.len() as u32..topic.partition_count() {
+                watch.add(PartitionId::new(topic.id, index));
+                let Some(start) = start(group, topic, index) else { break };
+                known.log_starts.push(start.log_start);
+                known.dispatch.grow(start);
+            }
+        });
+    }
+
+    fn sought(&mut self, id: LeaseGroupId, partition: u32) {
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        match partition {
+            ALL_PARTITIONS => group.sought.extend(0..group.log_starts.len() as u32),
+            partition => group.sought.push(partition),
+        }
+        // What is under way was settled before the seek; the look must come after it.
+        if group.under_way == 0 {
+            self.seek_now(id);
+        }
+    }
+
+    pub(super) fn seek_now(&mut self, id: LeaseGroupId) {
+        let Some(known) = self.groups.get_mut(&id) else { return };
+        let mut sought = std::mem::take(&mut known.sought);
+        sought.sort_unstable();
+        sought.dedup();
+        self.shard.read(|state| {
+            let Some((group, topic)) = find(state, id) else { return };
+            for &index in &sought {
+                let Some(start) = start(group, topic, index) else { continue };
+                if let Some(log_start) = known.log_starts.get_mut(index as usize) {
+                    *log_start = start.log_start;
+                }
+                known.dispatch.reset_partition(index, start);
+            }
+        });
+        let buried_before = known.dead.len();
+        known.dead.retain(|dying| !sought.contains(&dying.letter.partition));
+        // Their rejects are answered: the seek came after them.
+        known.buried += (buried_before - known.dead.len()) as u64;
+        known.overflowed.retain(|(partition, _)| !sought.contains(partition));
+        self.answer_buried(id);
+        self.enqueue(id);
+    }
+
+    fn look_at_starts(&mut self, id: LeaseGroupId, partition: u32) {
+        let Some(known) = self.groups.get_mut(&id) else { return };
+        self.shard.read(|state| {
+            let Some((_, topic)) = find(state, id) else { return };
+            for (index, known_start) in known.log_starts.iter_mut().enumerate() {
+                let index = index as u32;
+                let Some(found) = topic.partition(index) else { continue };
+                let asked = partition == ALL_PARTITIONS || partition == index;
+                if asked && found.log_start() > *known_start {
+                    *known_start = found.log_start();
+                    known.dispatch.trimmed(index, found.log_start());
+                }
+            }
+        });
+    }
+
+    /// Records were appended, or a start moved, where groups are known.
+    pub(super) fn appended(&mut self) {
+        let ready = self.watch.take_ready();
+        let bounds: Vec<(PartitionId, Offset, Offset)> = self.shard.read(|state| {
+            let found = ready.into_iter().filter_map(|id| {
+                let partition = state.partition(id)?;
+                Some((id, partition.log_start(), partition.next_offset()))
+            });
+            found.collect()
+        });
+        for (partition, log_start, end) in bounds {
+            let Some(ids) = self.by_topic.get(&partition.topic) else { continue };
+            for id in ids.clone() {
+                let Some(group) = self.groups.get_mut(&id) else { continue };
+                group.dispatch.extended(partition.index, end);
+                if let Some(known) = group.log_starts.get_mut(partition.index as usize)
+                    && log_start > *known
+                {
+                    *known = log_start;
+                    group.dispatch.trimmed(partition.index, log_start);
+                }
+                self.enqueue(id);
+            }
+        }
+    }
+
+    /// Makes room where a topic holds more than it may: the oldest records go.
+    pub(super) fn drop_overflow(&mut self, id: LeaseGroupId, now_ms: i64) {
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        if !drops_oldest(&group.topic_config) {
+            return;
+        }
+        super::overflow::drop_oldest(group, &self.shard, now_ms);
+    }
+}

@@ -1,0 +1,167 @@
+//! A topic that holds more unsettled records than it may (`limit.records`, `limit.bytes`).
+//!
+//! Refusing is the sequencer's, before a record has its place; dropping the oldest is the
+//! driver's, after. Records are counted exactly. Bytes are the partition's stored bytes in
+//! proportion to what is unsettled of them: nobody keeps the size of each record.
+
+use base::{Offset, PartitionId};
+use bytes::Bytes;
+use dispatch::{Selection, Settlement, Take};
+use journal::Journal;
+use machine::config::LimitOverflow;
+use machine::{State, Topic};
+use record::SharedBatch;
+use std::sync::Arc;
+
+use crate::error::AppendError;
+use crate::sequencer::Request;
+use crate::shard::Shard;
+
+use super::burial::Grave;
+use super::dead_letter::{DeadRecord, DeathReason};
+use super::driver::Driver;
+use super::group::{Group, depth, drops_oldest, has_dead_letters};
+
+/// The session that takes what is dropped.
+const DROPPING: super::SessionId = 0;
+
+/// Why a batch with so many records and bytes does not fit; `None` when it does. `ahead` tells the
+/// ends of partitions that are proposed and not yet applied.
+pub(crate) fn refused(
+    state: &State,
+    topic: &Topic,
+    journal: &Journal,
+    ahead: impl Fn(PartitionId) -> Option<Offset>,
+    records: u64,
+    bytes: u64,
+) -> Option<AppendError> {
+    let config = &topic.config;
+    if config.limit_overflow == LimitOverflow::DropOldest {
+        return None;
+    }
+    if config.limit_records.is_none() && config.limit_bytes.is_none() {
+        return None;
+    }
+    let coming = topic.partition_ids().zip(&topic.partitions).map(|(id, partition)| {
+        ahead(id).map_or(0, |end| end.saturating_sub(partition.next_offset()))
+    });
+    let unsettled = unsettled(state, topic) + coming.sum::<u64>();
+    if config.limit_records.is_some_and(|limit| unsettled.saturating_add(records) > limit) {
+        return Some(AppendError::Full { limit: "limit.records" });
+    }
+    let limit = config.limit_bytes?;
+    let held = unsettled_bytes(topic, journal, unsettled);
+    (held.saturating_add(bytes) > limit).then_some(AppendError::Full { limit: "limit.bytes" })
+}
+
+/// Of the lease group that has most of them; all that is stored where there is no lease group.
+fn unsettled(state: &State, topic: &Topic) -> u64 {
+    let groups = state.lease_groups_of(topic.id).map(|group| depth(group, topic)).max();
+    groups.unwrap_or_else(|| stored(topic))
+}
+
+fn stored(topic: &Topic) -> u64 {
+    topic.partitions.iter().map(|row| row.next_offset() - row.log_start()).sum()
+}
+
+fn unsettled_bytes(topic: &Topic, journal: &Journal, unsettled: u64) -> u64 {
+    let bytes: u64 = topic.partition_ids().map(|id| journal.stream_bytes(id.stream())).sum();
+    let stored = stored(topic).max(1);
+    (u128::from(bytes) * u128::from(unsettled.min(stored)) / u128::from(stored)) as u64
+}
+
+/// Settles, or makes dead letters of, as many of the oldest records as there are too many.
+pub(super) fn drop_oldest(group: &mut Group, shard: &Shard, now_ms: i64) {
+    debug_assert!(drops_oldest(&group.topic_config));
+    let counters = group.dispatch.counters();
+    let held = counters.depth - counters.dead;
+    let config = &group.topic_config;
+    let records = config.limit_records.map_or(0, |limit| held.saturating_sub(limit));
+    let bytes = config.limit_bytes.map_or(0, |limit| {
+        let bytes = shard.read(|state| {
+            let topic = state.topic(group.topic);
+            topic.map_or(0, |topic| unsettled_bytes(topic, &shard.journal, held))
+        });
+        bytes.saturating_sub(limit)
+    });
+    if records == 0 && bytes == 0 {
+        return;
+    }
+    let dead_letters = has_dead_letters(&group.config);
+    let mut assigned = Vec::new();
+    for (records_max, bytes_max) in [(records, u64::MAX), (u64::MAX, bytes)] {
+        if records_max == 0 || bytes_max == 0 || !assigned.is_empty() {
+            continue;
+        }
+        let take = Take {
+            session: DROPPING,
+            consumer: 0,
+            records_max: records_max.min(u64::from(u32::MAX)) as u32,
+            bytes_max,
+            settle_on_send: !dead_letters,
+            lease_ms: Some(0),
+        };
+        group.dispatch.take(take, now_ms, &mut assigned);
+    }
+    if !dead_letters {
+        return;
+    }
+    for assignment in assigned {
+        group.overflowed.insert((assignment.partition, assignment.offset));
+        let lease = Selection::Token(assignment.token);
+        // It was leased a moment ago.
+        let _ = group.dispatch.settle(DROPPING, lease, Settlement::Reject, now_ms);
+    }
+}
+
+impl Driver {
+    /// Makes dead letters of records that were refused for want of room.
+    pub(super) fn bury_refused(&mut self, partition: PartitionId, bytes: &Bytes) {
+        let Ok(batch) = SharedBatch::decode(bytes).map(Arc::new) else { return };
+        let time_ms = self.clock.now_ms();
+        let found = self.shard.read(|state| {
+            let topic = state.topic(partition.topic)?;
+            let mut groups = state.lease_groups_of(topic.id);
+            let group = groups.find(|group| has_dead_letters(&group.config))?;
+            let target = group.config.dead_letter_topic.as_deref().and_then(|name| {
+                let target = state.topic_named(name)?;
+                let index = partition.index % target.partition_count();
+                Some(PartitionId::new(target.id, index))
+            });
+            // Where it would have been.
+            let end = topic.partition(partition.index)?.next_offset();
+            let (name, topic_name) = (group.name.clone(), topic.name.clone());
+            Some((group.id, name, topic_name, group.config.clone(), target, end))
+        });
+        let Some((group, group_name, topic_name, config, target, offset)) = found else { return };
+        let route = config.dead_letter_route.as_deref().zip(self.router.read().clone());
+        let mut grave = Grave::default();
+        for record in batch.records().map_while(Result::ok) {
+            let Some(record) = batch.record(record.offset) else { continue };
+            let dead = DeadRecord {
+                group,
+                group_name: group_name.clone(),
+                topic: partition.topic,
+                topic_name: topic_name.clone(),
+                partition: partition.index,
+                offset,
+                reason: DeathReason::Overflow,
+                attempts: 0,
+                time_ms,
+                record,
+            };
+            if let Some((route, router)) = &route {
+                grave.routed(router.route(route, &dead));
+            } else if let Some(target) = target {
+                grave.add(target, &dead);
+            }
+        }
+        let (reply, _) = tokio::sync::oneshot::channel();
+        let batches = grave.batches();
+        if !batches.is_empty() {
+            // The producer was told that they were refused: there is nobody to tell more.
+            let request = Request::Append { batches, commands: Vec::new(), reply };
+            let _ = self.requests.send(request);
+        }
+    }
+}

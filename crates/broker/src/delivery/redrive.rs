@@ -1,0 +1,266 @@
+//! The way back for dead letters: appended where they came from (or elsewhere) and settled where
+//! they are, in one log entry, in the order of their offsets.
+
+use base::limits::BATCH_BYTES_DEFAULT;
+use base::{LeaseGroupId, Offset, PartitionId, TopicId, headers};
+use dispatch::RecordState;
+use record::{BatchBuilder, BatchOptions, SharedRecord};
+use tokio::sync::oneshot;
+
+use crate::append::{AppendBatch, Appended};
+use crate::broker::Broker;
+use crate::error::Unavailable;
+
+use super::admin::{PeekOptions, Peeked, RecordReader};
+use super::burial::{append_batch, copy};
+use super::driver::Driver;
+use super::error::{BrowseError, RedriveError, TransferError};
+
+/// Which dead letters go back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RedriveWhat {
+    /// All that are there now and not leased.
+    All,
+    /// `(partition, offset)` in the dead-letter topic.
+    Records(Vec<(u32, Offset)>),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RedriveTo {
+    /// The topic and partition that its headers name.
+    Source,
+    Topic(TopicId),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Redriven {
+    pub moved: u64,
+    /// They name no source, or one that is no more, or somebody has them: they stay.
+    pub left: u64,
+}
+
+/// Records that one log entry moves.
+const RECORDS_PER_ENTRY: usize = 500;
+
+impl Broker {
+    /// Moves records of a lease group (of a dead-letter topic) back to where they came from, or to
+    /// a topic. The copies lose the headers that death wrote.
+    pub async fn redrive(
+        &self,
+        group: LeaseGroupId,
+        what: RedriveWhat,
+        to: RedriveTo,
+    ) -> Result<Redriven, RedriveError> {
+        let (topic, partitions) = self.partitions_of(group)?;
+        let mut redriven = Redriven::default();
+        match what {
+            RedriveWhat::All => {
+                for index in 0..partitions {
+                    let partition = PartitionId::new(topic, index);
+                    // What dies again meanwhile is for the next time.
+                    let end = self.bounds(partition).map_or(0, |bounds| bounds.end);
+                    self.redrive_partition(group, index, end, to, &mut redriven).await?;
+                }
+            }
+            RedriveWhat::Records(mut places) => {
+                places.sort_unstable();
+                places.dedup();
+                for chunk in places.chunk_by(|a, b| a.0 == b.0) {
+                    let partition = PartitionId::new(topic, chunk[0].0);
+                    let mut reader = RecordReader::new(self, partition);
+                    let mut records = Vec::new();
+                    for &(_, offset) in chunk {
+                        match reader.record(offset).await? {
+                            Some(record) => records.push((offset, record)),
+                            None => redriven.left += 1,
+                        }
+                    }
+                    for records in records.chunks(RECORDS_PER_ENTRY) {
+                        self.move_records(group, partition.index, records, to, &mut redriven)
+                            .await?;
+                    }
+                }
+            }
+        }
+        Ok(redriven)
+    }
+
+    async fn redrive_partition(
+        &self,
+        group: LeaseGroupId,
+        partition: u32,
+        end: Offset,
+        to: RedriveTo,
+        redriven: &mut Redriven,
+    ) -> Result<(), RedriveError> {
+        let mut from = 0;
+        loop {
+            let partition = Some(partition);
+            let options = PeekOptions { partition, from, records_max: RECORDS_PER_ENTRY };
+            let peeked = self.peek(group, options).await?;
+            let Some(last) = peeked.last() else { return Ok(()) };
+            from = last.offset + 1;
+            let here = peeked.into_iter().filter(|it| it.offset < end);
+            let records: Vec<(Offset, SharedRecord)> =
+                here.map(|Peeked { offset, record, .. }| (offset, record)).collect();
+            let Some(index) = partition else { return Ok(()) };
+            self.move_records(group, index, &records, to, redriven).await?;
+            if from >= end {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Moves records of one partition, in as few entries as their size allows.
+    async fn move_records(
+        &self,
+        group: LeaseGroupId,
+        partition: u32,
+        records: &[(Offset, SharedRecord)],
+        to: RedriveTo,
+        redriven: &mut Redriven,
+    ) -> Result<(), RedriveError> {
+        let mut rest = records;
+        while !rest.is_empty() {
+            let mut bytes = 0;
+            let mut fits = |record: &SharedRecord| {
+                bytes += record.encoded_len();
+                bytes <= BATCH_BYTES_DEFAULT as usize
+            };
+            let count = rest.iter().take_while(|(_, record)| fits(record)).count().max(1);
+            let (now, later) = rest.split_at(count);
+            rest = later;
+            self.move_entry(group, partition, now, to, redriven).await?;
+        }
+        Ok(())
+    }
+
+    async fn move_entry(
+        &self,
+        group: LeaseGroupId,
+        partition: u32,
+        records: &[(Offset, SharedRecord)],
+        to: RedriveTo,
+        redriven: &mut Redriven,
+    ) -> Result<(), RedriveError> {
+        let offsets: Vec<Offset> = records.iter().map(|(offset, _)| *offset).collect();
+        let asked = self.delivery().ask(move |driver| driver.free(group, partition, &offsets));
+        let free = asked.await.ok_or(Unavailable::Stopping)?;
+        let free = free.ok_or(RedriveError::UnknownGroup(group))?;
+        let mut moving = Vec::new();
+        let mut builders: Vec<(PartitionId, BatchBuilder)> = Vec::new();
+        for ((offset, record), free) in records.iter().zip(free) {
+            let target = self.target(partition, record, to).filter(|_| free);
+            let Some(target) = target else {
+                redriven.left += 1;
+                continue;
+            };
+            let place = match builders.iter().position(|(known, _)| *known == target) {
+                Some(place) => place,
+                None => {
+                    builders.push((target, BatchBuilder::new(BatchOptions::default())));
+                    builders.len() - 1
+                }
+            };
+            // Smaller than it is now, so that it fits.
+            match copy(&mut builders[place].1, record, &[]) {
+                Ok(()) => moving.push(*offset),
+                Err(_) => redriven.left += 1,
+            }
+        }
+        let builders = builders.into_iter().filter(|(_, builder)| !builder.is_empty());
+        let batches: Vec<AppendBatch> =
+            builders.map(|(partition, builder)| append_batch(partition, builder)).collect();
+        let (reply, answer) = oneshot::channel();
+        let moved = moving.len() as u64;
+        if moved == 0 {
+            return Ok(());
+        }
+        self.delivery()
+            .ask(move |driver| driver.move_away(group, partition, &moving, batches, reply))
+            .await
+            .ok_or(Unavailable::Stopping)?;
+        match answer.await.map_err(|_| Unavailable::Stopping)? {
+            Ok(_) => redriven.moved += moved,
+            Err(TransferError::Append { source, .. }) => return Err(source.into()),
+            Err(TransferError::Unavailable(why)) => return Err(why.into()),
+            // Somebody leased one of them in between.
+            Err(TransferError::Settle { .. }) => redriven.left += moved,
+        }
+        Ok(())
+    }
+
+    fn target(&self, index: u32, record: &SharedRecord, to: RedriveTo) -> Option<PartitionId> {
+        let view = record.view();
+        let text = |name: &str| std::str::from_utf8(view.headers.last(name.as_bytes())??).ok();
+        self.read(|state| {
+            let (topic, index) = match to {
+                RedriveTo::Topic(topic) => (state.topic(topic)?, index),
+                RedriveTo::Source => {
+                    let source = text(headers::DEATH_PARTITION).and_then(|it| it.parse().ok());
+                    (state.topic_named(text(headers::DEATH_TOPIC)?)?, source.unwrap_or(index))
+                }
+            };
+            Some(PartitionId::new(topic.id, index % topic.partition_count()))
+        })
+    }
+}
+
+impl Driver {
+    /// Which of these records are neither settled nor anybody's. `None`: no such group.
+    fn free(
+        &mut self,
+        group: LeaseGroupId,
+        partition: u32,
+        offsets: &[Offset],
+    ) -> Option<Vec<bool>> {
+        if !self.load(group) {
+            return None;
+        }
+        let group = self.groups.get(&group)?;
+        let free = offsets.iter().map(|&offset| {
+            let known = group.dispatch.peek(partition, offset, 1);
+            known.first().is_some_and(|known| {
+                let busy =
+                    matches!(known.state, RecordState::Leased { .. } | RecordState::Dead { .. });
+                known.offset == offset && !busy
+            })
+        });
+        Some(free.collect())
+    }
+
+    /// Settles records that nobody has, and appends, in one log entry.
+    fn move_away(
+        &mut self,
+        id: LeaseGroupId,
+        partition: u32,
+        offsets: &[Offset],
+        batches: Vec<AppendBatch>,
+        reply: oneshot::Sender<Result<Vec<Appended>, TransferError>>,
+    ) {
+        self.commit_all();
+        let free = self.free(id, partition, offsets);
+        if let Some(item) = free.and_then(|free| free.iter().position(|free| !free)) {
+            let source = super::SettleError::NotLeased;
+            let _ = reply.send(Err(TransferError::Settle { item, source }));
+            return;
+        }
+        if let Some(group) = self.groups.get_mut(&id) {
+            for &offset in offsets {
+                // It was free a moment ago.
+                let _ = group.dispatch.remove(partition, offset);
+            }
+        }
+        self.transfer_changes(vec![id], batches, reply);
+    }
+}
+
+impl From<BrowseError> for RedriveError {
+    fn from(error: BrowseError) -> Self {
+        match error {
+            BrowseError::UnknownGroup(group) => Self::UnknownGroup(group),
+            BrowseError::Read(error) => Self::Read(error),
+            BrowseError::Unavailable(why) => Self::Unavailable(why),
+        }
+    }
+}
