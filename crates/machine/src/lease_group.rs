@@ -133,6 +133,16 @@ impl LeaseGroups {
         Ok(removed)
     }
 
+    /// Removes a topic's groups; by name.
+    pub(crate) fn remove_of(&mut self, topic: TopicId) -> Vec<LeaseGroupId> {
+        let ids = self.by_topic.remove(&topic).unwrap_or_default();
+        for id in &ids {
+            let removed = self.by_id.remove(id);
+            self.partitions -= removed.map_or(0, |group| group.progress.len() as u64);
+        }
+        ids
+    }
+
     /// Gives each group of a topic progress in partitions up to `total`.
     pub(crate) fn grow(&mut self, topic: TopicId, total: u32) {
         for id in self.by_topic.get(&topic).into_iter().flatten() {

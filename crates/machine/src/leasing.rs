@@ -221,11 +221,8 @@ impl State {
 
     /// Deletes with a topic its lease groups.
     pub(crate) fn delete_lease_groups_of(&mut self, topic: TopicId, applied: &mut Applied) {
-        while let Some(&id) = self.lease_groups.ids_of(topic).first() {
-            if self.lease_groups.remove(id).is_ok() {
-                applied.moved.push((id, ALL_PARTITIONS));
-            }
-        }
+        let removed = self.lease_groups.remove_of(topic);
+        applied.moved.extend(removed.into_iter().map(|id| (id, ALL_PARTITIONS)));
     }
 
     pub(crate) fn note_lease_groups_moved(&self, topic: TopicId, applied: &mut Applied) {

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use base::checksum::crc32c;
-use base::{PartitionId, TopicId};
+use base::{LeaseGroupId, PartitionId, TopicId};
 use machine::{
-    Append, Applied, Command, CommitOffset, DecodeError, Entry, NewTopic, State, decode_head,
-    encode_head,
+    Append, Applied, Command, CommitOffset, DecodeError, Entry, GroupSettle, NewTopic, State,
+    decode_head, encode_head,
 };
 use proptest::prelude::*;
 use uuid::Uuid;
@@ -44,6 +44,26 @@ fn commands() -> Vec<Command> {
         },
         Command::AdvanceStart { starts: vec![(PartitionId::new(topic, 0), 2)] },
         Command::AllocateProducerId,
+        Command::CreateLeaseGroup {
+            topic,
+            name: "main".to_owned(),
+            starts: vec![2],
+            config: values("lease.ms"),
+        },
+        Command::Settle {
+            settles: vec![GroupSettle {
+                group: LeaseGroupId(0),
+                partition: 0,
+                settled: vec![(3, 1), (6, 1)],
+                attempts: vec![(2, 4), (5, 1)],
+            }],
+        },
+        Command::PutDocument {
+            space: "s".to_owned(),
+            name: "d".to_owned(),
+            body: vec![1, 2, 3],
+            expect: None,
+        },
     ]
 }
 
@@ -122,9 +142,11 @@ fn every_changed_bit_and_every_cut_of_a_snapshot_is_noticed() {
 #[test]
 fn another_version_is_refused_by_its_number() {
     let mut bytes = state().encode();
-    bytes[4] = 2;
-    let unknown = DecodeError::UnknownVersion { found: 2, known: 1 };
-    assert_eq!(State::decode(&bytes).unwrap_err(), unknown);
+    for version in [0, 3] {
+        bytes[4] = version;
+        let unknown = DecodeError::UnknownVersion { found: version.into(), known: 2 };
+        assert_eq!(State::decode(&bytes).unwrap_err(), unknown);
+    }
     let mut head = encode_head(0, &[]).to_vec();
     head[0] = 2;
     let unknown = DecodeError::UnknownVersion { found: 2, known: 1 };
@@ -133,14 +155,31 @@ fn another_version_is_refused_by_its_number() {
     assert_eq!(State::decode(b"not a snapshot").unwrap_err(), DecodeError::NotASnapshot);
 }
 
+/// As it was written before there were lease groups: it ended with the offset groups.
+#[test]
+fn a_snapshot_of_version_1_is_still_read() {
+    let mut state = State::new();
+    let before = &commands()[..6];
+    state.apply(&Entry { now_ms: 5, appends: &[], commands: before }, &mut Applied::new());
+    let mut old = state.encode();
+    // No lease group was ever made, no document changed, and none of either are there.
+    assert_eq!(old.split_off(old.len() - 4), [0, 0, 0, 0]);
+    old[4] = 1;
+    let mut restored = State::decode(&seal(old)).unwrap();
+    assert_eq!(restored, state);
+    assert_eq!(restored.encode(), state.encode());
+    exercise(&mut restored);
+}
+
 #[test]
 fn counts_that_the_bytes_cannot_hold_are_refused_at_once() {
     // A catalog that announces 2^63 topics, or partitions, and ends.
     let huge = [0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01];
     let empty = State::new().encode();
     // next_topic 0, next_producer_id 0, no node configuration, no group configurations
-    assert_eq!(empty[HEADER_BYTES..], [0, 0, 0, 0, 0, 0]);
-    for kept in 2..=5 {
+    // no topics, no groups; no lease groups, no documents, and the counts of each
+    assert_eq!(empty[HEADER_BYTES..], [0; 10]);
+    for kept in 2..=9 {
         let mut bytes = empty[..HEADER_BYTES + kept].to_vec();
         bytes.extend_from_slice(&huge);
         bytes.push(0);
@@ -169,7 +208,14 @@ fn the_persisted_form_of_commands_does_not_change() {
     let topic = TopicId(5);
     let partition = PartitionId::new(topic, 2);
     let group = || "g".to_owned();
-    let persisted: [(Command, &[u8]); 14] = [
+    let lease_group = LeaseGroupId(4);
+    let settle = GroupSettle {
+        group: lease_group,
+        partition: 2,
+        settled: vec![(7, 3)],
+        attempts: vec![(9, 300)],
+    };
+    let persisted: [(Command, &[u8]); 22] = [
         (Command::CreateTopics { topics: vec![] }, &[0, 0]),
         (Command::DeleteTopic { topic }, &[1, 5]),
         (Command::CreatePartitions { topic, total: 9 }, &[2, 5, 9]),
@@ -184,6 +230,28 @@ fn the_persisted_form_of_commands_does_not_change() {
         (Command::DeleteGroup { group: group() }, &[11, 1, b'g']),
         (Command::ExpireOffsets { groups: vec![], before_ms: 1 }, &[12, 0, 2]),
         (Command::ExpireProducers { before_ms: 1 }, &[13, 2]),
+        (
+            Command::CreateLeaseGroup {
+                topic,
+                name: group(),
+                starts: vec![1, 2],
+                config: BTreeMap::new(),
+            },
+            &[14, 5, 1, b'g', 2, 1, 2, 0],
+        ),
+        (Command::SetLeaseGroupConfig { group: lease_group, config: BTreeMap::new() }, &[15, 4, 0]),
+        (Command::DeleteLeaseGroup { group: lease_group }, &[16, 4]),
+        (Command::PauseLeaseGroup { group: lease_group, paused: true }, &[17, 4, 1]),
+        (Command::SeekLeaseGroup { group: lease_group, starts: vec![(2, 7)] }, &[18, 4, 1, 2, 7]),
+        (Command::Settle { settles: vec![settle] }, &[19, 1, 4, 2, 1, 7, 3, 1, 9, 0xac, 2]),
+        (
+            Command::PutDocument { space: group(), name: group(), body: vec![9], expect: Some(3) },
+            &[20, 1, b'g', 1, b'g', 1, 9, 1, 3],
+        ),
+        (
+            Command::DeleteDocument { space: group(), name: group(), expect: None },
+            &[21, 1, b'g', 1, b'g', 0],
+        ),
     ];
     for (command, bytes) in persisted {
         let head = encode_head(3, std::slice::from_ref(&command));

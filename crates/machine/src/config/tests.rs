@@ -2,7 +2,14 @@ use super::*;
 
 /// For each topic configuration: a valid value other than the default, and what it is refused for.
 /// `None` where the default is all there is.
-const TOPIC_VALUES: [(&str, Option<&str>, &[&str]); 36] = [
+const TOPIC_VALUES: [(&str, Option<&str>, &[&str]); 43] = [
+    ("retention.settled", Some("true"), &["1", "yes", ""]),
+    ("priorities.max", Some("255"), &["256", "-1", ""]),
+    ("limit.records", Some("0"), &["-2", "x"]),
+    ("limit.bytes", Some("1000000"), &["-2", "1k"]),
+    ("limit.overflow", Some("drop-oldest"), &["drop-head", "", "Reject"]),
+    ("dedup.window.ms", Some("300000"), &["-1", "x"]),
+    ("errors.deadletterqueue.group.enable", Some("true"), &["x"]),
     ("cleanup.policy", Some("compact, delete"), &["", "none", "delete,", "Delete"]),
     ("retention.ms", Some("-1"), &["-2", "1.5", "", "x"]),
     ("retention.bytes", Some("1073741824"), &["", "1k", "9223372036854775808"]),
@@ -71,7 +78,165 @@ fn every_default_is_valid_and_is_what_a_topic_has_that_says_nothing() {
     for entry in &GROUP_CONFIGS {
         let parsed = GroupConfig::parse(&overrides(&[(entry.name, entry.default)])).unwrap();
         assert_eq!(parsed.overrides.len(), 1, "{}", entry.name);
+        // What the node sets for groups that say nothing is the same.
+        let own = NodeConfig::default().own;
+        assert_eq!(parsed.check(&own), Ok(()), "{}", entry.name);
+        let of_leases = |group: &GroupConfig| group.share.lease_group_config(&own);
+        assert_eq!(of_leases(&parsed), of_leases(&GroupConfig::DEFAULT), "{}", entry.name);
     }
+    for entry in &LEASE_GROUP_CONFIGS {
+        let parsed = LeaseGroupConfig::parse(&overrides(&[(entry.name, entry.default)]));
+        assert_eq!(parsed, Ok(LeaseGroupConfig::default()), "{}", entry.name);
+    }
+}
+
+/// A valid value other than the default, and what is refused.
+type Values<'a> = (&'a str, &'a str, &'a [&'a str]);
+
+const LEASE_GROUP_VALUES: [Values<'_>; 9] = [
+    ("ordering", "key", &["Free", "", "keys"]),
+    ("consumers", "single-active", &["exclusive", ""]),
+    ("lease.ms", "0", &["-1", "", "x"]),
+    ("attempts.max", "65535", &["-1", "65536"]),
+    ("retry.backoff.ms", "60000", &["-1", "60001"]),
+    ("retry.backoff.max.ms", "0", &["-1"]),
+    ("dead.letter.topic", "dead", &[".", "a/b"]),
+    ("dead.letter.route", "amqp:any text", &[]),
+    ("record.ttl.ms", "0", &["-2"]),
+];
+
+const GROUP_VALUES: [Values<'_>; 15] = [
+    ("consumer.session.timeout.ms", "1", &["0"]),
+    ("consumer.heartbeat.interval.ms", "1", &["0"]),
+    ("share.record.lock.duration.ms", "15000", &["999"]),
+    ("share.delivery.count.limit", "10", &["1", "x"]),
+    ("share.partition.max.record.locks", "100", &["99"]),
+    ("share.session.timeout.ms", "50000", &["0"]),
+    ("share.heartbeat.interval.ms", "6000", &["0"]),
+    (
+        "share.auto.offset.reset",
+        "by_duration:PT1H",
+        &["none", "", "by_duration:", "by_duration:1h"],
+    ),
+    ("share.isolation.level", "read_committed", &["READ_COMMITTED", ""]),
+    ("share.renew.acknowledge.enable", "false", &["no"]),
+    ("errors.deadletterqueue.topic.name", "dlq.x", &["..", "a b"]),
+    ("errors.deadletterqueue.copy.record.enable", "true", &["x"]),
+    ("share.ordering", "partition", &["keyed"]),
+    ("share.retry.backoff.ms", "1000", &["-1", "60001"]),
+    ("share.retry.backoff.max.ms", "100", &["-1"]),
+];
+
+const NODE_VALUES: [Values<'_>; 28] = [
+    ("producer.id.expiration.ms", "1", &["0"]),
+    ("offsets.retention.minutes", "1", &["x", "0"]),
+    ("group.initial.rebalance.delay.ms", "3000", &["-1"]),
+    ("group.min.session.timeout.ms", "1", &["0", "1800001"]),
+    ("group.max.session.timeout.ms", "6000", &["0", "5999"]),
+    ("group.max.size", "1", &["0", "10001"]),
+    ("group.consumer.session.timeout.ms", "5000", &["0", "4999"]),
+    ("group.consumer.heartbeat.interval.ms", "45000", &["0", "45001"]),
+    ("group.consumer.max.size", "1", &["0", "10001"]),
+    ("group.share.record.lock.duration.ms", "15000", &["14999", "60001"]),
+    ("group.share.min.record.lock.duration.ms", "1000", &["999", "30001"]),
+    ("group.share.max.record.lock.duration.ms", "3600000", &["3600001", "29999"]),
+    ("group.share.delivery.count.limit", "10", &["1", "11"]),
+    ("group.share.min.delivery.count.limit", "5", &["1", "6"]),
+    ("group.share.max.delivery.count.limit", "32767", &["4", "32768"]),
+    ("group.share.partition.max.record.locks", "4000", &["99", "4001"]),
+    ("group.share.min.partition.max.record.locks", "2000", &["99", "2001"]),
+    ("group.share.max.partition.max.record.locks", "10000", &["10001", "1999"]),
+    ("group.share.session.timeout.ms", "60000", &["44999", "60001"]),
+    ("group.share.min.session.timeout.ms", "1", &["0", "45001"]),
+    ("group.share.max.session.timeout.ms", "45000", &["44999"]),
+    ("group.share.heartbeat.interval.ms", "15000", &["4999", "15001"]),
+    ("group.share.min.heartbeat.interval.ms", "1", &["0", "5001"]),
+    ("group.share.max.heartbeat.interval.ms", "5000", &["4999"]),
+    ("group.share.max.size", "1000", &["9", "1001"]),
+    ("group.share.max.share.sessions", "1", &["0"]),
+    ("errors.deadletterqueue.auto.create.topics.enable", "true", &["x"]),
+    ("errors.deadletterqueue.topic.name.prefix", "", &[]),
+];
+
+/// Whether a table takes these values and refuses those, and whether the valid ones do something.
+fn check_values<T: PartialEq>(
+    names: impl Iterator<Item = &'static str>,
+    values: &[Values<'_>],
+    parse: impl Fn(&Overrides) -> Result<T, ConfigError>,
+) {
+    let mut table: Vec<_> = names.collect();
+    let mut here: Vec<_> = values.iter().map(|(name, ..)| *name).collect();
+    table.sort_unstable();
+    here.sort_unstable();
+    assert_eq!(table, here);
+    for (name, valid, invalid) in values {
+        match (parse(&overrides(&[(name, valid)])), parse(&Overrides::new())) {
+            (Ok(set), Ok(default)) => assert!(set != default, "{name} = {valid} does nothing"),
+            (Err(error), _) | (_, Err(error)) => panic!("{error}"),
+        }
+        for value in *invalid {
+            let refused = parse(&overrides(&[(name, value)])).err().expect(name).to_string();
+            assert!(refused.contains(name), "{refused}");
+        }
+    }
+}
+
+#[test]
+fn every_name_of_a_group_a_lease_group_and_the_node_does_what_it_says_or_is_refused() {
+    let names = LEASE_GROUP_CONFIGS.iter().map(|entry| entry.name);
+    check_values(names, &LEASE_GROUP_VALUES, LeaseGroupConfig::parse);
+    let names = GROUP_CONFIGS.iter().map(|entry| entry.name);
+    check_values(names, &GROUP_VALUES, |values| {
+        let config = GroupConfig::parse(values)?;
+        Ok((config.session_timeout_ms, config.heartbeat_interval_ms, config.share))
+    });
+    let names = NODE_CONFIGS.iter().map(|entry| entry.name);
+    check_values(names, &NODE_VALUES, |values| Ok(NodeConfig::parse(values)?.own));
+}
+
+#[test]
+fn a_share_group_is_held_to_the_nodes_bounds() {
+    let node = |values: &[(&str, &str)]| NodeConfig::parse(&overrides(values)).unwrap().own;
+    let group = |values: &[(&str, &str)]| GroupConfig::parse(&overrides(values)).unwrap();
+    let short = group(&[("share.record.lock.duration.ms", "5000")]);
+    assert!(matches!(short.check(&node(&[])), Err(ConfigError::Conflict { .. })));
+    let bounds = [("group.share.min.record.lock.duration.ms", "1000")];
+    assert_eq!(short.check(&node(&bounds)), Ok(()));
+    let often = group(&[("share.delivery.count.limit", "11")]);
+    assert!(often.check(&node(&[])).is_err());
+    for name in ["share.session.timeout.ms", "share.heartbeat.interval.ms"] {
+        assert!(group(&[(name, "70000")]).check(&node(&[])).is_err(), "{name}");
+    }
+    // What was set while it was allowed counts as the bound from then on.
+    let leases = |config: &GroupConfig, own| config.share.lease_group_config(&own);
+    assert_eq!(leases(&short, node(&bounds))["lease.ms"], "5000");
+    assert_eq!(leases(&short, node(&[]))["lease.ms"], "15000");
+}
+
+#[test]
+fn a_share_group_becomes_a_lease_group_that_does_the_same() {
+    let node = NodeConfig::default().own;
+    let group = GroupConfig::parse(&overrides(&[
+        ("share.record.lock.duration.ms", "20000"),
+        ("share.delivery.count.limit", "7"),
+        ("errors.deadletterqueue.topic.name", "dlq.orders"),
+        ("share.ordering", "key"),
+        ("share.retry.backoff.ms", "10"),
+        ("share.retry.backoff.max.ms", "80"),
+        ("share.auto.offset.reset", "by_duration:P1DT1S"),
+    ]))
+    .unwrap();
+    assert_eq!(group.share.start, StartPosition::Since { ms_ago: 86_401_000 });
+    let expected = LeaseGroupConfig {
+        ordering: LeaseOrdering::Key,
+        lease_ms: Some(20_000),
+        attempts_max: Some(7),
+        retry_backoff_ms: 10,
+        retry_backoff_max_ms: 80,
+        dead_letter_topic: Some("dlq.orders".into()),
+        ..LeaseGroupConfig::default()
+    };
+    assert_eq!(LeaseGroupConfig::parse(&group.share.lease_group_config(&node)), Ok(expected));
 }
 
 #[test]
@@ -88,13 +253,6 @@ fn every_name_takes_its_valid_values_and_refuses_the_others() {
             let refused = parse(&[(name, value)]).expect_err(name).to_string();
             assert!(refused.contains(name), "{refused}");
         }
-    }
-    for (name, invalid) in [("producer.id.expiration.ms", "0"), ("offsets.retention.minutes", "x")]
-    {
-        assert!(NodeConfig::parse(&overrides(&[(name, invalid)])).is_err());
-    }
-    for entry in &GROUP_CONFIGS {
-        assert!(GroupConfig::parse(&overrides(&[(entry.name, "0")])).is_err());
     }
 }
 
@@ -125,7 +283,8 @@ fn an_unknown_name_is_refused() {
     let unknown = Err(ConfigError::Unknown { name: "message.format.version".to_owned() });
     assert_eq!(parse(&[("message.format.version", "3.0")]), unknown);
     assert!(NodeConfig::parse(&overrides(&[("retention.ms", "1")])).is_err());
-    assert!(GroupConfig::parse(&overrides(&[("share.session.timeout.ms", "45000")])).is_err());
+    assert!(GroupConfig::parse(&overrides(&[("streams.session.timeout.ms", "45000")])).is_err());
+    assert!(LeaseGroupConfig::parse(&overrides(&[("retention.ms", "1")])).is_err());
 }
 
 #[test]
@@ -172,7 +331,10 @@ fn every_configuration_is_documented_and_named_once() {
     let topic = TOPIC_CONFIGS.iter().map(|entry| (entry.name, entry.documentation));
     let node_config = NodeConfig::default();
     let node = describe_node(&node_config).map(|one| (one.name, one.documentation));
-    for entries in [topic.collect::<Vec<_>>(), node.collect()] {
+    let group = GROUP_CONFIGS.iter().map(|entry| (entry.name, entry.documentation));
+    let own = overrides(&[("ordering", "key")]);
+    let leases = describe_lease_group(&own).map(|one| (one.name, one.documentation));
+    for entries in [topic.collect::<Vec<_>>(), node.collect(), group.collect(), leases.collect()] {
         let names: std::collections::BTreeSet<_> = entries.iter().map(|(name, _)| name).collect();
         assert_eq!(names.len(), entries.len());
         assert!(entries.iter().all(|(_, documentation)| documentation.ends_with('.')));
