@@ -7,6 +7,7 @@ import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.OffsetSpec;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.KafkaShareConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
@@ -201,6 +202,14 @@ final class Context implements AutoCloseable {
         all.putAll(config);
         return opened(
                 new KafkaConsumer<>(all, new ByteArrayDeserializer(), new ByteArrayDeserializer()));
+    }
+
+    KafkaShareConsumer<byte[], byte[]> shareConsumer(Map<String, ?> config) {
+        Map<String, Object> all = new HashMap<>(config);
+        all.put("bootstrap.servers", bootstrap);
+        return opened(
+                new KafkaShareConsumer<>(
+                        all, new ByteArrayDeserializer(), new ByteArrayDeserializer()));
     }
 
     /** The first `count` records of a partition, in order. */

@@ -13,6 +13,8 @@ public final class Main {
         ClassicGroups.register(suite);
         ConsumerGroups.register(suite);
         Storage.register(suite);
+        Sharing.register(suite);
+        ShareGroups.register(suite);
         int failed = suite.run(System.getenv("BOOTSTRAP"), nameParts);
         // A hung scenario leaves its threads behind; leave without waiting for them.
         Runtime.getRuntime().halt(failed == 0 ? 0 : 1);
