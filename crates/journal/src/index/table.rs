@@ -225,10 +225,10 @@ impl RunTable {
         let new = holes.gaps(from, to);
         holes.insert(from, to);
         let (Some(&(begin, _)), Some(&(_, end))) = (new.first(), new.last()) else { return };
-        let runs = self.runs(stream).iter();
-        let touched = runs.skip_while(|run| run.next_offset <= begin);
-        let touched: Vec<u32> =
-            touched.take_while(|run| run.first_offset < end).map(Run::segment).collect();
+        let runs = self.runs(stream);
+        let first = runs.partition_point(|run| run.next_offset <= begin);
+        let touched = runs[first..].iter().take_while(|run| run.first_offset < end);
+        let touched: Vec<u32> = touched.map(Run::segment).collect();
         for segment in touched {
             self.punch_run(stream, segment, &new);
         }
