@@ -33,5 +33,5 @@ pub use delivery::{
     TakeOptions,
 };
 pub use error::{AppendError, ExecuteError, FetchError, OpenError, Unavailable};
-pub use fetch::{Batches, Bounds, FetchLimits, FetchWant, TimedOffset};
+pub use fetch::{Batches, Bounds, TimedOffset};
 pub use watch::Watch;

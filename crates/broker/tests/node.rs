@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::{Clock, ManualClock, PartitionId, TopicId};
-use broker::{AppendBatch, AppendError, Broker, BrokerOptions, FetchError, FetchLimits, FetchWant};
+use broker::{AppendBatch, AppendError, Broker, BrokerOptions, FetchError};
 use bytes::{Bytes, BytesMut};
 use journal::Disk;
 use journal::disk::{RealDisk, SimulatedDisk};
@@ -206,26 +206,27 @@ async fn a_retried_batch_is_answered_with_its_first_offset() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_fetch_at_the_end_waits_for_the_next_record() {
+async fn who_watches_the_end_is_woken_by_the_next_record() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let node = open(dir.path()).await;
     let partition = PartitionId::new(node.topic("tail", 1, &[]).await, 0);
-    let want = FetchWant { partition, offset: 0, bytes_max: 1 << 20 };
-    let limits = FetchLimits { bytes_min: 1, bytes_max: 1 << 20, wait: Duration::from_secs(30) };
     let broker = node.broker.clone();
-    let waiting = tokio::spawn(async move { broker.fetch(&[want], limits).await });
+    let waiting = tokio::spawn(async move {
+        let watch = broker.watch();
+        watch.add(partition);
+        watch.ready().await;
+        (watch.take_ready(), broker.read_batches(partition, 0, 1 << 20).await)
+    });
     tokio::time::sleep(Duration::from_millis(20)).await;
     assert!(!waiting.is_finished());
     node.append(partition, &["now"]).await;
-    let answers = waiting.await.expect("no panic");
-    let batches = answers[0].as_ref().expect("records");
-    assert_eq!(batches.high_watermark, 1);
+    let (woken, batches) = waiting.await.expect("no panic");
+    let batches = batches.expect("records");
+    assert_eq!((woken, batches.high_watermark), (vec![partition], 1));
     assert_eq!(records(&batches.records[0]), vec![(0, "now".to_string())]);
 
-    let nothing = FetchWant { offset: 1, ..want };
-    let short = FetchLimits { wait: Duration::from_millis(10), ..limits };
-    let answers = node.broker.fetch(&[nothing], short).await;
-    assert!(answers[0].as_ref().expect("an empty answer").records.is_empty());
+    let nothing = node.broker.read_batches(partition, 1, 1 << 20).await;
+    assert!(nothing.expect("an empty answer").records.is_empty());
     node.broker.shutdown().await;
 }
 
