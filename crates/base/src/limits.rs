@@ -113,6 +113,24 @@ pub const LEASE_GROUPS_PER_TURN: usize = 256;
 pub const DEAD_LETTERS_PER_ENTRY: usize = 1_000;
 /// A lease group that nobody uses is forgotten by the driver after this time.
 pub const LEASE_GROUP_IDLE_MAX: Duration = Duration::from_secs(10);
+/// Ready records of a partition that the delivery engine knows in full, 40 bytes and more each;
+/// twice as many at times. What else is ready is ranges, or was not read yet.
+pub const LEASE_READY_PER_PARTITION: usize = 4_096;
+/// The same over all partitions of a group; beyond it each has a few.
+pub const LEASE_READY_PER_GROUP: usize = 65_536;
+/// Ranges of ready records in a partition: with priorities a backlog is read to its end as long as
+/// it makes no more ranges than this.
+pub const LEASE_READY_RANGES_PER_PARTITION: usize = 1_000_000;
+/// Records of a group that wait behind an earlier one of their key.
+pub const LEASE_BLOCKED_PER_GROUP: usize = 262_144;
+/// Delayed records of a group, 20 bytes each; a later one waits unread until some are due.
+pub const LEASE_DELAYED_PER_GROUP: u64 = 50_000_000;
+/// Dead letters of a group that are not buried yet.
+pub const LEASE_DEAD_PER_GROUP: usize = 4_096;
+/// Live leases of a group, about 120 bytes each: the credit of those who set none.
+pub const LEASES_PER_GROUP: usize = 4_000_000;
+/// Timers that one tick of a group looks at, so that many due at once do not hold up the rest.
+pub const LEASE_TIMERS_PER_TICK: usize = 65_536;
 
 // ----------------------------------------------------------------------------------- documents
 

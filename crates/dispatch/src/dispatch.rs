@@ -1,179 +1,535 @@
-//! The engine's face.
+//! The engine: its parts, and how it is made, moved and bounded. What it does is in the files
+//! beside this one: `scan` learns, `assign` hands out, `settle` ends, `tick` keeps the time,
+//! `inspect` shows.
+
+use std::collections::{BTreeSet, VecDeque};
 
 use base::Offset;
 
-use crate::*;
+use crate::bounds::Bounds;
+use crate::changes::{Changes, DeadLetter};
+use crate::consumers::Consumers;
+use crate::lanes::Lanes;
+use crate::lease::{Lease, LeaseTable, Slot};
+use crate::partition::{Dead, Head, Partition};
+use crate::place::Place;
+use crate::policy::{Ordering, Policy};
+use crate::ready::Meta;
+use crate::record::PartitionStart;
+use crate::wheel::{Entry, Wheel};
+use crate::{ConsumerId, DeadReason, JoinRefused, Joined, Leases, Pools, SessionId, Token};
 
+/// One for each lease group somebody uses, over all partitions of its topic.
 #[derive(Debug)]
 pub struct Dispatch {
-    policy: Policy,
+    pub(crate) policy: Policy,
+    pub(crate) bounds: Bounds,
+    pub(crate) paused: bool,
+    pub(crate) partitions: Vec<Partition>,
+    /// Partitions with something to hand out, best first.
+    pub(crate) heads: BTreeSet<Head>,
+    pub(crate) leases: LeaseTable,
+    pub(crate) lanes: Lanes,
+    pub(crate) wheel: Wheel,
+    pub(crate) consumers: Consumers,
+    pub(crate) next_token: Token,
+    /// Partitions that may want something; a look tells.
+    pub(crate) wanting: VecDeque<u32>,
+    /// A take got less than it asked for.
+    pub(crate) pulled: bool,
+    /// Sums over the partitions.
+    pub(crate) depth: u64,
+    pub(crate) loaded: usize,
+    pub(crate) delayed: u64,
+    pub(crate) dead: usize,
+    /// Since the last drain.
+    pub(crate) changed: Vec<u32>,
+    pub(crate) dead_letters: Vec<DeadLetter>,
+    /// Since the pools were last at hand.
+    pool_returns: Vec<(SessionId, u32)>,
+    /// The latest that was told.
+    pub(crate) now_ms: i64,
+    /// Scratch of a tick.
+    pub(crate) fired: Vec<Entry>,
 }
 
-#[allow(unused_variables)]
 impl Dispatch {
     /// `first_token`: where this engine's fencing tokens begin. A node that drops an engine and
     /// makes it again goes on from [`Dispatch::next_token`], so that no token ever comes back.
     pub fn new(policy: Policy, partitions: Vec<PartitionStart>, first_token: Token) -> Self {
-        Self { policy }
+        Self::with_bounds(policy, partitions, first_token, Bounds::default())
     }
+
+    pub fn with_bounds(
+        policy: Policy,
+        partitions: Vec<PartitionStart>,
+        first_token: Token,
+        bounds: Bounds,
+    ) -> Self {
+        let mut dispatch = Self {
+            policy: Policy::default(),
+            bounds,
+            paused: false,
+            partitions: Vec::with_capacity(partitions.len()),
+            heads: BTreeSet::new(),
+            leases: LeaseTable::default(),
+            lanes: Lanes::default(),
+            wheel: Wheel::default(),
+            consumers: Consumers::default(),
+            // 0 marks what is no lease.
+            next_token: first_token.max(1),
+            wanting: VecDeque::new(),
+            pulled: false,
+            depth: 0,
+            loaded: 0,
+            delayed: 0,
+            dead: 0,
+            changed: Vec::new(),
+            dead_letters: Vec::new(),
+            pool_returns: Vec::new(),
+            now_ms: 0,
+            fired: Vec::new(),
+        };
+        dispatch.set_policy(policy);
+        for start in partitions {
+            dispatch.grow(start);
+        }
+        dispatch
+    }
+
     pub fn next_token(&self) -> Token {
-        unimplemented!()
+        self.next_token
     }
+
     pub fn policy(&self) -> &Policy {
         &self.policy
     }
+
+    /// Takes effect from the next decision on. Where the ordering changes, what is leased at the
+    /// moment may still have several of a key in flight.
     pub fn set_policy(&mut self, policy: Policy) {
-        unimplemented!()
+        let before = std::mem::replace(&mut self.policy, policy);
+        self.consumers.set_single_active(self.policy.single_active);
+        if before.ordering != self.policy.ordering {
+            self.order_again();
+        }
+        let ranked = (before.priorities, before.ranks());
+        if ranked != (self.policy.priorities, self.policy.ranks()) {
+            self.rank_again();
+        }
+        if !self.policy.dead_letters {
+            self.bury_all();
+        }
+        for index in 0..self.partitions.len() as u32 {
+            self.refresh_head(index);
+            self.list(index);
+        }
     }
+
     /// A paused engine hands nothing out and wants nothing; leases run on.
     pub fn set_paused(&mut self, paused: bool) {
-        unimplemented!()
+        self.paused = paused;
     }
+
+    /// One more partition, after the last.
+    pub fn grow(&mut self, start: PartitionStart) {
+        let partition = Partition::new(start, 0);
+        self.depth += partition.depth();
+        self.partitions.push(partition);
+        self.list(self.partitions.len() as u32 - 1);
+    }
+
+    /// The log grew. O(1).
+    pub fn extended(&mut self, partition: u32, end: Offset) {
+        if let Some(found) = self.partitions.get_mut(partition as usize)
+            && end > found.end
+        {
+            self.depth += end - found.end;
+            found.end = end;
+            self.list(partition);
+        }
+    }
+
     /// The group was moved (seek): all that was known of the partition is forgotten, its leases
     /// are void, deltas that were not drained are dropped.
     pub fn reset_partition(&mut self, partition: u32, start: PartitionStart) {
-        unimplemented!()
+        if partition as usize >= self.partitions.len() {
+            return;
+        }
+        self.void_leases(partition, Offset::MAX);
+        self.lanes.clear(partition);
+        self.dead_letters.retain(|letter| letter.partition != partition);
+        let before = &self.partitions[partition as usize];
+        let (head, epoch) = (before.head, Place::next_epoch(before.epoch));
+        self.depth -= before.depth();
+        self.loaded -= before.ready.loaded();
+        self.delayed -= before.delayed;
+        self.dead -= before.dead.len();
+        if let Some(head) = head {
+            self.heads.remove(&head);
+        }
+        if epoch == 0 {
+            // The numbers begin again: nothing old may be left to be taken for new.
+            self.wheel.retain(|entry| Place::unpack(entry.place).partition != partition);
+        }
+        let (listed, changed) = (before.listed, before.changed);
+        // A read under way tells facts of the log, which hold; but it need not be what is wanted.
+        let mut fresh = Partition::new(start, epoch);
+        (fresh.listed, fresh.changed) = (listed, changed);
+        self.depth += fresh.depth();
+        self.partitions[partition as usize] = fresh;
+        self.list(partition);
     }
-    /// One more partition, after the last.
-    pub fn grow(&mut self, start: PartitionStart) {
-        unimplemented!()
-    }
+
     /// The log has begun at `log_start` since (retention, delete records): what is below is gone,
     /// leases on it too. The machine lifted its floor itself: no delta comes of this.
     pub fn trimmed(&mut self, partition: u32, log_start: Offset) {
-        unimplemented!()
-    }
-    /// The log grew. O(1).
-    pub fn extended(&mut self, partition: u32, end: Offset) {
-        unimplemented!()
-    }
-    /// What to read next. Each want is handed out ONCE, and one a partition at a time, so that
-    /// several reads may be under way: every one must be answered by `scanned` or `scan_failed`.
-    /// `None` when enough is known, or nobody takes.
-    #[must_use = "a want that is not answered stops its partition"]
-    pub fn wants(&mut self) -> Option<Want> {
-        unimplemented!()
-    }
-    /// What the log holds in `from..up_to`: ascending; offsets that are not among `records` are
-    /// holes, and settled. A part may be known already. The engine may stop early (bounds) and
-    /// want the rest later.
-    pub fn scanned(
-        &mut self,
-        partition: u32,
-        from: Offset,
-        up_to: Offset,
-        records: impl IntoIterator<Item = Scanned>,
-        now_ms: i64,
-    ) {
-        unimplemented!()
-    }
-    /// The read failed or was given up: the engine will want it again.
-    pub fn scan_failed(&mut self, partition: u32) {
-        unimplemented!()
+        let Some(found) = self.partitions.get_mut(partition as usize) else { return };
+        if log_start <= found.floor {
+            return;
+        }
+        self.extended(partition, log_start);
+        self.void_leases(partition, log_start);
+        let found = &mut self.partitions[partition as usize];
+        let dead: Vec<Offset> = found.dead.range(..log_start).map(|(&o, _)| o).collect();
+        for offset in &dead {
+            found.dead.remove(offset);
+        }
+        self.dead -= dead.len();
+        self.dead_letters.retain(|it| it.partition != partition || it.offset >= log_start);
+        // What is delayed below is passed over when its time comes.
+        self.delayed -= self.uncount_delayed(partition, 0, log_start);
+        let found = &mut self.partitions[partition as usize];
+        let before = found.ready.loaded();
+        found.ready.drop_below(log_start);
+        self.loaded -= before - found.ready.loaded();
+        found.scan_next = found.scan_next.max(log_start);
+        self.depth -= found.lift_floor(log_start);
+        self.lanes.drop_blocked_below(partition, log_start);
+        self.free_range(partition, 0, log_start);
+        self.refresh_head(partition);
+        self.list(partition);
     }
 
-    pub fn join(&mut self, consumer: ConsumerId, joined: Joined) -> Result<(), JoinRefused> {
-        unimplemented!()
+    /// How many of the partition's delayed records are in `[first, end)`, taken off its count.
+    fn uncount_delayed(&mut self, partition: u32, first: Offset, end: Offset) -> u64 {
+        let found = &self.partitions[partition as usize];
+        if found.delayed == 0 {
+            return 0;
+        }
+        let waits = |entry: &Entry| {
+            let place = Place::unpack(entry.place);
+            place == Place::record(partition, found.epoch)
+                && (first..end).contains(&entry.what())
+                && !found.is_settled(entry.what())
+        };
+        let count = self.wheel.entries().filter(waits).count() as u64;
+        self.partitions[partition as usize].delayed -= count;
+        count
     }
+
+    fn void_leases(&mut self, partition: u32, below: Offset) {
+        let of_partition = |lease: &Lease| lease.partition == partition && lease.offset < below;
+        let all = self.leases.iter();
+        let void: Vec<Slot> =
+            all.filter(|(_, lease)| of_partition(lease)).map(|(slot, _)| slot).collect();
+        for slot in void {
+            self.end_lease(slot);
+        }
+    }
+
+    // ------------------------------------------------------------------------------- consumers
+
+    /// A consumer that records are pushed to.
+    pub fn join(&mut self, consumer: ConsumerId, joined: Joined) -> Result<(), JoinRefused> {
+        self.consumers.join(consumer, joined)
+    }
+
     /// More credit for a consumer. One with a window gets a larger window.
     pub fn grant(&mut self, consumer: ConsumerId, records: u32, bytes: u64) {
-        unimplemented!()
-    }
-    /// Sets the window, or what is left of the grants.
-    pub fn set_credit(&mut self, consumer: ConsumerId, records: u32, bytes: u64) {
-        unimplemented!()
-    }
-    pub fn leave(&mut self, consumer: ConsumerId, now_ms: i64, leases: Leases) {
-        unimplemented!()
-    }
-    /// Its consumers leave, its leases come back at once, each counted as an attempt.
-    pub fn end_session(&mut self, session: SessionId, now_ms: i64) {
-        unimplemented!()
+        self.consumers.grant(consumer, records, bytes);
     }
 
-    /// Hands out what is ready to consumers with credit. Gives back to `pools` first what ended
-    /// since (see [`Dispatch::return_to`]).
-    pub fn dispatch(&mut self, now_ms: i64, pools: &mut Pools, out: &mut Vec<Assignment>) {
-        unimplemented!()
+    /// Sets the window, or what is left of the grants.
+    pub fn set_credit(&mut self, consumer: ConsumerId, records: u32, bytes: u64) {
+        self.consumers.set_credit(consumer, records, bytes);
     }
+
     /// Gives back to the sessions' pools what leases that ended since used of them. Needed only
     /// where another engine's dispatch comes before this one's.
     pub fn return_to(&mut self, pools: &mut Pools) {
-        unimplemented!()
-    }
-    /// Takes what is ready. One that got less than it asked for makes the engine want more, once:
-    /// scan, then take again.
-    pub fn take(&mut self, take: Take, now_ms: i64, out: &mut Vec<Assignment>) {
-        unimplemented!()
+        for (session, records) in self.pool_returns.drain(..) {
+            pools.give_back(session, records);
+        }
     }
 
-    /// Ends leases; the number of records it was about.
-    pub fn settle(
-        &mut self,
-        session: SessionId,
-        selection: Selection,
-        settlement: Settlement,
-        now_ms: i64,
-    ) -> Result<u32, SettleRefused> {
-        unimplemented!()
+    pub fn leave(&mut self, consumer: ConsumerId, now_ms: i64, leases: Leases) {
+        let Some(session) = self.consumers.leave(consumer) else { return };
+        if leases == Leases::Keep {
+            return;
+        }
+        let all = self.leases.of_session(session);
+        let of: Vec<Slot> = all.filter(|&it| self.leases.get(it).consumer == consumer).collect();
+        for slot in of {
+            self.come_back(slot, Some(0), true, now_ms);
+        }
     }
+
+    /// Its consumers leave, its leases come back at once, each counted as an attempt.
+    pub fn end_session(&mut self, session: SessionId, now_ms: i64) {
+        for consumer in self.consumers.of_session(session) {
+            self.consumers.leave(consumer);
+        }
+        while let Some(slot) = self.leases.first_of(session) {
+            self.come_back(slot, Some(0), true, now_ms);
+        }
+    }
+
+    /// Takes a lease off, with the credit that it used given back.
+    pub(crate) fn end_lease(&mut self, slot: Slot) -> Lease {
+        let lease = self.leases.remove(slot);
+        if lease.credit {
+            self.consumers.give_back(lease.consumer, lease.meta.bytes);
+        }
+        if lease.pooled {
+            match self.pool_returns.last_mut() {
+                Some((session, records)) if *session == lease.session => *records += 1,
+                _ => self.pool_returns.push((lease.session, 1)),
+            }
+        }
+        lease
+    }
+
+    // ---------------------------------------------------------------------------------- order
+
+    /// The ordering changed: lanes and holders are made anew from what is leased.
+    fn order_again(&mut self) {
+        let blocked = self.lanes.dissolve();
+        for partition in &mut self.partitions {
+            partition.holder = None;
+        }
+        let all = self.leases.iter();
+        let mut leased: Vec<_> =
+            all.map(|(_, it)| (it.partition, it.offset, it.meta.key)).collect();
+        leased.sort_unstable();
+        for (partition, offset, key) in leased {
+            self.hold(partition, offset, key);
+        }
+        for (partition, offset, meta) in blocked {
+            self.make_ready(partition, offset, meta);
+        }
+    }
+
+    fn rank_again(&mut self) {
+        for partition in &mut self.partitions {
+            let before = partition.ready.loaded();
+            let window = self.bounds.loaded_per_partition * 2;
+            partition.ready.rank_again(window, |priority| self.policy.rank(priority));
+            self.loaded = self.loaded + partition.ready.loaded() - before;
+        }
+    }
+
+    /// From now on nothing else of what the record goes before may be handed out.
+    pub(crate) fn hold(&mut self, partition: u32, offset: Offset, key: u64) {
+        match self.policy.ordering {
+            Ordering::Free => {}
+            Ordering::Key if key == 0 => {}
+            Ordering::Key => self.lanes.hold(partition, key, offset),
+            Ordering::Partition => {
+                let holder = &mut self.partitions[partition as usize].holder;
+                holder.get_or_insert(offset);
+            }
+        }
+    }
+
+    /// The record is out of the way of those behind it.
+    pub(crate) fn free(&mut self, partition: u32, offset: Offset, key: u64) {
+        match self.policy.ordering {
+            Ordering::Free => {}
+            Ordering::Key if key == 0 => {}
+            Ordering::Key => {
+                if let Some((next, meta)) = self.lanes.release(partition, key, offset) {
+                    self.make_ready(partition, next, meta);
+                }
+            }
+            Ordering::Partition => {
+                let found = &mut self.partitions[partition as usize];
+                if found.holder == Some(offset) {
+                    found.holder = None;
+                    self.refresh_head(partition);
+                }
+            }
+        }
+    }
+
+    /// As [`Dispatch::free`], for records whose keys are not at hand.
+    pub(crate) fn free_range(&mut self, partition: u32, first: Offset, end: Offset) {
+        let gone = |offset: &Offset| (first..end).contains(offset);
+        match self.policy.ordering {
+            Ordering::Free => {}
+            Ordering::Key => {
+                for (holder, key) in self.lanes.holders(partition) {
+                    if gone(&holder) {
+                        self.free(partition, holder, key);
+                    }
+                }
+            }
+            Ordering::Partition => {
+                let holder = self.partitions[partition as usize].holder.filter(gone);
+                if let Some(holder) = holder {
+                    self.free(partition, holder, 0);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn make_ready(&mut self, partition: u32, offset: Offset, meta: Meta) {
+        let window = self.bounds.window(self.loaded) * 2;
+        let found = &mut self.partitions[partition as usize];
+        let before = found.ready.loaded();
+        found.ready.insert(self.policy.rank(meta.priority), offset, meta, window);
+        self.loaded = self.loaded + found.ready.loaded() - before;
+        self.refresh_head(partition);
+        if self.partitions[partition as usize].ready.has_ranges() {
+            self.list(partition);
+        }
+    }
+
+    /// Takes a record off the ready ones, to do something with it.
+    pub(crate) fn take_ready(&mut self, partition: u32, rank: u8, offset: Offset) -> Option<Meta> {
+        let found = &mut self.partitions[partition as usize];
+        let meta = found.ready.take(rank, offset)?;
+        self.loaded -= 1;
+        if !found.listed && found.ready.loaded() < self.bounds.low(self.loaded) {
+            self.list(partition);
+        }
+        Some(meta)
+    }
+
+    /// Puts the partition in its place among the heads.
+    pub(crate) fn refresh_head(&mut self, partition: u32) {
+        let found = &mut self.partitions[partition as usize];
+        let first = match found.holder {
+            None => found.ready.first(),
+            Some(holder) => {
+                let rank = self.policy.rank(0);
+                found.ready.get(rank, holder).map(|meta| (rank, holder, meta))
+            }
+        };
+        // Where no more may die at the moment, the head is looked at again in a while.
+        let not_before = if self.dead < self.bounds.dead { 0 } else { self.now_ms + 1_000 };
+        let mut reminder = None;
+        let head = first.map(|(rank, offset, meta)| {
+            found.head_offset = offset;
+            let expires_ms =
+                self.policy.expires_ms(meta.timestamp, meta.expires_ms).max(not_before);
+            if expires_ms < found.head_timer_ms {
+                reminder = Some(expires_ms);
+            }
+            Head { rank, timestamp: meta.timestamp, partition }
+        });
+        if head != found.head {
+            if let Some(before) = found.head {
+                self.heads.remove(&before);
+            }
+            self.heads.extend(head);
+            found.head = head;
+        }
+        if let Some(expires_ms) = reminder {
+            found.head_timer_ms = expires_ms;
+            // One a partition at a time, whatever the number of records.
+            self.wheel.add(Entry::new(expires_ms, 0, Place::head(partition).pack()));
+        }
+    }
+
+    /// Notes that a partition may want to be read.
+    pub(crate) fn list(&mut self, partition: u32) {
+        let found = &mut self.partitions[partition as usize];
+        if !found.listed && !found.reading {
+            found.listed = true;
+            self.wanting.push_back(partition);
+        }
+    }
+
+    // --------------------------------------------------------------------------------- changes
+
+    /// Settles a record and lets through what it held up.
+    pub(crate) fn finish(&mut self, partition: u32, offset: Offset, key: u64) {
+        self.settle_range(partition, offset, offset + 1);
+        self.free(partition, offset, key);
+    }
+
+    pub(crate) fn settle_range(&mut self, partition: u32, first: Offset, end: Offset) -> u64 {
+        let settled = self.partitions[partition as usize].settle(first, end);
+        self.depth -= settled;
+        self.note_change(partition);
+        settled
+    }
+
+    pub(crate) fn note_change(&mut self, partition: u32) {
+        let found = &mut self.partitions[partition as usize];
+        if !found.changed {
+            found.changed = true;
+            self.changed.push(partition);
+        }
+    }
+
+    /// The record will not be delivered any more. It goes on to hold up whom it held up until it
+    /// is buried: its end must be durable before theirs is.
+    pub(crate) fn die(
+        &mut self,
+        partition: u32,
+        offset: Offset,
+        reason: DeadReason,
+        attempts: u16,
+        key: u64,
+    ) {
+        if !self.policy.dead_letters {
+            self.finish(partition, offset, key);
+            return;
+        }
+        let found = &mut self.partitions[partition as usize];
+        found.dead.insert(offset, Dead { reason, key });
+        self.dead += 1;
+        self.dead_letters.push(DeadLetter { partition, offset, reason, attempts });
+    }
+
     /// The dead letter is where it belongs: the record is settled.
     pub fn buried(&mut self, partition: u32, offset: Offset) {
-        unimplemented!()
+        let Some(found) = self.partitions.get_mut(partition as usize) else { return };
+        if let Some(dead) = found.dead.remove(&offset) {
+            self.dead -= 1;
+            self.finish(partition, offset, dead.key);
+        }
     }
 
-    /// Lets leases run out, delays end, heads expire. Bounded work a call: call again while
-    /// [`Dispatch::next_deadline`] is not in the future.
-    pub fn tick(&mut self, now_ms: i64) {
-        unimplemented!()
+    /// There are to be no dead letters any more: those that wait are settled.
+    fn bury_all(&mut self) {
+        for index in 0..self.partitions.len() as u32 {
+            while let Some((&offset, _)) = self.partitions[index as usize].dead.first_key_value() {
+                self.buried(index, offset);
+            }
+        }
+        self.dead_letters.clear();
     }
-    /// When to tick next; at times a little early.
-    pub fn next_deadline(&self) -> Option<i64> {
-        unimplemented!()
-    }
+
     /// Takes the deltas since the last drain; appends to what `out` holds.
     pub fn drain(&mut self, out: &mut Changes) {
-        unimplemented!()
-    }
-    /// Whether a drain would bring anything.
-    pub fn has_changes(&self) -> bool {
-        unimplemented!()
+        self.changed.sort_unstable();
+        for partition in self.changed.drain(..) {
+            let changes = self.partitions[partition as usize].drain(partition);
+            if !changes.settled.is_empty() || !changes.attempts.is_empty() {
+                out.partitions.push(changes);
+            }
+        }
+        out.dead.append(&mut self.dead_letters);
+        out.active.append(&mut self.consumers.events);
     }
 
-    pub fn counters(&self) -> Counters {
-        unimplemented!()
-    }
-    /// The oldest record of a partition that is not settled (or a hole before it), with its
-    /// timestamp if it is known at the moment.
-    pub fn oldest(&self, partition: u32) -> Option<(Offset, Option<i64>)> {
-        unimplemented!()
-    }
-    pub fn floor(&self, partition: u32) -> Option<Offset> {
-        unimplemented!()
-    }
-    /// Unsettled records of a partition from `from`, without touching them. What was not looked at
-    /// yet counts as ready; it may turn out to be a hole.
-    pub fn peek(&self, partition: u32, from: Offset, records_max: usize) -> Vec<Peeked> {
-        unimplemented!()
-    }
-    /// Leases by partition and offset, after the given place.
-    pub fn leases(&self, after: Option<(u32, Offset)>, records_max: usize) -> Vec<LeaseView> {
-        unimplemented!()
-    }
-    /// Delayed records in the order of their time, after the given one.
-    pub fn delayed(&self, after: Option<Delayed>, records_max: usize) -> Vec<Delayed> {
-        unimplemented!()
-    }
-    /// Settles a record that waits for its time.
-    pub fn cancel_delayed(&mut self, partition: u32, offset: Offset) -> Result<(), RemoveRefused> {
-        unimplemented!()
-    }
-    /// Settles one record, whatever it waits for; one that is leased stays.
-    pub fn remove(&mut self, partition: u32, offset: Offset) -> Result<(), RemoveRefused> {
-        unimplemented!()
-    }
-    /// Settles all that is neither leased nor about to be buried; how many.
-    pub fn purge(&mut self) -> u64 {
-        unimplemented!()
+    /// Whether a drain would bring anything.
+    pub fn has_changes(&self) -> bool {
+        !self.changed.is_empty()
+            || !self.dead_letters.is_empty()
+            || !self.consumers.events.is_empty()
     }
 }

@@ -3,7 +3,13 @@
 use base::Offset;
 use thiserror::Error;
 
-/// Where the records of a group are. `depth` is the sum of the rest.
+use crate::dispatch::Dispatch;
+use crate::partition::Partition;
+use crate::place::{Kind, Place};
+use crate::record::{Delayed, LeaseView, Peeked, RecordState};
+use crate::wheel::Entry;
+
+/// Where the records of a group are. `depth` is the sum of the other counts of records.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Counters {
     /// Offsets from the floors to the ends that are not settled.
@@ -30,4 +36,273 @@ pub enum RemoveRefused {
     /// It was to be taken off the delayed ones, and is not delayed.
     #[error("record {partition}/{offset} is not delayed")]
     NotDelayed { partition: u32, offset: Offset },
+}
+
+/// Where a record is, as cheaply as that can be told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Whereabouts {
+    Absent,
+    Leased,
+    Dead,
+    Ready,
+    Blocked,
+    Delayed,
+    /// Not read yet.
+    Unread,
+}
+
+impl Dispatch {
+    pub fn counters(&self) -> Counters {
+        let (leased, blocked) = (self.leases.len() as u64, self.lanes.blocked() as u64);
+        let dead = self.dead as u64;
+        Counters {
+            depth: self.depth,
+            ready: self.depth - leased - blocked - dead - self.delayed,
+            blocked,
+            leased,
+            delayed: self.delayed,
+            dead,
+            consumers: self.consumers.len() as u32,
+            leased_bytes: self.leases.bytes(),
+        }
+    }
+
+    pub fn floor(&self, partition: u32) -> Option<Offset> {
+        self.partitions.get(partition as usize).map(|found| found.floor)
+    }
+
+    /// The oldest record of a partition that is not settled (or a hole before it), with its
+    /// timestamp if it is known at the moment.
+    pub fn oldest(&self, partition: u32) -> Option<(Offset, Option<i64>)> {
+        let found = self.partitions.get(partition as usize)?;
+        let floor = (found.floor < found.end).then_some(found.floor)?;
+        let leased = self.leases.find(partition, floor);
+        let leased = leased.map(|slot| self.leases.get(slot).meta.timestamp);
+        Some((floor, leased.or_else(|| found.ready.timestamp(floor))))
+    }
+
+    /// Unsettled records of a partition from `from`, without touching them. What was not looked at
+    /// yet counts as ready; it may turn out to be a hole.
+    pub fn peek(&self, partition: u32, from: Offset, records_max: usize) -> Vec<Peeked> {
+        let Some(found) = self.partitions.get(partition as usize) else { return Vec::new() };
+        let blocked = self.lanes.blocked_of(partition);
+        let mut peeked = Vec::new();
+        let mut delayed = Vec::new();
+        let mut offset = from.max(found.floor);
+        while offset < found.end && peeked.len() < records_max {
+            if let Some(end) = found.settled.end_of(offset) {
+                offset = end;
+                continue;
+            }
+            let is = self.whereabouts(partition, found, offset, &blocked);
+            if is == Whereabouts::Delayed {
+                delayed.push(offset);
+            }
+            let state = self.state(partition, found, offset, is);
+            let attempts = found.attempts(offset);
+            peeked.push(Peeked { partition, offset, state, attempts });
+            offset += 1;
+        }
+        self.tell_when_due(partition, found, &delayed, &mut peeked);
+        peeked
+    }
+
+    fn whereabouts(
+        &self,
+        partition: u32,
+        found: &Partition,
+        offset: Offset,
+        blocked: &[Offset],
+    ) -> Whereabouts {
+        if offset >= found.end || found.is_settled(offset) {
+            Whereabouts::Absent
+        } else if offset >= found.scan_next {
+            Whereabouts::Unread
+        } else if self.leases.find(partition, offset).is_some() {
+            Whereabouts::Leased
+        } else if found.dead.contains_key(&offset) {
+            Whereabouts::Dead
+        } else if blocked.binary_search(&offset).is_ok() {
+            Whereabouts::Blocked
+        } else if found.ready.contains(offset) {
+            Whereabouts::Ready
+        } else {
+            Whereabouts::Delayed
+        }
+    }
+
+    fn state(
+        &self,
+        partition: u32,
+        found: &Partition,
+        offset: Offset,
+        is: Whereabouts,
+    ) -> RecordState {
+        match is {
+            Whereabouts::Leased => match self.leases.find(partition, offset) {
+                Some(slot) => {
+                    let lease = self.leases.get(slot);
+                    RecordState::Leased {
+                        consumer: lease.consumer,
+                        session: lease.session,
+                        token: lease.token,
+                        expires_ms: lease.deadline_ms,
+                    }
+                }
+                None => RecordState::Ready,
+            },
+            Whereabouts::Dead => match found.dead.get(&offset) {
+                Some(dead) => RecordState::Dead { reason: dead.reason },
+                None => RecordState::Ready,
+            },
+            Whereabouts::Blocked => RecordState::Blocked,
+            // When is told for all of them at once.
+            Whereabouts::Delayed => RecordState::Delayed { due_ms: 0 },
+            Whereabouts::Ready | Whereabouts::Unread | Whereabouts::Absent => RecordState::Ready,
+        }
+    }
+
+    /// One way through the wheel, which has no index.
+    fn tell_when_due(
+        &self,
+        partition: u32,
+        found: &Partition,
+        delayed: &[Offset],
+        peeked: &mut [Peeked],
+    ) {
+        if delayed.is_empty() {
+            return;
+        }
+        let place = Place::record(partition, found.epoch).pack();
+        for entry in self.wheel.entries().filter(|entry| entry.place == place) {
+            if delayed.binary_search(&entry.what()).is_ok()
+                && let Ok(at) = peeked.binary_search_by_key(&entry.what(), |peeked| peeked.offset)
+            {
+                peeked[at].state = RecordState::Delayed { due_ms: entry.due_ms() };
+            }
+        }
+    }
+
+    /// Leases by partition and offset, after the given place.
+    pub fn leases(&self, after: Option<(u32, Offset)>, records_max: usize) -> Vec<LeaseView> {
+        let all = self.leases.iter();
+        let mut places: Vec<_> = all
+            .map(|(slot, lease)| ((lease.partition, lease.offset), slot))
+            .filter(|(place, _)| after.is_none_or(|after| *place > after))
+            .collect();
+        places.sort_unstable();
+        let first = places.into_iter().take(records_max);
+        first
+            .map(|(_, slot)| {
+                let lease = self.leases.get(slot);
+                LeaseView {
+                    partition: lease.partition,
+                    offset: lease.offset,
+                    token: lease.token,
+                    session: lease.session,
+                    consumer: lease.consumer,
+                    attempt: lease.attempt,
+                    bytes: lease.meta.bytes,
+                    timestamp: lease.meta.timestamp,
+                    expires_ms: lease.deadline_ms,
+                }
+            })
+            .collect()
+    }
+
+    /// Delayed records in the order of their time, after the given one.
+    pub fn delayed(&self, after: Option<Delayed>, records_max: usize) -> Vec<Delayed> {
+        self.wheel.first_by(records_max, after.as_ref(), |entry: Entry| {
+            let Place { partition, kind } = Place::unpack(entry.place);
+            let is_record = matches!(kind, Kind::Record { .. }) && self.is_live(entry);
+            let (due_ms, offset) = (entry.due_ms(), entry.what());
+            is_record.then_some((due_ms, Delayed { due_ms, partition, offset }))
+        })
+    }
+
+    /// Settles a record that waits for its time.
+    pub fn cancel_delayed(&mut self, partition: u32, offset: Offset) -> Result<(), RemoveRefused> {
+        match self.whereabouts_of(partition, offset) {
+            Whereabouts::Absent => Err(RemoveRefused::Absent { partition, offset }),
+            Whereabouts::Delayed => self.remove(partition, offset),
+            _ => Err(RemoveRefused::NotDelayed { partition, offset }),
+        }
+    }
+
+    fn whereabouts_of(&self, partition: u32, offset: Offset) -> Whereabouts {
+        let Some(found) = self.partitions.get(partition as usize) else {
+            return Whereabouts::Absent;
+        };
+        self.whereabouts(partition, found, offset, &self.lanes.blocked_of(partition))
+    }
+
+    /// Settles one record, whatever it waits for; one that is leased stays.
+    pub fn remove(&mut self, partition: u32, offset: Offset) -> Result<(), RemoveRefused> {
+        match self.whereabouts_of(partition, offset) {
+            Whereabouts::Absent => return Err(RemoveRefused::Absent { partition, offset }),
+            Whereabouts::Leased | Whereabouts::Dead => {
+                return Err(RemoveRefused::Busy { partition, offset });
+            }
+            Whereabouts::Unread => {}
+            Whereabouts::Blocked => {
+                self.lanes.remove_blocked(partition, offset);
+            }
+            Whereabouts::Ready => {
+                let ready = &mut self.partitions[partition as usize].ready;
+                let before = ready.loaded();
+                ready.remove(offset);
+                self.loaded -= before - ready.loaded();
+            }
+            Whereabouts::Delayed => {
+                self.delayed -= 1;
+                self.partitions[partition as usize].delayed -= 1;
+            }
+        }
+        self.settle_range(partition, offset, offset + 1);
+        self.free_range(partition, offset, offset + 1);
+        self.refresh_head(partition);
+        self.list(partition);
+        self.sweep_wheel();
+        Ok(())
+    }
+
+    /// Settles all that is neither leased nor about to be buried; how many.
+    pub fn purge(&mut self) -> u64 {
+        let all = self.leases.iter();
+        let mut busy: Vec<(u32, Offset)> =
+            all.map(|(_, lease)| (lease.partition, lease.offset)).collect();
+        for (index, found) in self.partitions.iter().enumerate() {
+            busy.extend(found.dead.keys().map(|&offset| (index as u32, offset)));
+        }
+        busy.sort_unstable();
+        let mut purged = 0;
+        let mut busy = &busy[..];
+        for index in 0..self.partitions.len() as u32 {
+            let of_partition = busy.partition_point(|&(partition, _)| partition == index);
+            purged += self.purge_partition(index, &busy[..of_partition]);
+            busy = &busy[of_partition..];
+        }
+        self.sweep_wheel();
+        purged
+    }
+
+    fn purge_partition(&mut self, partition: u32, busy: &[(u32, Offset)]) -> u64 {
+        let found = &mut self.partitions[partition as usize];
+        self.loaded -= found.ready.loaded();
+        found.ready.clear();
+        // What the wheel still has of them is settled, and so passed over.
+        self.delayed -= std::mem::take(&mut found.delayed);
+        found.scan_next = found.end;
+        let (floor, end) = (found.floor, found.end);
+        self.lanes.drop_blocked_below(partition, end);
+        let mut purged = 0;
+        let mut at = floor;
+        for next in busy.iter().map(|&(_, offset)| offset).chain([end]) {
+            purged += self.settle_range(partition, at, next);
+            self.free_range(partition, at, next);
+            at = next + 1;
+        }
+        self.refresh_head(partition);
+        purged
+    }
 }

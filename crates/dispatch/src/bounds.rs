@@ -1,0 +1,54 @@
+//! How much one engine may know at a time. Beyond a bound it stops reading, and goes on as the
+//! amount falls; nothing is dropped.
+
+use base::limits;
+
+/// The product's are in [`base::limits`]; tests have smaller ones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bounds {
+    /// Ready records of one partition known in full; what else is ready is ranges. Twice as many
+    /// at times.
+    pub loaded_per_partition: usize,
+    /// The same over all partitions: beyond it each has a few.
+    pub loaded: usize,
+    /// Ranges of ready records beyond the loaded ones.
+    pub ranges_per_partition: usize,
+    pub blocked: usize,
+    pub delayed: u64,
+    pub dead: usize,
+    pub leased: usize,
+    /// Timers that one tick looks at.
+    pub timers_per_tick: usize,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            loaded_per_partition: limits::LEASE_READY_PER_PARTITION,
+            loaded: limits::LEASE_READY_PER_GROUP,
+            ranges_per_partition: limits::LEASE_READY_RANGES_PER_PARTITION,
+            blocked: limits::LEASE_BLOCKED_PER_GROUP,
+            delayed: limits::LEASE_DELAYED_PER_GROUP,
+            dead: limits::LEASE_DEAD_PER_GROUP,
+            leased: limits::LEASES_PER_GROUP,
+            timers_per_tick: limits::LEASE_TIMERS_PER_TICK,
+        }
+    }
+}
+
+impl Bounds {
+    /// How many ready records a partition may have loaded, with so many loaded in all.
+    pub(crate) fn window(&self, loaded: usize) -> usize {
+        const FEW: usize = 64;
+        if loaded < self.loaded {
+            self.loaded_per_partition
+        } else {
+            self.loaded_per_partition.min(FEW)
+        }
+    }
+
+    /// Below so many a partition is read on.
+    pub(crate) fn low(&self, loaded: usize) -> usize {
+        (self.window(loaded) / 4).max(1)
+    }
+}

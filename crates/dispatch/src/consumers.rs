@@ -1,0 +1,303 @@
+//! Whose turn it is: the highest priority with credit, in turns among equals.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, VecDeque};
+
+use hashbrown::HashMap;
+
+use crate::consumer::{Credit, JoinRefused, Joined};
+use crate::pools::Pools;
+use crate::{ConsumerId, SessionId};
+
+#[derive(Debug)]
+struct Consumer {
+    joined: Joined,
+    /// Order of arrival.
+    number: u64,
+    /// Credit that is used: of a window; grants are used up in `joined` itself.
+    records_used: u32,
+    bytes_used: u64,
+    /// Leases that used credit and live.
+    held: u32,
+    /// Stands in its priority's ring.
+    queued: bool,
+}
+
+impl Consumer {
+    fn has_credit(&self) -> bool {
+        self.records_left() > 0 && self.bytes_left() > 0
+    }
+
+    fn records_left(&self) -> u32 {
+        match self.joined.records {
+            u32::MAX => u32::MAX,
+            records => records.saturating_sub(self.records_used),
+        }
+    }
+
+    fn bytes_left(&self) -> u64 {
+        match self.joined.bytes {
+            u64::MAX => u64::MAX,
+            bytes => bytes.saturating_sub(self.bytes_used),
+        }
+    }
+
+    fn fits(&self, bytes: u32) -> bool {
+        u64::from(bytes) <= self.bytes_left() || self.held == 0
+    }
+
+    fn spend(&mut self, bytes: u32) {
+        match self.joined.credit {
+            // What is settled as it is sent gives back as it takes.
+            Credit::Window if self.joined.settle_on_send => {}
+            Credit::Window => {
+                self.records_used += 1;
+                self.bytes_used += u64::from(bytes);
+            }
+            Credit::Grants => {
+                if self.joined.records != u32::MAX {
+                    self.joined.records -= 1;
+                }
+                if self.joined.bytes != u64::MAX {
+                    self.joined.bytes = self.joined.bytes.saturating_sub(u64::from(bytes));
+                }
+            }
+        }
+        if !self.joined.settle_on_send {
+            self.held += 1;
+        }
+    }
+}
+
+/// A consumer whose turn it was, with its credit spent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Chosen {
+    pub(crate) consumer: ConsumerId,
+    pub(crate) session: SessionId,
+    pub(crate) settle_on_send: bool,
+    pub(crate) lease_ms: Option<i64>,
+}
+
+/// Consumers that cannot take what is at hand in this turn; they keep their place.
+pub(crate) type Aside = Vec<(Reverse<i32>, ConsumerId)>;
+
+#[derive(Debug, Default)]
+pub(crate) struct Consumers {
+    by_id: HashMap<ConsumerId, Consumer>,
+    /// Those with credit, by priority; some that have none any more, until their turn comes.
+    rings: BTreeMap<Reverse<i32>, VecDeque<ConsumerId>>,
+    queued: usize,
+    exclusive: Option<ConsumerId>,
+    single_active: bool,
+    active: Option<ConsumerId>,
+    arrivals: u64,
+    /// Switched on or off since the last drain.
+    pub(crate) events: Vec<(ConsumerId, bool)>,
+}
+
+impl Consumers {
+    pub(crate) fn len(&self) -> usize {
+        self.by_id.len()
+    }
+
+    /// Whether anybody could be given a record, by his credit.
+    pub(crate) fn any_queued(&self) -> bool {
+        self.queued > 0
+    }
+
+    pub(crate) fn join(&mut self, id: ConsumerId, joined: Joined) -> Result<(), JoinRefused> {
+        if let Some(by) = self.exclusive {
+            return Err(JoinRefused::Exclusive { by });
+        }
+        if self.by_id.contains_key(&id) {
+            return Err(JoinRefused::Known { consumer: id });
+        }
+        if joined.exclusive && !self.by_id.is_empty() {
+            return Err(JoinRefused::InUse { consumers: self.by_id.len() });
+        }
+        if joined.exclusive {
+            self.exclusive = Some(id);
+        }
+        self.arrivals += 1;
+        let consumer = Consumer {
+            joined,
+            number: self.arrivals,
+            records_used: 0,
+            bytes_used: 0,
+            held: 0,
+            queued: false,
+        };
+        self.by_id.insert(id, consumer);
+        self.choose_active();
+        self.queue(id);
+        Ok(())
+    }
+
+    /// The session it was of; its leases give back no credit any more.
+    pub(crate) fn leave(&mut self, id: ConsumerId) -> Option<SessionId> {
+        let consumer = self.by_id.remove(&id)?;
+        if consumer.queued {
+            self.unqueue(Reverse(consumer.joined.priority), id);
+        }
+        if self.exclusive == Some(id) {
+            self.exclusive = None;
+        }
+        if self.active == Some(id) {
+            self.active = None;
+            self.choose_active();
+        }
+        Some(consumer.joined.session)
+    }
+
+    /// Consumers of a session, in the order of arrival.
+    pub(crate) fn of_session(&self, session: SessionId) -> Vec<ConsumerId> {
+        let all = self.by_id.iter();
+        let mut of: Vec<_> = all
+            .filter(|(_, consumer)| consumer.joined.session == session)
+            .map(|(id, consumer)| (consumer.number, *id))
+            .collect();
+        of.sort_unstable();
+        of.into_iter().map(|(_, id)| id).collect()
+    }
+
+    pub(crate) fn set_single_active(&mut self, single_active: bool) {
+        if single_active == self.single_active {
+            return;
+        }
+        self.single_active = single_active;
+        let mut others: Vec<_> = self.by_id.iter().map(|(id, c)| (c.number, *id)).collect();
+        others.sort_unstable();
+        if single_active {
+            self.choose_active();
+        }
+        let active = self.active;
+        let others = others.into_iter().map(|(_, id)| id).filter(|&id| Some(id) != active);
+        if single_active {
+            self.events.extend(others.map(|id| (id, false)));
+        } else {
+            self.active = None;
+            for id in others {
+                self.events.push((id, true));
+                self.queue(id);
+            }
+        }
+    }
+
+    /// The next one takes over: the highest priority, and there for longest.
+    fn choose_active(&mut self) {
+        if !self.single_active || self.active.is_some() {
+            return;
+        }
+        let all = self.by_id.iter();
+        let next = all.min_by_key(|(_, c)| (Reverse(c.joined.priority), c.number));
+        if let Some(id) = next.map(|(id, _)| *id) {
+            self.active = Some(id);
+            self.events.push((id, true));
+            self.queue(id);
+        }
+    }
+
+    pub(crate) fn grant(&mut self, id: ConsumerId, records: u32, bytes: u64) {
+        if let Some(consumer) = self.by_id.get_mut(&id) {
+            // An endless credit stays endless, and no sum becomes endless.
+            let joined = &mut consumer.joined;
+            if joined.records != u32::MAX {
+                joined.records = joined.records.saturating_add(records);
+            }
+            if joined.bytes != u64::MAX {
+                joined.bytes = joined.bytes.saturating_add(bytes);
+            }
+            self.queue(id);
+        }
+    }
+
+    pub(crate) fn set_credit(&mut self, id: ConsumerId, records: u32, bytes: u64) {
+        if let Some(consumer) = self.by_id.get_mut(&id) {
+            consumer.joined.records = records;
+            consumer.joined.bytes = bytes;
+            self.queue(id);
+        }
+    }
+
+    /// A lease that used credit has ended.
+    pub(crate) fn give_back(&mut self, id: ConsumerId, bytes: u32) {
+        if let Some(consumer) = self.by_id.get_mut(&id) {
+            consumer.held = consumer.held.saturating_sub(1);
+            if consumer.joined.credit == Credit::Window {
+                consumer.records_used = consumer.records_used.saturating_sub(1);
+                consumer.bytes_used = consumer.bytes_used.saturating_sub(u64::from(bytes));
+                if !consumer.queued {
+                    self.queue(id);
+                }
+            }
+        }
+    }
+
+    fn queue(&mut self, id: ConsumerId) {
+        let may_take = !self.single_active || self.active == Some(id);
+        let Some(consumer) = self.by_id.get_mut(&id) else { return };
+        if may_take && !consumer.queued && consumer.has_credit() {
+            consumer.queued = true;
+            self.queued += 1;
+            let ring = self.rings.entry(Reverse(consumer.joined.priority)).or_default();
+            ring.push_back(id);
+        }
+    }
+
+    fn unqueue(&mut self, priority: Reverse<i32>, id: ConsumerId) {
+        if let Some(ring) = self.rings.get_mut(&priority) {
+            let before = ring.len();
+            ring.retain(|&queued| queued != id);
+            self.queued -= before - ring.len();
+            if ring.is_empty() {
+                self.rings.remove(&priority);
+            }
+        }
+    }
+
+    /// Whose turn it is to take a record of `bytes`, and the credit for it spent. Who cannot take
+    /// it steps aside for this turn.
+    pub(crate) fn choose(
+        &mut self,
+        bytes: u32,
+        pools: &Pools,
+        aside: &mut Aside,
+    ) -> Option<Chosen> {
+        for (&priority, ring) in &mut self.rings {
+            while let Some(id) = ring.pop_front() {
+                let Some(consumer) = self.by_id.get_mut(&id) else { continue };
+                let may_take = !self.single_active || self.active == Some(id);
+                if !may_take || !consumer.has_credit() {
+                    consumer.queued = false;
+                    self.queued -= 1;
+                    continue;
+                }
+                if !consumer.fits(bytes) || !pools.has_room(consumer.joined.session) {
+                    aside.push((priority, id));
+                    continue;
+                }
+                consumer.spend(bytes);
+                if consumer.has_credit() {
+                    ring.push_back(id);
+                } else {
+                    consumer.queued = false;
+                    self.queued -= 1;
+                }
+                let Joined { session, settle_on_send, lease_ms, .. } = consumer.joined;
+                return Some(Chosen { consumer: id, session, settle_on_send, lease_ms });
+            }
+        }
+        None
+    }
+
+    /// The turn is over: who stepped aside is first again.
+    pub(crate) fn step_back(&mut self, aside: &mut Aside) {
+        for (priority, id) in aside.drain(..).rev() {
+            self.rings.entry(priority).or_default().push_front(id);
+        }
+        // A priority that nobody has any more costs nothing.
+        if self.queued == 0 && self.rings.len() > 1 {
+            self.rings.clear();
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! Key lanes: one record of a key at a time, for any number of keys.
+//!
+//! A lane exists while a record of its key is held, and only then: leased, backing off, ready as
+//! the next one, or about to be buried. What comes upon a held key waits in its lane, and
+//! stops nobody else.
+
+use std::collections::VecDeque;
+
+use base::Offset;
+use hashbrown::HashMap;
+
+use crate::ready::Meta;
+
+#[derive(Debug)]
+struct Lane {
+    /// The one record of the key that may be handed out.
+    holder: Offset,
+    /// By offset. Most lanes have none.
+    blocked: VecDeque<(Offset, Meta)>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Lanes {
+    /// A key's order is that of its partition.
+    by_key: HashMap<(u32, u64), Lane>,
+    blocked: usize,
+}
+
+impl Lanes {
+    /// Records that wait in lanes.
+    pub(crate) fn blocked(&self) -> usize {
+        self.blocked
+    }
+
+    /// Whether `offset` has to wait for another record of its key.
+    pub(crate) fn blocks(&self, partition: u32, key: u64, offset: Offset) -> bool {
+        self.by_key.get(&(partition, key)).is_some_and(|lane| lane.holder != offset)
+    }
+
+    pub(crate) fn hold(&mut self, partition: u32, key: u64, offset: Offset) {
+        self.by_key
+            .entry((partition, key))
+            .or_insert(Lane { holder: offset, blocked: VecDeque::new() });
+    }
+
+    pub(crate) fn block(&mut self, partition: u32, offset: Offset, meta: Meta) {
+        if let Some(lane) = self.by_key.get_mut(&(partition, meta.key)) {
+            let place = lane.blocked.partition_point(|waiting| waiting.0 < offset);
+            lane.blocked.insert(place, (offset, meta));
+            self.blocked += 1;
+        }
+    }
+
+    /// The holder is done: the next of its key holds the lane, and is to be made ready.
+    pub(crate) fn release(
+        &mut self,
+        partition: u32,
+        key: u64,
+        offset: Offset,
+    ) -> Option<(Offset, Meta)> {
+        let lane = self.by_key.get_mut(&(partition, key)).filter(|lane| lane.holder == offset)?;
+        let Some(next) = lane.blocked.pop_front() else {
+            self.by_key.remove(&(partition, key));
+            return None;
+        };
+        lane.holder = next.0;
+        self.blocked -= 1;
+        Some(next)
+    }
+
+    /// Takes a blocked record out.
+    pub(crate) fn remove_blocked(&mut self, partition: u32, offset: Offset) {
+        for lane in lanes_of(&mut self.by_key, partition) {
+            if let Ok(place) = lane.blocked.binary_search_by_key(&offset, |waiting| waiting.0) {
+                lane.blocked.remove(place);
+                self.blocked -= 1;
+            }
+        }
+    }
+
+    /// Drops what waits below `end` in a partition.
+    pub(crate) fn drop_blocked_below(&mut self, partition: u32, end: Offset) {
+        for lane in lanes_of(&mut self.by_key, partition) {
+            while lane.blocked.front().is_some_and(|waiting| waiting.0 < end) {
+                lane.blocked.pop_front();
+                self.blocked -= 1;
+            }
+        }
+    }
+
+    /// The holders of a partition's lanes, ascending.
+    pub(crate) fn holders(&self, partition: u32) -> Vec<(Offset, u64)> {
+        let of_partition = self.by_key.iter().filter(|((p, _), _)| *p == partition);
+        let mut holders: Vec<_> =
+            of_partition.map(|((_, key), lane)| (lane.holder, *key)).collect();
+        holders.sort_unstable();
+        holders
+    }
+
+    /// Offsets of a partition that wait in lanes, ascending.
+    pub(crate) fn blocked_of(&self, partition: u32) -> Vec<Offset> {
+        let of_partition = self.by_key.iter().filter(|((p, _), _)| *p == partition);
+        let blocked = of_partition.flat_map(|(_, lane)| &lane.blocked);
+        let mut offsets: Vec<_> = blocked.map(|waiting| waiting.0).collect();
+        offsets.sort_unstable();
+        offsets
+    }
+
+    /// Forgets a partition.
+    pub(crate) fn clear(&mut self, partition: u32) {
+        let blocked = &mut self.blocked;
+        self.by_key.retain(|(p, _), lane| {
+            if *p == partition {
+                *blocked -= lane.blocked.len();
+            }
+            *p != partition
+        });
+    }
+
+    /// Forgets everything; what waited, by partition and offset.
+    pub(crate) fn dissolve(&mut self) -> Vec<(u32, Offset, Meta)> {
+        self.blocked = 0;
+        let mut waited = Vec::new();
+        for ((partition, _), lane) in self.by_key.drain() {
+            let blocked = lane.blocked.into_iter();
+            waited.extend(blocked.map(|(offset, meta)| (partition, offset, meta)));
+        }
+        waited.sort_unstable_by_key(|&(partition, offset, _)| (partition, offset));
+        waited
+    }
+}
+
+/// The long way, for what happens seldom.
+fn lanes_of(
+    by_key: &mut HashMap<(u32, u64), Lane>,
+    partition: u32,
+) -> impl Iterator<Item = &mut Lane> {
+    by_key.iter_mut().filter(move |((p, _), _)| *p == partition).map(|(_, lane)| lane)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn meta(key: u64) -> Meta {
+        Meta { key, ..Meta::default() }
+    }
+
+    #[test]
+    fn a_lane_lets_one_record_after_the_other_hold_it_and_is_gone_with_the_last() {
+        let mut lanes = Lanes::default();
+        lanes.hold(0, 9, 1);
+        assert!(!lanes.blocks(0, 9, 1) && lanes.blocks(0, 9, 2) && !lanes.blocks(1, 9, 2));
+        lanes.block(0, 5, meta(9));
+        lanes.block(0, 3, meta(9));
+        assert_eq!(lanes.blocked(), 2);
+        assert_eq!(lanes.release(0, 9, 7), None);
+        assert_eq!(lanes.release(0, 9, 1).map(|next| next.0), Some(3));
+        assert!(lanes.blocks(0, 9, 5));
+        assert_eq!(lanes.release(0, 9, 3).map(|next| next.0), Some(5));
+        assert_eq!(lanes.release(0, 9, 5), None);
+        assert!(lanes.by_key.is_empty());
+        assert_eq!(lanes.blocked(), 0);
+    }
+}

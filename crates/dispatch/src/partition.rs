@@ -1,0 +1,231 @@
+//! What the engine knows of one partition.
+
+use std::collections::BTreeMap;
+
+use base::Offset;
+
+use crate::DeadReason;
+use crate::changes::PartitionChanges;
+use crate::ranges::Ranges;
+use crate::ready::Ready;
+use crate::record::PartitionStart;
+
+/// A dead letter that is not buried yet.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Dead {
+    pub(crate) reason: DeadReason,
+    pub(crate) key: u64,
+}
+
+/// A partition's place among those that have something to hand out: best rank, then oldest first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct Head {
+    pub(crate) rank: u8,
+    pub(crate) timestamp: i64,
+    pub(crate) partition: u32,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Partition {
+    /// Everything below is settled.
+    pub(crate) floor: Offset,
+    /// Everything below is known: settled, ready, blocked, delayed, leased or dead. What is known
+    /// and in none of the other sets is delayed: the wheel alone has it.
+    pub(crate) scan_next: Offset,
+    pub(crate) end: Offset,
+    /// Above the floor.
+    pub(crate) settled: Ranges,
+    /// Of unsettled records that came back.
+    attempts: BTreeMap<Offset, u16>,
+    pub(crate) dead: BTreeMap<Offset, Dead>,
+    pub(crate) ready: Ready,
+    /// Where the order is that of the partition: the one record that may be handed out.
+    pub(crate) holder: Option<Offset>,
+    /// As it stands in the engine's list of heads.
+    pub(crate) head: Option<Head>,
+    /// Which record that is.
+    pub(crate) head_offset: Offset,
+    /// When the wheel will remind of the head's expiry; `i64::MAX` = it will not.
+    pub(crate) head_timer_ms: i64,
+    /// Records that wait in the wheel.
+    pub(crate) delayed: u64,
+    /// Distinguishes what the wheel held before the partition was reset.
+    pub(crate) epoch: u32,
+    /// A want was handed out and not answered.
+    pub(crate) reading: bool,
+    /// Stands in the list of those that may want something.
+    pub(crate) listed: bool,
+    /// Stands in the list of those with deltas.
+    pub(crate) changed: bool,
+    settled_since: Vec<(Offset, Offset)>,
+    returned_since: Vec<Offset>,
+}
+
+impl Partition {
+    pub(crate) fn new(start: PartitionStart, epoch: u32) -> Self {
+        let floor = start.floor.max(start.log_start);
+        let mut partition = Self {
+            floor,
+            scan_next: floor,
+            end: start.end.max(floor),
+            attempts: start.attempts.into_iter().filter(|&(offset, _)| offset >= floor).collect(),
+            head_timer_ms: i64::MAX,
+            epoch,
+            ..Self::default()
+        };
+        for (first, end) in start.settled {
+            partition.cover(first, end);
+        }
+        // Settled beyond what may be read yet: the end follows.
+        partition.scan_next = partition.floor;
+        partition.end = partition.end.max(partition.floor);
+        partition
+    }
+
+    /// Offsets that are not settled. The settled ones never reach beyond the end.
+    pub(crate) fn depth(&self) -> u64 {
+        self.end - self.floor - self.settled.offsets()
+    }
+
+    pub(crate) fn is_settled(&self, offset: Offset) -> bool {
+        offset < self.floor || !self.settled.is_empty() && self.settled.contains(offset)
+    }
+
+    /// How often the record was delivered and came back.
+    pub(crate) fn attempts(&self, offset: Offset) -> u16 {
+        if self.attempts.is_empty() { 0 } else { self.attempts.get(&offset).copied().unwrap_or(0) }
+    }
+
+    pub(crate) fn came_back(&mut self, offset: Offset, attempts: u16) {
+        self.attempts.insert(offset, attempts);
+        self.returned_since.push(offset);
+    }
+
+    /// Settles `[first, end)`; how many were not settled yet.
+    pub(crate) fn settle(&mut self, first: Offset, end: Offset) -> u64 {
+        let first = first.max(self.floor);
+        if first >= end {
+            return 0;
+        }
+        match self.settled_since.last_mut() {
+            Some(last) if last.1 == first => last.1 = end,
+            _ => self.settled_since.push((first, end)),
+        }
+        self.cover(first, end)
+    }
+
+    /// Raises the floor without a delta: what is below is gone from the log.
+    pub(crate) fn lift_floor(&mut self, floor: Offset) -> u64 {
+        self.cover(self.floor, floor)
+    }
+
+    fn cover(&mut self, first: Offset, end: Offset) -> u64 {
+        let first = first.max(self.floor);
+        if first >= end {
+            return 0;
+        }
+        if !self.attempts.is_empty() {
+            while let Some((&offset, _)) = self.attempts.range(first..end).next() {
+                self.attempts.remove(&offset);
+            }
+        }
+        // In order, as most is settled, the set above the floor stays empty.
+        if first == self.floor && self.settled.is_empty() {
+            self.floor = end;
+            return end - first;
+        }
+        let new = self.settled.insert(first, end);
+        if let Some((lowest, reached)) = self.settled.first()
+            && lowest <= self.floor
+        {
+            self.settled.pop_first();
+            self.floor = reached;
+        }
+        new
+    }
+
+    /// The deltas since the last time.
+    pub(crate) fn drain(&mut self, partition: u32) -> PartitionChanges {
+        self.changed = false;
+        let mut changes = PartitionChanges { partition, ..PartitionChanges::default() };
+        let mut settled = std::mem::take(&mut self.settled_since);
+        settled.sort_unstable();
+        let mut joined: Option<(Offset, Offset)> = None;
+        for (first, end) in settled {
+            match &mut joined {
+                Some(before) if before.1 >= first => before.1 = before.1.max(end),
+                _ => {
+                    push_range(&mut changes.settled, joined);
+                    joined = Some((first, end));
+                }
+            }
+        }
+        push_range(&mut changes.settled, joined);
+        let mut returned = std::mem::take(&mut self.returned_since);
+        returned.sort_unstable();
+        returned.dedup();
+        // What was settled since has no attempts any more.
+        let counted = returned.into_iter().filter_map(|o| Some((o, *self.attempts.get(&o)?)));
+        changes.attempts.extend(counted);
+        changes
+    }
+}
+
+/// Lengths are 32 bits: a longer range becomes several.
+fn push_range(settled: &mut Vec<(Offset, u32)>, range: Option<(Offset, Offset)>) {
+    let Some((mut first, end)) = range else { return };
+    while first < end {
+        let length = (end - first).min(u64::from(u32::MAX)) as u32;
+        settled.push((first, length));
+        first += u64::from(length);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn partition(end: Offset) -> Partition {
+        Partition::new(PartitionStart { end, ..PartitionStart::default() }, 0)
+    }
+
+    #[test]
+    fn the_floor_rises_over_what_was_settled_out_of_order() {
+        let mut partition = partition(10);
+        assert_eq!(partition.settle(2, 3), 1);
+        assert_eq!(partition.settle(0, 1), 1);
+        assert_eq!((partition.floor, partition.depth()), (1, 8));
+        assert_eq!(partition.settle(1, 2), 1);
+        assert_eq!((partition.floor, partition.depth()), (3, 7));
+        assert!(partition.settled.is_empty());
+    }
+
+    #[test]
+    fn deltas_are_coalesced_and_say_nothing_of_attempts_of_settled_records() {
+        let mut partition = partition(10);
+        for offset in [4, 2, 3, 7] {
+            partition.came_back(offset, 1);
+        }
+        for offset in [4, 2, 3] {
+            partition.settle(offset, offset + 1);
+        }
+        let changes = partition.drain(5);
+        assert_eq!((changes.partition, changes.settled), (5, vec![(2, 3)]));
+        assert_eq!(changes.attempts, [(7, 1)]);
+        assert_eq!(partition.drain(5), PartitionChanges { partition: 5, ..Default::default() });
+    }
+
+    #[test]
+    fn a_start_below_the_logs_start_is_lifted() {
+        let start = PartitionStart {
+            floor: 2,
+            settled: vec![(3, 6), (8, 9)],
+            attempts: vec![(2, 1), (6, 3)],
+            log_start: 5,
+            end: 20,
+        };
+        let partition = Partition::new(start, 0);
+        assert_eq!((partition.floor, partition.scan_next, partition.depth()), (6, 6, 13));
+        assert_eq!((partition.attempts(2), partition.attempts(6)), (0, 3));
+    }
+}

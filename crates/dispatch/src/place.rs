@@ -1,0 +1,68 @@
+//! What an entry of the wheel is about, in 32 bits.
+
+use base::limits::PARTITIONS_PER_TOPIC_MAX;
+
+const PARTITION_BITS: u32 = 20;
+const EPOCH_BITS: u32 = 11;
+
+const _: () = assert!(PARTITIONS_PER_TOPIC_MAX <= 1 << PARTITION_BITS);
+const _: () = assert!(PARTITION_BITS + EPOCH_BITS + 1 == u32::BITS);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Place {
+    pub(crate) partition: u32,
+    pub(crate) kind: Kind,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Kind {
+    /// A record of the partition that waits for its time, while the partition's epoch is the same.
+    Record { epoch: u32 },
+    /// The partition's head expires.
+    Head,
+}
+
+impl Place {
+    pub(crate) fn record(partition: u32, epoch: u32) -> Self {
+        Self { partition, kind: Kind::Record { epoch } }
+    }
+
+    pub(crate) fn head(partition: u32) -> Self {
+        Self { partition, kind: Kind::Head }
+    }
+
+    /// After the last comes 0 again: then nothing of the partition may be left in the wheel.
+    pub(crate) fn next_epoch(epoch: u32) -> u32 {
+        (epoch + 1) % (1 << EPOCH_BITS)
+    }
+
+    pub(crate) fn pack(self) -> u32 {
+        match self.kind {
+            Kind::Record { epoch } => self.partition << (EPOCH_BITS + 1) | epoch << 1,
+            Kind::Head => self.partition << (EPOCH_BITS + 1) | 1,
+        }
+    }
+
+    pub(crate) fn unpack(place: u32) -> Self {
+        let partition = place >> (EPOCH_BITS + 1);
+        if place & 1 == 1 {
+            return Self::head(partition);
+        }
+        Self::record(partition, place >> 1 & ((1 << EPOCH_BITS) - 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_what_was_packed() {
+        for partition in [0, 1, PARTITIONS_PER_TOPIC_MAX - 1] {
+            for place in [Place::head(partition), Place::record(partition, 2_047)] {
+                assert_eq!(Place::unpack(place.pack()), place);
+            }
+        }
+        assert_eq!(Place::next_epoch(2_047), 0);
+    }
+}

@@ -1,0 +1,233 @@
+//! What the engine wants to know of the log, and what becomes of the answer.
+
+use base::Offset;
+
+use crate::DeadReason;
+use crate::dispatch::Dispatch;
+use crate::partition::Partition;
+use crate::place::Place;
+use crate::ready::Meta;
+use crate::record::{Scanned, Want};
+use crate::wheel::Entry;
+
+/// What a look at a partition says.
+enum Need {
+    Read(Want),
+    /// There is something to read, and no room for it at the moment.
+    NoRoom,
+    Nothing,
+}
+
+impl Dispatch {
+    /// What to read next. Each want is handed out ONCE, and one a partition at a time, so that
+    /// several reads may be under way: every one must be answered by [`Dispatch::scanned`] or
+    /// [`Dispatch::scan_failed`]. `None` when enough is known, or nobody takes.
+    #[must_use = "a want that is not answered stops its partition"]
+    pub fn wants(&mut self) -> Option<Want> {
+        if !self.is_demanded() {
+            return None;
+        }
+        for _ in 0..self.wanting.len() {
+            let index = self.wanting.pop_front()?;
+            match self.need(index) {
+                Need::Read(want) => {
+                    let partition = &mut self.partitions[index as usize];
+                    partition.listed = false;
+                    partition.reading = true;
+                    return Some(want);
+                }
+                Need::NoRoom => self.wanting.push_back(index),
+                Need::Nothing => self.partitions[index as usize].listed = false,
+            }
+        }
+        None
+    }
+
+    /// Consumers are read ahead for also while they have no credit: a window is all that it costs.
+    fn is_demanded(&self) -> bool {
+        let demanded = self.consumers.len() > 0 || self.pulled || self.policy.expire_unattended;
+        demanded && !self.paused
+    }
+
+    fn need(&self, index: u32) -> Need {
+        let partition = &self.partitions[index as usize];
+        let ready = &partition.ready;
+        let want = |(from, up_to)| Need::Read(Want { partition: index, from, up_to });
+        if partition.reading {
+            return Need::Nothing;
+        }
+        // All of the partition waits for this one.
+        if let Some(holder) = partition.holder.filter(|&holder| ready.due.contains(holder)) {
+            return want((holder, holder + 1));
+        }
+        let loaded = ready.loaded();
+        if let Some(due) = ready.due.first()
+            && loaded < self.bounds.window(self.loaded) * 2
+        {
+            return want(due);
+        }
+        let unread =
+            (partition.scan_next < partition.end).then_some((partition.scan_next, partition.end));
+        // The best may be the last: with priorities all is read, as long as there is something to
+        // hand out meanwhile.
+        let ahead = self.policy.ranks() && loaded > 0;
+        if let Some(unread) = unread.filter(|_| ahead && self.may_read_on(partition)) {
+            return want(unread);
+        }
+        if loaded >= self.bounds.low(self.loaded) {
+            return Need::Nothing;
+        }
+        match (ready.next_range(), unread) {
+            (Some(range), _) => want(range),
+            (None, Some(unread)) if self.may_read_on(partition) => want(unread),
+            (None, Some(_)) => Need::NoRoom,
+            (None, None) => Need::Nothing,
+        }
+    }
+
+    /// Whether one more record of what was not read yet may become known.
+    fn may_read_on(&self, partition: &Partition) -> bool {
+        let ready = &partition.ready;
+        let room = if self.policy.ranks() {
+            ready.ranges() < self.bounds.ranges_per_partition
+        } else {
+            ready.loaded() < self.bounds.window(self.loaded)
+        };
+        room && self.lanes.blocked() < self.bounds.blocked
+            && self.delayed < self.bounds.delayed
+            && self.dead < self.bounds.dead
+    }
+
+    /// The read failed or was given up: the engine will want it again.
+    pub fn scan_failed(&mut self, partition: u32) {
+        if let Some(found) = self.partitions.get_mut(partition as usize) {
+            found.reading = false;
+            self.list(partition);
+        }
+    }
+
+    /// What the log holds in `from..up_to`: ascending; offsets that are not among `records` are
+    /// holes, and settled. A part may be known already. The engine may stop early (bounds) and
+    /// want the rest later.
+    pub fn scanned(
+        &mut self,
+        partition: u32,
+        from: Offset,
+        up_to: Offset,
+        records: impl IntoIterator<Item = Scanned>,
+        now_ms: i64,
+    ) {
+        if partition as usize >= self.partitions.len() {
+            return;
+        }
+        self.now_ms = now_ms;
+        self.partitions[partition as usize].reading = false;
+        self.extended(partition, up_to);
+        // What was handed out as known before must be looked up; the rest is new.
+        let known = self.partitions[partition as usize].scan_next;
+        let mut at = from;
+        let mut records = records.into_iter().filter(|it| (from..up_to).contains(&it.offset));
+        let mut next = records.next();
+        while let Some(record) = next.filter(|record| record.offset < known) {
+            if record.offset >= at {
+                self.vanish(partition, at, record.offset);
+                self.looked_up(partition, &record, now_ms);
+                at = record.offset + 1;
+            }
+            next = records.next();
+        }
+        self.vanish(partition, at, up_to.min(known));
+        // An answer from before a seek back may leave a gap: it says nothing of what is next.
+        if from <= known && known < up_to {
+            let reached = self.read_on(partition, up_to, next.into_iter().chain(records), now_ms);
+            let found = &mut self.partitions[partition as usize];
+            found.scan_next = found.scan_next.max(reached);
+        }
+        if self.partitions[partition as usize].ready.loaded() > 0 {
+            self.pulled = false;
+        }
+        self.list(partition);
+        self.sweep_wheel();
+    }
+
+    /// Takes in what was not known; where it stopped.
+    fn read_on(
+        &mut self,
+        partition: u32,
+        up_to: Offset,
+        records: impl Iterator<Item = Scanned>,
+        now_ms: i64,
+    ) -> Offset {
+        let mut at = self.partitions[partition as usize].scan_next;
+        for record in records {
+            if record.offset < at {
+                continue;
+            }
+            let found = &self.partitions[partition as usize];
+            if !self.may_read_on(found) {
+                return at;
+            }
+            let settled = found.is_settled(record.offset);
+            self.settle_range(partition, at, record.offset);
+            at = record.offset + 1;
+            self.partitions[partition as usize].scan_next = at;
+            if !settled {
+                self.learned(partition, &record, now_ms);
+            }
+        }
+        self.settle_range(partition, at, up_to);
+        up_to
+    }
+
+    /// A record is seen for the first time.
+    fn learned(&mut self, partition: u32, record: &Scanned, now_ms: i64) {
+        if record.due_ms > now_ms && !self.is_expired(&Meta::from(record), now_ms) {
+            self.delay(partition, record.offset, record.due_ms, now_ms);
+        } else {
+            self.came_ready(partition, record, now_ms);
+        }
+    }
+
+    /// A record is seen again, because its turn has come.
+    fn looked_up(&mut self, partition: u32, record: &Scanned, now_ms: i64) {
+        let rank = self.policy.rank(record.priority);
+        let ready = &mut self.partitions[partition as usize].ready;
+        if ready.has_ranges() && ready.look_up(rank, record.offset) {
+            self.came_ready(partition, record, now_ms);
+        }
+    }
+
+    fn came_ready(&mut self, partition: u32, record: &Scanned, now_ms: i64) {
+        let meta = Meta::from(record);
+        if self.is_expired(&meta, now_ms) && self.dead < self.bounds.dead {
+            let attempts = self.partitions[partition as usize].attempts(record.offset);
+            self.die(partition, record.offset, DeadReason::Expired, attempts, meta.key);
+        } else {
+            self.make_ready(partition, record.offset, meta);
+        }
+    }
+
+    pub(crate) fn is_expired(&self, meta: &Meta, now_ms: i64) -> bool {
+        self.policy.expires_ms(meta.timestamp, meta.expires_ms) <= now_ms
+    }
+
+    /// What was to be looked up in `first..end` and is not there any more is settled.
+    fn vanish(&mut self, partition: u32, first: Offset, end: Offset) {
+        if first >= end || !self.partitions[partition as usize].ready.has_ranges() {
+            return;
+        }
+        for (first, end) in self.partitions[partition as usize].ready.take_ranges(first, end) {
+            self.settle_range(partition, first, end);
+            self.free_range(partition, first, end);
+        }
+    }
+
+    /// The record waits in the wheel, and nowhere else.
+    pub(crate) fn delay(&mut self, partition: u32, offset: Offset, due_ms: i64, now_ms: i64) {
+        let found = &mut self.partitions[partition as usize];
+        found.delayed += 1;
+        self.delayed += 1;
+        let place = Place::record(partition, found.epoch);
+        self.wheel.insert(Entry::new(due_ms, offset, place.pack()), now_ms);
+    }
+}

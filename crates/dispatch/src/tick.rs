@@ -1,0 +1,96 @@
+//! Time: leases run out, delays end, heads expire.
+
+use crate::DeadReason;
+use crate::dispatch::Dispatch;
+use crate::place::{Kind, Place};
+use crate::wheel::Entry;
+
+/// Fewer entries that mean nothing any more are not worth a sweep.
+const STALE_ENTRIES_MIN: usize = 4_096;
+
+impl Dispatch {
+    /// Lets leases run out, delays end, heads expire. Bounded work a call: call again while
+    /// [`Dispatch::next_deadline`] is not in the future.
+    pub fn tick(&mut self, now_ms: i64) {
+        self.now_ms = now_ms;
+        let mut work = self.bounds.timers_per_tick;
+        while work > 0
+            && let Some(slot) = self.leases.overdue(now_ms)
+        {
+            self.come_back(slot, None, true, now_ms);
+            work -= 1;
+        }
+        let mut fired = std::mem::take(&mut self.fired);
+        self.wheel.advance(now_ms, work, &mut fired);
+        for entry in fired.drain(..) {
+            self.fire(entry, now_ms);
+        }
+        fired.shrink_to(STALE_ENTRIES_MIN);
+        self.fired = fired;
+    }
+
+    /// When to tick next; at times a little early.
+    pub fn next_deadline(&self) -> Option<i64> {
+        self.leases.next_deadline().into_iter().chain(self.wheel.next_ms()).min()
+    }
+
+    fn fire(&mut self, entry: Entry, now_ms: i64) {
+        let place = Place::unpack(entry.place);
+        match place.kind {
+            Kind::Record { .. } if self.is_live(entry) => {
+                let found = &mut self.partitions[place.partition as usize];
+                found.ready.due.insert(entry.what(), entry.what() + 1);
+                found.delayed -= 1;
+                self.delayed -= 1;
+                self.list(place.partition);
+            }
+            Kind::Record { .. } => {}
+            Kind::Head => {
+                let found = &mut self.partitions[place.partition as usize];
+                // A later reminder than the partition's own is none.
+                if found.head_timer_ms == entry.due_ms() {
+                    found.head_timer_ms = i64::MAX;
+                    self.expire_head(place.partition, now_ms);
+                }
+            }
+        }
+    }
+
+    /// Lets die what has expired at a partition's head.
+    fn expire_head(&mut self, partition: u32, now_ms: i64) {
+        while let Some(head) = self.partitions[partition as usize].head {
+            let found = &self.partitions[partition as usize];
+            let offset = found.head_offset;
+            let Some(&meta) = found.ready.get(head.rank, offset) else { break };
+            if !self.is_expired(&meta, now_ms) || self.dead >= self.bounds.dead {
+                break;
+            }
+            let attempts = found.attempts(offset);
+            self.take_ready(partition, head.rank, offset);
+            self.die(partition, offset, DeadReason::Expired, attempts, meta.key);
+            self.refresh_head(partition);
+        }
+        self.refresh_head(partition);
+    }
+
+    /// Whether an entry still stands for a record that waits: not if the record was settled
+    /// meanwhile or its partition was moved.
+    pub(crate) fn is_live(&self, entry: Entry) -> bool {
+        let Place { partition, kind } = Place::unpack(entry.place);
+        let found = &self.partitions[partition as usize];
+        match kind {
+            Kind::Record { epoch } => epoch == found.epoch && !found.is_settled(entry.what()),
+            Kind::Head => found.head_timer_ms == entry.due_ms(),
+        }
+    }
+
+    /// Drops the entries that mean nothing any more, once they are more than those that do.
+    pub(crate) fn sweep_wheel(&mut self) {
+        let live = self.delayed as usize + self.partitions.len().min(self.wheel.len() / 4);
+        if self.wheel.len() > 2 * live + STALE_ENTRIES_MIN {
+            let mut wheel = std::mem::take(&mut self.wheel);
+            wheel.retain(|entry| self.is_live(entry));
+            self.wheel = wheel;
+        }
+    }
+}
