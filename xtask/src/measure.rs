@@ -1,5 +1,8 @@
 //! `cargo xtask measure`: single figures of the real binary, each with its target beside it.
 
+mod latency;
+mod produce;
+
 use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Write;
@@ -23,6 +26,10 @@ pub(crate) enum Measure {
     Restart(RestartOptions),
     /// Time to create many partitions, memory and file descriptors that they take
     Partitions(PartitionsOptions),
+    /// Rate and latency of acknowledged records, from a load that costs next to nothing
+    Produce(produce::ProduceOptions),
+    /// One record at a time, until it is acknowledged and until it is consumed
+    Latency(latency::LatencyOptions),
     /// What this machine can do at best: write + fdatasync by size, and a hop over loopback
     Machine(MachineOptions),
 }
@@ -80,6 +87,8 @@ pub(crate) fn run(measure: &Measure) -> Outcome {
     match measure {
         Measure::Restart(options) => restart(options),
         Measure::Partitions(options) => partitions(options),
+        Measure::Produce(options) => produce::run(options),
+        Measure::Latency(options) => latency::run(options),
         Measure::Machine(options) => machine(options),
     }
 }

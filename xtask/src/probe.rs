@@ -106,7 +106,7 @@ fn loopback_hop_us(each: Duration) -> io::Result<f64> {
 }
 
 /// The quantile of sorted times.
-fn quantile_us(sorted: &[Duration], quantile: f64) -> f64 {
+pub(crate) fn quantile_us(sorted: &[Duration], quantile: f64) -> f64 {
     let index = ((sorted.len() as f64 * quantile).ceil() as usize).max(1) - 1;
     sorted[index.min(sorted.len() - 1)].as_secs_f64() * 1e6
 }
