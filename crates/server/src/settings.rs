@@ -56,7 +56,7 @@ pub(crate) struct Said {
     /// Partitions of a topic when its maker does not say [default: 1]
     #[arg(long, value_name = "N", env = "POSTROAD_DEFAULT_PARTITIONS")]
     default_partitions: Option<u32>,
-    /// Threads that serve clients [default: one a core]
+    /// Threads that serve clients [default: one a core but one, which is the journal's]
     #[arg(long, value_name = "N", env = "POSTROAD_THREADS")]
     threads: Option<usize>,
     /// Level, or directives by module, such as info,broker=debug [default: info]
