@@ -14,7 +14,7 @@ pub struct Message<'a, H: ?Sized> {
 /// A message's headers and the properties that a hash may be taken of.
 pub trait Headers {
     fn get(&self, name: &str) -> Option<Value<'_>>;
-    /// Every header once; where a name occurs twice, the one that [`Headers::get`] finds.
+    /// Every header. A name that occurs twice may come twice; [`Headers::get`] says which counts.
     fn each(&self, see: &mut dyn FnMut(&str, Value<'_>));
     fn property(&self, property: Property) -> Option<Value<'_>>;
 }

@@ -1,0 +1,239 @@
+//! A queue: a topic of one partition and the lease group that its consumers share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Instant;
+
+use base::{LeaseGroupId, PartitionId, TopicId};
+use parking_lot::{Mutex, RwLock};
+
+use super::ConnectionId;
+use super::settings::QueueSettings;
+use crate::codec::table::FieldTable;
+use crate::errors::{Exception, Resource};
+
+/// RabbitMQ's types of queues. Here a classic one and a quorum one are stored alike.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum QueueKind {
+    Classic,
+    Quorum,
+    /// Consumed by offset; nothing is settled, and records go by age and size only.
+    Stream,
+}
+
+impl QueueKind {
+    pub(super) const ALL: [Self; 3] = [Self::Classic, Self::Quorum, Self::Stream];
+
+    pub(super) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// As `x-queue-type` has it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Classic => "classic",
+            Self::Quorum => "quorum",
+            Self::Stream => "stream",
+        }
+    }
+
+    /// As RabbitMQ's texts name it.
+    pub const fn module(self) -> &'static str {
+        match self {
+            Self::Classic => "rabbit_classic_queue",
+            Self::Quorum => "rabbit_quorum_queue",
+            Self::Stream => "rabbit_stream_queue",
+        }
+    }
+}
+
+/// What `queue.declare` says.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueDeclaration<'a> {
+    /// Empty: the server gives it a name.
+    pub name: &'a str,
+    pub durable: bool,
+    pub exclusive: bool,
+    pub auto_delete: bool,
+    pub arguments: &'a FieldTable,
+}
+
+#[derive(Debug)]
+pub struct Queue {
+    pub vhost: Arc<str>,
+    pub name: Arc<str>,
+    pub topic: TopicId,
+    pub topic_name: Arc<str>,
+    pub kind: QueueKind,
+    /// Survives a restart. An exclusive one never does.
+    pub durable: bool,
+    pub auto_delete: bool,
+    /// The one connection that may use it.
+    pub owner: Option<ConnectionId>,
+    /// As declared, `x-queue-type` added.
+    pub arguments: FieldTable,
+    /// It was declared here. Otherwise it is a topic that another protocol made.
+    pub declared: bool,
+    /// 1 unless another protocol made the topic.
+    partitions: AtomicU32,
+    /// `u32::MAX`: none yet.
+    group: AtomicU32,
+    settings: RwLock<Arc<QueueSettings>>,
+    use_: Mutex<Use>,
+    deleted: AtomicBool,
+}
+
+/// What auto-delete and `x-expires` go by.
+#[derive(Debug)]
+struct Use {
+    consumers: u32,
+    last: Instant,
+}
+
+const NO_GROUP: u32 = u32::MAX;
+
+impl Queue {
+    #[expect(clippy::too_many_arguments, reason = "it is what a queue is made of")]
+    pub(super) fn new(
+        vhost: &Arc<str>,
+        name: Arc<str>,
+        (topic, topic_name): (TopicId, Arc<str>),
+        kind: QueueKind,
+        (durable, auto_delete): (bool, bool),
+        owner: Option<ConnectionId>,
+        arguments: FieldTable,
+        declared: bool,
+        settings: QueueSettings,
+    ) -> Self {
+        Self {
+            vhost: Arc::clone(vhost),
+            name,
+            topic,
+            topic_name,
+            kind,
+            durable,
+            auto_delete,
+            owner,
+            arguments,
+            declared,
+            partitions: AtomicU32::new(1),
+            group: AtomicU32::new(NO_GROUP),
+            settings: RwLock::new(Arc::new(settings)),
+            use_: Mutex::new(Use { consumers: 0, last: Instant::now() }),
+            deleted: AtomicBool::new(false),
+        }
+    }
+
+    /// What holds now: arguments and policies together.
+    pub fn settings(&self) -> Arc<QueueSettings> {
+        Arc::clone(&self.settings.read())
+    }
+
+    pub(super) fn set_settings(&self, settings: QueueSettings) {
+        *self.settings.write() = Arc::new(settings);
+    }
+
+    /// The lease group that its consumers share. A stream has none; nor has a topic that another
+    /// protocol made, until [`super::Vhost::queue`] is asked for it.
+    pub fn group(&self) -> Option<LeaseGroupId> {
+        let group = self.group.load(Ordering::Acquire);
+        (group != NO_GROUP).then_some(LeaseGroupId(group))
+    }
+
+    pub(super) fn set_group(&self, group: LeaseGroupId) {
+        self.group.store(group.0, Ordering::Release);
+    }
+
+    /// More than one only where another protocol made the topic.
+    pub fn partition_count(&self) -> u32 {
+        self.partitions.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn set_partition_count(&self, partitions: u32) {
+        self.partitions.store(partitions, Ordering::Relaxed);
+    }
+
+    pub fn partition(&self, index: u32) -> PartitionId {
+        PartitionId::new(self.topic, index)
+    }
+
+    pub fn is_stream(&self) -> bool {
+        self.kind == QueueKind::Stream
+    }
+
+    /// It was deleted while somebody held on to it.
+    pub fn is_deleted(&self) -> bool {
+        self.deleted.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_deleted(&self) {
+        self.deleted.store(true, Ordering::Release);
+    }
+
+    /// As RabbitMQ's texts name it.
+    pub fn resource(&self) -> Resource<'_> {
+        Resource::queue(&self.name, &self.vhost)
+    }
+
+    pub fn consumer_count(&self) -> u32 {
+        self.use_.lock().consumers
+    }
+
+    /// A consumer came. Say [`super::Vhost::consumer_left`] when it goes.
+    pub fn consumer_came(&self) {
+        let mut use_ = self.use_.lock();
+        use_.consumers += 1;
+        use_.last = Instant::now();
+    }
+
+    /// Whether the last one went.
+    pub(super) fn consumer_went(&self) -> bool {
+        let mut use_ = self.use_.lock();
+        use_.consumers = use_.consumers.saturating_sub(1);
+        use_.last = Instant::now();
+        use_.consumers == 0
+    }
+
+    /// It was used otherwise than by a consumer: `basic.get`, a second declaration.
+    pub fn used(&self) {
+        self.use_.lock().last = Instant::now();
+    }
+
+    /// Since when it is out of use; `None` while it has a consumer.
+    pub(super) fn unused_since(&self) -> Option<Instant> {
+        let use_ = self.use_.lock();
+        (use_.consumers == 0).then_some(use_.last)
+    }
+
+    /// Whether this connection may use it.
+    pub fn check_access(&self, connection: ConnectionId) -> Result<(), Exception> {
+        match self.owner {
+            Some(owner) if owner != connection => {
+                Err(Exception::resource_locked(&self.name, &self.vhost))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether a declaration would declare this queue again.
+    pub(super) fn check_equivalent(
+        &self,
+        connection: ConnectionId,
+        declaration: &QueueDeclaration<'_>,
+        arguments: &FieldTable,
+    ) -> Result<(), Exception> {
+        use super::values::{assert_equivalent, assert_same};
+        let owner = declaration.exclusive.then_some(connection);
+        if self.owner != owner {
+            return Err(Exception::resource_locked(&self.name, &self.vhost));
+        }
+        let queue = self.resource();
+        let durable = declaration.durable && !declaration.exclusive;
+        assert_same(queue, "durable", self.durable, durable)?;
+        assert_same(queue, "auto_delete", self.auto_delete, declaration.auto_delete)?;
+        for name in super::arguments::known(self.kind) {
+            assert_equivalent(queue, name, self.arguments.get(name), arguments.get(name))?;
+        }
+        Ok(())
+    }
+}
