@@ -13,6 +13,7 @@
 //! * [`rewrite`]: what a broker may change in a batch that exists
 //! * [`search`]: finding a record by its timestamp
 //! * [`compression`]: the four codecs, bounded
+//! * [`partitioner`]: which partition a key belongs to
 //! * [`varint`]: zigzag integers, as records use them
 //!
 //! Source: <https://kafka.apache.org/documentation/#recordbatch>, KIP-98 (the format) and KIP-534
@@ -22,6 +23,7 @@ pub mod builder;
 pub mod compression;
 pub mod error;
 pub mod header;
+pub mod partitioner;
 pub mod records;
 pub mod reserved;
 pub mod rewrite;
@@ -36,6 +38,7 @@ pub use error::{BatchError, RecordFault};
 pub use header::{
     Attributes, BatchHeader, HEADER_LEN, MAGIC, Split, TimestampType, split, verify_checksum,
 };
+pub use partitioner::partition_of_key;
 pub use records::{Batch, Header, HeadersView, RecordView, Records};
 pub use reserved::Reserved;
 pub use rewrite::{

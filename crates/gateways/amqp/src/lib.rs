@@ -1,6 +1,43 @@
 //! AMQP 0-9-1 over the broker, as RabbitMQ speaks it.
+//!
+//! From the socket inwards:
+//!
+//! * `listener`: accepts connections, bounds their number, sees them out
+//! * `connection`: one socket: bytes in, bytes out, heartbeats; `input`, `output`: its two buffers
+//! * [`codec`]: frames, methods, properties and field tables, without I/O
+//! * `session`: the state of one connection; `handshake`: how it begins and ends
+//! * `channel`: what a channel has open; `operation`: what is waited for
+//! * `declare`: queues, exchanges and bindings, which [`catalog`] keeps
+//! * `publish`: the hot path in; `properties`: messages as records and back
+//! * `consume`, `stream`: the hot path out, by lease and by offset; `settle`, `unacked`: answers
+//! * `transaction`, `replies`: tx, and direct reply-to; [`dead_letter`]: the way of dead letters
+//! * [`names`]: which topic a queue is
+//! * [`errors`]: what a client is told when something is refused
 
+pub mod catalog;
+mod channel;
 pub mod codec;
+mod connection;
+mod consume;
+pub mod dead_letter;
+mod declare;
 pub mod errors;
+mod gateway;
+mod handshake;
+mod input;
+mod listener;
 pub mod names;
+mod operation;
+mod options;
+mod output;
 mod properties;
+mod publish;
+mod replies;
+mod session;
+mod settle;
+mod stream;
+mod transaction;
+mod unacked;
+
+pub use listener::serve;
+pub use options::{GatewayOptions, User};

@@ -1,0 +1,291 @@
+//! A session's socket: what comes in, what goes out, and the clock.
+//!
+//! One task serves a connection. It reads while the session listens, writes whenever there is
+//! something to say, and sleeps otherwise; it is the only place that knows the socket.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use base::limits::{
+    AMQP_READ_BYTES_MAX, AMQP_READ_BYTES_MIN, AMQP_UNSENT_BYTES_MAX, AMQP_UNSENT_BYTES_SOFT,
+};
+use broker::Permit;
+use futures_util::{FutureExt, StreamExt};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::input::{Input, Read};
+use crate::session::{Phase, Session, SessionEnd};
+
+/// How often a session looks at its clock when nothing is to happen sooner.
+const IDLE_TICK: Duration = Duration::from_secs(60);
+/// Events handled before the socket has its turn.
+const EVENTS_PER_TURN: usize = 256;
+/// A client is given up after this many half intervals without a sign of life: two intervals.
+const SILENT_TICKS_MAX: u32 = 4;
+
+/// What a connection waits for and does not decide itself.
+struct Connection {
+    socket: TcpStream,
+    session: Session,
+    input: Input,
+    timer: Pin<Box<Sleep>>,
+    /// Room for a large read.
+    read_permit: Option<Permit>,
+    heartbeat: Heartbeat,
+    /// Since when the client takes nothing.
+    stalled_since: Option<Instant>,
+}
+
+/// Signs of life, both ways.
+#[derive(Debug)]
+struct Heartbeat {
+    next_tick: Instant,
+    sent: bool,
+    received: bool,
+    silent_ticks: u32,
+}
+
+/// What woke a connection up.
+enum Wake {
+    Readable,
+    /// Something was done, or can be: look at everything again.
+    Go,
+    Timer,
+}
+
+/// Serves one connection until it ends. Returns why, and who it was.
+pub(crate) async fn run(socket: TcpStream, session: Session) -> (SessionEnd, String) {
+    let mut shutdown = session.gateway.shutdown.clone();
+    let mut alarm = session.gateway.alarm.subscribe();
+    let mut connection = Connection {
+        socket,
+        session,
+        input: Input::default(),
+        timer: Box::pin(sleep_until(Instant::now())),
+        read_permit: None,
+        heartbeat: Heartbeat {
+            next_tick: Instant::now() + IDLE_TICK,
+            sent: false,
+            received: false,
+            silent_ticks: 0,
+        },
+        stalled_since: None,
+    };
+    let mut draining = false;
+    let end = loop {
+        if let Some(end) = connection.turn() {
+            break end;
+        }
+        let wake = tokio::select! {
+            biased;
+            wake = poll_fn(|context| connection.poll(context)) => wake,
+            changed = alarm.changed() => {
+                if changed.is_ok() {
+                    connection.session.tell_blocked();
+                }
+                Wake::Go
+            }
+            _ = shutdown.wait_for(|stopping| *stopping), if !draining => {
+                draining = true;
+                connection.session.drain();
+                Wake::Go
+            }
+        };
+        let done = match wake {
+            Wake::Readable => connection.read(),
+            Wake::Timer => connection.tick(),
+            Wake::Go => None,
+        };
+        if let Some(end) = done {
+            break end;
+        }
+    };
+    connection.close().await;
+    (end, connection.session.client)
+}
+
+impl Connection {
+    /// Does what can be done without waiting. The end, once it has come.
+    fn turn(&mut self) -> Option<SessionEnd> {
+        self.session.work(&mut self.input);
+        if let Err(error) = self.write() {
+            return Some(SessionEnd::Write(error));
+        }
+        let session = &mut self.session;
+        let is_over = session.phase == Phase::Ended && session.output.is_empty();
+        is_over.then(|| session.end.take().unwrap_or(SessionEnd::Closed))
+    }
+
+    fn write(&mut self) -> std::io::Result<()> {
+        if self.session.output.is_empty() {
+            return Ok(());
+        }
+        let taken = self.session.output.write_to(&self.socket)?;
+        self.heartbeat.sent |= taken > 0;
+        if self.session.output.is_empty() || taken > 0 {
+            self.stalled_since = None;
+        }
+        if !self.session.output.is_empty() {
+            self.stalled_since.get_or_insert_with(Instant::now);
+        }
+        Ok(())
+    }
+
+    fn listens(&self) -> bool {
+        self.session.listens() && self.session.output.bytes() < AMQP_UNSENT_BYTES_MAX
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Wake> {
+        let mut any = self.session.poll_operation(context).is_ready();
+        any |= self.poll_admission(context);
+        any |= self.session.poll_appended(context).is_ready();
+        any |= self.poll_events(context);
+        if self.listens() && self.socket.poll_read_ready(context).is_ready() {
+            return Poll::Ready(Wake::Readable);
+        }
+        if any {
+            return Poll::Ready(Wake::Go);
+        }
+        if !self.session.output.is_empty() && self.socket.poll_write_ready(context).is_ready() {
+            return Poll::Ready(Wake::Go);
+        }
+        let at = self.next_deadline();
+        if self.timer.deadline() != at {
+            self.timer.as_mut().reset(at);
+        }
+        self.timer.as_mut().poll(context).map(|()| Wake::Timer)
+    }
+
+    fn poll_admission(&mut self, context: &mut Context<'_>) -> bool {
+        let Some((admission, bytes)) = &mut self.session.admission else { return false };
+        let Poll::Ready(permit) = admission.poll_unpin(context) else { return false };
+        let bytes = *bytes;
+        self.session.admission = None;
+        self.session.admitted(permit, bytes);
+        true
+    }
+
+    /// Deliveries and replies, while the client takes what it is sent.
+    fn poll_events(&mut self, context: &mut Context<'_>) -> bool {
+        let mut any = false;
+        for _ in 0..EVENTS_PER_TURN {
+            if self.session.output.bytes() >= AMQP_UNSENT_BYTES_SOFT {
+                break;
+            }
+            if let Poll::Ready(Some((channel, generation, event))) =
+                self.session.events.poll_next_unpin(context)
+            {
+                self.session.lease_event(channel, generation, event);
+            } else if let Poll::Ready(Some(posted)) = self.session.posted.poll_recv(context) {
+                self.session.posted(posted);
+            } else {
+                return any;
+            }
+            any = true;
+        }
+        any
+    }
+
+    fn read(&mut self) -> Option<SessionEnd> {
+        if self.read_permit.is_none() {
+            let broker = self.session.gateway.broker.clone();
+            self.read_permit =
+                async move { broker.admit(AMQP_READ_BYTES_MAX).await }.now_or_never();
+        }
+        let bytes_max =
+            if self.read_permit.is_some() { AMQP_READ_BYTES_MAX } else { AMQP_READ_BYTES_MIN };
+        let read = self.input.read_from(&self.socket, bytes_max);
+        let end = match read {
+            Ok(Read::Bytes(_)) => {
+                self.heartbeat.received = true;
+                None
+            }
+            Ok(Read::Nothing) => None,
+            Ok(Read::Closed) => Some(self.session.end.take().unwrap_or(SessionEnd::ClosedAbruptly)),
+            Err(error) => Some(SessionEnd::Read(error)),
+        };
+        if end.is_none() {
+            self.session.work(&mut self.input);
+        }
+        // What was read is in batches now, or counted by itself.
+        self.read_permit = None;
+        end
+    }
+
+    // ---------------------------------------------------------------------------------- clock
+
+    fn next_deadline(&self) -> Instant {
+        let stalled = self.session.gateway.options.replies_taken_within;
+        let stalled = self.stalled_since.filter(|_| self.is_stalled()).map(|at| at + stalled);
+        let deadlines = [self.session.deadline, stalled];
+        let first = deadlines.into_iter().flatten().min();
+        first.map_or(self.heartbeat.next_tick, |at| at.min(self.heartbeat.next_tick))
+    }
+
+    /// So much is unsent that the client is not listened to any more: it must take something.
+    fn is_stalled(&self) -> bool {
+        self.session.output.bytes() >= AMQP_UNSENT_BYTES_MAX
+            || matches!(self.session.phase, Phase::Closing | Phase::Ended)
+    }
+
+    fn tick(&mut self) -> Option<SessionEnd> {
+        let now = Instant::now();
+        let options = &self.session.gateway.options;
+        if self.is_stalled()
+            && self.stalled_since.is_some_and(|at| now >= at + options.replies_taken_within)
+        {
+            return Some(SessionEnd::SlowReader(options.replies_taken_within));
+        }
+        if self.session.deadline.is_some_and(|at| now >= at) {
+            return Some(match self.session.phase {
+                Phase::Running => SessionEnd::SlowMessage(options.message_arrives_within),
+                Phase::Closing | Phase::Ended => {
+                    self.session.end.take().unwrap_or(SessionEnd::Closed)
+                }
+                _ => SessionEnd::Handshake(options.handshake_within),
+            });
+        }
+        if now >= self.heartbeat.next_tick { self.beat(now) } else { None }
+    }
+
+    /// Twice in each interval: says that we are here if nothing else did, and looks whether the
+    /// client is.
+    fn beat(&mut self, now: Instant) -> Option<SessionEnd> {
+        let interval = self.session.negotiated.heartbeat;
+        let asked = !interval.is_zero() && self.session.phase == Phase::Running;
+        self.heartbeat.next_tick = now + if asked { interval / 2 } else { IDLE_TICK };
+        let sent = std::mem::replace(&mut self.heartbeat.sent, false);
+        let received = std::mem::replace(&mut self.heartbeat.received, false);
+        if !asked {
+            return None;
+        }
+        if !sent && self.session.output.is_empty() {
+            self.session.output.heartbeat();
+        }
+        // Whoever is not listened to cannot be heard.
+        if received || !self.listens() {
+            self.heartbeat.silent_ticks = 0;
+        } else {
+            self.heartbeat.silent_ticks += 1;
+        }
+        let is_silent = self.heartbeat.silent_ticks >= SILENT_TICKS_MAX;
+        is_silent.then_some(SessionEnd::MissedHeartbeats(interval))
+    }
+
+    /// The last things: what was collected is handed over, consumers leave, exclusive queues go.
+    async fn close(&mut self) {
+        self.session.abandon_channels();
+        let (catalog, id) = (self.session.gateway.catalog.clone(), self.session.id);
+        let closing = tokio::spawn(async move { catalog.close_connection(id).await });
+        match closing.await {
+            Ok(Ok(())) => {}
+            Ok(Err(fault)) => {
+                tracing::warn!(session = id.0, %fault, "exclusive queues could not be deleted");
+            }
+            Err(error) => tracing::error!(session = id.0, %error, "closing a session failed"),
+        }
+    }
+}

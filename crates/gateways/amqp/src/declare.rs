@@ -1,0 +1,339 @@
+//! The methods that make and delete queues, exchanges and bindings: from the wire to the catalog,
+//! and its answer back.
+
+use std::sync::Arc;
+
+use crate::catalog::{
+    BindingRequest, ConnectionId, Destination, ExchangeDeclaration, Queue, QueueDeclaration, Vhost,
+};
+use crate::codec::fields::EncodedTable;
+use crate::codec::methods::{
+    ChannelClose, ExchangeBind, ExchangeBindOk, ExchangeDeclare, ExchangeDeclareOk, ExchangeDelete,
+    ExchangeDeleteOk, ExchangeUnbind, ExchangeUnbindOk, QueueBind, QueueBindOk, QueueDeclare,
+    QueueDelete, QueueDeleteOk, QueuePurge, QueuePurgeOk, QueueUnbind, QueueUnbindOk,
+};
+use crate::codec::table::FieldTable;
+use crate::errors::{Exception, ReplyCode, Resource};
+use crate::gateway::Gateway;
+use crate::operation::{Done, replied};
+use crate::replies::{REPLY_TO, REPLY_TO_PREFIX};
+use crate::session::Session;
+
+/// A binding as it comes, for [`Session::change_binding`].
+struct Binding<'a> {
+    source: &'a str,
+    destination: Destination,
+    key: &'a str,
+    arguments: EncodedTable<'a>,
+    removes: bool,
+}
+
+impl Session {
+    /// What an operation needs of the session.
+    pub(crate) fn at_hand(&self) -> Result<(Arc<Gateway>, Vhost, ConnectionId), Exception> {
+        let closed = || Exception::new(ReplyCode::InternalError, "no vhost is open");
+        let vhost = self.vhost.clone().ok_or_else(closed)?;
+        Ok((Arc::clone(&self.gateway), vhost, self.id))
+    }
+
+    pub(crate) fn queue_name(&self, number: u16, name: &str) -> Result<String, Exception> {
+        match self.channels.get(&number) {
+            Some(channel) => channel.queue_name(name).map(str::to_owned),
+            None => Ok(name.to_owned()),
+        }
+    }
+
+    // -------------------------------------------------------------------------- exchanges
+
+    pub(crate) fn declare_exchange(
+        &mut self,
+        number: u16,
+        declare: &ExchangeDeclare<'_>,
+    ) -> Result<(), Exception> {
+        let (_, vhost, _) = self.at_hand()?;
+        let (name, kind) = (declare.exchange.to_owned(), declare.kind.to_owned());
+        let arguments = table(declare.arguments)?;
+        let (passive, no_wait) = (declare.passive, declare.no_wait);
+        let (durable, auto_delete) = (declare.durable, declare.auto_delete);
+        let internal = declare.internal;
+        let future = async move {
+            if passive {
+                vhost.check_exchange(&name)?;
+            } else {
+                let declaration = ExchangeDeclaration {
+                    name: &name,
+                    kind: &kind,
+                    durable,
+                    auto_delete,
+                    internal,
+                    arguments: &arguments,
+                };
+                vhost.declare_exchange(declaration).await?;
+            }
+            Ok(replied(number, no_wait, ExchangeDeclareOk::default()))
+        };
+        self.begin(number, ExchangeDeclare::ID, future);
+        Ok(())
+    }
+
+    pub(crate) fn delete_exchange(
+        &mut self,
+        number: u16,
+        delete: &ExchangeDelete<'_>,
+    ) -> Result<(), Exception> {
+        let (_, vhost, _) = self.at_hand()?;
+        let name = delete.exchange.to_owned();
+        let (if_unused, no_wait) = (delete.if_unused, delete.no_wait);
+        let future = async move {
+            vhost.delete_exchange(&name, if_unused).await?;
+            Ok(replied(number, no_wait, ExchangeDeleteOk::default()))
+        };
+        self.begin(number, ExchangeDelete::ID, future);
+        Ok(())
+    }
+
+    pub(crate) fn bind_exchange(
+        &mut self,
+        number: u16,
+        bind: &ExchangeBind<'_>,
+    ) -> Result<(), Exception> {
+        let binding = Binding {
+            source: bind.source,
+            destination: Destination::Exchange(bind.destination.into()),
+            key: bind.routing_key,
+            arguments: bind.arguments,
+            removes: false,
+        };
+        let done = replied(number, bind.no_wait, ExchangeBindOk::default());
+        self.change_binding(number, ExchangeBind::ID, binding, done)
+    }
+
+    pub(crate) fn unbind_exchange(
+        &mut self,
+        number: u16,
+        unbind: &ExchangeUnbind<'_>,
+    ) -> Result<(), Exception> {
+        let binding = Binding {
+            source: unbind.source,
+            destination: Destination::Exchange(unbind.destination.into()),
+            key: unbind.routing_key,
+            arguments: unbind.arguments,
+            removes: true,
+        };
+        let done = replied(number, unbind.no_wait, ExchangeUnbindOk::default());
+        self.change_binding(number, ExchangeUnbind::ID, binding, done)
+    }
+
+    // ----------------------------------------------------------------------------- queues
+
+    pub(crate) fn declare_queue(
+        &mut self,
+        number: u16,
+        declare: &QueueDeclare<'_>,
+    ) -> Result<(), Exception> {
+        let (gateway, vhost, id) = self.at_hand()?;
+        let no_wait = declare.no_wait;
+        if declare.queue == REPLY_TO || declare.queue.starts_with(REPLY_TO_PREFIX) {
+            return self.declare_reply_queue(number, declare);
+        }
+        let name = declare.queue.to_owned();
+        let arguments = table(declare.arguments)?;
+        let (passive, durable) = (declare.passive, declare.durable);
+        let (exclusive, auto_delete) = (declare.exclusive, declare.auto_delete);
+        let future = async move {
+            let queue = if passive {
+                vhost.queue(id, &name).await?
+            } else {
+                let declaration = QueueDeclaration {
+                    name: &name,
+                    durable,
+                    exclusive,
+                    auto_delete,
+                    arguments: &arguments,
+                };
+                vhost.declare_queue(id, declaration).await?
+            };
+            let messages = if no_wait { 0 } else { ready(&gateway, &vhost, &queue).await };
+            let consumers = queue.consumer_count();
+            Ok(Done::Declared { queue: Arc::clone(&queue.name), messages, consumers, no_wait })
+        };
+        self.begin(number, QueueDeclare::ID, future);
+        Ok(())
+    }
+
+    /// Such a queue is there for as long as somebody consumes it, and has that one consumer.
+    fn declare_reply_queue(
+        &mut self,
+        number: u16,
+        declare: &QueueDeclare<'_>,
+    ) -> Result<(), Exception> {
+        let name = declare.queue;
+        if name != REPLY_TO && !self.gateway.replies.exists(name) {
+            let (_, vhost, _) = self.at_hand()?;
+            return Err(Exception::not_found(Resource::queue(name, vhost.name())));
+        }
+        let (queue, no_wait) = (Arc::from(name), declare.no_wait);
+        let done = Done::Declared { queue, messages: 0, consumers: 1, no_wait };
+        self.begin(number, QueueDeclare::ID, std::future::ready(Ok(done)));
+        Ok(())
+    }
+
+    pub(crate) fn delete_queue(
+        &mut self,
+        number: u16,
+        delete: &QueueDelete<'_>,
+    ) -> Result<(), Exception> {
+        let (_, vhost, id) = self.at_hand()?;
+        let name = self.queue_name(number, delete.queue)?;
+        let (if_unused, if_empty) = (delete.if_unused, delete.if_empty);
+        let no_wait = delete.no_wait;
+        let future = async move {
+            let messages = vhost.delete_queue(id, &name, if_unused, if_empty).await?;
+            let message_count = u32::try_from(messages).unwrap_or(u32::MAX);
+            let ok = QueueDeleteOk { message_count, ..QueueDeleteOk::default() };
+            Ok(replied(number, no_wait, ok))
+        };
+        self.begin(number, QueueDelete::ID, future);
+        Ok(())
+    }
+
+    pub(crate) fn purge_queue(
+        &mut self,
+        number: u16,
+        purge: &QueuePurge<'_>,
+    ) -> Result<(), Exception> {
+        let (gateway, vhost, id) = self.at_hand()?;
+        let name = self.queue_name(number, purge.queue)?;
+        let no_wait = purge.no_wait;
+        let future = async move {
+            let queue = vhost.queue(id, &name).await?;
+            let Some(group) = queue.group() else {
+                let text =
+                    format!("queue.purge not supported by stream queues {}", queue.resource());
+                return Err(Exception::new(ReplyCode::NotImplemented, text));
+            };
+            let purged = gateway
+                .broker
+                .purge(group)
+                .await
+                .map_err(|error| Exception::new(ReplyCode::InternalError, error.to_string()))?;
+            let message_count = u32::try_from(purged).unwrap_or(u32::MAX);
+            let ok = QueuePurgeOk { message_count, ..QueuePurgeOk::default() };
+            Ok(replied(number, no_wait, ok))
+        };
+        self.begin(number, QueuePurge::ID, future);
+        Ok(())
+    }
+
+    pub(crate) fn bind_queue(
+        &mut self,
+        number: u16,
+        bind: &QueueBind<'_>,
+    ) -> Result<(), Exception> {
+        let queue = self.queue_name(number, bind.queue)?;
+        // Both empty: the queue declared last, under its own name.
+        let key = if bind.queue.is_empty() && bind.routing_key.is_empty() {
+            &queue
+        } else {
+            bind.routing_key
+        };
+        let binding = Binding {
+            source: bind.exchange,
+            destination: Destination::Queue(queue.as_str().into()),
+            key,
+            arguments: bind.arguments,
+            removes: false,
+        };
+        let done = replied(number, bind.no_wait, QueueBindOk::default());
+        self.change_binding(number, QueueBind::ID, binding, done)
+    }
+
+    pub(crate) fn unbind_queue(
+        &mut self,
+        number: u16,
+        unbind: &QueueUnbind<'_>,
+    ) -> Result<(), Exception> {
+        let queue = self.queue_name(number, unbind.queue)?;
+        let key = if unbind.queue.is_empty() && unbind.routing_key.is_empty() {
+            &queue
+        } else {
+            unbind.routing_key
+        };
+        let binding = Binding {
+            source: unbind.exchange,
+            destination: Destination::Queue(queue.as_str().into()),
+            key,
+            arguments: unbind.arguments,
+            removes: true,
+        };
+        let done = replied(number, false, QueueUnbindOk::default());
+        self.change_binding(number, QueueUnbind::ID, binding, done)
+    }
+
+    fn change_binding(
+        &mut self,
+        number: u16,
+        method: crate::codec::methods::MethodId,
+        binding: Binding<'_>,
+        done: Done,
+    ) -> Result<(), Exception> {
+        let (_, vhost, id) = self.at_hand()?;
+        if let Destination::Queue(name) = &binding.destination
+            && name.starts_with(REPLY_TO_PREFIX)
+        {
+            let text = "cannot bind or unbind to a volatile (direct reply-to) queue";
+            return Err(Exception::new(ReplyCode::AccessRefused, text));
+        }
+        let (source, key) = (binding.source.to_owned(), binding.key.to_owned());
+        let (destination, removes) = (binding.destination, binding.removes);
+        let arguments = table(binding.arguments)?;
+        let future = async move {
+            let request = BindingRequest {
+                source: &source,
+                destination: &destination,
+                key: &key,
+                arguments: &arguments,
+            };
+            if removes {
+                vhost.unbind(id, request).await?;
+            } else {
+                vhost.bind(id, request).await?;
+            }
+            Ok(done)
+        };
+        self.begin(number, method, future);
+        Ok(())
+    }
+
+    /// The client closes a channel: its consumers leave first, so that a queue that goes with its
+    /// last one is gone when the answer comes.
+    pub(crate) fn close_channel(&mut self, number: u16) {
+        let left = self.leave_channel(number);
+        let vhost = self.vhost.clone();
+        let future = async move {
+            if let Some(vhost) = vhost {
+                for queue in left {
+                    vhost.consumer_left(&queue).await?;
+                }
+            }
+            Ok(Done::ChannelClosed)
+        };
+        self.begin(number, ChannelClose::ID, future);
+    }
+}
+
+/// Messages that a consumer could have now.
+pub(crate) async fn ready(gateway: &Gateway, vhost: &Vhost, queue: &Queue) -> u64 {
+    match queue.group() {
+        Some(group) => match gateway.broker.counters(group).await {
+            Some(counters) => counters.ready,
+            None => 0,
+        },
+        None => vhost.message_count(queue).await,
+    }
+}
+
+pub(crate) fn table(encoded: EncodedTable<'_>) -> Result<FieldTable, Exception> {
+    FieldTable::decode(encoded.0)
+        .map_err(|malformed| Exception::new(ReplyCode::SyntaxError, malformed.to_string()))
+}

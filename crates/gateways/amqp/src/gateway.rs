@@ -1,0 +1,72 @@
+//! What all sessions of the gateway share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use broker::{AppendError, Broker};
+use futures_util::FutureExt;
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use crate::catalog::Catalog;
+use crate::options::GatewayOptions;
+use crate::replies::{Replies, Reply};
+
+/// How often the disk is looked at while publishers wait for room on it.
+const ALARM_INTERVAL: Duration = Duration::from_secs(1);
+
+#[derive(Debug)]
+pub(crate) struct Gateway {
+    pub(crate) broker: Broker,
+    pub(crate) catalog: Catalog,
+    pub(crate) options: GatewayOptions,
+    pub(crate) replies: Arc<Replies>,
+    /// Whether publishers are held back: the disk is full.
+    pub(crate) alarm: watch::Sender<bool>,
+    pub(crate) shutdown: watch::Receiver<bool>,
+}
+
+impl Gateway {
+    pub(crate) fn new(
+        broker: Broker,
+        catalog: Catalog,
+        options: GatewayOptions,
+        shutdown: watch::Receiver<bool>,
+    ) -> Self {
+        let (alarm, _) = watch::channel(false);
+        Self { broker, catalog, options, replies: Arc::default(), alarm, shutdown }
+    }
+
+    /// Posts a reply if the node has room for one more body; whether somebody waits for it.
+    pub(crate) fn post_reply(&self, name: &str, mut reply: Reply) -> bool {
+        match self.broker.admit(reply.body.bytes()).now_or_never() {
+            Some(permit) => {
+                reply.permit = Some(permit);
+                self.replies.post(name, reply)
+            }
+            None => self.replies.exists(name),
+        }
+    }
+
+    /// An append was refused: if that is for want of space, publishers wait until there is some.
+    pub(crate) fn note_refused(self: &Arc<Self>, error: &AppendError) {
+        let AppendError::StorageFull { reserve_bytes, .. } = *error else { return };
+        let raised = self.alarm.send_if_modified(|alarm| !std::mem::replace(alarm, true));
+        if !raised {
+            return;
+        }
+        tracing::warn!(%error, "AMQP publishers are held back");
+        let gateway = Arc::clone(self);
+        tokio::spawn(async move {
+            loop {
+                sleep(ALARM_INTERVAL).await;
+                let free = gateway.broker.storage().map_or(u64::MAX, |space| space.free_bytes);
+                if free > reserve_bytes || *gateway.shutdown.borrow() {
+                    break;
+                }
+            }
+            tracing::info!("AMQP publishers go on");
+            gateway.alarm.send_replace(false);
+        });
+    }
+}

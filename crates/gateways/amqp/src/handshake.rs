@@ -1,0 +1,373 @@
+//! From the first bytes to an open connection, and to its end: what is said on channel 0.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::codec::fields::{EncodedTable, LongString};
+use crate::codec::frame::PROTOCOL_HEADER_0_9;
+use crate::codec::frame::{FRAME_MAX_MIN, FrameKind, OVERHEAD_BYTES, PROTOCOL_HEADER};
+use crate::codec::methods::{
+    ConnectionBlocked, ConnectionClose, ConnectionCloseOk, ConnectionOpen, ConnectionOpenOk,
+    ConnectionStart, ConnectionStartOk, ConnectionTune, ConnectionTuneOk, ConnectionUnblocked,
+    Method, MethodId,
+};
+use crate::codec::table::{FieldTable, FieldValue};
+use crate::errors::{Exception, ReplyCode};
+use crate::operation::Done;
+use crate::session::{Capabilities, Failure, Phase, Session, SessionEnd, bad_method};
+
+const MECHANISMS: &[u8] = b"PLAIN AMQPLAIN";
+/// Why publishers are blocked, in RabbitMQ's words.
+const BLOCKED_REASON: &str = "low on disk";
+/// A client that cannot be told why its login failed is left to wait: guessing takes time
+/// (RabbitMQ's `SILENT_CLOSE_DELAY`).
+const SILENT_CLOSE_DELAY: Duration = Duration::from_secs(3);
+
+/// What `connection.start` tells of the server, as RabbitMQ does.
+fn server_properties(cluster: &str) -> FieldTable {
+    let mut capabilities = FieldTable::new();
+    for capability in [
+        "publisher_confirms",
+        "exchange_exchange_bindings",
+        "basic.nack",
+        "consumer_cancel_notify",
+        "connection.blocked",
+        "consumer_priorities",
+        "authentication_failure_close",
+        "per_consumer_qos",
+        "direct_reply_to",
+    ] {
+        capabilities.push(capability, true);
+    }
+    let mut properties = FieldTable::new();
+    properties.push("capabilities", capabilities);
+    properties.push("cluster_name", cluster);
+    properties.push("information", "One durable message broker, a log and a queue at once");
+    properties.push("platform", "Rust");
+    properties.push("product", "Postroad");
+    properties.push("version", env!("CARGO_PKG_VERSION"));
+    properties
+}
+
+impl Session {
+    pub(crate) fn protocol_header(&mut self, header: [u8; 8]) {
+        if ![PROTOCOL_HEADER, PROTOCOL_HEADER_0_9].contains(&header) {
+            // What could have been said instead, and nothing more (specification, 4.2.2).
+            self.output.raw(&PROTOCOL_HEADER);
+            return self.finish(SessionEnd::ProtocolHeader(header));
+        }
+        let properties = server_properties(&self.gateway.broker.cluster_id()).to_bytes();
+        self.output.method(
+            0,
+            ConnectionStart {
+                version_major: 0,
+                version_minor: 9,
+                server_properties: EncodedTable(&properties),
+                mechanisms: LongString(MECHANISMS),
+                locales: LongString(b"en_US"),
+                ..ConnectionStart::default()
+            },
+        );
+        self.phase = Phase::Starting;
+    }
+
+    pub(crate) fn connection_method(&mut self, payload: &[u8]) -> Result<(), Failure> {
+        let method = Method::decode(payload).map_err(bad_method)?;
+        let id = method.id();
+        self.connection_method_in_phase(method).map_err(|exception| Failure {
+            channel: 0,
+            method: id,
+            exception,
+        })
+    }
+
+    fn connection_method_in_phase(&mut self, method: Method<'_>) -> Result<(), Exception> {
+        match (self.phase, method) {
+            (Phase::Starting, Method::ConnectionStartOk(start_ok)) => self.start_ok(&start_ok),
+            (Phase::Tuning, Method::ConnectionTuneOk(tune_ok)) => self.tune_ok(&tune_ok),
+            (Phase::Opening, Method::ConnectionOpen(open)) => self.open(&open),
+            (Phase::Running, Method::ConnectionClose(_)) => {
+                self.close_connection();
+                Ok(())
+            }
+            (_, Method::ConnectionClose(_)) => {
+                self.output.method(0, ConnectionCloseOk::default());
+                self.finish(SessionEnd::Closed);
+                Ok(())
+            }
+            (Phase::Running, Method::ConnectionUpdateSecret(_)) => {
+                // Those who log in with a password have no secret that expires.
+                Err(Exception::new(
+                    ReplyCode::NotAllowed,
+                    "New secret was refused by one of the backends",
+                ))
+            }
+            (phase, _) => Err(Exception::new(
+                ReplyCode::ChannelError,
+                format!("unexpected method in connection state {}", phase_name(phase)),
+            )),
+        }
+    }
+
+    fn start_ok(&mut self, start_ok: &ConnectionStartOk<'_>) -> Result<(), Exception> {
+        let properties = FieldTable::decode(start_ok.client_properties.0)
+            .map_err(|error| Exception::new(ReplyCode::SyntaxError, error.to_string()))?;
+        self.capabilities = capabilities(&properties);
+        self.client = client_name(&properties);
+        let response = start_ok.response.0;
+        let (name, password) = match start_ok.mechanism {
+            "PLAIN" => plain(response)?,
+            "AMQPLAIN" => amqplain(response)?,
+            other => {
+                return Err(Exception::new(
+                    ReplyCode::CommandInvalid,
+                    format!("unknown authentication mechanism '{other}'"),
+                ));
+            }
+        };
+        if let Err(reason) = self.log_in(&name, &password) {
+            self.refuse_login(start_ok.mechanism, reason);
+            return Ok(());
+        }
+        self.user = name.into();
+        let options = &self.gateway.options;
+        self.output.method(
+            0,
+            ConnectionTune {
+                channel_max: options.channel_max,
+                frame_max: options.frame_max,
+                heartbeat: options.heartbeat.as_secs() as u16,
+                ..ConnectionTune::default()
+            },
+        );
+        self.phase = Phase::Tuning;
+        Ok(())
+    }
+
+    fn log_in(&self, name: &str, password: &str) -> Result<(), String> {
+        let user = self.gateway.options.users.iter().find(|user| user.name == name);
+        match user {
+            Some(user) if same_secret(&user.password, password) => {
+                if user.may_come_from(self.peer.ip()) {
+                    Ok(())
+                } else {
+                    Err(format!("user '{name}' can only connect via localhost"))
+                }
+            }
+            _ => Err(format!("user '{name}' - invalid credentials")),
+        }
+    }
+
+    fn refuse_login(&mut self, mechanism: &str, reason: String) {
+        let text = format!(
+            "Login was refused using authentication mechanism {mechanism}. For details see the \
+             broker logfile."
+        );
+        let mechanism = mechanism.to_owned();
+        let end = SessionEnd::LoginRefused { mechanism, reason };
+        if self.capabilities.authentication_failure_close {
+            let exception = Exception::new(ReplyCode::AccessRefused, text);
+            let (channel, method) = (0, MethodId::default());
+            self.end = Some(end);
+            self.fail(Failure { channel, method, exception });
+        } else {
+            self.end = Some(end);
+            self.phase = Phase::Closing;
+            self.deadline = Some(Instant::now() + SILENT_CLOSE_DELAY);
+        }
+    }
+
+    fn tune_ok(&mut self, tune_ok: &ConnectionTuneOk<'_>) -> Result<(), Exception> {
+        let options = &self.gateway.options;
+        let frame_max = tune_ok.frame_max;
+        negotiated("frame_max", FRAME_MAX_MIN, options.frame_max, frame_max)?;
+        let channel_max = tune_ok.channel_max;
+        negotiated("channel_max", 1, u32::from(options.channel_max), u32::from(channel_max))?;
+        self.negotiated.payload_bytes_max = frame_max as usize - OVERHEAD_BYTES;
+        self.negotiated.channel_max = channel_max;
+        self.negotiated.heartbeat = Duration::from_secs(u64::from(tune_ok.heartbeat));
+        self.phase = Phase::Opening;
+        Ok(())
+    }
+
+    fn open(&mut self, open: &ConnectionOpen<'_>) -> Result<(), Exception> {
+        let name = open.virtual_host;
+        let vhost = self.gateway.catalog.vhost(name).ok_or_else(|| {
+            Exception::new(ReplyCode::NotAllowed, format!("vhost {name} not found"))
+        })?;
+        self.vhost = Some(vhost);
+        self.output.method(0, ConnectionOpenOk::default());
+        self.phase = Phase::Running;
+        self.deadline = None;
+        let (user, client) = (&*self.user, &*self.client);
+        tracing::debug!(peer = %self.peer, session = self.id.0, user, vhost = name, client, "open");
+        self.tell_blocked();
+        Ok(())
+    }
+
+    /// The client closes: first all that it has begun, then its exclusive queues, then the answer.
+    fn close_connection(&mut self) {
+        self.abandon_channels();
+        let (catalog, id) = (self.gateway.catalog.clone(), self.id);
+        let future = async move {
+            catalog.close_connection(id).await?;
+            Ok(Done::ConnectionClosed)
+        };
+        self.begin(0, ConnectionClose::ID, future);
+    }
+
+    /// After an exception only the answer to it counts, and that of a client that closes at the
+    /// same time.
+    pub(crate) fn closing_frame(
+        &mut self,
+        channel: u16,
+        kind: FrameKind,
+        payload: &[u8],
+    ) -> Result<(), Failure> {
+        if kind != FrameKind::Method || channel != 0 {
+            return Ok(());
+        }
+        match Method::decode(payload) {
+            Ok(Method::ConnectionCloseOk(_)) => self.phase = Phase::Ended,
+            Ok(Method::ConnectionClose(_)) => {
+                self.output.method(0, ConnectionCloseOk::default());
+                self.phase = Phase::Ended;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Says that publishers are held back or go on, to whoever wants to know.
+    pub(crate) fn tell_blocked(&mut self) {
+        let alarm = *self.gateway.alarm.borrow();
+        if !alarm {
+            self.is_blocked = false;
+        }
+        let tells = self.capabilities.connection_blocked && self.phase == Phase::Running;
+        if !tells || alarm == self.told_blocked {
+            return;
+        }
+        self.told_blocked = alarm;
+        if alarm {
+            let reason = BLOCKED_REASON;
+            self.output.method(0, ConnectionBlocked { reason, ..ConnectionBlocked::default() });
+        } else {
+            self.output.method(0, ConnectionUnblocked::default());
+        }
+    }
+}
+
+fn phase_name(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Connecting => "handshake",
+        Phase::Starting => "starting",
+        Phase::Tuning => "tuning",
+        Phase::Opening => "opening",
+        Phase::Running => "running",
+        Phase::Closing => "closing",
+        Phase::Ended => "closed",
+    }
+}
+
+/// A value that a client chose must be one that was offered; 0 would be no limit at all.
+fn negotiated(field: &str, least: u32, offered: u32, chosen: u32) -> Result<(), Exception> {
+    let (direction, bound, limit) = if chosen != 0 && chosen < least {
+        ("lower", "minimum", least)
+    } else if offered != 0 && (chosen == 0 || chosen > offered) {
+        ("higher", "maximum", offered)
+    } else {
+        return Ok(());
+    };
+    let detail = if chosen == 0 { " (no limit)" } else { "" };
+    let text = format!(
+        "negotiated {field} = {chosen}{detail} is {direction} than the {bound} allowed value \
+         ({limit})"
+    );
+    Err(Exception::new(ReplyCode::NotAllowed, text))
+}
+
+/// RFC 4616: an identity to act as, which is not used, a name and a password, with zeros between.
+fn plain(response: &[u8]) -> Result<(String, String), Exception> {
+    let mut parts = response.split(|byte| *byte == 0);
+    match (parts.next(), parts.next(), parts.next(), parts.next()) {
+        (Some(_), Some(name), Some(password), None) => Ok((text(name), text(password))),
+        _ => Err(Exception::new(ReplyCode::SyntaxError, "response is not three parts")),
+    }
+}
+
+/// A field table without its length, with a name and a password.
+fn amqplain(response: &[u8]) -> Result<(String, String), Exception> {
+    let table = FieldTable::decode(response).unwrap_or_default();
+    let field = |name| match table.get(name) {
+        Some(FieldValue::LongString(bytes)) => Some(text(bytes)),
+        _ => None,
+    };
+    field("LOGIN").zip(field("PASSWORD")).ok_or_else(|| {
+        Exception::new(
+            ReplyCode::SyntaxError,
+            "AMQPLAIN auth info {LOGIN,PASSWORD} is not there, or is no text",
+        )
+    })
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Takes the same time wherever the two differ.
+fn same_secret(expected: &str, given: &str) -> bool {
+    let differ = expected.bytes().zip(given.bytes()).fold(0, |differ, (a, b)| differ | (a ^ b));
+    expected.len() == given.len() && differ == 0
+}
+
+fn capabilities(properties: &FieldTable) -> Capabilities {
+    let Some(FieldValue::Table(table)) = properties.get("capabilities") else {
+        return Capabilities::default();
+    };
+    let can = |name| table.get(name).and_then(FieldValue::as_bool) == Some(true);
+    Capabilities {
+        consumer_cancel_notify: can("consumer_cancel_notify"),
+        connection_blocked: can("connection.blocked"),
+        authentication_failure_close: can("authentication_failure_close"),
+    }
+}
+
+/// The library and its version, and what the application calls its connection.
+fn client_name(properties: &FieldTable) -> String {
+    let of = |name| properties.get(name).and_then(FieldValue::as_str);
+    let known = ["product", "version", "connection_name"].into_iter().filter_map(of);
+    known.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_and_a_password_come_in_two_ways() {
+        let guest = ("guest".to_owned(), "guest".to_owned());
+        assert_eq!(plain(b"\0guest\0guest"), Ok(guest.clone()));
+        assert!(plain(b"guest").is_err() && plain(b"\0a\0b\0c").is_err());
+        let mut table = FieldTable::new();
+        table.push("LOGIN", "guest");
+        table.push("PASSWORD", "guest");
+        assert_eq!(amqplain(&table.to_bytes()), Ok(guest));
+        assert!(amqplain(&Bytes::from_static(b"\xff")).is_err());
+    }
+
+    #[test]
+    fn what_was_not_offered_cannot_be_chosen() {
+        assert_eq!(negotiated("frame_max", 4096, 131_072, 131_072), Ok(()));
+        assert_eq!(negotiated("channel_max", 1, 2047, 100), Ok(()));
+        let refused = negotiated("frame_max", 4096, 131_072, 0).expect_err("refused");
+        assert_eq!(
+            refused.reply_text(),
+            "NOT_ALLOWED - negotiated frame_max = 0 (no limit) is higher than the maximum allowed \
+             value (131072)"
+        );
+        let refused = negotiated("frame_max", 4096, 131_072, 100).expect_err("refused");
+        assert!(refused.reply_text().contains("is lower than the minimum allowed value (4096)"));
+    }
+}

@@ -1,0 +1,121 @@
+//! What a socket has brought and has not yet been looked at.
+//!
+//! One read may bring hundreds of frames. Each is cut out as a slice, so that a body stays where
+//! the socket put it until it is in a batch. A session that is silent holds no buffer.
+
+use std::io::ErrorKind;
+
+use base::limits::AMQP_READ_BYTES_MIN;
+use bytes::{Bytes, BytesMut};
+use tokio::net::TcpStream;
+
+use crate::codec::frame::{self, FrameError, FrameKind, Front, HEAD_BYTES};
+use crate::codec::methods::MethodId;
+
+#[derive(Debug, Default)]
+pub(crate) struct Input {
+    buffer: BytesMut,
+    /// What must be there before the front can be read; 0 when that is not known.
+    wants: usize,
+    /// The last read filled all the room that it had.
+    filled: bool,
+}
+
+/// What came of a read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Read {
+    Bytes(usize),
+    Nothing,
+    Closed,
+}
+
+/// What is at the front and not yet taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Peeked {
+    pub(crate) bytes: usize,
+    /// Of a method frame.
+    pub(crate) method: Option<MethodId>,
+}
+
+impl Input {
+    /// Reads what is there, at most `bytes_max` or what the front needs.
+    pub(crate) fn read_from(
+        &mut self,
+        socket: &TcpStream,
+        bytes_max: usize,
+    ) -> std::io::Result<Read> {
+        let missing = self.wants.saturating_sub(self.buffer.len());
+        let usual = if self.filled { bytes_max } else { AMQP_READ_BYTES_MIN.min(bytes_max) };
+        let room = usual.max(missing);
+        if self.buffer.capacity() - self.buffer.len() < room {
+            self.buffer.reserve(room);
+        }
+        let room = self.buffer.capacity() - self.buffer.len();
+        match socket.try_read_buf(&mut self.buffer) {
+            Ok(0) => Ok(Read::Closed),
+            Ok(bytes) => {
+                self.filled = bytes == room;
+                Ok(Read::Bytes(bytes))
+            }
+            Err(error)
+                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
+            {
+                Ok(Read::Nothing)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Bytes that a frame at the front is short of, beyond what is read anyway.
+    pub(crate) fn wants(&self) -> usize {
+        self.wants
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.buffer.is_empty()
+    }
+
+    /// The first bytes of a connection, once they are there.
+    pub(crate) fn take_protocol_header(&mut self) -> Option<[u8; 8]> {
+        let header = *self.buffer.first_chunk()?;
+        let _ = self.buffer.split_to(header.len());
+        Some(header)
+    }
+
+    /// The frame at the front, if it is there whole.
+    pub(crate) fn peek(&mut self, payload_bytes_max: usize) -> Result<Option<Peeked>, FrameError> {
+        match frame::front(&self.buffer, payload_bytes_max)? {
+            Front::Wants { bytes } => {
+                self.wants = if self.buffer.is_empty() { 0 } else { bytes };
+                if self.buffer.is_empty() && !self.filled {
+                    // Between bursts a session keeps no memory.
+                    self.buffer = BytesMut::new();
+                }
+                Ok(None)
+            }
+            Front::Frame { bytes } => {
+                self.wants = 0;
+                let is_method =
+                    frame::read(&self.buffer[..bytes]).is_some_and(|f| f.kind == FrameKind::Method);
+                let method = match self.buffer[HEAD_BYTES..bytes] {
+                    [c0, c1, m0, m1, ..] if is_method => Some(MethodId {
+                        class: u16::from_be_bytes([c0, c1]),
+                        method: u16::from_be_bytes([m0, m1]),
+                    }),
+                    _ => None,
+                };
+                Ok(Some(Peeked { bytes, method }))
+            }
+        }
+    }
+
+    /// Takes what was peeked at.
+    pub(crate) fn take(&mut self, peeked: Peeked) -> Bytes {
+        self.buffer.split_to(peeked.bytes).freeze()
+    }
+
+    /// The client is not listened to any more.
+    pub(crate) fn discard(&mut self) {
+        *self = Self::default();
+    }
+}

@@ -1,0 +1,204 @@
+//! What a session waits for, one thing at a time, and what follows once it is done.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use broker::delivery::{ConsumerId, Delivery};
+use bytes::BytesMut;
+use futures_util::FutureExt;
+use tokio::task::JoinHandle;
+
+use crate::catalog::Queue;
+use crate::channel::{Consumer, Source};
+use crate::codec::frame;
+use crate::codec::methods::{
+    BasicCancelOk, BasicConsumeOk, BasicGet, BasicGetEmpty, ChannelClose, ChannelCloseOk,
+    ConnectionClose, ConnectionCloseOk, Method, MethodId, QueueDeclare, QueueDeclareOk,
+    QueueDelete, QueuePurge, TxCommitOk,
+};
+use crate::errors::{Exception, ReplyCode};
+use crate::session::{Failure, Session, SessionEnd};
+use crate::stream::StreamConsumer;
+
+pub(crate) struct Operation {
+    pub(crate) channel: u16,
+    /// Whose result it is, if the channel's number is used again.
+    pub(crate) generation: u32,
+    pub(crate) method: MethodId,
+    pub(crate) task: JoinHandle<Result<Done, Exception>>,
+}
+
+/// What an operation came to.
+#[derive(Debug)]
+pub(crate) enum Done {
+    /// A frame to answer with; none where the client does not wait for it.
+    Replied(Option<BytesMut>),
+    Declared {
+        queue: Arc<str>,
+        messages: u64,
+        consumers: u32,
+        no_wait: bool,
+    },
+    Consuming {
+        tag: Arc<str>,
+        queue: Arc<Queue>,
+        no_ack: bool,
+        from: Feed,
+        no_wait: bool,
+    },
+    Cancelled {
+        tag: Arc<str>,
+        no_wait: bool,
+    },
+    Got {
+        queue: Arc<Queue>,
+        delivery: Option<Box<Delivery>>,
+        no_ack: bool,
+        ready: u64,
+    },
+    Committed,
+    ChannelClosed,
+    ConnectionClosed,
+}
+
+#[derive(Debug)]
+pub(crate) enum Feed {
+    Leases(ConsumerId),
+    Stream(StreamConsumer),
+}
+
+/// Methods whose answer depends on messages that were published before: they wait until those are
+/// there. A client that publishes and then counts, gets, purges or closes finds what it published.
+pub(crate) fn looks_at_messages(method: MethodId) -> bool {
+    [
+        BasicGet::ID,
+        QueueDeclare::ID,
+        QueueDelete::ID,
+        QueuePurge::ID,
+        ChannelClose::ID,
+        ConnectionClose::ID,
+    ]
+    .contains(&method)
+}
+
+/// A frame to answer with, unless the client does not wait.
+pub(crate) fn replied<'a>(number: u16, no_wait: bool, reply: impl Into<Method<'a>>) -> Done {
+    Done::Replied((!no_wait).then(|| {
+        let mut out = BytesMut::new();
+        frame::put_method(number, reply, &mut out);
+        out
+    }))
+}
+
+impl Operation {
+    pub(crate) fn is(&self, channel: u16, method: MethodId) -> bool {
+        self.channel == channel && self.method == method
+    }
+}
+
+impl Session {
+    /// The operation's end, if there is one and it has come.
+    pub(crate) fn poll_operation(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let Some(operation) = &mut self.operation else { return Poll::Pending };
+        let Poll::Ready(result) = operation.task.poll_unpin(context) else {
+            return Poll::Pending;
+        };
+        let result = result.unwrap_or_else(|error| {
+            tracing::error!(%error, "an AMQP operation ended early; please report this");
+            Err(Exception::new(ReplyCode::InternalError, "the operation failed"))
+        });
+        if let Some(operation) = self.operation.take() {
+            self.complete(&operation, result);
+        }
+        Poll::Ready(())
+    }
+
+    fn complete(&mut self, operation: &Operation, result: Result<Done, Exception>) {
+        let (number, method) = (operation.channel, operation.method);
+        let known = self.channels.get(&number).map_or(0, |channel| channel.generation);
+        if known != operation.generation {
+            return;
+        }
+        let done = match result {
+            Ok(done) => done,
+            Err(exception) => return self.fail(Failure { channel: number, method, exception }),
+        };
+        match done {
+            Done::Replied(reply) => {
+                if let Some(reply) = reply {
+                    self.output.raw(&reply);
+                }
+            }
+            Done::Declared { queue, messages, consumers, no_wait } => {
+                if !no_wait {
+                    let ok = QueueDeclareOk {
+                        queue: &queue,
+                        message_count: u32::try_from(messages).unwrap_or(u32::MAX),
+                        consumer_count: consumers,
+                        ..QueueDeclareOk::default()
+                    };
+                    self.output.method(number, ok);
+                }
+                if let Some(channel) = self.channels.get_mut(&number) {
+                    channel.last_queue = Some(queue);
+                }
+            }
+            Done::Consuming { tag, queue, no_ack, from, no_wait } => {
+                self.consuming(number, tag, queue, no_ack, from, no_wait);
+            }
+            Done::Cancelled { tag, no_wait } => {
+                if let Some(channel) = self.channels.get_mut(&number)
+                    && let Some(consumer) = channel.consumers.remove(&tag)
+                    && let Source::Leases(id) = consumer.source
+                {
+                    channel.tags.remove(&id);
+                }
+                if !no_wait {
+                    let ok = BasicCancelOk { consumer_tag: &tag, ..BasicCancelOk::default() };
+                    self.output.method(number, ok);
+                }
+            }
+            Done::Got { queue, delivery, no_ack, ready } => match delivery {
+                Some(delivery) => self.got(number, &queue, &delivery, no_ack, ready),
+                None => self.output.method(number, BasicGetEmpty::default()),
+            },
+            Done::Committed => self.output.method(number, TxCommitOk::default()),
+            Done::ChannelClosed => {
+                self.channels.remove(&number);
+                self.output.method(number, ChannelCloseOk::default());
+            }
+            Done::ConnectionClosed => {
+                self.output.method(0, ConnectionCloseOk::default());
+                self.finish(SessionEnd::Closed);
+            }
+        }
+    }
+
+    fn consuming(
+        &mut self,
+        number: u16,
+        tag: Arc<str>,
+        queue: Arc<Queue>,
+        no_ack: bool,
+        from: Feed,
+        no_wait: bool,
+    ) {
+        queue.consumer_came();
+        // The answer comes before the first delivery.
+        if !no_wait {
+            let ok = BasicConsumeOk { consumer_tag: &tag, ..BasicConsumeOk::default() };
+            self.output.method(number, ok);
+        }
+        let Some(channel) = self.channels.get_mut(&number) else { return };
+        let source = match from {
+            Feed::Leases(id) => {
+                channel.tags.insert(id, Arc::clone(&tag));
+                Source::Leases(id)
+            }
+            Feed::Stream(stream) => Source::Stream(stream),
+        };
+        channel.consumers.insert(tag, Consumer::new(Some(queue), no_ack, source));
+        let early = std::mem::take(&mut channel.early);
+        self.deliver(number, early);
+    }
+}

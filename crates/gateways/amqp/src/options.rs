@@ -1,0 +1,72 @@
+//! What the one who runs the node decides about this gateway.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use base::limits;
+
+/// Somebody who may log in.
+#[derive(Clone, PartialEq, Eq)]
+pub struct User {
+    pub name: String,
+    pub password: String,
+    /// Only from the machine that the node runs on.
+    pub loopback_only: bool,
+}
+
+impl std::fmt::Debug for User {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("User")
+            .field("name", &self.name)
+            .field("loopback_only", &self.loopback_only)
+            .finish_non_exhaustive()
+    }
+}
+
+impl User {
+    /// RabbitMQ's default user, with its restriction.
+    pub fn guest() -> Self {
+        Self { name: "guest".into(), password: "guest".into(), loopback_only: true }
+    }
+
+    pub(crate) fn may_come_from(&self, peer: IpAddr) -> bool {
+        !self.loopback_only || peer.to_canonical().is_loopback()
+    }
+}
+
+#[derive(Clone, Debug)]
+pub struct GatewayOptions {
+    pub users: Vec<User>,
+    pub sessions_max: usize,
+    /// What the server offers in `connection.tune`; a client may ask for less.
+    pub frame_max: u32,
+    pub channel_max: u16,
+    pub heartbeat: Duration,
+    /// Largest message body.
+    pub message_bytes_max: u64,
+    /// From connecting to an open connection.
+    pub handshake_within: Duration,
+    /// A message that has begun must arrive whole within this time.
+    pub message_arrives_within: Duration,
+    /// A client that takes nothing of its replies for so long is cut off.
+    pub replies_taken_within: Duration,
+    /// How long sessions may take to finish what they have begun when the node shuts down.
+    pub drain_within: Duration,
+}
+
+impl Default for GatewayOptions {
+    fn default() -> Self {
+        Self {
+            users: vec![User::guest()],
+            sessions_max: limits::SESSIONS_MAX_DEFAULT,
+            frame_max: limits::AMQP_FRAME_BYTES_MAX,
+            channel_max: limits::AMQP_CHANNELS_PER_SESSION_MAX,
+            heartbeat: limits::AMQP_HEARTBEAT,
+            message_bytes_max: limits::AMQP_MESSAGE_BYTES_MAX,
+            handshake_within: limits::AMQP_HANDSHAKE_WITHIN,
+            message_arrives_within: limits::REQUEST_ARRIVES_WITHIN,
+            replies_taken_within: limits::RESPONSE_TAKEN_WITHIN,
+            drain_within: Duration::from_secs(5),
+        }
+    }
+}

@@ -1,0 +1,623 @@
+//! Publishing: the hot path in. Everything that one read of the socket brought becomes one append,
+//! with one batch for each partition that it reaches; its confirms are one answer a channel.
+
+use std::sync::Arc;
+
+use base::PartitionId;
+use base::headers::{DELIVER_AT, EXPIRES_AT, PRIORITY};
+use base::limits::BATCH_BYTES_DEFAULT;
+use broker::{AppendBatch, AppendError, Appended, Broker};
+use bytes::{Bytes, BytesMut};
+use hashbrown::HashMap;
+use machine::TopicConfig;
+use machine::config::{CompressionType, TimestampType};
+use record::{BatchBuilder, BatchHeader, BatchOptions, Compression, EncodedHeaders};
+use routing::Message;
+use tokio::time::Instant;
+
+use crate::catalog::{MessageHeaders, Queue, Routed};
+use crate::channel::ConfirmMode;
+use crate::codec::fields::EncodedTable;
+use crate::codec::frame::{self, ContentHeader};
+use crate::codec::methods::{BasicAck, BasicNack, BasicPublish, BasicReturn, Method};
+use crate::codec::properties::Properties;
+use crate::codec::table::{FieldValue, MalformedTable, RawFields};
+use crate::errors::{Exception, ReplyCode};
+use crate::output::Output;
+use crate::properties::{BCC, CC, write_record_headers};
+use crate::replies::{REPLY_TO, REPLY_TO_PREFIX, Reply};
+use crate::session::Session;
+
+/// A body as it came: slices of what the socket brought.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Body {
+    #[default]
+    Empty,
+    One(Bytes),
+    Many(Vec<Bytes>),
+}
+
+impl Body {
+    pub(crate) fn push(&mut self, slice: Bytes) {
+        if slice.is_empty() {
+            return;
+        }
+        *self = match std::mem::take(self) {
+            Self::Empty => Self::One(slice),
+            Self::One(first) => Self::Many(vec![first, slice]),
+            Self::Many(mut slices) => {
+                slices.push(slice);
+                Self::Many(slices)
+            }
+        };
+    }
+
+    pub(crate) fn slices(&self) -> &[Bytes] {
+        match self {
+            Self::Empty => &[],
+            Self::One(slice) => std::slice::from_ref(slice),
+            Self::Many(slices) => slices,
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.slices().iter().map(Bytes::len).sum()
+    }
+}
+
+/// A message as its frames come in.
+#[derive(Debug)]
+pub(crate) struct Content {
+    /// The frame of `basic.publish`.
+    pub(crate) publish: Bytes,
+    /// The frame of its header.
+    pub(crate) header: Option<Bytes>,
+    pub(crate) body: Body,
+    /// Of the body.
+    pub(crate) missing: u64,
+    /// Since when it is waited for; unknown while more is at hand.
+    pub(crate) began: Option<Instant>,
+}
+
+impl Content {
+    pub(crate) fn new(publish: Bytes) -> Self {
+        Self { publish, header: None, body: Body::Empty, missing: 0, began: None }
+    }
+
+    fn read(&self) -> Option<(BasicPublish<'_>, &[u8])> {
+        let publish = Method::decode(frame::read(&self.publish)?.payload).ok()?;
+        let Method::BasicPublish(publish) = publish else { return None };
+        let header = ContentHeader::decode(frame::read(self.header.as_deref()?)?.payload)?;
+        Some((publish, header.properties))
+    }
+}
+
+/// Messages on their way into batches. A channel's transaction has one of its own.
+#[derive(Debug, Default)]
+pub(crate) struct Publisher {
+    batches: Vec<Building>,
+    /// Where the batch is that a partition's next record goes into.
+    open: HashMap<PartitionId, usize>,
+    confirms: Confirms,
+    /// Of bodies.
+    bytes: usize,
+    headers: EncodedHeaders,
+    /// The same of a message that is held back.
+    headers_deferred: EncodedHeaders,
+    targets: Vec<Routed>,
+    /// For records without a key, where a topic has several partitions.
+    turn: u32,
+}
+
+/// A batch in the making.
+#[derive(Debug)]
+struct Building {
+    partition: PartitionId,
+    config: Arc<TopicConfig>,
+    builder: BatchBuilder,
+}
+
+/// Who is to be told what became of the batches.
+#[derive(Debug, Default)]
+pub(crate) struct Confirms {
+    /// Each message's channel and number, once for each batch that it is in; by batch.
+    parts: Vec<Part>,
+    /// The last number of each channel.
+    channels: Vec<Confirmed>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    batch: u32,
+    channel: u16,
+    number: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Confirmed {
+    channel: u16,
+    generation: u32,
+    last: u64,
+}
+
+impl Confirms {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.channels.is_empty()
+    }
+
+    fn note(&mut self, channel: u16, generation: u32, number: u64) {
+        let known = self.channels.iter_mut().rev().find(|known| known.channel == channel);
+        match known.filter(|known| known.generation == generation) {
+            Some(known) => known.last = number,
+            None => self.channels.push(Confirmed { channel, generation, last: number }),
+        }
+    }
+}
+
+/// A message that is ready to go: what is known of it besides its body.
+#[derive(Clone, Copy, Debug)]
+struct Parcel<'a> {
+    exchange: &'a str,
+    routing_key: &'a str,
+    properties: &'a Properties<'a>,
+    body: &'a Body,
+    delay_ms: Option<i64>,
+    expires_ms: Option<i64>,
+    now_ms: i64,
+}
+
+impl Publisher {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.batches.is_empty() && self.confirms.is_empty()
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The batches, ready to be appended, and who waits for them.
+    pub(crate) fn take(&mut self) -> (Vec<AppendBatch>, Confirms) {
+        self.open.clear();
+        self.bytes = 0;
+        let batches = self.batches.drain(..).map(Building::finish).collect();
+        (batches, std::mem::take(&mut self.confirms))
+    }
+
+    /// Adds a message to the batches of all its queues.
+    fn add(
+        &mut self,
+        broker: &Broker,
+        parcel: &Parcel<'_>,
+        confirm: Option<(u16, u64)>,
+    ) -> Result<(), Exception> {
+        let key = self.write_headers(parcel)?;
+        let targets = std::mem::take(&mut self.targets);
+        for target in &targets {
+            let batch = self.add_to(broker, parcel, target, key)?;
+            if let Some((channel, number)) = confirm {
+                self.confirms.parts.push(Part { batch: batch as u32, channel, number });
+            }
+        }
+        self.bytes += parcel.body.bytes();
+        self.targets = targets;
+        Ok(())
+    }
+
+    fn write_headers<'a>(&mut self, parcel: &Parcel<'a>) -> Result<Option<&'a [u8]>, Exception> {
+        let Parcel { exchange, routing_key, properties, now_ms, .. } = *parcel;
+        let write = |out: &mut EncodedHeaders, deliver_at: Option<i64>| {
+            out.clear();
+            let key = write_record_headers(exchange, routing_key, properties, out)?;
+            if let Some(priority) = properties.priority.filter(|priority| *priority > 0) {
+                out.push(PRIORITY.as_bytes(), Some(priority.to_string().as_bytes()));
+            }
+            if let Some(at) = deliver_at {
+                out.push(DELIVER_AT.as_bytes(), Some(at.to_string().as_bytes()));
+            }
+            if let Some(expires_ms) = parcel.expires_ms {
+                let at = deliver_at.unwrap_or(now_ms).saturating_add(expires_ms);
+                out.push(EXPIRES_AT.as_bytes(), Some(at.to_string().as_bytes()));
+            }
+            Ok(key)
+        };
+        let mut key = None;
+        if self.targets.iter().any(|target| !target.deferred) {
+            key = write(&mut self.headers, None).map_err(malformed_headers)?;
+        }
+        if self.targets.iter().any(|target| target.deferred) {
+            let at = parcel.delay_ms.map(|delay| now_ms.saturating_add(delay));
+            key = write(&mut self.headers_deferred, at).map_err(malformed_headers)?;
+        }
+        Ok(key)
+    }
+
+    /// Returns which batch the record is in.
+    fn add_to(
+        &mut self,
+        broker: &Broker,
+        parcel: &Parcel<'_>,
+        target: &Routed,
+        key: Option<&[u8]>,
+    ) -> Result<usize, Exception> {
+        let queue = &target.queue;
+        let partition = queue.partition(self.partition_of(queue, key));
+        let headers = if target.deferred { &self.headers_deferred } else { &self.headers };
+        let body = parcel.body.slices();
+        let body_bytes = parcel.body.bytes();
+        if let Some(&open) = self.open.get(&partition) {
+            let building = &mut self.batches[open];
+            let bytes = building.builder.len_with_encoded(key, body_bytes, headers);
+            if bytes <= building.bytes_max() {
+                return match building.builder.push_sliced(parcel.now_ms, key, body, headers) {
+                    Ok(()) => Ok(open),
+                    Err(error) => Err(too_large(&error)),
+                };
+            }
+        }
+        let config = broker
+            .read(|state| state.topic(partition.topic).map(|topic| Arc::clone(&topic.config)));
+        // The queue went between its being found and now, and the message with it.
+        let config = config.unwrap_or_default();
+        if config.cleanup_policy.compact && key.is_none() {
+            let text = format!(
+                "{} is compacted: a message needs the header 'postroad.key'",
+                queue.resource()
+            );
+            return Err(Exception::precondition_failed(text));
+        }
+        let mut building = Building::new(partition, config, parcel.now_ms);
+        let bytes = building.builder.len_with_encoded(key, body_bytes, headers);
+        let bytes_max = building.config.max_message_bytes as usize;
+        if bytes > bytes_max {
+            let text =
+                format!("message size {body_bytes} is larger than configured max size {bytes_max}");
+            return Err(Exception::precondition_failed(text));
+        }
+        building
+            .builder
+            .push_sliced(parcel.now_ms, key, body, headers)
+            .map_err(|error| too_large(&error))?;
+        self.open.insert(partition, self.batches.len());
+        self.batches.push(building);
+        Ok(self.batches.len() - 1)
+    }
+
+    /// As Kafka's producers choose: by the key, or in turn.
+    fn partition_of(&mut self, queue: &Queue, key: Option<&[u8]>) -> u32 {
+        match (queue.partition_count(), key) {
+            (0 | 1, _) => 0,
+            (partitions, Some(key)) => record::partition_of_key(key, partitions),
+            (partitions, None) => {
+                self.turn = self.turn.wrapping_add(1);
+                self.turn % partitions
+            }
+        }
+    }
+}
+
+impl Building {
+    fn new(partition: PartitionId, config: Arc<TopicConfig>, now_ms: i64) -> Self {
+        let compression = match config.compression_type {
+            CompressionType::Producer | CompressionType::Uncompressed => Compression::None,
+            CompressionType::Gzip => Compression::Gzip,
+            CompressionType::Snappy => Compression::Snappy,
+            CompressionType::Lz4 => Compression::Lz4,
+            CompressionType::Zstd => Compression::Zstd,
+        };
+        let _ = now_ms;
+        let options = BatchOptions { compression, ..BatchOptions::default() };
+        Self { partition, config, builder: BatchBuilder::new(options) }
+    }
+
+    /// A batch is not filled further than this, whatever the topic takes: a consumer reads whole
+    /// batches.
+    fn bytes_max(&self) -> usize {
+        self.config.max_message_bytes.min(BATCH_BYTES_DEFAULT) as usize
+    }
+
+    fn finish(self) -> AppendBatch {
+        let log_append_time = self.config.timestamp_type == TimestampType::LogAppendTime;
+        let mut bytes = BytesMut::from(Bytes::from(self.builder.finish()));
+        let mut header =
+            BatchHeader::parse(&bytes).expect("the header of a batch that was just made");
+        if log_append_time {
+            record::set_log_append_time(&mut bytes, header.max_timestamp);
+            header = BatchHeader::parse(&bytes).expect("only its time was set");
+        }
+        AppendBatch { partition: self.partition, header, bytes, expect: None }
+    }
+}
+
+fn malformed_headers(malformed: MalformedTable) -> Exception {
+    Exception::new(ReplyCode::SyntaxError, malformed.to_string())
+}
+
+fn too_large(error: &record::BatchError) -> Exception {
+    Exception::precondition_failed(format!("invalid message: {error}"))
+}
+
+// ------------------------------------------------------------------------------------ the session
+
+impl Session {
+    /// A message that is there whole.
+    pub(crate) fn publish(&mut self, number: u16, content: &Content) -> Result<(), Exception> {
+        let Some((publish, encoded)) = content.read() else {
+            return Err(Exception::new(ReplyCode::SyntaxError, "a message cannot be read"));
+        };
+        let mut properties = Properties::decode(encoded)
+            .map_err(|malformed| Exception::new(ReplyCode::SyntaxError, malformed.to_string()))?;
+        let reply_name;
+        if properties.reply_to == Some(REPLY_TO.as_bytes()) {
+            reply_name = self.reply_name(number)?;
+            properties.reply_to = Some(reply_name.as_bytes());
+        }
+        let expires_ms = expiration(&properties)?;
+        self.check_user(&properties)?;
+        let copies = copies(&properties)?;
+        let targets = self.route(&publish, &properties, &copies)?;
+        let posted = self.post_replies(&publish, &properties, &content.body, &copies);
+        let parcel = Parcel {
+            exchange: publish.exchange,
+            routing_key: publish.routing_key,
+            properties: &properties,
+            body: &content.body,
+            delay_ms: delay(&properties),
+            expires_ms,
+            now_ms: self.gateway.broker.clock().now_ms(),
+        };
+        let unroutable = targets.is_empty() && !posted;
+        self.collect(number, &parcel, targets)?;
+        if unroutable && publish.mandatory {
+            self.give_back(number, &publish, &properties, &content.body);
+        }
+        Ok(())
+    }
+
+    /// Puts a message where the channel's mode says: with the rest of the turn, or aside until its
+    /// transaction is committed.
+    fn collect(
+        &mut self,
+        number: u16,
+        parcel: &Parcel<'_>,
+        targets: Vec<Routed>,
+    ) -> Result<(), Exception> {
+        let Some(channel) = self.channels.get_mut(&number) else { return Ok(()) };
+        if let Some(transaction) = &mut channel.transaction {
+            transaction.check_room(parcel.body.bytes())?;
+            transaction.publisher.targets = targets;
+            return transaction.publisher.add(&self.gateway.broker, parcel, None);
+        }
+        let confirm = channel.confirms.as_mut().map(|confirms| {
+            confirms.published += 1;
+            confirms.published
+        });
+        if let Some(sequence) = confirm {
+            self.publisher.confirms.note(number, channel.generation, sequence);
+        }
+        self.publisher.targets = targets;
+        let confirm = confirm.map(|sequence| (number, sequence));
+        self.publisher.add(&self.gateway.broker, parcel, confirm)
+    }
+
+    fn route(
+        &mut self,
+        publish: &BasicPublish<'_>,
+        properties: &Properties<'_>,
+        copies: &[String],
+    ) -> Result<Vec<Routed>, Exception> {
+        let mut targets = std::mem::take(&mut self.publisher.targets);
+        let Some(vhost) = &self.vhost else { return Ok(targets) };
+        let mut routes = vhost.routes();
+        let headers = MessageHeaders(properties);
+        let deferred = delay(properties).is_some();
+        if copies.is_empty() {
+            let keys = [publish.routing_key];
+            let message = Message { keys: &keys, headers: &headers, deferred };
+            routes.route(publish.exchange, &message, &mut targets)?;
+        } else {
+            let keys: Vec<&str> = std::iter::once(publish.routing_key)
+                .chain(copies.iter().map(String::as_str))
+                .collect();
+            let message = Message { keys: &keys, headers: &headers, deferred };
+            routes.route(publish.exchange, &message, &mut targets)?;
+        }
+        Ok(targets)
+    }
+
+    /// What stands for `amq.rabbitmq.reply-to` in messages of this channel.
+    fn reply_name(&self, number: u16) -> Result<String, Exception> {
+        let name = self.channels.get(&number).and_then(|channel| channel.reply_name.as_ref());
+        let missing = || Exception::precondition_failed("fast reply consumer does not exist");
+        name.map(|name| name.as_str().to_owned()).ok_or_else(missing)
+    }
+
+    /// Sends a message to those who wait for a reply, past all queues. Whether there was one.
+    fn post_replies(
+        &self,
+        publish: &BasicPublish<'_>,
+        properties: &Properties<'_>,
+        body: &Body,
+        copies: &[String],
+    ) -> bool {
+        if !publish.exchange.is_empty() {
+            return false;
+        }
+        let keys = std::iter::once(publish.routing_key).chain(copies.iter().map(String::as_str));
+        let mut any = false;
+        for key in keys.filter(|key| key.starts_with(REPLY_TO_PREFIX)) {
+            let mut encoded = BytesMut::new();
+            properties.encode(&mut encoded);
+            let reply = Reply {
+                exchange: publish.exchange.into(),
+                routing_key: publish.routing_key.into(),
+                properties: encoded.freeze(),
+                body: body.clone(),
+                permit: None,
+            };
+            any |= self.gateway.post_reply(key, reply);
+        }
+        any
+    }
+
+    /// A message that asks to be returned where it leads nowhere.
+    fn give_back(
+        &mut self,
+        number: u16,
+        publish: &BasicPublish<'_>,
+        properties: &Properties<'_>,
+        body: &Body,
+    ) {
+        let payload_bytes_max = self.negotiated.payload_bytes_max;
+        let transaction =
+            self.channels.get_mut(&number).and_then(|channel| channel.transaction.as_mut());
+        let output = match transaction {
+            Some(transaction) => &mut transaction.returns,
+            None => &mut self.output,
+        };
+        put_return(number, publish, properties, body, payload_bytes_max, output);
+    }
+
+    fn check_user(&self, properties: &Properties<'_>) -> Result<(), Exception> {
+        match properties.user_id {
+            Some(user) if user != self.user.as_bytes() => {
+                Err(Exception::precondition_failed(format!(
+                    "user_id property set to '{}' but authenticated user was '{}'",
+                    String::from_utf8_lossy(user),
+                    self.user
+                )))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Tells publishers what became of their messages: one cumulative answer a channel, and each
+    /// refused message by itself.
+    pub(crate) fn confirm(
+        &mut self,
+        confirms: &Confirms,
+        answers: &[Result<Appended, AppendError>],
+    ) {
+        let refused = |batch: u32| match answers.get(batch as usize) {
+            // The queue went while the message was on its way: it is as if it came just before.
+            Some(Ok(_)) | Some(Err(AppendError::UnknownPartition(_))) | None => false,
+            Some(Err(_)) => true,
+        };
+        for error in answers.iter().filter_map(|answer| answer.as_ref().err()) {
+            self.gateway.note_refused(error);
+        }
+        let any_refused = (0..answers.len() as u32).any(refused);
+        for confirmed in &confirms.channels {
+            let Some(channel) = self.channels.get_mut(&confirmed.channel) else { continue };
+            if channel.generation != confirmed.generation || channel.is_closing {
+                continue;
+            }
+            let Some(mode) = &mut channel.confirms else { continue };
+            let mut nacked = Vec::new();
+            if any_refused {
+                let parts = confirms.parts.iter().filter(|part| part.channel == confirmed.channel);
+                nacked.extend(parts.filter(|part| refused(part.batch)).map(|part| part.number));
+                nacked.dedup();
+            }
+            answer(confirmed.channel, mode, confirmed.last, &nacked, &mut self.output);
+        }
+    }
+}
+
+fn put_return(
+    number: u16,
+    publish: &BasicPublish<'_>,
+    properties: &Properties<'_>,
+    body: &Body,
+    payload_bytes_max: usize,
+    output: &mut Output,
+) {
+    let code = ReplyCode::NoRoute;
+    output.method(
+        number,
+        BasicReturn {
+            reply_code: code.code(),
+            reply_text: code.name(),
+            exchange: publish.exchange,
+            routing_key: publish.routing_key,
+            ..BasicReturn::default()
+        },
+    );
+    output.content(number, properties, body.slices(), payload_bytes_max);
+}
+
+/// Answers all messages up to `last`. Those that were refused are named first, so that the
+/// cumulative answer which follows finds them gone.
+fn answer(number: u16, mode: &mut ConfirmMode, last: u64, nacked: &[u64], output: &mut Output) {
+    for &delivery_tag in nacked {
+        let nack = BasicNack { delivery_tag, ..BasicNack::default() };
+        output.method(number, nack);
+    }
+    let taken = (mode.answered + 1..=last).rev().find(|tag| !nacked.contains(tag));
+    if let Some(delivery_tag) = taken {
+        let multiple = delivery_tag > mode.answered + 1;
+        output.method(number, BasicAck { delivery_tag, multiple, ..BasicAck::default() });
+    }
+    mode.answered = last;
+}
+
+/// When a message is to be forgotten, in milliseconds from now.
+fn expiration(properties: &Properties<'_>) -> Result<Option<i64>, Exception> {
+    let Some(text) = properties.expiration else { return Ok(None) };
+    let shown = String::from_utf8_lossy(text);
+    let parsed = std::str::from_utf8(text).ok().and_then(|text| text.parse::<i64>().ok());
+    match parsed {
+        Some(ms @ 0..=EXPIRATION_MS_MAX) => Ok(Some(ms)),
+        Some(ms) => {
+            let wrong = if ms < 0 { "value_negative" } else { "value_too_large" };
+            let text = format!("invalid expiration '{shown}': {{{wrong},{ms}}}");
+            Err(Exception::precondition_failed(text))
+        }
+        None => {
+            let text = format!("invalid expiration '{shown}': no_integer");
+            Err(Exception::precondition_failed(text))
+        }
+    }
+}
+
+/// Ten years, as RabbitMQ has it (`MAX_EXPIRY_TIMER`).
+const EXPIRATION_MS_MAX: i64 = 315_360_000_000;
+
+/// How long a message asks to be held back by an exchange that does so, in milliseconds.
+fn delay(properties: &Properties<'_>) -> Option<i64> {
+    let table = properties.headers?;
+    let field = RawFields::new(table.0).map_while(Result::ok).find(|f| f.name == b"x-delay")?;
+    let ms = match field.decode().ok()? {
+        FieldValue::LongString(text) => std::str::from_utf8(&text).ok()?.parse().ok()?,
+        other => other.as_integer()?,
+    };
+    (ms > 0).then_some(ms)
+}
+
+/// Routing keys besides the message's own: its CC and BCC headers.
+fn copies(properties: &Properties<'_>) -> Result<Vec<String>, Exception> {
+    let Some(EncodedTable(table)) = properties.headers else { return Ok(Vec::new()) };
+    let mut copies = Vec::new();
+    for field in RawFields::new(table) {
+        let field = field.map_err(malformed_headers)?;
+        if field.name != CC && field.name != BCC {
+            continue;
+        }
+        let name = String::from_utf8_lossy(field.name);
+        let FieldValue::Array(values) = field.decode().map_err(malformed_headers)? else {
+            return Err(Exception::precondition_failed(format!(
+                "invalid message: {{unacceptable_type_in_header,<<\"{name}\">>}}"
+            )));
+        };
+        for value in &values {
+            match value.as_str() {
+                Some(key) => copies.push(key.to_owned()),
+                None => {
+                    return Err(Exception::precondition_failed(format!(
+                        "invalid message: {{unacceptable_type_in_header,<<\"{name}\">>}}"
+                    )));
+                }
+            }
+        }
+    }
+    Ok(copies)
+}

@@ -1,0 +1,91 @@
+//! Direct reply-to: answers that go from one channel straight to another, stored nowhere.
+//!
+//! A client that consumes `amq.rabbitmq.reply-to` gets a name that nobody can guess; whoever
+//! publishes to that name through the default exchange reaches it while it is there. A reply that
+//! its receiver has no room for is dropped, as RabbitMQ says it may be.
+
+use std::sync::Arc;
+
+use broker::Permit;
+use bytes::Bytes;
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+use tokio::sync::mpsc;
+
+use crate::publish::Body;
+use crate::stream::StreamRecords;
+
+pub(crate) const REPLY_TO: &str = "amq.rabbitmq.reply-to";
+pub(crate) const REPLY_TO_PREFIX: &str = "amq.rabbitmq.reply-to.";
+
+/// What comes to a session from elsewhere.
+#[derive(Debug)]
+pub(crate) enum Posted {
+    Reply { channel: u16, generation: u32, reply: Reply },
+    Stream { channel: u16, generation: u32, records: StreamRecords },
+}
+
+#[derive(Debug)]
+pub(crate) struct Reply {
+    pub(crate) exchange: Arc<str>,
+    pub(crate) routing_key: Arc<str>,
+    /// Encoded.
+    pub(crate) properties: Bytes,
+    pub(crate) body: Body,
+    /// Room in the node's budget for as long as it is on its way.
+    pub(crate) permit: Option<Permit>,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Receiver {
+    pub(crate) channel: u16,
+    pub(crate) generation: u32,
+    pub(crate) posts: mpsc::Sender<Posted>,
+}
+
+/// Who may be replied to, on this node.
+#[derive(Debug, Default)]
+pub(crate) struct Replies {
+    receivers: Mutex<HashMap<Arc<str>, Receiver>>,
+}
+
+/// A name that can be replied to for as long as this is there.
+#[derive(Debug)]
+pub(crate) struct ReplyName {
+    name: Arc<str>,
+    replies: Arc<Replies>,
+}
+
+impl ReplyName {
+    pub(crate) fn as_str(&self) -> &str {
+        &self.name
+    }
+}
+
+impl Drop for ReplyName {
+    fn drop(&mut self) {
+        self.replies.receivers.lock().remove(&self.name);
+    }
+}
+
+impl Replies {
+    pub(crate) fn register(self: &Arc<Self>, receiver: Receiver) -> ReplyName {
+        let name: Arc<str> = format!("{REPLY_TO_PREFIX}{}", uuid::Uuid::new_v4().simple()).into();
+        self.receivers.lock().insert(Arc::clone(&name), receiver);
+        ReplyName { name, replies: Arc::clone(self) }
+    }
+
+    pub(crate) fn exists(&self, name: &str) -> bool {
+        self.receivers.lock().contains_key(name)
+    }
+
+    /// Whether there was somebody of that name; whether the reply arrives, nobody can say.
+    pub(crate) fn post(&self, name: &str, reply: Reply) -> bool {
+        let receiver = self.receivers.lock().get(name).cloned();
+        let Some(Receiver { channel, generation, posts }) = receiver else { return false };
+        if posts.try_send(Posted::Reply { channel, generation, reply }).is_err() {
+            tracing::debug!(name, "a direct reply was dropped: its receiver does not keep up");
+        }
+        true
+    }
+}

@@ -1,0 +1,492 @@
+//! One connection's state, apart from its socket: frames go in, frames come out.
+//!
+//! A session does one thing at a time that waits (an operation: a declaration, a consumer that is
+//! made, a transaction). While it waits the socket is not read, so that what a client sent after it
+//! happens after it; deliveries, confirms and heartbeats go on. What does not wait, publishing and
+//! settling, is collected while there are frames and handed over in one go.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use base::limits::{AMQP_POSTED_MAX, REQUESTS_IN_FLIGHT_PER_SESSION_MAX};
+use broker::{AppendReply, Permit};
+use bytes::{Bytes, BytesMut};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::SelectAll;
+use hashbrown::HashMap;
+use thiserror::Error;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use crate::catalog::{ConnectionId, Vhost};
+use crate::channel::{Channel, ChannelEvents};
+use crate::codec::frame::{self, FrameError, FrameKind};
+use crate::codec::methods::{
+    BasicAck, BasicNack, BasicPublish, BasicReject, ChannelClose, ConnectionClose, MethodError,
+    MethodId,
+};
+use crate::errors::{Exception, ReplyCode};
+use crate::gateway::Gateway;
+use crate::input::{Input, Peeked};
+use crate::operation::{Done, Operation};
+use crate::output::Output;
+use crate::publish::{Confirms, Publisher};
+use crate::replies::Posted;
+
+/// What a client that is told to close may take to answer.
+pub(crate) const CLOSE_WITHIN: Duration = Duration::from_secs(10);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Phase {
+    /// The protocol header has not come.
+    Connecting,
+    /// `connection.start` was sent.
+    Starting,
+    /// `connection.tune` was sent.
+    Tuning,
+    /// `connection.open` is to come.
+    Opening,
+    Running,
+    /// The client was told to close; only `connection.close_ok` is listened to.
+    Closing,
+    /// Nothing is listened to; what is still to be said is said.
+    Ended,
+}
+
+/// Why a session ended.
+#[derive(Debug, Error)]
+pub(crate) enum SessionEnd {
+    #[error("the client closed the connection")]
+    Closed,
+    #[error("the client closed the socket without closing the connection")]
+    ClosedAbruptly,
+    #[error("{0:?} is no protocol header of AMQP 0-9-1")]
+    ProtocolHeader([u8; 8]),
+    #[error("the connection was not open within {0:?}")]
+    Handshake(Duration),
+    #[error("{mechanism} login refused: {reason}")]
+    LoginRefused { mechanism: String, reason: String },
+    #[error("{0}")]
+    Exception(Exception),
+    #[error("missed heartbeats from client, timeout: {}s", .0.as_secs())]
+    MissedHeartbeats(Duration),
+    #[error("a message did not arrive within {0:?}")]
+    SlowMessage(Duration),
+    #[error("the client did not take its replies within {0:?}")]
+    SlowReader(Duration),
+    #[error("reading: {0}")]
+    Read(std::io::Error),
+    #[error("writing: {0}")]
+    Write(std::io::Error),
+    #[error("the node shuts down")]
+    Drained,
+}
+
+impl SessionEnd {
+    /// Connections come and go; what a client did wrong is worth a warning.
+    pub(crate) fn is_ordinary(&self) -> bool {
+        match self {
+            Self::Closed | Self::ClosedAbruptly | Self::Drained => true,
+            Self::Read(error) | Self::Write(error) => matches!(
+                error.kind(),
+                std::io::ErrorKind::ConnectionReset
+                    | std::io::ErrorKind::BrokenPipe
+                    | std::io::ErrorKind::ConnectionAborted
+            ),
+            _ => false,
+        }
+    }
+}
+
+/// What a client said that it can do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Capabilities {
+    pub(crate) consumer_cancel_notify: bool,
+    pub(crate) connection_blocked: bool,
+    pub(crate) authentication_failure_close: bool,
+}
+
+/// What was negotiated.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Negotiated {
+    /// Of a frame, without its overhead.
+    pub(crate) payload_bytes_max: usize,
+    pub(crate) channel_max: u16,
+    /// Zero: none.
+    pub(crate) heartbeat: Duration,
+}
+
+/// Batches that the broker has, and who waits for them.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    /// `None`: nothing was to be appended, it is only its turn that is waited for.
+    pub(crate) reply: Option<AppendReply>,
+    pub(crate) confirms: Confirms,
+    /// Given back once it is answered.
+    _permits: Vec<Permit>,
+}
+
+/// Something a client did is refused; `channel` 0 closes the connection, as a hard error does.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    pub(crate) channel: u16,
+    pub(crate) method: MethodId,
+    pub(crate) exception: Exception,
+}
+
+pub(crate) struct Session {
+    pub(crate) gateway: Arc<Gateway>,
+    pub(crate) id: ConnectionId,
+    pub(crate) peer: SocketAddr,
+    pub(crate) phase: Phase,
+    pub(crate) negotiated: Negotiated,
+    pub(crate) capabilities: Capabilities,
+    /// The client library, for logs.
+    pub(crate) client: String,
+    pub(crate) user: Arc<str>,
+    pub(crate) vhost: Option<Vhost>,
+    pub(crate) channels: HashMap<u16, Channel>,
+    /// Tells a channel from one that had its number before.
+    pub(crate) generation: u32,
+    pub(crate) output: Output,
+    pub(crate) publisher: Publisher,
+    /// Messages whose frames have not all come.
+    pub(crate) contents: usize,
+    /// Room to write a message's headers in.
+    pub(crate) table: BytesMut,
+    /// Channels that have settles to hand over.
+    pub(crate) settling: Vec<u16>,
+    pub(crate) in_flight: VecDeque<InFlight>,
+    pub(crate) operation: Option<Operation>,
+    /// What the lease sessions of all channels tell.
+    pub(crate) events: SelectAll<ChannelEvents>,
+    /// Room that is waited for, with how many bytes it is.
+    pub(crate) admission: Option<(BoxFuture<'static, Permit>, usize)>,
+    /// Room that is held for what is being received.
+    pub(crate) permits: Vec<Permit>,
+    pub(crate) permitted_bytes: usize,
+    /// A method waits until all that is in flight is answered.
+    pub(crate) awaits_appends: bool,
+    /// The node has no room for messages, and this connection publishes.
+    pub(crate) is_blocked: bool,
+    /// The client was told of it.
+    pub(crate) told_blocked: bool,
+    pub(crate) posts: mpsc::Sender<Posted>,
+    pub(crate) posted: mpsc::Receiver<Posted>,
+    /// When the client must have said what is expected of it.
+    pub(crate) deadline: Option<Instant>,
+    pub(crate) end: Option<SessionEnd>,
+}
+
+impl Session {
+    pub(crate) fn new(peer: SocketAddr, gateway: Arc<Gateway>) -> Self {
+        let (posts, posted) = mpsc::channel(AMQP_POSTED_MAX);
+        let negotiated = Negotiated {
+            // Until something else is negotiated.
+            payload_bytes_max: gateway.options.frame_max as usize - frame::OVERHEAD_BYTES,
+            channel_max: gateway.options.channel_max,
+            heartbeat: Duration::ZERO,
+        };
+        Self {
+            deadline: Some(Instant::now() + gateway.options.handshake_within),
+            id: gateway.catalog.open_connection(),
+            gateway,
+            peer,
+            phase: Phase::Connecting,
+            negotiated,
+            capabilities: Capabilities::default(),
+            client: String::new(),
+            user: Arc::from(""),
+            vhost: None,
+            channels: HashMap::new(),
+            generation: 0,
+            output: Output::default(),
+            publisher: Publisher::default(),
+            contents: 0,
+            table: BytesMut::new(),
+            settling: Vec::new(),
+            in_flight: VecDeque::new(),
+            operation: None,
+            events: SelectAll::new(),
+            admission: None,
+            permits: Vec::new(),
+            permitted_bytes: 0,
+            awaits_appends: false,
+            is_blocked: false,
+            told_blocked: false,
+            posts,
+            posted,
+            end: None,
+        }
+    }
+
+    /// Whether frames may be handled now, and so the socket read.
+    pub(crate) fn listens(&self) -> bool {
+        self.operation.is_none()
+            && self.admission.is_none()
+            && !self.awaits_appends
+            && !self.is_blocked
+            && self.phase != Phase::Ended
+            && self.in_flight.len() < REQUESTS_IN_FLIGHT_PER_SESSION_MAX
+    }
+
+    /// Handles what has come, until there is no whole frame or something must be waited for, and
+    /// hands over what was collected.
+    pub(crate) fn work(&mut self, input: &mut Input) {
+        while self.listens() {
+            if self.phase == Phase::Connecting {
+                match input.take_protocol_header() {
+                    Some(header) => self.protocol_header(header),
+                    None => break,
+                }
+                continue;
+            }
+            let peeked = match input.peek(self.negotiated.payload_bytes_max) {
+                Ok(Some(peeked)) => peeked,
+                Ok(None) => break,
+                Err(error) => {
+                    input.discard();
+                    self.fail_frame(&error);
+                    break;
+                }
+            };
+            if self.ends_turn(peeked) {
+                if self.publisher.is_empty() && self.settling.is_empty() {
+                    self.awaits_appends = true;
+                    break;
+                }
+                self.hand_over();
+                continue;
+            }
+            let frame = input.take(peeked);
+            if let Err(failure) = self.frame(&frame) {
+                self.fail(failure);
+            }
+        }
+        self.hand_over();
+        match self.phase {
+            Phase::Running => self.note_content_deadline(),
+            Phase::Ended => input.discard(),
+            _ => {}
+        }
+    }
+
+    /// Whether what was collected must be on its way, or even durable, before this frame is
+    /// handled. Then the order in which a client says things is the order in which they happen.
+    fn ends_turn(&self, peeked: Peeked) -> bool {
+        let Some(method) = peeked.method else { return false };
+        if [BasicPublish::ID, BasicAck::ID, BasicNack::ID, BasicReject::ID].contains(&method) {
+            return false;
+        }
+        if !self.publisher.is_empty() || !self.settling.is_empty() {
+            return true;
+        }
+        !self.in_flight.is_empty() && crate::operation::looks_at_messages(method)
+    }
+
+    /// One frame.
+    fn frame(&mut self, bytes: &Bytes) -> Result<(), Failure> {
+        let Some(read) = frame::read(bytes) else { return Ok(()) };
+        if self.phase == Phase::Closing {
+            return self.closing_frame(read.channel, read.kind, read.payload);
+        }
+        match (read.kind, read.channel) {
+            (FrameKind::Heartbeat, 0) => Ok(()),
+            (FrameKind::Method, 0) => self.connection_method(read.payload),
+            (FrameKind::Method, channel) if self.phase == Phase::Running => {
+                self.channel_method(channel, bytes, read.payload)
+            }
+            (FrameKind::Header, channel) if self.phase == Phase::Running && channel != 0 => {
+                self.content_header(channel, bytes, read.payload)
+            }
+            (FrameKind::Body, channel) if self.phase == Phase::Running && channel != 0 => {
+                self.content_body(channel, bytes, read.payload)
+            }
+            (kind, channel) => Err(unexpected_frame(kind, channel, read.payload)),
+        }
+    }
+
+    /// Gives what was collected to the broker, messages before settles: a message that was made of
+    /// another is there when the other is settled.
+    pub(crate) fn hand_over(&mut self) {
+        if self.admission.is_some() {
+            return;
+        }
+        if !self.publisher.is_empty() {
+            let short = self.publisher.bytes().saturating_sub(self.permitted_bytes);
+            if short > 0 && !self.admit(short) {
+                return;
+            }
+            self.append();
+        }
+        for number in self.settling.drain(..) {
+            if let Some(channel) = self.channels.get_mut(&number) {
+                channel.hand_over_settles();
+            }
+        }
+    }
+
+    fn append(&mut self) {
+        let (batches, confirms) = self.publisher.take();
+        if batches.is_empty() && confirms.is_empty() {
+            return;
+        }
+        let reply = (!batches.is_empty()).then(|| self.gateway.broker.append(batches));
+        // What is still being received keeps its room.
+        let mut permits = Vec::new();
+        if self.contents == 0 {
+            permits = std::mem::take(&mut self.permits);
+            self.permitted_bytes = 0;
+        }
+        self.in_flight.push_back(InFlight { reply, confirms, _permits: permits });
+    }
+
+    /// Asks the node for room; false if it must be waited for.
+    pub(crate) fn admit(&mut self, bytes: usize) -> bool {
+        let broker = self.gateway.broker.clone();
+        let mut admission = async move { broker.admit(bytes).await }.boxed();
+        match (&mut admission).now_or_never() {
+            Some(permit) => {
+                self.admitted(permit, bytes);
+                true
+            }
+            None => {
+                self.admission = Some((admission, bytes));
+                false
+            }
+        }
+    }
+
+    pub(crate) fn admitted(&mut self, permit: Permit, bytes: usize) {
+        self.permits.push(permit);
+        self.permitted_bytes += bytes;
+    }
+
+    /// The oldest appends that are in flight, once they are answered.
+    pub(crate) fn poll_appended(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let mut any = false;
+        while let Some(front) = self.in_flight.front_mut() {
+            let answers = match &mut front.reply {
+                None => Vec::new(),
+                Some(reply) => match reply.poll_unpin(context) {
+                    Poll::Ready(answers) => answers,
+                    Poll::Pending => break,
+                },
+            };
+            any = true;
+            if let Some(InFlight { confirms, .. }) = self.in_flight.pop_front() {
+                self.confirm(&confirms, &answers);
+            }
+        }
+        if self.in_flight.is_empty() {
+            self.awaits_appends = false;
+        }
+        if any { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Begins something that waits. It comes to its end whatever becomes of the session: half a
+    /// declaration is worse than one that nobody hears of.
+    pub(crate) fn begin(
+        &mut self,
+        channel: u16,
+        method: MethodId,
+        work: impl Future<Output = Result<Done, Exception>> + Send + 'static,
+    ) {
+        debug_assert!(self.operation.is_none(), "one thing at a time");
+        let generation = self.channels.get(&channel).map_or(0, |channel| channel.generation);
+        let task = tokio::spawn(work);
+        self.operation = Some(Operation { channel, generation, method, task });
+    }
+
+    // ------------------------------------------------------------------------------- failures
+
+    /// Tells the client what it did wrong, and closes what has to be closed.
+    pub(crate) fn fail(&mut self, failure: Failure) {
+        let Failure { channel, method, exception } = failure;
+        if matches!(self.phase, Phase::Closing | Phase::Ended) {
+            return;
+        }
+        let MethodId { class: class_id, method: method_id } = method;
+        let (reply_code, reply_text) = (exception.code.code(), exception.reply_text());
+        let reply_text = &reply_text[..];
+        if channel == 0 || exception.code.is_hard() {
+            let close = ConnectionClose {
+                reply_code,
+                reply_text,
+                class_id,
+                method_id,
+                ..ConnectionClose::default()
+            };
+            self.output.method(0, close);
+            self.phase = Phase::Closing;
+            self.deadline = Some(Instant::now() + CLOSE_WITHIN);
+            self.end.get_or_insert(SessionEnd::Exception(exception));
+            self.abandon_channels();
+        } else {
+            tracing::debug!(peer = %self.peer, session = self.id.0, channel, %exception, "channel closed");
+            let close = ChannelClose {
+                reply_code,
+                reply_text,
+                class_id,
+                method_id,
+                ..ChannelClose::default()
+            };
+            self.output.method(channel, close);
+            self.abandon_channel(channel);
+        }
+    }
+
+    fn fail_frame(&mut self, error: &FrameError) {
+        let exception = Exception::new(ReplyCode::FrameError, error.to_string());
+        if self.phase == Phase::Running {
+            self.fail(Failure { channel: 0, method: MethodId::default(), exception });
+            // What follows cannot be told apart: not even an answer is waited for.
+            self.phase = Phase::Ended;
+        } else {
+            self.finish(SessionEnd::Exception(exception));
+        }
+    }
+
+    /// Nothing more is listened to; what is in the output is still sent.
+    pub(crate) fn finish(&mut self, end: SessionEnd) {
+        self.end.get_or_insert(end);
+        self.phase = Phase::Ended;
+    }
+
+    /// The node shuts down: the client is told, once what it has begun is done.
+    pub(crate) fn drain(&mut self) {
+        match self.phase {
+            Phase::Running => {
+                let reason = "broker forced connection closure with reason 'shutdown'";
+                let exception = Exception::new(ReplyCode::ConnectionForced, reason);
+                self.fail(Failure { channel: 0, method: MethodId::default(), exception });
+                self.end = Some(SessionEnd::Drained);
+            }
+            Phase::Closing => {}
+            _ => self.finish(SessionEnd::Drained),
+        }
+    }
+}
+
+/// `505` with what was seen.
+pub(crate) fn unexpected_frame(kind: FrameKind, channel: u16, payload: &[u8]) -> Failure {
+    let snippet = &payload[..payload.len().min(16)];
+    let which = if payload.len() <= 16 { "all" } else { "first 16" };
+    let text = format!("type {kind:?}, channel {channel}, {which} octets = {snippet:02x?}");
+    let exception = Exception::new(ReplyCode::UnexpectedFrame, text);
+    Failure { channel: 0, method: MethodId::default(), exception }
+}
+
+/// What a method frame that cannot be read is answered with.
+pub(crate) fn bad_method(error: MethodError) -> Failure {
+    let (code, method) = match error {
+        MethodError::Unknown(method) => (ReplyCode::CommandInvalid, method),
+        MethodError::Malformed { id, .. } => (ReplyCode::SyntaxError, id),
+        MethodError::Truncated => (ReplyCode::FrameError, MethodId::default()),
+    };
+    Failure { channel: 0, method, exception: Exception::new(code, error.to_string()) }
+}

@@ -1,0 +1,257 @@
+//! Consuming by offset (`x-stream-offset`): nothing is leased and nothing settled, every consumer
+//! reads all of it from where it says. Answers only make room for more.
+//!
+//! A task a consumer reads ahead as far as its prefetch allows and no further.
+
+use std::sync::Arc;
+
+use base::limits::LEASE_READ_BYTES;
+use base::{Offset, PartitionId};
+use broker::{Broker, FetchError};
+use record::{SharedBatch, SharedRecord};
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::AbortHandle;
+
+use crate::codec::table::FieldValue;
+use crate::errors::Exception;
+use crate::replies::Posted;
+
+/// Where a consumer begins in each partition.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum StartAt {
+    First,
+    /// The last batch: RabbitMQ's chunk.
+    Last,
+    Next,
+    Offset(Offset),
+    /// Milliseconds since the epoch.
+    Time(i64),
+}
+
+/// Records for one consumer, or its end.
+#[derive(Debug)]
+pub(crate) struct StreamRecords {
+    pub(crate) tag: Arc<str>,
+    pub(crate) credit: StreamCredit,
+    pub(crate) records: Vec<SharedRecord>,
+    /// What is consumed is no more.
+    pub(crate) gone: bool,
+}
+
+/// How many records a consumer may still have unanswered.
+#[derive(Clone, Debug)]
+pub(crate) struct StreamCredit(Arc<Semaphore>);
+
+impl StreamCredit {
+    pub(crate) fn give_back(&self) {
+        self.0.add_permits(1);
+    }
+}
+
+/// Reads for as long as it is there.
+#[derive(Debug)]
+pub(crate) struct StreamConsumer {
+    task: AbortHandle,
+}
+
+impl Drop for StreamConsumer {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// What a consumer reads, and how it reaches its channel.
+pub(crate) struct Reader {
+    pub(crate) broker: Broker,
+    pub(crate) channel: u16,
+    pub(crate) generation: u32,
+    pub(crate) tag: Arc<str>,
+    pub(crate) posts: mpsc::Sender<Posted>,
+}
+
+impl StartAt {
+    /// `x-stream-offset`, as RabbitMQ understands it.
+    pub(crate) fn parse(value: Option<&FieldValue>, now_ms: i64) -> Result<Self, String> {
+        match value {
+            None => Ok(Self::Next),
+            Some(FieldValue::Timestamp(seconds)) => {
+                Ok(Self::Time(i64::try_from(*seconds).unwrap_or(i64::MAX).saturating_mul(1000)))
+            }
+            Some(FieldValue::LongString(text)) => match &text[..] {
+                b"first" => Ok(Self::First),
+                b"last" => Ok(Self::Last),
+                b"next" => Ok(Self::Next),
+                other => {
+                    let text = String::from_utf8_lossy(other).into_owned();
+                    let age = crate::catalog::max_age_ms(&text).ok_or("invalid_max_age")?;
+                    Ok(Self::Time(now_ms.saturating_sub(age)))
+                }
+            },
+            Some(value) => match value.as_integer().map(u64::try_from) {
+                Some(Ok(offset)) => Ok(Self::Offset(offset)),
+                _ => Err(format!("{{invalid_offset_arg,{}}}", value.kind_name())),
+            },
+        }
+    }
+}
+
+impl Reader {
+    /// Begins to read `partitions` with room for `prefetch` unanswered records.
+    pub(crate) async fn start(
+        self,
+        partitions: Vec<PartitionId>,
+        from: StartAt,
+        prefetch: u32,
+    ) -> Result<StreamConsumer, Exception> {
+        let mut positions = Vec::with_capacity(partitions.len());
+        for partition in partitions {
+            positions.push((partition, self.begin(partition, from).await?));
+        }
+        let credit = StreamCredit(Arc::new(Semaphore::new(prefetch as usize)));
+        let task = tokio::spawn(self.run(positions, credit)).abort_handle();
+        Ok(StreamConsumer { task })
+    }
+
+    async fn begin(&self, partition: PartitionId, from: StartAt) -> Result<Offset, Exception> {
+        let gone = || Exception::precondition_failed("the stream was deleted");
+        let failed = |error: FetchError| Exception::precondition_failed(error.to_string());
+        let bounds = self.broker.bounds(partition).ok_or_else(gone)?;
+        Ok(match from {
+            StartAt::First => bounds.log_start,
+            StartAt::Next => bounds.end,
+            // What is not there yet is waited for, what is gone is passed over.
+            StartAt::Offset(offset) => offset.max(bounds.log_start),
+            StartAt::Last if bounds.end == bounds.log_start => bounds.end,
+            StartAt::Last => {
+                let batches = self.broker.read_batches(partition, bounds.end - 1, 1).await;
+                let last = batches.map_err(failed)?.records.pop();
+                let header = last.and_then(|bytes| {
+                    record::split(&bytes).filter_map(Result::ok).last().map(|(header, _)| header)
+                });
+                header.map_or(bounds.end, |header| header.base_offset).max(bounds.log_start)
+            }
+            StartAt::Time(ms) => {
+                let found = self.broker.offset_at_time(partition, ms).await.map_err(failed)?;
+                found.map_or(bounds.end, |at| at.offset)
+            }
+        })
+    }
+
+    async fn run(self, mut positions: Vec<(PartitionId, Offset)>, credit: StreamCredit) {
+        let watch = self.broker.watch();
+        positions.iter().for_each(|(partition, _)| watch.add(*partition));
+        loop {
+            let mut any = false;
+            for (partition, position) in &mut positions {
+                match self.read(*partition, position, &credit).await {
+                    Ok(read) => any |= read,
+                    Err(Stop::Gone) => return self.say_gone(credit).await,
+                    Err(Stop::Unheard) => return,
+                }
+            }
+            if !any {
+                watch.ready().await;
+                let _ = watch.take_ready();
+            }
+        }
+    }
+
+    /// Reads on in one partition and posts what there is; false when there is nothing.
+    async fn read(
+        &self,
+        partition: PartitionId,
+        position: &mut Offset,
+        credit: &StreamCredit,
+    ) -> Result<bool, Stop> {
+        let bounds = self.broker.bounds(partition).ok_or(Stop::Gone)?;
+        if *position < bounds.log_start {
+            *position = bounds.log_start;
+        }
+        if *position >= bounds.end {
+            return Ok(false);
+        }
+        let read = match self.broker.read_batches(partition, *position, LEASE_READ_BYTES).await {
+            Ok(read) => read,
+            // Retention took it a moment ago.
+            Err(FetchError::OffsetOutOfRange { .. }) => return Ok(true),
+            Err(FetchError::UnknownPartition(_)) => return Err(Stop::Gone),
+            Err(error) => {
+                tracing::warn!(%partition, %error, "a stream cannot be read");
+                return Err(Stop::Gone);
+            }
+        };
+        let mut any = false;
+        for blob in &read.records {
+            for (header, place) in record::split(blob).filter_map(Result::ok) {
+                any = true;
+                let Ok(batch) = SharedBatch::decode(&blob.slice(place)) else { continue };
+                let batch = Arc::new(batch);
+                while *position < header.next_offset() {
+                    self.post(&batch, header.next_offset(), position, credit).await?;
+                }
+            }
+        }
+        // A hole at the end is passed over.
+        if !any {
+            *position = read.high_watermark;
+        }
+        Ok(any)
+    }
+
+    /// As many records of a batch as there is credit for, at least one.
+    async fn post(
+        &self,
+        batch: &Arc<SharedBatch>,
+        end: Offset,
+        position: &mut Offset,
+        credit: &StreamCredit,
+    ) -> Result<(), Stop> {
+        let mut records = Vec::new();
+        while *position < end {
+            let Some(record) = batch.record(*position) else {
+                *position += 1;
+                continue;
+            };
+            let permit = if records.is_empty() {
+                credit.0.acquire().await.ok()
+            } else {
+                credit.0.try_acquire().ok()
+            };
+            let Some(permit) = permit else { break };
+            // Given back by the answer.
+            permit.forget();
+            records.push(record);
+            *position += 1;
+        }
+        if records.is_empty() {
+            return Ok(());
+        }
+        self.say(StreamRecords {
+            tag: Arc::clone(&self.tag),
+            credit: credit.clone(),
+            records,
+            gone: false,
+        })
+        .await
+    }
+
+    async fn say(&self, records: StreamRecords) -> Result<(), Stop> {
+        let (channel, generation) = (self.channel, self.generation);
+        let posted = self.posts.send(Posted::Stream { channel, generation, records }).await;
+        posted.map_err(|_| Stop::Unheard)
+    }
+
+    async fn say_gone(&self, credit: StreamCredit) {
+        let tag = Arc::clone(&self.tag);
+        let gone = StreamRecords { tag, credit, records: Vec::new(), gone: true };
+        let _ = self.say(gone).await;
+    }
+}
+
+/// Why reading ends.
+enum Stop {
+    /// The topic is no more.
+    Gone,
+    /// The session is no more.
+    Unheard,
+}

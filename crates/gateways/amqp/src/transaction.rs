@@ -1,0 +1,109 @@
+//! `tx`: messages and answers that take effect together or not at all.
+//!
+//! RabbitMQ promises atomicity for one queue only. Here a commit is one log entry, so it holds for
+//! all of it, messages and answers alike.
+
+use base::limits::{AMQP_TRANSACTION_BYTES_MAX, AMQP_TRANSACTION_SETTLES_MAX};
+use broker::delivery::{Settle, Settlement, TransferError};
+
+use crate::channel::{Channel, Held};
+use crate::codec::methods::{TxCommit, TxRollbackOk, TxSelectOk};
+use crate::errors::{Exception, ReplyCode};
+use crate::operation::Done;
+use crate::output::Output;
+use crate::publish::Publisher;
+use crate::session::Session;
+
+#[derive(Debug, Default)]
+pub(crate) struct Transaction {
+    pub(crate) publisher: Publisher,
+    answers: Vec<Answer>,
+    /// Messages that lead nowhere and are returned once the transaction is committed.
+    pub(crate) returns: Output,
+}
+
+#[derive(Debug)]
+struct Answer {
+    tag: u64,
+    held: Held,
+    settlement: Settlement,
+}
+
+impl Transaction {
+    pub(crate) fn answer(&mut self, tag: u64, held: Held, settlement: Settlement) {
+        self.answers.push(Answer { tag, held, settlement });
+    }
+
+    pub(crate) fn check_settles(&self) -> Result<(), Exception> {
+        if self.answers.len() <= AMQP_TRANSACTION_SETTLES_MAX {
+            return Ok(());
+        }
+        let text =
+            format!("a transaction holds at most {AMQP_TRANSACTION_SETTLES_MAX} acknowledgements");
+        Err(Exception::new(ReplyCode::ResourceError, text))
+    }
+
+    pub(crate) fn check_room(&self, bytes: usize) -> Result<(), Exception> {
+        let held = self.publisher.bytes() + self.returns.bytes();
+        if held + bytes <= AMQP_TRANSACTION_BYTES_MAX {
+            return Ok(());
+        }
+        let text = format!("a transaction holds at most {AMQP_TRANSACTION_BYTES_MAX} bytes");
+        Err(Exception::new(ReplyCode::ResourceError, text))
+    }
+}
+
+fn not_transactional() -> Exception {
+    Exception::precondition_failed("channel is not transactional")
+}
+
+impl Session {
+    pub(crate) fn tx_select(&mut self, number: u16) -> Result<(), Exception> {
+        let Some(channel) = self.channels.get_mut(&number) else { return Ok(()) };
+        if channel.confirms.is_some() {
+            return Err(Exception::precondition_failed("cannot switch from confirm to tx mode"));
+        }
+        channel.transaction.get_or_insert_default();
+        self.output.method(number, TxSelectOk::default());
+        Ok(())
+    }
+
+    pub(crate) fn tx_commit(&mut self, number: u16) -> Result<(), Exception> {
+        let Some(channel) = self.channels.get_mut(&number) else { return Ok(()) };
+        let transaction = channel.transaction.as_mut().ok_or_else(not_transactional)?;
+        let Transaction { mut publisher, answers, returns } = std::mem::take(transaction);
+        let (batches, _) = publisher.take();
+        let settles: Vec<Settle> = answers
+            .into_iter()
+            .filter_map(|answer| Channel::settle_of(answer.held, answer.settlement))
+            .collect();
+        self.output.append(returns);
+        let leases = self.leases(number);
+        let future = async move {
+            let Some(leases) = leases.filter(|_| !batches.is_empty() || !settles.is_empty()) else {
+                return Ok(Done::Committed);
+            };
+            match leases.transfer(settles, batches).await {
+                Ok(_) => Ok(Done::Committed),
+                Err(TransferError::Unavailable(error)) => {
+                    Err(Exception::new(ReplyCode::InternalError, error.to_string()))
+                }
+                Err(error) => Err(Exception::precondition_failed(format!(
+                    "transaction not committed: {error}"
+                ))),
+            }
+        };
+        self.begin(number, TxCommit::ID, future);
+        Ok(())
+    }
+
+    /// What was published is forgotten, and what was answered is not answered.
+    pub(crate) fn tx_rollback(&mut self, number: u16) -> Result<(), Exception> {
+        let Some(channel) = self.channels.get_mut(&number) else { return Ok(()) };
+        let transaction = channel.transaction.as_mut().ok_or_else(not_transactional)?;
+        let answers = std::mem::take(transaction).answers;
+        channel.unacked.put_back(answers.into_iter().map(|answer| (answer.tag, answer.held)));
+        self.output.method(number, TxRollbackOk::default());
+        Ok(())
+    }
+}
