@@ -76,11 +76,11 @@ struct Tasks {
 }
 
 /// A broker that does not keep itself alive.
-#[derive(Debug)]
-pub(crate) struct WeakBroker(Weak<Inner>);
+#[derive(Clone, Debug)]
+pub struct WeakBroker(Weak<Inner>);
 
 impl WeakBroker {
-    pub(crate) fn upgrade(&self) -> Option<Broker> {
+    pub fn upgrade(&self) -> Option<Broker> {
         self.0.upgrade().map(Broker)
     }
 }
@@ -160,6 +160,11 @@ impl Broker {
         let housekeeping = tokio::spawn(housekeeping::run(weak, options.housekeeping_interval));
         *broker.0.tasks.lock() = Some(Tasks { delivering, sequencing, housekeeping });
         Ok(broker)
+    }
+
+    /// For what the broker itself holds, and would otherwise hold it for ever.
+    pub fn downgrade(&self) -> WeakBroker {
+        WeakBroker(Arc::downgrade(&self.0))
     }
 
     /// Asks the machine. Keep the question short: an apply waits for it.

@@ -26,7 +26,7 @@ mod shard;
 pub mod watch;
 
 pub use append::{AppendBatch, AppendReply, Appended};
-pub use broker::{Broker, BrokerOptions, Storage};
+pub use broker::{Broker, BrokerOptions, Storage, WeakBroker};
 pub use budget::Permit;
 pub use delivery::{
     ConsumeOptions, Credit, Delivery, Event, Events, LeaseSession, Settle, SettleWhat, Settlement,

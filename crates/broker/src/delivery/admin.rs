@@ -127,9 +127,20 @@ impl Broker {
         LeaseSession::open(self.delivery().clone())
     }
 
-    /// Who finds the place of dead letters for groups with `dead.letter.route`.
+    /// Who finds the place of dead letters for groups with a `dead.letter.route` that is nobody
+    /// else's.
     pub fn set_dead_letter_router(&self, router: Arc<dyn DeadLetterRouter>) {
-        *self.delivery().router.write() = Some(router);
+        self.delivery().routers.set("", router);
+    }
+
+    /// Who finds the place of dead letters for groups whose `dead.letter.route` begins with this
+    /// scheme and a colon; it is given the rest.
+    pub fn set_dead_letter_router_of(
+        &self,
+        scheme: &'static str,
+        router: Arc<dyn DeadLetterRouter>,
+    ) {
+        self.delivery().routers.set(scheme, router);
     }
 
     /// `None` when there is no such group.

@@ -76,7 +76,7 @@ impl Driver {
     fn bury_first(&mut self, id: LeaseGroupId) {
         let Some(group) = self.groups.get(&id) else { return };
         let (engine, route) = (group.engine, group.config.dead_letter_route.clone());
-        let route = route.as_deref().zip(self.router.read().clone());
+        let route = route.as_deref().and_then(|route| self.routers.of(route));
         let target = group.config.dead_letter_topic.as_deref().and_then(|name| {
             self.shard.read(|state| {
                 let topic = state.topic_named(name)?;
@@ -243,7 +243,7 @@ impl Grave {
         };
         let (_, builder) = &mut self.builders[place];
         let before = builder.len();
-        if let Err(error) = push_dead(builder, dead) {
+        if let Err(error) = dead.copy_into(builder, &[]) {
             // As large as a batch can be: there is no room for what killed it.
             tracing::error!(%error, offset = dead.offset, "a dead letter is too large; it is dropped");
         }
@@ -265,23 +265,6 @@ pub(super) fn append_batch(partition: PartitionId, builder: BatchBuilder) -> App
     let bytes = BytesMut::from(Bytes::from(builder.finish()));
     let header = BatchHeader::parse(&bytes).expect("what was built can be read");
     AppendBatch { partition, header, bytes, expect: None }
-}
-
-/// The record as it was, but for what would kill or hide it again, and with what killed it.
-fn push_dead(builder: &mut BatchBuilder, dead: &DeadRecord) -> Result<(), record::BatchError> {
-    let text = |number: u64| number.to_string().into_bytes();
-    let (count, time) = (text(dead.attempts.into()), text(dead.time_ms.max(0) as u64));
-    let (partition, offset) = (text(dead.partition.into()), text(dead.offset));
-    let death: [(&str, &[u8]); 7] = [
-        (headers::DEATH_REASON, dead.reason.name().as_bytes()),
-        (headers::DEATH_COUNT, &count),
-        (headers::DEATH_TOPIC, dead.topic_name.as_bytes()),
-        (headers::DEATH_PARTITION, &partition),
-        (headers::DEATH_OFFSET, &offset),
-        (headers::DEATH_GROUP, dead.group_name.as_bytes()),
-        (headers::DEATH_TIME, &time),
-    ];
-    copy(builder, &dead.record, &death)
 }
 
 /// Headers of a former death, a delay or an expiry do not hold where the record goes.

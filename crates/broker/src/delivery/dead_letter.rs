@@ -1,8 +1,13 @@
 //! Where a record goes that is not delivered again.
 
+use std::sync::Arc;
+
 use base::{LeaseGroupId, Offset, PartitionId, TopicId, headers};
 use bytes::Bytes;
-use record::SharedRecord;
+use parking_lot::RwLock;
+use record::{BatchBuilder, BatchError, SharedRecord};
+
+use super::burial::copy;
 
 /// Why a record is not delivered any more.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -50,4 +55,56 @@ pub trait DeadLetterRouter: Send + Sync + std::fmt::Debug {
     /// later). They go into the same log entry that settles the record: a crash neither loses nor
     /// doubles it. Nothing: the record is dropped. Called by the driver: must not wait.
     fn route(&self, route: &str, dead: &DeadRecord) -> Vec<(PartitionId, Bytes)>;
+}
+
+impl DeadRecord {
+    /// Puts the record into a batch as it was, but for what would kill or hide it again, and with
+    /// what killed it; and then these headers.
+    pub fn copy_into(
+        &self,
+        builder: &mut BatchBuilder,
+        more: &[(&str, &[u8])],
+    ) -> Result<(), BatchError> {
+        let text = |number: u64| number.to_string().into_bytes();
+        let (count, time) = (text(self.attempts.into()), text(self.time_ms.max(0) as u64));
+        let (partition, offset) = (text(self.partition.into()), text(self.offset));
+        let death: [(&str, &[u8]); 7] = [
+            (headers::DEATH_REASON, self.reason.name().as_bytes()),
+            (headers::DEATH_COUNT, &count),
+            (headers::DEATH_TOPIC, self.topic_name.as_bytes()),
+            (headers::DEATH_PARTITION, &partition),
+            (headers::DEATH_OFFSET, &offset),
+            (headers::DEATH_GROUP, self.group_name.as_bytes()),
+            (headers::DEATH_TIME, &time),
+        ];
+        copy(builder, &self.record, &[&death, more].concat())
+    }
+}
+
+/// The routers of all gateways. Each has the routes that begin with its scheme and a colon; one
+/// without a scheme has the rest.
+#[derive(Debug, Default)]
+pub(super) struct Routers(RwLock<Vec<(&'static str, Arc<dyn DeadLetterRouter>)>>);
+
+impl Routers {
+    pub(super) fn set(&self, scheme: &'static str, router: Arc<dyn DeadLetterRouter>) {
+        let mut routers = self.0.write();
+        routers.retain(|(known, _)| *known != scheme);
+        routers.push((scheme, router));
+    }
+
+    /// Who reads this route, and what it is to read.
+    pub(super) fn of<'a>(&self, route: &'a str) -> Option<(&'a str, Arc<dyn DeadLetterRouter>)> {
+        let routers = self.0.read();
+        let named = |scheme: &str| {
+            let found = routers.iter().find(|(known, _)| *known == scheme);
+            found.map(|(_, router)| Arc::clone(router))
+        };
+        if let Some((scheme, rest)) = route.split_once(':')
+            && let Some(router) = named(scheme)
+        {
+            return Some((rest, router));
+        }
+        Some((route, named("")?))
+    }
 }

@@ -20,7 +20,6 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use hashbrown::{HashMap, HashSet};
 use machine::outcome::Applied;
 use machine::{ALL_PARTITIONS, Command, Outcome};
-use parking_lot::RwLock;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -31,7 +30,7 @@ use crate::watch::Watch;
 
 use super::batches::{Batches, Facts, ReadDone};
 use super::commit::{Committed, Waiter};
-use super::dead_letter::DeadLetterRouter;
+use super::dead_letter::Routers;
 use super::error::{ConsumeError, SettleError, TakeError, TransferError};
 use super::event::{Delivery, Sent, Unread};
 use super::group::{Counts, Group};
@@ -117,7 +116,7 @@ pub(crate) enum Message {
 pub(crate) struct Handle {
     inbox: mpsc::UnboundedSender<Message>,
     sessions: Arc<AtomicU64>,
-    pub(super) router: Arc<RwLock<Option<Arc<dyn DeadLetterRouter>>>>,
+    pub(super) routers: Arc<Routers>,
 }
 
 impl Handle {
@@ -125,7 +124,7 @@ impl Handle {
         let (inbox, messages) = mpsc::unbounded_channel();
         // Session 0 is the driver's own.
         let sessions = Arc::new(AtomicU64::new(1));
-        (Self { inbox, sessions, router: Arc::default() }, messages)
+        (Self { inbox, sessions, routers: Arc::default() }, messages)
     }
 
     pub(crate) fn tell(&self, message: Message) {
@@ -170,7 +169,7 @@ pub(crate) struct Driver {
     pub(super) shard: Arc<Shard>,
     pub(super) clock: Arc<dyn Clock>,
     pub(super) requests: mpsc::UnboundedSender<Request>,
-    pub(super) router: Arc<RwLock<Option<Arc<dyn DeadLetterRouter>>>>,
+    pub(super) routers: Arc<Routers>,
     pub(super) watch: Arc<Watch>,
     inbox: mpsc::UnboundedReceiver<Message>,
     /// However far the next deadline is: a clock may jump.
@@ -235,7 +234,7 @@ impl Driver {
             shard,
             clock,
             requests,
-            router: Arc::clone(&handle.router),
+            routers: Arc::clone(&handle.routers),
             watch,
             inbox,
             sleep_max,

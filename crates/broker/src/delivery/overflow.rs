@@ -134,7 +134,7 @@ impl Driver {
             Some((group.id, name, topic_name, group.config.clone(), target, end))
         });
         let Some((group, group_name, topic_name, config, target, offset)) = found else { return };
-        let route = config.dead_letter_route.as_deref().zip(self.router.read().clone());
+        let route = config.dead_letter_route.as_deref().and_then(|route| self.routers.of(route));
         let mut grave = Grave::default();
         for record in batch.records().map_while(Result::ok) {
             let Some(record) = batch.record(record.offset) else { continue };
