@@ -16,8 +16,8 @@ use kafka_protocol::messages::{
 };
 use machine::Command;
 use machine::config::{
-    ConfigError, ConfigKind, GROUP_CONFIGS, GroupConfig, NODE_CONFIGS, NodeConfig, Overrides,
-    TopicConfig, topic_entry, topic_entry_for_node,
+    ConfigError, ConfigKind, GROUP_CONFIGS, GroupConfig, NODE_CONFIGS, NodeConfig, NodeValues,
+    Overrides, TopicConfig, topic_entry, topic_entry_for_node,
 };
 
 use crate::config_describe::static_names;
@@ -135,9 +135,11 @@ impl Resource {
                 .read(|state| TopicConfig::parse(state.node_config(), config))
                 .map(drop),
             Self::Node => NodeConfig::parse(config).map(drop),
-            Self::Group(_) => gateway
-                .broker
-                .read(|state| GroupConfig::parse(config)?.check(&state.node_config().own)),
+            Self::Group(_) => gateway.broker.read(|state| {
+                let (parsed, node) = (GroupConfig::parse(config)?, &state.node_config().own);
+                parsed.check(node)?;
+                check_dead_letter_topic(&parsed, node)
+            }),
         }
     }
 
@@ -168,13 +170,31 @@ impl Resource {
                 let config_of = || gateway.broker.read(|state| state.group_config(group).clone());
                 let before = config_of();
                 gateway.broker.execute(self.command(config)).await?;
-                lease_groups::carry_over(&gateway.broker, group, &before, &config_of()).await
+                let after = config_of();
+                lease_groups::ensure_dead_letter_topic(gateway, &after).await?;
+                lease_groups::carry_over(&gateway.broker, group, &before, &after).await
             }
             Self::Topic(_) | Self::Node => {
                 gateway.broker.execute(self.command(config)).await?;
                 Ok(())
             }
         }
+    }
+}
+
+/// KIP-1191: whoever reads a dead-letter topic knows by its name that it is one.
+fn check_dead_letter_topic(config: &GroupConfig, node: &NodeValues) -> Result<(), ConfigError> {
+    let prefix = &node.dead_letters.topic_name_prefix;
+    match &config.share.dead_letter_topic {
+        Some(topic) if !topic.starts_with(prefix) || topic.starts_with("__") => {
+            Err(ConfigError::Conflict {
+                name: "errors.deadletterqueue.topic.name",
+                value: topic.clone(),
+                with: "errors.deadletterqueue.topic.name.prefix",
+                with_value: prefix.clone(),
+            })
+        }
+        _ => Ok(()),
     }
 }
 

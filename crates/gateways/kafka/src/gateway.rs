@@ -13,7 +13,9 @@ use base::limits::FETCH_BYTES_IN_FLIGHT_MAX;
 use crate::fetch_sessions::{FetchSessions, OwnSessions};
 use crate::groups::Groups;
 use crate::options::GatewayOptions;
-use crate::share::{OwnShareSessions, ShareKey, ShareSessions};
+use crate::share::{
+    DEAD_LETTER_SCHEME, OwnShareSessions, ShareDeadLetters, ShareKey, ShareSessions,
+};
 
 #[derive(Debug)]
 pub(crate) struct Gateway {
@@ -38,6 +40,8 @@ impl Gateway {
         options: GatewayOptions,
         shutdown: watch::Receiver<bool>,
     ) -> Self {
+        let dead_letters = Arc::new(ShareDeadLetters::new(broker.downgrade()));
+        broker.set_dead_letter_router_of(DEAD_LETTER_SCHEME, dead_letters);
         Self {
             groups: Groups::new(&broker),
             fetch_sessions: FetchSessions::new(options.fetch_sessions_max),

@@ -144,7 +144,7 @@ fn settle_range(
         Acknowledge::Gap | Acknowledge::Accept => Settlement::Accept,
         Acknowledge::Release => Settlement::Release { delay_ms: None, count: true },
         Acknowledge::Reject => Settlement::Reject,
-        Acknowledge::Renew => Settlement::Renew { lease_ms },
+        Acknowledge::Renew => Settlement::Renew { lease_ms: Some(lease_ms) },
     };
     Settle { group, what: SettleWhat::Range { partition, first, last }, settlement }
 }

@@ -462,8 +462,6 @@ impl Taken {
 fn fault_of(error: TakeError) -> Fault {
     match error {
         TakeError::UnknownGroup(_) => Fault::unknown_partition(),
-        // No code of Kafka's says so; this one makes the client log it and go on.
-        TakeError::Exclusive => Fault::new(ResponseError::UnknownServerError, error.to_string()),
         TakeError::Unavailable(unavailable) => unavailable.into(),
     }
 }

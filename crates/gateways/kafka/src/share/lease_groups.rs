@@ -10,13 +10,15 @@ use std::sync::Arc;
 
 use base::{LeaseGroupId, Offset, PartitionId, TopicId};
 use broker::{Broker, ExecuteError};
+use machine::command::NewTopic;
 use machine::config::{GroupConfig, NodeValues, Overrides, StartPosition};
-use machine::{Command, Refusal, State};
+use machine::{Command, Outcome, Refusal, State};
 use tracing::info;
 use uuid::Uuid;
 
 use crate::errors::Fault;
 use crate::gateway::Gateway;
+use crate::share::dead_letters;
 
 /// A share group's part in one topic.
 #[derive(Clone, Debug)]
@@ -52,7 +54,12 @@ pub(crate) fn lock_ms(state: &State, group: &str) -> i32 {
 
 /// The values of its own that a lease group of this share group has.
 fn lease_group_config(config: &GroupConfig, node: &NodeValues) -> Overrides {
-    config.share.lease_group_config(node)
+    let share = &config.share;
+    let topic = share.dead_letter_topic.as_deref();
+    let route = topic.map(|topic| dead_letters::route(topic, share.dead_letter_copies_record));
+    let mut values = share.lease_group_config(node);
+    values.insert("dead.letter.route".to_owned(), route.unwrap_or_default());
+    values
 }
 
 // ---------------------------------------------------------------------------------------- making
@@ -144,6 +151,35 @@ async fn starts(
 }
 
 // -------------------------------------------------------------------------------------- changing
+
+/// Makes the dead-letter topic that a share group names, if it is not there and the node is to make
+/// it. Otherwise it may come later: what dies until then is dropped, as in Kafka.
+pub(crate) async fn ensure_dead_letter_topic(
+    gateway: &Gateway,
+    config: &GroupConfig,
+) -> Result<(), Fault> {
+    let Some(name) = &config.share.dead_letter_topic else { return Ok(()) };
+    let is_wanted = gateway.broker.read(|state| {
+        state.node_config().own.dead_letters.auto_create_topics && state.topic_named(name).is_none()
+    });
+    if !is_wanted {
+        return Ok(());
+    }
+    let takes_letters = ("errors.deadletterqueue.group.enable".to_owned(), "true".to_owned());
+    let topic = NewTopic {
+        name: name.clone(),
+        uuid: Uuid::new_v4(),
+        partitions: gateway.options.partitions_default,
+        config: BTreeMap::from([takes_letters]),
+    };
+    match gateway.broker.execute(Command::CreateTopics { topics: vec![topic] }).await? {
+        Outcome::Topics(outcomes) => match outcomes.into_iter().find_map(Result::err) {
+            None | Some(Refusal::TopicExists { .. }) => Ok(()),
+            Some(refusal) => Err(refusal.into()),
+        },
+        _ => Ok(()),
+    }
+}
 
 /// Carries a change of a share group's configuration over to its lease groups: what it sets or
 /// resets, and nothing else, since another protocol may have a say in the rest.

@@ -7,7 +7,7 @@
 //! * `fetch`, `acknowledge`: the two requests
 //! * `sessions`: what is remembered between them
 //! * `acquired`, `answers`: from leased records to what is answered
-//! * `lease_groups`: share groups as the broker knows them
+//! * `lease_groups`: share groups as the broker knows them; `dead_letters`: what they give up
 //! * `request`, `response`: both requests' own codec
 
 use kafka_protocol::error::ResponseError;
@@ -18,6 +18,7 @@ use crate::share::request::ShareHead;
 mod acknowledge;
 mod acquired;
 mod answers;
+mod dead_letters;
 mod fetch;
 pub(crate) mod lease_groups;
 mod request;
@@ -25,6 +26,7 @@ mod response;
 mod sessions;
 
 pub(crate) use acknowledge::handle as acknowledge;
+pub(crate) use dead_letters::{SCHEME as DEAD_LETTER_SCHEME, ShareDeadLetters};
 pub(crate) use fetch::handle as fetch;
 pub(crate) use sessions::{OwnShareSessions, ShareKey, ShareSessions};
 

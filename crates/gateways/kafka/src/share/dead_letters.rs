@@ -1,0 +1,105 @@
+//! Dead letters of share groups, as KIP-1191 writes them.
+//!
+//! A share group's lease groups name the topic, and whether a letter has a copy of the record, in
+//! their `dead.letter.route`. The letter says in headers where the record was, who gave it up and
+//! why. One with a copy also has what the broker itself writes, so that it can be redriven; one
+//! without names a record that is still where it was, as long as its topic's retention lasts.
+//!
+//! A topic gets letters only if it says that it takes them (`errors.deadletterqueue.group.enable`):
+//! otherwise whoever may configure a group could write to any topic.
+
+use base::PartitionId;
+use broker::WeakBroker;
+use broker::delivery::{DeadLetterRouter, DeadRecord, DeathReason};
+use bytes::Bytes;
+use record::{BatchBuilder, BatchError, BatchOptions, Header};
+use tracing::warn;
+
+/// What the routes of share groups begin with.
+pub(crate) const SCHEME: &str = "share";
+/// With a copy of the record.
+const COPIES: &str = "copies";
+/// Without one.
+const NAMES: &str = "names";
+
+/// The route of a share group that has a dead-letter topic.
+pub(crate) fn route(topic: &str, copies_record: bool) -> String {
+    format!("{SCHEME}:{}:{topic}", if copies_record { COPIES } else { NAMES })
+}
+
+/// Does not keep the broker alive, which holds it.
+#[derive(Debug)]
+pub(crate) struct ShareDeadLetters(WeakBroker);
+
+impl ShareDeadLetters {
+    pub(crate) fn new(broker: WeakBroker) -> Self {
+        Self(broker)
+    }
+
+    /// Where letters to this topic go that died in this partition.
+    fn place(&self, topic: &str, partition: u32) -> Result<PartitionId, &'static str> {
+        let broker = self.0.upgrade().ok_or("the node is shutting down")?;
+        broker.read(|state| {
+            let topic = state.topic_named(topic).ok_or("the dead-letter topic is not there")?;
+            if !topic.config.dead_letters_of_groups {
+                return Err("the dead-letter topic takes no letters of groups: \
+                            errors.deadletterqueue.group.enable is false");
+            }
+            Ok(PartitionId::new(topic.id, partition % topic.partition_count()))
+        })
+    }
+}
+
+impl DeadLetterRouter for ShareDeadLetters {
+    fn route(&self, route: &str, dead: &DeadRecord) -> Vec<(PartitionId, Bytes)> {
+        let (contents, topic) = route.split_once(':').unwrap_or((NAMES, route));
+        let place = match self.place(topic, dead.partition) {
+            Ok(place) => place,
+            Err(reason) => {
+                // As Kafka: the group goes on.
+                warn!(group = %dead.group_name, topic, reason, "a dead letter is dropped");
+                return Vec::new();
+            }
+        };
+        match letter(dead, contents == COPIES) {
+            Ok(batch) => vec![(place, batch)],
+            Err(error) => {
+                warn!(group = %dead.group_name, topic, %error, "a dead letter is dropped");
+                Vec::new()
+            }
+        }
+    }
+}
+
+fn letter(dead: &DeadRecord, copies_record: bool) -> Result<Bytes, BatchError> {
+    let text = |number: u64| number.to_string().into_bytes();
+    let (partition, offset) = (text(dead.partition.into()), text(dead.offset));
+    let deliveries = text(dead.attempts.into());
+    let context: [(&str, &[u8]); 6] = [
+        ("__dlq.errors.topic", dead.topic_name.as_bytes()),
+        ("__dlq.errors.partition", &partition),
+        ("__dlq.errors.offset", &offset),
+        ("__dlq.errors.group", dead.group_name.as_bytes()),
+        ("__dlq.errors.delivery.count", &deliveries),
+        ("__dlq.errors.message", message(dead.reason).as_bytes()),
+    ];
+    let mut builder = BatchBuilder::new(BatchOptions::default());
+    if copies_record {
+        dead.copy_into(&mut builder, &context)?;
+    } else {
+        let headers =
+            context.map(|(key, value)| Header { key: key.as_bytes(), value: Some(value) });
+        builder.push(dead.time_ms, None, None, &headers)?;
+    }
+    Ok(Bytes::from(builder.finish()))
+}
+
+/// The first two are Kafka's words, which its tools look for.
+fn message(reason: DeathReason) -> &'static str {
+    match reason {
+        DeathReason::Rejected => "Offset rejected by client.",
+        DeathReason::Attempts => "Offset delivery count exceeded the threshold.",
+        DeathReason::Expired => "Record has expired.",
+        DeathReason::Overflow => "Topic holds more than its limit.",
+    }
+}
