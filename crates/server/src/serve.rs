@@ -1,5 +1,6 @@
 //! The broker and its gateways, wired together; from start to an orderly end.
 
+use std::collections::HashMap;
 use std::fmt::Display;
 use std::io::Write;
 use std::net::SocketAddr;
@@ -7,11 +8,13 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use broker::{Broker, BrokerOptions};
+use gateway_amqp::catalog::Catalog;
 use gateway_kafka::GatewayOptions;
 use journal::disk::RealDisk;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::logging;
 use crate::settings::{ServeFlags, Settings, SettingsError};
@@ -27,13 +30,16 @@ pub(crate) enum ServeError {
     #[error("{0}")]
     Open(#[from] broker::OpenError),
     #[error(
-        "cannot listen on {address}: {source}; is something else using it? Choose another with --kafka"
+        "cannot listen on {address}: {source}; is something else using it? Choose another with \
+         --{setting}"
     )]
-    Listen { address: SocketAddr, source: std::io::Error },
+    Listen { address: SocketAddr, setting: &'static str, source: std::io::Error },
     #[error("cannot wait for signals: {0}")]
     Signals(std::io::Error),
-    #[error("the Kafka gateway ended by itself: {0}; please report this")]
-    Gateway(String),
+    #[error("what AMQP clients have declared cannot be read: {0}")]
+    Catalog(#[from] gateway_amqp::catalog::OpenError),
+    #[error("the {gateway} gateway ended by itself: {reason}; please report this")]
+    Gateway { gateway: &'static str, reason: String },
     #[error("stopped: {0}; what was acknowledged is safe on disk, start again to recover it")]
     Failed(String),
 }
@@ -66,38 +72,89 @@ fn use_small_pages() {
 }
 
 async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
-    // The port first: a second instance should fail on it, not on the data directory's lock.
-    let listener = TcpListener::bind(settings.kafka)
-        .await
-        .map_err(|source| ServeError::Listen { address: settings.kafka, source })?;
-    let bound = listener.local_addr().map_err(ServeError::Runtime)?;
+    // The ports first: a second instance should fail on them, not on the data directory's lock.
+    let kafka = bind("kafka", settings.kafka).await?;
+    let amqp = match settings.amqp {
+        Some(address) => Some(bind("amqp", address).await?),
+        None => None,
+    };
+    let bound = kafka.local_addr().map_err(ServeError::Runtime)?;
+    let amqp_bound = amqp.as_ref().map(TcpListener::local_addr).transpose();
+    let amqp_bound = amqp_bound.map_err(ServeError::Runtime)?;
     let broker =
         Broker::open(Arc::new(RealDisk), &settings.data, broker_options(&settings)).await?;
+    let catalog = Catalog::open(broker.clone()).await?;
+    let router = gateway_amqp::dead_letter::Router::new(&catalog);
+    broker.set_dead_letter_router(Arc::new(router));
     let options = gateway_options(&settings, bound);
-    announce(&settings, bound, &options, &broker, started);
+    announce(&settings, bound, amqp_bound, &options, &broker, started);
 
     let (stop, stopping) = watch::channel(false);
-    let mut gateway =
-        tokio::spawn(gateway_kafka::serve(listener, broker.clone(), options, stopping));
+    let mut gateways = Gateways::default();
+    let serving = gateway_kafka::serve(kafka, broker.clone(), options, stopping.clone());
+    gateways.spawn("Kafka", serving);
+    if let Some(listener) = amqp {
+        let options = amqp_options(&settings);
+        let serving = gateway_amqp::serve(listener, broker.clone(), catalog, options, stopping);
+        gateways.spawn("AMQP", serving);
+    }
     say("ready");
     let outcome = tokio::select! {
         outcome = until_told_to_stop(&broker) => {
             stop.send_replace(true);
-            if let Err(error) = gateway.await {
-                tracing::error!(%error, "the Kafka gateway did not end in order");
-            }
+            gateways.end().await;
             outcome
         }
-        ended = &mut gateway => Err(ServeError::Gateway(match ended {
-            Ok(()) => "it returned".into(),
-            Err(error) => error.to_string(),
-        })),
+        error = gateways.first_end() => Err(error),
     };
     broker.shutdown().await;
     if outcome.is_ok() {
         tracing::info!("stopped");
     }
     outcome
+}
+
+async fn bind(setting: &'static str, address: SocketAddr) -> Result<TcpListener, ServeError> {
+    let bound = TcpListener::bind(address).await;
+    bound.map_err(|source| ServeError::Listen { address, setting, source })
+}
+
+/// What serves clients, each by its name.
+#[derive(Default)]
+struct Gateways {
+    names: HashMap<tokio::task::Id, &'static str>,
+    serving: JoinSet<()>,
+}
+
+impl Gateways {
+    fn spawn(&mut self, name: &'static str, serving: impl Future<Output = ()> + Send + 'static) {
+        let id = self.serving.spawn(serving).id();
+        self.names.insert(id, name);
+    }
+
+    /// None of them ends before it is told to.
+    async fn first_end(&mut self) -> ServeError {
+        match self.serving.join_next_with_id().await {
+            Some(Ok((id, ()))) => self.ended(id, "it returned".into()),
+            Some(Err(error)) => self.ended(error.id(), error.to_string()),
+            None => std::future::pending().await,
+        }
+    }
+
+    fn ended(&self, id: tokio::task::Id, reason: String) -> ServeError {
+        let gateway = self.names.get(&id).copied().unwrap_or("unknown");
+        ServeError::Gateway { gateway, reason }
+    }
+
+    /// They were told to end, and do so once their sessions have.
+    async fn end(&mut self) {
+        while let Some(ended) = self.serving.join_next_with_id().await {
+            if let Err(error) = ended {
+                let gateway = self.names.get(&error.id()).copied().unwrap_or("unknown");
+                tracing::error!(%error, gateway, "a gateway did not end in order");
+            }
+        }
+    }
 }
 
 /// A line on standard output. Whoever started the broker may have stopped reading it, which is no
@@ -142,6 +199,14 @@ fn gateway_options(settings: &Settings, bound: SocketAddr) -> GatewayOptions {
     }
 }
 
+fn amqp_options(settings: &Settings) -> gateway_amqp::GatewayOptions {
+    gateway_amqp::GatewayOptions {
+        users: settings.amqp_users.clone(),
+        sessions_max: settings.connections_max,
+        ..gateway_amqp::GatewayOptions::default()
+    }
+}
+
 /// Nobody can connect to "all addresses": a client on this machine is told loopback.
 fn reachable_host(bound: SocketAddr) -> String {
     if bound.ip().is_unspecified() {
@@ -156,13 +221,15 @@ fn reachable_host(bound: SocketAddr) -> String {
 fn announce(
     settings: &Settings,
     bound: SocketAddr,
+    amqp: Option<SocketAddr>,
     options: &GatewayOptions,
     broker: &Broker,
     started: Instant,
 ) {
     let (topics, partitions) = broker.read(|state| (state.topic_count(), state.partition_count()));
+    let amqp = amqp.map_or_else(|| "off".into(), |address| address.to_string());
     say(format_args!(
-        "postroad {}: data {}, kafka {bound} (advertised {}:{}), durability fsync, \
+        "postroad {}: data {}, kafka {bound} (advertised {}:{}), amqp {amqp}, durability fsync, \
          {topics} topics with {partitions} partitions, started in {} ms",
         env!("CARGO_PKG_VERSION"),
         settings.data.display(),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use base::limits;
 use clap::Args;
+use gateway_amqp::User;
 use serde::{Deserialize, Deserializer};
 
 use crate::logging::LogFormat;
@@ -36,6 +37,13 @@ pub(crate) struct Said {
     /// Address that Kafka clients are told to connect to [default: the one listened on]
     #[arg(long, value_name = "HOST:PORT", env = "POSTROAD_ADVERTISE_KAFKA")]
     advertise_kafka: Option<String>,
+    /// Address to listen on for AMQP 0-9-1 clients, or "off" [default: 127.0.0.1:5672]
+    #[arg(long, value_name = "ADDR", env = "POSTROAD_AMQP")]
+    amqp: Option<String>,
+    /// Who may log in by AMQP, as NAME:PASSWORD; may be given several times. Without any it is
+    /// guest:guest, from this machine only
+    #[arg(long, value_name = "USER", env = "POSTROAD_AMQP_USER", value_delimiter = ' ')]
+    amqp_user: Option<Vec<String>>,
     /// This node's id [default: 1]
     #[arg(long, value_name = "N", env = "POSTROAD_NODE")]
     node: Option<u32>,
@@ -74,6 +82,9 @@ pub(crate) struct Settings {
     pub(crate) kafka: SocketAddr,
     /// `None`: what is listened on.
     pub(crate) advertise_kafka: Option<(String, u16)>,
+    /// `None`: AMQP is off.
+    pub(crate) amqp: Option<SocketAddr>,
+    pub(crate) amqp_users: Vec<User>,
     pub(crate) node: u32,
     pub(crate) segment_bytes: u64,
     pub(crate) disk_reserve_bytes: u64,
@@ -116,6 +127,16 @@ impl Settings {
                 .advertise_kafka
                 .map(|address| host_port("advertise-kafka", &address))
                 .transpose()?,
+            amqp: match said.amqp.as_deref() {
+                Some("off") => None,
+                address => Some(listen("amqp", address.unwrap_or("127.0.0.1:5672"))?),
+            },
+            amqp_users: match said.amqp_user {
+                Some(users) => {
+                    users.iter().map(|user| amqp_user(user)).collect::<Result<_, _>>()?
+                }
+                None => vec![User::guest()],
+            },
             node: said.node.unwrap_or(1),
             segment_bytes,
             disk_reserve_bytes: bytes(
@@ -142,6 +163,8 @@ impl Said {
             data: self.data.or(other.data),
             kafka: self.kafka.or(other.kafka),
             advertise_kafka: self.advertise_kafka.or(other.advertise_kafka),
+            amqp: self.amqp.or(other.amqp),
+            amqp_user: self.amqp_user.or(other.amqp_user),
             node: self.node.or(other.node),
             segment_bytes: self.segment_bytes.or(other.segment_bytes),
             disk_reserve: self.disk_reserve.or(other.disk_reserve),
@@ -190,6 +213,16 @@ fn host_port(setting: &'static str, text: &str) -> Result<(String, u16), Setting
         Some((host.to_string(), port.parse().ok()?))
     });
     parsed.ok_or_else(|| invalid(setting, text, "is not a host and port, such as broker:9092"))
+}
+
+/// `NAME:PASSWORD`. The password is not repeated in what is wrong with it.
+fn amqp_user(text: &str) -> Result<User, SettingsError> {
+    let parsed = text.split_once(':').filter(|(name, _)| !name.is_empty());
+    let (name, password) = parsed.ok_or_else(|| {
+        let name = text.split(':').next().unwrap_or_default();
+        invalid("amqp-user", name, "is not a name and a password, such as app:secret")
+    })?;
+    Ok(User { name: name.to_owned(), password: password.to_owned(), loopback_only: false })
 }
 
 /// In a file a size may also be a plain number.
@@ -247,6 +280,21 @@ mod tests {
     fn listeners_bind_loopback_unless_told_otherwise() {
         let settings = Settings::from_said(Said::default()).expect("valid");
         assert!(settings.kafka.ip().is_loopback());
+    }
+
+    #[test]
+    fn amqp_has_its_address_and_its_users_or_is_off() {
+        let settings = Settings::from_said(Said::default()).expect("valid");
+        assert_eq!(settings.amqp.map(|address| address.port()), Some(5672));
+        assert_eq!(settings.amqp_users, [User::guest()]);
+        let toml = "amqp = \"off\"\namqp-user = [\"app:se:cret\", \"other:x\"]";
+        let settings = Settings::from_said(said(toml)).expect("valid");
+        assert_eq!(settings.amqp, None);
+        let known: Vec<_> =
+            settings.amqp_users.iter().map(|user| (&*user.name, &*user.password)).collect();
+        assert_eq!(known, [("app", "se:cret"), ("other", "x")]);
+        let error = Settings::from_said(said("amqp-user = [\"secret\"]")).expect_err("refused");
+        assert!(error.to_string().contains("is not a name and a password"), "{error}");
     }
 
     #[test]

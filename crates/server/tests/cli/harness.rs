@@ -19,6 +19,8 @@ pub(crate) fn postroad() -> Command {
     for name in ["POSTROAD_BOOTSTRAP", "POSTROAD_DATA", "POSTROAD_KAFKA", "POSTROAD_CONFIG"] {
         command.env_remove(name);
     }
+    // Tests run beside each other, and beside whoever has the default port.
+    command.env("POSTROAD_AMQP", "127.0.0.1:0");
     command
 }
 

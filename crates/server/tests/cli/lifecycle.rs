@@ -116,6 +116,10 @@ fn a_port_that_is_taken_is_named() {
     let mut second = postroad();
     second.args(["serve", "--kafka", &first.address, "--data"]).arg(folder.path());
     run(second, b"").fails(2, &[&format!("cannot listen on {}", first.address), "--kafka"]);
+    let mut third = postroad();
+    third.args(["serve", "--kafka", "127.0.0.1:0", "--amqp", &first.address, "--data"]);
+    third.arg(folder.path());
+    run(third, b"").fails(2, &[&format!("cannot listen on {}", first.address), "--amqp"]);
 }
 
 #[test]
