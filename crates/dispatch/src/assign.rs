@@ -2,10 +2,11 @@
 
 use base::Offset;
 
-use crate::consumer::Take;
+use crate::consumer::{Take, Within};
 use crate::consumers::{Aside, Chosen};
 use crate::dispatch::Dispatch;
 use crate::lease::Lease;
+use crate::partition::Head;
 use crate::policy::Ordering;
 use crate::pools::Pools;
 use crate::ready::Meta;
@@ -32,7 +33,7 @@ impl Dispatch {
         }
         let mut aside = Aside::new();
         while self.consumers.any_queued() && self.leases.len() < self.bounds.leased {
-            let Some(next) = self.next_ready(now_ms) else { break };
+            let Some(next) = self.next_ready(now_ms, Within::default()) else { break };
             let Some(chosen) = self.consumers.choose(next.bytes, pools, &mut aside) else { break };
             let pooled = !chosen.settle_on_send && pools.take(chosen.session);
             out.extend(self.hand_out(next, chosen, pooled, true, now_ms));
@@ -43,6 +44,17 @@ impl Dispatch {
     /// Takes what is ready, whoever consumes beside. A take that got less than it asked for makes
     /// the engine want more, once: scan, then take again.
     pub fn take(&mut self, take: Take, now_ms: i64, out: &mut Vec<Assignment>) {
+        self.take_within(take, Within::default(), now_ms, out);
+    }
+
+    /// As [`Dispatch::take`], of a part of the group.
+    pub fn take_within(
+        &mut self,
+        take: Take,
+        within: Within<'_>,
+        now_ms: i64,
+        out: &mut Vec<Assignment>,
+    ) {
         self.now_ms = now_ms;
         if self.paused {
             return;
@@ -51,7 +63,7 @@ impl Dispatch {
         let chosen = Chosen { consumer, session, settle_on_send, lease_ms };
         let (mut records, mut bytes) = (0, 0_u64);
         while records < take.records_max && self.leases.len() < self.bounds.leased {
-            let Some(next) = self.next_ready(now_ms) else {
+            let Some(next) = self.next_ready(now_ms, within) else {
                 self.pulled = true;
                 return;
             };
@@ -65,9 +77,9 @@ impl Dispatch {
     }
 
     /// The record that goes next; what is at the head and may not go is put where it belongs.
-    fn next_ready(&mut self, now_ms: i64) -> Option<Next> {
+    fn next_ready(&mut self, now_ms: i64, within: Within<'_>) -> Option<Next> {
         loop {
-            let head = *self.heads.first()?;
+            let head = self.first_head(within)?;
             let found = &self.partitions[head.partition as usize];
             let (rank, offset) = (head.rank, found.head_offset);
             let meta = *found.ready.get(rank, offset)?;
@@ -97,6 +109,23 @@ impl Dispatch {
         }
     }
 
+    /// The best of the partitions that may give something.
+    fn first_head(&self, within: Within<'_>) -> Option<Head> {
+        /// Up to so many partitions it is less work to look at each than at the heads in order.
+        const FEW: usize = 16;
+        let Within { partitions: wanted, leased_max } = within;
+        let has_room = |head: &Head| {
+            leased_max.is_none_or(|max| self.partitions[head.partition as usize].leased < max)
+        };
+        if !wanted.is_empty() && wanted.len() <= FEW {
+            let found = wanted.iter().filter_map(|&index| self.partitions.get(index as usize));
+            return found.filter_map(|partition| partition.head).filter(has_room).min();
+        }
+        let is_wanted =
+            |head: &Head| wanted.is_empty() || wanted.binary_search(&head.partition).is_ok();
+        self.heads.iter().find(|head| is_wanted(head) && has_room(head)).copied()
+    }
+
     fn is_blocked(&self, partition: u32, offset: Offset, meta: &Meta) -> bool {
         self.policy.ordering == Ordering::Key
             && meta.key != 0
@@ -121,6 +150,7 @@ impl Dispatch {
         } else {
             self.hold(partition, offset, meta.key);
             let deadline_ms = self.deadline(lease_ms, now_ms);
+            self.partitions[partition as usize].leased += 1;
             self.leases.insert(Lease {
                 token,
                 offset,
@@ -150,5 +180,73 @@ impl Dispatch {
             Some(lease_ms) if lease_ms > 0 => now_ms.saturating_add(lease_ms),
             _ => i64::MAX,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{PartitionStart, Policy, Scanned, Selection, Settlement};
+
+    /// Three partitions of four records each, all known, the oldest in the last.
+    fn engine() -> Dispatch {
+        let starts = vec![PartitionStart { end: 4, ..PartitionStart::default() }; 3];
+        let mut engine = Dispatch::new(Policy::default(), starts, 1);
+        // Whoever gets less than it asks for makes it read once.
+        let nobodys = Within { partitions: &[9], leased_max: None };
+        loop {
+            assert_eq!(take(&mut engine, 1, nobodys), []);
+            let Some(want) = engine.wants() else { break };
+            let record = |offset| Scanned {
+                offset,
+                bytes: 1,
+                timestamp: 100 - i64::from(want.partition),
+                key: None,
+                priority: 0,
+                due_ms: i64::MIN,
+                expires_ms: i64::MAX,
+            };
+            engine.scanned(want.partition, 0, 4, (0..4).map(record), 0);
+        }
+        engine
+    }
+
+    fn take(engine: &mut Dispatch, records_max: u32, within: Within<'_>) -> Vec<(u32, Offset)> {
+        let take = Take {
+            session: 1,
+            consumer: 0,
+            records_max,
+            bytes_max: u64::MAX,
+            settle_on_send: false,
+            lease_ms: None,
+        };
+        let mut out = Vec::new();
+        engine.take_within(take, within, 0, &mut out);
+        out.iter().map(|assignment| (assignment.partition, assignment.offset)).collect()
+    }
+
+    #[test]
+    fn a_take_gets_records_of_the_partitions_that_it_names_only() {
+        let mut engine = engine();
+        let of = |partitions| Within { partitions, leased_max: None };
+        assert_eq!(take(&mut engine, 2, of(&[0])), [(0, 0), (0, 1)]);
+        assert_eq!(take(&mut engine, 9, of(&[0, 1])).len(), 6);
+        assert_eq!(take(&mut engine, 9, of(&[0, 1, 7])), []);
+        let many: Vec<u32> = (2..100).collect();
+        assert_eq!(take(&mut engine, 1, of(&many)), [(2, 0)]);
+        assert_eq!(take(&mut engine, 9, Within::default()).len(), 3);
+    }
+
+    #[test]
+    fn a_partition_with_enough_leases_gives_no_more_until_one_ends() {
+        let mut engine = engine();
+        let two = Within { partitions: &[], leased_max: Some(2) };
+        let taken = take(&mut engine, 99, two);
+        assert_eq!(taken, [(2, 0), (2, 1), (1, 0), (1, 1), (0, 0), (0, 1)]);
+        let one = Selection::Range { partition: 1, first: 0, last: 0 };
+        engine.settle(1, one, Settlement::Accept, 0).expect("is leased");
+        assert_eq!(take(&mut engine, 99, two), [(1, 2)]);
+        engine.end_session(1, 0);
+        assert_eq!(take(&mut engine, 99, two).len(), 6);
     }
 }

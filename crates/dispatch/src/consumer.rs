@@ -54,6 +54,15 @@ pub enum Leases {
     Release,
 }
 
+/// What of a group a pull may have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Within<'a> {
+    /// Ascending; empty = all.
+    pub partitions: &'a [u32],
+    /// A partition of which so many records are leased, whoever has them, gives no more.
+    pub leased_max: Option<u32>,
+}
+
 /// A pull: so many records now, for a session that need not have joined.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Take {

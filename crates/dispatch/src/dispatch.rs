@@ -288,6 +288,7 @@ impl Dispatch {
     /// Takes a lease off, with the credit that it used given back.
     pub(crate) fn end_lease(&mut self, slot: Slot) -> Lease {
         let lease = self.leases.remove(slot);
+        self.partitions[lease.partition as usize].leased -= 1;
         if lease.credit {
             self.consumers.give_back(lease.consumer, lease.meta.bytes);
         }

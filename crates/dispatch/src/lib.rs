@@ -73,7 +73,7 @@ mod wheel;
 
 pub use bounds::Bounds;
 pub use changes::{Changes, DeadLetter, PartitionChanges};
-pub use consumer::{Credit, JoinRefused, Joined, Leases, Take};
+pub use consumer::{Credit, JoinRefused, Joined, Leases, Take, Within};
 pub use dispatch::Dispatch;
 pub use inspect::{Counters, RemoveRefused};
 pub use policy::{Ordering, Policy};

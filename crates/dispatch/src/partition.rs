@@ -51,6 +51,7 @@ pub(crate) struct Partition {
     pub(crate) delayed: u64,
     /// Distinguishes what the wheel held before the partition was reset.
     pub(crate) epoch: u32,
+    pub(crate) leased: u32,
     /// A want was handed out and not answered.
     pub(crate) reading: bool,
     /// Stands in the list of those that may want something.

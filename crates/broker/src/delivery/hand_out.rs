@@ -3,7 +3,7 @@
 
 use base::limits::{LEASE_READ_BYTES, LEASE_READS_IN_FLIGHT_MAX};
 use base::{LeaseGroupId, Offset, PartitionId};
-use dispatch::{Assignment, Selection, SessionId, Settlement, Take, Want};
+use dispatch::{Assignment, Selection, SessionId, Settlement, Take, Want, Within};
 use futures_util::FutureExt;
 use record::SharedRecord;
 use tokio::sync::oneshot;
@@ -100,7 +100,9 @@ impl Driver {
                 settle_on_send: taker.options.settle_on_send,
                 lease_ms: taker.options.lease_ms,
             };
-            group.dispatch.take(take, now_ms, &mut assigned);
+            let options = &taker.options;
+            let within = Within { partitions: &options.partitions, leased_max: options.leased_max };
+            group.dispatch.take_within(take, within, now_ms, &mut assigned);
             if !assigned.is_empty() {
                 self.hand_over(id, taker, assigned);
                 continue;

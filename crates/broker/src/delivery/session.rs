@@ -84,9 +84,10 @@ pub struct TakeOptions {
     pub wait: Duration,
     /// Instead of the group's `lease.ms`. 0: for as long as the session lives.
     pub lease_ms: Option<i64>,
-    /// Only from these partitions; empty: from all. A share group's member fetches what it was
-    /// assigned.
+    /// Only from these partitions, in rising order; empty: from all.
     pub partitions: Vec<u32>,
+    /// Not from a partition of which so many records are leased, whoever has them.
+    pub leased_max: Option<u32>,
     /// As [`ConsumeOptions::settle_on_send`].
     pub settle_on_send: bool,
 }
@@ -99,6 +100,7 @@ impl Default for TakeOptions {
             wait: Duration::ZERO,
             lease_ms: None,
             partitions: Vec::new(),
+            leased_max: None,
             settle_on_send: false,
         }
     }

@@ -65,8 +65,10 @@ async fn fetch(
     let acknowledged: Vec<SharePartition> =
         message.partitions.into_iter().filter(SharePartition::acknowledges).collect();
     let settled = acknowledge::settle(&gateway.broker, &share.leases, &key.group, &acknowledged);
-    let lock_ms = gateway.broker.read(|state| lease_groups::lock_ms(state, &key.group));
-    let mut fetching = Fetching { gateway, group: &key.group, lock_ms, limits };
+    let (lock_ms, locks_max) = gateway.broker.read(|state| {
+        (lease_groups::lock_ms(state, &key.group), lease_groups::locks_max(state, &key.group))
+    });
+    let mut fetching = Fetching { gateway, group: &key.group, lock_ms, locks_max, limits };
     let (faults, (mut answers, room)) = if is_final || limits.fetches_nothing() {
         (settled.await, Default::default())
     } else {
@@ -177,6 +179,8 @@ struct Fetching<'a> {
     gateway: &'a Gateway,
     group: &'a StrBytes,
     lock_ms: i32,
+    /// Records of one partition that the whole group may hold.
+    locks_max: u32,
     limits: Limits,
 }
 
@@ -254,6 +258,7 @@ impl Fetching<'_> {
             wait,
             lease_ms: Some(i64::from(self.lock_ms)),
             partitions: source.partitions.clone(),
+            leased_max: Some(self.locks_max),
             settle_on_send: false,
         }
     }

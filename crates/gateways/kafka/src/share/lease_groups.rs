@@ -52,6 +52,12 @@ pub(crate) fn lock_ms(state: &State, group: &str) -> i32 {
     state.node_config().own.share.record_lock_duration_ms.holds(own)
 }
 
+/// How many records of a partition members of the group may hold at a time.
+pub(crate) fn locks_max(state: &State, group: &str) -> u32 {
+    let own = state.group_config(group).share.partition_record_locks_max;
+    state.node_config().own.share.partition_record_locks_max.holds(own).max(1) as u32
+}
+
 /// The values of its own that a lease group of this share group has.
 fn lease_group_config(config: &GroupConfig, node: &NodeValues) -> Overrides {
     let share = &config.share;
