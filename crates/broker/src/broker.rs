@@ -21,6 +21,7 @@ use crate::housekeeping;
 use crate::sequencer::{Request, Sequencer};
 use crate::shard::Shard;
 use crate::watch::Watch;
+use crate::watchdog;
 
 #[derive(Clone, Debug)]
 pub struct BrokerOptions {
@@ -73,6 +74,7 @@ struct Tasks {
     delivering: JoinHandle<()>,
     sequencing: JoinHandle<()>,
     housekeeping: JoinHandle<()>,
+    watchdog: JoinHandle<()>,
 }
 
 /// A broker that does not keep itself alive.
@@ -158,7 +160,8 @@ impl Broker {
         }));
         let weak = WeakBroker(Arc::downgrade(&broker.0));
         let housekeeping = tokio::spawn(housekeeping::run(weak, options.housekeeping_interval));
-        *broker.0.tasks.lock() = Some(Tasks { delivering, sequencing, housekeeping });
+        let watchdog = tokio::spawn(watchdog::run(WeakBroker(Arc::downgrade(&broker.0))));
+        *broker.0.tasks.lock() = Some(Tasks { delivering, sequencing, housekeeping, watchdog });
         Ok(broker)
     }
 
@@ -256,6 +259,7 @@ impl Broker {
         self.0.requests.lock().take();
         let Some(tasks) = self.0.tasks.lock().take() else { return };
         tasks.housekeeping.abort();
+        tasks.watchdog.abort();
         // What was settled before is made durable, which needs the sequencer.
         self.0.delivery.tell(Message::Stop);
         let _ = tasks.delivering.await;

@@ -10,6 +10,7 @@
 //! * [`budget`]: bytes in flight, bounded for the whole node
 //! * [`delivery`]: leasing records one by one, and settling each
 //! * `housekeeping`, `compaction`: retention, space, expiry
+//! * `watchdog`: tells when the disk hangs
 //! * [`error`]: what can go wrong, per operation
 
 pub mod append;
@@ -24,6 +25,7 @@ mod housekeeping;
 mod sequencer;
 mod shard;
 pub mod watch;
+mod watchdog;
 
 pub use append::{AppendBatch, AppendReply, Appended};
 pub use broker::{Broker, BrokerOptions, Storage, WeakBroker};

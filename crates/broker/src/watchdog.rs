@@ -1,0 +1,72 @@
+//! Tells when the disk hangs. A sync that does not return stops every acknowledgement and says
+//! nothing by itself; whoever looks after the node should not have to find out from its clients.
+
+use std::time::Duration;
+
+use journal::Stats;
+use tokio::time::MissedTickBehavior;
+
+use crate::broker::WeakBroker;
+
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Apart from housekeeping, which itself waits for the log.
+pub(crate) async fn run(broker: WeakBroker) {
+    let mut ticks = tokio::time::interval(LOOK_EVERY);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut hung = Hung::default();
+    loop {
+        ticks.tick().await;
+        let Some(broker) = broker.upgrade() else { return };
+        match hung.look(&broker.journal_stats()) {
+            Some(Change::Hangs(since)) => tracing::error!(
+                seconds = since.as_secs(),
+                "the disk hangs: a sync has not returned, and nothing is acknowledged until it does"
+            ),
+            Some(Change::Returned) => tracing::info!("the disk answers again"),
+            None => {}
+        }
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Change {
+    Hangs(Duration),
+    Returned,
+}
+
+/// Whether a hung sync was told of.
+#[derive(Debug, Default)]
+struct Hung(bool);
+
+impl Hung {
+    fn look(&mut self, stats: &Stats) -> Option<Change> {
+        let change = match (self.0, stats.hung_for) {
+            (false, Some(since)) => Change::Hangs(since),
+            (true, None) => Change::Returned,
+            _ => return None,
+        };
+        self.0 = stats.hung_for.is_some();
+        Some(change)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stats(hung_for: Option<Duration>) -> Stats {
+        Stats { hung_for, ..Stats::default() }
+    }
+
+    #[test]
+    fn a_hang_is_told_once_and_so_is_its_end() {
+        let mut hung = Hung::default();
+        let ten = Duration::from_secs(10);
+        assert_eq!(hung.look(&stats(None)), None);
+        assert_eq!(hung.look(&stats(Some(ten))), Some(Change::Hangs(ten)));
+        assert_eq!(hung.look(&stats(Some(ten * 2))), None);
+        assert_eq!(hung.look(&stats(None)), Some(Change::Returned));
+        assert_eq!(hung.look(&stats(None)), None);
+    }
+}
