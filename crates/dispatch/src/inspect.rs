@@ -25,6 +25,8 @@ pub struct Counters {
     pub consumers: u32,
     /// Bytes of leased records.
     pub leased_bytes: u64,
+    /// Of the ready ones, those that are known in full: a window.
+    pub loaded: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
@@ -64,6 +66,7 @@ impl Dispatch {
             dead,
             consumers: self.consumers.len() as u32,
             leased_bytes: self.leases.bytes(),
+            loaded: self.loaded as u64,
         }
     }
 

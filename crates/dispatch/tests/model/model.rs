@@ -1,0 +1,186 @@
+//! The naive model: every record with its state, and rules that look at all of them.
+
+use dispatch::{Assignment, ConsumerId, DeadReason, Scanned, SessionId, Token};
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum State {
+    Idle,
+    Leased {
+        token: Token,
+        session: SessionId,
+        consumer: ConsumerId,
+        deadline_ms: i64,
+        pushed: bool,
+    },
+    Dead,
+    Settled,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Record {
+    /// `None` = a hole from the start.
+    pub(crate) stored: Option<Scanned>,
+    /// Taken by compaction or retention since.
+    pub(crate) gone: bool,
+    pub(crate) state: State,
+    pub(crate) attempts: u16,
+    pub(crate) not_before_ms: i64,
+    /// It was handed out and nothing settled it since: its key waits for it.
+    pub(crate) holds: bool,
+    pub(crate) durably_settled: bool,
+    pub(crate) durable_attempts: u16,
+}
+
+impl Record {
+    pub(crate) fn new(stored: Option<Scanned>) -> Self {
+        Self {
+            stored,
+            gone: false,
+            state: State::Idle,
+            attempts: 0,
+            not_before_ms: stored.map_or(i64::MIN, |it| it.due_ms),
+            holds: false,
+            durably_settled: false,
+            durable_attempts: 0,
+        }
+    }
+
+    pub(crate) fn settle(&mut self) {
+        self.state = State::Settled;
+        self.holds = false;
+        self.attempts = 0;
+    }
+
+    /// What a crash leaves.
+    pub(crate) fn crash(&mut self) {
+        let state = if self.durably_settled { State::Settled } else { State::Idle };
+        self.state = state;
+        self.attempts = self.durable_attempts;
+        self.holds = false;
+        self.not_before_ms = self.stored.map_or(i64::MIN, |it| it.due_ms);
+    }
+
+    /// The group was moved here.
+    pub(crate) fn seek(&mut self, settled: bool) {
+        self.durably_settled = settled;
+        self.durable_attempts = 0;
+        self.crash();
+    }
+
+    pub(crate) fn is_stored(&self) -> bool {
+        self.stored.is_some() && !self.gone
+    }
+
+    pub(crate) fn is_expired(&self, ttl_ms: Option<i64>, now_ms: i64) -> bool {
+        let Some(stored) = self.stored else { return false };
+        let by_policy = ttl_ms.is_some_and(|ttl_ms| stored.timestamp + ttl_ms <= now_ms);
+        by_policy || stored.expires_ms <= now_ms
+    }
+}
+
+/// The rules that a decision depends on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rules {
+    /// 0 free, 1 key, 2 partition.
+    pub(crate) ordering: u8,
+    pub(crate) attempts_max: Option<u16>,
+    pub(crate) record_ttl_ms: Option<i64>,
+    pub(crate) priorities: u8,
+    pub(crate) dead_letters: bool,
+}
+
+impl Rules {
+    fn may_go(&self, record: &Record, now_ms: i64) -> bool {
+        record.state == State::Idle
+            && record.stored.is_some()
+            && record.not_before_ms <= now_ms
+            && !record.is_expired(self.record_ttl_ms, now_ms)
+            && self.attempts_max.is_none_or(|max| record.attempts < max)
+    }
+
+    fn rank(&self, record: &Record) -> u8 {
+        let priority = record.stored.map_or(0, |it| it.priority);
+        255 - priority.min(self.priorities)
+    }
+
+    /// Whether it may be handed out, and if not, why.
+    pub(crate) fn check(
+        &self,
+        log: &[Record],
+        assignment: &Assignment,
+        now_ms: i64,
+        check_order: bool,
+    ) {
+        let record = &log[assignment.offset as usize];
+        assert!(self.may_go(record, now_ms), "{assignment:?} at {now_ms}: {record:?}");
+        assert_eq!(assignment.attempt, record.attempts + 1, "{assignment:?}: {record:?}");
+        if !check_order || self.ordering == 0 {
+            return;
+        }
+        let key = |record: &Record| record.stored.and_then(|it| it.key);
+        if self.ordering == 1 && key(record).is_none() {
+            return;
+        }
+        let together = |other: &Record| self.ordering == 2 || key(other) == key(record);
+        for (offset, other) in log.iter().enumerate() {
+            if offset as u64 == assignment.offset || !together(other) {
+                continue;
+            }
+            // One that ended on its own, without a burial, is told of with the next drain.
+            let died = !self.dead_letters && self.may_die(other, None, now_ms);
+            let ended = died || other.gone && other.state == State::Idle;
+            assert!(!other.holds || ended, "{assignment:?} went while {offset} is under way: {other:?}");
+            let earlier = (offset as u64) < assignment.offset;
+            let scheduled = other.stored.is_some_and(|it| it.due_ms > i64::MIN);
+            let ready = self.may_go(other, now_ms) && !other.gone;
+            assert!(!(earlier && ready && !scheduled), "{assignment:?} overtook {offset}");
+        }
+    }
+
+    /// What must be handed out next where nothing is blocked and everything is known. Who may not
+    /// go any more is found out as his turn comes, and stands before the others until then.
+    pub(crate) fn next(&self, logs: &[Vec<Record>], now_ms: i64) -> Option<(u32, u64)> {
+        let mut ended = Vec::new();
+        loop {
+            let (partition, offset) = self.best(logs, now_ms, &ended)?;
+            if self.may_go(&logs[partition][offset], now_ms) {
+                return Some((partition as u32, offset as u64));
+            }
+            ended.push((partition, offset));
+        }
+    }
+
+    fn best(
+        &self,
+        logs: &[Vec<Record>],
+        now_ms: i64,
+        ended: &[(usize, usize)],
+    ) -> Option<(usize, usize)> {
+        let best_of = |(partition, log): (usize, &Vec<Record>)| {
+            let waits = |(offset, it): &(usize, &Record)| {
+                it.state == State::Idle
+                    && it.is_stored()
+                    && it.not_before_ms <= now_ms
+                    && !ended.contains(&(partition, *offset))
+            };
+            let waiting = log.iter().enumerate().filter(waits);
+            let (offset, it) = waiting.min_by_key(|(offset, it)| (self.rank(it), *offset))?;
+            let timestamp = it.stored.map_or(0, |it| it.timestamp);
+            Some(((self.rank(it), timestamp, partition), (partition, offset)))
+        };
+        logs.iter().enumerate().filter_map(best_of).min().map(|(_, place)| place)
+    }
+
+    /// Whether the record's death is justified, where it was not a consumer's doing.
+    pub(crate) fn may_die(&self, record: &Record, reason: Option<DeadReason>, now_ms: i64) -> bool {
+        let expired = record.is_expired(self.record_ttl_ms, now_ms);
+        let exhausted = self.attempts_max.is_some_and(|max| record.attempts >= max);
+        record.state == State::Idle
+            && match reason {
+                Some(DeadReason::Expired) => expired,
+                Some(DeadReason::Attempts) => exhausted,
+                Some(DeadReason::Rejected) => false,
+                None => expired || exhausted,
+            }
+    }
+}
