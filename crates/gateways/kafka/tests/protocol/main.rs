@@ -7,3 +7,4 @@ mod groups;
 mod harness;
 mod produce;
 mod sessions;
+mod share;
