@@ -172,19 +172,23 @@ pub const AMQP_CHANNELS_PER_SESSION_MAX: u16 = 2047;
 pub const AMQP_HEARTBEAT: Duration = Duration::from_secs(60);
 /// Largest message (RabbitMQ's `max_message_size`). A topic may allow less.
 pub const AMQP_MESSAGE_BYTES_MAX: u64 = 16 << 20;
+/// Of a frame while nobody has logged in.
+pub const AMQP_HANDSHAKE_FRAME_BYTES_MAX: usize = 16 << 10;
 /// From connecting to an open connection (RabbitMQ's `handshake_timeout`).
 pub const AMQP_HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 /// Read in one go while there is room in the node's budget; without it, and at first, less.
 pub const AMQP_READ_BYTES_MAX: usize = 256 << 10;
 pub const AMQP_READ_BYTES_MIN: usize = 16 << 10;
 /// With so much unsent a session is given no more deliveries.
-pub const AMQP_UNSENT_BYTES_SOFT: usize = 1 << 20;
+pub const AMQP_UNSENT_BYTES_SOFT: usize = 256 << 10;
 /// With so much unsent a session's socket is not read: it answers to nothing and asks for more.
-pub const AMQP_UNSENT_BYTES_MAX: usize = 8 << 20;
+pub const AMQP_UNSENT_BYTES_MAX: usize = 4 << 20;
 /// Unsettled deliveries of a consumer that set no limit itself: each is remembered.
 pub const AMQP_UNSETTLED_PER_CONSUMER_MAX: u32 = 250_000;
 /// Bytes that a transaction holds until it is committed.
 pub const AMQP_TRANSACTION_BYTES_MAX: usize = 16 << 20;
+/// The same of all transactions of a node.
+pub const AMQP_TRANSACTIONS_BYTES_MAX: usize = 128 << 20;
 /// Settles that a transaction holds until it is committed.
 pub const AMQP_TRANSACTION_SETTLES_MAX: usize = 250_000;
 /// Replies (`amq.rabbitmq.reply-to`) and stream records on their way to one session.

@@ -85,7 +85,7 @@ impl Consumer {
 #[derive(Debug)]
 pub(crate) enum Source {
     Leases(ConsumerId),
-    Stream(StreamConsumer),
+    Stream(#[expect(dead_code, reason = "it reads for as long as it is there")] StreamConsumer),
     Replies,
 }
 

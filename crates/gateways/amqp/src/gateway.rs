@@ -11,6 +11,7 @@ use tokio::time::sleep;
 use crate::catalog::Catalog;
 use crate::options::GatewayOptions;
 use crate::replies::{Replies, Reply};
+use crate::transaction::Rooms;
 
 /// How often the disk is looked at while publishers wait for room on it.
 const ALARM_INTERVAL: Duration = Duration::from_secs(1);
@@ -21,6 +22,7 @@ pub(crate) struct Gateway {
     pub(crate) catalog: Catalog,
     pub(crate) options: GatewayOptions,
     pub(crate) replies: Arc<Replies>,
+    pub(crate) transactions: Rooms,
     /// Whether publishers are held back: the disk is full.
     pub(crate) alarm: watch::Sender<bool>,
     pub(crate) shutdown: watch::Receiver<bool>,
@@ -34,7 +36,15 @@ impl Gateway {
         shutdown: watch::Receiver<bool>,
     ) -> Self {
         let (alarm, _) = watch::channel(false);
-        Self { broker, catalog, options, replies: Arc::default(), alarm, shutdown }
+        Self {
+            broker,
+            catalog,
+            options,
+            replies: Arc::default(),
+            transactions: Rooms::default(),
+            alarm,
+            shutdown,
+        }
     }
 
     /// Posts a reply if the node has room for one more body; whether somebody waits for it.

@@ -354,7 +354,7 @@ mod tests {
         table.push("LOGIN", "guest");
         table.push("PASSWORD", "guest");
         assert_eq!(amqplain(&table.to_bytes()), Ok(guest));
-        assert!(amqplain(&Bytes::from_static(b"\xff")).is_err());
+        assert!(amqplain(b"\xff").is_err());
     }
 
     #[test]

@@ -66,15 +66,6 @@ impl Input {
         }
     }
 
-    /// Bytes that a frame at the front is short of, beyond what is read anyway.
-    pub(crate) fn wants(&self) -> usize {
-        self.wants
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.buffer.is_empty()
-    }
-
     /// The first bytes of a connection, once they are there.
     pub(crate) fn take_protocol_header(&mut self) -> Option<[u8; 8]> {
         let header = *self.buffer.first_chunk()?;

@@ -28,14 +28,12 @@ use record::{EncodedHeaders, RecordView};
 
 use crate::codec::fields::EncodedTable;
 use crate::codec::properties::Properties;
-use crate::codec::table::{
-    FieldTable, FieldValue, MalformedTable, RawField, RawFields, put_with_length,
-};
+use crate::codec::table::{FieldValue, MalformedTable, RawField, RawFields, put_with_length};
 
 /// No header of a message begins with it once it is a record's, but those here.
-pub const PREFIX: &[u8] = b"amqp.";
+const PREFIX: &[u8] = b"amqp.";
 /// In an AMQP message: what the record's key is to be, or was.
-pub const KEY_HEADER: &[u8] = b"postroad.key";
+const KEY_HEADER: &[u8] = b"postroad.key";
 
 const EXCHANGE: &[u8] = b"amqp.exchange";
 const ROUTING_KEY: &[u8] = b"amqp.routing-key";
@@ -57,8 +55,8 @@ const HEADER_TYPES: &[u8] = b"amqp.headers";
 const ESCAPED: &[u8] = b"amqp.header.";
 
 /// Headers that route a message; a blind copy is for nobody else to see.
-pub const CC: &[u8] = b"CC";
-pub const BCC: &[u8] = b"BCC";
+pub(crate) const CC: &[u8] = b"CC";
+pub(crate) const BCC: &[u8] = b"BCC";
 
 /// Writes what a message says of itself as record headers. Returns the record's key, if the message
 /// names one.
@@ -401,13 +399,6 @@ fn read_property<'a>(name: &[u8], value: &'a [u8], message: &mut Message<'a>) {
     }
 }
 
-/// A message's own headers as values, for those who look into them.
-pub(crate) fn own_headers(view: &RecordView<'_>) -> FieldTable {
-    let mut table = BytesMut::new();
-    read_record(view, &mut table);
-    FieldTable::decode(&table).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
@@ -415,6 +406,7 @@ mod tests {
     use record::{Batch, BatchBuilder, BatchOptions, Header};
 
     use super::*;
+    use crate::codec::table::FieldTable;
 
     /// Through a record and back: exchange, routing key, encoded properties, and the record's key.
     fn round_trip(

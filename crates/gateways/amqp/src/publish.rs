@@ -265,7 +265,7 @@ impl Publisher {
             );
             return Err(Exception::precondition_failed(text));
         }
-        let mut building = Building::new(partition, config, parcel.now_ms);
+        let mut building = Building::new(partition, config);
         let bytes = building.builder.len_with_encoded(key, body_bytes, headers);
         let bytes_max = building.config.max_message_bytes as usize;
         if bytes > bytes_max {
@@ -296,7 +296,7 @@ impl Publisher {
 }
 
 impl Building {
-    fn new(partition: PartitionId, config: Arc<TopicConfig>, now_ms: i64) -> Self {
+    fn new(partition: PartitionId, config: Arc<TopicConfig>) -> Self {
         let compression = match config.compression_type {
             CompressionType::Producer | CompressionType::Uncompressed => Compression::None,
             CompressionType::Gzip => Compression::Gzip,
@@ -304,7 +304,6 @@ impl Building {
             CompressionType::Lz4 => Compression::Lz4,
             CompressionType::Zstd => Compression::Zstd,
         };
-        let _ = now_ms;
         let options = BatchOptions { compression, ..BatchOptions::default() };
         Self { partition, config, builder: BatchBuilder::new(options) }
     }
@@ -383,7 +382,8 @@ impl Session {
     ) -> Result<(), Exception> {
         let Some(channel) = self.channels.get_mut(&number) else { return Ok(()) };
         if let Some(transaction) = &mut channel.transaction {
-            transaction.check_room(parcel.body.bytes())?;
+            let bytes = parcel.body.bytes() + TRANSACTION_MESSAGE_BYTES;
+            transaction.take_room(&self.gateway.transactions, bytes)?;
             transaction.publisher.targets = targets;
             return transaction.publisher.add(&self.gateway.broker, parcel, None);
         }
@@ -559,6 +559,9 @@ fn answer(number: u16, mode: &mut ConfirmMode, last: u64, nacked: &[u64], output
     }
     mode.answered = last;
 }
+
+/// What a message in a transaction weighs besides its body, about.
+const TRANSACTION_MESSAGE_BYTES: usize = 256;
 
 /// When a message is to be forgotten, in milliseconds from now.
 fn expiration(properties: &Properties<'_>) -> Result<Option<i64>, Exception> {

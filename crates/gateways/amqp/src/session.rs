@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use base::limits::{AMQP_POSTED_MAX, REQUESTS_IN_FLIGHT_PER_SESSION_MAX};
+use base::limits::{
+    AMQP_HANDSHAKE_FRAME_BYTES_MAX, AMQP_POSTED_MAX, REQUESTS_IN_FLIGHT_PER_SESSION_MAX,
+};
 use broker::{AppendReply, Permit};
 use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
@@ -187,7 +189,7 @@ impl Session {
         let (posts, posted) = mpsc::channel(AMQP_POSTED_MAX);
         let negotiated = Negotiated {
             // Until something else is negotiated.
-            payload_bytes_max: gateway.options.frame_max as usize - frame::OVERHEAD_BYTES,
+            payload_bytes_max: AMQP_HANDSHAKE_FRAME_BYTES_MAX,
             channel_max: gateway.options.channel_max,
             heartbeat: Duration::ZERO,
         };

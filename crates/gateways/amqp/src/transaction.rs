@@ -3,7 +3,12 @@
 //! RabbitMQ promises atomicity for one queue only. Here a commit is one log entry, so it holds for
 //! all of it, messages and answers alike.
 
-use base::limits::{AMQP_TRANSACTION_BYTES_MAX, AMQP_TRANSACTION_SETTLES_MAX};
+use base::limits::{
+    AMQP_TRANSACTION_BYTES_MAX, AMQP_TRANSACTION_SETTLES_MAX, AMQP_TRANSACTIONS_BYTES_MAX,
+};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use broker::delivery::{Settle, Settlement, TransferError};
 
 use crate::channel::{Channel, Held};
@@ -20,6 +25,34 @@ pub(crate) struct Transaction {
     answers: Vec<Answer>,
     /// Messages that lead nowhere and are returned once the transaction is committed.
     pub(crate) returns: Output,
+    /// What it takes of the room that all transactions of the node share.
+    room: Option<Room>,
+}
+
+/// Bytes that all open transactions of a node hold. Apart from the budget of requests: those end by
+/// themselves, while a transaction is open for as long as its client likes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rooms(Arc<AtomicUsize>);
+
+/// Given back when dropped.
+#[derive(Debug)]
+struct Room {
+    rooms: Rooms,
+    bytes: usize,
+}
+
+impl Room {
+    fn grow(&mut self, bytes: usize) -> bool {
+        let held = self.rooms.0.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.bytes += bytes;
+        held <= AMQP_TRANSACTIONS_BYTES_MAX
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        self.rooms.0.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 #[derive(Debug)]
@@ -43,12 +76,18 @@ impl Transaction {
         Err(Exception::new(ReplyCode::ResourceError, text))
     }
 
-    pub(crate) fn check_room(&self, bytes: usize) -> Result<(), Exception> {
-        let held = self.publisher.bytes() + self.returns.bytes();
-        if held + bytes <= AMQP_TRANSACTION_BYTES_MAX {
+    /// Takes room for one more message.
+    pub(crate) fn take_room(&mut self, rooms: &Rooms, bytes: usize) -> Result<(), Exception> {
+        let room = self.room.get_or_insert_with(|| Room { rooms: rooms.clone(), bytes: 0 });
+        let fits_all = room.grow(bytes);
+        let (limit, whose) = if room.bytes > AMQP_TRANSACTION_BYTES_MAX {
+            (AMQP_TRANSACTION_BYTES_MAX, "a transaction holds")
+        } else if !fits_all {
+            (AMQP_TRANSACTIONS_BYTES_MAX, "all transactions of a node together hold")
+        } else {
             return Ok(());
-        }
-        let text = format!("a transaction holds at most {AMQP_TRANSACTION_BYTES_MAX} bytes");
+        };
+        let text = format!("{whose} at most {limit} bytes");
         Err(Exception::new(ReplyCode::ResourceError, text))
     }
 }
@@ -71,7 +110,7 @@ impl Session {
     pub(crate) fn tx_commit(&mut self, number: u16) -> Result<(), Exception> {
         let Some(channel) = self.channels.get_mut(&number) else { return Ok(()) };
         let transaction = channel.transaction.as_mut().ok_or_else(not_transactional)?;
-        let Transaction { mut publisher, answers, returns } = std::mem::take(transaction);
+        let Transaction { mut publisher, answers, returns, room } = std::mem::take(transaction);
         let (batches, _) = publisher.take();
         let settles: Vec<Settle> = answers
             .into_iter()
@@ -80,6 +119,8 @@ impl Session {
         self.output.append(returns);
         let leases = self.leases(number);
         let future = async move {
+            // Held until the messages are in the log.
+            let _room = room;
             let Some(leases) = leases.filter(|_| !batches.is_empty() || !settles.is_empty()) else {
                 return Ok(Done::Committed);
             };

@@ -26,10 +26,6 @@ impl<T> Default for Unacked<T> {
 }
 
 impl<T> Unacked<T> {
-    pub(crate) fn len(&self) -> usize {
-        self.count
-    }
-
     /// `tag` is greater than all before.
     pub(crate) fn push(&mut self, tag: u64, delivery: T) {
         debug_assert!(self.held.back().is_none_or(|(last, _)| *last < tag), "tags grow");
@@ -156,7 +152,7 @@ mod tests {
                         unacked.put_back(answered.drain(..));
                     }
                 }
-                prop_assert_eq!(unacked.len(), model.len());
+                prop_assert_eq!(unacked.count, model.len());
             }
         }
     }
