@@ -14,8 +14,8 @@ use crate::request::{Preamble, Request, RequestError};
 use crate::response::Response;
 use crate::session::SessionEnd;
 use crate::{
-    config_describe, configs, fetch, groups, log_dirs, metadata, offsets, producers, refused,
-    share, topics, versions,
+    config_describe, configs, fetch, groups, log_dirs, metadata, offsets, operations, producers,
+    refused, share, topics, versions,
 };
 
 /// A request that was taken in. Resolves to its response, or to `None` when it wants none.
@@ -60,6 +60,9 @@ pub(crate) async fn start(
     frame: BytesMut,
 ) -> Result<Started, RequestError> {
     let preamble = Preamble::parse(&frame)?;
+    if preamble.api_key == operations::API_KEY {
+        return Ok(operations::start(gateway, &preamble, frame));
+    }
     let api = ApiKey::try_from(preamble.api_key)
         .map_err(|_| RequestError::UnknownApi(preamble.api_key))?;
     let Some(range) = versions::handled(api) else {

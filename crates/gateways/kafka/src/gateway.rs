@@ -8,7 +8,7 @@ use kafka_protocol::protocol::StrBytes;
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
 
-use base::limits::FETCH_BYTES_IN_FLIGHT_MAX;
+use base::limits::{FETCH_BYTES_IN_FLIGHT_MAX, OPERATIONS_AT_ONCE_MAX};
 
 use crate::fetch_sessions::{FetchSessions, OwnSessions};
 use crate::groups::Groups;
@@ -26,6 +26,8 @@ pub(crate) struct Gateway {
     pub(crate) share_sessions: ShareSessions,
     /// Kilobytes of fetch responses that may be in memory, from read to written.
     pub(crate) fetch_budget: Arc<Semaphore>,
+    /// Operations that may be carried out at a time.
+    pub(crate) operations: Semaphore,
     /// Held while a configuration is read, altered and written back.
     pub(crate) config_changes: AsyncMutex<()>,
     shutdown: watch::Receiver<bool>,
@@ -47,6 +49,7 @@ impl Gateway {
             fetch_sessions: FetchSessions::new(options.fetch_sessions_max),
             share_sessions: ShareSessions::default(),
             fetch_budget: Arc::new(Semaphore::new(FETCH_BYTES_IN_FLIGHT_MAX / FETCH_BUDGET_UNIT)),
+            operations: Semaphore::new(OPERATIONS_AT_ONCE_MAX),
             config_changes: AsyncMutex::new(()),
             broker,
             options,

@@ -12,6 +12,7 @@
 //! * `groups`: group membership and committed offsets
 //! * `share`: share groups' records, fetched by lease and acknowledged one by one
 //! * `refused`, `refused_share_state`: what clients ask for and a node without users, quotas and replicas does not have
+//! * [`operations`]: what operators do that Kafka has no words for: our own request
 //! * `topic_ref`: how requests name topics
 //! * `errors`: from what went wrong to Kafka's error codes
 
@@ -30,6 +31,7 @@ mod listener;
 mod log_dirs;
 mod metadata;
 mod offsets;
+pub mod operations;
 mod options;
 mod produce;
 mod produce_request;

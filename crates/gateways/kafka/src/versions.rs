@@ -15,6 +15,7 @@ use kafka_protocol::protocol::StrBytes;
 
 use crate::errors::Fault;
 use crate::gateway::Session;
+use crate::operations;
 use crate::request::{Request, RequestError, RequestHead};
 use crate::response::Response;
 
@@ -100,6 +101,7 @@ const FEATURES: &[Feature] = &[
 pub(crate) fn answer(session: &Session, mut request: Request) -> Result<Response, RequestError> {
     let message: ApiVersionsRequest = request.decode()?;
     let head = request.head;
+    let mut knows_operate = false;
     if head.version >= 3 {
         let (name, version) = (message.client_software_name, message.client_software_version);
         if !is_software_word(&name) || !is_software_word(&version) {
@@ -107,9 +109,18 @@ pub(crate) fn answer(session: &Session, mut request: Request) -> Result<Response
             let refused = ApiVersionsResponse::default().with_error_code(refused.code());
             return Response::encode(&head, &refused);
         }
+        knows_operate = *name == *operations::KNOWN_TO;
         *session.software.lock() = Some((name, version));
     }
-    Response::encode(&head, &supported(head.version))
+    let mut supported = supported(head.version);
+    if knows_operate {
+        let operate = ApiVersion::default()
+            .with_api_key(operations::API_KEY)
+            .with_min_version(operations::VERSION)
+            .with_max_version(operations::VERSION);
+        supported.api_keys.push(operate);
+    }
+    Response::encode(&head, &supported)
 }
 
 /// KIP-511: letters and digits, with `-` and `.` inside.

@@ -27,6 +27,27 @@ pub(crate) fn route(topic: &str, copies_record: bool) -> String {
     format!("{SCHEME}:{}:{topic}", if copies_record { COPIES } else { NAMES })
 }
 
+/// What a route says.
+pub(crate) struct Route<'a> {
+    pub(crate) topic: &'a str,
+}
+
+impl<'a> Route<'a> {
+    /// `None`: it is another gateway's.
+    pub(crate) fn parse(route: &'a str) -> Option<Self> {
+        let (_, topic) = route.strip_prefix(SCHEME)?.strip_prefix(':')?.split_once(':')?;
+        Some(Self { topic })
+    }
+}
+
+// Headers of a letter (KIP-1191).
+pub(crate) const TOPIC: &str = "__dlq.errors.topic";
+pub(crate) const PARTITION: &str = "__dlq.errors.partition";
+pub(crate) const OFFSET: &str = "__dlq.errors.offset";
+pub(crate) const GROUP: &str = "__dlq.errors.group";
+pub(crate) const DELIVERIES: &str = "__dlq.errors.delivery.count";
+pub(crate) const MESSAGE: &str = "__dlq.errors.message";
+
 /// Does not keep the broker alive, which holds it.
 #[derive(Debug)]
 pub(crate) struct ShareDeadLetters(WeakBroker);
@@ -76,12 +97,12 @@ fn letter(dead: &DeadRecord, copies_record: bool) -> Result<Bytes, BatchError> {
     let (partition, offset) = (text(dead.partition.into()), text(dead.offset));
     let deliveries = text(dead.attempts.into());
     let context: [(&str, &[u8]); 6] = [
-        ("__dlq.errors.topic", dead.topic_name.as_bytes()),
-        ("__dlq.errors.partition", &partition),
-        ("__dlq.errors.offset", &offset),
-        ("__dlq.errors.group", dead.group_name.as_bytes()),
-        ("__dlq.errors.delivery.count", &deliveries),
-        ("__dlq.errors.message", message(dead.reason).as_bytes()),
+        (TOPIC, dead.topic_name.as_bytes()),
+        (PARTITION, &partition),
+        (OFFSET, &offset),
+        (GROUP, dead.group_name.as_bytes()),
+        (DELIVERIES, &deliveries),
+        (MESSAGE, message(dead.reason).as_bytes()),
     ];
     let mut builder = BatchBuilder::new(BatchOptions::default());
     if copies_record {
@@ -102,4 +123,10 @@ fn message(reason: DeathReason) -> &'static str {
         DeathReason::Expired => "Record has expired.",
         DeathReason::Overflow => "Topic holds more than its limit.",
     }
+}
+
+/// The reason that a letter's message stands for.
+pub(crate) fn reason(text: &str) -> Option<DeathReason> {
+    use DeathReason::{Attempts, Expired, Overflow, Rejected};
+    [Rejected, Attempts, Expired, Overflow].into_iter().find(|reason| message(*reason) == text)
 }
