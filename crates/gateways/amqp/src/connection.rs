@@ -42,6 +42,8 @@ struct Connection {
 /// Signs of life, both ways.
 #[derive(Debug)]
 struct Heartbeat {
+    /// What was negotiated; zero before, and where none is wanted.
+    interval: Duration,
     next_tick: Instant,
     sent: bool,
     received: bool,
@@ -67,6 +69,7 @@ pub(crate) async fn run(socket: TcpStream, session: Session) -> (SessionEnd, Str
         timer: Box::pin(sleep_until(Instant::now())),
         read_permit: None,
         heartbeat: Heartbeat {
+            interval: Duration::ZERO,
             next_tick: Instant::now() + IDLE_TICK,
             sent: false,
             received: false,
@@ -111,6 +114,11 @@ impl Connection {
     /// Does what can be done without waiting. The end, once it has come.
     fn turn(&mut self) -> Option<SessionEnd> {
         self.session.work(&mut self.input);
+        let interval = self.session.negotiated.heartbeat;
+        if self.heartbeat.interval != interval {
+            self.heartbeat.interval = interval;
+            self.heartbeat.next_tick = Instant::now() + interval / 2;
+        }
         if let Err(error) = self.write() {
             return Some(SessionEnd::Write(error));
         }
@@ -254,7 +262,7 @@ impl Connection {
     /// Twice in each interval: says that we are here if nothing else did, and looks whether the
     /// client is.
     fn beat(&mut self, now: Instant) -> Option<SessionEnd> {
-        let interval = self.session.negotiated.heartbeat;
+        let interval = self.heartbeat.interval;
         let asked = !interval.is_zero() && self.session.phase == Phase::Running;
         self.heartbeat.next_tick = now + if asked { interval / 2 } else { IDLE_TICK };
         let sent = std::mem::replace(&mut self.heartbeat.sent, false);

@@ -180,7 +180,9 @@ impl Letter {
         let mut out = EncodedHeaders::new();
         let key = &self.keys[0];
         // The table is our own.
-        let record_key = write_record_headers(&route.exchange, key, properties, &mut out);
+        let held_back = due_ms.is_some();
+        let record_key =
+            write_record_headers(&route.exchange, key, properties, held_back, &mut out);
         let record_key = record_key.unwrap_or_default();
         let deaths = self.deaths.encode();
         out.push(DEATHS_HEADER, Some(&deaths));

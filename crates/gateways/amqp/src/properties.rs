@@ -58,12 +58,17 @@ const ESCAPED: &[u8] = b"amqp.header.";
 pub(crate) const CC: &[u8] = b"CC";
 pub(crate) const BCC: &[u8] = b"BCC";
 
-/// Writes what a message says of itself as record headers. Returns the record's key, if the message
-/// names one.
+/// A message that is held back comes out with its delay negated, so that it is not held back again
+/// where it is published anew.
+const DELAY: &[u8] = b"x-delay";
+
+/// Writes what a message says of itself as record headers; `deferred` is whether it is held back.
+/// Returns the record's key, if the message names one.
 pub(crate) fn write_record_headers<'a>(
     exchange: &str,
     routing_key: &str,
     properties: &Properties<'a>,
+    deferred: bool,
     out: &mut EncodedHeaders,
 ) -> Result<Option<&'a [u8]>, MalformedTable> {
     if !exchange.is_empty() {
@@ -97,13 +102,14 @@ pub(crate) fn write_record_headers<'a>(
         }
     }
     match properties.headers {
-        Some(table) => write_table(table, out),
+        Some(table) => write_table(table, deferred, out),
         None => Ok(None),
     }
 }
 
 fn write_table<'a>(
     table: EncodedTable<'a>,
+    deferred: bool,
     out: &mut EncodedHeaders,
 ) -> Result<Option<&'a [u8]>, MalformedTable> {
     let mut key = None;
@@ -115,6 +121,14 @@ fn write_table<'a>(
         }
         if field.name == KEY_HEADER && matches!(field.kind, b'S' | b'x') {
             key = Some(field.value);
+            continue;
+        }
+        if deferred
+            && field.name == DELAY
+            && let Some(delay) = field.decode()?.as_integer()
+        {
+            types.push(b'l');
+            out.push(DELAY, Some(delay.saturating_neg().to_string().as_bytes()));
             continue;
         }
         types.push(field.kind);
@@ -415,7 +429,7 @@ mod tests {
         properties: &Properties<'_>,
     ) -> (String, String, Bytes, Option<Vec<u8>>) {
         let mut headers = EncodedHeaders::new();
-        let key = write_record_headers(exchange, routing_key, properties, &mut headers);
+        let key = write_record_headers(exchange, routing_key, properties, false, &mut headers);
         let key = key.expect("sound headers");
         let mut builder = BatchBuilder::new(BatchOptions::default());
         builder.push_sliced(5000, key, &[b"body"], &headers).expect("fits");

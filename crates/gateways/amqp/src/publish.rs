@@ -10,7 +10,7 @@ use broker::{AppendBatch, AppendError, Appended, Broker};
 use bytes::{Bytes, BytesMut};
 use hashbrown::HashMap;
 use machine::TopicConfig;
-use machine::config::{CompressionType, TimestampType};
+use machine::config::{CompressionType, Durability, TimestampType};
 use record::{BatchBuilder, BatchHeader, BatchOptions, Compression, EncodedHeaders};
 use routing::Message;
 use tokio::time::Instant;
@@ -120,6 +120,9 @@ struct Building {
 /// Who is to be told what became of the batches.
 #[derive(Debug, Default)]
 pub(crate) struct Confirms {
+    /// Batches that are answered before they can be read, because their topics do not wait for the
+    /// disk.
+    pub(crate) early: Vec<(u32, PartitionId)>,
     /// Each message's channel and number, once for each batch that it is in; by batch.
     parts: Vec<Part>,
     /// The last number of each channel.
@@ -179,6 +182,11 @@ impl Publisher {
     pub(crate) fn take(&mut self) -> (Vec<AppendBatch>, Confirms) {
         self.open.clear();
         self.bytes = 0;
+        for (place, building) in self.batches.iter().enumerate() {
+            if building.config.durability == Durability::Replicated {
+                self.confirms.early.push((place as u32, building.partition));
+            }
+        }
         let batches = self.batches.drain(..).map(Building::finish).collect();
         (batches, std::mem::take(&mut self.confirms))
     }
@@ -207,7 +215,8 @@ impl Publisher {
         let Parcel { exchange, routing_key, properties, now_ms, .. } = *parcel;
         let write = |out: &mut EncodedHeaders, deliver_at: Option<i64>| {
             out.clear();
-            let key = write_record_headers(exchange, routing_key, properties, out)?;
+            let deferred = deliver_at.is_some();
+            let key = write_record_headers(exchange, routing_key, properties, deferred, out)?;
             if let Some(priority) = properties.priority.filter(|priority| *priority > 0) {
                 out.push(PRIORITY.as_bytes(), Some(priority.to_string().as_bytes()));
             }

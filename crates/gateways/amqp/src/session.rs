@@ -14,7 +14,8 @@ use std::time::Duration;
 use base::limits::{
     AMQP_HANDSHAKE_FRAME_BYTES_MAX, AMQP_POSTED_MAX, REQUESTS_IN_FLIGHT_PER_SESSION_MAX,
 };
-use broker::{AppendReply, Permit};
+use base::{Offset, PartitionId};
+use broker::{AppendError, AppendReply, Appended, Broker, Permit};
 use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -41,6 +42,9 @@ use crate::replies::Posted;
 
 /// What a client that is told to close may take to answer.
 pub(crate) const CLOSE_WITHIN: Duration = Duration::from_secs(10);
+
+/// Above so many, those that can be read by now are looked for.
+const UNREADABLE_MAX: usize = 64;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
@@ -163,6 +167,8 @@ pub(crate) struct Session {
     /// Channels that have settles to hand over.
     pub(crate) settling: Vec<u16>,
     pub(crate) in_flight: VecDeque<InFlight>,
+    /// The last record of each partition that was answered and cannot be read yet.
+    pub(crate) unreadable: Vec<(PartitionId, Offset)>,
     pub(crate) operation: Option<Operation>,
     /// What the lease sessions of all channels tell.
     pub(crate) events: SelectAll<ChannelEvents>,
@@ -212,6 +218,7 @@ impl Session {
             table: BytesMut::new(),
             settling: Vec::new(),
             in_flight: VecDeque::new(),
+            unreadable: Vec::new(),
             operation: None,
             events: SelectAll::new(),
             admission: None,
@@ -381,6 +388,7 @@ impl Session {
             };
             any = true;
             if let Some(InFlight { confirms, .. }) = self.in_flight.pop_front() {
+                self.note_unreadable(&confirms, &answers);
                 self.confirm(&confirms, &answers);
             }
         }
@@ -388,6 +396,24 @@ impl Session {
             self.awaits_appends = false;
         }
         if any { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// What is answered early can be read a little later.
+    fn note_unreadable(&mut self, confirms: &Confirms, answers: &[Result<Appended, AppendError>]) {
+        for (batch, partition) in &confirms.early {
+            let Some(Ok(appended)) = answers.get(*batch as usize) else { continue };
+            let bounds = self.gateway.broker.bounds(*partition);
+            if bounds.is_some_and(|bounds| bounds.end <= appended.base_offset) {
+                self.unreadable.retain(|(known, _)| known != partition);
+                self.unreadable.push((*partition, appended.base_offset));
+            }
+        }
+        if self.unreadable.len() > UNREADABLE_MAX {
+            let broker = &self.gateway.broker;
+            self.unreadable.retain(|(partition, offset)| {
+                broker.bounds(*partition).is_some_and(|bounds| bounds.end <= *offset)
+            });
+        }
     }
 
     /// Begins something that waits. It comes to its end whatever becomes of the session: half a
@@ -400,7 +426,20 @@ impl Session {
     ) {
         debug_assert!(self.operation.is_none(), "one thing at a time");
         let generation = self.channels.get(&channel).map_or(0, |channel| channel.generation);
-        let task = tokio::spawn(work);
+        let unreadable = if crate::operation::looks_at_messages(method) {
+            std::mem::take(&mut self.unreadable)
+        } else {
+            Vec::new()
+        };
+        let task = if unreadable.is_empty() {
+            tokio::spawn(work)
+        } else {
+            let broker = self.gateway.broker.clone();
+            tokio::spawn(async move {
+                until_readable(&broker, &unreadable).await;
+                work.await
+            })
+        };
         self.operation = Some(Operation { channel, generation, method, task });
     }
 
@@ -470,6 +509,18 @@ impl Session {
             }
             Phase::Closing => {}
             _ => self.finish(SessionEnd::Drained),
+        }
+    }
+}
+
+/// Waits until these records can be read, or are gone.
+async fn until_readable(broker: &Broker, records: &[(PartitionId, Offset)]) {
+    for (partition, offset) in records {
+        let watch = broker.watch();
+        watch.add(*partition);
+        while broker.bounds(*partition).is_some_and(|bounds| bounds.end <= *offset) {
+            watch.ready().await;
+            let _ = watch.take_ready();
         }
     }
 }

@@ -1,0 +1,205 @@
+//! From the first bytes to an open connection, and to its end.
+
+use std::time::Duration;
+
+use gateway_amqp::codec::fields::{EncodedTable, LongString};
+use gateway_amqp::codec::frame::PROTOCOL_HEADER;
+use gateway_amqp::codec::methods::*;
+use gateway_amqp::codec::table::{FieldTable, FieldValue};
+use tokio::io::AsyncReadExt;
+
+use crate::harness::{Node, client_properties, user};
+
+#[tokio::test]
+async fn the_server_says_what_it_can_do_as_rabbitmq_does() {
+    let node = Node::start().await;
+    let mut client = node.socket().await;
+    let came = client.start().await;
+    let Method::ConnectionStart(start) = came.method() else { panic!("{:?}", came.method()) };
+    assert_eq!((start.version_major, start.version_minor), (0, 9));
+    assert_eq!(start.mechanisms.0, b"PLAIN AMQPLAIN");
+    let properties = FieldTable::decode(start.server_properties.0).expect("a table");
+    assert_eq!(properties.get("product").and_then(FieldValue::as_str), Some("Postroad"));
+    let Some(FieldValue::Table(can)) = properties.get("capabilities") else { panic!() };
+    for name in [
+        "publisher_confirms",
+        "basic.nack",
+        "consumer_cancel_notify",
+        "exchange_exchange_bindings",
+        "connection.blocked",
+        "authentication_failure_close",
+        "per_consumer_qos",
+        "direct_reply_to",
+        "consumer_priorities",
+    ] {
+        assert_eq!(can.get(name), Some(&FieldValue::Boolean(true)), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn another_protocol_is_told_which_one_is_spoken() {
+    let node = Node::start().await;
+    for header in [&b"AMQP\x03\x01\x00\x00"[..], b"GET / HTTP/1.1\r\n\r\n", b"AMQP\x01\x01\x00\x0a"]
+    {
+        let mut client = node.socket().await;
+        client.send_bytes(header).await;
+        let mut answer = Vec::new();
+        let _ = client.stream.read_to_end(&mut answer).await;
+        assert_eq!(answer, PROTOCOL_HEADER);
+    }
+    node.is_well().await;
+}
+
+#[tokio::test]
+async fn whoever_may_log_in_can_do_so_in_two_ways() {
+    let node = Node::with(|options| options.users = vec![user("app", "se:cret")]).await;
+    let mut client = node.socket().await;
+    client.log_in("app", "se:cret").await;
+    client.open().await;
+    client.close().await;
+
+    let mut client = node.socket().await;
+    client.start().await;
+    let mut login = FieldTable::new();
+    login.push("LOGIN", "app");
+    login.push("PASSWORD", "se:cret");
+    let (response, properties) = (login.to_bytes(), client_properties());
+    let start_ok = ConnectionStartOk {
+        client_properties: EncodedTable(&properties),
+        mechanism: "AMQPLAIN",
+        response: LongString(&response),
+        locale: "en_US",
+        ..ConnectionStartOk::default()
+    };
+    client.send(0, start_ok).await;
+    client.open().await;
+    client.close().await;
+}
+
+#[tokio::test]
+async fn nobody_else_can() {
+    let node = Node::with(|options| options.users = vec![user("app", "secret")]).await;
+    for (name, password) in [("guest", "guest"), ("app", "secre"), ("app", "secret2"), ("", "")] {
+        let mut client = node.socket().await;
+        client.log_in(name, password).await;
+        let text = "ACCESS_REFUSED - Login was refused using authentication mechanism PLAIN. For \
+                    details see the broker logfile.";
+        client.connection_closes(403, text).await;
+    }
+    let mut client = node.socket().await;
+    client.start().await;
+    let start_ok = ConnectionStartOk { mechanism: "EXTERNAL", ..ConnectionStartOk::default() };
+    client.send(0, start_ok).await;
+    let text = "COMMAND_INVALID - unknown authentication mechanism 'EXTERNAL'";
+    client.connection_closes(503, text).await;
+}
+
+#[tokio::test]
+async fn a_vhost_that_is_not_there_is_refused() {
+    let node = Node::start().await;
+    let mut client = node.socket().await;
+    client.log_in("guest", "guest").await;
+    client.method(0).await;
+    let tune_ok = ConnectionTuneOk {
+        channel_max: 10,
+        frame_max: 4096,
+        heartbeat: 0,
+        ..ConnectionTuneOk::default()
+    };
+    client.send(0, tune_ok).await;
+    let open = ConnectionOpen { virtual_host: "nowhere", ..ConnectionOpen::default() };
+    client.send(0, open).await;
+    client.connection_closes(530, "NOT_ALLOWED - vhost nowhere not found").await;
+}
+
+#[tokio::test]
+async fn what_is_negotiated_is_kept() {
+    let node = Node::start().await;
+    let mut client = node.socket().await;
+    client.log_in("guest", "guest").await;
+    client.method(0).await;
+    let tune_ok = ConnectionTuneOk {
+        channel_max: 2,
+        frame_max: 4096,
+        heartbeat: 0,
+        ..ConnectionTuneOk::default()
+    };
+    client.send(0, tune_ok).await;
+    client.ask(0, ConnectionOpen { virtual_host: "/", ..ConnectionOpen::default() }).await;
+    client.open_channel(1).await;
+    client.open_channel(2).await;
+    // A body of more than a frame comes in frames that are small enough.
+    client.payload_bytes_max = 4096 - 8;
+    let queue = client.declare_exclusive().await;
+    let body: Vec<u8> = (0..20_000u32).map(|n| n as u8).collect();
+    client.publish(1, "", &queue, &body).await;
+    let (_, got) = client.get(1, &queue).await.expect("it is there");
+    assert!(got == body);
+
+    client.send(3, ChannelOpen::default()).await;
+    let text = "NOT_ALLOWED - number of channels opened (2) has reached the negotiated \
+                channel_max (2)";
+    client.connection_closes(530, text).await;
+}
+
+#[tokio::test]
+async fn heartbeats_go_both_ways() {
+    let node = Node::start().await;
+    let mut client = node.socket().await;
+    client.log_in("guest", "guest").await;
+    client.open_with(1).await;
+    // A client that says nothing gets heartbeats for two intervals, and is then given up.
+    let begun = std::time::Instant::now();
+    client.is_cut_off().await;
+    assert!(client.heartbeats >= 2, "{}", client.heartbeats);
+    let lasted = begun.elapsed();
+    assert!((Duration::from_millis(1500)..Duration::from_secs(6)).contains(&lasted), "{lasted:?}");
+
+    let mut client = node.socket().await;
+    client.log_in("guest", "guest").await;
+    client.open_with(1).await;
+    for _ in 0..8 {
+        client.send_bytes(&[8, 0, 0, 0, 0, 0, 0, 0xce]).await;
+        tokio::time::sleep(Duration::from_millis(400)).await;
+    }
+    client.close().await;
+}
+
+#[tokio::test]
+async fn a_client_that_never_opens_its_connection_is_cut_off() {
+    let node = Node::with(|options| options.handshake_within = Duration::from_millis(200)).await;
+    let mut client = node.socket().await;
+    client.start().await;
+    client.is_cut_off().await;
+    node.is_well().await;
+}
+
+#[tokio::test]
+async fn a_node_that_shuts_down_says_so() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    let stop = node.stop.clone();
+    stop.send_replace(true);
+    let text = "CONNECTION_FORCED - broker forced connection closure with reason 'shutdown'";
+    client.connection_closes(320, text).await;
+    node.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_connection_can_be_closed_with_everything_open() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    client.declare("q").await;
+    client.fill("q", &["a", "b"]).await;
+    client.consume(1, "q", "c").await;
+    client.texts(1, 2).await;
+    client.close().await;
+
+    let mut client = node.client().await;
+    let counts = client.look_at("q").await;
+    assert_eq!((counts.messages, counts.consumers), (2, 0));
+    // And they are marked as what may have been seen.
+    let came = client.ask(1, BasicGet { queue: "q", ..BasicGet::default() }).await;
+    let Method::BasicGetOk(ok) = came.method() else { panic!("{:?}", came.method()) };
+    assert!(ok.redelivered);
+}

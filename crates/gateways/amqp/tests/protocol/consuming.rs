@@ -1,0 +1,331 @@
+//! Consuming: who gets what, how much of it, and what their answers do.
+
+use gateway_amqp::codec::methods::*;
+use gateway_amqp::codec::properties::Properties;
+use gateway_amqp::codec::table::FieldValue;
+
+use crate::harness::{Client, Node};
+
+async fn with_queue(node: &Node, queue: &str, texts: &[&str]) -> Client {
+    let mut client = node.client().await;
+    client.declare(queue).await;
+    client.fill(queue, texts).await;
+    client
+}
+
+#[tokio::test]
+async fn deliveries_are_numbered_and_come_in_order() {
+    let node = Node::start().await;
+    let mut client = with_queue(&node, "q", &["a", "b", "c"]).await;
+    client.consume(1, "q", "tag").await;
+    for (number, text) in ["a", "b", "c"].iter().enumerate() {
+        let message = client.next(1).await;
+        let deliver = message.deliver();
+        assert_eq!((deliver.consumer_tag, deliver.delivery_tag), ("tag", number as u64 + 1));
+        assert_eq!((deliver.exchange, deliver.routing_key), ("", "q"));
+        assert!(!deliver.redelivered);
+        assert_eq!(message.text(), *text);
+    }
+    client.ack(1, 3, true).await;
+    assert_eq!(client.look_at("q").await.messages, 0);
+    client.publish(1, "", "q", b"d").await;
+    assert_eq!(client.next(1).await.text(), "d");
+}
+
+#[tokio::test]
+async fn no_more_than_the_prefetch_is_unanswered() {
+    let node = Node::start().await;
+    let mut client = with_queue(&node, "q", &["a", "b", "c", "d", "e"]).await;
+    client.prefetch(1, 2, false).await;
+    client.consume(1, "q", "tag").await;
+    assert_eq!(client.texts(1, 2).await, ["a", "b"]);
+    client.is_silent().await;
+    client.ack(1, 1, false).await;
+    assert_eq!(client.texts(1, 1).await, ["c"]);
+    client.is_silent().await;
+    client.ack(1, 0, true).await;
+    assert_eq!(client.texts(1, 2).await, ["d", "e"]);
+}
+
+#[tokio::test]
+async fn a_prefetch_of_the_channel_counts_all_its_consumers_together() {
+    let node = Node::start().await;
+    let mut client = with_queue(&node, "p", &["a", "b", "c"]).await;
+    client.declare("q").await;
+    client.fill("q", &["d", "e", "f"]).await;
+    client.prefetch(1, 3, true).await;
+    client.consume(1, "p", "first").await;
+    client.texts(1, 3).await;
+    client.consume(1, "q", "second").await;
+    client.is_silent().await;
+    client.ack(1, 2, true).await;
+    client.texts(1, 2).await;
+    client.is_silent().await;
+}
+
+#[tokio::test]
+async fn what_is_not_acknowledged_is_delivered_again_and_says_so() {
+    let node = Node::start().await;
+    let mut client = with_queue(&node, "q", &["a", "b", "c"]).await;
+    client.prefetch(1, 3, false).await;
+    client.consume(1, "q", "tag").await;
+    client.texts(1, 3).await;
+    client.nack(1, 2, true).await;
+    let again = client.next(1).await;
+    assert_eq!((again.text().as_str(), again.deliver().redelivered), ("b", true));
+    assert_eq!(again.deliver().delivery_tag, 4);
+    client.send(1, BasicReject { delivery_tag: 1, ..BasicReject::default() }).await;
+    client.ack(1, 4, true).await;
+    assert_eq!(client.look_at("q").await.messages, 0);
+}
+
+#[tokio::test]
+async fn recovering_delivers_everything_again() {
+    let node = Node::start().await;
+    let mut client = with_queue(&node, "q", &["a", "b"]).await;
+    client.consume(1, "q", "tag").await;
+    client.texts(1, 2).await;
+    client.send(1, BasicRecover { requeue: true, ..BasicRecover::default() }).await;
+    let came = client.method(1).await;
+    assert!(matches!(came.method(), Method::BasicRecoverOk(_)));
+    for text in ["a", "b"] {
+        let again = client.next(1).await;
+        assert_eq!((again.text().as_str(), again.deliver().redelivered), (text, true));
+    }
+    // The numbers of before mean nothing any more.
+    client.ack(1, 2, true).await;
+    client.channel_closes(1, "PRECONDITION_FAILED - unknown delivery tag 2").await;
+}
+
+#[tokio::test]
+async fn a_consumer_that_is_cancelled_gets_no_more_and_keeps_what_it_has() {
+    let node = Node::start().await;
+    let mut client = with_queue(&node, "q", &["a"]).await;
+    client.consume(1, "q", "tag").await;
+    client.texts(1, 1).await;
+    client.ask(1, BasicCancel { consumer_tag: "tag", ..BasicCancel::default() }).await;
+    client.fill("q", &["b"]).await;
+    client.is_silent().await;
+    client.ack(1, 1, false).await;
+    let counts = client.look_at("q").await;
+    assert_eq!((counts.messages, counts.consumers), (1, 0));
+    // One that is not there is cancelled already.
+    let came = client.ask(1, BasicCancel { consumer_tag: "tag", ..BasicCancel::default() }).await;
+    assert!(matches!(came.method(), Method::BasicCancelOk(_)));
+}
+
+#[tokio::test]
+async fn a_consumer_is_told_when_its_queue_goes() {
+    let node = Node::start().await;
+    let mut client = with_queue(&node, "q", &[]).await;
+    client.consume(1, "q", "tag").await;
+    let mut other = node.client().await;
+    other.ask(1, QueueDelete { queue: "q", ..QueueDelete::default() }).await;
+    let came = client.method(1).await;
+    let Method::BasicCancel(cancel) = came.method() else { panic!("{:?}", came.method()) };
+    assert_eq!((cancel.consumer_tag, cancel.no_wait), ("tag", true));
+    client.declare("q").await;
+    client.consume(1, "q", "tag").await;
+}
+
+#[tokio::test]
+async fn tags_are_the_channels_own_and_are_made_where_none_is_given() {
+    let node = Node::start().await;
+    let mut client = with_queue(&node, "q", &[]).await;
+    client.consume(1, "q", "tag").await;
+    client.open_channel(2).await;
+    client.consume(2, "q", "tag").await;
+    let came = client.ask(1, BasicConsume { queue: "q", ..BasicConsume::default() }).await;
+    let Method::BasicConsumeOk(ok) = came.method() else { panic!("{:?}", came.method()) };
+    assert!(ok.consumer_tag.starts_with("amq.ctag-"), "{}", ok.consumer_tag);
+    let again = BasicConsume { queue: "q", consumer_tag: "tag", ..BasicConsume::default() };
+    client.send(1, again).await;
+    client.connection_closes(530, "NOT_ALLOWED - attempt to reuse consumer tag 'tag'").await;
+}
+
+#[tokio::test]
+async fn an_exclusive_consumer_is_alone() {
+    let node = Node::start().await;
+    let mut client = with_queue(&node, "q", &[]).await;
+    let alone = BasicConsume { queue: "q", exclusive: true, ..BasicConsume::default() };
+    client.consume_with(1, alone, &[]).await;
+    let mut other = node.client().await;
+    let text = "ACCESS_REFUSED - queue 'q' in vhost '/' in exclusive use";
+    other.refuses(1, BasicConsume { queue: "q", ..BasicConsume::default() }, text).await;
+    client.close_channel(1).await;
+    other.consume(1, "q", "tag").await;
+    other.open_channel(2).await;
+    other.send(2, alone).await;
+    other.channel_closes(2, text).await;
+}
+
+#[tokio::test]
+async fn the_highest_priority_is_served_first() {
+    let node = Node::start().await;
+    let (mut low, mut high) = (with_queue(&node, "q", &[]).await, node.client().await);
+    for (client, priority) in [(&mut low, 1), (&mut high, 10)] {
+        client.prefetch(1, 1, false).await;
+        let consume = BasicConsume { queue: "q", consumer_tag: "c", ..BasicConsume::default() };
+        client.consume_with(1, consume, &[("x-priority", priority.into())]).await;
+    }
+    let mut publisher = node.client().await;
+    publisher.fill("q", &["a", "b", "c"]).await;
+    assert_eq!(high.texts(1, 1).await, ["a"]);
+    assert_eq!(low.texts(1, 1).await, ["b"]);
+    high.ack(1, 1, false).await;
+    assert_eq!(high.texts(1, 1).await, ["c"]);
+    low.is_silent().await;
+}
+
+#[tokio::test]
+async fn one_consumer_is_active_where_the_queue_wants_it_so() {
+    let node = Node::start().await;
+    let (mut first, mut second) = (node.client().await, node.client().await);
+    first.declare_with("q", &[("x-single-active-consumer", true.into())]).await;
+    first.consume(1, "q", "first").await;
+    second.consume(1, "q", "second").await;
+    let mut publisher = node.client().await;
+    publisher.fill("q", &["a", "b"]).await;
+    assert_eq!(first.texts(1, 2).await, ["a", "b"]);
+    second.is_silent().await;
+    first.close().await;
+    let again = second.next(1).await;
+    assert_eq!((again.text().as_str(), again.deliver().redelivered), ("a", true));
+}
+
+#[tokio::test]
+async fn messages_with_priorities_overtake_others() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    client.declare_with("q", &[("x-max-priority", 10.into())]).await;
+    for (priority, text) in
+        [(None, "none"), (Some(1), "one"), (Some(9), "nine"), (Some(200), "most")]
+    {
+        let publish = BasicPublish { routing_key: "q", ..BasicPublish::default() };
+        let properties = Properties { priority, ..Properties::default() };
+        client.publish_with(1, publish, &properties, text.as_bytes()).await;
+    }
+    client.look_at("q").await;
+    client.consume(1, "q", "tag").await;
+    assert_eq!(client.texts(1, 4).await, ["most", "nine", "one", "none"]);
+}
+
+#[tokio::test]
+async fn a_message_that_expires_is_not_delivered() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    client.declare("dead").await;
+    let dead =
+        [("x-dead-letter-exchange", "".into()), ("x-dead-letter-routing-key", "dead".into())];
+    client.declare_with("q", &dead).await;
+    let publish = BasicPublish { routing_key: "q", ..BasicPublish::default() };
+    let properties = Properties { expiration: Some(b"100"), ..Properties::default() };
+    client.publish_with(1, publish, &properties, b"short").await;
+    client.consume(1, "dead", "dead").await;
+    let dead = client.next(1).await;
+    assert_eq!(dead.text(), "short");
+    let Some(FieldValue::Array(deaths)) = dead.header("x-death") else { panic!("{dead:?}") };
+    let FieldValue::Table(death) = &deaths[0] else { panic!("{deaths:?}") };
+    assert_eq!(death.get("reason").and_then(FieldValue::as_str), Some("expired"));
+    assert_eq!(death.get("queue").and_then(FieldValue::as_str), Some("q"));
+    assert_eq!(client.get(1, "q").await.map(|(_, body)| body), None);
+}
+
+#[tokio::test]
+async fn a_rejected_message_goes_to_the_dead_letters() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    client.declare("dead").await;
+    client.bind("dead", "amq.direct", "over").await;
+    let dead = [
+        ("x-dead-letter-exchange", "amq.direct".into()),
+        ("x-dead-letter-routing-key", "over".into()),
+        ("x-queue-type", "quorum".into()),
+        ("x-delivery-limit", 2.into()),
+    ];
+    client.declare_with("q", &dead).await;
+    client.fill("q", &["bad", "worse"]).await;
+    client.prefetch(1, 1, false).await;
+    client.consume(1, "q", "tag").await;
+    client.next(1).await;
+    client.nack(1, 1, false).await;
+    // The other one is put back until it was delivered too often.
+    for attempt in 0..3i64 {
+        let message = client.next(1).await;
+        assert_eq!(message.text(), "worse");
+        let count = message.header("x-delivery-count").and_then(|count| count.as_integer());
+        assert_eq!(count, (attempt > 0).then_some(attempt));
+        client.nack(1, message.deliver().delivery_tag, true).await;
+    }
+    client.open_channel(2).await;
+    client.consume(2, "dead", "dead").await;
+    for (text, reason) in [("bad", "rejected"), ("worse", "delivery_limit")] {
+        let dead = client.next(2).await;
+        assert_eq!(dead.text(), text);
+        let reason_given = dead.header("x-first-death-reason");
+        assert_eq!(reason_given.as_ref().and_then(FieldValue::as_str), Some(reason));
+    }
+}
+
+#[tokio::test]
+async fn getting_takes_one_at_a_time_and_says_how_many_are_left() {
+    let node = Node::start().await;
+    let mut client = with_queue(&node, "q", &["a", "b", "c"]).await;
+    for left in [2, 1, 0] {
+        let came = client.ask(1, BasicGet { queue: "q", ..BasicGet::default() }).await;
+        let Method::BasicGetOk(ok) = came.method() else { panic!("{:?}", came.method()) };
+        assert_eq!(ok.message_count, left);
+        client.message(came).await;
+    }
+    let came = client.ask(1, BasicGet { queue: "q", ..BasicGet::default() }).await;
+    assert!(matches!(came.method(), Method::BasicGetEmpty(_)));
+    client.nack(1, 2, true).await;
+    let (message, body) = client.get(1, "q").await.expect("it is back");
+    assert_eq!(body, b"b");
+    let Method::BasicGetOk(ok) = message.method.method() else { panic!() };
+    assert!(ok.redelivered);
+    client.ack(1, 3, true).await;
+    client.close().await;
+    assert_eq!(node.client().await.look_at("q").await.messages, 0);
+}
+
+#[tokio::test]
+async fn consumers_of_a_queue_share_it() {
+    let node = Node::start().await;
+    let (mut first, mut second) = (with_queue(&node, "q", &[]).await, node.client().await);
+    for client in [&mut first, &mut second] {
+        client.prefetch(1, 10, false).await;
+        client.consume(1, "q", "tag").await;
+    }
+    let mut publisher = node.client().await;
+    let texts: Vec<String> = (0..20).map(|n| n.to_string()).collect();
+    publisher.fill("q", &texts.iter().map(String::as_str).collect::<Vec<_>>()).await;
+    let mut got = first.texts(1, 10).await;
+    got.extend(second.texts(1, 10).await);
+    got.sort_by_key(|text| text.parse::<u32>().expect("a number"));
+    assert_eq!(got, texts);
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_is_not_fed_and_hurts_nobody() {
+    let node = Node::start().await;
+    let mut publisher = node.client().await;
+    publisher.declare("q").await;
+    publisher.select_confirms(1).await;
+    let body = vec![7; 100_000];
+    for tag in 1..=200 {
+        publisher.publish(1, "", "q", &body).await;
+        publisher.confirmed_up_to(1, tag).await;
+    }
+    let mut slow = node.client_with_small_window().await;
+    slow.open_channel(1).await;
+    slow.prefetch(1, 150, false).await;
+    slow.consume(1, "q", "slow").await;
+    let mut fast = node.client().await;
+    let consume = BasicConsume { queue: "q", no_ack: true, ..BasicConsume::default() };
+    fast.consume_with(1, consume, &[]).await;
+    fast.texts(1, 50).await;
+    node.is_well().await;
+    // It can still go on.
+    assert_eq!(slow.next(1).await.body.len(), 100_000);
+}

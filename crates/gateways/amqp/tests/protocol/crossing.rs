@@ -1,0 +1,120 @@
+//! One topic, more than one protocol: records that another protocol wrote, and what it sees of
+//! messages.
+
+use std::collections::BTreeMap;
+
+use base::{PartitionId, TopicId};
+use broker::AppendBatch;
+use bytes::BytesMut;
+use gateway_amqp::codec::fields::EncodedTable;
+use gateway_amqp::codec::methods::*;
+use gateway_amqp::codec::properties::Properties;
+use gateway_amqp::codec::table::FieldValue;
+use machine::{Command, NewTopic, Outcome};
+use record::{Batch, BatchBuilder, BatchHeader, BatchOptions, Header};
+
+use crate::harness::{Node, table};
+
+/// A topic as Kafka's clients make it.
+async fn topic(node: &Node, name: &str, partitions: u32) -> TopicId {
+    let uuid = uuid::Uuid::new_v4();
+    let (name, config) = (name.to_owned(), BTreeMap::new());
+    let topics = vec![NewTopic { name, uuid, partitions, config }];
+    match node.broker.execute(Command::CreateTopics { topics }).await.expect("is made") {
+        Outcome::Topics(made) => *made[0].as_ref().expect("is made"),
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn produce(node: &Node, partition: PartitionId, key: Option<&[u8]>, value: &[u8]) {
+    let mut builder = BatchBuilder::new(BatchOptions::default());
+    let headers = [Header { key: b"trace", value: Some(b"t1") }];
+    builder.push(1_700_000_000_123, key, Some(value), &headers).expect("fits");
+    let bytes = BytesMut::from(&builder.finish()[..]);
+    let header = BatchHeader::parse(&bytes).expect("a batch");
+    let batch = AppendBatch { partition, header, bytes, expect: None };
+    node.broker.append(vec![batch]).await.remove(0).expect("is appended");
+}
+
+#[tokio::test]
+async fn a_topic_of_kafkas_is_a_queue_as_it_is() {
+    let node = Node::start().await;
+    let topic = topic(&node, "orders", 3).await;
+    for (index, value) in ["a", "b", "c"].iter().enumerate() {
+        let partition = PartitionId::new(topic, index as u32);
+        produce(&node, partition, Some(b"k"), value.as_bytes()).await;
+    }
+    let mut client = node.client().await;
+    assert_eq!(client.look_at("orders").await.messages, 3);
+    client.consume(1, "orders", "tag").await;
+    let mut texts = Vec::new();
+    for _ in 0..3 {
+        let message = client.next(1).await;
+        let deliver = message.deliver();
+        assert_eq!((deliver.exchange, deliver.routing_key), ("", "orders"));
+        assert_eq!(message.header("trace").as_ref().and_then(FieldValue::as_str), Some("t1"));
+        assert_eq!(message.header("postroad.key").as_ref().and_then(FieldValue::as_str), Some("k"));
+        assert_eq!(message.properties().timestamp, Some(1_700_000_000));
+        texts.push(message.text());
+    }
+    texts.sort();
+    assert_eq!(texts, ["a", "b", "c"]);
+    client.ack(1, 3, true).await;
+    assert_eq!(client.look_at("orders").await.messages, 0);
+}
+
+#[tokio::test]
+async fn a_message_is_a_record_that_can_be_read() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    client.declare("orders").await;
+    client.select_confirms(1).await;
+    let headers =
+        table(&[("tenant", "acme".into()), ("n", 7.into()), ("postroad.key", "k1".into())]);
+    let properties = Properties {
+        content_type: Some(b"text/plain"),
+        headers: Some(EncodedTable(&headers)),
+        delivery_mode: Some(2),
+        ..Properties::default()
+    };
+    let publish = BasicPublish { routing_key: "orders", ..BasicPublish::default() };
+    client.publish_with(1, publish, &properties, b"body").await;
+    client.confirmed_up_to(1, 1).await;
+
+    let topic = node.broker.read(|state| state.topic_named("orders").map(|topic| topic.id));
+    let partition = PartitionId::new(topic.expect("the queue is the topic"), 0);
+    let read = node.broker.read_batches(partition, 0, 1 << 20).await.expect("reads");
+    let batch = Batch::decode(&read.records[0]).expect("a batch");
+    let record = batch.records().next().expect("one").expect("sound");
+    assert_eq!((record.key, record.value), (Some(&b"k1"[..]), Some(&b"body"[..])));
+    for (name, value) in [
+        ("amqp.routing-key", "orders"),
+        ("amqp.content-type", "text/plain"),
+        ("amqp.delivery-mode", "2"),
+        ("tenant", "acme"),
+        ("n", "7"),
+    ] {
+        let found = record.headers.last(name.as_bytes()).flatten();
+        assert_eq!(found, Some(value.as_bytes()), "{name}");
+    }
+}
+
+#[tokio::test]
+async fn a_key_chooses_the_partition_where_there_are_several() {
+    let node = Node::start().await;
+    let topic = topic(&node, "many", 4).await;
+    let mut client = node.client().await;
+    client.select_confirms(1).await;
+    let headers = table(&[("postroad.key", "foobar".into())]);
+    let properties = Properties { headers: Some(EncodedTable(&headers)), ..Properties::default() };
+    for tag in 1..=3 {
+        let publish = BasicPublish { routing_key: "many", ..BasicPublish::default() };
+        client.publish_with(1, publish, &properties, b"x").await;
+        client.confirmed_up_to(1, tag).await;
+    }
+    let ends: Vec<u64> = (0..4)
+        .map(|index| node.broker.bounds(PartitionId::new(topic, index)).expect("is there").end)
+        .collect();
+    let expected = record::partition_of_key(b"foobar", 4) as usize;
+    assert_eq!(ends[expected], 3, "{ends:?}");
+}

@@ -1,0 +1,12 @@
+//! AMQP over a real socket against a broker in this process. The client here says exactly what a
+//! test wants said, also what no library would.
+
+mod bad_input;
+mod channels;
+mod connections;
+mod consuming;
+mod crossing;
+mod harness;
+mod publishing;
+mod streams;
+mod transactions;

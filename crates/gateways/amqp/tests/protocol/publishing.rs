@@ -1,0 +1,271 @@
+//! Publishing: where messages go, what they keep, and what their publisher is told.
+
+use gateway_amqp::codec::fields::EncodedTable;
+use gateway_amqp::codec::methods::*;
+use gateway_amqp::codec::properties::Properties;
+use gateway_amqp::codec::table::{FieldTable, FieldValue};
+
+use crate::harness::{Node, table};
+
+fn to<'a>(exchange: &'a str, routing_key: &'a str) -> BasicPublish<'a> {
+    BasicPublish { exchange, routing_key, ..BasicPublish::default() }
+}
+
+#[tokio::test]
+async fn a_message_comes_out_as_it_went_in() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    let queue = client.declare_exclusive().await;
+    let headers = table(&[
+        ("text", "x".into()),
+        ("number", 7.into()),
+        ("yes", true.into()),
+        ("list", vec![FieldValue::from(1), "a".into()].into()),
+        ("table", FieldTable(vec![("deep".into(), FieldValue::Void)]).into()),
+    ]);
+    let properties = Properties {
+        content_type: Some(b"application/json"),
+        content_encoding: Some(b"utf-8"),
+        headers: Some(EncodedTable(&headers)),
+        delivery_mode: Some(2),
+        priority: Some(4),
+        correlation_id: Some(&[0xff, 0x00]),
+        reply_to: Some(b"there"),
+        expiration: Some(b"60000"),
+        message_id: Some(b"id"),
+        timestamp: Some(1_700_000_000),
+        kind: Some(b"order"),
+        user_id: Some(b"guest"),
+        app_id: Some(b"app"),
+        cluster_id: Some(b"c"),
+    };
+    client.publish_with(1, to("", &queue), &properties, b"body").await;
+    let (message, body) = client.get(1, &queue).await.expect("it is there");
+    assert_eq!(body, b"body");
+    assert_eq!(message.properties(), properties);
+    let Method::BasicGetOk(ok) = message.method.method() else { panic!() };
+    assert_eq!((ok.exchange, ok.routing_key, ok.redelivered), ("", &queue[..], false));
+    // Not even an empty body, or no properties at all, is made into something else.
+    client.publish(1, "", &queue, b"").await;
+    let (message, body) = client.get(1, &queue).await.expect("it is there");
+    assert!(body.is_empty());
+    assert_eq!(message.properties(), Properties::default());
+}
+
+#[tokio::test]
+async fn bodies_of_all_sizes_come_through() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    let queue = client.declare_exclusive().await;
+    for bytes in [1, 4087, 4088, 4089, 131_064, 131_065, 300_000, 3 << 20] {
+        let body: Vec<u8> = (0..bytes).map(|n: u32| (n % 251) as u8).collect();
+        client.publish(1, "", &queue, &body).await;
+        let (_, got) = client.get(1, &queue).await.expect("it is there");
+        assert!(got == body, "{bytes}");
+    }
+}
+
+#[tokio::test]
+async fn messages_are_confirmed_once_and_in_order() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    client.declare("q").await;
+    client.open_channel(2).await;
+    client.select_confirms(2).await;
+    // All at once: they are one append, and few answers.
+    let mut out = bytes::BytesMut::new();
+    for n in 0..1000 {
+        let body = format!("message {n}");
+        let properties = Properties::default();
+        out.extend(client.content(2, to("", "q"), &properties, body.as_bytes()));
+    }
+    client.send_bytes(&out).await;
+    client.confirmed_up_to(2, 1000).await;
+    assert_eq!(client.look_at("q").await.messages, 1000);
+    let consume = BasicConsume { queue: "q", no_ack: true, ..BasicConsume::default() };
+    client.consume_with(1, consume, &[]).await;
+    let texts = client.texts(1, 1000).await;
+    assert!(texts.iter().enumerate().all(|(n, text)| *text == format!("message {n}")));
+}
+
+#[tokio::test]
+async fn what_leads_nowhere_is_returned_before_it_is_confirmed() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    client.select_confirms(1).await;
+    let properties = Properties { message_id: Some(b"m"), ..Properties::default() };
+    let mandatory = BasicPublish { mandatory: true, ..to("amq.direct", "nowhere") };
+    client.publish_with(1, mandatory, &properties, b"lost").await;
+    let returned = client.next(1).await;
+    let Method::BasicReturn(back) = returned.method.method() else { panic!() };
+    assert_eq!((back.reply_code, back.reply_text), (312, "NO_ROUTE"));
+    assert_eq!((back.exchange, back.routing_key), ("amq.direct", "nowhere"));
+    assert_eq!((returned.text().as_str(), returned.properties()), ("lost", properties));
+    client.confirmed_up_to(1, 1).await;
+    // Without being asked for it comes back to nobody.
+    client.publish(1, "amq.direct", "nowhere", b"lost").await;
+    let came = client.method(1).await;
+    assert!(matches!(came.method(), Method::BasicAck(ack) if ack.delivery_tag == 2));
+}
+
+#[tokio::test]
+async fn what_cannot_be_published_closes_the_channel() {
+    let node = Node::with(|options| options.message_bytes_max = 1000).await;
+    let mut client = node.client().await;
+    let queue = client.declare_exclusive().await;
+    client.publish(1, "nope", "", b"").await;
+    client.channel_closes(1, "NOT_FOUND - no exchange 'nope' in vhost '/'").await;
+    client.open_channel(1).await;
+    for (properties, text) in [
+        (
+            Properties { expiration: Some(b"soon"), ..Properties::default() },
+            "PRECONDITION_FAILED - invalid expiration 'soon': no_integer",
+        ),
+        (
+            Properties { expiration: Some(b"-1"), ..Properties::default() },
+            "PRECONDITION_FAILED - invalid expiration '-1': {value_negative,-1}",
+        ),
+        (
+            Properties { user_id: Some(b"root"), ..Properties::default() },
+            "PRECONDITION_FAILED - user_id property set to 'root' but authenticated user was \
+             'guest'",
+        ),
+        (
+            Properties { reply_to: Some(b"amq.rabbitmq.reply-to"), ..Properties::default() },
+            "PRECONDITION_FAILED - fast reply consumer does not exist",
+        ),
+    ] {
+        client.publish_with(1, to("", &queue), &properties, b"x").await;
+        client.channel_closes(1, text).await;
+        client.open_channel(1).await;
+    }
+    client.publish(1, "", &queue, &[0; 1001]).await;
+    let text = "PRECONDITION_FAILED - message size 1001 is larger than configured max size 1000";
+    client.channel_closes(1, text).await;
+    client.open_channel(1).await;
+    let immediate = BasicPublish { immediate: true, ..to("", &queue) };
+    client.publish_with(1, immediate, &Properties::default(), b"").await;
+    client.connection_closes(540, "NOT_IMPLEMENTED - immediate=true").await;
+}
+
+#[tokio::test]
+async fn copies_go_to_their_own_keys_and_blind_ones_are_not_shown() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    for queue in ["a", "b", "c"] {
+        client.declare(queue).await;
+    }
+    let headers = table(&[
+        ("CC", vec![FieldValue::from("b")].into()),
+        ("BCC", vec![FieldValue::from("c"), "a".into()].into()),
+    ]);
+    let properties = Properties { headers: Some(EncodedTable(&headers)), ..Properties::default() };
+    client.publish_with(1, to("", "a"), &properties, b"x").await;
+    for queue in ["a", "b", "c"] {
+        let (message, _) = client.get(1, queue).await.expect("it is there");
+        assert!(message.header("CC").is_some() && message.header("BCC").is_none());
+        assert_eq!(client.get(1, queue).await.map(|(_, body)| body), None, "{queue}");
+    }
+}
+
+#[tokio::test]
+async fn a_message_goes_to_every_queue_that_is_bound() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    client.select_confirms(1).await;
+    for queue in ["one", "two", "three"] {
+        client.declare(queue).await;
+        client.bind(queue, "amq.fanout", "").await;
+    }
+    client.publish(1, "amq.fanout", "k", b"news").await;
+    client.confirmed_up_to(1, 1).await;
+    for queue in ["one", "two", "three"] {
+        let (message, body) = client.get(1, queue).await.expect("it is there");
+        let Method::BasicGetOk(ok) = message.method.method() else { panic!() };
+        assert_eq!((&body[..], ok.exchange, ok.routing_key), (&b"news"[..], "amq.fanout", "k"));
+    }
+}
+
+#[tokio::test]
+async fn a_full_queue_that_refuses_is_a_nack_and_nothing_else() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    let arguments = [("x-max-length", 2.into()), ("x-overflow", "reject-publish".into())];
+    client.declare_with("small", &arguments).await;
+    client.select_confirms(1).await;
+    for tag in 1..=2 {
+        client.publish(1, "", "small", b"x").await;
+        client.confirmed_up_to(1, tag).await;
+    }
+    client.publish(1, "", "small", b"x").await;
+    let came = client.method(1).await;
+    assert!(matches!(came.method(), Method::BasicNack(nack) if nack.delivery_tag == 3));
+    client.get(1, "small").await.expect("it is there");
+    client.publish(1, "", "small", b"x").await;
+    let came = client.method(1).await;
+    assert!(matches!(came.method(), Method::BasicAck(ack) if ack.delivery_tag == 4));
+}
+
+#[tokio::test]
+async fn a_reply_goes_straight_to_whoever_asked() {
+    let node = Node::start().await;
+    let (mut asking, mut answering) = (node.client().await, node.client().await);
+    answering.declare("rpc").await;
+    answering.consume(1, "rpc", "server").await;
+    let reply_to = "amq.rabbitmq.reply-to";
+    let consume = BasicConsume { queue: reply_to, no_ack: true, ..BasicConsume::default() };
+    asking.consume_with(1, consume, &[]).await;
+    let properties = Properties {
+        reply_to: Some(reply_to.as_bytes()),
+        correlation_id: Some(b"7"),
+        ..Properties::default()
+    };
+    asking.publish_with(1, to("", "rpc"), &properties, b"2+2").await;
+
+    let asked = answering.next(1).await;
+    let name =
+        String::from_utf8(asked.properties().reply_to.expect("a name").to_vec()).expect("text");
+    assert!(name.starts_with("amq.rabbitmq.reply-to."), "{name}");
+    assert_eq!(answering.look_at(&name).await.consumers, 1);
+    let properties = Properties { correlation_id: Some(b"7"), ..Properties::default() };
+    answering.publish_with(1, to("", &name), &properties, b"4").await;
+    let answer = asking.next(1).await;
+    assert_eq!((answer.text().as_str(), answer.properties()), ("4", properties));
+
+    let consume = BasicConsume { queue: reply_to, ..BasicConsume::default() };
+    let text = "PRECONDITION_FAILED - reply consumer cannot acknowledge";
+    asking.refuses(1, consume, text).await;
+    // Its channel is gone, and with it the name.
+    let mandatory = BasicPublish { mandatory: true, ..to("", &name) };
+    answering.publish_with(1, mandatory, &Properties::default(), b"late").await;
+    let returned = answering.next(1).await;
+    assert!(matches!(returned.method.method(), Method::BasicReturn(_)));
+}
+
+#[tokio::test]
+async fn a_message_is_held_back_for_as_long_as_it_asks() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    client.declare("q").await;
+    let arguments = table(&[("x-delayed-type", "direct".into())]);
+    let declare = ExchangeDeclare {
+        exchange: "later",
+        kind: "x-delayed-message",
+        durable: true,
+        arguments: EncodedTable(&arguments),
+        ..ExchangeDeclare::default()
+    };
+    client.ask(1, declare).await;
+    client.bind("q", "later", "k").await;
+    client.consume(1, "q", "c").await;
+    let headers = table(&[("x-delay", 400.into())]);
+    let properties = Properties { headers: Some(EncodedTable(&headers)), ..Properties::default() };
+    let begun = std::time::Instant::now();
+    client.publish_with(1, to("later", "k"), &properties, b"late").await;
+    client.publish(1, "later", "k", b"now").await;
+    assert_eq!(client.next(1).await.text(), "now");
+    let late = client.next(1).await;
+    assert_eq!(late.text(), "late");
+    assert!(begun.elapsed().as_millis() >= 400);
+    assert_eq!(late.header("x-delay"), Some(FieldValue::I64(-400)));
+}
