@@ -212,6 +212,7 @@ impl Broker {
                 if !driver.load(group) {
                     return Err(RemoveError::UnknownGroup(group));
                 }
+                driver.refresh_ends(group);
                 let purged = driver.groups.get_mut(&group).map_or(0, |it| it.dispatch.purge());
                 driver.changed_from_outside(group, durable);
                 Ok(purged)
@@ -233,6 +234,7 @@ impl Broker {
             if !driver.load(group) {
                 return Err(RemoveError::UnknownGroup(group));
             }
+            driver.refresh_ends(group);
             if let Some(found) = driver.groups.get_mut(&group) {
                 found.dispatch.remove(partition, offset)?;
             }
@@ -490,11 +492,12 @@ impl From<RemoveRefused> for RemoveError {
 }
 
 impl Driver {
-    fn counters(&self, id: LeaseGroupId) -> Option<Counters> {
+    fn counters(&mut self, id: LeaseGroupId) -> Option<Counters> {
         let (depth, partitions) = self.shard.read(|state| {
             let (group, topic) = find(state, id)?;
             Some((depth(group, topic), topic.partition_count()))
         })?;
+        self.refresh_ends(id);
         let Some(group) = self.groups.get(&id) else {
             let (counts, _) = self.retired.get(&id).copied().unwrap_or_default();
             return Some(with_counts(
@@ -528,6 +531,7 @@ impl Driver {
         if !self.load(group) {
             return None;
         }
+        self.refresh_ends(group);
         let group = self.groups.get(&group)?;
         Some(group.dispatch.peek(partition, from, records_max))
     }

@@ -156,13 +156,18 @@ impl Driver {
         }
         group.burying = false;
         let refused = match result {
-            Ok(batches) => batches.into_iter().find_map(Result::err).map(|error| error.to_string()),
-            Err(unavailable) => Some(unavailable.to_string()),
+            Ok(batches) => batches.into_iter().find_map(Result::err),
+            Err(unavailable) => Some(unavailable.into()),
         };
         if let Some(why) = refused {
-            tracing::warn!(group = %group.name, topic = %group.topic_name, why,
+            tracing::warn!(group = %group.name, topic = %group.topic_name, %why,
                 "dead letters could not be buried; trying again");
             group.bury_after = Some(Instant::now() + TRY_AGAIN_AFTER);
+            if let AppendError::Unavailable(why) = why {
+                // Nobody can tell when, or whether it has happened.
+                let waiters = std::mem::take(&mut group.reject_waiters);
+                waiters.into_iter().for_each(|(_, waiter)| waiter.fail(&why));
+            }
         } else {
             group.bury_after = None;
             for Dying { letter, .. } in group.dead.drain(..count) {

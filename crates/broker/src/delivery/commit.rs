@@ -28,9 +28,17 @@ type Results = Vec<Result<(), SettleError>>;
 pub(super) struct Waiter {
     results: Results,
     reply: oneshot::Sender<Results>,
-    /// Groups in which it rejected something, and how many of the group's dead letters have to be
-    /// buried before that is durable.
-    rejects: Vec<(LeaseGroupId, u64)>,
+    rejects: Vec<Reject>,
+}
+
+/// A group in which something was rejected.
+#[derive(Clone, Copy, Debug)]
+struct Reject {
+    group: LeaseGroupId,
+    /// The engine that took the reject, and how many of its dead letters have to be buried before
+    /// that is durable. Known once the group's changes are drained.
+    engine: u64,
+    buried: u64,
 }
 
 /// What is under way.
@@ -61,7 +69,7 @@ impl Driver {
         settles: &[Settle],
         reply: oneshot::Sender<Results>,
     ) {
-        let mut rejects: Vec<(LeaseGroupId, u64)> = Vec::new();
+        let mut rejects: Vec<Reject> = Vec::new();
         let mut durable = false;
         let mut results = Vec::with_capacity(settles.len());
         for settle in settles {
@@ -69,10 +77,9 @@ impl Driver {
             if result.is_ok() {
                 durable |= !matches!(settle.settlement, Settlement::Renew { .. });
                 if settle.settlement == Settlement::Reject
-                    && rejects.last().is_none_or(|(last, _)| *last != settle.group)
+                    && rejects.last().is_none_or(|last| last.group != settle.group)
                 {
-                    // Known once the group's changes are drained.
-                    rejects.push((settle.group, 0));
+                    rejects.push(Reject { group: settle.group, engine: 0, buried: 0 });
                 }
             }
             results.push(result);
@@ -149,8 +156,10 @@ impl Driver {
         }
         let mut waiters = std::mem::take(&mut self.waiters);
         for waiter in &mut waiters {
-            for (id, mark) in &mut waiter.rejects {
-                *mark = self.groups.get(id).map_or(0, |group| group.died);
+            for reject in &mut waiter.rejects {
+                if let Some(group) = self.groups.get(&reject.group) {
+                    (reject.engine, reject.buried) = (group.engine, group.died);
+                }
             }
         }
         if settles.is_empty() {
@@ -236,11 +245,11 @@ impl Driver {
         match under_way {
             UnderWay::Settles { waiters, groups } => {
                 self.settles_under_way -= 1;
-                for mut waiter in waiters {
-                    if let Err(why) = &result {
-                        waiter.fail(why);
+                for waiter in waiters {
+                    match &result {
+                        Ok(_) => self.answer(waiter),
+                        Err(why) => waiter.fail(why),
                     }
-                    self.answer(waiter);
                 }
                 self.ended(&groups, result.is_err());
             }
@@ -269,11 +278,14 @@ impl Driver {
 
     /// Answers a settle, or lets it wait for its dead letters to be buried.
     pub(super) fn answer(&mut self, mut waiter: Waiter) {
-        while let Some((id, mark)) = waiter.rejects.pop() {
-            if let Some(group) = self.groups.get_mut(&id)
-                && group.buried < mark
-            {
-                group.reject_waiters.push_back((mark, waiter));
+        while let Some(Reject { group, engine, buried }) = waiter.rejects.pop() {
+            // Gone with its group, the record is not delivered any more either.
+            let Some(group) = self.groups.get_mut(&group) else { continue };
+            if group.engine != engine {
+                return waiter.fail(&Unavailable::NotLeader);
+            }
+            if group.buried < buried {
+                group.reject_waiters.push_back((buried, waiter));
                 return;
             }
         }
@@ -349,11 +361,12 @@ impl Driver {
 }
 
 impl Waiter {
-    fn fail(&mut self, why: &Unavailable) {
-        self.rejects.clear();
+    /// Nobody can tell whether it is durable.
+    pub(super) fn fail(mut self, why: &Unavailable) {
         for result in self.results.iter_mut().filter(|result| result.is_ok()) {
             *result = Err(why.clone().into());
         }
+        let _ = self.reply.send(self.results);
     }
 }
 

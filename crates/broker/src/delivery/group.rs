@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use base::{LeaseGroupId, Offset, PartitionId, TopicId};
-use dispatch::{DeadLetter, Dispatch, Joined, Ordering, PartitionStart, Policy, Token};
+use dispatch::{Assignment, DeadLetter, Dispatch, Joined, Ordering, PartitionStart, Policy, Token};
 use hashbrown::{HashMap, HashSet};
 use machine::config::{Consumers, LeaseGroupConfig, LeaseOrdering, LimitOverflow};
 use machine::{LeaseGroup, State, Topic, TopicConfig};
@@ -82,6 +82,9 @@ pub(super) struct Dying {
 pub(super) struct Taker {
     pub(super) session: super::SessionId,
     pub(super) options: TakeOptions,
+    /// What it has so far, while more is being read.
+    pub(super) assigned: Vec<Assignment>,
+    pub(super) rounds: u32,
     pub(super) deadline: Instant,
     pub(super) reply: oneshot::Sender<Result<Vec<Delivery>, TakeError>>,
 }

@@ -4,6 +4,8 @@
 use base::{LeaseGroupId, Offset, PartitionId};
 use machine::ALL_PARTITIONS;
 
+use crate::error::Unavailable;
+
 use super::driver::Driver;
 use super::event::GoneReason;
 use super::group::{Counts, Group, drops_oldest, find, is_attentive, policy, start};
@@ -117,7 +119,7 @@ impl Driver {
         self.changed.retain(|changed| *changed != id);
         self.enqueue(id);
         for (_, waiter) in waiters {
-            self.answer(waiter);
+            waiter.fail(&Unavailable::NotLeader);
         }
     }
 
@@ -279,6 +281,21 @@ impl Driver {
                 self.enqueue(id);
             }
         }
+    }
+
+    /// Looks where the group's partitions end now; whether there is more. Who was told that
+    /// records are there finds them, whether or not the watch has said so.
+    pub(super) fn refresh_ends(&mut self, id: LeaseGroupId) -> bool {
+        let Some(group) = self.groups.get_mut(&id) else { return false };
+        let before = group.dispatch.counters().depth;
+        self.shard.read(|state| {
+            let Some(topic) = state.topic(group.topic) else { return };
+            for index in 0..group.log_starts.len() as u32 {
+                let Some(partition) = topic.partition(index) else { break };
+                group.dispatch.extended(index, partition.next_offset());
+            }
+        });
+        group.dispatch.counters().depth > before
     }
 
     /// Makes room where a topic holds more than it may: the oldest records go.

@@ -18,6 +18,8 @@ use super::session::TakeOptions;
 
 /// Less is not worth a call.
 const READ_BYTES_MIN: usize = 64 << 10;
+/// A take that has something waits for so many reads at most.
+const TAKE_ROUNDS_MAX: u32 = 4;
 /// What cannot be read now is tried again after this.
 const READ_AGAIN_AFTER_MS: i64 = 1_000;
 
@@ -50,7 +52,9 @@ impl Driver {
             self.take_deadlines.insert((deadline, group));
         }
         if let Some(found) = self.groups.get_mut(&group) {
-            found.takers.push_back(Taker { session, options, deadline, reply });
+            let (assigned, rounds) = (Vec::new(), 0);
+            let taker = Taker { session, options, assigned, rounds, deadline, reply };
+            found.takers.push_back(taker);
         }
         self.enqueue(group);
     }
@@ -86,32 +90,22 @@ impl Driver {
         let mut waiting = std::mem::take(&mut group.takers);
         let now = Instant::now();
         let mut still = std::collections::VecDeque::new();
-        while let Some(taker) = waiting.pop_front() {
-            if taker.reply.is_closed() {
-                continue;
-            }
+        while let Some(mut taker) = waiting.pop_front() {
             let Some(group) = self.groups.get_mut(&id) else { return };
-            let mut assigned = Vec::new();
-            let take = Take {
-                session: taker.session,
-                consumer: 0,
-                records_max: taker.options.records_max,
-                bytes_max: taker.options.bytes_max,
-                settle_on_send: taker.options.settle_on_send,
-                lease_ms: taker.options.lease_ms,
-            };
-            let options = &taker.options;
-            let within = Within { partitions: &options.partitions, leased_max: options.leased_max };
-            group.dispatch.take_within(take, within, now_ms, &mut assigned);
-            if !assigned.is_empty() {
-                self.hand_over(id, taker, assigned);
-                continue;
+            let enough = taker.reply.is_closed() || group.take_more(&mut taker, now_ms);
+            if !enough {
+                // It may be that little is known yet: what this take wants is read first.
+                self.refresh_ends(id);
+                self.read_what_is_wanted(id);
             }
-            // It may be that nothing is known yet: what this take wants is read first.
-            self.read_what_is_wanted(id);
             let reading = self.groups.get(&id).is_some_and(|group| group.reads > 0);
-            if !reading && taker.deadline <= now {
-                let _ = taker.reply.send(Ok(Vec::new()));
+            let has_some = !taker.assigned.is_empty();
+            let over = match reading && !enough {
+                true => has_some && taker.rounds >= TAKE_ROUNDS_MAX,
+                false => has_some || taker.deadline <= now,
+            };
+            if enough || over {
+                self.hand_over(id, taker);
             } else {
                 still.push_back(taker);
             }
@@ -121,9 +115,9 @@ impl Driver {
         }
     }
 
-    fn hand_over(&mut self, id: LeaseGroupId, taker: Taker, assigned: Vec<Assignment>) {
+    fn hand_over(&mut self, id: LeaseGroupId, taker: Taker) {
+        let Taker { session, reply, assigned, .. } = taker;
         let deliveries = Vec::with_capacity(assigned.len());
-        let Taker { session, reply, .. } = taker;
         let assigned = assigned.into();
         let take = PendingTake { session, group: id, assigned, deliveries, reply };
         if let Some(take) = self.complete(take) {
@@ -389,6 +383,28 @@ impl Driver {
 }
 
 impl Group {
+    /// Takes what is ready now; whether the taker has all that it asked for.
+    fn take_more(&mut self, taker: &mut Taker, now_ms: i64) -> bool {
+        let options = &taker.options;
+        let has = taker.assigned.len() as u32;
+        let has_bytes = u64::from(has) * self.record_bytes as u64;
+        if has > 0 && (has >= options.records_max || has_bytes >= options.bytes_max) {
+            return true;
+        }
+        let take = Take {
+            session: taker.session,
+            consumer: 0,
+            records_max: options.records_max - has,
+            bytes_max: options.bytes_max - has_bytes,
+            settle_on_send: options.settle_on_send,
+            lease_ms: options.lease_ms,
+        };
+        let within = Within { partitions: &options.partitions, leased_max: options.leased_max };
+        self.dispatch.take_within(take, within, now_ms, &mut taker.assigned);
+        taker.rounds += 1;
+        taker.assigned.len() as u32 >= options.records_max
+    }
+
     fn read_of(&self, want: Want) -> Read {
         let Want { partition, from, up_to } = want;
         let records = up_to.saturating_sub(from).min(LEASE_READ_BYTES as u64) as usize;

@@ -217,6 +217,7 @@ impl Driver {
         if !self.load(group) {
             return None;
         }
+        self.refresh_ends(group);
         let group = self.groups.get(&group)?;
         let free = offsets.iter().map(|&offset| {
             let known = group.dispatch.peek(partition, offset, 1);

@@ -1,0 +1,220 @@
+//! Looking at groups, and changing them from outside.
+
+use base::headers;
+use broker::delivery::{
+    PeekOptions, RecordState, RedriveTo, RedriveWhat, Redriven, RemoveError, SeekTo,
+};
+use broker::{ConsumeOptions, Credit, Event, Settle, SettleWhat, Settlement};
+use journal::disk::SimulatedDisk;
+use machine::Command;
+use record::Compression;
+
+use crate::harness::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn peeking_shows_where_each_record_stands_and_takes_nothing() {
+    let node = open(&SimulatedDisk::new()).await;
+    let topic = node.topic("jobs", 1, &[]).await;
+    let group = node.group(topic, &[]).await;
+    node.append(topic, &values(4)).await;
+    let session = node.broker.lease_session();
+    let taken = take(&session, group, 2).await;
+    settle(&session, &taken[..1], Settlement::Accept).await;
+    let peeked = node.broker.peek(group, PeekOptions::default()).await.expect("peeked");
+    let offsets: Vec<u64> = peeked.iter().map(|it| it.offset).collect();
+    assert_eq!(offsets, [1, 2, 3]);
+    assert!(matches!(peeked[0].state, RecordState::Leased { .. }));
+    assert_eq!(peeked[1].state, RecordState::Ready);
+    assert_eq!(peeked[1].record.value().as_deref(), Some(&b"v2"[..]));
+    let options = PeekOptions { from: 2, records_max: 1, ..PeekOptions::default() };
+    assert_eq!(node.broker.peek(group, options).await.expect("peeked")[0].offset, 2);
+    assert_eq!(node.broker.leases(group, None, 10).await.len(), 1);
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn purging_settles_all_but_what_is_leased() {
+    let disk = SimulatedDisk::new();
+    let node = open(&disk).await;
+    let topic = node.topic("jobs", 1, &[]).await;
+    let group = node.group(topic, &[]).await;
+    node.append(topic, &values(10)).await;
+    let session = node.broker.lease_session();
+    let taken = take(&session, group, 2).await;
+    assert_eq!(node.broker.purge(group).await, Ok(8));
+    assert_eq!(node.depth(group).await, 2);
+    let node = {
+        drop((session, taken));
+        node.broker.shutdown().await;
+        open(&disk).await
+    };
+    assert_eq!(node.depth(group).await, 2);
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_record_is_deleted() {
+    let node = open(&SimulatedDisk::new()).await;
+    let topic = node.topic("jobs", 1, &[]).await;
+    let group = node.group(topic, &[]).await;
+    node.append(topic, &values(3)).await;
+    assert_eq!(node.broker.delete_record(group, 0, 1).await, Ok(()));
+    let again = node.broker.delete_record(group, 0, 1).await;
+    assert_eq!(again, Err(RemoveError::NotThere { partition: 0, offset: 1 }));
+    let mut consumer = consume(&node, group, ConsumeOptions::default()).await;
+    let held = consumer.next(2).await;
+    assert_eq!(texts(&held), ["v0", "v2"]);
+    let leased = node.broker.delete_record(group, 0, 2).await;
+    assert_eq!(leased, Err(RemoveError::Leased { partition: 0, offset: 2 }));
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_is_sought_back_and_delivers_again() {
+    let node = open(&SimulatedDisk::new()).await;
+    let topic = node.topic("jobs", 1, &[]).await;
+    let group = node.group(topic, &[]).await;
+    node.append(topic, &values(4)).await;
+    let mut consumer = consume(&node, group, ConsumeOptions::default()).await;
+    let held = consumer.next(4).await;
+    consumer.accept(&held[..3]).await;
+    node.broker.seek(group, SeekTo::Offsets(vec![(0, 1)])).await.expect("sought");
+    let again = consumer.next(3).await;
+    assert_eq!(texts(&again), ["v1", "v2", "v3"]);
+    // A lease from before the seek is void.
+    let late = try_settle(&consumer.session, &held[3..], Settlement::Accept).await;
+    assert!(late[0].is_err());
+    node.broker.seek(group, SeekTo::End).await.expect("sought");
+    assert_eq!(node.depth(group).await, 0);
+    node.append(topic, &[new("next")]).await;
+    assert_eq!(texts(&consumer.next(1).await), ["next"]);
+    node.broker.seek(group, SeekTo::Time(START_MS)).await.expect("sought");
+    assert_eq!(consumer.next(5).await.len(), 5);
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_group_delivers_nothing_until_it_goes_on() {
+    let node = open(&SimulatedDisk::new()).await;
+    let topic = node.topic("jobs", 1, &[]).await;
+    let group = node.group(topic, &[]).await;
+    let mut consumer = consume(&node, group, ConsumeOptions::default()).await;
+    let pause = |paused| node.broker.execute(Command::PauseLeaseGroup { group, paused });
+    pause(true).await.expect("paused");
+    node.append(topic, &values(1)).await;
+    consumer.nothing().await;
+    pause(false).await.expect("goes on");
+    consumer.next(1).await;
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn consumers_hear_that_their_group_or_topic_is_gone() {
+    let node = open(&SimulatedDisk::new()).await;
+    for whole_topic in [false, true] {
+        let topic = node.topic("gone", 1, &[]).await;
+        let group = node.group(topic, &[]).await;
+        let mut consumer = consume(&node, group, ConsumeOptions::default()).await;
+        let command = match whole_topic {
+            true => Command::DeleteTopic { topic },
+            false => Command::DeleteLeaseGroup { group },
+        };
+        node.broker.execute(command).await.expect("deleted");
+        let event = tokio::time::timeout(SOON, consumer.events.recv()).await.expect("soon");
+        assert!(matches!(event, Some(Event::Gone { .. })), "{event:?}");
+        assert!(consumer.session.consume(group, ConsumeOptions::default()).await.is_err());
+        if !whole_topic {
+            node.broker.execute(Command::DeleteTopic { topic }).await.expect("deleted");
+        }
+    }
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn new_partitions_are_delivered_from() {
+    let node = open(&SimulatedDisk::new()).await;
+    let topic = node.topic("grows", 1, &[]).await;
+    let group = node.group(topic, &[]).await;
+    let mut consumer = consume(&node, group, ConsumeOptions::default()).await;
+    node.broker.execute(Command::CreatePartitions { topic, total: 3 }).await.expect("grown");
+    let batch = batch(base::PartitionId::new(topic, 2), Compression::None, &values(1));
+    node.broker.append(vec![batch]).await.remove(0).expect("taken");
+    let deliveries = consumer.next(1).await;
+    assert_eq!(deliveries[0].partition, 2);
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_deleted_from_the_log_are_delivered_no_more() {
+    let node = open(&SimulatedDisk::new()).await;
+    let topic = node.topic("jobs", 1, &[]).await;
+    let group = node.group(topic, &[]).await;
+    node.append(topic, &values(10)).await;
+    let options = ConsumeOptions { credit: Credit::records(2), ..ConsumeOptions::default() };
+    let mut consumer = consume(&node, group, options).await;
+    let held = consumer.next(2).await;
+    let starts = vec![(base::PartitionId::new(topic, 0), 5)];
+    node.broker.execute(Command::AdvanceStart { starts }).await.expect("deleted");
+    assert_eq!(node.depth(group).await, 5);
+    let next = consumer.next(2).await;
+    assert_eq!(texts(&next), ["v5", "v6"]);
+    assert!(try_settle(&consumer.session, &held, Settlement::Accept).await[0].is_err());
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dead_letters_go_back_to_where_they_came_from_in_order() {
+    let node = open(&SimulatedDisk::new()).await;
+    let graves = node.topic("graves", 1, &[]).await;
+    let of_graves = node.group(graves, &[]).await;
+    let topic = node.topic("jobs", 2, &[]).await;
+    let group = node.group(topic, &[("dead.letter.topic", "graves")]).await;
+    for index in 0..2 {
+        let batch = batch(base::PartitionId::new(topic, index), Compression::None, &values(3));
+        node.broker.append(vec![batch]).await.remove(0).expect("taken");
+    }
+    let session = node.broker.lease_session();
+    let taken = take(&session, group, 6).await;
+    settle(&session, &taken, Settlement::Reject).await;
+    assert_eq!((node.depth(group).await, node.depth(of_graves).await), (0, 6));
+    node.append(graves, &[new("of unknown origin")]).await;
+
+    let one = RedriveWhat::Records(vec![(0, 0)]);
+    let redriven = node.broker.redrive(of_graves, one, RedriveTo::Source).await;
+    assert_eq!(redriven, Ok(Redriven { moved: 1, left: 0 }));
+    let redriven = node.broker.redrive(of_graves, RedriveWhat::All, RedriveTo::Source).await;
+    assert_eq!(redriven, Ok(Redriven { moved: 5, left: 1 }));
+    assert_eq!((node.depth(group).await, node.depth(of_graves).await), (6, 1));
+    let again = take(&session, group, 10).await;
+    for index in 0..2 {
+        let of_partition: Vec<_> =
+            again.iter().filter(|it| it.partition == index).cloned().collect();
+        assert_eq!(texts(&of_partition), ["v0", "v1", "v2"]);
+    }
+    assert!(again.iter().all(|it| it.attempt == 1 && header(it, headers::DEATH_REASON).is_none()));
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transfer_settles_and_appends_or_does_neither() {
+    let node = open(&SimulatedDisk::new()).await;
+    let (from, to) = (node.topic("from", 1, &[]).await, node.topic("to", 1, &[]).await);
+    let group = node.group(from, &[]).await;
+    node.append(from, &values(2)).await;
+    let session = node.broker.lease_session();
+    let taken = take(&session, group, 2).await;
+    let accept =
+        |token| Settle { group, what: SettleWhat::Token(token), settlement: Settlement::Accept };
+    let moved = |topic| batch(base::PartitionId::new(topic, 0), Compression::None, &[new("moved")]);
+    let bad =
+        session.transfer(vec![accept(taken[0].token), accept(999_999)], vec![moved(to)]).await;
+    assert!(bad.is_err());
+    let nowhere = base::TopicId(999);
+    let bad = session.transfer(vec![accept(taken[0].token)], vec![moved(nowhere)]).await;
+    assert!(bad.is_err());
+    assert_eq!(node.depth(group).await, 2);
+    let good = session.transfer(vec![accept(taken[0].token)], vec![moved(to)]).await;
+    assert_eq!(good.expect("done")[0].base_offset, 0);
+    assert_eq!(node.depth(group).await, 1);
+    node.broker.shutdown().await;
+}

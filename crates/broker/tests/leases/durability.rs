@@ -1,0 +1,193 @@
+//! What outlives a restart and a crash, and what does not.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::headers;
+use broker::{ConsumeOptions, Settlement};
+use journal::disk::{RealDisk, SimulatedDisk};
+
+use crate::harness::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_settled_is_not_delivered_after_a_restart_and_the_rest_is() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let node = open_on(Arc::new(RealDisk), dir.path()).await;
+    let topic = node.topic("jobs", 1, &[]).await;
+    let group = node.group(topic, &[]).await;
+    node.append(topic, &values(10)).await;
+    let mut consumer = consume(&node, group, ConsumeOptions::default()).await;
+    let held = consumer.next(10).await;
+    consumer.accept(&[held[0].clone(), held[1].clone(), held[5].clone()]).await;
+    consumer.settle(&held[3..4], Settlement::Release { delay_ms: Some(60_000), count: true }).await;
+    node.broker.shutdown().await;
+    drop((consumer, node));
+
+    let node = open_on(Arc::new(RealDisk), dir.path()).await;
+    let mut consumer = consume(&node, group, ConsumeOptions::default()).await;
+    let again = consumer.next(7).await;
+    assert_eq!(texts(&again), ["v2", "v3", "v4", "v6", "v7", "v8", "v9"]);
+    let attempts: Vec<u16> = again.iter().map(|delivery| delivery.attempt).collect();
+    assert_eq!(attempts[1], 2, "it was delivered and came back before");
+    consumer.accept(&again).await;
+    node.broker.shutdown().await;
+    drop((consumer, node));
+
+    let node = open_on(Arc::new(RealDisk), dir.path()).await;
+    assert_eq!(node.depth(group).await, 0);
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_confirmed_settle_survives_power_loss() {
+    for seed in 0..10 {
+        let disk = SimulatedDisk::new();
+        let node = open(&disk).await;
+        let topic = node.topic("jobs", 1, &[]).await;
+        let group = node.group(topic, &[]).await;
+        node.append(topic, &values(200)).await;
+        disk.cut_power_after(10 + seed * 7);
+        let session = node.broker.lease_session();
+        let mut confirmed = Vec::new();
+        for _ in 0..20 {
+            let options = broker::TakeOptions { records_max: 10, ..Default::default() };
+            let Ok(taken) = session.take(group, options).await else { break };
+            let results = try_settle(&session, &taken, Settlement::Accept).await;
+            for (delivery, result) in taken.iter().zip(results) {
+                if result.is_ok() {
+                    confirmed.push(delivery.offset);
+                }
+            }
+        }
+        drop(session);
+        node.broker.shutdown().await;
+        let disk = disk.power_loss(seed);
+        let node = open(&disk).await;
+        let session = node.broker.lease_session();
+        let rest: Vec<u64> =
+            take_all(&session, group).await.iter().map(|delivery| delivery.offset).collect();
+        for offset in &confirmed {
+            assert!(!rest.contains(offset), "seed {seed}: {offset} was settled and came again");
+        }
+        for offset in 0..200 {
+            let there = rest.contains(&offset);
+            let settled = node.broker.read(|state| {
+                let progress = state.lease_group(group).and_then(|group| group.progress(0));
+                progress.expect("there").is_settled(offset)
+            });
+            assert!(there != settled, "seed {seed}: {offset} is lost");
+        }
+        node.broker.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rejected_record_is_in_the_dead_letters_exactly_once_whenever_the_power_fails() {
+    for seed in 0..30 {
+        let disk = SimulatedDisk::new();
+        let node = open(&disk).await;
+        let graves = node.topic("graves", 1, &[]).await;
+        let of_graves = node.group(graves, &[]).await;
+        let topic = node.topic("jobs", 1, &[]).await;
+        let group = node.group(topic, &[("dead.letter.topic", "graves")]).await;
+        node.append(topic, &values(20)).await;
+        disk.cut_power_after(seed * 2);
+        let session = node.broker.lease_session();
+        let options = broker::TakeOptions { records_max: 20, ..Default::default() };
+        let taken = session.take(group, options).await.unwrap_or_default();
+        let mut rejected = Vec::new();
+        for chunk in taken.chunks(3) {
+            let results = try_settle(&session, chunk, Settlement::Reject).await;
+            let confirmed = chunk.iter().zip(results).filter(|(_, result)| result.is_ok());
+            rejected.extend(confirmed.map(|(delivery, _)| text(delivery)));
+        }
+        drop((session, taken));
+        node.broker.shutdown().await;
+
+        let node = open(&disk.power_loss(seed)).await;
+        let session = node.broker.lease_session();
+        let dead = texts(&take_all(&session, of_graves).await);
+        let alive = texts(&take_all(&session, group).await);
+        for value in &rejected {
+            assert!(dead.contains(value), "seed {seed}: {value} was rejected and is not buried");
+        }
+        let mut all: Vec<&String> = dead.iter().chain(&alive).collect();
+        all.sort();
+        all.dedup();
+        assert_eq!(all.len(), 20, "seed {seed}: something is lost");
+        assert_eq!(dead.len() + alive.len(), 20, "seed {seed}: something is there twice");
+        node.broker.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_letter_says_why_and_where_and_keeps_the_rest() {
+    let node = open(&SimulatedDisk::new()).await;
+    let graves = node.topic("graves", 1, &[]).await;
+    let of_graves = node.group(graves, &[]).await;
+    let topic = node.topic("jobs", 1, &[]).await;
+    let config = [("dead.letter.topic", "graves"), ("attempts.max", "2")];
+    let group = node.group(topic, &config).await;
+    node.append(topic, &[new("first"), new("a").key("k").header("h", "x")]).await;
+    let session = node.broker.lease_session();
+    let first = take(&session, group, 1).await;
+    settle(&session, &first, Settlement::Accept).await;
+    for attempt in 1..=2 {
+        let taken = take(&session, group, 1).await;
+        assert_eq!(taken[0].attempt, attempt);
+        settle(&session, &taken, Settlement::Release { delay_ms: None, count: true }).await;
+    }
+    node.wait_for_depth(of_graves, 1).await;
+    let dead = take(&session, of_graves, 2).await;
+    assert_eq!(texts(&dead), ["a"]);
+    assert_eq!(dead[0].key().as_deref(), Some(&b"k"[..]));
+    let said = |name: &str| header(&dead[0], name).unwrap_or_default();
+    assert_eq!(said("h"), "x");
+    assert_eq!(said(headers::DEATH_REASON), "attempts");
+    assert_eq!(said(headers::DEATH_COUNT), "2");
+    assert_eq!(said(headers::DEATH_TOPIC), "jobs");
+    assert_eq!(said(headers::DEATH_PARTITION), "0");
+    assert_eq!(said(headers::DEATH_OFFSET), "1");
+    assert_eq!(said(headers::DEATH_GROUP), "main");
+    assert_eq!(said(headers::DEATH_TIME), START_MS.to_string());
+    assert_eq!(node.depth(group).await, 0);
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_expired_record_goes_to_the_dead_letters_though_nobody_consumes() {
+    let node = open(&SimulatedDisk::new()).await;
+    let graves = node.topic("graves", 1, &[]).await;
+    let of_graves = node.group(graves, &[]).await;
+    let topic = node.topic("short", 1, &[]).await;
+    let config = [("dead.letter.topic", "graves"), ("record.ttl.ms", "5000")];
+    let group = node.group(topic, &config).await;
+    let soon = START_MS + 1_000;
+    node.append(topic, &[new("sooner").header(headers::EXPIRES_AT, soon), new("later")]).await;
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!((node.depth(group).await, node.depth(of_graves).await), (2, 0));
+    node.clock.advance_ms(1_000);
+    node.wait_for_depth(of_graves, 1).await;
+    node.clock.advance_ms(4_000);
+    node.wait_for_depth(of_graves, 2).await;
+    node.wait_for_depth(group, 0).await;
+    let session = node.broker.lease_session();
+    let dead = take(&session, of_graves, 2).await;
+    assert_eq!(texts(&dead), ["sooner", "later"]);
+    assert!(dead.iter().all(|dead| reason(dead) == "expired"));
+    assert_eq!(header(&dead[0], headers::EXPIRES_AT), None, "it would expire again");
+    node.broker.shutdown().await;
+
+    // The same, after a restart in which nobody asked for the group.
+    let disk = SimulatedDisk::new();
+    let node = open(&disk).await;
+    node.topic("graves", 1, &[]).await;
+    let topic = node.topic("short", 1, &[]).await;
+    let group = node.group(topic, &config).await;
+    node.append(topic, &[new("x")]).await;
+    node.broker.shutdown().await;
+    let node = open_at(Arc::new(disk), Path::new("/data"), START_MS + 6_000).await;
+    node.wait_for_depth(group, 0).await;
+    node.broker.shutdown().await;
+}

@@ -1,0 +1,267 @@
+//! A node with a clock that stands still until it is moved.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::{Clock, LeaseGroupId, ManualClock, PartitionId, TopicId, headers};
+use broker::delivery::{Events, SettleError};
+use broker::{
+    AppendBatch, AppendError, Appended, Broker, BrokerOptions, ConsumeOptions, Delivery, Event,
+    LeaseSession, Settle, SettleWhat, Settlement, TakeOptions,
+};
+use bytes::BytesMut;
+use journal::Disk;
+use journal::disk::SimulatedDisk;
+use machine::command::NewTopic;
+use machine::{Command, Outcome};
+use record::{BatchBuilder, BatchHeader, BatchOptions, Compression, Header};
+
+pub const START_MS: i64 = 1_700_000_000_000;
+pub const SOON: Duration = Duration::from_secs(10);
+
+pub struct Node {
+    pub broker: Broker,
+    pub clock: Arc<ManualClock>,
+}
+
+/// A record to be appended.
+#[derive(Clone, Debug, Default)]
+pub struct New {
+    pub key: Option<String>,
+    pub value: String,
+    pub headers: Vec<(&'static str, String)>,
+}
+
+pub fn new(value: impl Into<String>) -> New {
+    New { value: value.into(), ..New::default() }
+}
+
+impl New {
+    pub fn key(mut self, key: impl Into<String>) -> Self {
+        self.key = Some(key.into());
+        self
+    }
+
+    pub fn header(mut self, name: &'static str, value: impl ToString) -> Self {
+        self.headers.push((name, value.to_string()));
+        self
+    }
+}
+
+pub fn values(count: usize) -> Vec<New> {
+    (0..count).map(|number| new(format!("v{number}"))).collect()
+}
+
+pub fn batch(partition: PartitionId, compression: Compression, records: &[New]) -> AppendBatch {
+    let mut builder = BatchBuilder::new(BatchOptions { compression, ..BatchOptions::default() });
+    for record in records {
+        let headers: Vec<Header<'_>> = record
+            .headers
+            .iter()
+            .map(|(key, value)| Header { key: key.as_bytes(), value: Some(value.as_bytes()) })
+            .collect();
+        let key = record.key.as_ref().map(|key| key.as_bytes());
+        builder
+            .push(START_MS, key, Some(record.value.as_bytes()), &headers)
+            .expect("a small record fits");
+    }
+    let bytes = BytesMut::from(&builder.finish()[..]);
+    let header = BatchHeader::parse(&bytes).expect("what was built can be read");
+    AppendBatch { partition, header, bytes, expect: None }
+}
+
+pub async fn open_on(disk: Arc<dyn Disk>, dir: &Path) -> Node {
+    open_at(disk, dir, START_MS).await
+}
+
+pub async fn open_at(disk: Arc<dyn Disk>, dir: &Path, now_ms: i64) -> Node {
+    let clock = Arc::new(ManualClock::new(now_ms));
+    let options = BrokerOptions {
+        clock: Arc::clone(&clock) as Arc<dyn Clock>,
+        journal: journal::Options {
+            segment_bytes: 1 << 20,
+            disk_reserve_bytes: 0,
+            ..journal::Options::default()
+        },
+        housekeeping_interval: Duration::from_millis(10),
+        ..BrokerOptions::default()
+    };
+    let broker = Broker::open(disk, dir, options).await.expect("opens");
+    Node { broker, clock }
+}
+
+pub async fn open(disk: &SimulatedDisk) -> Node {
+    open_on(Arc::new(disk.clone()), Path::new("/data")).await
+}
+
+fn overrides(config: &[(&str, &str)]) -> std::collections::BTreeMap<String, String> {
+    config.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect()
+}
+
+impl Node {
+    pub async fn topic(&self, name: &str, partitions: u32, config: &[(&str, &str)]) -> TopicId {
+        let topic = NewTopic {
+            name: name.into(),
+            uuid: uuid::Uuid::new_v4(),
+            partitions,
+            config: overrides(config),
+        };
+        match self.broker.execute(Command::CreateTopics { topics: vec![topic] }).await {
+            Ok(Outcome::Topics(mut topics)) => topics.remove(0).expect("the topic is new"),
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+
+    pub async fn group(&self, topic: TopicId, config: &[(&str, &str)]) -> LeaseGroupId {
+        self.group_named(topic, "main", config).await
+    }
+
+    pub async fn group_named(
+        &self,
+        topic: TopicId,
+        name: &str,
+        config: &[(&str, &str)],
+    ) -> LeaseGroupId {
+        let (name, config) = (name.to_string(), overrides(config));
+        let command = Command::CreateLeaseGroup { topic, name, starts: Vec::new(), config };
+        match self.broker.execute(command).await {
+            Ok(Outcome::LeaseGroup(group)) => group,
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+
+    pub async fn append(&self, topic: TopicId, records: &[New]) -> u64 {
+        self.try_append(topic, records).await.expect("taken").base_offset
+    }
+
+    pub async fn try_append(
+        &self,
+        topic: TopicId,
+        records: &[New],
+    ) -> Result<Appended, AppendError> {
+        let batch = batch(PartitionId::new(topic, 0), Compression::None, records);
+        self.broker.append(vec![batch]).await.remove(0)
+    }
+
+    /// Values of what is taken now.
+    pub async fn depth(&self, group: LeaseGroupId) -> u64 {
+        self.broker.counters(group).await.expect("the group is there").depth
+    }
+
+    pub async fn wait_for_depth(&self, group: LeaseGroupId, depth: u64) {
+        wait_for(async || self.depth(group).await == depth, || format!("a depth of {depth}")).await;
+    }
+}
+
+/// Waits for what comes about soon.
+pub async fn wait_for(mut condition: impl AsyncFnMut() -> bool, what: impl Fn() -> String) {
+    for _ in 0..1_000 {
+        if condition().await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("{} did not come about in 10 seconds", what());
+}
+
+pub struct Consumer {
+    pub session: LeaseSession,
+    pub events: Events,
+    pub group: LeaseGroupId,
+    pub id: u64,
+}
+
+pub async fn consume(node: &Node, group: LeaseGroupId, options: ConsumeOptions) -> Consumer {
+    let session = node.broker.lease_session();
+    let events = session.events().expect("the first to ask");
+    let id = session.consume(group, options).await.expect("may consume");
+    Consumer { session, events, group, id }
+}
+
+impl Consumer {
+    /// The next `count` deliveries.
+    pub async fn next(&mut self, count: usize) -> Vec<Delivery> {
+        let mut all = Vec::new();
+        while all.len() < count {
+            let event = tokio::time::timeout(SOON, self.events.recv()).await;
+            match event.unwrap_or_else(|_| panic!("{} of {count} came", all.len())) {
+                Some(Event::Deliveries(deliveries)) => all.extend(deliveries),
+                Some(Event::Active { .. }) => {}
+                other => panic!("unexpected {other:?}"),
+            }
+        }
+        assert_eq!(all.len(), count, "more came");
+        all
+    }
+
+    /// Nothing comes for a while.
+    pub async fn nothing(&mut self) {
+        let event = tokio::time::timeout(Duration::from_millis(60), self.events.recv()).await;
+        assert!(event.is_err(), "unexpected {event:?}");
+    }
+
+    pub async fn accept(&self, deliveries: &[Delivery]) {
+        settle(&self.session, deliveries, Settlement::Accept).await;
+    }
+
+    pub async fn settle(&self, deliveries: &[Delivery], settlement: Settlement) {
+        settle(&self.session, deliveries, settlement).await;
+    }
+}
+
+pub async fn settle(session: &LeaseSession, deliveries: &[Delivery], settlement: Settlement) {
+    for result in try_settle(session, deliveries, settlement).await {
+        result.expect("settled");
+    }
+}
+
+pub async fn try_settle(
+    session: &LeaseSession,
+    deliveries: &[Delivery],
+    settlement: Settlement,
+) -> Vec<Result<(), SettleError>> {
+    let settles = deliveries.iter().map(|delivery| Settle {
+        group: delivery.group,
+        what: SettleWhat::Token(delivery.token),
+        settlement,
+    });
+    session.settle(settles.collect()).await
+}
+
+pub async fn take(session: &LeaseSession, group: LeaseGroupId, records_max: u32) -> Vec<Delivery> {
+    session
+        .take(group, TakeOptions { records_max, ..TakeOptions::default() })
+        .await
+        .expect("may take")
+}
+
+/// Everything that is ready.
+pub async fn take_all(session: &LeaseSession, group: LeaseGroupId) -> Vec<Delivery> {
+    let mut all = Vec::new();
+    loop {
+        let taken = take(session, group, 1_000).await;
+        if taken.is_empty() {
+            return all;
+        }
+        all.extend(taken);
+    }
+}
+
+pub fn text(delivery: &Delivery) -> String {
+    String::from_utf8(delivery.value().expect("a value").to_vec()).expect("text")
+}
+
+pub fn texts(deliveries: &[Delivery]) -> Vec<String> {
+    deliveries.iter().map(text).collect()
+}
+
+pub fn header(delivery: &Delivery, name: &str) -> Option<String> {
+    let view = delivery.view();
+    let value = view.headers.last(name.as_bytes())??;
+    Some(String::from_utf8(value.to_vec()).expect("text"))
+}
+
+pub fn reason(delivery: &Delivery) -> String {
+    header(delivery, headers::DEATH_REASON).expect("a dead letter says why")
+}

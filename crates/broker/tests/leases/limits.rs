@@ -1,0 +1,137 @@
+//! Topics that hold only so much, and bytes that come back.
+
+use std::time::Duration;
+
+use base::PartitionId;
+use broker::{AppendError, ConsumeOptions, Settlement};
+use journal::disk::SimulatedDisk;
+
+use crate::harness::*;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_full_topic_refuses_records_until_some_are_settled() {
+    let node = open(&SimulatedDisk::new()).await;
+    let topic = node.topic("small", 1, &[("limit.records", "3")]).await;
+    let group = node.group(topic, &[]).await;
+    node.append(topic, &values(3)).await;
+    let refused = node.try_append(topic, &values(1)).await;
+    assert_eq!(refused, Err(AppendError::Full { limit: "limit.records" }));
+    let session = node.broker.lease_session();
+    let taken = take(&session, group, 3).await;
+    settle(&session, &taken[1..2], Settlement::Accept).await;
+    node.append(topic, &values(1)).await;
+    assert!(node.try_append(topic, &values(1)).await.is_err());
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_full_topic_refuses_may_become_a_dead_letter() {
+    let node = open(&SimulatedDisk::new()).await;
+    let graves = node.topic("graves", 1, &[]).await;
+    let of_graves = node.group(graves, &[]).await;
+    let limits = [("limit.records", "1"), ("limit.overflow", "reject-dead-letter")];
+    let topic = node.topic("small", 1, &limits).await;
+    node.group(topic, &[("dead.letter.topic", "graves")]).await;
+    node.append(topic, &[new("kept")]).await;
+    assert!(node.try_append(topic, &[new("refused")]).await.is_err());
+    node.wait_for_depth(of_graves, 1).await;
+    let session = node.broker.lease_session();
+    let dead = take(&session, of_graves, 1).await;
+    assert_eq!((text(&dead[0]), reason(&dead[0])), ("refused".into(), "overflow".into()));
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_oldest_records_make_room_for_new_ones() {
+    for dead_letters in [false, true] {
+        let node = open(&SimulatedDisk::new()).await;
+        let graves = node.topic("graves", 1, &[]).await;
+        let of_graves = node.group(graves, &[]).await;
+        let limits = [("limit.records", "5"), ("limit.overflow", "drop-oldest")];
+        let topic = node.topic("recent", 1, &limits).await;
+        let config = [("dead.letter.topic", "graves")];
+        let group = node.group(topic, if dead_letters { &config } else { &[] }).await;
+        node.append(topic, &values(12)).await;
+        node.wait_for_depth(group, 5).await;
+        let session = node.broker.lease_session();
+        let kept = take(&session, group, 20).await;
+        assert_eq!(texts(&kept), ["v7", "v8", "v9", "v10", "v11"]);
+        if dead_letters {
+            let dead = take(&session, of_graves, 20).await;
+            assert_eq!(texts(&dead), ["v0", "v1", "v2", "v3", "v4", "v5", "v6"]);
+            assert!(dead.iter().all(|dead| reason(dead) == "overflow"));
+        }
+        node.broker.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_every_group_settled_gives_its_space_back() {
+    let node = open(&SimulatedDisk::new()).await;
+    let config = [("retention.settled", "true"), ("retention.ms", "-1")];
+    let topic = node.topic("queue", 1, &config).await;
+    let group = node.group(topic, &[]).await;
+    let partition = PartitionId::new(topic, 0);
+    let large = New { value: "x".repeat(32 << 10), ..New::default() };
+    for _ in 0..200 {
+        node.append(topic, std::slice::from_ref(&large)).await;
+    }
+    let stored = node.broker.partition_bytes(partition);
+    assert!(stored > 6 << 20);
+    let mut consumer = consume(&node, group, ConsumeOptions::default()).await;
+    let held = consumer.next(200).await;
+    // All but the oldest: the floor cannot move, the space comes back all the same.
+    consumer.accept(&held[1..]).await;
+    let live = || node.broker.partition_bytes(partition);
+    wait_for(async || live() < 256 << 10, || format!("less than {} live bytes", live())).await;
+    consumer.accept(&held[..1]).await;
+    wait_for(async || live() == 0, || format!("less than {} live bytes", live())).await;
+    assert_eq!(node.broker.bounds(partition).expect("there").log_start, 200);
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_append_that_expects_another_offset_is_refused() {
+    let node = open(&SimulatedDisk::new()).await;
+    let topic = node.topic("state", 1, &[]).await;
+    let expecting = |expect| {
+        let mut batch = batch(PartitionId::new(topic, 0), Default::default(), &values(2));
+        batch.expect = Some(expect);
+        batch
+    };
+    // Both are under way together: only one can have read the end it expects.
+    let first = node.broker.append(vec![expecting(0)]);
+    let second = node.broker.append(vec![expecting(0)]);
+    assert_eq!(first.await[0].as_ref().expect("taken").base_offset, 0);
+    assert_eq!(second.await[0], Err(AppendError::NotAtExpected { end: 2 }));
+    let third = node.broker.append(vec![expecting(2)]).await;
+    assert_eq!(third[0].as_ref().expect("taken").base_offset, 2);
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dead_letters_wait_while_their_topic_is_full() {
+    let node = open(&SimulatedDisk::new()).await;
+    let graves = node.topic("graves", 1, &[("limit.records", "1")]).await;
+    let of_graves = node.group(graves, &[]).await;
+    let topic = node.topic("jobs", 1, &[]).await;
+    let group = node.group(topic, &[("dead.letter.topic", "graves")]).await;
+    let session = node.broker.lease_session();
+    for value in ["a", "b"] {
+        node.append(topic, &[new(value)]).await;
+        let taken = take(&session, group, 1).await;
+        // The second is not answered before it is buried.
+        let reply = session.settle(vec![broker::Settle {
+            group,
+            what: broker::SettleWhat::Token(taken[0].token),
+            settlement: Settlement::Reject,
+        }]);
+        let answered = tokio::time::timeout(Duration::from_millis(300), reply).await;
+        assert_eq!(answered.is_ok(), value == "a");
+    }
+    let buried = take(&session, of_graves, 1).await;
+    settle(&session, &buried, Settlement::Accept).await;
+    node.wait_for_depth(group, 0).await;
+    assert_eq!(texts(&take(&session, of_graves, 1).await), ["b"]);
+    node.broker.shutdown().await;
+}
