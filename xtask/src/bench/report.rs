@@ -5,99 +5,88 @@ use std::fmt::Write;
 
 use serde::Serialize;
 
-use super::workload::{Contender, Figures, Workload};
+use super::contest::Entry;
 use crate::probe::{Machine, Synced};
 
 /// One turn, as it went.
 #[derive(Clone, Debug, Serialize)]
-pub(crate) struct Turn {
-    pub(crate) pair: u32,
-    pub(crate) workload: Workload,
-    pub(crate) contender: Contender,
+pub(super) struct Turn<W, C, F> {
+    pub(super) pair: u32,
+    pub(super) workload: W,
+    pub(super) contender: C,
     #[serde(flatten)]
-    pub(crate) figures: Figures,
+    pub(super) figures: F,
 }
 
 /// One comparison, and whether its target was met; some have no target and are told for their worth.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(crate) struct Target {
-    pub(crate) what: String,
-    pub(crate) figure: String,
-    pub(crate) target: String,
-    pub(crate) met: Option<bool>,
+pub(super) struct Target {
+    pub(super) what: String,
+    pub(super) figure: String,
+    pub(super) target: String,
+    pub(super) met: Option<bool>,
 }
 
 /// A whole run.
 #[derive(Debug, Serialize)]
-pub(crate) struct Report {
-    pub(crate) date: String,
-    pub(crate) quick: bool,
-    pub(crate) pairs: u32,
+pub(super) struct Report<W, C, F> {
+    pub(super) date: String,
+    pub(super) quick: bool,
+    pub(super) pairs: u32,
     /// One probe a pair.
-    pub(crate) machine: Vec<Machine>,
-    pub(crate) turns: Vec<Turn>,
-    pub(crate) targets: Vec<Target>,
+    pub(super) machine: Vec<Machine>,
+    pub(super) turns: Vec<Turn<W, C, F>>,
+    pub(super) targets: Vec<Target>,
 }
 
-type Figure = fn(&Figures) -> Option<f64>;
+/// One figure of a turn, if that turn has it.
+pub(super) type Figure<F> = fn(&F) -> Option<f64>;
 
-const RATE: Figure = |figures| figures.records_per_second;
-type Leg = (Workload, Contender);
+/// A column of the table of turns: medians over the pairs.
+#[derive(Debug)]
+pub(super) struct Column<F: 'static> {
+    pub(super) title: &'static str,
+    /// Several stand in one cell, with slashes between.
+    pub(super) figures: &'static [Figure<F>],
+    pub(super) decimals: usize,
+    /// The least and the most of the pairs behind the median: how much it can be trusted.
+    pub(super) spread: bool,
+}
 
-const POSTROAD_16: Leg = (Workload::Produce16, Contender::Postroad);
-const POSTROAD_1000: Leg = (Workload::Produce1000, Contender::Postroad);
-const POSTROAD_10000: Leg = (Workload::Produce10000, Contender::Postroad);
-const KAFKA_1000: Leg = (Workload::Produce1000, Contender::Kafka);
+impl<F> Column<F> {
+    pub(super) const fn of(title: &'static str, figures: &'static [Figure<F>]) -> Column<F> {
+        Column { title, figures, decimals: 0, spread: false }
+    }
 
-/// Rates held against each other: ours, theirs, and the least ratio that is wanted, if any is.
-const RATES: [(&str, Leg, Leg, Option<f64>); 8] = [
-    (
-        "produce 16: rate to Kafka (no sync)",
-        POSTROAD_16,
-        (Workload::Produce16, Contender::Kafka),
-        Some(1.0),
-    ),
-    (
-        "produce 16: rate to Kafka (flush)",
-        POSTROAD_16,
-        (Workload::Produce16, Contender::KafkaFlush),
-        Some(4.0),
-    ),
-    ("produce 1,000: rate to Kafka (no sync)", POSTROAD_1000, KAFKA_1000, None),
-    (
-        "produce 1,000: rate to Kafka (flush)",
-        POSTROAD_1000,
-        (Workload::Produce1000, Contender::KafkaFlush),
-        Some(20.0),
-    ),
-    ("produce 10,000: rate to its own at 16", POSTROAD_10000, POSTROAD_16, Some(0.9)),
-    ("produce 10,000: rate to Kafka (no sync) at 1,000", POSTROAD_10000, KAFKA_1000, Some(2.0)),
-    (
-        "produce 10,000: rate to Kafka (flush) at 1,000",
-        POSTROAD_10000,
-        (Workload::Produce1000, Contender::KafkaFlush),
-        None,
-    ),
-    (
-        "consume: rate to Kafka",
-        (Workload::Consume, Contender::Postroad),
-        (Workload::Consume, Contender::Kafka),
-        Some(1.0),
-    ),
-];
+    pub(super) const fn decimals(self, decimals: usize) -> Column<F> {
+        Column { decimals, ..self }
+    }
 
-const CPU: Figure = |figures| Some(figures.cpu_seconds_per_million);
+    pub(super) const fn with_spread(self) -> Column<F> {
+        Column { spread: true, ..self }
+    }
+}
 
-impl Report {
-    /// The median of one figure over the pairs.
-    fn median(&self, workload: Workload, contender: Contender, figure: Figure) -> Option<f64> {
+impl<W: Entry, C: Entry, F> Report<W, C, F> {
+    fn figures(&self, (workload, contender): (W, C), figure: Figure<F>) -> Vec<f64> {
         let turns = self.turns.iter();
         let turns = turns.filter(|turn| turn.workload == workload && turn.contender == contender);
-        median(turns.filter_map(|turn| figure(&turn.figures)).collect())
+        turns.filter_map(|turn| figure(&turn.figures)).collect()
+    }
+
+    /// The median of one figure over the pairs.
+    pub(super) fn median(&self, leg: (W, C), figure: Figure<F>) -> Option<f64> {
+        median(self.figures(leg, figure))
+    }
+
+    /// The largest of one figure over all turns of one contender.
+    pub(super) fn worst(&self, contender: C, figure: Figure<F>) -> Option<f64> {
+        let turns = self.turns.iter().filter(|turn| turn.contender == contender);
+        turns.filter_map(|turn| figure(&turn.figures)).reduce(f64::max)
     }
 
     /// The disk's best bandwidth with a sync after every write, whatever the size of the writes.
-    fn disk_megabytes_per_second(&self) -> Option<f64> {
+    pub(super) fn disk_megabytes_per_second(&self) -> Option<f64> {
         let best = |machine: &Machine| {
             machine.disk.iter().map(|synced| synced.megabytes_per_second).reduce(f64::max)
         };
@@ -114,93 +103,30 @@ impl Report {
         median(self.machine.iter().map(|machine| machine.loopback_hop_us).collect())
     }
 
-    /// Works out every target whose figures are there.
-    pub(crate) fn judge(&mut self) {
-        let mut targets = Vec::new();
-        self.judge_rates(&mut targets);
-        self.judge_latency(&mut targets);
-        self.judge_cost(&mut targets);
-        self.targets = targets.into_iter().flatten().collect();
-    }
-
-    fn judge_rates(&self, targets: &mut Vec<Option<Target>>) {
-        let rate = |(workload, contender)| self.median(workload, contender, RATE);
-        targets.extend(RATES.map(|(what, ours, theirs, factor)| {
-            let (ours, theirs) = (rate(ours), rate(theirs));
-            match factor {
-                Some(factor) => at_least(what, ours, theirs, factor),
-                None => told(what, ours, theirs),
-            }
-        }));
-        let megabytes = rate(POSTROAD_16).map(|records| records * 1024.0 / 1e6);
-        let disk = self.disk_megabytes_per_second();
-        targets.push(at_least("produce 16: MB/s to the disk's synced MB/s", megabytes, disk, 0.7));
-    }
-
-    fn judge_latency(&self, targets: &mut Vec<Option<Target>>) {
-        let consumed = |contender, figure| self.median(Workload::Latency, contender, figure);
-        let p50: Figure = |figures| figures.consumed_p50_us;
-        let p99: Figure = |figures| figures.consumed_p99_us;
-        let bound =
-            self.loopback_hop_us().zip(self.disk_sync_us()).map(|(hop, sync)| 2.0 * hop + sync);
-        let ours = consumed(Contender::Postroad, p50);
-        targets.extend([
-            at_most(
-                "latency p50 to Kafka (flush)",
-                ours,
-                consumed(Contender::KafkaFlush, p50),
-                0.5,
-            ),
-            at_most(
-                "latency p99 to Kafka (flush)",
-                consumed(Contender::Postroad, p99),
-                consumed(Contender::KafkaFlush, p99),
-                0.5,
-            ),
-            told("latency p50 to Kafka (no sync)", ours, consumed(Contender::Kafka, p50)),
-            told(
-                "latency p99 to Kafka (no sync)",
-                consumed(Contender::Postroad, p99),
-                consumed(Contender::Kafka, p99),
-            ),
-            at_most("latency p50 to two hops and a sync", ours, bound, 1.5),
-        ]);
-    }
-
-    fn judge_cost(&self, targets: &mut Vec<Option<Target>>) {
-        use Contender::{Kafka, Postroad};
-        for workload in [Workload::Produce16, Workload::Consume] {
-            let cpu = |contender| self.median(workload, contender, CPU);
-            let what = format!("{}: CPU per record to Kafka (no sync)", workload.title());
-            targets.push(at_most(&what, cpu(Postroad), cpu(Kafka), 0.5));
-        }
-        let ours = || self.turns.iter().filter(|turn| turn.contender == Postroad);
-        let idle = ours().map(|turn| turn.figures.idle_mb).reduce(f64::max);
-        let peak = ours().map(|turn| turn.figures.peak_mb).reduce(f64::max);
-        targets.extend([
-            megabytes("memory when idle, worst turn", idle, 64.0),
-            megabytes("memory at the peak, worst turn", peak, 256.0),
-        ]);
+    /// No durable broker can be quicker than this: there, a sync, and back.
+    pub(super) fn two_hops_and_a_sync_us(&self) -> Option<f64> {
+        Some(2.0 * self.loopback_hop_us()? + self.disk_sync_us()?)
     }
 
     /// The whole report as Markdown, which is also what a person sees.
-    pub(crate) fn markdown(&self) -> String {
-        let mut text = format!("# Postroad and Apache Kafka, {}\n\n", self.date);
+    pub(super) fn markdown(&self, title: &str, columns: &[Column<F>]) -> String {
+        let mut text = format!("# {title}, {}\n\n", self.date);
         let note = if self.quick { "; quick: counts are too small for conclusions" } else { "" };
         let _ = writeln!(text, "{} pair(s), medians{note}.\n", self.pairs);
         self.write_machine(&mut text);
-        self.write_turns(&mut text);
+        self.write_turns(&mut text, columns);
         self.write_targets(&mut text);
         text
     }
 
     fn write_machine(&self, text: &mut String) {
-        let mut table = Table::new(&["write + fdatasync", "p50 us", "p99 us", "MB/s"]);
+        let mut table = Table::new(["write + fdatasync", "p50 us", "p99 us", "MB/s"]);
         let sizes = self.machine.first().map_or(0, |machine| machine.disk.len());
         for size in 0..sizes {
             let of = |figure: fn(&Synced) -> f64| {
                 let figures = self.machine.iter().map(|machine| figure(&machine.disk[size]));
-                median(figures.collect()).map_or_else(dash, |figure| format!("{figure:.0}"))
+                median(figures.collect())
+                    .map_or_else(|| "-".to_owned(), |figure| format!("{figure:.0}"))
             };
             let bytes = self.machine[0].disk[size].write_bytes;
             let rate = of(|synced| synced.megabytes_per_second);
@@ -208,8 +134,7 @@ impl Report {
             table.row([name, of(|synced| synced.p50_us), of(|synced| synced.p99_us), rate]);
         }
         table.write(text);
-        if let (Some(hop), Some(sync)) = (self.loopback_hop_us(), self.disk_sync_us()) {
-            let bound = 2.0 * hop + sync;
+        if let (Some(hop), Some(bound)) = (self.loopback_hop_us(), self.two_hops_and_a_sync_us()) {
             let _ = writeln!(
                 text,
                 "\nLoopback hop {hop:.0} us (1 KB). Two hops and one sync: {bound:.0} us, times 1.5: {:.0} us.\n",
@@ -218,48 +143,39 @@ impl Report {
         }
     }
 
-    fn write_turns(&self, text: &mut String) {
-        let mut table = Table::new(&[
-            "workload",
-            "broker",
-            "records/s",
-            "tool p50/p99 ms",
-            "p50/p99 us",
-            "ack p50 us",
-            "CPU s per million",
-            "idle MB",
-            "peak MB",
-            "after MB",
-        ]);
+    fn write_turns(&self, text: &mut String, columns: &[Column<F>]) {
+        let titles = columns.iter().map(|column| column.title);
+        let mut table = Table::new(["workload", "broker"].into_iter().chain(titles));
         let mut legs: Vec<_> =
             self.turns.iter().map(|turn| (turn.workload, turn.contender)).collect();
         legs.sort_unstable();
         legs.dedup();
-        for (workload, contender) in legs {
-            let of = |figure: Figure| {
-                let median = self.median(workload, contender, figure);
-                median.map_or_else(dash, |figure| format!("{figure:.0}"))
-            };
-            let cpu = self.median(workload, contender, CPU);
-            table.row([
-                workload.title().to_owned(),
-                contender.title().to_owned(),
-                of(RATE),
-                format!("{} / {}", of(|f| f.tool_p50_ms), of(|f| f.tool_p99_ms)),
-                format!("{} / {}", of(|f| f.consumed_p50_us), of(|f| f.consumed_p99_us)),
-                of(|f| f.acknowledged_p50_us),
-                cpu.map_or_else(dash, |cpu| format!("{cpu:.2}")),
-                of(|f| Some(f.idle_mb)),
-                of(|f| Some(f.peak_mb)),
-                of(|f| Some(f.after_mb)),
-            ]);
+        for leg in legs {
+            let names = [leg.0.title().to_owned(), leg.1.title().to_owned()];
+            let cells = columns.iter().map(|column| self.cell(leg, column));
+            table.row(names.into_iter().chain(cells));
         }
         table.write(text);
         text.push('\n');
     }
 
+    fn cell(&self, leg: (W, C), column: &Column<F>) -> String {
+        let decimals = column.decimals;
+        let medians = column.figures.iter().map(|&figure| {
+            let figures = self.figures(leg, figure);
+            let Some(median) = median(figures.clone()) else { return "-".to_owned() };
+            let (least, most) = (smallest(&figures), largest(&figures));
+            if column.spread && least < most {
+                format!("{median:.decimals$} ({least:.decimals$}-{most:.decimals$})")
+            } else {
+                format!("{median:.decimals$}")
+            }
+        });
+        medians.collect::<Vec<String>>().join(" / ")
+    }
+
     fn write_targets(&self, text: &mut String) {
-        let mut table = Table::new(&["target", "measured", "wanted", ""]);
+        let mut table = Table::new(["target", "measured", "wanted", ""]);
         for target in &self.targets {
             let met = match target.met {
                 Some(true) => "met",
@@ -277,10 +193,6 @@ impl Report {
     }
 }
 
-fn dash() -> String {
-    "-".to_owned()
-}
-
 fn median(mut figures: Vec<f64>) -> Option<f64> {
     figures.sort_unstable_by(f64::total_cmp);
     let middle = figures.len() / 2;
@@ -291,17 +203,35 @@ fn median(mut figures: Vec<f64>) -> Option<f64> {
     }
 }
 
+fn smallest(figures: &[f64]) -> f64 {
+    figures.iter().copied().fold(f64::INFINITY, f64::min)
+}
+
+fn largest(figures: &[f64]) -> f64 {
+    figures.iter().copied().fold(f64::NEG_INFINITY, f64::max)
+}
+
 /// A ratio that no target stands for.
-fn told(what: &str, ours: Option<f64>, theirs: Option<f64>) -> Option<Target> {
+pub(super) fn told(what: &str, ours: Option<f64>, theirs: Option<f64>) -> Option<Target> {
     let target = at_most(what, ours, theirs, 0.0)?;
     Some(Target { target: "-".to_owned(), met: None, ..target })
 }
 
-fn at_least(what: &str, ours: Option<f64>, theirs: Option<f64>, factor: f64) -> Option<Target> {
+pub(super) fn at_least(
+    what: &str,
+    ours: Option<f64>,
+    theirs: Option<f64>,
+    factor: f64,
+) -> Option<Target> {
     ratio(what, ours, theirs, factor, |ratio, factor| ratio >= factor)
 }
 
-fn at_most(what: &str, ours: Option<f64>, theirs: Option<f64>, factor: f64) -> Option<Target> {
+pub(super) fn at_most(
+    what: &str,
+    ours: Option<f64>,
+    theirs: Option<f64>,
+    factor: f64,
+) -> Option<Target> {
     ratio(what, ours, theirs, factor, |ratio, factor| ratio <= factor)
 }
 
@@ -327,7 +257,7 @@ fn ratio(
     })
 }
 
-fn megabytes(what: &str, figure: Option<f64>, most: f64) -> Option<Target> {
+pub(super) fn megabytes(what: &str, figure: Option<f64>, most: f64) -> Option<Target> {
     let figure = figure?;
     Some(Target {
         what: what.to_owned(),
@@ -355,12 +285,12 @@ struct Table {
 }
 
 impl Table {
-    fn new(titles: &[&str]) -> Table {
-        Table { rows: vec![titles.iter().map(|&title| title.to_owned()).collect()] }
+    fn new<'a>(titles: impl IntoIterator<Item = &'a str>) -> Table {
+        Table { rows: vec![titles.into_iter().map(str::to_owned).collect()] }
     }
 
-    fn row<const N: usize>(&mut self, cells: [String; N]) {
-        self.rows.push(cells.into());
+    fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        self.rows.push(cells.into_iter().collect());
     }
 
     fn write(&self, text: &mut String) {
@@ -386,19 +316,48 @@ impl Table {
 
 #[cfg(test)]
 mod tests {
+    use clap::ValueEnum;
+
     use super::*;
 
-    fn turn(workload: Workload, contender: Contender, rate: f64) -> Turn {
-        let figures = Figures { records_per_second: Some(rate), ..Figures::default() };
-        Turn { pair: 1, workload, contender, figures }
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
+    enum Runner {
+        Hare,
+        Tortoise,
     }
 
-    fn report(turns: Vec<Turn>) -> Report {
+    impl Entry for Runner {
+        fn title(self) -> &'static str {
+            match self {
+                Runner::Hare => "the hare",
+                Runner::Tortoise => "the tortoise",
+            }
+        }
+    }
+
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
+    enum Track {
+        Field,
+    }
+
+    impl Entry for Track {
+        fn title(self) -> &'static str {
+            "a field"
+        }
+    }
+
+    const SPEED: Figure<f64> = |speed| Some(*speed);
+
+    fn report(runs: &[(Runner, f64)]) -> Report<Track, Runner, f64> {
+        let turn = |(pair, &(contender, figures)): (u32, &(Runner, f64))| Turn {
+            pair,
+            workload: Track::Field,
+            contender,
+            figures,
+        };
+        let turns = (1..).zip(runs).map(turn).collect();
         let date = "today".to_owned();
-        let mut report =
-            Report { date, quick: false, pairs: 1, machine: vec![], turns, targets: vec![] };
-        report.judge();
-        report
+        Report { date, quick: false, pairs: 1, machine: vec![], turns, targets: vec![] }
     }
 
     #[test]
@@ -410,24 +369,28 @@ mod tests {
 
     #[test]
     fn a_target_is_judged_by_the_ratio_of_medians_and_only_where_both_were_measured() {
-        let report = report(vec![
-            turn(Workload::Produce16, Contender::Postroad, 100.0),
-            turn(Workload::Produce16, Contender::Postroad, 120.0),
-            turn(Workload::Produce16, Contender::Postroad, 500.0),
-            turn(Workload::Produce16, Contender::Kafka, 110.0),
-            turn(Workload::Produce16, Contender::KafkaFlush, 40.0),
-        ]);
-        let find = |what: &str| report.targets.iter().find(|target| target.what == what);
-        assert!(find("produce 16: rate to Kafka (no sync)").unwrap().met == Some(true));
-        let flush = find("produce 16: rate to Kafka (flush)").unwrap();
-        assert_eq!((flush.met, flush.target.as_str()), (Some(false), "at least 4x"));
-        assert_eq!(flush.figure, "3.00x (120 / 40.00)");
-        assert!(find("consume: rate to Kafka").is_none());
+        use Runner::{Hare, Tortoise};
+        let report = report(&[(Hare, 100.0), (Hare, 120.0), (Hare, 500.0), (Tortoise, 40.0)]);
+        let speed = |runner| report.median((Track::Field, runner), SPEED);
+        let target = at_least("speed", speed(Hare), speed(Tortoise), 4.0).unwrap();
+        assert_eq!((target.met, target.target.as_str()), (Some(false), "at least 4x"));
+        assert_eq!(target.figure, "3.00x (120 / 40.00)");
+        assert_eq!(at_least("speed", speed(Hare), speed(Tortoise), 2.0).unwrap().met, Some(true));
+        assert_eq!(at_most("speed", speed(Hare), speed(Tortoise), 2.0).unwrap().met, Some(false));
+        assert_eq!(told("speed", speed(Hare), speed(Tortoise)).unwrap().met, None);
+        assert_eq!(told("speed", speed(Hare), None), None);
+        assert_eq!(report.worst(Hare, SPEED), Some(500.0));
     }
 
     #[test]
-    fn the_markdown_holds_every_leg_and_target() {
-        let text = report(vec![turn(Workload::Consume, Contender::Kafka, 42.0)]).markdown();
-        assert!(text.contains("| consume a backlog | Kafka (no sync) | 42 "));
+    fn the_markdown_holds_every_leg_with_its_spread_and_every_target() {
+        let mut report =
+            report(&[(Runner::Hare, 42.0), (Runner::Hare, 43.0), (Runner::Hare, 50.0)]);
+        report.targets.extend(at_least("speed", Some(42.0), Some(6.0), 7.0));
+        let columns = [Column::of("speed", &[SPEED]).with_spread()];
+        let text = report.markdown("A race", &columns);
+        assert!(text.starts_with("# A race, today\n"));
+        assert!(text.contains("| a field  | the hare | 43 (42-50) |"), "{text}");
+        assert!(text.contains("| speed  | 7.00x (42.00 / 6.00) | at least 7x | met |"), "{text}");
     }
 }

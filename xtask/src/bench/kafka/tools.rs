@@ -4,9 +4,10 @@
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::bench::jars::{self, Coordinates, TOOL_HEAP, output_of};
 use crate::client::Connection;
 use crate::failure::{Context, Failure, Outcome};
 use crate::paths;
@@ -14,15 +15,11 @@ use crate::server::{self, Server};
 
 /// 4.4.0 is listed, but one of its modules does not resolve.
 const VERSION: &str = "4.3.1";
-const POM: &str = r#"<project><modelVersion>4.0.0</modelVersion>
-  <groupId>peers</groupId><artifactId>kafka</artifactId><version>1</version><packaging>pom</packaging>
-  <dependencies>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>VERSION</version></dependency>
-    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka-tools</artifactId><version>VERSION</version></dependency>
-    <dependency><groupId>org.apache.logging.log4j</groupId><artifactId>log4j-slf4j-impl</artifactId><version>2.25.4</version></dependency>
-  </dependencies>
-</project>
-"#;
+const LIBRARIES: [Coordinates; 3] = [
+    ("org.apache.kafka", "kafka_2.13", VERSION),
+    ("org.apache.kafka", "kafka-tools", VERSION),
+    ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
+];
 const LOGGING: &str = "Configuration:
   Appenders:
     Console: { name: out, target: SYSTEM_ERR, PatternLayout: { pattern: '%d %p %c{1}: %m%n' } }
@@ -32,18 +29,17 @@ const LOGGING: &str = "Configuration:
 /// Any id will do: a bench broker never meets another.
 const CLUSTER_ID: &str = "cG9zdHJvYWQtYmVuY2g0Mw";
 const BROKER_HEAP: &str = "1g";
-const TOOL_HEAP: &str = "512m";
 const STARTS_WITHIN: Duration = Duration::from_secs(60);
 
 /// An installed Kafka.
 #[derive(Debug)]
-pub(crate) struct Distribution {
-    home: PathBuf,
+pub(super) struct Distribution {
+    class_path: Vec<PathBuf>,
 }
 
 /// When Kafka's broker syncs its log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Flush {
+pub(super) enum Flush {
     /// Its default: the operating system writes back when it likes; an ack means "in page cache".
     Never,
     /// `log.flush.interval.messages=1`: a sync before every acknowledgement, as Postroad does.
@@ -52,82 +48,61 @@ pub(crate) enum Flush {
 
 /// What ProducerPerformance says at its end.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Produced {
-    pub(crate) records_per_second: f64,
-    pub(crate) p50_ms: f64,
-    pub(crate) p99_ms: f64,
+pub(super) struct Produced {
+    pub(super) records_per_second: f64,
+    pub(super) p50_ms: f64,
+    pub(super) p99_ms: f64,
 }
 
 /// What ConsumerPerformance says at its end.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Consumed {
+pub(super) struct Consumed {
     /// Over the whole run, joining the group included.
-    pub(crate) records_per_second: f64,
+    pub(super) records_per_second: f64,
     /// While fetching only.
-    pub(crate) fetched_per_second: f64,
+    pub(super) fetched_per_second: f64,
 }
 
 /// Whole milliseconds from EndToEndLatency, microseconds from our RoundTrip.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct EndToEnd {
-    pub(crate) p50_ms: f64,
-    pub(crate) p99_ms: f64,
+pub(super) struct EndToEnd {
+    pub(super) p50_ms: f64,
+    pub(super) p99_ms: f64,
 }
 
 /// RoundTrip's figures, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct RoundTrip {
-    pub(crate) acknowledged_p50_us: f64,
-    pub(crate) consumed_p50_us: f64,
-    pub(crate) consumed_p99_us: f64,
+pub(super) struct RoundTrip {
+    pub(super) acknowledged_p50_us: f64,
+    pub(super) consumed_p50_us: f64,
+    pub(super) consumed_p99_us: f64,
 }
 
 impl Distribution {
-    /// Installs Kafka below `home` unless it is there; needs `mvn`, `java` and `javac`.
-    pub(crate) fn install(home: PathBuf) -> Outcome<Distribution> {
-        let home = paths::root().join(home).join("kafka");
-        let make = |folder: &str| {
+    /// Installs Kafka below `peers` unless it is there; needs `mvn`, `java` and `javac`.
+    pub(super) fn install(peers: &Path) -> Outcome<Distribution> {
+        let home = peers.join("kafka");
+        let libraries = jars::install(&home, &format!("Apache Kafka {VERSION}"), &LIBRARIES)?;
+        for folder in ["conf", "classes"] {
             fs::create_dir_all(home.join(folder))
-                .context(|| format!("cannot create {}", home.join(folder).display()))
-        };
-        make("conf")?;
-        make("classes")?;
-        fs::write(home.join("conf/log4j2.yaml"), LOGGING)?;
-        fs::write(home.join("pom.xml"), POM.replace("VERSION", VERSION))?;
-        let distribution = Distribution { home };
-        if !distribution.libraries().join(format!("kafka-tools-{VERSION}.jar")).exists() {
-            eprintln!("installing Apache Kafka {VERSION} (Maven, about a minute)");
-            let mut maven = Command::new("mvn");
-            maven.args(["-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=libs"]);
-            maven.current_dir(&distribution.home);
-            output_of(maven, "Maven").map_err(|failure| {
-                failure.remedy("install Maven and a JDK 17 (apt-get install maven default-jdk)")
-            })?;
+                .context(|| format!("cannot create {}", home.join(folder).display()))?;
         }
+        fs::write(home.join("conf/log4j2.yaml"), LOGGING)?;
         let mut compiler = Command::new("javac");
-        compiler.arg("-cp").arg(distribution.libraries().join("*"));
-        compiler.arg("-d").arg(distribution.home.join("classes"));
+        compiler.arg("-cp").arg(libraries.join("*")).arg("-d").arg(home.join("classes"));
         compiler.arg(paths::root().join("xtask/java/RoundTrip.java"));
         output_of(compiler, "javac")
             .map_err(|failure| failure.remedy("install a JDK (apt-get install default-jdk)"))?;
-        Ok(distribution)
-    }
-
-    fn libraries(&self) -> PathBuf {
-        self.home.join("libs")
+        let class_path = vec![home.join("conf"), home.join("classes"), libraries.join("*")];
+        Ok(Distribution { class_path })
     }
 
     fn java(&self, heap: &str) -> Command {
-        let parts = [self.home.join("conf"), self.home.join("classes"), self.libraries().join("*")];
-        let class_path: Vec<String> = parts.iter().map(|path| path.display().to_string()).collect();
-        let mut command = Command::new("java");
-        command.arg(format!("-Xms{heap}")).arg(format!("-Xmx{heap}"));
-        command.arg("-cp").arg(class_path.join(":"));
-        command
+        jars::java(heap, &self.class_path)
     }
 
     /// Starts an empty broker whose data lies in `folder`, and waits until it answers.
-    pub(crate) fn start(&self, flush: Flush, folder: &Path) -> Outcome<Server> {
+    pub(super) fn start(&self, flush: Flush, folder: &Path) -> Outcome<Server> {
         let address = SocketAddr::from(([127, 0, 0, 1], server::free_port()?));
         let properties = folder.join("server.properties");
         fs::write(&properties, self.properties(flush, folder, address, server::free_port()?))?;
@@ -185,7 +160,7 @@ impl Distribution {
     }
 
     /// ProducerPerformance, unthrottled, `acks=all`, one fixed line as every record's value.
-    pub(crate) fn produce(
+    pub(super) fn produce(
         &self,
         address: SocketAddr,
         topic: &str,
@@ -203,7 +178,7 @@ impl Distribution {
     }
 
     /// ConsumerPerformance: one consumer in a fresh group reads `records` from the beginning.
-    pub(crate) fn consume(
+    pub(super) fn consume(
         &self,
         address: SocketAddr,
         topic: &str,
@@ -218,7 +193,7 @@ impl Distribution {
     }
 
     /// EndToEndLatency, 1 KB, one at a time.
-    pub(crate) fn end_to_end(
+    pub(super) fn end_to_end(
         &self,
         address: SocketAddr,
         topic: &str,
@@ -232,7 +207,7 @@ impl Distribution {
     }
 
     /// The same measure by our own program in microseconds, after a warm-up.
-    pub(crate) fn round_trip(
+    pub(super) fn round_trip(
         &self,
         address: SocketAddr,
         topic: &str,
@@ -246,22 +221,9 @@ impl Distribution {
     }
 }
 
-/// Runs a tool to its end; its output, or what it complained of.
-fn output_of(mut command: Command, name: &str) -> Outcome<String> {
-    let output = command.stdin(Stdio::null()).output().context(|| format!("cannot run {name}"))?;
-    let (out, err) =
-        (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    if !output.status.success() {
-        let last: Vec<&str> = out.lines().chain(err.lines()).collect();
-        let last = last[last.len().saturating_sub(15)..].join("\n    | ");
-        return Err(Failure::new(format!("{name} ended with {}\n    | {last}", output.status)));
-    }
-    Ok(out.into_owned())
-}
-
 fn unread(name: &str, output: &str) -> Failure {
     Failure::new(format!("{name} printed no result that is understood:\n{output}"))
-        .remedy("a newer Kafka may print it differently: see xtask/src/bench/kafka.rs")
+        .remedy("a newer Kafka may print it differently: see xtask/src/bench/kafka/tools.rs")
 }
 
 /// `600000 records sent, 130492.0 records/sec (127.43 MB/sec), 340.1 ms avg latency, 900.00 ms max

@@ -1,0 +1,204 @@
+//! Postroad and RabbitMQ, with RabbitMQ's own PerfTest as the client of both.
+//!
+//! RabbitMQ has two kinds of durable queue: a classic one confirms what it has written, a quorum
+//! one what it has synced. Postroad syncs before every confirm and is held against both.
+
+mod client;
+mod latency;
+mod perf_test;
+mod queues;
+mod rabbitmq;
+mod targets;
+mod throughput;
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use super::contest::{Contest, Entry};
+use super::report::{Column, Report, Target};
+use super::stage::{Footprint, Stage, Used};
+use crate::failure::Outcome;
+use crate::server::{self, Server};
+use perf_test::PerfTest;
+use rabbitmq::RabbitMq;
+
+/// Who is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Contender {
+    /// Postroad: a sync before every confirm
+    Postroad,
+    /// RabbitMQ's classic durable queues: no sync
+    RabbitmqClassic,
+    /// RabbitMQ's quorum queues: a sync before every confirm
+    RabbitmqQuorum,
+}
+
+impl Entry for Contender {
+    fn title(self) -> &'static str {
+        match self {
+            Contender::Postroad => "Postroad (sync)",
+            Contender::RabbitmqClassic => "RabbitMQ classic (no sync)",
+            Contender::RabbitmqQuorum => "RabbitMQ quorum (sync)",
+        }
+    }
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Workload {
+    /// 1 KB persistent, 200 unconfirmed, prefetch 100, each acknowledged, through 1 queue
+    OneQueue,
+    /// The same through 10 queues, with a producer and a consumer each
+    TenQueues,
+    /// 1 queue and a publisher limited to 2,000 messages/s: latencies
+    Latency,
+    /// 10,000 queues with one message each: memory
+    Queues10000,
+}
+
+impl Entry for Workload {
+    fn title(self) -> &'static str {
+        match self {
+            Workload::OneQueue => "1 queue",
+            Workload::TenQueues => "10 queues",
+            Workload::Latency => "2,000/s",
+            Workload::Queues10000 => "10,000 queues",
+        }
+    }
+}
+
+/// What one turn gave. Without a load that runs for a while there is no `used`.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub(crate) struct Figures {
+    consumed_per_second: Option<f64>,
+    confirmed_per_second: Option<f64>,
+    confirm_p50_us: Option<f64>,
+    confirm_p99_us: Option<f64>,
+    consumer_p50_us: Option<f64>,
+    consumer_p99_us: Option<f64>,
+    /// How many cores PerfTest kept busy: near all of them, it is the client that is measured.
+    client_cores: Option<f64>,
+    bytes_per_queue: Option<f64>,
+    #[serde(flatten)]
+    used: Option<Used>,
+    #[serde(flatten)]
+    memory: Footprint,
+}
+
+/// The comparison.
+#[derive(Debug)]
+pub(crate) struct Amqp {
+    stage: Stage,
+    perf_test: PerfTest,
+    /// `None` where it cannot be had.
+    rabbitmq: Option<RabbitMq>,
+}
+
+impl Contest for Amqp {
+    const NAME: &'static str = "amqp";
+    const TITLE: &'static str = "Postroad and RabbitMQ";
+    type Contender = Contender;
+    type Workload = Workload;
+    type Figures = Figures;
+    const POSTROAD: Contender = Contender::Postroad;
+    const COLUMNS: &'static [Column<Figures>] = &[
+        Column::<Figures>::of("consumed/s", &[|of| of.consumed_per_second]).with_spread(),
+        Column::<Figures>::of("confirmed/s", &[|of| of.confirmed_per_second]),
+        Column::<Figures>::of(
+            "confirm p50/p99 us",
+            &[|of| of.confirm_p50_us, |of| of.confirm_p99_us],
+        ),
+        Column::<Figures>::of(
+            "consumer p50/p99 us",
+            &[|of| of.consumer_p50_us, |of| of.consumer_p99_us],
+        ),
+        Column::<Figures>::of("CPU s per million", &[|of| Some(of.used?.cpu_seconds_per_million)])
+            .decimals(1),
+        Column::<Figures>::of("client cores", &[|of| of.client_cores]).decimals(2),
+        Column::<Figures>::of("bytes per queue", &[|of| of.bytes_per_queue]),
+        Column::<Figures>::of("idle MB", &[|of| Some(of.memory.idle_mb)]),
+        Column::<Figures>::of("peak MB", &[|of| Some(of.memory.peak_mb)]),
+        Column::<Figures>::of("after MB", &[|of| Some(of.memory.after_mb)]),
+    ];
+
+    fn prepare(stage: Stage, peers: &Path, legs: &mut Vec<(Workload, Contender)>) -> Outcome<Amqp> {
+        let rabbitmq = match legs.iter().any(|&(_, contender)| contender != Contender::Postroad) {
+            true => match RabbitMq::install(peers) {
+                Ok(rabbitmq) => {
+                    eprintln!("RabbitMQ {}", rabbitmq.version);
+                    Some(rabbitmq)
+                }
+                Err(failure) => {
+                    legs.retain(|&(_, contender)| contender == Contender::Postroad);
+                    eprintln!("RabbitMQ cannot be installed here, Postroad runs alone: {failure}");
+                    None
+                }
+            },
+            false => None,
+        };
+        Ok(Amqp { stage, perf_test: PerfTest::install(peers)?, rabbitmq })
+    }
+
+    fn contenders(_workload: Workload) -> &'static [Contender] {
+        Contender::value_variants()
+    }
+
+    fn is_held_against(_leg: (Workload, Contender), _asked: Workload) -> bool {
+        false
+    }
+
+    fn stage(&self) -> &Stage {
+        &self.stage
+    }
+
+    fn turn(&self, (workload, contender): (Workload, Contender)) -> Outcome<Figures> {
+        let start = |folder: &Path| match &self.rabbitmq {
+            Some(rabbitmq) if contender != Contender::Postroad => rabbitmq.start(folder),
+            _ => self.start_postroad(folder),
+        };
+        let (figures, memory) = self.stage.turn(start, |server| match workload {
+            Workload::OneQueue => self.throughput(server, contender, 1),
+            Workload::TenQueues => self.throughput(server, contender, 10),
+            Workload::Latency => self.latency(server, contender),
+            Workload::Queues10000 => self.queues(server, contender),
+        })?;
+        Ok(Figures { memory, ..figures })
+    }
+
+    fn main_figure(figures: &Figures) -> String {
+        let mut parts = Vec::new();
+        if let Some(rate) = figures.consumed_per_second {
+            parts.push(format!("{rate:.0} consumed/s"));
+        }
+        if let (Some(confirm), Some(consumer)) = (figures.confirm_p99_us, figures.consumer_p99_us) {
+            parts.push(format!("p99 {confirm:.0} us confirm, {consumer:.0} us consumer"));
+        }
+        if let Some(used) = figures.used {
+            parts.push(format!("{:.1} CPU s per million", used.cpu_seconds_per_million));
+        }
+        if let Some(bytes) = figures.bytes_per_queue {
+            parts.push(format!("{bytes:.0} bytes per queue"));
+        }
+        parts.push(format!("peak {:.0} MB", figures.memory.peak_mb));
+        parts.join(", ")
+    }
+
+    fn targets(report: &Report<Workload, Contender, Figures>) -> Vec<Target> {
+        targets::of(report)
+    }
+}
+
+impl Amqp {
+    fn start_postroad(&self, folder: &Path) -> Outcome<Server> {
+        let address = SocketAddr::from(([127, 0, 0, 1], server::free_port()?));
+        let arguments = ["--amqp".to_owned(), address.to_string()];
+        let mut server = self.stage.start_postroad(folder, &arguments)?;
+        server.address = address;
+        Ok(server)
+    }
+}

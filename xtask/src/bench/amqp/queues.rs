@@ -1,0 +1,51 @@
+//! What a queue with one message costs in memory: 10,000 of them, declared and published to by our
+//! own small client, as PerfTest would need a thousand connections for it.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use super::client::Connection;
+use super::{Amqp, Contender, Figures};
+use crate::bench::stage::resident_mb;
+use crate::failure::{Context, Outcome};
+use crate::server::Server;
+
+const QUEUES: u32 = 10_000;
+/// So many declarations or messages are under way at once.
+const WINDOW: usize = 100;
+const BODY_BYTES: usize = 1024;
+/// A first queue pays for what the first use of anything allocates.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// After it, garbage is collected and idle queues have gone to rest.
+const SETTLE: Duration = Duration::from_secs(15);
+
+impl Amqp {
+    pub(super) fn queues(&self, server: &Server, contender: Contender) -> Outcome<Figures> {
+        let kind = match contender {
+            Contender::RabbitmqQuorum => "quorum",
+            Contender::RabbitmqClassic | Contender::Postroad => "classic",
+        };
+        let (count, settle) = match self.stage.quick {
+            true => (QUEUES / 10, SETTLE / 5),
+            false => (QUEUES, SETTLE),
+        };
+        let idle = resident_mb(server)?;
+        let names: Vec<String> = (1..=count).map(|number| format!("bench-{number}")).collect();
+        fill(server.address, &names, kind).context(|| "cannot fill the queues")?;
+        std::thread::sleep(settle);
+        let grown = (resident_mb(server)? - idle) * f64::from(1 << 20);
+        Ok(Figures { bytes_per_queue: Some(grown / f64::from(count)), ..Figures::default() })
+    }
+}
+
+/// Declares them and publishes a message to each; returns once all are confirmed. The connection is
+/// closed then, so that what it took is not counted.
+fn fill(address: SocketAddr, names: &[String], kind: &str) -> std::io::Result<()> {
+    let body = [b'x'; BODY_BYTES];
+    let mut connection = Connection::open(address, PATIENCE)?;
+    for names in names.chunks(WINDOW) {
+        connection.declare(names, kind)?;
+        connection.publish(names, &body)?;
+    }
+    connection.close()
+}

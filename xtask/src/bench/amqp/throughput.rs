@@ -1,0 +1,48 @@
+//! As many messages as go through: published, confirmed, consumed and acknowledged.
+
+use super::perf_test::Plan;
+use super::{Amqp, Contender, Figures};
+use crate::bench::stage::Used;
+use crate::failure::Outcome;
+use crate::server::Server;
+
+impl Amqp {
+    /// Through so many queues, each with a producer and a consumer.
+    pub(super) fn throughput(
+        &self,
+        server: &Server,
+        contender: Contender,
+        queues: u32,
+    ) -> Outcome<Figures> {
+        let (warm_up, measured) = if self.stage.quick { (3, 5) } else { (8, 20) };
+        let plan = Plan { interval_seconds: 1, warm_up, measured };
+        let count = queues.to_string();
+        let mut arguments = vec!["--producers", &count, "--consumers", &count];
+        arguments.extend(["--queue-pattern", "bench-%d"]);
+        arguments.extend(["--queue-pattern-from", "1", "--queue-pattern-to", &count]);
+        arguments.extend(contender.queue_type());
+        let run = self.perf_test.run(server, &arguments, plan)?;
+        let (confirmed, consumed) =
+            (run.interval.confirmed_per_second, run.interval.received_per_second);
+        // Where producers outrun consumers, half of a message's work is done for those that wait.
+        let messages = (confirmed + consumed) / 2.0 * run.seconds;
+        Ok(Figures {
+            consumed_per_second: Some(consumed),
+            confirmed_per_second: Some(confirmed),
+            confirm_p50_us: Some(run.interval.confirm.p50_us),
+            confirm_p99_us: Some(run.interval.confirm.p99_us),
+            consumer_p50_us: Some(run.interval.consumer.p50_us),
+            consumer_p99_us: Some(run.interval.consumer.p99_us),
+            client_cores: Some(run.client_cpu_seconds / run.seconds),
+            used: Some(Used::of(run.server_cpu_seconds, messages)),
+            ..Figures::default()
+        })
+    }
+}
+
+impl Contender {
+    /// PerfTest declares classic durable queues unless it is told otherwise.
+    pub(super) fn queue_type(self) -> Option<&'static str> {
+        (self == Contender::RabbitmqQuorum).then_some("--quorum-queue")
+    }
+}
