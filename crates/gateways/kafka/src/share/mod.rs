@@ -18,7 +18,7 @@ use crate::share::request::ShareHead;
 mod acknowledge;
 mod acquired;
 mod answers;
-mod dead_letters;
+pub(crate) mod dead_letters;
 mod fetch;
 pub(crate) mod lease_groups;
 mod request;
