@@ -23,7 +23,7 @@ use crate::response::Response;
 use crate::share::request::{
     Acknowledge, AcknowledgedRange, ShareAcknowledgeRequest, SharePartition,
 };
-use crate::share::response::{ShareAcknowledged, encode_acknowledged};
+use crate::share::response::{PartitionOutcome, ShareAcknowledged, encode_acknowledged};
 use crate::share::sessions::{FINAL_EPOCH, INITIAL_EPOCH};
 use crate::share::{key_of, lease_groups};
 
@@ -57,7 +57,7 @@ async fn acknowledge(
     if epoch == FINAL_EPOCH {
         session.end_share_session(gateway, &key);
     }
-    let mut topics: BTreeMap<Uuid, Vec<(i32, Option<Fault>)>> = BTreeMap::new();
+    let mut topics: BTreeMap<Uuid, Vec<PartitionOutcome>> = BTreeMap::new();
     for (partition, fault) in message.partitions.iter().zip(outcomes) {
         topics.entry(partition.topic).or_default().push((partition.index, fault));
     }

@@ -38,11 +38,14 @@ pub(crate) struct ShareFetched {
     pub(crate) topics: Vec<(Uuid, Vec<SharedPartition>)>,
 }
 
+/// A partition's index, and what is wrong with what was said of it.
+pub(crate) type PartitionOutcome = (i32, Option<Fault>);
+
 #[derive(Debug, Default)]
 pub(crate) struct ShareAcknowledged {
     pub(crate) fault: Option<Fault>,
     pub(crate) lock_ms: i32,
-    pub(crate) topics: Vec<(Uuid, Vec<(i32, Option<Fault>)>)>,
+    pub(crate) topics: Vec<(Uuid, Vec<PartitionOutcome>)>,
 }
 
 /// From this version on the answer to an acknowledge says how long a renewed lease lives.

@@ -170,8 +170,8 @@ mod tests {
 
     impl Group {
         fn new(topics: &[(u128, u32)], members: usize) -> Self {
-            let mut group = Self::default();
-            group.topics = topics.iter().map(|&(id, count)| (topic(id), count)).collect();
+            let counts = topics.iter().map(|&(id, count)| (topic(id), count)).collect();
+            let mut group = Self { topics: counts, members: Vec::new() };
             (0..members)
                 .for_each(|_| group.join(&topics.iter().map(|(id, _)| *id).collect::<Vec<_>>()));
             group.assign();
@@ -283,8 +283,8 @@ mod tests {
             counts in proptest::collection::vec(0u32..8, 1..5),
             wants in proptest::collection::vec(proptest::collection::vec(0u128..5, 1..4), 1..12),
         ) {
-            let mut group = Group::default();
-            group.topics = counts.iter().enumerate().map(|(i, &n)| (topic(i as u128), n)).collect();
+            let counts = counts.iter().enumerate().map(|(i, &n)| (topic(i as u128), n)).collect();
+            let mut group = Group { topics: counts, members: Vec::new() };
             for topics in &wants {
                 group.join(topics);
                 group.assign();
