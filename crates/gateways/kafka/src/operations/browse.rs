@@ -1,0 +1,195 @@
+//! Reading records for people: of a queue, or of a topic that nobody consumes as one; and finding
+//! the oldest record that a queue has not settled.
+
+use std::sync::Arc;
+
+use base::limits::{LEASE_READ_BYTES, OPERATION_PAGE_BYTES_MAX};
+use base::{LeaseGroupId, Offset, PartitionId, TopicId};
+use broker::Broker;
+use broker::delivery::{BrowseError, PeekOptions, Peeked, RecordState};
+use bytes::Bytes;
+use kafka_protocol::error::ResponseError;
+use record::{RecordView, SharedBatch, SharedRecord};
+
+use crate::errors::Fault;
+
+use super::document::{Place, StoredHeader, StoredRecord};
+use super::payload::Payload;
+
+/// Records that are read in one go: they hold their batches until they are looked at.
+const CHUNK_RECORDS: usize = 64;
+
+/// A topic's records, as far as a lease group has not settled them; without one, all that are there.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Source {
+    pub(super) topic: TopicId,
+    pub(super) partitions: u32,
+    pub(super) group: Option<LeaseGroupId>,
+}
+
+/// What a visitor wants after a record.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Visit {
+    More,
+    /// This record is not taken: the next page begins with it.
+    Stop,
+}
+
+impl Source {
+    /// Calls `visit` with each record from a place on, until it wants no more or `records_max` were
+    /// read. Answers where to go on; `None` at the end.
+    pub(super) async fn visit(
+        &self,
+        broker: &Broker,
+        partition: Option<u32>,
+        from: Option<Place>,
+        records_max: usize,
+        mut visit: impl FnMut(Peeked) -> Visit,
+    ) -> Result<Option<Place>, Fault> {
+        let from = from.unwrap_or(Place { partition: partition.unwrap_or(0), offset: 0 });
+        let last = partition.map_or(self.partitions, |only| only.saturating_add(1));
+        let mut left = records_max;
+        for index in from.partition..last.min(self.partitions) {
+            let mut offset = if index == from.partition { from.offset } else { 0 };
+            loop {
+                if left == 0 {
+                    return Ok(Some(Place { partition: index, offset }));
+                }
+                let chunk = self.read(broker, index, offset, left.min(CHUNK_RECORDS)).await?;
+                let Some(last) = chunk.last() else { break };
+                left = left.saturating_sub(chunk.len());
+                let next = last.offset + 1;
+                for record in chunk {
+                    let place = Place { partition: index, offset: record.offset };
+                    if visit(record) == Visit::Stop {
+                        return Ok(Some(place));
+                    }
+                }
+                offset = next;
+            }
+        }
+        Ok(None)
+    }
+
+    async fn read(
+        &self,
+        broker: &Broker,
+        partition: u32,
+        from: Offset,
+        records_max: usize,
+    ) -> Result<Vec<Peeked>, Fault> {
+        match self.group {
+            Some(group) => {
+                let options = PeekOptions { partition: Some(partition), from, records_max };
+                broker.peek(group, options).await.map_err(unreadable)
+            }
+            None => {
+                let id = PartitionId::new(self.topic, partition);
+                Ok(read_log(broker, id, from, records_max).await?)
+            }
+        }
+    }
+}
+
+/// Records of a partition that no lease group keeps track of.
+async fn read_log(
+    broker: &Broker,
+    partition: PartitionId,
+    from: Offset,
+    records_max: usize,
+) -> Result<Vec<Peeked>, Fault> {
+    let mut found: Vec<Peeked> = Vec::new();
+    let bounds = broker.bounds(partition).ok_or_else(Fault::unknown_partition)?;
+    let mut next = from.max(bounds.log_start);
+    // Compaction may have left nothing of a stretch: then what follows it is looked at.
+    while found.is_empty() && next < bounds.end {
+        let read = broker.read_batches(partition, next, LEASE_READ_BYTES).await?;
+        let batches = shared_batches(&read.records)?;
+        let Some(last) = batches.last() else { break };
+        let after = last.header().next_offset();
+        for batch in &batches {
+            let offsets = batch.records().map_while(Result::ok).map(|record| record.offset);
+            for offset in offsets.filter(|offset| *offset >= next) {
+                if found.len() == records_max {
+                    return Ok(found);
+                }
+                let Some(record) = batch.record(offset) else { continue };
+                let (partition, state) = (partition.index, RecordState::Ready);
+                found.push(Peeked { partition, offset, state, attempts: 0, record });
+            }
+        }
+        next = after;
+    }
+    Ok(found)
+}
+
+fn shared_batches(pieces: &[Bytes]) -> Result<Vec<Arc<SharedBatch>>, Fault> {
+    let damaged = |error: record::BatchError| {
+        Fault::new(ResponseError::KafkaStorageError, format!("a batch cannot be read: {error}"))
+    };
+    let mut batches = Vec::new();
+    for piece in pieces {
+        for batch in record::split(piece) {
+            let (_, range) = batch.map_err(damaged)?;
+            let batch = SharedBatch::decode(&piece.slice(range)).map_err(damaged)?;
+            batches.push(Arc::new(batch));
+        }
+    }
+    Ok(batches)
+}
+
+/// The first record of a partition at or after an offset that is stored there.
+pub(super) async fn first_record(
+    broker: &Broker,
+    partition: PartitionId,
+    offset: Offset,
+) -> Result<Option<SharedRecord>, Fault> {
+    let found = read_log(broker, partition, offset, 1).await?;
+    Ok(found.into_iter().next().map(|peeked| peeked.record))
+}
+
+/// Counts what goes into a page, which must not grow without end.
+#[derive(Debug, Default)]
+pub(super) struct Room {
+    records: usize,
+    bytes: usize,
+}
+
+impl Room {
+    /// Whether a record goes into the page; the first one always does.
+    pub(super) fn takes(&mut self, record: &SharedRecord, records_max: usize) -> bool {
+        let bytes = record.encoded_len();
+        let fits = self.bytes + bytes <= OPERATION_PAGE_BYTES_MAX && self.records < records_max;
+        if fits || self.records == 0 {
+            self.records += 1;
+            self.bytes += bytes;
+            return true;
+        }
+        false
+    }
+}
+
+pub(super) fn stored(partition: u32, record: &RecordView<'_>) -> StoredRecord {
+    let header = |header: record::Header<'_>| StoredHeader {
+        name: String::from_utf8_lossy(header.key).into_owned(),
+        value: header.value.map(Payload::copied),
+    };
+    StoredRecord {
+        partition,
+        offset: record.offset,
+        timestamp_ms: record.timestamp,
+        key: record.key.map(Payload::copied),
+        value: record.value.map(Payload::copied),
+        headers: record.headers.iter().map(header).collect(),
+    }
+}
+
+pub(super) fn unreadable(error: BrowseError) -> Fault {
+    match error {
+        BrowseError::UnknownGroup(_) => {
+            Fault::new(ResponseError::GroupIdNotFound, "the queue was deleted meanwhile")
+        }
+        BrowseError::Read(error) => error.into(),
+        BrowseError::Unavailable(why) => why.into(),
+    }
+}

@@ -1,0 +1,289 @@
+//! Dead letters: counted, shown, sent back, deleted. They wait in the main lease group of a topic;
+//! of a topic without one, all that it holds are meant.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::limits::{OPERATION_PAGE_SCAN_MAX, OPERATION_RECORDS_MAX};
+use base::{MAIN_LEASE_GROUP, PartitionId, headers};
+use broker::delivery::{Peeked, RedriveError, RedriveTo, RedriveWhat};
+use kafka_protocol::error::ResponseError;
+use record::HeadersView;
+
+use crate::errors::Fault;
+use crate::gateway::Gateway;
+use crate::share::dead_letters::{self as share, Route};
+
+use super::browse::{Room, Source, Visit, first_record, stored};
+use super::document::{
+    DeadLetter, DeadLetterCount, DeadLetterCounts, DeadLetterFilter, DeadLetterPage,
+    DeadLetterTopics, DeadLettersMoved, Death, Place, QueueName, Span,
+};
+use super::queues::{ensure_main, no_topic, purge, remove_from};
+
+/// Dead letters that one request sends on or deletes.
+const MOVED_MAX: usize = 1_000;
+
+impl Death {
+    /// As the broker writes it, or as a share group's letter without a copy says it (KIP-1191).
+    fn read(headers: &HeadersView<'_>) -> Self {
+        let text = |name: &str| {
+            let value = std::str::from_utf8(headers.last(name.as_bytes())??).ok()?;
+            Some(value.to_owned())
+        };
+        let either = |own: &str, share: &str| text(own).or_else(|| text(share));
+        let number = |text: Option<String>| text?.parse::<i64>().ok();
+        let count = |text: Option<String>| text?.parse::<u64>().ok();
+        let reason = text(headers::DEATH_REASON).or_else(|| {
+            let message = text(share::MESSAGE)?;
+            Some(share::reason(&message).map_or(message, |reason| reason.name().to_owned()))
+        });
+        let partition = either(headers::DEATH_PARTITION, share::PARTITION);
+        Self {
+            reason,
+            attempts: count(either(headers::DEATH_COUNT, share::DELIVERIES)),
+            topic: either(headers::DEATH_TOPIC, share::TOPIC),
+            partition: partition.and_then(|partition| partition.parse().ok()),
+            offset: count(either(headers::DEATH_OFFSET, share::OFFSET)),
+            group: either(headers::DEATH_GROUP, share::GROUP),
+            time_ms: number(text(headers::DEATH_TIME)),
+        }
+    }
+
+    fn is_known(&self) -> bool {
+        self.reason.is_some() || self.topic.is_some()
+    }
+
+    fn matches(&self, only: &DeadLetterFilter) -> bool {
+        let is = |wanted: &Option<String>, found: &Option<String>| {
+            wanted.as_ref().is_none_or(|wanted| found.as_ref() == Some(wanted))
+        };
+        is(&only.source, &self.topic) && is(&only.reason, &self.reason)
+    }
+}
+
+/// Where a topic's dead letters are looked for.
+fn source(gateway: &Gateway, topic: &str) -> Result<Source, Fault> {
+    gateway.broker.read(|state| {
+        let topic = state.topic_named(topic).ok_or_else(|| no_topic(topic))?;
+        let group = state.lease_group_named(topic.id, MAIN_LEASE_GROUP);
+        let (id, partitions) = (topic.id, topic.partition_count());
+        Ok(Source { topic: id, partitions, group: group.map(|group| group.id) })
+    })
+}
+
+/// Topics that groups name for their dead letters, and those that take letters of any group. Where
+/// a gateway's router decides, each queue whose oldest record is a dead letter.
+pub(super) async fn topics(gateway: &Gateway) -> Result<DeadLetterTopics, Fault> {
+    let (mut topics, maybe) = gateway.broker.read(|state| {
+        let mut named: BTreeSet<String> = BTreeSet::new();
+        let mut is_routed = false;
+        for group in state.lease_groups() {
+            named.extend(group.config.dead_letter_topic.as_deref().map(str::to_owned));
+            match group.config.dead_letter_route.as_deref().map(Route::parse) {
+                Some(Some(route)) => named.extend([route.topic.to_owned()]),
+                Some(None) => is_routed = true,
+                None => {}
+            }
+        }
+        named.retain(|topic| state.topic_named(topic).is_some());
+        let taking = state.topics().filter(|topic| topic.config.dead_letters_of_groups);
+        named.extend(taking.map(|topic| topic.name.to_string()));
+        let mut maybe = Vec::new();
+        for topic in state.topics().filter(|topic| is_routed && !named.contains(&*topic.name)) {
+            let Some(group) = state.lease_group_named(topic.id, MAIN_LEASE_GROUP) else { continue };
+            for (index, progress) in (0..).zip(&group.progress) {
+                maybe.push((
+                    topic.name.clone(),
+                    PartitionId::new(topic.id, index),
+                    progress.floor(),
+                ));
+            }
+        }
+        (named, maybe)
+    });
+    for (topic, partition, floor) in maybe {
+        if topics.contains(&*topic) {
+            continue;
+        }
+        // A topic that was deleted meanwhile takes none.
+        if let Ok(Some(record)) = first_record(&gateway.broker, partition, floor).await
+            && Death::read(&record.view().headers).is_known()
+        {
+            topics.insert(topic.to_string());
+        }
+    }
+    Ok(DeadLetterTopics { topics: topics.into_iter().collect() })
+}
+
+pub(super) async fn count(
+    gateway: &Gateway,
+    topic: &str,
+    from: Option<Place>,
+) -> Result<DeadLetterCounts, Fault> {
+    let source = source(gateway, topic)?;
+    let mut counts: BTreeMap<_, DeadLetterCount> = BTreeMap::new();
+    let visit = |peeked: Peeked| {
+        let Death { topic, group, reason, time_ms, .. } =
+            Death::read(&peeked.record.view().headers);
+        let key = (topic.clone(), group.clone(), reason.clone());
+        let count = counts.entry(key).or_insert(DeadLetterCount {
+            source: topic,
+            group,
+            reason,
+            records: 0,
+            first_ms: None,
+            last_ms: None,
+        });
+        count.records += 1;
+        count.first_ms = [count.first_ms, time_ms].into_iter().flatten().min();
+        count.last_ms = count.last_ms.max(time_ms);
+        Visit::More
+    };
+    let next = source.visit(&gateway.broker, None, from, OPERATION_PAGE_SCAN_MAX, visit).await?;
+    Ok(DeadLetterCounts { counts: counts.into_values().collect(), next })
+}
+
+pub(super) async fn show(
+    gateway: &Gateway,
+    topic: &str,
+    only: &DeadLetterFilter,
+    from: Option<Place>,
+    records_max: u32,
+) -> Result<DeadLetterPage, Fault> {
+    let source = source(gateway, topic)?;
+    let records_max = (records_max as usize).min(OPERATION_RECORDS_MAX);
+    let (mut records, mut room) = (Vec::new(), Room::default());
+    let mut visit = |peeked: Peeked| {
+        let view = peeked.record.view();
+        let death = Death::read(&view.headers);
+        if !death.matches(only) {
+            return Visit::More;
+        }
+        if !room.takes(&peeked.record, records_max) {
+            return Visit::Stop;
+        }
+        records.push(DeadLetter { death, record: stored(peeked.partition, &view) });
+        Visit::More
+    };
+    let Some(places) = &only.records else {
+        let next =
+            source.visit(&gateway.broker, None, from, OPERATION_PAGE_SCAN_MAX, visit).await?;
+        return Ok(DeadLetterPage { records, next });
+    };
+    for place in sorted(places).into_iter().filter(|place| Some(*place) >= from) {
+        let is_it = |peeked: Peeked| match peeked.offset == place.offset {
+            true => visit(peeked),
+            false => Visit::More,
+        };
+        let stopped =
+            source.visit(&gateway.broker, Some(place.partition), Some(place), 1, is_it).await?;
+        if stopped == Some(place) {
+            return Ok(DeadLetterPage { records, next: Some(place) });
+        }
+    }
+    Ok(DeadLetterPage { records, next: None })
+}
+
+fn sorted(places: &[Place]) -> Vec<Place> {
+    let mut places = places.to_vec();
+    places.sort_unstable();
+    places.dedup();
+    places
+}
+
+/// The places of dead letters that one request moves, and where the next one goes on.
+struct Chosen {
+    places: Vec<Place>,
+    next: Option<Place>,
+    until: Vec<u64>,
+}
+
+async fn choose(
+    gateway: &Gateway,
+    source: &Source,
+    only: &DeadLetterFilter,
+    span: &Span,
+) -> Result<Chosen, Fault> {
+    let until = span.until.clone().unwrap_or_else(|| {
+        let partitions = (0..source.partitions).map(|index| PartitionId::new(source.topic, index));
+        partitions.map(|it| gateway.broker.bounds(it).map_or(0, |bounds| bounds.end)).collect()
+    });
+    let records_max = (span.records_max as usize).clamp(1, MOVED_MAX);
+    if let Some(places) = &only.records {
+        let mut places = sorted(places);
+        places.retain(|place| Some(*place) >= span.from);
+        let next = places.get(records_max).copied();
+        places.truncate(records_max);
+        return Ok(Chosen { places, next, until });
+    }
+    let mut places = Vec::new();
+    let visit = |peeked: Peeked| {
+        let (partition, offset) = (peeked.partition, peeked.offset);
+        let came_later = until.get(partition as usize).is_none_or(|end| offset >= *end);
+        if came_later || !Death::read(&peeked.record.view().headers).matches(only) {
+            return Visit::More;
+        }
+        if places.len() == records_max {
+            return Visit::Stop;
+        }
+        places.push(Place { partition, offset });
+        Visit::More
+    };
+    let scan = OPERATION_PAGE_SCAN_MAX;
+    let next = source.visit(&gateway.broker, None, span.from, scan, visit).await?;
+    Ok(Chosen { places, next, until })
+}
+
+pub(super) async fn redrive(
+    gateway: &Gateway,
+    topic: &str,
+    only: &DeadLetterFilter,
+    to: Option<&str>,
+    span: &Span,
+) -> Result<DeadLettersMoved, Fault> {
+    let target = match to {
+        None => RedriveTo::Source,
+        Some(to) if to == topic => {
+            return Err(Fault::new(
+                ResponseError::InvalidRequest,
+                format!("the dead letters are in topic {topic} already; name another"),
+            ));
+        }
+        Some(to) => {
+            let found = gateway.broker.read(|state| state.topic_named(to).map(|topic| topic.id));
+            RedriveTo::Topic(found.ok_or_else(|| no_topic(to))?)
+        }
+    };
+    let (_, group, source) = ensure_main(gateway, topic).await?;
+    let Chosen { places, next, until } = choose(gateway, &source, only, span).await?;
+    let places = places.iter().map(|place| (place.partition, place.offset)).collect();
+    let moved = gateway.broker.redrive(group, RedriveWhat::Records(places), target).await;
+    let moved = moved.map_err(|error| match error {
+        RedriveError::UnknownGroup(_) => no_topic(topic),
+        RedriveError::Append(error) => error.into(),
+        RedriveError::Read(error) => error.into(),
+        RedriveError::Unavailable(why) => why.into(),
+    })?;
+    Ok(DeadLettersMoved { records: moved.moved, left: moved.left, next, until })
+}
+
+pub(super) async fn delete(
+    gateway: &Gateway,
+    topic: &str,
+    only: &DeadLetterFilter,
+    span: &Span,
+) -> Result<DeadLettersMoved, Fault> {
+    let (queue, group, source) = ensure_main(gateway, topic).await?;
+    if *only == DeadLetterFilter::default() && span.records_max == u32::MAX {
+        return delete_all(gateway, &queue).await;
+    }
+    let Chosen { places, next, until } = choose(gateway, &source, only, span).await?;
+    let removed = remove_from(gateway, &queue, group, &places).await?;
+    let left = removed.refused.len() as u64;
+    Ok(DeadLettersMoved { records: removed.removed, left, next, until })
+}
+
+async fn delete_all(gateway: &Gateway, queue: &QueueName) -> Result<DeadLettersMoved, Fault> {
+    let records = purge(gateway, queue).await?.records;
+    Ok(DeadLettersMoved { records, left: 0, next: None, until: Vec::new() })
+}

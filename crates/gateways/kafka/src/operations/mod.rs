@@ -1,0 +1,181 @@
+//! One private request, `Operate`: what operators do with lease groups, dead letters and scheduled
+//! records, which Kafka's protocol has no words for. The command line asks it.
+//!
+//! The decision that shapes it: one key far away from Kafka's own, and a JSON document in it, so
+//! that an operation more is a variant more and no codec. The version of the request is that of the
+//! document. It is told to nobody but the command line: stock clients never meet it.
+//!
+//! ```text
+//! request   header version 1 (not flexible), then  body: int32 length, JSON
+//! response  correlation id: int32, error: int16, message: nullable string, body: int32 length, JSON
+//! ```
+//!
+//! Whatever stands in a request is answered, with an error where it makes no sense; every answer is
+//! bounded, and says where the next one goes on.
+//!
+//! * [`document`], [`payload`]: what is asked and answered
+//! * `queues`, `dead_letters`, `schedule`: the operations, thin over the broker
+//! * `browse`: reading records for people
+
+mod browse;
+mod dead_letters;
+pub mod document;
+pub mod payload;
+mod queues;
+mod schedule;
+
+use std::sync::Arc;
+
+use base::limits::OPERATION_BYTES_MAX;
+use bytes::{BufMut, BytesMut};
+use kafka_protocol::error::ResponseError;
+use serde::Serialize;
+
+use crate::dispatch::Started;
+use crate::errors::Fault;
+use crate::gateway::Gateway;
+use crate::request::{Preamble, RequestError};
+use crate::response::Response;
+use crate::wire::primitives::{Cursor, Malformed, Put};
+
+use document::Operation;
+
+/// Of `Operate`.
+pub const API_KEY: i16 = 20_000;
+pub const VERSION: i16 = 0;
+/// The client software that is told about it (KIP-511).
+pub const KNOWN_TO: &str = "postroad-cli";
+
+const PREAMBLE_LEN: usize = 8;
+
+/// Takes a request in, whose preamble was read.
+pub(crate) fn start(gateway: &Arc<Gateway>, preamble: &Preamble, frame: BytesMut) -> Started {
+    let (gateway, preamble) = (Arc::clone(gateway), preamble.clone());
+    Started::Later(Box::pin(async move {
+        let answer = match parse(preamble.version, &frame) {
+            Ok(operation) => {
+                drop(frame);
+                carry_out(&gateway, operation).await
+            }
+            Err(fault) => Err(fault),
+        };
+        Ok::<_, RequestError>(respond(preamble.correlation, answer))
+    }))
+}
+
+fn invalid(message: String) -> Fault {
+    Fault::new(ResponseError::InvalidRequest, message)
+}
+
+fn parse(version: i16, frame: &[u8]) -> Result<Operation, Fault> {
+    if version != VERSION {
+        return Err(Fault::new(
+            ResponseError::UnsupportedVersion,
+            format!("Operate has version {VERSION} here, not {version}"),
+        ));
+    }
+    let body = body(frame).map_err(|malformed| invalid(format!("the request is {malformed}")))?;
+    if body.len() > OPERATION_BYTES_MAX {
+        let bytes = body.len();
+        return Err(invalid(format!(
+            "an operation has at most {OPERATION_BYTES_MAX} bytes, not {bytes}"
+        )));
+    }
+    serde_json::from_slice(body)
+        .map_err(|error| invalid(format!("the document is no operation: {error}")))
+}
+
+fn body(frame: &[u8]) -> Result<&[u8], Malformed> {
+    let mut cursor = Cursor::new(frame);
+    cursor.skip(PREAMBLE_LEN)?;
+    cursor.nullable_text(false)?;
+    let body = cursor.nullable_blob(false)?.ok_or(Malformed::Null)?;
+    match cursor.left() {
+        0 => Ok(body),
+        left => Err(Malformed::Length { length: (body.len() + left) as i64 }),
+    }
+}
+
+/// The document of an answer.
+type Answer = Result<Vec<u8>, Fault>;
+
+async fn carry_out(gateway: &Gateway, operation: Operation) -> Answer {
+    // Each may hold a page of records: only so many at a time, on the whole node.
+    let permit = gateway.operations.acquire().await;
+    let _permit = permit.map_err(|_| Fault::plain(ResponseError::UnknownServerError))?;
+    match operation {
+        Operation::DeclareQueue { queue, from, config } => {
+            document(queues::declare(gateway, &queue, from, config).await)
+        }
+        Operation::ListQueues { after, queues_max } => {
+            document(queues::list(gateway, after.as_ref(), queues_max).await)
+        }
+        Operation::DescribeQueue { queue } => document(queues::describe(gateway, &queue).await),
+        Operation::PeekQueue { queue, partition, from, records_max } => {
+            document(queues::peek(gateway, &queue, partition, from, records_max).await)
+        }
+        Operation::PurgeQueue { queue } => document(queues::purge(gateway, &queue).await),
+        Operation::RemoveRecords { queue, records } => {
+            document(queues::remove(gateway, &queue, &records).await)
+        }
+        Operation::PauseQueue { queue, paused } => {
+            document(queues::pause(gateway, &queue, paused).await)
+        }
+        Operation::SeekQueue { queue, to } => document(queues::seek(gateway, &queue, &to).await),
+        Operation::DeleteQueue { queue, force } => {
+            document(queues::delete(gateway, &queue, force).await)
+        }
+        Operation::ListDeadLetterTopics {} => document(dead_letters::topics(gateway).await),
+        Operation::CountDeadLetters { topic, from } => {
+            document(dead_letters::count(gateway, &topic, from).await)
+        }
+        Operation::ShowDeadLetters { topic, only, from, records_max } => {
+            document(dead_letters::show(gateway, &topic, &only, from, records_max).await)
+        }
+        Operation::RedriveDeadLetters { topic, only, to, span } => {
+            document(dead_letters::redrive(gateway, &topic, &only, to.as_deref(), &span).await)
+        }
+        Operation::DeleteDeadLetters { topic, only, span } => {
+            document(dead_letters::delete(gateway, &topic, &only, &span).await)
+        }
+        Operation::ListScheduled { queue, after, records_max } => {
+            document(schedule::list(gateway, &queue, after, records_max).await)
+        }
+        Operation::CancelScheduled { queue, what } => {
+            document(schedule::cancel(gateway, &queue, &what).await)
+        }
+    }
+}
+
+fn document<T: Serialize>(answer: Result<T, Fault>) -> Answer {
+    serde_json::to_vec(&answer?).map_err(|error| {
+        Fault::new(ResponseError::UnknownServerError, format!("the answer is no JSON: {error}"))
+    })
+}
+
+fn respond(correlation: i32, answer: Answer) -> Response {
+    let (code, message, body) = match &answer {
+        Ok(body) => (0, None, body.as_slice()),
+        Err(fault) => (fault.code(), fault.message(), &[][..]),
+    };
+    let mut frame = Response::begin(correlation, false, body.len() + 1100);
+    frame.put_i16(code);
+    frame.put_nullable_text(message, false);
+    frame.put_count(body.len(), false);
+    frame.put_slice(body);
+    Response::finish(frame)
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn no_frame_makes_parsing_panic(frame: Vec<u8>) {
+            let _ = parse(VERSION, &frame);
+        }
+    }
+}

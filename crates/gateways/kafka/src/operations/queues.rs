@@ -1,0 +1,468 @@
+//! Queues, which are lease groups of topics: made, looked at, emptied, paused, moved, deleted.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base::limits::{OPERATION_LEASES_MAX, OPERATION_RECORDS_MAX};
+use base::{LeaseGroupId, MAIN_LEASE_GROUP, PartitionId};
+use broker::Broker;
+use broker::delivery::{
+    Counters, Peeked, RecordState as BrokerState, RemoveError, SeekError, SeekTo,
+};
+use futures_util::future::join_all;
+use kafka_protocol::error::ResponseError;
+use machine::config::{LEASE_GROUP_CONFIGS, Overrides};
+use machine::{Command, State};
+use record::Reserved;
+
+use crate::errors::Fault;
+use crate::gateway::Gateway;
+use crate::share::lease_groups;
+
+use super::browse::{Room, Source, Visit, first_record, stored};
+use super::document::{
+    Counted, DeclaredQueue, Done, Lease, NotRemoved, PartitionProgress, Place, QueueConfig,
+    QueueName, QueuePage, QueueReport, QueueSummary, QueuedRecord, RecordPage, RecordState,
+    Removed, Start,
+};
+
+/// Records that are settled together: they share a sync of the disk.
+const REMOVED_TOGETHER: usize = 256;
+
+pub(super) fn no_topic(topic: &str) -> Fault {
+    Fault::new(
+        ResponseError::UnknownTopicOrPartition,
+        format!(
+            "there is no topic {topic}; 'postroad topic list' names those there are, 'postroad \
+             queue declare {topic}' makes a queue"
+        ),
+    )
+}
+
+fn no_queue(queue: &QueueName) -> Fault {
+    let QueueName { topic, group } = queue;
+    let (which, flag) = match &**group {
+        MAIN_LEASE_GROUP => (format!("topic {topic} is no queue"), String::new()),
+        _ => (format!("topic {topic} has no queue of group {group}"), format!(" --group {group}")),
+    };
+    Fault::new(
+        ResponseError::GroupIdNotFound,
+        format!(
+            "{which}; 'postroad queue declare {topic}{flag}' makes it one, 'postroad queue list' names those there are"
+        ),
+    )
+}
+
+/// The lease group, and what it reads.
+pub(super) fn find(gateway: &Gateway, queue: &QueueName) -> Result<(LeaseGroupId, Source), Fault> {
+    gateway.broker.read(|state| {
+        let topic = state.topic_named(&queue.topic).ok_or_else(|| no_topic(&queue.topic))?;
+        let group = state.lease_group_named(topic.id, &queue.group);
+        let id = group.ok_or_else(|| no_queue(queue))?.id;
+        let source =
+            Source { topic: topic.id, partitions: topic.partition_count(), group: Some(id) };
+        Ok((id, source))
+    })
+}
+
+// --------------------------------------------------------------------------------------- declare
+
+pub(super) async fn declare(
+    gateway: &Gateway,
+    queue: &QueueName,
+    from: Start,
+    config: Overrides,
+) -> Result<DeclaredQueue, Fault> {
+    // What is there is read, altered and written back.
+    let _one_at_a_time = gateway.config_changes.lock().await;
+    let (topic, known) = gateway.broker.read(|state| {
+        let topic = state.topic_named(&queue.topic).ok_or_else(|| no_topic(&queue.topic))?;
+        let group = state.lease_group_named(topic.id, &queue.group);
+        let known = group.map(|group| (group.id, group.overrides.clone()));
+        Ok::<_, Fault>((topic.id, known))
+    })?;
+    let Some((group, own)) = known else {
+        let mut values = match &*queue.group {
+            MAIN_LEASE_GROUP => Overrides::new(),
+            // Kafka's share consumers of the group expect what it is configured to.
+            group => gateway.broker.read(|state| lease_groups::config_of(state, group)),
+        };
+        values.extend(config);
+        let partitions = gateway
+            .broker
+            .read(|state| state.topic(topic).map_or(0, |topic| topic.partition_count()));
+        let ends = (0..partitions).map(|index| {
+            gateway.broker.bounds(PartitionId::new(topic, index)).map_or(0, |bounds| bounds.end)
+        });
+        let starts = match from {
+            Start::Earliest => Vec::new(),
+            Start::Latest => ends.collect(),
+        };
+        let (name, config) = (queue.group.clone(), values);
+        let command = Command::CreateLeaseGroup { topic, name, starts, config };
+        gateway.broker.execute(command).await?;
+        return Ok(DeclaredQueue { created: true, changed: false });
+    };
+    let mut values = own.clone();
+    values.extend(config);
+    if values == own {
+        return Ok(DeclaredQueue { created: false, changed: false });
+    }
+    check_route(&own, &values)?;
+    gateway.broker.execute(Command::SetLeaseGroupConfig { group, config: values }).await?;
+    Ok(DeclaredQueue { created: false, changed: true })
+}
+
+/// A route goes before a topic, which would then be taken and do nothing.
+fn check_route(own: &Overrides, values: &Overrides) -> Result<(), Fault> {
+    let route = values.get("dead.letter.route").filter(|route| !route.is_empty());
+    match route {
+        Some(route) if own.get("dead.letter.topic") != values.get("dead.letter.topic") => {
+            Err(Fault::new(
+                ResponseError::InvalidConfig,
+                format!(
+                    "the protocol that this queue was made with says where its dead letters go \
+                     (dead.letter.route is {route}); change that there"
+                ),
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
+// ---------------------------------------------------------------------------------------- looking
+
+pub(super) async fn list(
+    gateway: &Gateway,
+    after: Option<&QueueName>,
+    queues_max: u32,
+) -> Result<QueuePage, Fault> {
+    let mut found: Vec<(Arc<str>, Arc<str>, LeaseGroupId)> = gateway.broker.read(|state| {
+        let groups = state.lease_groups().filter_map(|group| {
+            let topic = state.topic(group.topic)?;
+            Some((Arc::clone(&topic.name), Arc::clone(&group.name), group.id))
+        });
+        let is_after = |topic: &str, group: &str| {
+            after.is_none_or(|after| (topic, group) > (&*after.topic, &*after.group))
+        };
+        groups.filter(|(topic, group, _)| is_after(topic, group)).collect()
+    });
+    found.sort_unstable();
+    let queues_max = (queues_max as usize).clamp(1, OPERATION_RECORDS_MAX);
+    let more = found.len() > queues_max;
+    found.truncate(queues_max);
+    let mut queues = Vec::with_capacity(found.len());
+    for (_, _, id) in found {
+        // One that was deleted meanwhile is none.
+        if let Some(summary) = summary(&gateway.broker, id).await? {
+            queues.push(summary);
+        }
+    }
+    Ok(QueuePage { queues, more })
+}
+
+/// What the machine knows of a group.
+struct Standing {
+    topic: base::TopicId,
+    topic_name: String,
+    group_name: String,
+    paused: bool,
+    created_ms: i64,
+    own: Overrides,
+    published: u64,
+    progress: Vec<PartitionProgress>,
+}
+
+fn standing(state: &State, id: LeaseGroupId) -> Option<Standing> {
+    let group = state.lease_group(id)?;
+    let topic = state.topic(group.topic)?;
+    let progress = group.progress.iter().zip(&topic.partitions).zip(0..);
+    let progress = progress.map(|((progress, partition), index)| PartitionProgress {
+        partition: index,
+        floor: progress.floor().max(partition.log_start()),
+        end: partition.next_offset(),
+        settled_above: progress.settled().map(|(from, to)| to - from).sum(),
+        retried: progress.attempts().count() as u64,
+    });
+    Some(Standing {
+        topic: topic.id,
+        topic_name: topic.name.to_string(),
+        group_name: group.name.to_string(),
+        paused: group.paused,
+        created_ms: group.created_ms,
+        own: group.overrides.clone(),
+        published: topic.partitions.iter().map(|partition| partition.next_offset()).sum(),
+        progress: progress.collect(),
+    })
+}
+
+async fn summary(broker: &Broker, id: LeaseGroupId) -> Result<Option<QueueSummary>, Fault> {
+    let Some(standing) = broker.read(|state| standing(state, id)) else { return Ok(None) };
+    let Some(counters) = broker.counters(id).await else { return Ok(None) };
+    Ok(Some(summarize(broker, &standing, counters).await?))
+}
+
+async fn summarize(
+    broker: &Broker,
+    standing: &Standing,
+    counters: Counters,
+) -> Result<QueueSummary, Fault> {
+    let at_ms = broker.clock().now_ms();
+    let oldest = oldest(broker, standing, &counters).await?;
+    let lag_seconds = match oldest {
+        None => Some(0.0),
+        Some(timestamp) if timestamp >= 0 => Some((at_ms - timestamp).max(0) as f64 / 1000.0),
+        Some(_) => None,
+    };
+    Ok(QueueSummary {
+        topic: standing.topic_name.clone(),
+        group: standing.group_name.clone(),
+        partitions: standing.progress.len() as u32,
+        paused: standing.paused,
+        depth: counters.depth,
+        ready: counters.ready,
+        leased: counters.leased,
+        leased_bytes: counters.leased_bytes,
+        delayed: counters.delayed,
+        consumers: counters.consumers,
+        oldest_unsettled_ms: oldest.filter(|timestamp| *timestamp >= 0),
+        lag_seconds,
+        published: standing.published,
+        delivered: counters.delivered,
+        redelivered: counters.redelivered,
+        settled: counters.settled,
+        dead_letters: counters.dead_letters,
+        at_ms,
+    })
+}
+
+/// The timestamp of the oldest record that is not settled. The engine knows it of records that it
+/// has read; of others the log does.
+async fn oldest(
+    broker: &Broker,
+    standing: &Standing,
+    counters: &Counters,
+) -> Result<Option<i64>, Fault> {
+    if counters.depth == 0 {
+        return Ok(None);
+    }
+    if standing.progress.len() == 1 && counters.oldest_unsettled_ms.is_some() {
+        return Ok(counters.oldest_unsettled_ms);
+    }
+    let mut oldest: Option<i64> = None;
+    for progress in standing.progress.iter().filter(|progress| progress.floor < progress.end) {
+        let partition = PartitionId::new(standing.topic, progress.partition);
+        if let Some(record) = first_record(broker, partition, progress.floor).await? {
+            let timestamp = record.view().timestamp;
+            oldest = Some(oldest.map_or(timestamp, |oldest| oldest.min(timestamp)));
+        }
+    }
+    Ok(oldest)
+}
+
+pub(super) async fn describe(gateway: &Gateway, queue: &QueueName) -> Result<QueueReport, Fault> {
+    let (id, _) = find(gateway, queue)?;
+    let broker = &gateway.broker;
+    let gone = || no_queue(queue);
+    let standing = broker.read(|state| standing(state, id)).ok_or_else(gone)?;
+    let counters = broker.counters(id).await.ok_or_else(gone)?;
+    let leases = broker.leases(id, None, OPERATION_LEASES_MAX).await;
+    let leases = leases.into_iter().map(|lease| Lease {
+        partition: lease.partition,
+        offset: lease.offset,
+        attempt: lease.attempt,
+        session: lease.session,
+        expires_ms: lease.expires_ms,
+    });
+    let config = LEASE_GROUP_CONFIGS.iter().map(|entry| {
+        let own = standing.own.get(entry.name);
+        QueueConfig {
+            name: entry.name.to_owned(),
+            value: own.cloned().unwrap_or_else(|| entry.default.to_owned()),
+            own: own.is_some_and(|own| own != entry.default),
+        }
+    });
+    Ok(QueueReport {
+        summary: summarize(broker, &standing, counters).await?,
+        created_ms: standing.created_ms,
+        config: config.collect(),
+        leases: leases.collect(),
+        progress: standing.progress,
+    })
+}
+
+pub(super) async fn peek(
+    gateway: &Gateway,
+    queue: &QueueName,
+    partition: Option<u32>,
+    from: Option<Place>,
+    records_max: u32,
+) -> Result<RecordPage, Fault> {
+    let (_, source) = find(gateway, queue)?;
+    if let Some(partition) = partition.filter(|partition| *partition >= source.partitions) {
+        return Err(no_partition(queue, partition, source.partitions));
+    }
+    let records_max = (records_max as usize).min(OPERATION_RECORDS_MAX);
+    let now_ms = gateway.broker.clock().now_ms();
+    let (mut records, mut room) = (Vec::new(), Room::default());
+    let visit = |peeked: Peeked| {
+        if !room.takes(&peeked.record, records_max) {
+            return Visit::Stop;
+        }
+        records.push(queued(&peeked, now_ms));
+        Visit::More
+    };
+    let next = source.visit(&gateway.broker, partition, from, records_max, visit).await?;
+    Ok(RecordPage { records, next })
+}
+
+fn queued(peeked: &Peeked, now_ms: i64) -> QueuedRecord {
+    let view = peeked.record.view();
+    let (state, until_ms) = match peeked.state {
+        // What the engine has not read yet is ready as far as it knows.
+        BrokerState::Ready => {
+            let due = Reserved::read(&view.headers).deliver_at_ms.filter(|due| *due > now_ms);
+            (if due.is_some() { RecordState::Delayed } else { RecordState::Ready }, due)
+        }
+        BrokerState::Blocked => (RecordState::Blocked, None),
+        BrokerState::Leased { expires_ms, .. } => (RecordState::Leased, expires_ms),
+        BrokerState::Delayed { due_ms } => (RecordState::Delayed, Some(due_ms)),
+        BrokerState::Dying => (RecordState::Dying, None),
+    };
+    let record = stored(peeked.partition, &view);
+    QueuedRecord { state, until_ms, attempts: peeked.attempts, record }
+}
+
+fn no_partition(queue: &QueueName, partition: u32, partitions: u32) -> Fault {
+    let topic = &queue.topic;
+    Fault::new(
+        ResponseError::UnknownTopicOrPartition,
+        format!("topic {topic} has no partition {partition}; it has {partitions}, counted from 0"),
+    )
+}
+
+// --------------------------------------------------------------------------------------- changing
+
+pub(super) async fn purge(gateway: &Gateway, queue: &QueueName) -> Result<Counted, Fault> {
+    let (id, _) = find(gateway, queue)?;
+    let records = gateway.broker.purge(id).await.map_err(|error| removing(queue, error))?;
+    Ok(Counted { records })
+}
+
+pub(super) fn removing(queue: &QueueName, error: RemoveError) -> Fault {
+    match error {
+        RemoveError::UnknownGroup(_) => no_queue(queue),
+        RemoveError::NotThere { .. } | RemoveError::Leased { .. } => {
+            Fault::new(ResponseError::InvalidRequest, error.to_string())
+        }
+        RemoveError::Read(error) => error.into(),
+        RemoveError::Unavailable(why) => why.into(),
+    }
+}
+
+pub(super) async fn remove(
+    gateway: &Gateway,
+    queue: &QueueName,
+    records: &[Place],
+) -> Result<Removed, Fault> {
+    let (id, _) = find(gateway, queue)?;
+    remove_from(gateway, queue, id, records).await
+}
+
+/// Settles records one by one, many at a time. One that cannot be is told and holds no other back.
+pub(super) async fn remove_from(
+    gateway: &Gateway,
+    queue: &QueueName,
+    id: LeaseGroupId,
+    records: &[Place],
+) -> Result<Removed, Fault> {
+    let mut removed = Removed::default();
+    for together in records.chunks(REMOVED_TOGETHER) {
+        let each = together
+            .iter()
+            .map(|place| gateway.broker.delete_record(id, place.partition, place.offset));
+        for (place, outcome) in together.iter().zip(join_all(each).await) {
+            match outcome {
+                Ok(()) => removed.removed += 1,
+                Err(error @ (RemoveError::NotThere { .. } | RemoveError::Leased { .. })) => {
+                    removed.refused.push(not_removed(*place, error.to_string()));
+                }
+                Err(error) => return Err(removing(queue, error)),
+            }
+        }
+    }
+    Ok(removed)
+}
+
+pub(super) fn not_removed(place: Place, reason: String) -> NotRemoved {
+    NotRemoved { partition: place.partition, offset: place.offset, reason }
+}
+
+pub(super) async fn pause(
+    gateway: &Gateway,
+    queue: &QueueName,
+    paused: bool,
+) -> Result<Done, Fault> {
+    let (group, _) = find(gateway, queue)?;
+    gateway.broker.execute(Command::PauseLeaseGroup { group, paused }).await?;
+    Ok(Done {})
+}
+
+pub(super) async fn seek(
+    gateway: &Gateway,
+    queue: &QueueName,
+    to: &[Place],
+) -> Result<Done, Fault> {
+    let (group, source) = find(gateway, queue)?;
+    if let Some(place) = to.iter().find(|place| place.partition >= source.partitions) {
+        return Err(no_partition(queue, place.partition, source.partitions));
+    }
+    let offsets = to.iter().map(|place| (place.partition, place.offset)).collect();
+    match gateway.broker.seek(group, SeekTo::Offsets(offsets)).await {
+        Ok(()) => Ok(Done {}),
+        Err(SeekError::UnknownGroup(_)) => Err(no_queue(queue)),
+        Err(SeekError::Refused(refusal)) => Err(refusal.into()),
+        Err(SeekError::Read(error)) => Err(error.into()),
+        Err(SeekError::Unavailable(why)) => Err(why.into()),
+    }
+}
+
+pub(super) async fn delete(
+    gateway: &Gateway,
+    queue: &QueueName,
+    force: bool,
+) -> Result<Done, Fault> {
+    let (group, _) = find(gateway, queue)?;
+    let counters = gateway.broker.counters(group).await.ok_or_else(|| no_queue(queue))?;
+    if counters.consumers > 0 && !force {
+        let QueueName { topic, .. } = queue;
+        let count = counters.consumers;
+        let consumers = if count == 1 { "consumer" } else { "consumers" };
+        return Err(Fault::new(
+            ResponseError::NonEmptyGroup,
+            format!("queue {topic} has {count} {consumers}; stop them first, or use --force"),
+        ));
+    }
+    gateway.broker.execute(Command::DeleteLeaseGroup { group }).await?;
+    Ok(Done {})
+}
+
+/// The lease group that dead letters of a topic wait in, made if it is not there: with all that the
+/// topic holds.
+pub(super) async fn ensure_main(
+    gateway: &Gateway,
+    topic: &str,
+) -> Result<(QueueName, LeaseGroupId, Source), Fault> {
+    let queue = QueueName { topic: topic.to_owned(), group: MAIN_LEASE_GROUP.to_owned() };
+    let there = gateway.broker.read(|state| {
+        let topic = state.topic_named(topic)?;
+        Some(state.lease_group_named(topic.id, MAIN_LEASE_GROUP).is_some())
+    });
+    if there.ok_or_else(|| no_topic(topic))? {
+        let (id, source) = find(gateway, &queue)?;
+        return Ok((queue, id, source));
+    }
+    declare(gateway, &queue, Start::Earliest, BTreeMap::new()).await?;
+    let (id, source) = find(gateway, &queue)?;
+    Ok((queue, id, source))
+}
