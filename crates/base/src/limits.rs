@@ -164,6 +164,21 @@ pub const FETCH_BYTES_MAX: usize = 55 << 20;
 /// Fetch sessions kept (Kafka's `max.incremental.fetch.session.cache.slots`).
 pub const FETCH_SESSIONS_MAX: usize = 1_000;
 
+// ---------------------------------------------------------------------------------- operations
+
+/// Bytes of an operation's document (the command line's own request).
+pub const OPERATION_BYTES_MAX: usize = 1 << 20;
+/// Bytes of records in an answer; the first record is there whatever its size.
+pub const OPERATION_PAGE_BYTES_MAX: usize = 4 << 20;
+/// Records, or queues, in an answer.
+pub const OPERATION_RECORDS_MAX: usize = 10_000;
+/// Records that are looked at for an answer.
+pub const OPERATION_PAGE_SCAN_MAX: usize = 20_000;
+/// Leases in the description of a queue.
+pub const OPERATION_LEASES_MAX: usize = 100;
+/// Operations that a node carries out at a time; others wait.
+pub const OPERATIONS_AT_ONCE_MAX: usize = 4;
+
 // ---------------------------------------------------------------------------------------- amqp
 
 /// What `connection.tune` offers (RabbitMQ's `frame_max`, `channel_max`, `heartbeat`).
