@@ -19,11 +19,14 @@ use super::{Catalog, CatalogInner};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ConnectionId(pub u64);
 
-/// Open connections, and the queues that go with each: by vhost and name.
+/// A vhost and a queue of it.
+type QueueName = (Arc<str>, Arc<str>);
+
+/// Open connections, and the queues that go with each.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
     next: AtomicU64,
-    open: Mutex<HashMap<ConnectionId, HashSet<(Arc<str>, Arc<str>)>>>,
+    open: Mutex<HashMap<ConnectionId, HashSet<QueueName>>>,
 }
 
 impl Connections {
@@ -34,7 +37,7 @@ impl Connections {
     }
 
     /// What goes with it.
-    pub(super) fn close(&self, connection: ConnectionId) -> Vec<(Arc<str>, Arc<str>)> {
+    pub(super) fn close(&self, connection: ConnectionId) -> Vec<QueueName> {
         self.open.lock().remove(&connection).into_iter().flatten().collect()
     }
 

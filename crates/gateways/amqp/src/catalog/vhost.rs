@@ -684,20 +684,18 @@ impl Vhost {
         Ok(())
     }
 
-    /// Messages that are not settled; of a stream, all that are there.
+    /// Messages that a consumer could have now; of a stream, all that are there.
     pub async fn message_count(&self, queue: &Queue) -> u64 {
-        self.0.broker.read(|state| {
-            let Some(topic) = state.topic(queue.topic) else { return 0 };
-            let group = queue.group().and_then(|group| state.lease_group(group));
-            let count = |(index, partition): (usize, &machine::Partition)| {
-                let (start, end) = (partition.log_start(), partition.next_offset());
-                let progress = group.and_then(|group| group.progress(index as u32));
-                let Some(progress) = progress else { return end - start };
-                let settled: u64 = progress.settled().map(|(from, to)| to - from).sum();
-                end.saturating_sub(progress.floor().max(start)).saturating_sub(settled)
-            };
-            topic.partitions.iter().enumerate().map(count).sum()
-        })
+        match queue.group() {
+            Some(group) => self.0.broker.counters(group).await.map_or(0, |all| all.ready),
+            None => self.0.broker.read(|state| {
+                let partitions = state.topic(queue.topic).map(|topic| topic.partitions.iter());
+                let held = |partition: &machine::Partition| {
+                    partition.next_offset() - partition.log_start()
+                };
+                partitions.into_iter().flatten().map(held).sum()
+            }),
+        }
     }
 }
 
