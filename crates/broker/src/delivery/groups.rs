@@ -118,7 +118,9 @@ impl Driver {
         self.queue.retain(|queued| *queued != id);
         self.changed.retain(|changed| *changed != id);
         self.enqueue(id);
-        for (_, waiter) in waiters {
+        // What they settled went with the engine, also where it was not yet under way.
+        let unsent = std::mem::take(&mut self.waiters);
+        for waiter in waiters.into_iter().map(|(_, waiter)| waiter).chain(unsent) {
             waiter.fail(&Unavailable::NotLeader);
         }
     }

@@ -110,7 +110,10 @@ async fn a_rejected_record_is_in_the_dead_letters_exactly_once_whenever_the_powe
         let dead = texts(&take_all(&session, of_graves).await);
         let alive = texts(&take_all(&session, group).await);
         for value in &rejected {
-            assert!(dead.contains(value), "seed {seed}: {value} was rejected and is not buried");
+            assert!(
+                dead.contains(value),
+                "seed {seed}: {value} was rejected and is not buried: {dead:?}, alive {alive:?}"
+            );
         }
         let mut all: Vec<&String> = dead.iter().chain(&alive).collect();
         all.sort();
