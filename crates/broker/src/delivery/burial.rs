@@ -167,9 +167,11 @@ impl Driver {
                 // Nobody can tell when, or whether it has happened.
                 let waiters = std::mem::take(&mut group.reject_waiters);
                 waiters.into_iter().for_each(|(_, waiter)| waiter.fail(&why));
+                group.bury_failed = Some(why);
             }
         } else {
             group.bury_after = None;
+            group.bury_failed = None;
             for Dying { letter, .. } in group.dead.drain(..count) {
                 group.dispatch.buried(letter.partition, letter.offset);
             }

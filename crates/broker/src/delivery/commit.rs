@@ -285,6 +285,9 @@ impl Driver {
                 return waiter.fail(&Unavailable::NotLeader);
             }
             if group.buried < buried {
+                if let Some(why) = &group.bury_failed {
+                    return waiter.fail(why);
+                }
                 group.reject_waiters.push_back((buried, waiter));
                 return;
             }

@@ -11,6 +11,8 @@ use machine::{LeaseGroup, State, Topic, TopicConfig};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use crate::error::Unavailable;
+
 use super::ConsumerId;
 use super::commit::Waiter;
 use super::dead_letter::DeathReason;
@@ -39,6 +41,8 @@ pub(super) struct Group {
     pub(super) burying: bool,
     /// Burying failed: not tried again before this.
     pub(super) bury_after: Option<Instant>,
+    /// Why, if it was not for want of room: rejects are answered so until it works again.
+    pub(super) bury_failed: Option<Unavailable>,
     /// How many records ever joined `dead`, and how many left it buried.
     pub(super) died: u64,
     pub(super) buried: u64,
@@ -115,6 +119,7 @@ impl Group {
             dead: VecDeque::new(),
             burying: false,
             bury_after: None,
+            bury_failed: None,
             died: 0,
             buried: 0,
             reject_waiters: VecDeque::new(),
