@@ -65,6 +65,9 @@ impl Session {
             let queue = vhost.queue(id, &name).await?;
             let by_offset = queue.is_stream() || offset.is_some();
             let from = match queue.group().filter(|_| !by_offset) {
+                Some(_) if exclusive && queue.settings().single_active_consumer => {
+                    return Err(in_exclusive_use(&queue));
+                }
                 Some(group) => {
                     let priority = consumer_priority(priority.as_ref(), &queue)?;
                     let options = options(prefetch, no_ack, exclusive, priority);
@@ -476,7 +479,7 @@ fn consumer_priority(value: Option<&FieldValue>, queue: &Queue) -> Result<i32, E
     let Some(value) = value else { return Ok(0) };
     let number = value.as_integer().and_then(|number| i32::try_from(number).ok());
     number.ok_or_else(|| {
-        let wrong = format!("{{unacceptable_type,{}}}", value.kind_name());
+        let wrong = format!("\"expected integer, got {}\"", value.kind_name());
         let text = format!("invalid arg 'x-priority' for {}: {wrong}", queue.resource());
         Exception::precondition_failed(text)
     })

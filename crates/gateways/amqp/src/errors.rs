@@ -124,14 +124,14 @@ impl Exception {
         )
     }
 
-    /// As it goes into a close method: a short string.
+    /// As it goes into a close method: a short string, whose end shows if it was cut.
     pub fn reply_text(&self) -> String {
+        const CUT: &str = "...";
         let mut text = self.to_string();
-        let mut end = text.len().min(usize::from(u8::MAX));
-        while !text.is_char_boundary(end) {
-            end -= 1;
+        if text.len() > usize::from(u8::MAX) {
+            text.truncate(text.floor_char_boundary(usize::from(u8::MAX) - CUT.len()));
+            text.push_str(CUT);
         }
-        text.truncate(end);
         text
     }
 }
@@ -177,7 +177,7 @@ mod tests {
     fn a_text_is_cut_to_what_a_short_string_holds_between_characters() {
         let long = Exception::precondition_failed("ü".repeat(200));
         let text = long.reply_text();
-        assert!((254..=255).contains(&text.len()) && text.ends_with('ü'));
+        assert!((254..=255).contains(&text.len()) && text.ends_with("ü..."));
     }
 
     #[test]

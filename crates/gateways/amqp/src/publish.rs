@@ -21,7 +21,7 @@ use crate::codec::fields::EncodedTable;
 use crate::codec::frame::{self, ContentHeader};
 use crate::codec::methods::{BasicAck, BasicNack, BasicPublish, BasicReturn, Method};
 use crate::codec::properties::Properties;
-use crate::codec::table::{FieldValue, MalformedTable, RawFields};
+use crate::codec::table::{FieldTable, FieldValue, MalformedTable, RawFields};
 use crate::errors::{Exception, ReplyCode};
 use crate::output::Output;
 use crate::properties::{BCC, CC, write_record_headers};
@@ -477,6 +477,10 @@ impl Session {
         body: &Body,
     ) {
         let payload_bytes_max = self.negotiated.payload_bytes_max;
+        // Blind copies are for nobody else to see, whoever is told of it.
+        let visible = without_blind_copies(properties);
+        let headers = visible.as_ref().map(|table| EncodedTable(table)).or(properties.headers);
+        let properties = &Properties { headers, ..*properties };
         let transaction =
             self.channels.get_mut(&number).and_then(|channel| channel.transaction.as_mut());
         let output = match transaction {
@@ -575,20 +579,28 @@ const TRANSACTION_MESSAGE_BYTES: usize = 256;
 /// When a message is to be forgotten, in milliseconds from now.
 fn expiration(properties: &Properties<'_>) -> Result<Option<i64>, Exception> {
     let Some(text) = properties.expiration else { return Ok(None) };
-    let shown = String::from_utf8_lossy(text);
-    let parsed = std::str::from_utf8(text).ok().and_then(|text| text.parse::<i64>().ok());
-    match parsed {
-        Some(ms @ 0..=EXPIRATION_MS_MAX) => Ok(Some(ms)),
-        Some(ms) => {
-            let wrong = if ms < 0 { "value_negative" } else { "value_too_large" };
-            let text = format!("invalid expiration '{shown}': {{{wrong},{ms}}}");
-            Err(Exception::precondition_failed(text))
-        }
-        None => {
-            let text = format!("invalid expiration '{shown}': no_integer");
-            Err(Exception::precondition_failed(text))
-        }
+    let text = String::from_utf8_lossy(text);
+    let wrong = match leading_integer(&text) {
+        None => "no_integer".to_owned(),
+        Some((_, rest)) if !rest.is_empty() => format!("{{leftover_string,\"{rest}\"}}"),
+        Some((0..=EXPIRATION_MS_MAX, _)) => return Ok(text.parse().ok()),
+        Some((..0, _)) => format!("{{value_negative,{text}}}"),
+        Some(_) => format!("{{value_too_large,{text}}}"),
+    };
+    Err(Exception::precondition_failed(format!("invalid expiration '{text}': {wrong}")))
+}
+
+/// The number that a text begins with, and what follows it (Erlang's `string:to_integer`). One of
+/// more than 64 bits is as good as the largest.
+fn leading_integer(text: &str) -> Option<(i64, &str)> {
+    let sign = text.starts_with(['+', '-']).into();
+    let digits = text[sign..].bytes().take_while(u8::is_ascii_digit).count();
+    if digits == 0 {
+        return None;
     }
+    let (number, rest) = text.split_at(sign + digits);
+    let bound = if number.starts_with('-') { i64::MIN } else { i64::MAX };
+    Some((number.parse().unwrap_or(bound), rest))
 }
 
 /// Ten years, as RabbitMQ has it (`MAX_EXPIRY_TIMER`).
@@ -605,6 +617,18 @@ fn delay(properties: &Properties<'_>) -> Option<i64> {
     (ms > 0).then_some(ms)
 }
 
+/// The headers without BCC, if that is one of them.
+fn without_blind_copies(properties: &Properties<'_>) -> Option<Bytes> {
+    let EncodedTable(table) = properties.headers?;
+    let is_blind = |name: &[u8]| name == BCC;
+    if !RawFields::new(table).filter_map(Result::ok).any(|field| is_blind(field.name)) {
+        return None;
+    }
+    let mut headers = FieldTable::decode(table).ok()?;
+    headers.0.retain(|(name, _)| !is_blind(name.as_bytes()));
+    Some(headers.to_bytes())
+}
+
 /// Routing keys besides the message's own: its CC and BCC headers.
 fn copies(properties: &Properties<'_>) -> Result<Vec<String>, Exception> {
     let Some(EncodedTable(table)) = properties.headers else { return Ok(Vec::new()) };
@@ -614,20 +638,17 @@ fn copies(properties: &Properties<'_>) -> Result<Vec<String>, Exception> {
         if field.name != CC && field.name != BCC {
             continue;
         }
-        let name = String::from_utf8_lossy(field.name);
-        let FieldValue::Array(values) = field.decode().map_err(malformed_headers)? else {
-            return Err(Exception::precondition_failed(format!(
-                "invalid message: {{unacceptable_type_in_header,<<\"{name}\">>}}"
-            )));
-        };
-        for value in &values {
-            match value.as_str() {
-                Some(key) => copies.push(key.to_owned()),
-                None => {
-                    return Err(Exception::precondition_failed(format!(
-                        "invalid message: {{unacceptable_type_in_header,<<\"{name}\">>}}"
-                    )));
-                }
+        match field.decode().map_err(malformed_headers)? {
+            // What is no text is passed over.
+            FieldValue::Array(keys) => {
+                copies.extend(keys.iter().filter_map(FieldValue::as_str).map(str::to_owned));
+            }
+            other => {
+                let name = String::from_utf8_lossy(field.name);
+                return Err(Exception::precondition_failed(format!(
+                    "invalid message: {{unacceptable_type_in_header,\"{name}\",{}}}",
+                    other.kind_name()
+                )));
             }
         }
     }
