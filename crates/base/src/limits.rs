@@ -130,7 +130,7 @@ pub const LEASE_DEAD_PER_GROUP: usize = 4_096;
 /// Live leases of a group, about 120 bytes each: the credit of those who set none.
 pub const LEASES_PER_GROUP: usize = 4_000_000;
 /// Timers that one tick of a group looks at, so that many due at once do not hold up the rest.
-pub const LEASE_TIMERS_PER_TICK: usize = 65_536;
+pub const LEASE_TIMERS_PER_TICK: usize = 16_384;
 
 // ----------------------------------------------------------------------------------- documents
 

@@ -37,6 +37,16 @@ pub(crate) struct Lease {
     pub(crate) pooled: bool,
 }
 
+impl Lease {
+    fn is_of(&self, session: SessionId) -> bool {
+        self.token != FREE && self.session == session
+    }
+
+    fn ends_at(&self, deadline_ms: i64) -> bool {
+        self.token != FREE && self.deadline_ms == deadline_ms
+    }
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Links {
     previous: Slot,
@@ -63,9 +73,12 @@ pub(crate) struct LeaseTable {
     free: Vec<Slot>,
     by_token: HashTable<Slot>,
     by_offset: HashTable<Slot>,
-    /// Heads of the lists. A new lease goes behind the head, so that the maps are seldom touched.
+    /// Heads of the lists. A new lease goes behind one that is in the list already, so that the
+    /// maps are seldom touched.
     by_session: HashMap<SessionId, Slot>,
     by_deadline: BTreeMap<i64, Slot>,
+    /// The slot that was filled last: the next lease is mostly of the same lists.
+    recent: Slot,
     bytes: u64,
 }
 
@@ -117,10 +130,15 @@ impl LeaseTable {
             hash_place(lease.partition, lease.offset)
         };
         by_offset.insert_unique(hash_place(lease.partition, lease.offset), slot, place_of);
-        let head = *self.by_session.entry(lease.session).or_insert(slot);
+        // Whatever it is by now, if it is in the list it will do to be linked behind.
+        let head = match self.slab.get(self.recent as usize) {
+            Some(recent) if self.recent != slot && recent.lease.is_of(lease.session) => self.recent,
+            _ => *self.by_session.entry(lease.session).or_insert(slot),
+        };
         link(&mut self.slab, of_session, head, slot);
         self.link_deadline(slot, lease.deadline_ms);
         self.bytes += u64::from(lease.meta.bytes);
+        self.recent = slot;
         slot
     }
 
@@ -160,7 +178,12 @@ impl LeaseTable {
 
     fn link_deadline(&mut self, slot: Slot, deadline_ms: i64) {
         if deadline_ms < i64::MAX {
-            let head = *self.by_deadline.entry(deadline_ms).or_insert(slot);
+            let head = match self.slab.get(self.recent as usize) {
+                Some(recent) if self.recent != slot && recent.lease.ends_at(deadline_ms) => {
+                    self.recent
+                }
+                _ => *self.by_deadline.entry(deadline_ms).or_insert(slot),
+            };
             link(&mut self.slab, of_deadline, head, slot);
         }
     }
@@ -219,7 +242,7 @@ fn of_deadline(entry: &mut Entry) -> &mut Links {
     &mut entry.of_deadline
 }
 
-/// Puts `slot` behind `head`, unless it is the head.
+/// Puts `slot` behind `head`, a member of the list, unless it is that itself.
 fn link(slab: &mut [Entry], field: Field, head: Slot, slot: Slot) {
     if head == slot {
         *field(&mut slab[slot as usize]) = Links::ALONE;

@@ -110,6 +110,7 @@ impl Partition {
         }
         match self.settled_since.last_mut() {
             Some(last) if last.1 == first => last.1 = end,
+            Some(last) if last.0 == end => last.0 = first,
             _ => self.settled_since.push((first, end)),
         }
         self.cover(first, end)

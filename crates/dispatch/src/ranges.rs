@@ -31,6 +31,20 @@ impl Ranges {
         self.by_first.first_key_value().map(|(&first, &end)| (first, end))
     }
 
+    /// From the first range to the end of the last that follows in steps of at most `near`, `span`
+    /// offsets at most.
+    pub(crate) fn first_near(&self, near: u64, span: u64) -> Option<(Offset, Offset)> {
+        let (first, mut reached) = self.first()?;
+        let most = first.saturating_add(span.max(1));
+        for (next, end) in self.iter().skip(1) {
+            if reached >= most || next - reached > near {
+                break;
+            }
+            reached = end;
+        }
+        Some((first, reached.min(most)))
+    }
+
     pub(crate) fn pop_first(&mut self) -> Option<(Offset, Offset)> {
         let (first, end) = self.by_first.pop_first()?;
         self.offsets -= end - first;

@@ -8,7 +8,7 @@
 //! Every loaded record goes before every one in a range, so the best of the loaded is the best of
 //! the partition; the due ones join as they are looked up.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use base::Offset;
 
@@ -40,30 +40,45 @@ impl From<&Scanned> for Meta {
 
 #[derive(Debug, Default)]
 pub(crate) struct Ready {
-    /// By rank and offset: the first is the next.
-    loaded: BTreeMap<(u8, Offset), Meta>,
+    /// By rank, then by offset: the first of the first is the next. Records come in at the back
+    /// and go out in front, and what came back goes in near the front, so that nothing is searched
+    /// or moved for long.
+    ranks: BTreeMap<u8, VecDeque<(Offset, Meta)>>,
+    loaded: usize,
     ranged: BTreeMap<u8, Ranges>,
     pub(crate) due: Ranges,
 }
 
+/// Ranges so near each other are looked up together.
+const NEAR: u64 = 256;
+
 impl Ready {
     pub(crate) fn loaded(&self) -> usize {
-        self.loaded.len()
+        self.loaded
     }
 
     pub(crate) fn first(&self) -> Option<(u8, Offset, &Meta)> {
-        self.loaded.first_key_value().map(|(&(rank, offset), meta)| (rank, offset, meta))
+        let (&rank, records) = self.ranks.first_key_value()?;
+        records.front().map(|(offset, meta)| (rank, *offset, meta))
     }
 
     pub(crate) fn get(&self, rank: u8, offset: Offset) -> Option<&Meta> {
-        self.loaded.get(&(rank, offset))
+        let records = self.ranks.get(&rank)?;
+        let front = records.front().filter(|front| front.0 == offset);
+        front.or_else(|| records.get(place(records, offset).ok()?)).map(|(_, meta)| meta)
     }
 
     pub(crate) fn take(&mut self, rank: u8, offset: Offset) -> Option<Meta> {
-        match self.loaded.first_entry() {
-            Some(first) if *first.key() == (rank, offset) => Some(first.remove()),
-            _ => self.loaded.remove(&(rank, offset)),
+        let records = self.ranks.get_mut(&rank)?;
+        let (_, meta) = match records.front() {
+            Some(front) if front.0 == offset => records.pop_front()?,
+            _ => records.remove(place(records, offset).ok()?)?,
+        };
+        self.loaded -= 1;
+        if records.is_empty() {
+            self.ranks.remove(&rank);
         }
+        Some(meta)
     }
 
     /// Puts a record in its place, with at most `loaded_max` loaded.
@@ -72,11 +87,26 @@ impl Ready {
             self.ranged.entry(rank).or_default().insert(offset, offset + 1);
             return;
         }
-        self.loaded.insert((rank, offset), meta);
-        if self.loaded.len() > loaded_max
-            && let Some(((rank, offset), _)) = self.loaded.pop_last()
-        {
-            self.ranged.entry(rank).or_default().insert(offset, offset + 1);
+        let records = self.ranks.entry(rank).or_default();
+        match place(records, offset) {
+            Ok(_) => return,
+            Err(place) => records.insert(place, (offset, meta)),
+        }
+        self.loaded += 1;
+        if self.loaded > loaded_max {
+            self.unload_last();
+        }
+    }
+
+    /// The worst of the loaded becomes an offset in a range.
+    fn unload_last(&mut self) {
+        let Some(mut worst) = self.ranks.last_entry() else { return };
+        if let Some((offset, _)) = worst.get_mut().pop_back() {
+            self.loaded -= 1;
+            self.ranged.entry(*worst.key()).or_default().insert(offset, offset + 1);
+        }
+        if worst.get().is_empty() {
+            worst.remove();
         }
     }
 
@@ -85,9 +115,14 @@ impl Ready {
         ranges.first().map(|(first, _)| (rank, first))
     }
 
-    /// The range to look up next.
-    pub(crate) fn next_range(&self) -> Option<(Offset, Offset)> {
-        self.ranged.first_key_value()?.1.first()
+    /// What to look up next beyond the loaded ones, of `span` offsets at most.
+    pub(crate) fn next_range(&self, span: u64) -> Option<(Offset, Offset)> {
+        self.ranged.first_key_value()?.1.first_near(NEAR, span)
+    }
+
+    /// What has come out of the wheel to be looked up.
+    pub(crate) fn next_due(&self, span: u64) -> Option<(Offset, Offset)> {
+        self.due.first_near(NEAR, span)
     }
 
     /// How many ranges there are: what a backlog with priorities costs.
@@ -100,9 +135,15 @@ impl Ready {
         !self.ranged.is_empty() || !self.due.is_empty()
     }
 
-    /// Takes a record out of the ranges, because it was looked up.
-    pub(crate) fn look_up(&mut self, rank: u8, offset: Offset) -> bool {
-        self.due.remove(offset, offset + 1) > 0 || self.remove_ranged(rank, offset, offset + 1) > 0
+    /// Takes a record out of the ranges, because it was looked up: if it is due, or the best of
+    /// them and there is room.
+    pub(crate) fn look_up(&mut self, rank: u8, offset: Offset, loaded_max: usize) -> bool {
+        if self.due.remove(offset, offset + 1) > 0 {
+            return true;
+        }
+        self.loaded < loaded_max
+            && self.ranged_first() == Some((rank, offset))
+            && self.remove_ranged(rank, offset, offset + 1) > 0
     }
 
     fn remove_ranged(&mut self, rank: u8, first: Offset, end: Offset) -> u64 {
@@ -127,40 +168,40 @@ impl Ready {
         taken
     }
 
-    /// Takes one record out, wherever it is: `None` if it is nowhere, `Some(None)` if its key is
-    /// not known here.
-    pub(crate) fn remove(&mut self, offset: Offset) -> Option<Option<Meta>> {
-        if let Some(place) = self.place_of(offset) {
-            return self.loaded.remove(&place).map(Some);
+    /// Takes one record out, wherever it is; whether it was here.
+    pub(crate) fn remove(&mut self, offset: Offset) -> bool {
+        match self.rank_of(offset) {
+            Some(rank) => self.take(rank, offset).is_some(),
+            None => !self.take_ranges(offset, offset + 1).is_empty(),
         }
-        (!self.take_ranges(offset, offset + 1).is_empty()).then_some(None)
     }
 
     pub(crate) fn contains(&self, offset: Offset) -> bool {
-        self.place_of(offset).is_some()
+        self.rank_of(offset).is_some()
             || self.due.contains(offset)
             || self.ranged.values().any(|ranges| ranges.contains(offset))
     }
 
-    /// The loaded record's place, whatever its rank.
-    fn place_of(&self, offset: Offset) -> Option<(u8, Offset)> {
-        let mut rank = self.loaded.first_key_value()?.0.0;
-        loop {
-            if self.loaded.contains_key(&(rank, offset)) {
-                return Some((rank, offset));
-            }
-            rank = self.loaded.range((rank.checked_add(1)?, 0)..).next()?.0.0;
-        }
+    /// The rank that a loaded record has.
+    fn rank_of(&self, offset: Offset) -> Option<u8> {
+        let mut ranks = self.ranks.iter();
+        ranks.find(|(_, records)| place(records, offset).is_ok()).map(|(&rank, _)| rank)
     }
 
     /// The timestamp of a record if it is loaded.
     pub(crate) fn timestamp(&self, offset: Offset) -> Option<i64> {
-        Some(self.loaded[&self.place_of(offset)?].timestamp)
+        self.get(self.rank_of(offset)?, offset).map(|meta| meta.timestamp)
     }
 
     /// Drops what is below `end`.
     pub(crate) fn drop_below(&mut self, end: Offset) {
-        self.loaded.retain(|(_, offset), _| *offset >= end);
+        let loaded = &mut self.loaded;
+        self.ranks.retain(|_, records| {
+            let below = records.partition_point(|record| record.0 < end);
+            records.drain(..below);
+            *loaded -= below;
+            !records.is_empty()
+        });
         self.take_ranges(0, end);
     }
 
@@ -171,13 +212,21 @@ impl Ready {
                 self.due.insert(first, end);
             }
         }
-        for ((_, offset), meta) in std::mem::take(&mut self.loaded) {
+        self.loaded = 0;
+        for (offset, meta) in std::mem::take(&mut self.ranks).into_values().flatten() {
             self.insert(rank(meta.priority), offset, meta, loaded_max);
         }
     }
 
     pub(crate) fn clear(&mut self) {
         *self = Self::default();
+    }
+}
+
+fn place(records: &VecDeque<(Offset, Meta)>, offset: Offset) -> Result<usize, usize> {
+    match records.back() {
+        Some(back) if back.0 >= offset => records.binary_search_by_key(&offset, |record| record.0),
+        _ => Err(records.len()),
     }
 }
 
@@ -192,13 +241,15 @@ mod tests {
             ready.insert(255, offset, Meta::default(), 4);
         }
         assert_eq!((ready.loaded(), ready.ranges()), (4, 1));
-        assert_eq!(ready.next_range(), Some((4, 10)));
+        assert_eq!(ready.next_range(99), Some((4, 10)));
         ready.insert(250, 20, Meta::default(), 4);
         assert_eq!(ready.first().map(|first| first.1), Some(20));
-        assert_eq!(ready.next_range(), Some((3, 10)));
+        assert_eq!(ready.next_range(99), Some((3, 10)));
         assert!(ready.contains(3) && ready.contains(20) && !ready.contains(21));
-        assert!(ready.look_up(255, 3));
-        assert!(!ready.look_up(255, 3));
+        assert!(!ready.look_up(255, 3, 4), "there is no room");
+        assert!(!ready.look_up(255, 4, 5), "it is not the best");
+        assert!(ready.look_up(255, 3, 5));
+        assert!(!ready.look_up(255, 3, 5), "it was already");
     }
 
     #[test]
@@ -208,10 +259,8 @@ mod tests {
         ready.insert(9, 1, Meta::default(), 2);
         ready.insert(9, 2, Meta::default(), 2);
         ready.due.insert(7, 8);
-        assert_eq!(ready.remove(5).flatten().map(|meta| meta.key), Some(8));
-        assert_eq!(ready.remove(2), Some(None));
-        assert_eq!(ready.remove(7), Some(None));
-        assert_eq!(ready.remove(7), None);
+        assert!(ready.remove(5) && ready.remove(2) && ready.remove(7));
+        assert!(!ready.remove(7));
         assert_eq!((ready.loaded(), ready.has_ranges()), (1, false));
     }
 }

@@ -61,7 +61,8 @@ impl Dispatch {
             return want((holder, holder + 1));
         }
         let loaded = ready.loaded();
-        if let Some(due) = ready.due.first()
+        let span = self.bounds.window(self.loaded) as u64;
+        if let Some(due) = ready.next_due(span)
             && loaded < self.bounds.window(self.loaded) * 2
         {
             return want(due);
@@ -77,7 +78,7 @@ impl Dispatch {
         if loaded >= self.bounds.low(self.loaded) {
             return Need::Nothing;
         }
-        match (ready.next_range(), unread) {
+        match (ready.next_range(span), unread) {
             (Some(range), _) => want(range),
             (None, Some(unread)) if self.may_read_on(partition) => want(unread),
             (None, Some(_)) => Need::NoRoom,
@@ -191,8 +192,9 @@ impl Dispatch {
     /// A record is seen again, because its turn has come.
     fn looked_up(&mut self, partition: u32, record: &Scanned, now_ms: i64) {
         let rank = self.policy.rank(record.priority);
+        let window = self.bounds.window(self.loaded);
         let ready = &mut self.partitions[partition as usize].ready;
-        if ready.has_ranges() && ready.look_up(rank, record.offset) {
+        if ready.has_ranges() && ready.look_up(rank, record.offset, window) {
             self.came_ready(partition, record, now_ms);
         }
     }
