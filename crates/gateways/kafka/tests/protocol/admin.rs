@@ -312,9 +312,9 @@ async fn the_nodes_configuration_is_what_topics_fall_back_to() {
     let mut client = node.client().await;
     let client = &mut client;
     client.create("orders", 1, &[]).await;
-    assert_eq!(change(client, BROKER, "1", &[("log.retention.ms", SET, Some("9000"))]).await, 0);
-    assert_eq!(value(client, TOPIC, "orders", "retention.ms").await, ("9000".into(), 3));
-    assert_eq!(value(client, BROKER, "1", "log.retention.ms").await, ("9000".into(), 3));
+    assert_eq!(change(client, BROKER, "1", &[("message.max.bytes", SET, Some("9000"))]).await, 0);
+    assert_eq!(value(client, TOPIC, "orders", "max.message.bytes").await, ("9000".into(), 3));
+    assert_eq!(value(client, BROKER, "1", "message.max.bytes").await, ("9000".into(), 3));
     assert_eq!(value(client, BROKER, "1", "node.id").await, ("1".into(), 4));
     let only_set = described(client, BROKER, "").await.unwrap();
     assert_eq!(only_set.len(), 1);

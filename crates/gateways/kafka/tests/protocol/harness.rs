@@ -185,14 +185,19 @@ pub(crate) fn new_topic(topic: &str, partitions: i32, config: &[(&str, &str)]) -
 }
 
 impl Client {
-    /// Makes a topic; returns its id.
+    /// Makes a topic, which keeps its records unless told otherwise: those of the tests are older
+    /// than what is kept by default, and would be gone at any moment. Returns its id.
     pub(crate) async fn create(
         &mut self,
         topic: &str,
         partitions: i32,
         config: &[(&str, &str)],
     ) -> uuid::Uuid {
-        let topics = vec![new_topic(topic, partitions, config)];
+        let mut config = config.to_vec();
+        if !config.iter().any(|(key, _)| key.starts_with("retention.")) {
+            config.push(("retention.ms", "-1"));
+        }
+        let topics = vec![new_topic(topic, partitions, &config)];
         let request = CreateTopicsRequest::default().with_topics(topics).with_timeout_ms(5000);
         let response = self.ask(7, &request).await;
         assert_eq!(response.topics[0].error_code, 0, "{:?}", response.topics[0].error_message);

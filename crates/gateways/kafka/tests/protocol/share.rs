@@ -197,8 +197,7 @@ async fn configure(client: &mut Client, group: &str, values: &[(&str, &str)]) ->
 /// A topic of two partitions, and a share group `g` that begins where it does.
 async fn started(node: &Node) -> (Client, Uuid) {
     let mut client = node.client().await;
-    // The records of these tests are older than what is kept by default.
-    let topic = client.create("t", 2, &[("retention.ms", "-1")]).await;
+    let topic = client.create("t", 2, &[]).await;
     assert_eq!(configure(&mut client, "g", &[("share.auto.offset.reset", "earliest")]).await, 0);
     (client, topic)
 }
