@@ -4,9 +4,12 @@ use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::commands::consume::ConsumeArguments;
+use crate::commands::dead_letter::DeadLetterArguments;
 use crate::commands::group::GroupArguments;
 use crate::commands::journal::JournalArguments;
 use crate::commands::produce::ProduceArguments;
+use crate::commands::queue::QueueArguments;
+use crate::commands::schedule::ScheduleArguments;
 use crate::commands::topic::TopicArguments;
 use crate::settings::ServeFlags;
 
@@ -31,6 +34,12 @@ pub(crate) enum Command {
     Consume(ConsumeArguments),
     /// List, describe, reset and delete groups
     Group(GroupArguments),
+    /// Topics as queues: declare, look at, empty, pause and delete them
+    Queue(QueueArguments),
+    /// Records that queues gave up: count, show, send back and delete them
+    DeadLetter(DeadLetterArguments),
+    /// Records to be delivered later: list and cancel them
+    Schedule(ScheduleArguments),
     /// Look into a journal on disk, without a broker
     Journal(JournalArguments),
     /// Print a completion script for a shell
@@ -61,6 +70,13 @@ mod tests {
             &["postroad", "produce", "t", "--bootstrap", "a:1", "-z", "zstd"],
             &["postroad", "consume", "t", "--from", "-10", "-n", "5", "-o", "json"],
             &["postroad", "group", "reset", "g", "--to", "15m ago", "--dry-run"],
+            &["postroad", "queue", "declare", "q", "--lease", "1m", "--single-active"],
+            &["postroad", "queue", "seek", "q", "--to", "-10", "-g", "g"],
+            &["postroad", "queue", "list", "--rates"],
+            &["postroad", "queue", "list", "--rates=5s", "q"],
+            &["postroad", "dead-letter", "redrive", "d", "--to", "t", "--max", "5"],
+            &["postroad", "dead-letter", "delete", "d", "--reason", "expired"],
+            &["postroad", "schedule", "cancel", "q", "--record", "0:5", "--record", "0:6"],
         ] {
             if let Err(error) = Arguments::try_parse_from(line) {
                 panic!("{line:?}: {error}");
@@ -78,6 +94,13 @@ mod tests {
             &["postroad", "consume", "t", "--from", "somewhere"],
             &["postroad", "consume", "t", "-g", "g", "-p", "1"],
             &["postroad", "group", "reset", "g"],
+            &["postroad", "queue", "declare", "q", "--ordering", "none"],
+            &["postroad", "queue", "declare", "q", "--priorities", "256"],
+            &["postroad", "queue", "seek", "q"],
+            &["postroad", "dead-letter", "delete", "d"],
+            &["postroad", "dead-letter", "delete", "d", "--all", "--reason", "expired"],
+            &["postroad", "schedule", "cancel", "q"],
+            &["postroad", "schedule", "cancel", "q", "--record", "5"],
         ] {
             assert!(Arguments::try_parse_from(line).is_err(), "{line:?}");
         }

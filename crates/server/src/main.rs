@@ -26,7 +26,9 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 use crate::arguments::{Arguments, Command, Completion};
-use crate::commands::{CommandError, consume, group, journal, produce, topic};
+use crate::commands::{
+    CommandError, consume, dead_letter, group, journal, produce, queue, schedule, topic,
+};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -42,6 +44,9 @@ fn main() -> ExitCode {
         Command::Produce(arguments) => commands::run(produce::run(arguments)),
         Command::Consume(arguments) => commands::run(consume::run(arguments)),
         Command::Group(arguments) => commands::run(group::run(arguments)),
+        Command::Queue(arguments) => commands::run(queue::run(arguments)),
+        Command::DeadLetter(arguments) => commands::run(dead_letter::run(arguments)),
+        Command::Schedule(arguments) => commands::run(schedule::run(arguments)),
         Command::Journal(arguments) => journal::run(&arguments),
         Command::Completion(completion) => complete(&completion),
     };

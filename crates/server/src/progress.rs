@@ -41,6 +41,14 @@ impl Progress {
         let _ = write!(io::stderr(), "\r{line}\x1b[K");
     }
 
+    /// Takes the line away: the output says the rest.
+    pub(crate) fn clear(&mut self) {
+        if self.shown {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+            self.shown = false;
+        }
+    }
+
     /// Takes the line away and, for somebody who looks, says how it went.
     pub(crate) fn finish(&mut self, verb: &str, records: u64, size: u64) {
         if !self.enabled {

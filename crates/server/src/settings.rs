@@ -242,6 +242,10 @@ fn size<'de, D: Deserializer<'de>>(from: D) -> Result<Option<String>, D::Error> 
 /// A size in bytes, plain or with a unit: 1048576, 1024KiB, 1MiB, 1m.
 fn bytes(setting: &'static str, text: Option<String>, default: u64) -> Result<u64, SettingsError> {
     let Some(text) = text else { return Ok(default) };
+    size_in_bytes(&text).map_err(|problem| invalid(setting, &text, problem))
+}
+
+pub(crate) fn size_in_bytes(text: &str) -> Result<u64, &'static str> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let shift = match text[digits.len()..].to_ascii_lowercase().as_str() {
         "" | "b" => Some(0),
@@ -254,7 +258,7 @@ fn bytes(setting: &'static str, text: Option<String>, default: u64) -> Result<u6
     let parsed = shift.and_then(|shift| {
         digits.trim().replace('_', "").parse::<u64>().ok()?.checked_mul(1 << shift)
     });
-    parsed.ok_or_else(|| invalid(setting, &text, "is not a size, such as 134217728 or 128MiB"))
+    parsed.ok_or("is not a size, such as 134217728 or 128MiB")
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
+use gateway_kafka::operations;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::{
     ApiKey, ApiVersionsRequest, ApiVersionsResponse, RequestHeader, ResponseHeader,
@@ -23,7 +24,7 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
-use super::error::ClientError;
+use super::error::{Api, ClientError};
 
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 /// How long a broker may think about an ordinary request.
@@ -31,7 +32,9 @@ pub(crate) const ANSWER_WITHIN: Duration = Duration::from_secs(30);
 /// A larger answer is a fault, or another protocol's text taken for a length.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
 const OUTGOING_MAX: usize = 16;
-const CLIENT_ID: StrBytes = StrBytes::from_static_str("postroad-cli");
+/// Also what tells Postroad that it may offer its own request.
+const CLIENT_ID: StrBytes = StrBytes::from_static_str(operations::KNOWN_TO);
+const CORRELATION_LEN: usize = 4;
 
 /// A frame on its way out, and who waits for the answer.
 #[derive(Debug)]
@@ -152,17 +155,42 @@ impl Connection {
         version: i16,
         answer: Option<oneshot::Sender<Result<Bytes, String>>>,
     ) -> Result<(), ClientError> {
+        let api = api_of::<R>();
+        self.send_framed(api, |correlation| frame(request, version, correlation), answer).await
+    }
+
+    async fn send_framed(
+        &self,
+        api: Api,
+        frame: impl FnOnce(i32) -> Result<BytesMut, String>,
+        answer: Option<oneshot::Sender<Result<Bytes, String>>>,
+    ) -> Result<(), ClientError> {
         let correlation = self.next_correlation.fetch_add(1, Ordering::Relaxed);
-        let frame = frame(request, version, correlation).map_err(|reason| {
-            let (address, api) = (self.address.clone(), api_of::<R>());
+        let frame = frame(correlation).map_err(|reason| {
+            let address = self.address.clone();
             ClientError::Unreadable { address, api, reason }
         })?;
         let answer = answer.map(|answer| Expected { correlation, answer });
-        self.outgoing.send(Outgoing { frame, answer }).await.map_err(|_| self.closed::<R>())
+        let closed = |_| ClientError::Closed { address: self.address.clone(), api };
+        self.outgoing.send(Outgoing { frame, answer }).await.map_err(closed)
     }
 
-    fn closed<R: Request>(&self) -> ClientError {
-        ClientError::Closed { address: self.address.clone(), api: api_of::<R>() }
+    /// Asks Postroad's own request; the answer is whole but for its correlation id.
+    pub(crate) async fn operate(
+        &self,
+        document: &[u8],
+        within: Duration,
+    ) -> Result<Bytes, ClientError> {
+        let theirs = self.versions.get(&operations::API_KEY);
+        if !theirs.is_some_and(|versions| versions.contains(&operations::VERSION)) {
+            return Err(ClientError::NotOperated { address: self.address.clone() });
+        }
+        let (answer, pending) = oneshot::channel();
+        let frame = |correlation| operate_frame(document, correlation);
+        self.send_framed(Api::Operate, frame, Some(answer)).await?;
+        let mut answer = received(&self.address, Api::Operate, pending, within).await?;
+        // Its correlation id was checked on arrival.
+        Ok(answer.split_off(CORRELATION_LEN))
     }
 
     /// Asks in version 3, and in version 0 whoever does not know that (KIP-511).
@@ -172,14 +200,15 @@ impl Connection {
             .with_client_software_version(StrBytes::from_static_str(env!("CARGO_PKG_VERSION")));
         let (answer, pending) = oneshot::channel();
         self.send(&named, 3, Some(answer)).await?;
-        let bytes = received(&self.address, ApiKey::ApiVersions, pending, ANSWER_WITHIN).await?;
+        let bytes =
+            received(&self.address, ApiKey::ApiVersions.into(), pending, ANSWER_WITHIN).await?;
         // An error is answered in version 0, which begins alike: the code tells which it is.
         let refused =
             bytes.get(4..6) == Some(&ResponseError::UnsupportedVersion.code().to_be_bytes());
         let response = if refused {
             let (answer, pending) = oneshot::channel();
             self.send(&ApiVersionsRequest::default(), 0, Some(answer)).await?;
-            let api = ApiKey::ApiVersions;
+            let api = ApiKey::ApiVersions.into();
             let bytes = received(&self.address, api, pending, ANSWER_WITHIN).await?;
             decode::<ApiVersionsRequest>(&self.address, bytes, 0)?
         } else {
@@ -208,7 +237,7 @@ impl<R: Request> Pending<R> {
 
 async fn received(
     address: &str,
-    api: ApiKey,
+    api: Api,
     answer: oneshot::Receiver<Result<Bytes, String>>,
     within: Duration,
 ) -> Result<Bytes, ClientError> {
@@ -255,8 +284,25 @@ fn frame<R: Request>(request: &R, version: i16, correlation: i32) -> Result<Byte
     Ok(frame)
 }
 
-fn api_of<R: Request>() -> ApiKey {
-    ApiKey::try_from(R::KEY).expect("every request of the message crate has a key")
+/// Postroad's own request, whose shape [`gateway_kafka::operations`] says.
+fn operate_frame(document: &[u8], correlation: i32) -> Result<BytesMut, String> {
+    let body = i32::try_from(document.len()).map_err(|_| "it is over 2 GB".to_owned())?;
+    let mut frame = BytesMut::with_capacity(document.len() + 64);
+    frame.put_i32(0);
+    frame.put_i16(operations::API_KEY);
+    frame.put_i16(operations::VERSION);
+    frame.put_i32(correlation);
+    frame.put_i16(CLIENT_ID.len() as i16);
+    frame.put_slice(CLIENT_ID.as_bytes());
+    frame.put_i32(body);
+    frame.put_slice(document);
+    let length = i32::try_from(frame.len() - 4).map_err(|_| "it is over 2 GB".to_owned())?;
+    frame[..4].copy_from_slice(&length.to_be_bytes());
+    Ok(frame)
+}
+
+fn api_of<R: Request>() -> Api {
+    Api::Kafka(ApiKey::try_from(R::KEY).expect("every request of the message crate has a key"))
 }
 
 /// Ends when the connection's handle is dropped, or the socket fails: dropping `expected` then

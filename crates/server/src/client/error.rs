@@ -1,5 +1,6 @@
 //! What can go wrong between this client and a broker, said so that the reader knows what to do.
 
+use std::fmt;
 use std::io;
 use std::time::Duration;
 
@@ -7,6 +8,29 @@ use kafka_protocol::ResponseError;
 use kafka_protocol::messages::ApiKey;
 
 use crate::time::human_duration;
+
+/// A request, by the protocol's name for it or by ours.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Api {
+    Kafka(ApiKey),
+    /// Postroad's own.
+    Operate,
+}
+
+impl fmt::Debug for Api {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Api::Kafka(key) => write!(f, "{key:?}"),
+            Api::Operate => f.write_str("Operate"),
+        }
+    }
+}
+
+impl From<ApiKey> for Api {
+    fn from(key: ApiKey) -> Self {
+        Api::Kafka(key)
+    }
+}
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ClientError {
@@ -25,19 +49,19 @@ pub(crate) enum ClientError {
     )]
     AdvertisedUnreachable { bootstrap: String, address: String, source: io::Error },
     #[error("{address} did not answer {api:?} within {}", human_duration(*waited))]
-    TimedOut { address: String, api: ApiKey, waited: Duration },
+    TimedOut { address: String, api: Api, waited: Duration },
     #[error(
         "{address} closed the connection before it answered {api:?}; its log says why, unless it \
          was stopped"
     )]
-    Closed { address: String, api: ApiKey },
+    Closed { address: String, api: Api },
     #[error("the answer of {address} to {api:?} cannot be read ({reason}); does it speak Kafka?")]
-    Unreadable { address: String, api: ApiKey, reason: String },
+    Unreadable { address: String, api: Api, reason: String },
     #[error(
         "{address} does not offer {api:?} in a version that this command speaks ({ours}; it has \
          {theirs})"
     )]
-    Unsupported { address: String, api: ApiKey, ours: String, theirs: String },
+    Unsupported { address: String, api: Api, ours: String, theirs: String },
     #[error(
         "there is no topic {0}; 'postroad topic list' names those there are, 'postroad topic \
          create {0}' makes it"
@@ -45,6 +69,14 @@ pub(crate) enum ClientError {
     NoSuchTopic(String),
     #[error("topic {topic} has no partition {partition}; it has {partitions}, counted from 0")]
     NoSuchPartition { topic: String, partition: i32, partitions: usize },
+    #[error(
+        "{address} has no queues that this command could look at: it is an older Postroad, or \
+         another broker"
+    )]
+    NotOperated { address: String },
+    /// The broker's own words say what to do.
+    #[error("{message}")]
+    Operation { code: ResponseError, message: String },
     #[error(transparent)]
     Refused(#[from] Refused),
 }
@@ -69,6 +101,8 @@ impl ClientError {
             | ClientError::NoSuchTopic(_)
             | ClientError::NoSuchPartition { .. } => true,
             ClientError::Refused(refused) => is_the_users(refused.code),
+            ClientError::Operation { code, .. } => is_the_users(*code),
+            ClientError::NotOperated { .. } => true,
             _ => false,
         }
     }
@@ -88,6 +122,7 @@ impl ClientError {
     pub(crate) fn code(&self) -> Option<ResponseError> {
         match self {
             ClientError::Refused(refused) => Some(refused.code),
+            ClientError::Operation { code, .. } => Some(*code),
             _ => None,
         }
     }

@@ -7,6 +7,7 @@
 //! * [`cluster`]: the brokers of a cluster, who leads what, who coordinates a group
 //! * [`admin`]: topics, their configuration, their size
 //! * [`offsets`]: where partitions begin and end, and where a time lies
+//! * [`operate`]: Postroad's own request: queues, dead letters, scheduled records
 //! * [`groups`]: what groups there are, what they committed
 //! * [`member`]: being a member of a group, by the classic protocol
 //! * [`partitioner`]: which partition a record goes to
@@ -22,6 +23,7 @@ pub(crate) mod fetcher;
 pub(crate) mod groups;
 pub(crate) mod member;
 pub(crate) mod offsets;
+pub(crate) mod operate;
 pub(crate) mod partitioner;
 pub(crate) mod producer;
 

@@ -5,9 +5,13 @@
 //! the server cannot be reached or fails.
 
 pub(crate) mod consume;
+pub(crate) mod dead_letter;
 pub(crate) mod group;
 pub(crate) mod journal;
 pub(crate) mod produce;
+pub(crate) mod queue;
+mod records;
+pub(crate) mod schedule;
 pub(crate) mod topic;
 
 use std::error::Error;

@@ -16,9 +16,9 @@ use crate::share::dead_letters::{self as share, Route};
 use super::browse::{Room, Source, Visit, first_record, stored};
 use super::document::{
     DeadLetter, DeadLetterCount, DeadLetterCounts, DeadLetterFilter, DeadLetterPage,
-    DeadLetterTopics, DeadLettersMoved, Death, Place, QueueName, Span,
+    DeadLetterTopics, DeadLettersMoved, Death, Place, Span,
 };
-use super::queues::{ensure_main, no_topic, purge, remove_from};
+use super::queues::{ensure_main, no_topic, remove_from};
 
 /// Dead letters that one request sends on or deletes.
 const MOVED_MAX: usize = 1_000;
@@ -274,16 +274,8 @@ pub(super) async fn delete(
     span: &Span,
 ) -> Result<DeadLettersMoved, Fault> {
     let (queue, group, source) = ensure_main(gateway, topic).await?;
-    if *only == DeadLetterFilter::default() && span.records_max == u32::MAX {
-        return delete_all(gateway, &queue).await;
-    }
     let Chosen { places, next, until } = choose(gateway, &source, only, span).await?;
     let removed = remove_from(gateway, &queue, group, &places).await?;
     let left = removed.refused.len() as u64;
     Ok(DeadLettersMoved { records: removed.removed, left, next, until })
-}
-
-async fn delete_all(gateway: &Gateway, queue: &QueueName) -> Result<DeadLettersMoved, Fault> {
-    let records = purge(gateway, queue).await?.records;
-    Ok(DeadLettersMoved { records, left: 0, next: None, until: Vec::new() })
 }

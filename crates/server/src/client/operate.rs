@@ -1,0 +1,160 @@
+//! Postroad's own request: what operators do that Kafka's protocol has no words for.
+//!
+//! The documents are the gateway's types; here is how one is sent, and how long work is taken in
+//! pieces, because each answer is bounded.
+
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use gateway_kafka::operations::document::{
+    DeadLetterCount, DeadLetterCounts, DeadLettersMoved, Operation, Place, QueueName, QueuePage,
+    QueueSummary, Span,
+};
+use kafka_protocol::ResponseError;
+use serde::de::DeserializeOwned;
+
+use super::cluster::Client;
+use super::error::{Api, ClientError};
+
+/// Some operations read all that a queue holds.
+const OPERATED_WITHIN: Duration = Duration::from_secs(600);
+const QUEUES_PER_PAGE: u32 = 1_000;
+const MOVED_PER_REQUEST: u32 = 1_000;
+
+impl Client {
+    pub(crate) async fn operate<A: DeserializeOwned>(
+        &self,
+        operation: &Operation,
+    ) -> Result<A, ClientError> {
+        let connection = self.any().await;
+        let unreadable = |reason: String| ClientError::Unreadable {
+            address: connection.address().to_owned(),
+            api: Api::Operate,
+            reason,
+        };
+        let document =
+            serde_json::to_vec(operation).map_err(|error| unreadable(error.to_string()))?;
+        let answer = connection.operate(&document, OPERATED_WITHIN).await?;
+        let (code, message, body) =
+            parts(answer).ok_or_else(|| unreadable("it is cut off".to_owned()))?;
+        if let Some(code) = ResponseError::try_from_code(code) {
+            let message = message.unwrap_or_else(|| format!("{code:?} ({})", code.code()));
+            return Err(ClientError::Operation { code, message });
+        }
+        serde_json::from_slice(&body).map_err(|error| unreadable(error.to_string()))
+    }
+
+    /// All queues, by topic and group.
+    pub(crate) async fn queues(&self) -> Result<Vec<QueueSummary>, ClientError> {
+        let mut queues: Vec<QueueSummary> = Vec::new();
+        loop {
+            let after = queues
+                .last()
+                .map(|last| QueueName { topic: last.topic.clone(), group: last.group.clone() });
+            let operation = Operation::ListQueues { after, queues_max: QUEUES_PER_PAGE };
+            let page: QueuePage = self.operate(&operation).await?;
+            let more = page.more && !page.queues.is_empty();
+            queues.extend(page.queues);
+            if !more {
+                return Ok(queues);
+            }
+        }
+    }
+
+    /// How many dead letters a topic has, by where they came from and why. `progress` hears how
+    /// many were counted so far.
+    pub(crate) async fn dead_letter_counts(
+        &self,
+        topic: &str,
+        mut progress: impl FnMut(u64),
+    ) -> Result<Vec<DeadLetterCount>, ClientError> {
+        let mut counts: Vec<DeadLetterCount> = Vec::new();
+        let mut from = None;
+        loop {
+            let operation = Operation::CountDeadLetters { topic: topic.to_owned(), from };
+            let page: DeadLetterCounts = self.operate(&operation).await?;
+            for more in page.counts {
+                add(&mut counts, more);
+            }
+            progress(counts.iter().map(|count| count.records).sum());
+            if page.next.is_none() {
+                return Ok(counts);
+            }
+            from = page.next;
+        }
+    }
+
+    /// Repeats an operation that moves dead letters until all are, or `records_max`.
+    pub(crate) async fn move_dead_letters(
+        &self,
+        records_max: Option<u64>,
+        operation: impl Fn(Span) -> Operation,
+        mut progress: impl FnMut(u64),
+    ) -> Result<(u64, u64), ClientError> {
+        let (mut moved, mut left) = (0, 0);
+        let mut from: Option<Place> = None;
+        let mut until = None;
+        loop {
+            let rest = records_max.map_or(u64::MAX, |most| most.saturating_sub(moved));
+            if rest == 0 {
+                return Ok((moved, left));
+            }
+            let records_max = rest.min(MOVED_PER_REQUEST.into()) as u32;
+            let span = Span { from, until, records_max };
+            let done: DeadLettersMoved = self.operate(&operation(span)).await?;
+            moved += done.records;
+            left += done.left;
+            progress(moved);
+            if done.next.is_none() {
+                return Ok((moved, left));
+            }
+            (from, until) = (done.next, Some(done.until));
+        }
+    }
+}
+
+fn add(counts: &mut Vec<DeadLetterCount>, more: DeadLetterCount) {
+    let same = |known: &&mut DeadLetterCount| {
+        (&known.source, &known.group, &known.reason) == (&more.source, &more.group, &more.reason)
+    };
+    match counts.iter_mut().find(same) {
+        Some(known) => {
+            known.records += more.records;
+            known.first_ms = [known.first_ms, more.first_ms].into_iter().flatten().min();
+            known.last_ms = known.last_ms.max(more.last_ms);
+        }
+        None => counts.push(more),
+    }
+}
+
+/// Error code, message and document. `None`: there is less than that.
+fn parts(mut answer: Bytes) -> Option<(i16, Option<String>, Bytes)> {
+    let code = answer.try_get_i16().ok()?;
+    let message = match answer.try_get_i16().ok()? {
+        length if length < 0 => None,
+        length => {
+            let length = length as usize;
+            (answer.len() >= length).then_some(())?;
+            Some(String::from_utf8_lossy(&answer.split_to(length)).into_owned())
+        }
+    };
+    let length = usize::try_from(answer.try_get_i32().ok()?).ok()?;
+    (answer.len() == length).then_some((code, message, answer))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_is_a_code_a_message_and_a_document() {
+        let whole = Bytes::from_static(b"\0\x23\0\x02no\0\0\0\x02{}");
+        let read = parts(whole.clone()).expect("whole");
+        assert_eq!(read, (35, Some("no".to_owned()), Bytes::from_static(b"{}")));
+        for cut in 0..whole.len() {
+            assert_eq!(parts(whole.slice(..cut)), None, "{cut}");
+        }
+        let silent = parts(Bytes::from_static(b"\0\0\xff\xff\0\0\0\0")).expect("whole");
+        assert_eq!(silent, (0, None, Bytes::new()));
+    }
+}

@@ -1,0 +1,96 @@
+//! Single records on the command line: how they are named, and how they look in a table.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use gateway_kafka::operations::document::{self, Removed};
+use gateway_kafka::operations::payload::Payload;
+
+use super::CommandError;
+use crate::time::human_duration;
+
+/// `PARTITION:OFFSET`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Place {
+    pub(super) partition: u32,
+    pub(super) offset: u64,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} names no record: write PARTITION:OFFSET, such as 0:1234")]
+pub(super) struct NotAPlace(String);
+
+impl FromStr for Place {
+    type Err = NotAPlace;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let read = || {
+            let (partition, offset) = text.split_once(':')?;
+            Some(Place { partition: partition.parse().ok()?, offset: offset.parse().ok()? })
+        };
+        read().ok_or_else(|| NotAPlace(text.to_owned()))
+    }
+}
+
+impl From<Place> for document::Place {
+    fn from(place: Place) -> Self {
+        document::Place { partition: place.partition, offset: place.offset }
+    }
+}
+
+pub(super) fn places(records: &[Place]) -> Vec<document::Place> {
+    records.iter().map(|place| (*place).into()).collect()
+}
+
+/// An error that names the first record which stayed.
+pub(super) fn all_removed(removed: &Removed) -> Result<(), CommandError> {
+    match (removed.refused.first(), removed.refused.len()) {
+        (None, _) => Ok(()),
+        (Some(refused), 1) => Err(CommandError::user(refused.reason.clone())),
+        (Some(refused), count) => {
+            Err(CommandError::user(format!("{} (and {} more like it)", refused.reason, count - 1)))
+        }
+    }
+}
+
+/// Text on one line, cut where it is long; of other bytes how many there are.
+pub(super) fn preview(payload: Option<&Payload>, characters_max: usize) -> String {
+    let Some(payload) = payload else { return "-".into() };
+    let Some(text) = payload.text() else { return format!("({} bytes)", payload.len()) };
+    let mut line: String = text
+        .chars()
+        .take(characters_max)
+        .map(|character| if character.is_control() { ' ' } else { character })
+        .collect();
+    if text.chars().nth(characters_max).is_some() {
+        line.push('…');
+    }
+    line
+}
+
+/// How long it is until then.
+pub(super) fn until(at_ms: i64, now_ms: i64) -> String {
+    human_duration(Duration::from_millis(at_ms.saturating_sub(now_ms).max(0) as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_named_by_partition_and_offset() {
+        assert_eq!("3:1234".parse(), Ok(Place { partition: 3, offset: 1234 }));
+        for wrong in ["", "3", "3:", ":3", "a:1", "1:-1"] {
+            assert!(wrong.parse::<Place>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_preview_is_one_short_line() {
+        let preview = |bytes: &[u8]| preview(Some(&Payload::copied(bytes)), 5);
+        assert_eq!(preview(b"ab\nc"), "ab c");
+        assert_eq!(preview("äöüßéx".as_bytes()), "äöüßé…");
+        assert_eq!(preview(&[0xff; 9]), "(9 bytes)");
+        assert_eq!(super::preview(None, 5), "-");
+    }
+}
