@@ -33,7 +33,7 @@ enum Chore {
     Test,
     /// Stock Kafka clients against the real binary (tests/compat)
     Compat(compat::Options),
-    /// Paired benchmarks on this machine (bench kafka)
+    /// Paired benchmarks on this machine (bench kafka, bench amqp)
     #[command(subcommand)]
     Bench(bench::Bench),
     /// Long runs with faults on the real binary (soak kill, soak power)
