@@ -129,7 +129,10 @@ impl Rules {
             // One that ended on its own, without a burial, is told of with the next drain.
             let died = !self.dead_letters && self.may_die(other, None, now_ms);
             let ended = died || other.gone && other.state == State::Idle;
-            assert!(!other.holds || ended, "{assignment:?} went while {offset} is under way: {other:?}");
+            assert!(
+                !other.holds || ended,
+                "{assignment:?} went while {offset} is under way: {other:?}"
+            );
             let earlier = (offset as u64) < assignment.offset;
             let scheduled = other.stored.is_some_and(|it| it.due_ms > i64::MIN);
             let ready = self.may_go(other, now_ms) && !other.gone;

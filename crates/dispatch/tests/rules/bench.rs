@@ -1,0 +1,164 @@
+//! A driver of one engine over a log that is a vector, so that a test says only what matters.
+
+use dispatch::*;
+
+pub(crate) struct Bench {
+    pub(crate) engine: Dispatch,
+    pub(crate) pools: Pools,
+    pub(crate) logs: Vec<Vec<Scanned>>,
+    pub(crate) now_ms: i64,
+    pub(crate) buried: Vec<DeadLetter>,
+}
+
+/// A record that is like most: no key, due at once, for ever.
+pub(crate) fn record() -> Scanned {
+    Scanned {
+        offset: 0,
+        bytes: 10,
+        timestamp: 0,
+        key: None,
+        priority: 0,
+        due_ms: i64::MIN,
+        expires_ms: i64::MAX,
+    }
+}
+
+pub(crate) fn keyed(key: u64) -> Scanned {
+    Scanned { key: Some(key), ..record() }
+}
+
+/// A consumer that takes what there is.
+pub(crate) fn anything(session: SessionId) -> Joined {
+    Joined {
+        session,
+        records: u32::MAX,
+        bytes: u64::MAX,
+        credit: Credit::Window,
+        priority: 0,
+        exclusive: false,
+        settle_on_send: false,
+        lease_ms: None,
+    }
+}
+
+pub(crate) fn window(session: SessionId, records: u32) -> Joined {
+    Joined { records, ..anything(session) }
+}
+
+impl Bench {
+    /// One partition with these records.
+    pub(crate) fn new(policy: Policy, records: impl IntoIterator<Item = Scanned>) -> Self {
+        Self::with_bounds(policy, Bounds::default(), vec![records.into_iter().collect()])
+    }
+
+    pub(crate) fn with_bounds(policy: Policy, bounds: Bounds, logs: Vec<Vec<Scanned>>) -> Self {
+        let starts = vec![PartitionStart::default(); logs.len()];
+        let mut bench = Self {
+            engine: Dispatch::with_bounds(policy, starts, 1, bounds),
+            pools: Pools::new(),
+            logs: vec![Vec::new(); logs.len()],
+            now_ms: 1_000,
+            buried: Vec::new(),
+        };
+        for (partition, records) in logs.into_iter().enumerate() {
+            bench.append(partition as u32, records);
+        }
+        bench
+    }
+
+    pub(crate) fn append(&mut self, partition: u32, records: impl IntoIterator<Item = Scanned>) {
+        let log = &mut self.logs[partition as usize];
+        for record in records {
+            log.push(Scanned { offset: log.len() as u64, ..record });
+        }
+        self.engine.extended(partition, log.len() as u64);
+    }
+
+    pub(crate) fn join(&mut self, consumer: ConsumerId, joined: Joined) {
+        assert_eq!(self.engine.join(consumer, joined), Ok(()));
+    }
+
+    /// Reads whatever is wanted; how many reads that took.
+    pub(crate) fn read(&mut self) -> usize {
+        let mut reads = 0;
+        while let Some(Want { partition, from, up_to }) = self.engine.wants() {
+            let log = &self.logs[partition as usize];
+            let records = log[from as usize..up_to as usize].iter().copied();
+            self.engine.scanned(partition, from, up_to, records, self.now_ms);
+            reads += 1;
+            assert!(reads < 100_000, "it wants without end");
+        }
+        reads
+    }
+
+    pub(crate) fn assign(&mut self) -> Vec<Assignment> {
+        self.read();
+        let mut out = Vec::new();
+        self.engine.dispatch(self.now_ms, &mut self.pools, &mut out);
+        out
+    }
+
+    /// Offsets that are handed out now.
+    pub(crate) fn offsets(&mut self) -> Vec<u64> {
+        self.assign().iter().map(|it| it.offset).collect()
+    }
+
+    /// Offsets that a pull of one session gets.
+    pub(crate) fn take(&mut self, session: SessionId, records_max: u32) -> Vec<Assignment> {
+        let take = Take {
+            session,
+            consumer: 0,
+            records_max,
+            bytes_max: u64::MAX,
+            settle_on_send: false,
+            lease_ms: None,
+        };
+        let mut out = Vec::new();
+        for _ in 0..2 {
+            let left = records_max - out.len() as u32;
+            self.engine.take(Take { records_max: left, ..take }, self.now_ms, &mut out);
+            self.read();
+        }
+        out
+    }
+
+    pub(crate) fn settle(&mut self, lease: &Assignment, settlement: Settlement) {
+        let by_token = Selection::Token(lease.token);
+        let settled = self.engine.settle(lease.session, by_token, settlement, self.now_ms);
+        assert_eq!(settled, Ok(1));
+    }
+
+    pub(crate) fn accept(&mut self, lease: &Assignment) {
+        self.settle(lease, Settlement::Accept);
+    }
+
+    pub(crate) fn release(&mut self, lease: &Assignment) {
+        self.settle(lease, Settlement::Release { delay_ms: None, count: true });
+    }
+
+    pub(crate) fn pass(&mut self, by_ms: i64) {
+        self.now_ms += by_ms;
+        let mut ticks = 0;
+        while self.engine.next_deadline().is_some_and(|due| due <= self.now_ms) {
+            self.engine.tick(self.now_ms);
+            ticks += 1;
+            assert!(ticks < 100_000, "it ticks without end");
+        }
+    }
+
+    pub(crate) fn drain(&mut self) -> Changes {
+        let mut changes = Changes::default();
+        self.engine.drain(&mut changes);
+        changes
+    }
+
+    /// Buries what died, as offset and reason.
+    pub(crate) fn bury(&mut self) -> Vec<(u64, DeadReason)> {
+        let dead = self.drain().dead;
+        for letter in &dead {
+            self.engine.buried(letter.partition, letter.offset);
+        }
+        self.buried.extend(&dead);
+        dead.iter().map(|it| (it.offset, it.reason)).collect()
+    }
+}

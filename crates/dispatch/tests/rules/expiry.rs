@@ -1,0 +1,95 @@
+use dispatch::*;
+
+use super::bench::{Bench, anything, record, window};
+
+fn expires(expires_ms: i64) -> Scanned {
+    Scanned { expires_ms, ..record() }
+}
+
+fn policy() -> Policy {
+    Policy { dead_letters: true, expire_unattended: true, ..Policy::default() }
+}
+
+#[test]
+fn what_has_expired_is_never_handed_out() {
+    let mut bench = Bench::new(policy(), [expires(900), expires(1_500), expires(1_001), record()]);
+    bench.join(1, window(1, 1));
+    assert_eq!(bench.offsets(), [1]);
+    bench.pass(1);
+    bench.engine.grant(1, 9, 0);
+    assert_eq!(bench.offsets(), [3]);
+    assert_eq!(bench.bury(), [(0, DeadReason::Expired), (2, DeadReason::Expired)]);
+}
+
+#[test]
+fn the_policys_time_to_live_counts_from_the_timestamp() {
+    let at = |timestamp| Scanned { timestamp, ..record() };
+    let policy = Policy { record_ttl_ms: Some(100), ..policy() };
+    let mut bench = Bench::new(policy, [at(900), at(901), at(2_000)]);
+    bench.join(1, anything(1));
+    assert_eq!(bench.offsets(), [1, 2]);
+}
+
+#[test]
+fn heads_expire_at_their_time_also_while_nobody_consumes() {
+    let mut bench = Bench::new(policy(), [expires(2_000), record(), expires(3_000)]);
+    bench.read();
+    assert!(bench.engine.next_deadline().is_some_and(|due| due <= 2_000));
+    bench.pass(999);
+    assert_eq!(bench.bury(), []);
+    bench.pass(1);
+    assert_eq!(bench.bury(), [(0, DeadReason::Expired)]);
+    bench.pass(5_000);
+    assert_eq!(bench.bury(), [], "it is not at the head");
+    bench.join(1, anything(1));
+    assert_eq!(bench.offsets(), [1]);
+    assert_eq!(bench.bury(), [(2, DeadReason::Expired)]);
+}
+
+#[test]
+fn a_queue_of_retries_by_time_to_live_empties_itself() {
+    let at = |timestamp| Scanned { timestamp, ..record() };
+    let policy = Policy { record_ttl_ms: Some(500), ..policy() };
+    let mut bench = Bench::new(policy, (0..300).map(|number| at(1_000 + number)));
+    let mut dead = 0;
+    for _ in 0..1_000 {
+        bench.read();
+        bench.pass(1);
+        for (offset, reason) in bench.bury() {
+            assert_eq!((offset, reason), (dead, DeadReason::Expired));
+            assert_eq!(bench.now_ms, 1_500 + dead as i64, "in time");
+            dead += 1;
+        }
+    }
+    assert_eq!((dead, bench.engine.counters().depth), (300, 0));
+}
+
+#[test]
+fn a_leased_record_does_not_expire_but_one_that_comes_back_does() {
+    let mut bench = Bench::new(policy(), [expires(2_000), expires(2_000)]);
+    bench.join(1, anything(1));
+    let leases = bench.assign();
+    bench.pass(1_500);
+    bench.accept(&leases[0]);
+    bench.release(&leases[1]);
+    assert_eq!(bench.offsets(), []);
+    let changes = bench.drain();
+    assert_eq!(changes.dead[0].reason, DeadReason::Expired);
+    assert_eq!((changes.dead[0].offset, changes.dead[0].attempts), (1, 1));
+}
+
+#[test]
+fn more_than_can_be_buried_wait_their_turn() {
+    let bounds = Bounds { dead: 10, ..Bounds::default() };
+    let mut bench = Bench::with_bounds(policy(), bounds, vec![vec![expires(1_500); 95]]);
+    bench.join(1, anything(1));
+    bench.pass(600);
+    let mut dead = 0;
+    for _ in 0..30 {
+        assert_eq!(bench.offsets(), []);
+        assert!(bench.engine.counters().dead <= 10);
+        dead += bench.bury().len();
+        bench.pass(1);
+    }
+    assert_eq!((dead, bench.engine.counters().depth), (95, 0));
+}

@@ -1,0 +1,166 @@
+use dispatch::*;
+
+use super::bench::{Bench, anything, keyed, record};
+
+fn by(ordering: Ordering) -> Policy {
+    Policy { ordering, dead_letters: true, ..Policy::default() }
+}
+
+#[test]
+fn one_record_of_a_key_is_under_way_and_the_others_go_on() {
+    let records = [keyed(1), keyed(1), keyed(2), record(), keyed(1), keyed(3), record()];
+    let mut bench = Bench::new(by(Ordering::Key), records);
+    bench.join(1, anything(1));
+    let leases = bench.assign();
+    assert_eq!(leases.iter().map(|it| it.offset).collect::<Vec<_>>(), [0, 2, 3, 5, 6]);
+    assert_eq!(bench.engine.counters().blocked, 2);
+    bench.accept(&leases[1]);
+    assert_eq!(bench.offsets(), []);
+    bench.accept(&leases[0]);
+    let next = bench.assign();
+    assert_eq!(next.iter().map(|it| it.offset).collect::<Vec<_>>(), [1]);
+    bench.accept(&next[0]);
+    assert_eq!(bench.offsets(), [4]);
+    assert_eq!(bench.engine.counters().blocked, 0);
+}
+
+#[test]
+fn a_failing_head_blocks_its_own_key_also_while_it_backs_off() {
+    let policy = Policy { backoff_first_ms: 100, ..by(Ordering::Key) };
+    let mut bench = Bench::new(policy, [keyed(1), keyed(1), keyed(2), keyed(2)]);
+    bench.join(1, anything(1));
+    let leases = bench.assign();
+    bench.release(&leases[0]);
+    bench.accept(&leases[1]);
+    assert_eq!(bench.offsets(), [3]);
+    bench.pass(99);
+    assert_eq!(bench.offsets(), []);
+    bench.pass(1);
+    assert_eq!(bench.offsets(), [0], "the head first");
+}
+
+#[test]
+fn a_dead_head_blocks_its_key_until_it_is_buried() {
+    let mut bench = Bench::new(by(Ordering::Key), [keyed(1), keyed(1)]);
+    bench.join(1, anything(1));
+    let lease = bench.assign()[0];
+    bench.settle(&lease, Settlement::Reject);
+    assert_eq!(bench.offsets(), []);
+    assert_eq!(bench.bury(), [(0, DeadReason::Rejected)]);
+    assert_eq!(bench.offsets(), [1]);
+}
+
+#[test]
+fn a_key_has_its_order_in_each_partition_by_itself() {
+    let mut bench =
+        Bench::with_bounds(by(Ordering::Key), Bounds::default(), vec![vec![keyed(1); 2]; 2]);
+    bench.join(1, anything(1));
+    let places: Vec<_> = bench.assign().iter().map(|it| (it.partition, it.offset)).collect();
+    assert_eq!(places, [(0, 0), (1, 0)]);
+}
+
+#[test]
+fn settled_on_send_lets_the_next_of_its_key_follow_at_once() {
+    let mut bench = Bench::new(by(Ordering::Key), vec![keyed(1); 3]);
+    bench.join(1, Joined { settle_on_send: true, ..anything(1) });
+    assert_eq!(bench.offsets(), [0, 1, 2]);
+}
+
+#[test]
+fn ordered_by_partition_one_record_is_under_way_in_each() {
+    let policy = Policy { backoff_first_ms: 100, ..by(Ordering::Partition) };
+    let mut bench = Bench::with_bounds(policy, Bounds::default(), vec![vec![record(); 3]; 2]);
+    bench.join(1, anything(1));
+    let leases = bench.assign();
+    assert_eq!(
+        leases.iter().map(|it| (it.partition, it.offset)).collect::<Vec<_>>(),
+        [(0, 0), (1, 0)]
+    );
+    bench.accept(&leases[1]);
+    bench.release(&leases[0]);
+    assert_eq!(bench.offsets(), [1]);
+    bench.pass(100);
+    assert_eq!(bench.offsets(), [0]);
+}
+
+#[test]
+fn a_released_record_goes_back_to_its_own_place() {
+    let mut bench = Bench::new(Policy::default(), vec![record(); 5]);
+    let leases = bench.take(1, 3);
+    bench.release(&leases[1]);
+    bench.release(&leases[0]);
+    let again: Vec<_> = bench.take(1, 9).iter().map(|it| it.offset).collect();
+    assert_eq!(again, [0, 1, 3, 4]);
+}
+
+#[test]
+fn the_oldest_goes_first_whatever_its_partition() {
+    let at = |timestamp| Scanned { timestamp, ..record() };
+    let logs = vec![vec![at(10), at(40)], vec![at(20), at(30)], vec![at(25), at(5)]];
+    let mut bench = Bench::with_bounds(Policy::default(), Bounds::default(), logs);
+    bench.join(1, anything(1));
+    let places: Vec<_> = bench.assign().iter().map(|it| (it.partition, it.offset)).collect();
+    // In a partition by offset, also where a producer's clock went back.
+    assert_eq!(places, [(0, 0), (1, 0), (2, 0), (2, 1), (1, 1), (0, 1)]);
+}
+
+#[test]
+fn higher_priorities_go_first_from_the_whole_backlog() {
+    let ranked = |priority| Scanned { priority, ..record() };
+    let policy = Policy { priorities: 9, ..Policy::default() };
+    let records = [3, 0, 9, 200, 3, 9, 0].map(ranked);
+    let mut bench = Bench::new(policy, records);
+    bench.join(1, anything(1));
+    // Above the highest is the highest.
+    assert_eq!(bench.offsets(), [2, 3, 5, 0, 4, 1, 6]);
+}
+
+#[test]
+fn a_late_high_priority_overtakes_a_backlog_beyond_the_window() {
+    let policy = Policy { priorities: 9, ..Policy::default() };
+    let mut records = vec![record(); 50_000];
+    records[49_999].priority = 9;
+    records[20_000].priority = 5;
+    let mut bench = Bench::new(policy, records);
+    bench.join(1, super::bench::window(1, 3));
+    let leases = bench.assign();
+    assert_eq!(leases.iter().map(|it| it.offset).collect::<Vec<_>>(), [49_999, 20_000, 0]);
+    let mut next = 1;
+    bench.engine.set_credit(1, u32::MAX, u64::MAX);
+    loop {
+        let more = bench.offsets();
+        if more.is_empty() {
+            break;
+        }
+        for offset in more {
+            next += u64::from(next == 20_000);
+            assert_eq!(offset, next);
+            next += 1;
+        }
+    }
+    assert_eq!(next, 49_999);
+}
+
+#[test]
+fn priorities_are_not_looked_at_where_order_was_asked_for() {
+    let ranked = |priority| Scanned { priority, ..keyed(1) };
+    let policy = Policy { priorities: 9, ..by(Ordering::Key) };
+    let mut bench = Bench::new(policy, [ranked(0), ranked(9)]);
+    bench.join(1, anything(1));
+    assert_eq!(bench.offsets(), [0]);
+}
+
+#[test]
+fn a_group_may_be_ordered_otherwise_while_it_is_used() {
+    let mut bench = Bench::new(by(Ordering::Key), [keyed(1), keyed(1), keyed(1), keyed(2)]);
+    bench.join(1, anything(1));
+    assert_eq!(bench.offsets(), [0, 3]);
+    bench.engine.set_policy(by(Ordering::Free));
+    assert_eq!(bench.offsets(), [1, 2]);
+    bench.engine.set_policy(by(Ordering::Partition));
+    bench.append(0, [record(), record()]);
+    assert_eq!(bench.offsets(), []);
+    bench.engine.end_session(1, bench.now_ms);
+    bench.join(2, anything(2));
+    assert_eq!(bench.offsets(), [0]);
+}

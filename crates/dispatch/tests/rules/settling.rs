@@ -1,0 +1,202 @@
+use dispatch::*;
+
+use super::bench::{Bench, anything, record};
+
+fn bench(records: usize) -> (Bench, Vec<Assignment>) {
+    let mut bench = Bench::new(Policy::default(), vec![record(); records]);
+    bench.join(1, anything(5));
+    let leases = bench.assign();
+    assert_eq!(leases.len(), records);
+    (bench, leases)
+}
+
+fn range(first: u64, last: u64) -> Selection {
+    Selection::Range { partition: 0, first, last }
+}
+
+#[test]
+fn an_accepted_record_is_settled_and_its_token_stale() {
+    let (mut bench, leases) = bench(2);
+    bench.accept(&leases[0]);
+    let again = Selection::Token(leases[0].token);
+    let stale = Err(SettleRefused::Stale { token: leases[0].token });
+    assert_eq!(bench.engine.settle(5, again, Settlement::Accept, 0), stale);
+    assert_eq!(bench.engine.floor(0), Some(1));
+    assert_eq!(bench.drain().partitions[0].settled, [(0, 1)]);
+}
+
+#[test]
+fn nobody_settles_the_lease_of_another_session() {
+    let (mut bench, leases) = bench(1);
+    let token = leases[0].token;
+    let refused = SettleRefused::NotHolder { token, session: 6 };
+    let by_token = Selection::Token(token);
+    assert_eq!(bench.engine.settle(6, by_token, Settlement::Accept, 0), Err(refused));
+    let refused = SettleRefused::NotLeased { partition: 0, offset: 0 };
+    assert_eq!(bench.engine.settle(6, range(0, 0), Settlement::Accept, 0), Err(refused));
+    bench.accept(&leases[0]);
+}
+
+#[test]
+fn a_range_is_settled_as_a_whole_or_not_at_all() {
+    let (mut bench, leases) = bench(5);
+    bench.release(&leases[3]);
+    let refused = SettleRefused::NotLeased { partition: 0, offset: 3 };
+    assert_eq!(bench.engine.settle(5, range(1, 4), Settlement::Accept, 0), Err(refused));
+    assert_eq!(bench.engine.counters().leased, 4);
+    assert_eq!(bench.engine.settle(5, range(1, 2), Settlement::Accept, 0), Ok(2));
+    // What is settled already does not stand in the way of the rest.
+    assert_eq!(bench.engine.settle(5, range(0, 2), Settlement::Accept, 0), Ok(1));
+    assert_eq!(bench.engine.floor(0), Some(3));
+}
+
+#[test]
+fn a_range_that_claims_too_much_costs_no_more_than_the_leases() {
+    let (mut bench, _) = bench(3);
+    let refused = SettleRefused::NotLeased { partition: 0, offset: 3 };
+    let all = range(0, u64::MAX - 1);
+    assert_eq!(bench.engine.settle(5, all, Settlement::Accept, 0), Err(refused));
+}
+
+#[test]
+fn cumulative_settles_only_what_the_session_holds() {
+    let mut bench = Bench::new(Policy::default(), vec![record(); 6]);
+    let own = bench.take(1, 2);
+    let others = bench.take(2, 2);
+    let more = bench.take(1, 1);
+    let up_to = Selection::UpTo { partition: 0, last: 4 };
+    assert_eq!(bench.engine.settle(1, up_to, Settlement::Accept, 0), Ok(3));
+    assert_eq!(own.len() + more.len(), 3);
+    assert_eq!(bench.engine.counters().leased, 2);
+    let refused = SettleRefused::NotLeased { partition: 0, offset: 4 };
+    assert_eq!(bench.engine.settle(1, up_to, Settlement::Accept, 0), Err(refused));
+    bench.accept(&others[0]);
+}
+
+#[test]
+fn a_partition_that_is_not_there_is_said_to_be() {
+    let (mut bench, _) = bench(1);
+    let refused = Err(SettleRefused::NoSuchPartition { partition: 9 });
+    let range = Selection::Range { partition: 9, first: 0, last: 0 };
+    assert_eq!(bench.engine.settle(5, range, Settlement::Accept, 0), refused);
+    let up_to = Selection::UpTo { partition: 9, last: 0 };
+    assert_eq!(bench.engine.settle(5, up_to, Settlement::Accept, 0), refused);
+}
+
+#[test]
+fn a_lease_runs_out_at_its_time_and_its_holder_is_fenced_off() {
+    let (mut bench, leases) = bench(1);
+    bench.pass(29_999);
+    assert_eq!(bench.offsets(), []);
+    bench.pass(1);
+    let again = bench.assign();
+    assert_eq!((again[0].offset, again[0].attempt), (0, 2));
+    assert!(again[0].token > leases[0].token);
+    let token = leases[0].token;
+    let late = bench.engine.settle(5, Selection::Token(token), Settlement::Accept, 0);
+    assert_eq!(late, Err(SettleRefused::Stale { token }));
+    assert_eq!(bench.engine.counters().leased, 1);
+}
+
+#[test]
+fn a_settle_in_time_beats_an_expiry_that_nobody_noticed() {
+    let (mut bench, leases) = bench(1);
+    bench.now_ms += 40_000;
+    bench.accept(&leases[0]);
+    bench.pass(1);
+    assert_eq!(bench.engine.counters(), Counters { consumers: 1, ..Counters::default() });
+}
+
+#[test]
+fn a_renewed_lease_lives_on_from_now() {
+    let (mut bench, leases) = bench(1);
+    bench.pass(20_000);
+    bench.settle(&leases[0], Settlement::Renew { lease_ms: None });
+    bench.pass(29_999);
+    bench.settle(&leases[0], Settlement::Renew { lease_ms: Some(5) });
+    bench.pass(4);
+    assert_eq!(bench.engine.counters().leased, 1);
+    bench.pass(1);
+    assert_eq!(bench.engine.counters().leased, 0);
+}
+
+#[test]
+fn a_lease_without_a_time_lives_as_long_as_its_session() {
+    let policy = Policy { lease_ms: None, ..Policy::default() };
+    let mut bench = Bench::new(policy, [record()]);
+    bench.join(1, anything(5));
+    assert_eq!(bench.offsets(), [0]);
+    assert_eq!(bench.engine.next_deadline(), None);
+    bench.pass(1 << 40);
+    assert_eq!(bench.engine.counters().leased, 1);
+    bench.engine.end_session(5, bench.now_ms);
+    assert_eq!(bench.engine.counters().leased, 0);
+}
+
+#[test]
+fn records_of_a_dead_session_are_available_again_at_once_and_in_their_place() {
+    let mut bench = Bench::new(Policy::default(), vec![record(); 6]);
+    bench.take(1, 4);
+    bench.join(9, anything(2));
+    bench.engine.end_session(1, bench.now_ms);
+    let again = bench.assign();
+    let places: Vec<_> = again.iter().map(|it| (it.offset, it.attempt)).collect();
+    assert_eq!(places, [(0, 2), (1, 2), (2, 2), (3, 2), (4, 1), (5, 1)]);
+}
+
+#[test]
+fn settled_on_send_leaves_no_lease_behind() {
+    let mut bench = Bench::new(Policy::default(), vec![record(); 3]);
+    bench.join(1, Joined { settle_on_send: true, ..anything(1) });
+    assert_eq!(bench.offsets(), [0, 1, 2]);
+    let counters = bench.engine.counters();
+    assert_eq!((counters.depth, counters.leased), (0, 0));
+    assert_eq!(bench.drain().partitions[0].settled, [(0, 3)]);
+}
+
+#[test]
+fn holes_in_the_log_are_settled_as_they_are_passed() {
+    let mut bench = Bench::new(Policy::default(), []);
+    bench.engine.extended(0, 10);
+    bench.join(1, anything(1));
+    let want = bench.engine.wants().expect("there is something");
+    assert_eq!(want, Want { partition: 0, from: 0, up_to: 10 });
+    assert_eq!(bench.engine.wants(), None, "a want is handed out once");
+    let there = [3, 4, 7].map(|offset| Scanned { offset, ..record() });
+    bench.engine.scanned(0, 0, 10, there, 0);
+    assert_eq!(bench.offsets(), [3, 4, 7]);
+    assert_eq!(bench.drain().partitions[0].settled, [(0, 3), (5, 2), (8, 2)]);
+}
+
+#[test]
+fn a_read_that_failed_is_wanted_again() {
+    let mut bench = Bench::new(Policy::default(), [record()]);
+    bench.join(1, anything(1));
+    let want = bench.engine.wants().expect("there is something");
+    assert_eq!(bench.engine.wants(), None);
+    bench.engine.scan_failed(0);
+    assert_eq!(bench.engine.wants(), Some(want));
+}
+
+#[test]
+fn what_a_crash_leaves_is_delivered_but_for_what_was_settled_durably() {
+    let (mut bench, leases) = bench(5);
+    bench.accept(&leases[1]);
+    bench.accept(&leases[2]);
+    bench.release(&leases[4]);
+    let durable = bench.drain().partitions.remove(0);
+    assert_eq!((&durable.settled[..], &durable.attempts[..]), (&[(1, 2)][..], &[(4, 1)][..]));
+    bench.accept(&leases[0]);
+    let start = PartitionStart {
+        settled: vec![(1, 3)],
+        attempts: durable.attempts,
+        end: 5,
+        ..PartitionStart::default()
+    };
+    bench.engine = Dispatch::new(Policy::default(), vec![start], bench.engine.next_token());
+    bench.join(2, anything(6));
+    let again = bench.assign();
+    let places: Vec<_> = again.iter().map(|it| (it.offset, it.attempt)).collect();
+    assert_eq!(places, [(0, 1), (3, 1), (4, 2)]);
+    assert!(again.iter().all(|it| leases.iter().all(|old| old.token < it.token)));
+}
