@@ -3,6 +3,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use base::LeaseGroupId;
 use broker::delivery::{
@@ -73,11 +74,14 @@ pub(crate) struct Consumer {
     pub(crate) source: Source,
     /// Its queue is being told.
     pub(crate) is_leaving: bool,
+    /// How long it may take to answer (`x-consumer-timeout`).
+    pub(crate) timeout: Option<Duration>,
 }
 
 impl Consumer {
     pub(crate) fn new(queue: Option<Arc<Queue>>, no_ack: bool, source: Source) -> Self {
-        Self { queue, no_ack, source, is_leaving: false }
+        let timeout = queue.as_ref().and_then(|queue| answer_within(queue));
+        Self { queue, no_ack, source, is_leaving: false, timeout }
     }
 }
 
@@ -95,6 +99,8 @@ pub(crate) enum Held {
     Lease {
         group: LeaseGroupId,
         token: Token,
+        /// When it must be answered, and how long that was in the beginning.
+        due: Option<(Instant, Duration)>,
     },
     /// Nothing is settled in a stream; an answer only makes room for another record.
     Stream(StreamCredit),
@@ -151,7 +157,7 @@ impl Channel {
     /// Settles of one answer; `None` when it only made room in a stream.
     pub(crate) fn settle_of(held: Held, settlement: Settlement) -> Option<Settle> {
         match held {
-            Held::Lease { group, token } => {
+            Held::Lease { group, token, .. } => {
                 Some(Settle { group, what: SettleWhat::Token(token), settlement })
             }
             Held::Stream(credit) => {
@@ -449,6 +455,31 @@ impl Session {
         self.deadline = began.map(|at| at + self.gateway.options.message_arrives_within);
     }
 
+    /// Closes the channels whose deliveries were not answered in time.
+    pub(crate) fn time_out_deliveries(&mut self, now: Instant) {
+        let mut overdue = Vec::new();
+        self.answers_due = None;
+        for (number, channel) in &self.channels {
+            for held in channel.unacked.iter() {
+                let Held::Lease { due: Some((at, within)), .. } = held else { continue };
+                if *at <= now {
+                    overdue.push((*number, *within));
+                    break;
+                }
+                self.answers_due = Some(self.answers_due.map_or(*at, |first| first.min(*at)));
+            }
+        }
+        for (channel, within) in overdue {
+            let text = format!(
+                "delivery acknowledgement on channel {channel} timed out. Timeout value used: {} \
+                 ms. This timeout value can be configured, see consumers doc guide to learn more",
+                within.as_millis()
+            );
+            let exception = Exception::precondition_failed(text);
+            self.fail(Failure { channel, method: MethodId::default(), exception });
+        }
+    }
+
     // -------------------------------------------------------------------------------- closing
 
     /// Ends all that the channel does, at once. The queues that it consumed learn of it beside.
@@ -509,6 +540,12 @@ fn leave(channel: &mut Channel) -> Vec<Arc<Queue>> {
         .filter(|consumer| !consumer.is_leaving)
         .filter_map(|consumer| consumer.queue)
         .collect()
+}
+
+/// How long a delivery of this queue may be unanswered.
+pub(crate) fn answer_within(queue: &Queue) -> Option<Duration> {
+    let ms = queue.settings().consumer_timeout_ms?;
+    Some(Duration::from_millis(u64::try_from(ms).unwrap_or(0)))
 }
 
 /// What a negative answer does.

@@ -188,7 +188,7 @@ impl Connection {
             {
                 self.session.lease_event(channel, generation, event);
             } else if let Poll::Ready(Some(posted)) = self.session.posted.poll_recv(context) {
-                self.session.posted(posted);
+                self.session.posted(*posted);
             } else {
                 return any;
             }
@@ -228,7 +228,7 @@ impl Connection {
     fn next_deadline(&self) -> Instant {
         let stalled = self.session.gateway.options.replies_taken_within;
         let stalled = self.stalled_since.filter(|_| self.is_stalled()).map(|at| at + stalled);
-        let deadlines = [self.session.deadline, stalled];
+        let deadlines = [self.session.deadline, self.session.answers_due, stalled];
         let first = deadlines.into_iter().flatten().min();
         first.map_or(self.heartbeat.next_tick, |at| at.min(self.heartbeat.next_tick))
     }
@@ -255,6 +255,9 @@ impl Connection {
                 }
                 _ => SessionEnd::Handshake(options.handshake_within),
             });
+        }
+        if self.session.answers_due.is_some_and(|at| now >= at) {
+            self.session.time_out_deliveries(now);
         }
         if now >= self.heartbeat.next_tick { self.beat(now) } else { None }
     }

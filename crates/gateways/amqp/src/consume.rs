@@ -2,6 +2,7 @@
 //! batch that it came in.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::limits::AMQP_UNSETTLED_PER_CONSUMER_MAX;
 use broker::delivery::{
@@ -10,9 +11,10 @@ use broker::delivery::{
 };
 use bytes::{Bytes, BytesMut};
 use record::SharedRecord;
+use tokio::time::Instant;
 
 use crate::catalog::{Queue, QueueKind};
-use crate::channel::{Channel, Consumer, Held, Source};
+use crate::channel::{Channel, Consumer, Held, Source, answer_within};
 use crate::codec::methods::{
     BasicCancel, BasicConsume, BasicConsumeOk, BasicDeliver, BasicGet, BasicGetOk,
 };
@@ -60,6 +62,7 @@ impl Session {
             generation,
             tag: Arc::clone(&tag),
             posts: self.posts.clone(),
+            filter: stream::Filter::of(&arguments),
         };
         let future = async move {
             let queue = vhost.queue(id, &name).await?;
@@ -210,7 +213,8 @@ impl Session {
         );
         if !no_ack {
             let (group, token) = (delivery.group, delivery.token);
-            channel.unacked.push(delivery_tag, Held::Lease { group, token });
+            let due = due(answer_within(queue), &mut self.answers_due);
+            channel.unacked.push(delivery_tag, Held::Lease { group, token, due });
         }
     }
 
@@ -297,7 +301,8 @@ impl Session {
             );
             if !consumer.no_ack {
                 let (group, token) = (delivery.group, delivery.token);
-                unacked.push(delivery_tag, Held::Lease { group, token });
+                let due = due(consumer.timeout, &mut self.answers_due);
+                unacked.push(delivery_tag, Held::Lease { group, token, due });
             }
         }
     }
@@ -379,6 +384,14 @@ impl Session {
             }
         }
     }
+}
+
+/// When a delivery that is sent now must be answered.
+fn due(within: Option<Duration>, first: &mut Option<Instant>) -> Option<(Instant, Duration)> {
+    let within = within?;
+    let at = Instant::now() + within;
+    *first = Some(first.map_or(at, |first| first.min(at)));
+    Some((at, within))
 }
 
 /// Back to its place, as if it had never left.

@@ -40,7 +40,7 @@ pub(crate) struct Reply {
 pub(crate) struct Receiver {
     pub(crate) channel: u16,
     pub(crate) generation: u32,
-    pub(crate) posts: mpsc::Sender<Posted>,
+    pub(crate) posts: mpsc::Sender<Box<Posted>>,
 }
 
 /// Who may be replied to, on this node.
@@ -83,7 +83,8 @@ impl Replies {
     pub(crate) fn post(&self, name: &str, reply: Reply) -> bool {
         let receiver = self.receivers.lock().get(name).cloned();
         let Some(Receiver { channel, generation, posts }) = receiver else { return false };
-        if posts.try_send(Posted::Reply { channel, generation, reply }).is_err() {
+        let posted = Box::new(Posted::Reply { channel, generation, reply });
+        if posts.try_send(posted).is_err() {
             tracing::debug!(name, "a direct reply was dropped: its receiver does not keep up");
         }
         true

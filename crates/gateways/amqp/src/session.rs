@@ -183,10 +183,13 @@ pub(crate) struct Session {
     pub(crate) is_blocked: bool,
     /// The client was told of it.
     pub(crate) told_blocked: bool,
-    pub(crate) posts: mpsc::Sender<Posted>,
-    pub(crate) posted: mpsc::Receiver<Posted>,
+    /// Boxed, because room for some is made with every session.
+    pub(crate) posts: mpsc::Sender<Box<Posted>>,
+    pub(crate) posted: mpsc::Receiver<Box<Posted>>,
     /// When the client must have said what is expected of it.
     pub(crate) deadline: Option<Instant>,
+    /// When the first delivery must be answered that must be at all.
+    pub(crate) answers_due: Option<Instant>,
     pub(crate) end: Option<SessionEnd>,
 }
 
@@ -200,6 +203,7 @@ impl Session {
             heartbeat: Duration::ZERO,
         };
         Self {
+            answers_due: None,
             deadline: Some(Instant::now() + gateway.options.handshake_within),
             id: gateway.catalog.open_connection(),
             gateway,

@@ -8,11 +8,12 @@ use std::sync::Arc;
 use base::limits::LEASE_READ_BYTES;
 use base::{Offset, PartitionId};
 use broker::{Broker, FetchError};
+use bytes::Bytes;
 use record::{SharedBatch, SharedRecord};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::AbortHandle;
 
-use crate::codec::table::FieldValue;
+use crate::codec::table::{FieldTable, FieldValue};
 use crate::errors::Exception;
 use crate::replies::Posted;
 
@@ -66,7 +67,41 @@ pub(crate) struct Reader {
     pub(crate) channel: u16,
     pub(crate) generation: u32,
     pub(crate) tag: Arc<str>,
-    pub(crate) posts: mpsc::Sender<Posted>,
+    pub(crate) posts: mpsc::Sender<Box<Posted>>,
+    pub(crate) filter: Option<Filter>,
+}
+
+/// Which records of a stream a consumer wants (`x-stream-filter`), by the header
+/// `x-stream-filter-value`. RabbitMQ filters chunks and leaves the rest to the client; here it is
+/// exact.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Filter {
+    values: Vec<Bytes>,
+    /// Also those without a value.
+    unfiltered: bool,
+}
+
+impl Filter {
+    pub(crate) fn of(arguments: &FieldTable) -> Option<Self> {
+        let text = |value: &FieldValue| match value {
+            FieldValue::LongString(text) => Some(text.clone()),
+            _ => None,
+        };
+        let values = match arguments.get("x-stream-filter")? {
+            FieldValue::Array(values) => values.iter().filter_map(text).collect(),
+            value => vec![text(value)?],
+        };
+        let unfiltered = arguments.get("x-stream-match-unfiltered");
+        let unfiltered = unfiltered.and_then(FieldValue::as_bool).unwrap_or(false);
+        Some(Self { values, unfiltered })
+    }
+
+    fn takes(&self, record: &SharedRecord) -> bool {
+        match record.view().headers.last(b"x-stream-filter-value").flatten() {
+            Some(value) => self.values.iter().any(|wanted| wanted == value),
+            None => self.unfiltered,
+        }
+    }
 }
 
 impl StartAt {
@@ -208,7 +243,10 @@ impl Reader {
     ) -> Result<(), Stop> {
         let mut records = Vec::new();
         while *position < end {
-            let Some(record) = batch.record(*position) else {
+            let record = batch.record(*position);
+            let record =
+                record.filter(|record| self.filter.as_ref().is_none_or(|f| f.takes(record)));
+            let Some(record) = record else {
                 *position += 1;
                 continue;
             };
@@ -237,7 +275,8 @@ impl Reader {
 
     async fn say(&self, records: StreamRecords) -> Result<(), Stop> {
         let (channel, generation) = (self.channel, self.generation);
-        let posted = self.posts.send(Posted::Stream { channel, generation, records }).await;
+        let posted = Box::new(Posted::Stream { channel, generation, records });
+        let posted = self.posts.send(posted).await;
         posted.map_err(|_| Stop::Unheard)
     }
 

@@ -33,6 +33,10 @@ impl<T> Unacked<T> {
         self.count += 1;
     }
 
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.held.iter().filter_map(|(_, delivery)| delivery.as_ref())
+    }
+
     /// What `tag` answers: itself, or with `multiple` everything up to it (0: everything).
     pub(crate) fn answer(
         &mut self,

@@ -329,3 +329,19 @@ async fn a_client_that_does_not_read_is_not_fed_and_hurts_nobody() {
     // It can still go on.
     assert_eq!(slow.next(1).await.body.len(), 100_000);
 }
+
+#[tokio::test]
+async fn a_delivery_that_is_not_answered_in_time_closes_its_channel() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    client.declare_with("q", &[("x-consumer-timeout", 200.into())]).await;
+    client.fill("q", &["a"]).await;
+    client.consume(1, "q", "tag").await;
+    client.next(1).await;
+    let text = "PRECONDITION_FAILED - delivery acknowledgement on channel 1 timed out. Timeout \
+                value used: 200 ms. This timeout value can be configured, see consumers doc guide \
+                to learn more";
+    client.channel_closes(1, text).await;
+    client.open_channel(1).await;
+    assert_eq!(client.look_at("q").await.messages, 1);
+}

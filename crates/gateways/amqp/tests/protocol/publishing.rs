@@ -269,3 +269,35 @@ async fn a_message_is_held_back_for_as_long_as_it_asks() {
     assert!(begun.elapsed().as_millis() >= 400);
     assert_eq!(late.header("x-delay"), Some(FieldValue::I64(-400)));
 }
+
+#[tokio::test]
+async fn publishers_are_held_back_while_the_disk_is_full_and_are_told() {
+    let disk = std::sync::Arc::new(journal::disk::SimulatedDisk::new());
+    let node = Node::on(std::sync::Arc::clone(&disk), |_| {}).await;
+    let mut client = node.client().await;
+    client.declare("q").await;
+    client.select_confirms(1).await;
+    disk.set_capacity(Some(1));
+    // What the journal knows of the disk may be a moment old.
+    loop {
+        client.publish(1, "", "q", b"x").await;
+        let came = client.frame().await.expect("the connection is open");
+        match came.method() {
+            Method::BasicAck(_) => tokio::time::sleep(std::time::Duration::from_millis(50)).await,
+            Method::BasicNack(_) => {}
+            Method::ConnectionBlocked(why) => {
+                assert_eq!(why.reason, "low on disk");
+                break;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    disk.set_capacity(None);
+    loop {
+        let came = client.frame().await.expect("the connection is open");
+        if matches!(came.method(), Method::ConnectionUnblocked(_)) {
+            break;
+        }
+    }
+    node.is_well().await;
+}

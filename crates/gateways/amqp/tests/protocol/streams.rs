@@ -1,9 +1,11 @@
 //! Consuming by offset: everybody reads all of it, from where they say.
 
+use gateway_amqp::codec::fields::EncodedTable;
 use gateway_amqp::codec::methods::*;
+use gateway_amqp::codec::properties::Properties;
 use gateway_amqp::codec::table::FieldValue;
 
-use crate::harness::{Client, Node};
+use crate::harness::{Client, Node, table};
 
 async fn stream(node: &Node, texts: &[&str]) -> Client {
     let mut client = node.client().await;
@@ -112,4 +114,24 @@ async fn any_queue_can_be_read_by_offset_beside_its_consumers() {
     client.texts(1, 2).await;
     let mut reader = read_from(&node, Some("first".into())).await;
     assert_eq!(reader.texts(1, 2).await, ["a", "b"]);
+}
+
+#[tokio::test]
+async fn a_reader_may_want_some_records_only() {
+    let node = Node::start().await;
+    let mut client = stream(&node, &["none"]).await;
+    for (tag, (value, text)) in [("x", "a"), ("y", "b"), ("x", "c")].iter().enumerate() {
+        let headers = table(&[("x-stream-filter-value", (*value).into())]);
+        let properties =
+            Properties { headers: Some(EncodedTable(&headers)), ..Properties::default() };
+        let publish = BasicPublish { routing_key: "s", ..BasicPublish::default() };
+        client.publish_with(1, publish, &properties, text.as_bytes()).await;
+        client.confirmed_up_to(1, tag as u64 + 2).await;
+    }
+    client.prefetch(1, 10, false).await;
+    let consume = BasicConsume { queue: "s", consumer_tag: "tag", ..BasicConsume::default() };
+    let first = ("x-stream-offset", "first".into());
+    client.consume_with(1, consume, &[first, ("x-stream-filter", "x".into())]).await;
+    assert_eq!(client.texts(1, 2).await, ["a", "c"]);
+    client.is_silent().await;
 }
