@@ -1,6 +1,6 @@
 //! `cargo xtask compat`: stock clients against the real binary. A family of clients is a folder of
-//! `tests/compat` with a program `run`, which gets BOOTSTRAP and DEPS_DIR, installs what it needs
-//! into the latter, and prints `ok NAME ...` or `FAIL NAME reason` for each scenario.
+//! `tests/compat` with a program `run`, which gets BOOTSTRAP, or AMQP, and DEPS_DIR, installs what
+//! it needs into the latter, and prints `ok NAME ...` or `FAIL NAME reason` for each scenario.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -28,6 +28,9 @@ pub(crate) struct Options {
     /// Use a broker that runs already, for example another brand's, instead of starting Postroad
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "bin")]
     bootstrap: Option<String>,
+    /// The same for clients of AMQP
+    #[arg(long, value_name = "HOST:PORT", conflicts_with = "bin")]
+    endpoint: Option<String>,
     /// Further arguments of `postroad serve`, after `--`
     #[arg(last = true)]
     serve: Vec<String>,
@@ -47,28 +50,36 @@ struct Results {
     failed: BTreeSet<String>,
 }
 
+/// Families that speak AMQP; the others speak Kafka's protocol.
+const AMQP_FAMILIES: [&str; 4] = ["amqplib", "celery", "java-amqp", "pika"];
+
+/// What a suite is told, by environment variable.
+type Environment = Vec<(&'static str, String)>;
+
 const READY_WITHIN: Duration = Duration::from_secs(20);
 const STOPS_WITHIN: Duration = Duration::from_secs(30);
 
 pub(crate) fn run(options: &Options) -> Outcome<Counts> {
     let folder = paths::root().join("tests/compat");
-    let families = families(&folder, &options.families)?;
+    let mut families = families(&folder, &options.families)?;
     let allowed = AllowList::read(&folder.join("allow.list"))?;
-    let binary = match &options.bootstrap {
+    let other = other_brand(options);
+    let binary = match &other {
         Some(_) => None,
         None => Some(server::binary(options.bin.as_deref())?),
     };
+    if let (Some(other), true) = (&other, options.families.is_empty()) {
+        // Those that have somebody to talk to.
+        families.retain(|family| other.iter().any(|(name, _)| *name == speaks(family)));
+    }
     let mut counts = Counts::default();
     let mut broken = Vec::new();
     for family in &families {
         let begun = Instant::now();
         println!("{family}:");
-        let results = match (&options.bootstrap, &binary) {
-            (None, Some(binary)) => fresh_server_for(&folder, family, binary, options),
-            (bootstrap, _) => {
-                let bootstrap = bootstrap.as_deref().unwrap_or_default();
-                scenarios(&folder, family, bootstrap, options)
-            }
+        let results = match &binary {
+            Some(binary) => fresh_server_for(&folder, family, binary, options),
+            None => scenarios(&folder, family, other.as_deref().unwrap_or_default(), options),
         };
         // A family that breaks as a whole does not hide what the others have to tell.
         let results = match results {
@@ -113,6 +124,19 @@ fn families(folder: &Path, asked: &[String]) -> Outcome<Vec<String>> {
     Ok(if asked.is_empty() { there } else { asked.to_vec() })
 }
 
+/// Which variable tells a family where its server is.
+fn speaks(family: &str) -> &'static str {
+    if AMQP_FAMILIES.contains(&family) { "AMQP" } else { "BOOTSTRAP" }
+}
+
+/// Where brokers run already, if that was said.
+fn other_brand(options: &Options) -> Option<Environment> {
+    let said = [("BOOTSTRAP", &options.bootstrap), ("AMQP", &options.endpoint)];
+    let address = |(name, address): (_, &Option<String>)| Some((name, address.clone()?));
+    let told: Environment = said.into_iter().filter_map(address).collect();
+    (!told.is_empty()).then_some(told)
+}
+
 /// A server of its own for each family, so that one family's crash is not another's failure.
 fn fresh_server_for(
     folder: &Path,
@@ -121,15 +145,24 @@ fn fresh_server_for(
     options: &Options,
 ) -> Outcome<Results> {
     let place = paths::fresh(&format!("compat-{family}"))?;
+    let amqp = format!("127.0.0.1:{}", server::free_port()?);
     let postroad = Postroad {
         binary: binary.to_owned(),
         data: place.join("data"),
         log: place.join("server.log"),
         port: server::free_port()?,
-        arguments: options.serve.clone(),
+        arguments: [&["--amqp".to_owned(), amqp.clone()], &options.serve[..]].concat(),
     };
     let (mut server, _) = postroad.start(READY_WITHIN)?;
-    let results = scenarios(folder, family, &server.address.to_string(), options)?;
+    let told = vec![
+        ("BOOTSTRAP", server.address.to_string()),
+        ("AMQP", amqp),
+        // For scenarios that kill their server, and those that not every server can do.
+        ("POSTROAD", binary.display().to_string()),
+        ("SERVER", folder.join("servers/postroad").display().to_string()),
+        ("DELAYED_MESSAGES", "yes".to_owned()),
+    ];
+    let results = scenarios(folder, family, &told, options)?;
     server.still_runs()?;
     stopped_well(server, &postroad.log)?;
     // The log is kept when there is something to look up in it.
@@ -150,13 +183,20 @@ fn stopped_well(server: Server, log: &Path) -> Outcome {
         .remedy(format!("read {}", log.display())))
 }
 
-fn scenarios(folder: &Path, family: &str, bootstrap: &str, options: &Options) -> Outcome<Results> {
+fn scenarios(
+    folder: &Path,
+    family: &str,
+    told: &[(&'static str, String)],
+    options: &Options,
+) -> Outcome<Results> {
     let dependencies = paths::target().join("compat");
     fs::create_dir_all(&dependencies)
         .context(|| format!("cannot create {}", dependencies.display()))?;
     let mut child = Command::new(folder.join(family).join("run"))
         .args(&options.name)
-        .env("BOOTSTRAP", bootstrap)
+        .env_remove("BOOTSTRAP")
+        .env_remove("AMQP")
+        .envs(told.iter().map(|(name, value)| (name, value)))
         .env("DEPS_DIR", &dependencies)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
@@ -259,6 +299,15 @@ mod tests {
             results(&["ok create 0.2s", "FAIL seek wanted 3, got 4", "1 passed, 1 failed"]);
         assert_eq!(results.passed, BTreeSet::from(["create".to_owned()]));
         assert_eq!(results.failed, BTreeSet::from(["seek".to_owned()]));
+    }
+
+    #[test]
+    fn a_broker_that_runs_already_is_told_to_those_who_speak_its_protocol() {
+        assert_eq!(other_brand(&Options::default()), None);
+        let endpoint = Some("127.0.0.1:5672".to_owned());
+        let told = other_brand(&Options { endpoint, ..Options::default() });
+        assert_eq!(told, Some(vec![("AMQP", "127.0.0.1:5672".to_owned())]));
+        assert_eq!([speaks("pika"), speaks("librdkafka")], ["AMQP", "BOOTSTRAP"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 import os
 import sys
 
-from . import connections, consuming, dead_letters, exchanges, publishing, queues, quorum, replies, streams  # noqa: F401  (they register scenarios)
+from . import connections, consuming, dead_letters, exchanges, kafka, publishing, queues, quorum, replies, restarting, streams  # noqa: F401  (they register scenarios)
 from .harness import run
 
 failed = run(sys.argv[1:])
