@@ -149,7 +149,7 @@ async fn begin(
     };
     if message.head.epoch != FINAL_EPOCH {
         for partition in &message.partitions {
-            share.add(partition.topic, partition.index);
+            share.add(partition.topic, partition.index)?;
         }
         for &(topic, index) in &message.forgotten {
             share.forget(topic, index);

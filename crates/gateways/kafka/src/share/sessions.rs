@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use broker::LeaseSession;
 use hashbrown::{HashMap, HashSet};
@@ -23,6 +24,9 @@ use crate::fetch_sessions::next_epoch;
 pub(crate) const FINAL_EPOCH: i32 = -1;
 /// `share_session_epoch` of a fetch that begins a session.
 pub(crate) const INITIAL_EPOCH: i32 = 0;
+
+/// Partitions of all sessions together: each takes some 30 bytes.
+const PARTITIONS_MAX: usize = 1_000_000;
 
 /// Whose session it is.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
@@ -47,20 +51,39 @@ pub(crate) struct ShareSession {
     /// Which topic comes first in the next fetch, so that each has its turn.
     pub(crate) turn: usize,
     pub(crate) leases: LeaseSession,
+    partitions: usize,
+    /// Of all sessions.
+    all_partitions: Arc<AtomicUsize>,
 }
 
 impl ShareSession {
-    fn new(leases: LeaseSession) -> Self {
-        Self { epoch: INITIAL_EPOCH + 1, topics: BTreeMap::new(), turn: 0, leases }
+    fn new(leases: LeaseSession, all_partitions: Arc<AtomicUsize>) -> Self {
+        let topics = BTreeMap::new();
+        let epoch = INITIAL_EPOCH + 1;
+        Self { epoch, topics, turn: 0, leases, partitions: 0, all_partitions }
     }
 
-    pub(crate) fn add(&mut self, topic: Uuid, partition: i32) {
-        self.topics.entry(topic).or_default().partitions.insert(partition);
+    /// Partitions are remembered whether or not they exist, so there is a bound.
+    pub(crate) fn add(&mut self, topic: Uuid, partition: i32) -> Result<(), Fault> {
+        if self.all_partitions.load(Ordering::Relaxed) >= PARTITIONS_MAX {
+            return Err(Fault::new(
+                ResponseError::ShareSessionLimitReached,
+                format!("share sessions have {PARTITIONS_MAX} partitions, which is the limit"),
+            ));
+        }
+        if self.topics.entry(topic).or_default().partitions.insert(partition) {
+            self.partitions += 1;
+            self.all_partitions.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(())
     }
 
     pub(crate) fn forget(&mut self, topic: Uuid, partition: i32) {
         if let Some(known) = self.topics.get_mut(&topic) {
-            known.partitions.remove(&partition);
+            if known.partitions.remove(&partition) {
+                self.partitions -= 1;
+                self.all_partitions.fetch_sub(1, Ordering::Relaxed);
+            }
             if known.partitions.is_empty() {
                 self.topics.remove(&topic);
             }
@@ -80,6 +103,12 @@ impl ShareSession {
     }
 }
 
+impl Drop for ShareSession {
+    fn drop(&mut self) {
+        self.all_partitions.fetch_sub(self.partitions, Ordering::Relaxed);
+    }
+}
+
 #[derive(Debug)]
 struct Known {
     /// The connection that began it.
@@ -89,7 +118,10 @@ struct Known {
 
 /// All share sessions of the node.
 #[derive(Debug, Default)]
-pub(crate) struct ShareSessions(Mutex<HashMap<ShareKey, Known>>);
+pub(crate) struct ShareSessions {
+    known: Mutex<HashMap<ShareKey, Known>>,
+    partitions: Arc<AtomicUsize>,
+}
 
 impl ShareSessions {
     /// Begins a member's session; a former one of it ends. `None` when there are too many.
@@ -100,12 +132,13 @@ impl ShareSessions {
         sessions_max: usize,
         leases: impl FnOnce() -> LeaseSession,
     ) -> Option<OwnedMutexGuard<ShareSession>> {
-        let mut sessions = self.0.lock();
+        let mut sessions = self.known.lock();
         let former = sessions.remove(&key);
         if sessions.len() >= sessions_max {
             return None;
         }
-        let session = Arc::new(SessionMutex::new(ShareSession::new(leases())));
+        let session =
+            Arc::new(SessionMutex::new(ShareSession::new(leases(), Arc::clone(&self.partitions))));
         let guard = Arc::clone(&session).try_lock_owned().ok();
         sessions.insert(key, Known { connection, session });
         drop(sessions);
@@ -120,7 +153,7 @@ impl ShareSessions {
         key: &ShareKey,
         epoch: i32,
     ) -> Result<OwnedMutexGuard<ShareSession>, Fault> {
-        let found = self.0.lock().get(key).map(|known| Arc::clone(&known.session));
+        let found = self.known.lock().get(key).map(|known| Arc::clone(&known.session));
         let found = found.ok_or_else(|| Fault::plain(ResponseError::ShareSessionNotFound))?;
         // A request that is still under way, from a connection that the client gave up, holds it.
         let Ok(mut session) = found.try_lock_owned() else {
@@ -131,14 +164,14 @@ impl ShareSessions {
     }
 
     pub(crate) fn end(&self, key: &ShareKey) {
-        let ended = self.0.lock().remove(key);
+        let ended = self.known.lock().remove(key);
         // Outside of the lock: it may hold much.
         drop(ended);
     }
 
     /// Ends a session if this connection began it: the member may have come back on another one.
     fn end_of(&self, key: &ShareKey, connection: u64) {
-        let mut sessions = self.0.lock();
+        let mut sessions = self.known.lock();
         let ended = match sessions.get(key) {
             Some(known) if known.connection == connection => sessions.remove(key),
             _ => None,
