@@ -113,6 +113,7 @@ pub(super) fn term(value: &FieldValue) -> String {
 /// A binary as `~p` shows it.
 pub(super) fn binary(bytes: &[u8]) -> String {
     match std::str::from_utf8(bytes) {
+        Ok("") => "<<>>".to_owned(),
         Ok(text) if text.chars().all(|c| !c.is_control()) => {
             let encoding = if text.is_ascii() { "" } else { "/utf8" };
             format!("<<{}{encoding}>>", string(text))
