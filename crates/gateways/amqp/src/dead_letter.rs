@@ -18,7 +18,7 @@ use crate::catalog::{Catalog, MessageHeaders, Routed, WeakCatalog};
 use crate::codec::fields::EncodedTable;
 use crate::codec::properties::Properties;
 use crate::codec::table::{FieldTable, FieldValue};
-use crate::properties::{CC, read_record, write_record_headers};
+use crate::properties::{CC, blind_copies, read_record, write_record_headers};
 
 /// The record header with all deaths so far. Its prefix is out of clients' reach.
 const DEATHS_HEADER: &[u8] = b"amqp.deaths";
@@ -124,8 +124,10 @@ impl Letter {
             dead.time_ms,
         );
         deaths.show(message.exchange, &mut headers);
-        if let Some(key) = &route.routing_key {
-            keys = vec![key.to_string()];
+        match &route.routing_key {
+            Some(key) => keys = vec![key.to_string()],
+            // They lead on as well, and stay unsaid in `x-death`.
+            None => keys.extend(blind_copies(&view)),
         }
         Self { keys, headers, deaths }
     }

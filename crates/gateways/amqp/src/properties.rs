@@ -53,6 +53,8 @@ const CLUSTER_ID: &[u8] = b"amqp.cluster-id";
 /// The types of the message's own headers, in their order.
 const HEADER_TYPES: &[u8] = b"amqp.headers";
 const ESCAPED: &[u8] = b"amqp.header.";
+/// The message's BCC header, which no consumer is shown: a dead letter still goes to those keys.
+const BLIND_COPIES: &[u8] = b"amqp.blind-copies";
 
 /// Headers that route a message; a blind copy is for nobody else to see.
 pub(crate) const CC: &[u8] = b"CC";
@@ -117,6 +119,9 @@ fn write_table<'a>(
     for field in RawFields::new(table.0) {
         let field = field?;
         if field.name == BCC {
+            if field.kind == b'A' {
+                out.push(BLIND_COPIES, Some(field.value));
+            }
             continue;
         }
         if field.name == KEY_HEADER && matches!(field.kind, b'S' | b'x') {
@@ -329,6 +334,14 @@ pub(crate) fn read_record<'a>(view: &RecordView<'a>, table: &mut BytesMut) -> Me
         message.properties.timestamp = u64::try_from(view.timestamp).ok().map(|ms| ms / 1000);
     }
     message
+}
+
+/// Routing keys that a message was published with and does not show.
+pub(crate) fn blind_copies(view: &RecordView<'_>) -> Vec<String> {
+    let encoded = view.headers.last(BLIND_COPIES).flatten();
+    let decoded = encoded.and_then(|value| crate::codec::table::decode_value(b'A', value, 0).ok());
+    let Some(FieldValue::Array(keys)) = decoded else { return Vec::new() };
+    keys.iter().filter_map(FieldValue::as_str).map(str::to_owned).collect()
 }
 
 /// What the broker says to itself.

@@ -1,10 +1,11 @@
 //! Consuming: who gets what, how much of it, and what their answers do.
 
+use gateway_amqp::codec::fields::EncodedTable;
 use gateway_amqp::codec::methods::*;
 use gateway_amqp::codec::properties::Properties;
 use gateway_amqp::codec::table::FieldValue;
 
-use crate::harness::{Client, Node};
+use crate::harness::{Client, Node, table};
 
 async fn with_queue(node: &Node, queue: &str, texts: &[&str]) -> Client {
     let mut client = node.client().await;
@@ -264,6 +265,34 @@ async fn a_rejected_message_goes_to_the_dead_letters() {
         assert_eq!(dead.text(), text);
         let reason_given = dead.header("x-first-death-reason");
         assert_eq!(reason_given.as_ref().and_then(FieldValue::as_str), Some(reason));
+    }
+}
+
+#[tokio::test]
+async fn a_dead_letter_keeps_all_its_routing_keys() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    for queue in ["own", "copy", "blind"] {
+        client.declare(queue).await;
+        client.bind(queue, "amq.direct", queue).await;
+    }
+    client.declare_with("q", &[("x-dead-letter-exchange", "amq.direct".into())]).await;
+    client.bind("q", "amq.topic", "own").await;
+    let headers = table(&[
+        ("CC", vec![FieldValue::from("copy")].into()),
+        ("BCC", vec![FieldValue::from("blind")].into()),
+    ]);
+    let properties = Properties { headers: Some(EncodedTable(&headers)), ..Properties::default() };
+    let publish =
+        BasicPublish { exchange: "amq.topic", routing_key: "own", ..BasicPublish::default() };
+    client.publish_with(1, publish, &properties, b"x").await;
+    client.consume(1, "q", "tag").await;
+    client.next(1).await;
+    client.nack(1, 1, false).await;
+    client.open_channel(2).await;
+    for queue in ["own", "copy", "blind"] {
+        client.consume(2, queue, queue).await;
+        assert_eq!(client.next(2).await.text(), "x", "{queue}");
     }
 }
 
