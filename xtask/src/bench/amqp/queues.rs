@@ -14,7 +14,7 @@ const QUEUES: u32 = 10_000;
 /// So many declarations or messages are under way at once.
 const WINDOW: usize = 100;
 const BODY_BYTES: usize = 1024;
-/// A first queue pays for what the first use of anything allocates.
+/// For each answer of the server.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// After it, garbage is collected and idle queues have gone to rest.
 const SETTLE: Duration = Duration::from_secs(15);
