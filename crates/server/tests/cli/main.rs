@@ -6,5 +6,6 @@ mod harness;
 mod journal;
 mod lifecycle;
 mod mistakes;
+mod queues;
 mod records;
 mod topics;

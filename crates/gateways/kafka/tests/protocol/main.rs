@@ -5,6 +5,7 @@ mod bad_input;
 mod fetch;
 mod groups;
 mod harness;
+mod operations;
 mod produce;
 mod sessions;
 mod share;

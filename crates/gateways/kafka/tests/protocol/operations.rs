@@ -1,0 +1,306 @@
+//! The command line's own request: who is told about it, what is refused, and what it says about
+//! records that somebody holds.
+
+use base::MAIN_LEASE_GROUP;
+use broker::TakeOptions;
+use bytes::{Buf, Bytes};
+use gateway_kafka::operations::document::{
+    Cancel, DeadLetterFilter, DeadLettersMoved, DeclaredQueue, Operation, QueueName, QueueReport,
+    RecordPage, RecordState, Removed, Span, Start,
+};
+use gateway_kafka::operations::{API_KEY, KNOWN_TO, VERSION, document};
+use kafka_protocol::error::ResponseError::{self, *};
+use kafka_protocol::messages::ApiVersionsRequest;
+use proptest::prelude::*;
+use serde::de::DeserializeOwned;
+
+use crate::harness::*;
+
+fn request(version: i16, document: &[u8]) -> Vec<u8> {
+    let mut frame = Vec::new();
+    frame.extend(API_KEY.to_be_bytes());
+    frame.extend(version.to_be_bytes());
+    frame.extend(7_i32.to_be_bytes());
+    frame.extend((-1_i16).to_be_bytes());
+    frame.extend((document.len() as i32).to_be_bytes());
+    frame.extend(document);
+    framed(&frame)
+}
+
+fn framed(frame: &[u8]) -> Vec<u8> {
+    [&(frame.len() as i32).to_be_bytes(), frame].concat()
+}
+
+impl Client {
+    /// Error code, message and document of the answer to these bytes.
+    async fn say(&mut self, bytes: &[u8]) -> (Option<ResponseError>, String, Bytes) {
+        self.send_bytes(bytes).await;
+        let mut answer = self.receive_frame().await.expect("an answer");
+        assert_eq!(answer.get_i32(), 7);
+        let code = ResponseError::try_from_code(answer.get_i16());
+        let message = answer.get_i16().max(0) as usize;
+        let message = String::from_utf8(answer.split_to(message).to_vec()).expect("text");
+        assert_eq!(answer.get_i32() as usize, answer.len());
+        (code, message, answer)
+    }
+
+    async fn operate<A: DeserializeOwned>(&mut self, operation: &Operation) -> A {
+        let document = serde_json::to_vec(operation).expect("JSON");
+        let (code, message, answer) = self.say(&request(VERSION, &document)).await;
+        assert_eq!(code, None, "{message}");
+        serde_json::from_slice(&answer).expect("the answer's document")
+    }
+
+    async fn refused(&mut self, operation: &Operation) -> (ResponseError, String) {
+        let document = serde_json::to_vec(operation).expect("JSON");
+        let (code, message, answer) = self.say(&request(VERSION, &document)).await;
+        assert!(answer.is_empty());
+        (code.expect("an error"), message)
+    }
+
+    async fn declare(&mut self, topic: &str, config: &[(&str, &str)]) {
+        let config = config.iter().map(|(name, value)| (name.to_string(), value.to_string()));
+        let (queue, from) = (queue(topic), Start::Earliest);
+        let operation = Operation::DeclareQueue { queue, from, config: config.collect() };
+        self.operate::<DeclaredQueue>(&operation).await;
+    }
+
+    async fn peek(&mut self, topic: &str) -> RecordPage {
+        let (queue, partition, from) = (queue(topic), None, None);
+        self.operate(&Operation::PeekQueue { queue, partition, from, records_max: 100 }).await
+    }
+}
+
+fn queue(topic: &str) -> QueueName {
+    QueueName { topic: topic.to_owned(), group: MAIN_LEASE_GROUP.to_owned() }
+}
+
+fn place(partition: u32, offset: u64) -> document::Place {
+    document::Place { partition, offset }
+}
+
+#[tokio::test]
+async fn only_the_command_line_is_told_about_it() {
+    let node = Node::start().await;
+    for (software, told) in [(KNOWN_TO, true), ("librdkafka", false), ("postroad-clix", false)] {
+        let mut client = node.client().await;
+        let request = ApiVersionsRequest::default()
+            .with_client_software_name(text(software))
+            .with_client_software_version(text("1"));
+        let response = client.ask(3, &request).await;
+        let listed = response.api_keys.iter().any(|api| api.api_key == API_KEY);
+        assert_eq!(listed, told, "{software}");
+    }
+    let mut client = node.client().await;
+    let response = client.ask(0, &ApiVersionsRequest::default()).await;
+    assert!(response.api_keys.iter().all(|api| api.api_key != API_KEY));
+}
+
+#[tokio::test]
+async fn what_is_no_operation_is_answered_with_why() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    for (document, says) in [
+        (&b""[..], "EOF"),
+        (b"{", "EOF"),
+        (b"[]", "operation"),
+        (br#"{"destroy-everything":{}}"#, "unknown variant"),
+        (br#"{"list-queues":{}}"#, "missing field"),
+        (br#"{"list-queues":{"queues_max":-1}}"#, "invalid value"),
+        (br#"{"list-queues":{"queues_max":1,"colour":"red"}}"#, "unknown field"),
+        (b"\xff\xfe", "expected value"),
+    ] {
+        let (code, message, answer) = client.say(&request(VERSION, document)).await;
+        assert_eq!(code, Some(InvalidRequest), "{message}");
+        assert!(message.contains(says), "{says:?} is not in {message:?}");
+        assert!(answer.is_empty());
+    }
+    let deep = "[".repeat(100_000);
+    let (code, ..) = client.say(&request(VERSION, deep.as_bytes())).await;
+    assert_eq!(code, Some(InvalidRequest));
+    let long = vec![b' '; base::limits::OPERATION_BYTES_MAX + 1];
+    let (code, message, _) = client.say(&request(VERSION, &long)).await;
+    assert_eq!(code, Some(InvalidRequest));
+    assert!(message.contains("at most"), "{message}");
+    for version in [-1, 1, i16::MAX] {
+        let (code, ..) = client.say(&request(version, b"{}")).await;
+        assert_eq!(code, Some(UnsupportedVersion));
+    }
+    node.is_well().await;
+}
+
+#[tokio::test]
+async fn a_frame_that_is_cut_or_too_long_is_answered_too() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    let whole = request(VERSION, br#"{"list-dead-letter-topics":{}}"#);
+    let (code, ..) = client.say(&whole).await;
+    assert_eq!(code, None);
+    for cut in 8..whole.len() - 4 {
+        let (code, ..) = client.say(&framed(&whole[4..4 + cut])).await;
+        assert_eq!(code, Some(InvalidRequest), "{cut}");
+    }
+    let (code, ..) = client.say(&framed(&[&whole[4..], b"more"].concat())).await;
+    assert_eq!(code, Some(InvalidRequest));
+    node.is_well().await;
+}
+
+#[test]
+fn no_bytes_after_the_preamble_hurt_the_node() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let (node, client) = runtime.block_on(async {
+        let node = Node::start().await;
+        let client = node.client().await;
+        (node, std::cell::RefCell::new(client))
+    });
+    proptest!(ProptestConfig::with_cases(256), |(body: Vec<u8>)| {
+        let preamble = request(VERSION, b"")[4..12].to_vec();
+        let (code, ..) =
+            runtime.block_on(client.borrow_mut().say(&framed(&[preamble, body].concat())));
+        prop_assert_eq!(code, Some(InvalidRequest));
+    });
+    runtime.block_on(node.is_well());
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_told_by_its_name() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    client.create("t", 2, &[]).await;
+    let describe = |topic| Operation::DescribeQueue { queue: queue(topic) };
+    let (code, message) = client.refused(&describe("x")).await;
+    assert_eq!((code, message.contains("there is no topic x")), (UnknownTopicOrPartition, true));
+    let (code, message) = client.refused(&describe("t")).await;
+    assert_eq!((code, message.contains("topic t is no queue")), (GroupIdNotFound, true));
+    client.declare("t", &[]).await;
+    let to = vec![place(9, 0)];
+    let (code, _) = client.refused(&Operation::SeekQueue { queue: queue("t"), to }).await;
+    assert_eq!(code, UnknownTopicOrPartition);
+    let to = vec![place(0, 5)];
+    let (code, _) = client.refused(&Operation::SeekQueue { queue: queue("t"), to }).await;
+    assert_eq!(code, OffsetOutOfRange);
+    let config = [("colour".to_owned(), "red".to_owned())].into();
+    let declare = Operation::DeclareQueue { queue: queue("t"), from: Start::Latest, config };
+    let (code, message) = client.refused(&declare).await;
+    assert_eq!((code, message.contains("colour")), (InvalidConfig, true));
+    let records = vec![place(0, 0), place(7, 7)];
+    let removing = Operation::RemoveRecords { queue: queue("t"), records };
+    let removed: Removed = client.operate(&removing).await;
+    assert_eq!((removed.removed, removed.refused.len()), (0, 2));
+    let what = Cancel::Records(vec![place(7, 7)]);
+    let removed: Removed =
+        client.operate(&Operation::CancelScheduled { queue: queue("t"), what }).await;
+    assert_eq!((removed.removed, removed.refused.len()), (0, 1));
+}
+
+#[tokio::test]
+async fn a_queue_with_a_route_of_its_protocol_takes_no_dead_letter_topic() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    client.create("t", 1, &[]).await;
+    client.declare("t", &[("dead.letter.route", "amqp:somewhere")]).await;
+    let config = [("dead.letter.topic".to_owned(), "dead".to_owned())].into();
+    let declare = Operation::DeclareQueue { queue: queue("t"), from: Start::Latest, config };
+    let (code, message) = client.refused(&declare).await;
+    assert_eq!((code, message.contains("dead.letter.route")), (InvalidConfig, true));
+    client.declare("t", &[("attempts.max", "3")]).await;
+}
+
+#[tokio::test]
+async fn what_a_consumer_holds_is_told_and_left_to_it() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    client.create("t", 1, &[]).await;
+    client.declare("t", &[("lease.ms", "600000")]).await;
+    client.put("t", 0, &["a", "b", "c"]).await;
+    let session = node.broker.lease_session();
+    let group = node.broker.read(|state| {
+        let topic = state.topic_named("t").expect("it was made").id;
+        state.lease_group_named(topic, MAIN_LEASE_GROUP).expect("it was declared").id
+    });
+    let taken = session.take(group, TakeOptions::default()).await.expect("takes");
+    assert_eq!(taken.len(), 1);
+    let report: QueueReport = client.operate(&Operation::DescribeQueue { queue: queue("t") }).await;
+    let summary = &report.summary;
+    assert_eq!((summary.depth, summary.ready, summary.leased), (3, 2, 1));
+    assert_eq!((summary.delivered, summary.settled, summary.published), (1, 0, 3));
+    assert_eq!(summary.oldest_unsettled_ms, Some(TIMESTAMP));
+    let lease = report.leases[0];
+    assert_eq!((lease.offset, lease.attempt, lease.session), (0, 1, session.id()));
+    let page = client.peek("t").await;
+    assert_eq!(page.next, None);
+    let states: Vec<RecordState> = page.records.iter().map(|record| record.state).collect();
+    assert_eq!(states, [RecordState::Leased, RecordState::Ready, RecordState::Ready]);
+
+    let records = vec![place(0, 0), place(0, 1)];
+    let removing = Operation::RemoveRecords { queue: queue("t"), records };
+    let removed: Removed = client.operate(&removing).await;
+    assert_eq!(
+        (removed.removed, &*removed.refused[0].reason),
+        (1, "record 0 of partition 0 is leased")
+    );
+    // Its place is a dead letter's as well as any: who has it keeps it.
+    client.create("other", 1, &[]).await;
+    let redrive = Operation::RedriveDeadLetters {
+        topic: "t".into(),
+        only: DeadLetterFilter::default(),
+        to: Some("other".into()),
+        span: Span { from: None, until: None, records_max: 100 },
+    };
+    let moved: DeadLettersMoved = client.operate(&redrive).await;
+    assert_eq!((moved.records, moved.left, moved.next), (1, 1, None));
+    assert_eq!(client.get("other", 0, 0).await, ["c"]);
+    drop(session);
+    let page = client.peek("t").await;
+    assert_eq!(page.records.len(), 1);
+    assert_eq!((page.records[0].state, page.records[0].attempts), (RecordState::Ready, 1));
+}
+
+#[tokio::test]
+async fn a_queue_that_is_consumed_is_deleted_only_by_force() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    client.create("t", 1, &[]).await;
+    client.declare("t", &[]).await;
+    let group = node.broker.read(|state| {
+        let topic = state.topic_named("t").expect("it was made").id;
+        state.lease_group_named(topic, MAIN_LEASE_GROUP).expect("it was declared").id
+    });
+    let session = node.broker.lease_session();
+    session.consume(group, Default::default()).await.expect("consumes");
+    let delete = |force| Operation::DeleteQueue { queue: queue("t"), force };
+    let (code, message) = client.refused(&delete(false)).await;
+    assert_eq!((code, message.contains("1 consumer;")), (NonEmptyGroup, true));
+    client.operate::<document::Done>(&delete(true)).await;
+    let (code, _) = client.refused(&delete(true)).await;
+    assert_eq!(code, GroupIdNotFound);
+}
+
+#[tokio::test]
+async fn a_page_is_bounded_by_bytes_and_the_next_one_goes_on() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    client.create("t", 2, &[]).await;
+    client.declare("t", &[]).await;
+    let large = "x".repeat(900_000);
+    for partition in 0..2 {
+        for _ in 0..4 {
+            client.put("t", partition, &[&large]).await;
+        }
+    }
+    let (mut from, mut pages, mut seen) = (None, 0, Vec::new());
+    loop {
+        let (queue, partition) = (queue("t"), None);
+        let operation = Operation::PeekQueue { queue, partition, from, records_max: 1000 };
+        let page: RecordPage = client.operate(&operation).await;
+        let at = page.records.iter().map(|it| (it.record.partition, it.record.offset));
+        seen.extend(at);
+        pages += 1;
+        match page.next {
+            Some(next) => from = Some(next),
+            None => break,
+        }
+    }
+    let all: Vec<(u32, u64)> = (0..2).flat_map(|p| (0..4).map(move |o| (p, o))).collect();
+    assert_eq!((pages, seen), (2, all));
+}
