@@ -8,8 +8,11 @@ use std::time::Instant;
 
 use dispatch::*;
 
+/// A name, and what measures with so many records.
+type Measure = (&'static str, fn(u64));
+
 /// Each is measured in a process of its own: what an allocator keeps would spoil the next one.
-const MEASURES: [(&str, fn(u64)); 11] = [
+const MEASURES: [Measure; 11] = [
     ("idle", |_| idle()),
     ("backlog", |_| backlog()),
     ("leased", leased),

@@ -55,6 +55,7 @@ mod changes;
 mod consumer;
 mod consumers;
 mod dispatch;
+mod ending;
 mod inspect;
 mod lanes;
 mod lease;
