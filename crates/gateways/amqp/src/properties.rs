@@ -136,7 +136,10 @@ fn write_table<'a>(
             out.push(DELAY, Some(delay.saturating_neg().to_string().as_bytes()));
             continue;
         }
-        types.push(field.kind);
+        // The broker's own are not the message's when it comes out.
+        if !is_hidden(field.name) {
+            types.push(field.kind);
+        }
         write_field(&field, out)?;
     }
     // A list of strings is what is taken for granted, unless it would be taken for none.
@@ -317,11 +320,13 @@ pub(crate) fn read_record<'a>(view: &RecordView<'a>, table: &mut BytesMut) -> Me
             } else {
                 read_property(header.key, header.value.unwrap_or_default(), &mut message);
             }
+        } else if header.key.starts_with(DEATH) {
+            put_field(header.key, b'S', header.value.unwrap_or_default(), table);
         } else if !is_hidden(header.key) {
             own += 1;
         }
     }
-    message.has_headers = own > 0 || types.is_some() || view.key.is_some();
+    message.has_headers = own > 0 || types.is_some() || view.key.is_some() || !table.is_empty();
     if own > 0 {
         // Somebody who adds or drops a header does not keep the list: then all are strings.
         let types = types.filter(|types| types.len() == own);
@@ -335,6 +340,9 @@ pub(crate) fn read_record<'a>(view: &RecordView<'a>, table: &mut BytesMut) -> Me
     }
     message
 }
+
+/// Of what the broker says, all that a consumer is shown: why a record is a dead letter.
+const DEATH: &[u8] = b"postroad.death.";
 
 /// Routing keys that a message was published with and does not show.
 pub(crate) fn blind_copies(view: &RecordView<'_>) -> Vec<String> {
@@ -558,6 +566,7 @@ mod tests {
             Header { key: b"raw", value: Some(&[0xff]) },
             Header { key: b"none", value: None },
             Header { key: b"postroad.expires-at", value: Some(b"1") },
+            Header { key: b"postroad.death.reason", value: Some(b"rejected") },
         ];
         builder.push(1_700_000_000_123, Some(b"k"), Some(b"v"), &headers).expect("fits");
         let batch = builder.finish();
@@ -573,6 +582,8 @@ mod tests {
         assert_eq!(table.get("raw"), Some(&raw));
         assert_eq!(table.get("none"), Some(&FieldValue::Void));
         assert_eq!(table.get("postroad.key").and_then(FieldValue::as_str), Some("k"));
-        assert_eq!(table.0.len(), 4);
+        let reason = table.get("postroad.death.reason").and_then(FieldValue::as_str);
+        assert_eq!(reason, Some("rejected"));
+        assert_eq!(table.0.len(), 5);
     }
 }
