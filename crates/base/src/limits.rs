@@ -111,6 +111,9 @@ pub const LEASE_MESSAGES_PER_TURN: usize = 1_024;
 pub const LEASE_GROUPS_PER_TURN: usize = 256;
 /// Dead letters that one log entry carries.
 pub const DEAD_LETTERS_PER_ENTRY: usize = 1_000;
+/// Ids that a topic with `dedup.window.ms` remembers; beyond it the oldest are forgotten before
+/// their time.
+pub const DEDUP_IDS_MAX: usize = 4_000_000;
 /// A lease group that nobody uses is forgotten by the driver after this time.
 pub const LEASE_GROUP_IDLE_MAX: Duration = Duration::from_secs(10);
 /// Ready records of a partition that the delivery engine knows in full, 40 bytes and more each;

@@ -9,6 +9,7 @@
 //! * [`watch`]: waiting for records
 //! * [`budget`]: bytes in flight, bounded for the whole node
 //! * [`delivery`]: leasing records one by one, and settling each
+//! * `dedup`: records that were appended before
 //! * `housekeeping`, `compaction`: retention, space, expiry
 //! * `watchdog`: tells when the disk hangs
 //! * [`error`]: what can go wrong, per operation
@@ -18,6 +19,7 @@ pub mod broker;
 pub mod budget;
 mod cluster;
 mod compaction;
+mod dedup;
 pub mod delivery;
 pub mod error;
 pub mod fetch;

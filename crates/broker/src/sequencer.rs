@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use base::limits::{PROPOSAL_BYTES_MAX, PROPOSALS_IN_FLIGHT_MAX};
 use base::{Clock, Offset, PartitionId};
-use bytes::BytesMut;
+use bytes::{Bytes, BytesMut};
 use consensus::{Consensus, Payload, ProposeError, Proposed};
 use hashbrown::HashMap;
 use journal::{Body, Room};
@@ -25,6 +25,7 @@ use tokio::sync::{mpsc, oneshot};
 use record::BatchHeader;
 
 use crate::append::{AppendBatch, Appended};
+use crate::dedup::{Dedup, Deduplicated, Going};
 use crate::delivery::driver::Message;
 use crate::delivery::overflow;
 use crate::error::{AppendError, Unavailable};
@@ -50,6 +51,7 @@ pub(crate) struct Sequencer {
     clock: Arc<dyn Clock>,
     inbox: mpsc::UnboundedReceiver<Request>,
     ahead: Ahead,
+    dedup: Dedup,
     under_way: VecDeque<UnderWay>,
     /// Time in the log never runs backwards, whatever the clock does.
     now_ms: i64,
@@ -107,6 +109,7 @@ impl Sequencer {
             clock,
             inbox,
             ahead: Ahead::default(),
+            dedup: Dedup::default(),
             under_way: VecDeque::new(),
             now_ms: 0,
             drained: Vec::new(),
@@ -115,6 +118,7 @@ impl Sequencer {
 
     /// Runs until every sender of requests is gone and all that was proposed is answered.
     pub(crate) async fn run(mut self) {
+        self.dedup.load(&self.shard, self.clock.now_ms()).await;
         let mut open = true;
         while open || !self.under_way.is_empty() {
             let may_propose = open && self.under_way.len() < PROPOSALS_IN_FLIGHT_MAX;
@@ -149,10 +153,10 @@ impl Sequencer {
             shard: &shard,
         };
         let mut proposal = Proposal::new(self.shard.ticket());
-        let Self { ahead, drained, .. } = self;
+        let Self { ahead, dedup, drained, .. } = self;
         shard.read(|state| {
             for request in drained.drain(..) {
-                proposal.add(request, ahead, state, &terms);
+                proposal.add(request, ahead, dedup, state, &terms);
             }
         });
         if proposal.pending.awaits_the_log() {
@@ -192,6 +196,7 @@ impl Sequencer {
             }
         }
         self.ahead = Ahead::default();
+        self.dedup.forget_from(ticket);
     }
 }
 
@@ -231,7 +236,14 @@ impl Proposal {
         }
     }
 
-    fn add(&mut self, request: Request, ahead: &mut Ahead, state: &State, terms: &Terms<'_>) {
+    fn add(
+        &mut self,
+        request: Request,
+        ahead: &mut Ahead,
+        dedup: &mut Dedup,
+        state: &State,
+        terms: &Terms<'_>,
+    ) {
         match request {
             Request::Append { batches, commands, reply } => {
                 let early = commands.is_empty()
@@ -248,11 +260,15 @@ impl Proposal {
                         batches.iter().map(|_| Slot::Refused(refused.clone())).collect()
                     }
                     None => {
+                        // What the broker itself moves from topic to topic is a copy on purpose.
+                        let mut dedup = commands.is_empty().then_some(&mut *dedup);
                         self.pending.commands.extend(commands.iter().map(|_| None));
                         self.commands.extend(commands);
                         batches
                             .into_iter()
-                            .map(|batch| self.sequence(batch, ahead, state, terms))
+                            .map(|batch| {
+                                self.sequence(batch, ahead, dedup.as_deref_mut(), state, terms)
+                            })
                             .collect()
                     }
                 };
@@ -270,6 +286,7 @@ impl Proposal {
         &mut self,
         batch: AppendBatch,
         ahead: &mut Ahead,
+        dedup: Option<&mut Dedup>,
         state: &State,
         terms: &Terms<'_>,
     ) -> Slot {
@@ -311,6 +328,20 @@ impl Proposal {
             return Slot::Refused(refused);
         } else if let Some(full) = full(ahead) {
             return Slot::Refused(terms.refuse_full(full, state, partition, bytes));
+        }
+        let window_of = |topic| state.topic(topic).map_or(0, |it| it.config.dedup_window_ms);
+        let window_ms = window_of(partition.topic);
+        if let Some(dedup) = dedup.filter(|_| window_ms > 0) {
+            dedup.keep(partition.topic, |topic| window_of(topic) > 0);
+            let (now_ms, ticket) = (terms.now_ms, self.ticket);
+            let going = Going { partition, base_offset, window_ms, now_ms, ticket };
+            match dedup.check(&header, &bytes, going) {
+                Deduplicated::Whole => {}
+                Deduplicated::Nothing { partition, offset } => {
+                    return Slot::Duplicate { partition, base_offset: offset };
+                }
+                Deduplicated::Part(rest) => bytes = BytesMut::from(Bytes::from(rest)),
+            }
         }
         record::assign(&mut bytes, base_offset, terms.leader_epoch);
         ahead.ends.insert(partition, (base_offset + u64::from(span), self.ticket));

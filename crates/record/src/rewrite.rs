@@ -134,6 +134,21 @@ pub fn retain(
     Ok(Retained::Part(packed))
 }
 
+/// As [`retain`], but a batch of which nothing is left stays as an empty one: it has its offsets and
+/// its producer's sequence, and no records.
+pub fn retain_or_empty(
+    batch: &[u8],
+    keep: impl FnMut(&RecordView<'_>) -> bool,
+) -> Result<Retained, BatchError> {
+    match retain(batch, None, keep)? {
+        Retained::None => {
+            let header = BatchHeader { record_count: 0, ..parse_exact(batch)? };
+            Ok(Retained::Part(pack(&header, &[], Compression::None, None)?))
+        }
+        rest => Ok(rest),
+    }
+}
+
 /// Records to be kept, as they were encoded.
 struct Kept {
     body: Vec<u8>,

@@ -183,6 +183,19 @@ impl Driver {
         self.ended(&[id], false);
     }
 
+    /// A dead letter could not be read: it is not tried again at once.
+    pub(super) fn put_off_burials(&mut self, partition: PartitionId, offset: Offset) {
+        for id in &self.dying {
+            let Some(group) = self.groups.get_mut(id) else { continue };
+            let first = group.dead.front().map(|dying| dying.letter);
+            if first
+                .is_some_and(|it| group.partition(it.partition) == partition && it.offset == offset)
+            {
+                group.bury_after = Some(Instant::now() + TRY_AGAIN_AFTER);
+            }
+        }
+    }
+
     /// Answers rejects whose dead letters are buried.
     pub(super) fn answer_buried(&mut self, id: LeaseGroupId) {
         let Some(group) = self.groups.get_mut(&id) else { return };

@@ -285,6 +285,7 @@ impl Driver {
                     Err(error) => {
                         tracing::warn!(%partition, offset = from, %error, "a record cannot be read");
                         self.give_up(partition, from);
+                        self.put_off_burials(partition, from);
                     }
                 }
                 self.go_on_waiting();

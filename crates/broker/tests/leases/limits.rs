@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use base::PartitionId;
+use base::{PartitionId, headers};
 use broker::{AppendError, ConsumeOptions, Settlement};
 use journal::disk::SimulatedDisk;
 
@@ -133,5 +133,35 @@ async fn dead_letters_wait_while_their_topic_is_full() {
     settle(&session, &buried, Settlement::Accept).await;
     node.wait_for_depth(group, 0).await;
     assert_eq!(texts(&take(&session, of_graves, 1).await), ["b"]);
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_with_an_id_that_was_there_lately_is_not_appended_again() {
+    let disk = SimulatedDisk::new();
+    let node = open(&disk).await;
+    let topic = node.topic("once", 1, &[("dedup.window.ms", "60000")]).await;
+    let id = |id: &str| new(id).header(headers::ID, id);
+    // Both are under way together.
+    let record = [id("a")];
+    let (first, second) =
+        tokio::join!(node.try_append(topic, &record), node.try_append(topic, &record));
+    let (first, second) = (first.expect("taken"), second.expect("recognised"));
+    assert_eq!((first.base_offset, first.duplicate), (0, false));
+    assert_eq!((second.base_offset, second.duplicate), (0, true));
+    node.append(topic, &[id("a"), id("b"), new("without")]).await;
+    node.broker.shutdown().await;
+    drop(node);
+
+    // Also after a restart, and until the window is over.
+    let node = open(&disk).await;
+    let group = node.group(topic, &[]).await;
+    let again = node.try_append(topic, &[id("b")]).await.expect("recognised");
+    assert!(again.duplicate);
+    let session = node.broker.lease_session();
+    assert_eq!(texts(&take_all(&session, group).await), ["a", "b", "without"]);
+    node.clock.advance_ms(60_001);
+    let later = node.try_append(topic, &[id("b")]).await.expect("taken");
+    assert!(!later.duplicate);
     node.broker.shutdown().await;
 }

@@ -1,0 +1,289 @@
+//! Topics with `dedup.window.ms`: a record whose `postroad.id` was appended within the window is
+//! not appended again.
+//!
+//! Ids are looked at where records get their place, so that two copies under way at once do not
+//! both get one. They are kept as hashes of 128 bits under keys of this process, and learned again
+//! from the log when the node starts, by the records' timestamps.
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
+
+use base::limits::DEDUP_IDS_MAX;
+use base::{Offset, PartitionId, TopicId};
+use hashbrown::HashMap;
+use record::{Batch, BatchHeader, Reserved, Retained, retain_or_empty};
+
+use crate::shard::Shard;
+
+#[derive(Debug, Default)]
+pub(crate) struct Dedup {
+    keys: (RandomState, RandomState),
+    topics: HashMap<TopicId, Window>,
+}
+
+/// The ids of one topic.
+#[derive(Debug, Default)]
+struct Window {
+    seen: HashMap<u128, Seen>,
+    /// As they came. Time in the log does not run backwards, so the oldest is first.
+    in_order: VecDeque<(i64, u128)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    at_ms: i64,
+    partition: PartitionId,
+    offset: Offset,
+    /// Of the proposal that it is in; 0: it was in the log.
+    ticket: u64,
+}
+
+/// What is left of a batch.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Deduplicated {
+    /// Nothing was there before.
+    Whole,
+    /// Everything was; this is where the first record is.
+    Nothing { partition: PartitionId, offset: Offset },
+    /// This batch takes its place: the same offsets, without the records that were there.
+    Part(Vec<u8>),
+}
+
+/// Where a batch is about to go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Going {
+    pub(crate) partition: PartitionId,
+    pub(crate) base_offset: Offset,
+    pub(crate) window_ms: i64,
+    pub(crate) now_ms: i64,
+    pub(crate) ticket: u64,
+}
+
+impl Dedup {
+    /// Looks for ids that are there, and remembers those that are new.
+    pub(crate) fn check(
+        &mut self,
+        header: &BatchHeader,
+        bytes: &[u8],
+        going: Going,
+    ) -> Deduplicated {
+        // A batch that cannot be read was validated by nobody of ours; it is no duplicate.
+        let Ok(batch) = Batch::decode(bytes) else { return Deduplicated::Whole };
+        let mut ids = Vec::new();
+        for (delta, record) in batch.records().map_while(Result::ok).enumerate() {
+            if let Some(id) = Reserved::read(&record.headers).id {
+                ids.push((delta as u64, self.hash(id)));
+            }
+        }
+        if ids.is_empty() {
+            return Deduplicated::Whole;
+        }
+        let Going { partition, base_offset, window_ms, now_ms, ticket } = going;
+        let window = self.topics.entry(partition.topic).or_default();
+        window.forget_before(now_ms.saturating_sub(window_ms));
+        let mut copies: Vec<u64> = Vec::new();
+        let mut first = None;
+        for (delta, id) in ids {
+            if let Some(seen) = window.seen.get(&id) {
+                copies.push(delta);
+                first.get_or_insert(*seen);
+            } else {
+                let offset = base_offset + delta;
+                window.remember(id, Seen { at_ms: now_ms, partition, offset, ticket });
+            }
+        }
+        let Some(first) = first else { return Deduplicated::Whole };
+        // An idempotent producer counts what it sends: its batch keeps its place, be it empty.
+        if copies.len() == header.record_count as usize && !header.is_idempotent() {
+            let Seen { partition, offset, .. } = first;
+            return Deduplicated::Nothing { partition, offset };
+        }
+        let base = header.base_offset;
+        let kept =
+            retain_or_empty(bytes, |record| copies.binary_search(&(record.offset - base)).is_err());
+        match kept {
+            Ok(Retained::Part(rest)) => Deduplicated::Part(rest),
+            Ok(Retained::All | Retained::None) | Err(_) => Deduplicated::Whole,
+        }
+    }
+
+    /// Proposals from this one on failed: what they would have brought is not there.
+    pub(crate) fn forget_from(&mut self, ticket: u64) {
+        for window in self.topics.values_mut() {
+            window.seen.retain(|_, seen| seen.ticket < ticket);
+            window.in_order.retain(|(_, id)| window.seen.contains_key(id));
+        }
+    }
+
+    /// Where this topic is new, forgets those that are gone or do not ask for it any more.
+    pub(crate) fn keep(&mut self, topic: TopicId, asks: impl Fn(TopicId) -> bool) {
+        if !self.topics.contains_key(&topic) {
+            self.topics.retain(|topic, _| asks(*topic));
+        }
+    }
+
+    /// Learns the ids that the log holds.
+    pub(crate) async fn load(&mut self, shard: &Shard, now_ms: i64) {
+        let asking: Vec<(PartitionId, i64)> = shard.read(|state| {
+            let topics = state.topics().filter(|topic| topic.config.dedup_window_ms > 0);
+            topics
+                .flat_map(|topic| {
+                    let window_ms = topic.config.dedup_window_ms;
+                    topic.partition_ids().map(move |partition| (partition, window_ms))
+                })
+                .collect()
+        });
+        for (partition, window_ms) in asking {
+            let from_ms = now_ms.saturating_sub(window_ms);
+            if let Err(error) = self.learn(shard, partition, from_ms, now_ms).await {
+                tracing::warn!(%partition, %error, "ids of records cannot be learned from the log");
+            }
+        }
+        for window in self.topics.values_mut() {
+            // Partitions were read one after another.
+            window.in_order.make_contiguous().sort_unstable();
+        }
+    }
+
+    async fn learn(
+        &mut self,
+        shard: &Shard,
+        partition: PartitionId,
+        from_ms: i64,
+        now_ms: i64,
+    ) -> Result<(), journal::ReadError> {
+        const BYTES_AT_ONCE: usize = 1 << 20;
+        let stream = partition.stream();
+        let Some((first, _)) = shard.journal.find_time(stream, from_ms).await? else {
+            return Ok(());
+        };
+        let mut offset = first.base_offset;
+        loop {
+            let pieces = shard.journal.read(stream, offset, BYTES_AT_ONCE).await?;
+            let before = offset;
+            for piece in &pieces {
+                for (header, range) in record::split(piece).map_while(Result::ok) {
+                    offset = header.next_offset();
+                    let Ok(batch) = Batch::decode(&piece[range]) else { continue };
+                    for record in batch.records().map_while(Result::ok) {
+                        let Some(id) = Reserved::read(&record.headers).id else { continue };
+                        let (at_ms, offset) = (record.timestamp.min(now_ms), record.offset);
+                        if at_ms < from_ms {
+                            continue;
+                        }
+                        let id = self.hash(id);
+                        let window = self.topics.entry(partition.topic).or_default();
+                        window.remember(id, Seen { at_ms, partition, offset, ticket: 0 });
+                    }
+                }
+            }
+            if offset == before {
+                return Ok(());
+            }
+        }
+    }
+
+    fn hash(&self, id: &[u8]) -> u128 {
+        let (high, low) = &self.keys;
+        u128::from(high.hash_one(id)) << 64 | u128::from(low.hash_one(id))
+    }
+}
+
+impl Window {
+    fn remember(&mut self, id: u128, seen: Seen) {
+        if self.in_order.len() >= DEDUP_IDS_MAX
+            && let Some((_, oldest)) = self.in_order.pop_front()
+        {
+            self.seen.remove(&oldest);
+        }
+        if self.seen.insert(id, seen).is_none() {
+            self.in_order.push_back((seen.at_ms, id));
+        }
+    }
+
+    fn forget_before(&mut self, before_ms: i64) {
+        while let Some(&(at_ms, id)) = self.in_order.front()
+            && at_ms < before_ms
+        {
+            self.in_order.pop_front();
+            self.seen.remove(&id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use record::{BatchBuilder, BatchOptions, Header};
+
+    use super::*;
+
+    const PARTITION: PartitionId = PartitionId::new(TopicId(1), 0);
+
+    fn batch(ids: &[Option<&str>], producer_id: i64) -> Vec<u8> {
+        let options = BatchOptions {
+            producer_id,
+            producer_epoch: if producer_id < 0 { -1 } else { 0 },
+            base_sequence: if producer_id < 0 { -1 } else { 0 },
+            ..BatchOptions::default()
+        };
+        let mut builder = BatchBuilder::new(options);
+        for id in ids {
+            let key = base::headers::ID.as_bytes();
+            let headers: Vec<Header<'_>> =
+                id.iter().map(|id| Header { key, value: Some(id.as_bytes()) }).collect();
+            builder.push(0, None, Some(b"v"), &headers).expect("it fits");
+        }
+        builder.finish()
+    }
+
+    fn check(dedup: &mut Dedup, bytes: &[u8], base_offset: u64, now_ms: i64) -> Deduplicated {
+        let header = BatchHeader::parse(bytes).expect("a batch");
+        let (partition, window_ms, ticket) = (PARTITION, 1_000, base_offset + 1);
+        dedup.check(&header, bytes, Going { partition, base_offset, window_ms, now_ms, ticket })
+    }
+
+    #[test]
+    fn an_id_is_taken_once_within_the_window() {
+        let mut dedup = Dedup::default();
+        let both = batch(&[Some("a"), Some("b")], -1);
+        assert_eq!(check(&mut dedup, &both, 0, 0), Deduplicated::Whole);
+        let again = Deduplicated::Nothing { partition: PARTITION, offset: 1 };
+        assert_eq!(check(&mut dedup, &batch(&[Some("b")], -1), 2, 500), again);
+        assert_eq!(check(&mut dedup, &batch(&[Some("b")], -1), 2, 1_001), Deduplicated::Whole);
+        assert_eq!(check(&mut dedup, &batch(&[None, None], -1), 3, 1_001), Deduplicated::Whole);
+    }
+
+    #[test]
+    fn of_a_batch_that_is_new_in_part_the_new_part_is_taken_at_its_own_offsets() {
+        let mut dedup = Dedup::default();
+        check(&mut dedup, &batch(&[Some("a")], -1), 0, 0);
+        // The same id twice in one batch is one too many as well.
+        let mixed = batch(&[Some("b"), Some("a"), None, Some("b"), Some("c")], -1);
+        let Deduplicated::Part(rest) = check(&mut dedup, &mixed, 1, 0) else { panic!("a part") };
+        let rest = Batch::decode(&rest).expect("a batch");
+        let offsets: Vec<u64> = rest.records().map(|it| it.expect("a record").offset).collect();
+        assert_eq!((offsets, rest.header().last_offset_delta), (vec![0, 2, 4], 4));
+    }
+
+    #[test]
+    fn a_producer_that_counts_keeps_its_place_though_nothing_is_new() {
+        let mut dedup = Dedup::default();
+        check(&mut dedup, &batch(&[Some("a")], 7), 0, 0);
+        let again = check(&mut dedup, &batch(&[Some("a")], 7), 1, 0);
+        let Deduplicated::Part(rest) = again else { panic!("an empty batch") };
+        let header = BatchHeader::parse(&rest).expect("a batch");
+        assert_eq!((header.record_count, header.last_offset_delta), (0, 0));
+        assert_eq!((header.producer_id, header.base_sequence), (7, 0));
+    }
+
+    #[test]
+    fn what_a_failed_proposal_brought_is_forgotten() {
+        let mut dedup = Dedup::default();
+        check(&mut dedup, &batch(&[Some("a")], -1), 0, 0);
+        check(&mut dedup, &batch(&[Some("b")], -1), 1, 0);
+        dedup.forget_from(2);
+        assert_eq!(check(&mut dedup, &batch(&[Some("b")], -1), 1, 0), Deduplicated::Whole);
+        let again = Deduplicated::Nothing { partition: PARTITION, offset: 0 };
+        assert_eq!(check(&mut dedup, &batch(&[Some("a")], -1), 2, 0), again);
+    }
+}
