@@ -262,8 +262,8 @@ fn redriven_text(done: &Redriven<'_>) -> String {
         format!("sent {} from topic {} to {to}\n", counted(done.records, "record"), done.topic);
     if done.left > 0 {
         text += &format!(
-            "{} stayed: a consumer has it, or the topic that it came from is no more (--to names \
-             another)\n",
+            "{} stayed: a consumer has it, it is gone already, or the topic that it came from is \
+             no more (--to names another)\n",
             counted(done.left, "record")
         );
     }
