@@ -203,7 +203,7 @@ async fn a_sessions_limit_holds_over_all_its_groups() {
         let events = session.events().expect("the first to ask");
         let id = session.consume(of_one, ConsumeOptions::default()).await.expect("may consume");
         session.consume(of_two, ConsumeOptions::default()).await.expect("may consume");
-        Consumer { session, events, group: of_one, id }
+        Consumer { session, events, id }
     };
     node.append(one, &values(3)).await;
     let held = consumer.next(3).await;

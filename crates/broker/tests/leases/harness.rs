@@ -17,43 +17,47 @@ use machine::command::NewTopic;
 use machine::{Command, Outcome};
 use record::{BatchBuilder, BatchHeader, BatchOptions, Compression, Header};
 
-pub const START_MS: i64 = 1_700_000_000_000;
-pub const SOON: Duration = Duration::from_secs(10);
+pub(crate) const START_MS: i64 = 1_700_000_000_000;
+pub(crate) const SOON: Duration = Duration::from_secs(10);
 
-pub struct Node {
-    pub broker: Broker,
-    pub clock: Arc<ManualClock>,
+pub(crate) struct Node {
+    pub(crate) broker: Broker,
+    pub(crate) clock: Arc<ManualClock>,
 }
 
 /// A record to be appended.
 #[derive(Clone, Debug, Default)]
-pub struct New {
-    pub key: Option<String>,
-    pub value: String,
-    pub headers: Vec<(&'static str, String)>,
+pub(crate) struct New {
+    pub(crate) key: Option<String>,
+    pub(crate) value: String,
+    pub(crate) headers: Vec<(&'static str, String)>,
 }
 
-pub fn new(value: impl Into<String>) -> New {
+pub(crate) fn new(value: impl Into<String>) -> New {
     New { value: value.into(), ..New::default() }
 }
 
 impl New {
-    pub fn key(mut self, key: impl Into<String>) -> Self {
+    pub(crate) fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
         self
     }
 
-    pub fn header(mut self, name: &'static str, value: impl ToString) -> Self {
+    pub(crate) fn header(mut self, name: &'static str, value: impl ToString) -> Self {
         self.headers.push((name, value.to_string()));
         self
     }
 }
 
-pub fn values(count: usize) -> Vec<New> {
+pub(crate) fn values(count: usize) -> Vec<New> {
     (0..count).map(|number| new(format!("v{number}"))).collect()
 }
 
-pub fn batch(partition: PartitionId, compression: Compression, records: &[New]) -> AppendBatch {
+pub(crate) fn batch(
+    partition: PartitionId,
+    compression: Compression,
+    records: &[New],
+) -> AppendBatch {
     let mut builder = BatchBuilder::new(BatchOptions { compression, ..BatchOptions::default() });
     for record in records {
         let headers: Vec<Header<'_>> = record
@@ -71,11 +75,11 @@ pub fn batch(partition: PartitionId, compression: Compression, records: &[New]) 
     AppendBatch { partition, header, bytes, expect: None }
 }
 
-pub async fn open_on(disk: Arc<dyn Disk>, dir: &Path) -> Node {
+pub(crate) async fn open_on(disk: Arc<dyn Disk>, dir: &Path) -> Node {
     open_at(disk, dir, START_MS).await
 }
 
-pub async fn open_at(disk: Arc<dyn Disk>, dir: &Path, now_ms: i64) -> Node {
+pub(crate) async fn open_at(disk: Arc<dyn Disk>, dir: &Path, now_ms: i64) -> Node {
     let clock = Arc::new(ManualClock::new(now_ms));
     let options = BrokerOptions {
         clock: Arc::clone(&clock) as Arc<dyn Clock>,
@@ -91,7 +95,7 @@ pub async fn open_at(disk: Arc<dyn Disk>, dir: &Path, now_ms: i64) -> Node {
     Node { broker, clock }
 }
 
-pub async fn open(disk: &SimulatedDisk) -> Node {
+pub(crate) async fn open(disk: &SimulatedDisk) -> Node {
     open_on(Arc::new(disk.clone()), Path::new("/data")).await
 }
 
@@ -100,7 +104,12 @@ fn overrides(config: &[(&str, &str)]) -> std::collections::BTreeMap<String, Stri
 }
 
 impl Node {
-    pub async fn topic(&self, name: &str, partitions: u32, config: &[(&str, &str)]) -> TopicId {
+    pub(crate) async fn topic(
+        &self,
+        name: &str,
+        partitions: u32,
+        config: &[(&str, &str)],
+    ) -> TopicId {
         let topic = NewTopic {
             name: name.into(),
             uuid: uuid::Uuid::new_v4(),
@@ -113,11 +122,11 @@ impl Node {
         }
     }
 
-    pub async fn group(&self, topic: TopicId, config: &[(&str, &str)]) -> LeaseGroupId {
+    pub(crate) async fn group(&self, topic: TopicId, config: &[(&str, &str)]) -> LeaseGroupId {
         self.group_named(topic, "main", config).await
     }
 
-    pub async fn group_named(
+    pub(crate) async fn group_named(
         &self,
         topic: TopicId,
         name: &str,
@@ -131,11 +140,11 @@ impl Node {
         }
     }
 
-    pub async fn append(&self, topic: TopicId, records: &[New]) -> u64 {
+    pub(crate) async fn append(&self, topic: TopicId, records: &[New]) -> u64 {
         self.try_append(topic, records).await.expect("taken").base_offset
     }
 
-    pub async fn try_append(
+    pub(crate) async fn try_append(
         &self,
         topic: TopicId,
         records: &[New],
@@ -145,17 +154,17 @@ impl Node {
     }
 
     /// Values of what is taken now.
-    pub async fn depth(&self, group: LeaseGroupId) -> u64 {
+    pub(crate) async fn depth(&self, group: LeaseGroupId) -> u64 {
         self.broker.counters(group).await.expect("the group is there").depth
     }
 
-    pub async fn wait_for_depth(&self, group: LeaseGroupId, depth: u64) {
+    pub(crate) async fn wait_for_depth(&self, group: LeaseGroupId, depth: u64) {
         wait_for(async || self.depth(group).await == depth, || format!("a depth of {depth}")).await;
     }
 }
 
 /// Waits for what comes about soon.
-pub async fn wait_for(mut condition: impl AsyncFnMut() -> bool, what: impl Fn() -> String) {
+pub(crate) async fn wait_for(mut condition: impl AsyncFnMut() -> bool, what: impl Fn() -> String) {
     for _ in 0..1_000 {
         if condition().await {
             return;
@@ -165,23 +174,22 @@ pub async fn wait_for(mut condition: impl AsyncFnMut() -> bool, what: impl Fn() 
     panic!("{} did not come about in 10 seconds", what());
 }
 
-pub struct Consumer {
-    pub session: LeaseSession,
-    pub events: Events,
-    pub group: LeaseGroupId,
-    pub id: u64,
+pub(crate) struct Consumer {
+    pub(crate) session: LeaseSession,
+    pub(crate) events: Events,
+    pub(crate) id: u64,
 }
 
-pub async fn consume(node: &Node, group: LeaseGroupId, options: ConsumeOptions) -> Consumer {
+pub(crate) async fn consume(node: &Node, group: LeaseGroupId, options: ConsumeOptions) -> Consumer {
     let session = node.broker.lease_session();
     let events = session.events().expect("the first to ask");
     let id = session.consume(group, options).await.expect("may consume");
-    Consumer { session, events, group, id }
+    Consumer { session, events, id }
 }
 
 impl Consumer {
     /// The next `count` deliveries.
-    pub async fn next(&mut self, count: usize) -> Vec<Delivery> {
+    pub(crate) async fn next(&mut self, count: usize) -> Vec<Delivery> {
         let mut all = Vec::new();
         while all.len() < count {
             let event = tokio::time::timeout(SOON, self.events.recv()).await;
@@ -196,27 +204,31 @@ impl Consumer {
     }
 
     /// Nothing comes for a while.
-    pub async fn nothing(&mut self) {
+    pub(crate) async fn nothing(&mut self) {
         let event = tokio::time::timeout(Duration::from_millis(60), self.events.recv()).await;
         assert!(event.is_err(), "unexpected {event:?}");
     }
 
-    pub async fn accept(&self, deliveries: &[Delivery]) {
+    pub(crate) async fn accept(&self, deliveries: &[Delivery]) {
         settle(&self.session, deliveries, Settlement::Accept).await;
     }
 
-    pub async fn settle(&self, deliveries: &[Delivery], settlement: Settlement) {
+    pub(crate) async fn settle(&self, deliveries: &[Delivery], settlement: Settlement) {
         settle(&self.session, deliveries, settlement).await;
     }
 }
 
-pub async fn settle(session: &LeaseSession, deliveries: &[Delivery], settlement: Settlement) {
+pub(crate) async fn settle(
+    session: &LeaseSession,
+    deliveries: &[Delivery],
+    settlement: Settlement,
+) {
     for result in try_settle(session, deliveries, settlement).await {
         result.expect("settled");
     }
 }
 
-pub async fn try_settle(
+pub(crate) async fn try_settle(
     session: &LeaseSession,
     deliveries: &[Delivery],
     settlement: Settlement,
@@ -229,7 +241,11 @@ pub async fn try_settle(
     session.settle(settles.collect()).await
 }
 
-pub async fn take(session: &LeaseSession, group: LeaseGroupId, records_max: u32) -> Vec<Delivery> {
+pub(crate) async fn take(
+    session: &LeaseSession,
+    group: LeaseGroupId,
+    records_max: u32,
+) -> Vec<Delivery> {
     session
         .take(group, TakeOptions { records_max, ..TakeOptions::default() })
         .await
@@ -237,7 +253,7 @@ pub async fn take(session: &LeaseSession, group: LeaseGroupId, records_max: u32)
 }
 
 /// Everything that is ready.
-pub async fn take_all(session: &LeaseSession, group: LeaseGroupId) -> Vec<Delivery> {
+pub(crate) async fn take_all(session: &LeaseSession, group: LeaseGroupId) -> Vec<Delivery> {
     let mut all = Vec::new();
     loop {
         let taken = take(session, group, 1_000).await;
@@ -248,20 +264,20 @@ pub async fn take_all(session: &LeaseSession, group: LeaseGroupId) -> Vec<Delive
     }
 }
 
-pub fn text(delivery: &Delivery) -> String {
+pub(crate) fn text(delivery: &Delivery) -> String {
     String::from_utf8(delivery.value().expect("a value").to_vec()).expect("text")
 }
 
-pub fn texts(deliveries: &[Delivery]) -> Vec<String> {
+pub(crate) fn texts(deliveries: &[Delivery]) -> Vec<String> {
     deliveries.iter().map(text).collect()
 }
 
-pub fn header(delivery: &Delivery, name: &str) -> Option<String> {
+pub(crate) fn header(delivery: &Delivery, name: &str) -> Option<String> {
     let view = delivery.view();
     let value = view.headers.last(name.as_bytes())??;
     Some(String::from_utf8(value.to_vec()).expect("text"))
 }
 
-pub fn reason(delivery: &Delivery) -> String {
+pub(crate) fn reason(delivery: &Delivery) -> String {
     header(delivery, headers::DEATH_REASON).expect("a dead letter says why")
 }
