@@ -1,11 +1,14 @@
 //! The handle that gateways hold, and how a node opens.
 
+use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use base::{Clock, PartitionId, SystemClock};
 use consensus::{Consensus, ConsensusOptions};
+use futures_util::FutureExt;
 use journal::{Disk, Journal};
 use machine::{Command, Outcome, State};
 use parking_lot::Mutex;
@@ -114,8 +117,9 @@ impl Broker {
         let cluster_id = cluster::open(&*disk, dir)?;
         let journal = opened.journal.clone();
         let (failing, failed) = watch::channel(None);
+        let failing_journal = failing.clone();
         journal.on_fatal(move |failure| {
-            failing.send_replace(Some(failure.to_string()));
+            failing_journal.send_replace(Some(failure.to_string()));
         });
         let shard = Arc::new(Shard::new(journal));
         let consensus = Consensus::start(
@@ -132,7 +136,7 @@ impl Broker {
             Arc::clone(&options.clock),
             inbox,
         );
-        let sequencing = tokio::spawn(sequencer.run());
+        let sequencing = vital("sequencing", sequencer.run(), &failing);
         let (delivery, messages) = driver::Handle::new();
         let _ = shard.delivery.set(delivery.clone());
         let driver = Driver::new(
@@ -143,7 +147,7 @@ impl Broker {
             messages,
             options.housekeeping_interval,
         );
-        let delivering = tokio::spawn(driver.run());
+        let delivering = vital("delivery", driver.run(), &failing);
         let broker = Self(Arc::new(Inner {
             node: options.node,
             cluster_id,
@@ -244,7 +248,8 @@ impl Broker {
         &*self.0.clock
     }
 
-    /// Resolves with the reason when the node must stop: its storage failed for good.
+    /// Resolves with the reason when the node must stop: its storage failed for good, or a part
+    /// of it that nothing works without.
     pub async fn failed(&self) -> String {
         let mut failed = self.0.failed.clone();
         match failed.wait_for(Option::is_some).await {
@@ -280,5 +285,39 @@ impl Broker {
 
     pub(crate) fn journal(&self) -> &Journal {
         &self.0.shard.journal
+    }
+}
+
+/// Runs a task that the node cannot do without. Should it ever panic, the node is to stop: half a
+/// node would take requests and answer none.
+fn vital(
+    name: &'static str,
+    task: impl Future<Output = ()> + Send + 'static,
+    failing: &watch::Sender<Option<String>>,
+) -> JoinHandle<()> {
+    let failing = failing.clone();
+    tokio::spawn(async move {
+        if AssertUnwindSafe(task).catch_unwind().await.is_err() {
+            failing.send_if_modified(|reason| {
+                let first = reason.is_none();
+                reason.get_or_insert_with(|| format!("{name} panicked; the log says where"));
+                first
+            });
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_vital_task_that_panics_stops_the_node() {
+        let (failing, mut failed) = watch::channel(None);
+        vital("lunch", async {}, &failing).await.expect("it ends");
+        assert_eq!(*failed.borrow(), None);
+        vital("lunch", async { panic!("no soup") }, &failing).await.expect("it is caught");
+        let reason = failed.wait_for(Option::is_some).await.expect("there is a sender");
+        assert!(reason.as_deref().is_some_and(|reason| reason.starts_with("lunch panicked")));
     }
 }
