@@ -106,6 +106,9 @@ pub const LEASE_READ_BYTES: usize = 1 << 20;
 pub const LEASE_READS_IN_FLIGHT_MAX: usize = 16;
 /// Log entries of settles under way at once, in a shard; meanwhile further settles are joined.
 pub const SETTLES_IN_FLIGHT_MAX: usize = 2;
+/// How long settles that nobody waits for may wait for others: each log entry of theirs is a turn of
+/// the disk that records to be confirmed do not have.
+pub const SETTLE_UNAWAITED_DELAY: Duration = Duration::from_millis(10);
 /// What a shard's driver handles before it looks at everything else again.
 pub const LEASE_MESSAGES_PER_TURN: usize = 1_024;
 pub const LEASE_GROUPS_PER_TURN: usize = 256;

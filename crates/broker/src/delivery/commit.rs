@@ -1,15 +1,19 @@
 //! Making durable what was settled.
 //!
 //! All that changed in a turn is one command; while a few are under way, what changes meanwhile
-//! joins the next one. A settle is answered when the machine has it: from then on the record is
-//! never delivered again, whatever crashes.
+//! joins the next one. Settles that nobody waits for (AMQP has no answer to an acknowledgement) wait
+//! a few milliseconds for company, and for frames that are written anyway: a consumer that
+//! acknowledges one by one would take every other turn of the disk from its producers. A settle is
+//! answered when the machine has it: from then on the record is never delivered again, whatever
+//! crashes.
 
 use base::LeaseGroupId;
-use base::limits::SETTLES_IN_FLIGHT_MAX;
+use base::limits::{SETTLE_UNAWAITED_DELAY, SETTLES_IN_FLIGHT_MAX};
 use dispatch::{SessionId, SettleRefused, Settlement};
 use futures_util::FutureExt;
 use machine::{Command, GroupSettle};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use crate::append::{AppendBatch, Appended};
 use crate::error::{AppendError, ExecuteError, Unavailable};
@@ -122,6 +126,7 @@ impl Driver {
             && !std::mem::replace(&mut found.changed, true)
         {
             self.changed.push(group);
+            self.settle_at.get_or_insert_with(|| Instant::now() + SETTLE_UNAWAITED_DELAY);
         }
     }
 
@@ -130,15 +135,23 @@ impl Driver {
         self.waiters.push(Waiter { results: vec![Ok(())], reply, rejects: Vec::new() });
     }
 
-    /// Makes one command of all that changed, unless enough are under way.
+    /// Makes one command of all that changed, unless enough are under way. What nobody waits for
+    /// waits a moment for others.
     pub(super) fn commit(&mut self) {
-        if self.settles_under_way < SETTLES_IN_FLIGHT_MAX {
+        let awaited = self.waiters.iter().any(Waiter::is_awaited);
+        let due = self.settle_at.is_some_and(|due| due <= Instant::now());
+        if self.may_settle() && (awaited || due) {
             self.commit_all();
         }
     }
 
+    pub(super) fn may_settle(&self) -> bool {
+        self.settles_under_way < SETTLES_IN_FLIGHT_MAX
+    }
+
     /// As [`Self::commit`], however many are under way.
     pub(super) fn commit_all(&mut self) {
+        self.settle_at = None;
         if self.changed.is_empty() && self.waiters.is_empty() {
             return;
         }
@@ -364,6 +377,11 @@ impl Driver {
 }
 
 impl Waiter {
+    /// A record that was rejected becomes a dead letter at once, whether or not somebody waits.
+    fn is_awaited(&self) -> bool {
+        !self.reply.is_closed() || !self.rejects.is_empty()
+    }
+
     /// Nobody can tell whether it is durable.
     pub(super) fn fail(mut self, why: &Unavailable) {
         for result in self.results.iter_mut().filter(|result| result.is_ok()) {

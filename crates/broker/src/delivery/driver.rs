@@ -210,6 +210,8 @@ pub(crate) struct Driver {
     pub(super) waiters: Vec<Waiter>,
     pub(super) dying: BTreeSet<LeaseGroupId>,
     pub(super) bury_at: Option<Instant>,
+    /// When what changed is made durable at the latest, though nobody waits for it.
+    pub(super) settle_at: Option<Instant>,
 
     sweep_at: Instant,
     /// Used again from turn to turn.
@@ -262,6 +264,7 @@ impl Driver {
             waiters: Vec::new(),
             dying: BTreeSet::new(),
             bury_at: None,
+            settle_at: None,
             sweep_at: Instant::now() + SWEEP_EVERY,
             changes: Changes::default(),
             assigned: Vec::new(),
@@ -373,7 +376,9 @@ impl Driver {
         });
         let takes = self.take_deadlines.first().map(|&(due, _)| due);
         let sweep = (!self.groups.is_empty()).then_some(self.sweep_at);
-        let due = [due, takes, self.bury_at, sweep].into_iter().flatten().min();
+        // While enough are under way, their end is what is waited for.
+        let settle = self.settle_at.filter(|_| self.may_settle());
+        let due = [due, takes, self.bury_at, settle, sweep].into_iter().flatten().min();
         async move {
             match due {
                 Some(due) => tokio::time::sleep_until(due).await,
