@@ -162,11 +162,16 @@ impl Session {
                 return Err(Exception::new(ReplyCode::ResourceLocked, text));
             }
             queue.used();
-            let options =
-                TakeOptions { records_max: 1, settle_on_send: no_ack, ..TakeOptions::default() };
+            let options = TakeOptions { records_max: 1, ..TakeOptions::default() };
             let taken = leases.take(group, options).await;
             let mut taken = taken.map_err(|error| cannot_take(&error, &queue))?;
             let delivery = taken.pop().map(Box::new);
+            if let Some(delivery) = delivery.as_ref().filter(|_| no_ack) {
+                // Before the answer: whoever has it finds its place in the queue free.
+                let what = SettleWhat::Token(delivery.token);
+                let settle = Settle { group, what, settlement: Settlement::Accept };
+                leases.settle(vec![settle]).await;
+            }
             let ready = match delivery {
                 Some(_) => ready(&gateway, &vhost, &queue).await,
                 None => 0,
