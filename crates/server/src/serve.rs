@@ -85,7 +85,7 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
         Broker::open(Arc::new(RealDisk), &settings.data, broker_options(&settings)).await?;
     let catalog = Catalog::open(broker.clone()).await?;
     let router = gateway_amqp::dead_letter::Router::new(&catalog);
-    broker.set_dead_letter_router(Arc::new(router));
+    broker.set_dead_letter_router(gateway_amqp::dead_letter::SCHEME, Arc::new(router));
     let options = gateway_options(&settings, bound);
     announce(&settings, bound, amqp_bound, &options, &broker, started);
 

@@ -127,19 +127,9 @@ impl Broker {
         LeaseSession::open(self.delivery().clone())
     }
 
-    /// Who finds the place of dead letters for groups with a `dead.letter.route` that is nobody
-    /// else's.
-    pub fn set_dead_letter_router(&self, router: Arc<dyn DeadLetterRouter>) {
-        self.delivery().routers.set("", router);
-    }
-
     /// Who finds the place of dead letters for groups whose `dead.letter.route` begins with this
-    /// scheme and a colon; it is given the rest.
-    pub fn set_dead_letter_router_of(
-        &self,
-        scheme: &'static str,
-        router: Arc<dyn DeadLetterRouter>,
-    ) {
+    /// scheme and a colon; it is given the rest. Until it is set, their dead letters wait.
+    pub fn set_dead_letter_router(&self, scheme: &'static str, router: Arc<dyn DeadLetterRouter>) {
         self.delivery().routers.set(scheme, router);
     }
 

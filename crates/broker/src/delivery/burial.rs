@@ -75,8 +75,12 @@ impl Driver {
     /// Buries the first of a group's dead letters, as many as are in memory and fit.
     fn bury_first(&mut self, id: LeaseGroupId) {
         let Some(group) = self.groups.get(&id) else { return };
-        let (engine, route) = (group.engine, group.config.dead_letter_route.clone());
-        let route = route.as_deref().and_then(|route| self.routers.of(route));
+        let (engine, named) = (group.engine, group.config.dead_letter_route.clone());
+        let route = named.as_deref().and_then(|route| self.routers.of(route));
+        if named.is_some() && route.is_none() {
+            // Gateways come after the broker: to bury now would be to drop.
+            return self.bury_later(id);
+        }
         let target = group.config.dead_letter_topic.as_deref().and_then(|name| {
             self.shard.read(|state| {
                 let topic = state.topic_named(name)?;
@@ -140,6 +144,14 @@ impl Driver {
             group.under_way += 1;
         }
         self.execute_burial(settles(id, settled), grave.batches(), burial);
+    }
+
+    fn bury_later(&mut self, id: LeaseGroupId) {
+        let after = Instant::now() + TRY_AGAIN_AFTER;
+        if let Some(group) = self.groups.get_mut(&id) {
+            group.bury_after = Some(after);
+        }
+        self.bury_at = Some(self.bury_at.map_or(after, |at| at.min(after)));
     }
 
     pub(super) fn buried(

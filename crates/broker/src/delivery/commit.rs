@@ -1,11 +1,10 @@
 //! Making durable what was settled.
 //!
 //! All that changed in a turn is one command; while a few are under way, what changes meanwhile
-//! joins the next one. Settles that nobody waits for (AMQP has no answer to an acknowledgement) wait
-//! a few milliseconds for company, and for frames that are written anyway: a consumer that
-//! acknowledges one by one would take every other turn of the disk from its producers. A settle is
-//! answered when the machine has it: from then on the record is never delivered again, whatever
-//! crashes.
+//! joins the next one. Settles that nobody waits for (not every protocol answers them) wait a few
+//! milliseconds for company, and for frames that are written anyway: a consumer that acknowledges
+//! one by one would take every other turn of the disk from its producers. A settle is answered when
+//! the machine has it: from then on the record is never delivered again, whatever crashes.
 
 use base::LeaseGroupId;
 use base::limits::{SETTLE_UNAWAITED_DELAY, SETTLES_IN_FLIGHT_MAX};

@@ -81,8 +81,7 @@ impl DeadRecord {
     }
 }
 
-/// The routers of all gateways. Each has the routes that begin with its scheme and a colon; one
-/// without a scheme has the rest.
+/// The routers of all gateways. Each has the routes that begin with its scheme and a colon.
 #[derive(Debug, Default)]
 pub(super) struct Routers(RwLock<Vec<(&'static str, Arc<dyn DeadLetterRouter>)>>);
 
@@ -95,16 +94,9 @@ impl Routers {
 
     /// Who reads this route, and what it is to read.
     pub(super) fn of<'a>(&self, route: &'a str) -> Option<(&'a str, Arc<dyn DeadLetterRouter>)> {
+        let (scheme, rest) = route.split_once(':')?;
         let routers = self.0.read();
-        let named = |scheme: &str| {
-            let found = routers.iter().find(|(known, _)| *known == scheme);
-            found.map(|(_, router)| Arc::clone(router))
-        };
-        if let Some((scheme, rest)) = route.split_once(':')
-            && let Some(router) = named(scheme)
-        {
-            return Some((rest, router));
-        }
-        Some((route, named("")?))
+        let (_, router) = routers.iter().find(|(known, _)| *known == scheme)?;
+        Some((rest, Arc::clone(router)))
     }
 }

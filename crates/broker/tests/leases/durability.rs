@@ -4,9 +4,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::headers;
+use base::{PartitionId, headers};
+use broker::delivery::{DeadLetterRouter, DeadRecord};
 use broker::{ConsumeOptions, Settlement};
+use bytes::Bytes;
 use journal::disk::{RealDisk, SimulatedDisk};
+use record::{BatchBuilder, BatchOptions};
 
 use crate::harness::*;
 
@@ -191,6 +194,44 @@ async fn an_expired_record_goes_to_the_dead_letters_though_nobody_consumes() {
     node.append(topic, &[new("x")]).await;
     node.broker.shutdown().await;
     let node = open_at(Arc::new(disk), Path::new("/data"), START_MS + 6_000).await;
+    node.wait_for_depth(group, 0).await;
+    node.broker.shutdown().await;
+}
+
+/// Buries everything in one topic, whatever the route says.
+#[derive(Debug)]
+struct Undertaker {
+    graves: PartitionId,
+}
+
+impl DeadLetterRouter for Undertaker {
+    fn route(&self, route: &str, dead: &DeadRecord) -> Vec<(PartitionId, Bytes)> {
+        assert_eq!(route, "to the graves");
+        let mut builder = BatchBuilder::new(BatchOptions::default());
+        dead.copy_into(&mut builder, &[]).expect("a small record fits");
+        vec![(self.graves, builder.finish().into())]
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_letter_waits_for_the_gateway_that_routes_it() {
+    let disk = SimulatedDisk::new();
+    let node = open(&disk).await;
+    let graves = node.topic("graves", 1, &[]).await;
+    let of_graves = node.group(graves, &[]).await;
+    let topic = node.topic("short", 1, &[]).await;
+    let config = [("dead.letter.route", "church:to the graves"), ("record.ttl.ms", "5000")];
+    let group = node.group(topic, &config).await;
+    node.append(topic, &[new("x")]).await;
+    node.broker.shutdown().await;
+
+    // It dies as the node starts, when no gateway is there yet.
+    let node = open_at(Arc::new(disk), Path::new("/data"), START_MS + 6_000).await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!((node.depth(group).await, node.depth(of_graves).await), (1, 0));
+    let graves = PartitionId::new(graves, 0);
+    node.broker.set_dead_letter_router("church", Arc::new(Undertaker { graves }));
+    node.wait_for_depth(of_graves, 1).await;
     node.wait_for_depth(group, 0).await;
     node.broker.shutdown().await;
 }

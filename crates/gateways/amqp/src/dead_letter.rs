@@ -46,14 +46,6 @@ impl fmt::Display for Route {
     }
 }
 
-impl Route {
-    fn parse(text: &str) -> Option<Self> {
-        let text =
-            text.strip_prefix(SCHEME).and_then(|text| text.strip_prefix(':')).unwrap_or(text);
-        serde_json::from_str(text).ok()
-    }
-}
-
 /// The router that the broker asks.
 #[derive(Debug)]
 pub struct Router {
@@ -70,9 +62,12 @@ impl Router {
 impl DeadLetterRouter for Router {
     fn route(&self, route: &str, dead: &DeadRecord) -> Vec<(PartitionId, Bytes)> {
         let Some(catalog) = self.catalog.upgrade() else { return Vec::new() };
-        let Some(route) = Route::parse(route) else {
-            tracing::warn!(%route, "a dead letter's route cannot be read: it is dropped");
-            return Vec::new();
+        let route = match serde_json::from_str::<Route>(route) {
+            Ok(route) => route,
+            Err(error) => {
+                tracing::warn!(route, %error, "a dead letter's route cannot be read: it is dropped");
+                return Vec::new();
+            }
         };
         let letter = Letter::new(&route, dead);
         letter.publish(&catalog, &route, dead).unwrap_or_else(|fault| {

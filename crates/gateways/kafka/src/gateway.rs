@@ -43,7 +43,7 @@ impl Gateway {
         shutdown: watch::Receiver<bool>,
     ) -> Self {
         let dead_letters = Arc::new(ShareDeadLetters::new(broker.downgrade()));
-        broker.set_dead_letter_router_of(DEAD_LETTER_SCHEME, dead_letters);
+        broker.set_dead_letter_router(DEAD_LETTER_SCHEME, dead_letters);
         Self {
             groups: Groups::new(&broker),
             fetch_sessions: FetchSessions::new(options.fetch_sessions_max),

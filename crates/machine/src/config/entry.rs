@@ -187,3 +187,9 @@ pub(super) const fn minus_one_or_more(value: &Value<'_>) -> bool {
 pub(super) fn topic_or_none(value: &Value<'_>) -> bool {
     value.text().is_empty() || validate_topic_name(value.text()).is_ok()
 }
+
+/// A gateway's scheme, a colon and what that gateway reads; or nothing.
+pub(super) fn route_or_none(value: &Value<'_>) -> bool {
+    let scheme = value.text().split_once(':').map(|(scheme, _)| scheme);
+    value.text().is_empty() || scheme.is_some_and(|scheme| !scheme.is_empty())
+}

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::entry::ConfigKind::{Int, Long, String};
 use super::entry::Effect::Sets;
-use super::entry::{ConfigEntry, minus_one_or_more, topic_or_none, zero_or_more};
+use super::entry::{ConfigEntry, minus_one_or_more, route_or_none, topic_or_none, zero_or_more};
 use super::{ConfigError, Overrides, apply};
 
 /// What of a topic may be leased at a time.
@@ -183,8 +183,9 @@ pub static LEASE_GROUP_CONFIGS: [Lease; 9] = [
         "",
         Sets(|group, value| group.dead_letter_route = text(value.text())),
         "What a gateway finds the place of a dead letter by, where that is not one topic. The \
-         gateway that sets it reads it.",
-    ),
+         gateway that sets it reads it; until it does, dead letters wait.",
+    )
+    .valid("a gateway's scheme, a colon and what it reads, or nothing", route_or_none),
     Lease::new(
         "record.ttl.ms",
         Long,

@@ -18,7 +18,9 @@ use crate::harness::{Node, table};
 /// A topic as Kafka's clients make it.
 async fn topic(node: &Node, name: &str, partitions: u32) -> TopicId {
     let uuid = uuid::Uuid::new_v4();
-    let (name, config) = (name.to_owned(), BTreeMap::new());
+    // Its records are years old.
+    let config = BTreeMap::from([("retention.ms".to_owned(), "-1".to_owned())]);
+    let name = name.to_owned();
     let topics = vec![NewTopic { name, uuid, partitions, config }];
     match node.broker.execute(Command::CreateTopics { topics }).await.expect("is made") {
         Outcome::Topics(made) => *made[0].as_ref().expect("is made"),

@@ -13,7 +13,7 @@ use gateway_amqp::codec::frame::{self, ContentHeader, FrameKind, Front, PROTOCOL
 use gateway_amqp::codec::methods::*;
 use gateway_amqp::codec::properties::Properties;
 use gateway_amqp::codec::table::{FieldTable, FieldValue};
-use gateway_amqp::dead_letter::Router;
+use gateway_amqp::dead_letter::{Router, SCHEME};
 use gateway_amqp::{GatewayOptions, User};
 use journal::disk::SimulatedDisk;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -54,7 +54,7 @@ impl Node {
         };
         let broker = Broker::open(disk, Path::new("/data"), options).await.expect("opens");
         let catalog = Catalog::open(broker.clone()).await.expect("opens");
-        broker.set_dead_letter_router(Arc::new(Router::new(&catalog)));
+        broker.set_dead_letter_router(SCHEME, Arc::new(Router::new(&catalog)));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let address = listener.local_addr().expect("is bound");
         let mut options = GatewayOptions::default();
