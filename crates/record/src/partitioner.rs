@@ -5,6 +5,7 @@
 pub fn partition_of_key(key: &[u8], partitions: u32) -> u32 {
     (murmur2(key) & 0x7fff_ffff) as u32 % partitions
 }
+
 /// The 32-bit MurmurHash2 with the seed of `org.apache.kafka.common.utils.Utils`.
 fn murmur2(data: &[u8]) -> i32 {
     const SEED: u32 = 0x9747_b28c;

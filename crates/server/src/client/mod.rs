@@ -10,7 +10,6 @@
 //! * [`operate`]: Postroad's own request: queues, dead letters, scheduled records
 //! * [`groups`]: what groups there are, what they committed
 //! * [`member`]: being a member of a group, by the classic protocol
-//! * [`partitioner`]: which partition a record goes to
 //! * [`producer`]: sending batches, idempotently
 //! * [`fetcher`]: reading partitions
 //! * [`error`]: what can go wrong
@@ -24,7 +23,6 @@ pub(crate) mod groups;
 pub(crate) mod member;
 pub(crate) mod offsets;
 pub(crate) mod operate;
-pub(crate) mod partitioner;
 pub(crate) mod producer;
 
 pub(crate) use cluster::{Client, TopicPartition};

@@ -14,13 +14,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
-use record::{BatchBuilder, BatchOptions, Compression, Header};
+use record::{BatchBuilder, BatchOptions, Compression, Header, partition_of_key};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
 use super::topic::name_value;
 use super::{ClientOptions, CommandError};
-use crate::client::partitioner::partition_of_key;
 use crate::client::producer::{Acks, Identity, ReadyBatch, Sent, send};
 use crate::output::OutputFormat;
 use crate::progress::{self, Progress};
@@ -407,7 +406,7 @@ impl Batcher {
         match (named, key) {
             (Some(partition), _) if (0..self.partitions).contains(&partition) => Ok(partition),
             (Some(partition), _) => Err(InputError::NoSuchPartition { line: self.line, partition }),
-            (None, Some(key)) => Ok(partition_of_key(key, self.partitions)),
+            (None, Some(key)) => Ok(partition_of_key(key, self.partitions.unsigned_abs()) as i32),
             (None, None) => Ok(self.sticky),
         }
     }
@@ -517,8 +516,8 @@ mod tests {
             batches.iter().find(|(_, values)| values.iter().any(|v| v == value)).map(|(p, _)| *p)
         };
         assert_eq!(of("1"), of("3"));
-        assert_eq!(of("1"), Some(partition_of_key(b"a", 4)));
-        assert_eq!(of("2"), Some(partition_of_key(b"b", 4)));
+        assert_eq!(of("1"), Some(partition_of_key(b"a", 4) as i32));
+        assert_eq!(of("2"), Some(partition_of_key(b"b", 4) as i32));
     }
 
     #[test]
