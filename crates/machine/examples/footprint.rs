@@ -1,5 +1,5 @@
-//! Figures, not checks: `cargo test --release -p machine --test measure -- --ignored --nocapture
-//! --test-threads 1`. What they were is in `docs/internals/machine.md`.
+//! What lease groups cost the machine, in time and in memory: `cargo run --release -p machine
+//! --example footprint`. What it was is in `docs/internals/machine.md`.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -69,9 +69,7 @@ fn settle(state: &mut State, offsets: impl Iterator<Item = Offset>, attempts: bo
     started.elapsed().as_nanos() as u64 / offsets.len() as u64
 }
 
-#[test]
-#[ignore = "measures"]
-fn measure_settling() {
+fn settling() {
     const RECORDS: u64 = 10_000_000;
     let fresh = || {
         let mut state = with_group(1, RECORDS as u32);
@@ -102,9 +100,7 @@ fn measure_settling() {
     println!("attempts: {counted} ns a record, {bytes:.1} bytes each");
 }
 
-#[test]
-#[ignore = "measures"]
-fn measure_idle_groups() {
+fn idle_groups() {
     const GROUPS: u32 = 100_000;
     let mut state = with_group(GROUPS, 1);
     let before = resident_bytes();
@@ -112,4 +108,9 @@ fn measure_idle_groups() {
     let bytes = (resident_bytes() - before) / u64::from(GROUPS);
     println!("{GROUPS} groups of one partition: {bytes} bytes each");
     println!("encoded with their topics: {} bytes each", state.encode().len() / GROUPS as usize);
+}
+
+fn main() {
+    settling();
+    idle_groups();
 }
