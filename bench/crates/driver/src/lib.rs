@@ -1,0 +1,96 @@
+//! What a system under test must be able to do, in words that fit all of them.
+//!
+//! * [`Driver`]: one system that can be reached; makes [`Sender`]s and [`Receiver`]s
+//! * [`About`]: what a system can do and what its "sent" means, read before a test is run on it
+//! * [`Target`]: where a system is, and the settings that it was given
+//! * [`Receipt`]: how a sender says that a message it took earlier is safe
+//!
+//! The trait is narrow on purpose: what it cannot say, no test can measure of one system only.
+
+mod about;
+mod failure;
+mod message;
+mod receipt;
+mod target;
+mod tier;
+mod topology;
+
+pub use about::{About, Lanes, Return};
+pub use failure::Failure;
+pub use message::{DeliveryId, Message, Received, Settle};
+pub use receipt::{Confirmed, Receipt};
+pub use target::{Settings, Target};
+pub use tier::Tier;
+pub use topology::{Style, Topology};
+
+use async_trait::async_trait;
+use std::fmt::Debug;
+use std::time::Duration;
+
+/// The longest that [`Receiver::receive`] waits for a first message.
+pub const RECEIVE_WAIT: Duration = Duration::from_secs(1);
+
+/// One system that can be reached.
+#[async_trait]
+pub trait Driver: Send + Sync + Debug {
+    fn about(&self) -> About;
+
+    /// The server's version, as it says it itself. Fails when it cannot be reached.
+    async fn version(&self) -> Result<String, Failure>;
+
+    /// Makes what the test needs. What is there already under these names is removed first.
+    async fn create(&self, topology: &Topology) -> Result<(), Failure>;
+
+    /// Removes what [`create`](Self::create) made.
+    async fn remove(&self, topology: &Topology) -> Result<(), Failure>;
+
+    /// A sender with a connection of its own, for all destinations of the topology.
+    async fn sender(&self, topology: &Topology) -> Result<Box<dyn Sender>, Failure>;
+
+    /// A receiver with a connection of its own, as one of those who share this subscription of
+    /// these destinations.
+    async fn receiver(
+        &self,
+        topology: &Topology,
+        destinations: &[u32],
+        subscription: u32,
+    ) -> Result<Box<dyn Receiver>, Failure>;
+}
+
+/// Sends messages. What "safe" means is the tier of its topology.
+#[async_trait]
+pub trait Sender: Send + Debug {
+    /// Returns when every message is safe, or with an error if one of them is not (or nobody
+    /// knows). The messages of one lane stay in order.
+    async fn send(&mut self, destination: u32, messages: &[Message]) -> Result<(), Failure>;
+
+    /// Takes one message, waiting only for room in the client, and tells the receipt later. Of a
+    /// client that cannot do that, the receipt is told before this returns: one at a time.
+    async fn post(&mut self, destination: u32, message: Message, receipt: Receipt) {
+        let sent = self.send(destination, &[message]).await;
+        receipt.tell(sent);
+    }
+
+    /// Sends what waits in the client, if it waits for company there.
+    async fn flush(&mut self) -> Result<(), Failure> {
+        Ok(())
+    }
+
+    /// Waits until every receipt was told, and closes.
+    async fn close(self: Box<Self>) -> Result<(), Failure>;
+}
+
+/// Receives messages; what it has received is hidden from the others of its subscription until it
+/// is settled, or the lease or the connection ends.
+#[async_trait]
+pub trait Receiver: Send + Debug {
+    /// Some messages, at most `max` of them: waits up to [`RECEIVE_WAIT`] for the first one, and
+    /// takes the rest only if they are there.
+    async fn receive(&mut self, max: usize) -> Result<Vec<Received>, Failure>;
+
+    /// Settles what was received. Need not wait for the server, but the server must get it.
+    async fn settle(&mut self, settles: &[(DeliveryId, Settle)]) -> Result<(), Failure>;
+
+    /// Settles what is still on its way, gives back what was not settled, and closes.
+    async fn close(self: Box<Self>) -> Result<(), Failure>;
+}

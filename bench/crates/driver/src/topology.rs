@@ -1,0 +1,59 @@
+use std::time::Duration;
+
+use crate::Tier;
+
+/// What a test needs on the server.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Topology {
+    /// Every name that the driver makes up begins with it; letters, digits and `-`.
+    pub prefix: String,
+    pub style: Style,
+    pub tier: Tier,
+    /// Topics or queues.
+    pub destinations: u32,
+    /// How many parts each has, where a system has parts (partitions).
+    pub partitions: u32,
+    /// Who reads all of every destination: each subscription gets each message once. For systems
+    /// whose queues have one reader only, the driver makes a queue for each and an exchange.
+    pub subscriptions: u32,
+    /// Messages of one lane must come in order, whoever receives them.
+    pub ordered: bool,
+    /// After how long a message that was received and not settled is given to another, where the
+    /// system does that by time.
+    pub lease: Duration,
+    /// Copies of each message.
+    pub replicas: u32,
+}
+
+/// How a destination is read.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Style {
+    /// Each message is settled by itself and then gone.
+    Queue,
+    /// Read by position; a receiver remembers how far it is.
+    Log,
+}
+
+impl Topology {
+    pub fn new(prefix: &str, style: Style, tier: Tier) -> Self {
+        Self {
+            prefix: prefix.to_owned(),
+            style,
+            tier,
+            destinations: 1,
+            partitions: 1,
+            subscriptions: 1,
+            ordered: false,
+            lease: Duration::from_secs(30),
+            replicas: 1,
+        }
+    }
+
+    pub fn destination(&self, index: u32) -> String {
+        format!("{}-{index}", self.prefix)
+    }
+
+    pub fn subscription(&self, index: u32) -> String {
+        format!("{}-sub-{index}", self.prefix)
+    }
+}

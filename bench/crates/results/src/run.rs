@@ -1,0 +1,159 @@
+use std::collections::BTreeMap;
+
+use driver::Tier;
+use serde::{Deserialize, Serialize};
+
+use crate::{Audit, Host, Latency};
+
+/// One run of one test on one system.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Run {
+    pub schema: u32,
+    /// Version and commit of the suite.
+    pub suite: String,
+    /// Milliseconds since 1970.
+    pub started_ms: u64,
+    pub test: Test,
+    pub system: System,
+    pub host: Host,
+    pub verdict: Verdict,
+    /// What the reader should know before believing a number: `client-bound`, errors, caveats.
+    pub remarks: Vec<String>,
+    /// The figures that this test is about, the first of them its headline.
+    pub measures: Vec<Measure>,
+    pub seconds: Vec<Second>,
+    /// Things that happened: `kill -9 node 1`, `consumers paused`.
+    pub marks: Vec<Mark>,
+    /// By name: `send` (from the start of the call), `send-intended` (from when it was due),
+    /// `receive` (sent to received), `receive-intended`, `settle` (sent to settled), and what a
+    /// test adds.
+    pub latencies: BTreeMap<String, Latency>,
+    pub processes: Vec<Process>,
+    pub audit: Audit,
+    /// The same results in other suites' words: `omb`, `mqperf`, `perftest`.
+    pub compatibility: BTreeMap<String, serde_json::Value>,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Test {
+    /// `mqperf/base`.
+    pub name: String,
+    /// `local` or `full`.
+    pub form: String,
+    /// Senders wait for an answer before the next message is due, so a slow system is asked less.
+    pub closed_loop: bool,
+    pub parameters: BTreeMap<String, serde_json::Value>,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct System {
+    /// `rabbitmq-quorum`.
+    pub name: String,
+    pub title: String,
+    pub version: String,
+    pub client: String,
+    pub tier: Tier,
+    pub sent_means: String,
+    /// Everything that was not left as it comes, of server and client.
+    pub settings: BTreeMap<String, String>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(tag = "is", content = "why", rename_all = "kebab-case")]
+pub enum Verdict {
+    Passed,
+    /// It lost, reordered or doubled what it must not, or could not do what was asked.
+    Failed(Vec<String>),
+    /// Somebody, or something, ended it before its time. What is here is what there was.
+    Interrupted(String),
+}
+
+/// One figure.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Measure {
+    pub name: String,
+    pub value: f64,
+    pub unit: String,
+    /// Of a figure that was taken several times: the standard deviation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deviation: Option<f64>,
+    pub better: Better,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Better {
+    Higher,
+    Lower,
+    Neither,
+}
+
+/// What happened in one second.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Second {
+    /// Since the start of the load; the warm-up has negative ones.
+    pub at: i64,
+    pub sent: u64,
+    pub confirmed: u64,
+    pub received: u64,
+    pub settled: u64,
+    pub errors: u64,
+    pub redelivered: u64,
+    /// Messages confirmed and not yet received, over all subscriptions.
+    pub backlog: u64,
+    /// Microseconds.
+    pub send_p50: u64,
+    pub send_p99: u64,
+    pub receive_p50: u64,
+    pub receive_p99: u64,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Mark {
+    /// Seconds since the start of the load.
+    pub at: f64,
+    pub what: String,
+}
+
+/// What a process used. The suite's own are among them.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Process {
+    /// `broker`, `broker 2`, `suite`.
+    pub name: String,
+    pub usage: Vec<Usage>,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct Usage {
+    /// Seconds since the start of the load.
+    pub at: f64,
+    /// CPU seconds used since the process began.
+    pub cpu: f64,
+    pub resident_bytes: u64,
+    /// Bytes that it caused to be written since it began.
+    pub written_bytes: u64,
+}
+
+impl Run {
+    pub fn measure(&self, name: &str) -> Option<&Measure> {
+        self.measures.iter().find(|measure| measure.name == name)
+    }
+
+    pub fn counts(&self) -> bool {
+        self.verdict == Verdict::Passed
+    }
+}
+
+impl Process {
+    /// CPU seconds between the first look and the last.
+    pub fn cpu_seconds(&self) -> f64 {
+        match (self.usage.first(), self.usage.last()) {
+            (Some(first), Some(last)) => last.cpu - first.cpu,
+            _ => 0.0,
+        }
+    }
+
+    pub fn resident_bytes_max(&self) -> u64 {
+        self.usage.iter().map(|usage| usage.resident_bytes).max().unwrap_or(0)
+    }
+}
