@@ -13,7 +13,7 @@ mod store;
 pub use audit::{Audit, Finding};
 pub use histogram::{Latency, LatencySummary};
 pub use host::{Host, SyncDelay};
-pub use run::{Better, Mark, Measure, Process, Run, Second, System, Test, Usage, Verdict};
+pub use run::{Better, Mark, Measure, Process, Run, Second, Step, System, Test, Usage, Verdict};
 pub use store::{StoreError, read, read_all, write};
 
 /// The schema that this code writes. Readers take this one and older ones.

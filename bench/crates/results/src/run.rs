@@ -24,6 +24,9 @@ pub struct Run {
     pub seconds: Vec<Second>,
     /// Things that happened: `kill -9 node 1`, `consumers paused`.
     pub marks: Vec<Mark>,
+    /// What the run went through one after the other, if it did: shares of the load, tried rates.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<Step>,
     /// By name: `send` (from the start of the call), `send-intended` (from when it was due),
     /// `receive` (sent to received), `receive-intended`, `settle` (sent to settled), and what a
     /// test adds.
@@ -115,10 +118,21 @@ pub struct Mark {
     pub what: String,
 }
 
+/// One setting of several within a run, and the figures there.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Step {
+    /// What was set: `offered rate`. The same in all steps of a run.
+    pub parameter: String,
+    pub value: f64,
+    pub unit: String,
+    /// The first of them is what the step is about.
+    pub measures: Vec<Measure>,
+}
+
 /// What a process used. The suite's own are among them.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Process {
-    /// `broker`, `broker 2`, `suite`.
+    /// `broker`, `broker 2`; the suite's own: `suite`, `agent 1`.
     pub name: String,
     pub usage: Vec<Usage>,
 }
@@ -145,12 +159,19 @@ impl Run {
 }
 
 impl Process {
-    /// CPU seconds between the first look and the last.
+    /// CPU seconds between the first look and the last. Less than a moment ago means that the
+    /// process was killed and began anew: all that the new one used counts.
     pub fn cpu_seconds(&self) -> f64 {
-        match (self.usage.first(), self.usage.last()) {
-            (Some(first), Some(last)) => last.cpu - first.cpu,
-            _ => 0.0,
-        }
+        let between = |pair: &[Usage]| match pair[1].cpu - pair[0].cpu {
+            used if used >= 0.0 => used,
+            _ => pair[1].cpu,
+        };
+        self.usage.windows(2).map(between).sum()
+    }
+
+    /// It belongs to the suite, not to the system under test.
+    pub fn is_suite(&self) -> bool {
+        self.name.starts_with("suite") || self.name.starts_with("agent")
     }
 
     pub fn resident_bytes_max(&self) -> u64 {
