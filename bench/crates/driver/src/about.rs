@@ -21,6 +21,8 @@ pub struct About {
     pub subscriptions: bool,
     /// The system tells whether a message was delivered before.
     pub tells_redelivery: bool,
+    /// When `settle` returns, the server has said that it is done.
+    pub settles_confirmed: bool,
     /// `post` does not wait for the server.
     pub pipelined: bool,
 }

@@ -1,0 +1,126 @@
+//! Tells senders when messages are due.
+//!
+//! On a thread of its own: an async timer is a millisecond coarse, and a message that is late for
+//! that reason would be the suite's latency, not the system's.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use crate::clock::now_ns;
+
+/// Due messages of one sender: the first of them and how many, by number from the start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Due {
+    pub(crate) first: u64,
+    pub(crate) count: u64,
+}
+
+/// One stream of due times that senders take turns in.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Schedule {
+    start_ns: u64,
+    interval_ns: f64,
+    senders: u64,
+}
+
+impl Schedule {
+    pub(crate) fn new(start_ns: u64, per_second: f64, senders: u16) -> Self {
+        Self { start_ns, interval_ns: 1e9 / per_second.max(1e-3), senders: senders.into() }
+    }
+
+    /// When the message with this number, among those of the sender, is due.
+    pub(crate) fn due_ns(&self, sender: u16, number: u64) -> u64 {
+        let index = number * self.senders + u64::from(sender);
+        self.start_ns + (index as f64 * self.interval_ns) as u64
+    }
+
+    /// How many of the sender are due by then.
+    fn due_by(&self, sender: u16, now_ns: u64) -> u64 {
+        let Some(since) = now_ns.checked_sub(self.start_ns) else { return 0 };
+        let all = (since as f64 / self.interval_ns) as u64 + 1;
+        (all + self.senders - 1).saturating_sub(sender.into()) / self.senders
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Pacer {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// Not longer, so that it stops soon.
+const SLEEP_MAX: Duration = Duration::from_millis(50);
+
+impl Pacer {
+    pub(crate) fn start(
+        schedule: Schedule,
+        senders: Vec<mpsc::UnboundedSender<Due>>,
+    ) -> std::io::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let run = move || {
+            let mut told = vec![0; senders.len()];
+            while !stopped.load(Relaxed) {
+                let now = now_ns();
+                let mut next = u64::MAX;
+                for (index, sender) in senders.iter().enumerate() {
+                    let number = index as u16;
+                    let (first, due) = (told[index], schedule.due_by(number, now));
+                    if due > first {
+                        // Who is gone needs no more.
+                        let _ = sender.send(Due { first, count: due - first });
+                        told[index] = due;
+                    }
+                    next = next.min(schedule.due_ns(number, due.max(first)));
+                }
+                let wait = Duration::from_nanos(next.saturating_sub(now_ns()));
+                std::thread::sleep(wait.min(SLEEP_MAX));
+            }
+        };
+        let thread = std::thread::Builder::new().name("pacer".into()).spawn(run)?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Pacer {
+    fn drop(&mut self) {
+        self.stop.store(true, Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_are_due_evenly_and_in_turns() {
+        let schedule = Schedule::new(1_000, 1000.0, 4);
+        assert_eq!(schedule.due_ns(0, 0), 1_000);
+        assert_eq!(schedule.due_ns(3, 0), 3_001_000);
+        assert_eq!(schedule.due_ns(0, 1), 4_001_000);
+        for now in (0..20_000_000).step_by(333_333) {
+            let all: u64 = (0..4).map(|sender| schedule.due_by(sender, 1_000 + now)).sum();
+            assert_eq!(all, now / 1_000_000 + 1);
+        }
+        assert_eq!(schedule.due_by(0, 0), 0);
+    }
+
+    #[test]
+    fn what_is_due_by_a_time_is_not_due_later() {
+        let schedule = Schedule::new(5, 333.3, 7);
+        for now in (5..1_000_000_000).step_by(12_345_678) {
+            for sender in 0..7 {
+                let due = schedule.due_by(sender, now);
+                assert!(schedule.due_ns(sender, due) > now);
+                assert!(due == 0 || schedule.due_ns(sender, due - 1) <= now);
+            }
+        }
+    }
+}

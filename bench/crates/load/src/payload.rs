@@ -1,0 +1,164 @@
+//! What messages are made of: a stamp that the audit reads, and bytes that compress as badly as
+//! the test says.
+
+use bytes::{Bytes, BytesMut};
+use rand::rngs::StdRng;
+use rand::{Rng, RngCore, SeedableRng};
+
+/// The bytes that every message begins with.
+pub const STAMP_BYTES: usize = 28;
+
+const MAGIC: [u8; 2] = *b"PR";
+
+/// Who sent a message, as which of its messages, and when it was due.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stamp {
+    pub sender: u16,
+    /// Of all lanes of the test.
+    pub lane: u32,
+    /// Of all messages of this sender: 0, 1, 2, ... up to 48 bits.
+    pub sequence: u64,
+    /// When it was due, in nanoseconds since 1970; in a closed loop, when it was sent.
+    pub due_ns: u64,
+    /// How much later it was sent, in microseconds.
+    pub delay_us: u32,
+}
+
+impl Stamp {
+    pub fn sent_ns(self) -> u64 {
+        self.due_ns + u64::from(self.delay_us) * 1_000
+    }
+}
+
+/// How the bytes behind the stamp are made.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Entropy {
+    /// The share of random bytes, at the front; zeros follow.
+    pub random_ratio: f64,
+    /// Different bodies.
+    pub pool: u16,
+}
+
+impl Default for Entropy {
+    /// As OpenMessaging Benchmark's own workloads have it.
+    fn default() -> Self {
+        Self { random_ratio: 0.5, pool: 1000 }
+    }
+}
+
+/// Makes bodies, and knows one that was changed on the way. The same seed makes the same bodies.
+#[derive(Debug)]
+pub struct Payload {
+    pool: Vec<Box<[u8]>>,
+}
+
+/// Why a body is not one of ours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Damage {
+    /// Too short, or without our mark: nobody of this test sent it.
+    Foreign,
+    /// Ours, and not as it was sent.
+    Changed,
+}
+
+impl Payload {
+    /// Bodies of so many bytes. `None`: a stamp does not fit.
+    pub fn new(bytes: usize, entropy: Entropy, seed: u64) -> Option<Self> {
+        let rest = bytes.checked_sub(STAMP_BYTES)?;
+        let mut random = StdRng::seed_from_u64(seed);
+        let random_bytes = (rest as f64 * entropy.random_ratio.clamp(0.0, 1.0)) as usize;
+        let one = |_| {
+            let mut body = vec![0; rest];
+            random.fill_bytes(&mut body[..random_bytes]);
+            body.into_boxed_slice()
+        };
+        Some(Self { pool: (0..entropy.pool.max(1)).map(one).collect() })
+    }
+
+    pub fn bytes(&self) -> usize {
+        STAMP_BYTES + self.pool[0].len()
+    }
+
+    pub fn body(&self, stamp: Stamp, random: &mut impl Rng) -> Bytes {
+        let entry = random.random_range(0..self.pool.len());
+        let mut body = BytesMut::with_capacity(self.bytes());
+        body.extend_from_slice(&MAGIC);
+        body.extend_from_slice(&(entry as u16).to_be_bytes());
+        body.extend_from_slice(&stamp.sender.to_be_bytes());
+        body.extend_from_slice(&stamp.lane.to_be_bytes());
+        body.extend_from_slice(&stamp.sequence.to_be_bytes()[2..]);
+        body.extend_from_slice(&stamp.due_ns.to_be_bytes());
+        body.extend_from_slice(&stamp.delay_us.to_be_bytes());
+        body.extend_from_slice(&self.pool[entry]);
+        body.freeze()
+    }
+
+    /// The stamp of a body that came.
+    pub fn read(&self, body: &[u8]) -> Result<Stamp, Damage> {
+        let (stamp, rest) = body.split_at_checked(STAMP_BYTES).ok_or(Damage::Foreign)?;
+        let (magic, stamp) = stamp.split_at(2);
+        if magic != MAGIC {
+            return Err(Damage::Foreign);
+        }
+        let number = |at: usize, bytes: usize| {
+            stamp[at..at + bytes].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
+        };
+        let sent = self.pool.get(number(0, 2) as usize).ok_or(Damage::Changed)?;
+        if **sent != *rest {
+            return Err(Damage::Changed);
+        }
+        Ok(Stamp {
+            sender: number(2, 2) as u16,
+            lane: number(4, 4) as u32,
+            sequence: number(8, 6),
+            due_ns: number(14, 8),
+            delay_us: number(22, 4) as u32,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAMP: Stamp = Stamp {
+        sender: 700,
+        lane: 1 << 20,
+        sequence: (1 << 48) - 2,
+        due_ns: 1_700_000_000_000_000_000,
+        delay_us: 1_234_567,
+    };
+
+    #[test]
+    fn a_body_has_its_size_and_gives_its_stamp_back() {
+        for bytes in [STAMP_BYTES, 100, 1024] {
+            let payload = Payload::new(bytes, Entropy::default(), 1).expect("fits");
+            let body = payload.body(STAMP, &mut rand::rng());
+            assert_eq!(body.len(), bytes);
+            assert_eq!(payload.read(&body), Ok(STAMP));
+        }
+        assert!(Payload::new(STAMP_BYTES - 1, Entropy::default(), 1).is_none());
+    }
+
+    #[test]
+    fn a_body_that_was_changed_is_known() {
+        let payload = Payload::new(100, Entropy::default(), 1).expect("fits");
+        let body = payload.body(STAMP, &mut rand::rng());
+        for at in (STAMP_BYTES..100).step_by(9) {
+            let mut changed = body.to_vec();
+            changed[at] ^= 1;
+            assert_eq!(payload.read(&changed), Err(Damage::Changed));
+        }
+        assert_eq!(payload.read(&body[..99]), Err(Damage::Changed));
+        assert_eq!(payload.read(&body[..10]), Err(Damage::Foreign));
+        assert_eq!(payload.read(&[0; 100]), Err(Damage::Foreign));
+    }
+
+    #[test]
+    fn a_ratio_of_one_half_leaves_the_other_half_zeros() {
+        let payload = Payload::new(1024, Entropy::default(), 3).expect("fits");
+        let body = payload.body(STAMP, &mut rand::rng());
+        assert!(body[STAMP_BYTES + 498..].iter().all(|byte| *byte == 0));
+        assert!(body[STAMP_BYTES..STAMP_BYTES + 498].iter().filter(|byte| **byte != 0).count() > 400);
+    }
+}

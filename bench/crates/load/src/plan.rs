@@ -1,0 +1,180 @@
+//! What a load is: who sends how much to what, who receives it, and for how long.
+
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use driver::Topology;
+use futures_util::future::BoxFuture;
+
+use crate::payload::Entropy;
+
+#[derive(Debug)]
+pub struct Plan {
+    pub topology: Topology,
+    pub senders: u16,
+    /// Of each subscription.
+    pub receivers: u32,
+    pub pace: Pace,
+    /// Messages that are sent together in a closed loop: a random number of them each time.
+    pub batch: RangeInclusive<usize>,
+    /// Messages that a receiver asks for at a time.
+    pub receive_max: usize,
+    pub message_bytes: usize,
+    pub entropy: Entropy,
+    /// Of each destination.
+    pub lanes: u32,
+    pub work: Work,
+    pub phases: Vec<Phase>,
+    /// How long to wait, after the senders have stopped, for what is still on its way.
+    pub drain_max: Duration,
+    /// Nothing came for so long: nothing will.
+    pub drain_idle: Duration,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Pace {
+    /// The next batch once the one before is safe.
+    Closed,
+    /// As fast as the system takes them, with at most so many not yet safe, of each sender.
+    Flood { window: usize },
+    /// So many a second, of all senders together, whatever the system does; a sender whose window
+    /// is full falls behind, and that counts as latency.
+    Open { per_second: f64, window: usize },
+}
+
+/// What a receiver does with a message before it settles it.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Work {
+    None,
+    /// Leaves this share unsettled, so that it comes again after its lease.
+    Forget { share: f64 },
+    /// Gives this share back once.
+    Release { share: f64 },
+    /// Takes so long: each share of messages (they add up to one) a time between these.
+    Take(Vec<(f64, RangeInclusive<Duration>)>),
+}
+
+/// A stretch of a run.
+pub struct Phase {
+    /// `warm-up`, `before`, `during`.
+    pub name: String,
+    pub until: Until,
+    /// Whether its figures are the run's figures.
+    pub measured: bool,
+    pub receivers: Receivers,
+    /// What happens as it begins, with the words for it.
+    pub action: Option<(String, Action)>,
+}
+
+pub type Action = Box<dyn FnOnce() -> BoxFuture<'static, Result<(), String>> + Send>;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Receivers {
+    Running,
+    /// They take nothing; what they had is settled.
+    Paused,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Until {
+    Time(Duration),
+    /// So many bytes wait for receivers, or the time is up.
+    Backlog { bytes: u64, at_most: Duration },
+    /// No more than this share of what waited when it began is left, or the time is up.
+    Drained { share: f64, at_most: Duration },
+}
+
+impl Until {
+    pub fn at_most(self) -> Duration {
+        match self {
+            Self::Time(time) => time,
+            Self::Backlog { at_most, .. } | Self::Drained { at_most, .. } => at_most,
+        }
+    }
+}
+
+impl Phase {
+    pub fn warm_up(time: Duration) -> Self {
+        Self { measured: false, ..Self::measured("warm-up", time) }
+    }
+
+    pub fn measured(name: &str, time: Duration) -> Self {
+        Self {
+            name: name.to_owned(),
+            until: Until::Time(time),
+            measured: true,
+            receivers: Receivers::Running,
+            action: None,
+        }
+    }
+}
+
+impl fmt::Debug for Phase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let action = self.action.as_ref().map(|(what, _)| what);
+        f.debug_struct("Phase")
+            .field("name", &self.name)
+            .field("until", &self.until)
+            .field("measured", &self.measured)
+            .field("receivers", &self.receivers)
+            .field("action", &action)
+            .finish()
+    }
+}
+
+impl Plan {
+    /// One sender and one receiver, no warm-up, as fast as a closed loop goes.
+    pub fn new(topology: Topology, message_bytes: usize, time: Duration) -> Self {
+        Self {
+            topology,
+            senders: 1,
+            receivers: 1,
+            pace: Pace::Closed,
+            batch: 1..=1,
+            receive_max: 10,
+            message_bytes,
+            entropy: Entropy::default(),
+            lanes: 1,
+            work: Work::None,
+            phases: vec![Phase::measured("load", time)],
+            drain_max: Duration::from_secs(60),
+            drain_idle: Duration::from_secs(5),
+        }
+    }
+
+    pub fn all_lanes(&self) -> u32 {
+        self.topology.destinations * self.lanes
+    }
+
+    /// The destinations that a sender or a receiver, one of so many, serves: all of them are
+    /// served, as evenly as it goes.
+    pub fn share(&self, one: u32, of: u32) -> Vec<u32> {
+        let all = self.topology.destinations;
+        if of >= all { vec![one % all] } else { (one..all).step_by(of as usize).collect() }
+    }
+
+    pub fn time(&self) -> Duration {
+        self.phases.iter().map(|phase| phase.until.at_most()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use driver::{Style, Tier};
+
+    use super::*;
+
+    #[test]
+    fn every_destination_is_served_by_somebody() {
+        for (destinations, of) in [(1, 1), (10, 3), (3, 10), (1000, 8), (7, 7)] {
+            let mut topology = Topology::new("t", Style::Queue, Tier::T0);
+            topology.destinations = destinations;
+            let plan = Plan::new(topology, 100, Duration::from_secs(1));
+            let mut served: Vec<u32> = (0..of).flat_map(|one| plan.share(one, of)).collect();
+            served.sort_unstable();
+            served.dedup();
+            assert_eq!(served, (0..destinations).collect::<Vec<_>>());
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! What a receiver does: receive, work, settle.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use driver::{DeliveryId, Driver, Received, Receiver, Settle};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
+use tokio::sync::watch;
+
+use crate::ledger::{Came, Ledger};
+use crate::payload::{Payload, Stamp};
+use crate::plan::{Plan, Receivers, Work};
+
+const RECONNECT_AFTER: Duration = Duration::from_millis(200);
+const CLOSE_MAX: Duration = Duration::from_secs(15);
+
+/// What all receivers are told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Order {
+    Go(Receivers),
+    Stop,
+}
+
+#[derive(Debug)]
+pub(crate) struct ReceiveTask {
+    /// Among all receivers.
+    pub(crate) number: u32,
+    pub(crate) destinations: Vec<u32>,
+    pub(crate) subscription: u32,
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) payload: Arc<Payload>,
+    pub(crate) order: watch::Receiver<Order>,
+}
+
+impl ReceiveTask {
+    pub(crate) async fn run(mut self, receiver: Box<dyn Receiver>) {
+        let mut receiver = Some(receiver);
+        let mut random = SmallRng::from_os_rng();
+        let mut left_once = HashSet::new();
+        loop {
+            let order = *self.order.borrow_and_update();
+            match order {
+                Order::Stop => break,
+                Order::Go(Receivers::Paused) => {
+                    let _ = self.order.changed().await;
+                    continue;
+                }
+                Order::Go(Receivers::Running) => {}
+            }
+            let Some(current) = &mut receiver else {
+                receiver = self.connect().await;
+                continue;
+            };
+            let turn = self.turn(current.as_mut(), &mut random, &mut left_once);
+            if let Err(failure) = turn.await {
+                self.ledger.recorder.error("receive", &failure);
+                self.ledger.disturb();
+                if let Some(broken) = receiver.take() {
+                    tokio::spawn(tokio::time::timeout(CLOSE_MAX, broken.close()));
+                }
+            }
+        }
+        let Some(receiver) = receiver else { return };
+        match tokio::time::timeout(CLOSE_MAX, receiver.close()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(failure)) => self.ledger.recorder.error("close a receiver", &failure),
+            Err(_) => self.ledger.recorder.error("close a receiver", &"it did not end in time"),
+        }
+    }
+
+    async fn connect(&self) -> Option<Box<dyn Receiver>> {
+        tokio::time::sleep(RECONNECT_AFTER).await;
+        let Self { plan, destinations, subscription, .. } = self;
+        let made = self.driver.receiver(&plan.topology, destinations, *subscription).await;
+        made.inspect_err(|failure| self.ledger.recorder.error("reconnect a receiver", failure)).ok()
+    }
+
+    async fn turn(
+        &self,
+        receiver: &mut dyn Receiver,
+        random: &mut SmallRng,
+        left_once: &mut HashSet<(u16, u64)>,
+    ) -> Result<(), driver::Failure> {
+        let messages = receiver.receive(self.plan.receive_max).await?;
+        if messages.is_empty() {
+            return Ok(());
+        }
+        let came = self.note(&messages);
+        self.work(random).await;
+        let mut settles = Vec::with_capacity(messages.len());
+        let mut accepted = Vec::with_capacity(messages.len());
+        for (message, came) in messages.iter().zip(came) {
+            let verdict = self.verdict(came, random, left_once);
+            let Some(settle) = verdict else { continue };
+            settles.push((message.id, settle));
+            if let (Settle::Accept, Some(came)) = (settle, came) {
+                accepted.push(came.stamp);
+            }
+        }
+        self.settle(receiver, &settles, &accepted).await
+    }
+
+    fn note(&self, messages: &[Received]) -> Vec<Option<Came>> {
+        let read: Vec<_> = messages
+            .iter()
+            .map(|message| (self.payload.read(&message.body), message.redelivered))
+            .collect();
+        self.ledger.came(self.number as usize, self.subscription, &read)
+    }
+
+    /// What becomes of a message; nothing: it is left as it is.
+    fn verdict(
+        &self,
+        came: Option<Came>,
+        random: &mut SmallRng,
+        left_once: &mut HashSet<(u16, u64)>,
+    ) -> Option<Settle> {
+        let (share, settle) = match &self.plan.work {
+            Work::Forget { share } => (*share, None),
+            Work::Release { share } => (*share, Some(Settle::Release)),
+            Work::None | Work::Take(_) => return Some(Settle::Accept),
+        };
+        let Some(Came { stamp, first: true }) = came else { return Some(Settle::Accept) };
+        if random.random_bool(share.clamp(0.0, 1.0))
+            && left_once.insert((stamp.sender, stamp.sequence))
+        {
+            self.ledger.disturb();
+            return settle;
+        }
+        Some(Settle::Accept)
+    }
+
+    /// As long as the slowest of some messages that are worked on side by side.
+    async fn work(&self, random: &mut SmallRng) {
+        let Work::Take(mix) = &self.plan.work else { return };
+        let mut at = random.random::<f64>();
+        for (share, time) in mix {
+            at -= share;
+            if at <= 0.0 {
+                return tokio::time::sleep(random.random_range(time.clone())).await;
+            }
+        }
+    }
+
+    async fn settle(
+        &self,
+        receiver: &mut dyn Receiver,
+        settles: &[(DeliveryId, Settle)],
+        accepted: &[Stamp],
+    ) -> Result<(), driver::Failure> {
+        receiver.settle(settles).await?;
+        self.ledger.settled(self.number as usize, self.subscription, accepted);
+        Ok(())
+    }
+}
