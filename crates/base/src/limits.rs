@@ -25,6 +25,9 @@ pub const SEGMENT_BYTES_MAX: u64 = 2 << 30;
 pub const FRAME_BYTES_MAX: usize = 8 << 20;
 /// Bytes of recent entries kept in memory for consumers that keep up.
 pub const TAIL_CACHE_BYTES: usize = 32 << 20;
+/// For how long: a consumer that comes later does not keep up, and reads what idle queues hold from
+/// their segments.
+pub const TAIL_CACHE_AGE_MAX: Duration = Duration::from_secs(10);
 /// Bytes of sidecar indexes of sealed segments kept in memory.
 pub const SIDECAR_CACHE_BYTES: usize = 16 << 20;
 /// A longer file is not taken for a sidecar: 28 bytes for each batch of the largest segment.
@@ -127,6 +130,9 @@ pub const LEASE_READY_PER_GROUP: usize = 65_536;
 /// Ranges of ready records in a partition: with priorities a backlog is read to its end as long as
 /// it makes no more ranges than this.
 pub const LEASE_READY_RANGES_PER_PARTITION: usize = 1_000_000;
+/// With priorities the best record may be the last: so many records at most are read before one is
+/// handed out; a longer backlog is delivered from while it is read.
+pub const LEASE_READ_FIRST_PER_PARTITION: u64 = 65_536;
 /// Records of a group that wait behind an earlier one of their key.
 pub const LEASE_BLOCKED_PER_GROUP: usize = 262_144;
 /// Delayed records of a group, 20 bytes each; a later one waits unread until some are due.
@@ -214,6 +220,13 @@ pub const AMQP_TRANSACTIONS_BYTES_MAX: usize = 128 << 20;
 pub const AMQP_TRANSACTION_SETTLES_MAX: usize = 250_000;
 /// Replies (`amq.rabbitmq.reply-to`) and stream records on their way to one session.
 pub const AMQP_POSTED_MAX: usize = 1_024;
+/// Users that were made by commands.
+pub const AMQP_USERS_MAX: usize = 10_000;
+pub const AMQP_PASSWORD_BYTES_MAX: usize = 1_024;
+/// Checks of passwords at a time: each takes a core, and as much memory as its hash says.
+pub const AMQP_PASSWORD_CHECKS_AT_ONCE_MAX: usize = 2;
+/// What the hash of a password may ask for.
+pub const AMQP_PASSWORD_HASH_KIB_MAX: u32 = 64 << 10;
 
 // A batch must fit a frame's worth of memory, a request, and a segment.
 const _: () = assert!((BATCH_BYTES_MAX as usize) < REQUEST_BYTES_MAX);

@@ -39,6 +39,7 @@ impl Dispatch {
             out.extend(self.hand_out(next, chosen, pooled, true, now_ms));
         }
         self.consumers.step_back(&mut aside);
+        self.end_prompts();
     }
 
     /// Takes what is ready, whoever consumes beside. A take that got less than it asked for makes
@@ -57,6 +58,10 @@ impl Dispatch {
     ) {
         self.now_ms = now_ms;
         if self.paused {
+            return;
+        }
+        if !self.knows(within.known_to) {
+            self.pulled = true;
             return;
         }
         let Take { session, consumer, settle_on_send, lease_ms, .. } = take;
@@ -86,7 +91,8 @@ impl Dispatch {
             let attempts = found.attempts(offset);
             let next = Next { partition: head.partition, rank, offset, bytes: meta.bytes };
             let exhausted = self.policy.attempts_max.is_some_and(|max| attempts >= max);
-            let reason = if self.is_expired(&meta, now_ms) {
+            let expired = self.is_expired(&meta, now_ms) && !found.is_prompt(offset);
+            let reason = if expired {
                 Some(DeadReason::Expired)
             } else {
                 exhausted.then_some(DeadReason::Attempts)
@@ -113,7 +119,7 @@ impl Dispatch {
     fn first_head(&self, within: Within<'_>) -> Option<Head> {
         /// Up to so many partitions it is less work to look at each than at the heads in order.
         const FEW: usize = 16;
-        let Within { partitions: wanted, leased_max } = within;
+        let Within { partitions: wanted, leased_max, .. } = within;
         let has_room = |head: &Head| {
             leased_max.is_none_or(|max| self.partitions[head.partition as usize].leased < max)
         };
@@ -193,7 +199,7 @@ mod tests {
         let starts = vec![PartitionStart { end: 4, ..PartitionStart::default() }; 3];
         let mut engine = Dispatch::new(Policy::default(), starts, 1);
         // Whoever gets less than it asks for makes it read once.
-        let nobodys = Within { partitions: &[9], leased_max: None };
+        let nobodys = Within { partitions: &[9], ..Within::default() };
         loop {
             assert_eq!(take(&mut engine, 1, nobodys), []);
             let Some(want) = engine.wants() else { break };
@@ -228,7 +234,7 @@ mod tests {
     #[test]
     fn a_take_gets_records_of_the_partitions_that_it_names_only() {
         let mut engine = engine();
-        let of = |partitions| Within { partitions, leased_max: None };
+        let of = |partitions| Within { partitions, ..Within::default() };
         assert_eq!(take(&mut engine, 2, of(&[0])), [(0, 0), (0, 1)]);
         assert_eq!(take(&mut engine, 9, of(&[0, 1])).len(), 6);
         assert_eq!(take(&mut engine, 9, of(&[0, 1, 7])), []);
@@ -240,7 +246,7 @@ mod tests {
     #[test]
     fn a_partition_with_enough_leases_gives_no_more_until_one_ends() {
         let mut engine = engine();
-        let two = Within { partitions: &[], leased_max: Some(2) };
+        let two = Within { leased_max: Some(2), ..Within::default() };
         let taken = take(&mut engine, 99, two);
         assert_eq!(taken, [(2, 0), (2, 1), (1, 0), (1, 1), (0, 0), (0, 1)]);
         let one = Selection::Range { partition: 1, first: 0, last: 0 };

@@ -13,6 +13,8 @@ pub struct Bounds {
     pub loaded: usize,
     /// Ranges of ready records beyond the loaded ones.
     pub ranges_per_partition: usize,
+    /// Records that priorities wait for: so many and no more are read before one is handed out.
+    pub read_first: u64,
     pub blocked: usize,
     pub delayed: u64,
     pub dead: usize,
@@ -27,6 +29,7 @@ impl Default for Bounds {
             loaded_per_partition: limits::LEASE_READY_PER_PARTITION,
             loaded: limits::LEASE_READY_PER_GROUP,
             ranges_per_partition: limits::LEASE_READY_RANGES_PER_PARTITION,
+            read_first: limits::LEASE_READ_FIRST_PER_PARTITION,
             blocked: limits::LEASE_BLOCKED_PER_GROUP,
             delayed: limits::LEASE_DELAYED_PER_GROUP,
             dead: limits::LEASE_DEAD_PER_GROUP,

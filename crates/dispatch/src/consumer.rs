@@ -1,5 +1,6 @@
 //! Who takes records, and how many at a time.
 
+use base::Offset;
 use thiserror::Error;
 
 use crate::{ConsumerId, SessionId};
@@ -61,6 +62,9 @@ pub struct Within<'a> {
     pub partitions: &'a [u32],
     /// A partition of which so many records are leased, whoever has them, gives no more.
     pub leased_max: Option<u32>,
+    /// Where there are priorities: nothing before each partition is known so far
+    /// ([`crate::Dispatch::knows`]). Empty = whatever is known.
+    pub known_to: &'a [Offset],
 }
 
 /// A pull: so many records now, for a session that need not have joined.

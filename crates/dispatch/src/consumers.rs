@@ -290,6 +290,23 @@ impl Consumers {
         None
     }
 
+    /// How many records those with credit would take, `enough` at most.
+    pub(crate) fn spare(&self, pools: &Pools, enough: u64) -> u64 {
+        let mut spare = 0_u64;
+        for id in self.rings.values().flatten() {
+            let Some(consumer) = self.by_id.get(id) else { continue };
+            let may_take = !self.single_active || self.active == Some(*id);
+            if may_take && consumer.has_credit() {
+                let of_session = pools.left(consumer.joined.session);
+                spare += u64::from(consumer.records_left().min(of_session));
+            }
+            if spare >= enough {
+                return enough;
+            }
+        }
+        spare
+    }
+
     /// The turn is over: who stepped aside is first again.
     pub(crate) fn step_back(&mut self, aside: &mut Aside) {
         for (priority, id) in aside.drain(..).rev() {

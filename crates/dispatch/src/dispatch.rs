@@ -42,6 +42,8 @@ pub struct Dispatch {
     pub(crate) loaded: usize,
     pub(crate) delayed: u64,
     pub(crate) dead: usize,
+    /// Partitions with records that came while somebody waited, and were not offered yet.
+    prompted: Vec<u32>,
     /// Since the last drain.
     pub(crate) changed: Vec<u32>,
     pub(crate) dead_letters: Vec<DeadLetter>,
@@ -84,6 +86,7 @@ impl Dispatch {
             loaded: 0,
             delayed: 0,
             dead: 0,
+            prompted: Vec::new(),
             changed: Vec::new(),
             dead_letters: Vec::new(),
             pool_returns: Vec::new(),
@@ -129,6 +132,7 @@ impl Dispatch {
     /// A paused engine hands nothing out and wants nothing; leases run on.
     pub fn set_paused(&mut self, paused: bool) {
         self.paused = paused;
+        self.end_prompts();
     }
 
     /// One more partition, after the last.
@@ -141,13 +145,50 @@ impl Dispatch {
 
     /// The log grew. O(1).
     pub fn extended(&mut self, partition: u32, end: Offset) {
+        // What is at the head by now goes first, and leaves credit or not: that is seen then.
+        let awaited = !self.paused && self.consumers.any_queued();
         if let Some(found) = self.partitions.get_mut(partition as usize)
             && end > found.end
         {
             self.depth += end - found.end;
+            if awaited && found.prompt.1 == found.end && found.prompt.0 < found.prompt.1 {
+                found.prompt.1 = end;
+            } else if awaited {
+                found.prompt = (found.end, end);
+                self.prompted.push(partition);
+            }
             found.end = end;
             self.list(partition);
         }
+    }
+
+    /// Whether a record that came now would be handed out at once.
+    pub(crate) fn is_awaited(&self) -> bool {
+        !self.paused
+            && self.consumers.any_queued()
+            && self.heads.is_empty()
+            && self.leases.len() < self.bounds.leased
+    }
+
+    /// What came while somebody waited has been offered by now, as far as it was read; where
+    /// nobody waits any more, all of it had its time.
+    pub(crate) fn end_prompts(&mut self) {
+        if self.prompted.is_empty() {
+            return;
+        }
+        let awaited = self.is_awaited();
+        let mut prompted = std::mem::take(&mut self.prompted);
+        prompted.retain(|&index| {
+            let found = &mut self.partitions[index as usize];
+            if awaited && found.scan_next < found.prompt.1 {
+                return true;
+            }
+            found.prompt = (0, 0);
+            // Its head may expire from now on.
+            self.refresh_head(index);
+            false
+        });
+        self.prompted = prompted;
     }
 
     /// The group was moved (seek): all that was known of the partition is forgotten, its leases
@@ -176,6 +217,7 @@ impl Dispatch {
         // A read under way tells facts of the log, which hold; but it need not be what is wanted.
         let mut fresh = Partition::new(start, epoch);
         (fresh.listed, fresh.changed) = (listed, changed);
+        self.prompted.retain(|&prompted| prompted != partition);
         self.depth += fresh.depth();
         self.partitions[partition as usize] = fresh;
         self.list(partition);
@@ -411,10 +453,10 @@ impl Dispatch {
     pub(crate) fn refresh_head(&mut self, partition: u32) {
         let found = &mut self.partitions[partition as usize];
         let first = match found.holder {
-            None => found.ready.first(),
+            None => found.ready.first().map(|(rank, offset, meta)| (rank, offset, *meta)),
             Some(holder) => {
                 let rank = self.policy.rank(0);
-                found.ready.get(rank, holder).map(|meta| (rank, holder, meta))
+                found.ready.get(rank, holder).map(|meta| (rank, holder, *meta))
             }
         };
         // Where no more may die at the moment, the head is looked at again in a while.
@@ -424,7 +466,7 @@ impl Dispatch {
             found.head_offset = offset;
             let expires_ms =
                 self.policy.expires_ms(meta.timestamp, meta.expires_ms).max(not_before);
-            if expires_ms < found.head_timer_ms {
+            if expires_ms < found.head_timer_ms && !found.is_prompt(offset) {
                 reminder = Some(expires_ms);
             }
             Head { rank, timestamp: meta.timestamp, partition }

@@ -6,6 +6,8 @@ use thiserror::Error;
 use crate::dispatch::Dispatch;
 use crate::partition::Partition;
 use crate::place::{Kind, Place};
+use crate::policy::Ordering;
+use crate::pools::Pools;
 use crate::record::{Delayed, LeaseView, Peeked, RecordState};
 use crate::wheel::Entry;
 
@@ -67,6 +69,31 @@ impl Dispatch {
             consumers: self.consumers.len() as u32,
             leased_bytes: self.leases.bytes(),
             loaded: self.loaded as u64,
+        }
+    }
+
+    /// Where each partition ends, as far as that was told.
+    pub fn ends(&self) -> impl Iterator<Item = Offset> {
+        self.partitions.iter().map(|partition| partition.end)
+    }
+
+    /// Whether the best record of what is below `ends` can be told: always, unless there are
+    /// priorities and something was not read yet. What is too much to wait for is not waited for
+    /// ([`crate::Bounds::read_first`]).
+    pub fn knows(&self, ends: &[Offset]) -> bool {
+        let known = |(&end, partition): (&Offset, &Partition)| {
+            let unread = end.saturating_sub(partition.scan_next);
+            unread == 0 || unread > self.bounds.read_first || !self.may_read_on(partition)
+        };
+        !self.policy.ranks() || ends.iter().zip(&self.partitions).all(known)
+    }
+
+    /// How many records that came now its consumers would be given at once; `enough` at most are
+    /// counted. In ordered groups none: a record may have to wait for another one.
+    pub fn spare_credit(&self, pools: &Pools, enough: u64) -> u64 {
+        match self.policy.ordering {
+            Ordering::Free if self.is_awaited() => self.consumers.spare(pools, enough),
+            _ => 0,
         }
     }
 

@@ -52,6 +52,9 @@ pub(crate) struct Partition {
     /// Distinguishes what the wheel held before the partition was reset.
     pub(crate) epoch: u32,
     pub(crate) leased: u32,
+    /// `[first, end)` came while somebody waited for it: it was in time, and does not expire before
+    /// it has been offered.
+    pub(crate) prompt: (Offset, Offset),
     /// A want was handed out and not answered.
     pub(crate) reading: bool,
     /// Stands in the list of those that may want something.
@@ -90,6 +93,11 @@ impl Partition {
 
     pub(crate) fn is_settled(&self, offset: Offset) -> bool {
         offset < self.floor || !self.settled.is_empty() && self.settled.contains(offset)
+    }
+
+    /// Whether the record came while somebody waited, and has not been handed out since.
+    pub(crate) fn is_prompt(&self, offset: Offset) -> bool {
+        (self.prompt.0..self.prompt.1).contains(&offset) && self.attempts(offset) == 0
     }
 
     /// How often the record was delivered and came back.

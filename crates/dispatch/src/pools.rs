@@ -48,6 +48,11 @@ impl Pools {
         self.by_session.get(&session).is_none_or(|pool| pool.used < pool.limit)
     }
 
+    /// How many more records the session's consumers may hold.
+    pub(crate) fn left(&self, session: SessionId) -> u32 {
+        self.by_session.get(&session).map_or(u32::MAX, |pool| pool.limit.saturating_sub(pool.used))
+    }
+
     /// Takes one record out of the pool; false where there is no pool, so that nothing is given
     /// back later either.
     pub(crate) fn take(&mut self, session: SessionId) -> bool {

@@ -87,7 +87,7 @@ impl Dispatch {
     }
 
     /// Whether one more record of what was not read yet may become known.
-    fn may_read_on(&self, partition: &Partition) -> bool {
+    pub(crate) fn may_read_on(&self, partition: &Partition) -> bool {
         let ready = &partition.ready;
         let room = if self.policy.ranks() {
             ready.ranges() < self.bounds.ranges_per_partition
@@ -201,8 +201,12 @@ impl Dispatch {
 
     fn came_ready(&mut self, partition: u32, record: &Scanned, now_ms: i64) {
         let meta = Meta::from(record);
-        if self.is_expired(&meta, now_ms) && self.dead < self.bounds.dead {
-            let attempts = self.partitions[partition as usize].attempts(record.offset);
+        let found = &self.partitions[partition as usize];
+        // Nobody waits yet for what is to come later.
+        let prompt = record.due_ms <= now_ms && found.is_prompt(record.offset);
+        let expired = self.is_expired(&meta, now_ms) && !prompt;
+        if expired && self.dead < self.bounds.dead {
+            let attempts = found.attempts(record.offset);
             self.die(partition, record.offset, DeadReason::Expired, attempts, meta.key);
         } else {
             self.make_ready(partition, record.offset, meta);

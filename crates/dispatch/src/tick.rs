@@ -62,7 +62,8 @@ impl Dispatch {
             let found = &self.partitions[partition as usize];
             let offset = found.head_offset;
             let Some(&meta) = found.ready.get(head.rank, offset) else { break };
-            if !self.is_expired(&meta, now_ms) || self.dead >= self.bounds.dead {
+            let expired = self.is_expired(&meta, now_ms) && !found.is_prompt(offset);
+            if !expired || self.dead >= self.bounds.dead {
                 break;
             }
             let attempts = found.attempts(offset);

@@ -25,6 +25,8 @@ pub(crate) struct Record {
     pub(crate) state: State,
     pub(crate) attempts: u16,
     pub(crate) not_before_ms: i64,
+    /// It came while there were consumers: one that waited may get it though it expired meanwhile.
+    pub(crate) awaited: bool,
     /// It was handed out and nothing settled it since: its key waits for it.
     pub(crate) holds: bool,
     pub(crate) durably_settled: bool,
@@ -39,6 +41,7 @@ impl Record {
             state: State::Idle,
             attempts: 0,
             not_before_ms: stored.map_or(i64::MIN, |it| it.due_ms),
+            awaited: false,
             holds: false,
             durably_settled: false,
             durable_attempts: 0,
@@ -56,6 +59,7 @@ impl Record {
         let state = if self.durably_settled { State::Settled } else { State::Idle };
         self.state = state;
         self.attempts = self.durable_attempts;
+        self.awaited = false;
         self.holds = false;
         self.not_before_ms = self.stored.map_or(i64::MIN, |it| it.due_ms);
     }
@@ -91,10 +95,14 @@ pub(crate) struct Rules {
 
 impl Rules {
     fn may_go(&self, record: &Record, now_ms: i64) -> bool {
+        self.may_go_in_time(record, now_ms) && !record.is_expired(self.record_ttl_ms, now_ms)
+    }
+
+    /// Whether it may go, had it not expired.
+    fn may_go_in_time(&self, record: &Record, now_ms: i64) -> bool {
         record.state == State::Idle
             && record.stored.is_some()
             && record.not_before_ms <= now_ms
-            && !record.is_expired(self.record_ttl_ms, now_ms)
             && self.attempts_max.is_none_or(|max| record.attempts < max)
     }
 
@@ -112,7 +120,9 @@ impl Rules {
         check_order: bool,
     ) {
         let record = &log[assignment.offset as usize];
-        assert!(self.may_go(record, now_ms), "{assignment:?} at {now_ms}: {record:?}");
+        let prompt = record.awaited && record.attempts == 0;
+        let may_go = if prompt { Self::may_go_in_time } else { Self::may_go };
+        assert!(may_go(self, record, now_ms), "{assignment:?} at {now_ms}: {record:?}");
         assert_eq!(assignment.attempt, record.attempts + 1, "{assignment:?}: {record:?}");
         if !check_order || self.ordering == 0 {
             return;
@@ -142,12 +152,19 @@ impl Rules {
 
     /// What must be handed out next where nothing is blocked and everything is known. Who may not
     /// go any more is found out as his turn comes, and stands before the others until then.
-    pub(crate) fn next(&self, logs: &[Vec<Record>], now_ms: i64) -> Option<(u32, u64)> {
+    /// `prompt` is one that goes though it expired, if that is what it did.
+    pub(crate) fn next(
+        &self,
+        logs: &[Vec<Record>],
+        now_ms: i64,
+        prompt: Option<(u32, u64)>,
+    ) -> Option<(u32, u64)> {
         let mut ended = Vec::new();
         loop {
             let (partition, offset) = self.best(logs, now_ms, &ended)?;
-            if self.may_go(&logs[partition][offset], now_ms) {
-                return Some((partition as u32, offset as u64));
+            let place = (partition as u32, offset as u64);
+            if prompt == Some(place) || self.may_go(&logs[partition][offset], now_ms) {
+                return Some(place);
             }
             ended.push((partition, offset));
         }

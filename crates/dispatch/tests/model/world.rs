@@ -99,6 +99,7 @@ impl World {
                 loaded_per_partition: 5,
                 loaded: 12,
                 ranges_per_partition: 4,
+                read_first: 6,
                 blocked: 3,
                 delayed: 6,
                 dead: 2,

@@ -182,3 +182,27 @@ fn a_pull_gets_what_it_asks_for_and_no_more() {
     bench.pass(5);
     assert_eq!(bench.engine.counters().leased, 2, "its own lease time");
 }
+
+#[test]
+fn spare_credit_is_what_would_go_at_once() {
+    let spare = |bench: &Bench| bench.engine.spare_credit(&bench.pools, 100);
+    let mut bench = bench(0);
+    assert_eq!(spare(&bench), 0);
+    bench.join(1, window(1, 3));
+    bench.join(2, window(2, 4));
+    assert_eq!(spare(&bench), 7);
+    bench.pools.set_limit(2, Some(1));
+    assert_eq!(spare(&bench), 4);
+    bench.append(0, vec![record(); 3]);
+    bench.assign();
+    let left = spare(&bench);
+    assert!(left <= 2, "{left}");
+    bench.append(0, vec![record(); 9]);
+    bench.assign();
+    assert_eq!(spare(&bench), 0, "records wait for them");
+    bench.join(3, anything(3));
+    bench.assign();
+    assert_eq!(spare(&bench), 100);
+    bench.engine.set_paused(true);
+    assert_eq!(spare(&bench), 0);
+}

@@ -93,3 +93,34 @@ fn more_than_can_be_buried_wait_their_turn() {
     }
     assert_eq!((dead, bench.engine.counters().depth), (95, 0));
 }
+
+#[test]
+fn what_comes_while_somebody_waits_is_in_time_for_him_and_for_nobody_after() {
+    let mut bench = Bench::new(policy(), []);
+    bench.join(1, window(1, 2));
+    assert_eq!(bench.offsets(), []);
+    // Their time is over before they can be read.
+    bench.append(0, [expires(1_000), expires(1_000), expires(1_000), record()]);
+    bench.pass(5);
+    let leases = bench.assign();
+    assert_eq!(leases.iter().map(|it| it.offset).collect::<Vec<_>>(), [0, 1]);
+    bench.pass(0);
+    assert_eq!(bench.bury(), [(2, DeadReason::Expired)], "there was no credit for it");
+    bench.accept(&leases[0]);
+    bench.release(&leases[1]);
+    assert_eq!(bench.offsets(), [3], "what comes back is not in time any more");
+    assert_eq!(bench.bury(), [(1, DeadReason::Expired)]);
+}
+
+#[test]
+fn what_came_before_somebody_waited_expires_at_its_time() {
+    let mut bench = Bench::new(policy(), [expires(1_000)]);
+    bench.join(1, anything(1));
+    assert_eq!(bench.offsets(), []);
+    // Nor does a paused group wait.
+    bench.engine.set_paused(true);
+    bench.append(0, [expires(1_000)]);
+    bench.engine.set_paused(false);
+    assert_eq!(bench.offsets(), []);
+    assert_eq!(bench.bury(), [(0, DeadReason::Expired), (1, DeadReason::Expired)]);
+}

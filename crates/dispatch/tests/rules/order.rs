@@ -164,3 +164,42 @@ fn a_group_may_be_ordered_otherwise_while_it_is_used() {
     bench.join(2, anything(2));
     assert_eq!(bench.offsets(), [0]);
 }
+
+#[test]
+fn a_pull_may_wait_until_the_best_of_what_is_there_is_known() {
+    let ranked = |priority| Scanned { priority, ..record() };
+    let policy = Policy { priorities: 9, ..Policy::default() };
+    let mut bench = Bench::new(policy, [ranked(0), ranked(2)]);
+    let high = bench.take(1, 1)[0];
+    bench.append(0, [ranked(1)]);
+    bench.settle(&high, Settlement::Release { delay_ms: None, count: true });
+    let ends: Vec<u64> = bench.engine.ends().collect();
+    assert!(!bench.engine.knows(&ends));
+    let pull = |bench: &mut Bench| {
+        let within = Within { known_to: &ends, ..Within::default() };
+        let take = Take {
+            session: 1,
+            consumer: 0,
+            records_max: 3,
+            bytes_max: u64::MAX,
+            settle_on_send: false,
+            lease_ms: None,
+        };
+        let mut out = Vec::new();
+        bench.engine.take_within(take, within, bench.now_ms, &mut out);
+        out.iter().map(|it| it.offset).collect::<Vec<_>>()
+    };
+    assert_eq!(pull(&mut bench), [], "what was known is not all there is");
+    bench.read();
+    assert_eq!(pull(&mut bench), [1, 2, 0]);
+}
+
+#[test]
+fn a_backlog_that_takes_long_to_read_is_not_waited_for() {
+    let policy = Policy { priorities: 9, ..Policy::default() };
+    let bounds = Bounds { read_first: 100, ..Bounds::default() };
+    let bench = Bench::with_bounds(policy, bounds, vec![vec![record(); 101]]);
+    assert!(bench.engine.knows(&[101]) && !bench.engine.knows(&[100]));
+    let bench = Bench::with_bounds(Policy::default(), bounds, vec![vec![record(); 10]]);
+    assert!(bench.engine.knows(&[10]), "without priorities the first is the best");
+}

@@ -4,6 +4,7 @@ use super::*;
 
 impl World {
     pub(super) fn append(&mut self, partition: usize, a: u16, b: u16) {
+        let awaited = !self.paused && !self.consumers.is_empty();
         for number in 0..u64::from(a % 7) {
             let log = &mut self.logs[partition];
             let bits = (u64::from(a) << 16 | u64::from(b)).wrapping_mul(0x9E37_79B9 + number) >> 7;
@@ -23,7 +24,8 @@ impl World {
                     _ => i64::MAX,
                 },
             };
-            log.push(Record::new((pick(26, 9) > 0).then_some(record)));
+            let record = Record::new((pick(26, 9) > 0).then_some(record));
+            log.push(Record { awaited, ..record });
         }
         self.engine.extended(partition as u32, self.logs[partition].len() as u64);
     }
