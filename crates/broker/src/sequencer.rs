@@ -391,7 +391,7 @@ fn refused_for_limits(
     let topic = state.topic(partition.topic)?;
     let (records, bytes) = (header.last_offset_delta.max(0) as u64 + 1, bytes as u64);
     let end = |partition| ahead.end(partition);
-    overflow::refused(state, topic, &terms.shard.journal, end, records, bytes)
+    overflow::refused(state, topic, terms.shard, end, records, bytes)
 }
 
 fn refused_for_space(room: &Room) -> Option<AppendError> {

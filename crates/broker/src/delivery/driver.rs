@@ -37,6 +37,7 @@ use super::group::{Counts, Group};
 use super::hand_out::PendingTake;
 use super::session::{ConsumeOptions, Credit, Settle, TakeOptions};
 use super::sessions::Session;
+use super::waiting::Standings;
 
 /// What sessions and others tell the driver.
 pub(crate) enum Message {
@@ -117,6 +118,7 @@ pub(crate) struct Handle {
     inbox: mpsc::UnboundedSender<Message>,
     sessions: Arc<AtomicU64>,
     pub(super) routers: Arc<Routers>,
+    pub(super) standings: Arc<Standings>,
 }
 
 impl Handle {
@@ -124,7 +126,8 @@ impl Handle {
         let (inbox, messages) = mpsc::unbounded_channel();
         // Session 0 is the driver's own.
         let sessions = Arc::new(AtomicU64::new(1));
-        (Self { inbox, sessions, routers: Arc::default() }, messages)
+        let (routers, standings) = (Arc::default(), Arc::default());
+        (Self { inbox, sessions, routers, standings }, messages)
     }
 
     pub(crate) fn tell(&self, message: Message) {
@@ -170,6 +173,7 @@ pub(crate) struct Driver {
     pub(super) clock: Arc<dyn Clock>,
     pub(super) requests: mpsc::UnboundedSender<Request>,
     pub(super) routers: Arc<Routers>,
+    pub(super) standings: Arc<Standings>,
     pub(super) watch: Arc<Watch>,
     inbox: mpsc::UnboundedReceiver<Message>,
     /// However far the next deadline is: a clock may jump.
@@ -237,6 +241,7 @@ impl Driver {
             clock,
             requests,
             routers: Arc::clone(&handle.routers),
+            standings: Arc::clone(&handle.standings),
             watch,
             inbox,
             sleep_max,

@@ -19,6 +19,7 @@ use super::dead_letter::DeathReason;
 use super::error::TakeError;
 use super::event::Delivery;
 use super::session::TakeOptions;
+use super::waiting::Standing;
 
 #[derive(Debug)]
 pub(super) struct Group {
@@ -61,6 +62,10 @@ pub(super) struct Group {
     pub(super) deadline: Option<i64>,
     pub(super) idle_since: Option<Instant>,
     pub(super) counts: Counts,
+    /// What the sequencer was told last of what waits.
+    pub(super) standing: Option<Standing>,
+    /// Where records have priorities: what must be known before the next is pushed.
+    pub(super) look_to: Option<Vec<Offset>>,
     /// Bytes of an average record, to read no more than is wanted.
     pub(super) record_bytes: usize,
 }
@@ -89,6 +94,8 @@ pub(super) struct Taker {
     /// What it has so far, while more is being read.
     pub(super) assigned: Vec<Assignment>,
     pub(super) rounds: u32,
+    /// Where records have priorities: what must be known first.
+    pub(super) known_to: Vec<Offset>,
     pub(super) deadline: Instant,
     pub(super) reply: oneshot::Sender<Result<Vec<Delivery>, TakeError>>,
 }
@@ -132,6 +139,8 @@ impl Group {
             deadline: None,
             idle_since: None,
             counts,
+            standing: None,
+            look_to: None,
             record_bytes: 1024,
         }
     }
@@ -177,8 +186,16 @@ fn expires_unattended(group: &LeaseGroupConfig) -> bool {
 }
 
 pub(super) fn drops_oldest(topic: &TopicConfig) -> bool {
-    topic.limit_overflow == LimitOverflow::DropOldest
-        && (topic.limit_records.is_some() || topic.limit_bytes.is_some())
+    topic.limit_overflow == LimitOverflow::DropOldest && is_limited(topic)
+}
+
+/// Whether the sequencer must know what waits in the topic's groups.
+pub(super) fn refuses(topic: &TopicConfig) -> bool {
+    topic.limit_overflow != LimitOverflow::DropOldest && is_limited(topic)
+}
+
+fn is_limited(topic: &TopicConfig) -> bool {
+    topic.limit_records.is_some() || topic.limit_bytes.is_some()
 }
 
 pub(super) fn has_dead_letters(group: &LeaseGroupConfig) -> bool {

@@ -76,6 +76,9 @@ impl Driver {
         if let Some(due) = group.deadline {
             self.deadlines.remove(&(due, id));
         }
+        if group.standing.is_some() {
+            self.standings.forget(id);
+        }
         self.dying.remove(&id);
         let topic = group.topic;
         if let Some(of_topic) = self.by_topic.get_mut(&topic) {
@@ -110,6 +113,8 @@ impl Driver {
         group.consumers = old.consumers;
         group.takers = old.takers;
         group.under_way = old.under_way;
+        // What the sequencer was told holds until the next time that the group is served.
+        group.standing = old.standing;
         if let Some(due) = old.deadline {
             self.deadlines.remove(&(due, id));
         }

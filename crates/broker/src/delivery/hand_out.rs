@@ -13,8 +13,9 @@ use super::batches::{Read, ReadDone, ReadFor, read};
 use super::driver::Driver;
 use super::error::TakeError;
 use super::event::Delivery;
-use super::group::{Group, Taker};
+use super::group::{Group, Taker, refuses};
 use super::session::TakeOptions;
+use super::waiting::Standing;
 
 /// Less is not worth a call.
 const READ_BYTES_MIN: usize = 64 << 10;
@@ -51,9 +52,10 @@ impl Driver {
         if !options.wait.is_zero() {
             self.take_deadlines.insert((deadline, group));
         }
+        let known_to = self.ends_to_know(group);
         if let Some(found) = self.groups.get_mut(&group) {
             let (assigned, rounds) = (Vec::new(), 0);
-            let taker = Taker { session, options, assigned, rounds, deadline, reply };
+            let taker = Taker { session, options, assigned, rounds, known_to, deadline, reply };
             found.takers.push_back(taker);
         }
         self.enqueue(group);
@@ -68,7 +70,11 @@ impl Driver {
             group.dispatch.tick(now_ms);
         }
         let mut assigned = std::mem::take(&mut self.assigned);
-        group.dispatch.dispatch(now_ms, &mut self.pools, &mut assigned);
+        if self.is_best_known(id)
+            && let Some(group) = self.groups.get_mut(&id)
+        {
+            group.dispatch.dispatch(now_ms, &mut self.pools, &mut assigned);
+        }
         for assignment in assigned.drain(..) {
             self.hand_out(id, assignment);
         }
@@ -77,8 +83,59 @@ impl Driver {
         self.drop_overflow(id, now_ms);
         self.read_what_is_wanted(id);
         self.note_deadline(id, now_ms);
+        self.note_standing(id);
         if self.groups.get(&id).is_some_and(|group| group.dispatch.has_changes()) {
             self.mark_changed(id);
+        }
+    }
+
+    /// Where records have priorities, the best may be the last that came: nothing is pushed before
+    /// what is there now was looked at. What comes meanwhile waits for the next time, so that this
+    /// comes to an end.
+    fn is_best_known(&mut self, id: LeaseGroupId) -> bool {
+        let Some(group) = self.groups.get_mut(&id) else { return false };
+        if group.topic_config.priorities_max == 0 || group.consumers.is_empty() {
+            return true;
+        }
+        let look_to = match group.look_to.take() {
+            Some(look_to) => look_to,
+            None => self.ends_to_know(id),
+        };
+        let Some(group) = self.groups.get_mut(&id) else { return false };
+        let known = group.dispatch.knows(&look_to);
+        group.look_to = (!known).then_some(look_to);
+        known
+    }
+
+    /// What must be known before the best record can be told. Empty where that is the first.
+    fn ends_to_know(&mut self, id: LeaseGroupId) -> Vec<Offset> {
+        let ranked = |group: &Group| group.topic_config.priorities_max > 0;
+        if !self.groups.get(&id).is_some_and(ranked) {
+            return Vec::new();
+        }
+        self.refresh_ends(id);
+        self.groups.get(&id).map_or_else(Vec::new, |group| group.dispatch.ends().collect())
+    }
+
+    /// Tells the sequencer how much waits here, where it refuses what is too much.
+    pub(super) fn note_standing(&mut self, id: LeaseGroupId) {
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        if !refuses(&group.topic_config) {
+            if group.standing.take().is_some() {
+                self.standings.forget(id);
+            }
+            return;
+        }
+        let counters = group.dispatch.counters();
+        let standing = Standing {
+            waiting: counters.ready + counters.blocked,
+            delayed: counters.delayed,
+            credit: group.dispatch.spare_credit(&self.pools, u64::from(u32::MAX)),
+            ends: group.dispatch.ends().sum(),
+        };
+        if group.standing != Some(standing) {
+            group.standing = Some(standing);
+            self.standings.note(id, standing);
         }
     }
 
@@ -116,6 +173,8 @@ impl Driver {
     }
 
     fn hand_over(&mut self, id: LeaseGroupId, taker: Taker) {
+        // Before the taker knows: what it publishes next finds the room that it made.
+        self.note_standing(id);
         let Taker { session, reply, assigned, .. } = taker;
         let deliveries = Vec::with_capacity(assigned.len());
         let assigned = assigned.into();
@@ -400,7 +459,11 @@ impl Group {
             settle_on_send: options.settle_on_send,
             lease_ms: options.lease_ms,
         };
-        let within = Within { partitions: &options.partitions, leased_max: options.leased_max };
+        let within = Within {
+            partitions: &options.partitions,
+            leased_max: options.leased_max,
+            known_to: &taker.known_to,
+        };
         self.dispatch.take_within(take, within, now_ms, &mut taker.assigned);
         taker.rounds += 1;
         taker.assigned.len() as u32 >= options.records_max

@@ -25,6 +25,7 @@ pub(crate) mod overflow;
 pub mod redrive;
 pub mod session;
 mod sessions;
+mod waiting;
 
 pub use admin::{Counters, DelayedRecord, LeaseInfo, PeekOptions, Peeked, RecordState, SeekTo};
 pub use dead_letter::{DeadLetterRouter, DeadRecord, DeathReason};

@@ -1,15 +1,15 @@
-//! A topic that holds more unsettled records than it may (`limit.records`, `limit.bytes`).
+//! A topic in which more records wait than may (`limit.records`, `limit.bytes`).
 //!
-//! Refusing is the sequencer's, before a record has its place; dropping the oldest is the
-//! driver's, after. Records are counted exactly. Bytes are the partition's stored bytes in
-//! proportion to what is unsettled of them: nobody keeps the size of each record.
+//! Only what waits counts: what is leased is with somebody already. Refusing is the sequencer's,
+//! before a record has its place; dropping the oldest is the driver's, after. Records are counted
+//! exactly. Bytes are the partition's stored bytes in proportion to what waits of them: nobody keeps
+//! the size of each record.
 
 use base::{Offset, PartitionId};
 use bytes::Bytes;
 use dispatch::{Selection, Settlement, Take};
 use journal::Journal;
-use machine::config::LimitOverflow;
-use machine::{State, Topic};
+use machine::{LeaseGroup, State, Topic};
 use record::SharedBatch;
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use crate::shard::Shard;
 use super::burial::Grave;
 use super::dead_letter::{DeadRecord, DeathReason};
 use super::driver::Driver;
-use super::group::{Group, depth, drops_oldest, has_dead_letters};
+use super::group::{Group, depth, drops_oldest, has_dead_letters, refuses};
 
 /// The session that takes what is dropped.
 const DROPPING: super::SessionId = 0;
@@ -30,57 +30,65 @@ const DROPPING: super::SessionId = 0;
 pub(crate) fn refused(
     state: &State,
     topic: &Topic,
-    journal: &Journal,
+    shard: &Shard,
     ahead: impl Fn(PartitionId) -> Option<Offset>,
     records: u64,
     bytes: u64,
 ) -> Option<AppendError> {
     let config = &topic.config;
-    if config.limit_overflow == LimitOverflow::DropOldest {
+    if !refuses(config) {
         return None;
     }
-    if config.limit_records.is_none() && config.limit_bytes.is_none() {
-        return None;
-    }
-    let coming = topic.partition_ids().zip(&topic.partitions).map(|(id, partition)| {
-        ahead(id).map_or(0, |end| end.saturating_sub(partition.next_offset()))
-    });
-    let unsettled = unsettled(state, topic) + coming.sum::<u64>();
-    if config.limit_records.is_some_and(|limit| unsettled.saturating_add(records) > limit) {
+    let partitions = topic.partition_ids().zip(&topic.partitions);
+    let applied: u64 = topic.partitions.iter().map(|row| row.next_offset()).sum();
+    let ends: u64 = partitions.map(|(id, row)| ahead(id).unwrap_or(row.next_offset())).sum();
+    // Of the lease group that has most of them; all that is stored where there is none.
+    let held_by = |group: &LeaseGroup| {
+        let delivery = shard.delivery.get();
+        match delivery.and_then(|delivery| delivery.standings.of(group.id)) {
+            Some(standing) => standing.held_at(ends + records),
+            None => depth(group, topic) + ends.saturating_sub(applied) + records,
+        }
+    };
+    let held = state.lease_groups_of(topic.id).map(held_by).max();
+    let held = held.unwrap_or_else(|| stored(topic) + ends.saturating_sub(applied) + records);
+    // What is more than the limit by itself is too much even if somebody would take it at once.
+    let held = held.max(records);
+    if config.limit_records.is_some_and(|limit| held > limit) {
         return Some(AppendError::Full { limit: "limit.records" });
     }
     let limit = config.limit_bytes?;
-    let held = unsettled_bytes(topic, journal, unsettled);
-    (held.saturating_add(bytes) > limit).then_some(AppendError::Full { limit: "limit.bytes" })
-}
-
-/// Of the lease group that has most of them; all that is stored where there is no lease group.
-fn unsettled(state: &State, topic: &Topic) -> u64 {
-    let groups = state.lease_groups_of(topic.id).map(|group| depth(group, topic)).max();
-    groups.unwrap_or_else(|| stored(topic))
+    let before = match stored(topic) {
+        0 => u128::from(bytes) * u128::from(held - records) / u128::from(records.max(1)),
+        _ => u128::from(bytes_of(topic, &shard.journal, held - records)),
+    };
+    let held = before + u128::from(bytes);
+    (held > u128::from(limit)).then_some(AppendError::Full { limit: "limit.bytes" })
 }
 
 fn stored(topic: &Topic) -> u64 {
     topic.partitions.iter().map(|row| row.next_offset() - row.log_start()).sum()
 }
 
-fn unsettled_bytes(topic: &Topic, journal: &Journal, unsettled: u64) -> u64 {
+/// About how many bytes so many records of the topic are.
+fn bytes_of(topic: &Topic, journal: &Journal, records: u64) -> u64 {
     let bytes: u64 = topic.partition_ids().map(|id| journal.stream_bytes(id.stream())).sum();
     let stored = stored(topic).max(1);
-    (u128::from(bytes) * u128::from(unsettled.min(stored)) / u128::from(stored)) as u64
+    let bytes = u128::from(bytes) * u128::from(records) / u128::from(stored);
+    u64::try_from(bytes).unwrap_or(u64::MAX)
 }
 
 /// Settles, or makes dead letters of, as many of the oldest records as there are too many.
 pub(super) fn drop_oldest(group: &mut Group, shard: &Shard, now_ms: i64) {
     debug_assert!(drops_oldest(&group.topic_config));
     let counters = group.dispatch.counters();
-    let held = counters.depth - counters.dead;
+    let held = counters.ready + counters.blocked;
     let config = &group.topic_config;
     let records = config.limit_records.map_or(0, |limit| held.saturating_sub(limit));
     let bytes = config.limit_bytes.map_or(0, |limit| {
         let bytes = shard.read(|state| {
             let topic = state.topic(group.topic);
-            topic.map_or(0, |topic| unsettled_bytes(topic, &shard.journal, held))
+            topic.map_or(0, |topic| bytes_of(topic, &shard.journal, held))
         });
         bytes.saturating_sub(limit)
     });

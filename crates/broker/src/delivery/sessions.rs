@@ -108,6 +108,8 @@ impl Driver {
         session.consumers.insert(consumer, group);
         session.groups.insert(group);
         self.enqueue(group);
+        // Before anybody knows: what it would take at once finds room.
+        self.note_standing(group);
         Ok(consumer)
     }
 

@@ -362,6 +362,79 @@ async fn higher_priorities_come_first() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_comes_back_goes_before_what_has_a_lower_priority_and_nothing_else() {
+    let node = open(&SimulatedDisk::new()).await;
+    let topic = node.topic("ranked", 1, &[("priorities.max", "2")]).await;
+    let group = node.group(topic, &[]).await;
+    let ranked = |priority: u8| [new(priority.to_string()).header(headers::PRIORITY, priority)];
+    let session = node.broker.lease_session();
+    let back = Settlement::Release { delay_ms: None, count: true };
+    for _ in 0..20 {
+        node.append(topic, &ranked(0)).await;
+        node.append(topic, &ranked(2)).await;
+        let high = take(&session, group, 1).await;
+        node.append(topic, &ranked(1)).await;
+        settle(&session, &high, back).await;
+        let mut order = Vec::new();
+        for _ in 0..3 {
+            let next = take(&session, group, 1).await;
+            order.extend(texts(&next));
+            settle(&session, &next, Settlement::Accept).await;
+        }
+        assert_eq!(order, ["2", "1", "0"]);
+    }
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consumer_gets_the_best_of_what_was_there_when_it_had_credit_again() {
+    let node = open(&SimulatedDisk::new()).await;
+    let topic = node.topic("ranked", 1, &[("priorities.max", "9")]).await;
+    let group = node.group(topic, &[]).await;
+    let ranked = |priority: u8| [new(priority.to_string()).header(headers::PRIORITY, priority)];
+    let options = ConsumeOptions { credit: Credit::records(1), ..ConsumeOptions::default() };
+    let mut consumer = consume(&node, group, options).await;
+    node.append(topic, &ranked(0)).await;
+    let mut held = consumer.next(1).await;
+    node.append(topic, &ranked(1)).await;
+    for priority in 2..=9 {
+        // It is there before the last is settled.
+        node.append(topic, &ranked(priority)).await;
+        consumer.accept(&held).await;
+        held = consumer.next(1).await;
+        assert_eq!(texts(&held), [priority.to_string()]);
+    }
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_whose_time_is_over_as_it_comes_is_for_those_who_wait_for_it() {
+    let node = open(&SimulatedDisk::new()).await;
+    for config in [&[("record.ttl.ms", "0")][..], &[]] {
+        let topic = node.topic(&format!("now{}", config.len()), 1, &[]).await;
+        let group = node.group(topic, config).await;
+        let at_once = |value: &str| [new(value).header(headers::EXPIRES_AT, START_MS)];
+        node.append(topic, &at_once("nobody")).await;
+        let session = node.broker.lease_session();
+        assert_eq!(texts(&take_all(&session, group).await), [""; 0]);
+        let options = ConsumeOptions { credit: Credit::records(1), ..ConsumeOptions::default() };
+        let mut consumer = consume(&node, group, options).await;
+        for value in ["one", "two"] {
+            node.append(topic, &at_once(value)).await;
+            let held = consumer.next(1).await;
+            assert_eq!(texts(&held), [value]);
+            // He is busy, so this one is not for him.
+            node.append(topic, &at_once("nobody")).await;
+            consumer.nothing().await;
+            consumer.accept(&held).await;
+            consumer.nothing().await;
+        }
+        node.wait_for_depth(group, 0).await;
+    }
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn several_consumers_of_a_group_share_its_records() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("shared", 3, &[]).await;

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use base::{PartitionId, headers};
-use broker::{AppendError, ConsumeOptions, Settlement};
+use broker::{AppendError, ConsumeOptions, Credit, Settlement};
 use journal::disk::SimulatedDisk;
 
 use crate::harness::*;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_full_topic_refuses_records_until_some_are_settled() {
+async fn a_full_topic_refuses_records_until_some_are_leased() {
     let node = open(&SimulatedDisk::new()).await;
     let topic = node.topic("small", 1, &[("limit.records", "3")]).await;
     let group = node.group(topic, &[]).await;
@@ -17,10 +17,59 @@ async fn a_full_topic_refuses_records_until_some_are_settled() {
     let refused = node.try_append(topic, &values(1)).await;
     assert_eq!(refused, Err(AppendError::Full { limit: "limit.records" }));
     let session = node.broker.lease_session();
-    let taken = take(&session, group, 3).await;
-    settle(&session, &taken[1..2], Settlement::Accept).await;
-    node.append(topic, &values(1)).await;
+    let taken = take(&session, group, 2).await;
+    assert!(node.try_append(topic, &values(3)).await.is_err(), "as many as fit, or none");
+    node.append(topic, &values(2)).await;
     assert!(node.try_append(topic, &values(1)).await.is_err());
+    // What is settled was not counted any more, and what comes back is.
+    settle(&session, &taken[..1], Settlement::Accept).await;
+    assert!(node.try_append(topic, &values(1)).await.is_err());
+    let back = Settlement::Release { delay_ms: None, count: true };
+    settle(&session, &taken[1..], back).await;
+    take(&session, group, 1).await;
+    assert!(node.try_append(topic, &values(1)).await.is_err());
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_consumer_takes_at_once_finds_room_in_a_full_topic() {
+    let node = open(&SimulatedDisk::new()).await;
+    let topic = node.topic("small", 1, &[("limit.records", "2")]).await;
+    let group = node.group(topic, &[]).await;
+    let options = ConsumeOptions { credit: Credit::records(3), ..ConsumeOptions::default() };
+    let mut consumer = consume(&node, group, options).await;
+    // All are under way together: three are taken, two wait, and for two there is no room.
+    let appends: Vec<_> = (0..7)
+        .map(|number| {
+            let record = [new(format!("v{number}"))];
+            let batch = batch(PartitionId::new(topic, 0), Default::default(), &record);
+            node.broker.append(vec![batch])
+        })
+        .collect();
+    let mut taken = Vec::new();
+    for append in appends {
+        taken.push(append.await[0].is_ok());
+    }
+    assert_eq!(taken, [true, true, true, true, true, false, false]);
+    assert_eq!(texts(&consumer.next(3).await), ["v0", "v1", "v2"]);
+    assert_eq!(node.depth(group).await, 5);
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_leased_makes_no_room_and_needs_none() {
+    let node = open(&SimulatedDisk::new()).await;
+    let limits = [("limit.records", "2"), ("limit.overflow", "drop-oldest")];
+    let topic = node.topic("recent", 1, &limits).await;
+    let group = node.group(topic, &[]).await;
+    node.append(topic, &values(2)).await;
+    let session = node.broker.lease_session();
+    let held = take(&session, group, 1).await;
+    node.append(topic, &[new("c")]).await;
+    node.append(topic, &[new("d")]).await;
+    node.wait_for_depth(group, 3).await;
+    assert_eq!(texts(&take(&session, group, 9).await), ["c", "d"]);
+    settle(&session, &held, Settlement::Accept).await;
     node.broker.shutdown().await;
 }
 

@@ -310,7 +310,7 @@ pub static TOPIC_CONFIGS: [Topic; 43] = [
         Long,
         "-1",
         Sets(|config, value| config.limit_records = u64::try_from(value.whole()).ok()),
-        "How many unsettled records the topic may hold; -1 is any number. limit.overflow says what          happens beyond.",
+        "How many records may wait in the topic: not settled, and not leased at the moment. -1 is any          number. limit.overflow says what happens beyond.",
     )
     .valid("-1 or more", minus_one_or_more),
     Topic::new(
@@ -318,7 +318,7 @@ pub static TOPIC_CONFIGS: [Topic; 43] = [
         Long,
         "-1",
         Sets(|config, value| config.limit_bytes = u64::try_from(value.whole()).ok()),
-        "How many bytes of unsettled records the topic may hold; -1 is any number. limit.overflow          says what happens beyond.",
+        "How many bytes of records may wait in the topic: not settled, and not leased at the moment.          -1 is any number. limit.overflow says what happens beyond.",
     )
     .valid("-1 or more", minus_one_or_more),
     Topic::new(
