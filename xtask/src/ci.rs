@@ -30,7 +30,7 @@ struct Step {
     run: fn() -> Outcome<Counts>,
 }
 
-const STEPS: [Step; 7] = [
+const STEPS: [Step; 8] = [
     Step {
         title: "format",
         lint: true,
@@ -75,6 +75,12 @@ const STEPS: [Step; 7] = [
         lint: false,
         remedy: "cargo xtask soak kill",
         run: || soak::short_kill(KILLS).map(|()| Counts { passed: 1, failed: 0 }),
+    },
+    Step {
+        title: "kill -9 with consumers at work",
+        lint: false,
+        remedy: "cargo xtask soak leases",
+        run: || soak::short_leases(KILLS).map(|()| Counts { passed: 1, failed: 0 }),
     },
 ];
 

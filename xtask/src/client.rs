@@ -1,6 +1,9 @@
 //! A small blocking Kafka client for loads and checkers: one socket, no retries, no hidden threads,
 //! so that the checker knows exactly what was sent and what was acknowledged. It fixes one version
-//! of each API, one that Apache Kafka 4 and Postroad both speak.
+//! of each API, one that Apache Kafka 4 and Postroad both speak. Members of share groups, which
+//! settle records one by one, are in [`share`].
+
+mod share;
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -19,8 +22,10 @@ use kafka_protocol::messages::{
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, StrBytes};
 use kafka_protocol::records::{
     Compression, NO_PARTITION_LEADER_EPOCH, NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Record,
-    RecordBatchEncoder, RecordEncodeOptions, TimestampType,
+    RecordBatchDecoder, RecordBatchEncoder, RecordEncodeOptions, TimestampType,
 };
+
+pub(crate) use share::{Leased, Settle, Settlement, ShareMember};
 
 /// The versions that this client speaks: names of topics, not ids.
 const API_VERSIONS: i16 = 3;
@@ -34,6 +39,8 @@ const PRODUCE: i16 = 9;
 const RESPONSE_BYTES_MAX: usize = 256 << 20;
 /// What one fetch asks for.
 const FETCH_BYTES: i32 = 8 << 20;
+/// Length and offset: what must be there to know how long a batch is.
+const BATCH_PREFIX_BYTES: usize = 12;
 
 /// One connection.
 #[derive(Debug)]
@@ -178,9 +185,22 @@ impl Connection {
     /// Sends one batch to one partition with `acks=all`; the answer is taken by
     /// [`Connection::answer`], in the order of sending.
     pub(crate) fn produce(&mut self, topic: &str, index: i32, batch: Bytes) -> io::Result<i32> {
-        let partition = PartitionProduceData::default().with_index(index).with_records(Some(batch));
+        self.produce_each(topic, vec![(index, batch)])
+    }
+
+    /// Sends a batch to each of several partitions, as [`Connection::produce`] does to one; the
+    /// answers are taken by [`Connection::answers`].
+    pub(crate) fn produce_each(
+        &mut self,
+        topic: &str,
+        batches: Vec<(i32, Bytes)>,
+    ) -> io::Result<i32> {
+        let partition = |(index, batch)| {
+            PartitionProduceData::default().with_index(index).with_records(Some(batch))
+        };
+        let partitions = batches.into_iter().map(partition).collect();
         let topic =
-            TopicProduceData::default().with_name(name(topic)).with_partition_data(vec![partition]);
+            TopicProduceData::default().with_name(name(topic)).with_partition_data(partitions);
         let request = ProduceRequest::default()
             .with_acks(-1)
             .with_timeout_ms(30_000)
@@ -190,15 +210,20 @@ impl Connection {
 
     /// Takes the answer to the produce request that was sent under this correlation id.
     pub(crate) fn answer(&mut self, correlation: i32) -> io::Result<Answer> {
+        let answers = self.answers(correlation)?;
+        answers.first().copied().ok_or_else(|| invalid("Produce answered for no partition"))
+    }
+
+    /// The same of a request with several batches, in their order.
+    pub(crate) fn answers(&mut self, correlation: i32) -> io::Result<Vec<Answer>> {
         let response = self.receive::<ProduceRequest>(PRODUCE, correlation)?;
-        let mut partitions = response.responses.iter().flat_map(|topic| &topic.partition_responses);
-        match partitions.next() {
-            Some(partition) if partition.error_code == 0 => {
-                Ok(Answer::Acknowledged { base_offset: partition.base_offset })
-            }
-            Some(partition) => Ok(Answer::Refused { code: partition.error_code }),
-            None => Err(invalid("Produce answered for no partition")),
-        }
+        let partitions = response.responses.iter().flat_map(|topic| &topic.partition_responses);
+        Ok(partitions
+            .map(|partition| match partition.error_code {
+                0 => Answer::Acknowledged { base_offset: partition.base_offset },
+                code => Answer::Refused { code },
+            })
+            .collect())
     }
 
     /// Reads partitions from the given offsets on; waits up to `wait` for the first byte.
@@ -259,11 +284,28 @@ impl Connection {
     }
 }
 
+/// Milliseconds since 1970 by the clock of this machine.
+pub(crate) fn now_ms() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as i64
+}
+
+/// A record to be sent.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NewRecord {
+    pub(crate) key: Option<Bytes>,
+    pub(crate) value: Bytes,
+    pub(crate) headers: Vec<(&'static str, String)>,
+}
+
 /// An uncompressed batch of these values, of now, without keys and without a producer id.
 pub(crate) fn batch(values: impl Iterator<Item = Bytes>) -> Bytes {
-    let timestamp_ms =
-        SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_millis() as i64;
-    let record = |(index, value): (usize, Bytes)| Record {
+    batch_of(values.map(|value| NewRecord { value, ..NewRecord::default() }))
+}
+
+/// An uncompressed batch of these records, of now, without a producer id.
+pub(crate) fn batch_of(records: impl Iterator<Item = NewRecord>) -> Bytes {
+    let timestamp_ms = now_ms();
+    let record = |(index, new): (usize, NewRecord)| Record {
         transactional: false,
         control: false,
         delete_horizon: false,
@@ -277,14 +319,34 @@ pub(crate) fn batch(values: impl Iterator<Item = Bytes>) -> Bytes {
         sequence: NO_SEQUENCE + index as i32,
         // Not a constant: retention would delete records of years ago.
         timestamp: timestamp_ms,
-        key: None,
-        value: Some(value),
-        headers: Default::default(),
+        key: new.key,
+        value: Some(new.value),
+        headers: new
+            .headers
+            .into_iter()
+            .map(|(name, value)| (StrBytes::from_static_str(name), Some(Bytes::from(value))))
+            .collect(),
     };
-    let records: Vec<Record> = values.enumerate().map(record).collect();
+    let records: Vec<Record> = records.enumerate().map(record).collect();
     let options = RecordEncodeOptions { version: 2, compression: Compression::None };
     let mut encoded = BytesMut::new();
     RecordBatchEncoder::encode(&mut encoded, &records, &options)
         .expect("a batch without compression encodes");
     encoded.freeze()
+}
+
+/// The records of all whole batches; a server may cut the last one short, and clients skip that.
+pub(crate) fn records_of(mut batches: Bytes) -> io::Result<Vec<Record>> {
+    let mut records = Vec::new();
+    while let Some(prefix) = batches.first_chunk::<BATCH_PREFIX_BYTES>() {
+        let length = i32::from_be_bytes([prefix[8], prefix[9], prefix[10], prefix[11]]);
+        let length = usize::try_from(length).map_err(invalid)?;
+        if batches.len() < BATCH_PREFIX_BYTES + length {
+            break;
+        }
+        let mut batch = batches.split_to(BATCH_PREFIX_BYTES + length);
+        let decoded = RecordBatchDecoder::decode(&mut batch).map_err(invalid)?;
+        records.extend(decoded.records);
+    }
+    Ok(records)
 }

@@ -1,6 +1,9 @@
 //! `cargo xtask measure`: single figures of the real binary, each with its target beside it.
 
+mod delays;
+mod keys;
 mod latency;
+mod load;
 mod produce;
 
 use std::collections::VecDeque;
@@ -30,6 +33,10 @@ pub(crate) enum Measure {
     Produce(produce::ProduceOptions),
     /// One record at a time, until it is acknowledged and until it is consumed
     Latency(latency::LatencyOptions),
+    /// A queue ordered by key, with and without a key that fails: what that costs the others
+    Keys(keys::KeysOptions),
+    /// Delayed records under kill -9: each once it is due, how late, and bytes of memory each
+    Delays(delays::DelaysOptions),
     /// What this machine can do at best: write + fdatasync by size, and a hop over loopback
     Machine(MachineOptions),
 }
@@ -89,6 +96,8 @@ pub(crate) fn run(measure: &Measure) -> Outcome {
         Measure::Partitions(options) => partitions(options),
         Measure::Produce(options) => produce::run(options),
         Measure::Latency(options) => latency::run(options),
+        Measure::Keys(options) => keys::run(options),
+        Measure::Delays(options) => delays::run(options),
         Measure::Machine(options) => machine(options),
     }
 }

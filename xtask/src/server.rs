@@ -61,6 +61,27 @@ impl Postroad {
     pub(crate) fn start(&self, within: Duration) -> Outcome<(Server, Duration)> {
         self.spawn()?.ready(within)
     }
+
+    /// Runs a command of the command line against it; what that prints.
+    pub(crate) fn ask(&self, words: &[&str]) -> Outcome<String> {
+        let mut command = Command::new(&self.binary);
+        let address = format!("127.0.0.1:{}", self.port);
+        command.args(words).args(["--bootstrap", &address]).stdin(Stdio::null());
+        let said = format!("postroad {}", words.join(" "));
+        let output = command.output().context(|| format!("cannot run {said}"))?;
+        if !output.status.success() {
+            let complaint = String::from_utf8_lossy(&output.stderr);
+            return Err(Failure::new(format!("{said} failed: {}", complaint.trim())));
+        }
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    }
+
+    /// The same, with JSON for an answer.
+    pub(crate) fn ask_json(&self, words: &[&str]) -> Outcome<serde_json::Value> {
+        let answer = self.ask(&[words, &["--output", "json"]].concat())?;
+        serde_json::from_str(&answer)
+            .context(|| format!("postroad {} printed no JSON", words.join(" ")))
+    }
 }
 
 /// A Postroad that was started and has not said `ready` yet.

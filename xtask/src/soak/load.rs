@@ -8,10 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use kafka_protocol::records::RecordBatchDecoder;
 
 use super::ledger::{Acknowledged, Ledger, Mark, Reader, Violation};
-use crate::client::{Answer, Connection, batch};
+use crate::client::{self, Answer, Connection, batch};
 use crate::failure::{Context, Failure, Outcome};
 use crate::random::Random;
 
@@ -21,8 +20,6 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 const IN_FLIGHT: usize = 5;
 /// Records in a batch, at most.
 const BATCH_RECORDS: u64 = 60;
-/// Length and offset: what must be there to know how long a batch is.
-const BATCH_PREFIX_BYTES: usize = 12;
 
 /// The topic that a soak writes.
 #[derive(Clone, Debug)]
@@ -172,26 +169,9 @@ fn fetch(
             let (partition, code) = (fetched.partition, fetched.error_code);
             return Err(io::Error::other(format!("partition {partition}: error code {code}")));
         }
-        batches.push((fetched.partition as usize, records_of(fetched.records)?));
+        let records = client::records_of(fetched.records)?.into_iter();
+        let records = records.map(|record| (record.offset, record.value.unwrap_or_default()));
+        batches.push((fetched.partition as usize, records.collect()));
     }
     Ok(batches)
-}
-
-/// The records of all whole batches; a server may cut the last one short, and clients skip that.
-fn records_of(mut batches: Bytes) -> io::Result<Records> {
-    let mut records = Records::new();
-    while let Some(prefix) = batches.first_chunk::<BATCH_PREFIX_BYTES>() {
-        let length = i32::from_be_bytes([prefix[8], prefix[9], prefix[10], prefix[11]]);
-        let length = usize::try_from(length).map_err(io::Error::other)?;
-        if batches.len() < BATCH_PREFIX_BYTES + length {
-            break;
-        }
-        let mut batch = batches.split_to(BATCH_PREFIX_BYTES + length);
-        let decoded = RecordBatchDecoder::decode(&mut batch).map_err(io::Error::other)?;
-        let value = |record: kafka_protocol::records::Record| {
-            (record.offset, record.value.unwrap_or_default())
-        };
-        records.extend(decoded.records.into_iter().map(value));
-    }
-    Ok(records)
 }

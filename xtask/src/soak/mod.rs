@@ -1,6 +1,8 @@
 //! `cargo xtask soak`: long runs with faults on the real binary. One cycle of `kill`: load, `kill -9`
-//! at a random moment, restart, and everything that was acknowledged or shown is looked for.
+//! at a random moment, restart, and everything that was acknowledged or shown is looked for. What
+//! `leases` does is told in its own file.
 
+mod leases;
 mod ledger;
 mod load;
 
@@ -16,6 +18,7 @@ use crate::failure::{Context, Failure, Outcome};
 use crate::paths;
 use crate::random::Random;
 use crate::server::{self, Postroad, Server};
+pub(crate) use leases::short as short_leases;
 use ledger::{Ledger, Reader};
 use load::{Producer, Target};
 
@@ -23,6 +26,8 @@ use load::{Producer, Target};
 pub(crate) enum Soak {
     /// kill -9 under load, in a loop: no acknowledged record lost, offsets dense, order kept
     Kill(KillOptions),
+    /// kill -9 with consumers at work, in a loop: nothing lost, nothing settled delivered again
+    Leases(leases::LeasesOptions),
     /// Simulated power loss: a node on a disk that drops, reorders and tears unsynced writes
     Power(PowerOptions),
 }
@@ -30,6 +35,7 @@ pub(crate) enum Soak {
 pub(crate) fn run(soak: &Soak) -> Outcome {
     match soak {
         Soak::Kill(options) => kill(options),
+        Soak::Leases(options) => leases::run(options),
         Soak::Power(options) => power(options),
     }
 }

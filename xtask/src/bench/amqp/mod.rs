@@ -3,7 +3,6 @@
 //! RabbitMQ has two kinds of durable queue: a classic one confirms what it has written, a quorum
 //! one what it has synced. Postroad syncs before every confirm and is held against both.
 
-mod client;
 mod latency;
 mod perf_test;
 mod queues;

@@ -4,8 +4,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use super::client::Connection;
 use super::{Amqp, Contender, Figures};
+use crate::amqp::{Connection, Mode};
 use crate::bench::stage::resident_mb;
 use crate::failure::{Context, Outcome};
 use crate::server::Server;
@@ -42,10 +42,10 @@ impl Amqp {
 /// closed then, so that what it took is not counted.
 fn fill(address: SocketAddr, names: &[String], kind: &str) -> std::io::Result<()> {
     let body = [b'x'; BODY_BYTES];
-    let mut connection = Connection::open(address, PATIENCE)?;
+    let mut connection = Connection::open(address, PATIENCE, Mode::Confirms)?;
     for names in names.chunks(WINDOW) {
         connection.declare(names, kind)?;
-        connection.publish(names, &body)?;
+        connection.publish_to_each(names, &body)?;
     }
     connection.close()
 }

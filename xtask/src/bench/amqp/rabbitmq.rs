@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use super::client::Connection;
+use crate::amqp::{Connection, Mode};
 use crate::bench::jars::output_of;
 use crate::failure::{Context, Failure, Outcome};
 use crate::server::{self, Ending, Server};
@@ -79,7 +79,7 @@ impl RabbitMq {
         let begun = Instant::now();
         while begun.elapsed() < STARTS_WITHIN {
             server.still_runs()?;
-            if Connection::open(address, Duration::from_secs(5)).is_ok() {
+            if Connection::open(address, Duration::from_secs(5), Mode::Confirms).is_ok() {
                 return Ok(server);
             }
             std::thread::sleep(Duration::from_millis(200));

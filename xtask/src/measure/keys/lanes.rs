@@ -1,0 +1,134 @@
+//! What must hold of a queue that is ordered by key: of each key one delivery at a time, and the next
+//! record only when the one before has ended. Pure.
+
+use std::fmt::Display;
+
+/// A record's place: its key, and its number among the records of the key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) key: u32,
+    pub(super) sequence: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Lane {
+    /// Of the record that comes next.
+    next: u32,
+    /// Deliveries of it until now.
+    attempts: u16,
+    held: bool,
+}
+
+#[derive(Debug)]
+pub(super) struct Lanes {
+    lanes: Vec<Lane>,
+    attempts_max: u16,
+    ended: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Violation {
+    OutOfOrder { came: Place, due: u32 },
+    TwoAtATime { came: Place },
+    Foreign { key: u32 },
+}
+
+impl Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Violation::OutOfOrder { came: Place { key, sequence }, due } => {
+                write!(f, "record {sequence} of key {key} came where record {due} was due")
+            }
+            Violation::TwoAtATime { came: Place { key, sequence } } => {
+                write!(f, "record {sequence} of key {key} came while one of the key was held")
+            }
+            Violation::Foreign { key } => write!(f, "a record of key {key}, which nobody sent"),
+        }
+    }
+}
+
+impl Lanes {
+    pub(super) fn new(keys: usize, attempts_max: u16) -> Lanes {
+        Lanes { lanes: vec![Lane::default(); keys], attempts_max, ended: 0 }
+    }
+
+    /// How many records were accepted or given up.
+    pub(super) fn ended(&self) -> u64 {
+        self.ended
+    }
+
+    /// How many records of this key.
+    pub(super) fn ended_of(&self, key: u32) -> u32 {
+        self.lanes[key as usize].next
+    }
+
+    pub(super) fn deliver(&mut self, came: Place) -> Result<(), Violation> {
+        let lane = self.lanes.get_mut(came.key as usize);
+        let lane = lane.ok_or(Violation::Foreign { key: came.key })?;
+        if lane.held {
+            return Err(Violation::TwoAtATime { came });
+        }
+        if lane.next != came.sequence {
+            return Err(Violation::OutOfOrder { came, due: lane.next });
+        }
+        lane.held = true;
+        lane.attempts += 1;
+        Ok(())
+    }
+
+    /// About to be accepted: from now on the next one may come.
+    pub(super) fn accept(&mut self, place: Place) {
+        let lane = &mut self.lanes[place.key as usize];
+        *lane = Lane { next: lane.next + 1, ..Lane::default() };
+        self.ended += 1;
+    }
+
+    /// About to be given back: it comes again, unless that was its last attempt.
+    pub(super) fn release(&mut self, place: Place) {
+        let lane = &mut self.lanes[place.key as usize];
+        lane.held = false;
+        if lane.attempts == self.attempts_max {
+            self.accept(place);
+        }
+    }
+
+    /// The key's records were sent back to the queue: they come again from the first on.
+    pub(super) fn redrive(&mut self, key: u32) {
+        self.lanes[key as usize] = Lane::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIRST: Place = Place { key: 1, sequence: 0 };
+    const SECOND: Place = Place { key: 1, sequence: 1 };
+
+    #[test]
+    fn the_next_record_of_a_key_comes_when_the_one_before_has_ended() {
+        let mut lanes = Lanes::new(2, 2);
+        assert_eq!(lanes.deliver(SECOND), Err(Violation::OutOfOrder { came: SECOND, due: 0 }));
+        lanes.deliver(FIRST).unwrap();
+        assert_eq!(lanes.deliver(SECOND), Err(Violation::TwoAtATime { came: SECOND }));
+        lanes.release(FIRST);
+        assert!(lanes.deliver(SECOND).is_err());
+        lanes.deliver(FIRST).unwrap();
+        lanes.accept(FIRST);
+        assert!(lanes.deliver(FIRST).is_err());
+        lanes.deliver(SECOND).unwrap();
+    }
+
+    #[test]
+    fn after_its_last_attempt_a_record_makes_way() {
+        let mut lanes = Lanes::new(2, 2);
+        for _ in 0..2 {
+            lanes.deliver(FIRST).unwrap();
+            lanes.release(FIRST);
+        }
+        assert_eq!((lanes.ended(), lanes.ended_of(1)), (1, 1));
+        lanes.deliver(SECOND).unwrap();
+        lanes.redrive(1);
+        lanes.deliver(FIRST).unwrap();
+    }
+}

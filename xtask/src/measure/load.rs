@@ -1,0 +1,80 @@
+//! Filling a topic as fast as it goes: requests with a batch for each partition, several under way.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::PATIENCE;
+use crate::client::{Answer, Connection, NewRecord, batch_of};
+use crate::failure::{Context, Failure, Outcome};
+
+const IN_FLIGHT: usize = 16;
+
+#[derive(Debug)]
+pub(super) struct Load {
+    connection: Connection,
+    topic: String,
+    partitions: u32,
+    in_flight: VecDeque<i32>,
+    /// Bytes of batches that were sent.
+    pub(super) bytes: u64,
+}
+
+impl Load {
+    pub(super) fn new(address: SocketAddr, topic: &str, partitions: u32) -> Outcome<Load> {
+        let connection = Connection::open(address, PATIENCE);
+        Ok(Load {
+            connection: connection.context(|| "cannot connect to postroad")?,
+            topic: topic.to_owned(),
+            partitions,
+            in_flight: VecDeque::new(),
+            bytes: 0,
+        })
+    }
+
+    /// Sends so many records in batches of this size, one after the other to each partition, and
+    /// returns when all are confirmed.
+    pub(super) fn fill(
+        &mut self,
+        records: u64,
+        batch: usize,
+        mut next: impl FnMut() -> NewRecord,
+    ) -> Outcome {
+        let mut sent = 0;
+        let mut told = Instant::now();
+        while sent < records {
+            let mut batches = Vec::with_capacity(self.partitions as usize);
+            for partition in 0..self.partitions {
+                let count = (records - sent).min(batch.max(1) as u64);
+                if count == 0 {
+                    break;
+                }
+                let encoded = batch_of((0..count).map(|_| next()));
+                self.bytes += encoded.len() as u64;
+                batches.push((partition as i32, encoded));
+                sent += count;
+            }
+            let correlation = self.connection.produce_each(&self.topic, batches);
+            self.in_flight.push_back(correlation.context(|| "postroad does not take the load")?);
+            self.answered(IN_FLIGHT)?;
+            if told.elapsed() > Duration::from_secs(10) {
+                told = Instant::now();
+                eprintln!("  {sent} of {records} records sent");
+            }
+        }
+        self.answered(0)
+    }
+
+    /// Takes answers until so many requests are under way at most.
+    fn answered(&mut self, under_way: usize) -> Outcome {
+        while self.in_flight.len() > under_way {
+            let Some(correlation) = self.in_flight.pop_front() else { break };
+            let answers = self.connection.answers(correlation);
+            let answers = answers.context(|| "postroad does not answer the load")?;
+            if let Some(refused) = answers.iter().find(|it| matches!(it, Answer::Refused { .. })) {
+                return Err(Failure::new(format!("{}: a batch is {refused:?}", self.topic)));
+            }
+        }
+        Ok(())
+    }
+}

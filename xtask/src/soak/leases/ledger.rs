@@ -1,0 +1,346 @@
+//! What must hold of queues, whatever happened to their server. Pure: the soak hands in what it sent,
+//! what was confirmed, what came and what became of settling it, and gets the first violation.
+//!
+//! A settle that was sent and not answered when the server died may have been taken or not: the
+//! record may come again or not. Everything else is certain.
+
+use std::collections::HashMap;
+use std::fmt::Display;
+
+use crate::soak::ledger::Mark;
+
+/// How a consumer ended a record for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    Accepted,
+    /// Given up: the record goes to the dead letters.
+    Rejected,
+}
+
+/// What is known of a record's settle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    Open,
+    /// Sent, and not answered.
+    Asked(End),
+    /// Confirmed: it must never come again.
+    Settled(End),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Known {
+    queue: u16,
+    confirmed: bool,
+    progress: Progress,
+}
+
+/// Who consumes: one connection of one life of the server.
+pub(super) type Worker = u32;
+
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    /// By producer, by sequence.
+    records: Vec<Vec<Known>>,
+    held: HashMap<(u32, u64), Worker>,
+    pub(super) tally: Tally,
+}
+
+/// How much was done.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Tally {
+    pub(super) confirmed: u64,
+    pub(super) delivered: u64,
+    pub(super) accepted: u64,
+    pub(super) rejected: u64,
+    pub(super) given_back: u64,
+    /// Settles whose answer the server's death prevented.
+    pub(super) unanswered: u64,
+    /// Of those, how many came again.
+    pub(super) unanswered_came_again: u64,
+}
+
+/// The first thing found that must not be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Violation {
+    Foreign { queue: usize, value_bytes: usize },
+    WrongQueue { mark: Mark, sent: usize, came: usize },
+    SettledCameAgain { mark: Mark, queue: usize, end: End, where_to: String },
+    HeldByTwo { mark: Mark, queue: usize, where_to: String },
+    Lost { mark: Mark, queue: usize, records: usize },
+    NotDead { mark: Mark, queue: usize, records: usize },
+    DeadTwice { mark: Mark },
+    DeadUnasked { mark: Mark, progress: String },
+}
+
+impl Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        use Violation::*;
+        match self {
+            Foreign { queue, value_bytes } => {
+                write!(f, "queue {queue}: a record of {value_bytes} bytes that nobody sent")
+            }
+            WrongQueue { mark, sent, came } => {
+                write!(f, "{mark} was sent to queue {sent} and came out of queue {came}")
+            }
+            SettledCameAgain { mark, queue, end, where_to } => {
+                let end = if *end == End::Accepted { "accepted" } else { "rejected" };
+                write!(
+                    f,
+                    "queue {queue}: {mark} was {end}, which was confirmed, and came again: {where_to}"
+                )
+            }
+            HeldByTwo { mark, queue, where_to } => {
+                write!(f, "queue {queue}: {mark} came while another consumer has it: {where_to}")
+            }
+            Lost { mark, queue, records } => write!(
+                f,
+                "queue {queue} is empty, but {records} confirmed records were not settled, the \
+                 first is {mark}"
+            ),
+            NotDead { mark, queue, records } => write!(
+                f,
+                "{records} records were rejected, which was confirmed, and are no dead letters; \
+                 the first is {mark} of queue {queue}"
+            ),
+            DeadTwice { mark } => write!(f, "{mark} is a dead letter twice"),
+            DeadUnasked { mark, progress } => {
+                write!(f, "{mark} is a dead letter, but what is known of its settle is: {progress}")
+            }
+        }
+    }
+}
+
+impl Ledger {
+    pub(super) fn new(producers: usize) -> Ledger {
+        Ledger { records: vec![Vec::new(); producers], ..Ledger::default() }
+    }
+
+    /// The mark of a record that is about to be sent.
+    pub(super) fn send(&mut self, producer: u32, queue: usize) -> Mark {
+        let records = &mut self.records[producer as usize];
+        let sequence = records.len() as u64;
+        let queue = queue as u16;
+        records.push(Known { queue, confirmed: false, progress: Progress::Open });
+        Mark { producer, sequence }
+    }
+
+    pub(super) fn confirm(&mut self, mark: Mark) {
+        if let Some(known) = self.known(mark) {
+            known.confirmed = true;
+            self.tally.confirmed += 1;
+        }
+    }
+
+    fn known(&mut self, mark: Mark) -> Option<&mut Known> {
+        let producer = self.records.get_mut(mark.producer as usize)?;
+        producer.get_mut(usize::try_from(mark.sequence).ok()?)
+    }
+
+    /// A record came to a consumer.
+    pub(super) fn deliver(
+        &mut self,
+        worker: Worker,
+        queue: usize,
+        value: &[u8],
+        place: impl Fn() -> String,
+    ) -> Result<Mark, Violation> {
+        let foreign = Violation::Foreign { queue, value_bytes: value.len() };
+        let mark = Mark::from_value(value).ok_or_else(|| foreign.clone())?;
+        let known = self.known(mark).ok_or(foreign)?;
+        let sent = usize::from(known.queue);
+        if sent != queue {
+            return Err(Violation::WrongQueue { mark, sent, came: queue });
+        }
+        let before = known.progress;
+        if let Progress::Settled(end) = before {
+            return Err(Violation::SettledCameAgain { mark, queue, end, where_to: place() });
+        }
+        known.progress = Progress::Open;
+        if self.held.insert((mark.producer, mark.sequence), worker).is_some() {
+            return Err(Violation::HeldByTwo { mark, queue, where_to: place() });
+        }
+        self.tally.delivered += 1;
+        self.tally.unanswered_came_again += u64::from(before != Progress::Open);
+        Ok(mark)
+    }
+
+    /// About to be given back: from now on anybody may get it.
+    pub(super) fn give_back(&mut self, mark: Mark) {
+        self.held.remove(&(mark.producer, mark.sequence));
+        self.tally.given_back += 1;
+    }
+
+    /// About to be settled.
+    pub(super) fn ask(&mut self, mark: Mark, end: End) {
+        if let Some(known) = self.known(mark) {
+            known.progress = Progress::Asked(end);
+            self.tally.unanswered += 1;
+        }
+    }
+
+    /// The settle was confirmed.
+    pub(super) fn settle(&mut self, mark: Mark) {
+        self.held.remove(&(mark.producer, mark.sequence));
+        let Some(known) = self.known(mark) else { return };
+        let Progress::Asked(end) = known.progress else { return };
+        known.progress = Progress::Settled(end);
+        self.tally.unanswered -= 1;
+        match end {
+            End::Accepted => self.tally.accepted += 1,
+            End::Rejected => self.tally.rejected += 1,
+        }
+    }
+
+    /// The consumer is about to end: what it has may come to others.
+    pub(super) fn leave(&mut self, worker: Worker) {
+        self.held.retain(|_, holder| *holder != worker);
+    }
+
+    /// The server is dead: nobody has anything.
+    pub(super) fn crash(&mut self) {
+        self.held.clear();
+    }
+
+    /// All queues are empty: what was confirmed was settled. What was asked was done then, too.
+    pub(super) fn check_empty(&mut self) -> Result<(), Violation> {
+        let mut lost: Option<(Mark, usize)> = None;
+        let mut records = 0;
+        for (producer, known) in self.records.iter_mut().enumerate() {
+            for (sequence, known) in known.iter_mut().enumerate() {
+                match known.progress {
+                    Progress::Asked(end) => known.progress = Progress::Settled(end),
+                    Progress::Open if known.confirmed => {
+                        let mark = Mark { producer: producer as u32, sequence: sequence as u64 };
+                        lost = lost.or(Some((mark, usize::from(known.queue))));
+                        records += 1;
+                    }
+                    Progress::Open | Progress::Settled(_) => {}
+                }
+            }
+        }
+        match lost {
+            Some((mark, queue)) => Err(Violation::Lost { mark, queue, records }),
+            None => Ok(()),
+        }
+    }
+
+    /// These are all dead letters, after [`Ledger::check_empty`]: each record that was rejected is
+    /// one of them, once, and no other is.
+    pub(super) fn check_dead(&self, values: &[bytes::Bytes]) -> Result<(), Violation> {
+        let mut dead = HashMap::new();
+        for value in values {
+            let foreign = Violation::Foreign { queue: usize::MAX, value_bytes: value.len() };
+            let mark = Mark::from_value(value).ok_or_else(|| foreign.clone())?;
+            let known = self.records.get(mark.producer as usize);
+            let known = known.and_then(|of| of.get(mark.sequence as usize)).ok_or(foreign)?;
+            if known.progress != Progress::Settled(End::Rejected) {
+                let progress = format!("{:?}", known.progress);
+                return Err(Violation::DeadUnasked { mark, progress });
+            }
+            if dead.insert((mark.producer, mark.sequence), ()).is_some() {
+                return Err(Violation::DeadTwice { mark });
+            }
+        }
+        let all = self.records.iter().enumerate().flat_map(|(producer, records)| {
+            let with_mark = move |(sequence, known)| {
+                (Mark { producer: producer as u32, sequence: sequence as u64 }, known)
+            };
+            records.iter().enumerate().map(with_mark)
+        });
+        let missing: Vec<(Mark, &Known)> = all
+            .filter(|(_, known): &(Mark, &Known)| {
+                known.progress == Progress::Settled(End::Rejected)
+            })
+            .filter(|(mark, _)| !dead.contains_key(&(mark.producer, mark.sequence)))
+            .collect();
+        match missing.first() {
+            Some(&(mark, known)) => {
+                let queue = usize::from(known.queue);
+                Err(Violation::NotDead { mark, queue, records: missing.len() })
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sent(ledger: &mut Ledger) -> (Mark, bytes::Bytes) {
+        let mark = ledger.send(0, 3);
+        ledger.confirm(mark);
+        (mark, mark.to_value(40))
+    }
+
+    fn deliver(ledger: &mut Ledger, worker: Worker, value: &[u8]) -> Result<Mark, Violation> {
+        ledger.deliver(worker, 3, value, String::new)
+    }
+
+    #[test]
+    fn a_record_may_come_again_until_its_settle_is_confirmed() {
+        let mut ledger = Ledger::new(1);
+        let (mark, value) = sent(&mut ledger);
+        deliver(&mut ledger, 1, &value).unwrap();
+        ledger.give_back(mark);
+        deliver(&mut ledger, 2, &value).unwrap();
+        ledger.ask(mark, End::Accepted);
+        ledger.crash();
+        deliver(&mut ledger, 3, &value).unwrap();
+        assert_eq!(ledger.tally.unanswered_came_again, 1);
+        ledger.ask(mark, End::Accepted);
+        ledger.settle(mark);
+        let again = deliver(&mut ledger, 4, &value);
+        assert!(matches!(again, Err(Violation::SettledCameAgain { .. })));
+    }
+
+    #[test]
+    fn a_record_has_one_consumer_at_a_time() {
+        let mut ledger = Ledger::new(1);
+        let (mark, value) = sent(&mut ledger);
+        deliver(&mut ledger, 1, &value).unwrap();
+        ledger.ask(mark, End::Accepted);
+        assert!(matches!(deliver(&mut ledger, 2, &value), Err(Violation::HeldByTwo { .. })));
+        ledger.leave(2);
+        deliver(&mut ledger, 3, &value).unwrap();
+    }
+
+    #[test]
+    fn what_was_confirmed_and_neither_settled_nor_asked_to_be_is_lost_of_an_empty_queue() {
+        let mut ledger = Ledger::new(1);
+        ledger.send(0, 0);
+        assert_eq!(ledger.check_empty(), Ok(()));
+        let (mark, value) = sent(&mut ledger);
+        assert_eq!(ledger.check_empty(), Err(Violation::Lost { mark, queue: 3, records: 1 }));
+        deliver(&mut ledger, 1, &value).unwrap();
+        ledger.ask(mark, End::Accepted);
+        ledger.crash();
+        assert_eq!(ledger.check_empty(), Ok(()));
+        // It was not there any more, so the settle was taken.
+        assert!(deliver(&mut ledger, 1, &value).is_err());
+    }
+
+    #[test]
+    fn dead_letters_are_what_was_rejected_each_once() {
+        let mut ledger = Ledger::new(1);
+        let (mark, value) = sent(&mut ledger);
+        deliver(&mut ledger, 1, &value).unwrap();
+        let dead = [value.clone()];
+        assert!(matches!(ledger.check_dead(&dead), Err(Violation::DeadUnasked { .. })));
+        ledger.ask(mark, End::Rejected);
+        ledger.settle(mark);
+        assert!(matches!(ledger.check_dead(&[]), Err(Violation::NotDead { records: 1, .. })));
+        assert_eq!(ledger.check_dead(&dead), Ok(()));
+        let twice = [value.clone(), value];
+        assert_eq!(ledger.check_dead(&twice), Err(Violation::DeadTwice { mark }));
+    }
+
+    #[test]
+    fn a_record_comes_out_of_the_queue_that_it_was_sent_to() {
+        let mut ledger = Ledger::new(1);
+        let (_, value) = sent(&mut ledger);
+        let wrong = ledger.deliver(1, 2, &value, String::new);
+        assert!(matches!(wrong, Err(Violation::WrongQueue { sent: 3, came: 2, .. })));
+        assert!(matches!(deliver(&mut ledger, 1, b"?"), Err(Violation::Foreign { .. })));
+    }
+}

@@ -1,0 +1,346 @@
+//! The load of `soak leases`: producers and consumers of both protocols, each a thread with a
+//! connection. A thread ends when its server dies, which is the usual end here; whatever else goes
+//! wrong with it is a finding.
+
+use std::collections::{HashMap, VecDeque};
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use super::ledger::{End, Ledger, Violation, Worker};
+use crate::amqp::{self, Mode};
+use crate::client::{
+    Answer, Connection, Leased, NewRecord, Settle, Settlement, ShareMember, batch_of,
+};
+use crate::random::Random;
+use crate::soak::ledger::Mark;
+
+/// No answer for so long is a hung server, not a slow one.
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+/// Of each queue; AMQP's consumers are the members of this group.
+pub(super) const GROUP: &str = "main";
+/// Requests, or messages, that a producer has sent and not been answered.
+const REQUESTS_IN_FLIGHT: usize = 4;
+const MESSAGES_IN_FLIGHT: usize = 50;
+const BATCH_RECORDS: u64 = 20;
+const FETCH_RECORDS: u64 = 60;
+const PREFETCH: u16 = 60;
+/// A consumer looks so long for more before it settles what it has, or sees that it is to stop.
+const LOOK: Duration = Duration::from_millis(50);
+/// One in so many times a consumer ends its connection with what it has, and comes back.
+const LEAVES_ONE_IN: u64 = 60;
+
+/// Where the load goes, and what became of it.
+#[derive(Debug)]
+pub(super) struct Stage {
+    pub(super) kafka: SocketAddr,
+    pub(super) amqp: SocketAddr,
+    pub(super) queues: Vec<String>,
+    pub(super) partitions: usize,
+    pub(super) record_bytes: usize,
+    pub(super) ledger: Mutex<Ledger>,
+    next_worker: AtomicU32,
+    produces: AtomicBool,
+    consumes: AtomicBool,
+}
+
+/// Why a worker ended before it was told to.
+#[derive(Debug)]
+pub(super) enum Ended {
+    Failed(io::Error),
+    Violated(Violation),
+}
+
+impl From<io::Error> for Ended {
+    fn from(error: io::Error) -> Ended {
+        Ended::Failed(error)
+    }
+}
+
+impl From<Violation> for Ended {
+    fn from(violation: Violation) -> Ended {
+        Ended::Violated(violation)
+    }
+}
+
+impl Ended {
+    /// What is wrong with a server that was killed: nothing, if the connection just broke.
+    pub(super) fn finding(self) -> Option<String> {
+        match self {
+            Ended::Violated(violation) => Some(format!("VIOLATION: {violation}")),
+            Ended::Failed(error) => {
+                let is_broken = matches!(
+                    error.kind(),
+                    ErrorKind::UnexpectedEof
+                        | ErrorKind::ConnectionReset
+                        | ErrorKind::ConnectionRefused
+                        | ErrorKind::ConnectionAborted
+                        | ErrorKind::BrokenPipe
+                );
+                (!is_broken).then(|| error.to_string())
+            }
+        }
+    }
+}
+
+type Worked = Result<(), Ended>;
+
+impl Stage {
+    pub(super) fn new(
+        kafka: SocketAddr,
+        amqp: SocketAddr,
+        queues: Vec<String>,
+        partitions: usize,
+        record_bytes: usize,
+        producers: usize,
+    ) -> Stage {
+        Stage {
+            kafka,
+            amqp,
+            queues,
+            partitions,
+            record_bytes,
+            ledger: Mutex::new(Ledger::new(producers)),
+            next_worker: AtomicU32::new(0),
+            produces: AtomicBool::new(false),
+            consumes: AtomicBool::new(false),
+        }
+    }
+
+    pub(super) fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().expect("no worker panics")
+    }
+
+    pub(super) fn begin(&self, produces: bool) {
+        self.produces.store(produces, Ordering::Relaxed);
+        self.consumes.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn stop(&self) {
+        self.produces.store(false, Ordering::Relaxed);
+        self.consumes.store(false, Ordering::Relaxed);
+    }
+
+    fn produces(&self) -> bool {
+        self.produces.load(Ordering::Relaxed)
+    }
+
+    fn consumes(&self) -> bool {
+        self.consumes.load(Ordering::Relaxed)
+    }
+
+    fn worker(&self) -> Worker {
+        self.next_worker.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+// ------------------------------------------------------------------------------------- producers
+
+/// Batches by Kafka's protocol, several requests under way.
+pub(super) fn produce_batches(stage: &Stage, producer: u32, mut random: Random) -> Worked {
+    let mut connection = Connection::open(stage.kafka, PATIENCE)?;
+    let mut in_flight: VecDeque<(i32, Vec<Mark>)> = VecDeque::new();
+    loop {
+        while in_flight.len() < REQUESTS_IN_FLIGHT && stage.produces() {
+            let queue = random.between(0, stage.queues.len() as u64 - 1) as usize;
+            let partition = random.between(0, stage.partitions as u64 - 1) as i32;
+            let records = random.between(1, BATCH_RECORDS);
+            let marks: Vec<Mark> = {
+                let mut ledger = stage.ledger();
+                (0..records).map(|_| ledger.send(producer, queue)).collect()
+            };
+            let record = |mark: &Mark| NewRecord {
+                key: Some(Bytes::from(format!("{}", mark.sequence % 16))),
+                value: mark.to_value(stage.record_bytes),
+                headers: Vec::new(),
+            };
+            let batch = batch_of(marks.iter().map(record));
+            let correlation = connection.produce(&stage.queues[queue], partition, batch)?;
+            in_flight.push_back((correlation, marks));
+        }
+        let Some((correlation, marks)) = in_flight.pop_front() else { return Ok(()) };
+        match connection.answer(correlation)? {
+            Answer::Acknowledged { .. } => {
+                let mut ledger = stage.ledger();
+                marks.into_iter().for_each(|mark| ledger.confirm(mark));
+            }
+            Answer::Refused { code } => {
+                return Err(io::Error::other(format!("a batch was refused: code {code}")).into());
+            }
+        }
+    }
+}
+
+/// Single messages by AMQP, each confirmed.
+pub(super) fn publish_messages(stage: &Stage, producer: u32, mut random: Random) -> Worked {
+    let mut connection = amqp::Connection::open(stage.amqp, PATIENCE, Mode::Confirms)?;
+    let mut unconfirmed = HashMap::new();
+    loop {
+        while connection.unconfirmed() < MESSAGES_IN_FLIGHT && stage.produces() {
+            let queue = random.between(0, stage.queues.len() as u64 - 1) as usize;
+            let mark = stage.ledger().send(producer, queue);
+            let tag = connection.publish(&stage.queues[queue], &mark.to_value(stage.record_bytes));
+            unconfirmed.insert(tag, mark);
+        }
+        if connection.unconfirmed() == 0 {
+            return Ok(());
+        }
+        for confirm in connection.confirms()? {
+            if !confirm.taken {
+                return Err(io::Error::other("a message was refused").into());
+            }
+            if let Some(mark) = unconfirmed.remove(&confirm.tag) {
+                stage.ledger().confirm(mark);
+            }
+        }
+    }
+}
+
+// ------------------------------------------------------------------------------------- consumers
+
+/// What a consumer does with a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Choice {
+    End(End),
+    GiveBack,
+}
+
+fn choose(random: &mut Random) -> Choice {
+    match random.between(0, 19) {
+        0 => Choice::GiveBack,
+        1 => Choice::End(End::Rejected),
+        _ => Choice::End(End::Accepted),
+    }
+}
+
+fn announce(ledger: &mut Ledger, mark: Mark, choice: Choice) {
+    match choice {
+        Choice::End(end) => ledger.ask(mark, end),
+        Choice::GiveBack => ledger.give_back(mark),
+    }
+}
+
+/// A member of a share group over all queues; a settle is proved by the answer to the request that
+/// it was in, be it a ShareAcknowledge or the next ShareFetch.
+pub(super) fn consume_shares(stage: &Stage, mut random: Random) -> Worked {
+    while stage.consumes() {
+        let worker = stage.worker();
+        let mut member = ShareMember::open(stage.kafka, PATIENCE, GROUP, &stage.queues)?;
+        let mut pending: Vec<(Settle, Mark, Choice)> = Vec::new();
+        while stage.consumes() || !pending.is_empty() {
+            let settles: Vec<Settle> = pending.iter().map(|(settle, ..)| *settle).collect();
+            let by_itself = !stage.consumes() || random.between(0, 2) == 0;
+            let leased = match by_itself && !settles.is_empty() {
+                true => member.acknowledge(&settles).map(|()| Vec::new())?,
+                false => {
+                    let records = random.between(1, FETCH_RECORDS) as usize;
+                    member.fetch(records, LOOK, &settles)?
+                }
+            };
+            let mut ledger = stage.ledger();
+            for (_, mark, choice) in pending.drain(..) {
+                if choice != Choice::GiveBack {
+                    ledger.settle(mark);
+                }
+            }
+            pending = decide(&mut ledger, worker, leased, &mut random)?;
+            if random.between(1, LEAVES_ONE_IN) == 1 && stage.consumes() {
+                // What it was about to settle it holds until the connection is closed, and the
+                // server may only then give it to others.
+                ledger.leave(worker);
+                break;
+            }
+            pending.iter().for_each(|&(_, mark, choice)| announce(&mut ledger, mark, choice));
+        }
+    }
+    Ok(())
+}
+
+fn decide(
+    ledger: &mut Ledger,
+    worker: Worker,
+    mut leased: Vec<Leased>,
+    random: &mut Random,
+) -> Result<Vec<(Settle, Mark, Choice)>, Violation> {
+    leased.sort_by_key(|record| (record.topic, record.partition, record.offset));
+    let mut pending = Vec::with_capacity(leased.len());
+    for record in leased {
+        let place = || {
+            let Leased { partition, offset, attempt, .. } = record;
+            format!("partition {partition}, offset {offset}, delivery {attempt}, a share group")
+        };
+        let mark = ledger.deliver(worker, record.topic, &record.value, place)?;
+        let choice = choose(random);
+        let settlement = match choice {
+            Choice::End(End::Accepted) => Settlement::Accept,
+            Choice::End(End::Rejected) => Settlement::Reject,
+            Choice::GiveBack => Settlement::Release,
+        };
+        pending.push((record.settle(settlement), mark, choice));
+    }
+    Ok(pending)
+}
+
+/// A consumer of AMQP's, of one queue after another, which settles in transactions: `tx.commit-ok`
+/// is the proof.
+pub(super) fn consume_transactions(stage: &Stage, mut random: Random) -> Worked {
+    while stage.consumes() {
+        let worker = stage.worker();
+        let queue = random.between(0, stage.queues.len() as u64 - 1) as usize;
+        let mut connection = amqp::Connection::open(stage.amqp, PATIENCE, Mode::Transactions)?;
+        connection.consume(&stage.queues[queue], PREFETCH)?;
+        let mut is_done = false;
+        while stage.consumes() && !is_done {
+            let mut pending = Vec::new();
+            let wanted = random.between(1, u64::from(PREFETCH)) as usize;
+            while pending.len() < wanted {
+                let Some(delivery) = connection.delivery(LOOK)? else { break };
+                let place = || format!("delivery tag {}, AMQP", delivery.tag);
+                let mark = stage.ledger().deliver(worker, queue, &delivery.body, place)?;
+                pending.push((delivery.tag, mark));
+            }
+            is_done = random.between(1, LEAVES_ONE_IN) == 1;
+            if is_done {
+                break;
+            }
+            settle_in_transaction(stage, &mut connection, pending, &mut random)?;
+        }
+        stage.ledger().leave(worker);
+    }
+    Ok(())
+}
+
+fn settle_in_transaction(
+    stage: &Stage,
+    connection: &mut amqp::Connection,
+    pending: Vec<(u64, Mark)>,
+    random: &mut Random,
+) -> io::Result<()> {
+    if pending.is_empty() {
+        return Ok(());
+    }
+    let mut settled = Vec::new();
+    {
+        let mut ledger = stage.ledger();
+        for (tag, mark) in pending {
+            let choice = choose(random);
+            announce(&mut ledger, mark, choice);
+            match choice {
+                Choice::End(End::Accepted) => connection.ack(tag),
+                Choice::End(End::Rejected) => connection.nack(tag, false),
+                Choice::GiveBack => connection.nack(tag, true),
+            }
+            if choice != Choice::GiveBack {
+                settled.push(mark);
+            }
+        }
+    }
+    connection.commit()?;
+    let mut ledger = stage.ledger();
+    settled.into_iter().for_each(|mark| ledger.settle(mark));
+    Ok(())
+}
