@@ -10,7 +10,7 @@ use broker::{AppendBatch, AppendError, Appended, Broker};
 use bytes::{Bytes, BytesMut};
 use hashbrown::HashMap;
 use machine::TopicConfig;
-use machine::config::{CompressionType, Durability, TimestampType};
+use machine::config::{CompressionType, Durability, LimitOverflow, TimestampType};
 use record::{BatchBuilder, BatchHeader, BatchOptions, Compression, EncodedHeaders};
 use routing::Message;
 use tokio::time::Instant;
@@ -107,6 +107,8 @@ pub(crate) struct Publisher {
     targets: Vec<Routed>,
     /// For records without a key, where a topic has several partitions.
     turn: u32,
+    /// Its messages are taken together or not at all.
+    is_transaction: bool,
 }
 
 /// A batch in the making.
@@ -286,7 +288,10 @@ impl Publisher {
             .builder
             .push_sliced(parcel.now_ms, key, body, headers)
             .map_err(|error| too_large(&error))?;
-        self.open.insert(partition, self.batches.len());
+        // A batch is refused whole, and messages are refused one by one.
+        if self.is_transaction || !refuses(&building.config) {
+            self.open.insert(partition, self.batches.len());
+        }
         self.batches.push(building);
         Ok(self.batches.len() - 1)
     }
@@ -334,6 +339,12 @@ impl Building {
         }
         AppendBatch { partition: self.partition, header, bytes, expect: None }
     }
+}
+
+/// Whether a full queue of this topic refuses messages.
+fn refuses(config: &TopicConfig) -> bool {
+    let limited = config.limit_records.is_some() || config.limit_bytes.is_some();
+    limited && config.limit_overflow != LimitOverflow::DropOldest
 }
 
 fn malformed_headers(malformed: MalformedTable) -> Exception {
@@ -394,6 +405,7 @@ impl Session {
             let bytes = parcel.body.bytes() + TRANSACTION_MESSAGE_BYTES;
             transaction.take_room(&self.gateway.transactions, bytes)?;
             transaction.publisher.targets = targets;
+            transaction.publisher.is_transaction = true;
             return transaction.publisher.add(&self.gateway.broker, parcel, None);
         }
         let confirm = channel.confirms.as_mut().map(|confirms| {

@@ -301,3 +301,50 @@ async fn publishers_are_held_back_while_the_disk_is_full_and_are_told() {
     }
     node.is_well().await;
 }
+
+#[tokio::test]
+async fn of_messages_sent_together_a_full_queue_takes_what_fits_and_refuses_each_other() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    let arguments = [("x-max-length", 5.into()), ("x-overflow", "reject-publish".into())];
+    client.declare_with("small", &arguments).await;
+    client.declare("large").await;
+    for queue in ["small", "large"] {
+        client.bind(queue, "amq.topic", &format!("to.{queue}")).await;
+    }
+    client.select_confirms(1).await;
+    let mut out = bytes::BytesMut::new();
+    for number in 0..40 {
+        let key = if number % 2 == 0 { "to.small" } else { "to.large" };
+        out.extend(client.content(1, to("amq.topic", key), &Properties::default(), b"x"));
+    }
+    client.send_bytes(&out).await;
+    let mut refused = Vec::new();
+    let mut answered = 0;
+    while answered < 40 {
+        match client.method(1).await.method() {
+            Method::BasicNack(nack) => refused.push(nack.delivery_tag),
+            Method::BasicAck(ack) => answered = ack.delivery_tag,
+            other => panic!("{other:?}"),
+        }
+    }
+    // The first five of every other one were taken.
+    assert_eq!(refused, (11..=39).step_by(2).collect::<Vec<_>>());
+    assert_eq!(client.look_at("small").await.messages, 5);
+    assert_eq!(client.look_at("large").await.messages, 20);
+}
+
+#[tokio::test]
+async fn a_message_without_any_time_to_live_is_for_whoever_waits_for_it() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    let queue = client.declare_exclusive().await;
+    let at_once = Properties { expiration: Some(b"0"), ..Properties::default() };
+    client.publish_with(1, to("", &queue), &at_once, b"nobody").await;
+    assert_eq!(client.get(1, &queue).await.map(|(_, body)| body), None);
+    client.consume(1, &queue, "c").await;
+    for body in ["one", "two", "three"] {
+        client.publish_with(1, to("", &queue), &at_once, body.as_bytes()).await;
+    }
+    assert_eq!(client.texts(1, 3).await, ["one", "two", "three"]);
+}
