@@ -12,20 +12,20 @@ const MAGIC: [u8; 2] = *b"PR";
 
 /// Who sent a message, as which of its messages, and when it was due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Stamp {
-    pub sender: u16,
+pub(crate) struct Stamp {
+    pub(crate) sender: u16,
     /// Of all lanes of the test.
-    pub lane: u32,
+    pub(crate) lane: u32,
     /// Of all messages of this sender: 0, 1, 2, ... up to 48 bits.
-    pub sequence: u64,
+    pub(crate) sequence: u64,
     /// When it was due, in nanoseconds since 1970; in a closed loop, when it was sent.
-    pub due_ns: u64,
+    pub(crate) due_ns: u64,
     /// How much later it was sent, in microseconds.
-    pub delay_us: u32,
+    pub(crate) delay_us: u32,
 }
 
 impl Stamp {
-    pub fn sent_ns(self) -> u64 {
+    pub(crate) fn sent_ns(self) -> u64 {
         self.due_ns + u64::from(self.delay_us) * 1_000
     }
 }
@@ -48,13 +48,13 @@ impl Default for Entropy {
 
 /// Makes bodies, and knows one that was changed on the way. The same seed makes the same bodies.
 #[derive(Debug)]
-pub struct Payload {
+pub(crate) struct Payload {
     pool: Vec<Box<[u8]>>,
 }
 
 /// Why a body is not one of ours.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Damage {
+pub(crate) enum Damage {
     /// Too short, or without our mark: nobody of this test sent it.
     Foreign,
     /// Ours, and not as it was sent.
@@ -63,7 +63,7 @@ pub enum Damage {
 
 impl Payload {
     /// Bodies of so many bytes. `None`: a stamp does not fit.
-    pub fn new(bytes: usize, entropy: Entropy, seed: u64) -> Option<Self> {
+    pub(crate) fn new(bytes: usize, entropy: Entropy, seed: u64) -> Option<Self> {
         let rest = bytes.checked_sub(STAMP_BYTES)?;
         let mut random = StdRng::seed_from_u64(seed);
         let random_bytes = (rest as f64 * entropy.random_ratio.clamp(0.0, 1.0)) as usize;
@@ -75,11 +75,11 @@ impl Payload {
         Some(Self { pool: (0..entropy.pool.max(1)).map(one).collect() })
     }
 
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         STAMP_BYTES + self.pool[0].len()
     }
 
-    pub fn body(&self, stamp: Stamp, random: &mut impl Rng) -> Bytes {
+    pub(crate) fn body(&self, stamp: Stamp, random: &mut impl Rng) -> Bytes {
         let entry = random.random_range(0..self.pool.len());
         let mut body = BytesMut::with_capacity(self.bytes());
         body.extend_from_slice(&MAGIC);
@@ -94,7 +94,7 @@ impl Payload {
     }
 
     /// The stamp of a body that came.
-    pub fn read(&self, body: &[u8]) -> Result<Stamp, Damage> {
+    pub(crate) fn read(&self, body: &[u8]) -> Result<Stamp, Damage> {
         let (stamp, rest) = body.split_at_checked(STAMP_BYTES).ok_or(Damage::Foreign)?;
         let (magic, stamp) = stamp.split_at(2);
         if magic != MAGIC {

@@ -67,7 +67,7 @@ pub struct Phase {
     pub action: Option<(String, Action)>,
 }
 
-pub type Action = Box<dyn FnOnce() -> BoxFuture<'static, Result<(), String>> + Send>;
+pub type Action = Box<dyn FnOnce() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Receivers {

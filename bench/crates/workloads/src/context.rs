@@ -1,0 +1,214 @@
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use driver::{Driver, Lanes, Style, Tier, Topology};
+use load::{LoadError, Observer, Outcome, Plan, Watched};
+use results::Host;
+use thiserror::Error;
+use tokio::sync::watch;
+
+/// How long and how large a test is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    /// A taste: a few seconds each.
+    Quick,
+    /// One machine, two minutes.
+    Local,
+    /// A cluster, as it was published.
+    Full,
+}
+
+impl Form {
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Quick => "quick",
+            Self::Local => "local",
+            Self::Full => "full",
+        }
+    }
+}
+
+/// Makes nodes fail. Whoever started the servers can do that.
+#[async_trait]
+pub trait Faults: Send + Sync + std::fmt::Debug {
+    fn nodes(&self) -> u32;
+    /// `kill -9`.
+    async fn kill(&self, node: u32) -> Result<(), String>;
+    /// As an administrator would.
+    async fn stop(&self, node: u32) -> Result<(), String>;
+    /// Returns when it serves again.
+    async fn start(&self, node: u32) -> Result<(), String>;
+    /// What its processes are now.
+    fn watched(&self) -> Vec<Watched>;
+}
+
+/// Why there is no run.
+#[derive(Debug, Error)]
+pub enum Problem {
+    /// The test asks for what this system does not have: no fault, and no result.
+    #[error("does not apply: {0}")]
+    Skipped(String),
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    #[error("interrupted")]
+    Interrupted,
+}
+
+/// Made anew for each load: who shows it.
+pub type Watch = Box<dyn FnMut(&str) -> Box<dyn Observer> + Send>;
+
+/// A system under test, and how it is to be tested.
+pub struct Context {
+    pub driver: Arc<dyn Driver>,
+    /// As the server says it.
+    pub version: String,
+    pub tier: Tier,
+    pub form: Form,
+    pub host: Host,
+    /// Of server and client, all that is not as it comes.
+    pub settings: BTreeMap<String, String>,
+    pub faults: Option<Arc<dyn Faults>>,
+    /// Servers that were not started here.
+    pub watched: Vec<Watched>,
+    pub replicas: u32,
+    pub interrupt: watch::Receiver<bool>,
+    pub watch: Watch,
+    /// Version and commit of the suite.
+    pub suite: String,
+    /// Begins every name on the server.
+    pub prefix: String,
+    /// By message size: the rate found by `omb/max-rate`.
+    pub max_rates: BTreeMap<usize, f64>,
+    pub(crate) loads: u32,
+}
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Context")
+            .field("driver", &self.driver)
+            .field("tier", &self.tier)
+            .field("form", &self.form)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Context {
+    /// On this driver, at this tier, without faults and servers to watch.
+    pub fn new(driver: Arc<dyn Driver>, version: String, tier: Tier, form: Form) -> Self {
+        Self {
+            driver,
+            version,
+            tier,
+            form,
+            host: Host::default(),
+            settings: BTreeMap::new(),
+            faults: None,
+            watched: Vec::new(),
+            replicas: 1,
+            interrupt: watch::channel(false).1,
+            watch: Box::new(|_| Box::new(load::Silent)),
+            suite: concat!("postroad-bench ", env!("CARGO_PKG_VERSION")).to_owned(),
+            prefix: "bench".to_owned(),
+            max_rates: BTreeMap::new(),
+            loads: 0,
+        }
+    }
+
+    /// One of three times, by form.
+    pub(crate) fn seconds(&self, quick: u64, local: u64, full: u64) -> Duration {
+        Duration::from_secs(self.by_form(quick, local, full))
+    }
+
+    pub(crate) fn by_form<T>(&self, quick: T, local: T, full: T) -> T {
+        match self.form {
+            Form::Quick => quick,
+            Form::Local => local,
+            Form::Full => full,
+        }
+    }
+
+    pub(crate) fn warm_up(&self) -> Duration {
+        self.seconds(1, 5, 60)
+    }
+
+    /// An empty topology with names of its own.
+    pub(crate) fn topology(&mut self, style: Style) -> Topology {
+        self.loads += 1;
+        let mut topology = Topology::new(&format!("{}-{}", self.prefix, self.loads), style, self.tier);
+        topology.replicas = self.replicas;
+        topology
+    }
+
+    /// Of a test about queues: each message is settled.
+    pub(crate) fn queue(&mut self) -> Result<Topology, Problem> {
+        let about = self.driver.about();
+        // A log is what such systems have: their test harnesses settled by position, too.
+        let style = if about.styles.contains(&Style::Queue) { Style::Queue } else { Style::Log };
+        self.style_is_there(style)?;
+        Ok(self.topology(style))
+    }
+
+    /// Of a test about streams of messages: by position where the system has that.
+    pub(crate) fn stream(&mut self) -> Result<Topology, Problem> {
+        let about = self.driver.about();
+        let style = if about.styles.contains(&Style::Log) { Style::Log } else { Style::Queue };
+        self.style_is_there(style)?;
+        Ok(self.topology(style))
+    }
+
+    fn style_is_there(&self, style: Style) -> Result<(), Problem> {
+        let about = self.driver.about();
+        if about.styles.contains(&style) {
+            return Ok(());
+        }
+        Err(Problem::Skipped(format!("{} has neither queues nor logs", about.title)))
+    }
+
+    pub(crate) fn needs_subscriptions(&self) -> Result<(), Problem> {
+        let about = self.driver.about();
+        match about.subscriptions {
+            true => Ok(()),
+            false => Err(Problem::Skipped(format!("{} has one subscription only", about.title))),
+        }
+    }
+
+    /// Order by lane with several receivers, or with one.
+    pub(crate) fn needs_lanes(&self) -> Result<Lanes, Problem> {
+        let about = self.driver.about();
+        match about.lanes {
+            Lanes::Unordered => {
+                Err(Problem::Skipped(format!("{} promises no order", about.title)))
+            }
+            lanes => Ok(lanes),
+        }
+    }
+
+    pub(crate) fn needs_faults(&self) -> Result<Arc<dyn Faults>, Problem> {
+        let why = "its nodes were not started by the suite, so they cannot be made to fail";
+        self.faults.clone().ok_or_else(|| Problem::Skipped(why.to_owned()))
+    }
+
+    /// Carries the plan out and removes what it made.
+    pub(crate) async fn load(&mut self, test: &str, plan: Plan) -> Result<Outcome, Problem> {
+        let topology = plan.topology.clone();
+        let mut watched = vec![Watched::suite()];
+        match &self.faults {
+            Some(faults) => watched.extend(faults.watched()),
+            None => watched.extend(self.watched.iter().cloned()),
+        }
+        let mut observer = (self.watch)(test);
+        let driver = Arc::clone(&self.driver);
+        let ran =
+            load::run(plan, driver, watched, self.interrupt.clone(), observer.as_mut()).await;
+        if let Err(failure) = self.driver.remove(&topology).await {
+            tracing::warn!(%failure, "what the test made could not be removed");
+        }
+        Ok(ran?)
+    }
+
+    pub(crate) fn is_interrupted(&self) -> bool {
+        *self.interrupt.borrow()
+    }
+}

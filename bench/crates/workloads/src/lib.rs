@@ -1,0 +1,145 @@
+//! The published tests, and ours, as loads that any driver can carry.
+//!
+//! * [`tests`]: all of them, by family: what each asks, what it needs
+//! * [`Context`]: the system, the tier and the form (local, quick, full) to run them in
+//! * [`Test::run`]: runs one; leaves a [`results::Run`] for each system and parameter
+//!
+//! A family is a file. What the original harness did, with its traps, is said at its top; where
+//! ours differs, and why, too.
+
+mod bmq;
+mod compatibility;
+mod context;
+mod judge;
+mod lowlat;
+mod mqperf;
+mod omb;
+mod queen;
+mod verify;
+mod zmq;
+
+pub use context::{Context, Faults, Form, Problem, Watch};
+
+use futures_util::future::BoxFuture;
+use results::Run;
+
+/// One test.
+#[derive(Clone, Copy)]
+pub struct Test {
+    /// `omb/topics`; with a parameter, `omb/topics-1000`.
+    pub name: &'static str,
+    /// The question that it answers, in a sentence.
+    pub asks: &'static str,
+    /// The parameters of its local form. Empty: it has none.
+    pub parameters: &'static [u32],
+    /// Of the short first set that says most in least time, with these parameters.
+    pub first_set: bool,
+    pub(crate) procedure: Procedure,
+}
+
+pub(crate) type Procedure =
+    for<'a> fn(&'a mut Context, &'a str, u32) -> BoxFuture<'a, Result<Run, Problem>>;
+
+impl std::fmt::Debug for Test {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Test").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// A test with its parameter chosen.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Chosen {
+    /// `omb/topics-1000`.
+    pub name: String,
+    test: &'static str,
+    parameter: u32,
+}
+
+/// Every test, family by family.
+pub fn tests() -> impl Iterator<Item = &'static Test> {
+    let families: [&'static [Test]; 7] = [
+        &mqperf::TESTS,
+        &omb::TESTS,
+        &queen::TESTS,
+        &lowlat::TESTS,
+        &bmq::TESTS,
+        &zmq::TESTS,
+        &verify::TESTS,
+    ];
+    families.into_iter().flatten()
+}
+
+impl Test {
+    /// With each of its parameters, or without one.
+    pub fn chosen(&self) -> Vec<Chosen> {
+        let chosen = |parameter: Option<u32>| Chosen {
+            name: parameter.map_or(self.name.to_owned(), |value| format!("{}-{value}", self.name)),
+            test: self.name,
+            parameter: parameter.unwrap_or(0),
+        };
+        match self.parameters {
+            [] => vec![chosen(None)],
+            some => some.iter().map(|parameter| chosen(Some(*parameter))).collect(),
+        }
+    }
+}
+
+/// The tests that a word means: a family (`omb`), a test with all its parameters (`omb/topics`),
+/// one with one of them (`omb/topics-250`), `first` for the first set, `all`.
+pub fn choose(word: &str) -> Option<Vec<Chosen>> {
+    let all_of = |wanted: &dyn Fn(&Test) -> bool| -> Vec<Chosen> {
+        tests().filter(|test| wanted(test)).flat_map(Test::chosen).collect()
+    };
+    let found = match word {
+        "all" => all_of(&|_| true),
+        "first" => all_of(&|test| test.first_set),
+        _ => all_of(&|test| {
+            test.name == word || test.name.split_once('/').is_some_and(|(family, _)| family == word)
+        }),
+    };
+    if !found.is_empty() {
+        return Some(found);
+    }
+    let (name, parameter) = word.rsplit_once('-')?;
+    let test = tests().find(|test| test.name == name && !test.parameters.is_empty())?;
+    let parameter = parameter.parse().ok().filter(|parameter| *parameter > 0)?;
+    Some(vec![Chosen { name: word.to_owned(), test: test.name, parameter }])
+}
+
+impl Chosen {
+    pub fn asks(&self) -> &'static str {
+        self.test().asks
+    }
+
+    fn test(&self) -> &'static Test {
+        tests().find(|test| test.name == self.test).expect("it was chosen from them")
+    }
+
+    /// Runs it. A run that failed is a run: a [`Problem`] is what kept it from being one.
+    pub async fn run(&self, context: &mut Context) -> Result<Run, Problem> {
+        (self.test().procedure)(context, &self.name, self.parameter).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_every_word_means_something() {
+        let names: Vec<&str> = tests().map(|test| test.name).collect();
+        assert_eq!(names.iter().collect::<HashSet<_>>().len(), names.len());
+        for name in names {
+            assert!(choose(name).is_some_and(|chosen| !chosen.is_empty()), "{name}");
+            let family = name.split('/').next().expect("a family");
+            assert!(choose(family).is_some());
+        }
+        assert!(choose("first").is_some_and(|chosen| chosen.len() > 10));
+        assert!(choose("omb/topics-17").is_some_and(|chosen| chosen[0].name == "omb/topics-17"));
+        for nothing in ["", "omp", "omb/topics-x", "omb/topics-0", "mqperf/base-3"] {
+            assert_eq!(choose(nothing), None, "{nothing}");
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! `verify`: what no published comparison checked. A system that fails here has no business in the
+//! tables of the others.
+
+use std::time::Duration;
+
+use driver::{Lanes, Return};
+use load::{Pace, Phase, Plan, Work};
+use results::Run;
+
+use crate::context::{Context, Problem};
+use crate::judge::{self, Facts, lower, neither};
+use crate::Test;
+
+pub(crate) static TESTS: [Test; 4] = [
+    Test {
+        name: "verify/lossless",
+        asks: "Is every confirmed message still there after the server was killed, again and again?",
+        parameters: &[],
+        first_set: true,
+        procedure: |context, name, _| Box::pin(lossless(context, name)),
+    },
+    Test {
+        name: "verify/order",
+        asks: "Do the messages of each lane come in order, with several receivers at work?",
+        parameters: &[],
+        first_set: true,
+        procedure: |context, name, _| Box::pin(order(context, name)),
+    },
+    Test {
+        name: "verify/lease",
+        asks: "Does a message that its receiver forgot come to another, once, after its lease?",
+        parameters: &[],
+        first_set: false,
+        procedure: |context, name, _| Box::pin(lease(context, name)),
+    },
+    Test {
+        name: "verify/release",
+        asks: "Does a message that its receiver gave back come again at once?",
+        parameters: &[],
+        first_set: false,
+        procedure: |context, name, _| Box::pin(release(context, name)),
+    },
+];
+
+const MESSAGE_BYTES: usize = 256;
+
+/// Several senders with some messages under way each, several receivers.
+fn plan(context: &mut Context, time: Duration) -> Result<Plan, Problem> {
+    let mut topology = context.queue()?;
+    topology.destinations = 4;
+    topology.partitions = 4;
+    let mut plan = Plan::new(topology, MESSAGE_BYTES, time);
+    plan.pace = Pace::Open { per_second: context.by_form(1_000.0, 2_000.0, 20_000.0), window: 500 };
+    (plan.senders, plan.receivers, plan.lanes) = (4, 4, 50);
+    plan.drain_idle = Duration::from_secs(15);
+    Ok(plan)
+}
+
+async fn lossless(context: &mut Context, name: &str) -> Result<Run, Problem> {
+    let faults = context.needs_faults()?;
+    let mut plan = plan(context, Duration::ZERO)?;
+    let kills = context.by_form(2, 8, 100);
+    plan.phases = vec![Phase::warm_up(Duration::from_secs(1))];
+    for kill in 1..=kills {
+        let (killed, started) = (faults.clone(), faults.clone());
+        let node = (kill - 1) % faults.nodes();
+        plan.phases.push(Phase {
+            action: Some((
+                format!("kill -9 of node {node}"),
+                Box::new(move || Box::pin(async move { killed.kill(node).await })),
+            )),
+            ..Phase::measured(&format!("down {kill}"), Duration::from_millis(500))
+        });
+        plan.phases.push(Phase {
+            action: Some((
+                format!("node {node} starts"),
+                Box::new(move || Box::pin(async move { started.start(node).await })),
+            )),
+            ..Phase::measured(&format!("up {kill}"), context.seconds(2, 5, 20))
+        });
+    }
+    let facts = Facts::of(&plan);
+    let outcome = context.load(name, plan).await?;
+    let headline = vec![
+        lower("lost", outcome.audit.lost as f64, "messages"),
+        lower("settled and came again", outcome.audit.settled_again as f64, "messages"),
+        neither("kills", f64::from(kills), ""),
+        neither("confirmed messages", outcome.audit.confirmed as f64, ""),
+    ];
+    Ok(judge::run(context, name, facts, outcome, headline))
+}
+
+async fn order(context: &mut Context, name: &str) -> Result<Run, Problem> {
+    let lanes = context.needs_lanes()?;
+    let time = context.seconds(3, 20, 300);
+    let mut plan = plan(context, time)?;
+    plan.topology.ordered = true;
+    if lanes == Lanes::Single {
+        plan.receivers = plan.topology.destinations;
+    }
+    let facts = Facts::of(&plan);
+    let outcome = context.load(name, plan).await?;
+    let headline = vec![
+        lower("out of order", outcome.audit.out_of_order as f64, "messages"),
+        lower("lost", outcome.audit.lost as f64, "messages"),
+        neither("fairness of lanes", outcome.audit.fairness_lanes.unwrap_or(1.0), "least to most"),
+    ];
+    Ok(judge::run(context, name, facts, outcome, headline))
+}
+
+async fn lease(context: &mut Context, name: &str) -> Result<Run, Problem> {
+    let about = context.driver.about();
+    if !matches!(about.returns, Return::Lease | Return::LeaseOrConnection) {
+        return Err(Problem::Skipped(format!("{} has no leases", about.title)));
+    }
+    let time = context.seconds(3, 10, 60);
+    let mut plan = plan(context, time)?;
+    plan.topology.lease = Duration::from_secs(2);
+    plan.work = Work::Forget { share: 0.05 };
+    returned(context, name, plan).await
+}
+
+async fn release(context: &mut Context, name: &str) -> Result<Run, Problem> {
+    let about = context.driver.about();
+    if about.returns == Return::Never {
+        return Err(Problem::Skipped(format!("{} takes nothing back", about.title)));
+    }
+    let time = context.seconds(3, 10, 60);
+    let mut plan = plan(context, time)?;
+    plan.work = Work::Release { share: 0.05 };
+    returned(context, name, plan).await
+}
+
+async fn returned(context: &mut Context, name: &str, plan: Plan) -> Result<Run, Problem> {
+    let facts = Facts::of(&plan);
+    let outcome = context.load(name, plan).await?;
+    let headline = vec![
+        neither("came again", outcome.audit.repeated as f64, "messages"),
+        lower("settled and came again", outcome.audit.settled_again as f64, "messages"),
+        lower("lost", outcome.audit.lost as f64, "messages"),
+    ];
+    Ok(judge::run(context, name, facts, outcome, headline))
+}
