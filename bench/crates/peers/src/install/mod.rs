@@ -1,0 +1,229 @@
+//! How software comes into the folder: whole or not at all. It is put together beside its place and
+//! moved there when it is complete, with a marker that says what it is.
+
+mod debian;
+mod elf;
+mod go;
+mod maven;
+mod needs;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use serde::{Deserialize, Serialize};
+
+use crate::errors::{FolderError, InstallError};
+use crate::launch::last_lines;
+use crate::plan::{System, folder, write};
+use crate::{Peer, Progress};
+
+pub(crate) use maven::Coordinates;
+pub(crate) use needs::java;
+
+const MARKER: &str = "installed.json";
+
+/// What is installed.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Installed {
+    /// As the package says it.
+    pub version: String,
+    /// The version that was asked for; another one is installed anew.
+    pub pinned: String,
+    /// Programs know their own place: moved elsewhere, it is installed anew.
+    pub place: PathBuf,
+    pub took_seconds: u64,
+    pub bytes: u64,
+}
+
+/// Installs one peer.
+pub(crate) struct Installer<'a> {
+    pub(crate) peer: &'static Peer,
+    /// Everything goes here first.
+    pub(crate) staging: PathBuf,
+    /// Where it will be in the end.
+    pub(crate) place: PathBuf,
+    pub(crate) log: PathBuf,
+    /// A binary of Postroad that the user named.
+    pub(crate) postroad: Option<PathBuf>,
+    progress: &'a dyn Progress,
+}
+
+/// What is installed here, if it is whole, of this version and in its place.
+pub(crate) fn installed(place: &Path, peer: &Peer) -> Option<Installed> {
+    let text = fs::read(place.join(MARKER)).ok()?;
+    let marker: Installed = serde_json::from_slice(&text).ok()?;
+    (marker.pinned == peer.version && marker.place == place).then_some(marker)
+}
+
+/// Installs it at `home/software`, in place of what is there.
+pub(crate) fn install(
+    system: &dyn System,
+    home: &Path,
+    postroad: Option<PathBuf>,
+    progress: &dyn Progress,
+) -> Result<Installed, InstallError> {
+    let peer = system.peer();
+    needs::check(peer)?;
+    let begun = Instant::now();
+    let (place, staging) = (home.join("software"), home.join("software.unfinished"));
+    remove(&staging)?;
+    folder(staging.clone())?;
+    let log = home.join("install.log");
+    write(&log, "")?;
+    let installer =
+        Installer { peer, staging: staging.clone(), place: place.clone(), log, postroad, progress };
+    let found = system.install(&installer)?;
+    let marker = Installed {
+        version: found.unwrap_or_else(|| peer.version.to_owned()),
+        pinned: peer.version.to_owned(),
+        place: place.clone(),
+        took_seconds: begun.elapsed().as_secs(),
+        bytes: size(&staging),
+    };
+    // A string and numbers: this cannot fail.
+    let text = serde_json::to_vec_pretty(&marker).unwrap_or_default();
+    write(&staging.join(MARKER), text)?;
+    remove(&place)?;
+    fs::rename(&staging, &place).map_err(FolderError::new("create", &place))?;
+    let megabytes = marker.bytes >> 20;
+    let version = &marker.version;
+    progress.say(
+        peer.name,
+        &format!("installed {version} in {} s, {megabytes} MB", marker.took_seconds),
+    );
+    Ok(marker)
+}
+
+impl Installer<'_> {
+    pub(crate) fn say(&self, what: &str) {
+        self.progress.say(self.peer.name, what);
+    }
+
+    /// Runs a command to its end, its output into the log.
+    pub(crate) fn run(&self, mut command: Command, what: &str) -> Result<(), InstallError> {
+        let log = fs::OpenOptions::new()
+            .append(true)
+            .open(&self.log)
+            .map_err(FolderError::new("open", &self.log))?;
+        let errors = log.try_clone().map_err(FolderError::new("open", &self.log))?;
+        let status = command.stdin(Stdio::null()).stdout(log).stderr(errors).status();
+        let status = status.map_err(|why| InstallError::NotRun { what: what.to_owned(), why })?;
+        if status.success() {
+            return Ok(());
+        }
+        Err(InstallError::Command {
+            what: what.to_owned(),
+            status: status.to_string(),
+            log: self.log.clone(),
+            details: last_lines(&self.log),
+        })
+    }
+
+    /// The installation is of no use without this.
+    pub(crate) fn expect(&self, inside: &str) -> Result<PathBuf, InstallError> {
+        let path = self.staging.join(inside);
+        match path.exists() {
+            true => Ok(path),
+            false => Err(InstallError::Incomplete { peer: self.peer.name, path }),
+        }
+    }
+}
+
+/// Removes a folder with all that is in it, if it is there.
+pub(crate) fn remove(path: &Path) -> Result<(), FolderError> {
+    match fs::remove_dir_all(path) {
+        Err(why) if why.kind() != std::io::ErrorKind::NotFound => {
+            Err(FolderError::new("remove", path)(why))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Bytes of all files below.
+fn size(path: &Path) -> u64 {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let of = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(about) if about.is_dir() => size(&entry.path()),
+        Ok(about) => about.len(),
+        Err(_) => 0,
+    };
+    entries.map(of).sum()
+}
+
+/// Every file below that is not a link.
+fn files(path: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() => files(&entry.path(), found),
+            Ok(kind) if kind.is_file() => found.push(entry.path()),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Plan, Site};
+    use crate::{Silent, Source, StartError};
+
+    static PEER: Peer = Peer {
+        name: "test",
+        title: "Test",
+        version: "1",
+        source: Source::Own,
+        needs: &[],
+        tiers: &[],
+        cluster_tiers: &[],
+        ports: &[],
+        note: "",
+    };
+
+    /// One that is installed by writing a file, or fails half-way.
+    struct Written {
+        fails: bool,
+    }
+
+    impl System for Written {
+        fn peer(&self) -> &'static Peer {
+            &PEER
+        }
+
+        fn install(&self, installer: &Installer<'_>) -> Result<Option<String>, InstallError> {
+            write(&installer.staging.join("server"), "a server")?;
+            if self.fails {
+                installer.run(Command::new("false"), "a step")?;
+            }
+            Ok(None)
+        }
+
+        fn plan(&self, _: &Site) -> Result<Plan, StartError> {
+            unreachable!("it is not started")
+        }
+    }
+
+    #[test]
+    fn what_fails_half_way_is_not_installed() {
+        let home = tempfile::tempdir().expect("a folder");
+        let outcome = install(&Written { fails: true }, home.path(), None, &Silent);
+        let failure = outcome.expect_err("a step fails");
+        assert!(failure.to_string().starts_with("a step ended with exit status: 1"), "{failure}");
+        assert_eq!(installed(&home.path().join("software"), &PEER), None);
+        install(&Written { fails: false }, home.path(), None, &Silent).expect("it is tried again");
+        let marker = installed(&home.path().join("software"), &PEER).expect("it is installed");
+        assert_eq!((marker.version.as_str(), marker.bytes), ("1", 8));
+    }
+
+    #[test]
+    fn another_version_or_place_is_not_taken_for_this_one() {
+        let home = tempfile::tempdir().expect("a folder");
+        install(&Written { fails: false }, home.path(), None, &Silent).expect("it is installed");
+        let newer = Peer { version: "2", ..PEER };
+        assert_eq!(installed(&home.path().join("software"), &newer), None);
+        let moved = home.path().join("elsewhere");
+        fs::rename(home.path().join("software"), &moved).expect("it can be moved");
+        assert_eq!(installed(&moved, &PEER), None);
+    }
+}

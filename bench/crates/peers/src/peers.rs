@@ -1,0 +1,481 @@
+//! A folder of peers, and what can be done with them.
+
+use std::fs::{self, File, TryLockError};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use driver::Tier;
+use rustix::process::Signal;
+
+use crate::errors::{FolderError, InstallError, OpenError, StartError, StopError};
+use crate::identity::Identity;
+use crate::install::{self, Installed};
+use crate::launch::{Launch, last_lines};
+use crate::peer::CLUSTER;
+use crate::plan::{Plan, Site, folder, write};
+use crate::running::BROKER;
+use crate::{Peer, Process, Progress, Running, catalog, ports};
+
+/// How long a server may take to end in order.
+const ENDS_WITHIN: Duration = Duration::from_secs(60);
+/// The same after a signal that it cannot refuse.
+const DIES_WITHIN: Duration = Duration::from_secs(10);
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(100);
+const STATE: &str = "running.json";
+
+/// The folder that peers are installed in, each in one of its own:
+///
+/// ```text
+/// kafka/software/     the programs, with a marker
+/// kafka/data/of-N/    data, by number of nodes
+/// kafka/config/ log/  what was written by us, and by them
+/// kafka/running.json  the processes that were started
+/// ```
+#[derive(Debug)]
+pub struct Peers {
+    dir: PathBuf,
+    postroad: Option<PathBuf>,
+}
+
+/// What there is of one peer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct State {
+    pub peer: &'static Peer,
+    pub installed: Option<Installed>,
+    pub running: Option<Running>,
+}
+
+impl Peers {
+    /// The folder is made if it is not there.
+    pub fn open(dir: &Path) -> Result<Self, OpenError> {
+        let dir = folder(dir.to_path_buf())?;
+        let dir = dir.canonicalize().map_err(FolderError::new("find", &dir))?;
+        Ok(Self { dir, postroad: None })
+    }
+
+    /// The binary to be taken for Postroad, instead of a build of this repository.
+    pub fn with_postroad(mut self, binary: PathBuf) -> Self {
+        self.postroad = Some(binary);
+        self
+    }
+
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Takes the folder for one that changes it; two would start the same server twice. Held until
+    /// it is dropped, or its process ends.
+    pub fn lock(&self) -> Result<File, OpenError> {
+        let path = self.dir.join("lock");
+        let file = File::create(&path).map_err(FolderError::new("create", &path))?;
+        match file.try_lock() {
+            Ok(()) => Ok(file),
+            Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path: self.dir.clone() }),
+            Err(TryLockError::Error(why)) => Err(FolderError::new("lock", &path)(why).into()),
+        }
+    }
+
+    /// Installs a peer, unless it is.
+    pub fn install(&self, name: &str, progress: &dyn Progress) -> Result<Installed, InstallError> {
+        let system = catalog::find(name)?;
+        let peer = system.peer();
+        let home = folder(self.home(peer))?;
+        if let Some(marker) = self.installed(peer) {
+            // What is built here may have been changed since.
+            let may_be_old = peer.needs.is_empty() && self.live(peer).is_none();
+            if !may_be_old {
+                return Ok(marker);
+            }
+        }
+        if self.live(peer).is_some() {
+            return Err(InstallError::Running { peer: peer.name });
+        }
+        install::install(system, &home, self.postroad.clone(), progress)
+    }
+
+    /// Starts a peer, which must be installed and not run, and waits until it serves. Data that is
+    /// there is kept.
+    pub fn start(
+        &self,
+        name: &str,
+        tier: Tier,
+        nodes: u32,
+        progress: &dyn Progress,
+    ) -> Result<Running, StartError> {
+        let system = catalog::find(name)?;
+        let peer = system.peer();
+        can_hold(peer, tier, nodes)?;
+        let installed = self.installed(peer).ok_or(StartError::NotInstalled { peer: peer.name })?;
+        if let Some(running) = self.live(peer) {
+            return Err(StartError::Running {
+                peer: peer.name,
+                tier: running.tier,
+                nodes: running.nodes,
+            });
+        }
+        let site = self.site(peer, tier, nodes);
+        let begun = Instant::now();
+        progress.say(peer.name, &format!("starting {nodes} node(s) at {tier}"));
+        let plan = system.plan(&site)?;
+        for launch in plan.helpers.iter().chain(&plan.nodes) {
+            free_ports(peer, launch)?;
+        }
+        let mut running = Running {
+            name: peer.name.to_owned(),
+            version: installed.version,
+            tier,
+            nodes,
+            endpoints: plan.endpoints.clone(),
+            user: plan.user.clone(),
+            password: plan.password.clone(),
+            processes: Vec::new(),
+            settings: plan.settings.clone(),
+            data_dir: site.data_root(),
+            log: site.log(BROKER, 1),
+        };
+        if let Err(failure) = self.bring_up(&site, &plan, &mut running) {
+            // Nothing that was started stays behind; why it could not start is what counts.
+            for process in running.processes.iter().rev() {
+                let _ = end(peer, process, false);
+            }
+            self.forget(peer)?;
+            return Err(failure);
+        }
+        let seconds = begun.elapsed().as_secs_f64();
+        progress.say(peer.name, &format!("serves after {seconds:.1} s"));
+        Ok(running)
+    }
+
+    /// Those that run and were started from this folder.
+    pub fn running(&self) -> Vec<Running> {
+        catalog().into_iter().filter_map(|peer| self.live(peer)).collect()
+    }
+
+    /// What there is of every peer.
+    pub fn states(&self) -> Vec<State> {
+        let state =
+            |peer| State { peer, installed: self.installed(peer), running: self.live(peer) };
+        catalog().into_iter().map(state).collect()
+    }
+
+    /// Stops a peer in order: all of its nodes, then its helpers.
+    pub fn stop(&self, name: &str) -> Result<(), StopError> {
+        let peer = catalog::find(name)?.peer();
+        let running = self.live(peer).ok_or(StopError::NotRunning { peer: peer.name })?;
+        for process in running.processes.iter().rev() {
+            end(peer, process, true)?;
+        }
+        Ok(self.forget(peer)?)
+    }
+
+    /// Stops one node in order; the others go on.
+    pub fn stop_node(&self, name: &str, node: u32) -> Result<(), StopError> {
+        self.end_node(name, node, true)
+    }
+
+    /// Kills one node as a power cut would, but for what is in the page cache (`kill -9`).
+    pub fn kill(&self, name: &str, node: u32) -> Result<(), StopError> {
+        self.end_node(name, node, false)
+    }
+
+    fn end_node(&self, name: &str, node: u32, in_order: bool) -> Result<(), StopError> {
+        let peer = catalog::find(name)?.peer();
+        let running = self.live(peer).ok_or(StopError::NotRunning { peer: peer.name })?;
+        let broker = running.broker(node).filter(|broker| broker.identity.runs());
+        end(peer, broker.ok_or(StopError::NoNode { peer: peer.name, node })?, in_order)
+    }
+
+    /// Starts a node that was stopped or killed, on its data, and waits until it serves.
+    pub fn restart(&self, name: &str, node: u32) -> Result<Running, StartError> {
+        let system = catalog::find(name)?;
+        let peer = system.peer();
+        let no_node = StartError::NoNode { peer: peer.name, node };
+        let Some(mut running) = self.recorded(peer) else { return Err(no_node) };
+        let Some(index) = running
+            .processes
+            .iter()
+            .position(|process| process.role == BROKER && process.node == node)
+        else {
+            return Err(no_node);
+        };
+        if running.processes[index].identity.runs() {
+            return Err(StartError::NodeRuns { peer: peer.name, node });
+        }
+        let site = self.site(peer, running.tier, running.nodes);
+        let plan = system.plan(&site)?;
+        // A helper that has ended (a name server, say) is of no node, and needed by all.
+        for launch in &plan.helpers {
+            let same = |process: &&mut Process| process.role == launch.role;
+            let Some(helper) = running.processes.iter_mut().find(same) else { continue };
+            if !helper.identity.runs() {
+                free_ports(peer, launch)?;
+                helper.identity = launch.spawn()?;
+                helper.identity = serves(peer, launch, &helper.identity, 1)?;
+            }
+        }
+        let Some(launch) = plan.nodes.iter().find(|launch| launch.node == node) else {
+            return Err(StartError::NoNode { peer: peer.name, node });
+        };
+        free_ports(peer, launch)?;
+        running.processes[index].identity = launch.spawn()?;
+        self.record(peer, &running)?;
+        let identity =
+            serves(peer, launch, &running.processes[index].identity, running.live_nodes())?;
+        running.processes[index].identity = identity;
+        self.record(peer, &running)?;
+        Ok(running)
+    }
+
+    /// Removes all data, configuration and logs of a peer that does not run. What is installed
+    /// stays.
+    pub fn wipe(&self, name: &str) -> Result<(), StopError> {
+        let peer = catalog::find(name)?.peer();
+        if self.live(peer).is_some() {
+            return Err(StopError::Runs { peer: peer.name });
+        }
+        for inside in ["data", "config", "log"] {
+            install::remove(&self.home(peer).join(inside))?;
+        }
+        Ok(self.forget(peer)?)
+    }
+
+    fn bring_up(&self, site: &Site, plan: &Plan, running: &mut Running) -> Result<(), StartError> {
+        for helper in &plan.helpers {
+            self.spawn(site, helper, running)?;
+            self.await_last(site, helper, running, 1)?;
+        }
+        let first = running.processes.len();
+        for launch in &plan.nodes {
+            self.spawn(site, launch, running)?;
+            if plan.one_by_one {
+                self.await_last(site, launch, running, 1)?;
+            }
+        }
+        for (index, launch) in plan.nodes.iter().enumerate() {
+            let process = &mut running.processes[first + index];
+            process.identity = serves(site.peer, launch, &process.identity, site.nodes)?;
+        }
+        Ok(self.record(site.peer, running)?)
+    }
+
+    /// It is on record before anything else can go wrong.
+    fn spawn(&self, site: &Site, launch: &Launch, running: &mut Running) -> Result<(), StartError> {
+        running.processes.push(Process {
+            node: launch.node,
+            role: launch.role.to_owned(),
+            identity: launch.spawn()?,
+            log: launch.log.clone(),
+            ending: launch.ending.as_raw(),
+        });
+        Ok(self.record(site.peer, running)?)
+    }
+
+    fn await_last(
+        &self,
+        site: &Site,
+        launch: &Launch,
+        running: &mut Running,
+        live_nodes: u32,
+    ) -> Result<(), StartError> {
+        if let Some(process) = running.processes.last_mut() {
+            process.identity = serves(site.peer, launch, &process.identity, live_nodes)?;
+        }
+        Ok(self.record(site.peer, running)?)
+    }
+
+    fn home(&self, peer: &Peer) -> PathBuf {
+        self.dir.join(peer.name)
+    }
+
+    fn site(&self, peer: &'static Peer, tier: Tier, nodes: u32) -> Site {
+        let home = self.home(peer);
+        Site { peer, software: home.join("software"), home, tier, nodes }
+    }
+
+    fn installed(&self, peer: &Peer) -> Option<Installed> {
+        install::installed(&self.home(peer).join("software"), peer)
+    }
+
+    /// What was started last, whether it still runs or not.
+    fn recorded(&self, peer: &Peer) -> Option<Running> {
+        let text = fs::read(self.home(peer).join(STATE)).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+
+    /// What was started and of which anything still runs.
+    fn live(&self, peer: &Peer) -> Option<Running> {
+        self.recorded(peer)
+            .filter(|running| running.processes.iter().any(|process| process.identity.runs()))
+    }
+
+    fn record(&self, peer: &Peer, running: &Running) -> Result<(), FolderError> {
+        // Text and numbers: this cannot fail.
+        let text = serde_json::to_vec_pretty(running).unwrap_or_default();
+        let (path, new) = (self.home(peer).join(STATE), self.home(peer).join("running.json.new"));
+        write(&new, text)?;
+        fs::rename(&new, &path).map_err(FolderError::new("write", &path))
+    }
+
+    fn forget(&self, peer: &Peer) -> Result<(), FolderError> {
+        let path = self.home(peer).join(STATE);
+        match fs::remove_file(&path) {
+            Err(why) if why.kind() != std::io::ErrorKind::NotFound => {
+                Err(FolderError::new("remove", &path)(why))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn can_hold(peer: &'static Peer, tier: Tier, nodes: u32) -> Result<(), StartError> {
+    let clustered = !peer.cluster_tiers.is_empty();
+    if nodes != 1 && !(clustered && nodes == CLUSTER) {
+        let can = if clustered { "1 or 3" } else { "1" };
+        return Err(StartError::Nodes { peer: peer.name, asked: nodes, can });
+    }
+    if peer.tiers_of(nodes).contains(&tier) {
+        return Ok(());
+    }
+    let names = |tiers: &[Tier]| tiers.iter().map(Tier::to_string).collect::<Vec<_>>().join(", ");
+    let mut can = format!("{} on 1 node", names(peer.tiers));
+    if clustered {
+        can += &format!("; {} on {CLUSTER} nodes", names(peer.cluster_tiers));
+    }
+    Err(StartError::Tier { peer: peer.name, asked: tier, nodes, can })
+}
+
+fn free_ports(peer: &'static Peer, launch: &Launch) -> Result<(), StartError> {
+    for &port in &launch.ports {
+        if let Some(by) = ports::owner(port) {
+            return Err(StartError::PortTaken { peer: peer.name, port, by });
+        }
+    }
+    Ok(())
+}
+
+/// Waits until it serves; the identity then knows the program too.
+fn serves(
+    peer: &'static Peer,
+    launch: &Launch,
+    identity: &Identity,
+    live_nodes: u32,
+) -> Result<Identity, StartError> {
+    let (node, log) = (launch.node, launch.log.clone());
+    let begun = Instant::now();
+    loop {
+        if identity.ended_within(Duration::ZERO) {
+            let details = last_lines(&log);
+            return Err(StartError::Ended { peer: peer.name, node, log, details });
+        }
+        if launch.ready.ask(live_nodes) {
+            return Ok(identity.clone().with_program());
+        }
+        if begun.elapsed() > launch.ready_within {
+            let (within, details) = (launch.ready_within, last_lines(&log));
+            return Err(StartError::NotReady { peer: peer.name, node, within, log, details });
+        }
+        std::thread::sleep(ASK_AGAIN_AFTER);
+    }
+}
+
+/// Ends a process and what descends from it: in order, and by force what does not follow.
+fn end(peer: &'static Peer, process: &Process, in_order: bool) -> Result<(), StopError> {
+    let asked = if in_order { Signal::from_named_raw(process.ending) } else { None };
+    // Taken before it ends: its children lose their parent then.
+    let tree = process.identity.tree();
+    if let Some(signal) = asked {
+        process.identity.signal(signal);
+        process.identity.ended_within(ENDS_WITHIN);
+    }
+    for member in &tree {
+        member.signal(Signal::KILL);
+    }
+    for member in &tree {
+        if !member.ended_within(DIES_WITHIN) {
+            return Err(StopError::DoesNotEnd {
+                peer: peer.name,
+                pid: member.pid,
+                why: "it waits for a device, or belongs to another user".to_owned(),
+            });
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Silent;
+
+    #[test]
+    fn a_tier_that_a_system_cannot_hold_is_refused_with_what_it_can() {
+        let kafka = catalog::find("kafka").expect("there is one").peer();
+        let refused = can_hold(kafka, Tier::T4, 1).expect_err("one node is no majority");
+        assert_eq!(
+            refused.to_string(),
+            "kafka cannot hold T4 (synced to the disks of a majority) on 1 node(s); it can: \
+             T1, T3 on 1 node; T2, T4 on 3 nodes"
+        );
+        assert!(can_hold(kafka, Tier::T4, 3).is_ok());
+        let redis = catalog::find("redis").expect("there is one").peer();
+        let refused = can_hold(redis, Tier::T3, 3).expect_err("it has no cluster here");
+        assert_eq!(refused.to_string(), "redis runs here on 1 node(s), not on 3");
+    }
+
+    #[test]
+    fn what_is_not_installed_is_not_started() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let peers = Peers::open(dir.path()).expect("it is made");
+        let refused = peers.start("nats", Tier::T3, 1, &Silent).expect_err("it is not installed");
+        assert!(refused.to_string().contains("peers install nats"), "{refused}");
+    }
+
+    #[test]
+    fn a_folder_is_used_by_one_at_a_time() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let peers = Peers::open(dir.path()).expect("it is made");
+        let held = peers.lock().expect("nobody has it");
+        assert!(matches!(peers.lock(), Err(OpenError::InUse { .. })));
+        drop(held);
+        peers.lock().expect("it was given back");
+    }
+
+    /// A record of a process that is not the one that was started: its number was used again.
+    #[test]
+    fn a_process_that_was_not_started_here_is_never_stopped() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let peers = Peers::open(dir.path()).expect("it is made");
+        let mut stranger = std::process::Command::new("sleep").arg("60").spawn().expect("it runs");
+        let identity = Identity::of(stranger.id()).expect("it runs");
+        let mut earlier = serde_json::to_value(&identity).expect("it is text and numbers");
+        earlier["started_ticks"] = 1.into();
+        let process = Process {
+            node: 1,
+            role: BROKER.to_owned(),
+            identity: serde_json::from_value(earlier).expect("it is one"),
+            log: dir.path().join("log"),
+            ending: Signal::TERM.as_raw(),
+        };
+        let redis = catalog::find("redis").expect("there is one").peer();
+        folder(peers.home(redis)).expect("it is made");
+        let running = Running {
+            name: "redis".to_owned(),
+            version: "8".to_owned(),
+            tier: Tier::T3,
+            nodes: 1,
+            endpoints: Vec::new(),
+            user: None,
+            password: None,
+            processes: vec![process.clone()],
+            settings: Default::default(),
+            data_dir: dir.path().to_path_buf(),
+            log: dir.path().join("log"),
+        };
+        peers.record(redis, &running).expect("it is written");
+        assert!(matches!(peers.stop("redis"), Err(StopError::NotRunning { .. })));
+        assert!(matches!(peers.kill("redis", 1), Err(StopError::NotRunning { .. })));
+        end(redis, &process, false).expect("there is nothing to end");
+        assert!(identity.runs());
+        stranger.kill().and_then(|()| stranger.wait()).expect("it can be killed");
+    }
+}

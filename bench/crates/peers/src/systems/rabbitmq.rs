@@ -1,0 +1,191 @@
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use driver::Tier;
+
+use crate::config::Config;
+use crate::errors::{FolderError, InstallError, StartError};
+use crate::install::Installer;
+use crate::launch::Launch;
+use crate::plan::{Plan, Site, System, read, write};
+use crate::ready::Ready;
+use crate::{Endpoint, Need, Peer, Source};
+
+/// RabbitMQ with its own Erlang: classic and quorum queues and streams are of the same server.
+pub(super) struct RabbitMq;
+
+static PEER: Peer = Peer {
+    name: "rabbitmq",
+    title: "RabbitMQ",
+    version: "4.0.5",
+    source: Source::Debian,
+    needs: &[Need::Apt],
+    tiers: &[Tier::T0, Tier::T1, Tier::T3],
+    cluster_tiers: &[Tier::T2, Tier::T4],
+    ports: &[("amqp", 24_200), ("stream", 24_201), ("distribution", 24_202), ("epmd", 24_203)],
+    note: "there is no switch: a quorum queue syncs before it confirms (T3, T4), a classic queue \
+           (T1) and a stream (T1, T2) do not; T0 is a classic queue with transient messages",
+};
+
+const ERLANG: &str = "usr/lib/erlang";
+const SERVER: &str = "usr/lib/rabbitmq/bin/rabbitmq-server";
+/// What its nodes know each other by. Any word does: only loopback is listened on.
+const COOKIE: &str = "POSTROADBENCH";
+
+impl System for RabbitMq {
+    fn peer(&self) -> &'static Peer {
+        &PEER
+    }
+
+    fn install(&self, installer: &Installer<'_>) -> Result<Option<String>, InstallError> {
+        let version = installer.debian("rabbitmq-server")?;
+        installer.expect(SERVER)?;
+        // Erlang's own script is told where it is when the package is built.
+        let erl = installer.expect(&format!("{ERLANG}/bin/erl"))?;
+        let here = installer.place.join(ERLANG);
+        let script = read(&erl)?.replace(&format!("/{ERLANG}"), &here.display().to_string());
+        write(&erl, script)?;
+        Ok(Some(version))
+    }
+
+    fn plan(&self, site: &Site) -> Result<Plan, StartError> {
+        let mut nodes = Vec::new();
+        for node in site.numbers() {
+            let (config_folder, data) = (site.config(node)?, site.data(node)?);
+            let config = config(site, node);
+            write(&config_folder.join("rabbitmq.conf"), config.render(" = "))?;
+            write(&config_folder.join("enabled_plugins"), "[rabbitmq_stream].\n")?;
+            cookie(&config_folder)?;
+            nodes.push(launch(site, node, &config_folder, &data)?);
+        }
+        let endpoints = site
+            .numbers()
+            .flat_map(|node| {
+                ["amqp", "stream"]
+                    .map(|protocol| Endpoint::new(node, protocol, site.address(protocol, node)))
+            })
+            .collect();
+        let mut settings = config(site, 1).settings();
+        settings.insert("plugins".to_owned(), "rabbitmq_stream".to_owned());
+        Ok(Plan {
+            helpers: vec![port_mapper(site)],
+            // The second finds the first one there and joins it; two that begin at once may not.
+            one_by_one: true,
+            user: Some("guest".to_owned()),
+            password: Some("guest".to_owned()),
+            ..Plan::of(nodes, endpoints).with_settings(settings)
+        })
+    }
+}
+
+fn config(site: &Site, node: u32) -> Config {
+    let config = Config::default()
+        .place("listeners.tcp.1", site.address("amqp", node))
+        .place("stream.listeners.tcp.1", site.address("stream", node))
+        .place("stream.advertised_host", "127.0.0.1")
+        .place("stream.advertised_port", site.port("stream", node))
+        .set("vm_memory_high_watermark.absolute", "4GB")
+        .set("disk_free_limit.absolute", "1GB");
+    if !site.is_cluster() {
+        return config;
+    }
+    let seeded = config.place("cluster_formation.peer_discovery_backend", "classic_config");
+    site.numbers().fold(seeded, |config, other| {
+        config.place(&format!("cluster_formation.classic_config.nodes.{other}"), name(other))
+    })
+}
+
+fn name(node: u32) -> String {
+    format!("bench{node}@localhost")
+}
+
+/// Erlang's port mapper is started here, so that it does not stay behind as one that the server
+/// starts would, and is none that other nodes on this machine use.
+fn port_mapper(site: &Site) -> Launch {
+    let port = site.port("epmd", 1);
+    let program = site.software.join(ERLANG).join("bin/epmd");
+    Launch::new(site, 1, program, Ready::Listens(port))
+        .helper(site, "epmd")
+        .ports(&[port])
+        .argument("-port")
+        .argument(port.to_string())
+        .arguments(["-address", "127.0.0.1"])
+}
+
+fn launch(site: &Site, node: u32, config: &Path, data: &Path) -> Result<Launch, StartError> {
+    let (port, stream, distribution) =
+        (site.port("amqp", node), site.port("stream", node), site.port("distribution", node));
+    let plugins = server_library(&site.software)?.join("plugins");
+    let path = std::env::var("PATH").unwrap_or_default();
+    let erlang = site.software.join(ERLANG).join("bin");
+    Ok(Launch::new(site, node, site.software.join(SERVER), Ready::Amqp(port))
+        .ports(&[port, stream, distribution])
+        .environment("PATH", format!("{}:{path}", erlang.display()))
+        .environment("HOME", config)
+        .environment("RABBITMQ_NODENAME", name(node))
+        .environment("RABBITMQ_CONFIG_FILE", config.join("rabbitmq"))
+        // No other file of this machine is read.
+        .environment("RABBITMQ_CONF_ENV_FILE", config.join("rabbitmq-env.conf"))
+        .environment("RABBITMQ_ADVANCED_CONFIG_FILE", config.join("advanced.config"))
+        .environment("RABBITMQ_CONFIG_FILES", config.join("conf.d"))
+        .environment("RABBITMQ_ENABLED_PLUGINS_FILE", config.join("enabled_plugins"))
+        .environment("RABBITMQ_PLUGINS_DIR", plugins)
+        .environment("RABBITMQ_MNESIA_BASE", data)
+        .environment("RABBITMQ_LOG_BASE", data)
+        .environment("RABBITMQ_LOGS", "-")
+        .environment("RABBITMQ_DIST_PORT", distribution.to_string())
+        .environment("ERL_EPMD_PORT", site.port("epmd", 1).to_string())
+        .environment("ERL_EPMD_ADDRESS", "127.0.0.1")
+        // The script then becomes the virtual machine instead of waiting for it; still no console.
+        .environment("RABBITMQ_ALLOW_INPUT", "1")
+        .environment(
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
+            "-noinput -start_epmd false -kernel inet_dist_use_interface {127,0,0,1}",
+        ))
+}
+
+/// The one library folder of the server that carries its version in its name.
+fn server_library(software: &Path) -> Result<PathBuf, StartError> {
+    let library = software.join("usr/lib/rabbitmq/lib");
+    let entries = fs::read_dir(&library).map_err(FolderError::new("read", &library))?;
+    let mut paths = entries.flatten().map(|entry| entry.path());
+    let is_server = |path: &PathBuf| {
+        path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("rabbitmq_server-"))
+    };
+    paths.find(is_server).ok_or(StartError::Distribution {
+        peer: PEER.name,
+        file: library,
+        why: "it holds no rabbitmq_server-VERSION",
+    })
+}
+
+fn cookie(home: &Path) -> Result<(), FolderError> {
+    let path = home.join(".erlang.cookie");
+    if path.exists() {
+        return Ok(());
+    }
+    write(&path, COOKIE)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o400))
+        .map_err(FolderError::new("protect", &path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_of_a_cluster_know_each_other_and_one_alone_does_not() {
+        let site = |tier, nodes| Site {
+            peer: &PEER,
+            software: "/s".into(),
+            home: "/h".into(),
+            tier,
+            nodes,
+        };
+        let cluster = config(&site(Tier::T4, 3), 2).render(" = ");
+        assert!(cluster.contains("listeners.tcp.1 = 127.0.0.1:24210\n"), "{cluster}");
+        assert!(cluster.contains("classic_config.nodes.3 = bench3@localhost\n"), "{cluster}");
+        assert!(!config(&site(Tier::T3, 1), 1).render(" = ").contains("cluster_formation"));
+    }
+}
