@@ -10,6 +10,7 @@
 //! * [`budget`]: bytes in flight, bounded for the whole node
 //! * [`delivery`]: leasing records one by one, and settling each
 //! * `dedup`: records that were appended before
+//! * [`operations`]: what operators ask of one gateway and another carries out
 //! * `housekeeping`, `compaction`: retention, space, expiry
 //! * `watchdog`: tells when the disk hangs
 //! * [`error`]: what can go wrong, per operation
@@ -24,6 +25,7 @@ pub mod delivery;
 pub mod error;
 pub mod fetch;
 mod housekeeping;
+pub mod operations;
 mod sequencer;
 mod shard;
 pub mod watch;

@@ -1,8 +1,10 @@
 //! What the one who runs the node decides about this gateway.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use base::limits;
+use broker::operations::OperationFamily;
 
 #[derive(Clone, Debug)]
 pub struct GatewayOptions {
@@ -24,6 +26,8 @@ pub struct GatewayOptions {
     pub drain_within: Duration,
     /// Fetch sessions kept between requests.
     pub fetch_sessions_max: usize,
+    /// Operations of other gateways, which operators ask for here, by the family's name.
+    pub families: Vec<(&'static str, Arc<dyn OperationFamily>)>,
 }
 
 impl GatewayOptions {
@@ -40,6 +44,7 @@ impl GatewayOptions {
             session_idle_max: limits::SESSION_IDLE_MAX,
             drain_within: Duration::from_secs(5),
             fetch_sessions_max: limits::FETCH_SESSIONS_MAX,
+            families: Vec::new(),
         }
     }
 }

@@ -85,6 +85,8 @@ pub enum Operation {
     ListScheduled { queue: QueueName, after: Option<Place>, records_max: u32 },
     /// Answers [`Removed`].
     CancelScheduled { queue: QueueName, what: Cancel },
+    /// An operation of another gateway, and its answer, in documents of that gateway.
+    Family { family: String, operation: serde_json::Value },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]

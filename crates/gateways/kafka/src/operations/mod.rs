@@ -15,11 +15,13 @@
 //!
 //! * [`document`], [`payload`]: what is asked and answered
 //! * `queues`, `dead_letters`, `schedule`: the operations, thin over the broker
+//! * `families`: operations of other gateways, handed on as they came
 //! * `browse`: reading records for people
 
 mod browse;
 mod dead_letters;
 pub mod document;
+mod families;
 pub mod payload;
 mod queues;
 mod schedule;
@@ -143,6 +145,9 @@ async fn carry_out(gateway: &Gateway, operation: Operation) -> Answer {
         }
         Operation::CancelScheduled { queue, what } => {
             document(schedule::cancel(gateway, &queue, &what).await)
+        }
+        Operation::Family { family, operation } => {
+            families::carry_out(gateway, &family, &operation).await
         }
     }
 }

@@ -1,0 +1,27 @@
+//! Operations of other gateways. This one does not read them: it finds the family, hands the
+//! document over, and says in Kafka's codes what went wrong.
+
+use broker::operations::OperationError;
+use kafka_protocol::error::ResponseError;
+use serde_json::Value;
+
+use super::{Answer, invalid};
+use crate::errors::Fault;
+use crate::gateway::Gateway;
+
+pub(super) async fn carry_out(gateway: &Gateway, family: &str, operation: &Value) -> Answer {
+    let families = &gateway.options.families;
+    let Some((_, found)) = families.iter().find(|(name, _)| *name == family) else {
+        return Err(invalid(format!("this node has no operations of {family}")));
+    };
+    let operation = serde_json::to_vec(operation)
+        .map_err(|error| invalid(format!("the operation is no JSON: {error}")))?;
+    found.carry_out(operation).await.map_err(|error| {
+        let code = match &error {
+            OperationError::Invalid(_) => ResponseError::InvalidRequest,
+            OperationError::NotFound(_) => ResponseError::ResourceNotFound,
+            OperationError::Failed(_) => ResponseError::UnknownServerError,
+        };
+        Fault::new(code, error.to_string())
+    })
+}
