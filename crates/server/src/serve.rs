@@ -9,6 +9,8 @@ use std::time::Instant;
 
 use broker::{Broker, BrokerOptions};
 use gateway_amqp::catalog::Catalog;
+use gateway_amqp::catalog::users::Users;
+use gateway_amqp::operations::Administration;
 use gateway_kafka::GatewayOptions;
 use journal::disk::RealDisk;
 use tokio::net::TcpListener;
@@ -86,7 +88,11 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     let catalog = Catalog::open(broker.clone()).await?;
     let router = gateway_amqp::dead_letter::Router::new(&catalog);
     broker.set_dead_letter_router(gateway_amqp::dead_letter::SCHEME, Arc::new(router));
-    let options = gateway_options(&settings, bound);
+    let users = Users::open(&catalog, settings.amqp_users.clone()).await?;
+    let mut options = gateway_options(&settings, bound);
+    // Operators talk to the Kafka gateway, which hands on what is AMQP's.
+    let administration = Administration::new(catalog.clone(), users.clone());
+    options.families.push((gateway_amqp::operations::FAMILY, Arc::new(administration)));
     announce(&settings, bound, amqp_bound, &options, &broker, started);
 
     let (stop, stopping) = watch::channel(false);
@@ -95,7 +101,8 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     gateways.spawn("Kafka", serving);
     if let Some(listener) = amqp {
         let options = amqp_options(&settings);
-        let serving = gateway_amqp::serve(listener, broker.clone(), catalog, options, stopping);
+        let (broker, catalog) = (broker.clone(), catalog.clone());
+        let serving = gateway_amqp::serve(listener, broker, catalog, users, options, stopping);
         gateways.spawn("AMQP", serving);
     }
     say("ready");
@@ -201,7 +208,6 @@ fn gateway_options(settings: &Settings, bound: SocketAddr) -> GatewayOptions {
 
 fn amqp_options(settings: &Settings) -> gateway_amqp::GatewayOptions {
     gateway_amqp::GatewayOptions {
-        users: settings.amqp_users.clone(),
         sessions_max: settings.connections_max,
         ..gateway_amqp::GatewayOptions::default()
     }

@@ -40,8 +40,8 @@ pub(crate) struct Said {
     /// Address to listen on for AMQP 0-9-1 clients, or "off" [default: 127.0.0.1:5672]
     #[arg(long, value_name = "ADDR", env = "POSTROAD_AMQP")]
     amqp: Option<String>,
-    /// Who may log in by AMQP, as NAME:PASSWORD; may be given several times. Without any it is
-    /// guest:guest, from this machine only
+    /// Who may log in by AMQP and do everything, as NAME:PASSWORD; may be given several times.
+    /// Others are made with 'postroad user'. Without any there is guest:guest, from this machine only
     #[arg(long, value_name = "USER", env = "POSTROAD_AMQP_USER", value_delimiter = ' ')]
     amqp_user: Option<Vec<String>>,
     /// This node's id [default: 1]
@@ -135,7 +135,7 @@ impl Settings {
                 Some(users) => {
                     users.iter().map(|user| amqp_user(user)).collect::<Result<_, _>>()?
                 }
-                None => vec![User::guest()],
+                None => Vec::new(),
             },
             node: said.node.unwrap_or(1),
             segment_bytes,
@@ -222,7 +222,7 @@ fn amqp_user(text: &str) -> Result<User, SettingsError> {
         let name = text.split(':').next().unwrap_or_default();
         invalid("amqp-user", name, "is not a name and a password, such as app:secret")
     })?;
-    Ok(User { name: name.to_owned(), password: password.to_owned(), loopback_only: false })
+    Ok(User { name: name.to_owned(), password: password.to_owned() })
 }
 
 /// In a file a size may also be a plain number.
@@ -290,7 +290,7 @@ mod tests {
     fn amqp_has_its_address_and_its_users_or_is_off() {
         let settings = Settings::from_said(Said::default()).expect("valid");
         assert_eq!(settings.amqp.map(|address| address.port()), Some(5672));
-        assert_eq!(settings.amqp_users, [User::guest()]);
+        assert_eq!(settings.amqp_users, []);
         let toml = "amqp = \"off\"\namqp-user = [\"app:se:cret\", \"other:x\"]";
         let settings = Settings::from_said(said(toml)).expect("valid");
         assert_eq!(settings.amqp, None);

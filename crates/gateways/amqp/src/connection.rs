@@ -62,6 +62,7 @@ enum Wake {
 pub(crate) async fn run(socket: TcpStream, session: Session) -> (SessionEnd, String) {
     let mut shutdown = session.gateway.shutdown.clone();
     let mut alarm = session.gateway.alarm.subscribe();
+    let mut catalog = session.gateway.catalog.changes();
     let mut connection = Connection {
         socket,
         session,
@@ -88,6 +89,12 @@ pub(crate) async fn run(socket: TcpStream, session: Session) -> (SessionEnd, Str
             changed = alarm.changed() => {
                 if changed.is_ok() {
                     connection.session.tell_blocked();
+                }
+                Wake::Go
+            }
+            changed = catalog.changed() => {
+                if changed.is_ok() {
+                    connection.session.look_again();
                 }
                 Wake::Go
             }

@@ -13,6 +13,7 @@ use bytes::{Bytes, BytesMut};
 use record::SharedRecord;
 use tokio::time::Instant;
 
+use crate::catalog::users::Permission;
 use crate::catalog::{Queue, QueueKind};
 use crate::channel::{Channel, Consumer, Held, Source, answer_within};
 use crate::codec::methods::{
@@ -48,6 +49,7 @@ impl Session {
         if name == REPLY_TO {
             return self.consume_replies(number, tag, consume.no_ack, consume.no_wait);
         }
+        self.check_queue(Permission::Read, &name)?;
         let prefetch = channel.prefetch;
         let generation = channel.generation;
         let arguments = table(consume.arguments)?;
@@ -145,6 +147,7 @@ impl Session {
     pub(crate) fn get(&mut self, number: u16, get: &BasicGet<'_>) -> Result<(), Exception> {
         let (gateway, vhost, id) = self.at_hand()?;
         let name = self.queue_name(number, get.queue)?;
+        self.check_queue(Permission::Read, &name)?;
         let no_ack = get.no_ack;
         let Some(leases) = self.leases(number) else { return Ok(()) };
         let future = async move {

@@ -3,8 +3,10 @@
 
 use std::sync::Arc;
 
+use crate::catalog::users::{Permission, Rights};
 use crate::catalog::{
     BindingRequest, ConnectionId, Destination, ExchangeDeclaration, Queue, QueueDeclaration, Vhost,
+    generated_name,
 };
 use crate::codec::fields::EncodedTable;
 use crate::codec::methods::{
@@ -12,7 +14,7 @@ use crate::codec::methods::{
     ExchangeDeleteOk, ExchangeUnbind, ExchangeUnbindOk, QueueBind, QueueBindOk, QueueDeclare,
     QueueDelete, QueueDeleteOk, QueuePurge, QueuePurgeOk, QueueUnbind, QueueUnbindOk,
 };
-use crate::codec::table::FieldTable;
+use crate::codec::table::{FieldTable, FieldValue};
 use crate::errors::{Exception, ReplyCode, Resource};
 use crate::gateway::Gateway;
 use crate::operation::{Done, replied};
@@ -56,10 +58,20 @@ impl Session {
         let (passive, no_wait) = (declare.passive, declare.no_wait);
         let (durable, auto_delete) = (declare.durable, declare.auto_delete);
         let internal = declare.internal;
+        let rights = self.rights()?;
+        if !passive {
+            self.check_exchange(Permission::Configure, &name)?;
+        }
         let future = async move {
             if passive {
                 vhost.check_exchange(&name)?;
             } else {
+                if let Some(alternate) = text(&arguments, "alternate-exchange")
+                    && vhost.check_exchange(&name).is_err()
+                {
+                    let own = Resource::exchange(&name, vhost.name());
+                    check_forwarding(&rights, own, alternate)?;
+                }
                 let declaration = ExchangeDeclaration {
                     name: &name,
                     kind: &kind,
@@ -83,6 +95,10 @@ impl Session {
     ) -> Result<(), Exception> {
         let (_, vhost, _) = self.at_hand()?;
         let name = delete.exchange.to_owned();
+        // What nobody may delete is refused as such.
+        if !name.starts_with("amq.") {
+            self.check_exchange(Permission::Configure, &name)?;
+        }
         let (if_unused, no_wait) = (delete.if_unused, delete.no_wait);
         let future = async move {
             vhost.delete_exchange(&name, if_unused).await?;
@@ -140,10 +156,23 @@ impl Session {
         let arguments = table(declare.arguments)?;
         let (passive, durable) = (declare.passive, declare.durable);
         let (exclusive, auto_delete) = (declare.exclusive, declare.auto_delete);
+        let rights = self.rights()?;
+        if !passive {
+            // One that the server makes up later looks like this.
+            let made_up = if name.is_empty() { generated_name() } else { String::new() };
+            let checked = if name.is_empty() { &made_up } else { &name };
+            self.check_queue(Permission::Configure, checked)?;
+        }
         let future = async move {
             let queue = if passive {
                 vhost.queue(id, &name).await?
             } else {
+                if let Some(dead_letters) = text(&arguments, "x-dead-letter-exchange")
+                    && vhost.find_queue(&name).is_none()
+                {
+                    let own = Resource::queue(&name, vhost.name());
+                    check_forwarding(&rights, own, dead_letters)?;
+                }
                 let declaration = QueueDeclaration {
                     name: &name,
                     durable,
@@ -185,6 +214,7 @@ impl Session {
     ) -> Result<(), Exception> {
         let (_, vhost, id) = self.at_hand()?;
         let name = self.queue_name(number, delete.queue)?;
+        self.check_queue(Permission::Configure, &name)?;
         let (if_unused, if_empty) = (delete.if_unused, delete.if_empty);
         let no_wait = delete.no_wait;
         let future = async move {
@@ -204,6 +234,7 @@ impl Session {
     ) -> Result<(), Exception> {
         let (gateway, vhost, id) = self.at_hand()?;
         let name = self.queue_name(number, purge.queue)?;
+        self.check_queue(Permission::Read, &name)?;
         let no_wait = purge.no_wait;
         let future = async move {
             let queue = vhost.queue(id, &name).await?;
@@ -284,6 +315,7 @@ impl Session {
             let text = "cannot bind or unbind to a volatile (direct reply-to) queue";
             return Err(Exception::new(ReplyCode::AccessRefused, text));
         }
+        self.check_binding(binding.source, &binding.destination)?;
         let (source, key) = (binding.source.to_owned(), binding.key.to_owned());
         let (destination, removes) = (binding.destination, binding.removes);
         let arguments = table(binding.arguments)?;
@@ -331,6 +363,16 @@ pub(crate) async fn ready(gateway: &Gateway, vhost: &Vhost, queue: &Queue) -> u6
         },
         None => vhost.message_count(queue).await,
     }
+}
+
+/// What is made sends messages on to an exchange: who may not do that may not have it done.
+fn check_forwarding(rights: &Rights, own: Resource<'_>, exchange: &str) -> Result<(), Exception> {
+    rights.check(Permission::Read, own)?;
+    rights.check(Permission::Write, Resource::exchange(exchange, own.vhost))
+}
+
+fn text<'a>(arguments: &'a FieldTable, name: &str) -> Option<&'a str> {
+    arguments.get(name).and_then(FieldValue::as_str)
 }
 
 pub(crate) fn table(encoded: EncodedTable<'_>) -> Result<FieldTable, Exception> {

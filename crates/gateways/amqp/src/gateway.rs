@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::catalog::Catalog;
+use crate::catalog::users::Users;
 use crate::options::GatewayOptions;
 use crate::replies::{Replies, Reply};
 use crate::transaction::Rooms;
@@ -20,6 +21,7 @@ const ALARM_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) struct Gateway {
     pub(crate) broker: Broker,
     pub(crate) catalog: Catalog,
+    pub(crate) users: Users,
     pub(crate) options: GatewayOptions,
     pub(crate) replies: Arc<Replies>,
     pub(crate) transactions: Rooms,
@@ -32,6 +34,7 @@ impl Gateway {
     pub(crate) fn new(
         broker: Broker,
         catalog: Catalog,
+        users: Users,
         options: GatewayOptions,
         shutdown: watch::Receiver<bool>,
     ) -> Self {
@@ -39,6 +42,7 @@ impl Gateway {
         Self {
             broker,
             catalog,
+            users,
             options,
             replies: Arc::default(),
             transactions: Rooms::default(),

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::access::refused_vhost;
 use crate::codec::fields::{EncodedTable, LongString};
 use crate::codec::frame::PROTOCOL_HEADER_0_9;
 use crate::codec::frame::{FRAME_MAX_MIN, FrameKind, OVERHEAD_BYTES, PROTOCOL_HEADER};
@@ -126,9 +127,30 @@ impl Session {
                 ));
             }
         };
-        if let Err(reason) = self.log_in(&name, &password) {
-            self.refuse_login(start_ok.mechanism, reason);
-            return Ok(());
+        let mechanism = start_ok.mechanism;
+        match self.gateway.users.knows(&name, &password) {
+            Some(right) => self.logged_in(mechanism, name, right),
+            None => {
+                let (users, mechanism) = (self.gateway.users.clone(), mechanism.to_owned());
+                let checked = async move {
+                    let right = users.verify(&name, password).await;
+                    Ok(Done::LoggedIn { mechanism, name, right })
+                };
+                self.begin(0, ConnectionStartOk::ID, checked);
+            }
+        }
+        Ok(())
+    }
+
+    /// The password was looked at.
+    pub(crate) fn logged_in(&mut self, mechanism: &str, name: String, right: bool) {
+        if !right {
+            let reason = format!("user '{name}' - invalid credentials");
+            return self.refuse_login(mechanism, reason);
+        }
+        if !self.gateway.users.may_come_from(&name, self.peer.ip()) {
+            let reason = format!("user '{name}' can only connect via localhost");
+            return self.refuse_login(mechanism, reason);
         }
         self.user = name.into();
         let options = &self.gateway.options;
@@ -142,21 +164,6 @@ impl Session {
             },
         );
         self.phase = Phase::Tuning;
-        Ok(())
-    }
-
-    fn log_in(&self, name: &str, password: &str) -> Result<(), String> {
-        let user = self.gateway.options.users.iter().find(|user| user.name == name);
-        match user {
-            Some(user) if same_secret(&user.password, password) => {
-                if user.may_come_from(self.peer.ip()) {
-                    Ok(())
-                } else {
-                    Err(format!("user '{name}' can only connect via localhost"))
-                }
-            }
-            _ => Err(format!("user '{name}' - invalid credentials")),
-        }
     }
 
     fn refuse_login(&mut self, mechanism: &str, reason: String) {
@@ -196,6 +203,8 @@ impl Session {
         let vhost = self.gateway.catalog.vhost(name).ok_or_else(|| {
             Exception::new(ReplyCode::NotAllowed, format!("vhost {name} not found"))
         })?;
+        let rights = self.gateway.users.rights(&self.user, name);
+        self.rights = Some(rights.ok_or_else(|| refused_vhost(name, &self.user))?);
         self.vhost = Some(vhost);
         self.output.method(0, ConnectionOpenOk::default());
         self.phase = Phase::Running;
@@ -314,12 +323,6 @@ fn amqplain(response: &[u8]) -> Result<(String, String), Exception> {
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
-}
-
-/// Takes the same time wherever the two differ.
-fn same_secret(expected: &str, given: &str) -> bool {
-    let differ = expected.bytes().zip(given.bytes()).fold(0, |differ, (a, b)| differ | (a ^ b));
-    expected.len() == given.len() && differ == 0
 }
 
 fn capabilities(properties: &FieldTable) -> Capabilities {

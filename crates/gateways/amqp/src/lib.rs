@@ -11,9 +11,12 @@
 //! * `publish`: the hot path in; `properties`: messages as records and back
 //! * `consume`, `stream`: the hot path out, by lease and by offset; `settle`, `unacked`: answers
 //! * `transaction`, `replies`: tx, and direct reply-to; [`dead_letter`]: the way of dead letters
+//! * `access`: what a user may do, asked before it is done
+//! * [`operations`]: what operators do: vhosts, policies, users
 //! * [`names`]: which topic a queue is
 //! * [`errors`]: what a client is told when something is refused
 
+mod access;
 pub mod catalog;
 mod channel;
 pub mod codec;
@@ -28,6 +31,7 @@ mod input;
 mod listener;
 pub mod names;
 mod operation;
+pub mod operations;
 mod options;
 mod output;
 mod properties;

@@ -13,6 +13,7 @@ use tokio::time::{sleep, timeout};
 use tracing::{debug, error, info, warn};
 
 use crate::catalog::Catalog;
+use crate::catalog::users::Users;
 use crate::connection;
 use crate::gateway::Gateway;
 use crate::options::GatewayOptions;
@@ -27,10 +28,11 @@ pub async fn serve(
     listener: TcpListener,
     broker: Broker,
     catalog: Catalog,
+    users: Users,
     options: GatewayOptions,
     mut shutdown: watch::Receiver<bool>,
 ) {
-    let gateway = Arc::new(Gateway::new(broker, catalog, options, shutdown.clone()));
+    let gateway = Arc::new(Gateway::new(broker, catalog, users, options, shutdown.clone()));
     let mut sessions = JoinSet::new();
     loop {
         let accepted = tokio::select! {

@@ -57,6 +57,12 @@ pub(crate) enum Done {
         ready: u64,
     },
     Committed,
+    LoggedIn {
+        mechanism: String,
+        name: String,
+        /// The password was right.
+        right: bool,
+    },
     ChannelClosed,
     ConnectionClosed,
 }
@@ -162,6 +168,7 @@ impl Session {
                 Some(delivery) => self.got(number, &queue, &delivery, no_ack, ready),
                 None => self.output.method(number, BasicGetEmpty::default()),
             },
+            Done::LoggedIn { mechanism, name, right } => self.logged_in(&mechanism, name, right),
             Done::Committed => self.output.method(number, TxCommitOk::default()),
             Done::ChannelClosed => {
                 self.channels.remove(&number);

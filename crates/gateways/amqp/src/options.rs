@@ -1,42 +1,24 @@
 //! What the one who runs the node decides about this gateway.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
 use base::limits;
 
-/// Somebody who may log in.
+/// Somebody whom the node's settings name: may log in from anywhere and do everything.
 #[derive(Clone, PartialEq, Eq)]
 pub struct User {
     pub name: String,
     pub password: String,
-    /// Only from the machine that the node runs on.
-    pub loopback_only: bool,
 }
 
 impl std::fmt::Debug for User {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("User")
-            .field("name", &self.name)
-            .field("loopback_only", &self.loopback_only)
-            .finish_non_exhaustive()
-    }
-}
-
-impl User {
-    /// RabbitMQ's default user, with its restriction.
-    pub fn guest() -> Self {
-        Self { name: "guest".into(), password: "guest".into(), loopback_only: true }
-    }
-
-    pub(crate) fn may_come_from(&self, peer: IpAddr) -> bool {
-        !self.loopback_only || peer.to_canonical().is_loopback()
+        f.debug_struct("User").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
 #[derive(Clone, Debug)]
 pub struct GatewayOptions {
-    pub users: Vec<User>,
     pub sessions_max: usize,
     /// What the server offers in `connection.tune`; a client may ask for less.
     pub frame_max: u32,
@@ -57,7 +39,6 @@ pub struct GatewayOptions {
 impl Default for GatewayOptions {
     fn default() -> Self {
         Self {
-            users: vec![User::guest()],
             sessions_max: limits::SESSIONS_MAX_DEFAULT,
             frame_max: limits::AMQP_FRAME_BYTES_MAX,
             channel_max: limits::AMQP_CHANNELS_PER_SESSION_MAX,

@@ -363,6 +363,7 @@ impl Session {
         let Some((publish, encoded)) = content.read() else {
             return Err(Exception::new(ReplyCode::SyntaxError, "a message cannot be read"));
         };
+        self.check_publish(publish.exchange)?;
         let mut properties = Properties::decode(encoded)
             .map_err(|malformed| Exception::new(ReplyCode::SyntaxError, malformed.to_string()))?;
         let reply_name;

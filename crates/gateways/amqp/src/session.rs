@@ -25,6 +25,7 @@ use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use crate::catalog::users::Rights;
 use crate::catalog::{ConnectionId, Vhost};
 use crate::channel::{Channel, ChannelEvents};
 use crate::codec::frame::{self, FrameError, FrameKind};
@@ -155,6 +156,10 @@ pub(crate) struct Session {
     pub(crate) client: String,
     pub(crate) user: Arc<str>,
     pub(crate) vhost: Option<Vhost>,
+    /// What the user may do in it.
+    pub(crate) rights: Option<Rights>,
+    /// The exchange that was published to last, which the user may.
+    pub(crate) writable: Option<Box<str>>,
     pub(crate) channels: HashMap<u16, Channel>,
     /// Tells a channel from one that had its number before.
     pub(crate) generation: u32,
@@ -214,6 +219,8 @@ impl Session {
             client: String::new(),
             user: Arc::from(""),
             vhost: None,
+            rights: None,
+            writable: None,
             channels: HashMap::new(),
             generation: 0,
             output: Output::default(),

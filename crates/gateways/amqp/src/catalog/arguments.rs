@@ -14,7 +14,7 @@ pub(super) const QUEUE_TYPE: &str = "x-queue-type";
 pub(super) const DEAD_LETTER_EXCHANGE: &str = "x-dead-letter-exchange";
 
 /// Ten years.
-const EXPIRY_MS_MAX: i64 = 315_360_000_000;
+pub(super) const EXPIRY_MS_MAX: i64 = 315_360_000_000;
 const PRIORITY_MAX: i64 = 255;
 const STREAM_SEGMENT_BYTES_MAX: i64 = 3_000_000_000;
 

@@ -1,4 +1,4 @@
-//! The entities of a broker as AMQP has them: vhosts, exchanges, queues, bindings and policies.
+//! The entities of a broker as AMQP has them: vhosts, exchanges, queues, bindings, policies, users.
 //!
 //! Memory is what is read; documents in the machine are what is kept ([`documents`]). A change is
 //! checked against memory, made durable, and then made in memory, under locks by name
@@ -10,6 +10,7 @@
 //! * [`arguments`], [`settings`]: what a queue's arguments may be, and what they come to
 //! * [`topology`], [`routes`]: memory, and the way of a message through it
 //! * [`recovery`], [`lifecycle`]: the start, and queues that go by themselves
+//! * [`users`]: who may log in, and what each may do
 
 mod arguments;
 mod documents;
@@ -23,6 +24,7 @@ mod routes;
 pub mod settings;
 mod stripes;
 mod topology;
+pub mod users;
 mod values;
 mod vhost;
 
@@ -47,6 +49,7 @@ pub use topology::Binding;
 pub use vhost::{BindingRequest, Vhost};
 
 pub(crate) use arguments::max_age_ms;
+pub(crate) use vhost::generated_name;
 
 use crate::errors::Exception;
 use crate::names::DEFAULT_VHOST;
@@ -69,6 +72,8 @@ pub(crate) struct CatalogInner {
     vhosts: RwLock<HashMap<Arc<str>, Vhost>>,
     /// Held by whoever makes or deletes a vhost.
     changes: tokio::sync::Mutex<()>,
+    /// Tells sessions that a vhost went, or that a user changed.
+    changed: tokio::sync::watch::Sender<()>,
     shared: vhost::Shared,
 }
 
@@ -92,6 +97,7 @@ impl Catalog {
             broker,
             vhosts: RwLock::new(vhosts),
             changes: tokio::sync::Mutex::new(()),
+            changed: tokio::sync::watch::Sender::new(()),
             shared,
         });
         let expiry = Arc::clone(&inner.shared.expiry);
@@ -149,8 +155,19 @@ impl Catalog {
             documents::delete(&self.0.broker, &stored).await?;
         }
         self.0.vhosts.write().remove(name);
+        // Its connections first: what they made meanwhile would be nobody's.
+        self.note_change();
         vhost.clear().await?;
         Ok(true)
+    }
+
+    /// Sessions look again at what is there and what they may do.
+    pub(crate) fn note_change(&self) {
+        self.0.changed.send_replace(());
+    }
+
+    pub(crate) fn changes(&self) -> tokio::sync::watch::Receiver<()> {
+        self.0.changed.subscribe()
     }
 
     /// A connection that may have exclusive queues.

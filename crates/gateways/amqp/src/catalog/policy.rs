@@ -4,12 +4,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use machine::TopicConfig;
+use machine::config::{ConfigError, LeaseGroupConfig, NodeConfig, Overrides};
 use regex::{Regex, RegexBuilder};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::arguments::max_age_ms;
+use super::arguments::{EXPIRY_MS_MAX, max_age_ms};
 use super::queue::QueueKind;
+use super::settings::QueueSettings;
+use crate::codec::table::FieldTable;
 
 /// Settings by RabbitMQ's names, without `x-`.
 pub type Definition = BTreeMap<String, Value>;
@@ -61,6 +65,8 @@ pub enum PolicyError {
     Unknown(String),
     #[error("{value} is not a valid {what}")]
     Invalid { what: &'static str, value: Value },
+    #[error("no queue can have that: {0}")]
+    Setting(#[from] ConfigError),
     #[error("there is no policy '{0}'")]
     NotFound(String),
     #[error("it could not be stored: {0}")]
@@ -116,6 +122,7 @@ impl Policy {
         for (setting, value) in &set.definition {
             check(scope, setting, value)?;
         }
+        check_effects(&set.definition)?;
         Ok(Self { name: Arc::from(name), set, pattern, version: 0 })
     }
 
@@ -232,6 +239,19 @@ fn supports(kind: QueueKind, name: &str) -> bool {
     !(lacks.contains(&name) || kind != QueueKind::Stream && STREAM.contains(&name))
 }
 
+/// Whether topics and lease groups take what it comes to: once a policy is kept, nobody is there to
+/// be told that they do not.
+fn check_effects(definition: &Definition) -> Result<(), ConfigError> {
+    let policies = PolicyMatch { definition: definition.clone(), ..PolicyMatch::default() };
+    let node = NodeConfig::parse(&Overrides::new())?;
+    for kind in QueueKind::ALL {
+        let settings = QueueSettings::new(kind, &FieldTable::new(), &policies);
+        TopicConfig::parse(&node, &settings.topic_config(kind, true))?;
+        LeaseGroupConfig::parse(&settings.lease_config("", ""))?;
+    }
+    Ok(())
+}
+
 /// Whether a policy may say this (`rabbit_policies:validate_policy0`).
 fn check(scope: PolicyScope, name: &str, value: &Value) -> Result<(), PolicyError> {
     const OPERATORS: [&str; 11] = [
@@ -253,6 +273,7 @@ fn check(scope: PolicyScope, name: &str, value: &Value) -> Result<(), PolicyErro
     let number = value.as_i64();
     let text = value.as_str();
     let at_least = |least: i64| number.is_some_and(|number| number >= least);
+    let time_from = |least: i64| number.is_some_and(|ms| (least..=EXPIRY_MS_MAX).contains(&ms));
     let one_of = |names: &[&str]| text.is_some_and(|text| names.contains(&text));
     let (valid, what) = match name {
         "alternate-exchange" => (text.is_some(), "alternate exchange name"),
@@ -262,8 +283,8 @@ fn check(scope: PolicyScope, name: &str, value: &Value) -> Result<(), PolicyErro
         "dead-letter-strategy" => {
             (one_of(&["at-most-once", "at-least-once"]), "dead letter strategy")
         }
-        "message-ttl" => (at_least(0), "message TTL"),
-        "expires" => (at_least(1), "queue expiry"),
+        "message-ttl" => (time_from(0), "message TTL"),
+        "expires" => (time_from(1), "queue expiry"),
         "max-length" => (at_least(0), "maximum length"),
         "max-length-bytes" => (at_least(0), "maximum length in bytes"),
         "max-in-memory-length" | "max-in-memory-bytes" => (at_least(0), "maximum memory in bytes"),

@@ -197,7 +197,7 @@ impl QueueSettings {
             set("record.ttl.ms", ttl.to_string());
         }
         if let Some(limit) = self.delivery_limit {
-            set("attempts.max", (limit + 1).min(i64::from(u16::MAX)).to_string());
+            set("attempts.max", limit.saturating_add(1).min(i64::from(u16::MAX)).to_string());
         }
         if let Some(exchange) = &self.dead_letter_exchange {
             let route = crate::dead_letter::Route {

@@ -24,6 +24,7 @@ use crate::codec::table::FieldTable;
 use crate::errors::{Exception, ReplyCode, Resource};
 
 pub(super) use policies::policy_space;
+pub(crate) use queues::generated_name;
 
 /// Clones share it.
 #[derive(Clone, Debug)]
@@ -89,6 +90,11 @@ impl Vhost {
 
     pub fn name(&self) -> &str {
         &self.0.name
+    }
+
+    /// The same vhost, and not only one of the same name.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 
     pub(super) fn topology(&self) -> &RwLock<Topology> {

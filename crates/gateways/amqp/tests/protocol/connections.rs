@@ -52,7 +52,7 @@ async fn another_protocol_is_told_which_one_is_spoken() {
 
 #[tokio::test]
 async fn whoever_may_log_in_can_do_so_in_two_ways() {
-    let node = Node::with(|options| options.users = vec![user("app", "se:cret")]).await;
+    let node = Node::with_users(vec![user("app", "se:cret")]).await;
     let mut client = node.socket().await;
     client.log_in("app", "se:cret").await;
     client.open().await;
@@ -78,7 +78,7 @@ async fn whoever_may_log_in_can_do_so_in_two_ways() {
 
 #[tokio::test]
 async fn nobody_else_can() {
-    let node = Node::with(|options| options.users = vec![user("app", "secret")]).await;
+    let node = Node::with_users(vec![user("app", "secret")]).await;
     for (name, password) in [("guest", "guest"), ("app", "secre"), ("app", "secret2"), ("", "")] {
         let mut client = node.socket().await;
         client.log_in(name, password).await;

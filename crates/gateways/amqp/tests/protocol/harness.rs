@@ -8,12 +8,14 @@ use std::time::Duration;
 use broker::{Broker, BrokerOptions};
 use bytes::{Bytes, BytesMut};
 use gateway_amqp::catalog::Catalog;
+use gateway_amqp::catalog::users::Users;
 use gateway_amqp::codec::fields::{EncodedTable, LongString};
 use gateway_amqp::codec::frame::{self, ContentHeader, FrameKind, Front, PROTOCOL_HEADER};
 use gateway_amqp::codec::methods::*;
 use gateway_amqp::codec::properties::Properties;
 use gateway_amqp::codec::table::{FieldTable, FieldValue};
 use gateway_amqp::dead_letter::{Router, SCHEME};
+use gateway_amqp::operations::Administration;
 use gateway_amqp::{GatewayOptions, User};
 use journal::disk::SimulatedDisk;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -29,6 +31,7 @@ pub(crate) const A_WHILE: Duration = Duration::from_millis(150);
 
 pub(crate) struct Node {
     pub(crate) broker: Broker,
+    pub(crate) administration: Administration,
     pub(crate) address: SocketAddr,
     pub(crate) stop: watch::Sender<bool>,
     pub(crate) serving: JoinHandle<()>,
@@ -43,9 +46,22 @@ impl Node {
         Self::on(Arc::new(SimulatedDisk::new()), change).await
     }
 
+    /// A node whose settings name users.
+    pub(crate) async fn with_users(users: Vec<User>) -> Self {
+        Self::start_on(Arc::new(SimulatedDisk::new()), users, |_| {}).await
+    }
+
     /// A node on a disk that another one may have left.
     pub(crate) async fn on(
         disk: Arc<SimulatedDisk>,
+        change: impl FnOnce(&mut GatewayOptions),
+    ) -> Self {
+        Self::start_on(disk, Vec::new(), change).await
+    }
+
+    pub(crate) async fn start_on(
+        disk: Arc<SimulatedDisk>,
+        users: Vec<User>,
         change: impl FnOnce(&mut GatewayOptions),
     ) -> Self {
         let options = BrokerOptions {
@@ -54,15 +70,24 @@ impl Node {
         };
         let broker = Broker::open(disk, Path::new("/data"), options).await.expect("opens");
         let catalog = Catalog::open(broker.clone()).await.expect("opens");
+        let users = Users::open(&catalog, users).await.expect("opens");
         broker.set_dead_letter_router(SCHEME, Arc::new(Router::new(&catalog)));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let address = listener.local_addr().expect("is bound");
         let mut options = GatewayOptions::default();
         change(&mut options);
         let (stop, stopping) = watch::channel(false);
-        let serving =
-            tokio::spawn(gateway_amqp::serve(listener, broker.clone(), catalog, options, stopping));
-        Self { broker, address, stop, serving }
+        let serving = gateway_amqp::serve(
+            listener,
+            broker.clone(),
+            catalog.clone(),
+            users.clone(),
+            options,
+            stopping,
+        );
+        let serving = tokio::spawn(serving);
+        let administration = Administration::new(catalog, users);
+        Self { broker, administration, address, stop, serving }
     }
 
     /// Shuts down as a server does.
@@ -114,7 +139,7 @@ impl Node {
 }
 
 pub(crate) fn user(name: &str, password: &str) -> User {
-    User { name: name.into(), password: password.into(), loopback_only: false }
+    User { name: name.into(), password: password.into() }
 }
 
 /// A frame that came.
@@ -300,6 +325,13 @@ impl Client {
     }
 
     pub(crate) async fn open_with(&mut self, heartbeat: u16) {
+        self.tune(heartbeat).await;
+        let open = ConnectionOpen { virtual_host: "/", ..ConnectionOpen::default() };
+        let came = self.ask(0, open).await;
+        assert!(matches!(came.method(), Method::ConnectionOpenOk(_)), "{:?}", came.method());
+    }
+
+    pub(crate) async fn tune(&mut self, heartbeat: u16) {
         let came = self.method(0).await;
         let Method::ConnectionTune(tune) = came.method() else { panic!("{:?}", came.method()) };
         let tune_ok = ConnectionTuneOk {
@@ -309,9 +341,6 @@ impl Client {
             ..ConnectionTuneOk::default()
         };
         self.send(0, tune_ok).await;
-        let open = ConnectionOpen { virtual_host: "/", ..ConnectionOpen::default() };
-        let came = self.ask(0, open).await;
-        assert!(matches!(came.method(), Method::ConnectionOpenOk(_)), "{:?}", came.method());
     }
 
     pub(crate) async fn open_channel(&mut self, channel: u16) {

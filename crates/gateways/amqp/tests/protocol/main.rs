@@ -1,12 +1,14 @@
 //! AMQP over a real socket against a broker in this process. The client here says exactly what a
 //! test wants said, also what no library would.
 
+mod administration;
 mod bad_input;
 mod channels;
 mod connections;
 mod consuming;
 mod crossing;
 mod harness;
+mod permissions;
 mod publishing;
 mod streams;
 mod transactions;

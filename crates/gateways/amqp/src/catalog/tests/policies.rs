@@ -97,6 +97,12 @@ async fn what_a_policy_may_not_say_is_refused() {
             "\"ha-mode\" is not recognised as a policy setting",
         ),
         (
+            PolicyScope::User,
+            "",
+            serde_json::json!({"expires": 400_000_000_000_i64}),
+            "400000000000 is not a valid queue expiry",
+        ),
+        (
             PolicyScope::Operator,
             "",
             serde_json::json!({"dead-letter-exchange": "x"}),

@@ -406,7 +406,7 @@ fn check_properties(
 }
 
 /// `amq.gen-` and 128 random bits, as RabbitMQ writes them.
-fn generated_name() -> String {
+pub(crate) fn generated_name() -> String {
     use base64::Engine;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
     format!("amq.gen-{}", URL_SAFE_NO_PAD.encode(Uuid::new_v4().as_bytes()))

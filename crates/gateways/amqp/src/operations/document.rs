@@ -1,0 +1,112 @@
+//! What an operation asks for and what it answers, as both sides hold it: this gateway and the
+//! command line are one workspace and share these types.
+//!
+//! Unknown fields of a request are refused, those of an answer are passed over, so that an answer
+//! may gain some.
+
+use serde::{Deserialize, Serialize};
+
+use crate::catalog::PolicyDefinition;
+use crate::catalog::users::Permissions;
+
+/// What is asked for. The name of the variant is the key of the document.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub enum Operation {
+    /// Answers [`Made`].
+    AddVhost { name: String },
+    /// By name, after the given one. Answers [`VhostPage`].
+    ListVhosts { after: Option<String> },
+    /// With all that is in it; its connections are closed. Answers [`Done`].
+    DeleteVhost { name: String },
+    /// Makes or replaces a policy. Answers [`Made`].
+    SetPolicy { vhost: String, name: String, policy: PolicyDefinition },
+    /// By vhost and name, after the given ones. Answers [`PolicyPage`].
+    ListPolicies {
+        /// `None`: of all.
+        vhost: Option<String>,
+        after: Option<(String, String)>,
+    },
+    /// Answers [`Done`].
+    ClearPolicy { vhost: String, name: String },
+    /// Answers [`Done`].
+    AddUser {
+        name: String,
+        /// By [`crate::catalog::users::hash_password`]: the password itself stays where it is.
+        password_hash: String,
+    },
+    /// Answers [`Done`].
+    SetPassword { name: String, password_hash: String },
+    /// By name, after the given one. Answers [`UserPage`].
+    ListUsers { after: Option<String> },
+    /// Its connections are closed. Answers [`Done`].
+    DeleteUser { name: String },
+    /// Instead of what the user may do there now. Answers [`Done`].
+    Allow { user: String, vhost: String, permissions: Permissions },
+    /// Answers [`Done`].
+    Deny { user: String, vhost: String },
+}
+
+// --------------------------------------------------------------------------------------- answers
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Done {}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Made {
+    /// False when one of that name was there already.
+    pub created: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct VhostPage {
+    pub vhosts: Vec<VhostSummary>,
+    /// Whether there are more after the last one.
+    pub more: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct VhostSummary {
+    pub name: String,
+    pub queues: u64,
+    /// Those that every vhost has are among them.
+    pub exchanges: u64,
+    pub policies: u64,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct PolicyPage {
+    pub policies: Vec<NamedPolicy>,
+    pub more: bool,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct NamedPolicy {
+    pub vhost: String,
+    pub name: String,
+    #[serde(flatten)]
+    pub policy: PolicyDefinition,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct UserPage {
+    pub users: Vec<UserSummary>,
+    pub more: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct UserSummary {
+    pub name: String,
+    /// May do everything in every vhost; only the node's settings can change that.
+    pub of_settings: bool,
+    /// Connects from the node's machine only.
+    pub loopback_only: bool,
+    pub permissions: Vec<VhostPermissions>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct VhostPermissions {
+    pub vhost: String,
+    #[serde(flatten)]
+    pub permissions: Permissions,
+}

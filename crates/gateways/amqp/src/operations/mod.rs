@@ -1,0 +1,263 @@
+//! What operators do with this gateway's entities: vhosts, policies, users.
+//!
+//! They ask the gateway that hears them, which hands the document on unread
+//! ([`broker::operations`]): the decision that shapes this module is that it is a family of
+//! operations and no listener of its own, so there is one way in for the command line, and what is
+//! refused is refused in the same words whoever carried it here.
+//!
+//! * [`document`]: what is asked and answered
+
+pub mod document;
+
+use base::limits::{OPERATION_PAGE_BYTES_MAX, OPERATION_RECORDS_MAX};
+use broker::operations::{OperationAnswer, OperationError, OperationFamily};
+use serde::Serialize;
+
+use crate::catalog::users::{UserError, Users};
+use crate::catalog::{Catalog, PolicyDefinition, PolicyError, PolicyScope, Vhost};
+use crate::errors::Exception;
+
+use document::{
+    Done, Made, NamedPolicy, Operation, PolicyPage, UserPage, UserSummary, VhostPage,
+    VhostPermissions, VhostSummary,
+};
+
+/// The name of the family.
+pub const FAMILY: &str = "amqp";
+
+/// A short string on the wire.
+const VHOST_NAME_BYTES_MAX: usize = 255;
+const POLICY_NAME_BYTES_MAX: usize = 255;
+
+/// Carries operations out.
+#[derive(Debug)]
+pub struct Administration {
+    catalog: Catalog,
+    users: Users,
+}
+
+impl OperationFamily for Administration {
+    fn carry_out(&self, operation: Vec<u8>) -> OperationAnswer<'_> {
+        Box::pin(async move {
+            let operation = serde_json::from_slice(&operation).map_err(|error| {
+                OperationError::Invalid(format!("the document is no operation: {error}"))
+            })?;
+            self.answer(operation).await
+        })
+    }
+}
+
+type Answer = Result<Vec<u8>, OperationError>;
+
+impl Administration {
+    pub fn new(catalog: Catalog, users: Users) -> Self {
+        Self { catalog, users }
+    }
+
+    async fn answer(&self, operation: Operation) -> Answer {
+        match operation {
+            Operation::AddVhost { name } => document(self.add_vhost(&name).await?),
+            Operation::ListVhosts { after } => document(self.list_vhosts(after.as_deref())),
+            Operation::DeleteVhost { name } => document(self.delete_vhost(&name).await?),
+            Operation::SetPolicy { vhost, name, policy } => {
+                document(self.set_policy(&vhost, &name, policy).await?)
+            }
+            Operation::ListPolicies { vhost, after } => {
+                document(self.list_policies(vhost.as_deref(), after)?)
+            }
+            Operation::ClearPolicy { vhost, name } => {
+                document(self.clear_policy(&vhost, &name).await?)
+            }
+            Operation::AddUser { name, password_hash } => {
+                done(self.users.add(&name, password_hash).await)
+            }
+            Operation::SetPassword { name, password_hash } => {
+                done(self.users.set_password(&name, password_hash).await)
+            }
+            Operation::ListUsers { after } => document(self.list_users(after.as_deref())),
+            Operation::DeleteUser { name } => done(self.users.delete(&name).await),
+            Operation::Allow { user, vhost, permissions } => {
+                done(self.users.allow(&user, &vhost, permissions).await)
+            }
+            Operation::Deny { user, vhost } => done(self.users.deny(&user, &vhost).await),
+        }
+    }
+
+    // --------------------------------------------------------------------------------- vhosts
+
+    async fn add_vhost(&self, name: &str) -> Result<Made, OperationError> {
+        check_name("vhost", name, VHOST_NAME_BYTES_MAX)?;
+        let created = self.catalog.vhost(name).is_none();
+        self.catalog.create_vhost(name).await.map_err(failed)?;
+        Ok(Made { created })
+    }
+
+    async fn delete_vhost(&self, name: &str) -> Result<Done, OperationError> {
+        if name == crate::names::DEFAULT_VHOST {
+            return Err(OperationError::Invalid("the default vhost / cannot be deleted".into()));
+        }
+        if !self.catalog.delete_vhost(name).await.map_err(failed)? {
+            return Err(no_vhost(name));
+        }
+        self.users.forget_vhost(name).await?;
+        Ok(Done {})
+    }
+
+    fn list_vhosts(&self, after: Option<&str>) -> VhostPage {
+        let vhosts = self.catalog.vhosts();
+        let rest = vhosts.iter().filter(|vhost| after.is_none_or(|after| vhost.name() > after));
+        let (vhosts, more) = page(rest.map(|vhost| VhostSummary {
+            name: vhost.name().to_owned(),
+            queues: vhost.queues().len() as u64,
+            exchanges: vhost.exchanges().len() as u64,
+            policies: vhost.policies(PolicyScope::User).len() as u64,
+        }));
+        VhostPage { vhosts, more }
+    }
+
+    fn vhost(&self, name: &str) -> Result<Vhost, OperationError> {
+        self.catalog.vhost(name).ok_or_else(|| no_vhost(name))
+    }
+
+    // ------------------------------------------------------------------------------- policies
+
+    async fn set_policy(
+        &self,
+        vhost: &str,
+        name: &str,
+        policy: PolicyDefinition,
+    ) -> Result<Made, OperationError> {
+        check_name("policy", name, POLICY_NAME_BYTES_MAX)?;
+        let vhost = self.vhost(vhost)?;
+        let scope = PolicyScope::User;
+        let created = vhost.policies(scope).iter().all(|known| *known.name != *name);
+        vhost.set_policy(scope, name, policy).await.map_err(|error| match error {
+            PolicyError::Storage(fault) => failed(fault),
+            error => OperationError::Invalid(error.to_string()),
+        })?;
+        Ok(Made { created })
+    }
+
+    async fn clear_policy(&self, vhost: &str, name: &str) -> Result<Done, OperationError> {
+        let vhost = self.vhost(vhost)?;
+        let cleared = vhost.delete_policy(PolicyScope::User, name).await;
+        cleared.map_err(|error| match error {
+            PolicyError::NotFound(name) => OperationError::NotFound(format!(
+                "vhost {} has no policy {name}; 'postroad policy list' names those there are",
+                vhost.name()
+            )),
+            PolicyError::Storage(fault) => failed(fault),
+            error => OperationError::Invalid(error.to_string()),
+        })?;
+        Ok(Done {})
+    }
+
+    fn list_policies(
+        &self,
+        vhost: Option<&str>,
+        after: Option<(String, String)>,
+    ) -> Result<PolicyPage, OperationError> {
+        let vhosts = match vhost {
+            Some(name) => vec![self.vhost(name)?],
+            None => self.catalog.vhosts(),
+        };
+        let mut found = Vec::new();
+        for vhost in &vhosts {
+            found.extend(vhost.policies(PolicyScope::User).into_iter().map(|policy| NamedPolicy {
+                vhost: vhost.name().to_owned(),
+                name: policy.name.to_string(),
+                policy: policy.set,
+            }));
+        }
+        found.sort_by(|a, b| (&a.vhost, &a.name).cmp(&(&b.vhost, &b.name)));
+        let rest = found.into_iter().filter(|policy| match &after {
+            Some((vhost, name)) => (&policy.vhost, &policy.name) > (vhost, name),
+            None => true,
+        });
+        let (policies, more) = page(rest);
+        Ok(PolicyPage { policies, more })
+    }
+
+    // ---------------------------------------------------------------------------------- users
+
+    fn list_users(&self, after: Option<&str>) -> UserPage {
+        let users = self.users.list().into_iter();
+        let rest = users.filter(|user| after.is_none_or(|after| &*user.name > after));
+        let (users, more) = page(rest.map(|user| {
+            UserSummary {
+                name: user.name.to_string(),
+                of_settings: user.of_settings,
+                loopback_only: user.loopback_only,
+                permissions: user
+                    .permissions
+                    .into_iter()
+                    .map(|(vhost, permissions)| VhostPermissions {
+                        vhost: vhost.to_string(),
+                        permissions,
+                    })
+                    .collect(),
+            }
+        }));
+        UserPage { users, more }
+    }
+}
+
+/// As many as an answer holds, and whether there are more.
+fn page<T: Serialize>(all: impl Iterator<Item = T>) -> (Vec<T>, bool) {
+    let (mut taken, mut bytes) = (Vec::new(), 0);
+    for one in all {
+        if taken.len() >= OPERATION_RECORDS_MAX || bytes >= OPERATION_PAGE_BYTES_MAX {
+            return (taken, true);
+        }
+        bytes += serde_json::to_vec(&one).map_or(0, |document| document.len());
+        taken.push(one);
+    }
+    (taken, false)
+}
+
+fn done(outcome: Result<(), UserError>) -> Answer {
+    outcome?;
+    document(Done {})
+}
+
+fn document<T: Serialize>(answer: T) -> Answer {
+    serde_json::to_vec(&answer)
+        .map_err(|error| OperationError::Failed(format!("the answer is no JSON: {error}")))
+}
+
+fn check_name(what: &str, name: &str, bytes_max: usize) -> Result<(), OperationError> {
+    if name.is_empty() || name.len() > bytes_max {
+        let text = format!("a {what} has a name of 1 to {bytes_max} bytes");
+        return Err(OperationError::Invalid(text));
+    }
+    Ok(())
+}
+
+fn no_vhost(name: &str) -> OperationError {
+    OperationError::NotFound(format!(
+        "there is no vhost {name}; 'postroad vhost list' names those there are, 'postroad vhost \
+         add {name}' makes it"
+    ))
+}
+
+fn failed(fault: Exception) -> OperationError {
+    OperationError::Failed(fault.explanation.into_owned())
+}
+
+impl From<UserError> for OperationError {
+    fn from(error: UserError) -> Self {
+        match error {
+            UserError::Storage(fault) => failed(fault),
+            UserError::NoSuchVhost(name) => no_vhost(&name),
+            UserError::NotFound(name) => Self::NotFound(format!(
+                "there is no user {name}; 'postroad user list' names those there are, 'postroad \
+                 user add {name}' makes it"
+            )),
+            UserError::NoPermissions { .. } => Self::NotFound(error.to_string()),
+            UserError::Exists(name) => Self::Invalid(format!(
+                "user {name} is there already; 'postroad user password {name}' changes the password"
+            )),
+            error => Self::Invalid(error.to_string()),
+        }
+    }
+}
