@@ -42,7 +42,9 @@ fn dead(queue: &Queue, record: SharedRecord, reason: DeathReason) -> DeadRecord 
 fn route(queue: &str, exchange: &str, routing_key: Option<&str>) -> String {
     let routing_key = routing_key.map(Into::into);
     let (vhost, queue, exchange) = ("/".into(), queue.into(), exchange.into());
-    Route { vhost, queue, exchange, routing_key }.to_string()
+    let written = Route { vhost, queue, exchange, routing_key }.to_string();
+    // The broker reads the scheme, and its router the rest.
+    written.strip_prefix("amqp:").expect("the scheme").to_owned()
 }
 
 /// Headers, exchange, routing key and expiration of a dead letter.
@@ -197,4 +199,37 @@ async fn without_a_routing_key_of_its_own_a_queue_uses_the_messages() {
     let record = message("", "q", &Properties::default());
     let lost = router.route(&route("q", "nowhere", None), &dead(&q, record, DeathReason::Rejected));
     assert!(lost.is_empty());
+}
+
+#[tokio::test]
+async fn a_second_death_goes_by_the_keys_of_the_first() {
+    let node = open().await;
+    let (q, k) = (node.queue("q").await, node.queue("k").await);
+    let (_copy, blind) = (node.queue("copy").await, node.queue("blind").await);
+    let router = Router::new(&node.catalog);
+    let encoded = table(&[
+        ("CC", vec![FieldValue::from("copy")].into()),
+        ("BCC", vec![FieldValue::from("blind")].into()),
+    ])
+    .to_bytes();
+    let properties = Properties { headers: Some(EncodedTable(&encoded)), ..Properties::default() };
+    let rejected = |queue: &Queue, route: &str, record: SharedRecord| {
+        router.route(route, &dead(queue, record, DeathReason::Rejected))
+    };
+    let first = rejected(&q, &route("q", "", None), message("x", "k", &properties));
+    assert_eq!(first.len(), 3);
+    // Also where it was no key of its own that brought it.
+    let in_blind = first.iter().find(|(place, _)| *place == blind.partition(0)).expect("a letter");
+    let second = rejected(&blind, &route("blind", "", None), shared(in_blind.1.to_vec()));
+    assert_eq!(second.len(), 3);
+    let (headers, ..) = read(&shared(second[0].1.to_vec()));
+    let Some(FieldValue::Array(entries)) = headers.get("x-death") else { panic!("{headers:?}") };
+    let FieldValue::Table(death) = &entries[0] else { panic!("{entries:?}") };
+    let shown = vec![FieldValue::from("k"), FieldValue::from("copy")];
+    assert_eq!(death.get("routing-keys"), Some(&shown.into()), "nobody sees the blind one");
+    // A key of the queue's own takes the place of them all, from then on.
+    let by_key = rejected(&q, &route("q", "", Some("k")), shared(second[0].1.to_vec()));
+    assert_eq!(by_key.len(), 1);
+    let last = rejected(&k, &route("k", "", None), shared(by_key[0].1.to_vec()));
+    assert_eq!(last.len(), 1);
 }
