@@ -7,10 +7,13 @@ use crate::commands::consume::ConsumeArguments;
 use crate::commands::dead_letter::DeadLetterArguments;
 use crate::commands::group::GroupArguments;
 use crate::commands::journal::JournalArguments;
+use crate::commands::policy::PolicyArguments;
 use crate::commands::produce::ProduceArguments;
 use crate::commands::queue::QueueArguments;
 use crate::commands::schedule::ScheduleArguments;
 use crate::commands::topic::TopicArguments;
+use crate::commands::user::UserArguments;
+use crate::commands::vhost::VhostArguments;
 use crate::settings::ServeFlags;
 
 /// One durable message broker: a log and a queue at once.
@@ -40,6 +43,12 @@ pub(crate) enum Command {
     DeadLetter(DeadLetterArguments),
     /// Records to be delivered later: list and cancel them
     Schedule(ScheduleArguments),
+    /// AMQP's virtual hosts: add, list and delete them
+    Vhost(VhostArguments),
+    /// AMQP's policies: settings for all queues or exchanges whose names fit a pattern
+    Policy(PolicyArguments),
+    /// AMQP's users: add, list and delete them, set passwords and permissions
+    User(UserArguments),
     /// Look into a journal on disk, without a broker
     Journal(JournalArguments),
     /// Print a completion script for a shell
@@ -77,6 +86,11 @@ mod tests {
             &["postroad", "dead-letter", "redrive", "d", "--to", "t", "--max", "5"],
             &["postroad", "dead-letter", "delete", "d", "--reason", "expired"],
             &["postroad", "schedule", "cancel", "q", "--record", "0:5", "--record", "0:6"],
+            &["postroad", "vhost", "add", "shop", "-b", "a:1"],
+            &["postroad", "policy", "set", "ttl", "^a", "{\"expires\":1}", "--priority", "-1"],
+            &["postroad", "policy", "clear", "ttl", "--vhost", "shop"],
+            &["postroad", "user", "add", "app", "secret"],
+            &["postroad", "user", "allow", "app", "--vhost", "shop", "", "^app", ".*"],
         ] {
             if let Err(error) = Arguments::try_parse_from(line) {
                 panic!("{line:?}: {error}");
@@ -101,6 +115,10 @@ mod tests {
             &["postroad", "dead-letter", "delete", "d", "--all", "--reason", "expired"],
             &["postroad", "schedule", "cancel", "q"],
             &["postroad", "schedule", "cancel", "q", "--record", "5"],
+            &["postroad", "policy", "set", "ttl", "^a", "max-length: 5"],
+            &["postroad", "policy", "set", "ttl", "^a", "[]"],
+            &["postroad", "policy", "set", "ttl", "^a", "{}", "--apply-to", "topics"],
+            &["postroad", "user", "allow", "app", ".*", ".*"],
         ] {
             assert!(Arguments::try_parse_from(line).is_err(), "{line:?}");
         }

@@ -27,7 +27,8 @@ use clap::{CommandFactory, Parser};
 
 use crate::arguments::{Arguments, Command, Completion};
 use crate::commands::{
-    CommandError, consume, dead_letter, group, journal, produce, queue, schedule, topic,
+    CommandError, consume, dead_letter, group, journal, policy, produce, queue, schedule, topic,
+    user, vhost,
 };
 
 #[global_allocator]
@@ -47,6 +48,9 @@ fn main() -> ExitCode {
         Command::Queue(arguments) => commands::run(queue::run(arguments)),
         Command::DeadLetter(arguments) => commands::run(dead_letter::run(arguments)),
         Command::Schedule(arguments) => commands::run(schedule::run(arguments)),
+        Command::Vhost(arguments) => commands::run(vhost::run(arguments)),
+        Command::Policy(arguments) => commands::run(policy::run(arguments)),
+        Command::User(arguments) => commands::run(user::run(arguments)),
         Command::Journal(arguments) => journal::run(&arguments),
         Command::Completion(completion) => complete(&completion),
     };

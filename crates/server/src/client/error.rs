@@ -57,6 +57,8 @@ pub(crate) enum ClientError {
     Closed { address: String, api: Api },
     #[error("the answer of {address} to {api:?} cannot be read ({reason}); does it speak Kafka?")]
     Unreadable { address: String, api: Api, reason: String },
+    #[error("{api:?} cannot be asked for: {reason}")]
+    Unsendable { api: Api, reason: String },
     #[error(
         "{address} does not offer {api:?} in a version that this command speaks ({ours}; it has \
          {theirs})"

@@ -6,6 +6,10 @@
 use std::time::Duration;
 
 use bytes::{Buf, Bytes};
+use gateway_amqp::operations as amqp;
+use gateway_amqp::operations::document::{
+    NamedPolicy, PolicyPage, UserPage, UserSummary, VhostPage, VhostSummary,
+};
 use gateway_kafka::operations::document::{
     DeadLetterCount, DeadLetterCounts, DeadLettersMoved, Operation, Place, QueueName, QueuePage,
     QueueSummary, Span,
@@ -42,6 +46,67 @@ impl Client {
             return Err(ClientError::Operation { code, message });
         }
         serde_json::from_slice(&body).map_err(|error| unreadable(error.to_string()))
+    }
+
+    /// Asks for an operation of the AMQP gateway.
+    pub(crate) async fn operate_amqp<A: DeserializeOwned>(
+        &self,
+        operation: &amqp::document::Operation,
+    ) -> Result<A, ClientError> {
+        let operation = serde_json::to_value(operation).map_err(|error| {
+            ClientError::Unsendable { api: Api::Operate, reason: error.to_string() }
+        })?;
+        let family = amqp::FAMILY.to_owned();
+        self.operate(&Operation::Family { family, operation }).await
+    }
+
+    /// All vhosts, by name.
+    pub(crate) async fn vhosts(&self) -> Result<Vec<VhostSummary>, ClientError> {
+        let mut vhosts: Vec<VhostSummary> = Vec::new();
+        loop {
+            let after = vhosts.last().map(|last| last.name.clone());
+            let operation = amqp::document::Operation::ListVhosts { after };
+            let page: VhostPage = self.operate_amqp(&operation).await?;
+            let more = page.more && !page.vhosts.is_empty();
+            vhosts.extend(page.vhosts);
+            if !more {
+                return Ok(vhosts);
+            }
+        }
+    }
+
+    /// All policies of a vhost, or of all, by vhost and name.
+    pub(crate) async fn policies(
+        &self,
+        vhost: Option<&str>,
+    ) -> Result<Vec<NamedPolicy>, ClientError> {
+        let mut policies: Vec<NamedPolicy> = Vec::new();
+        loop {
+            let after = policies.last().map(|last| (last.vhost.clone(), last.name.clone()));
+            let vhost = vhost.map(str::to_owned);
+            let operation = amqp::document::Operation::ListPolicies { vhost, after };
+            let page: PolicyPage = self.operate_amqp(&operation).await?;
+            let more = page.more && !page.policies.is_empty();
+            policies.extend(page.policies);
+            if !more {
+                return Ok(policies);
+            }
+        }
+    }
+
+    /// All users, by name.
+    pub(crate) async fn users(&self) -> Result<Vec<UserSummary>, ClientError> {
+        let mut users: Vec<UserSummary> = Vec::new();
+        loop {
+            let after = users.last().map(|last| last.name.clone());
+            let operation = amqp::document::Operation::ListUsers { after };
+            let page: UserPage = self.operate_amqp(&operation).await?;
+            let more = page.more && !page.users.is_empty();
+            users.extend(page.users);
+            if !more {
+                return Ok(users);
+            }
+        }
     }
 
     /// All queues, by topic and group.

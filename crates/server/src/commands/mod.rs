@@ -8,11 +8,15 @@ pub(crate) mod consume;
 pub(crate) mod dead_letter;
 pub(crate) mod group;
 pub(crate) mod journal;
+mod password;
+pub(crate) mod policy;
 pub(crate) mod produce;
 pub(crate) mod queue;
 mod records;
 pub(crate) mod schedule;
 pub(crate) mod topic;
+pub(crate) mod user;
+pub(crate) mod vhost;
 
 use std::error::Error;
 use std::io;

@@ -1,0 +1,57 @@
+//! A password as it is typed or piped. It is hashed here: neither the wire nor the node sees it.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+
+use gateway_amqp::catalog::users::hash_password;
+use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcsetattr};
+
+use super::CommandError;
+
+/// The hash of the password that was given, or of the line that standard input has.
+pub(super) fn hashed(user: &str, given: Option<String>) -> Result<String, CommandError> {
+    let password = match given {
+        Some(password) => password,
+        None => read(user)
+            .map_err(|error| CommandError::user(format!("the password cannot be read: {error}")))?,
+    };
+    hash_password(&password).map_err(CommandError::user)
+}
+
+fn read(user: &str) -> io::Result<String> {
+    let stdin = io::stdin();
+    let _unseen = if stdin.is_terminal() {
+        let mut stderr = io::stderr().lock();
+        write!(stderr, "password of {user}: ")?;
+        stderr.flush()?;
+        Some(Unseen::start()?)
+    } else {
+        None
+    };
+    let mut line = String::new();
+    stdin.lock().read_line(&mut line)?;
+    Ok(line.trim_end_matches(['\r', '\n']).to_owned())
+}
+
+/// While it lives, the terminal does not show what is typed.
+struct Unseen {
+    before: Termios,
+}
+
+impl Unseen {
+    fn start() -> io::Result<Self> {
+        let before = tcgetattr(io::stdin())?;
+        let mut changed = before.clone();
+        changed.local_modes.remove(LocalModes::ECHO);
+        // The line's end shows all the same: the next line begins where one is expected.
+        changed.local_modes.insert(LocalModes::ECHONL);
+        tcsetattr(io::stdin(), OptionalActions::Flush, &changed)?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for Unseen {
+    fn drop(&mut self) {
+        // There is nothing to be done about a terminal that does not take it.
+        let _ = tcsetattr(io::stdin(), OptionalActions::Now, &self.before);
+    }
+}

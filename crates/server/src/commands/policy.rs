@@ -1,0 +1,197 @@
+//! `postroad policy`: settings for all of AMQP's queues or exchanges whose names fit a pattern,
+//! those that are there and those that come.
+
+use clap::{Args, Subcommand, ValueEnum};
+use gateway_amqp::catalog::{ApplyTo, Definition, PolicyDefinition};
+use gateway_amqp::operations::document::{Done, Made, NamedPolicy, Operation};
+use serde::Serialize;
+
+use super::vhost::VhostOption;
+use super::{ClientOptions, CommandError};
+use crate::client::Client;
+use crate::output::{OutputFormat, Table};
+
+#[derive(Args, Debug)]
+pub(crate) struct PolicyArguments {
+    #[command(flatten)]
+    client: ClientOptions,
+    #[command(subcommand)]
+    command: PolicyCommand,
+}
+
+#[derive(Subcommand, Debug)]
+enum PolicyCommand {
+    /// Make a policy, or replace it; it holds when this returns
+    Set(Set),
+    /// List policies, those that go before others first
+    List(List),
+    /// Delete a policy; what it had set is as it was before
+    Clear(Clear),
+}
+
+pub(crate) async fn run(arguments: PolicyArguments) -> Result<(), CommandError> {
+    let client = arguments.client.connect().await?;
+    let output = arguments.client.output();
+    match arguments.command {
+        PolicyCommand::Set(set) => set.run(&client, output).await,
+        PolicyCommand::List(list) => list.run(&client, output).await,
+        PolicyCommand::Clear(clear) => clear.run(&client, output).await,
+    }
+}
+
+// ------------------------------------------------------------------------------------------- set
+
+#[derive(Args, Debug)]
+struct Set {
+    /// The policy
+    name: String,
+    /// Regular expression that is found in the names of what it holds for
+    pattern: String,
+    /// What it says, as JSON: '{"max-length": 1000, "overflow": "reject-publish"}'
+    #[arg(value_parser = definition)]
+    definition: PolicyText,
+    #[command(flatten)]
+    vhost: VhostOption,
+    /// What it holds for
+    #[arg(long, value_enum, default_value = "all")]
+    apply_to: Target,
+    /// Of the policies that fit a name, the one with the highest number holds, and no other
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    priority: i64,
+}
+
+/// A definition as it was typed, and read.
+#[derive(Clone, Debug)]
+struct PolicyText(Definition);
+
+fn definition(text: &str) -> Result<PolicyText, String> {
+    serde_json::from_str(text).map(PolicyText).map_err(|error| {
+        format!("{error}; write a JSON object, such as '{{\"message-ttl\": 60000}}'")
+    })
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+#[value(rename_all = "snake_case")]
+enum Target {
+    All,
+    Queues,
+    ClassicQueues,
+    QuorumQueues,
+    Streams,
+    Exchanges,
+}
+
+impl From<Target> for ApplyTo {
+    fn from(target: Target) -> Self {
+        match target {
+            Target::All => Self::All,
+            Target::Queues => Self::Queues,
+            Target::ClassicQueues => Self::ClassicQueues,
+            Target::QuorumQueues => Self::QuorumQueues,
+            Target::Streams => Self::Streams,
+            Target::Exchanges => Self::Exchanges,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct SetPolicy {
+    vhost: String,
+    policy: String,
+    created: bool,
+}
+
+impl Set {
+    async fn run(self, client: &Client, output: OutputFormat) -> Result<(), CommandError> {
+        let policy = PolicyDefinition {
+            pattern: self.pattern,
+            apply_to: self.apply_to.into(),
+            priority: self.priority,
+            definition: self.definition.0,
+        };
+        let (vhost, name) = (self.vhost.vhost, self.name);
+        let operation = Operation::SetPolicy { vhost: vhost.clone(), name: name.clone(), policy };
+        let made: Made = client.operate_amqp(&operation).await?;
+        let set = SetPolicy { vhost, policy: name, created: made.created };
+        output.show(&set, |set| {
+            let did = if set.created { "created" } else { "changed" };
+            format!("{did} policy {} of vhost {}\n", set.policy, set.vhost)
+        })?;
+        Ok(())
+    }
+}
+
+// ------------------------------------------------------------------------------------------ list
+
+#[derive(Args, Debug)]
+struct List {
+    /// Only those of this vhost
+    #[arg(long, value_name = "VHOST")]
+    vhost: Option<String>,
+}
+
+impl List {
+    async fn run(self, client: &Client, output: OutputFormat) -> Result<(), CommandError> {
+        let mut policies = client.policies(self.vhost.as_deref()).await?;
+        let rank = |named: &NamedPolicy| std::cmp::Reverse(named.policy.priority);
+        policies.sort_by(|a, b| (&a.vhost, rank(a), &a.name).cmp(&(&b.vhost, rank(b), &b.name)));
+        output.show(&policies, |policies| match policies.is_empty() {
+            true => "no policies\n".into(),
+            false => table(policies),
+        })?;
+        Ok(())
+    }
+}
+
+fn table(policies: &[NamedPolicy]) -> String {
+    let headings = ["VHOST", "POLICY", "PATTERN", "APPLIES TO", ">PRIORITY", "DEFINITION"];
+    let mut table = Table::new(&headings);
+    for NamedPolicy { vhost, name, policy } in policies {
+        table.row([
+            vhost.clone(),
+            name.clone(),
+            policy.pattern.clone(),
+            text(&policy.apply_to),
+            policy.priority.to_string(),
+            text(&policy.definition),
+        ]);
+    }
+    table.render()
+}
+
+/// As JSON has it, a text without its quotes.
+fn text(value: &impl Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(text)) => text,
+        Ok(other) => other.to_string(),
+        Err(error) => error.to_string(),
+    }
+}
+
+// ----------------------------------------------------------------------------------------- clear
+
+#[derive(Args, Debug)]
+struct Clear {
+    /// The policy
+    name: String,
+    #[command(flatten)]
+    vhost: VhostOption,
+}
+
+#[derive(Serialize)]
+struct Cleared {
+    vhost: String,
+    policy: String,
+}
+
+impl Clear {
+    async fn run(self, client: &Client, output: OutputFormat) -> Result<(), CommandError> {
+        let (vhost, name) = (self.vhost.vhost, self.name);
+        let operation = Operation::ClearPolicy { vhost: vhost.clone(), name: name.clone() };
+        let _: Done = client.operate_amqp(&operation).await?;
+        output.show(&Cleared { vhost, policy: name }, |cleared| {
+            format!("cleared policy {} of vhost {}\n", cleared.policy, cleared.vhost)
+        })?;
+        Ok(())
+    }
+}

@@ -1,0 +1,93 @@
+//! `postroad vhost`: AMQP's virtual hosts, each with queues, exchanges and policies of its own.
+
+use clap::{Args, Subcommand};
+use gateway_amqp::operations::document::{Done, Made, Operation, VhostSummary};
+use serde::Serialize;
+
+use super::{ClientOptions, CommandError};
+use crate::client::Client;
+use crate::output::{OutputFormat, Table, count};
+
+#[derive(Args, Debug)]
+pub(crate) struct VhostArguments {
+    #[command(flatten)]
+    client: ClientOptions,
+    #[command(subcommand)]
+    command: VhostCommand,
+}
+
+#[derive(Subcommand, Debug)]
+enum VhostCommand {
+    /// Make a vhost; nobody may use it before 'postroad user allow'
+    Add(Named),
+    /// List vhosts
+    List,
+    /// Delete a vhost with all its queues and their messages; its connections are closed
+    Delete(Named),
+}
+
+#[derive(Args, Debug)]
+struct Named {
+    /// The vhost
+    name: String,
+}
+
+pub(crate) async fn run(arguments: VhostArguments) -> Result<(), CommandError> {
+    let client = arguments.client.connect().await?;
+    let output = arguments.client.output();
+    match arguments.command {
+        VhostCommand::Add(named) => add(&client, output, named.name).await,
+        VhostCommand::List => list(&client, output).await,
+        VhostCommand::Delete(named) => delete(&client, output, named.name).await,
+    }
+}
+
+#[derive(Serialize)]
+struct Added {
+    vhost: String,
+    created: bool,
+}
+
+async fn add(client: &Client, output: OutputFormat, name: String) -> Result<(), CommandError> {
+    let made: Made = client.operate_amqp(&Operation::AddVhost { name: name.clone() }).await?;
+    output.show(&Added { vhost: name, created: made.created }, |added| match added.created {
+        true => format!("created vhost {}\n", added.vhost),
+        false => format!("found vhost {}\n", added.vhost),
+    })?;
+    Ok(())
+}
+
+async fn list(client: &Client, output: OutputFormat) -> Result<(), CommandError> {
+    let vhosts = client.vhosts().await?;
+    output.show(&vhosts, |vhosts| table(vhosts))?;
+    Ok(())
+}
+
+fn table(vhosts: &[VhostSummary]) -> String {
+    let mut table = Table::new(&["VHOST", ">QUEUES", ">EXCHANGES", ">POLICIES"]);
+    for vhost in vhosts {
+        let numbers = [vhost.queues, vhost.exchanges, vhost.policies].map(count);
+        table.row([vhost.name.clone()].into_iter().chain(numbers));
+    }
+    table.render()
+}
+
+#[derive(Serialize)]
+struct Deleted {
+    vhost: String,
+}
+
+async fn delete(client: &Client, output: OutputFormat, name: String) -> Result<(), CommandError> {
+    let _: Done = client.operate_amqp(&Operation::DeleteVhost { name: name.clone() }).await?;
+    output
+        .show(&Deleted { vhost: name }, |deleted| format!("deleted vhost {}\n", deleted.vhost))?;
+    Ok(())
+}
+
+/// The vhost that a command is about.
+#[derive(Args, Clone, Debug)]
+pub(super) struct VhostOption {
+    /// The vhost
+    #[arg(long, value_name = "VHOST", default_value = gateway_amqp::names::DEFAULT_VHOST)]
+    pub(super) vhost: String,
+}
