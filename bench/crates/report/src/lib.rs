@@ -7,14 +7,19 @@
 
 mod calendar;
 mod chart;
+mod compare;
 mod family;
 mod figures;
+mod markdown;
 mod markup;
 mod page;
+pub mod prometheus;
 mod quantity;
 mod statistics;
 mod study;
 
+pub use compare::{Comparison, Key, Line, Outcome, Pair, Side, compare};
+pub use markdown::markdown;
 pub use page::html;
 pub use statistics::Spread;
 

@@ -72,7 +72,8 @@ pub(crate) fn duration(micros: f64) -> String {
         size if size >= 999.5 => (micros / 1e3, "ms"),
         _ => (micros, "µs"),
     };
-    format!("{} {unit}", digits(value))
+    let text = if unit == "µs" { digits(value) } else { significant(value) };
+    format!("{text} {unit}")
 }
 
 fn minutes(micros: f64) -> String {
@@ -87,16 +88,23 @@ pub(crate) fn bytes(value: f64) -> String {
     let found = steps.into_iter().find(|(size, _)| value.abs() >= *size * 0.9995);
     let (size, unit) =
         found.unwrap_or(if value.abs() >= 1023.5 { (1024.0, "KiB") } else { (1.0, "B") });
-    format!("{} {unit}", digits(value / size))
+    let text = if size > 1.0 { significant(value / size) } else { digits(value) };
+    format!("{text} {unit}")
 }
 
 /// Three significant digits, more only for whole thousands: `0.0123`, `1.23`, `12.3`, `12,345`.
+/// What is whole stays whole: `3`.
 pub(crate) fn digits(value: f64) -> String {
+    if value.is_finite() && value.fract() == 0.0 { grouped(value) } else { significant(value) }
+}
+
+/// Three significant digits even where they are zeros: `3.00`.
+fn significant(value: f64) -> String {
     if !value.is_finite() {
         return NONE.to_owned();
     }
     let size = value.abs();
-    if size >= 999.5 || (value.fract() == 0.0) {
+    if size >= 999.5 || size == 0.0 {
         return grouped(value);
     }
     let places = match size {
@@ -127,7 +135,7 @@ fn grouped(value: f64) -> String {
 fn thousands(value: f64) -> String {
     let steps = [(1e9, "G"), (1e6, "M"), (1e3, "k")];
     match steps.into_iter().find(|(size, _)| value.abs() >= *size * 0.9995) {
-        Some((size, letter)) => format!("{}{letter}", digits(value / size)),
+        Some((size, letter)) => format!("{}{letter}", significant(value / size)),
         None => digits(value),
     }
 }

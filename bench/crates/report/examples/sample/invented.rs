@@ -256,8 +256,10 @@ pub(crate) fn measure(name: &str, value: f64, unit: &str, better: Better) -> Mea
 
 /// `factor`: of the system's usual rate. `open`: the rate that is asked for.
 pub(crate) fn of_kind(test: &str, kind: &Kind, seed: u64, factor: f64, open: Option<f64>) -> Run {
-    let seed =
-        test.bytes().chain(kind.name.bytes()).fold(seed, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)));
+    let seed = test
+        .bytes()
+        .chain(kind.name.bytes())
+        .fold(seed, |seed, byte| seed.wrapping_mul(31).wrapping_add(u64::from(byte)));
     let mut dice = Dice::new(seed);
     for _ in 0..8 {
         dice.roll();

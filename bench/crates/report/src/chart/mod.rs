@@ -49,6 +49,8 @@ const TOP: f64 = 12.0;
 const BOTTOM: f64 = 34.0;
 /// A line of names at the right.
 const LABEL_HEIGHT: f64 = 12.5;
+/// Of the widest usual font.
+const LABEL_CHAR_WIDTH: f64 = 6.2;
 const LABEL_CHARS_MAX: usize = 22;
 /// More points than the plot has room for are thinned, keeping each stretch's least and most.
 const POINTS_MAX: usize = 300;
@@ -78,7 +80,7 @@ impl Chart {
         let x = Scale::of(self.x.spacing, whole().map(|point| point.0))?;
         let y = Scale::of(self.y.spacing, whole().map(|point| point.1))?;
         let longest = self.lines.iter().map(|line| shortened(&line.label).chars().count()).max()?;
-        let right = WIDTH - 12.0 - 5.9 * longest as f64;
+        let right = WIDTH - 14.0 - LABEL_CHAR_WIDTH * longest as f64;
         let frame = Frame { x, y, right };
         let mut svg = format!(
             r#"<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}" data-x="{x}" data-y="{y}" data-u="{unit}" data-v="{xunit}" data-p="{LEFT} {right:.1} {TOP} {bottom}">"#,

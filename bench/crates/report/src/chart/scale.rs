@@ -5,6 +5,8 @@
 pub(crate) enum Spacing {
     /// From zero.
     Linear,
+    /// From zero, with ticks at powers of two: for bytes.
+    Binary,
     /// As they are: for time.
     Time,
     Log,
@@ -39,7 +41,10 @@ impl Scale {
             return None;
         }
         Some(match spacing {
-            Spacing::Linear => Self::linear(low, high),
+            Spacing::Linear => {
+                Self::linear(low, high, |least| round_step(least, &[1.0, 2.0, 2.5, 5.0, 10.0]))
+            }
+            Spacing::Binary => Self::linear(low, high, |least| least.max(1.0).log2().ceil().exp2()),
             Spacing::Time => Self::time(low, high),
             Spacing::Log => Self::log(low, high),
             Spacing::Percentile => Self::percentile(high),
@@ -49,7 +54,7 @@ impl Scale {
     /// Between 0 and 1 within the axis.
     pub(crate) fn place(&self, value: f64) -> f64 {
         let along = |value: f64| match self.spacing {
-            Spacing::Linear | Spacing::Time => value,
+            Spacing::Linear | Spacing::Binary | Spacing::Time => value,
             Spacing::Log => value.max(f64::MIN_POSITIVE).ln(),
             Spacing::Percentile => (1.0 / (1.0 - value)).ln(),
         };
@@ -63,17 +68,18 @@ impl Scale {
     /// For the script that reads values off the plot: kind, lower and upper end.
     pub(crate) fn described(&self) -> String {
         let kind = match self.spacing {
-            Spacing::Linear | Spacing::Time => "lin",
+            Spacing::Linear | Spacing::Binary | Spacing::Time => "lin",
             Spacing::Log => "log",
             Spacing::Percentile => "pct",
         };
         format!("{kind} {} {}", self.low, self.high)
     }
 
-    fn linear(low: f64, high: f64) -> Self {
+    /// `step`: the round one that is no less than its argument.
+    fn linear(low: f64, high: f64, step: fn(f64) -> f64) -> Self {
         let (low, high) =
             (low.min(0.0), if high <= 0.0 && low >= 0.0 { 1.0 } else { high.max(0.0) });
-        let step = round_step((high - low) / TICKS, &[1.0, 2.0, 2.5, 5.0, 10.0]);
+        let step = step((high - low) / TICKS);
         let (first, last) = ((low / step).floor(), (high / step).ceil());
         let ticks = (first as i64..=last as i64).map(|tick| tick as f64 * step).collect();
         Self { spacing: Spacing::Linear, low: first * step, high: last * step, ticks }
@@ -153,6 +159,12 @@ mod tests {
     }
 
     #[test]
+    fn bytes_have_ticks_at_powers_of_two() {
+        let mebi = 1_048_576.0;
+        assert_eq!(ticks(Spacing::Binary, &[500.0 * mebi])[1..3], [128.0 * mebi, 256.0 * mebi]);
+    }
+
+    #[test]
     fn time_has_the_steps_of_a_clock() {
         assert_eq!(ticks(Spacing::Time, &[-10.0, 60.0]), [0.0, 15.0, 30.0, 45.0, 60.0]);
     }
@@ -165,7 +177,7 @@ mod tests {
 
     #[test]
     fn every_value_is_within_its_axis() {
-        for spacing in [Spacing::Linear, Spacing::Time, Spacing::Log] {
+        for spacing in [Spacing::Linear, Spacing::Binary, Spacing::Time, Spacing::Log] {
             for values in [[3.0, 3.0], [0.000_12, 7.0], [999.0, 1001.0], [5.0, 123_456_789.0]] {
                 let scale = Scale::of(spacing, values.into_iter()).expect("a scale");
                 for value in values {

@@ -154,7 +154,7 @@ fn headline_cell(case: &Case<'_>, row: &Row<'_>) -> String {
 fn deviation(figure: &Spread, unit: &str) -> String {
     let known = figure.deviation.filter(|deviation| deviation.is_finite());
     known.map_or_else(String::new, |deviation| {
-        format!("<small>± {}</small>", Text(&quantity::cell(deviation, unit)))
+        format!(" <small>± {}</small>", Text(&quantity::cell(deviation, unit)))
     })
 }
 
@@ -214,7 +214,7 @@ fn other_figures(study: &Study<'_>, case: &Case<'_>) -> String {
     let head = |name: &str, below: &str| {
         format!("<th scope=\"col\" class=\"n\">{}<small>{}</small></th>", Text(name), Text(below))
     };
-    let mut text = "<details open><summary>More figures</summary><div class=\"scroll\"><table><thead><tr><th scope=\"col\">System</th>".to_owned();
+    let mut text = "<details open><summary>More figures</summary><div class=\"scroll\"><table class=\"more\"><thead><tr><th scope=\"col\">System</th>".to_owned();
     columns.iter().for_each(|(name, unit)| text += &head(name, quantity::head(unit)));
     foreign.iter().for_each(|(suite, name)| text += &head(name, &format!("as {suite} has it")));
     text += "</tr></thead>\n";

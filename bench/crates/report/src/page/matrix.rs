@@ -105,7 +105,9 @@ fn cell(case: &Case<'_>, row: &Row<'_>, best: Option<f64>) -> String {
     if !row.counts() {
         return word_cell(row, &figure);
     }
-    let share = row.figure.zip(best).and_then(|(figure, best)| {
+    let alone =
+        case.rows.iter().filter(|other| other.tier == row.tier && other.counts()).count() < 2;
+    let share = row.figure.zip(best.filter(|_| !alone)).and_then(|(figure, best)| {
         let share = match headline.better {
             Better::Lower => best / figure.median,
             _ => figure.median / best,

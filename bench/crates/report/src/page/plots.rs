@@ -129,7 +129,7 @@ pub(super) fn of_case(study: &Study<'_>, case: &Case<'_>) -> Vec<Chart> {
     ));
     charts.push(over_time(
         "Server memory",
-        ("resident", Spacing::Linear, "bytes"),
+        ("resident", Spacing::Binary, "bytes"),
         &figures::memory_over_time,
     ));
     charts
