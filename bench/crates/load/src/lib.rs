@@ -16,6 +16,7 @@ mod pacer;
 mod payload;
 pub mod plan;
 mod receive;
+mod relay;
 mod recorder;
 pub mod search;
 mod send;
@@ -23,7 +24,7 @@ mod session;
 mod usage;
 
 pub use payload::{Entropy, STAMP_BYTES};
-pub use plan::{Action, Pace, Phase, Plan, Receivers, Until, Work};
+pub use plan::{Action, Pace, Phase, Plan, Receivers, Relay, Until, Work};
 pub use recorder::{Counts, Interval};
 pub use session::{LoadError, Observer, Outcome, PhaseOutcome, Silent, run};
 pub use usage::Watched;

@@ -25,6 +25,8 @@ pub struct Plan {
     /// Of each destination.
     pub lanes: u32,
     pub work: Work,
+    /// A stage in between: senders send to it, and it sends to the topology.
+    pub relay: Option<Relay>,
     pub phases: Vec<Phase>,
     /// How long to wait, after the senders have stopped, for what is still on its way.
     pub drain_max: Duration,
@@ -51,8 +53,19 @@ pub enum Work {
     Forget { share: f64 },
     /// Gives this share back once.
     Release { share: f64 },
-    /// Takes so long: each share of messages (they add up to one) a time between these.
+    /// Takes so long: each share of messages (they add up to one) a time between these. Messages
+    /// that came together are worked on side by side.
     Take(Vec<(f64, RangeInclusive<Duration>)>),
+}
+
+/// A stage between senders and receivers, which works on messages and sends them on.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Relay {
+    /// Where the senders send to; with as many destinations as the plan's topology.
+    pub from: Topology,
+    pub workers: u32,
+    pub receive_max: usize,
+    pub work: Work,
 }
 
 /// A stretch of a run.
@@ -137,6 +150,7 @@ impl Plan {
             entropy: Entropy::default(),
             lanes: 1,
             work: Work::None,
+            relay: None,
             phases: vec![Phase::measured("load", time)],
             drain_max: Duration::from_secs(60),
             drain_idle: Duration::from_secs(5),
@@ -152,6 +166,11 @@ impl Plan {
     pub fn share(&self, one: u32, of: u32) -> Vec<u32> {
         let all = self.topology.destinations;
         if of >= all { vec![one % all] } else { (one..all).step_by(of as usize).collect() }
+    }
+
+    /// Where the senders send to.
+    pub fn sent_to(&self) -> &Topology {
+        self.relay.as_ref().map_or(&self.topology, |relay| &relay.from)
     }
 
     pub fn time(&self) -> Duration {

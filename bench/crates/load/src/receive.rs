@@ -90,7 +90,7 @@ impl ReceiveTask {
             return Ok(());
         }
         let came = self.note(&messages);
-        self.work(random).await;
+        take_time(&self.plan.work, messages.len(), random).await;
         let mut settles = Vec::with_capacity(messages.len());
         let mut accepted = Vec::with_capacity(messages.len());
         for (message, came) in messages.iter().zip(came) {
@@ -134,18 +134,6 @@ impl ReceiveTask {
         Some(Settle::Accept)
     }
 
-    /// As long as the slowest of some messages that are worked on side by side.
-    async fn work(&self, random: &mut SmallRng) {
-        let Work::Take(mix) = &self.plan.work else { return };
-        let mut at = random.random::<f64>();
-        for (share, time) in mix {
-            at -= share;
-            if at <= 0.0 {
-                return tokio::time::sleep(random.random_range(time.clone())).await;
-            }
-        }
-    }
-
     async fn settle(
         &self,
         receiver: &mut dyn Receiver,
@@ -156,4 +144,19 @@ impl ReceiveTask {
         self.ledger.settled(self.number as usize, self.subscription, accepted);
         Ok(())
     }
+}
+
+/// Waits as long as the slowest of so many messages that are worked on side by side.
+pub(crate) async fn take_time(work: &Work, messages: usize, random: &mut SmallRng) {
+    let Work::Take(mix) = work else { return };
+    let mut one = || {
+        let mut at = random.random::<f64>();
+        let of = mix.iter().find(|(share, _)| {
+            at -= share;
+            at <= 0.0
+        });
+        of.map_or(Duration::ZERO, |(_, time)| random.random_range(time.clone()))
+    };
+    let slowest = (0..messages).map(|_| one()).max().unwrap_or_default();
+    tokio::time::sleep(slowest).await;
 }

@@ -194,7 +194,7 @@ impl SendTask {
         self.ledger.disturb();
         while !self.stopped() {
             tokio::time::sleep(RECONNECT_AFTER).await;
-            match self.driver.sender(&self.plan.topology).await {
+            match self.driver.sender(self.plan.sent_to()).await {
                 Ok(new) => {
                     let broken = std::mem::replace(sender, new);
                     let ledger = Arc::clone(&self.ledger);

@@ -17,6 +17,7 @@ use crate::payload::{Payload, STAMP_BYTES};
 use crate::plan::{Pace, Phase, Plan, Receivers, Until};
 use crate::receive::{Order, ReceiveTask};
 use crate::recorder::{Counts, Interval};
+use crate::relay::RelayTask;
 use crate::send::SendTask;
 use crate::usage::{Usages, Watched};
 
@@ -141,8 +142,12 @@ pub async fn run(
     let began = Instant::now();
     driver.create(&plan.topology).await.map_err(LoadError::Create)?;
     let create = began.elapsed();
+    if let Some(relay) = &plan.relay {
+        driver.create(&relay.from).await.map_err(LoadError::Create)?;
+    }
     let mut session = Session::new(plan, driver, watched, interrupt, observer)?;
     session.start_receivers().await?;
+    session.start_relay().await?;
     session.start_senders().await?;
     for phase in std::mem::take(&mut session.phases) {
         if !session.phase(phase).await? {
@@ -259,11 +264,28 @@ impl<'a> Session<'a> {
         }
     }
 
+    async fn start_relay(&mut self) -> Result<(), LoadError> {
+        let Some(relay) = self.plan.relay.clone().map(Arc::new) else { return Ok(()) };
+        for _ in 0..relay.workers {
+            let task = RelayTask {
+                plan: Arc::clone(&self.plan),
+                relay: Arc::clone(&relay),
+                driver: Arc::clone(&self.driver),
+                ledger: Arc::clone(&self.ledger),
+                payload: Arc::clone(&self.payload),
+                order: self.orders.subscribe(),
+            };
+            let ends = task.connect().await.map_err(LoadError::Receiver)?;
+            self.receivers.spawn(task.run(ends));
+        }
+        Ok(())
+    }
+
     async fn start_senders(&mut self) -> Result<(), LoadError> {
         let mut ready = Vec::new();
         for number in 0..self.plan.senders {
             let sender =
-                self.driver.sender(&self.plan.topology).await.map_err(LoadError::Sender)?;
+                self.driver.sender(self.plan.sent_to()).await.map_err(LoadError::Sender)?;
             let task = SendTask {
                 number,
                 plan: Arc::clone(&self.plan),

@@ -33,6 +33,7 @@ impl Form {
 /// Makes nodes fail. Whoever started the servers can do that.
 #[async_trait]
 pub trait Faults: Send + Sync + std::fmt::Debug {
+    /// How many there are; the first one is 1.
     fn nodes(&self) -> u32;
     /// `kill -9`.
     async fn kill(&self, node: u32) -> Result<(), String>;
@@ -192,7 +193,8 @@ impl Context {
 
     /// Carries the plan out and removes what it made.
     pub(crate) async fn load(&mut self, test: &str, plan: Plan) -> Result<Outcome, Problem> {
-        let topology = plan.topology.clone();
+        let mut made = vec![plan.topology.clone()];
+        made.extend(plan.relay.as_ref().map(|relay| relay.from.clone()));
         let mut watched = vec![Watched::suite()];
         match &self.faults {
             Some(faults) => watched.extend(faults.watched()),
@@ -202,8 +204,10 @@ impl Context {
         let driver = Arc::clone(&self.driver);
         let ran =
             load::run(plan, driver, watched, self.interrupt.clone(), observer.as_mut()).await;
-        if let Err(failure) = self.driver.remove(&topology).await {
-            tracing::warn!(%failure, "what the test made could not be removed");
+        for topology in &made {
+            if let Err(failure) = self.driver.remove(topology).await {
+                tracing::warn!(%failure, "what the test made could not be removed");
+            }
         }
         Ok(ran?)
     }

@@ -32,8 +32,9 @@ pub struct Test {
     pub asks: &'static str,
     /// The parameters of its local form. Empty: it has none.
     pub parameters: &'static [u32],
-    /// Of the short first set that says most in least time, with these parameters.
-    pub first_set: bool,
+    /// With which parameters it is of the first set, which says most in least time; of a test
+    /// without any, 0.
+    pub(crate) first_set: &'static [u32],
     pub(crate) procedure: Procedure,
 }
 
@@ -72,15 +73,18 @@ pub fn tests() -> impl Iterator<Item = &'static Test> {
 impl Test {
     /// With each of its parameters, or without one.
     pub fn chosen(&self) -> Vec<Chosen> {
-        let chosen = |parameter: Option<u32>| Chosen {
-            name: parameter.map_or(self.name.to_owned(), |value| format!("{}-{value}", self.name)),
-            test: self.name,
-            parameter: parameter.unwrap_or(0),
-        };
         match self.parameters {
-            [] => vec![chosen(None)],
-            some => some.iter().map(|parameter| chosen(Some(*parameter))).collect(),
+            [] => vec![self.with(0)],
+            some => some.iter().map(|parameter| self.with(*parameter)).collect(),
         }
+    }
+
+    fn with(&self, parameter: u32) -> Chosen {
+        let name = match self.parameters {
+            [] => self.name.to_owned(),
+            _ => format!("{}-{parameter}", self.name),
+        };
+        Chosen { name, test: self.name, parameter }
     }
 }
 
@@ -92,7 +96,10 @@ pub fn choose(word: &str) -> Option<Vec<Chosen>> {
     };
     let found = match word {
         "all" => all_of(&|_| true),
-        "first" => all_of(&|test| test.first_set),
+        "first" => {
+            let first = |test: &'static Test| test.first_set.iter().map(|of| test.with(*of));
+            tests().flat_map(first).collect()
+        }
         _ => all_of(&|test| {
             test.name == word || test.name.split_once('/').is_some_and(|(family, _)| family == word)
         }),
@@ -103,7 +110,7 @@ pub fn choose(word: &str) -> Option<Vec<Chosen>> {
     let (name, parameter) = word.rsplit_once('-')?;
     let test = tests().find(|test| test.name == name && !test.parameters.is_empty())?;
     let parameter = parameter.parse().ok().filter(|parameter| *parameter > 0)?;
-    Some(vec![Chosen { name: word.to_owned(), test: test.name, parameter }])
+    Some(vec![test.with(parameter)])
 }
 
 impl Chosen {

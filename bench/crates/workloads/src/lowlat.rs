@@ -17,7 +17,7 @@ pub(crate) static TESTS: [Test; 1] = [Test {
     name: "lowlat/size",
     asks: "How long is a message of so many bytes under way, on an idle system?",
     parameters: &[512, 1024, 4096, 16_384],
-    first_set: true,
+    first_set: &[1024],
     procedure: |context, name, bytes| Box::pin(run(context, name, bytes as usize)),
 }];
 

@@ -19,11 +19,11 @@ use crate::{Test, Procedure};
 const MESSAGE_BYTES: usize = 100;
 
 const fn test(name: &'static str, asks: &'static str, procedure: Procedure) -> Test {
-    Test { name, asks, parameters: &[], first_set: false, procedure }
+    Test { name, asks, parameters: &[], first_set: &[], procedure }
 }
 
 const fn first(test: Test) -> Test {
-    Test { first_set: true, ..test }
+    Test { first_set: &[0], ..test }
 }
 
 pub(crate) static TESTS: [Test; 7] = [
@@ -138,15 +138,15 @@ async fn crash(context: &mut Context, name: &str) -> Result<Run, Problem> {
     let (kill, start) = (faults.clone(), faults);
     let during = Phase {
         action: Some((
-            "kill -9 of node 0".to_owned(),
-            Box::new(move || Box::pin(async move { kill.kill(0).await })),
+            "kill -9 of node 1".to_owned(),
+            Box::new(move || Box::pin(async move { kill.kill(1).await })),
         )),
         ..Phase::measured("during", context.seconds(2, 15, 60))
     };
     let after = Phase {
         action: Some((
-            "node 0 starts".to_owned(),
-            Box::new(move || Box::pin(async move { start.start(0).await })),
+            "node 1 starts".to_owned(),
+            Box::new(move || Box::pin(async move { start.start(1).await })),
         )),
         ..Phase::measured("after", context.seconds(4, 20, 60))
     };

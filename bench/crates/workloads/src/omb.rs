@@ -9,7 +9,7 @@ use std::time::Duration;
 use driver::Topology;
 use load::search::{self, Search};
 use load::{Outcome, Pace, Phase, Plan, Receivers, Until};
-use results::Run;
+use results::{Run, Step};
 
 use crate::context::{Context, Problem};
 use crate::judge::{self, Facts, confirmed_rate, higher, lower, ms, neither, received_rate};
@@ -25,42 +25,42 @@ pub(crate) static TESTS: [Test; 6] = [
         name: "omb/max-rate",
         asks: "At which rate does the system still keep up, errors and backlog being none?",
         parameters: &[],
-        first_set: true,
+        first_set: &[0],
         procedure: |context, name, _| Box::pin(max_rate(context, name)),
     },
     Test {
         name: "omb/fixed-load",
         asks: "How does latency grow with load, in percent of the highest rate?",
         parameters: &[25, 50, 75, 90],
-        first_set: true,
+        first_set: &[25, 75],
         procedure: |context, name, percent| Box::pin(fixed_load(context, name, percent)),
     },
     Test {
         name: "omb/topics",
         asks: "What do many topics cost, at a rate that is the same for all?",
         parameters: &[10, 100, 1000],
-        first_set: true,
+        first_set: &[1000],
         procedure: |context, name, count| Box::pin(topics(context, name, count)),
     },
     Test {
         name: "omb/subs",
         asks: "What does it cost that many subscriptions read the same messages?",
         parameters: &[1, 8, 64],
-        first_set: true,
+        first_set: &[64],
         procedure: |context, name, count| Box::pin(subs(context, name, count)),
     },
     Test {
         name: "omb/backlog",
         asks: "What do senders notice while a backlog is built and drained?",
         parameters: &[],
-        first_set: true,
+        first_set: &[0],
         procedure: |context, name, _| Box::pin(backlog(context, name)),
     },
     Test {
         name: "omb/node-failure",
         asks: "What do senders notice when a node is stopped, and when it comes back?",
         parameters: &[],
-        first_set: true,
+        first_set: &[0],
         procedure: |context, name, _| Box::pin(node_failure(context, name)),
     },
 ];
@@ -87,8 +87,8 @@ fn too_much(outcome: &Outcome, rate: f64) -> Option<String> {
 
 async fn max_rate(context: &mut Context, name: &str) -> Result<Run, Problem> {
     let mut search = Search::from(10_000.0, 50.0, 5_000_000.0);
-    let mut best = None;
-    let mut tried = Vec::new();
+    let (mut best, mut limit) = (None, None);
+    let mut steps = Vec::new();
     while let Some(rate) = search.next() {
         let (warm_up, time) = (context.seconds(1, 2, 60), context.seconds(2, 8, 300));
         let mut topology = context.stream()?;
@@ -104,24 +104,41 @@ async fn max_rate(context: &mut Context, name: &str) -> Result<Run, Problem> {
         }
         let audit_failed = !outcome.audit.faults(false).is_empty();
         let why_not = too_much(&outcome, rate);
-        let said = why_not.clone().unwrap_or_else(|| "kept up".to_owned());
-        tried.push(format!("{rate:.0}/s: {said}"));
+        steps.push(step(rate, &outcome));
         search.tried(rate, why_not.is_none());
         if audit_failed {
             // Whatever the rate: what loses a message has no highest rate.
-            return Ok(judge::run(context, name, facts, outcome, Vec::new()));
+            let headline = vec![higher("highest rate", 0.0, "messages/s")];
+            return Ok(Run { steps, ..judge::run(context, name, facts, outcome, headline) });
         }
         if why_not.is_none() || best.is_none() {
             best = Some((facts, outcome));
         }
+        limit = why_not.or(limit);
     }
     let (facts, outcome) = best.ok_or(Problem::Interrupted)?;
     let found = search.found().unwrap_or(0.0);
     context.max_rates.insert(MESSAGE_BYTES, found);
     let headline = vec![higher("highest rate", found, "messages/s")];
     let mut run = judge::run(context, name, facts, outcome, headline);
-    run.remarks.push(format!("tried: {}", tried.join("; ")));
+    run.steps = steps;
+    run.remarks.extend(limit.map(|why| format!("above that: {why}")));
     Ok(run)
+}
+
+fn step(rate: f64, outcome: &Outcome) -> Step {
+    let latencies = &outcome.latencies;
+    Step {
+        parameter: "offered rate".to_owned(),
+        value: rate,
+        unit: "messages/s".to_owned(),
+        measures: vec![
+            lower("receive p99", ms(latencies.receive_due.quantile_us(0.99)), "ms"),
+            lower("send p99", ms(latencies.send_due.quantile_us(0.99)), "ms"),
+            higher("confirmed", confirmed_rate(outcome), "messages/s"),
+            higher("received", received_rate(outcome), "messages/s"),
+        ],
+    }
 }
 
 /// The highest rate, found now if it is not known.
@@ -252,15 +269,15 @@ async fn node_failure(context: &mut Context, name: &str) -> Result<Run, Problem>
         Phase::measured("before", time),
         Phase {
             action: Some((
-                "node 0 is stopped".to_owned(),
-                Box::new(move || Box::pin(async move { stop.stop(0).await })),
+                "node 1 is stopped".to_owned(),
+                Box::new(move || Box::pin(async move { stop.stop(1).await })),
             )),
             ..Phase::measured("during", time)
         },
         Phase {
             action: Some((
-                "node 0 starts".to_owned(),
-                Box::new(move || Box::pin(async move { start.start(0).await })),
+                "node 1 starts".to_owned(),
+                Box::new(move || Box::pin(async move { start.start(1).await })),
             )),
             ..Phase::measured("after", time)
         },

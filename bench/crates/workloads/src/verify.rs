@@ -16,28 +16,28 @@ pub(crate) static TESTS: [Test; 4] = [
         name: "verify/lossless",
         asks: "Is every confirmed message still there after the server was killed, again and again?",
         parameters: &[],
-        first_set: true,
+        first_set: &[0],
         procedure: |context, name, _| Box::pin(lossless(context, name)),
     },
     Test {
         name: "verify/order",
         asks: "Do the messages of each lane come in order, with several receivers at work?",
         parameters: &[],
-        first_set: true,
+        first_set: &[0],
         procedure: |context, name, _| Box::pin(order(context, name)),
     },
     Test {
         name: "verify/lease",
         asks: "Does a message that its receiver forgot come to another, once, after its lease?",
         parameters: &[],
-        first_set: false,
+        first_set: &[],
         procedure: |context, name, _| Box::pin(lease(context, name)),
     },
     Test {
         name: "verify/release",
         asks: "Does a message that its receiver gave back come again at once?",
         parameters: &[],
-        first_set: false,
+        first_set: &[],
         procedure: |context, name, _| Box::pin(release(context, name)),
     },
 ];
@@ -63,7 +63,7 @@ async fn lossless(context: &mut Context, name: &str) -> Result<Run, Problem> {
     plan.phases = vec![Phase::warm_up(Duration::from_secs(1))];
     for kill in 1..=kills {
         let (killed, started) = (faults.clone(), faults.clone());
-        let node = (kill - 1) % faults.nodes();
+        let node = (kill - 1) % faults.nodes() + 1;
         plan.phases.push(Phase {
             action: Some((
                 format!("kill -9 of node {node}"),

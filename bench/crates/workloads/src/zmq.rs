@@ -14,7 +14,7 @@ pub(crate) static TESTS: [Test; 1] = [Test {
     name: "zmq/pushpull",
     asks: "How many messages a second go through one connection when nothing is kept?",
     parameters: &[512, 1024],
-    first_set: false,
+    first_set: &[],
     procedure: |context, name, bytes| Box::pin(run(context, name, bytes as usize)),
 }];
 

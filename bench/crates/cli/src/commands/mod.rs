@@ -1,0 +1,8 @@
+//! The commands, a file each.
+
+pub(crate) mod conformance;
+pub(crate) mod list;
+pub(crate) mod peers;
+pub(crate) mod report;
+pub(crate) mod run;
+pub(crate) mod systems;

@@ -1,0 +1,260 @@
+//! `run`: systems one after the other, tests on each, results and the report.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use driver::{Failure, Target};
+use results::{Host, Run, Verdict};
+use tokio::sync::watch;
+use workloads::{Chosen, Context, Problem};
+
+use crate::arguments::RunArguments;
+use crate::failure::CliError;
+use crate::fleet::{self, Asked, Station};
+use crate::live::{Live, Style};
+
+pub(crate) async fn run(arguments: RunArguments) -> Result<ExitCode, CliError> {
+    let tests = tests(&arguments.tests)?;
+    let asked: Vec<Asked> =
+        arguments.on.iter().map(|text| Asked::parse(text)).collect::<Result<_, _>>()?;
+    let client = client(&arguments)?;
+    let interrupt = interrupt();
+    std::fs::create_dir_all(&arguments.out).map_err(CliError::io(&arguments.out))?;
+    std::fs::create_dir_all(&arguments.place.peers_dir)
+        .map_err(CliError::io(&arguments.place.peers_dir))?;
+    let host = load::host::describe(&arguments.place.peers_dir);
+    eprintln!("{}", introduction(&host, &tests, &asked, &arguments));
+    let mut contest = Contest {
+        arguments,
+        tests,
+        client,
+        interrupt,
+        host,
+        rates: BTreeMap::new(),
+        runs: Vec::new(),
+        troubles: Vec::new(),
+        begun: Instant::now(),
+    };
+    for turn in 1..=contest.arguments.repeat {
+        for (number, system) in asked.iter().enumerate() {
+            if *contest.interrupt.borrow() {
+                break;
+            }
+            let (systems, turns) = (asked.len(), contest.arguments.repeat);
+            let of_turns = if turns > 1 { format!(", turn {turn} of {turns}") } else { String::new() };
+            let minutes = contest.begun.elapsed().as_secs() / 60;
+            eprintln!("\n{} ({} of {systems}{of_turns}; {minutes} min so far)", system.system, number + 1);
+            contest.system(system).await?;
+        }
+    }
+    contest.end()
+}
+
+fn tests(words: &[String]) -> Result<Vec<Chosen>, CliError> {
+    let mut tests: Vec<Chosen> = Vec::new();
+    for word in words {
+        let chosen = workloads::choose(word).ok_or_else(|| {
+            CliError::user(format!("no test is named {word:?}; `postroad-bench list` shows them"))
+        })?;
+        for test in chosen {
+            if !tests.contains(&test) {
+                tests.push(test);
+            }
+        }
+    }
+    Ok(tests)
+}
+
+fn client(arguments: &RunArguments) -> Result<Target, CliError> {
+    let mut client = Target {
+        user: arguments.user.clone(),
+        password: arguments.password.clone(),
+        ..Target::default()
+    };
+    for setting in &arguments.settings {
+        let (name, value) = setting.split_once('=').ok_or_else(|| {
+            CliError::user(format!("--set {setting:?} has no value: --set NAME=VALUE"))
+        })?;
+        client.settings.insert(name.to_owned(), value.to_owned());
+    }
+    Ok(client)
+}
+
+/// Turns true at the first Ctrl-C; the second one ends the process.
+fn interrupt() -> watch::Receiver<bool> {
+    let (tell, told) = watch::channel(false);
+    tokio::spawn(async move {
+        if tokio::signal::ctrl_c().await.is_ok() {
+            eprintln!("\nends after what is under way; again to end at once");
+            tell.send_replace(true);
+            let _ = tokio::signal::ctrl_c().await;
+            std::process::exit(130);
+        }
+    });
+    told
+}
+
+fn introduction(host: &Host, tests: &[Chosen], asked: &[Asked], arguments: &RunArguments) -> String {
+    let sync = host.sync_4k.map_or("unknown".to_owned(), |delay| {
+        format!("{} us p50, {} us p99", delay.p50, delay.p99)
+    });
+    format!(
+        "{} tests on {} systems, {} form, tier {} where there is one\n\
+         {} x {}, {:.0} GB; {}; sync of 4 KiB: {sync}\n\
+         results: {}",
+        tests.len(),
+        asked.len(),
+        arguments.form().name(),
+        arguments.tier,
+        host.cores,
+        host.cpu,
+        host.memory_bytes as f64 / 1e9,
+        host.disk,
+        arguments.out.display(),
+    )
+}
+
+struct Contest {
+    arguments: RunArguments,
+    tests: Vec<Chosen>,
+    client: Target,
+    interrupt: watch::Receiver<bool>,
+    host: Host,
+    /// By system: highest rates that were found.
+    rates: BTreeMap<String, BTreeMap<usize, f64>>,
+    runs: Vec<Run>,
+    /// Systems and tests without a result, and why.
+    troubles: Vec<String>,
+    begun: Instant,
+}
+
+impl Contest {
+    /// All tests on one system. What is wrong with it does not keep the others from being tested.
+    async fn system(&mut self, asked: &Asked) -> Result<(), CliError> {
+        let RunArguments { tier, nodes, ref place, .. } = self.arguments;
+        let station = match fleet::station(asked, tier, nodes, place, self.client.clone()).await {
+            Ok(station) => station,
+            Err(failure) => {
+                self.trouble(&format!("{}: {failure}", asked.system));
+                return Ok(());
+            }
+        };
+        match self.context(&station).await {
+            Ok(mut context) => {
+                for test in self.tests.clone() {
+                    if *self.interrupt.borrow() {
+                        break;
+                    }
+                    self.test(&test, &mut context).await?;
+                }
+                self.rates.insert(asked.system.clone(), context.max_rates);
+            }
+            Err(failure) => self.trouble(&format!("{}: {failure}", asked.system)),
+        }
+        if let Err(failure) = station.end().await {
+            self.trouble(&format!("{}: {failure}", asked.system));
+        }
+        Ok(())
+    }
+
+    async fn context(&self, station: &Station) -> Result<Context, Failure> {
+        let driver = drivers::connect(&station.target)?;
+        let version = driver.version().await?;
+        let form = self.arguments.form();
+        let mut context = Context::new(Arc::clone(&driver), version, station.tier, form);
+        context.host = self.host.clone();
+        context.settings = station.settings.clone();
+        context.settings.extend(self.client.settings.clone());
+        context.faults = station.faults.clone();
+        context.replicas = self.arguments.nodes.min(3);
+        context.interrupt = self.interrupt.clone();
+        context.max_rates = self.rates.get(&station.target.system).cloned().unwrap_or_default();
+        let (style, system) =
+            (Style::choose(self.arguments.quiet), station.target.system.clone());
+        context.watch = Box::new(move |test| {
+            Box::new(Live::new(style, format!("{test} on {system}")))
+        });
+        Ok(context)
+    }
+
+    async fn test(&mut self, test: &Chosen, context: &mut Context) -> Result<(), CliError> {
+        let begun = Instant::now();
+        match test.run(context).await {
+            Ok(run) => {
+                results::write(&run, &self.arguments.out)?;
+                eprintln!("{}", line(&run, begun.elapsed()));
+                self.runs.push(run);
+            }
+            Err(Problem::Skipped(why)) => eprintln!("  {:<24} -  {why}", test.name),
+            Err(Problem::Interrupted) => {}
+            Err(problem @ Problem::Load(_)) => {
+                let system = context.driver.about().system;
+                self.trouble(&format!("{} on {system}: {problem}", test.name));
+            }
+        }
+        Ok(())
+    }
+
+    fn trouble(&mut self, what: &str) {
+        eprintln!("  {what}");
+        self.troubles.push(what.to_owned());
+    }
+
+    /// The report, and whether everything is well.
+    fn end(self) -> Result<ExitCode, CliError> {
+        let page = self.arguments.out.join("report.html");
+        // With what earlier runs left in the folder.
+        let runs = results::read_all(&self.arguments.out)?;
+        write(&page, &report::html(&runs))?;
+        write(&self.arguments.out.join("report.md"), &report::markdown(&runs))?;
+        let failed: BTreeSet<String> = self
+            .runs
+            .iter()
+            .filter(|run| matches!(run.verdict, Verdict::Failed(_)))
+            .map(|run| format!("{} on {}", run.test.name, run.system.name))
+            .collect();
+        let minutes = self.begun.elapsed().as_secs_f64() / 60.0;
+        eprintln!("\n{} runs in {minutes:.1} minutes: {}", self.runs.len(), page.display());
+        for trouble in &self.troubles {
+            eprintln!("no result: {trouble}");
+        }
+        for failed in &failed {
+            eprintln!("FAILED: {failed}");
+        }
+        let interrupted = *self.interrupt.borrow();
+        let well = failed.is_empty() && self.troubles.is_empty() && !interrupted;
+        Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+}
+
+fn write(path: &Path, text: &str) -> Result<(), CliError> {
+    std::fs::write(path, text).map_err(CliError::io(path))
+}
+
+/// A run in one line.
+fn line(run: &Run, took: Duration) -> String {
+    let figures: Vec<String> = run
+        .measures
+        .iter()
+        .take(3)
+        .map(|it| format!("{} {} {}", it.name, digits(it.value), it.unit).trim_end().to_owned())
+        .collect();
+    let verdict = match &run.verdict {
+        Verdict::Passed => "ok".to_owned(),
+        Verdict::Failed(why) => format!("FAILED: {}", why.join("; ")),
+        Verdict::Interrupted(why) => format!("interrupted: {why}"),
+    };
+    let seconds = took.as_secs();
+    format!("  {:<24} {:<3} {verdict}  {}  ({seconds} s)", run.test.name, run.system.tier, figures.join(", "))
+}
+
+fn digits(value: f64) -> String {
+    match value {
+        value if value >= 100.0 => format!("{value:.0}"),
+        value if value >= 1.0 => format!("{value:.2}"),
+        value => format!("{value:.3}"),
+    }
+}

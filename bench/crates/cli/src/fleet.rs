@@ -1,0 +1,251 @@
+//! Brokers that the suite brings up, and what a test may do to them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use driver::{Target, Tier};
+use load::Watched;
+use peers::{Peers, Running};
+use workloads::Faults;
+
+use crate::arguments::Place;
+use crate::failure::CliError;
+
+/// Which broker serves a system, and by which of its protocols.
+const SERVED_BY: [(&str, &str, &str); 25] = [
+    ("postroad-kafka", "postroad", "kafka"),
+    ("postroad-share", "postroad", "kafka"),
+    ("postroad-amqp", "postroad", "amqp"),
+    ("kafka", "kafka", "kafka"),
+    ("kafka-share", "kafka", "kafka"),
+    ("kmq", "kafka", "kafka"),
+    ("rabbitmq-classic", "rabbitmq", "amqp"),
+    ("rabbitmq-quorum", "rabbitmq", "amqp"),
+    ("rabbitmq-stream", "rabbitmq", "amqp"),
+    ("nats-jetstream", "nats", "nats"),
+    ("nats-core", "nats", "nats"),
+    ("redis", "redis", "redis"),
+    ("postgres", "postgres", "postgres"),
+    ("pulsar", "pulsar", "pulsar"),
+    ("artemis", "artemis", "amqp"),
+    ("activemq", "activemq", "amqp"),
+    ("artemis-amqp1", "artemis", "amqp"),
+    ("activemq-amqp1", "activemq", "amqp"),
+    ("rocketmq", "rocketmq", "rocketmq"),
+    ("mqtt", "mosquitto", "mqtt"),
+    ("mosquitto", "mosquitto", "mqtt"),
+    ("sqs", "elasticmq", "http"),
+    ("elasticmq", "elasticmq", "http"),
+    ("mongodb", "mongodb", "mongodb"),
+    ("kurrentdb", "kurrentdb", "grpc"),
+];
+
+/// One system that was asked for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Asked {
+    pub(crate) system: String,
+    /// Where it runs already; otherwise it is brought up.
+    pub(crate) endpoint: Option<String>,
+}
+
+impl Asked {
+    pub(crate) fn parse(text: &str) -> Result<Self, CliError> {
+        let (system, endpoint) = match text.split_once('=') {
+            Some((system, endpoint)) => (system, Some(endpoint.to_owned())),
+            None => (text, None),
+        };
+        let known = drivers::all().iter().any(|known| known.name == system);
+        if !known {
+            let names: Vec<&str> = drivers::all().iter().map(|known| known.name).collect();
+            let names = names.join(", ");
+            return Err(CliError::user(format!("no system is named {system:?}; there are {names}")));
+        }
+        Ok(Self { system: system.to_owned(), endpoint })
+    }
+
+    /// The broker to be brought up for it, and the protocol that the system means.
+    pub(crate) fn served_by(&self) -> Option<(&'static str, &'static str)> {
+        if self.endpoint.is_some() {
+            return None;
+        }
+        let found = SERVED_BY.into_iter().find(|(system, _, _)| *system == self.system);
+        found.map(|(_, peer, protocol)| (peer, protocol))
+    }
+}
+
+/// A system that can be tested now. Ends with what was started for it.
+#[derive(Debug)]
+pub(crate) struct Station {
+    pub(crate) target: Target,
+    pub(crate) tier: Tier,
+    pub(crate) settings: BTreeMap<String, String>,
+    pub(crate) faults: Option<Arc<dyn Faults>>,
+    pub(crate) data_dir: Option<std::path::PathBuf>,
+    started: Option<Arc<Started>>,
+}
+
+#[derive(Debug)]
+struct Started {
+    peers: Peers,
+    name: &'static str,
+    nodes: u32,
+}
+
+impl Place {
+    pub(crate) fn open(&self) -> Result<Peers, CliError> {
+        let peers = Peers::open(&self.peers_dir).map_err(CliError::user)?;
+        Ok(match &self.postroad {
+            Some(binary) => peers.with_postroad(binary.clone()),
+            None => peers,
+        })
+    }
+}
+
+/// Says on stderr what goes on.
+#[derive(Debug)]
+pub(crate) struct Telling;
+
+impl peers::Progress for Telling {
+    fn say(&self, peer: &str, what: &str) {
+        eprintln!("  {peer}: {what}");
+    }
+}
+
+/// The wanted tier, or the highest that there is below it, or the lowest.
+pub(crate) fn tier_at_most(wanted: Tier, there: &[Tier]) -> Option<Tier> {
+    let below = there.iter().copied().filter(|tier| *tier <= wanted).max();
+    below.or_else(|| there.iter().copied().min())
+}
+
+/// Brings the system up (or takes the one that runs) at the tier, or the nearest that it has.
+pub(crate) async fn station(
+    asked: &Asked,
+    wanted: Tier,
+    nodes: u32,
+    place: &Place,
+    client: Target,
+) -> Result<Station, CliError> {
+    let mut target = client;
+    target.system.clone_from(&asked.system);
+    let of_driver = drivers::connect(&target)?.about().tiers;
+    let Some((name, protocol)) = asked.served_by() else {
+        target.endpoints.extend(asked.endpoint.clone());
+        let tier = tier_at_most(wanted, of_driver);
+        let tier = tier.ok_or_else(|| CliError::user(format!("{} has no tier", asked.system)))?;
+        let (settings, faults, data_dir) = Default::default();
+        return Ok(Station { target, tier, settings, faults, data_dir, started: None });
+    };
+    let peer = peers::catalog().into_iter().find(|peer| peer.name == name);
+    let peer = peer.ok_or_else(|| {
+        let system = &asked.system;
+        CliError::user(format!(
+            "{system} cannot be brought up here: say where it runs, {system}=HOST:PORT"
+        ))
+    })?;
+    let both: Vec<Tier> =
+        peer.tiers_of(nodes).iter().copied().filter(|tier| of_driver.contains(tier)).collect();
+    let tier = tier_at_most(wanted, &both).ok_or_else(|| {
+        CliError::user(format!("{} has no form with {nodes} nodes here", peer.title))
+    })?;
+    let peers = place.open()?;
+    let started = tokio::task::spawn_blocking(move || -> Result<_, CliError> {
+        peers.install(name, &Telling).map_err(CliError::user)?;
+        if peers.running().iter().any(|running| running.name == name) {
+            peers.stop(name).map_err(CliError::user)?;
+        }
+        peers.wipe(name).map_err(CliError::user)?;
+        let running = peers.start(name, tier, nodes, &Telling).map_err(CliError::user)?;
+        Ok((Started { peers, name, nodes }, running))
+    });
+    let (started, running) = started.await.map_err(CliError::user)??;
+    target.endpoints = running.addresses(protocol);
+    target.user = running.user.clone().or(target.user);
+    target.password = running.password.clone().or(target.password);
+    let started = Arc::new(started);
+    Ok(Station {
+        target,
+        tier,
+        settings: running.settings.clone(),
+        faults: Some(Arc::new(Reach(Arc::clone(&started)))),
+        data_dir: Some(running.data_dir.clone()),
+        started: Some(started),
+    })
+}
+
+impl Station {
+    /// Stops what was started for it, and removes its data.
+    pub(crate) async fn end(self) -> Result<(), CliError> {
+        let Some(started) = self.started else { return Ok(()) };
+        let ended = tokio::task::spawn_blocking(move || {
+            started.peers.stop(started.name)?;
+            started.peers.wipe(started.name)
+        });
+        ended.await.map_err(CliError::user)?.map_err(CliError::user)
+    }
+}
+
+/// What a test may do to the nodes that were started here.
+#[derive(Debug)]
+struct Reach(Arc<Started>);
+
+impl Reach {
+    async fn blocking<T: Send + 'static>(
+        &self,
+        what: impl FnOnce(&Started) -> Result<T, String> + Send + 'static,
+    ) -> Result<T, String> {
+        let started = Arc::clone(&self.0);
+        let done = tokio::task::spawn_blocking(move || what(&started)).await;
+        done.map_err(|panic| panic.to_string())?
+    }
+}
+
+#[async_trait]
+impl Faults for Reach {
+    fn nodes(&self) -> u32 {
+        self.0.nodes
+    }
+
+    async fn kill(&self, node: u32) -> Result<(), String> {
+        self.blocking(move |it| it.peers.kill(it.name, node).map_err(|why| why.to_string())).await
+    }
+
+    async fn stop(&self, node: u32) -> Result<(), String> {
+        let stop = move |it: &Started| it.peers.stop_node(it.name, node);
+        self.blocking(move |it| stop(it).map_err(|why| why.to_string())).await
+    }
+
+    async fn start(&self, node: u32) -> Result<(), String> {
+        let start = move |it: &Started| it.peers.restart(it.name, node);
+        self.blocking(move |it| start(it).map(drop).map_err(|why| why.to_string())).await
+    }
+
+    fn watched(&self) -> Vec<Watched> {
+        let running = self.0.peers.running();
+        let found = running.iter().find(|running| running.name == self.0.name);
+        let pids = found.map(Running::pids).unwrap_or_default();
+        vec![Watched { name: "broker".to_owned(), pids }]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_nearest_tier_that_a_system_has_is_taken() {
+        use Tier::{T0, T1, T3, T4};
+        assert_eq!(tier_at_most(T3, &[T1, T3]), Some(T3));
+        assert_eq!(tier_at_most(T3, &[T0, T1]), Some(T1));
+        assert_eq!(tier_at_most(T1, &[T3]), Some(T3));
+        assert_eq!(tier_at_most(T4, &[]), None);
+    }
+
+    #[test]
+    fn a_system_that_runs_is_not_brought_up() {
+        let asked = Asked::parse("memory=here").expect("is known");
+        assert_eq!((asked.served_by(), asked.endpoint.as_deref()), (None, Some("here")));
+        let error = Asked::parse("kafkaa").expect_err("is misspelt").to_string();
+        assert!(error.contains("kafkaa") && error.contains("memory"));
+    }
+}

@@ -1,0 +1,112 @@
+//! A stage between senders and receivers: takes messages of one topology, works on them, sends them
+//! on to another, and only then settles them. At least once: what fails in between comes again.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use driver::{Driver, Failure, Message, Received, Receiver, Sender, Settle};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use tokio::sync::watch;
+
+use crate::ledger::Ledger;
+use crate::payload::Payload;
+use crate::plan::{Plan, Receivers, Relay};
+use crate::receive::{Order, take_time};
+
+const RECONNECT_AFTER: Duration = Duration::from_millis(200);
+const CLOSE_MAX: Duration = Duration::from_secs(15);
+
+#[derive(Debug)]
+pub(crate) struct RelayTask {
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) relay: Arc<Relay>,
+    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) payload: Arc<Payload>,
+    pub(crate) order: watch::Receiver<Order>,
+}
+
+/// Where messages come from, and where they go.
+#[derive(Debug)]
+pub(crate) struct Ends {
+    receiver: Box<dyn Receiver>,
+    sender: Box<dyn Sender>,
+}
+
+impl RelayTask {
+    pub(crate) async fn connect(&self) -> Result<Ends, Failure> {
+        let from = &self.relay.from;
+        let all: Vec<u32> = (0..from.destinations).collect();
+        let receiver = self.driver.receiver(from, &all, 0).await?;
+        let sender = self.driver.sender(&self.plan.topology).await?;
+        Ok(Ends { receiver, sender })
+    }
+
+    pub(crate) async fn run(mut self, ends: Ends) {
+        let mut ends = Some(ends);
+        let mut random = SmallRng::from_os_rng();
+        loop {
+            match *self.order.borrow_and_update() {
+                Order::Stop => break,
+                // A pause is for those at the end; the stage goes on.
+                Order::Go(Receivers::Running | Receivers::Paused) => {}
+            }
+            let Some(current) = &mut ends else {
+                tokio::time::sleep(RECONNECT_AFTER).await;
+                let made = self.connect().await;
+                let note = |failure: &Failure| self.ledger.recorder.error("reconnect", failure);
+                ends = made.inspect_err(note).ok();
+                continue;
+            };
+            if let Err(failure) = self.turn(current, &mut random).await {
+                self.ledger.recorder.error("relay", &failure);
+                self.ledger.disturb();
+                if let Some(broken) = ends.take() {
+                    tokio::spawn(tokio::time::timeout(CLOSE_MAX, close(broken)));
+                }
+            }
+        }
+        if let Some(ends) = ends {
+            match tokio::time::timeout(CLOSE_MAX, close(ends)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(failure)) => self.ledger.recorder.error("close a relay", &failure),
+                Err(_) => self.ledger.recorder.error("close a relay", &"it did not end in time"),
+            }
+        }
+    }
+
+    async fn turn(&self, ends: &mut Ends, random: &mut SmallRng) -> Result<(), Failure> {
+        let messages = ends.receiver.receive(self.relay.receive_max).await?;
+        if messages.is_empty() {
+            return Ok(());
+        }
+        take_time(&self.relay.work, messages.len(), random).await;
+        for (destination, batch) in self.by_destination(&messages) {
+            ends.sender.send(destination, &batch).await?;
+        }
+        let settles: Vec<_> =
+            messages.iter().map(|message| (message.id, Settle::Accept)).collect();
+        ends.receiver.settle(&settles).await
+    }
+
+    /// What is sent on, in the order in which it came.
+    fn by_destination(&self, messages: &[Received]) -> BTreeMap<u32, Vec<Message>> {
+        let mut batches: BTreeMap<u32, Vec<Message>> = BTreeMap::new();
+        for message in messages {
+            // What is damaged goes on, and is found at the end.
+            let lane = self.payload.read(&message.body).map_or(0, |stamp| stamp.lane);
+            let destination = lane / self.plan.lanes;
+            let destination = destination.min(self.plan.topology.destinations - 1);
+            let message = Message { lane, body: message.body.clone() };
+            batches.entry(destination).or_default().push(message);
+        }
+        batches
+    }
+}
+
+async fn close(ends: Ends) -> Result<(), Failure> {
+    let sent = ends.sender.close().await;
+    ends.receiver.close().await.and(sent)
+}

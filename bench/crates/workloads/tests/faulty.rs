@@ -1,0 +1,63 @@
+//! The audits must bite: on a system that loses, reorders, doubles or gives back what was settled,
+//! the tests fail; on the same system without the fault they pass.
+
+use driver::{Target, Tier};
+use results::{Run, Verdict};
+use workloads::{Context, Form, choose};
+
+fn context(settings: &[(&str, &str)]) -> Context {
+    let mut target = Target::of("memory");
+    for (name, value) in settings {
+        target.settings.insert((*name).to_owned(), (*value).to_owned());
+    }
+    let driver = drivers::connect(&target).expect("the memory broker takes these settings");
+    Context::new(driver, "1".to_owned(), Tier::T0, Form::Quick)
+}
+
+async fn run(test: &str, settings: &[(&str, &str)]) -> Run {
+    let chosen = choose(test).expect("there is such a test");
+    chosen[0].run(&mut context(settings)).await.expect("it runs")
+}
+
+fn fails_by(run: &Run, what: &str) {
+    let Verdict::Failed(faults) = &run.verdict else {
+        panic!("{} passed: {:?}", run.test.name, run.audit)
+    };
+    assert!(faults.iter().any(|fault| fault.contains(what)), "{faults:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sound_broker_passes() {
+    for test in ["mqperf/mid", "verify/order", "verify/release", "verify/lease", "queen/cg-5"] {
+        let run = run(test, &[]).await;
+        assert_eq!(run.verdict, Verdict::Passed, "{test}: {:?}", run.audit);
+        assert!(run.audit.confirmed > 100 && run.measures[0].value.is_finite());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_that_loses_fails() {
+    for test in ["mqperf/mid", "verify/order", "lowlat/size-1024"] {
+        let run = run(test, &[("lose", "0.01")]).await;
+        fails_by(&run, "never received");
+        assert!(run.audit.lost > 0 && run.audit.findings.iter().any(|it| it.kind == "lost"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_that_reorders_fails_where_order_is_asked_for() {
+    fails_by(&run("verify/order", &[("reorder", "0.05")]).await, "out of order");
+    let run = run("mqperf/mid", &[("reorder", "0.05")]).await;
+    assert_eq!(run.verdict, Verdict::Passed, "nobody asked for order");
+    assert!(run.audit.out_of_order > 0, "and yet it is seen");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_that_doubles_without_a_mark_fails() {
+    fails_by(&run("mqperf/mid", &[("duplicate", "0.01")]).await, "twice");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_that_gives_back_what_was_settled_fails() {
+    fails_by(&run("mqperf/mid", &[("return-settled", "0.01")]).await, "settle was confirmed");
+}
