@@ -24,6 +24,8 @@ use crate::properties::{CC, blind_copies, read_record, write_record_headers};
 const DEATHS_HEADER: &[u8] = b"amqp.deaths";
 const DEATHS: &str = "x-death";
 const FIRST: [&str; 3] = ["x-first-death-reason", "x-first-death-queue", "x-first-death-exchange"];
+/// In [`DEATHS_HEADER`]: the keys besides its own that the message went by last, blind ones too.
+const OTHER_KEYS: &str = "other-keys";
 const LAST: [&str; 3] = ["x-last-death-reason", "x-last-death-queue", "x-last-death-exchange"];
 
 /// What routes of this gateway begin with, and a colon.
@@ -91,6 +93,9 @@ struct Letter {
 struct Deaths {
     entries: Vec<FieldTable>,
     first: Option<[String; 3]>,
+    /// The routing keys besides its own by which it went from its last death: its CC header may say
+    /// others, and its blind copies stand in no header any more.
+    other_keys: Vec<String>,
 }
 
 impl Letter {
@@ -103,12 +108,20 @@ impl Letter {
         let own_key = message.routing_key.unwrap_or(&route.queue).to_owned();
         let mut keys = vec![own_key];
         keys.extend(carbon_copies(&headers));
-        let mut deaths = view
+        let known = view
             .headers
             .iter()
             .find(|header| header.key == DEATHS_HEADER)
-            .and_then(|header| Deaths::decode(header.value?))
-            .unwrap_or_default();
+            .and_then(|header| Deaths::decode(header.value?));
+        let other_keys = match &known {
+            Some(deaths) => deaths.other_keys.clone(),
+            None => {
+                let mut others = keys[1..].to_vec();
+                others.extend(blind_copies(&view));
+                others
+            }
+        };
+        let mut deaths = known.unwrap_or_default();
         let expiration = message.properties.expiration;
         deaths.record(
             reason(dead.reason),
@@ -120,9 +133,16 @@ impl Letter {
         );
         deaths.show(message.exchange, &mut headers);
         match &route.routing_key {
-            Some(key) => keys = vec![key.to_string()],
-            // They lead on as well, and stay unsaid in `x-death`.
-            None => keys.extend(blind_copies(&view)),
+            Some(key) => {
+                keys = vec![key.to_string()];
+                deaths.other_keys.clear();
+            }
+            // Blind ones lead on as well, and stay unsaid in `x-death`.
+            None => {
+                keys.truncate(1);
+                keys.extend(other_keys.iter().cloned());
+                deaths.other_keys = other_keys;
+            }
         }
         Self { keys, headers, deaths }
     }
@@ -317,6 +337,10 @@ impl Deaths {
         for (name, text) in FIRST.iter().zip(self.first.iter().flatten()) {
             table.push(*name, text.as_str());
         }
+        if !self.other_keys.is_empty() {
+            let keys = self.other_keys.iter().map(|key| FieldValue::from(key.as_str()));
+            table.push(OTHER_KEYS, keys.collect::<Vec<_>>());
+        }
         table.to_bytes()
     }
 
@@ -334,6 +358,12 @@ impl Deaths {
             [Some(reason), Some(queue), Some(exchange)] => Some([reason, queue, exchange]),
             _ => None,
         };
-        Some(Self { entries, first })
+        let other_keys = match table.get(OTHER_KEYS) {
+            Some(FieldValue::Array(keys)) => {
+                keys.iter().filter_map(FieldValue::as_str).map(str::to_owned).collect()
+            }
+            _ => Vec::new(),
+        };
+        Some(Self { entries, first, other_keys })
     }
 }
