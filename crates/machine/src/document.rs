@@ -7,7 +7,6 @@ use base::limits::{
     DOCUMENT_BYTES_MAX, DOCUMENT_NAME_BYTES_MAX, DOCUMENT_SPACE_BYTES_MAX, DOCUMENTS_BYTES_MAX,
     DOCUMENTS_MAX,
 };
-use bytes::Bytes;
 
 use crate::outcome::Refusal;
 
@@ -15,12 +14,12 @@ use crate::outcome::Refusal;
 pub struct Document {
     /// One count for all documents of a shard: the change that made it what it is.
     pub version: u64,
-    pub body: Bytes,
+    pub body: Box<[u8]>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Documents {
-    spaces: BTreeMap<String, BTreeMap<String, Document>>,
+    spaces: BTreeMap<String, BTreeMap<Box<str>, Document>>,
     /// Of the last change.
     version: u64,
     count: usize,
@@ -36,13 +35,13 @@ impl Documents {
     /// Sorted by name.
     pub(crate) fn of_space(&self, space: &str) -> impl Iterator<Item = (&str, &Document)> {
         let documents = self.spaces.get(space).into_iter().flatten();
-        documents.map(|(name, document)| (name.as_str(), document))
+        documents.map(|(name, document)| (&**name, document))
     }
 
     /// Sorted by space and name.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str, &Document)> {
         self.spaces.iter().flat_map(|(space, documents)| {
-            documents.iter().map(|(name, found)| (space.as_str(), name.as_str(), found))
+            documents.iter().map(|(name, found)| (space.as_str(), &**name, found))
         })
     }
 
@@ -74,8 +73,8 @@ impl Documents {
             return Err(Refusal::TooManyDocuments { documents: self.count, bytes: self.bytes });
         }
         self.version += 1;
-        let document = Document { version: self.version, body: Bytes::copy_from_slice(body) };
-        self.insert(space.to_owned(), name.to_owned(), document);
+        let document = Document { version: self.version, body: body.into() };
+        self.insert(space, name.into(), document);
         Ok(self.version)
     }
 
@@ -101,24 +100,28 @@ impl Documents {
     }
 
     /// Takes a document that was read from a snapshot; whether it is one that `put` could make.
-    pub(crate) fn restore(&mut self, space: String, name: String, document: Document) -> bool {
-        let sound = self.check(&space, &name, &document.body).is_ok()
-            && self.get(&space, &name).is_none()
+    pub(crate) fn restore(&mut self, space: &str, name: &str, document: Document) -> bool {
+        let sound = self.check(space, name, &document.body).is_ok()
+            && self.get(space, name).is_none()
             && (1..=self.version).contains(&document.version)
             && self.count < DOCUMENTS_MAX
-            && self.bytes + weight(&space, &name, &document.body) <= DOCUMENTS_BYTES_MAX;
+            && self.bytes + weight(space, name, &document.body) <= DOCUMENTS_BYTES_MAX;
         if sound {
-            self.insert(space, name, document);
+            self.insert(space, name.into(), document);
         }
         sound
     }
 
-    fn insert(&mut self, space: String, name: String, document: Document) {
-        self.bytes += weight(&space, &name, &document.body);
+    fn insert(&mut self, space: &str, name: Box<str>, document: Document) {
+        self.bytes += weight(space, &name, &document.body);
         self.count += 1;
-        let (of_space, of_name) = (space.len(), name.len());
-        if let Some(old) = self.spaces.entry(space).or_default().insert(name, document) {
-            self.bytes -= (of_space + of_name + old.body.len()) as u64;
+        let names = (space.len() + name.len()) as u64;
+        let documents = match self.spaces.get_mut(space) {
+            Some(documents) => documents,
+            None => self.spaces.entry(space.to_owned()).or_default(),
+        };
+        if let Some(old) = documents.insert(name, document) {
+            self.bytes -= names + old.body.len() as u64;
             self.count -= 1;
         }
     }

@@ -3,13 +3,13 @@
 //! the leader's volatile state and no part of the machine.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use base::limits::{LEASE_GROUP_PARTITIONS_MAX, LEASE_GROUPS_MAX};
-use base::{LeaseGroupId, Offset, TopicId};
+use base::{LeaseGroupId, MAIN_LEASE_GROUP, Offset, TopicId};
 use hashbrown::HashMap;
 
-use crate::config::{LeaseGroupConfig, Overrides};
+use crate::config::{LeaseGroupConfig, Overrides, SharedConfigs};
 use crate::outcome::Refusal;
 use crate::progress::Progress;
 
@@ -19,10 +19,11 @@ pub struct LeaseGroup {
     pub topic: TopicId,
     /// Unique in its topic.
     pub name: Arc<str>,
-    /// What holds: the group's own values, then the defaults. Shared by the groups that have none.
+    /// What holds: the group's own values, then the defaults. Shared by the groups that have the
+    /// same values of their own, as those are.
     pub config: Arc<LeaseGroupConfig>,
     /// The group's own values, as they were given.
-    pub overrides: Overrides,
+    pub overrides: Arc<Overrides>,
     /// One for each partition of the topic.
     pub progress: Vec<Progress>,
     /// Nothing is delivered.
@@ -39,22 +40,48 @@ impl LeaseGroup {
 /// Every lease group of a shard, by number, and by topic and name.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct LeaseGroups {
-    by_id: BTreeMap<LeaseGroupId, LeaseGroup>,
-    /// Sorted by name: most topics have one or two.
-    by_topic: HashMap<TopicId, Vec<LeaseGroupId>>,
+    by_id: BTreeMap<LeaseGroupId, Box<LeaseGroup>>,
+    by_topic: HashMap<TopicId, OfTopic>,
     pub(crate) next: u32,
     /// Of all groups together.
     partitions: u64,
-    default_config: Arc<LeaseGroupConfig>,
+    pub(crate) configs: SharedConfigs<LeaseGroupConfig>,
+}
+
+/// The groups of a topic, sorted by name. Most topics have one.
+#[derive(Clone, PartialEq, Debug)]
+enum OfTopic {
+    One(LeaseGroupId),
+    Many(Box<[LeaseGroupId]>),
+}
+
+// Every queue has one.
+const _: () = assert!(size_of::<OfTopic>() <= 16);
+
+impl OfTopic {
+    fn as_slice(&self) -> &[LeaseGroupId] {
+        match self {
+            Self::One(id) => std::slice::from_ref(id),
+            Self::Many(ids) => ids,
+        }
+    }
+}
+
+/// What nearly every group is named.
+static MAIN: LazyLock<Arc<str>> = LazyLock::new(|| Arc::from(MAIN_LEASE_GROUP));
+
+pub(crate) fn shared_name(name: &str) -> Arc<str> {
+    if name == MAIN_LEASE_GROUP { Arc::clone(&MAIN) } else { Arc::from(name) }
 }
 
 impl LeaseGroups {
     pub(crate) fn get(&self, group: LeaseGroupId) -> Option<&LeaseGroup> {
-        self.by_id.get(&group)
+        self.by_id.get(&group).map(Box::as_ref)
     }
 
     pub(crate) fn get_mut(&mut self, group: LeaseGroupId) -> Result<&mut LeaseGroup, Refusal> {
-        self.by_id.get_mut(&group).ok_or(Refusal::UnknownLeaseGroup { group })
+        let found = self.by_id.get_mut(&group).map(Box::as_mut);
+        found.ok_or(Refusal::UnknownLeaseGroup { group })
     }
 
     pub(crate) fn named(&self, topic: TopicId, name: &str) -> Option<&LeaseGroup> {
@@ -64,7 +91,7 @@ impl LeaseGroups {
 
     /// By number.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &LeaseGroup> {
-        self.by_id.values()
+        self.by_id.values().map(Box::as_ref)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -73,7 +100,7 @@ impl LeaseGroups {
 
     /// Numbers of a topic's groups, by name.
     pub(crate) fn ids_of(&self, topic: TopicId) -> &[LeaseGroupId] {
-        self.by_topic.get(&topic).map_or(&[], Vec::as_slice)
+        self.by_topic.get(&topic).map_or(&[], OfTopic::as_slice)
     }
 
     /// Where the topic's group of this name is, or would be.
@@ -101,41 +128,37 @@ impl LeaseGroups {
         Ok(())
     }
 
-    /// Groups without values of their own share one configuration.
-    pub(crate) fn shared_config(
-        &self,
-        overrides: &Overrides,
-        config: LeaseGroupConfig,
-    ) -> Arc<LeaseGroupConfig> {
-        if overrides.is_empty() { Arc::clone(&self.default_config) } else { Arc::new(config) }
-    }
-
     /// Adds a group whose number and name are known to be free.
     pub(crate) fn insert(&mut self, group: LeaseGroup) {
         if let Err(at) = self.place(group.topic, &group.name) {
-            self.by_topic.entry(group.topic).or_default().insert(at, group.id);
+            let mut ids = self.ids_of(group.topic).to_vec();
+            ids.insert(at, group.id);
+            self.set_ids_of(group.topic, ids);
         }
         self.partitions += group.progress.len() as u64;
-        self.by_id.insert(group.id, group);
+        self.by_id.insert(group.id, Box::new(group));
     }
 
     pub(crate) fn remove(&mut self, group: LeaseGroupId) -> Result<LeaseGroup, Refusal> {
-        let removed = self.by_id.get(&group).ok_or(Refusal::UnknownLeaseGroup { group })?;
-        let topic = removed.topic;
-        if let Some(ids) = self.by_topic.get_mut(&topic) {
-            ids.retain(|id| *id != group);
-            if ids.is_empty() {
-                self.by_topic.remove(&topic);
-            }
-        }
         let removed = self.by_id.remove(&group).ok_or(Refusal::UnknownLeaseGroup { group })?;
+        let ids = self.ids_of(removed.topic).iter().copied().filter(|id| *id != group).collect();
+        self.set_ids_of(removed.topic, ids);
         self.partitions -= removed.progress.len() as u64;
-        Ok(removed)
+        Ok(*removed)
+    }
+
+    fn set_ids_of(&mut self, topic: TopicId, ids: Vec<LeaseGroupId>) {
+        match ids[..] {
+            [] => self.by_topic.remove(&topic),
+            [only] => self.by_topic.insert(topic, OfTopic::One(only)),
+            _ => self.by_topic.insert(topic, OfTopic::Many(ids.into())),
+        };
     }
 
     /// Removes a topic's groups; by name.
     pub(crate) fn remove_of(&mut self, topic: TopicId) -> Vec<LeaseGroupId> {
-        let ids = self.by_topic.remove(&topic).unwrap_or_default();
+        let ids = self.ids_of(topic).to_vec();
+        self.by_topic.remove(&topic);
         for id in &ids {
             let removed = self.by_id.remove(id);
             self.partitions -= removed.map_or(0, |group| group.progress.len() as u64);
@@ -145,7 +168,7 @@ impl LeaseGroups {
 
     /// Gives each group of a topic progress in partitions up to `total`.
     pub(crate) fn grow(&mut self, topic: TopicId, total: u32) {
-        for id in self.by_topic.get(&topic).into_iter().flatten() {
+        for id in self.by_topic.get(&topic).map_or(&[][..], OfTopic::as_slice) {
             if let Some(group) = self.by_id.get_mut(id) {
                 let more = (total as usize).saturating_sub(group.progress.len());
                 group.progress.reserve_exact(more);
@@ -180,7 +203,7 @@ impl LeaseGroups {
     }
 
     fn progress_of(&self, topic: TopicId, partition: u32) -> impl Iterator<Item = &Progress> {
-        let groups = self.ids_of(topic).iter().filter_map(|id| self.by_id.get(id));
+        let groups = self.ids_of(topic).iter().filter_map(|&id| self.get(id));
         groups.filter_map(move |group| group.progress(partition))
     }
 }

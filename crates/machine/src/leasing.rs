@@ -7,7 +7,7 @@ use base::{LeaseGroupId, Offset, PartitionId, TopicId};
 use crate::command::GroupSettle;
 use crate::config::{LeaseGroupConfig, Overrides};
 use crate::group::validate_group_name;
-use crate::lease_group::LeaseGroup;
+use crate::lease_group::{LeaseGroup, shared_name};
 use crate::outcome::{ALL_PARTITIONS, Applied, Outcome, Refusal};
 use crate::progress::Progress;
 use crate::state::State;
@@ -76,14 +76,15 @@ impl State {
             }
             progress.push(Progress::at(offset.max(start)));
         }
+        let (overrides, config) = self.lease_groups.configs.share(overrides, config);
         let id = LeaseGroupId(self.lease_groups.next);
         self.lease_groups.next += 1;
         self.lease_groups.insert(LeaseGroup {
             id,
             topic,
-            name: name.into(),
-            config: self.lease_groups.shared_config(overrides, config),
-            overrides: overrides.clone(),
+            name: shared_name(name),
+            config,
+            overrides,
             progress,
             paused: false,
             created_ms: now_ms,
@@ -100,10 +101,11 @@ impl State {
         applied: &mut Applied,
     ) -> Result<Outcome, Refusal> {
         let config = LeaseGroupConfig::parse(overrides)?;
-        let config = self.lease_groups.shared_config(overrides, config);
+        self.lease_groups.get_mut(group)?;
+        let (overrides, config) = self.lease_groups.configs.share(overrides, config);
         let changed = self.lease_groups.get_mut(group)?;
         changed.config = config;
-        changed.overrides = overrides.clone();
+        changed.overrides = overrides;
         applied.moved.push((group, ALL_PARTITIONS));
         Ok(Outcome::Done)
     }

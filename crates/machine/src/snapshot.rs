@@ -18,7 +18,6 @@ use std::sync::Arc;
 use base::checksum::crc32c;
 use base::limits::PARTITIONS_PER_TOPIC_MAX;
 use base::{LeaseGroupId, PartitionId, TopicId};
-use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -27,7 +26,7 @@ use crate::command::{DecodeError, uuid_bytes};
 use crate::config::{GroupConfig, LeaseGroupConfig, NodeConfig, Overrides, TopicConfig};
 use crate::document::Document;
 use crate::group::{CommittedOffset, Group, validate_group_name};
-use crate::lease_group::LeaseGroup;
+use crate::lease_group::{LeaseGroup, shared_name};
 use crate::partition::Partition;
 use crate::progress::Progress;
 use crate::state::State;
@@ -115,7 +114,7 @@ impl State {
                 groups: self.groups.len() as u64,
             },
         );
-        let mut topics: Vec<&Topic> = self.topics.values().collect();
+        let mut topics: Vec<&Topic> = self.topics.values().map(Box::as_ref).collect();
         topics.sort_unstable_by_key(|topic| topic.id);
         for topic in topics {
             bytes = put(bytes, &TopicV1::from(topic));
@@ -186,10 +185,9 @@ impl State {
         }
         for _ in 0..delivery.documents {
             let DocumentV2 { space, name, version, body } = take(body, "a document")?;
-            let document = Document { version, body: Bytes::from(body.into_owned()) };
-            let known_by = name.to_string();
-            if !self.documents.restore(space.into_owned(), name.into_owned(), document) {
-                return Err(inconsistent("document", known_by));
+            let document = Document { version, body: body.into() };
+            if !self.documents.restore(&space, &name, document) {
+                return Err(inconsistent("document", name.into_owned()));
             }
         }
         Ok(())
@@ -216,12 +214,13 @@ impl State {
         };
         let mut progress = stored.progress.into_owned();
         progress.shrink_to_fit();
+        let (overrides, config) = self.lease_groups.configs.share(&stored.overrides, config);
         self.lease_groups.insert(LeaseGroup {
             id: stored.id,
             topic: stored.topic,
-            name: Arc::from(stored.name),
-            config: self.lease_groups.shared_config(&stored.overrides, config),
-            overrides: stored.overrides.into_owned(),
+            name: shared_name(&stored.name),
+            config,
+            overrides,
             progress,
             paused: stored.paused,
             created_ms: stored.created_ms,
@@ -257,13 +256,14 @@ impl State {
         let mut partitions = stored.partitions.into_owned();
         partitions.shrink_to_fit();
         partitions.iter_mut().for_each(Partition::shrink);
+        let (overrides, config) = self.topic_configs.share(&stored.overrides, config);
         self.insert_topic(Topic {
             id: stored.id,
             uuid: stored.uuid,
             name: Arc::from(stored.name),
             created_ms: stored.created_ms,
-            config: self.shared_config(&stored.overrides, config),
-            overrides: stored.overrides.into_owned(),
+            config,
+            overrides,
             partitions,
         });
         Ok(())

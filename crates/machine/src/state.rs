@@ -12,7 +12,7 @@ use hashbrown::HashMap;
 use uuid::Uuid;
 
 use crate::command::{Append, Command, CommitOffset, Entry, NewTopic};
-use crate::config::{GroupConfig, NodeConfig, Overrides, TopicConfig};
+use crate::config::{GroupConfig, NodeConfig, Overrides, SharedConfigs, TopicConfig};
 use crate::document::{Document, Documents};
 use crate::group::{Group, validate_commit, validate_group_name};
 use crate::lease_group::LeaseGroups;
@@ -27,7 +27,8 @@ static GROUP_CONFIG_DEFAULT: GroupConfig = GroupConfig::DEFAULT;
 
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct State {
-    pub(crate) topics: HashMap<TopicId, Topic>,
+    /// Boxed: a table has room for many more than are in it.
+    pub(crate) topics: HashMap<TopicId, Box<Topic>>,
     by_name: BTreeMap<Arc<str>, TopicId>,
     by_uuid: HashMap<Uuid, TopicId>,
     /// Names with `.` or `_` as [`collapsed_name`] has them.
@@ -36,6 +37,7 @@ pub struct State {
     pub(crate) next_topic: u32,
     pub(crate) next_producer_id: i64,
     pub(crate) node_config: NodeConfig,
+    pub(crate) topic_configs: SharedConfigs<TopicConfig>,
     pub(crate) groups: BTreeMap<String, Group>,
     /// Apart from `groups`: a group may be configured before it commits, and after.
     pub(crate) group_configs: BTreeMap<String, GroupConfig>,
@@ -51,20 +53,20 @@ impl State {
     }
 
     pub fn topic(&self, topic: TopicId) -> Option<&Topic> {
-        self.topics.get(&topic)
+        self.topics.get(&topic).map(Box::as_ref)
     }
 
     pub fn topic_named(&self, name: &str) -> Option<&Topic> {
-        self.topics.get(self.by_name.get(name)?)
+        self.topic(*self.by_name.get(name)?)
     }
 
     pub fn topic_with_uuid(&self, uuid: &Uuid) -> Option<&Topic> {
-        self.topics.get(self.by_uuid.get(uuid)?)
+        self.topic(*self.by_uuid.get(uuid)?)
     }
 
     /// Sorted by name.
     pub fn topics(&self) -> impl Iterator<Item = &Topic> {
-        self.by_name.values().map(|id| &self.topics[id])
+        self.by_name.values().map(|id| &*self.topics[id])
     }
 
     pub fn topic_count(&self) -> usize {
@@ -283,6 +285,7 @@ impl State {
 
     fn create_topic(&mut self, new: &NewTopic, now_ms: i64) -> Result<TopicId, Refusal> {
         let config = self.check_new_topic(new)?;
+        let (overrides, config) = self.topic_configs.share(&new.config, config);
         let id = TopicId(self.next_topic);
         self.next_topic += 1;
         self.insert_topic(Topic {
@@ -290,24 +293,11 @@ impl State {
             uuid: new.uuid,
             name: Arc::from(new.name.as_str()),
             created_ms: now_ms,
-            config: self.shared_config(&new.config, config),
-            overrides: new.config.clone(),
+            config,
+            overrides,
             partitions: vec![Partition::default(); new.partitions as usize],
         });
         Ok(id)
-    }
-
-    /// Topics without values of their own share one configuration.
-    pub(crate) fn shared_config(
-        &self,
-        overrides: &Overrides,
-        config: TopicConfig,
-    ) -> Arc<TopicConfig> {
-        if overrides.is_empty() {
-            Arc::clone(&self.node_config.topic_defaults)
-        } else {
-            Arc::new(config)
-        }
     }
 
     /// Adds a topic whose name and id are known to be free.
@@ -318,7 +308,7 @@ impl State {
         if let Some(collapsed) = collapsed_name(&topic.name) {
             self.by_collapsed_name.insert(collapsed, topic.id);
         }
-        self.topics.insert(topic.id, topic);
+        self.topics.insert(topic.id, Box::new(topic));
     }
 
     fn delete_topic(&mut self, topic: TopicId, applied: &mut Applied) -> Result<Outcome, Refusal> {
@@ -365,10 +355,10 @@ impl State {
             return Err(Refusal::UnknownTopic { topic });
         }
         let config = TopicConfig::parse(&self.node_config, overrides)?;
-        let config = self.shared_config(overrides, config);
+        let (overrides, config) = self.topic_configs.share(overrides, config);
         let changed = self.topics.get_mut(&topic).ok_or(Refusal::UnknownTopic { topic })?;
         changed.config = config;
-        changed.overrides = overrides.clone();
+        changed.overrides = overrides;
         self.note_lease_groups_moved(topic, applied);
         self.delete_settled_of_topic(topic, applied);
         Ok(Outcome::Done)
@@ -377,18 +367,24 @@ impl State {
     /// Takes the node's values if they, and every topic's own values on top of them, are valid.
     fn set_node_config(&mut self, overrides: &Overrides) -> Result<Outcome, Refusal> {
         let node = NodeConfig::parse(overrides)?;
-        let mut configs = Vec::new();
-        for topic in self.topics().filter(|topic| !topic.overrides.is_empty()) {
-            configs.push((topic.id, Arc::new(TopicConfig::parse(&node, &topic.overrides)?)));
+        let mut configs = SharedConfigs::default();
+        let mut shared = Vec::with_capacity(self.topics.len());
+        for topic in self.topics() {
+            let config = match configs.get(&topic.overrides) {
+                Some(known) => known,
+                None => {
+                    let config = TopicConfig::parse(&node, &topic.overrides)?;
+                    configs.share(&topic.overrides, config)
+                }
+            };
+            shared.push((topic.id, config));
         }
-        for topic in self.topics.values_mut().filter(|topic| topic.overrides.is_empty()) {
-            topic.config = Arc::clone(&node.topic_defaults);
-        }
-        for (id, config) in configs {
+        for (id, (overrides, config)) in shared {
             if let Some(topic) = self.topics.get_mut(&id) {
-                topic.config = config;
+                (topic.overrides, topic.config) = (overrides, config);
             }
         }
+        self.topic_configs = configs;
         self.node_config = node;
         Ok(Outcome::Done)
     }

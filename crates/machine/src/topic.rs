@@ -1,13 +1,12 @@
 //! A topic: a named set of partitions with one policy, and the rules of its name.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::limits::TOPIC_NAME_BYTES_MAX;
 use base::{PartitionId, TopicId};
 use uuid::Uuid;
 
-use crate::config::TopicConfig;
+use crate::config::{Overrides, TopicConfig};
 use crate::partition::Partition;
 
 #[derive(Clone, PartialEq, Debug)]
@@ -17,10 +16,10 @@ pub struct Topic {
     pub name: Arc<str>,
     pub created_ms: i64,
     /// What holds: the topic's own values, then the node's, then the defaults. Shared by the
-    /// topics that have none of their own.
+    /// topics that have the same values of their own, as those are.
     pub config: Arc<TopicConfig>,
     /// The topic's own values, as they were given.
-    pub overrides: BTreeMap<String, String>,
+    pub overrides: Arc<Overrides>,
     pub partitions: Vec<Partition>,
 }
 

@@ -216,7 +216,7 @@ fn a_topics_configuration_is_replaced_whole_or_not_at_all() {
     let invalid = values(&[("retention.ms", "1"), ("nonsense", "1")]);
     let refused = machine.run(Command::SetTopicConfig { topic, config: invalid });
     assert!(matches!(refused, Err(Refusal::InvalidConfig(_))));
-    assert_eq!(machine.state.topic(topic).unwrap().overrides, config);
+    assert_eq!(*machine.state.topic(topic).unwrap().overrides, config);
     assert!(matches!(
         machine.create_with("b", 1, &[("retention.ms", "x")]),
         Err(Refusal::InvalidConfig(_))

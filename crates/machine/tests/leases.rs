@@ -375,7 +375,7 @@ impl Model {
         for (&id, expected) in &self.groups {
             let found = state.lease_group(id).expect("the model has it");
             assert_eq!((found.topic, &*found.name), (expected.topic, expected.name.as_str()));
-            assert_eq!((&found.overrides, found.paused), (&expected.config, expected.paused));
+            assert_eq!((&*found.overrides, found.paused), (&expected.config, expected.paused));
             assert_eq!(found.progress.len(), expected.progress.len());
             for (index, (progress, expected)) in
                 (0..).zip(found.progress.iter().zip(&expected.progress))

@@ -89,7 +89,7 @@ impl Resource {
         gateway
             .broker
             .read(|state| match self {
-                Self::Topic(topic) => state.topic(*topic).map(|t| t.overrides.clone()),
+                Self::Topic(topic) => state.topic(*topic).map(|t| (*t.overrides).clone()),
                 Self::Node => Some(state.node_config().overrides.clone()),
                 Self::Group(group) => Some(state.group_config(group).overrides.clone()),
             })

@@ -14,6 +14,7 @@ mod group;
 mod lease;
 mod node;
 mod node_table;
+mod shared;
 mod table;
 
 pub use entry::{ConfigEntry, ConfigKind, Effect};
@@ -21,6 +22,7 @@ pub use group::{GroupConfig, IsolationLevel, ShareConfig, StartPosition};
 pub use lease::{Consumers, LEASE_GROUP_CONFIGS, LeaseGroupConfig, LeaseOrdering};
 pub use node::{Bounded, DeadLetterValues, GroupValues, NodeConfig, NodeValues, ShareValues};
 pub use node_table::{GROUP_CONFIGS, NODE_CONFIGS};
+pub(crate) use shared::SharedConfigs;
 pub use table::TOPIC_CONFIGS;
 
 /// Values by name, as a user gave them.

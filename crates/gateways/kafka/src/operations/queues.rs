@@ -78,7 +78,7 @@ pub(super) async fn declare(
     let (topic, known) = gateway.broker.read(|state| {
         let topic = state.topic_named(&queue.topic).ok_or_else(|| no_topic(&queue.topic))?;
         let group = state.lease_group_named(topic.id, &queue.group);
-        let known = group.map(|group| (group.id, group.overrides.clone()));
+        let known = group.map(|group| (group.id, (*group.overrides).clone()));
         Ok::<_, Fault>((topic.id, known))
     })?;
     let Some((group, own)) = known else {
@@ -190,7 +190,7 @@ fn standing(state: &State, id: LeaseGroupId) -> Option<Standing> {
         group_name: group.name.to_string(),
         paused: group.paused,
         created_ms: group.created_ms,
-        own: group.overrides.clone(),
+        own: (*group.overrides).clone(),
         published: topic.partitions.iter().map(|partition| partition.next_offset()).sum(),
         progress: progress.collect(),
     })

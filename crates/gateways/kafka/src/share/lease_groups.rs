@@ -202,7 +202,7 @@ pub(crate) async fn carry_over(
             after.into_iter().filter(|(name, value)| before.get(name) != Some(value)).collect();
         let named = state.lease_groups().filter(|lease_group| *lease_group.name == *group);
         let with_changes = named.map(|lease_group| {
-            let mut config = lease_group.overrides.clone();
+            let mut config = (*lease_group.overrides).clone();
             config.extend(changed.clone());
             (lease_group.id, config)
         });

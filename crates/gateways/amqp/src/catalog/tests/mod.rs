@@ -184,7 +184,7 @@ impl Node {
 
     fn topic_config(&self, name: &str) -> BTreeMap<String, String> {
         let topic = |state: &machine::State| {
-            state.topic_named(name).expect("the topic is there").overrides.clone()
+            (*state.topic_named(name).expect("the topic is there").overrides).clone()
         };
         self.broker.read(topic)
     }
@@ -192,7 +192,7 @@ impl Node {
     fn lease_config(&self, queue: &Queue) -> BTreeMap<String, String> {
         let group = queue.group().expect("the queue has a lease group");
         let group = |state: &machine::State| {
-            state.lease_group(group).expect("the lease group is there").overrides.clone()
+            (*state.lease_group(group).expect("the lease group is there").overrides).clone()
         };
         self.broker.read(group)
     }
