@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use base::limits::TAIL_CACHE_AGE_MAX;
 use base::{Offset, PartitionId};
 use journal::Reclaimed;
 use machine::Command;
@@ -24,6 +25,7 @@ pub(crate) async fn run(broker: WeakBroker, interval: Duration) {
     loop {
         ticks.tick().await;
         let Some(broker) = broker.upgrade() else { return };
+        broker.journal().rest(TAIL_CACHE_AGE_MAX);
         retain(&broker).await;
         compact(&mut compaction, &broker).await;
         if Instant::now() >= producers_due {

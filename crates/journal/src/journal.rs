@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use base::limits;
 use bytes::Bytes;
@@ -492,6 +492,14 @@ impl Journal {
     /// Seals the active segment before the next frame.
     pub fn roll(&self) {
         self.inner.shared.queue.roll();
+    }
+
+    /// Lets go of recent entries that have been durable for `age`; to be called now and then. They
+    /// are read from their segments from then on.
+    pub fn rest(&self, age: Duration) {
+        let aged = self.inner.shared.log.write().rest(Instant::now(), age);
+        // Many at times: not while the log is locked.
+        drop(aged);
     }
 
     /// Deletes dead segments and rewrites mostly dead ones. Blocking.

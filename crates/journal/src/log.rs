@@ -8,7 +8,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
@@ -147,6 +147,10 @@ impl LogState {
 
     pub(crate) fn durable(&mut self, last: &Arc<EncodedEntry>) {
         self.tail.durable(last);
+    }
+
+    pub(crate) fn rest(&mut self, now: Instant, age: Duration) -> Vec<Arc<EncodedEntry>> {
+        self.tail.rest(now, age)
     }
 
     pub(crate) fn truncate_from(&mut self, index: u64) {

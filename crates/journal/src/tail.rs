@@ -3,9 +3,13 @@
 //!
 //! Entries are held as they were appended (the very `Bytes`), so caching costs no copy. The bound
 //! counts content bytes and gives way for what is not durable yet: that lives nowhere else.
+//!
+//! What nobody came for in a while is not held for the bound's sake: ten thousand queues that wait
+//! with a message each are on disk, and their consumers, once they come, do not keep up anyway.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
@@ -21,6 +25,8 @@ pub(crate) struct Tail {
     bytes_max: usize,
     /// Entries below this index are durable.
     durable_before: u64,
+    /// What was durable when, oldest first; as often as [`Tail::rest`] is called.
+    known_durable: VecDeque<(Instant, u64)>,
 }
 
 #[derive(Debug)]
@@ -32,7 +38,14 @@ struct TailEntry {
 
 impl Tail {
     pub(crate) fn new(bytes_max: usize) -> Self {
-        Self { entries: VecDeque::new(), placed: 0, bytes: 0, bytes_max, durable_before: 0 }
+        Self {
+            entries: VecDeque::new(),
+            placed: 0,
+            bytes: 0,
+            bytes_max,
+            durable_before: 0,
+            known_durable: VecDeque::new(),
+        }
     }
 
     pub(crate) fn push(&mut self, encoded: Arc<EncodedEntry>) {
@@ -73,15 +86,40 @@ impl Tail {
         if self.get(index).is_some_and(|held| Arc::ptr_eq(held, last)) {
             self.durable_before = index + 1;
         }
-        while self.bytes > self.bytes_max
-            && let Some(entry) = self.entries.front()
-            && entry.index() < self.durable_before
-            && self.placed > 0
+        while self.bytes > self.bytes_max && self.pop_durable(self.durable_before).is_some() {}
+    }
+
+    /// Takes out what has been durable for `age`, as far as former calls know.
+    pub(crate) fn rest(&mut self, now: Instant, age: Duration) -> Vec<Arc<EncodedEntry>> {
+        let mut aged_before = 0;
+        while let Some(&(at, index)) = self.known_durable.front()
+            && now.saturating_duration_since(at) >= age
         {
-            self.bytes -= entry.encoded.len as usize;
-            self.placed -= 1;
-            self.entries.pop_front();
+            aged_before = index;
+            self.known_durable.pop_front();
         }
+        let known = self.known_durable.back().map_or(aged_before, |(_, index)| *index);
+        if self.durable_before > known {
+            self.known_durable.push_back((now, self.durable_before));
+        }
+        let aged_before = aged_before.min(self.durable_before);
+        let aged = std::iter::from_fn(|| self.pop_durable(aged_before)).collect();
+        if self.entries.is_empty() {
+            self.entries = VecDeque::new();
+        }
+        aged
+    }
+
+    /// The first entry, if it is durable and its index below `before`.
+    fn pop_durable(&mut self, before: u64) -> Option<Arc<EncodedEntry>> {
+        let entry = self.entries.front()?;
+        if entry.index() >= before.min(self.durable_before) || self.placed == 0 {
+            return None;
+        }
+        let entry = self.entries.pop_front()?;
+        self.bytes -= entry.encoded.len as usize;
+        self.placed -= 1;
+        Some(entry.encoded)
     }
 
     /// Forgets the entries from `index` on.
@@ -93,6 +131,7 @@ impl Tail {
         }
         self.placed = self.placed.min(self.entries.len());
         self.durable_before = self.durable_before.min(index);
+        while self.known_durable.pop_back_if(|(_, before)| *before > index).is_some() {}
     }
 
     /// The body at `address`.
@@ -115,5 +154,63 @@ impl Tail {
 impl TailEntry {
     fn index(&self) -> u64 {
         self.encoded.entry.id.index
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::{Entry, EntryId, EntryKind};
+
+    const AGE: Duration = Duration::from_secs(10);
+
+    fn entry(index: u64) -> Arc<EncodedEntry> {
+        let id = EntryId { term: 1, leader: 1, index };
+        let (kind, head) = (EntryKind::Command, Bytes::from_static(b"head"));
+        Arc::new(EncodedEntry::new(Entry { id, kind, head, bodies: Vec::new() }))
+    }
+
+    /// Entries of these indexes, written and durable.
+    fn write(tail: &mut Tail, indexes: std::ops::Range<u64>) {
+        for index in indexes {
+            let entry = entry(index);
+            tail.push(Arc::clone(&entry));
+            assert!(tail.place(&entry, 1, index as u32 * 100));
+            tail.durable(&entry);
+        }
+    }
+
+    #[test]
+    fn what_has_been_durable_for_long_is_let_go() {
+        let mut tail = Tail::new(1 << 20);
+        let begun = Instant::now();
+        let after = |seconds| begun + Duration::from_secs(seconds);
+        write(&mut tail, 1..4);
+        assert!(tail.rest(after(0), AGE).is_empty());
+        write(&mut tail, 4..6);
+        let waiting = entry(6);
+        tail.push(Arc::clone(&waiting));
+        assert!(tail.rest(after(9), AGE).is_empty());
+        assert_eq!(tail.rest(after(10), AGE).len(), 3);
+        assert!(tail.get(3).is_none() && tail.get(4).is_some());
+        assert_eq!(tail.rest(after(19), AGE).len(), 2);
+        // What is not durable lives nowhere else.
+        assert!(tail.rest(after(100), AGE).is_empty());
+        assert!(tail.get(6).is_some());
+        assert!(tail.place(&waiting, 1, 600));
+    }
+
+    #[test]
+    fn what_replaces_an_entry_is_as_young_as_it_is() {
+        let mut tail = Tail::new(1 << 20);
+        let begun = Instant::now();
+        write(&mut tail, 1..5);
+        assert!(tail.rest(begun, AGE).is_empty());
+        tail.truncate_from(3);
+        write(&mut tail, 3..5);
+        assert!(tail.rest(begun + AGE / 2, AGE).is_empty());
+        assert!(tail.rest(begun + AGE, AGE).is_empty());
+        assert_eq!(tail.rest(begun + AGE + AGE / 2, AGE).len(), 4);
+        assert_eq!(tail.bytes, 0);
     }
 }
