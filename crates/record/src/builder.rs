@@ -125,6 +125,10 @@ impl BatchBuilder {
             + varint::len_i32(headers.count as i32)
             + headers.bytes.len();
         let out = &mut self.bytes;
+        if self.record_count == 0 {
+            // Many batches stay with one record, and are held in memory as they are for a while.
+            out.reserve_exact(varint::len_i32(length as i32) + length);
+        }
         varint::write_i32(out, length as i32);
         out.push(0);
         varint::write_i64(out, timestamp_delta);
