@@ -45,7 +45,7 @@ fn measure<H: Headers>(
     network.add_node("x", kind, NodeOptions::default());
     let started = Instant::now();
     for number in 0..BINDINGS {
-        let sink = network.add_sink(&number.to_string(), number);
+        let sink = network.add_sink(number.to_string(), number);
         bind(&mut network, number, Target::Sink(sink));
     }
     let made = started.elapsed() / BINDINGS;

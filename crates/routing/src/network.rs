@@ -4,9 +4,10 @@
 //! matches nothing passes the message to its alternate, which is known by name: it need not exist
 //! yet, and may come and go.
 
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::{DefaultHashBuilder, HashMap, HashSet, HashTable};
 
 use crate::matcher::{Arguments, Kind, Matcher};
 use crate::message::{Headers, Message};
@@ -42,7 +43,9 @@ pub struct Network<S> {
     node_names: HashMap<Arc<str>, NodeId>,
     sinks: Vec<Option<Sink<S>>>,
     free_sinks: Vec<SinkId>,
-    sink_names: HashMap<Arc<str>, SinkId>,
+    /// By the sink's name.
+    sink_names: HashTable<SinkId>,
+    hasher: DefaultHashBuilder,
 }
 
 #[derive(Clone, Debug)]
@@ -79,7 +82,8 @@ impl<S> Default for Network<S> {
             node_names: HashMap::new(),
             sinks: Vec::new(),
             free_sinks: Vec::new(),
-            sink_names: HashMap::new(),
+            sink_names: HashTable::new(),
+            hasher: DefaultHashBuilder::default(),
         }
     }
 }
@@ -123,32 +127,45 @@ impl<S> Network<S> {
     }
 
     /// Adds a sink; one of that name has its content replaced and keeps its bindings.
-    pub fn add_sink(&mut self, name: &str, content: S) -> SinkId {
-        let name: Arc<str> = Arc::from(name);
-        let id = self.sink_names.get(&name).copied().or_else(|| self.free_sinks.pop());
-        let id = id.unwrap_or_else(|| {
+    pub fn add_sink(&mut self, name: impl Into<Arc<str>>, content: S) -> SinkId {
+        let sink = Sink { name: name.into(), content };
+        if let Some(present) = self.sink_named(&sink.name) {
+            self.sinks[present.0 as usize] = Some(sink);
+            return present;
+        }
+        let id = self.free_sinks.pop().unwrap_or_else(|| {
             self.sinks.push(None);
             SinkId((self.sinks.len() - 1) as u32)
         });
-        self.sinks[id.0 as usize] = Some(Sink { name: Arc::clone(&name), content });
-        self.sink_names.insert(name, id);
+        let hash = self.hasher.hash_one(&*sink.name);
+        self.sinks[id.0 as usize] = Some(sink);
+        let Self { sinks, sink_names, hasher, .. } = self;
+        sink_names.insert_unique(hash, id, |other| hasher.hash_one(name_of(sinks, *other)));
         id
     }
 
     /// Removes a sink. Whoever calls this removes its bindings before.
     pub fn remove_sink(&mut self, id: SinkId) -> Option<S> {
         let sink = self.sinks.get_mut(id.0 as usize)?.take()?;
-        self.sink_names.remove(&sink.name);
+        let hash = self.hasher.hash_one(&*sink.name);
+        if let Ok(found) = self.sink_names.find_entry(hash, |other| *other == id) {
+            found.remove();
+        }
         self.free_sinks.push(id);
         Some(sink.content)
     }
 
     pub fn sink_named(&self, name: &str) -> Option<SinkId> {
-        self.sink_names.get(name).copied()
+        let same = |id: &SinkId| name_of(&self.sinks, *id) == name;
+        self.sink_names.find(self.hasher.hash_one(name), same).copied()
     }
 
     pub fn sink(&self, id: SinkId) -> Option<&S> {
         self.sinks.get(id.0 as usize)?.as_ref().map(|sink| &sink.content)
+    }
+
+    pub fn sink_mut(&mut self, id: SinkId) -> Option<&mut S> {
+        self.sinks.get_mut(id.0 as usize)?.as_mut().map(|sink| &mut sink.content)
     }
 
     pub fn sinks(&self) -> impl Iterator<Item = &S> {
@@ -219,6 +236,10 @@ impl<S> Network<S> {
     fn node_mut(&mut self, id: NodeId) -> Option<&mut Node> {
         self.nodes.get_mut(id.0 as usize)?.as_mut()
     }
+}
+
+fn name_of<S>(sinks: &[Option<Sink<S>>], id: SinkId) -> &str {
+    sinks.get(id.0 as usize).and_then(Option::as_ref).map_or("", |sink| &sink.name)
 }
 
 /// A set that is nearly always tiny.

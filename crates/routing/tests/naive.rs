@@ -117,7 +117,7 @@ proptest! {
     ) {
         let mut network = Network::new();
         let node = network.add_node("x", &Kind::Topic, NodeOptions::default());
-        let sinks: Vec<_> = (0..4).map(|n| network.add_sink(&n.to_string(), n)).collect();
+        let sinks: Vec<_> = (0..4).map(|n| network.add_sink(n.to_string(), n)).collect();
         let mut bindings: Vec<(String, usize)> = Vec::new();
         for (bind, pattern, sink) in steps {
             // `#.#` and `#` are one pattern to the trie, as they are to messages.
@@ -148,7 +148,7 @@ proptest! {
     ) {
         let mut network = Network::new();
         let node = network.add_node("x", &Kind::Headers, NodeOptions::default());
-        let sinks: Vec<_> = (0..4).map(|n| network.add_sink(&n.to_string(), n)).collect();
+        let sinks: Vec<_> = (0..4).map(|n| network.add_sink(n.to_string(), n)).collect();
         let mut bindings: Vec<(HeaderPattern, usize)> = Vec::new();
         for (bind, pattern, sink) in steps {
             let target = Target::Sink(sinks[sink]);
@@ -186,7 +186,7 @@ proptest! {
             let alternate = alternates[node].map(|other| other.to_string().into());
             network.add_node(&node.to_string(), &kind, NodeOptions { alternate, defers: false })
         }).collect();
-        let sinks: Vec<_> = (0..5).map(|n| network.add_sink(&n.to_string(), n)).collect();
+        let sinks: Vec<_> = (0..5).map(|n| network.add_sink(n.to_string(), n)).collect();
         let target = |place: usize| match place {
             0..5 => Target::Node(nodes[place]),
             _ => Target::Sink(sinks[place - 5]),

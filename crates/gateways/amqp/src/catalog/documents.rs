@@ -12,6 +12,7 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 use broker::{Broker, ExecuteError};
 use machine::{Command, Outcome, Refusal};
 use serde::{Deserialize, Serialize};
+use uuid::Uuid;
 
 use super::{Destination, QueueKind};
 use crate::codec::table::FieldTable;
@@ -38,17 +39,55 @@ pub(super) struct ExchangeDocument {
     pub(super) arguments: FieldTable,
 }
 
+/// The machine keeps one in memory for each queue: what most of them have is left out.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct QueueDocument {
+    /// Empty: it has the queue's name.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub(super) topic: String,
     /// The topic's UUID as text: tells it from a topic that got its name later.
     pub(super) uuid: String,
+    #[serde(default = "usual::kind", skip_serializing_if = "usual::is_kind")]
     pub(super) kind: String,
     /// Otherwise it goes when the node starts.
+    #[serde(default = "usual::durable", skip_serializing_if = "bool::clone")]
     pub(super) durable: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) auto_delete: bool,
-    #[serde(with = "encoded_table")]
+    #[serde(
+        default = "usual::arguments",
+        skip_serializing_if = "usual::is_arguments",
+        with = "encoded_table"
+    )]
     pub(super) arguments: FieldTable,
+}
+
+/// What a queue has that is declared with nothing but its name.
+mod usual {
+    use super::{FieldTable, QueueKind};
+    use crate::catalog::arguments::QUEUE_TYPE;
+
+    pub(super) fn kind() -> String {
+        QueueKind::Classic.name().to_owned()
+    }
+
+    pub(super) fn is_kind(kind: &str) -> bool {
+        kind == QueueKind::Classic.name()
+    }
+
+    pub(super) const fn durable() -> bool {
+        true
+    }
+
+    pub(super) fn arguments() -> FieldTable {
+        let mut arguments = FieldTable::new();
+        arguments.push(QUEUE_TYPE, QueueKind::Classic.name());
+        arguments
+    }
+
+    pub(super) fn is_arguments(given: &FieldTable) -> bool {
+        *given == arguments()
+    }
 }
 
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -178,6 +217,15 @@ pub(super) fn internal(fault: &dyn std::fmt::Display) -> Exception {
 }
 
 impl QueueDocument {
+    /// The name of its topic.
+    pub(super) fn topic<'a>(&'a self, queue: &'a str) -> &'a str {
+        if self.topic.is_empty() { queue } else { &self.topic }
+    }
+
+    pub(super) fn is_of(&self, topic: &Uuid) -> bool {
+        Uuid::parse_str(&self.uuid).is_ok_and(|uuid| uuid == *topic)
+    }
+
     pub(super) fn kind(&self) -> QueueKind {
         QueueKind::named(&self.kind).unwrap_or(QueueKind::Classic)
     }
@@ -192,5 +240,30 @@ mod tests {
         for expected in [["/", "a/b", "100%"], ["", "%2F", "/%"], ["%25", "x", ""]] {
             assert_eq!(parts(&name(&expected)), expected);
         }
+    }
+
+    #[test]
+    fn a_queues_document_says_what_is_unusual_and_older_ones_say_everything() {
+        let uuid = "67e55044-10b1-426f-9247-bb680e5fe0c8";
+        let usual = format!(r#"{{"uuid":"{uuid}"}}"#);
+        let full = format!(
+            r#"{{"topic":"q","uuid":"{uuid}","kind":"classic","durable":true,"auto_delete":false,"arguments":"{}"}}"#,
+            STANDARD_NO_PAD.encode(usual::arguments().to_bytes()),
+        );
+        for text in [&usual, &full] {
+            let read: QueueDocument = serde_json::from_str(text).unwrap();
+            assert_eq!((read.topic("q"), read.kind()), ("q", QueueKind::Classic));
+            assert!(read.durable && !read.auto_delete && read.arguments == usual::arguments());
+            assert!(read.is_of(&Uuid::parse_str(uuid).unwrap()));
+        }
+        let mut unusual: QueueDocument = serde_json::from_str(&usual).unwrap();
+        assert_eq!(serde_json::to_string(&unusual).unwrap(), usual);
+        (unusual.topic, unusual.kind) = ("t".into(), "quorum".into());
+        (unusual.durable, unusual.auto_delete) = (false, true);
+        unusual.arguments = FieldTable::new();
+        let text = serde_json::to_string(&unusual).unwrap();
+        let read: QueueDocument = serde_json::from_str(&text).unwrap();
+        assert_eq!((read.topic("q"), read.kind()), ("t", QueueKind::Quorum));
+        assert!(!read.durable && read.auto_delete && read.arguments.is_empty());
     }
 }

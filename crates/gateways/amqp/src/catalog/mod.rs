@@ -22,6 +22,7 @@ pub mod queue;
 mod recovery;
 mod routes;
 pub mod settings;
+mod shared;
 mod stripes;
 mod topology;
 pub mod users;

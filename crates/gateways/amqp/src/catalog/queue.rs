@@ -70,8 +70,8 @@ pub struct Queue {
     pub auto_delete: bool,
     /// The one connection that may use it.
     pub owner: Option<ConnectionId>,
-    /// As declared, `x-queue-type` added.
-    pub arguments: FieldTable,
+    /// As declared, `x-queue-type` added. One for all queues that were declared so.
+    pub arguments: Arc<FieldTable>,
     /// It was declared here. Otherwise it is a topic that another protocol made.
     pub declared: bool,
     /// 1 unless another protocol made the topic.
@@ -92,6 +92,11 @@ struct Use {
 
 const NO_GROUP: u32 = u32::MAX;
 
+/// A queue's name. Most topics have the name of their queue, and then it is the same one.
+pub(super) fn queue_name(name: &str, topic_name: &Arc<str>) -> Arc<str> {
+    if **topic_name == *name { Arc::clone(topic_name) } else { Arc::from(name) }
+}
+
 impl Queue {
     #[expect(clippy::too_many_arguments, reason = "it is what a queue is made of")]
     pub(super) fn new(
@@ -101,9 +106,9 @@ impl Queue {
         kind: QueueKind,
         (durable, auto_delete): (bool, bool),
         owner: Option<ConnectionId>,
-        arguments: FieldTable,
+        arguments: Arc<FieldTable>,
         declared: bool,
-        settings: QueueSettings,
+        settings: Arc<QueueSettings>,
     ) -> Self {
         Self {
             vhost: Arc::clone(vhost),
@@ -118,7 +123,7 @@ impl Queue {
             declared,
             partitions: AtomicU32::new(1),
             group: AtomicU32::new(NO_GROUP),
-            settings: RwLock::new(Arc::new(settings)),
+            settings: RwLock::new(settings),
             use_: Mutex::new(Use { consumers: 0, last: Instant::now() }),
             deleted: AtomicBool::new(false),
         }
@@ -129,8 +134,8 @@ impl Queue {
         Arc::clone(&self.settings.read())
     }
 
-    pub(super) fn set_settings(&self, settings: QueueSettings) {
-        *self.settings.write() = Arc::new(settings);
+    pub(super) fn set_settings(&self, settings: Arc<QueueSettings>) {
+        *self.settings.write() = settings;
     }
 
     /// The lease group that its consumers share. A stream has none; nor has a topic that another

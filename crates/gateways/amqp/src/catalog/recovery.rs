@@ -11,7 +11,6 @@
 use std::sync::Arc;
 
 use broker::{Broker, ExecuteError};
-use bytes::Bytes;
 use hashbrown::HashMap;
 use machine::{Command, Refusal};
 use serde::de::DeserializeOwned;
@@ -23,7 +22,7 @@ use super::documents::{
 };
 use super::exchange::{Exchange, ExchangeKind};
 use super::policy::{Policy, PolicyDefinition, PolicyError, PolicyScope, Subject};
-use super::queue::Queue;
+use super::queue::{Queue, queue_name};
 use super::settings::QueueSettings;
 use super::vhost::{Shared, Vhost, policy_space};
 use crate::errors::Exception;
@@ -64,13 +63,13 @@ fn read<T: DeserializeOwned>(
     broker: &Broker,
     space: &'static str,
 ) -> Result<Vec<Found<T>>, OpenError> {
-    let raw: Vec<(String, u64, Bytes)> = broker.read(|state| {
+    let raw: Vec<(String, u64, Box<[u8]>)> = broker.read(|state| {
         let documents = state.documents(space);
         documents
             .map(|(name, found)| (name.to_owned(), found.version, found.body.clone()))
             .collect()
     });
-    let decode = |(name, version, body): (String, u64, Bytes)| {
+    let decode = |(name, version, body): (String, u64, Box<[u8]>)| {
         let parts = documents::parts(&name);
         match serde_json::from_slice(&body) {
             Ok(body) => Ok(Found { stored: Stored { space, name, version }, parts, body }),
@@ -102,7 +101,7 @@ pub(super) async fn load(
         load_policies(broker, &vhosts, scope, &mut leftovers)?;
     }
     load_exchanges(broker, &vhosts, &mut leftovers)?;
-    let queues = load_queues(broker, &vhosts, &mut leftovers)?;
+    let queues = load_queues(broker, &vhosts, shared, &mut leftovers)?;
     load_bindings(broker, &vhosts, &mut leftovers)?;
     clear(broker, leftovers).await?;
     for some in queues.chunks(MADE_AT_ONCE) {
@@ -177,16 +176,18 @@ fn load_exchanges(
 fn load_queues(
     broker: &Broker,
     vhosts: &Vhosts,
+    shared: &Shared,
     leftovers: &mut Leftovers,
 ) -> Result<Vec<(Vhost, Arc<Queue>)>, OpenError> {
     let mut queues = Vec::new();
     for found in read::<QueueDocument>(broker, QUEUES)? {
+        let name = found.part(1)?;
         let topic = broker.read(|state| {
-            let topic = state.topic_named(&found.body.topic)?;
+            let topic = state.topic_named(found.body.topic(name))?;
             let group = state.lease_group_named(topic.id, base::MAIN_LEASE_GROUP);
             let group = group.map(|group| group.id);
-            (topic.uuid.to_string() == found.body.uuid)
-                .then(|| (topic.id, Arc::clone(&topic.name), group))
+            let same = found.body.is_of(&topic.uuid);
+            same.then(|| (topic.id, Arc::clone(&topic.name), group))
         });
         let vhost = vhosts.get(found.part(0)?);
         let (Some(vhost), Some((topic, topic_name, group)), true) =
@@ -197,20 +198,20 @@ fn load_queues(
             leftovers.documents.push(found.stored);
             continue;
         };
-        let (name, kind) = (found.part(1)?, found.body.kind());
+        let kind = found.body.kind();
         let mut topology = vhost.topology().write();
         let policies = topology.policies.find(Subject::Queue(name, kind));
         let settings = QueueSettings::new(kind, &found.body.arguments, &policies);
         let queue = Arc::new(Queue::new(
-            &Arc::from(vhost.name()),
-            Arc::from(name),
+            vhost.shared_name(),
+            queue_name(name, topic_name),
             (*topic, Arc::clone(topic_name)),
             kind,
             (true, found.body.auto_delete),
             None,
-            found.body.arguments.clone(),
+            shared.values.arguments(found.body.arguments.clone()),
             true,
-            settings,
+            shared.values.settings(settings),
         ));
         group.iter().for_each(|group| queue.set_group(*group));
         topology.add_queue(Arc::clone(&queue), found.stored.version);

@@ -72,7 +72,8 @@ impl<'a> Routes<'a> {
             topology.network.route(exchange.node, message, &mut route);
         }
         found.extend(route.sinks.drain(..).filter_map(|(sink, deferred)| {
-            Some(Routed { queue: Arc::clone(topology.network.sink(sink)?), deferred })
+            let queue = Arc::clone(&topology.network.sink(sink)?.queue);
+            Some(Routed { queue, deferred })
         }));
         self.route = route;
     }

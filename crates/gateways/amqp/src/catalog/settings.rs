@@ -34,7 +34,7 @@ const DELIVERY_LIMIT_DEFAULT: i64 = 20;
 /// `max_message_size`), and its headers.
 const MESSAGE_BATCH_BYTES_MAX: u32 = 17 << 20;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Overflow {
     DropHead,
     RejectPublish,
@@ -42,7 +42,7 @@ pub enum Overflow {
 }
 
 /// What holds for a queue.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
 pub struct QueueSettings {
     pub message_ttl_ms: Option<i64>,
     pub expires_ms: Option<i64>,

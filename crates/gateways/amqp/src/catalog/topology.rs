@@ -20,12 +20,12 @@ use crate::codec::table::{FieldTable, FieldValue};
 #[derive(Debug)]
 pub(super) struct Topology {
     pub(super) vhost: Arc<str>,
-    pub(super) network: Network<Arc<Queue>>,
+    /// Its sinks are the queues.
+    pub(super) network: Network<QueueEntry>,
     exchanges: HashMap<Arc<str>, Entry>,
-    queues: HashMap<Arc<str>, QueueEntry>,
     pairs: HashMap<(Arc<str>, Destination), Pair>,
     /// Which queue has this topic.
-    topics: HashMap<TopicId, Arc<str>>,
+    topics: HashMap<TopicId, SinkId>,
     pub(super) policies: Policies,
     next_generation: u64,
 }
@@ -40,10 +40,10 @@ struct Entry {
 }
 
 #[derive(Debug)]
-struct QueueEntry {
-    queue: Arc<Queue>,
-    sink: SinkId,
-    sources: HashSet<Arc<str>>,
+pub(super) struct QueueEntry {
+    pub(super) queue: Arc<Queue>,
+    /// The exchanges that it is bound to. Most queues are bound to none but the default one.
+    sources: Option<Box<HashSet<Arc<str>>>>,
     /// Of its document; 0 if it has none.
     version: u64,
 }
@@ -109,7 +109,6 @@ impl Topology {
             vhost,
             network: Network::new(),
             exchanges: HashMap::new(),
-            queues: HashMap::new(),
             pairs: HashMap::new(),
             topics: HashMap::new(),
             policies: Policies::default(),
@@ -253,7 +252,10 @@ impl Topology {
 
     fn sources_of(&mut self, destination: &Destination) -> Option<&mut HashSet<Arc<str>>> {
         match destination {
-            Destination::Queue(name) => self.queues.get_mut(name).map(|entry| &mut entry.sources),
+            Destination::Queue(name) => {
+                let sink = self.network.sink_named(name)?;
+                Some(self.network.sink_mut(sink)?.sources.get_or_insert_default())
+            }
             Destination::Exchange(name) => {
                 self.exchanges.get_mut(name).map(|entry| &mut entry.sources)
             }
@@ -263,44 +265,50 @@ impl Topology {
     // ----------------------------------------------------------------------------- queues
 
     pub(super) fn queue(&self, name: &str) -> Option<&Arc<Queue>> {
-        self.queues.get(name).map(|entry| &entry.queue)
+        self.sink(self.network.sink_named(name)?)
+    }
+
+    fn sink(&self, sink: SinkId) -> Option<&Arc<Queue>> {
+        self.network.sink(sink).map(|entry| &entry.queue)
     }
 
     pub(super) fn queues(&self) -> impl Iterator<Item = &Arc<Queue>> {
-        self.queues.values().map(|entry| &entry.queue)
+        self.network.sinks().map(|entry| &entry.queue)
     }
 
     pub(super) fn queue_of_topic(&self, topic: TopicId) -> Option<&Arc<Queue>> {
-        self.queue(self.topics.get(&topic)?)
+        self.sink(*self.topics.get(&topic)?)
     }
 
     pub(super) fn add_queue(&mut self, queue: Arc<Queue>, version: u64) {
-        let sink = self.network.add_sink(&queue.name, Arc::clone(&queue));
-        self.topics.insert(queue.topic, Arc::clone(&queue.name));
-        let name = Arc::clone(&queue.name);
-        self.queues.insert(name, QueueEntry { queue, sink, sources: HashSet::new(), version });
+        let (name, topic) = (Arc::clone(&queue.name), queue.topic);
+        let sink = self.network.add_sink(name, QueueEntry { queue, sources: None, version });
+        self.topics.insert(topic, sink);
     }
 
     pub(super) fn remove_queue(&mut self, name: &str) -> Option<Removed> {
-        let entry = self.queues.remove(name)?;
+        let sink = self.network.sink_named(name)?;
+        let entry = self.network.sink_mut(sink)?;
+        let (queue, version) = (Arc::clone(&entry.queue), entry.version);
+        let sources = entry.sources.take();
         let mut removed = Removed::default();
         let mut orphans = Vec::new();
-        let destination = Destination::Queue(Arc::clone(&entry.queue.name));
-        for source in entry.sources {
-            let target = Target::Sink(entry.sink);
+        let destination = Destination::Queue(Arc::clone(&queue.name));
+        for source in sources.into_iter().flat_map(|sources| *sources) {
+            let target = Target::Sink(sink);
             self.detach(&source, &destination, target, &mut removed, &mut orphans);
         }
         while let Some(orphan) = orphans.pop() {
             self.remove_one_exchange(&orphan, &mut removed, &mut orphans);
         }
-        self.network.remove_sink(entry.sink);
-        self.topics.remove(&entry.queue.topic);
-        entry.queue.set_deleted();
-        if entry.version != 0 {
+        self.network.remove_sink(sink);
+        self.topics.remove(&queue.topic);
+        queue.set_deleted();
+        if version != 0 {
             removed.documents.push(Stored {
                 space: documents::QUEUES,
                 name: documents::name(&[&self.vhost, name]),
-                version: entry.version,
+                version,
             });
         }
         Some(removed)
@@ -477,7 +485,7 @@ impl Topology {
             return None;
         }
         let target = match &plan.destination {
-            Destination::Queue(name) => Target::Sink(self.queues.get(name)?.sink),
+            Destination::Queue(name) => Target::Sink(self.network.sink_named(name)?),
             Destination::Exchange(name) => Target::Node(self.exchange(name)?.node),
         };
         Some((source.node, target))

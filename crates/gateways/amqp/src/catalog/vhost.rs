@@ -17,6 +17,7 @@ use super::lifecycle::{ConnectionId, Connections, Expiry};
 use super::policy::PolicyScope;
 use super::queue::Queue;
 use super::routes::Routes;
+use super::shared::SharedValues;
 use super::stripes::{Access, Held, Key, Stripes};
 use super::topology::{Binding, Removed, Topology};
 use super::{Destination, values};
@@ -35,6 +36,7 @@ pub struct Vhost(Arc<Inner>);
 pub(super) struct Shared {
     pub(super) connections: Arc<Connections>,
     pub(super) expiry: Arc<Expiry>,
+    pub(super) values: Arc<SharedValues>,
 }
 
 #[derive(Debug)]
@@ -95,6 +97,10 @@ impl Vhost {
     /// The same vhost, and not only one of the same name.
     pub(crate) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
+    }
+
+    pub(super) fn shared_name(&self) -> &Arc<str> {
+        &self.0.name
     }
 
     pub(super) fn topology(&self) -> &RwLock<Topology> {

@@ -74,10 +74,10 @@ impl Vhost {
         let settings = QueueSettings::new(queue.kind, &queue.arguments, &policies);
         let topic = settings.topic_config(queue.kind, queue.durable);
         let lease = settings.lease_config(&queue.vhost, &queue.name);
-        queue.set_settings(settings);
+        queue.set_settings(self.0.shared.values.settings(settings));
         self.0.shared.expiry.watch(queue);
         let commands = self.0.broker.read(|state| {
-            let present = state.topic(queue.topic).map(|topic| topic.overrides.clone());
+            let present = state.topic(queue.topic).map(|topic| Arc::clone(&topic.overrides));
             let topic = present.and_then(|present| changed(&present, &TOPIC_CONFIGS, topic));
             let topic = topic.map(|config| Command::SetTopicConfig { topic: queue.topic, config });
             let group = queue.group().and_then(|group| state.lease_group(group));

@@ -14,7 +14,7 @@ use crate::catalog::documents::{self, QueueDocument, Stored, internal, refused};
 use crate::catalog::exchange::check_text;
 use crate::catalog::lifecycle::ConnectionId;
 use crate::catalog::policy::Subject;
-use crate::catalog::queue::{Queue, QueueDeclaration, QueueKind};
+use crate::catalog::queue::{Queue, QueueDeclaration, QueueKind, queue_name};
 use crate::catalog::settings::QueueSettings;
 use crate::catalog::stripes::{Access, Key};
 use crate::catalog::{arguments, values};
@@ -83,14 +83,14 @@ impl Vhost {
         };
         let new = self.new_topic(name, settings.topic_config(kind, durable))?;
         let document = QueueDocument {
-            topic: new.name.clone(),
-            uuid: new.uuid.to_string(),
+            topic: if new.name == name { String::new() } else { new.name.clone() },
+            uuid: new.uuid.simple().to_string(),
             kind: kind.name().to_owned(),
             durable,
             auto_delete: declaration.auto_delete,
             arguments: arguments.clone(),
         };
-        let topic_name: Arc<str> = Arc::from(new.name.as_str());
+        let topic_name = new.name.clone();
         let kept = documents::name(&[&self.0.name, name]);
         // The document first, in the order of the log: a topic without one would be taken for
         // another protocol's.
@@ -108,16 +108,23 @@ impl Vhost {
             }
         };
         let owner = declaration.exclusive.then_some(connection);
+        // The machine's own, so that it is there once.
+        let topic_name = self
+            .0
+            .broker
+            .read(|state| state.topic(topic).map(|topic| Arc::clone(&topic.name)))
+            .unwrap_or_else(|| Arc::from(topic_name));
+        let values = &self.0.shared.values;
         let queue = Arc::new(Queue::new(
             &self.0.name,
-            Arc::from(name),
+            queue_name(name, &topic_name),
             (topic, topic_name),
             kind,
             (durable, declaration.auto_delete),
             owner,
-            arguments,
+            values.arguments(arguments),
             true,
-            settings,
+            values.settings(settings),
         ));
         self.ensure_group(&queue).await?;
         self.0.topology.write().add_queue(Arc::clone(&queue), version);
@@ -312,9 +319,9 @@ impl Vhost {
             QueueKind::Classic,
             (true, false),
             None,
-            FieldTable::new(),
+            self.0.shared.values.arguments(FieldTable::new()),
             false,
-            QueueSettings::default(),
+            self.0.shared.values.settings(QueueSettings::default()),
         );
         queue.set_partition_count(partitions);
         group.into_iter().for_each(|group| queue.set_group(group));
