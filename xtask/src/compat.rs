@@ -160,6 +160,7 @@ fn fresh_server_for(
         // For scenarios that kill their server, and those that not every server can do.
         ("POSTROAD", binary.display().to_string()),
         ("SERVER", folder.join("servers/postroad").display().to_string()),
+        ("AMQP_ADMIN", folder.join("servers/postroad-admin").display().to_string()),
         ("DELAYED_MESSAGES", "yes".to_owned()),
     ];
     let results = scenarios(folder, family, &told, options)?;

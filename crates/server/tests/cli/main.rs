@@ -1,5 +1,6 @@
 //! The real binary, driven through its own command line: what a user types and what comes back.
 
+mod administration;
 mod full_disk;
 mod groups;
 mod harness;

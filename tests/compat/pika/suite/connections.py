@@ -347,3 +347,81 @@ def vhost_deleted_closes_its_connections(session):
     Consumer(channel, queue)
     admin("no-vhost", name)
     closes(channel, 320, f"CONNECTION_FORCED - vhost '{name}' is deleted", "connection", connection=True)
+
+
+def app(session, vhost="/"):
+    """The name of a user of the scenario's own, and a connection's parameters with it."""
+    from .restarting import admin
+
+    name = session.unique("app")
+    admin("user", name, "se:cret")
+    session.at_end.append(lambda: admin("no-user", name))
+    return name, {"credentials": pika.PlainCredentials(name, "se:cret"), "virtual_host": vhost}
+
+
+@scenario(needs=["admin"])
+def user_permissions(session):
+    from .restarting import admin
+
+    user, credentials = app(session)
+    guest = session.channel()
+    mine, other = session.unique("mine"), session.queue(guest, "other")
+    target, source = session.exchange(guest, "topic", "mine-x"), session.exchange(guest, "topic", "other-x")
+    session.queues.append(mine)
+    admin("allow", user, "/", f"^{mine}", f"^{mine}|^amq\\.topic$", f"^{mine}|^amq\\.fanout$")
+    connection = session.connect(**credentials)
+
+    def no(permission, what, action):
+        text = f"ACCESS_REFUSED - {permission} access to {what} in vhost '/' refused for user '{user}'"
+        refused(403, text, lambda: action(connection.channel()), f"{permission} {what}")
+
+    channel = connection.channel()
+    channel.queue_declare(mine, durable=True)
+    channel.queue_bind(mine, "amq.fanout")
+    publish(guest, "amq.fanout", "", "x")
+    expect(get(channel, mine).text, "x", "message")
+    publish(channel, "amq.topic", "nowhere", "x")
+    channel.queue_declare(other, passive=True)
+    where = f"queue '{other}'"
+    no("configure", where, lambda ch: ch.queue_declare(other, durable=True))
+    no("configure", where, lambda ch: ch.queue_delete(other))
+    no("read", where, lambda ch: ch.basic_get(other))
+    no("read", where, lambda ch: ch.basic_consume(other, print))
+    no("read", where, lambda ch: ch.queue_purge(other))
+    no("write", where, lambda ch: ch.queue_bind(other, "amq.fanout"))
+    no("read", f"exchange '{source}'", lambda ch: ch.queue_bind(mine, source))
+    no("write", f"exchange '{source}'", lambda ch: ch.exchange_bind(source, "amq.fanout"))
+    no("read", "exchange 'amq.topic'", lambda ch: ch.exchange_bind(target, "amq.topic"))
+    no("configure", f"exchange '{source}'", lambda ch: ch.exchange_declare(source, "topic", durable=True))
+    no("configure", f"exchange '{source}'", lambda ch: ch.exchange_delete(source))
+    graves = {"x-dead-letter-exchange": source}
+    no("write", f"exchange '{source}'", lambda ch: ch.queue_declare(mine + "-dlx", arguments=graves))
+    for exchange, named in ((source, source), ("", "amq.default")):
+        text = f"ACCESS_REFUSED - write access to exchange '{named}' in vhost '/' refused for user '{user}'"
+        channel = connection.channel()
+        publish(channel, exchange, "k", "x")
+        closes(channel, 403, text, f"publish to {named}")
+
+
+@scenario(needs=["admin"])
+def user_without_permissions_is_refused_the_vhost(session):
+    user, credentials = app(session)
+    try:
+        session.connect(**credentials)
+    except ConnectionClosedByBroker as error:
+        expect((error.reply_code, error.reply_text), (530, f"NOT_ALLOWED - access to vhost '/' refused for user '{user}'"), "reason")
+    except ProbableAccessDeniedError as error:
+        expect_true(f"NOT_ALLOWED - access to vhost '/' refused for user '{user}'" in str(error), f"the reason is told: {error}")
+    else:
+        raise Failure("the vhost was opened")
+
+
+@scenario(needs=["admin"])
+def user_deleted_closes_its_connections(session):
+    from .restarting import admin
+
+    user, credentials = app(session)
+    admin("allow", user, "/", ".*", ".*", ".*")
+    channel = session.connect(**credentials).channel()
+    admin("no-user", user)
+    closes(channel, 320, f"CONNECTION_FORCED - user '{user}' is deleted", "connection", connection=True)

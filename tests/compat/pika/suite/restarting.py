@@ -1,8 +1,9 @@
 """Servers of a scenario's own, which it kills; and what survives that.
 
 SERVER names a program that runs a server in the foreground: SERVER DATA AMQP_PORT KAFKA_PORT [low-on-disk].
-AMQP_ADMIN names one that makes vhosts and policies: vhost NAME, no-vhost NAME,
-policy VHOST NAME PATTERN APPLY-TO DEFINITION, no-policy VHOST NAME.
+AMQP_ADMIN names one that makes vhosts, policies and users: vhost NAME, no-vhost NAME,
+policy VHOST NAME PATTERN APPLY-TO DEFINITION, no-policy VHOST NAME,
+user NAME PASSWORD, no-user NAME, allow NAME VHOST CONFIGURE WRITE READ.
 """
 
 import os

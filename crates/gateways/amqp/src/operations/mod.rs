@@ -42,7 +42,12 @@ impl OperationFamily for Administration {
             let operation = serde_json::from_slice(&operation).map_err(|error| {
                 OperationError::Invalid(format!("the document is no operation: {error}"))
             })?;
-            self.answer(operation).await
+            let words = in_words(&operation);
+            let answer = self.answer(operation).await;
+            if let (Some(words), Ok(_)) = (words, &answer) {
+                tracing::info!("{words}");
+            }
+            answer
         })
     }
 }
@@ -200,6 +205,32 @@ impl Administration {
         }));
         UserPage { users, more }
     }
+}
+
+/// What the log says of a change. It may be read by people who are to see no hash of a password.
+fn in_words(operation: &Operation) -> Option<String> {
+    Some(match operation {
+        Operation::AddVhost { name } => format!("vhost {name:?} is added"),
+        Operation::DeleteVhost { name } => format!("vhost {name:?} is deleted"),
+        Operation::SetPolicy { vhost, name, .. } => {
+            format!("policy {name:?} of vhost {vhost:?} is set")
+        }
+        Operation::ClearPolicy { vhost, name } => {
+            format!("policy {name:?} of vhost {vhost:?} is cleared")
+        }
+        Operation::AddUser { name, .. } => format!("user {name:?} is added"),
+        Operation::SetPassword { name, .. } => format!("the password of user {name:?} is changed"),
+        Operation::DeleteUser { name } => format!("user {name:?} is deleted"),
+        Operation::Allow { user, vhost, .. } => {
+            format!("the permissions of user {user:?} in vhost {vhost:?} are set")
+        }
+        Operation::Deny { user, vhost } => {
+            format!("the permissions of user {user:?} in vhost {vhost:?} are taken away")
+        }
+        Operation::ListVhosts { .. }
+        | Operation::ListPolicies { .. }
+        | Operation::ListUsers { .. } => return None,
+    })
 }
 
 /// As many as an answer holds, and whether there are more.
