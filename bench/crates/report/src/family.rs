@@ -65,8 +65,11 @@ const ASKS: &[(&str, &str)] = &[
         "mqperf/base",
         "How many small messages does one sender, waiting for each batch to be safe, pass to receivers that settle each?",
     ),
-    ("mqperf/mid", "The same with ten senders and four receivers at a time."),
-    ("mqperf/peak", "The same with a hundred senders and a hundred receivers: where is the top?"),
+    ("mqperf/mid", "How many do ten senders and four receivers pass, each batch waited for?"),
+    (
+        "mqperf/peak",
+        "How many do a hundred senders and a hundred receivers pass: where is the top?",
+    ),
     ("mqperf/bigbatch", "What do batches of up to 100 messages gain?"),
     ("mqperf/hugebatch", "What do batches of up to 1,000 messages gain?"),
     (
@@ -85,7 +88,7 @@ const ASKS: &[(&str, &str)] = &[
     ("omb/fixed-load", "How does latency rise as the load nears the system's own limit?"),
     ("omb/node-failure", "What happens to rate and latency when a node leaves and comes back?"),
     ("omb/topics-", "How do rate and latency change with the number of topics?"),
-    ("omb/subs-", "How do they change with the number of subscriptions of each topic?"),
+    ("omb/subs-", "How do rate and latency change with the number of subscriptions of each topic?"),
     (
         "omb/backlog",
         "How fast is a backlog larger than memory drained, and what does it cost those who send meanwhile?",
@@ -98,7 +101,10 @@ const ASKS: &[(&str, &str)] = &[
         "queen/pipeline-ordered",
         "How long does a message take through a pipeline of two queues and workers, in order in each lane?",
     ),
-    ("queen/pipeline-throughput", "How much does the same pipeline carry in large batches?"),
+    (
+        "queen/pipeline-throughput",
+        "How much does a pipeline of two queues and workers carry in large batches?",
+    ),
     ("queen/soak", "Does the time that messages dwell stay flat over a long run?"),
     ("queen/vs-", "The same load, driven by the other system's own load generator."),
     (
@@ -111,9 +117,9 @@ const ASKS: &[(&str, &str)] = &[
     ),
     (
         "bmq/fanout-",
-        "How long are they under way when every message goes to each of several groups?",
+        "How long are messages under way when every message goes to each of several groups?",
     ),
-    ("bmq/bcast-", "How long are they under way to several consumers when nothing is stored?"),
+    ("bmq/bcast-", "How long are messages under way to several consumers when nothing is stored?"),
     ("zmq/", "How fast are messages handed on when no one keeps them?"),
     (
         "verify/lossless",

@@ -36,8 +36,10 @@ fn facts(case: &Case<'_>) -> String {
         "Open loop: messages are due at fixed times, and latencies count from when they were due."
     };
     let headline = case.headline.as_ref().map_or_else(String::new, |headline| {
-        let unit =
-            if headline.unit.is_empty() { String::new() } else { format!(" in {}", headline.unit) };
+        let unit = match quantity::head(&headline.unit) {
+            "" => String::new(),
+            unit => format!(" in {unit}"),
+        };
         format!(
             "Headline: <b>{}</b>{}, {}. ",
             Text(&headline.name),
@@ -343,7 +345,9 @@ fn audit_cells(row: &Row<'_>) -> String {
 
 fn remarks(study: &Study<'_>, case: &Case<'_>) -> String {
     let mut items = String::new();
+    let mut errors = Vec::new();
     for row in &case.rows {
+        let label = Text(&label(study, case, row)).to_string();
         let mut seen: Vec<(&str, usize)> = Vec::new();
         for remark in row.runs.iter().flat_map(|run| &run.remarks) {
             match seen.iter_mut().find(|(known, _)| known == remark) {
@@ -351,22 +355,19 @@ fn remarks(study: &Study<'_>, case: &Case<'_>) -> String {
                 None => seen.push((remark, 1)),
             }
         }
-        let errors: u64 =
-            row.runs.iter().flat_map(|run| &run.seconds).map(|second| second.errors).sum();
-        let label = Text(&label(study, case, row)).to_string();
+        let total = row.runs.len();
         for (remark, count) in seen {
-            let of = if row.runs.len() > 1 {
-                format!(" ({count} of {} runs)", row.runs.len())
-            } else {
-                String::new()
-            };
+            let of = if total > 1 { format!(" ({count} of {total} runs)") } else { String::new() };
             items += &format!("<li><b>{label}</b>: {}{of}</li>", Text(remark));
         }
-        if errors > 0 {
-            let errors = quantity::digits(errors as f64);
-            items +=
-                &format!("<li><b>{label}</b>: {errors} errors while sending or receiving</li>");
+        let seconds = row.runs.iter().flat_map(|run| &run.seconds);
+        let failed: u64 = seconds.map(|second| second.errors).sum();
+        if failed > 0 {
+            errors.push(format!("{label} <b>{}</b>", quantity::digits(failed as f64)));
         }
+    }
+    if !errors.is_empty() {
+        items += &format!("<li>Calls that failed: {}</li>", errors.join(", "));
     }
     if items.is_empty() { String::new() } else { format!("<ul class=\"remarks\">{items}</ul>\n") }
 }

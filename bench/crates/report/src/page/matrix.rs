@@ -1,9 +1,11 @@
-//! Tests × systems: one table for each tier, so that no eye compares across tiers by accident.
+//! Tests × systems, in groups of columns by tier: a figure is ranked within its group only.
+
+use std::cmp::Reverse;
 
 use driver::Tier;
 use results::Better;
 
-use super::{bound_sign, direction, loop_text, star, swatch, tier_text};
+use super::{bound_sign, loop_text, star, swatch};
 use crate::markup::Text;
 use crate::quantity;
 use crate::study::{Case, Row, Standing, Study};
@@ -11,73 +13,98 @@ use crate::study::{Case, Row, Standing, Study};
 /// More columns than this are printed across the sheet.
 const UPRIGHT_COLUMNS_MAX: usize = 7;
 
-pub(super) fn draw(study: &Study<'_>) -> String {
-    let mut text = "<section id=\"summary\"><h2>Summary</h2>\n".to_owned();
-    for tier in study.tiers() {
-        text += &table(study, tier);
-    }
-    text + EXPLAINED + "</section>\n"
+/// A system at a tier.
+type Column = (Tier, usize);
+
+/// It does not fit upright on a sheet.
+pub(super) fn is_wide(study: &Study<'_>) -> bool {
+    columns(study).len() > UPRIGHT_COLUMNS_MAX
 }
 
-const EXPLAINED: &str = "<p class=\"small\">★ best at this tier by more than noise (two standard deviations of repeated \
-    runs); ★≈ best, but within noise of another; ☆ ahead on a single run, which proves little. \
-    The bar is the share of the best in its row. ≥ ≤ client-bound: the load generator was the limit. \
-    <s>Struck</s>: the run failed or was interrupted, and does not rank. · not run.</p>\n";
+fn columns(study: &Study<'_>) -> Vec<Column> {
+    let mut columns: Vec<Column> =
+        study.cases().flat_map(|case| &case.rows).map(|row| (row.tier, row.system)).collect();
+    columns.sort_by_key(|(tier, system)| (Reverse(*tier), *system));
+    columns.dedup();
+    columns
+}
 
-fn table(study: &Study<'_>, tier: Tier) -> String {
-    let in_tier = |case: &&Case<'_>| case.rows.iter().any(|row| row.tier == tier);
-    let cases: Vec<&Case<'_>> = study.cases().filter(in_tier).collect();
-    let ran = |system: &usize| {
-        cases
-            .iter()
-            .flat_map(|case| &case.rows)
-            .any(|row| row.tier == tier && row.system == *system)
-    };
-    let systems: Vec<usize> = (0..study.systems.len()).filter(ran).collect();
-    let wide = if systems.len() > UPRIGHT_COLUMNS_MAX { " wide" } else { "" };
+pub(super) fn draw(study: &Study<'_>) -> String {
+    let columns = columns(study);
     let mut text = format!(
-        "<div class=\"scroll{wide}\"><table class=\"matrix\"><caption>{}</caption><thead><tr><th scope=\"col\">Test</th>",
-        tier_text(tier)
+        "<section id=\"summary\"><h2>Summary</h2>\n<div class=\"scroll\"><table class=\"matrix\">{}<tbody>\n",
+        heads(study, &columns)
     );
-    for system in &systems {
+    for case in study.cases() {
+        text += &format!("<tr>{}", row_head(study, case));
+        for (place, (tier, system)) in columns.iter().enumerate() {
+            let begins = begins_tier(&columns, place);
+            let row = case.rows.iter().find(|row| row.tier == *tier && row.system == *system);
+            text += &match row {
+                Some(row) => cell(case, row, begins),
+                None => format!("<td class=\"none{begins}\">·</td>"),
+            };
+        }
+        text += "</tr>\n";
+    }
+    text + "</tbody></table></div>\n" + EXPLAINED + "</section>\n"
+}
+
+const EXPLAINED: &str = "<p class=\"small\">↑ higher is better, ↓ lower is better. \
+    ★ best at its tier by more than noise (two standard deviations of repeated \
+    runs); ★≈ best, but within noise of another; ☆ ahead on a single run, which proves little. \
+    The bar is the share of the best at the same tier. ≥ ≤ client-bound: the load generator was the \
+    limit. <s>Struck</s>: the run failed or was interrupted, and does not rank. · not run.</p>\n";
+
+/// The first column of a tier has a line before it.
+fn begins_tier(columns: &[Column], place: usize) -> &'static str {
+    if place == 0 || columns[place - 1].0 != columns[place].0 { " begins" } else { "" }
+}
+
+/// Tiers above, systems below.
+fn heads(study: &Study<'_>, columns: &[Column]) -> String {
+    let mut text = "<thead><tr><th rowspan=\"2\" scope=\"col\">Test</th>".to_owned();
+    for tier in study.tiers() {
+        let span = columns.iter().filter(|column| column.0 == tier).count();
+        text += &format!(
+            "<th colspan=\"{span}\" scope=\"colgroup\" class=\"span begins\">{tier}<small>{}</small></th>",
+            tier.meaning()
+        );
+    }
+    text += "</tr><tr>";
+    for (place, (_, system)) in columns.iter().enumerate() {
         let name = &study.systems[*system];
         text += &format!(
-            "<th scope=\"col\" title=\"{} {}\">{}{}</th>",
+            "<th scope=\"col\" class=\"n{}\" title=\"{} {}\">{}{}</th>",
+            begins_tier(columns, place),
             Text(&name.title),
             Text(&name.version),
             swatch(*system),
             Text(&name.label)
         );
     }
-    text += "</tr></thead><tbody>\n";
-    for case in cases {
-        text += &format!("<tr>{}", row_head(study, case));
-        let best = best(case, tier);
-        for system in &systems {
-            let row = case.rows.iter().find(|row| row.tier == tier && row.system == *system);
-            text += &row.map_or_else(
-                || "<td class=\"none\">·</td>".to_owned(),
-                |row| cell(case, row, best),
-            );
-        }
-        text += "</tr>\n";
-    }
-    text + "</tbody></table></div>\n"
+    text + "</tr></thead>"
 }
 
 fn row_head(study: &Study<'_>, case: &Case<'_>) -> String {
-    let (name, unit, better) = match &case.headline {
-        Some(headline) => {
-            (headline.name.as_str(), quantity::head(&headline.unit), direction(headline.better))
-        }
-        None => ("no figure", "", ""),
-    };
-    let unit = if unit.is_empty() { String::new() } else { format!(", {}", Text(unit)) };
+    let headline = case.headline.as_ref().map_or_else(
+        || "no figure".to_owned(),
+        |headline| {
+            let unit = quantity::head(&headline.unit);
+            let unit = if unit.is_empty() { String::new() } else { format!(", {unit}") };
+            let arrow = match headline.better {
+                Better::Higher => " ↑",
+                Better::Lower => " ↓",
+                Better::Neither => "",
+            };
+            format!("{}{unit}{arrow}", headline.name)
+        },
+    );
     format!(
-        "<th scope=\"row\"><a href=\"#case-{}\">{}</a><small>{}{unit} · {better} · {}</small></th>",
+        "<th scope=\"row\"><a href=\"#case-{}\">{}</a><small>{} · {}</small></th>",
         case.number,
         Text(&study.title(case)),
-        Text(name),
+        Text(&headline),
         loop_text(case.closed_loop)
     )
 }
@@ -94,16 +121,17 @@ fn best(case: &Case<'_>, tier: Tier) -> Option<f64> {
     }
 }
 
-fn cell(case: &Case<'_>, row: &Row<'_>, best: Option<f64>) -> String {
+fn cell(case: &Case<'_>, row: &Row<'_>, begins: &str) -> String {
+    let best = best(case, row.tier);
     let Some(headline) = &case.headline else {
-        return word_cell(row, quantity::NONE);
+        return word_cell(row, quantity::NONE, begins);
     };
     let figure = match row.figure {
         Some(figure) => quantity::compact(figure.median, &headline.unit),
         None => quantity::NONE.to_owned(),
     };
     if !row.counts() {
-        return word_cell(row, &figure);
+        return word_cell(row, &figure, begins);
     }
     let alone =
         case.rows.iter().filter(|other| other.tier == row.tier && other.counts()).count() < 2;
@@ -126,19 +154,21 @@ fn cell(case: &Case<'_>, row: &Row<'_>, best: Option<f64>) -> String {
         (if row.lead == crate::study::Lead::None { "" } else { " best" }, star(row.lead));
     let sign = bound_sign(row, headline.better);
     format!(
-        "<td class=\"figure{strong}\"><span>{lead}{sign}{}</span>{bar}{client}</td>",
+        "<td class=\"figure{strong}{begins}\"><span>{lead}{sign}{}</span>{bar}{client}</td>",
         Text(&figure)
     )
 }
 
-fn word_cell(row: &Row<'_>, figure: &str) -> String {
+fn word_cell(row: &Row<'_>, figure: &str, begins: &str) -> String {
     let (class, word, why) = match &row.standing {
         Standing::Failed(why) => ("failed", "✗ failed", why.join("; ")),
         Standing::Interrupted(why) => ("interrupted", "◌ interrupted", why.clone()),
-        Standing::Counts { .. } => return format!("<td class=\"figure\">{}</td>", Text(figure)),
+        Standing::Counts { .. } => {
+            return format!("<td class=\"figure{begins}\">{}</td>", Text(figure));
+        }
     };
     format!(
-        "<td class=\"{class}\" title=\"{}\"><em>{word}</em><s>{}</s></td>",
+        "<td class=\"{class}{begins}\" title=\"{}\"><em>{word}</em><s>{}</s></td>",
         Text(&why),
         Text(figure)
     )

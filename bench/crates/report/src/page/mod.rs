@@ -23,12 +23,14 @@ const SCRIPT: &str = include_str!("script.js");
 /// One page about all the runs, whole in itself.
 pub fn html(runs: &[Run]) -> String {
     let study = Study::of(runs);
-    let mut body = head(&study);
+    let front = if matrix::is_wide(&study) { "front wide" } else { "front" };
+    let mut body = format!("<div class=\"{front}\">{}", head(&study));
     if runs.is_empty() {
-        body += "<p class=\"notice\">There are no runs to report on.</p>";
+        body += "<p class=\"notice\">There are no runs to report on.</p></div>";
     } else {
         body += &notices(&study);
         body += &matrix::draw(&study);
+        body += "</div>\n";
         body += &legend(&study);
         for (number, chapter) in study.chapters.iter().enumerate() {
             body += &draw_chapter(&study, chapter, number);
@@ -218,3 +220,6 @@ fn direction(better: results::Better) -> &'static str {
 fn loop_text(closed: bool) -> &'static str {
     if closed { "closed loop" } else { "open loop" }
 }
+
+#[cfg(test)]
+mod tests;

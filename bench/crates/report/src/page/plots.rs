@@ -63,75 +63,48 @@ fn lines(
     lines
 }
 
-const SECONDS: (&str, Spacing, &str) = ("seconds since the start of the load", Spacing::Time, "s");
+const RATE: Scaled = ("messages/s", Spacing::Linear, "messages/s");
+const LATENCY: Scaled = ("", Spacing::Log, "us");
+const BACKLOG: Scaled = ("messages", Spacing::Linear, "messages");
+const ERRORS: Scaled = ("each second", Spacing::Linear, "");
+const CORES: Scaled = ("cores busy", Spacing::Linear, "cores");
+const MEMORY: Scaled = ("resident", Spacing::Binary, "bytes");
+const SECONDS: Scaled = ("seconds since the start of the load", Spacing::Time, "s");
 
+type Points<'a> = &'a dyn Fn(&Run) -> Vec<(f64, f64)>;
+/// A label, a spacing and a unit.
+type Scaled = (&'static str, Spacing, &'static str);
+
+/// In pairs: two stand side by side.
 pub(super) fn of_case(study: &Study<'_>, case: &Case<'_>) -> Vec<Chart> {
-    let mut charts = of_steps(study, case);
-    let marks: Vec<(f64, String)> = events(case)
-        .iter()
-        .enumerate()
-        .map(|(at, event)| (event.at, (at + 1).to_string()))
-        .collect();
-    let over_time = |title, y, points: &dyn Fn(&Run) -> Vec<(f64, f64)>| {
+    let marks: Vec<(f64, String)> =
+        (1..).zip(events(case)).map(|(number, event)| (event.at, number.to_string())).collect();
+    let over_time = |title: &str, y: Scaled, points: Points<'_>| {
         let plan = Plan { title, x: SECONDS, y };
         chart(&plan, lines(study, case, points), marks.clone(), false)
     };
-    let rate = ("messages/s", Spacing::Linear, "messages/s");
-    let latency = ("", Spacing::Log, "us");
+    let by_percentile = |title: &str, names: &[&str]| {
+        let plan = Plan { title, x: ("percentile", Spacing::Percentile, "share"), y: LATENCY };
+        chart(&plan, lines(study, case, |run| curve(run, names)), vec![], false)
+    };
     let each = |of: fn(&Second) -> u64| move |run: &Run| each_second(run, of);
-    charts.push(over_time("Confirmed over time", rate, &each(|second| second.confirmed)));
-    charts.push(over_time("Received over time", rate, &each(|second| second.received)));
     let some = |of: fn(&Second) -> u64| move |run: &Run| present(each_second(run, of));
-    charts.push(over_time(
-        "To the receiver, p50 of each second",
-        latency,
-        &some(|second| second.receive_p50),
-    ));
-    charts.push(over_time(
-        "To the receiver, p99 of each second",
-        latency,
-        &some(|second| second.receive_p99),
-    ));
-    charts.push(over_time(
-        "To the confirmation, p50 of each second",
-        latency,
-        &some(|second| second.send_p50),
-    ));
-    charts.push(over_time(
-        "To the confirmation, p99 of each second",
-        latency,
-        &some(|second| second.send_p99),
-    ));
-    for (title, names) in [
-        ("To the receiver, by percentile", &RECEIVE),
-        ("To the confirmation, by percentile", &SEND),
-    ] {
-        let plan = Plan { title, x: ("percentile", Spacing::Percentile, "share"), y: latency };
-        charts.push(chart(&plan, lines(study, case, |run| curve(run, names)), vec![], false));
-    }
-    let backlog = ("messages", Spacing::Linear, "messages");
-    charts.push(over_time(
-        "Backlog: confirmed, not yet received",
-        backlog,
-        &each(|second| second.backlog),
-    ));
+    let mut charts = of_steps(study, case);
+    charts.extend([
+        over_time("Confirmed over time", RATE, &each(|second| second.confirmed)),
+        over_time("Received over time", RATE, &each(|second| second.received)),
+        over_time("To the receiver, p50 of each second", LATENCY, &some(|s| s.receive_p50)),
+        over_time("To the receiver, p99 of each second", LATENCY, &some(|s| s.receive_p99)),
+        over_time("To the confirmation, p99 of each second", LATENCY, &some(|s| s.send_p99)),
+        over_time("Backlog: confirmed, not yet received", BACKLOG, &each(|s| s.backlog)),
+        by_percentile("To the receiver, by percentile", &RECEIVE),
+        by_percentile("To the confirmation, by percentile", &SEND),
+        over_time("Server CPU", CORES, &figures::cores_over_time),
+        over_time("Server memory", MEMORY, &figures::memory_over_time),
+    ]);
     if any_errors(case) {
-        charts.push(over_time(
-            "Errors",
-            ("each second", Spacing::Linear, ""),
-            &each(|second| second.errors),
-        ));
+        charts.push(over_time("Errors", ERRORS, &each(|second| second.errors)));
     }
-    charts.push(over_time(
-        "Server CPU",
-        ("cores busy", Spacing::Linear, "cores"),
-        &figures::cores_over_time,
-    ));
-    charts.push(over_time(
-        "Server memory",
-        ("resident", Spacing::Binary, "bytes"),
-        &figures::memory_over_time,
-    ));
     charts
 }
 
