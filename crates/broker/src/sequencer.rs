@@ -169,6 +169,12 @@ impl Sequencer {
     async fn propose(&mut self, proposal: Proposal) {
         let Proposal { ticket, pending, bodies, commands, touched } = proposal;
         self.shard.expect(ticket, pending);
+        if let Some(delivery) = self.shard.delivery.get().filter(|_| !bodies.is_empty()) {
+            let taken = bodies
+                .iter()
+                .map(|body| (PartitionId::from_stream(body.stream).topic, body.span));
+            delivery.published.add(self.now_ms, taken);
+        }
         let head = command::encode_head(self.now_ms, &commands);
         match self.consensus.propose(Payload { head, bodies, ticket }).await {
             Ok(proposed) => self.under_way.push_back(UnderWay { ticket, proposed, touched }),

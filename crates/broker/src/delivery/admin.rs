@@ -18,6 +18,7 @@ use super::dead_letter::DeadLetterRouter;
 use super::driver::Driver;
 use super::error::{BrowseError, RemoveError, SeekError, SettleError};
 use super::group::{Counts, depth, find};
+use super::rates::Rates;
 use super::session::LeaseSession;
 
 /// Where a record of a group stands.
@@ -66,7 +67,7 @@ impl Default for PeekOptions {
 }
 
 /// What a group holds and does.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
 pub struct Counters {
     /// Records that are not settled.
     pub depth: u64,
@@ -83,6 +84,7 @@ pub struct Counters {
     pub redelivered: u64,
     pub settled: u64,
     pub dead_letters: u64,
+    pub rates: Rates,
 }
 
 /// A record that is to be delivered later.
@@ -483,18 +485,20 @@ impl From<RemoveRefused> for RemoveError {
 
 impl Driver {
     fn counters(&mut self, id: LeaseGroupId) -> Option<Counters> {
-        let (depth, partitions) = self.shard.read(|state| {
+        let (depth, topic, partitions) = self.shard.read(|state| {
             let (group, topic) = find(state, id)?;
-            Some((depth(group, topic), topic.partition_count()))
+            Some((depth(group, topic), topic.id, topic.partition_count()))
         })?;
         self.refresh_ends(id);
-        let Some(group) = self.groups.get(&id) else {
+        let now_ms = self.clock.now_ms();
+        let published = self.published.per_second(topic, now_ms);
+        let Some(group) = self.groups.get_mut(&id) else {
             let (counts, _) = self.retired.get(&id).copied().unwrap_or_default();
-            return Some(with_counts(
-                Counters { depth, ready: depth, ..Counters::default() },
-                counts,
-            ));
+            let rates = Rates { published, ..Rates::default() };
+            let counters = Counters { depth, ready: depth, rates, ..Counters::default() };
+            return Some(with_counts(counters, counts));
         };
+        group.meters.note(group.counts, now_ms);
         let known = group.dispatch.counters();
         let oldest = (0..partitions).filter_map(|index| group.dispatch.oldest(index)?.1);
         let counters = Counters {
@@ -505,6 +509,7 @@ impl Driver {
             delayed: known.delayed,
             consumers: known.consumers,
             oldest_unsettled_ms: oldest.min(),
+            rates: Rates { published, ..group.meters.rates(now_ms) },
             ..Counters::default()
         };
         Some(with_counts(counters, group.counts))

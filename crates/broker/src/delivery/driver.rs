@@ -35,6 +35,7 @@ use super::error::{ConsumeError, SettleError, TakeError, TransferError};
 use super::event::{Delivery, Sent, Unread};
 use super::group::{Counts, Group};
 use super::hand_out::PendingTake;
+use super::rates::Published;
 use super::session::{ConsumeOptions, Credit, Settle, TakeOptions};
 use super::sessions::Session;
 use super::waiting::Standings;
@@ -119,6 +120,7 @@ pub(crate) struct Handle {
     sessions: Arc<AtomicU64>,
     pub(super) routers: Arc<Routers>,
     pub(super) standings: Arc<Standings>,
+    pub(crate) published: Arc<Published>,
 }
 
 impl Handle {
@@ -126,8 +128,8 @@ impl Handle {
         let (inbox, messages) = mpsc::unbounded_channel();
         // Session 0 is the driver's own.
         let sessions = Arc::new(AtomicU64::new(1));
-        let (routers, standings) = (Arc::default(), Arc::default());
-        (Self { inbox, sessions, routers, standings }, messages)
+        let (routers, standings, published) = (Arc::default(), Arc::default(), Arc::default());
+        (Self { inbox, sessions, routers, standings, published }, messages)
     }
 
     pub(crate) fn tell(&self, message: Message) {
@@ -174,6 +176,7 @@ pub(crate) struct Driver {
     pub(super) requests: mpsc::UnboundedSender<Request>,
     pub(super) routers: Arc<Routers>,
     pub(super) standings: Arc<Standings>,
+    pub(super) published: Arc<Published>,
     pub(super) watch: Arc<Watch>,
     inbox: mpsc::UnboundedReceiver<Message>,
     /// However far the next deadline is: a clock may jump.
@@ -242,6 +245,7 @@ impl Driver {
             requests,
             routers: Arc::clone(&handle.routers),
             standings: Arc::clone(&handle.standings),
+            published: Arc::clone(&handle.published),
             watch,
             inbox,
             sleep_max,

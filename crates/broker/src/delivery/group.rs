@@ -18,6 +18,7 @@ use super::commit::Waiter;
 use super::dead_letter::DeathReason;
 use super::error::TakeError;
 use super::event::Delivery;
+use super::rates::GroupMeters;
 use super::session::TakeOptions;
 use super::waiting::Standing;
 
@@ -62,6 +63,7 @@ pub(super) struct Group {
     pub(super) deadline: Option<i64>,
     pub(super) idle_since: Option<Instant>,
     pub(super) counts: Counts,
+    pub(super) meters: GroupMeters,
     /// What the sequencer was told last of what waits.
     pub(super) standing: Option<Standing>,
     /// Where records have priorities: what must be known before the next is pushed.
@@ -139,6 +141,7 @@ impl Group {
             deadline: None,
             idle_since: None,
             counts,
+            meters: GroupMeters::new(counts),
             standing: None,
             look_to: None,
             record_bytes: 1024,

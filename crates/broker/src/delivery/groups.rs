@@ -115,6 +115,7 @@ impl Driver {
         group.under_way = old.under_way;
         // What the sequencer was told holds until the next time that the group is served.
         group.standing = old.standing;
+        group.meters = old.meters;
         if let Some(due) = old.deadline {
             self.deadlines.remove(&(due, id));
         }

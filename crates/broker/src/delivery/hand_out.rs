@@ -84,6 +84,9 @@ impl Driver {
         self.read_what_is_wanted(id);
         self.note_deadline(id, now_ms);
         self.note_standing(id);
+        if let Some(group) = self.groups.get_mut(&id) {
+            group.meters.note(group.counts, now_ms);
+        }
         if self.groups.get(&id).is_some_and(|group| group.dispatch.has_changes()) {
             self.mark_changed(id);
         }

@@ -22,6 +22,7 @@ mod group;
 mod groups;
 mod hand_out;
 pub(crate) mod overflow;
+pub(crate) mod rates;
 pub mod redrive;
 pub mod session;
 mod sessions;
@@ -35,6 +36,7 @@ pub use error::{
     TransferError,
 };
 pub use event::{Delivery, Event, Events, GoneReason};
+pub use rates::{RATE_WINDOW_SECONDS, Rates};
 pub use redrive::{RedriveTo, RedriveWhat, Redriven};
 pub use session::{
     ConsumeOptions, Credit, CreditReturns, LeaseSession, Settle, SettleReply, TakeOptions,

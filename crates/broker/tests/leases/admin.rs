@@ -218,3 +218,30 @@ async fn a_transfer_settles_and_appends_or_does_neither() {
     assert_eq!(node.depth(group).await, 1);
     node.broker.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rates_are_of_the_last_ten_seconds() {
+    let node = open(&SimulatedDisk::new()).await;
+    let topic = node.topic("busy", 1, &[]).await;
+    let group = node.group(topic, &[]).await;
+    let rates = async || {
+        let rates = node.broker.counters(group).await.expect("there").rates;
+        [rates.published, rates.delivered, rates.settled].map(|rate| rate.round())
+    };
+    assert_eq!(rates().await, [0.0; 3]);
+    // Also of a group that nobody uses.
+    node.append(topic, &values(40)).await;
+    assert_eq!(rates().await, [40.0, 0.0, 0.0]);
+    node.clock.advance_ms(2_000);
+    let session = node.broker.lease_session();
+    let taken = take(&session, group, 30).await;
+    settle(&session, &taken[..20], Settlement::Accept).await;
+    assert_eq!(rates().await, [20.0, 30.0, 20.0]);
+    node.clock.advance_ms(2_000);
+    assert_eq!(rates().await, [10.0, 15.0, 10.0]);
+    node.clock.advance_ms(7_000);
+    assert_eq!(rates().await, [0.0, 3.0, 2.0]);
+    node.clock.advance_ms(5_000);
+    assert_eq!(rates().await, [0.0; 3]);
+    node.broker.shutdown().await;
+}

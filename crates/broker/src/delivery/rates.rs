@@ -1,0 +1,192 @@
+//! Records a second, over the last seconds, without a clock that ticks for it.
+//!
+//! A meter counts by the second in a ring, and turns the ring when it is next touched: what nobody
+//! touches costs nothing, and what has been quiet for a window is forgotten whole.
+
+use base::TopicId;
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+
+use super::group::Counts;
+
+/// Over so many seconds.
+pub const RATE_WINDOW_SECONDS: usize = 10;
+const WINDOW: i64 = RATE_WINDOW_SECONDS as i64;
+
+/// Records a second over the last ten seconds, or since it began if that is less (but a second).
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Rates {
+    /// Of the topic: what its partitions took.
+    pub published: f64,
+    pub delivered: f64,
+    pub settled: f64,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Meter {
+    /// By second, modulo the window.
+    counts: [u32; RATE_WINDOW_SECONDS],
+    /// The second that was touched last; 0 = none was.
+    second: i64,
+    /// When this began after a quiet time.
+    since_ms: i64,
+}
+
+impl Meter {
+    pub(super) fn add(&mut self, now_ms: i64, records: u64) {
+        if records == 0 {
+            return;
+        }
+        self.turn(now_ms);
+        if self.is_quiet() {
+            self.since_ms = now_ms;
+        }
+        let count = &mut self.counts[place(self.second)];
+        *count = count.saturating_add(u32::try_from(records).unwrap_or(u32::MAX));
+    }
+
+    pub(super) fn per_second(mut self, now_ms: i64) -> f64 {
+        self.turn(now_ms);
+        let records: u64 = self.counts.iter().map(|&count| u64::from(count)).sum();
+        // The ring holds the whole seconds before this one, and what there is of this one.
+        let covered_ms = (WINDOW - 1) * 1000 + now_ms.rem_euclid(1000);
+        let since_ms = now_ms.saturating_sub(self.since_ms);
+        records as f64 * 1000.0 / covered_ms.min(since_ms).max(1000) as f64
+    }
+
+    /// Drops the seconds that are out of the window. A clock that was set back counts on where it
+    /// was.
+    fn turn(&mut self, now_ms: i64) {
+        let second = now_ms.div_euclid(1000);
+        let passed = second.saturating_sub(self.second).clamp(0, WINDOW);
+        for dropped in 0..passed {
+            self.counts[place(second - dropped)] = 0;
+        }
+        self.second = self.second.max(second);
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.counts.iter().all(|&count| count == 0)
+    }
+}
+
+fn place(second: i64) -> usize {
+    second.rem_euclid(WINDOW) as usize
+}
+
+/// What a group does, by what it counted.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GroupMeters {
+    delivered: Meter,
+    settled: Meter,
+    noted: Counts,
+}
+
+impl GroupMeters {
+    /// From here on.
+    pub(super) fn new(counts: Counts) -> Self {
+        Self { delivered: Meter::default(), settled: Meter::default(), noted: counts }
+    }
+
+    /// Takes in what was counted since the last time.
+    pub(super) fn note(&mut self, counts: Counts, now_ms: i64) {
+        self.delivered.add(now_ms, counts.delivered - self.noted.delivered);
+        self.settled.add(now_ms, counts.settled - self.noted.settled);
+        self.noted = counts;
+    }
+
+    pub(super) fn rates(&self, now_ms: i64) -> Rates {
+        Rates {
+            published: 0.0,
+            delivered: self.delivered.per_second(now_ms),
+            settled: self.settled.per_second(now_ms),
+        }
+    }
+}
+
+/// What topics take. The sequencer counts, once a proposal.
+#[derive(Debug, Default)]
+pub(crate) struct Published {
+    topics: Mutex<Topics>,
+}
+
+#[derive(Debug, Default)]
+struct Topics {
+    meters: HashMap<TopicId, Meter>,
+    swept_ms: i64,
+}
+
+impl Published {
+    pub(crate) fn add(&self, now_ms: i64, records: impl IntoIterator<Item = (TopicId, u32)>) {
+        let mut topics = self.topics.lock();
+        for (topic, records) in records {
+            topics.meters.entry(topic).or_default().add(now_ms, records.into());
+        }
+        topics.sweep(now_ms);
+    }
+
+    pub(super) fn per_second(&self, topic: TopicId, now_ms: i64) -> f64 {
+        let mut topics = self.topics.lock();
+        topics.sweep(now_ms);
+        topics.meters.get(&topic).map_or(0.0, |meter| meter.per_second(now_ms))
+    }
+}
+
+impl Topics {
+    /// Forgets topics that have been quiet for a window.
+    fn sweep(&mut self, now_ms: i64) {
+        if now_ms.saturating_sub(self.swept_ms) < WINDOW * 1000 {
+            return;
+        }
+        self.swept_ms = now_ms;
+        let oldest = now_ms.div_euclid(1000) - WINDOW;
+        self.meters.retain(|_, meter| meter.second > oldest);
+        self.meters.shrink_to(64);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START_MS: i64 = 1_700_000_000_300;
+
+    #[test]
+    fn a_steady_rate_is_shown_from_the_second_second_on() {
+        let mut meter = Meter::default();
+        for tick in 0..300 {
+            let now_ms = START_MS + tick * 100;
+            meter.add(now_ms, 50);
+            if tick >= 10 {
+                let rate = meter.per_second(now_ms);
+                assert!((495.0..=550.0).contains(&rate), "{rate} after {tick}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_quiet_for_a_window_comes_to_nothing_and_begins_anew() {
+        let mut meter = Meter::default();
+        assert_eq!(meter.per_second(START_MS), 0.0);
+        meter.add(START_MS, 100);
+        assert_eq!(meter.per_second(START_MS), 100.0, "over a second, not over nothing");
+        assert_eq!(meter.per_second(START_MS + 4_000), 25.0);
+        assert_eq!(meter.per_second(START_MS + 10_000), 0.0);
+        assert_eq!(meter.per_second(START_MS + 10_000_000), 0.0);
+        meter.add(START_MS + 60_000, 10);
+        assert_eq!(meter.per_second(START_MS + 60_500), 10.0);
+        // The clock was set back: nothing is lost or counted twice.
+        meter.add(START_MS, 10);
+        assert_eq!(meter.per_second(START_MS), 20.0);
+    }
+
+    #[test]
+    fn quiet_topics_are_forgotten() {
+        let published = Published::default();
+        published.add(START_MS, (1..=1_000).map(|topic| (TopicId(topic), 3)));
+        assert_eq!(published.per_second(TopicId(7), START_MS), 3.0);
+        published.add(START_MS + 11_000, [(TopicId(7), 5)]);
+        assert_eq!(published.per_second(TopicId(7), START_MS + 11_000), 5.0);
+        assert_eq!(published.topics.lock().meters.len(), 1);
+    }
+}
