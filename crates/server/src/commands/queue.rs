@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use gateway_kafka::operations::document::{
-    Counted, DeclaredQueue, Done, Operation, QueueName, QueueReport, QueueSummary, QueuedRecord,
-    RecordPage, RecordState, Removed, Start,
+    Counted, DeclaredQueue, Done, Operation, QueueName, QueueRates, QueueReport, QueueSummary,
+    QueuedRecord, RecordPage, RecordState, Removed, Start,
 };
 use kafka_protocol::ResponseError;
 use serde::Serialize;
@@ -357,58 +357,35 @@ struct List {
     /// Only queues of these topics
     #[arg(value_name = "TOPIC")]
     topics: Vec<String>,
-    #[command(flatten)]
-    rates: RatesOption,
+    /// Also records a second, over the last ten seconds or counted from now on for so long
+    #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true,
+          value_parser = parse_duration)]
+    rates: Option<Option<Duration>>,
 }
 
 #[derive(Args, Debug)]
 struct Describe {
     #[command(flatten)]
     named: Named,
-    #[command(flatten)]
-    rates: RatesOption,
-}
-
-#[derive(Args, Clone, Copy, Debug)]
-struct RatesOption {
-    /// Also records a second, counted for so long
-    #[arg(long, value_name = "DURATION", num_args = 0..=1, require_equals = true,
-          default_missing_value = "1s", value_parser = parse_duration)]
+    /// Count records a second from now on for so long, not over the last ten seconds
+    #[arg(long, value_name = "DURATION", require_equals = true, value_parser = parse_duration)]
     rates: Option<Duration>,
 }
 
-/// Records a second.
-#[derive(Clone, Copy, PartialEq, Debug, Serialize)]
-pub(super) struct Rates {
-    published: f64,
-    delivered: f64,
-    settled: f64,
-}
-
-impl Rates {
-    fn between(before: &QueueSummary, after: &QueueSummary) -> Self {
-        let seconds = (after.at_ms - before.at_ms).max(1) as f64 / 1000.0;
-        let rate = |before: u64, after: u64| after.saturating_sub(before) as f64 / seconds;
-        Self {
-            published: rate(before.published, after.published),
-            delivered: rate(before.delivered, after.delivered),
-            settled: rate(before.settled, after.settled),
-        }
+fn rates_between(before: &QueueSummary, after: &QueueSummary) -> QueueRates {
+    let seconds = (after.at_ms - before.at_ms).max(1) as f64 / 1000.0;
+    let rate = |before: u64, after: u64| after.saturating_sub(before) as f64 / seconds;
+    QueueRates {
+        published: rate(before.published, after.published),
+        delivered: rate(before.delivered, after.delivered),
+        settled: rate(before.settled, after.settled),
     }
-}
-
-#[derive(Serialize)]
-pub(super) struct ListedQueue {
-    #[serde(flatten)]
-    pub(super) summary: QueueSummary,
-    /// `null`: not asked for.
-    pub(super) rates: Option<Rates>,
 }
 
 impl List {
     async fn run(&self, client: &Client, output: OutputFormat) -> Result<(), CommandError> {
         let mut before = BTreeMap::new();
-        if let Some(interval) = self.rates.rates {
+        if let Some(Some(interval)) = self.rates {
             for queue in client.queues().await? {
                 before.insert((queue.topic.clone(), queue.group.clone()), queue);
             }
@@ -423,15 +400,12 @@ impl List {
                 "there is no queue {missing}; 'postroad queue list' names those there are"
             )));
         }
-        let listed: Vec<ListedQueue> = queues
-            .into_iter()
-            .map(|summary| {
-                let before = before.get(&(summary.topic.clone(), summary.group.clone()));
-                let rates = before.map(|before| Rates::between(before, &summary));
-                ListedQueue { summary, rates }
-            })
-            .collect();
-        output.show(&listed, |listed| table::list(listed, self.rates.rates.is_some()))?;
+        for queue in &mut queues {
+            if let Some(before) = before.get(&(queue.topic.clone(), queue.group.clone())) {
+                queue.rates = rates_between(before, queue);
+            }
+        }
+        output.show(&queues, |queues| table::list(queues, self.rates.is_some()))?;
         Ok(())
     }
 }
@@ -441,7 +415,6 @@ pub(super) struct DescribedQueue {
     #[serde(flatten)]
     pub(super) report: QueueReport,
     pub(super) topic_config: BTreeMap<String, String>,
-    pub(super) rates: Option<Rates>,
 }
 
 /// What of a topic's configuration makes it a queue of a kind.
@@ -463,18 +436,17 @@ impl Describe {
             client.operate::<QueueReport>(&operation).await
         };
         let mut latest = report().await?;
-        let mut rates = None;
-        if let Some(interval) = self.rates.rates {
+        if let Some(interval) = self.rates {
             tokio::time::sleep(interval).await;
             let before = std::mem::replace(&mut latest, report().await?);
-            rates = Some(Rates::between(&before.summary, &latest.summary));
+            latest.summary.rates = rates_between(&before.summary, &latest.summary);
         }
         let topic = &*queue.topic;
         let configs = client.topic_configs(&[topic]).await?.remove(topic).unwrap_or_default();
         let wanted = configs.into_iter().filter(|config| TOPIC_CONFIGS.contains(&&*config.name));
         let topic_config =
             wanted.map(|config| (config.name, config.value.unwrap_or_default())).collect();
-        let described = DescribedQueue { report: latest, topic_config, rates };
+        let described = DescribedQueue { report: latest, topic_config };
         output.show(&described, table::description)?;
         Ok(())
     }

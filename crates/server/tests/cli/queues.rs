@@ -164,8 +164,15 @@ fn rates_are_records_a_second() {
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
     let described: Value = serde_json::from_str(&listing.end().ok()).expect("JSON");
-    let rate = described["rates"]["published"].as_f64().expect("a number");
+    let rate = described["summary"]["rates"]["published"].as_f64().expect("a number");
     assert!(rate > 0.0 && rate <= 41.0, "about 20 a second: {rate}");
+    // The broker knows what came lately, without waiting.
+    let rate = queue(&broker, "q")["rates"]["published"].as_f64().expect("a number");
+    assert!(rate > 2.0 && rate <= 41.0, "{rate}");
+    let listed = broker.run(&["queue", "list", "--rates"]).ok();
+    assert!(listed.contains("PUBLISHED/S") && !listed.contains(" 0.0  0.0  0.0"), "{listed}");
+    let described = broker.run(&["queue", "describe", "q"]).ok();
+    assert!(described.contains(" published, 0.0 delivered, 0.0 settled a second"), "{described}");
     producing.end().ok();
 }
 

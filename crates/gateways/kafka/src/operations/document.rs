@@ -180,8 +180,19 @@ pub struct QueueSummary {
     pub redelivered: u64,
     pub settled: u64,
     pub dead_letters: u64,
+    /// Over the last ten seconds.
+    pub rates: QueueRates,
     /// When this was counted.
     pub at_ms: i64,
+}
+
+/// Records a second.
+#[derive(Clone, Copy, PartialEq, Debug, Default, Serialize, Deserialize)]
+pub struct QueueRates {
+    /// Of the topic.
+    pub published: f64,
+    pub delivered: f64,
+    pub settled: f64,
 }
 
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

@@ -22,8 +22,8 @@ use crate::share::lease_groups;
 use super::browse::{Room, Source, Visit, first_record, stored};
 use super::document::{
     Counted, DeclaredQueue, Done, Lease, NotRemoved, PartitionProgress, Place, QueueConfig,
-    QueueName, QueuePage, QueueReport, QueueSummary, QueuedRecord, RecordPage, RecordState,
-    Removed, Start,
+    QueueName, QueuePage, QueueRates, QueueReport, QueueSummary, QueuedRecord, RecordPage,
+    RecordState, Removed, Start,
 };
 
 /// Records that are settled together: they share a sync of the disk.
@@ -232,6 +232,11 @@ async fn summarize(
         redelivered: counters.redelivered,
         settled: counters.settled,
         dead_letters: counters.dead_letters,
+        rates: QueueRates {
+            published: counters.rates.published,
+            delivered: counters.rates.delivered,
+            settled: counters.rates.settled,
+        },
         at_ms,
     })
 }

@@ -4,13 +4,13 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::{
-    DescribedQueue, ListedQueue, QueueName, QueueSummary, Rates, Table, bytes, count, counted,
-    human_duration, human_time, label, now_ms,
+    DescribedQueue, QueueName, QueueSummary, Table, bytes, count, counted, human_duration,
+    human_time, label, now_ms,
 };
 use crate::commands::records::until;
 use crate::time::human_ms;
 
-pub(super) fn list(queues: &[ListedQueue], with_rates: bool) -> String {
+pub(super) fn list(queues: &[QueueSummary], with_rates: bool) -> String {
     if queues.is_empty() {
         return "no queues yet; make one with 'postroad queue declare NAME', or consume a topic by \
                 AMQP or as a share group\n"
@@ -31,7 +31,7 @@ pub(super) fn list(queues: &[ListedQueue], with_rates: bool) -> String {
         headings.extend([">PUBLISHED/S", ">DELIVERED/S", ">SETTLED/S"]);
     }
     let mut table = Table::new(&headings);
-    for ListedQueue { summary, rates } in queues {
+    for summary in queues {
         let mut row = vec![
             summary.topic.clone(),
             summary.group.clone(),
@@ -44,8 +44,8 @@ pub(super) fn list(queues: &[ListedQueue], with_rates: bool) -> String {
             behind(summary),
         ];
         if with_rates {
-            let cell = |of: fn(&Rates) -> f64| rates.as_ref().map_or("-".into(), |it| rate(of(it)));
-            row.extend([cell(|it| it.published), cell(|it| it.delivered), cell(|it| it.settled)]);
+            let rates = summary.rates;
+            row.extend([rates.published, rates.delivered, rates.settled].map(rate));
         }
         table.row(row);
     }
@@ -66,15 +66,14 @@ fn behind(summary: &QueueSummary) -> String {
 
 pub(super) fn description(queue: &DescribedQueue) -> String {
     let mut text = headline(&queue.report.summary);
-    if let Some(rates) = &queue.rates {
-        let _ = writeln!(
-            text,
-            "now: {} published, {} delivered, {} settled a second",
-            rate(rates.published),
-            rate(rates.delivered),
-            rate(rates.settled)
-        );
-    }
+    let rates = queue.report.summary.rates;
+    let _ = writeln!(
+        text,
+        "now: {} published, {} delivered, {} settled a second",
+        rate(rates.published),
+        rate(rates.delivered),
+        rate(rates.settled)
+    );
     text.push('\n');
     text += &partitions(queue);
     text.push('\n');
