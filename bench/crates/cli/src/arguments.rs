@@ -48,12 +48,12 @@ pub(crate) struct ListArguments {
 }
 
 /// Systems that `run` takes when none are named: what it can bring up by itself on most machines.
-pub(crate) const USUAL_SYSTEMS: &str =
-    "postroad-kafka,postroad-amqp,kafka,rabbitmq-quorum,rabbitmq-classic,nats-jetstream,redis,postgres";
+pub(crate) const USUAL_SYSTEMS: &str = "postroad-kafka,postroad-amqp,kafka,rabbitmq-quorum,rabbitmq-classic,nats-jetstream,redis,postgres";
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
-    /// Tests, families, `first` or `all`; see `postroad-bench list`
+    /// Tests, families, `first` or `all` (see `postroad-bench list`); workload files of OpenMessaging
+    /// Benchmark (`.yaml`)
     #[arg(default_value = "first", value_name = "TEST")]
     pub(crate) tests: Vec<String>,
     /// Systems to be brought up and tested; `SYSTEM=HOST:PORT` is one that runs already, which is
@@ -107,7 +107,12 @@ impl RunArguments {
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Place {
     /// Where brokers are installed and keep their data: choose the disk to measure
-    #[arg(long, default_value = "bench-peers", value_name = "FOLDER", env = "POSTROAD_BENCH_PEERS")]
+    #[arg(
+        long,
+        default_value = "bench-peers",
+        value_name = "FOLDER",
+        env = "POSTROAD_BENCH_PEERS"
+    )]
     pub(crate) peers_dir: PathBuf,
     /// The Postroad to test [default: a release build of this repository]
     #[arg(long, value_name = "FILE")]

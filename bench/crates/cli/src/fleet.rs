@@ -59,7 +59,9 @@ impl Asked {
         if !known {
             let names: Vec<&str> = drivers::all().iter().map(|known| known.name).collect();
             let names = names.join(", ");
-            return Err(CliError::user(format!("no system is named {system:?}; there are {names}")));
+            return Err(CliError::user(format!(
+                "no system is named {system:?}; there are {names}"
+            )));
         }
         Ok(Self { system: system.to_owned(), endpoint })
     }

@@ -95,7 +95,8 @@ impl Drop for Live {
 
 fn figures(second: &Second) -> String {
     let ms = |micros: u64| micros as f64 / 1e3;
-    let errors = if second.errors > 0 { format!("  {} ERRORS", second.errors) } else { String::new() };
+    let errors =
+        if second.errors > 0 { format!("  {} ERRORS", second.errors) } else { String::new() };
     format!(
         "sent {:>8}/s  received {:>8}/s  send p99 {:>8.2} ms  receive p99 {:>8.2} ms  backlog {}{errors}",
         second.confirmed,

@@ -16,7 +16,14 @@ pub(crate) fn render(heads: &[&str], rows: &[Vec<String>]) -> String {
         padded.collect::<Vec<_>>().join("  ").trim_end().to_owned() + "\n"
     };
     let mut table = line(&mut heads.iter().copied());
-    table += &line(&mut widths.iter().map(|width| "-".repeat(*width)).collect::<Vec<_>>().iter().map(String::as_str));
+    table += &line(
+        &mut widths
+            .iter()
+            .map(|width| "-".repeat(*width))
+            .collect::<Vec<_>>()
+            .iter()
+            .map(String::as_str),
+    );
     for row in rows {
         table += &line(&mut row.iter().map(String::as_str));
     }

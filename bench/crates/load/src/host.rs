@@ -13,7 +13,8 @@ pub fn describe(data: &Path) -> Host {
     let line = |path: &str, name: &str| {
         let text = fs::read_to_string(path).unwrap_or_default();
         let found = text.lines().find_map(|line| line.strip_prefix(name).map(str::to_owned));
-        found.map(|rest| rest.trim_start_matches([':', ' ', '\t', '=']).trim_matches('"').to_owned())
+        found
+            .map(|rest| rest.trim_start_matches([':', ' ', '\t', '=']).trim_matches('"').to_owned())
     };
     let kilobytes = line("/proc/meminfo", "MemTotal").and_then(|text| {
         text.split_whitespace().next().and_then(|number| number.parse::<u64>().ok())

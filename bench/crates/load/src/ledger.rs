@@ -290,8 +290,7 @@ impl Ledger {
             }
             for sequence in sent.confirmed.without(&of_sender.seen) {
                 audit.lost += 1;
-                let stamp =
-                    Stamp { sender: account.id, lane: 0, sequence, due_ns: 0, delay_us: 0 };
+                let stamp = Stamp { sender: account.id, lane: 0, sequence, due_ns: 0, delay_us: 0 };
                 let what = || "confirmed, and never received".to_owned();
                 add_finding(&mut audit.findings, "lost", Some(stamp), subscription, what);
             }
@@ -315,7 +314,13 @@ impl Received {
             if of_sender.settled.contains(stamp.sequence) {
                 self.audit.settled_again += 1;
                 let what = || "received again after it was settled".to_owned();
-                add_finding(&mut self.audit.findings, "settled-again", Some(stamp), subscription, what);
+                add_finding(
+                    &mut self.audit.findings,
+                    "settled-again",
+                    Some(stamp),
+                    subscription,
+                    what,
+                );
             } else if redelivered == Some(false) && !disturbed {
                 self.audit.repeated_unmarked += 1;
                 let what = || "came twice, without a mark or a reason".to_owned();

@@ -16,14 +16,14 @@ mod pacer;
 mod payload;
 pub mod plan;
 mod receive;
-mod relay;
 mod recorder;
+mod relay;
 pub mod search;
 mod send;
 mod session;
 mod usage;
 
-pub use payload::{Entropy, STAMP_BYTES};
+pub use payload::{Content, Entropy, STAMP_BYTES};
 pub use plan::{Action, Pace, Phase, Plan, Receivers, Relay, Until, Work};
 pub use recorder::{Counts, Interval};
 pub use session::{LoadError, Observer, Outcome, PhaseOutcome, Silent, run};

@@ -46,6 +46,20 @@ impl Default for Entropy {
     }
 }
 
+/// What is behind the stamp.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Content {
+    Random(Entropy),
+    /// Of all messages the same, as long as they are; the stamp takes the place of its beginning.
+    Fixed(Bytes),
+}
+
+impl Default for Content {
+    fn default() -> Self {
+        Self::Random(Entropy::default())
+    }
+}
+
 /// Makes bodies, and knows one that was changed on the way. The same seed makes the same bodies.
 #[derive(Debug)]
 pub(crate) struct Payload {
@@ -63,8 +77,14 @@ pub(crate) enum Damage {
 
 impl Payload {
     /// Bodies of so many bytes. `None`: a stamp does not fit.
-    pub(crate) fn new(bytes: usize, entropy: Entropy, seed: u64) -> Option<Self> {
+    pub(crate) fn new(bytes: usize, content: &Content, seed: u64) -> Option<Self> {
         let rest = bytes.checked_sub(STAMP_BYTES)?;
+        let entropy = match content {
+            Content::Random(entropy) => *entropy,
+            Content::Fixed(body) => {
+                return Some(Self { pool: vec![body.get(STAMP_BYTES..bytes)?.into()] });
+            }
+        };
         let mut random = StdRng::seed_from_u64(seed);
         let random_bytes = (rest as f64 * entropy.random_ratio.clamp(0.0, 1.0)) as usize;
         let one = |_| {
@@ -132,17 +152,17 @@ mod tests {
     #[test]
     fn a_body_has_its_size_and_gives_its_stamp_back() {
         for bytes in [STAMP_BYTES, 100, 1024] {
-            let payload = Payload::new(bytes, Entropy::default(), 1).expect("fits");
+            let payload = Payload::new(bytes, &Content::default(), 1).expect("fits");
             let body = payload.body(STAMP, &mut rand::rng());
             assert_eq!(body.len(), bytes);
             assert_eq!(payload.read(&body), Ok(STAMP));
         }
-        assert!(Payload::new(STAMP_BYTES - 1, Entropy::default(), 1).is_none());
+        assert!(Payload::new(STAMP_BYTES - 1, &Content::default(), 1).is_none());
     }
 
     #[test]
     fn a_body_that_was_changed_is_known() {
-        let payload = Payload::new(100, Entropy::default(), 1).expect("fits");
+        let payload = Payload::new(100, &Content::default(), 1).expect("fits");
         let body = payload.body(STAMP, &mut rand::rng());
         for at in (STAMP_BYTES..100).step_by(9) {
             let mut changed = body.to_vec();
@@ -156,9 +176,20 @@ mod tests {
 
     #[test]
     fn a_ratio_of_one_half_leaves_the_other_half_zeros() {
-        let payload = Payload::new(1024, Entropy::default(), 3).expect("fits");
+        let payload = Payload::new(1024, &Content::default(), 3).expect("fits");
         let body = payload.body(STAMP, &mut rand::rng());
         assert!(body[STAMP_BYTES + 498..].iter().all(|byte| *byte == 0));
-        assert!(body[STAMP_BYTES..STAMP_BYTES + 498].iter().filter(|byte| **byte != 0).count() > 400);
+        assert!(
+            body[STAMP_BYTES..STAMP_BYTES + 498].iter().filter(|byte| **byte != 0).count() > 400
+        );
+    }
+
+    #[test]
+    fn a_file_is_the_body_behind_the_stamp() {
+        let file = Bytes::from(vec![7; 64]);
+        let payload = Payload::new(64, &Content::Fixed(file.clone()), 1).expect("fits");
+        let body = payload.body(STAMP, &mut rand::rng());
+        assert_eq!((payload.read(&body), &body[STAMP_BYTES..]), (Ok(STAMP), &file[STAMP_BYTES..]));
+        assert!(Payload::new(65, &Content::Fixed(file), 1).is_none());
     }
 }

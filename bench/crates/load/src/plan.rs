@@ -7,7 +7,7 @@ use std::time::Duration;
 use driver::Topology;
 use futures_util::future::BoxFuture;
 
-use crate::payload::Entropy;
+use crate::payload::Content;
 
 #[derive(Debug)]
 pub struct Plan {
@@ -21,7 +21,7 @@ pub struct Plan {
     /// Messages that a receiver asks for at a time.
     pub receive_max: usize,
     pub message_bytes: usize,
-    pub entropy: Entropy,
+    pub content: Content,
     /// Of each destination.
     pub lanes: u32,
     pub work: Work,
@@ -50,9 +50,13 @@ pub enum Pace {
 pub enum Work {
     None,
     /// Leaves this share unsettled, so that it comes again after its lease.
-    Forget { share: f64 },
+    Forget {
+        share: f64,
+    },
     /// Gives this share back once.
-    Release { share: f64 },
+    Release {
+        share: f64,
+    },
     /// Takes so long: each share of messages (they add up to one) a time between these. Messages
     /// that came together are worked on side by side.
     Take(Vec<(f64, RangeInclusive<Duration>)>),
@@ -93,9 +97,15 @@ pub enum Receivers {
 pub enum Until {
     Time(Duration),
     /// So many bytes wait for receivers, or the time is up.
-    Backlog { bytes: u64, at_most: Duration },
+    Backlog {
+        bytes: u64,
+        at_most: Duration,
+    },
     /// No more than this share of what waited when it began is left, or the time is up.
-    Drained { share: f64, at_most: Duration },
+    Drained {
+        share: f64,
+        at_most: Duration,
+    },
 }
 
 impl Until {
@@ -147,7 +157,7 @@ impl Plan {
             batch: 1..=1,
             receive_max: 10,
             message_bytes,
-            entropy: Entropy::default(),
+            content: Content::default(),
             lanes: 1,
             work: Work::None,
             relay: None,

@@ -86,8 +86,7 @@ impl RelayTask {
         for (destination, batch) in self.by_destination(&messages) {
             ends.sender.send(destination, &batch).await?;
         }
-        let settles: Vec<_> =
-            messages.iter().map(|message| (message.id, Settle::Accept)).collect();
+        let settles: Vec<_> = messages.iter().map(|message| (message.id, Settle::Accept)).collect();
         ends.receiver.settle(&settles).await
     }
 

@@ -27,9 +27,7 @@ impl Search {
     pub fn next(&self) -> Option<f64> {
         match (self.passed, self.failed) {
             (None, None) => Some(self.start),
-            (Some(passed), None) => {
-                (passed < self.most).then(|| (passed * FACTOR).min(self.most))
-            }
+            (Some(passed), None) => (passed < self.most).then(|| (passed * FACTOR).min(self.most)),
             (None, Some(failed)) => {
                 (failed > self.least).then(|| (failed / FACTOR).max(self.least))
             }
@@ -107,7 +105,10 @@ mod tests {
         for limit in [37.0, 1_000.0, 9_999.0, 123_456.0, 2_000_000.0] {
             let (found, tries) = find(limit, 10_000.0);
             let found = found.expect("there is one");
-            assert!(found <= limit && found >= limit / (1.0 + PRECISION) - 1e-6, "{limit}: {found}");
+            assert!(
+                found <= limit && found >= limit / (1.0 + PRECISION) - 1e-6,
+                "{limit}: {found}"
+            );
             assert!(tries < 20, "{limit}: {tries}");
         }
     }

@@ -180,8 +180,7 @@ impl SendTask {
         due_ns: Option<u64>,
     ) {
         let destination = aim.destination();
-        let (number, message) =
-            self.message(aim, destination, due_ns.unwrap_or_else(now_ns));
+        let (number, message) = self.message(aim, destination, due_ns.unwrap_or_else(now_ns));
         sender.post(destination, message, Receipt::new(Arc::clone(window) as _, number)).await;
         self.mend(sender).await;
     }

@@ -190,12 +190,11 @@ impl<'a> Session<'a> {
         interrupt: watch::Receiver<bool>,
         observer: &'a mut dyn Observer,
     ) -> Result<Self, LoadError> {
-        let payload = Payload::new(plan.message_bytes, plan.entropy, 1)
+        let payload = Payload::new(plan.message_bytes, &plan.content, 1)
             .ok_or(LoadError::TooSmall(plan.message_bytes))?;
         let settles_confirmed = driver.about().settles_confirmed;
         let subscriptions = plan.topology.subscriptions;
-        let ledger =
-            Ledger::new(plan.senders, subscriptions, plan.all_lanes(), settles_confirmed);
+        let ledger = Ledger::new(plan.senders, subscriptions, plan.all_lanes(), settles_confirmed);
         let (planned, phases) = (plan.time(), std::mem::take(&mut plan.phases));
         let first = phases.first().map_or(Receivers::Running, |phase| phase.receivers);
         Ok(Self {
@@ -252,8 +251,7 @@ impl<'a> Session<'a> {
                 let driver = Arc::clone(&self.driver);
                 connecting.spawn(async move {
                     let ReceiveTask { plan, destinations, subscription, .. } = &task;
-                    let made =
-                        driver.receiver(&plan.topology, destinations, *subscription).await;
+                    let made = driver.receiver(&plan.topology, destinations, *subscription).await;
                     made.map(|receiver| (task, receiver))
                 });
             }
@@ -351,7 +349,7 @@ impl<'a> Session<'a> {
             let left = phase.until.at_most().saturating_sub(begun.elapsed());
             tokio::select! {
                 () = tokio::time::sleep(LOOK_EVERY.min(left)) => {}
-                _ = self.interrupt.wait_for(|stop| *stop) => interrupted = true,
+                () = turns_true(&mut self.interrupt) => interrupted = true,
             }
             if interrupted {
                 break false;
@@ -446,7 +444,8 @@ impl<'a> Session<'a> {
         drop(self.pacer.take());
         self.stop_senders.send_replace(true);
         self.orders.send_replace(Order::Go(Receivers::Running));
-        let deadline = Instant::now() + if interrupted { Duration::ZERO } else { self.plan.drain_max };
+        let deadline =
+            Instant::now() + if interrupted { Duration::ZERO } else { self.plan.drain_max };
         let drained = self.drain(deadline).await;
         self.orders.send_replace(Order::Stop);
         if interrupted {
@@ -494,5 +493,12 @@ impl<'a> Session<'a> {
             tokio::time::sleep(LOOK_EVERY).await;
             self.look("drain");
         }
+    }
+}
+
+/// Never, if nobody is left who could turn it.
+async fn turns_true(flag: &mut watch::Receiver<bool>) {
+    if flag.wait_for(|value| *value).await.is_err() {
+        std::future::pending().await
     }
 }

@@ -6,10 +6,10 @@ use std::time::Duration;
 use load::{Pace, Plan};
 use results::Run;
 
+use crate::Test;
 use crate::context::{Context, Problem};
 use crate::judge::{self, Facts, lower, ms, neither, received_rate};
 use crate::omb::{self, known_max_rate};
-use crate::Test;
 
 pub(crate) static TESTS: [Test; 3] = [
     Test {

@@ -18,7 +18,8 @@ pub(crate) fn blocks(outcome: &Outcome) -> BTreeMap<String, Value> {
 
 fn omb(outcome: &Outcome) -> Value {
     let measured = outcome.seconds.iter().filter(|second| second.at >= 0);
-    let column = |of: fn(&results::Second) -> u64| -> Vec<u64> { measured.clone().map(of).collect() };
+    let column =
+        |of: fn(&results::Second) -> u64| -> Vec<u64> { measured.clone().map(of).collect() };
     let mut block = Map::new();
     block.insert("publishRate".into(), json!(column(|second| second.confirmed)));
     block.insert("publishErrorRate".into(), json!(column(|second| second.errors)));

@@ -137,7 +137,8 @@ impl Context {
     /// An empty topology with names of its own.
     pub(crate) fn topology(&mut self, style: Style) -> Topology {
         self.loads += 1;
-        let mut topology = Topology::new(&format!("{}-{}", self.prefix, self.loads), style, self.tier);
+        let mut topology =
+            Topology::new(&format!("{}-{}", self.prefix, self.loads), style, self.tier);
         topology.replicas = self.replicas;
         topology
     }
@@ -179,9 +180,7 @@ impl Context {
     pub(crate) fn needs_lanes(&self) -> Result<Lanes, Problem> {
         let about = self.driver.about();
         match about.lanes {
-            Lanes::Unordered => {
-                Err(Problem::Skipped(format!("{} promises no order", about.title)))
-            }
+            Lanes::Unordered => Err(Problem::Skipped(format!("{} promises no order", about.title))),
             lanes => Ok(lanes),
         }
     }
@@ -202,8 +201,7 @@ impl Context {
         }
         let mut observer = (self.watch)(test);
         let driver = Arc::clone(&self.driver);
-        let ran =
-            load::run(plan, driver, watched, self.interrupt.clone(), observer.as_mut()).await;
+        let ran = load::run(plan, driver, watched, self.interrupt.clone(), observer.as_mut()).await;
         for topology in &made {
             if let Err(failure) = self.driver.remove(topology).await {
                 tracing::warn!(%failure, "what the test made could not be removed");

@@ -14,14 +14,22 @@ mod judge;
 mod lowlat;
 mod mqperf;
 mod omb;
+mod omb_file;
 mod queen;
 mod verify;
 mod zmq;
 
 pub use context::{Context, Faults, Form, Problem, Watch};
 
+pub use omb_file::FileError;
+
+use std::path::Path;
+use std::sync::Arc;
+
 use futures_util::future::BoxFuture;
 use results::Run;
+
+use omb_file::OmbFile;
 
 /// One test.
 #[derive(Clone, Copy)]
@@ -48,12 +56,17 @@ impl std::fmt::Debug for Test {
 }
 
 /// A test with its parameter chosen.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Debug)]
 pub struct Chosen {
     /// `omb/topics-1000`.
     pub name: String,
-    test: &'static str,
-    parameter: u32,
+    source: Source,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+enum Source {
+    Table { test: &'static str, parameter: u32 },
+    File(Arc<OmbFile>),
 }
 
 /// Every test, family by family.
@@ -84,7 +97,7 @@ impl Test {
             [] => self.name.to_owned(),
             _ => format!("{}-{parameter}", self.name),
         };
-        Chosen { name, test: self.name, parameter }
+        Chosen { name, source: Source::Table { test: self.name, parameter } }
     }
 }
 
@@ -114,18 +127,32 @@ pub fn choose(word: &str) -> Option<Vec<Chosen>> {
 }
 
 impl Chosen {
-    pub fn asks(&self) -> &'static str {
-        self.test().asks
+    /// A workload file of OpenMessaging Benchmark.
+    pub fn from_file(path: &Path) -> Result<Self, FileError> {
+        let file = OmbFile::read(path)?;
+        Ok(Self { name: file.test_name(), source: Source::File(Arc::new(file)) })
     }
 
-    fn test(&self) -> &'static Test {
-        tests().find(|test| test.name == self.test).expect("it was chosen from them")
+    pub fn asks(&self) -> &'static str {
+        match &self.source {
+            Source::Table { test, .. } => find(test).asks,
+            Source::File(_) => "What the workload file says.",
+        }
     }
 
     /// Runs it. A run that failed is a run: a [`Problem`] is what kept it from being one.
     pub async fn run(&self, context: &mut Context) -> Result<Run, Problem> {
-        (self.test().procedure)(context, &self.name, self.parameter).await
+        match &self.source {
+            Source::Table { test, parameter } => {
+                (find(test).procedure)(context, &self.name, *parameter).await
+            }
+            Source::File(file) => file.run(context, &self.name).await,
+        }
     }
+}
+
+fn find(name: &str) -> &'static Test {
+    tests().find(|test| test.name == name).expect("it was chosen from them")
 }
 
 #[cfg(test)]

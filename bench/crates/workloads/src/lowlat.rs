@@ -7,9 +7,9 @@ use std::time::Duration;
 use load::{Pace, Phase, Plan};
 use results::Run;
 
+use crate::Test;
 use crate::context::{Context, Problem};
 use crate::judge::{self, Facts, lower, ms};
-use crate::Test;
 
 const PER_SECOND: f64 = 1_000.0;
 

@@ -14,7 +14,7 @@ use results::Run;
 
 use crate::context::{Context, Problem};
 use crate::judge::{self, Facts, confirmed_rate, higher, lower, neither, received_rate};
-use crate::{Test, Procedure};
+use crate::{Procedure, Test};
 
 const MESSAGE_BYTES: usize = 100;
 
@@ -32,27 +32,17 @@ pub(crate) static TESTS: [Test; 7] = [
         "What does one thread get that sends small batches and waits for each to be safe?",
         |context, name, _| Box::pin(run(context, name, Shape { senders: 1, receivers: 2, ..BASE })),
     )),
-    first(test(
-        "mqperf/mid",
-        "What do ten such threads get?",
-        |context, name, _| Box::pin(run(context, name, MID)),
-    )),
-    first(test(
-        "mqperf/peak",
-        "What do a hundred such threads get?",
-        |context, name, _| {
-            let shape = Shape { senders: 100, receivers: 100, ..BASE };
-            Box::pin(run(context, name, shape))
-        },
-    )),
-    test(
-        "mqperf/bigbatch",
-        "What do batches of up to 100 messages gain?",
-        |context, name, _| {
-            let shape = Shape { senders: 5, receivers: 5, batch: 1..=100, receive_max: 100, ..BASE };
-            Box::pin(run(context, name, shape))
-        },
-    ),
+    first(test("mqperf/mid", "What do ten such threads get?", |context, name, _| {
+        Box::pin(run(context, name, MID))
+    })),
+    first(test("mqperf/peak", "What do a hundred such threads get?", |context, name, _| {
+        let shape = Shape { senders: 100, receivers: 100, ..BASE };
+        Box::pin(run(context, name, shape))
+    })),
+    test("mqperf/bigbatch", "What do batches of up to 100 messages gain?", |context, name, _| {
+        let shape = Shape { senders: 5, receivers: 5, batch: 1..=100, receive_max: 100, ..BASE };
+        Box::pin(run(context, name, shape))
+    }),
     test(
         "mqperf/hugebatch",
         "What do batches of up to 1,000 messages gain?",

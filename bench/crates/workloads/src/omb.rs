@@ -11,10 +11,10 @@ use load::search::{self, Search};
 use load::{Outcome, Pace, Phase, Plan, Receivers, Until};
 use results::{Run, Step};
 
+use crate::Test;
 use crate::context::{Context, Problem};
 use crate::judge::{self, Facts, confirmed_rate, higher, lower, ms, neither, received_rate};
 use crate::mqperf::longest_silence;
-use crate::Test;
 
 pub(crate) const MESSAGE_BYTES: usize = 1024;
 /// Messages of one sender that are not yet safe; more are late.
@@ -79,7 +79,7 @@ fn lag(outcome: &Outcome) -> Vec<(f64, f64)> {
 }
 
 /// Why the rate was too much; none when it was not.
-fn too_much(outcome: &Outcome, rate: f64) -> Option<String> {
+pub(crate) fn too_much(outcome: &Outcome, rate: f64) -> Option<String> {
     let (counts, _) = outcome.measured();
     let late = outcome.latencies.send_delay.quantile_us(0.99);
     search::verdict(rate, confirmed_rate(outcome), counts.errors, &lag(outcome), late)

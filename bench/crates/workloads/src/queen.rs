@@ -9,9 +9,9 @@ use driver::{Lanes, Topology};
 use load::{Pace, Phase, Plan, Relay, Work};
 use results::Run;
 
+use crate::Test;
 use crate::context::{Context, Problem};
 use crate::judge::{self, Facts, higher, lower, ms, neither, received_rate};
-use crate::Test;
 
 /// The original's message of 28 bytes; a stamp fits just so.
 const MESSAGE_BYTES: usize = 28;

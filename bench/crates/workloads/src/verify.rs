@@ -7,9 +7,9 @@ use driver::{Lanes, Return};
 use load::{Pace, Phase, Plan, Work};
 use results::Run;
 
+use crate::Test;
 use crate::context::{Context, Problem};
 use crate::judge::{self, Facts, lower, neither};
-use crate::Test;
 
 pub(crate) static TESTS: [Test; 4] = [
     Test {

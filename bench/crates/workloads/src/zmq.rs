@@ -6,9 +6,9 @@ use std::time::Duration;
 use load::{Pace, Phase, Plan};
 use results::Run;
 
+use crate::Test;
 use crate::context::{Context, Problem};
 use crate::judge::{self, Facts, higher, received_rate};
-use crate::Test;
 
 pub(crate) static TESTS: [Test; 1] = [Test {
     name: "zmq/pushpull",

@@ -7,8 +7,7 @@ use crate::arguments::{CompareArguments, CompareOutput, ReportArguments};
 use crate::failure::CliError;
 
 fn read(path: &Path) -> Result<Vec<Run>, CliError> {
-    let runs =
-        if path.is_dir() { results::read_all(path)? } else { vec![results::read(path)?] };
+    let runs = if path.is_dir() { results::read_all(path)? } else { vec![results::read(path)?] };
     match runs.is_empty() {
         true => Err(CliError::user(format!("{} holds no results", path.display()))),
         false => Ok(runs),

@@ -44,9 +44,14 @@ pub(crate) async fn run(arguments: RunArguments) -> Result<ExitCode, CliError> {
                 break;
             }
             let (systems, turns) = (asked.len(), contest.arguments.repeat);
-            let of_turns = if turns > 1 { format!(", turn {turn} of {turns}") } else { String::new() };
+            let of_turns =
+                if turns > 1 { format!(", turn {turn} of {turns}") } else { String::new() };
             let minutes = contest.begun.elapsed().as_secs() / 60;
-            eprintln!("\n{} ({} of {systems}{of_turns}; {minutes} min so far)", system.system, number + 1);
+            eprintln!(
+                "\n{} ({} of {systems}{of_turns}; {minutes} min so far)",
+                system.system,
+                number + 1
+            );
             contest.system(system).await?;
         }
     }
@@ -56,9 +61,14 @@ pub(crate) async fn run(arguments: RunArguments) -> Result<ExitCode, CliError> {
 fn tests(words: &[String]) -> Result<Vec<Chosen>, CliError> {
     let mut tests: Vec<Chosen> = Vec::new();
     for word in words {
-        let chosen = workloads::choose(word).ok_or_else(|| {
-            CliError::user(format!("no test is named {word:?}; `postroad-bench list` shows them"))
-        })?;
+        let chosen = if word.ends_with(".yaml") || word.ends_with(".yml") {
+            vec![Chosen::from_file(Path::new(word)).map_err(CliError::user)?]
+        } else {
+            workloads::choose(word).ok_or_else(|| {
+                let why = format!("no test is named {word:?}; `postroad-bench list` shows them");
+                CliError::user(why)
+            })?
+        };
         for test in chosen {
             if !tests.contains(&test) {
                 tests.push(test);
@@ -97,7 +107,12 @@ fn interrupt() -> watch::Receiver<bool> {
     told
 }
 
-fn introduction(host: &Host, tests: &[Chosen], asked: &[Asked], arguments: &RunArguments) -> String {
+fn introduction(
+    host: &Host,
+    tests: &[Chosen],
+    asked: &[Asked],
+    arguments: &RunArguments,
+) -> String {
     let sync = host.sync_4k.map_or("unknown".to_owned(), |delay| {
         format!("{} us p50, {} us p99", delay.p50, delay.p99)
     });
@@ -172,11 +187,9 @@ impl Contest {
         context.replicas = self.arguments.nodes.min(3);
         context.interrupt = self.interrupt.clone();
         context.max_rates = self.rates.get(&station.target.system).cloned().unwrap_or_default();
-        let (style, system) =
-            (Style::choose(self.arguments.quiet), station.target.system.clone());
-        context.watch = Box::new(move |test| {
-            Box::new(Live::new(style, format!("{test} on {system}")))
-        });
+        let (style, system) = (Style::choose(self.arguments.quiet), station.target.system.clone());
+        context.watch =
+            Box::new(move |test| Box::new(Live::new(style, format!("{test} on {system}"))));
         Ok(context)
     }
 
@@ -248,7 +261,12 @@ fn line(run: &Run, took: Duration) -> String {
         Verdict::Interrupted(why) => format!("interrupted: {why}"),
     };
     let seconds = took.as_secs();
-    format!("  {:<24} {:<3} {verdict}  {}  ({seconds} s)", run.test.name, run.system.tier, figures.join(", "))
+    format!(
+        "  {:<24} {:<3} {verdict}  {}  ({seconds} s)",
+        run.test.name,
+        run.system.tier,
+        figures.join(", ")
+    )
 }
 
 fn digits(value: f64) -> String {
