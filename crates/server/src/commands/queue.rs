@@ -148,10 +148,10 @@ struct Declare {
     /// Highest priority that records may have, up to 255; 0 is none
     #[arg(long, value_name = "N")]
     priorities: Option<u8>,
-    /// How many unsettled records the topic may hold
+    /// How many records may wait in the topic; what is leased does not count
     #[arg(long, value_name = "N")]
     limit_records: Option<u64>,
-    /// How many bytes of unsettled records it may hold, such as 1GiB
+    /// How many bytes of records may wait in it, such as 1GiB
     #[arg(long, value_name = "SIZE", value_parser = size_in_bytes)]
     limit_bytes: Option<u64>,
     /// What happens beyond a limit
