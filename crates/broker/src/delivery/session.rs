@@ -203,7 +203,9 @@ impl LeaseSession {
     ) -> Result<Vec<Delivery>, TakeError> {
         let (reply, answer) = oneshot::channel();
         self.driver.tell(Message::Take { session: self.id, group, options, reply });
-        answer.await.unwrap_or(Err(TakeError::Unavailable(Unavailable::Stopping)))
+        let mut taking = Taking { session: self, group, answer };
+        let answer = (&mut taking.answer).await;
+        answer.unwrap_or(Err(TakeError::Unavailable(Unavailable::Stopping)))
     }
 
     /// Takes its place among the settles when this is called, not when it is awaited.
@@ -228,6 +230,28 @@ impl LeaseSession {
 
     /// As dropping it.
     pub fn close(self) {}
+}
+
+/// A take whose answer may have been sent, and may never be looked at: its future is dropped when
+/// somebody's patience ends in the same moment. What lies in it would be leased to nobody.
+struct Taking<'a> {
+    session: &'a LeaseSession,
+    group: LeaseGroupId,
+    answer: oneshot::Receiver<Result<Vec<Delivery>, TakeError>>,
+}
+
+impl Drop for Taking<'_> {
+    fn drop(&mut self) {
+        // From here on the driver's sending fails, and it takes back what it wanted to send.
+        self.answer.close();
+        let Ok(Ok(unseen)) = self.answer.try_recv() else { return };
+        let give_back = |delivery: Delivery| Settle {
+            group: self.group,
+            what: Selection::Token(delivery.token),
+            settlement: Settlement::Release { delay_ms: Some(0), count: false },
+        };
+        drop(self.session.settle(unseen.into_iter().map(give_back).collect()));
+    }
 }
 
 impl Drop for LeaseSession {

@@ -1,6 +1,8 @@
 //! Who gets what, in which order, and what becomes of it.
 
 use std::collections::HashSet;
+use std::future::Future;
+use std::task::Poll;
 use std::time::Duration;
 
 use base::{PartitionId, headers};
@@ -144,6 +146,31 @@ async fn a_take_waits_for_the_first_record() {
         node.append(topic, &[new("a")]).await
     });
     assert_eq!(texts(&taken.expect("may take")), ["a"]);
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_gives_up_without_looking_at_the_answer_holds_nothing() {
+    let node = open(&SimulatedDisk::new()).await;
+    let topic = node.topic("jobs", 1, &[]).await;
+    let group = node.group(topic, &[("lease.ms", "0")]).await;
+    let session = node.broker.lease_session();
+    let options = TakeOptions { wait: SOON, ..TakeOptions::default() };
+    let mut gives_up = Box::pin(session.take(group, options));
+    // It is asked for once, so that it is under way, and then never looked at again.
+    let asked = std::future::poll_fn(|context| Poll::Ready(gives_up.as_mut().poll(context)));
+    assert!(asked.await.is_pending());
+    node.append(topic, &[new("a")]).await;
+    let is_leased = async || {
+        let counters = node.broker.counters(group).await.expect("there");
+        counters.leased == 1
+    };
+    wait_for(is_leased, || "the record is handed out".to_owned()).await;
+    drop(gives_up);
+    let other = node.broker.lease_session();
+    let options = TakeOptions { wait: SOON, ..TakeOptions::default() };
+    let taken = other.take(group, options).await.expect("may take");
+    assert_eq!((texts(&taken), taken[0].attempt), (vec!["a".to_string()], 1));
     node.broker.shutdown().await;
 }
 
