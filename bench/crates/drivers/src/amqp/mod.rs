@@ -1,0 +1,394 @@
+//! AMQP 0-9-1, by lapin: RabbitMQ's classic and quorum queues, LavinMQ, and Postroad where it
+//! speaks AMQP.
+//!
+//! *Sent* means: the server confirmed the message, and did not return it. A nack is an error. What
+//! a confirm is worth depends on the queue: on RabbitMQ a classic queue has written to the page
+//! cache (T1), a quorum queue has synced on a majority (T3 with one replica, T4 with more).
+//!
+//! *Hiding*: a delivery belongs to the channel that got it until it is acknowledged, released, or
+//! the channel closes; there is no lease. Up to `prefetch` (100, for each queue) deliveries are the
+//! receiver's before it asks.
+//!
+//! A destination is a queue; with several subscriptions an exchange and a queue for each. Order by
+//! lane, where a test asks for it, is by `partitions` queues with a single active consumer each;
+//! other tests get one queue, whatever their partitions.
+//!
+//! Settings: `window`, `prefetch`, `vhost`, and `queue.X` for arguments of the queues (numbers and
+//! booleans are sent as such).
+
+mod greeting;
+mod receiver;
+mod sender;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use driver::{
+    About, Driver, Failure, Lanes, Receiver, Return, Sender, Style, Target, Tier, Topology,
+};
+use lapin::options::{
+    ConfirmSelectOptions, ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions,
+    QueueDeclareOptions, QueueDeleteOptions,
+};
+use lapin::types::{AMQPValue, FieldTable};
+use lapin::{Channel, Connection, ConnectionProperties, ErrorKind, ExchangeKind};
+use tokio::time::timeout;
+
+use crate::pending::WINDOW;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+const ENDPOINT: &str = "127.0.0.1:5672";
+/// `connection.close` with this: wrong user, password or virtual host.
+const ACCESS_REFUSED: u16 = 403;
+const GOODBYE: u16 = 200;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Flavour {
+    Classic,
+    Quorum,
+    Lavin,
+    Postroad,
+}
+
+pub(crate) fn connect_classic(target: &Target) -> Result<Arc<dyn Driver>, Failure> {
+    connect(Flavour::Classic, target)
+}
+
+pub(crate) fn connect_quorum(target: &Target) -> Result<Arc<dyn Driver>, Failure> {
+    connect(Flavour::Quorum, target)
+}
+
+pub(crate) fn connect_lavin(target: &Target) -> Result<Arc<dyn Driver>, Failure> {
+    connect(Flavour::Lavin, target)
+}
+
+pub(crate) fn connect_postroad(target: &Target) -> Result<Arc<dyn Driver>, Failure> {
+    connect(Flavour::Postroad, target)
+}
+
+#[derive(Debug)]
+struct Amqp {
+    flavour: Flavour,
+    server: Server,
+    window: u32,
+    prefetch: u16,
+    arguments: Vec<(String, String)>,
+}
+
+/// Where connections go.
+#[derive(Debug)]
+struct Server {
+    addresses: Vec<String>,
+    user: String,
+    password: String,
+    vhost: String,
+    /// Which address is next.
+    turn: AtomicUsize,
+}
+
+fn connect(flavour: Flavour, target: &Target) -> Result<Arc<dyn Driver>, Failure> {
+    let mut settings = target.settings();
+    let named = target.settings.keys().filter_map(|name| name.strip_prefix("queue."));
+    let mut arguments = Vec::new();
+    for name in named {
+        let value = settings.take(&format!("queue.{name}"), String::new())?;
+        arguments.push((name.to_owned(), value));
+    }
+    let window = settings.take("window", WINDOW)?;
+    let prefetch = settings.take("prefetch", 100)?;
+    let vhost = settings.take("vhost", "/".to_owned())?;
+    settings.done()?;
+    let given = if target.endpoints.is_empty() {
+        vec![ENDPOINT.to_owned()]
+    } else {
+        target.endpoints.clone()
+    };
+    let plain =
+        |address: String| address.trim_start_matches("amqp://").trim_end_matches('/').to_owned();
+    let server = Server {
+        addresses: given.into_iter().map(plain).collect(),
+        user: target.user.clone().unwrap_or_else(|| "guest".into()),
+        password: target.password.clone().unwrap_or_else(|| "guest".into()),
+        vhost,
+        turn: AtomicUsize::new(0),
+    };
+    Ok(Arc::new(Amqp { flavour, server, window, prefetch, arguments }))
+}
+
+fn refused(error: lapin::Error) -> Failure {
+    match error.kind() {
+        ErrorKind::ProtocolError(said) => Failure::refused(said.get_message()),
+        _ => Failure::unknown(error),
+    }
+}
+
+/// As a URL has it: everything but letters and digits by its code.
+fn escaped(text: &str) -> String {
+    let escape = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    text.bytes().map(escape).collect()
+}
+
+impl Server {
+    fn next_address(&self) -> &str {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        &self.addresses[turn % self.addresses.len()]
+    }
+
+    async fn open(&self) -> Result<(Connection, Channel), Failure> {
+        let address = self.next_address();
+        let (user, password) = (escaped(&self.user), escaped(&self.password));
+        let uri = format!("amqp://{user}:{password}@{address}/{}", escaped(&self.vhost));
+        let endpoint = address.to_owned();
+        let opening = Connection::connect(&uri, ConnectionProperties::default());
+        let connection = match timeout(PATIENCE, opening).await {
+            Ok(Ok(connection)) => connection,
+            Ok(Err(error)) => {
+                return Err(match error.kind() {
+                    ErrorKind::ProtocolError(said) if said.get_id() == ACCESS_REFUSED => {
+                        let (user, why) = (self.user.clone(), said.get_message().to_string());
+                        Failure::NotAllowed { endpoint, user, why }
+                    }
+                    _ => Failure::Unreachable { endpoint, why: error.to_string() },
+                });
+            }
+            Err(_) => {
+                let why = format!("no answer within {PATIENCE:?}");
+                return Err(Failure::Unreachable { endpoint, why });
+            }
+        };
+        let channel = connection.create_channel().await.map_err(refused)?;
+        Ok((connection, channel))
+    }
+}
+
+/// A clean end: the server has read all that was written before.
+async fn close(connection: Connection) -> Result<(), Failure> {
+    connection.close(GOODBYE, "done".into()).await.map_err(refused)
+}
+
+/// The names that a topology gives to what is on the server.
+#[derive(Clone, Debug)]
+struct Names {
+    topology: Topology,
+    parts: u32,
+}
+
+impl Names {
+    fn of(topology: &Topology) -> Self {
+        let parts = if topology.ordered { topology.partitions.max(1) } else { 1 };
+        Self { topology: topology.clone(), parts }
+    }
+
+    fn subscriptions(&self) -> u32 {
+        self.topology.subscriptions.max(1)
+    }
+
+    /// `None`: the server's nameless exchange, which puts a message into the queue of that name.
+    fn exchange(&self, destination: u32) -> Option<String> {
+        let routed = self.subscriptions() > 1 || self.parts > 1;
+        routed.then(|| self.topology.destination(destination))
+    }
+
+    fn queue(&self, destination: u32, subscription: u32, part: u32) -> String {
+        let destination = self.topology.destination(destination);
+        if self.subscriptions() == 1 && self.parts == 1 {
+            return destination;
+        }
+        format!("{destination}-{subscription}-{part}")
+    }
+
+    /// All queues of one destination for one subscription.
+    fn queues(&self, destination: u32, subscription: u32) -> impl Iterator<Item = String> + '_ {
+        (0..self.parts).map(move |part| self.queue(destination, subscription, part))
+    }
+}
+
+impl Amqp {
+    fn queue_arguments(&self, names: &Names) -> FieldTable {
+        let mut table = FieldTable::default();
+        let mut set = |name: &str, value: AMQPValue| {
+            table.insert(name.into(), value);
+        };
+        match self.flavour {
+            Flavour::Classic => set("x-queue-type", AMQPValue::LongString("classic".into())),
+            Flavour::Quorum => {
+                set("x-queue-type", AMQPValue::LongString("quorum".into()));
+                let replicas = names.topology.replicas.max(1) as i32;
+                set("x-quorum-initial-group-size", AMQPValue::LongInt(replicas));
+            }
+            Flavour::Lavin | Flavour::Postroad => {}
+        }
+        if names.topology.ordered {
+            set("x-single-active-consumer", AMQPValue::Boolean(true));
+        }
+        for (name, value) in &self.arguments {
+            set(name, typed(value));
+        }
+        table
+    }
+
+    async fn declare(&self, channel: &Channel, names: &Names) -> Result<(), Failure> {
+        let durable = names.topology.tier != Tier::T0;
+        for destination in 0..names.topology.destinations {
+            let exchange = names.exchange(destination);
+            if let Some(exchange) = &exchange {
+                let kind =
+                    if names.parts > 1 { ExchangeKind::Direct } else { ExchangeKind::Fanout };
+                let options = ExchangeDeclareOptions { durable, ..Default::default() };
+                let none = FieldTable::default();
+                let declared =
+                    channel.exchange_declare(exchange.as_str().into(), kind, options, none);
+                declared.await.map_err(refused)?;
+            }
+            for subscription in 0..names.subscriptions() {
+                for part in 0..names.parts {
+                    let queue = names.queue(destination, subscription, part);
+                    let options = QueueDeclareOptions { durable, ..Default::default() };
+                    let arguments = self.queue_arguments(names);
+                    let declared = channel.queue_declare(queue.as_str().into(), options, arguments);
+                    declared.await.map_err(refused)?;
+                    if let Some(exchange) = &exchange {
+                        let bound = channel.queue_bind(
+                            queue.as_str().into(),
+                            exchange.as_str().into(),
+                            part.to_string().into(),
+                            QueueBindOptions::default(),
+                            FieldTable::default(),
+                        );
+                        bound.await.map_err(refused)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn delete(&self, channel: &Channel, names: &Names) -> Result<(), Failure> {
+        for destination in 0..names.topology.destinations {
+            for subscription in 0..names.subscriptions() {
+                for queue in names.queues(destination, subscription) {
+                    let options = QueueDeleteOptions::default();
+                    channel.queue_delete(queue.as_str().into(), options).await.map_err(refused)?;
+                }
+            }
+            if let Some(exchange) = names.exchange(destination) {
+                let options = ExchangeDeleteOptions::default();
+                let deleted = channel.exchange_delete(exchange.as_str().into(), options);
+                deleted.await.map_err(refused)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// As what it looks like.
+fn typed(value: &str) -> AMQPValue {
+    if let Ok(number) = value.parse() {
+        return AMQPValue::LongLongInt(number);
+    }
+    match value {
+        "true" | "false" => AMQPValue::Boolean(value == "true"),
+        _ => AMQPValue::LongString(value.into()),
+    }
+}
+
+#[async_trait]
+impl Driver for Amqp {
+    fn about(&self) -> About {
+        let (system, title, sent_means, tiers): (_, _, _, &[Tier]) = match self.flavour {
+            Flavour::Classic => (
+                "rabbitmq-classic",
+                "RabbitMQ, classic queues",
+                "confirmed: a durable queue has it in its page cache",
+                &[Tier::T0, Tier::T1],
+            ),
+            Flavour::Quorum => (
+                "rabbitmq-quorum",
+                "RabbitMQ, quorum queues",
+                "confirmed: a majority of the queue's replicas have synced it",
+                &[Tier::T3, Tier::T4],
+            ),
+            Flavour::Lavin => {
+                ("lavinmq", "LavinMQ", "confirmed: it is in the page cache", &[Tier::T0, Tier::T1])
+            }
+            Flavour::Postroad => (
+                "postroad-amqp",
+                "Postroad by AMQP 0-9-1",
+                "confirmed: what the server's --durability says, by default synced",
+                &[Tier::T0, Tier::T1, Tier::T3],
+            ),
+        };
+        About {
+            system,
+            title,
+            client: "lapin 4.12",
+            sent_means,
+            hidden_means: "until the channel closes",
+            tiers,
+            styles: &[Style::Queue],
+            lanes: Lanes::Partitioned,
+            returns: Return::Connection,
+            subscriptions: true,
+            tells_redelivery: true,
+            settles_confirmed: false,
+            pipelined: true,
+        }
+    }
+
+    async fn version(&self) -> Result<String, Failure> {
+        let product = greeting::product(self.server.next_address()).await?;
+        let (connection, _) = self.server.open().await?;
+        close(connection).await?;
+        Ok(product)
+    }
+
+    async fn create(&self, topology: &Topology) -> Result<(), Failure> {
+        let About { system, tiers, styles, .. } = self.about();
+        if !tiers.contains(&topology.tier) {
+            let what = format!("{} ({})", topology.tier, topology.tier.meaning());
+            return Err(Failure::Unsupported { system, what });
+        }
+        if !styles.contains(&topology.style) {
+            return Err(Failure::Unsupported { system, what: "reading by position".into() });
+        }
+        let (connection, channel) = self.server.open().await?;
+        let names = Names::of(topology);
+        self.delete(&channel, &names).await?;
+        self.declare(&channel, &names).await?;
+        close(connection).await
+    }
+
+    async fn remove(&self, topology: &Topology) -> Result<(), Failure> {
+        let (connection, channel) = self.server.open().await?;
+        self.delete(&channel, &Names::of(topology)).await?;
+        close(connection).await
+    }
+
+    async fn sender(&self, topology: &Topology) -> Result<Box<dyn Sender>, Failure> {
+        let (connection, channel) = self.server.open().await?;
+        channel.confirm_select(ConfirmSelectOptions::default()).await.map_err(refused)?;
+        let names = Names::of(topology);
+        Ok(Box::new(sender::AmqpSender::new(connection, channel, names, self.window)))
+    }
+
+    async fn receiver(
+        &self,
+        topology: &Topology,
+        destinations: &[u32],
+        subscription: u32,
+    ) -> Result<Box<dyn Receiver>, Failure> {
+        let (connection, channel) = self.server.open().await?;
+        let names = Names::of(topology);
+        let queues: Vec<String> = destinations
+            .iter()
+            .flat_map(|&destination| names.queues(destination, subscription))
+            .collect();
+        let receiver = receiver::AmqpReceiver::open(connection, channel, &queues, self.prefetch);
+        Ok(Box::new(receiver.await?))
+    }
+}

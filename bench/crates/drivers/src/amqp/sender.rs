@@ -1,0 +1,96 @@
+use std::fmt;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use driver::{Failure, Message, Receipt, Sender, Tier};
+use lapin::options::BasicPublishOptions;
+use lapin::types::ShortString;
+use lapin::{BasicProperties, Channel, Confirmation, Connection};
+
+use super::{Names, close, refused};
+use crate::pending::{Confirmer, Outstanding, Window, send_by_post};
+
+/// `delivery-mode` of what shall survive the server.
+const PERSISTENT: u8 = 2;
+
+pub(super) struct AmqpSender {
+    connection: Connection,
+    channel: Channel,
+    /// By destination, then by part: exchange and routing key.
+    ways: Vec<Vec<Arc<(ShortString, ShortString)>>>,
+    properties: BasicProperties,
+    window: Window,
+    confirmer: Confirmer,
+}
+
+impl fmt::Debug for AmqpSender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AmqpSender").field("ways", &self.ways).finish_non_exhaustive()
+    }
+}
+
+impl AmqpSender {
+    pub(super) fn new(connection: Connection, channel: Channel, names: Names, window: u32) -> Self {
+        let way = |destination, part: u32| match names.exchange(destination) {
+            Some(exchange) => Arc::new((exchange.into(), part.to_string().into())),
+            None => Arc::new(("".into(), names.queue(destination, 0, 0).into())),
+        };
+        let ways = |destination| (0..names.parts).map(|part| way(destination, part)).collect();
+        let properties = match names.topology.tier {
+            Tier::T0 => BasicProperties::default(),
+            _ => BasicProperties::default().with_delivery_mode(PERSISTENT),
+        };
+        Self {
+            connection,
+            channel,
+            ways: (0..names.topology.destinations).map(ways).collect(),
+            properties,
+            window: Window::new(window),
+            confirmer: Confirmer::spawn(),
+        }
+    }
+}
+
+/// Publishes with its first poll, and ends with the server's word.
+async fn publish(
+    channel: Channel,
+    way: Arc<(ShortString, ShortString)>,
+    body: Bytes,
+    properties: BasicProperties,
+) -> Result<(), Failure> {
+    let (exchange, key) = (way.0.clone(), way.1.clone());
+    // What no queue would take is returned, and not confirmed in silence.
+    let options = BasicPublishOptions { mandatory: true, ..Default::default() };
+    let published = channel.basic_publish(exchange, key, options, &body, properties).await;
+    match published.map_err(refused)?.await.map_err(refused)? {
+        Confirmation::Ack(None) => Ok(()),
+        Confirmation::Ack(Some(returned)) | Confirmation::Nack(Some(returned)) => {
+            Err(Failure::refused(format!("returned: {}", returned.reply_text)))
+        }
+        Confirmation::Nack(None) => Err(Failure::refused("nack")),
+        Confirmation::NotRequested => Err(Failure::unknown("the channel gives no confirms")),
+    }
+}
+
+#[async_trait]
+impl Sender for AmqpSender {
+    async fn send(&mut self, destination: u32, messages: &[Message]) -> Result<(), Failure> {
+        send_by_post(self, destination, messages).await
+    }
+
+    async fn post(&mut self, destination: u32, message: Message, receipt: Receipt) {
+        let outstanding = Outstanding { receipt, room: self.window.enter().await };
+        let Some(ways) = self.ways.get(destination as usize) else {
+            return outstanding.tell(Err(Failure::refused("there is no such destination")));
+        };
+        let way = Arc::clone(&ways[message.lane as usize % ways.len()]);
+        let publishing = publish(self.channel.clone(), way, message.body, self.properties.clone());
+        self.confirmer.begin(publishing, outstanding).await;
+    }
+
+    async fn close(self: Box<Self>) -> Result<(), Failure> {
+        self.confirmer.close().await;
+        close(self.connection).await
+    }
+}

@@ -1,0 +1,116 @@
+//! What librdkafka says, in the suite's words.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use driver::Failure;
+use parking_lot::Mutex;
+use rdkafka::ClientConfig;
+use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
+use rdkafka::error::KafkaError;
+use rdkafka::types::RDKafkaErrorCode;
+
+/// How long a server may take to answer at all.
+const REACH_PATIENCE: Duration = Duration::from_secs(5);
+
+pub(super) fn refused(error: KafkaError) -> Failure {
+    match &error {
+        KafkaError::ClientConfig(_, why, name, value) => {
+            Failure::Setting { name: name.clone(), why: format!("{value:?}: {why}") }
+        }
+        _ => match error.rdkafka_error_code() {
+            Some(
+                RDKafkaErrorCode::MessageTimedOut
+                | RDKafkaErrorCode::RequestTimedOut
+                | RDKafkaErrorCode::OperationTimedOut
+                | RDKafkaErrorCode::BrokerTransportFailure
+                | RDKafkaErrorCode::AllBrokersDown
+                | RDKafkaErrorCode::PurgeInflight,
+            ) => Failure::unknown(error),
+            _ => Failure::refused(error),
+        },
+    }
+}
+
+/// Keeps the last thing that went wrong: the calls themselves only say that they timed out.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Listening {
+    last: Arc<Mutex<Option<(KafkaError, String)>>>,
+}
+
+impl ClientContext for Listening {
+    fn log(&self, _level: RDKafkaLogLevel, facility: &str, message: &str) {
+        tracing::debug!("librdkafka {facility}: {message}");
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        *self.last.lock() = Some((error, reason.to_owned()));
+    }
+}
+
+impl ConsumerContext for Listening {}
+
+/// How many brokers there are, or why none can be reached.
+pub(super) fn reached(base: &ClientConfig, endpoint: &str, user: &str) -> Result<usize, Failure> {
+    let listening = Listening::default();
+    let client: BaseConsumer<Listening> =
+        base.create_with_context(listening.clone()).map_err(refused)?;
+    let deadline = Instant::now() + REACH_PATIENCE;
+    loop {
+        match client.fetch_metadata(None, Duration::from_millis(500)) {
+            Ok(metadata) => return Ok(metadata.brokers().len()),
+            Err(error) => {
+                // Serves the errors.
+                drop(client.poll(Duration::ZERO));
+                let last = listening.last.lock().clone();
+                let code = last.as_ref().and_then(|(error, _)| error.rdkafka_error_code());
+                let why = last.map_or_else(|| error.to_string(), |(_, reason)| reason);
+                if matches!(
+                    code,
+                    Some(
+                        RDKafkaErrorCode::Authentication
+                            | RDKafkaErrorCode::SaslAuthenticationFailed
+                    )
+                ) {
+                    let (endpoint, user) = (endpoint.to_owned(), user.to_owned());
+                    return Err(Failure::NotAllowed { endpoint, user, why });
+                }
+                if Instant::now() > deadline || why.contains("refused") {
+                    return Err(Failure::Unreachable { endpoint: endpoint.to_owned(), why });
+                }
+            }
+        }
+    }
+}
+
+pub(super) fn wait_until_led(
+    base: &ClientConfig,
+    topics: &[String],
+    partitions: usize,
+    patience: Duration,
+) -> Result<(), Failure> {
+    let client: BaseConsumer<Listening> =
+        base.create_with_context(Listening::default()).map_err(refused)?;
+    let deadline = Instant::now() + patience;
+    for topic in topics {
+        loop {
+            let metadata = client.fetch_metadata(Some(topic), patience).map_err(refused)?;
+            let found = metadata.topics().iter().find(|found| found.name() == topic);
+            let led = found.map_or(0, |found| {
+                found.partitions().iter().filter(|partition| partition.leader() >= 0).count()
+            });
+            if led >= partitions {
+                break;
+            }
+            if Instant::now() > deadline {
+                return Err(Failure::unknown(format!(
+                    "{led} of {partitions} partitions of {topic} have a leader"
+                )));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,304 @@
+//! Kafka's protocol, by librdkafka: Apache Kafka, Redpanda, and Postroad where it speaks Kafka.
+//!
+//! *Sent* means: the leader answered the produce request, with `acks=all` and an idempotent
+//! producer (T0: `acks=0`, it is in the client's socket). What that is worth is the server's
+//! business, so `create` asks for what the tier needs: T3 and T4 set `flush.messages=1` on Apache
+//! Kafka (its default is the page cache), T2 and T4 need at least two replicas in sync. Redpanda
+//! and Postroad sync before they answer; for less, Redpanda's `write.caching` is turned on.
+//!
+//! *Hiding* is by partition: each belongs to one receiver of the group at a time, and goes to
+//! another with all that was not committed when the receiver is gone. There is no lease by message.
+//! Settling moves the position of the group once all before it is settled; it is committed every
+//! `commit-ms` (100) and when a receiver closes or loses a partition. A release reads the partition
+//! from that message on once more, and gives out only it.
+//!
+//! Settings: `window`, `linger-ms` (of what is posted; what is sent goes at once), `commit-ms`,
+//! `sasl-mechanism`, `request-timeout-ms`, and any of the client's and the topic's own as
+//! `producer.X`, `consumer.X` and `topic.X`.
+
+mod client;
+mod positions;
+mod receiver;
+mod sender;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use driver::{
+    About, Driver, Failure, Lanes, Receiver, Return, Sender, Style, Target, Tier, Topology,
+};
+use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::error::KafkaError;
+use rdkafka::types::RDKafkaErrorCode;
+
+use crate::pending::WINDOW;
+use client::{reached, refused};
+
+/// The systems that speak this protocol.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Flavour {
+    Kafka,
+    Redpanda,
+    Postroad,
+}
+
+const PATIENCE: Duration = Duration::from_secs(30);
+const ENDPOINT: &str = "127.0.0.1:9092";
+
+pub(crate) fn connect_kafka(target: &Target) -> Result<Arc<dyn Driver>, Failure> {
+    connect(Flavour::Kafka, target)
+}
+
+pub(crate) fn connect_redpanda(target: &Target) -> Result<Arc<dyn Driver>, Failure> {
+    connect(Flavour::Redpanda, target)
+}
+
+pub(crate) fn connect_postroad(target: &Target) -> Result<Arc<dyn Driver>, Failure> {
+    connect(Flavour::Postroad, target)
+}
+
+#[derive(Debug)]
+struct Kafka {
+    flavour: Flavour,
+    /// What every client of this target begins with.
+    base: ClientConfig,
+    endpoint: String,
+    user: String,
+    options: Options,
+}
+
+#[derive(Clone, Debug)]
+struct Options {
+    window: u32,
+    linger: String,
+    commit_every: Duration,
+    producer: Vec<(String, String)>,
+    consumer: Vec<(String, String)>,
+    topic: Vec<(String, String)>,
+}
+
+fn connect(flavour: Flavour, target: &Target) -> Result<Arc<dyn Driver>, Failure> {
+    let mut settings = target.settings();
+    let mut own = |prefix: &str| -> Result<Vec<(String, String)>, Failure> {
+        let named = target.settings.keys().filter_map(|name| name.strip_prefix(prefix));
+        let taken = named.map(|name| {
+            let value = settings.take(&format!("{prefix}{name}"), String::new())?;
+            Ok((name.to_owned(), value))
+        });
+        taken.collect()
+    };
+    let (producer, consumer, topic) = (own("producer.")?, own("consumer.")?, own("topic.")?);
+    let options = Options {
+        window: settings.take("window", WINDOW)?,
+        linger: settings.take("linger-ms", 5.0_f64)?.to_string(),
+        commit_every: Duration::from_millis(settings.take("commit-ms", 100)?),
+        producer,
+        consumer,
+        topic,
+    };
+    let mechanism = settings.take("sasl-mechanism", "PLAIN".to_owned())?;
+    let request_timeout = settings.take("request-timeout-ms", 30_000_u32)?;
+    settings.done()?;
+    let endpoint = match &target.endpoints[..] {
+        [] => ENDPOINT.to_owned(),
+        endpoints => endpoints.join(","),
+    };
+    let mut base = ClientConfig::new();
+    base.set("bootstrap.servers", &endpoint)
+        .set("client.id", "postroad-bench")
+        .set("socket.nagle.disable", "true")
+        .set("broker.address.family", "v4");
+    base.set("socket.timeout.ms", request_timeout.to_string());
+    let user = target.user.clone().unwrap_or_default();
+    if !user.is_empty() {
+        base.set("security.protocol", "sasl_plaintext")
+            .set("sasl.mechanism", mechanism)
+            .set("sasl.username", &user)
+            .set("sasl.password", target.password.clone().unwrap_or_default());
+    }
+    Ok(Arc::new(Kafka { flavour, base, endpoint, user, options }))
+}
+
+impl Kafka {
+    fn acks(tier: Tier) -> &'static str {
+        if tier == Tier::T0 { "0" } else { "all" }
+    }
+
+    fn admin(&self) -> Result<AdminClient<DefaultClientContext>, Failure> {
+        self.base.create().map_err(refused)
+    }
+
+    /// Waits for a broker to answer, so that what follows fails for reasons of its own.
+    async fn reach(&self) -> Result<usize, Failure> {
+        let (base, endpoint, user) = (self.base.clone(), self.endpoint.clone(), self.user.clone());
+        let reached = tokio::task::spawn_blocking(move || reached(&base, &endpoint, &user));
+        reached.await.map_err(Failure::unknown)?
+    }
+
+    /// What the server must be told of a topic so that the tier holds.
+    fn configs(&self, topology: &Topology) -> Vec<(String, String)> {
+        let mut configs = Vec::new();
+        let mut set = |name: &str, value: &str| configs.push((name.to_owned(), value.to_owned()));
+        match (self.flavour, topology.tier) {
+            (Flavour::Kafka, Tier::T3 | Tier::T4) => set("flush.messages", "1"),
+            (Flavour::Redpanda, Tier::T0 | Tier::T1 | Tier::T2) => set("write.caching", "true"),
+            _ => {}
+        }
+        if matches!(topology.tier, Tier::T2 | Tier::T4) && self.flavour != Flavour::Redpanda {
+            set("min.insync.replicas", "2");
+        }
+        for (name, value) in &self.options.topic {
+            set(name, value);
+        }
+        configs
+    }
+
+    async fn create_topics(&self, topology: &Topology) -> Result<(), Failure> {
+        let names: Vec<_> =
+            (0..topology.destinations).map(|index| topology.destination(index)).collect();
+        let configs = self.configs(topology);
+        let partitions = topology.partitions.max(1) as i32;
+        let replicas = topology.replicas.max(1) as i32;
+        let topics: Vec<_> = names
+            .iter()
+            .map(|name| {
+                let topic = NewTopic::new(name, partitions, TopicReplication::Fixed(replicas));
+                configs.iter().fold(topic, |topic, (name, value)| topic.set(name, value))
+            })
+            .collect();
+        let admin = self.admin()?;
+        let created = admin.create_topics(&topics, &patient()).await.map_err(refused)?;
+        for result in created {
+            if let Err((topic, code)) = result {
+                return Err(Failure::refused(format!("creating {topic}: {code}")));
+            }
+        }
+        self.wait_until_led(&names, partitions as usize).await
+    }
+
+    /// A topic is there before its partitions have leaders; who sends then waits for a retry.
+    async fn wait_until_led(&self, names: &[String], partitions: usize) -> Result<(), Failure> {
+        let (base, names) = (self.base.clone(), names.to_vec());
+        let waited = tokio::task::spawn_blocking(move || {
+            client::wait_until_led(&base, &names, partitions, PATIENCE)
+        });
+        waited.await.map_err(Failure::unknown)?
+    }
+}
+
+fn patient() -> AdminOptions {
+    AdminOptions::new().request_timeout(Some(PATIENCE)).operation_timeout(Some(PATIENCE))
+}
+
+#[async_trait]
+impl Driver for Kafka {
+    fn about(&self) -> About {
+        let (system, title, tiers): (_, _, &[Tier]) = match self.flavour {
+            Flavour::Kafka => ("kafka", "Apache Kafka, consumer groups", &Tier::ALL),
+            Flavour::Redpanda => ("redpanda", "Redpanda, consumer groups", &Tier::ALL),
+            Flavour::Postroad => (
+                "postroad-kafka",
+                "Postroad by Kafka's protocol, consumer groups",
+                &[Tier::T0, Tier::T1, Tier::T3],
+            ),
+        };
+        About {
+            system,
+            title,
+            client: "rdkafka 0.39 (librdkafka 2.12.1)",
+            sent_means: "the leader answered with acks=all, after what the topic's settings ask for",
+            hidden_means: "by partition, until the member leaves the group",
+            tiers,
+            styles: &[Style::Log, Style::Queue],
+            lanes: Lanes::Partitioned,
+            returns: Return::Connection,
+            subscriptions: true,
+            tells_redelivery: false,
+            settles_confirmed: false,
+            pipelined: true,
+        }
+    }
+
+    async fn version(&self) -> Result<String, Failure> {
+        let brokers = self.reach().await?;
+        // The protocol tells no version of the server.
+        Ok(format!("not told by the protocol ({brokers} brokers)"))
+    }
+
+    async fn create(&self, topology: &Topology) -> Result<(), Failure> {
+        if !self.about().tiers.contains(&topology.tier) {
+            let what = format!("{} ({})", topology.tier, topology.tier.meaning());
+            return Err(Failure::Unsupported { system: self.about().system, what });
+        }
+        if matches!(topology.tier, Tier::T2 | Tier::T4) && topology.replicas < 2 {
+            return Err(Failure::refused("a majority of nodes needs replicas of at least 2"));
+        }
+        self.reach().await?;
+        self.remove(topology).await?;
+        self.create_topics(topology).await
+    }
+
+    async fn remove(&self, topology: &Topology) -> Result<(), Failure> {
+        let names: Vec<_> =
+            (0..topology.destinations).map(|index| topology.destination(index)).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let admin = self.admin()?;
+        let deleted = admin.delete_topics(&names, &patient()).await.map_err(refused)?;
+        let mut any = false;
+        for result in deleted {
+            match result {
+                Ok(_) => any = true,
+                Err((_, RDKafkaErrorCode::UnknownTopicOrPartition)) => {}
+                Err((topic, code)) => {
+                    return Err(Failure::refused(format!("removing {topic}: {code}")));
+                }
+            }
+        }
+        if any {
+            // Deleted is answered before all brokers know, and a new topic of the name is refused.
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        let groups: Vec<_> =
+            (0..topology.subscriptions.max(1)).map(|index| topology.subscription(index)).collect();
+        let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
+        // A group that is not there, or has a member that is about to time out, does no harm.
+        match admin.delete_groups(&groups, &patient()).await {
+            Ok(_) | Err(KafkaError::AdminOp(_)) => Ok(()),
+            Err(error) => Err(refused(error)),
+        }
+    }
+
+    async fn sender(&self, topology: &Topology) -> Result<Box<dyn Sender>, Failure> {
+        let mut config = self.base.clone();
+        config.set("acks", Self::acks(topology.tier));
+        config.set("enable.idempotence", (topology.tier != Tier::T0).to_string());
+        config.set("message.timeout.ms", "120000");
+        config.set("queue.buffering.max.messages", self.options.window.max(100_000).to_string());
+        for (name, value) in &self.options.producer {
+            config.set(name, value);
+        }
+        Ok(Box::new(sender::KafkaSender::new(config, &self.options, topology)))
+    }
+
+    async fn receiver(
+        &self,
+        topology: &Topology,
+        destinations: &[u32],
+        subscription: u32,
+    ) -> Result<Box<dyn Receiver>, Failure> {
+        let mut config = self.base.clone();
+        config.set("group.id", topology.subscription(subscription));
+        config.set("auto.offset.reset", "earliest");
+        config.set("enable.auto.commit", "false");
+        config.set("enable.auto.offset.store", "false");
+        config.set("enable.partition.eof", "false");
+        for (name, value) in &self.options.consumer {
+            config.set(name, value);
+        }
+        let every = self.options.commit_every;
+        Ok(Box::new(receiver::KafkaReceiver::new(&config, topology, destinations, every)?))
+    }
+}

@@ -1,0 +1,127 @@
+//! Kafka settles by position: everything before it, and nothing behind it. A receiver settles in
+//! any order, so this remembers what lies between: the position moves on when all before it is
+//! settled, and what is fetched once more (after a release) is given out only if it is not in
+//! somebody's hands or done.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+/// A partition of one of the receiver's topics.
+pub(super) type Partition = (u32, i32);
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum State {
+    InFlight,
+    Settled,
+    Released,
+}
+
+#[derive(Debug, Default)]
+struct Track {
+    /// From the position on, what was given out. Offsets may have gaps.
+    given: BTreeMap<i64, State>,
+    /// What to commit next: one behind the last of which all before it is settled.
+    position: Option<i64>,
+    committed: Option<i64>,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Positions {
+    tracks: HashMap<Partition, Track>,
+    /// Deliveries by number, and the partition and offset that each is of.
+    deliveries: HashMap<u64, (Partition, i64)>,
+    next: u64,
+}
+
+impl Positions {
+    /// A message came: its number, or `None` if it must not be given out (again).
+    pub(super) fn came(&mut self, partition: Partition, offset: i64) -> Option<u64> {
+        let track = self.tracks.entry(partition).or_default();
+        if track.position.is_some_and(|position| offset < position)
+            || matches!(track.given.get(&offset), Some(State::InFlight | State::Settled))
+        {
+            return None;
+        }
+        track.given.insert(offset, State::InFlight);
+        self.next += 1;
+        self.deliveries.insert(self.next, (partition, offset));
+        Some(self.next)
+    }
+
+    /// Settled: never again. What moved to another receiver meanwhile is ignored.
+    pub(super) fn accept(&mut self, delivery: u64) {
+        let Some((partition, offset)) = self.deliveries.remove(&delivery) else { return };
+        let Some(track) = self.tracks.get_mut(&partition) else { return };
+        track.given.insert(offset, State::Settled);
+        while let Some(first) = track.given.first_entry() {
+            if *first.get() != State::Settled {
+                break;
+            }
+            track.position = Some(first.key() + 1);
+            first.remove();
+        }
+    }
+
+    /// Not settled: where the partition must be read from again.
+    pub(super) fn release(&mut self, delivery: u64) -> Option<(Partition, i64)> {
+        let (partition, offset) = self.deliveries.remove(&delivery)?;
+        self.tracks.get_mut(&partition)?.given.insert(offset, State::Released);
+        Some((partition, offset))
+    }
+
+    /// The positions that moved since the last call.
+    pub(super) fn moved(&mut self) -> Vec<(Partition, i64)> {
+        let mut moved = Vec::new();
+        for (partition, track) in &mut self.tracks {
+            if let Some(position) = track.position.filter(|at| track.committed != Some(*at)) {
+                track.committed = Some(position);
+                moved.push((*partition, position));
+            }
+        }
+        moved
+    }
+
+    /// These belong to another receiver now.
+    pub(super) fn forget(&mut self, partitions: &HashSet<Partition>) {
+        self.tracks.retain(|partition, _| !partitions.contains(partition));
+        self.deliveries.retain(|_, (partition, _)| !partitions.contains(partition));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: Partition = (0, 3);
+
+    #[test]
+    fn the_position_waits_for_the_first_that_is_open() {
+        let mut positions = Positions::default();
+        let ids: Vec<u64> = (10..13).filter_map(|offset| positions.came(HERE, offset)).collect();
+        positions.accept(ids[1]);
+        positions.accept(ids[2]);
+        assert!(positions.moved().is_empty());
+        positions.accept(ids[0]);
+        assert_eq!(positions.moved(), [(HERE, 13)]);
+        assert!(positions.moved().is_empty());
+    }
+
+    #[test]
+    fn after_a_release_only_the_released_is_given_out_again() {
+        let mut positions = Positions::default();
+        let ids: Vec<u64> = (10..13).filter_map(|offset| positions.came(HERE, offset)).collect();
+        positions.accept(ids[2]);
+        assert_eq!(positions.release(ids[0]), Some((HERE, 10)));
+        let again: Vec<_> = (10..14).map(|offset| positions.came(HERE, offset).is_some()).collect();
+        assert_eq!(again, [true, false, false, true]);
+    }
+
+    #[test]
+    fn what_belongs_to_another_is_ignored() {
+        let mut positions = Positions::default();
+        let id = positions.came(HERE, 5).expect("is new");
+        positions.forget(&HashSet::from([HERE]));
+        positions.accept(id);
+        assert!(positions.moved().is_empty());
+        assert_eq!(positions.release(id), None);
+    }
+}

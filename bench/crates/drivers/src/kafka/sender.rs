@@ -1,0 +1,158 @@
+use std::fmt;
+
+use async_trait::async_trait;
+use driver::{Failure, Message, Receipt, Sender, Topology};
+use rdkafka::ClientConfig;
+use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::error::KafkaError;
+use rdkafka::producer::{BaseRecord, DeliveryResult, Producer, ProducerContext, ThreadedProducer};
+
+use super::client::refused;
+use super::{Options, PATIENCE};
+use crate::pending::{Outstanding, Window, send_by_post};
+
+/// Tells receipts from the producer's own thread.
+struct Telling;
+
+impl ClientContext for Telling {
+    fn log(&self, _level: RDKafkaLogLevel, facility: &str, message: &str) {
+        tracing::debug!("librdkafka {facility}: {message}");
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        tracing::debug!("librdkafka: {error}: {reason}");
+    }
+}
+
+impl ProducerContext for Telling {
+    type DeliveryOpaque = Box<Outstanding>;
+
+    fn delivery(&self, result: &DeliveryResult<'_>, outstanding: Box<Outstanding>) {
+        outstanding.tell(match result {
+            Ok(_) => Ok(()),
+            Err((error, _)) => Err(refused(error.clone())),
+        });
+    }
+}
+
+type Client = ThreadedProducer<Telling>;
+
+/// How messages go out: alone as soon as they come, or in company. A client is made for one of
+/// them, and a sender that does both changes over only when nothing is on its way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Way {
+    AtOnce,
+    InCompany,
+}
+
+pub(super) struct KafkaSender {
+    config: ClientConfig,
+    linger: String,
+    topics: Vec<String>,
+    window: Window,
+    client: Option<(Way, Client)>,
+    way: Way,
+}
+
+impl fmt::Debug for KafkaSender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KafkaSender").field("topics", &self.topics).finish_non_exhaustive()
+    }
+}
+
+impl KafkaSender {
+    pub(super) fn new(config: ClientConfig, options: &Options, topology: &Topology) -> Self {
+        Self {
+            config,
+            linger: options.linger.clone(),
+            topics: (0..topology.destinations).map(|index| topology.destination(index)).collect(),
+            window: Window::new(options.window),
+            client: None,
+            way: Way::InCompany,
+        }
+    }
+
+    async fn client(&mut self) -> Result<&Client, Failure> {
+        if self.client.as_ref().is_some_and(|(way, _)| *way != self.way) {
+            self.window.drained().await;
+            drop_client(self.client.take()).await?;
+        }
+        if self.client.is_none() {
+            let mut config = self.config.clone();
+            let linger = if self.way == Way::AtOnce { "0" } else { &self.linger };
+            config.set("linger.ms", linger);
+            let client = config.create_with_context(Telling).map_err(refused)?;
+            self.client = Some((self.way, client));
+        }
+        let (_, client) = self.client.as_ref().expect("was made above");
+        Ok(client)
+    }
+
+    async fn produce(&mut self, destination: u32, message: &Message, receipt: Receipt) {
+        let outstanding = Box::new(Outstanding { receipt, room: self.window.enter().await });
+        let Some(topic) = self.topics.get(destination as usize).cloned() else {
+            outstanding.tell(Err(Failure::refused("there is no such destination")));
+            return;
+        };
+        let client = match self.client().await {
+            Ok(client) => client,
+            Err(failure) => return outstanding.tell(Err(failure)),
+        };
+        let key = message.key();
+        let record = BaseRecord::with_opaque_to(&topic, outstanding).key(&key);
+        // The client copies the body; it knows no other way.
+        if let Err((error, record)) = client.send(record.payload(&message.body[..])) {
+            record.delivery_opaque.tell(Err(refused(error)));
+        }
+    }
+}
+
+/// Its end joins a thread.
+async fn drop_client(client: Option<(Way, Client)>) -> Result<(), Failure> {
+    tokio::task::spawn_blocking(move || drop(client)).await.map_err(Failure::unknown)
+}
+
+#[async_trait]
+impl Sender for KafkaSender {
+    async fn send(&mut self, destination: u32, messages: &[Message]) -> Result<(), Failure> {
+        self.way = Way::AtOnce;
+        send_by_post(&mut Sending(self), destination, messages).await
+    }
+
+    async fn post(&mut self, destination: u32, message: Message, receipt: Receipt) {
+        self.way = Way::InCompany;
+        self.produce(destination, &message, receipt).await;
+    }
+
+    async fn flush(&mut self) -> Result<(), Failure> {
+        let Some((_, client)) = self.client.clone() else { return Ok(()) };
+        let flushed = tokio::task::spawn_blocking(move || client.flush(PATIENCE));
+        flushed.await.map_err(Failure::unknown)?.map_err(refused)
+    }
+
+    async fn close(mut self: Box<Self>) -> Result<(), Failure> {
+        self.flush().await?;
+        self.window.drained().await;
+        drop_client(self.client.take()).await
+    }
+}
+
+/// The sender while it sends and does not post.
+#[derive(Debug)]
+struct Sending<'a>(&'a mut KafkaSender);
+
+#[async_trait]
+impl Sender for Sending<'_> {
+    async fn send(&mut self, destination: u32, messages: &[Message]) -> Result<(), Failure> {
+        self.0.send(destination, messages).await
+    }
+
+    async fn post(&mut self, destination: u32, message: Message, receipt: Receipt) {
+        self.0.produce(destination, &message, receipt).await;
+    }
+
+    async fn close(self: Box<Self>) -> Result<(), Failure> {
+        Ok(())
+    }
+}

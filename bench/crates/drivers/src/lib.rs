@@ -1,0 +1,23 @@
+//! One driver a system, and the conformance test that all of them are held to.
+//!
+//! Each system is a file (or a folder) that begins with what "sent" means there and how hiding
+//! works. Systems that speak one protocol share a file. Every client is a feature of this crate,
+//! so that a suite for a few systems builds quickly.
+
+#[cfg(feature = "amqp")]
+mod amqp;
+mod batching;
+pub mod conformance;
+#[cfg(feature = "kafka")]
+mod kafka;
+mod memory;
+#[cfg(feature = "nats")]
+mod nats;
+mod pending;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(feature = "redis")]
+mod redis;
+mod systems;
+
+pub use systems::{System, all, connect};

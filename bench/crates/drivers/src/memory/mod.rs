@@ -1,0 +1,338 @@
+//! `memory`: a broker within the suite's own process, for its own tests.
+//!
+//! *Sent* means: it is in memory, and nothing more. *Hiding*: by lease, and until the receiver is
+//! gone. Queues keep the order of lanes with any number of receivers, by giving a lane to one of
+//! them at a time; logs give each partition to one receiver.
+//!
+//! What it is for are its faults. Each is a probability by message (`lose=0.001`), so that a test
+//! can prove that an audit notices what it is there to notice:
+//!
+//! * `lose`: confirmed and thrown away
+//! * `duplicate`: delivered twice, the second without a mark
+//! * `reorder`: goes behind the next message of its lane
+//! * `return-settled`: settled, confirmed, and delivered again
+//! * `damage`: a byte of the body is changed
+//! * `fail`: refused with an error
+//!
+//! `latency-us` delays each confirmation, `seed` makes the faults repeatable. Drivers of one
+//! endpoint (`memory://a-name`) share a broker; without an endpoint each has its own.
+
+mod faults;
+mod queue;
+
+use std::collections::HashMap;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+use async_trait::async_trait;
+use driver::{
+    About, DeliveryId, Driver, Failure, Lanes, Message, RECEIVE_WAIT, Receipt, Received, Receiver,
+    Return, Sender, Settle, Style, Target, Tier, Topology,
+};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use crate::pending::{Confirmer, Outstanding, WINDOW, Window, send_by_post};
+use faults::Faults;
+use queue::{Queue, ReceiverId};
+
+pub(crate) const SYSTEM: &str = "memory";
+pub(crate) const TITLE: &str = "In memory, for the suite's own tests";
+
+/// The brokers that have a name.
+static NAMED: LazyLock<Mutex<HashMap<String, Arc<Broker>>>> = LazyLock::new(Mutex::default);
+
+/// What the drivers of one endpoint share.
+#[derive(Debug, Default)]
+struct Broker {
+    spaces: Mutex<HashMap<String, Arc<Space>>>,
+}
+
+/// What one topology made.
+#[derive(Debug)]
+struct Space {
+    /// By destination, then by subscription.
+    queues: Vec<Vec<Mutex<Queue>>>,
+    arrived: Notify,
+}
+
+impl Space {
+    fn of(topology: &Topology) -> Self {
+        let subscriptions = topology.subscriptions.max(1);
+        let queue = || Mutex::new(Queue::of(topology));
+        let destination = |_| (0..subscriptions).map(|_| queue()).collect();
+        let queues = (0..topology.destinations).map(destination).collect();
+        Self { queues, arrived: Notify::new() }
+    }
+
+    fn queue(&self, destination: u32, subscription: u32) -> Result<&Mutex<Queue>, Failure> {
+        let destination = self.queues.get(destination as usize);
+        let queue = destination.and_then(|queues| queues.get(subscription as usize));
+        queue.ok_or_else(|| Failure::refused("there is no such destination or subscription"))
+    }
+}
+
+#[derive(Debug)]
+struct Memory {
+    broker: Arc<Broker>,
+    faults: Arc<Faults>,
+    window: u32,
+}
+
+pub(crate) fn connect(target: &Target) -> Result<Arc<dyn Driver>, Failure> {
+    let mut settings = target.settings();
+    let faults = Arc::new(Faults::of(&mut settings)?);
+    let window = settings.take("window", WINDOW)?;
+    settings.done()?;
+    let broker = match target.endpoints.first() {
+        None => Arc::default(),
+        Some(endpoint) => {
+            let name = endpoint.strip_prefix("memory://").ok_or_else(|| Failure::Unreachable {
+                endpoint: endpoint.clone(),
+                why: "brokers in memory are at memory://a-name".into(),
+            })?;
+            Arc::clone(NAMED.lock().entry(name.to_owned()).or_default())
+        }
+    };
+    Ok(Arc::new(Memory { broker, faults, window }))
+}
+
+impl Memory {
+    fn space(&self, topology: &Topology) -> Result<Arc<Space>, Failure> {
+        let spaces = self.broker.spaces.lock();
+        let space = spaces.get(&topology.prefix).cloned();
+        space.ok_or_else(|| Failure::refused(format!("nothing was created as {}", topology.prefix)))
+    }
+}
+
+#[async_trait]
+impl Driver for Memory {
+    fn about(&self) -> About {
+        About {
+            system: SYSTEM,
+            title: TITLE,
+            client: "none",
+            sent_means: "it is in the memory of the suite itself",
+            hidden_means: "by lease, and until the receiver is gone",
+            tiers: &[Tier::T0],
+            styles: &[Style::Queue, Style::Log],
+            lanes: Lanes::Ordered,
+            returns: Return::LeaseOrConnection,
+            subscriptions: true,
+            tells_redelivery: true,
+            settles_confirmed: true,
+            pipelined: true,
+        }
+    }
+
+    async fn version(&self) -> Result<String, Failure> {
+        Ok(env!("CARGO_PKG_VERSION").to_owned())
+    }
+
+    async fn create(&self, topology: &Topology) -> Result<(), Failure> {
+        let space = Arc::new(Space::of(topology));
+        self.broker.spaces.lock().insert(topology.prefix.clone(), space);
+        Ok(())
+    }
+
+    async fn remove(&self, topology: &Topology) -> Result<(), Failure> {
+        self.broker.spaces.lock().remove(&topology.prefix);
+        Ok(())
+    }
+
+    async fn sender(&self, topology: &Topology) -> Result<Box<dyn Sender>, Failure> {
+        Ok(Box::new(MemorySender {
+            space: self.space(topology)?,
+            faults: Arc::clone(&self.faults),
+            window: Window::new(self.window),
+            confirmer: Confirmer::spawn(),
+        }))
+    }
+
+    async fn receiver(
+        &self,
+        topology: &Topology,
+        destinations: &[u32],
+        subscription: u32,
+    ) -> Result<Box<dyn Receiver>, Failure> {
+        let space = self.space(topology)?;
+        let id = ReceiverId::unique();
+        for &destination in destinations {
+            space.queue(destination, subscription)?.lock().join(id);
+        }
+        Ok(Box::new(MemoryReceiver {
+            id,
+            space,
+            faults: Arc::clone(&self.faults),
+            destinations: destinations.to_vec(),
+            subscription,
+            next: 0,
+            delivered: HashMap::new(),
+            deliveries: 0,
+        }))
+    }
+}
+
+#[derive(Debug)]
+struct MemorySender {
+    space: Arc<Space>,
+    faults: Arc<Faults>,
+    window: Window,
+    confirmer: Confirmer,
+}
+
+impl MemorySender {
+    fn store(&self, destination: u32, message: Message) -> Result<(), Failure> {
+        if self.faults.fail() {
+            return Err(Failure::refused("by chance (setting fail)"));
+        }
+        // Before anything is kept, so that a wrong destination is an error and nothing else.
+        self.space.queue(destination, 0)?;
+        if !self.faults.lose() {
+            let message = self.faults.damaged(message);
+            let (twice, later) = (self.faults.duplicate(), self.faults.reorder());
+            for queue in &self.space.queues[destination as usize] {
+                queue.lock().put(&message, twice, later);
+            }
+            self.space.arrived.notify_waiters();
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Sender for MemorySender {
+    async fn send(&mut self, destination: u32, messages: &[Message]) -> Result<(), Failure> {
+        send_by_post(self, destination, messages).await
+    }
+
+    async fn post(&mut self, destination: u32, message: Message, receipt: Receipt) {
+        let outstanding = Outstanding { receipt, room: self.window.enter().await };
+        let stored = self.store(destination, message);
+        if self.faults.latency.is_zero() {
+            outstanding.tell(stored);
+        } else {
+            let delay = tokio::time::sleep(self.faults.latency);
+            let confirmation = async move {
+                delay.await;
+                stored
+            };
+            self.confirmer.begin(confirmation, outstanding).await;
+        }
+    }
+
+    async fn close(self: Box<Self>) -> Result<(), Failure> {
+        self.confirmer.close().await;
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct MemoryReceiver {
+    id: ReceiverId,
+    space: Arc<Space>,
+    faults: Arc<Faults>,
+    destinations: Vec<u32>,
+    subscription: u32,
+    /// The destination to look into first, so that none of them starves.
+    next: usize,
+    /// Where each delivery came from.
+    delivered: HashMap<DeliveryId, (u32, queue::Place)>,
+    deliveries: u64,
+}
+
+impl MemoryReceiver {
+    fn take(&mut self, max: usize) -> Result<Vec<Received>, Failure> {
+        let mut taken = Vec::new();
+        let now = Instant::now();
+        for turn in 0..self.destinations.len() {
+            let destination = self.destinations[(self.next + turn) % self.destinations.len()];
+            let mut queue = self.space.queue(destination, self.subscription)?.lock();
+            for delivery in queue.take(self.id, max - taken.len(), now) {
+                self.deliveries += 1;
+                let id = DeliveryId(self.deliveries);
+                self.delivered.insert(id, (destination, delivery.place));
+                let redelivered = Some(delivery.redelivered);
+                taken.push(Received { id, body: delivery.body, redelivered });
+            }
+        }
+        self.next += 1;
+        Ok(taken)
+    }
+
+    /// When something that is hidden now may come, though nothing arrives.
+    fn next_return(&self) -> Result<Option<Instant>, Failure> {
+        let mut first: Option<Instant> = None;
+        for &destination in &self.destinations {
+            let due = self.space.queue(destination, self.subscription)?.lock().next_return();
+            first = [first, due].into_iter().flatten().min();
+        }
+        Ok(first)
+    }
+
+    fn let_held_go(&self) -> Result<(), Failure> {
+        for &destination in &self.destinations {
+            self.space.queue(destination, self.subscription)?.lock().let_held_go();
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Receiver for MemoryReceiver {
+    async fn receive(&mut self, max: usize) -> Result<Vec<Received>, Failure> {
+        let deadline = Instant::now() + RECEIVE_WAIT;
+        let space = Arc::clone(&self.space);
+        loop {
+            let arrived = space.arrived.notified();
+            tokio::pin!(arrived);
+            // From here on an arrival is not missed.
+            arrived.as_mut().enable();
+            let taken = self.take(max)?;
+            if !taken.is_empty() {
+                return Ok(taken);
+            }
+            let wake = self.next_return()?.map_or(deadline, |due| due.min(deadline));
+            let wait = wake.saturating_duration_since(Instant::now());
+            if timeout(wait.max(Duration::from_micros(100)), arrived).await.is_err()
+                && Instant::now() >= deadline
+            {
+                // Nothing will come that a held message could go behind.
+                self.let_held_go()?;
+                return self.take(max);
+            }
+        }
+    }
+
+    async fn settle(&mut self, settles: &[(DeliveryId, Settle)]) -> Result<(), Failure> {
+        for &(id, settle) in settles {
+            let Some((destination, place)) = self.delivered.remove(&id) else {
+                return Err(Failure::refused(format!("delivery {} is not open", id.0)));
+            };
+            let mut queue = self.space.queue(destination, self.subscription)?.lock();
+            match settle {
+                Settle::Accept if self.faults.return_settled() => queue.release(self.id, place),
+                Settle::Accept => queue.accept(self.id, place),
+                Settle::Release => queue.release(self.id, place),
+            }
+        }
+        self.space.arrived.notify_waiters();
+        Ok(())
+    }
+
+    async fn close(self: Box<Self>) -> Result<(), Failure> {
+        Ok(())
+    }
+}
+
+impl Drop for MemoryReceiver {
+    fn drop(&mut self) {
+        for &destination in &self.destinations {
+            if let Ok(queue) = self.space.queue(destination, self.subscription) {
+                queue.lock().leave(self.id);
+            }
+        }
+        self.space.arrived.notify_waiters();
+    }
+}

@@ -1,0 +1,153 @@
+//! Which systems there are, and how to get to each.
+
+use std::sync::Arc;
+
+use driver::{Driver, Failure, Target};
+
+#[cfg(feature = "amqp")]
+use crate::amqp;
+#[cfg(feature = "kafka")]
+use crate::kafka;
+use crate::memory;
+#[cfg(feature = "nats")]
+use crate::nats;
+#[cfg(feature = "postgres")]
+use crate::postgres;
+#[cfg(feature = "redis")]
+use crate::redis;
+
+/// One system of the support table.
+#[derive(Clone, Copy, Debug)]
+pub struct System {
+    /// As users write it.
+    pub name: &'static str,
+    /// For people.
+    pub title: &'static str,
+    pub support: Support,
+}
+
+/// What this suite has for a system.
+#[derive(Clone, Copy, Debug)]
+pub enum Support {
+    Driver(Connect),
+    /// There is a driver, behind a feature of this crate that this build leaves out.
+    LeftOut {
+        feature: &'static str,
+    },
+    None {
+        why: &'static str,
+    },
+}
+
+/// Reads the settings; whether the server is there shows at the first call.
+type Connect = fn(&Target) -> Result<Arc<dyn Driver>, Failure>;
+
+macro_rules! driver_if {
+    ($feature:literal, $connect:expr) => {{
+        #[cfg(feature = $feature)]
+        let support = Support::Driver($connect);
+        #[cfg(not(feature = $feature))]
+        let support = Support::LeftOut { feature: $feature };
+        support
+    }};
+}
+
+const SYSTEMS: &[System] = &[
+    System {
+        name: "postroad-kafka",
+        title: "Postroad by Kafka's protocol, consumer groups",
+        support: driver_if!("kafka", kafka::connect_postroad),
+    },
+    System {
+        name: "kafka",
+        title: "Apache Kafka, consumer groups",
+        support: driver_if!("kafka", kafka::connect_kafka),
+    },
+    System {
+        name: "redpanda",
+        title: "Redpanda, consumer groups",
+        support: driver_if!("kafka", kafka::connect_redpanda),
+    },
+    System {
+        name: "postroad-amqp",
+        title: "Postroad by AMQP 0-9-1",
+        support: driver_if!("amqp", amqp::connect_postroad),
+    },
+    System {
+        name: "rabbitmq-classic",
+        title: "RabbitMQ, classic queues",
+        support: driver_if!("amqp", amqp::connect_classic),
+    },
+    System {
+        name: "rabbitmq-quorum",
+        title: "RabbitMQ, quorum queues",
+        support: driver_if!("amqp", amqp::connect_quorum),
+    },
+    System { name: "lavinmq", title: "LavinMQ", support: driver_if!("amqp", amqp::connect_lavin) },
+    System {
+        name: "nats-jetstream",
+        title: "NATS JetStream",
+        support: driver_if!("nats", nats::connect_jetstream),
+    },
+    System {
+        name: "nats-core",
+        title: "NATS core, no storage",
+        support: driver_if!("nats", nats::connect_core),
+    },
+    System { name: "redis", title: "Redis Streams", support: driver_if!("redis", redis::connect) },
+    System {
+        name: "postgres",
+        title: "PostgreSQL, SKIP LOCKED",
+        support: driver_if!("postgres", postgres::connect),
+    },
+    System {
+        name: memory::SYSTEM,
+        title: memory::TITLE,
+        support: Support::Driver(memory::connect),
+    },
+];
+
+/// All systems, in the order of the support table.
+pub fn all() -> &'static [System] {
+    SYSTEMS
+}
+
+/// The driver of the system that the target names.
+pub fn connect(target: &Target) -> Result<Arc<dyn Driver>, Failure> {
+    let unknown = |what: String| Failure::Setting { name: "system".into(), why: what };
+    let Some(system) = all().iter().find(|system| system.name == target.system) else {
+        let names: Vec<_> = all().iter().map(|system| system.name).collect();
+        return Err(unknown(format!(
+            "{:?} is not known; there are {}",
+            target.system,
+            names.join(", ")
+        )));
+    };
+    match system.support {
+        Support::Driver(connect) => connect(target),
+        Support::LeftOut { feature } => Err(unknown(format!(
+            "the driver of {} was left out of this build (feature {feature})",
+            system.name
+        ))),
+        Support::None { why } => Err(unknown(format!("{} has no driver: {why}", system.name))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_system_is_answered_with_the_known_ones() {
+        let refused = connect(&Target::of("rabitmq")).expect_err("is misspelt").to_string();
+        assert!(refused.contains("rabitmq") && refused.contains("memory"), "{refused}");
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let mut names: Vec<_> = all().iter().map(|system| system.name).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all().len());
+    }
+}

@@ -1,0 +1,68 @@
+//! A broker that is made to lie does lie: what proves that audits bite rests on this.
+
+use bytes::Bytes;
+use driver::{Message, Settle, Style, Target, Tier, Topology};
+
+/// Sends `count` messages of one lane with the fault, and gives the bodies in the order in which
+/// they came, all of them settled.
+async fn received_with(fault: &str, value: &str, count: u32) -> Vec<u32> {
+    let mut target = Target::of("memory");
+    target.settings.insert(fault.into(), value.into());
+    let driver = drivers::connect(&target).expect("connects");
+    let topology = Topology { ordered: true, ..Topology::new("lies", Style::Queue, Tier::T0) };
+    driver.create(&topology).await.expect("creates");
+    let mut sender = driver.sender(&topology).await.expect("a sender");
+    for number in 0..count {
+        let body = Bytes::from(number.to_string());
+        sender.send(0, &[Message { lane: 0, body }]).await.expect("it says that it was sent");
+    }
+    let mut receiver = driver.receiver(&topology, &[0], 0).await.expect("a receiver");
+    let mut numbers = Vec::new();
+    loop {
+        let came = receiver.receive(10).await.expect("receives");
+        if came.is_empty() {
+            return numbers;
+        }
+        for received in came {
+            numbers.push(String::from_utf8_lossy(&received.body).parse().expect("a number"));
+            receiver.settle(&[(received.id, Settle::Accept)]).await.expect("settles");
+        }
+    }
+}
+
+#[tokio::test]
+async fn it_loses_what_it_confirmed() {
+    let numbers = received_with("lose", "0.1", 500).await;
+    assert!((400..490).contains(&numbers.len()), "{}", numbers.len());
+}
+
+#[tokio::test]
+async fn it_delivers_twice() {
+    let mut numbers = received_with("duplicate", "0.1", 500).await;
+    assert!(numbers.len() > 510, "{}", numbers.len());
+    numbers.dedup();
+    assert_eq!(numbers.len(), 500);
+}
+
+#[tokio::test]
+async fn it_reorders() {
+    let mut numbers = received_with("reorder", "0.1", 500).await;
+    assert!(!numbers.is_sorted());
+    numbers.sort_unstable();
+    assert!(numbers.into_iter().eq(0..500));
+}
+
+#[tokio::test]
+async fn it_returns_what_was_settled() {
+    let mut numbers = received_with("return-settled", "0.1", 500).await;
+    assert!(numbers.len() > 510, "{}", numbers.len());
+    numbers.sort_unstable();
+    numbers.dedup();
+    assert_eq!(numbers.len(), 500);
+}
+
+#[tokio::test]
+async fn without_a_fault_it_does_not_lie() {
+    let numbers = received_with("seed", "7", 500).await;
+    assert!(numbers.into_iter().eq(0..500));
+}
