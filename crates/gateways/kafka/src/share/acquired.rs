@@ -31,6 +31,8 @@ pub(crate) struct InBatch {
 /// Batches that follow one another: one read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Run {
+    /// The first leased record, not the beginning of its batch: the log may begin between the two
+    /// where what is settled goes, and is not read below its start.
     pub(crate) from: u64,
     /// Exclusive.
     pub(crate) to: u64,
@@ -57,18 +59,19 @@ impl Plan {
     /// Takes the records in their order as long as their batches fit. With `must_progress` the first
     /// one's does, whatever its size: otherwise it would be given back for ever.
     pub(crate) fn of(mut leased: Vec<Leased>, bytes_max: usize, must_progress: bool) -> Self {
-        let mut batches: BTreeMap<(u32, u64), InBatch> = BTreeMap::new();
+        let mut batches: BTreeMap<(u32, u64), (InBatch, u64)> = BTreeMap::new();
         let mut bytes = 0;
         let mut surplus = Vec::new();
         leased.retain(|record| {
             let place = (record.partition, record.batch.base);
-            if batches.contains_key(&place) {
+            if let Some((_, first)) = batches.get_mut(&place) {
+                *first = record.offset.min(*first);
                 return true;
             }
             let fits = (bytes == 0 && must_progress) || bytes + record.batch.bytes <= bytes_max;
             if fits {
                 bytes += record.batch.bytes;
-                batches.insert(place, record.batch);
+                batches.insert(place, (record.batch, record.offset));
             } else {
                 surplus.push((record.partition, record.offset));
             }
@@ -80,8 +83,8 @@ impl Plan {
         for record in leased {
             plan.partitions.entry(record.partition).or_default().add_record(&record);
         }
-        for ((partition, _), batch) in batches {
-            plan.partitions.entry(partition).or_default().add_batch(batch);
+        for ((partition, _), (batch, first)) in batches {
+            plan.partitions.entry(partition).or_default().add_batch(batch, first);
         }
         for (partition, offset) in surplus {
             match plan.surplus.last_mut() {
@@ -107,14 +110,14 @@ impl PartitionPlan {
         }
     }
 
-    /// By rising offset.
-    fn add_batch(&mut self, batch: InBatch) {
+    /// By rising offset; with the first record of it that is leased.
+    fn add_batch(&mut self, batch: InBatch, first: u64) {
         match self.runs.last_mut() {
             Some(run) if run.to == batch.base => {
                 run.to = batch.next;
                 run.bytes += batch.bytes;
             }
-            _ => self.runs.push(Run { from: batch.base, to: batch.next, bytes: batch.bytes }),
+            _ => self.runs.push(Run { from: first, to: batch.next, bytes: batch.bytes }),
         }
     }
 }
@@ -152,8 +155,15 @@ mod tests {
         let expected =
             [acquired(3, 3, 1), acquired(4, 4, 2), acquired(6, 6, 2), acquired(55, 55, 2)];
         assert_eq!(partition.acquired, expected);
-        let runs = [Run { from: 0, to: 10, bytes: 100 }, Run { from: 50, to: 60, bytes: 100 }];
+        let runs = [Run { from: 3, to: 10, bytes: 100 }, Run { from: 55, to: 60, bytes: 100 }];
         assert_eq!(partition.runs, runs);
+    }
+
+    #[test]
+    fn a_batch_is_read_from_its_first_leased_record_on() {
+        let records = vec![record(0, 8, 1), record(0, 5, 2), record(0, 13, 1)];
+        let plan = Plan::of(records, 1000, true);
+        assert_eq!(plan.partitions[&0].runs, [Run { from: 5, to: 20, bytes: 200 }]);
     }
 
     #[test]

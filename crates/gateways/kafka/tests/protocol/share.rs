@@ -284,6 +284,22 @@ async fn records_are_acquired_settled_and_delivered_again() {
 }
 
 #[tokio::test]
+async fn a_batch_of_which_the_front_is_gone_is_delivered_again() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    assert_eq!(configure(&mut client, "g", &[("share.auto.offset.reset", "earliest")]).await, 0);
+    let goes_once_settled = [("retention.settled", "true"), ("retention.ms", "-1")];
+    let topic = client.create("t", 1, &goes_once_settled).await;
+    client.put("t", 0, &["a", "b", "c"]).await;
+    let mut member = Member::join(&node, "m", &["t"]).await;
+    let all = ["a", "b", "c"];
+    assert_eq!(member.take(topic, 0).await, acquired(&[(0, 2, 1)], &all));
+    // The log begins within the batch from now on.
+    member.settle(topic, &[(0, 0, ACCEPT), (1, 2, RELEASE)]).await;
+    assert_eq!(member.take(topic, 0).await, acquired(&[(1, 2, 2)], &all));
+}
+
+#[tokio::test]
 async fn compressed_batches_are_passed_on_as_they_are() {
     let node = Node::start().await;
     let (mut client, topic) = started(&node).await;
