@@ -265,7 +265,7 @@ impl Connection {
         if let Some(delivery) = self.delivered.pop_front() {
             return Ok(Some(delivery));
         }
-        self.send()?;
+        self.flush()?;
         if !self.begins_to_come(wait)? {
             return Ok(None);
         }
@@ -342,7 +342,8 @@ impl Connection {
         self.unsent.push(FRAME_END);
     }
 
-    fn send(&mut self) -> io::Result<()> {
+    /// Sends what is unsent.
+    pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.stream.get_mut().write_all(&self.unsent)?;
         self.unsent.clear();
         Ok(())
@@ -355,7 +356,7 @@ impl Connection {
     /// Sends what is unsent and reads the next method, which must be one of these, with its
     /// arguments. Messages that come before it are kept.
     fn expect_any(&mut self, wanted: &[Method]) -> io::Result<(Method, Vec<u8>)> {
-        self.send()?;
+        self.flush()?;
         loop {
             let (method, arguments) = self.next_method()?;
             if method == BASIC_DELIVER {

@@ -5,6 +5,8 @@ mod keys;
 mod latency;
 mod load;
 mod produce;
+mod space;
+mod waiting;
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -37,6 +39,10 @@ pub(crate) enum Measure {
     Keys(keys::KeysOptions),
     /// Delayed records under kill -9: each once it is due, how late, and bytes of memory each
     Delays(delays::DelaysOptions),
+    /// Bytes on disk after settles out of order and requeues, with idle queues all over the journal
+    Space(space::SpaceOptions),
+    /// Bytes of memory for each record that waits in a queue
+    Waiting(waiting::WaitingOptions),
     /// What this machine can do at best: write + fdatasync by size, and a hop over loopback
     Machine(MachineOptions),
 }
@@ -98,6 +104,8 @@ pub(crate) fn run(measure: &Measure) -> Outcome {
         Measure::Latency(options) => latency::run(options),
         Measure::Keys(options) => keys::run(options),
         Measure::Delays(options) => delays::run(options),
+        Measure::Space(options) => space::run(options),
+        Measure::Waiting(options) => waiting::run(options),
         Measure::Machine(options) => machine(options),
     }
 }

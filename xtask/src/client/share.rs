@@ -253,13 +253,25 @@ fn acquired(topic: usize, data: PartitionData, leased: &mut Vec<Leased>) -> io::
     if data.acquired_records.is_empty() {
         return Ok(());
     }
-    let records = records_of(data.records.unwrap_or_default())?;
+    let bytes = data.records.unwrap_or_default();
+    let bytes_sent = bytes.len();
+    let records = records_of(bytes)?;
     let mut records: HashMap<i64, _> =
         records.into_iter().map(|record| (record.offset, record)).collect();
+    let acquired: Vec<(i64, i64)> =
+        data.acquired_records.iter().map(|run| (run.first_offset, run.last_offset)).collect();
     for run in data.acquired_records {
         for offset in run.first_offset..=run.last_offset {
-            let record = records.remove(&offset).ok_or_else(|| {
-                invalid(format!("the record at {offset} is leased, and was not sent"))
+            let record = records.remove(&offset);
+            let record = record.ok_or_else(|| {
+                let mut sent: Vec<_> = records.keys().collect();
+                sent.sort_unstable();
+                invalid(format!(
+                    "partition {}: the record at {offset} is leased, and was not sent: leased are \
+                     {acquired:?}, and in {bytes_sent} bytes there are {sent:?} beside those \
+                     before it",
+                    data.partition_index
+                ))
             })?;
             leased.push(Leased {
                 topic,
