@@ -170,12 +170,14 @@ mod tests {
 
     #[test]
     fn a_process_is_itself_until_it_ends() {
-        let child = sleeper();
+        let mut child = sleeper();
         let identity = Identity::of(child.id()).expect("it runs").with_program();
         assert!(identity.runs());
         assert!(identity.signal(Signal::KILL));
         assert!(identity.ended_within(Duration::from_secs(5)));
         assert!(!identity.signal(Signal::KILL), "nobody is there any more");
+        // Its end was taken note of already.
+        let _ = child.wait();
     }
 
     #[test]

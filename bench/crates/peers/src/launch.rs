@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use rustix::process::Signal;
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 
 use crate::errors::{FolderError, StartError};
 use crate::identity::Identity;
@@ -99,6 +99,7 @@ impl Launch {
 
     /// Starts it, detached from this process and its terminal: it outlives both.
     pub(crate) fn spawn(&self) -> Result<Identity, StartError> {
+        allow_many_files();
         let log = open_log(&self.log)?;
         let errors = log.try_clone().map_err(FolderError::new("open", &self.log))?;
         let mut command = hermetic(&self.program, &self.folder);
@@ -113,6 +114,15 @@ impl Launch {
         // It is a child of ours and not waited for: even if it has ended, it is still there.
         Identity::of(child.id()).ok_or_else(|| not_run(std::io::Error::other("it is gone")))
     }
+}
+
+/// Raises this process's limit of open files, which what it starts inherits, as far as it may: a
+/// broker has a file or more for every topic and connection.
+fn allow_many_files() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    // A raise up to the maximum is never refused.
+    let _ = setrlimit(Resource::Nofile, raised);
 }
 
 /// A command with nothing of the caller's surroundings but what every program needs: a setting of

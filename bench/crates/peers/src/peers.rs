@@ -10,14 +10,14 @@ use rustix::process::Signal;
 use crate::errors::{FolderError, InstallError, OpenError, StartError, StopError};
 use crate::identity::Identity;
 use crate::install::{self, Installed};
-use crate::launch::{Launch, last_lines};
+use crate::launch::{self, Launch, last_lines};
 use crate::peer::CLUSTER;
 use crate::plan::{Plan, Site, folder, write};
 use crate::running::BROKER;
 use crate::{Peer, Process, Progress, Running, catalog, ports};
 
 /// How long a server may take to end in order.
-const ENDS_WITHIN: Duration = Duration::from_secs(60);
+const ENDS_WITHIN: Duration = Duration::from_secs(30);
 /// The same after a signal that it cannot refuse.
 const DIES_WITHIN: Duration = Duration::from_secs(10);
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(100);
@@ -133,11 +133,9 @@ impl Peers {
             data_dir: site.data_root(),
             log: site.log(BROKER, 1),
         };
-        if let Err(failure) = self.bring_up(&site, &plan, &mut running) {
+        if let Err(failure) = self.bring_up(&site, plan, &mut running) {
             // Nothing that was started stays behind; why it could not start is what counts.
-            for process in running.processes.iter().rev() {
-                let _ = end(peer, process, false);
-            }
+            let _ = end(peer, &running.processes.iter().collect::<Vec<_>>(), false);
             self.forget(peer)?;
             return Err(failure);
         }
@@ -162,9 +160,10 @@ impl Peers {
     pub fn stop(&self, name: &str) -> Result<(), StopError> {
         let peer = catalog::find(name)?.peer();
         let running = self.live(peer).ok_or(StopError::NotRunning { peer: peer.name })?;
-        for process in running.processes.iter().rev() {
-            end(peer, process, true)?;
-        }
+        let (nodes, helpers): (Vec<&Process>, Vec<&Process>) =
+            running.processes.iter().partition(|process| process.role == BROKER);
+        end(peer, &nodes, true)?;
+        end(peer, &helpers, true)?;
         Ok(self.forget(peer)?)
     }
 
@@ -182,7 +181,7 @@ impl Peers {
         let peer = catalog::find(name)?.peer();
         let running = self.live(peer).ok_or(StopError::NotRunning { peer: peer.name })?;
         let broker = running.broker(node).filter(|broker| broker.identity.runs());
-        end(peer, broker.ok_or(StopError::NoNode { peer: peer.name, node })?, in_order)
+        end(peer, &[broker.ok_or(StopError::NoNode { peer: peer.name, node })?], in_order)
     }
 
     /// Starts a node that was stopped or killed, on its data, and waits until it serves.
@@ -239,21 +238,23 @@ impl Peers {
         Ok(self.forget(peer)?)
     }
 
-    fn bring_up(&self, site: &Site, plan: &Plan, running: &mut Running) -> Result<(), StartError> {
+    fn bring_up(&self, site: &Site, plan: Plan, running: &mut Running) -> Result<(), StartError> {
         for helper in &plan.helpers {
             self.spawn(site, helper, running)?;
-            self.await_last(site, helper, running, 1)?;
+            if let Some(process) = running.processes.last_mut() {
+                process.identity = serves(site.peer, helper, &process.identity, 1)?;
+            }
         }
         let first = running.processes.len();
         for launch in &plan.nodes {
             self.spawn(site, launch, running)?;
-            if plan.one_by_one {
-                self.await_last(site, launch, running, 1)?;
-            }
         }
         for (index, launch) in plan.nodes.iter().enumerate() {
             let process = &mut running.processes[first + index];
             process.identity = serves(site.peer, launch, &process.identity, site.nodes)?;
+        }
+        if let Some(check) = plan.check {
+            launch::run(check, "the check of the cluster", &site.log("check", 1))?;
         }
         Ok(self.record(site.peer, running)?)
     }
@@ -267,19 +268,6 @@ impl Peers {
             log: launch.log.clone(),
             ending: launch.ending.as_raw(),
         });
-        Ok(self.record(site.peer, running)?)
-    }
-
-    fn await_last(
-        &self,
-        site: &Site,
-        launch: &Launch,
-        running: &mut Running,
-        live_nodes: u32,
-    ) -> Result<(), StartError> {
-        if let Some(process) = running.processes.last_mut() {
-            process.identity = serves(site.peer, launch, &process.identity, live_nodes)?;
-        }
         Ok(self.record(site.peer, running)?)
     }
 
@@ -378,19 +366,27 @@ fn serves(
     }
 }
 
-/// Ends a process and what descends from it: in order, and by force what does not follow.
-fn end(peer: &'static Peer, process: &Process, in_order: bool) -> Result<(), StopError> {
-    let asked = if in_order { Signal::from_named_raw(process.ending) } else { None };
-    // Taken before it ends: its children lose their parent then.
-    let tree = process.identity.tree();
-    if let Some(signal) = asked {
-        process.identity.signal(signal);
-        process.identity.ended_within(ENDS_WITHIN);
+/// Ends processes and what descends from them: in order, and by force what does not follow. All are
+/// asked before any is waited for: the last one of a cluster would wait for the others.
+fn end(peer: &'static Peer, processes: &[&Process], in_order: bool) -> Result<(), StopError> {
+    // Taken before they end: their children lose their parents then.
+    let members: Vec<Identity> =
+        processes.iter().flat_map(|process| process.identity.tree()).collect();
+    if in_order {
+        for process in processes {
+            if let Some(signal) = Signal::from_named_raw(process.ending) {
+                process.identity.signal(signal);
+            }
+        }
+        let begun = Instant::now();
+        for process in processes {
+            process.identity.ended_within(ENDS_WITHIN.saturating_sub(begun.elapsed()));
+        }
     }
-    for member in &tree {
+    for member in &members {
         member.signal(Signal::KILL);
     }
-    for member in &tree {
+    for member in &members {
         if !member.ended_within(DIES_WITHIN) {
             return Err(StopError::DoesNotEnd {
                 peer: peer.name,
@@ -474,7 +470,7 @@ mod tests {
         peers.record(redis, &running).expect("it is written");
         assert!(matches!(peers.stop("redis"), Err(StopError::NotRunning { .. })));
         assert!(matches!(peers.kill("redis", 1), Err(StopError::NotRunning { .. })));
-        end(redis, &process, false).expect("there is nothing to end");
+        end(redis, &[&process], false).expect("there is nothing to end");
         assert!(identity.runs());
         stranger.kill().and_then(|()| stranger.wait()).expect("it can be killed");
     }

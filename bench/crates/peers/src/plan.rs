@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use driver::Tier;
 
@@ -90,8 +91,8 @@ pub(crate) struct Plan {
     pub(crate) helpers: Vec<Launch>,
     /// One for each node, in order.
     pub(crate) nodes: Vec<Launch>,
-    /// A node is started when the one before serves; else all at once.
-    pub(crate) one_by_one: bool,
+    /// Run when all nodes serve, and must go well: that they are one cluster, say.
+    pub(crate) check: Option<Command>,
     pub(crate) endpoints: Vec<Endpoint>,
     pub(crate) user: Option<String>,
     pub(crate) password: Option<String>,
@@ -104,7 +105,7 @@ impl Plan {
         Self {
             helpers: Vec::new(),
             nodes,
-            one_by_one: false,
+            check: None,
             endpoints,
             user: None,
             password: None,

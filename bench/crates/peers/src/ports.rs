@@ -16,7 +16,7 @@ pub(crate) fn owner(port: u16) -> Option<String> {
 /// Sockets that listen on this port, at any address (`proc_net_tcp(5)`).
 fn listening_inodes(port: u16) -> Vec<u64> {
     const LISTENING: &str = "0A";
-    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path));
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(fs::read_to_string);
     let texts = tables.into_iter().flatten();
     let mut inodes = Vec::new();
     for text in texts {

@@ -121,6 +121,14 @@ impl Installer<'_> {
         })
     }
 
+    /// All files of this name below this folder.
+    pub(crate) fn named(&self, inside: &str, name: &str) -> Vec<PathBuf> {
+        let mut found = Vec::new();
+        files(&self.staging.join(inside), &mut found);
+        found.retain(|file| file.file_name().is_some_and(|of_file| of_file == name));
+        found
+    }
+
     /// The installation is of no use without this.
     pub(crate) fn expect(&self, inside: &str) -> Result<PathBuf, InstallError> {
         let path = self.staging.join(inside);

@@ -81,6 +81,9 @@ fn config(site: &Site) -> Config {
     Config::default()
         .place("bindAddress", "127.0.0.1")
         .place("advertisedAddress", "127.0.0.1")
+        // of the bookie
+        .place("allowLoopback", "true")
+        .place("listeningInterface", "lo")
         .place("brokerServicePort", site.port("pulsar", 1))
         .place("webServicePort", site.port("http", 1))
         .set_if(site.tier.is_synced(), "journalSyncData", "true")

@@ -1,13 +1,14 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use driver::Tier;
 
 use crate::config::Config;
 use crate::errors::{FolderError, InstallError, StartError};
 use crate::install::Installer;
-use crate::launch::Launch;
+use crate::launch::{Launch, hermetic};
 use crate::plan::{Plan, Site, System, read, write};
 use crate::ready::Ready;
 use crate::{Endpoint, Need, Peer, Source};
@@ -23,13 +24,20 @@ static PEER: Peer = Peer {
     needs: &[Need::Apt],
     tiers: &[Tier::T0, Tier::T1, Tier::T3],
     cluster_tiers: &[Tier::T2, Tier::T4],
-    ports: &[("amqp", 24_200), ("stream", 24_201), ("distribution", 24_202), ("epmd", 24_203)],
+    ports: &[
+        ("amqp", 24_200),
+        ("stream", 24_201),
+        ("distribution", 24_202),
+        ("epmd", 24_203),
+        ("tool", 24_204),
+    ],
     note: "there is no switch: a quorum queue syncs before it confirms (T3, T4), a classic queue \
            (T1) and a stream (T1, T2) do not; T0 is a classic queue with transient messages",
 };
 
 const ERLANG: &str = "usr/lib/erlang";
 const SERVER: &str = "usr/lib/rabbitmq/bin/rabbitmq-server";
+const TOOL: &str = "usr/lib/rabbitmq/bin/rabbitmqctl";
 /// What its nodes know each other by. Any word does: only loopback is listened on.
 const COOKIE: &str = "POSTROADBENCH";
 
@@ -41,11 +49,12 @@ impl System for RabbitMq {
     fn install(&self, installer: &Installer<'_>) -> Result<Option<String>, InstallError> {
         let version = installer.debian("rabbitmq-server")?;
         installer.expect(SERVER)?;
-        // Erlang's own script is told where it is when the package is built.
-        let erl = installer.expect(&format!("{ERLANG}/bin/erl"))?;
+        // Erlang's own scripts are told where they are when the package is built.
         let here = installer.place.join(ERLANG);
-        let script = read(&erl)?.replace(&format!("/{ERLANG}"), &here.display().to_string());
-        write(&erl, script)?;
+        for erl in installer.named(ERLANG, "erl") {
+            let script = read(&erl)?.replace(&format!("/{ERLANG}"), &here.display().to_string());
+            write(&erl, script)?;
+        }
         Ok(Some(version))
     }
 
@@ -70,8 +79,7 @@ impl System for RabbitMq {
         settings.insert("plugins".to_owned(), "rabbitmq_stream".to_owned());
         Ok(Plan {
             helpers: vec![port_mapper(site)],
-            // The second finds the first one there and joins it; two that begin at once may not.
-            one_by_one: true,
+            check: if site.is_cluster() { Some(one_cluster(site)?) } else { None },
             user: Some("guest".to_owned()),
             password: Some("guest".to_owned()),
             ..Plan::of(nodes, endpoints).with_settings(settings)
@@ -117,11 +125,9 @@ fn launch(site: &Site, node: u32, config: &Path, data: &Path) -> Result<Launch, 
     let (port, stream, distribution) =
         (site.port("amqp", node), site.port("stream", node), site.port("distribution", node));
     let plugins = server_library(&site.software)?.join("plugins");
-    let path = std::env::var("PATH").unwrap_or_default();
-    let erlang = site.software.join(ERLANG).join("bin");
     Ok(Launch::new(site, node, site.software.join(SERVER), Ready::Amqp(port))
         .ports(&[port, stream, distribution])
-        .environment("PATH", format!("{}:{path}", erlang.display()))
+        .environment("PATH", path(site))
         .environment("HOME", config)
         .environment("RABBITMQ_NODENAME", name(node))
         .environment("RABBITMQ_CONFIG_FILE", config.join("rabbitmq"))
@@ -143,6 +149,27 @@ fn launch(site: &Site, node: u32, config: &Path, data: &Path) -> Result<Launch, 
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
             "-noinput -start_epmd false -kernel inet_dist_use_interface {127,0,0,1}",
         ))
+}
+
+/// Erlang's programs first.
+fn path(site: &Site) -> String {
+    let erlang = site.software.join(ERLANG).join("bin");
+    format!("{}:{}", erlang.display(), std::env::var("PATH").unwrap_or_default())
+}
+
+/// Nodes that begin at once find each other; if they did not, each would serve alone, and its
+/// quorum queues would be of one member.
+fn one_cluster(site: &Site) -> Result<Command, StartError> {
+    let home = site.config(1)?;
+    let ports = site.port("tool", 1);
+    let mut tool = hermetic(&site.software.join(TOOL), &home);
+    tool.env("PATH", path(site)).env("RABBITMQ_NODENAME", name(1));
+    tool.env("RABBITMQ_CONF_ENV_FILE", home.join("rabbitmq-env.conf"));
+    tool.env("ERL_EPMD_PORT", site.port("epmd", 1).to_string());
+    tool.env("RABBITMQ_CTL_DIST_PORT_MIN", ports.to_string());
+    tool.env("RABBITMQ_CTL_DIST_PORT_MAX", ports.to_string());
+    tool.args(["await_online_nodes", &site.nodes.to_string(), "--timeout", "60"]);
+    Ok(tool)
 }
 
 /// The one library folder of the server that carries its version in its name.
