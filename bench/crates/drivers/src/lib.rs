@@ -6,11 +6,17 @@
 
 #[cfg(feature = "amqp")]
 mod amqp;
+#[cfg(feature = "amqp1")]
+mod amqp1;
 mod batching;
 pub mod conformance;
 #[cfg(feature = "kafka")]
 mod kafka;
+#[cfg(feature = "kafka")]
+mod kafka_share;
 mod memory;
+#[cfg(feature = "mqtt")]
+mod mqtt;
 #[cfg(feature = "nats")]
 mod nats;
 mod pending;

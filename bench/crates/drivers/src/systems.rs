@@ -6,15 +6,19 @@ use driver::{Driver, Failure, Target};
 
 #[cfg(feature = "amqp")]
 use crate::amqp;
-#[cfg(feature = "kafka")]
-use crate::kafka;
+#[cfg(feature = "amqp1")]
+use crate::amqp1;
 use crate::memory;
+#[cfg(feature = "mqtt")]
+use crate::mqtt;
 #[cfg(feature = "nats")]
 use crate::nats;
 #[cfg(feature = "postgres")]
 use crate::postgres;
 #[cfg(feature = "redis")]
 use crate::redis;
+#[cfg(feature = "kafka")]
+use crate::{kafka, kafka_share};
 
 /// One system of the support table.
 #[derive(Clone, Copy, Debug)]
@@ -59,9 +63,19 @@ const SYSTEMS: &[System] = &[
         support: driver_if!("kafka", kafka::connect_postroad),
     },
     System {
+        name: "postroad-share",
+        title: "Postroad by Kafka's protocol, share groups",
+        support: driver_if!("kafka", kafka_share::connect_postroad),
+    },
+    System {
         name: "kafka",
         title: "Apache Kafka, consumer groups",
         support: driver_if!("kafka", kafka::connect_kafka),
+    },
+    System {
+        name: "kafka-share",
+        title: "Apache Kafka, share groups",
+        support: driver_if!("kafka", kafka_share::connect_kafka),
     },
     System {
         name: "redpanda",

@@ -40,7 +40,6 @@ async fn first_payload(address: &str) -> std::io::Result<Vec<u8>> {
 
 fn parse(payload: &[u8]) -> Option<String> {
     let mut rest = payload.strip_prefix(&START)?;
-    take(&mut rest, 1)?;
     let size = u32::from_be_bytes(take(&mut rest, 4)?.try_into().ok()?);
     let mut table = take(&mut rest, size as usize)?;
     let (mut product, mut version) = (None, None);
@@ -86,7 +85,6 @@ mod tests {
     #[test]
     fn a_greeting_is_read_and_a_cut_one_is_not() {
         let mut payload = START.to_vec();
-        payload.push(9);
         let table = [
             &b"\x0ccapabilitiesF\0\0\0\x04\x01at\x01"[..],
             b"\x07productS\0\0\0\x08RabbitMQ",

@@ -342,7 +342,8 @@ impl Driver for Amqp {
 
     async fn version(&self) -> Result<String, Failure> {
         let product = greeting::product(self.server.next_address()).await?;
-        let (connection, _) = self.server.open().await?;
+        // A channel that is dropped closes itself, and would be in the way of the connection.
+        let (connection, _channel) = self.server.open().await?;
         close(connection).await?;
         Ok(product)
     }

@@ -20,7 +20,8 @@ const PATIENCE: Duration = Duration::from_secs(15);
 /// The lease of all topologies: short, since some stories wait for its end.
 pub(super) const LEASE: Duration = Duration::from_secs(3);
 /// How much later than its lease says a message may come back.
-pub(super) const GRACE: Duration = Duration::from_secs(12);
+/// Some servers have a least lease of 15 s.
+pub(super) const GRACE: Duration = Duration::from_secs(20);
 /// How long consumer groups take to settle down when a member joins.
 const JOINING: Duration = Duration::from_secs(6);
 

@@ -34,6 +34,7 @@ use rdkafka::client::DefaultClientContext;
 use rdkafka::error::KafkaError;
 use rdkafka::types::RDKafkaErrorCode;
 
+use crate::kafka_share;
 use crate::pending::WINDOW;
 use client::{reached, refused};
 
@@ -132,7 +133,7 @@ impl Kafka {
     }
 
     /// Waits for a broker to answer, so that what follows fails for reasons of its own.
-    async fn reach(&self) -> Result<usize, Failure> {
+    async fn reach(&self) -> Result<(), Failure> {
         let (base, endpoint, user) = (self.base.clone(), self.endpoint.clone(), self.user.clone());
         let reached = tokio::task::spawn_blocking(move || reached(&base, &endpoint, &user));
         reached.await.map_err(Failure::unknown)?
@@ -223,9 +224,11 @@ impl Driver for Kafka {
     }
 
     async fn version(&self) -> Result<String, Failure> {
-        let brokers = self.reach().await?;
-        // The protocol tells no version of the server.
-        Ok(format!("not told by the protocol ({brokers} brokers)"))
+        self.reach().await?;
+        match (self.user.is_empty(), self.endpoint.split(',').next()) {
+            (true, Some(first)) => kafka_share::version(first).await,
+            _ => Ok("not told by the protocol".to_owned()),
+        }
     }
 
     async fn create(&self, topology: &Topology) -> Result<(), Failure> {

@@ -281,15 +281,17 @@ impl Receiver for JetStreamReceiver {
     }
 
     async fn close(mut self: Box<Self>) -> Result<(), Failure> {
-        for acker in self.open.values() {
+        let mut back: Vec<Acker> = self.open.drain().map(|(_, acker)| acker).collect();
+        while let Some(Some(Ok(prefetched))) = self.arriving.next().now_or_never() {
+            back.push(prefetched.split().1);
+        }
+        // Asks for no more first: else what is given back comes here again.
+        drop(self.arriving);
+        self.client.flush().await.map_err(refused)?;
+        for acker in back {
             acker.ack_with(AckKind::Nak(None)).await.map_err(refused)?;
         }
-        while let Some(Some(Ok(prefetched))) = self.arriving.next().now_or_never() {
-            prefetched.ack_with(AckKind::Nak(None)).await.map_err(refused)?;
-        }
-        // The server reads in order: with an answer to a ping it has all of the above.
-        drop(self.arriving);
-        self.client.drain().await.map_err(refused)?;
-        self.client.flush().await.or(Ok(()))
+        self.client.flush().await.map_err(refused)?;
+        self.client.drain().await.map_err(refused)
     }
 }

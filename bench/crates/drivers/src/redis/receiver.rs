@@ -166,6 +166,9 @@ impl Receiver for RedisReceiver {
     }
 
     async fn settle(&mut self, settles: &[(DeliveryId, Settle)]) -> Result<(), Failure> {
+        if settles.is_empty() {
+            return Ok(());
+        }
         let mut pipe = redis::pipe();
         for &(DeliveryId(delivery), settle) in settles {
             let Some(place) = self.open.remove(&delivery) else {
