@@ -13,6 +13,10 @@ use crate::{paths, soak};
 /// A kill loop short enough for every change; `soak kill` is the long one.
 const KILLS: u32 = 10;
 
+/// The benchmark suite is a workspace of its own. Here it is built without the clients of its
+/// rivals, which would take longer than all the rest.
+const SUITE: &str = "bench/Cargo.toml";
+
 /// Which steps are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scope {
@@ -30,12 +34,15 @@ struct Step {
     run: fn() -> Outcome<Counts>,
 }
 
-const STEPS: [Step; 8] = [
+const STEPS: [Step; 10] = [
     Step {
         title: "format",
         lint: true,
         remedy: "cargo fmt --all",
-        run: || cargo(&["fmt", "--all", "--check"]),
+        run: || {
+            cargo(&["fmt", "--all", "--check"])?;
+            cargo(&["fmt", "--manifest-path", SUITE, "--all", "--check"])
+        },
     },
     Step {
         title: "lints",
@@ -44,6 +51,16 @@ const STEPS: [Step; 8] = [
         run: || {
             let workspace = ["clippy", "--locked", "--workspace", "--all-targets"];
             cargo(&[&workspace[..], &["--", "-D", "warnings"]].concat())
+        },
+    },
+    Step {
+        title: "lints of the benchmark suite",
+        lint: true,
+        remedy: "cargo clippy --manifest-path bench/Cargo.toml --workspace --all-targets",
+        run: || {
+            let workspace = ["clippy", "--locked", "--workspace", "--all-targets"];
+            let suite = ["--manifest-path", SUITE, "--no-default-features"];
+            cargo(&[&workspace[..], &suite, &["--", "-D", "warnings"]].concat())
         },
     },
     Step {
@@ -56,7 +73,13 @@ const STEPS: [Step; 8] = [
         title: "tests of the workspace",
         lint: false,
         remedy: "cargo test -p PACKAGE NAME repeats one",
-        run: workspace_tests,
+        run: || tests(&[]),
+    },
+    Step {
+        title: "tests of the benchmark suite",
+        lint: false,
+        remedy: "cargo test --manifest-path bench/Cargo.toml -p PACKAGE NAME repeats one",
+        run: || tests(&["--manifest-path", SUITE, "--no-default-features"]),
     },
     Step {
         title: "release build",
@@ -145,9 +168,10 @@ fn deny() -> Outcome<Counts> {
     cargo(&["deny", "--offline", "check", "bans", "licenses", "sources"])
 }
 
-/// `cargo test` of the whole workspace, shown as it runs and counted.
-fn workspace_tests() -> Outcome<Counts> {
-    let mut child = cargo_command(&["test", "--locked", "--workspace", "--no-fail-fast"])
+/// `cargo test` of a whole workspace, shown as it runs and counted.
+fn tests(of: &[&str]) -> Outcome<Counts> {
+    let all = ["test", "--locked", "--workspace", "--no-fail-fast"];
+    let mut child = cargo_command(&[&all[..], of].concat())
         .stdout(Stdio::piped())
         .spawn()
         .context(|| "cannot run cargo")?;

@@ -2,7 +2,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use driver::Target;
-use drivers::conformance::{self, Conformance, Outcome};
+use drivers::Support;
+use drivers::conformance::{self, Check, Conformance, Outcome};
 
 use crate::arguments::{ConformanceArguments, Output};
 use crate::failure::CliError;
@@ -16,12 +17,7 @@ pub(crate) async fn run(arguments: ConformanceArguments) -> Result<ExitCode, Cli
     for system in &asked {
         eprintln!("{}", system.system);
         match check(system, &arguments).await {
-            Ok(found) => {
-                if arguments.output == Output::Table {
-                    print(&found);
-                }
-                all.push(found);
-            }
+            Ok(found) => all.push(found),
             Err(failure) => {
                 eprintln!("  {}: {failure}", system.system);
                 unreachable = true;
@@ -41,23 +37,51 @@ pub(crate) async fn run(arguments: ConformanceArguments) -> Result<ExitCode, Cli
 async fn check(asked: &Asked, arguments: &ConformanceArguments) -> Result<Conformance, CliError> {
     let place = &arguments.place;
     let station = fleet::station(asked, arguments.tier, 1, place, Target::default()).await?;
-    let found = conformance::run(&station.target, station.tier).await;
+    let told = |check: &Check| {
+        if arguments.output == Output::Table {
+            print(check);
+        }
+    };
+    let found = conformance::run(&station.target, Some(station.tier), told).await;
     station.end().await?;
     Ok(found?)
 }
 
-fn print(found: &Conformance) {
-    println!("{} {} ({}), {}", found.title, found.version, found.client, found.tier);
-    for check in &found.checks {
-        let (word, why) = match &check.outcome {
-            Outcome::Passed => ("ok", ""),
-            Outcome::Skipped(why) => ("-", why.as_str()),
-            Outcome::Failed(why) => ("FAILED", why.as_str()),
-        };
-        println!("  {word:<7} {:<6} {:<60} {why}", check.style, check.name);
-    }
+fn print(check: &Check) {
+    let (word, why) = match &check.outcome {
+        Outcome::Passed => ("ok", ""),
+        Outcome::Skipped(why) => ("-", why.as_str()),
+        Outcome::Failed(why) => ("FAILED", why.as_str()),
+    };
+    println!("  {word:<7} {:<6} {:<60} {why}", check.style, check.name);
 }
 
+/// Every system that the suite knows; those that were checked now, with what came out.
 fn write_table(path: &Path, all: &[Conformance]) -> Result<(), CliError> {
-    std::fs::write(path, conformance::markdown(all)).map_err(CliError::io(path))
+    let mut table = String::from(
+        "| system | client | server | checks passed | does not have | fails |\n|---|---|---|---|---|---|\n",
+    );
+    for system in drivers::all() {
+        let Some(found) = all.iter().find(|found| found.system == system.name) else {
+            let why = match system.support {
+                Support::None { why } => format!("no driver: {why}"),
+                Support::LeftOut { feature } => format!("left out of this build ({feature})"),
+                Support::Driver(_) => "a driver; its server was not there".to_owned(),
+            };
+            table += &format!("| `{}` {} | {why} | | | | |\n", system.name, system.title);
+            continue;
+        };
+        let (passed, skipped, _) = found.counts();
+        let failed: Vec<&str> = found.failures().map(|check| check.name.as_str()).collect();
+        table += &format!(
+            "| `{}` {} | {} | {} at {} | {passed} | {skipped} | {} |\n",
+            found.system,
+            found.title,
+            found.client,
+            found.version,
+            found.tier,
+            if failed.is_empty() { "-".to_owned() } else { failed.join("; ") },
+        );
+    }
+    std::fs::write(path, table).map_err(CliError::io(path))
 }

@@ -35,7 +35,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<ExitCode, CliError> {
 pub(crate) fn compare(arguments: &CompareArguments) -> Result<ExitCode, CliError> {
     let comparison = ::report::compare(&read(&arguments.before)?, &read(&arguments.after)?);
     match arguments.output {
-        CompareOutput::Table => print!("{}", comparison.table()),
+        CompareOutput::Table => print!("{}", comparison.terminal()),
         CompareOutput::Markdown => print!("{}", comparison.markdown()),
         CompareOutput::Json => println!("{}", comparison.json()),
     }
