@@ -35,6 +35,8 @@ pub struct UnknownPeer {
 pub enum OpenError {
     #[error("{} is in use by another postroad-bench; wait for it, or name another folder with --dir", path.display())]
     InUse { path: PathBuf },
+    #[error("{} has a space in it, which the scripts of RabbitMQ and Pulsar cannot take; name another folder with --dir", path.display())]
+    Space { path: PathBuf },
     #[error(transparent)]
     Folder(#[from] FolderError),
 }

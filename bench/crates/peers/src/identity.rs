@@ -135,8 +135,10 @@ impl Stat {
         // and begins with field 3.
         let (_, after_name) = text.rsplit_once(") ")?;
         let fields: Vec<&str> = after_name.split_whitespace().collect();
+        // The first thread may have ended before the others; they hold ports and files still.
+        let threads: u64 = fields.get(17)?.parse().ok()?;
         Some(Self {
-            ended: matches!(*fields.first()?, "Z" | "X"),
+            ended: matches!(*fields.first()?, "Z" | "X") && threads <= 1,
             parent: fields.get(1)?.parse().ok()?,
             started_ticks: fields.get(19)?.parse().ok()?,
         })
@@ -217,5 +219,15 @@ mod tests {
         let rest = "S 7 1 1 0 -1 4194304 1 0 0 0 3 4 0 0 20 0 1 0 4242 1 1";
         let stat = Stat::parse(&format!("9 (a) b (c) {rest}")).expect("regular");
         assert_eq!((stat.parent, stat.started_ticks, stat.ended), (7, 4242, false));
+    }
+
+    #[test]
+    fn a_process_has_ended_when_all_its_threads_have() {
+        let ended = |threads| {
+            let text = format!("9 (a) Z 7 1 1 0 -1 4 1 0 0 0 3 4 0 0 20 0 {threads} 0 4242 1 1");
+            Stat::parse(&text).expect("regular").ended
+        };
+        assert!(ended(1));
+        assert!(!ended(4));
     }
 }

@@ -50,6 +50,9 @@ impl Peers {
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
         let dir = folder(dir.to_path_buf())?;
         let dir = dir.canonicalize().map_err(FolderError::new("find", &dir))?;
+        if dir.to_string_lossy().contains(char::is_whitespace) {
+            return Err(OpenError::Space { path: dir });
+        }
         Ok(Self { dir, postroad: None })
     }
 
@@ -424,6 +427,13 @@ mod tests {
         let peers = Peers::open(dir.path()).expect("it is made");
         let refused = peers.start("nats", Tier::T3, 1, &Silent).expect_err("it is not installed");
         assert!(refused.to_string().contains("peers install nats"), "{refused}");
+    }
+
+    #[test]
+    fn a_folder_with_a_space_is_refused_at_once() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let refused = Peers::open(&dir.path().join("my peers")).expect_err("it has a space");
+        assert!(refused.to_string().contains("--dir"), "{refused}");
     }
 
     #[test]

@@ -22,8 +22,8 @@ pub(crate) enum Ready {
     Postgres(u16),
     /// CONNECT is answered with CONNACK.
     Mqtt(u16),
-    /// The name server (its port is here) knows a broker.
-    RocketMq(u16),
+    /// The name server knows a broker, and the proxy takes connections.
+    RocketMq { names: u16, proxy: u16 },
     /// The port takes connections.
     Listens(u16),
 }
@@ -41,7 +41,9 @@ impl Ready {
             Self::Redis(port) => begins(*port, b"PING\r\n", b"+PONG"),
             Self::Postgres(port) => begins(*port, &postgres_start(), b"R"),
             Self::Mqtt(port) => begins(*port, MQTT_CONNECT, b"\x20\x02\x00\x00"),
-            Self::RocketMq(port) => rocketmq(*port),
+            Self::RocketMq { names, proxy } => {
+                rocketmq(*names).and_then(|knows| connect(*proxy).map(|_| knows))
+            }
             Self::Listens(port) => connect(*port).map(|_| true),
         };
         answer.unwrap_or(false)

@@ -19,7 +19,7 @@ static PEER: Peer = Peer {
     needs: &[Need::Java, Need::Maven],
     tiers: &[Tier::T1, Tier::T3],
     cluster_tiers: &[],
-    ports: &[("pulsar", 24_800), ("http", 24_801), ("bookie", 24_802)],
+    ports: &[("pulsar", 24_800), ("http", 24_801)],
     note: "standalone.conf does not sync its journal; T3 sets journalSyncData=true",
 };
 
@@ -47,11 +47,10 @@ impl System for Pulsar {
         let text = read(&home.join("conf/standalone.conf"))?;
         let path = config_folder.join("standalone.conf");
         write(&path, format!("{text}\n{}", config.render("=")))?;
-        let (port, http, bookie) =
-            (site.port("pulsar", 1), site.port("http", 1), site.port("bookie", 1));
+        let (port, http) = (site.port("pulsar", 1), site.port("http", 1));
         let ready = Ready::Http(http, "/admin/v2/brokers/health");
         let launch = Launch::new(site, 1, home.join("bin/pulsar"), ready)
-            .ports(&[port, http, bookie])
+            .ports(&[port, http])
             .environment("PULSAR_STANDALONE_CONF", path)
             .environment("PULSAR_MEM", MEMORY)
             .environment("PULSAR_LOG_DIR", folder(site.home.join("log"))?)
@@ -59,9 +58,7 @@ impl System for Pulsar {
             .environment("PULSAR_GC_LOG", " ")
             .environment("PULSAR_LOG_ROOT_LEVEL", "warn")
             .environment("PULSAR_LOG_LEVEL", "warn")
-            .arguments(["standalone", "-nfw", "-nss", "--bookkeeper-port"])
-            .argument(bookie.to_string())
-            .argument("--bookkeeper-dir")
+            .arguments(["standalone", "-nfw", "-nss", "--bookkeeper-dir"])
             .argument(data.join("bookkeeper"))
             .argument("--metadata-dir")
             .argument(data.join("metadata"));
@@ -81,7 +78,7 @@ fn config(site: &Site) -> Config {
     Config::default()
         .place("bindAddress", "127.0.0.1")
         .place("advertisedAddress", "127.0.0.1")
-        // of the bookie
+        // of the bookie; it takes a free port
         .place("allowLoopback", "true")
         .place("listeningInterface", "lo")
         .place("brokerServicePort", site.port("pulsar", 1))

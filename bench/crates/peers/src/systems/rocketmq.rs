@@ -30,7 +30,8 @@ static PEER: Peer = Peer {
         ("broker-ha", 25_106),
     ],
     note: "by default RocketMQ acknowledges what is in its mapped files; T3 sets \
-           flushDiskType=SYNC_FLUSH",
+           flushDiskType=SYNC_FLUSH. Its gRPC, remoting and replication ports cannot be bound to \
+           loopback alone",
 };
 
 const OPENED: [&str; 6] = [
@@ -86,7 +87,7 @@ impl System for RocketMq {
             .arguments(["org.apache.rocketmq.namesrv.NamesrvStartup", "-c"])
             .argument(names_path);
         let ports = ["grpc", "remoting", "broker-fast", "broker", "broker-ha"];
-        let broker = launch(site, Ready::RocketMq(names_port))?
+        let broker = launch(site, Ready::RocketMq { names: names_port, proxy: grpc })?
             .ports(&ports.map(|purpose| site.port(purpose, 1)))
             .arguments(java::HEAP)
             .arguments(OPENED)
