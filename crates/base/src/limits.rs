@@ -27,7 +27,7 @@ pub const FRAME_BYTES_MAX: usize = 8 << 20;
 pub const TAIL_CACHE_BYTES: usize = 32 << 20;
 /// For how long: a consumer that comes later does not keep up, and reads what idle queues hold from
 /// their segments.
-pub const TAIL_CACHE_AGE_MAX: Duration = Duration::from_secs(10);
+pub const TAIL_CACHE_AGE_MAX: Duration = Duration::from_secs(5);
 /// Bytes of sidecar indexes of sealed segments kept in memory.
 pub const SIDECAR_CACHE_BYTES: usize = 16 << 20;
 /// A longer file is not taken for a sidecar: 28 bytes for each batch of the largest segment.
