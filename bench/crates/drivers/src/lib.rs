@@ -20,10 +20,12 @@ mod mqtt;
 #[cfg(feature = "nats")]
 mod nats;
 mod pending;
+#[cfg(any(feature = "amqp", feature = "kafka"))]
+mod positions;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
 mod systems;
 
-pub use systems::{System, all, connect};
+pub use systems::{Connect, Support, System, all, connect};

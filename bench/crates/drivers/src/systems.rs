@@ -44,7 +44,7 @@ pub enum Support {
 }
 
 /// Reads the settings; whether the server is there shows at the first call.
-type Connect = fn(&Target) -> Result<Arc<dyn Driver>, Failure>;
+pub type Connect = fn(&Target) -> Result<Arc<dyn Driver>, Failure>;
 
 macro_rules! driver_if {
     ($feature:literal, $connect:expr) => {{
@@ -97,6 +97,11 @@ const SYSTEMS: &[System] = &[
         title: "RabbitMQ, quorum queues",
         support: driver_if!("amqp", amqp::connect_quorum),
     },
+    System {
+        name: "rabbitmq-stream",
+        title: "RabbitMQ, streams by AMQP 0-9-1",
+        support: driver_if!("amqp", amqp::connect_stream),
+    },
     System { name: "lavinmq", title: "LavinMQ", support: driver_if!("amqp", amqp::connect_lavin) },
     System {
         name: "nats-jetstream",
@@ -113,6 +118,81 @@ const SYSTEMS: &[System] = &[
         name: "postgres",
         title: "PostgreSQL, SKIP LOCKED",
         support: driver_if!("postgres", postgres::connect),
+    },
+    System {
+        name: "artemis",
+        title: "ActiveMQ Artemis by AMQP 1.0",
+        support: driver_if!("amqp1", amqp1::connect_artemis),
+    },
+    System {
+        name: "activemq",
+        title: "ActiveMQ Classic by AMQP 1.0",
+        support: driver_if!("amqp1", amqp1::connect_classic),
+    },
+    System {
+        name: "mqtt",
+        title: "MQTT 3.1.1 at QoS 1 (Mosquitto)",
+        support: driver_if!("mqtt", mqtt::connect),
+    },
+    System {
+        name: "kmq",
+        title: "KMQ semantics on Kafka",
+        support: Support::None {
+            why: "its markers are not written yet; share groups are what Kafka has instead",
+        },
+    },
+    System {
+        name: "pulsar",
+        title: "Apache Pulsar",
+        support: Support::None {
+            why: "its Rust client needs protoc to build, which this suite does not ask for",
+        },
+    },
+    System {
+        name: "rocketmq",
+        title: "Apache RocketMQ",
+        support: Support::None { why: "not written yet; its Rust client is new" },
+    },
+    System {
+        name: "sqs",
+        title: "Amazon SQS and what speaks like it",
+        support: Support::None { why: "not written yet" },
+    },
+    System {
+        name: "mongodb",
+        title: "MongoDB",
+        support: Support::None {
+            why: "not written yet, and no server is in the package registries",
+        },
+    },
+    System {
+        name: "kurrentdb",
+        title: "KurrentDB",
+        support: Support::None {
+            why: "not written yet, and no server is in the package registries",
+        },
+    },
+    System {
+        name: "queen",
+        title: "Queen MQ",
+        support: Support::None {
+            why: "not written yet, and no server is in the package registries",
+        },
+    },
+    System {
+        name: "zeromq",
+        title: "ZeroMQ",
+        support: Support::None {
+            why: "not written yet; it has no server, so a topology would have to name one",
+        },
+    },
+    System {
+        name: "blazingmq",
+        title: "BlazingMQ",
+        support: Support::None {
+            why: "its clients are C++, Java and Python libraries over a protocol of its own: there is no \
+                  Rust client, and no server is in the package registries",
+        },
     },
     System {
         name: memory::SYSTEM,

@@ -1,5 +1,5 @@
 //! AMQP 0-9-1, by lapin: RabbitMQ's classic and quorum queues, LavinMQ, and Postroad where it
-//! speaks AMQP.
+//! speaks AMQP (RabbitMQ's streams are in [`stream`]).
 //!
 //! *Sent* means: the server confirmed the message, and did not return it. A nack is an error. What
 //! a confirm is worth depends on the queue: on RabbitMQ a classic queue has written to the page
@@ -19,6 +19,7 @@
 mod greeting;
 mod receiver;
 mod sender;
+mod stream;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,7 +27,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use driver::{
-    About, Driver, Failure, Lanes, Receiver, Return, Sender, Style, Target, Tier, Topology,
+    About, Driver, Failure, Lanes, Receiver, Return, Sender, Settings, Style, Target, Tier,
+    Topology,
 };
 use lapin::options::{
     ConfirmSelectOptions, ExchangeDeclareOptions, ExchangeDeleteOptions, QueueBindOptions,
@@ -37,6 +39,7 @@ use lapin::{Channel, Connection, ConnectionProperties, ErrorKind, ExchangeKind};
 use tokio::time::timeout;
 
 use crate::pending::WINDOW;
+use sender::Way;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 const ENDPOINT: &str = "127.0.0.1:5672";
@@ -51,6 +54,8 @@ enum Flavour {
     Lavin,
     Postroad,
 }
+
+pub(crate) use stream::connect as connect_stream;
 
 pub(crate) fn connect_classic(target: &Target) -> Result<Arc<dyn Driver>, Failure> {
     connect(Flavour::Classic, target)
@@ -72,9 +77,23 @@ pub(crate) fn connect_postroad(target: &Target) -> Result<Arc<dyn Driver>, Failu
 struct Amqp {
     flavour: Flavour,
     server: Server,
+    options: Options,
+    arguments: Vec<(String, String)>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Options {
     window: u32,
     prefetch: u16,
-    arguments: Vec<(String, String)>,
+}
+
+impl Options {
+    fn take(settings: &mut Settings) -> Result<Self, Failure> {
+        Ok(Self {
+            window: settings.take("window", WINDOW)?,
+            prefetch: settings.take("prefetch", 100)?,
+        })
+    }
 }
 
 /// Where connections go.
@@ -96,25 +115,10 @@ fn connect(flavour: Flavour, target: &Target) -> Result<Arc<dyn Driver>, Failure
         let value = settings.take(&format!("queue.{name}"), String::new())?;
         arguments.push((name.to_owned(), value));
     }
-    let window = settings.take("window", WINDOW)?;
-    let prefetch = settings.take("prefetch", 100)?;
-    let vhost = settings.take("vhost", "/".to_owned())?;
+    let options = Options::take(&mut settings)?;
+    let server = Server::of(target, &mut settings)?;
     settings.done()?;
-    let given = if target.endpoints.is_empty() {
-        vec![ENDPOINT.to_owned()]
-    } else {
-        target.endpoints.clone()
-    };
-    let plain =
-        |address: String| address.trim_start_matches("amqp://").trim_end_matches('/').to_owned();
-    let server = Server {
-        addresses: given.into_iter().map(plain).collect(),
-        user: target.user.clone().unwrap_or_else(|| "guest".into()),
-        password: target.password.clone().unwrap_or_else(|| "guest".into()),
-        vhost,
-        turn: AtomicUsize::new(0),
-    };
-    Ok(Arc::new(Amqp { flavour, server, window, prefetch, arguments }))
+    Ok(Arc::new(Amqp { flavour, server, options, arguments }))
 }
 
 fn refused(error: lapin::Error) -> Failure {
@@ -134,6 +138,24 @@ fn escaped(text: &str) -> String {
 }
 
 impl Server {
+    fn of(target: &Target, settings: &mut Settings) -> Result<Self, Failure> {
+        let given = if target.endpoints.is_empty() {
+            vec![ENDPOINT.to_owned()]
+        } else {
+            target.endpoints.clone()
+        };
+        let plain = |address: String| {
+            address.trim_start_matches("amqp://").trim_end_matches('/').to_owned()
+        };
+        Ok(Self {
+            addresses: given.into_iter().map(plain).collect(),
+            user: target.user.clone().unwrap_or_else(|| "guest".into()),
+            password: target.password.clone().unwrap_or_else(|| "guest".into()),
+            vhost: settings.take("vhost", "/".to_owned())?,
+            turn: AtomicUsize::new(0),
+        })
+    }
+
     fn next_address(&self) -> &str {
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         &self.addresses[turn % self.addresses.len()]
@@ -200,6 +222,15 @@ impl Names {
             return destination;
         }
         format!("{destination}-{subscription}-{part}")
+    }
+
+    fn ways(&self) -> Vec<Vec<Way>> {
+        let way = |destination, part: u32| match self.exchange(destination) {
+            Some(exchange) => Arc::new((exchange.into(), part.to_string().into())),
+            None => Arc::new(("".into(), self.queue(destination, 0, 0).into())),
+        };
+        let ways = |destination| (0..self.parts).map(|part| way(destination, part)).collect();
+        (0..self.topology.destinations).map(ways).collect()
     }
 
     /// All queues of one destination for one subscription.
@@ -373,8 +404,9 @@ impl Driver for Amqp {
     async fn sender(&self, topology: &Topology) -> Result<Box<dyn Sender>, Failure> {
         let (connection, channel) = self.server.open().await?;
         channel.confirm_select(ConfirmSelectOptions::default()).await.map_err(refused)?;
-        let names = Names::of(topology);
-        Ok(Box::new(sender::AmqpSender::new(connection, channel, names, self.window)))
+        let ways = Names::of(topology).ways();
+        let window = self.options.window;
+        Ok(Box::new(sender::AmqpSender::new(connection, channel, ways, topology.tier, window)))
     }
 
     async fn receiver(
@@ -389,7 +421,8 @@ impl Driver for Amqp {
             .iter()
             .flat_map(|&destination| names.queues(destination, subscription))
             .collect();
-        let receiver = receiver::AmqpReceiver::open(connection, channel, &queues, self.prefetch);
+        let receiver =
+            receiver::AmqpReceiver::open(connection, channel, &queues, self.options.prefetch);
         Ok(Box::new(receiver.await?))
     }
 }

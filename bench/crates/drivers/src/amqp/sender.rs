@@ -8,17 +8,20 @@ use lapin::options::BasicPublishOptions;
 use lapin::types::ShortString;
 use lapin::{BasicProperties, Channel, Confirmation, Connection};
 
-use super::{Names, close, refused};
+use super::{close, refused};
 use crate::pending::{Confirmer, Outstanding, Window, send_by_post};
 
 /// `delivery-mode` of what shall survive the server.
 const PERSISTENT: u8 = 2;
 
+/// Exchange and routing key.
+pub(super) type Way = Arc<(ShortString, ShortString)>;
+
 pub(super) struct AmqpSender {
     connection: Connection,
     channel: Channel,
-    /// By destination, then by part: exchange and routing key.
-    ways: Vec<Vec<Arc<(ShortString, ShortString)>>>,
+    /// By destination, then by part.
+    ways: Vec<Vec<Way>>,
     properties: BasicProperties,
     window: Window,
     confirmer: Confirmer,
@@ -31,31 +34,26 @@ impl fmt::Debug for AmqpSender {
 }
 
 impl AmqpSender {
-    pub(super) fn new(connection: Connection, channel: Channel, names: Names, window: u32) -> Self {
-        let way = |destination, part: u32| match names.exchange(destination) {
-            Some(exchange) => Arc::new((exchange.into(), part.to_string().into())),
-            None => Arc::new(("".into(), names.queue(destination, 0, 0).into())),
-        };
-        let ways = |destination| (0..names.parts).map(|part| way(destination, part)).collect();
-        let properties = match names.topology.tier {
+    pub(super) fn new(
+        connection: Connection,
+        channel: Channel,
+        ways: Vec<Vec<Way>>,
+        tier: Tier,
+        window: u32,
+    ) -> Self {
+        let properties = match tier {
             Tier::T0 => BasicProperties::default(),
             _ => BasicProperties::default().with_delivery_mode(PERSISTENT),
         };
-        Self {
-            connection,
-            channel,
-            ways: (0..names.topology.destinations).map(ways).collect(),
-            properties,
-            window: Window::new(window),
-            confirmer: Confirmer::spawn(),
-        }
+        let (window, confirmer) = (Window::new(window), Confirmer::spawn());
+        Self { connection, channel, ways, properties, window, confirmer }
     }
 }
 
 /// Publishes with its first poll, and ends with the server's word.
 async fn publish(
     channel: Channel,
-    way: Arc<(ShortString, ShortString)>,
+    way: Way,
     body: Bytes,
     properties: BasicProperties,
 ) -> Result<(), Failure> {

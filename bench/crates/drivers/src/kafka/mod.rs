@@ -17,7 +17,6 @@
 //! `producer.X`, `consumer.X` and `topic.X`.
 
 mod client;
-mod positions;
 mod receiver;
 mod sender;
 

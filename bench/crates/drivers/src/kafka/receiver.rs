@@ -20,7 +20,7 @@ use rdkafka::{ClientConfig, Message, Offset, TopicPartitionList};
 use tokio::time::timeout;
 
 use super::client::refused;
-use super::positions::{Partition, Positions};
+use crate::positions::{Partition, Positions};
 
 /// Shared with the client, which tells of partitions that go to another receiver.
 #[derive(Clone, Debug)]

@@ -1,12 +1,14 @@
-//! Kafka settles by position: everything before it, and nothing behind it. A receiver settles in
+//! A log is settled by position: everything before it, and nothing behind it. A receiver settles in
 //! any order, so this remembers what lies between: the position moves on when all before it is
 //! settled, and what is fetched once more (after a release) is given out only if it is not in
 //! somebody's hands or done.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+#[cfg(any(feature = "kafka", test))]
+use std::collections::HashSet;
+use std::collections::{BTreeMap, HashMap};
 
-/// A partition of one of the receiver's topics.
-pub(super) type Partition = (u32, i32);
+/// A destination of the receiver, and a partition of it.
+pub(crate) type Partition = (u32, i32);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum State {
@@ -25,7 +27,7 @@ struct Track {
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Positions {
+pub(crate) struct Positions {
     tracks: HashMap<Partition, Track>,
     /// Deliveries by number, and the partition and offset that each is of.
     deliveries: HashMap<u64, (Partition, i64)>,
@@ -34,7 +36,7 @@ pub(super) struct Positions {
 
 impl Positions {
     /// A message came: its number, or `None` if it must not be given out (again).
-    pub(super) fn came(&mut self, partition: Partition, offset: i64) -> Option<u64> {
+    pub(crate) fn came(&mut self, partition: Partition, offset: i64) -> Option<u64> {
         let track = self.tracks.entry(partition).or_default();
         if track.position.is_some_and(|position| offset < position)
             || matches!(track.given.get(&offset), Some(State::InFlight | State::Settled))
@@ -48,7 +50,7 @@ impl Positions {
     }
 
     /// Settled: never again. What moved to another receiver meanwhile is ignored.
-    pub(super) fn accept(&mut self, delivery: u64) {
+    pub(crate) fn accept(&mut self, delivery: u64) {
         let Some((partition, offset)) = self.deliveries.remove(&delivery) else { return };
         let Some(track) = self.tracks.get_mut(&partition) else { return };
         track.given.insert(offset, State::Settled);
@@ -62,14 +64,21 @@ impl Positions {
     }
 
     /// Not settled: where the partition must be read from again.
-    pub(super) fn release(&mut self, delivery: u64) -> Option<(Partition, i64)> {
+    pub(crate) fn release(&mut self, delivery: u64) -> Option<(Partition, i64)> {
         let (partition, offset) = self.deliveries.remove(&delivery)?;
         self.tracks.get_mut(&partition)?.given.insert(offset, State::Released);
         Some((partition, offset))
     }
 
+    /// What was settled before, by whoever had the partition.
+    #[cfg(feature = "amqp")]
+    pub(crate) fn begin(&mut self, partition: Partition, position: i64) {
+        let track = self.tracks.entry(partition).or_default();
+        (track.position, track.committed) = (Some(position), Some(position));
+    }
+
     /// The positions that moved since the last call.
-    pub(super) fn moved(&mut self) -> Vec<(Partition, i64)> {
+    pub(crate) fn moved(&mut self) -> Vec<(Partition, i64)> {
         let mut moved = Vec::new();
         for (partition, track) in &mut self.tracks {
             if let Some(position) = track.position.filter(|at| track.committed != Some(*at)) {
@@ -81,7 +90,8 @@ impl Positions {
     }
 
     /// These belong to another receiver now.
-    pub(super) fn forget(&mut self, partitions: &HashSet<Partition>) {
+    #[cfg(any(feature = "kafka", test))]
+    pub(crate) fn forget(&mut self, partitions: &HashSet<Partition>) {
         self.tracks.retain(|partition, _| !partitions.contains(partition));
         self.deliveries.retain(|_, (partition, _)| !partitions.contains(partition));
     }
