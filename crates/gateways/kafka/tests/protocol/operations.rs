@@ -1,8 +1,11 @@
 //! The command line's own request: who is told about it, what is refused, and what it says about
 //! records that somebody holds.
 
+use std::sync::Arc;
+
 use base::MAIN_LEASE_GROUP;
 use broker::TakeOptions;
+use broker::operations::{OperationAnswer, OperationError, OperationFamily};
 use bytes::{Buf, Bytes};
 use gateway_kafka::operations::document::{
     Cancel, DeadLetterFilter, DeadLettersMoved, DeclaredQueue, Operation, QueueName, QueueReport,
@@ -303,4 +306,42 @@ async fn a_page_is_bounded_by_bytes_and_the_next_one_goes_on() {
     }
     let all: Vec<(u32, u64)> = (0..2).flat_map(|p| (0..4).map(move |o| (p, o))).collect();
     assert_eq!((pages, seen), (2, all));
+}
+
+/// Says of each operation what it was, but for some.
+#[derive(Debug)]
+struct Echo;
+
+impl OperationFamily for Echo {
+    fn carry_out(&self, operation: Vec<u8>) -> OperationAnswer<'_> {
+        Box::pin(async move {
+            match &operation[..] {
+                b"\"nonsense\"" => Err(OperationError::Invalid("makes no sense".into())),
+                b"\"nowhere\"" => Err(OperationError::NotFound("is not there".into())),
+                b"\"broken\"" => Err(OperationError::Failed("cannot be done".into())),
+                _ => Ok(operation),
+            }
+        })
+    }
+}
+
+#[tokio::test]
+async fn an_operation_of_another_gateway_is_handed_on_unread() {
+    let node = Node::with(|options| options.families = vec![("echo", Arc::new(Echo))]).await;
+    let mut client = node.client().await;
+    let asked = |family: &str, operation| Operation::Family { family: family.into(), operation };
+    let said = serde_json::json!({"do-what": ["nobody", "else", 1, null, "knows"]});
+    let answer: serde_json::Value = client.operate(&asked("echo", said.clone())).await;
+    assert_eq!(answer, said);
+    for (operation, code, message) in [
+        ("nonsense", InvalidRequest, "makes no sense"),
+        ("nowhere", ResourceNotFound, "is not there"),
+        ("broken", UnknownServerError, "cannot be done"),
+    ] {
+        let refused = client.refused(&asked("echo", operation.into())).await;
+        assert_eq!(refused, (code, message.to_owned()));
+    }
+    let (code, message) = client.refused(&asked("amqp", said)).await;
+    assert_eq!(code, InvalidRequest);
+    assert_eq!(message, "this node has no operations of amqp");
 }
