@@ -21,7 +21,7 @@ pub fn markdown(runs: &[Run]) -> String {
         text +=
             &format!("### {tier}: confirmed means {}\n\n{}\n", tier.meaning(), table(&study, tier));
     }
-    text += "★ best at its tier by more than noise · ★≈ best within noise · ☆ ahead on a single run · \
+    text += "★ best at its tier by more than noise · ★≈ best within noise · ☆ ahead, but of single or client-bound runs · \
              ≥ ≤ client-bound, the load generator was the limit · ~~struck~~ failed or interrupted\n\n";
     text + &systems(&study) + &hosts(&study)
 }

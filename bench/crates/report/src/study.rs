@@ -92,7 +92,8 @@ pub(crate) enum Standing {
 pub(crate) enum Lead {
     /// Ahead of all others at its tier, by more than noise.
     Best,
-    /// Ahead, but single runs do not tell whether by more than noise.
+    /// Ahead, but single runs do not tell whether by more than noise, or a client-bound one might
+    /// be better than its bound.
     Unproven,
     /// Ahead, or behind by no more than noise.
     Tied,
@@ -414,8 +415,11 @@ fn order(rows: &mut [Row<'_>], headline: Option<&Headline>) {
         let within_noise = |row: &&mut Row<'_>| {
             row.figure.is_some_and(|figure| first.differs(&figure) == Some(false))
         };
-        let unknown =
-            |row: &&mut Row<'_>| row.figure.is_some_and(|figure| first.differs(&figure).is_none());
+        // Behind by its bound is not behind.
+        let unknown = |row: &&mut Row<'_>| {
+            let alone = row.figure.is_some_and(|figure| first.differs(&figure).is_none());
+            alone || row.is_client_bound()
+        };
         ranked[0].lead = match &ranked[1..] {
             others if others.iter().any(within_noise) => Lead::Tied,
             others if others.iter().any(unknown) => Lead::Unproven,
@@ -450,10 +454,7 @@ fn chapters(cases: Vec<Case<'_>>) -> Vec<Chapter<'_>> {
         }
     }
     chapters.sort_by_key(|chapter| family::order(&chapter.name));
-    let mut number = 0;
-    for case in chapters.iter_mut().flat_map(|chapter| &mut chapter.cases) {
-        case.number = number;
-        number += 1;
-    }
+    let cases = chapters.iter_mut().flat_map(|chapter| &mut chapter.cases);
+    cases.enumerate().for_each(|(number, case)| case.number = number);
     chapters
 }

@@ -186,7 +186,7 @@ fn star(lead: Lead) -> &'static str {
     match lead {
         Lead::Best => "<b class=\"lead-best\" title=\"best at this tier\">★</b>",
         Lead::Unproven => {
-            "<b class=\"lead-best\" title=\"ahead at this tier, on a single run\">☆</b>"
+            "<b class=\"lead-best\" title=\"ahead at this tier, of single or client-bound runs\">☆</b>"
         }
         Lead::Tied => {
             "<b class=\"lead-best\" title=\"best at this tier, within noise of another\">★≈</b>"

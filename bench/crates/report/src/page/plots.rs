@@ -6,6 +6,7 @@ use super::case::label;
 use crate::chart::{Axis, Chart, Line, Spacing};
 use crate::figures::{self, RECEIVE, SEND};
 use crate::markup::Text;
+use crate::quantity;
 use crate::study::{self, Case, Chapter, Row, Study};
 
 /// Marks of the same name closer than this, in seconds, are one event.
@@ -145,9 +146,11 @@ fn of_steps(study: &Study<'_>, case: &Case<'_>) -> Vec<Chart> {
         };
         let lines = lines(study, case, points);
         let title = format!("{} by {}", measure.name, first.parameter);
-        let x = format!("{}, {}", first.parameter, first.unit);
-        let x = if first.unit.is_empty() { first.parameter.as_str() } else { &x };
-        charts.push(by_number(&title, (x, &first.unit), &measure.unit, lines));
+        let x = match quantity::head(&first.unit) {
+            "" => first.parameter.clone(),
+            unit => format!("{}, {unit}", first.parameter),
+        };
+        charts.push(by_number(&title, (&x, &first.unit), &measure.unit, lines));
     }
     charts
 }
@@ -165,7 +168,7 @@ fn by_number(title: &str, x: (&str, &str), unit: &str, lines: Vec<Line>) -> Char
         if low > 0.0 && high / low >= LOG_FROM { Spacing::Log } else { Spacing::Linear }
     };
     let (across, up) = (spread(|point| point.0), spread(|point| point.1));
-    let label = crate::quantity::head(unit);
+    let label = quantity::head(unit);
     let plan = Plan { title, x: (x.0, across, x.1), y: (label, up, unit) };
     chart(&plan, lines, vec![], true)
 }
