@@ -49,7 +49,7 @@ impl Launch {
             folder: site.home.clone(),
             ports: Vec::new(),
             ready,
-            ready_within: Duration::from_secs(90),
+            ready_within: Duration::from_secs(120),
             ending: Signal::TERM,
             user: None,
             log: site.log("broker", node),
