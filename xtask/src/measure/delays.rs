@@ -68,7 +68,7 @@ const FETCH_RECORDS: usize = 500;
 const FETCH_WAIT: Duration = Duration::from_millis(200);
 /// A consumer that finds the server gone looks for it so often.
 const LOOK: Duration = Duration::from_millis(20);
-/// After the last is due: what has not come by then does not come.
+/// All are due and none came for so long: what has not come by then does not come.
 const GRACE: Duration = Duration::from_secs(60);
 /// A record that comes later than this while the server is up fails the chore.
 const LATE_MAX: Duration = Duration::from_secs(5);
@@ -334,11 +334,20 @@ fn work(
         server = again;
     }
     wait_until(stage, &mut server, stage.schedule.last_ms())?;
-    let last = Instant::now();
+    let (mut moved, mut told) = (Instant::now(), Instant::now());
+    let mut before = 0;
     while !stage.is_complete() {
         stage.failed()?;
         server.still_runs()?;
-        if last.elapsed() > GRACE {
+        let came = stage.came.load(Ordering::Relaxed) + stage.came_again.load(Ordering::Relaxed);
+        if came != before {
+            (before, moved) = (came, Instant::now());
+        }
+        if told.elapsed() > Duration::from_secs(10) {
+            told = Instant::now();
+            eprintln!("  all are due, {came} of {} came", options.records);
+        }
+        if moved.elapsed() > GRACE {
             return Err(missing(stage, postroad));
         }
         thread::sleep(LOOK);
@@ -357,8 +366,8 @@ fn missing(stage: &Stage, postroad: &Postroad) -> Failure {
     let due_ms = stage.schedule.due_ms(first);
     let queue = postroad.ask(&["queue", "list"]).unwrap_or_else(|failure| failure.to_string());
     Failure::new(format!(
-        "VIOLATION: {} records have not come, or not again, {GRACE:?} after the last was due; the first is record \
-         {first}, due at {due_ms} (ms since 1970)\n{queue}",
+        "VIOLATION: {} records have not come, or not again; all are due, and for {GRACE:?} none \
+         came; the first is record {first}, due at {due_ms} (ms since 1970)\n{queue}",
         missing.len()
     ))
 }
