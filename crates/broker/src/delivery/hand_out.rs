@@ -19,6 +19,8 @@ use super::waiting::Standing;
 
 /// Less is not worth a call.
 const READ_BYTES_MIN: usize = 64 << 10;
+/// Unless so few are wanted: what lies behind them is none of what is looked for.
+const FEW_RECORDS: u64 = 16;
 /// A take that has something waits for so many reads at most.
 const TAKE_ROUNDS_MAX: u32 = 4;
 /// What cannot be read now is tried again after this.
@@ -479,7 +481,12 @@ impl Group {
         Read {
             partition: self.partition(partition),
             from,
-            bytes_max: bytes.clamp(READ_BYTES_MIN, LEASE_READ_BYTES),
+            // Few records are known ones, most often a delayed one that is due: their batch will do,
+            // and comes however little is asked for.
+            bytes_max: match up_to.saturating_sub(from) {
+                ..FEW_RECORDS => bytes.min(READ_BYTES_MIN),
+                _ => bytes.clamp(READ_BYTES_MIN, LEASE_READ_BYTES),
+            },
             purpose: ReadFor::Scan { group: self.id, engine: self.engine, up_to },
         }
     }
