@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use base::limits::SEGMENT_BYTES_DEFAULT;
 use base::{Clock, PartitionId, SystemClock};
 use consensus::{Consensus, ConsensusOptions};
 use futures_util::FutureExt;
@@ -122,11 +123,13 @@ impl Broker {
             failing_journal.send_replace(Some(failure.to_string()));
         });
         let shard = Arc::new(Shard::new(journal));
+        // What the log still claims cannot be reclaimed: with small segments that is little, too.
+        let snapshot_log_bytes_min = options.journal.segment_bytes.min(SEGMENT_BYTES_DEFAULT);
         let consensus = Consensus::start(
             u64::from(options.node),
             opened,
             Arc::clone(&shard) as Arc<dyn consensus::StateMachine>,
-            ConsensusOptions::default(),
+            ConsensusOptions { snapshot_log_bytes_min, ..ConsensusOptions::default() },
         )
         .await?;
         let (requests, inbox) = mpsc::unbounded_channel();
