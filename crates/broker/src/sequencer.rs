@@ -170,9 +170,8 @@ impl Sequencer {
         let Proposal { ticket, pending, bodies, commands, touched } = proposal;
         self.shard.expect(ticket, pending);
         if let Some(delivery) = self.shard.delivery.get().filter(|_| !bodies.is_empty()) {
-            let taken = bodies
-                .iter()
-                .map(|body| (PartitionId::from_stream(body.stream).topic, body.span));
+            let taken =
+                bodies.iter().map(|body| (PartitionId::from_stream(body.stream).topic, body.span));
             delivery.published.add(self.now_ms, taken);
         }
         let head = command::encode_head(self.now_ms, &commands);

@@ -13,13 +13,12 @@ use crate::arguments::Place;
 use crate::failure::CliError;
 
 /// Which broker serves a system, and by which of its protocols.
-const SERVED_BY: [(&str, &str, &str); 25] = [
+const SERVED_BY: [(&str, &str, &str); 15] = [
     ("postroad-kafka", "postroad", "kafka"),
     ("postroad-share", "postroad", "kafka"),
     ("postroad-amqp", "postroad", "amqp"),
     ("kafka", "kafka", "kafka"),
     ("kafka-share", "kafka", "kafka"),
-    ("kmq", "kafka", "kafka"),
     ("rabbitmq-classic", "rabbitmq", "amqp"),
     ("rabbitmq-quorum", "rabbitmq", "amqp"),
     ("rabbitmq-stream", "rabbitmq", "amqp"),
@@ -27,18 +26,9 @@ const SERVED_BY: [(&str, &str, &str); 25] = [
     ("nats-core", "nats", "nats"),
     ("redis", "redis", "redis"),
     ("postgres", "postgres", "postgres"),
-    ("pulsar", "pulsar", "pulsar"),
     ("artemis", "artemis", "amqp"),
     ("activemq", "activemq", "amqp"),
-    ("artemis-amqp1", "artemis", "amqp"),
-    ("activemq-amqp1", "activemq", "amqp"),
-    ("rocketmq", "rocketmq", "rocketmq"),
     ("mqtt", "mosquitto", "mqtt"),
-    ("mosquitto", "mosquitto", "mqtt"),
-    ("sqs", "elasticmq", "http"),
-    ("elasticmq", "elasticmq", "http"),
-    ("mongodb", "mongodb", "mongodb"),
-    ("kurrentdb", "kurrentdb", "grpc"),
 ];
 
 /// One system that was asked for.
@@ -83,7 +73,6 @@ pub(crate) struct Station {
     pub(crate) tier: Tier,
     pub(crate) settings: BTreeMap<String, String>,
     pub(crate) faults: Option<Arc<dyn Faults>>,
-    pub(crate) data_dir: Option<std::path::PathBuf>,
     started: Option<Arc<Started>>,
 }
 
@@ -135,8 +124,8 @@ pub(crate) async fn station(
         target.endpoints.extend(asked.endpoint.clone());
         let tier = tier_at_most(wanted, of_driver);
         let tier = tier.ok_or_else(|| CliError::user(format!("{} has no tier", asked.system)))?;
-        let (settings, faults, data_dir) = Default::default();
-        return Ok(Station { target, tier, settings, faults, data_dir, started: None });
+        let (settings, faults) = Default::default();
+        return Ok(Station { target, tier, settings, faults, started: None });
     };
     let peer = peers::catalog().into_iter().find(|peer| peer.name == name);
     let peer = peer.ok_or_else(|| {
@@ -162,15 +151,17 @@ pub(crate) async fn station(
     });
     let (started, running) = started.await.map_err(CliError::user)??;
     target.endpoints = running.addresses(protocol);
-    target.user = running.user.clone().or(target.user);
-    target.password = running.password.clone().or(target.password);
+    // Of a server with several protocols, the user is AMQP's.
+    if protocol != "kafka" {
+        target.user = running.user.clone().or(target.user);
+        target.password = running.password.clone().or(target.password);
+    }
     let started = Arc::new(started);
     Ok(Station {
         target,
         tier,
         settings: running.settings.clone(),
         faults: Some(Arc::new(Reach(Arc::clone(&started)))),
-        data_dir: Some(running.data_dir.clone()),
         started: Some(started),
     })
 }

@@ -79,6 +79,9 @@ mod tests {
         let mut target = Target::of("any");
         target.settings.insert("prefetch".into(), "many".into());
         let refused = target.settings().take("prefetch", 100).expect_err("is no number");
-        assert_eq!(refused.to_string(), r#"setting prefetch: "many": invalid digit found in string"#);
+        assert_eq!(
+            refused.to_string(),
+            r#"setting prefetch: "many": invalid digit found in string"#
+        );
     }
 }

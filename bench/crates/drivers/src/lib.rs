@@ -8,6 +8,10 @@
 mod amqp;
 #[cfg(feature = "amqp1")]
 mod amqp1;
+#[cfg_attr(
+    not(any(feature = "amqp", feature = "kafka", feature = "postgres", feature = "redis")),
+    allow(dead_code, reason = "a build without clients has no use for it")
+)]
 mod batching;
 pub mod conformance;
 #[cfg(feature = "kafka")]
@@ -19,6 +23,10 @@ mod memory;
 mod mqtt;
 #[cfg(feature = "nats")]
 mod nats;
+#[cfg_attr(
+    not(any(feature = "amqp", feature = "kafka", feature = "postgres", feature = "redis")),
+    allow(dead_code, reason = "a build without clients has no use for it")
+)]
 mod pending;
 #[cfg(any(feature = "amqp", feature = "kafka"))]
 mod positions;

@@ -27,9 +27,9 @@ pub struct Run {
     /// What the run went through one after the other, if it did: shares of the load, tried rates.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<Step>,
-    /// By name: `send` (from the start of the call), `send-intended` (from when it was due),
-    /// `receive` (sent to received), `receive-intended`, `settle` (sent to settled), and what a
-    /// test adds.
+    /// By name: `send` (from the start of the call), `send-due` (from when it was due), `send-delay`
+    /// (between the two), `receive` (sent to received), `receive-due`, `settle` (sent to settled),
+    /// and what a test adds.
     pub latencies: BTreeMap<String, Latency>,
     pub processes: Vec<Process>,
     pub audit: Audit,

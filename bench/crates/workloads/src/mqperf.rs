@@ -40,15 +40,14 @@ pub(crate) static TESTS: [Test; 7] = [
         Box::pin(run(context, name, shape))
     })),
     test("mqperf/bigbatch", "What do batches of up to 100 messages gain?", |context, name, _| {
-        let shape = Shape { senders: 5, receivers: 5, batch: 1..=100, receive_max: 100, ..BASE };
+        let shape = Shape { senders: 5, receivers: 5, batch: 1..=100, receive_max: 100 };
         Box::pin(run(context, name, shape))
     }),
     test(
         "mqperf/hugebatch",
         "What do batches of up to 1,000 messages gain?",
         |context, name, _| {
-            let shape =
-                Shape { senders: 5, receivers: 5, batch: 1..=1000, receive_max: 1000, ..BASE };
+            let shape = Shape { senders: 5, receivers: 5, batch: 1..=1000, receive_max: 1000 };
             Box::pin(run(context, name, shape))
         },
     ),
