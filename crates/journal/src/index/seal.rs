@@ -134,9 +134,13 @@ impl Index {
         Ok(sidecar)
     }
 
+    /// Whether the segment's file must be there. Not that of a dead one: it goes before the table
+    /// forgets it, and who had planned to read it finds nothing there when it looks again.
     pub(crate) fn is_current(&self, segment: u32, generation: u32) -> bool {
         let table = self.table.read();
-        table.segment(segment).is_some_and(|found| found.generation == generation)
+        table
+            .segment(segment)
+            .is_some_and(|found| found.generation == generation && !found.droppable())
     }
 
     fn write_sidecar(&self, segment: u32, generation: u32, sidecar: &Sidecar) -> io::Result<()> {

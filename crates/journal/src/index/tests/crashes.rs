@@ -259,6 +259,27 @@ fn a_reader_keeps_the_file_that_it_began_with() {
 }
 
 #[test]
+fn a_reader_that_comes_as_a_dead_segment_goes_is_told_to_look_again() {
+    use crate::index::{LoadError, Planned};
+    use crate::read::read_part;
+
+    let mut world = mostly_dead();
+    world.index.batches(7, 0).unwrap();
+    let Planned::Ready(parts) = world.index.plan(7, 0, usize::MAX, None) else {
+        panic!("not loaded")
+    };
+    let part = &parts[0];
+    for stream in [1, 2, 7] {
+        world.trim(stream, world.end(stream));
+    }
+    world.take_snapshot();
+    // As far as a deletion has come when the file is gone and the table does not know it yet.
+    world.index.files().retire(part.segment, part.generation, |_| false).unwrap();
+    let read = read_part(&world.index, part, &mut Vec::new());
+    assert!(matches!(read, Err(LoadError::Gone)), "{read:?}");
+}
+
+#[test]
 fn garbage_is_never_taken_for_a_run_table() {
     let good = mostly_dead().index.capture().table;
     assert!(RunTable::decode(&good).is_ok());
