@@ -132,17 +132,17 @@ fn write_table<'a>(
             && field.name == DELAY
             && let Some(delay) = field.decode()?.as_integer()
         {
-            types.push(b'l');
+            types.push(b'l', false);
             out.push(DELAY, Some(delay.saturating_neg().to_string().as_bytes()));
             continue;
         }
         // The broker's own are not the message's when it comes out.
         if !is_hidden(field.name) {
-            types.push(field.kind);
+            types.push(field.kind, guessed_kind(field.value) == b'S');
         }
         write_field(&field, out)?;
     }
-    // A list of strings is what is taken for granted, unless it would be taken for none.
+    // A list of texts is what is taken for granted, unless it would be taken for none.
     if types.has_others || types.is_empty() {
         out.push(HEADER_TYPES, Some(types.as_bytes()));
     }
@@ -254,8 +254,9 @@ struct Types {
 }
 
 impl Types {
-    fn push(&mut self, kind: u8) {
-        self.has_others |= kind != b'S';
+    /// A string need not be text; one that is not would be taken for bytes.
+    fn push(&mut self, kind: u8, is_text: bool) {
+        self.has_others |= kind != b'S' || !is_text;
         if self.count < self.few.len() {
             self.few[self.count] = kind;
         } else {
@@ -529,6 +530,16 @@ mod tests {
             prop_assert_eq!(back, encoded(&properties));
             prop_assert_eq!(key, None);
         }
+    }
+
+    #[test]
+    fn a_string_that_is_no_text_stays_a_string() {
+        let strange = FieldValue::LongString(Bytes::from_static(&[0x80]));
+        let table = FieldTable(vec![("h".into(), strange)]).to_bytes();
+        let properties =
+            Properties { headers: Some(EncodedTable(&table)), ..Properties::default() };
+        let (_, _, back, _) = round_trip("", "q", &properties);
+        assert_eq!(back, encoded(&properties));
     }
 
     #[test]
