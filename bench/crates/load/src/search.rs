@@ -3,7 +3,7 @@
 //! A rate is tried for a while, and passes or not; the next is higher or lower. First in steps of
 //! a factor, until one fails; then halving what is between, until that is small.
 
-/// How close the last rate that passed and the first that failed must be.
+/// How close the last rate that passed and the first that failed must be, unless it is said.
 pub const PRECISION: f64 = 0.05;
 const FACTOR: f64 = 2.0;
 
@@ -15,12 +15,18 @@ pub struct Search {
     start: f64,
     least: f64,
     most: f64,
+    precision: f64,
 }
 
 impl Search {
     /// From this rate on, between the least that makes sense and the most.
     pub fn from(start: f64, least: f64, most: f64) -> Self {
-        Self { passed: None, failed: None, start, least, most }
+        Self { passed: None, failed: None, start, least, most, precision: PRECISION }
+    }
+
+    /// Ends when what passed and what failed are this share apart.
+    pub fn within(self, precision: f64) -> Self {
+        Self { precision, ..self }
     }
 
     /// The next rate; none when it is found, or cannot be.
@@ -32,7 +38,7 @@ impl Search {
                 (failed > self.least).then(|| (failed / FACTOR).max(self.least))
             }
             (Some(passed), Some(failed)) => {
-                (failed - passed > PRECISION * passed).then(|| (passed * failed).sqrt())
+                (failed - passed > self.precision * passed).then(|| (passed * failed).sqrt())
             }
         }
     }

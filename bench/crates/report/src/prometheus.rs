@@ -1,8 +1,8 @@
 //! A run that is still going, for Prometheus: the metrics that mqperf has, with its names, labels
 //! and buckets, and beside them our own.
 //!
-//! mqperf's buckets begin at 50 ms, below which its percentiles are an artefact of interpolation
-//! (WORKLOADS section 0). They are kept exactly, whole milliseconds as there, so that its dashboards
+//! mqperf's buckets begin at 50 ms; its percentiles below that are an artefact of interpolation in
+//! the first of them. They are kept exactly, whole milliseconds as there, so that its dashboards
 //! work; the histograms called `bench_` have buckets that resolve what a broker does. Tasks record
 //! with relaxed atomics only, each into a shard of its own, and the text adds the shards up.
 

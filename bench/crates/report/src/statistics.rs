@@ -1,5 +1,5 @@
 //! Medians, spreads, and what is noise. One rule throughout: a difference below two standard
-//! deviations is noise (WORKLOADS section 7), and of one single run nobody knows its deviation.
+//! deviations is noise, and of one single run nobody knows its deviation.
 
 use serde::Serialize;
 

@@ -66,7 +66,7 @@ async fn broadcast(context: &mut Context, name: &str, groups: u32) -> Result<Run
 }
 
 fn plan(context: &Context, topology: driver::Topology, rate: f64) -> Plan {
-    let time: Duration = context.seconds(3, 15, 300);
+    let time: Duration = context.seconds(2, 12, 300);
     let mut plan = omb::plan(topology, rate, context.warm_up(), time);
     plan.pace = Pace::Open { per_second: rate, window: omb::WINDOW };
     plan

@@ -131,7 +131,7 @@ impl Context {
     }
 
     pub(crate) fn warm_up(&self) -> Duration {
-        self.seconds(1, 5, 60)
+        self.by_form(Duration::from_millis(500), Duration::from_secs(3), Duration::from_secs(60))
     }
 
     /// An empty topology with names of its own.

@@ -27,7 +27,7 @@ async fn run(context: &mut Context, name: &str, bytes: usize) -> Result<Run, Pro
     plan.pace = Pace::Open { per_second: PER_SECOND, window: 1000 };
     plan.phases = vec![
         Phase::warm_up(context.seconds(1, 3, 10)),
-        Phase::measured("load", context.seconds(3, 20, 100)),
+        Phase::measured("load", context.seconds(2, 15, 100)),
     ];
     let facts = Facts::of(&plan);
     let outcome = context.load(name, plan).await?;

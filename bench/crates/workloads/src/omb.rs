@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use driver::Topology;
-use load::search::{self, Search};
+use load::search::{self, PRECISION, Search};
 use load::{Outcome, Pace, Phase, Plan, Receivers, Until};
 use results::{Run, Step};
 
@@ -86,11 +86,12 @@ pub(crate) fn too_much(outcome: &Outcome, rate: f64) -> Option<String> {
 }
 
 async fn max_rate(context: &mut Context, name: &str) -> Result<Run, Problem> {
-    let mut search = Search::from(10_000.0, 50.0, 5_000_000.0);
+    let mut search = Search::from(10_000.0, 50.0, 5_000_000.0)
+        .within(context.by_form(0.25, PRECISION, PRECISION));
     let (mut best, mut limit) = (None, None);
     let mut steps = Vec::new();
     while let Some(rate) = search.next() {
-        let (warm_up, time) = (context.seconds(1, 2, 60), context.seconds(2, 8, 300));
+        let (warm_up, time) = (context.seconds(1, 2, 60), context.seconds(2, 6, 300));
         let mut topology = context.stream()?;
         topology.partitions = context.by_form(4, 4, 16);
         let mut plan = plan(topology, rate, warm_up, time);
@@ -158,7 +159,7 @@ async fn fixed_load(context: &mut Context, name: &str, percent: u32) -> Result<R
     let rate = known_max_rate(context).await? * f64::from(percent) / 100.0;
     let mut topology = context.stream()?;
     topology.partitions = context.by_form(4, 4, 16);
-    let mut plan = plan(topology, rate, context.warm_up(), context.seconds(3, 15, 300));
+    let mut plan = plan(topology, rate, context.warm_up(), context.seconds(2, 10, 300));
     (plan.senders, plan.receivers, plan.lanes) = (2, 2, 1000);
     let facts = Facts::of(&plan);
     let outcome = context.load(name, plan).await?;
@@ -175,7 +176,7 @@ async fn topics(context: &mut Context, name: &str, count: u32) -> Result<Run, Pr
     let rate = context.by_form(2_000.0, 5_000.0, 100_000.0);
     let mut topology = context.stream()?;
     topology.destinations = count;
-    let mut plan = plan(topology, rate, context.warm_up(), context.seconds(4, 15, 300));
+    let mut plan = plan(topology, rate, context.warm_up(), context.seconds(2, 12, 300));
     (plan.senders, plan.receivers) = (4, 4);
     let facts = Facts::of(&plan);
     let outcome = context.load(name, plan).await?;
@@ -194,7 +195,7 @@ async fn subs(context: &mut Context, name: &str, subscriptions: u32) -> Result<R
     let mut topology = context.stream()?;
     topology.destinations = context.by_form(2, 5, 50);
     topology.subscriptions = subscriptions;
-    let mut plan = plan(topology, rate, context.warm_up(), context.seconds(4, 20, 300));
+    let mut plan = plan(topology, rate, context.warm_up(), context.seconds(2, 12, 300));
     plan.senders = 2;
     let facts = Facts::of(&plan);
     let outcome = context.load(name, plan).await?;
@@ -211,21 +212,21 @@ async fn backlog(context: &mut Context, name: &str) -> Result<Run, Problem> {
     topology.destinations = 10;
     let mut plan = plan(topology, rate, context.warm_up(), Duration::ZERO);
     (plan.senders, plan.receivers) = (2, 2);
-    let build = context.seconds(4, 35, 3600);
+    let build = context.seconds(3, 25, 3600);
     let bytes = context.by_form(64 << 20, 1 << 30, 300 << 30);
     plan.phases = vec![
         Phase::warm_up(context.warm_up()),
-        Phase::measured("before", context.seconds(3, 10, 300)),
+        Phase::measured("before", context.seconds(1, 8, 300)),
         Phase {
             until: Until::Backlog { bytes, at_most: build },
             receivers: Receivers::Paused,
             ..Phase::measured("building", build)
         },
         Phase {
-            until: Until::Drained { share: 0.01, at_most: context.seconds(10, 45, 3600) },
+            until: Until::Drained { share: 0.01, at_most: context.seconds(5, 30, 3600) },
             ..Phase::measured("draining", build)
         },
-        Phase::measured("after", context.seconds(3, 10, 300)),
+        Phase::measured("after", context.seconds(1, 8, 300)),
     ];
     let facts = Facts::of(&plan);
     let outcome = context.load(name, plan).await?;

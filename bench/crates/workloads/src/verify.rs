@@ -59,7 +59,7 @@ fn plan(context: &mut Context, time: Duration) -> Result<Plan, Problem> {
 async fn lossless(context: &mut Context, name: &str) -> Result<Run, Problem> {
     let faults = context.needs_faults()?;
     let mut plan = plan(context, Duration::ZERO)?;
-    let kills = context.by_form(2, 8, 100);
+    let kills = context.by_form(2, 6, 100);
     plan.phases = vec![Phase::warm_up(Duration::from_secs(1))];
     for kill in 1..=kills {
         let (killed, started) = (faults.clone(), faults.clone());
@@ -76,7 +76,7 @@ async fn lossless(context: &mut Context, name: &str) -> Result<Run, Problem> {
                 format!("node {node} starts"),
                 Box::new(move || Box::pin(async move { started.start(node).await })),
             )),
-            ..Phase::measured(&format!("up {kill}"), context.seconds(2, 5, 20))
+            ..Phase::measured(&format!("up {kill}"), context.seconds(2, 4, 20))
         });
     }
     let facts = Facts::of(&plan);
@@ -92,7 +92,7 @@ async fn lossless(context: &mut Context, name: &str) -> Result<Run, Problem> {
 
 async fn order(context: &mut Context, name: &str) -> Result<Run, Problem> {
     let lanes = context.needs_lanes()?;
-    let time = context.seconds(3, 20, 300);
+    let time = context.seconds(2, 12, 300);
     let mut plan = plan(context, time)?;
     plan.topology.ordered = true;
     if lanes == Lanes::Single {
