@@ -48,7 +48,8 @@ pub(crate) struct ListArguments {
 }
 
 /// Systems that `run` takes when none are named: what it can bring up by itself on most machines.
-pub(crate) const USUAL_SYSTEMS: &str = "postroad-kafka,postroad-amqp,kafka,rabbitmq-quorum,nats-jetstream,redis,postgres";
+pub(crate) const USUAL_SYSTEMS: &str =
+    "postroad-kafka,postroad-amqp,kafka,rabbitmq-quorum,nats-jetstream,redis,postgres";
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArguments {
