@@ -141,6 +141,7 @@ async fn crash(context: &mut Context, name: &str) -> Result<Run, Problem> {
     };
     let before = Phase::measured("before", context.seconds(2, 8, 60));
     plan.phases = vec![Phase::warm_up(context.warm_up()), before, during, after];
+    plan.topology.lease = Duration::from_secs(10);
     plan.drain_idle = Duration::from_secs(20);
     let facts = Facts::of(&plan);
     let outcome = context.load(name, plan).await?;

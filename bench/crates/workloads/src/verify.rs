@@ -49,6 +49,8 @@ fn plan(context: &mut Context, time: Duration) -> Result<Plan, Problem> {
     let mut topology = context.queue()?;
     topology.destinations = 4;
     topology.partitions = 4;
+    // What a killed server or a broken connection left leased comes before nothing is waited for.
+    topology.lease = Duration::from_secs(10);
     let mut plan = Plan::new(topology, MESSAGE_BYTES, time);
     plan.pace = Pace::Open { per_second: context.by_form(1_000.0, 2_000.0, 20_000.0), window: 500 };
     (plan.senders, plan.receivers, plan.lanes) = (4, 4, 50);
