@@ -5,8 +5,8 @@
 use results::{Latency, Process, Run, Usage};
 
 /// Names of histograms, the fairest first: from when a message was due, else from when it was sent.
-pub(crate) const RECEIVE: [&str; 3] = ["receive-due", "receive-intended", "receive"];
-pub(crate) const SEND: [&str; 3] = ["send-due", "send-intended", "send"];
+pub(crate) const RECEIVE: [&str; 2] = ["receive-due", "receive"];
+pub(crate) const SEND: [&str; 2] = ["send-due", "send"];
 
 /// The first of the names that has samples.
 pub(crate) fn latency<'a>(run: &'a Run, names: &[&str]) -> Option<&'a Latency> {

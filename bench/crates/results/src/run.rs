@@ -41,6 +41,9 @@ pub struct Run {
 pub struct Test {
     /// `mqperf/base`.
     pub name: String,
+    /// The question that it answers, in a sentence.
+    #[serde(default)]
+    pub asks: String,
     /// `local` or `full`.
     pub form: String,
     /// Senders wait for an answer before the next message is due, so a slow system is asked less.

@@ -98,7 +98,7 @@ pub(crate) fn run(
     }
     let mut measures = headline;
     measures.extend(common(&outcome, counts.confirmed, seconds));
-    let suite = cpu(&outcome.processes, |name| name == "suite");
+    let suite = cpu(&outcome.processes, Process::is_suite);
     let all_cpu = outcome.seconds.len().max(1) as f64 * f64::from(context.host.cores.max(1));
     if suite / all_cpu > CLIENT_BOUND {
         let share = 100.0 * suite / all_cpu;
@@ -113,6 +113,7 @@ pub(crate) fn run(
         started_ms: started.as_millis() as u64 - ago.map_or(0, |usage| (usage.at * 1e3) as u64),
         test: Test {
             name: test.to_owned(),
+            asks: crate::asks(test).to_owned(),
             form: context.form.name().to_owned(),
             closed_loop: facts.closed_loop,
             parameters: facts.parameters,
@@ -143,13 +144,13 @@ pub(crate) fn run(
 /// The figures that every run has.
 fn common(outcome: &Outcome, confirmed: u64, seconds: f64) -> Vec<Measure> {
     let mut measures = Vec::new();
-    let broker = cpu(&outcome.processes, |name| name != "suite");
+    let broker = cpu(&outcome.processes, |one| !one.is_suite());
     let all_confirmed = outcome.audit.confirmed;
     if broker > 0.0 && all_confirmed > 0 {
         let per_million = broker * 1e6 / all_confirmed as f64;
         measures.push(lower("server CPU", per_million, "s per million"));
     }
-    let brokers = || outcome.processes.iter().filter(|process| process.name != "suite");
+    let brokers = || outcome.processes.iter().filter(|process| !process.is_suite());
     if let Some(peak) = brokers().map(Process::resident_bytes_max).reduce(|a, b| a + b)
         && peak > 0
     {
@@ -174,8 +175,8 @@ pub(crate) fn ms(micros: u64) -> f64 {
     micros as f64 / 1e3
 }
 
-fn cpu(processes: &[Process], wanted: impl Fn(&str) -> bool) -> f64 {
-    processes.iter().filter(|one| wanted(&one.name)).map(Process::cpu_seconds).sum()
+fn cpu(processes: &[Process], wanted: impl Fn(&Process) -> bool) -> f64 {
+    processes.iter().filter(|one| wanted(one)).map(Process::cpu_seconds).sum()
 }
 
 /// Received messages a second, over everything that was measured.

@@ -134,10 +134,7 @@ impl Chosen {
     }
 
     pub fn asks(&self) -> &'static str {
-        match &self.source {
-            Source::Table { test, .. } => find(test).asks,
-            Source::File(_) => "What the workload file says.",
-        }
+        asks(&self.name)
     }
 
     /// Runs it. A run that failed is a run: a [`Problem`] is what kept it from being one.
@@ -149,6 +146,15 @@ impl Chosen {
             Source::File(file) => file.run(context, &self.name).await,
         }
     }
+}
+
+/// What a test asks, by the name that it has with its parameter.
+pub(crate) fn asks(name: &str) -> &'static str {
+    let named = |test: &&Test| match name.strip_prefix(test.name) {
+        Some(rest) => rest.is_empty() || (rest.starts_with('-') && !test.parameters.is_empty()),
+        None => false,
+    };
+    tests().find(named).map_or("What its workload file says.", |test| test.asks)
 }
 
 fn find(name: &str) -> &'static Test {
@@ -167,6 +173,8 @@ mod tests {
         assert_eq!(names.iter().collect::<HashSet<_>>().len(), names.len());
         for name in names {
             assert!(choose(name).is_some_and(|chosen| !chosen.is_empty()), "{name}");
+            let test = find(name);
+            assert!(test.chosen().iter().all(|chosen| chosen.asks() == test.asks), "{name}");
             let family = name.split('/').next().expect("a family");
             assert!(choose(family).is_some());
         }

@@ -285,6 +285,7 @@ pub(crate) fn of_kind(test: &str, kind: &Kind, seed: u64, factor: f64, open: Opt
         started_ms: 1_795_315_200_000 + seed % 7_000_000,
         test: Test {
             name: test.to_owned(),
+            asks: format!("What does the invented `{test}` ask?"),
             form: "local".to_owned(),
             closed_loop: open.is_none(),
             parameters: parameters

@@ -13,7 +13,6 @@ use driver::Tier;
 use results::Run;
 
 use crate::calendar;
-use crate::family;
 use crate::markup::Text;
 use crate::study::{Chapter, Lead, Row, Standing, Study};
 
@@ -149,8 +148,10 @@ fn legend(study: &Study<'_>) -> String {
 }
 
 fn draw_chapter(study: &Study<'_>, chapter: &Chapter<'_>, number: usize) -> String {
-    let question =
-        family::asks(&chapter.name).unwrap_or("A load of its own; its parameters say what.");
+    let tests = chapter.cases.iter().map(|case| case.test);
+    let runs = tests.flat_map(|test| study.runs.iter().filter(move |run| run.test.name == test));
+    let asked = runs.map(|run| run.test.asks.as_str()).find(|asks| !asks.is_empty());
+    let question = asked.unwrap_or("A load of its own; its parameters say what.");
     let mut text = format!(
         "<section class=\"chapter\" id=\"chapter-{number}\"><h2>{}</h2><p class=\"asks\">{}</p>\n",
         Text(&chapter.name),

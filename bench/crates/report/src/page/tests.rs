@@ -35,6 +35,7 @@ fn every_run_is_on_the_page() {
     for run in &runs {
         assert!(page.contains(&run.test.name) && page.contains(&run.system.title));
         assert!(page.contains(&run.system.version) && page.contains(&run.system.client));
+        assert!(page.contains("What does the invented <code>mqperf/base</code> ask?"));
     }
     let names: std::collections::BTreeSet<&str> =
         runs.iter().map(|run| run.test.name.as_str()).collect();
