@@ -1,4 +1,4 @@
-use crate::{Style, Tier};
+use crate::{Failure, Style, Tier, Topology};
 
 /// What a system can do, and what its words mean. Kept by the driver, printed with each result.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,6 +27,27 @@ pub struct About {
     pub pipelined: bool,
 }
 
+impl About {
+    /// Whether the system has what the topology asks for; if not, what it lacks.
+    pub fn offers(&self, topology: &Topology) -> Result<(), Failure> {
+        let lacks = |what: String| Err(Failure::Unsupported { system: self.system, what });
+        let Topology { tier, style, subscriptions, .. } = *topology;
+        if !self.tiers.contains(&tier) {
+            return lacks(format!("tier {tier} ({})", tier.meaning()));
+        }
+        if !self.styles.contains(&style) {
+            return lacks(match style {
+                Style::Queue => "settling of single messages".into(),
+                Style::Log => "reading by position".into(),
+            });
+        }
+        if subscriptions > 1 && !self.subscriptions {
+            return lacks("second subscription".into());
+        }
+        Ok(())
+    }
+}
+
 /// How order is kept.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lanes {
@@ -50,4 +71,39 @@ pub enum Return {
     Connection,
     /// It does not: at most once.
     Never,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_system_lacks_is_named() {
+        let about = About {
+            system: "any",
+            title: "Any",
+            client: "none",
+            sent_means: "",
+            hidden_means: "",
+            tiers: &[Tier::T1],
+            styles: &[Style::Queue],
+            lanes: Lanes::Single,
+            returns: Return::Never,
+            subscriptions: false,
+            tells_redelivery: false,
+            settles_confirmed: false,
+            pipelined: false,
+        };
+        let topology = Topology::new("t", Style::Queue, Tier::T1);
+        assert_eq!(about.offers(&topology), Ok(()));
+        let lacking = [
+            (Topology { tier: Tier::T3, ..topology.clone() }, "any has no tier T3"),
+            (Topology { style: Style::Log, ..topology.clone() }, "reading by position"),
+            (Topology { subscriptions: 2, ..topology }, "second subscription"),
+        ];
+        for (topology, what) in lacking {
+            let said = about.offers(&topology).expect_err(what).to_string();
+            assert!(said.contains(what), "{said}");
+        }
+    }
 }

@@ -380,14 +380,7 @@ impl Driver for Amqp {
     }
 
     async fn create(&self, topology: &Topology) -> Result<(), Failure> {
-        let About { system, tiers, styles, .. } = self.about();
-        if !tiers.contains(&topology.tier) {
-            let what = format!("{} ({})", topology.tier, topology.tier.meaning());
-            return Err(Failure::Unsupported { system, what });
-        }
-        if !styles.contains(&topology.style) {
-            return Err(Failure::Unsupported { system, what: "reading by position".into() });
-        }
+        self.about().offers(topology)?;
         let (connection, channel) = self.server.open().await?;
         let names = Names::of(topology);
         self.delete(&channel, &names).await?;

@@ -143,14 +143,7 @@ impl Driver for Streams {
     }
 
     async fn create(&self, topology: &Topology) -> Result<(), Failure> {
-        if !self.about().tiers.contains(&topology.tier) {
-            let what = format!("{} ({})", topology.tier, topology.tier.meaning());
-            return Err(Failure::Unsupported { system: SYSTEM, what });
-        }
-        if topology.style != Style::Log {
-            let what = "settling of single messages".into();
-            return Err(Failure::Unsupported { system: SYSTEM, what });
-        }
+        self.about().offers(topology)?;
         let (connection, channel) = self.server.open().await?;
         channel.confirm_select(ConfirmSelectOptions::default()).await.map_err(refused)?;
         self.delete(&channel, topology).await?;

@@ -166,17 +166,7 @@ impl Driver for Amqp1 {
     }
 
     async fn create(&self, topology: &Topology) -> Result<(), Failure> {
-        let About { system, tiers, styles, .. } = self.about();
-        let unsupported = |what: String| Failure::Unsupported { system, what };
-        if !tiers.contains(&topology.tier) {
-            return Err(unsupported(format!("{} ({})", topology.tier, topology.tier.meaning())));
-        }
-        if !styles.contains(&topology.style) {
-            return Err(unsupported("reading by position".into()));
-        }
-        if topology.subscriptions > 1 {
-            return Err(unsupported("second subscription in this driver".into()));
-        }
+        self.about().offers(topology)?;
         self.empty(topology).await
     }
 

@@ -231,10 +231,9 @@ impl Driver for Kafka {
     }
 
     async fn create(&self, topology: &Topology) -> Result<(), Failure> {
-        if !self.about().tiers.contains(&topology.tier) {
-            let what = format!("{} ({})", topology.tier, topology.tier.meaning());
-            return Err(Failure::Unsupported { system: self.about().system, what });
-        }
+        let about = self.about();
+        // How it is read is not the server's business; share groups read these topics otherwise.
+        about.offers(&Topology { style: about.styles[0], ..topology.clone() })?;
         if matches!(topology.tier, Tier::T2 | Tier::T4) && topology.replicas < 2 {
             return Err(Failure::refused("a majority of nodes needs replicas of at least 2"));
         }

@@ -120,10 +120,7 @@ impl Driver for Mqtt {
     }
 
     async fn create(&self, topology: &Topology) -> Result<(), Failure> {
-        if topology.tier != Tier::T0 || topology.style != Style::Queue {
-            return Err(Failure::Unsupported { system: SYSTEM, what: "storage".into() });
-        }
-        Ok(())
+        self.about().offers(topology)
     }
 
     async fn remove(&self, _topology: &Topology) -> Result<(), Failure> {
