@@ -29,14 +29,22 @@ type Results = Vec<Result<(), SettleError>>;
 /// Who waits for settles to be durable.
 #[derive(Debug)]
 pub(super) struct Waiter {
-    results: Results,
-    reply: oneshot::Sender<Results>,
+    reply: Reply,
     rejects: Vec<Reject>,
 }
 
+/// What is answered, to whom.
+#[derive(Debug)]
+enum Reply {
+    Settles(Results, oneshot::Sender<Results>),
+    Transfer(Vec<Appended>, oneshot::Sender<Transferred>),
+}
+
+type Transferred = Result<Vec<Appended>, TransferError>;
+
 /// A group in which something was rejected.
 #[derive(Clone, Copy, Debug)]
-struct Reject {
+pub(super) struct Reject {
     group: LeaseGroupId,
     /// The engine that took the reject, and how many of its dead letters have to be buried before
     /// that is durable. Known once the group's changes are drained.
@@ -55,7 +63,8 @@ enum UnderWay {
 #[derive(Debug)]
 struct Transfer {
     groups: Vec<LeaseGroupId>,
-    reply: oneshot::Sender<Result<Vec<Appended>, TransferError>>,
+    rejects: Vec<Reject>,
+    reply: oneshot::Sender<Transferred>,
 }
 
 /// What came of it: of each batch, or of all.
@@ -79,16 +88,12 @@ impl Driver {
             let result = self.settle_one(session, settle);
             if result.is_ok() {
                 durable |= !matches!(settle.settlement, Settlement::Renew { .. });
-                if settle.settlement == Settlement::Reject
-                    && rejects.last().is_none_or(|last| last.group != settle.group)
-                {
-                    rejects.push(Reject { group: settle.group, engine: 0, buried: 0 });
-                }
+                note_reject(&mut rejects, settle);
             }
             results.push(result);
         }
         if durable {
-            self.waiters.push(Waiter { results, reply, rejects });
+            self.waiters.push(Waiter { reply: Reply::Settles(results, reply), rejects });
         } else {
             let _ = reply.send(results);
         }
@@ -131,7 +136,8 @@ impl Driver {
 
     /// Answers once what has changed until now is durable.
     pub(super) fn wait_until_durable(&mut self, reply: oneshot::Sender<Results>) {
-        self.waiters.push(Waiter { results: vec![Ok(())], reply, rejects: Vec::new() });
+        let reply = Reply::Settles(vec![Ok(())], reply);
+        self.waiters.push(Waiter { reply, rejects: Vec::new() });
     }
 
     /// Makes one command of all that changed, unless enough are under way. What nobody waits for
@@ -168,11 +174,7 @@ impl Driver {
         }
         let mut waiters = std::mem::take(&mut self.waiters);
         for waiter in &mut waiters {
-            for reject in &mut waiter.rejects {
-                if let Some(group) = self.groups.get(&reject.group) {
-                    (reject.engine, reject.buried) = (group.engine, group.died);
-                }
-            }
+            self.count_deaths(&mut waiter.rejects);
         }
         if settles.is_empty() {
             // They changed nothing that outlives a crash.
@@ -181,6 +183,15 @@ impl Driver {
         }
         self.settles_under_way += 1;
         self.execute(settles, UnderWay::Settles { waiters, groups });
+    }
+
+    /// Where burials have to get to, as now nothing of these groups is undrained.
+    fn count_deaths(&self, rejects: &mut [Reject]) {
+        for reject in rejects {
+            if let Some(group) = self.groups.get(&reject.group) {
+                (reject.engine, reject.buried) = (group.engine, group.died);
+            }
+        }
     }
 
     /// Takes a group's changes: what is to be settled, who is active now, who died.
@@ -266,10 +277,15 @@ impl Driver {
                 self.ended(&groups, result.is_err());
             }
             UnderWay::Burial(burial) => self.buried(burial, result),
-            UnderWay::Transfer(Transfer { groups, reply }) => {
+            UnderWay::Transfer(Transfer { groups, rejects, reply }) => {
                 let result = flatten(result);
                 self.ended(&groups, result.is_err());
-                let _ = reply.send(result);
+                match result {
+                    Ok(appended) => {
+                        self.answer(Waiter { reply: Reply::Transfer(appended, reply), rejects });
+                    }
+                    Err(error) => drop(reply.send(Err(error))),
+                }
             }
         }
     }
@@ -305,7 +321,10 @@ impl Driver {
             }
         }
         // Whoever asked may not care.
-        let _ = waiter.reply.send(waiter.results);
+        match waiter.reply {
+            Reply::Settles(results, reply) => drop(reply.send(results)),
+            Reply::Transfer(appended, reply) => drop(reply.send(Ok(appended))),
+        }
     }
 
     pub(super) fn transfer(
@@ -313,7 +332,7 @@ impl Driver {
         session: SessionId,
         settles: &[Settle],
         batches: Vec<AppendBatch>,
-        reply: oneshot::Sender<Result<Vec<Appended>, TransferError>>,
+        reply: oneshot::Sender<Transferred>,
     ) {
         // What was settled before goes before, and is answered by itself.
         self.commit_all();
@@ -324,15 +343,18 @@ impl Driver {
         let mut groups: Vec<LeaseGroupId> = settles.iter().map(|settle| settle.group).collect();
         groups.sort_unstable();
         groups.dedup();
-        self.transfer_changes(groups, batches, reply);
+        let mut rejects = Vec::new();
+        settles.iter().for_each(|settle| note_reject(&mut rejects, settle));
+        self.transfer_changes(groups, rejects, batches, reply);
     }
 
     /// Puts what changed in these groups and the batches into one log entry.
     pub(super) fn transfer_changes(
         &mut self,
         groups: Vec<LeaseGroupId>,
+        mut rejects: Vec<Reject>,
         batches: Vec<AppendBatch>,
-        reply: oneshot::Sender<Result<Vec<Appended>, TransferError>>,
+        reply: oneshot::Sender<Transferred>,
     ) {
         let mut changes = Vec::new();
         for &id in &groups {
@@ -342,7 +364,8 @@ impl Driver {
                 group.under_way += 1;
             }
         }
-        let transfer = UnderWay::Transfer(Transfer { groups, reply });
+        self.count_deaths(&mut rejects);
+        let transfer = UnderWay::Transfer(Transfer { groups, rejects, reply });
         self.execute_with(changes, batches, transfer);
     }
 
@@ -378,21 +401,35 @@ impl Driver {
 impl Waiter {
     /// A record that was rejected becomes a dead letter at once, whether or not somebody waits.
     fn is_awaited(&self) -> bool {
-        !self.reply.is_closed() || !self.rejects.is_empty()
+        let cares = match &self.reply {
+            Reply::Settles(_, reply) => !reply.is_closed(),
+            Reply::Transfer(_, reply) => !reply.is_closed(),
+        };
+        cares || !self.rejects.is_empty()
     }
 
     /// Nobody can tell whether it is durable.
-    pub(super) fn fail(mut self, why: &Unavailable) {
-        for result in self.results.iter_mut().filter(|result| result.is_ok()) {
-            *result = Err(why.clone().into());
+    pub(super) fn fail(self, why: &Unavailable) {
+        match self.reply {
+            Reply::Settles(mut results, reply) => {
+                for result in results.iter_mut().filter(|result| result.is_ok()) {
+                    *result = Err(why.clone().into());
+                }
+                let _ = reply.send(results);
+            }
+            Reply::Transfer(_, reply) => drop(reply.send(Err(why.clone().into()))),
         }
-        let _ = self.reply.send(self.results);
     }
 }
 
-fn flatten(
-    result: Result<Vec<Result<Appended, AppendError>>, Unavailable>,
-) -> Result<Vec<Appended>, TransferError> {
+fn note_reject(rejects: &mut Vec<Reject>, settle: &Settle) {
+    let known = rejects.iter().any(|reject| reject.group == settle.group);
+    if settle.settlement == Settlement::Reject && !known {
+        rejects.push(Reject { group: settle.group, engine: 0, buried: 0 });
+    }
+}
+
+fn flatten(result: Result<Vec<Result<Appended, AppendError>>, Unavailable>) -> Transferred {
     let batches = result?.into_iter().enumerate();
     batches
         .map(|(batch, result)| result.map_err(|source| TransferError::Append { batch, source }))

@@ -39,7 +39,7 @@ pub enum SettleError {
     Unavailable(#[from] Unavailable),
 }
 
-/// Why a transfer (settles and appends in one log entry) changed nothing.
+/// Why a transfer (settles and appends in one log entry) changed nothing, or nobody knows what it did.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TransferError {
     #[error("item {item} cannot be settled: {source}")]

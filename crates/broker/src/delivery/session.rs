@@ -217,7 +217,8 @@ impl LeaseSession {
     }
 
     /// Settles and appends in one log entry, all or nothing: after a crash either both happened or
-    /// neither. What a transaction, or moving a record to another topic, needs.
+    /// neither. What a transaction, or moving a record to another topic, needs. Records that it
+    /// rejects become dead letters by an entry of their own, before this returns.
     pub async fn transfer(
         &self,
         settles: Vec<Settle>,

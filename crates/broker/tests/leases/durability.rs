@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base::{PartitionId, headers};
 use broker::delivery::{DeadLetterRouter, DeadRecord};
-use broker::{ConsumeOptions, Settlement};
+use broker::{ConsumeOptions, Settle, SettleWhat, Settlement};
 use bytes::Bytes;
 use journal::disk::{RealDisk, SimulatedDisk};
 use record::{BatchBuilder, BatchOptions};
@@ -211,6 +211,31 @@ impl DeadLetterRouter for Undertaker {
         dead.copy_into(&mut builder, &[]).expect("a small record fits");
         vec![(self.graves, builder.finish().into())]
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transfer_that_rejects_is_answered_when_the_dead_letter_is_durable() {
+    let node = open(&SimulatedDisk::new()).await;
+    let graves = node.topic("graves", 1, &[]).await;
+    let of_graves = node.group(graves, &[]).await;
+    let topic = node.topic("jobs", 1, &[]).await;
+    let group = node.group(topic, &[("dead.letter.route", "church:to the graves")]).await;
+    node.append(topic, &values(2)).await;
+    let session = node.broker.lease_session();
+    let taken = take(&session, group, 2).await;
+    let end = |token, settlement| Settle { group, what: SettleWhat::Token(token), settlement };
+    let settles =
+        vec![end(taken[0].token, Settlement::Accept), end(taken[1].token, Settlement::Reject)];
+    let mut transfer = std::pin::pin!(session.transfer(settles, Vec::new()));
+    // Nobody can bury it yet: what was rejected would come again if the power failed now.
+    let early = tokio::time::timeout(Duration::from_millis(200), &mut transfer).await;
+    assert!(early.is_err(), "answered too early: {early:?}");
+    assert_eq!((node.depth(group).await, node.depth(of_graves).await), (1, 0));
+    let graves = PartitionId::new(graves, 0);
+    node.broker.set_dead_letter_router("church", Arc::new(Undertaker { graves }));
+    transfer.await.expect("done");
+    assert_eq!((node.depth(group).await, node.depth(of_graves).await), (0, 1));
+    node.broker.shutdown().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
