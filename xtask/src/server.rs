@@ -4,12 +4,14 @@
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use crate::failure::{Context, Failure, Outcome};
+use crate::random::Random;
 use crate::{paths, process};
 
 /// A running server.
@@ -228,11 +230,23 @@ impl Drop for Server {
     }
 }
 
-/// A port that is free now on loopback. Another process may take it before we do; chores retry
-/// by being run again.
+/// Below those that systems give to connections that ask for none (Linux: from 32768; IANA: from
+/// 49152): a server that dies, or takes long to start, finds its port as it left it.
+const PORTS: RangeInclusive<u64> = 20_000..=31_999;
+
+/// A port that is free now on loopback.
 pub(crate) fn free_port() -> Outcome<u16> {
-    let listener = TcpListener::bind("127.0.0.1:0").context(|| "cannot bind a port of loopback")?;
-    Ok(listener.local_addr()?.port())
+    let mut random = Random::new(Random::any_seed());
+    let mut last = None;
+    for _ in 0..100 {
+        let port = random.between(*PORTS.start(), *PORTS.end()) as u16;
+        match TcpListener::bind(("127.0.0.1", port)) {
+            Ok(_) => return Ok(port),
+            Err(error) => last = Some(error),
+        }
+    }
+    let why = last.map_or_else(String::new, |error| format!(": {error}"));
+    Err(Failure::new(format!("cannot bind a port of loopback{why}")))
 }
 
 /// The server's binary: the one that was named, or a release build of this checkout.
