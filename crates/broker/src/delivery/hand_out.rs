@@ -21,6 +21,8 @@ use super::waiting::Standing;
 const READ_BYTES_MIN: usize = 64 << 10;
 /// Unless so few are wanted: what lies behind them is none of what is looked for.
 const FEW_RECORDS: u64 = 16;
+/// So many of those are looked up in one turn: some milliseconds.
+const LOOKED_UP_AT_ONCE_MAX: u32 = 256;
 /// A take that has something waits for so many reads at most.
 const TAKE_ROUNDS_MAX: u32 = 4;
 /// What cannot be read now is tried again after this.
@@ -154,11 +156,15 @@ impl Driver {
         let mut still = std::collections::VecDeque::new();
         while let Some(mut taker) = waiting.pop_front() {
             let Some(group) = self.groups.get_mut(&id) else { return };
-            let enough = taker.reply.is_closed() || group.take_more(&mut taker, now_ms);
+            let mut enough = taker.reply.is_closed() || group.take_more(&mut taker, now_ms);
             if !enough {
                 // It may be that little is known yet: what this take wants is read first.
                 self.refresh_ends(id);
-                self.read_what_is_wanted(id);
+                if self.read_what_is_wanted(id)
+                    && let Some(group) = self.groups.get_mut(&id)
+                {
+                    enough = group.take_more(&mut taker, now_ms);
+                }
             }
             let reading = self.groups.get(&id).is_some_and(|group| group.reads > 0);
             let has_some = !taker.assigned.is_empty();
@@ -305,16 +311,31 @@ fn delivery(group: LeaseGroupId, assignment: Assignment, record: SharedRecord) -
 // --------------------------------------------------------------------------------------- reading
 
 impl Driver {
-    pub(super) fn read_what_is_wanted(&mut self, id: LeaseGroupId) {
+    /// Of a partition one thing is wanted at a time. Records that became due are wanted one by one,
+    /// from anywhere: were each of them a turn of the loop, the loop would be all that they cost.
+    /// Whether anything was found at once.
+    pub(super) fn read_what_is_wanted(&mut self, id: LeaseGroupId) -> bool {
+        let (mut looked_up, mut found) = (0, false);
         while self.reads.len() < LEASE_READS_IN_FLIGHT_MAX {
-            let Some(group) = self.groups.get_mut(&id) else { return };
-            let Some(want) = group.dispatch.wants() else { return };
+            let Some(group) = self.groups.get_mut(&id) else { return found };
+            let Some(want) = group.dispatch.wants() else { return found };
             group.reads += 1;
-            let read = group.read_of(want);
-            self.start(read);
+            let what = group.read_of(want);
+            let mut reading = read(self.shard.journal.clone(), what).boxed();
+            if is_few(want) && looked_up < LOOKED_UP_AT_ONCE_MAX {
+                looked_up += 1;
+                // From memory it is there at once.
+                if let Some(done) = (&mut reading).now_or_never() {
+                    self.was_read(done);
+                    found = true;
+                    continue;
+                }
+            }
+            self.reads.push(reading);
         }
         // Its turn comes when one of those has ended.
         self.enqueue(id);
+        found
     }
 
     fn start(&mut self, what: Read) {
@@ -483,13 +504,17 @@ impl Group {
             from,
             // Few records are known ones, most often a delayed one that is due: their batch will do,
             // and comes however little is asked for.
-            bytes_max: match up_to.saturating_sub(from) {
-                ..FEW_RECORDS => bytes.min(READ_BYTES_MIN),
-                _ => bytes.clamp(READ_BYTES_MIN, LEASE_READ_BYTES),
+            bytes_max: match is_few(want) {
+                true => bytes.min(READ_BYTES_MIN),
+                false => bytes.clamp(READ_BYTES_MIN, LEASE_READ_BYTES),
             },
             purpose: ReadFor::Scan { group: self.id, engine: self.engine, up_to },
         }
     }
+}
+
+fn is_few(want: Want) -> bool {
+    want.up_to.saturating_sub(want.from) < FEW_RECORDS
 }
 
 /// What a record may take more than the average.
