@@ -24,6 +24,7 @@ pub use tier::Tier;
 pub use topology::{Style, Topology};
 
 use async_trait::async_trait;
+use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -34,6 +35,12 @@ pub const RECEIVE_WAIT: Duration = Duration::from_secs(1);
 #[async_trait]
 pub trait Driver: Send + Sync + Debug {
     fn about(&self) -> About;
+
+    /// What the client is told for this topology other than by default, by the names that the
+    /// settings have: a result without them could not be repeated.
+    fn settings(&self, _topology: &Topology) -> BTreeMap<String, String> {
+        BTreeMap::new()
+    }
 
     /// The server's version, as it says it itself. Fails when it cannot be reached.
     async fn version(&self) -> Result<String, Failure>;

@@ -23,6 +23,8 @@ pub struct Topology {
     pub lease: Duration,
     /// Copies of each message.
     pub replicas: u32,
+    /// Each message goes at once: a client that would hold one back for company does not.
+    pub latency_first: bool,
 }
 
 /// How a destination is read.
@@ -46,6 +48,7 @@ impl Topology {
             ordered: false,
             lease: Duration::from_secs(30),
             replicas: 1,
+            latency_first: false,
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use driver::Topology;
 use load::{Outcome, Plan};
 use results::{Better, Measure, Process, Run, SCHEMA, System, Test, Verdict};
 use serde_json::{Value, json};
@@ -17,7 +18,7 @@ const CLIENT_BOUND: f64 = 0.45;
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Facts {
     pub(crate) closed_loop: bool,
-    pub(crate) ordered: bool,
+    pub(crate) topology: Topology,
     pub(crate) message_bytes: usize,
     pub(crate) parameters: BTreeMap<String, Value>,
 }
@@ -48,7 +49,7 @@ impl Facts {
         ];
         Self {
             closed_loop,
-            ordered: plan.topology.ordered,
+            topology: plan.topology.clone(),
             message_bytes: plan.message_bytes,
             parameters: parameters.map(|(name, value)| (name.to_owned(), value)).into(),
         }
@@ -82,7 +83,7 @@ pub(crate) fn run(
 ) -> Run {
     let about = context.driver.about();
     let (counts, seconds) = outcome.measured();
-    let mut faults = outcome.audit.faults(facts.ordered);
+    let mut faults = outcome.audit.faults(facts.topology.ordered);
     if counts.confirmed == 0 && !outcome.interrupted {
         faults.push("not one message was confirmed".to_owned());
     }
@@ -107,6 +108,8 @@ pub(crate) fn run(
     let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let ago = outcome.processes.first().and_then(|process| process.usage.last());
     let compatibility = compatibility::blocks(&outcome);
+    let mut settings = context.driver.settings(&facts.topology);
+    settings.extend(context.settings.clone());
     Run {
         schema: SCHEMA,
         suite: context.suite.clone(),
@@ -125,7 +128,7 @@ pub(crate) fn run(
             client: about.client.to_owned(),
             tier: context.tier,
             sent_means: about.sent_means.to_owned(),
-            settings: context.settings.clone(),
+            settings,
         },
         host: context.host.clone(),
         verdict,

@@ -12,14 +12,18 @@
 //! `commit-ms` (100) and when a receiver closes or loses a partition. A release reads the partition
 //! from that message on once more, and gives out only it.
 //!
-//! Settings: `window`, `linger-ms` (of what is posted; what is sent goes at once), `commit-ms`,
-//! `sasl-mechanism`, `request-timeout-ms`, and any of the client's and the topic's own as
-//! `producer.X`, `consumer.X` and `topic.X`.
+//! What is sent goes at once. What is posted waits for company for as long as OpenMessaging
+//! Benchmark lets it (1 ms), and not at all where latency comes first.
+//!
+//! Settings: `window`, `linger-ms` (of what is posted), `commit-ms`, `sasl-mechanism`,
+//! `request-timeout-ms`, and any of the client's and the topic's own as `producer.X`, `consumer.X`
+//! and `topic.X`.
 
 mod client;
 mod receiver;
 mod sender;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,6 +51,8 @@ pub(crate) enum Flavour {
 
 const PATIENCE: Duration = Duration::from_secs(30);
 const ENDPOINT: &str = "127.0.0.1:9092";
+/// As OpenMessaging Benchmark has it; the client's own are 5 ms.
+const LINGER_MS: f64 = 1.0;
 
 pub(crate) fn connect_kafka(target: &Target) -> Result<Arc<dyn Driver>, Failure> {
     connect(Flavour::Kafka, target)
@@ -60,11 +66,16 @@ pub(crate) fn connect_postroad(target: &Target) -> Result<Arc<dyn Driver>, Failu
     connect(Flavour::Postroad, target)
 }
 
+/// Names and values; of a name that is there twice, the last one holds.
+type Settings = Vec<(String, String)>;
+
 #[derive(Debug)]
 struct Kafka {
     flavour: Flavour,
     /// What every client of this target begins with.
     base: ClientConfig,
+    /// What of that is no address and no login.
+    client: Settings,
     endpoint: String,
     user: String,
     options: Options,
@@ -73,16 +84,17 @@ struct Kafka {
 #[derive(Clone, Debug)]
 struct Options {
     window: u32,
-    linger: String,
+    /// Where it was said.
+    linger_ms: Option<f64>,
     commit_every: Duration,
-    producer: Vec<(String, String)>,
-    consumer: Vec<(String, String)>,
-    topic: Vec<(String, String)>,
+    producer: Settings,
+    consumer: Settings,
+    topic: Settings,
 }
 
 fn connect(flavour: Flavour, target: &Target) -> Result<Arc<dyn Driver>, Failure> {
     let mut settings = target.settings();
-    let mut own = |prefix: &str| -> Result<Vec<(String, String)>, Failure> {
+    let mut own = |prefix: &str| -> Result<Settings, Failure> {
         let named = target.settings.keys().filter_map(|name| name.strip_prefix(prefix));
         let taken = named.map(|name| {
             let value = settings.take(&format!("{prefix}{name}"), String::new())?;
@@ -93,7 +105,10 @@ fn connect(flavour: Flavour, target: &Target) -> Result<Arc<dyn Driver>, Failure
     let (producer, consumer, topic) = (own("producer.")?, own("consumer.")?, own("topic.")?);
     let options = Options {
         window: settings.take("window", WINDOW)?,
-        linger: settings.take("linger-ms", 5.0_f64)?.to_string(),
+        linger_ms: match target.settings.contains_key("linger-ms") {
+            true => Some(settings.take("linger-ms", LINGER_MS)?),
+            false => None,
+        },
         commit_every: Duration::from_millis(settings.take("commit-ms", 100)?),
         producer,
         consumer,
@@ -109,9 +124,12 @@ fn connect(flavour: Flavour, target: &Target) -> Result<Arc<dyn Driver>, Failure
     let mut base = ClientConfig::new();
     base.set("bootstrap.servers", &endpoint)
         .set("client.id", "postroad-bench")
-        .set("socket.nagle.disable", "true")
         .set("broker.address.family", "v4");
-    base.set("socket.timeout.ms", request_timeout.to_string());
+    let client = vec![
+        ("socket.nagle.disable".to_owned(), "true".to_owned()),
+        ("socket.timeout.ms".to_owned(), request_timeout.to_string()),
+    ];
+    set_all(&mut base, &client);
     let user = target.user.clone().unwrap_or_default();
     if !user.is_empty() {
         base.set("security.protocol", "sasl_plaintext")
@@ -119,7 +137,13 @@ fn connect(flavour: Flavour, target: &Target) -> Result<Arc<dyn Driver>, Failure
             .set("sasl.username", &user)
             .set("sasl.password", target.password.clone().unwrap_or_default());
     }
-    Ok(Arc::new(Kafka { flavour, base, endpoint, user, options }))
+    Ok(Arc::new(Kafka { flavour, base, client, endpoint, user, options }))
+}
+
+fn set_all(config: &mut ClientConfig, settings: &Settings) {
+    for (name, value) in settings {
+        config.set(name, value);
+    }
 }
 
 impl Kafka {
@@ -139,7 +163,7 @@ impl Kafka {
     }
 
     /// What the server must be told of a topic so that the tier holds.
-    fn configs(&self, topology: &Topology) -> Vec<(String, String)> {
+    fn configs(&self, topology: &Topology) -> Settings {
         let mut configs = Vec::new();
         let mut set = |name: &str, value: &str| configs.push((name.to_owned(), value.to_owned()));
         match (self.flavour, topology.tier) {
@@ -150,10 +174,36 @@ impl Kafka {
         if matches!(topology.tier, Tier::T2 | Tier::T4) && self.flavour != Flavour::Redpanda {
             set("min.insync.replicas", "2");
         }
-        for (name, value) in &self.options.topic {
-            set(name, value);
-        }
+        configs.extend_from_slice(&self.options.topic);
         configs
+    }
+
+    fn linger(&self, topology: &Topology) -> String {
+        let usual = if topology.latency_first { 0.0 } else { LINGER_MS };
+        self.options.linger_ms.unwrap_or(usual).to_string()
+    }
+
+    fn producer(&self, topology: &Topology) -> Settings {
+        let idempotent = topology.tier != Tier::T0;
+        let set = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let mut settings = vec![
+            set("acks", Self::acks(topology.tier)),
+            set("enable.idempotence", if idempotent { "true" } else { "false" }),
+            set("message.timeout.ms", "120000"),
+        ];
+        settings.extend_from_slice(&self.options.producer);
+        settings
+    }
+
+    fn consumer(&self) -> Settings {
+        let set = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let mut settings = vec![
+            set("auto.offset.reset", "earliest"),
+            set("enable.auto.commit", "false"),
+            set("enable.auto.offset.store", "false"),
+        ];
+        settings.extend_from_slice(&self.options.consumer);
+        settings
     }
 
     async fn create_topics(&self, topology: &Topology) -> Result<(), Failure> {
@@ -222,6 +272,24 @@ impl Driver for Kafka {
         }
     }
 
+    fn settings(&self, topology: &Topology) -> BTreeMap<String, String> {
+        let mut producer = vec![("linger.ms".to_owned(), self.linger(topology))];
+        producer.extend(self.producer(topology));
+        let commit_ms = self.options.commit_every.as_millis().to_string();
+        let mut consumer = vec![("commit every ms".to_owned(), commit_ms)];
+        consumer.extend(self.consumer());
+        let of = [
+            ("client", self.client.clone()),
+            ("producer", producer),
+            ("consumer", consumer),
+            ("topic", self.configs(topology)),
+        ];
+        let named = |(of, settings): (&str, Settings)| -> Settings {
+            settings.into_iter().map(|(name, value)| (format!("{of}.{name}"), value)).collect()
+        };
+        of.into_iter().flat_map(named).collect()
+    }
+
     async fn version(&self) -> Result<String, Failure> {
         self.reach().await?;
         match (self.user.is_empty(), self.endpoint.split(',').next()) {
@@ -274,14 +342,11 @@ impl Driver for Kafka {
 
     async fn sender(&self, topology: &Topology) -> Result<Box<dyn Sender>, Failure> {
         let mut config = self.base.clone();
-        config.set("acks", Self::acks(topology.tier));
-        config.set("enable.idempotence", (topology.tier != Tier::T0).to_string());
-        config.set("message.timeout.ms", "120000");
+        // More than the window, so that it is the window that bounds what is on its way.
         config.set("queue.buffering.max.messages", self.options.window.max(100_000).to_string());
-        for (name, value) in &self.options.producer {
-            config.set(name, value);
-        }
-        Ok(Box::new(sender::KafkaSender::new(config, &self.options, topology)))
+        set_all(&mut config, &self.producer(topology));
+        let (window, linger) = (self.options.window, self.linger(topology));
+        Ok(Box::new(sender::KafkaSender::new(config, window, linger, topology)))
     }
 
     async fn receiver(
@@ -292,14 +357,41 @@ impl Driver for Kafka {
     ) -> Result<Box<dyn Receiver>, Failure> {
         let mut config = self.base.clone();
         config.set("group.id", topology.subscription(subscription));
-        config.set("auto.offset.reset", "earliest");
-        config.set("enable.auto.commit", "false");
-        config.set("enable.auto.offset.store", "false");
-        config.set("enable.partition.eof", "false");
-        for (name, value) in &self.options.consumer {
-            config.set(name, value);
-        }
+        set_all(&mut config, &self.consumer());
         let every = self.options.commit_every;
         Ok(Box::new(receiver::KafkaReceiver::new(&config, topology, destinations, every)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(target: &Target, topology: &Topology) -> BTreeMap<String, String> {
+        connect_kafka(target).expect("needs no server yet").settings(topology)
+    }
+
+    #[test]
+    fn nothing_waits_for_company_where_latency_comes_first() {
+        let topology = Topology::new("t", Style::Log, Tier::T3);
+        let latency = Topology { latency_first: true, ..topology.clone() };
+        let mut target = Target::of("kafka");
+        assert_eq!(settings(&target, &topology)["producer.linger.ms"], "1");
+        assert_eq!(settings(&target, &latency)["producer.linger.ms"], "0");
+        target.settings.insert("linger-ms".into(), "7".into());
+        assert_eq!(settings(&target, &latency)["producer.linger.ms"], "7");
+    }
+
+    #[test]
+    fn what_is_told_to_client_and_server_is_said_with_what_the_user_wants_last() {
+        let mut target = Target::of("kafka");
+        target.settings.insert("producer.acks".into(), "1".into());
+        target.settings.insert("topic.retention.ms".into(), "60000".into());
+        let said = settings(&target, &Topology::new("t", Style::Log, Tier::T3));
+        assert_eq!(said["producer.acks"], "1");
+        assert_eq!(said["topic.flush.messages"], "1");
+        assert_eq!(said["topic.retention.ms"], "60000");
+        assert_eq!(said["client.socket.nagle.disable"], "true");
+        assert!(!said.keys().any(|name| name.contains("bootstrap")), "{said:?}");
     }
 }

@@ -9,7 +9,7 @@ use rdkafka::error::KafkaError;
 use rdkafka::producer::{BaseRecord, DeliveryResult, Producer, ProducerContext, ThreadedProducer};
 
 use super::client::refused;
-use super::{Options, PATIENCE};
+use super::PATIENCE;
 use crate::pending::{Outstanding, Window, send_by_post};
 
 /// Tells receipts from the producer's own thread.
@@ -38,8 +38,8 @@ impl ProducerContext for Telling {
 
 type Client = ThreadedProducer<Telling>;
 
-/// How messages go out: alone as soon as they come, or in company. A client is made for one of
-/// them, and a sender that does both changes over only when nothing is on its way.
+/// How messages go out: as soon as they come, or in company of what comes soon after. A client is
+/// made for one of them, and a sender that does both changes over only when nothing is on its way.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Way {
     AtOnce,
@@ -52,6 +52,8 @@ pub(super) struct KafkaSender {
     topics: Vec<String>,
     window: Window,
     client: Option<(Way, Client)>,
+    /// Of what is posted.
+    posting: Way,
     way: Way,
 }
 
@@ -62,40 +64,50 @@ impl fmt::Debug for KafkaSender {
 }
 
 impl KafkaSender {
-    pub(super) fn new(config: ClientConfig, options: &Options, topology: &Topology) -> Self {
+    /// `linger`: milliseconds that what is posted waits for company.
+    pub(super) fn new(
+        config: ClientConfig,
+        window: u32,
+        linger: String,
+        topology: &Topology,
+    ) -> Self {
+        let posting = if linger == "0" { Way::AtOnce } else { Way::InCompany };
         Self {
             config,
-            linger: options.linger.clone(),
+            linger,
             topics: (0..topology.destinations).map(|index| topology.destination(index)).collect(),
-            window: Window::new(options.window),
+            window: Window::new(window),
             client: None,
-            way: Way::InCompany,
+            posting,
+            way: posting,
         }
     }
 
-    async fn client(&mut self) -> Result<&Client, Failure> {
+    async fn client(&mut self) -> Result<Client, Failure> {
         if self.client.as_ref().is_some_and(|(way, _)| *way != self.way) {
             self.window.drained().await;
             drop_client(self.client.take()).await?;
         }
-        if self.client.is_none() {
-            let mut config = self.config.clone();
-            let linger = if self.way == Way::AtOnce { "0" } else { &self.linger };
-            config.set("linger.ms", linger);
-            let client = config.create_with_context(Telling).map_err(refused)?;
-            self.client = Some((self.way, client));
+        if let Some((_, client)) = &self.client {
+            return Ok(client.clone());
         }
-        let (_, client) = self.client.as_ref().expect("was made above");
+        let mut config = self.config.clone();
+        let linger = if self.way == Way::AtOnce { "0" } else { &self.linger };
+        config.set("linger.ms", linger);
+        let client: Client = config.create_with_context(Telling).map_err(refused)?;
+        self.client = Some((self.way, client.clone()));
         Ok(client)
     }
 
     async fn produce(&mut self, destination: u32, message: &Message, receipt: Receipt) {
+        // Before there is room for it: a change of the client waits until all room is free.
+        let client = self.client().await;
         let outstanding = Box::new(Outstanding { receipt, room: self.window.enter().await });
         let Some(topic) = self.topics.get(destination as usize).cloned() else {
             outstanding.tell(Err(Failure::refused("there is no such destination")));
             return;
         };
-        let client = match self.client().await {
+        let client = match client {
             Ok(client) => client,
             Err(failure) => return outstanding.tell(Err(failure)),
         };
@@ -105,6 +117,13 @@ impl KafkaSender {
         if let Err((error, record)) = client.send(record.payload(&message.body[..])) {
             record.delivery_opaque.tell(Err(refused(error)));
         }
+    }
+
+    /// Waits until the server has answered for everything.
+    async fn deliver(&self) -> Result<(), Failure> {
+        let Some((_, client)) = self.client.clone() else { return Ok(()) };
+        let delivered = tokio::task::spawn_blocking(move || client.flush(PATIENCE));
+        delivered.await.map_err(Failure::unknown)?.map_err(refused)
     }
 }
 
@@ -121,18 +140,15 @@ impl Sender for KafkaSender {
     }
 
     async fn post(&mut self, destination: u32, message: Message, receipt: Receipt) {
-        self.way = Way::InCompany;
+        self.way = self.posting;
         self.produce(destination, &message, receipt).await;
     }
 
-    async fn flush(&mut self) -> Result<(), Failure> {
-        let Some((_, client)) = self.client.clone() else { return Ok(()) };
-        let flushed = tokio::task::spawn_blocking(move || client.flush(PATIENCE));
-        flushed.await.map_err(Failure::unknown)?.map_err(refused)
-    }
+    // There is no `flush`: what waits for company goes by itself, soon. The client's own waits for
+    // the server too, and with it there would be one batch on its way at a time.
 
     async fn close(mut self: Box<Self>) -> Result<(), Failure> {
-        self.flush().await?;
+        self.deliver().await?;
         self.window.drained().await;
         drop_client(self.client.take()).await
     }

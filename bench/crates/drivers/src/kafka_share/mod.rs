@@ -13,7 +13,7 @@
 mod member;
 mod wire;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -31,8 +31,8 @@ use wire::Connection;
 const ENDPOINT: &str = "127.0.0.1:9092";
 const PATIENCE: Duration = Duration::from_secs(30);
 /// What servers let a lease be.
-const LEASE_MS_MIN: u128 = 15_000;
-const LEASE_MS_MAX: u128 = 60_000;
+const LEASE_MIN: Duration = Duration::from_secs(15);
+const LEASE_MAX: Duration = Duration::from_secs(60);
 
 pub(crate) fn connect_kafka(target: &Target) -> Result<Arc<dyn Driver>, Failure> {
     connect(target, "kafka-share", "Apache Kafka, share groups", kafka::connect_kafka)
@@ -74,6 +74,18 @@ pub(crate) async fn version(address: &str) -> Result<String, Failure> {
     })
 }
 
+/// Of a topology's lease, as much as servers give.
+fn lease(topology: &Topology) -> Duration {
+    topology.lease.clamp(LEASE_MIN, LEASE_MAX)
+}
+
+fn group_settings(topology: &Topology) -> [(&'static str, String); 2] {
+    [
+        ("share.auto.offset.reset", "earliest".to_owned()),
+        ("share.record.lock.duration.ms", lease(topology).as_millis().to_string()),
+    ]
+}
+
 #[async_trait]
 impl Driver for Share {
     fn about(&self) -> About {
@@ -89,6 +101,15 @@ impl Driver for Share {
             settles_confirmed: true,
             ..self.inner.about()
         }
+    }
+
+    /// What is said of consumers is of those of the client, which is none of these.
+    fn settings(&self, topology: &Topology) -> BTreeMap<String, String> {
+        let mut settings = self.inner.settings(topology);
+        settings.retain(|name, _| !name.starts_with("consumer."));
+        let group = group_settings(topology).into_iter();
+        settings.extend(group.map(|(name, value)| (format!("group.{name}"), value)));
+        settings
     }
 
     async fn version(&self) -> Result<String, Failure> {
@@ -107,12 +128,8 @@ impl Driver for Share {
             let what = format!("way to read from {brokers} brokers in this driver");
             return Err(Failure::Unsupported { system: self.system, what });
         }
-        let lease = topology.lease.as_millis().clamp(LEASE_MS_MIN, LEASE_MS_MAX);
+        let settings = group_settings(topology);
         for subscription in 0..topology.subscriptions.max(1) {
-            let settings = [
-                ("share.auto.offset.reset", "earliest".to_owned()),
-                ("share.record.lock.duration.ms", lease.to_string()),
-            ];
             let group = topology.subscription(subscription);
             connection.configure_group(&group, &settings).await?;
         }
