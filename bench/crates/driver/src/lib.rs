@@ -42,6 +42,15 @@ pub trait Driver: Send + Sync + Debug {
         BTreeMap::new()
     }
 
+    /// The longest that what was received and not settled stays away from others once its receiver
+    /// is gone without a word.
+    fn returns_within(&self, topology: &Topology) -> Duration {
+        match self.about().returns {
+            Return::Lease | Return::LeaseOrConnection => topology.lease,
+            Return::Connection | Return::Never => Duration::ZERO,
+        }
+    }
+
     /// The server's version, as it says it itself. Fails when it cannot be reached.
     async fn version(&self) -> Result<String, Failure>;
 

@@ -26,5 +26,5 @@ mod usage;
 pub use payload::{Content, Entropy, STAMP_BYTES};
 pub use plan::{Action, Pace, Phase, Plan, Receivers, Relay, Until, Work};
 pub use recorder::{Counts, Interval};
-pub use session::{LoadError, Observer, Outcome, PhaseOutcome, Silent, run};
+pub use session::{Drain, LoadError, Observer, Outcome, PhaseOutcome, Silent, run};
 pub use usage::Watched;

@@ -30,7 +30,8 @@ pub struct Plan {
     pub phases: Vec<Phase>,
     /// How long to wait, after the senders have stopped, for what is still on its way.
     pub drain_max: Duration,
-    /// Nothing came for so long: nothing will.
+    /// Nothing came for so long: nothing will. Where what was received and not settled stays away
+    /// longer, that counts.
     pub drain_idle: Duration,
 }
 

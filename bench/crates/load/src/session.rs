@@ -23,6 +23,9 @@ use crate::usage::{Usages, Watched};
 
 /// How often it is looked whether a phase is over.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How much longer than what was received and not settled stays away nothing must come before
+/// nothing will.
+const RETURN_MARGIN: Duration = Duration::from_secs(5);
 /// Connections that are made at the same time.
 const CONNECT_AT_ONCE: usize = 16;
 
@@ -77,8 +80,18 @@ pub struct Outcome {
     pub create: Duration,
     /// It was stopped before its end.
     pub interrupted: bool,
-    /// Everything that was confirmed came before the wait was given up.
-    pub drained: bool,
+    pub drain: Drain,
+}
+
+/// How the wait for what was still on its way ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Drain {
+    /// Everything that was confirmed has come and was settled.
+    Complete,
+    /// Nothing has come for so long that nothing will.
+    Silent,
+    /// The time was up.
+    GivenUp,
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -444,9 +457,8 @@ impl<'a> Session<'a> {
         drop(self.pacer.take());
         self.stop_senders.send_replace(true);
         self.orders.send_replace(Order::Go(Receivers::Running));
-        let deadline =
-            Instant::now() + if interrupted { Duration::ZERO } else { self.plan.drain_max };
-        let drained = self.drain(deadline).await;
+        let drain_max = if interrupted { Duration::ZERO } else { self.plan.drain_max };
+        let drain = self.drain(Instant::now() + drain_max).await;
         self.orders.send_replace(Order::Stop);
         if interrupted {
             self.senders.abort_all();
@@ -455,24 +467,28 @@ impl<'a> Session<'a> {
         while self.senders.join_next().await.is_some() {}
         while self.receivers.join_next().await.is_some() {}
         self.usages.look(self.start.elapsed().as_secs_f64());
+        // Of an interrupted run nobody can say what was lost, nor of what may still come.
+        let mut audit = self.ledger.audit(!interrupted && drain != Drain::GivenUp);
+        if !interrupted && drain == Drain::GivenUp {
+            audit.late = self.ledger.missing();
+        }
         Outcome {
             seconds: self.seconds,
             marks: self.marks,
             phases: self.outcomes,
             latencies: self.latencies,
             processes: self.usages.end(),
-            // Of an interrupted run nobody can say what was lost.
-            audit: self.ledger.audit(!interrupted),
+            audit,
             errors: self.ledger.recorder.errors(),
             create,
             interrupted,
-            drained,
+            drain,
         }
     }
 
-    /// Waits until everything that was confirmed has come and been settled; false when it was given
-    /// up.
-    async fn drain(&mut self, deadline: Instant) -> bool {
+    /// Waits until everything that was confirmed has come and been settled.
+    async fn drain(&mut self, deadline: Instant) -> Drain {
+        let idle_enough = idle_enough(&self.plan, self.driver.as_ref());
         let mut progress = (self.ledger.recorder.counts(), Instant::now());
         loop {
             while self.senders.try_join_next().is_some() {}
@@ -484,16 +500,28 @@ impl<'a> Session<'a> {
                 && counts.settled >= counts.received
                 && self.ledger.missing() == 0
             {
-                return true;
+                return Drain::Complete;
             }
-            let idle = progress.1.elapsed() >= self.plan.drain_idle;
-            if Instant::now() >= deadline || (idle && self.senders.is_empty() && !under_way) {
-                return false;
+            let idle = progress.1.elapsed() >= idle_enough;
+            if idle && self.senders.is_empty() && !under_way {
+                return Drain::Silent;
+            }
+            if Instant::now() >= deadline {
+                return Drain::GivenUp;
             }
             tokio::time::sleep(LOOK_EVERY).await;
             self.look("drain");
         }
     }
+}
+
+/// For how long nothing must come before nothing will: longer than a receiver that is gone without
+/// a word can keep what it had.
+fn idle_enough(plan: &Plan, driver: &dyn Driver) -> Duration {
+    let relayed = plan.relay.as_ref().map(|relay| &relay.from);
+    let topologies = [Some(&plan.topology), relayed].into_iter().flatten();
+    let away = topologies.map(|topology| driver.returns_within(topology)).max();
+    plan.drain_idle.max(away.unwrap_or_default() + RETURN_MARGIN)
 }
 
 /// Never, if nobody is left who could turn it.

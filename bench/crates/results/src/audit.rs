@@ -11,6 +11,9 @@ pub struct Audit {
     pub received: u64,
     /// Confirmed and never received by a subscription: must be none.
     pub lost: u64,
+    /// Confirmed, and still on its way when the wait was given up: not lost, for all that is known.
+    #[serde(default)]
+    pub late: u64,
     /// Not confirmed and yet received: allowed.
     pub unconfirmed_received: u64,
     /// Deliveries of what had been received before.
@@ -52,6 +55,7 @@ impl Audit {
         let order = if ordered { self.out_of_order } else { 0 };
         [
             (self.lost, "confirmed messages were never received"),
+            (self.late, "confirmed messages had not come when the wait for them was given up"),
             (self.settled_again, "messages came again after their settle was confirmed"),
             (self.repeated_unmarked, "messages came twice without a mark or a reason"),
             (order, "messages came out of order in their lane"),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use driver::Topology;
-use load::{Outcome, Plan};
+use load::{Drain, Outcome, Plan};
 use results::{Better, Measure, Process, Run, SCHEMA, System, Test, Verdict};
 use serde_json::{Value, json};
 
@@ -94,7 +94,7 @@ pub(crate) fn run(
     };
     let mut remarks: Vec<String> =
         outcome.errors.iter().map(|(what, count)| format!("{count} times: {what}")).collect();
-    if !outcome.drained && !outcome.interrupted {
+    if outcome.drain != Drain::Complete && !outcome.interrupted {
         remarks.push("what was under way at the end did not all come in time".to_owned());
     }
     let mut measures = headline;

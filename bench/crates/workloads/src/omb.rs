@@ -104,6 +104,8 @@ async fn max_rate(context: &mut Context, name: &str) -> Result<Run, Problem> {
             return Err(Problem::Interrupted);
         }
         let audit_failed = !outcome.audit.faults(false).is_empty();
+        // What is offered faster than it is received is late, and no fault of the system.
+        let audit_failed = outcome.audit.lost > 0 || outcome.audit.damaged > 0;
         let why_not = too_much(&outcome, rate);
         steps.push(step(rate, &outcome));
         search.tried(rate, why_not.is_none());

@@ -7,7 +7,8 @@
 //! and Postroad sync before they answer; for less, Redpanda's `write.caching` is turned on.
 //!
 //! *Hiding* is by partition: each belongs to one receiver of the group at a time, and goes to
-//! another with all that was not committed when the receiver is gone. There is no lease by message.
+//! another with all that was not committed when the receiver is gone: at once if it said so, else
+//! when its session ends (6 s). There is no lease by message.
 //! Settling moves the position of the group once all before it is settled; it is committed every
 //! `commit-ms` (100) and when a receiver closes or loses a partition. A release reads the partition
 //! from that message on once more, and gives out only it.
@@ -53,6 +54,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 const ENDPOINT: &str = "127.0.0.1:9092";
 /// As OpenMessaging Benchmark has it; the client's own are 5 ms.
 const LINGER_MS: f64 = 1.0;
+const SESSION_TIMEOUT: &str = "session.timeout.ms";
+/// As short as servers let it be (`group.min.session.timeout.ms`): the partitions of a member that
+/// is gone without a word go to others then. The client's own are 45 s, its server's restart and all.
+const SESSION_TIMEOUT_MS: u64 = 6_000;
+/// A server that was killed is back within seconds; the client's own are 10 s between two looks.
+const RECONNECT_MS_MAX: u64 = 500;
 
 pub(crate) fn connect_kafka(target: &Target) -> Result<Arc<dyn Driver>, Failure> {
     connect(Flavour::Kafka, target)
@@ -128,6 +135,7 @@ fn connect(flavour: Flavour, target: &Target) -> Result<Arc<dyn Driver>, Failure
     let client = vec![
         ("socket.nagle.disable".to_owned(), "true".to_owned()),
         ("socket.timeout.ms".to_owned(), request_timeout.to_string()),
+        ("reconnect.backoff.max.ms".to_owned(), RECONNECT_MS_MAX.to_string()),
     ];
     set_all(&mut base, &client);
     let user = target.user.clone().unwrap_or_default();
@@ -198,6 +206,8 @@ impl Kafka {
     fn consumer(&self) -> Settings {
         let set = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let mut settings = vec![
+            set(SESSION_TIMEOUT, &SESSION_TIMEOUT_MS.to_string()),
+            set("heartbeat.interval.ms", &(SESSION_TIMEOUT_MS / 3).to_string()),
             set("auto.offset.reset", "earliest"),
             set("enable.auto.commit", "false"),
             set("enable.auto.offset.store", "false"),
@@ -288,6 +298,13 @@ impl Driver for Kafka {
             settings.into_iter().map(|(name, value)| (format!("{of}.{name}"), value)).collect()
         };
         of.into_iter().flat_map(named).collect()
+    }
+
+    fn returns_within(&self, _topology: &Topology) -> Duration {
+        let settings = self.consumer();
+        let timeout = settings.iter().rev().find(|(name, _)| name == SESSION_TIMEOUT);
+        let millis = timeout.and_then(|(_, millis)| millis.parse().ok());
+        Duration::from_millis(millis.unwrap_or(SESSION_TIMEOUT_MS))
     }
 
     async fn version(&self) -> Result<String, Failure> {
@@ -393,5 +410,16 @@ mod tests {
         assert_eq!(said["topic.retention.ms"], "60000");
         assert_eq!(said["client.socket.nagle.disable"], "true");
         assert!(!said.keys().any(|name| name.contains("bootstrap")), "{said:?}");
+    }
+
+    #[test]
+    fn what_a_lost_member_had_is_waited_for_as_long_as_its_session_lasts() {
+        let topology = Topology::new("t", Style::Log, Tier::T3);
+        let mut target = Target::of("kafka");
+        let driver = connect_kafka(&target).expect("needs no server yet");
+        assert_eq!(driver.returns_within(&topology), Duration::from_secs(6));
+        target.settings.insert("consumer.session.timeout.ms".into(), "45000".into());
+        let driver = connect_kafka(&target).expect("needs no server yet");
+        assert_eq!(driver.returns_within(&topology), Duration::from_secs(45));
     }
 }

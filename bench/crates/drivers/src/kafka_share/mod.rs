@@ -112,6 +112,10 @@ impl Driver for Share {
         settings
     }
 
+    fn returns_within(&self, topology: &Topology) -> Duration {
+        lease(topology)
+    }
+
     async fn version(&self) -> Result<String, Failure> {
         self.inner.version().await
     }
