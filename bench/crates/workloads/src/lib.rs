@@ -12,6 +12,7 @@ mod compatibility;
 mod context;
 mod judge;
 mod lowlat;
+mod max_rate;
 mod mqperf;
 mod omb;
 mod omb_file;

@@ -7,13 +7,14 @@
 use std::time::Duration;
 
 use driver::Topology;
-use load::search::{self, PRECISION, Search};
+use load::search::PRECISION;
 use load::{Outcome, Pace, Phase, Plan, Receivers, Until};
-use results::{Run, Step};
+use results::Run;
 
 use crate::Test;
 use crate::context::{Context, Problem};
-use crate::judge::{self, Facts, confirmed_rate, higher, lower, ms, neither, received_rate};
+use crate::judge::{self, Facts, higher, lower, ms, neither, received_rate};
+use crate::max_rate::{self, Found};
 use crate::mqperf::longest_silence;
 
 pub(crate) const MESSAGE_BYTES: usize = 1024;
@@ -74,95 +75,54 @@ pub(crate) fn plan(topology: Topology, per_second: f64, warm_up: Duration, time:
     plan
 }
 
-fn lag(outcome: &Outcome) -> Vec<(f64, f64)> {
-    outcome.seconds.iter().map(|second| (second.at as f64, second.backlog as f64)).collect()
-}
-
-/// Why the rate was too much; none when it was not.
-pub(crate) fn too_much(outcome: &Outcome, rate: f64) -> Option<String> {
-    let (counts, _) = outcome.measured();
-    let late = outcome.latencies.send_delay.quantile_us(0.99);
-    search::verdict(rate, confirmed_rate(outcome), counts.errors, &lag(outcome), late)
-}
-
 async fn max_rate(context: &mut Context, name: &str) -> Result<Run, Problem> {
-    let mut search = Search::from(10_000.0, 50.0, 5_000_000.0)
-        .within(context.by_form(0.25, PRECISION, PRECISION));
-    let (mut best, mut limit) = (None, None);
-    let mut steps = Vec::new();
-    while let Some(rate) = search.next() {
+    let precision = context.by_form(0.25, PRECISION, PRECISION);
+    let found = max_rate::find(context, name, precision, |context, rate| {
         let (warm_up, time) = (context.seconds(1, 2, 60), context.seconds(2, 6, 300));
-        let mut topology = context.stream()?;
-        topology.partitions = context.by_form(4, 4, 16);
-        let mut plan = plan(topology, rate, warm_up, time);
-        (plan.senders, plan.receivers) = (2, 2);
-        plan.lanes = 1000;
-        plan.drain_max = Duration::from_secs(20);
-        let facts = Facts::of(&plan);
-        let outcome = context.load(&format!("{name} at {rate:.0}/s"), plan).await?;
-        if context.is_interrupted() {
-            return Err(Problem::Interrupted);
-        }
-        let audit_failed = !outcome.audit.faults(false).is_empty();
-        // What is offered faster than it is received is late, and no fault of the system.
-        let audit_failed = outcome.audit.lost > 0 || outcome.audit.damaged > 0;
-        let why_not = too_much(&outcome, rate);
-        steps.push(step(rate, &outcome));
-        search.tried(rate, why_not.is_none());
-        if audit_failed {
-            // Whatever the rate: what loses a message has no highest rate.
-            let headline = vec![higher("highest rate", 0.0, "messages/s")];
-            return Ok(Run { steps, ..judge::run(context, name, facts, outcome, headline) });
-        }
-        if why_not.is_none() || best.is_none() {
-            best = Some((facts, outcome));
-        }
-        limit = why_not.or(limit);
-    }
+        let mut plan = stream(context, rate, warm_up, time)?;
+        plan.drain_max = context.seconds(5, 10, 60);
+        Ok(plan)
+    });
+    let Found { rate, steps, limit, best } = found.await?;
     let (facts, outcome) = best.ok_or(Problem::Interrupted)?;
-    let found = search.found().unwrap_or(0.0);
-    context.max_rates.insert(MESSAGE_BYTES, found);
-    let headline = vec![higher("highest rate", found, "messages/s")];
+    let rate = rate.unwrap_or(0.0);
+    context.max_rates.insert(MESSAGE_BYTES, rate);
+    let headline = vec![higher("highest rate", rate, "messages/s")];
     let mut run = judge::run(context, name, facts, outcome, headline);
     run.steps = steps;
     run.remarks.extend(limit.map(|why| format!("above that: {why}")));
     Ok(run)
 }
 
-fn step(rate: f64, outcome: &Outcome) -> Step {
-    let latencies = &outcome.latencies;
-    Step {
-        parameter: "offered rate".to_owned(),
-        value: rate,
-        unit: "messages/s".to_owned(),
-        measures: vec![
-            lower("receive p99", ms(latencies.receive_due.quantile_us(0.99)), "ms"),
-            lower("send p99", ms(latencies.send_due.quantile_us(0.99)), "ms"),
-            higher("confirmed", confirmed_rate(outcome), "messages/s"),
-            higher("received", received_rate(outcome), "messages/s"),
-        ],
-    }
+/// One destination with some partitions, two senders, two receivers.
+fn stream(
+    context: &mut Context,
+    rate: f64,
+    warm_up: Duration,
+    time: Duration,
+) -> Result<Plan, Problem> {
+    let mut topology = context.stream()?;
+    topology.partitions = context.by_form(4, 4, 16);
+    let mut plan = plan(topology, rate, warm_up, time);
+    (plan.senders, plan.receivers, plan.lanes) = (2, 2, 1000);
+    Ok(plan)
 }
 
 /// The highest rate, found now if it is not known.
 pub(crate) async fn known_max_rate(context: &mut Context) -> Result<f64, Problem> {
-    if let Some(rate) = context.max_rates.get(&MESSAGE_BYTES) {
-        return Ok(*rate);
+    if !context.max_rates.contains_key(&MESSAGE_BYTES) {
+        max_rate(context, "omb/max-rate").await?;
     }
-    max_rate(context, "omb/max-rate").await?;
-    let found = context.max_rates.get(&MESSAGE_BYTES).copied().unwrap_or(0.0);
-    match found > 0.0 {
-        true => Ok(found),
-        false => Err(Problem::Skipped("it keeps up with no rate at all".to_owned())),
+    match context.max_rates.get(&MESSAGE_BYTES) {
+        Some(rate) if *rate > 0.0 => Ok(*rate),
+        _ => Err(Problem::Skipped("it keeps up with no rate at all".to_owned())),
     }
 }
 
 async fn fixed_load(context: &mut Context, name: &str, percent: u32) -> Result<Run, Problem> {
     let rate = known_max_rate(context).await? * f64::from(percent) / 100.0;
-    let mut topology = context.stream()?;
-    topology.partitions = context.by_form(4, 4, 16);
-    let mut plan = plan(topology, rate, context.warm_up(), context.seconds(2, 10, 300));
-    (plan.senders, plan.receivers, plan.lanes) = (2, 2, 1000);
+    let (warm_up, time) = (context.warm_up(), context.seconds(2, 10, 300));
+    let plan = stream(context, rate, warm_up, time)?;
     let facts = Facts::of(&plan);
     let outcome = context.load(name, plan).await?;
     let latencies = &outcome.latencies;

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
-use load::search::Search;
+use load::search::PRECISION;
 use load::{Content, Entropy, Pace, Phase, Plan, Receivers, STAMP_BYTES, Until};
 use results::Run;
 use serde::Deserialize;
@@ -16,7 +16,8 @@ use thiserror::Error;
 
 use crate::context::{Context, Form, Problem};
 use crate::judge::{self, Facts, confirmed_rate, higher, lower, ms, received_rate};
-use crate::omb::{WINDOW, too_much};
+use crate::max_rate::{self, Found};
+use crate::omb::WINDOW;
 
 /// Keys of the original's distributors.
 const KEYS: u32 = 10_000;
@@ -152,22 +153,27 @@ impl OmbFile {
         if self.fields.producer_rate > 0.0 {
             return self.at(context, name, self.fields.producer_rate).await;
         }
-        let mut search = Search::from(10_000.0, 50.0, 5_000_000.0);
-        while let Some(rate) = search.next() {
+        let found = max_rate::find(context, name, PRECISION, |context, rate| {
             let mut plan = self.plan(context, rate)?;
             plan.phases = vec![
                 Phase::warm_up(Duration::from_secs(2)),
                 Phase::measured("load", SECONDS_OF_A_TRY),
             ];
-            let outcome = context.load(&format!("{name} at {rate:.0}/s"), plan).await?;
-            if context.is_interrupted() {
-                return Err(Problem::Interrupted);
+            Ok(plan)
+        });
+        let Found { rate, steps, limit, best } = found.await?;
+        let mut run = match (rate, best) {
+            (Some(rate), _) => self.at(context, name, rate).await?,
+            // The search ended at a fault, or no rate at all passed: what it came to is the result.
+            (None, Some((facts, outcome))) => {
+                let headline = vec![higher("published", 0.0, "messages/s")];
+                judge::run(context, name, facts, outcome, headline)
             }
-            search.tried(rate, too_much(&outcome, rate).is_none());
-        }
-        let found = search.found();
-        let found = found.ok_or_else(|| Problem::Skipped("it keeps up with no rate".to_owned()))?;
-        self.at(context, name, found).await
+            (None, None) => return Err(Problem::Interrupted),
+        };
+        run.steps = steps;
+        run.remarks.extend(limit.map(|why| format!("at a higher rate: {why}")));
+        Ok(run)
     }
 
     async fn at(&self, context: &mut Context, name: &str, rate: f64) -> Result<Run, Problem> {
