@@ -36,4 +36,5 @@ mod postgres;
 mod redis;
 mod systems;
 
+pub use memory::MemoryBroker;
 pub use systems::{Connect, Support, System, all, connect};

@@ -1,7 +1,8 @@
 //! A broker that is made to lie does lie: what proves that audits bite rests on this.
 
 use bytes::Bytes;
-use driver::{Message, Settle, Style, Target, Tier, Topology};
+use driver::{Failure, Message, Settle, Style, Target, Tier, Topology};
+use drivers::MemoryBroker;
 
 /// Sends `count` messages of one lane with the fault, and gives the bodies in the order in which
 /// they came, all of them settled.
@@ -65,4 +66,29 @@ async fn it_returns_what_was_settled() {
 async fn without_a_fault_it_does_not_lie() {
     let numbers = received_with("seed", "7", 500).await;
     assert!(numbers.into_iter().eq(0..500));
+}
+
+#[tokio::test]
+async fn whoever_was_connected_when_it_is_killed_has_to_connect_anew() {
+    let mut target = Target::of("memory");
+    target.endpoints.push("memory://killed".into());
+    target.settings.insert("crash-loses".into(), "1".into());
+    let (driver, broker) =
+        (drivers::connect(&target).expect("connects"), MemoryBroker::at("killed"));
+    let topology = Topology::new("killed", Style::Queue, Tier::T0);
+    driver.create(&topology).await.expect("creates");
+    let mut sender = driver.sender(&topology).await.expect("a sender");
+    let mut receiver = driver.receiver(&topology, &[0], 0).await.expect("a receiver");
+    let message =
+        |body: &'static str| Message { lane: 0, body: Bytes::from_static(body.as_bytes()) };
+    sender.send(0, &[message("kept"), message("forgotten")]).await.expect("is confirmed");
+    broker.kill();
+    assert!(matches!(driver.sender(&topology).await, Err(Failure::Unreachable { .. })));
+    broker.start();
+    assert!(matches!(sender.send(0, &[message("lost")]).await, Err(Failure::Unknown(_))));
+    assert!(matches!(receiver.receive(1).await, Err(Failure::Unknown(_))));
+    let mut receiver = driver.receiver(&topology, &[0], 0).await.expect("a receiver");
+    let came = receiver.receive(10).await.expect("receives");
+    assert_eq!(came.iter().map(|it| &it.body[..]).collect::<Vec<_>>(), [b"kept"]);
+    assert!(receiver.receive(10).await.expect("receives").is_empty());
 }

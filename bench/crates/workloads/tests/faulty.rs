@@ -1,17 +1,57 @@
 //! The audits must bite: on a system that loses, reorders, doubles or gives back what was settled,
 //! the tests fail; on the same system without the fault they pass.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use async_trait::async_trait;
 use driver::{Target, Tier};
+use drivers::MemoryBroker;
+use load::Watched;
 use results::{Run, Verdict};
-use workloads::{Context, Form, choose};
+use workloads::{Context, Faults, Form, choose};
+
+/// The broker in memory, which whoever tests it can kill.
+#[derive(Debug)]
+struct Reach(MemoryBroker);
+
+#[async_trait]
+impl Faults for Reach {
+    fn nodes(&self) -> u32 {
+        1
+    }
+
+    async fn kill(&self, _node: u32) -> Result<(), String> {
+        self.0.kill();
+        Ok(())
+    }
+
+    async fn stop(&self, node: u32) -> Result<(), String> {
+        self.kill(node).await
+    }
+
+    async fn start(&self, _node: u32) -> Result<(), String> {
+        self.0.start();
+        Ok(())
+    }
+
+    fn watched(&self) -> Vec<Watched> {
+        Vec::new()
+    }
+}
 
 fn context(settings: &[(&str, &str)]) -> Context {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("faulty-{}", NEXT.fetch_add(1, Ordering::Relaxed));
     let mut target = Target::of("memory");
+    target.endpoints.push(format!("memory://{name}"));
     for (name, value) in settings {
         target.settings.insert((*name).to_owned(), (*value).to_owned());
     }
     let driver = drivers::connect(&target).expect("the memory broker takes these settings");
-    Context::new(driver, "1".to_owned(), Tier::T0, Form::Quick)
+    let mut context = Context::new(driver, "1".to_owned(), Tier::T0, Form::Quick);
+    context.faults = Some(Arc::new(Reach(MemoryBroker::at(&name))));
+    context
 }
 
 async fn run(test: &str, settings: &[(&str, &str)]) -> Run {
@@ -41,6 +81,26 @@ async fn a_broker_that_loses_fails() {
         let run = run(test, &[("lose", "0.01")]).await;
         fails_by(&run, "never received");
         assert!(run.audit.lost > 0 && run.audit.findings.iter().any(|it| it.kind == "lost"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_that_keeps_what_it_confirmed_may_be_killed() {
+    for test in ["verify/lossless", "mqperf/crash"] {
+        let run = run(test, &[]).await;
+        assert_eq!(run.verdict, Verdict::Passed, "{test}: {:?}", run.audit);
+        let killed = run.marks.iter().filter(|mark| mark.what.starts_with("kill -9")).count();
+        let broke = run.remarks.iter().any(|remark| remark.contains("was killed"));
+        assert!(killed > 0 && broke && run.audit.confirmed > 100, "{test}: {:?}", run.remarks);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_that_forgets_when_it_is_killed_fails() {
+    for test in ["verify/lossless", "mqperf/crash"] {
+        let run = run(test, &[("crash-loses", "20")]).await;
+        fails_by(&run, "never received");
+        assert!(run.audit.lost > 0 && run.audit.settled_again == 0, "{test}: {:?}", run.audit);
     }
 }
 

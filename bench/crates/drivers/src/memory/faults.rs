@@ -15,6 +15,8 @@ pub(super) struct Faults {
     return_settled: f64,
     damage: f64,
     fail: f64,
+    /// Messages of a queue that a crash forgets: the last that were confirmed.
+    pub(super) crash_loses: usize,
     pub(super) latency: Duration,
     random: Mutex<StdRng>,
 }
@@ -36,6 +38,7 @@ impl Faults {
             return_settled: probability(settings, "return-settled")?,
             damage: probability(settings, "damage")?,
             fail: probability(settings, "fail")?,
+            crash_loses: settings.take("crash-loses", 0)?,
             latency: Duration::from_micros(settings.take("latency-us", 0)?),
             random: Mutex::new(StdRng::seed_from_u64(settings.take("seed", 1)?)),
         })

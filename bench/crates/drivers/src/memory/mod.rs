@@ -14,6 +14,9 @@
 //! * `damage`: a byte of the body is changed
 //! * `fail`: refused with an error
 //!
+//! [`MemoryBroker`] kills the broker of an endpoint, and starts it again on what it has kept: all
+//! that it confirmed, but for the last messages of each queue that `crash-loses=20` says.
+//!
 //! `latency-us` delays each confirmation, `seed` makes the faults repeatable. Drivers of one
 //! endpoint (`memory://a-name`) share a broker; without an endpoint each has its own.
 
@@ -21,6 +24,7 @@ mod faults;
 mod queue;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
@@ -47,6 +51,56 @@ static NAMED: LazyLock<Mutex<HashMap<String, Arc<Broker>>>> = LazyLock::new(Mute
 #[derive(Debug, Default)]
 struct Broker {
     spaces: Mutex<HashMap<String, Arc<Space>>>,
+    down: AtomicBool,
+    /// How often it was killed: connections of an earlier life are broken.
+    deaths: AtomicU64,
+}
+
+/// The broker of `memory://name`, as whoever runs it has it at hand.
+#[derive(Clone, Debug)]
+pub struct MemoryBroker(Arc<Broker>);
+
+impl MemoryBroker {
+    pub fn at(name: &str) -> Self {
+        Self(named(name))
+    }
+
+    /// As `kill -9` would: connections break, and what was not written is forgotten.
+    pub fn kill(&self) {
+        self.0.down.store(true, Relaxed);
+        self.0.deaths.fetch_add(1, Relaxed);
+        for space in self.0.spaces.lock().values() {
+            for queue in space.queues.iter().flatten() {
+                queue.lock().crash();
+            }
+            space.arrived.notify_waiters();
+        }
+    }
+
+    /// Starts it on what it has kept.
+    pub fn start(&self) {
+        self.0.down.store(false, Relaxed);
+    }
+}
+
+fn named(name: &str) -> Arc<Broker> {
+    Arc::clone(NAMED.lock().entry(name.to_owned()).or_default())
+}
+
+/// A connection, as long as the broker lives.
+#[derive(Debug)]
+struct Connection {
+    broker: Arc<Broker>,
+    deaths: u64,
+}
+
+impl Connection {
+    fn lives(&self) -> Result<(), Failure> {
+        if self.broker.deaths.load(Relaxed) == self.deaths {
+            return Ok(());
+        }
+        Err(Failure::unknown("the connection broke: the broker was killed"))
+    }
 }
 
 /// What one topology made.
@@ -58,9 +112,9 @@ struct Space {
 }
 
 impl Space {
-    fn of(topology: &Topology) -> Self {
+    fn of(topology: &Topology, faults: &Faults) -> Self {
         let subscriptions = topology.subscriptions.max(1);
-        let queue = || Mutex::new(Queue::of(topology));
+        let queue = || Mutex::new(Queue::of(topology, faults.crash_loses));
         let destination = |_| (0..subscriptions).map(|_| queue()).collect();
         let queues = (0..topology.destinations).map(destination).collect();
         Self { queues, arrived: Notify::new() }
@@ -92,13 +146,22 @@ pub(crate) fn connect(target: &Target) -> Result<Arc<dyn Driver>, Failure> {
                 endpoint: endpoint.clone(),
                 why: "brokers in memory are at memory://a-name".into(),
             })?;
-            Arc::clone(NAMED.lock().entry(name.to_owned()).or_default())
+            named(name)
         }
     };
     Ok(Arc::new(Memory { broker, faults, window }))
 }
 
 impl Memory {
+    fn open(&self) -> Result<Connection, Failure> {
+        if self.broker.down.load(Relaxed) {
+            let (endpoint, why) = ("memory".to_owned(), "it was killed".to_owned());
+            return Err(Failure::Unreachable { endpoint, why });
+        }
+        let deaths = self.broker.deaths.load(Relaxed);
+        Ok(Connection { broker: Arc::clone(&self.broker), deaths })
+    }
+
     fn space(&self, topology: &Topology) -> Result<Arc<Space>, Failure> {
         let spaces = self.broker.spaces.lock();
         let space = spaces.get(&topology.prefix).cloned();
@@ -131,18 +194,21 @@ impl Driver for Memory {
     }
 
     async fn create(&self, topology: &Topology) -> Result<(), Failure> {
-        let space = Arc::new(Space::of(topology));
+        self.open()?;
+        let space = Arc::new(Space::of(topology, &self.faults));
         self.broker.spaces.lock().insert(topology.prefix.clone(), space);
         Ok(())
     }
 
     async fn remove(&self, topology: &Topology) -> Result<(), Failure> {
+        self.open()?;
         self.broker.spaces.lock().remove(&topology.prefix);
         Ok(())
     }
 
     async fn sender(&self, topology: &Topology) -> Result<Box<dyn Sender>, Failure> {
         Ok(Box::new(MemorySender {
+            connection: self.open()?,
             space: self.space(topology)?,
             faults: Arc::clone(&self.faults),
             window: Window::new(self.window),
@@ -156,12 +222,14 @@ impl Driver for Memory {
         destinations: &[u32],
         subscription: u32,
     ) -> Result<Box<dyn Receiver>, Failure> {
+        let connection = self.open()?;
         let space = self.space(topology)?;
         let id = ReceiverId::unique();
         for &destination in destinations {
             space.queue(destination, subscription)?.lock().join(id);
         }
         Ok(Box::new(MemoryReceiver {
+            connection,
             id,
             space,
             faults: Arc::clone(&self.faults),
@@ -176,6 +244,7 @@ impl Driver for Memory {
 
 #[derive(Debug)]
 struct MemorySender {
+    connection: Connection,
     space: Arc<Space>,
     faults: Arc<Faults>,
     window: Window,
@@ -184,6 +253,7 @@ struct MemorySender {
 
 impl MemorySender {
     fn store(&self, destination: u32, message: Message) -> Result<(), Failure> {
+        self.connection.lives()?;
         if self.faults.fail() {
             return Err(Failure::refused("by chance (setting fail)"));
         }
@@ -230,6 +300,7 @@ impl Sender for MemorySender {
 
 #[derive(Debug)]
 struct MemoryReceiver {
+    connection: Connection,
     id: ReceiverId,
     space: Arc<Space>,
     faults: Arc<Faults>,
@@ -289,6 +360,7 @@ impl Receiver for MemoryReceiver {
             tokio::pin!(arrived);
             // From here on an arrival is not missed.
             arrived.as_mut().enable();
+            self.connection.lives()?;
             let taken = self.take(max)?;
             if !taken.is_empty() {
                 return Ok(taken);
@@ -306,6 +378,7 @@ impl Receiver for MemoryReceiver {
     }
 
     async fn settle(&mut self, settles: &[(DeliveryId, Settle)]) -> Result<(), Failure> {
+        self.connection.lives()?;
         for &(id, settle) in settles {
             let Some((destination, place)) = self.delivered.remove(&id) else {
                 return Err(Failure::refused(format!("delivery {} is not open", id.0)));

@@ -1,4 +1,4 @@
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -63,12 +63,16 @@ pub(super) struct Queue {
     lane_holders: HashMap<u32, (ReceiverId, u32)>,
     /// By lane: what waits to go behind the lane's next message.
     held: HashMap<u32, Vec<Entry>>,
+    /// What a crash forgets, the oldest first; nobody gets it before as much has come after it.
+    unwritten: VecDeque<Entry>,
+    unwritten_max: usize,
     receivers: BTreeSet<ReceiverId>,
     next: Place,
 }
 
 impl Queue {
-    pub(super) fn of(topology: &Topology) -> Self {
+    /// `unwritten_max`: how many messages a crash forgets.
+    pub(super) fn of(topology: &Topology, unwritten_max: usize) -> Self {
         let sharing = match topology.style {
             Style::Log => Sharing::Partitions(topology.partitions.max(1)),
             Style::Queue if topology.ordered => Sharing::Lanes,
@@ -81,6 +85,8 @@ impl Queue {
             in_flight: BTreeMap::new(),
             lane_holders: HashMap::new(),
             held: HashMap::new(),
+            unwritten: VecDeque::new(),
+            unwritten_max,
             receivers: BTreeSet::new(),
             next: 0,
         }
@@ -104,14 +110,31 @@ impl Queue {
     }
 
     fn append(&mut self, entry: Entry) {
-        self.ready.insert(self.next, entry);
-        self.next += 1;
+        self.unwritten.push_back(entry);
+        self.write_all_but(self.unwritten_max);
+    }
+
+    fn write_all_but(&mut self, unwritten_max: usize) {
+        while self.unwritten.len() > unwritten_max
+            && let Some(entry) = self.unwritten.pop_front()
+        {
+            self.ready.insert(self.next, entry);
+            self.next += 1;
+        }
     }
 
     pub(super) fn let_held_go(&mut self) {
         for held in std::mem::take(&mut self.held).into_values().flatten() {
             self.append(held);
         }
+        self.write_all_but(0);
+    }
+
+    /// Its process is killed: what was not written is gone, and so are the receivers.
+    pub(super) fn crash(&mut self) {
+        self.unwritten.clear();
+        self.receivers.clear();
+        self.take_back(|_| true);
     }
 
     pub(super) fn join(&mut self, receiver: ReceiverId) {
@@ -213,7 +236,7 @@ mod tests {
 
     fn queue(style: Style, ordered: bool, partitions: u32) -> Queue {
         let topology = Topology::new("test", style, Tier::T0);
-        Queue::of(&Topology { ordered, partitions, ..topology })
+        Queue::of(&Topology { ordered, partitions, ..topology }, 0)
     }
 
     fn put(queue: &mut Queue, lane: u32, text: &'static str) {
@@ -276,6 +299,33 @@ mod tests {
         queue.join(other);
         assert_eq!(take(&mut queue, one).len(), 0);
         assert_eq!(take(&mut queue, other), [(1, Bytes::from_static(b"one"), true)]);
+    }
+
+    #[test]
+    fn a_crash_forgets_the_last_messages_and_gives_back_what_was_leased() {
+        let topology = Topology::new("test", Style::Queue, Tier::T0);
+        let mut queue = Queue::of(&topology, 2);
+        for text in ["leased", "kept", "forgotten", "forgotten too"] {
+            put(&mut queue, 1, text);
+        }
+        let one = ReceiverId::unique();
+        assert_eq!(queue.take(one, 1, Instant::now()).len(), 1);
+        queue.crash();
+        queue.let_held_go();
+        let taken = take(&mut queue, ReceiverId::unique());
+        let left: Vec<_> = taken.iter().map(|(_, body, again)| (&body[..], *again)).collect();
+        assert_eq!(left, [(&b"leased"[..], true), (&b"kept"[..], false)]);
+    }
+
+    #[test]
+    fn what_is_not_written_is_when_nothing_more_comes() {
+        let topology = Topology::new("test", Style::Queue, Tier::T0);
+        let mut queue = Queue::of(&topology, 2);
+        put(&mut queue, 1, "only");
+        let one = ReceiverId::unique();
+        assert_eq!(take(&mut queue, one).len(), 0);
+        queue.let_held_go();
+        assert_eq!(take(&mut queue, one).len(), 1);
     }
 
     #[test]
