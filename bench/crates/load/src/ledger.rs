@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use driver::{Confirmed, Failure};
 use parking_lot::Mutex;
 use results::{Audit, Finding};
+use tokio::sync::Notify;
 
 use crate::bits::Bits;
 use crate::clock::{micros_between, now_ns};
@@ -27,6 +28,7 @@ pub(crate) struct Ledger {
     disturbed: AtomicBool,
     settles_confirmed: bool,
     lanes: u32,
+    arrived: Notify,
 }
 
 // -------------------------------------------------------------------------------- what was sent
@@ -156,6 +158,7 @@ impl Ledger {
             recorder: Arc::clone(&recorder),
             settles_confirmed,
             lanes,
+            arrived: Notify::new(),
         }
     }
 
@@ -195,6 +198,7 @@ impl Ledger {
             .collect();
         drop(received);
         self.recorder.received.fetch_add(first, Relaxed);
+        self.arrived.notify_waiters();
         let again = came.iter().flatten().filter(|came| !came.first).count() as u64;
         if again > 0 {
             self.recorder.repeated.fetch_add(again, Relaxed);
@@ -206,6 +210,23 @@ impl Ledger {
             }
         });
         came
+    }
+
+    /// Returns when the first subscription has received this message.
+    pub(crate) async fn has_come(&self, sender: u16, sequence: u64) {
+        loop {
+            let arrived = self.arrived.notified();
+            tokio::pin!(arrived);
+            // From here on an arrival is not missed.
+            arrived.as_mut().enable();
+            let seen = |received: &Mutex<Received>| {
+                received.lock().senders[usize::from(sender)].seen.contains(sequence)
+            };
+            if self.subscriptions.first().is_none_or(seen) {
+                return;
+            }
+            arrived.await;
+        }
     }
 
     fn was_sent(&self, stamp: Stamp) -> bool {

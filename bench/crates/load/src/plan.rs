@@ -41,6 +41,8 @@ pub enum Pace {
     Closed,
     /// As fast as the system takes them, with at most so many not yet safe, of each sender.
     Flood { window: usize },
+    /// One message at a time: the next once the one before has come to a receiver.
+    PingPong,
     /// So many a second, of all senders together, whatever the system does; a sender whose window
     /// is full falls behind, and that counts as latency.
     Open { per_second: f64, window: usize },

@@ -16,6 +16,7 @@ use crate::plan::{Pace, Plan};
 
 /// How long to wait before a broken connection is made anew.
 const RECONNECT_AFTER: Duration = Duration::from_millis(200);
+const PONG_WITHIN: Duration = Duration::from_secs(5);
 /// How long a sender may take to learn what became of its last messages.
 const CLOSE_MAX: Duration = Duration::from_secs(30);
 
@@ -80,6 +81,7 @@ impl SendTask {
             (Pace::Closed, _) | (Pace::Open { .. }, None) => {
                 self.closed_loop(&mut sender, &mut aim).await;
             }
+            (Pace::PingPong, _) => self.ping_pong(&mut sender, &mut aim).await,
             (Pace::Flood { window }, _) => self.flood(&mut sender, &mut aim, window).await,
             (Pace::Open { window, .. }, Some((schedule, due))) => {
                 self.open_loop(&mut sender, &mut aim, window, schedule, due).await;
@@ -117,6 +119,31 @@ impl SendTask {
         }
     }
 
+    async fn ping_pong(&mut self, sender: &mut Box<dyn Sender>, aim: &mut Aim) {
+        while !self.stopped() {
+            let destination = aim.destination();
+            let (number, message) = self.message(aim, destination, now_ns());
+            let receipt = Receipt::new(Arc::clone(self.account()) as _, number);
+            sender.post(destination, message, receipt).await;
+            self.flush(sender).await;
+            let ledger = Arc::clone(&self.ledger);
+            tokio::select! {
+                () = ledger.has_come(self.number, number) => {}
+                // What is not back by then was refused, or is for the audit.
+                () = tokio::time::sleep(PONG_WITHIN) => {}
+                _ = self.stop.wait_for(|stop| *stop) => {}
+            }
+            self.mend(sender).await;
+        }
+    }
+
+    async fn flush(&self, sender: &mut Box<dyn Sender>) {
+        if let Err(failure) = sender.flush().await {
+            self.ledger.recorder.error("flush", &failure);
+            self.account().mark_broken();
+        }
+    }
+
     async fn flood(&mut self, sender: &mut Box<dyn Sender>, aim: &mut Aim, window: usize) {
         let window = self.window(window);
         while self.place(&window).await {
@@ -146,11 +173,8 @@ impl SendTask {
                 }
                 self.post(sender, aim, &window, Some(due_ns)).await;
             }
-            if due.is_empty()
-                && let Err(failure) = sender.flush().await
-            {
-                self.ledger.recorder.error("flush", &failure);
-                self.account().mark_broken();
+            if due.is_empty() {
+                self.flush(sender).await;
             }
         }
     }

@@ -27,6 +27,7 @@ impl Facts {
     pub(crate) fn of(plan: &Plan) -> Self {
         let (closed_loop, pace) = match plan.pace {
             load::Pace::Closed => (true, json!("closed loop")),
+            load::Pace::PingPong => (true, json!("one at a time, there and back")),
             load::Pace::Flood { window } => {
                 (true, json!(format!("as fast as it goes, {window} under way")))
             }
@@ -126,7 +127,7 @@ pub(crate) fn run(
             title: about.title.to_owned(),
             version: context.version.clone(),
             client: about.client.to_owned(),
-            tier: context.tier,
+            tier: facts.topology.tier,
             sent_means: about.sent_means.to_owned(),
             settings,
         },

@@ -121,3 +121,21 @@ async fn a_broker_that_doubles_without_a_mark_fails() {
 async fn a_broker_that_gives_back_what_was_settled_fails() {
     fails_by(&run("mqperf/mid", &[("return-settled", "0.01")]).await, "settle was confirmed");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn half_of_there_and_back_is_one_way() {
+    let slow = [("latency-us", "20000")];
+    let (there, back) = (run("lowlat/fire-and-forget-512", &[]), run("lowlat/ping-pong-512", &slow));
+    let (there, back) = tokio::join!(there, back);
+    for run in [&there, &back] {
+        assert_eq!(run.verdict, Verdict::Passed, "{:?}", run.audit);
+        assert_eq!(run.measures[0].name, "one way p50");
+        assert!(run.audit.confirmed > 20, "{:?}", run.audit);
+    }
+    // The broker in memory gives a message out before it confirms it, and the stage in between
+    // waits for that before it takes the next.
+    let trips = back.measure("round trips").expect("how many there were").value;
+    assert!((5.0..60.0).contains(&trips), "{trips} a second");
+    let round = back.latencies["receive"].quantile_us(0.5) as f64 / 1e3;
+    assert!((back.measures[0].value - round / 2.0).abs() < 0.1, "{round}");
+}
