@@ -214,10 +214,13 @@ impl Faults for Reach {
     }
 
     fn watched(&self) -> Vec<Watched> {
-        let running = self.0.peers.running();
-        let found = running.iter().find(|running| running.name == self.0.name);
-        let pids = found.map(Running::pids).unwrap_or_default();
-        vec![Watched { name: "broker".to_owned(), pids }]
+        let started = Arc::clone(&self.0);
+        let pids = move || {
+            let running = started.peers.running();
+            let found = running.iter().find(|running| running.name == started.name);
+            found.map(Running::pids).unwrap_or_default()
+        };
+        vec![Watched::new("broker", pids)]
     }
 }
 

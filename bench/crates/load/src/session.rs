@@ -178,7 +178,8 @@ struct Session<'a> {
     payload: Arc<Payload>,
     interrupt: watch::Receiver<bool>,
     observer: &'a mut dyn Observer,
-    usages: Usages,
+    watched: Vec<Watched>,
+    usages: Option<Usages>,
     stop_senders: watch::Sender<bool>,
     orders: watch::Sender<Order>,
     senders: JoinSet<()>,
@@ -218,7 +219,8 @@ impl<'a> Session<'a> {
             payload: Arc::new(payload),
             interrupt,
             observer,
-            usages: Usages::of(watched),
+            watched,
+            usages: None,
             stop_senders: watch::channel(false).0,
             orders: watch::channel(Order::Go(first)).0,
             senders: JoinSet::new(),
@@ -308,6 +310,8 @@ impl<'a> Session<'a> {
             ready.push((task, sender));
         }
         self.start = Instant::now();
+        let watched = std::mem::take(&mut self.watched);
+        self.usages = Some(Usages::start(watched, self.start).map_err(LoadError::Thread)?);
         let Pace::Open { per_second, .. } = self.plan.pace else {
             for (task, sender) in ready {
                 self.senders.spawn(task.run(sender, None));
@@ -424,7 +428,6 @@ impl<'a> Session<'a> {
             return;
         }
         self.next_second = elapsed.as_secs() + 1;
-        self.usages.look(elapsed.as_secs_f64());
         let interval = self.ledger.recorder.take();
         let counts = self.ledger.recorder.counts();
         let new = counts.since(self.counts);
@@ -466,7 +469,9 @@ impl<'a> Session<'a> {
         }
         while self.senders.join_next().await.is_some() {}
         while self.receivers.join_next().await.is_some() {}
-        self.usages.look(self.start.elapsed().as_secs_f64());
+        let usages = self.usages.take();
+        let end = move || usages.map(Usages::end).unwrap_or_default();
+        let processes = tokio::task::spawn_blocking(end);
         // Of an interrupted run nobody can say what was lost, nor of what may still come.
         let mut audit = self.ledger.audit(!interrupted && drain != Drain::GivenUp);
         if !interrupted && drain == Drain::GivenUp {
@@ -477,7 +482,7 @@ impl<'a> Session<'a> {
             marks: self.marks,
             phases: self.outcomes,
             latencies: self.latencies,
-            processes: self.usages.end(),
+            processes: processes.await.unwrap_or_default(),
             audit,
             errors: self.ledger.recorder.errors(),
             create,

@@ -1,96 +1,313 @@
-//! What processes use: CPU, memory and written bytes, as Linux counts them.
+//! What processes use, each with all that descend from it: CPU, memory and written bytes, as Linux
+//! counts them.
+//!
+//! A thread of its own looks, once a second. Memory is asked for less often: to count pages that
+//! processes share once, the kernel walks all of their tables.
 
+use std::collections::{HashMap, HashSet};
+use std::fmt;
 use std::fs;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use results::{Process, Usage};
 
-/// A process to watch; a name may stand for several of them.
-#[derive(Clone, PartialEq, Eq, Debug)]
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+const MEMORY_EVERY: Duration = Duration::from_secs(5);
+/// Nor may looking at memory take a larger share of the time than one in so many.
+const MEMORY_SHARE: u32 = 50;
+
+/// Processes to watch, under one name.
+#[derive(Clone)]
 pub struct Watched {
     pub name: String,
-    pub pids: Vec<u32>,
+    /// Asked at every look: what was killed comes back under another number.
+    pids: Arc<dyn Fn() -> Vec<u32> + Send + Sync>,
+    /// Whether what descends from them belongs to them.
+    trees: bool,
 }
 
 impl Watched {
-    /// This process.
+    /// These processes and all that descend from them.
+    pub fn new(name: &str, pids: impl Fn() -> Vec<u32> + Send + Sync + 'static) -> Self {
+        Self { name: name.to_owned(), pids: Arc::new(pids), trees: true }
+    }
+
+    /// This process, without the servers that it may have started.
     pub fn suite() -> Self {
-        Self { name: "suite".into(), pids: vec![std::process::id()] }
+        let own = std::process::id();
+        Self { trees: false, ..Self::new("suite", move || vec![own]) }
     }
 }
 
-/// Looks at processes, time after time.
+impl fmt::Debug for Watched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Watched").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Looks at processes until it is ended.
 #[derive(Debug)]
 pub(crate) struct Usages {
-    watched: Vec<(Watched, Process)>,
+    stop: mpsc::Sender<()>,
+    thread: JoinHandle<Vec<Process>>,
 }
 
 impl Usages {
-    pub(crate) fn of(watched: Vec<Watched>) -> Self {
-        let with_process = |watched: Watched| {
-            let process = Process { name: watched.name.clone(), usage: Vec::new() };
-            (watched, process)
-        };
-        Self { watched: watched.into_iter().map(with_process).collect() }
-    }
-
-    pub(crate) fn look(&mut self, at: f64) {
-        for (watched, process) in &mut self.watched {
-            let mut usage = Usage { at, ..Usage::default() };
-            for pid in &watched.pids {
-                // One that has ended counts no more; its figures stay in what was noted before.
-                let Some(one) = of_process(*pid) else { continue };
-                usage.cpu += one.cpu;
-                usage.resident_bytes += one.resident_bytes;
-                usage.written_bytes += one.written_bytes;
+    /// The first look is now, and times count from `start`.
+    pub(crate) fn start(watched: Vec<Watched>, start: Instant) -> io::Result<Self> {
+        let (stop, stopped) = mpsc::channel();
+        let run = move || {
+            let mut looker = Looker::of(watched);
+            loop {
+                let began = Instant::now();
+                looker.look(start.elapsed().as_secs_f64());
+                let wait = LOOK_EVERY.saturating_sub(began.elapsed());
+                // Who is gone without a word wants no more looks either.
+                if stopped.recv_timeout(wait) != Err(RecvTimeoutError::Timeout) {
+                    looker.look(start.elapsed().as_secs_f64());
+                    return looker.watched.into_iter().map(|one| one.process).collect();
+                }
             }
-            process.usage.push(usage);
-        }
+        };
+        let thread = std::thread::Builder::new().name("usage".into()).spawn(run)?;
+        Ok(Self { stop, thread })
     }
 
+    /// What was seen. Waits for a look that is under way.
     pub(crate) fn end(self) -> Vec<Process> {
-        self.watched.into_iter().map(|(_, process)| process).collect()
+        // It cannot have ended by itself.
+        let _ = self.stop.send(());
+        self.thread.join().unwrap_or_default()
     }
 }
 
-fn of_process(pid: u32) -> Option<Usage> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name may hold anything, so count from behind it.
-    let fields: Vec<&str> = stat.rsplit_once(')')?.1.split_whitespace().collect();
-    let ticks = |index: usize| fields.get(index)?.parse::<u64>().ok();
-    let per_second = rustix::param::clock_ticks_per_second() as f64;
-    let pages = ticks(21)?;
-    let io = fs::read_to_string(format!("/proc/{pid}/io")).unwrap_or_default();
-    let written = io.lines().find_map(|line| line.strip_prefix("write_bytes: "));
-    Some(Usage {
-        at: 0.0,
-        cpu: (ticks(11)? + ticks(12)?) as f64 / per_second,
-        resident_bytes: pages * rustix::param::page_size() as u64,
-        written_bytes: written.and_then(|bytes| bytes.parse().ok()).unwrap_or(0),
-    })
+#[derive(Debug)]
+struct Looker {
+    watched: Vec<One>,
+    memory_due: Instant,
+}
+
+#[derive(Debug)]
+struct One {
+    watched: Watched,
+    process: Process,
+    /// By number and start: what each of the processes that were asked for had used, with its tree.
+    seen: HashMap<(u32, u64), (f64, u64)>,
+    /// Of all that were ever seen.
+    cpu: f64,
+    written_bytes: u64,
+    resident_bytes: u64,
+}
+
+impl Looker {
+    fn of(watched: Vec<Watched>) -> Self {
+        let one = |watched: Watched| One {
+            process: Process { name: watched.name.clone(), usage: Vec::new() },
+            watched,
+            seen: HashMap::new(),
+            cpu: 0.0,
+            written_bytes: 0,
+            resident_bytes: 0,
+        };
+        Self { watched: watched.into_iter().map(one).collect(), memory_due: Instant::now() }
+    }
+
+    fn look(&mut self, at: f64) {
+        let trees = self.watched.iter().any(|one| one.watched.trees);
+        let children = if trees { children() } else { HashMap::new() };
+        let began = Instant::now();
+        let memory = began >= self.memory_due;
+        for one in &mut self.watched {
+            one.look(at, &children, memory);
+        }
+        if memory {
+            let cost = began.elapsed() * MEMORY_SHARE;
+            self.memory_due = Instant::now() + MEMORY_EVERY.max(cost);
+        }
+    }
+}
+
+impl One {
+    fn look(&mut self, at: f64, children: &HashMap<u32, Vec<u32>>, memory: bool) {
+        let mut members = HashSet::new();
+        for root in (self.watched.pids)() {
+            let Some(began) = Stat::read(root).map(|stat| stat.began) else { continue };
+            let tree = if self.watched.trees { tree(root, children) } else { vec![root] };
+            let (cpu, written) = self.used(&tree);
+            let before = self.seen.insert((root, began), (cpu, written)).unwrap_or_default();
+            // What a process used that ended meanwhile may be missing for a moment.
+            self.cpu += (cpu - before.0).max(0.0);
+            self.written_bytes += written.saturating_sub(before.1);
+            members.extend(tree);
+        }
+        if memory || members.is_empty() {
+            self.resident_bytes = members.iter().filter_map(|pid| resident(*pid)).sum();
+        }
+        self.process.usage.push(Usage {
+            at,
+            cpu: self.cpu,
+            resident_bytes: self.resident_bytes,
+            written_bytes: self.written_bytes,
+        });
+    }
+
+    /// CPU seconds and written bytes of processes since they began.
+    fn used(&self, members: &[u32]) -> (f64, u64) {
+        let per_second = rustix::param::clock_ticks_per_second() as f64;
+        let mut used = (0.0, 0);
+        for stat in members.iter().filter_map(|pid| Stat::read(*pid)) {
+            let ended = if self.watched.trees { stat.children_ticks } else { 0 };
+            used.0 += (stat.ticks + ended) as f64 / per_second;
+        }
+        used.1 = members.iter().filter_map(|pid| written(*pid)).sum();
+        used
+    }
+}
+
+/// The parts of `/proc/PID/stat` that matter here (`proc_pid_stat(5)`).
+struct Stat {
+    parent: u32,
+    ticks: u64,
+    /// Of children that have ended.
+    children_ticks: u64,
+    began: u64,
+    resident_pages: u64,
+}
+
+impl Stat {
+    fn read(pid: u32) -> Option<Self> {
+        let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name may hold anything, so count from behind it.
+        let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
+        let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
+        Some(Self {
+            parent: number(1)? as u32,
+            ticks: number(11)? + number(12)?,
+            children_ticks: number(13)? + number(14)?,
+            began: number(19)?,
+            resident_pages: number(21)?,
+        })
+    }
+}
+
+/// Of every process that there is, its children.
+fn children() -> HashMap<u32, Vec<u32>> {
+    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
+        let Some(pid) = number else { continue };
+        if let Some(stat) = Stat::read(pid) {
+            children.entry(stat.parent).or_default().push(pid);
+        }
+    }
+    children
+}
+
+/// A process and all that descend from it.
+fn tree(root: u32, children: &HashMap<u32, Vec<u32>>) -> Vec<u32> {
+    let mut tree = vec![root];
+    let mut next = 0;
+    while let Some(parent) = tree.get(next) {
+        let found = children.get(parent).into_iter().flatten();
+        tree.extend(found);
+        next += 1;
+    }
+    tree
+}
+
+/// With pages that it shares divided among those that share them, where the kernel tells that to
+/// this user; else with all of them.
+fn resident(pid: u32) -> Option<u64> {
+    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
+    if let Some(line) = rollup.lines().find_map(|line| line.strip_prefix("Pss:")) {
+        let kilobytes: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
+        return Some(kilobytes * 1024);
+    }
+    Some(Stat::read(pid)?.resident_pages * rustix::param::page_size() as u64)
+}
+
+fn written(pid: u32) -> Option<u64> {
+    let io = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
+    io.lines().find_map(|line| line.strip_prefix("write_bytes: "))?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
+    use std::process::{Child, Command, Stdio};
+
     use super::*;
 
+    fn shell(script: &str) -> Child {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::null());
+        command.spawn().expect("there is a shell")
+    }
+
+    fn end(mut child: Child) {
+        child.kill().expect("it runs");
+        child.wait().expect("it ends");
+    }
+
     #[test]
-    fn this_process_uses_something() {
-        let mut usages = Usages::of(vec![Watched::suite()]);
-        usages.look(0.0);
-        let mut sum = 0_u64;
-        for number in 0..20_000_000_u64 {
-            sum = std::hint::black_box(sum.wrapping_mul(31).wrapping_add(number));
-        }
-        usages.look(1.0);
+    fn this_process_uses_something_and_not_what_it_started() {
+        let other = shell("while true; do :; done");
+        let usages = Usages::start(vec![Watched::suite()], Instant::now()).expect("a thread");
+        std::thread::sleep(Duration::from_millis(1_200));
+        end(other);
         let suite = usages.end().remove(0);
         assert!(suite.resident_bytes_max() > 1 << 20);
-        assert!(suite.cpu_seconds() >= 0.0 && suite.usage.len() == 2);
+        assert!(suite.usage.len() >= 3, "now and then, and at the end: {:?}", suite.usage);
+        assert!(suite.cpu_seconds() < 1.0, "it slept: {:?}", suite.usage);
+    }
+
+    #[test]
+    fn what_descends_from_a_process_counts_as_its_own() {
+        let parent = shell("sh -c 'while true; do :; done' & sh -c 'sleep 60' & wait");
+        let pid = parent.id();
+        let mut looker = Looker::of(vec![Watched::new("server", move || vec![pid])]);
+        looker.look(0.0);
+        std::thread::sleep(Duration::from_millis(700));
+        looker.look(1.0);
+        let members = tree(pid, &children());
+        for member in members.iter().skip(1) {
+            let _ = Command::new("kill").arg("-9").arg(member.to_string()).status();
+        }
+        end(parent);
+        assert!(members.len() >= 3, "{members:?}");
+        let server = &looker.watched[0].process;
+        assert!(server.cpu_seconds() > 0.05, "{:?}", server.usage);
+        assert!(server.resident_bytes_max() > 100 << 10, "{:?}", server.usage);
+    }
+
+    #[test]
+    fn what_comes_back_under_another_number_adds_to_what_was() {
+        let busy = || shell("while true; do :; done");
+        let now = Arc::new(std::sync::Mutex::new(Vec::new()));
+        let asked = Arc::clone(&now);
+        let pids = move || asked.lock().expect("nobody panicked").clone();
+        let mut looker = Looker::of(vec![Watched::new("server", pids)]);
+        for at in 0..2 {
+            let child = busy();
+            *now.lock().expect("nobody panicked") = vec![child.id()];
+            std::thread::sleep(Duration::from_millis(400));
+            looker.look(f64::from(at * 2));
+            end(child);
+            looker.look(f64::from(at * 2 + 1));
+        }
+        let usage = &looker.watched[0].process.usage;
+        assert!(usage.is_sorted_by(|one, next| one.cpu <= next.cpu), "{usage:?}");
+        assert!(usage[2].cpu > usage[0].cpu && usage[0].cpu > 0.0, "{usage:?}");
+        assert_eq!(usage[3].resident_bytes, 0, "it is gone");
     }
 
     #[test]
     fn a_process_that_is_gone_uses_nothing() {
-        let mut usages = Usages::of(vec![Watched { name: "gone".into(), pids: vec![u32::MAX] }]);
-        usages.look(0.0);
-        assert_eq!(usages.end()[0].usage[0].resident_bytes, 0);
+        let mut looker = Looker::of(vec![Watched::new("gone", || vec![u32::MAX])]);
+        looker.look(0.0);
+        assert_eq!(looker.watched[0].process.usage[0], Usage::default());
     }
 }

@@ -146,6 +146,7 @@ pub struct Usage {
     pub at: f64,
     /// CPU seconds used since the process began.
     pub cpu: f64,
+    /// Pages that processes share are counted once.
     pub resident_bytes: u64,
     /// Bytes that it caused to be written since it began.
     pub written_bytes: u64,
@@ -175,6 +176,12 @@ impl Process {
     /// It belongs to the suite, not to the system under test.
     pub fn is_suite(&self) -> bool {
         self.name.starts_with("suite") || self.name.starts_with("agent")
+    }
+
+    /// Bytes that it caused to be written between the first look and the last.
+    pub fn written_bytes(&self) -> u64 {
+        let at = |usage: Option<&Usage>| usage.map_or(0, |usage| usage.written_bytes);
+        at(self.usage.last()).saturating_sub(at(self.usage.first()))
     }
 
     pub fn resident_bytes_max(&self) -> u64 {

@@ -160,6 +160,11 @@ fn common(outcome: &Outcome, confirmed: u64, seconds: f64) -> Vec<Measure> {
     {
         measures.push(lower("server memory", peak as f64 / 1e6, "MB at the peak"));
     }
+    let written: u64 = brokers().map(Process::written_bytes).sum();
+    if written > 0 && all_confirmed > 0 {
+        let each = written as f64 / all_confirmed as f64;
+        measures.push(lower("server disk", each, "bytes written a message"));
+    }
     if seconds > 0.0 {
         measures.push(neither("confirmed", confirmed as f64 / seconds, "messages/s"));
     }
