@@ -1,7 +1,11 @@
 //! Medians, spreads, and what is noise. One rule throughout: a difference below two standard
-//! deviations is noise, and of one single run nobody knows its deviation.
+//! deviations is noise, and of one single run nobody knows its deviation. A small difference is noise
+//! however little a few runs spread: between two sets of them a machine changes more than that.
 
 use serde::Serialize;
+
+/// Of the larger of two figures; a smaller difference is noise.
+const NOISE_SHARE_MIN: f64 = 0.02;
 
 /// The same figure out of several runs.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]
@@ -29,14 +33,17 @@ impl Spread {
         Some(Self { median, deviation, runs })
     }
 
-    /// Two standard deviations of one run, pooled over both sides. None: no side knows its own.
+    /// Two standard deviations of one run, pooled over both sides, or a small share of the figure,
+    /// if that is more. None: no side knows its own.
     pub fn noise(&self, other: &Self) -> Option<f64> {
         let variances: Vec<f64> =
             [self.deviation, other.deviation].into_iter().flatten().map(|d| d * d).collect();
         if variances.is_empty() {
             return None;
         }
-        Some(2.0 * (variances.iter().sum::<f64>() / variances.len() as f64).sqrt())
+        let pooled = 2.0 * (variances.iter().sum::<f64>() / variances.len() as f64).sqrt();
+        let least = NOISE_SHARE_MIN * self.median.abs().max(other.median.abs());
+        Some(pooled.max(least))
     }
 
     /// Whether the two differ by more than noise; None when nobody can know.
@@ -86,5 +93,13 @@ mod tests {
         assert_eq!(at(100.0, None).differs(&at(121.0, None)), None);
         assert_eq!(at(100.0, None).differs(&at(100.0, None)), Some(false));
         assert_eq!(at(0.0, Some(0.0)).differs(&at(3.0, Some(0.0))), Some(true));
+    }
+
+    #[test]
+    fn a_small_difference_is_noise_however_little_the_runs_spread() {
+        let at = |median| Spread { median, deviation: Some(0.1), runs: 3 };
+        assert_eq!(at(1000.0).differs(&at(1015.0)), Some(false));
+        assert_eq!(at(1000.0).differs(&at(1030.0)), Some(true));
+        assert_eq!(at(-1000.0).differs(&at(-1015.0)), Some(false));
     }
 }

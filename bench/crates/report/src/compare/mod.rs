@@ -76,7 +76,7 @@ pub enum Outcome {
     Worse,
     /// More than noise, and nobody says which way is better.
     Changed,
-    /// Below two standard deviations.
+    /// Below two standard deviations, or below a small share.
     Noise,
     /// Single runs: nobody knows the spread.
     Unproven,

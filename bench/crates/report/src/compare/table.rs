@@ -80,7 +80,7 @@ impl Comparison {
             [Outcome::Better, Outcome::Worse, Outcome::Changed, Outcome::Noise, Outcome::Unproven];
         let counts = outcomes.map(|outcome| format!("{} {}", self.count(outcome), outcome.word()));
         format!(
-            "{} figures: {}. Noise is a difference below two standard deviations.\n",
+            "{} figures: {}. Noise is a difference below two standard deviations, or 2 %.\n",
             self.lines(),
             counts.join(", ")
         )

@@ -52,7 +52,7 @@ pub(super) fn draw(study: &Study<'_>) -> String {
 
 const EXPLAINED: &str = "<p class=\"small\">↑ higher is better, ↓ lower is better. \
     ★ best at its tier by more than noise (two standard deviations of repeated \
-    runs); ★≈ best, but within noise of another; ☆ ahead, but of single or client-bound runs, which prove little. \
+    runs, and 2 % at least); ★≈ best, but within noise of another; ☆ ahead, but of single or client-bound runs, which prove little. \
     The bar is the share of the best at the same tier. ≥ ≤ client-bound: the load generator was the \
     limit. <s>Struck</s>: the run failed or was interrupted, and does not rank. · not run.</p>\n";
 
