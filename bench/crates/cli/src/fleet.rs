@@ -31,6 +31,10 @@ const SERVED_BY: [(&str, &str, &str); 15] = [
     ("mqtt", "mosquitto", "mqtt"),
 ];
 
+/// What a driver can ask of the servers that it was given, by a port beside the one that it tests:
+/// its setting, and the protocol that is spoken there.
+const ASKED_AT: [(&str, &str, &str); 1] = [("nats-jetstream", "monitor", "http")];
+
 /// One system that was asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Asked {
@@ -155,6 +159,11 @@ pub(crate) async fn station(
     if protocol != "kafka" {
         target.user = running.user.clone().or(target.user);
         target.password = running.password.clone().or(target.password);
+    }
+    for (_, setting, spoken) in ASKED_AT.iter().filter(|(system, ..)| *system == target.system) {
+        if let Some(address) = running.addresses(spoken).into_iter().next() {
+            target.settings.entry((*setting).to_owned()).or_insert(address);
+        }
     }
     let started = Arc::new(started);
     Ok(Station {

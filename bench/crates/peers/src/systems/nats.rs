@@ -53,8 +53,10 @@ impl System for Nats {
             let launch = Launch::new(site, node, program, Ready::Http(http, "/healthz"));
             nodes.push(launch.ports(&ports).argument("-c").argument(path));
         }
-        let endpoint = |node| Endpoint::new(node, "nats", site.address("nats", node));
-        let endpoints = site.numbers().map(endpoint).collect();
+        let endpoint = |node| {
+            ["nats", "http"].map(|spoken| Endpoint::new(node, spoken, site.address(spoken, node)))
+        };
+        let endpoints = site.numbers().flat_map(endpoint).collect();
         let settings = storage(site).settings().into_iter();
         let named = settings.map(|(name, value)| (format!("jetstream.{name}"), value)).collect();
         Ok(Plan::of(nodes, endpoints).with_settings(named))
