@@ -1,5 +1,6 @@
 //! What can be said on the command line.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -89,6 +90,9 @@ pub(crate) struct RunArguments {
     pub(crate) out: PathBuf,
     #[command(flatten)]
     pub(crate) place: Place,
+    /// Shows the run to Prometheus while it goes, by mqperf's names (its port is 9193)
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) prometheus: Option<SocketAddr>,
     /// One line a test, for CI
     #[arg(long)]
     pub(crate) quiet: bool,

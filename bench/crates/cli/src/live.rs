@@ -4,7 +4,7 @@
 use std::io::{IsTerminal, Write};
 use std::time::Duration;
 
-use load::Observer;
+use load::{Counts, Interval, Observer};
 use results::{Mark, Second};
 
 /// Where not on a terminal: seconds between two lines.
@@ -81,6 +81,31 @@ impl Observer for Live {
         if self.style == Style::Lines && mark.what != "senders stop" {
             eprintln!("  {:>4.0} s  {}", mark.at, mark.what);
         }
+    }
+}
+
+/// Shows one load to two who watch it.
+pub(crate) struct Both<A, B>(pub(crate) A, pub(crate) B);
+
+impl<A: Observer, B: Observer> Observer for Both<A, B> {
+    fn second(&mut self, second: &Second, phase: &str, elapsed: Duration, of: Duration) {
+        self.0.second(second, phase, elapsed, of);
+        self.1.second(second, phase, elapsed, of);
+    }
+
+    fn interval(&mut self, interval: &Interval, counts: Counts) {
+        self.0.interval(interval, counts);
+        self.1.interval(interval, counts);
+    }
+
+    fn mark(&mut self, mark: &Mark) {
+        self.0.mark(mark);
+        self.1.mark(mark);
+    }
+
+    fn ended(&mut self, senders: u64, receivers: u64) {
+        self.0.ended(senders, receivers);
+        self.1.ended(senders, receivers);
     }
 }
 

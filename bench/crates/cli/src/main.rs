@@ -5,6 +5,7 @@ mod commands;
 mod failure;
 mod fleet;
 mod live;
+mod metrics;
 mod table;
 
 use std::process::ExitCode;

@@ -53,6 +53,8 @@ pub trait Observer: Send {
     /// Latencies of that second and counts since the start, for who wants all of them.
     fn interval(&mut self, _interval: &Interval, _counts: Counts) {}
     fn mark(&mut self, mark: &Mark);
+    /// All senders and receivers have ended; there were so many.
+    fn ended(&mut self, _senders: u64, _receivers: u64) {}
 }
 
 /// Shows nothing.
@@ -469,6 +471,10 @@ impl<'a> Session<'a> {
         }
         while self.senders.join_next().await.is_some() {}
         while self.receivers.join_next().await.is_some() {}
+        self.observer.interval(&self.ledger.recorder.take(), self.ledger.recorder.counts());
+        let (senders, receivers) = (self.plan.senders, self.plan.receivers);
+        let receivers = receivers * self.plan.topology.subscriptions;
+        self.observer.ended(senders.into(), receivers.into());
         let usages = self.usages.take();
         let end = move || usages.map(Usages::end).unwrap_or_default();
         let processes = tokio::task::spawn_blocking(end);

@@ -11,6 +11,8 @@ use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 
+use results::Latency;
+
 /// What the response's `Content-Type` must be.
 pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
@@ -92,9 +94,9 @@ impl<const N: usize> Buckets<N> {
         Self { counts: [const { AtomicU64::new(0) }; N], beyond: AtomicU64::new(0) }
     }
 
-    fn count(&self, bounds: &[u64; N], value: u64) {
+    fn count(&self, bounds: &[u64; N], value: u64, times: u64) {
         let place = bounds.partition_point(|bound| *bound < value);
-        self.counts.get(place).unwrap_or(&self.beyond).fetch_add(1, Relaxed);
+        self.counts.get(place).unwrap_or(&self.beyond).fetch_add(times, Relaxed);
     }
 }
 
@@ -177,28 +179,37 @@ impl Live {
         self.shard().errors.fetch_add(errors, Relaxed);
     }
 
-    /// Of one call of send, however many messages it carried: so has mqperf it.
-    pub fn send_latency_us(&self, micros: u64) {
+    /// From the start of a call of send to its confirmation. mqperf has one for each call; where a
+    /// call carried several messages, here is one for each of them.
+    pub fn send_latencies(&self, latencies: &Latency) {
+        latencies.recorded().for_each(|(micros, times)| self.send_latency_us(micros, times));
+    }
+
+    /// From the start of the send to the receiver, of each message.
+    pub fn receive_latencies(&self, latencies: &Latency) {
+        latencies.recorded().for_each(|(micros, times)| self.receive_latency_us(micros, times));
+    }
+
+    fn send_latency_us(&self, micros: u64, times: u64) {
         let shard = self.shard();
-        shard.send.count(&SEND_MS, micros / 1000);
-        shard.send_fine.count(&FINE_US, micros);
-        shard.send_sum_us.fetch_add(micros, Relaxed);
+        shard.send.count(&SEND_MS, micros / 1000, times);
+        shard.send_fine.count(&FINE_US, micros, times);
+        shard.send_sum_us.fetch_add(micros * times, Relaxed);
     }
 
-    /// From the start of the send to the receiver, of one message.
-    pub fn receive_latency_us(&self, micros: u64) {
+    fn receive_latency_us(&self, micros: u64, times: u64) {
         let shard = self.shard();
-        shard.receive.count(&RECEIVE_MS, micros / 1000);
-        shard.receive_fine.count(&FINE_US, micros);
-        shard.receive_sum_us.fetch_add(micros, Relaxed);
+        shard.receive.count(&RECEIVE_MS, micros / 1000, times);
+        shard.receive_fine.count(&FINE_US, micros, times);
+        shard.receive_sum_us.fetch_add(micros * times, Relaxed);
     }
 
-    pub fn sender_thread_done(&self) {
-        self.sender_threads_done.fetch_add(1, Relaxed);
+    pub fn sender_threads_done(&self, threads: u64) {
+        self.sender_threads_done.fetch_add(threads, Relaxed);
     }
 
-    pub fn receiver_thread_done(&self) {
-        self.receiver_threads_done.fetch_add(1, Relaxed);
+    pub fn receiver_threads_done(&self, threads: u64) {
+        self.receiver_threads_done.fetch_add(threads, Relaxed);
     }
 
     /// Messages confirmed and not yet received, over all subscriptions, as of now.
@@ -341,12 +352,12 @@ mod tests {
     fn the_names_labels_and_buckets_are_those_of_mqperf() {
         let live = Live::new("mqperf/base", "1", "node \"a\"\\\n");
         live.sent(10);
-        live.send_latency_us(900);
-        live.send_latency_us(50_400);
-        live.send_latency_us(6_000_000);
+        live.send_latency_us(900, 1);
+        live.send_latency_us(50_400, 1);
+        live.send_latency_us(6_000_000, 1);
         live.received(3);
-        live.receive_latency_us(61_000_000);
-        live.sender_thread_done();
+        live.receive_latency_us(61_000_000, 1);
+        live.sender_threads_done(1);
         let text = live.exposition();
         let labels = r#"test="mqperf/base",run="1",host="node \"a\"\\\n""#;
         for line in [
@@ -374,7 +385,7 @@ mod tests {
     #[test]
     fn the_text_keeps_to_the_format() {
         let live = Live::new("a", "b", "c");
-        (0..5_000).for_each(|step| live.receive_latency_us(step * step));
+        (0..5_000).for_each(|step| live.receive_latency_us(step * step, 1));
         let text = live.exposition();
         assert!(text.ends_with('\n'));
         let mut family = String::new();
@@ -416,7 +427,7 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..1000 {
                         live.confirmed(2);
-                        live.receive_latency_us(70);
+                        live.receive_latency_us(70, 1);
                     }
                 });
             }
@@ -424,6 +435,28 @@ mod tests {
         let text = live.exposition();
         assert!(text.contains("bench_confirmed_total{test=\"a\",run=\"b\",host=\"c\"} 16000\n"));
         assert!(text.contains("mqperf_latency_ms_count{test=\"a\",run=\"b\",host=\"c\"} 8000\n"));
+    }
+
+    #[test]
+    fn histograms_count_as_their_values_do() {
+        let (one_by_one, at_once) = (Live::new("a", "b", "c"), Live::new("a", "b", "c"));
+        let mut latency = Latency::default();
+        for micros in [120, 120, 480, 999, 70_016] {
+            latency.record_us(micros);
+            one_by_one.send_latency_us(micros, 1);
+            one_by_one.receive_latency_us(micros, 1);
+        }
+        at_once.send_latencies(&latency);
+        at_once.receive_latencies(&latency);
+        let lines = |live: &Live| {
+            let text = live.exposition();
+            // A histogram's values have three digits: its sum is nearly theirs.
+            text.lines()
+                .filter(|line| !line.contains("_sum{"))
+                .map(str::to_owned)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(lines(&one_by_one), lines(&at_once));
     }
 
     /// A panel that asks for what is not there shows nothing and says nothing.

@@ -78,6 +78,14 @@ impl Latency {
         if self.0.is_empty() { 0 } else { self.0.count_between(0, micros) }
     }
 
+    /// What was recorded: microseconds, and how many took so long.
+    pub fn recorded(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
+        let step = |step: hdrhistogram::iterators::IterationValue<u64>| {
+            (step.value_iterated_to(), step.count_since_last_iteration())
+        };
+        self.0.iter_recorded().map(step)
+    }
+
     /// Points of the curve of percentiles, for a plot: share and microseconds.
     pub fn curve(&self) -> Vec<(f64, u64)> {
         self.0
@@ -149,6 +157,18 @@ mod tests {
         for garbage in [r#"{"hdr":"????"}"#, r#"{"hdr":"AAAA"}"#, r#"{}"#] {
             assert!(serde_json::from_str::<Latency>(garbage).is_err(), "{garbage}");
         }
+    }
+
+    #[test]
+    fn what_was_recorded_can_be_counted_again() {
+        let mut latency = Latency::default();
+        for micros in [3, 3, 700, 45_000] {
+            latency.record_us(micros);
+        }
+        let recorded: Vec<_> = latency.recorded().collect();
+        assert_eq!(recorded.iter().map(|(_, count)| count).sum::<u64>(), 4);
+        assert_eq!(recorded[..2], [(3, 2), (700, 1)]);
+        assert!((45_000..45_100).contains(&recorded[2].0));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use driver::{Failure, Target};
 use results::{Host, Run, Verdict};
@@ -14,7 +14,8 @@ use workloads::{Chosen, Context, Problem};
 use crate::arguments::RunArguments;
 use crate::failure::CliError;
 use crate::fleet::{self, Asked, Station};
-use crate::live::{Live, Style};
+use crate::live::{Both, Live, Style};
+use crate::metrics::{Exporter, Exposed};
 
 pub(crate) async fn run(arguments: RunArguments) -> Result<ExitCode, CliError> {
     let tests = tests(&arguments.tests)?;
@@ -27,7 +28,16 @@ pub(crate) async fn run(arguments: RunArguments) -> Result<ExitCode, CliError> {
         .map_err(CliError::io(&arguments.place.peers_dir))?;
     let host = load::host::describe(&arguments.place.peers_dir);
     eprintln!("{}", introduction(&host, &tests, &asked, &arguments));
+    let exporter = match arguments.prometheus {
+        Some(address) => {
+            let bound = Exporter::bind(address).await;
+            let failed = |why| CliError::user(format!("--prometheus {address}: {why}"));
+            Some(bound.map_err(failed)?)
+        }
+        None => None,
+    };
     let mut contest = Contest {
+        exposed: exporter.as_ref().map(Exporter::exposed),
         arguments,
         tests,
         client,
@@ -55,7 +65,11 @@ pub(crate) async fn run(arguments: RunArguments) -> Result<ExitCode, CliError> {
             contest.system(system).await?;
         }
     }
-    contest.end()
+    let ended = contest.end();
+    if let Some(exporter) = exporter {
+        exporter.end().await;
+    }
+    ended
 }
 
 fn tests(words: &[String]) -> Result<Vec<Chosen>, CliError> {
@@ -133,6 +147,7 @@ fn introduction(
 }
 
 struct Contest {
+    exposed: Option<Exposed>,
     arguments: RunArguments,
     tests: Vec<Chosen>,
     client: Target,
@@ -188,8 +203,16 @@ impl Contest {
         context.interrupt = self.interrupt.clone();
         context.max_rates = self.rates.get(&station.target.system).cloned().unwrap_or_default();
         let (style, system) = (Style::choose(self.arguments.quiet), station.target.system.clone());
-        context.watch =
-            Box::new(move |test| Box::new(Live::new(style, format!("{test} on {system}"))));
+        let exposed = self.exposed.clone();
+        let run = format!("{system}-{}-{}", station.tier, seconds_since_1970());
+        let host = host_name();
+        context.watch = Box::new(move |test| {
+            let live = Live::new(style, format!("{test} on {system}"));
+            match &exposed {
+                Some(exposed) => Box::new(Both(live, exposed.show(test, &run, &host))),
+                None => Box::new(live),
+            }
+        });
         Ok(context)
     }
 
@@ -241,6 +264,16 @@ impl Contest {
         let well = failed.is_empty() && self.troubles.is_empty() && !interrupted;
         Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
+}
+
+fn seconds_since_1970() -> u64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    name.trim().to_owned()
 }
 
 fn write(path: &Path, text: &str) -> Result<(), CliError> {

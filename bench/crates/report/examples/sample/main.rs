@@ -5,6 +5,8 @@ mod invented;
 use std::path::Path;
 use std::{env, fs, io};
 
+use results::Latency;
+
 fn main() -> io::Result<()> {
     let folder = env::args().nth(1).unwrap_or_else(|| ".".to_owned());
     let folder = Path::new(&folder);
@@ -39,12 +41,15 @@ fn compared() -> report::Comparison {
 
 fn live() -> report::prometheus::Live {
     let live = report::prometheus::Live::new("mqperf/base", "SAMPLE", "nowhere");
+    let (mut send, mut receive) = (Latency::default(), Latency::default());
     for step in 0..10_000 {
-        live.sent(1);
-        live.confirmed(1);
-        live.send_latency_us(300 + step % 2_000);
-        live.received(1);
-        live.receive_latency_us(500 + step % 90_000);
+        send.record_us(300 + step % 2_000);
+        receive.record_us(500 + step % 90_000);
     }
+    live.sent(send.count());
+    live.confirmed(send.count());
+    live.send_latencies(&send);
+    live.received(receive.count());
+    live.receive_latencies(&receive);
     live
 }
