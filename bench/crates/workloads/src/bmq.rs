@@ -30,7 +30,7 @@ pub(crate) static TESTS: [Test; 3] = [
         name: "bmq/bcast",
         asks: "And where nothing need be kept?",
         parameters: &[1, 5, 10],
-        first_set: &[],
+        first_set: &[5],
         procedure: |context, name, groups| Box::pin(broadcast(context, name, groups)),
     },
 ];
@@ -66,7 +66,7 @@ async fn broadcast(context: &mut Context, name: &str, groups: u32) -> Result<Run
 }
 
 fn plan(context: &Context, topology: driver::Topology, rate: f64) -> Plan {
-    let time: Duration = context.seconds(2, 12, 300);
+    let time: Duration = context.seconds(1.2, 10, 300);
     let mut plan = omb::plan(topology, rate, context.warm_up(), time);
     plan.pace = Pace::Open { per_second: rate, window: omb::WINDOW };
     plan

@@ -83,6 +83,8 @@ pub struct Context {
     /// By message size: the rate found by `omb/max-rate`.
     pub max_rates: BTreeMap<usize, f64>,
     pub(crate) loads: u32,
+    #[cfg(test)]
+    pub(crate) rehearsed: Option<Vec<crate::rehearsal::Rehearsed>>,
 }
 
 impl std::fmt::Debug for Context {
@@ -114,12 +116,19 @@ impl Context {
             prefix: "bench".to_owned(),
             max_rates: BTreeMap::new(),
             loads: 0,
+            #[cfg(test)]
+            rehearsed: None,
         }
     }
 
     /// One of three times, by form.
-    pub(crate) fn seconds(&self, quick: u64, local: u64, full: u64) -> Duration {
-        Duration::from_secs(self.by_form(quick, local, full))
+    pub(crate) fn seconds(
+        &self,
+        quick: impl Into<f64>,
+        local: impl Into<f64>,
+        full: impl Into<f64>,
+    ) -> Duration {
+        Duration::from_secs_f64(self.by_form(quick.into(), local.into(), full.into()))
     }
 
     pub(crate) fn by_form<T>(&self, quick: T, local: T, full: T) -> T {
@@ -131,7 +140,7 @@ impl Context {
     }
 
     pub(crate) fn warm_up(&self) -> Duration {
-        self.by_form(Duration::from_millis(500), Duration::from_secs(3), Duration::from_secs(60))
+        self.seconds(0.3, 3, 60)
     }
 
     /// An empty topology with names of its own.
@@ -192,6 +201,11 @@ impl Context {
 
     /// Carries the plan out and removes what it made.
     pub(crate) async fn load(&mut self, test: &str, plan: Plan) -> Result<Outcome, Problem> {
+        #[cfg(test)]
+        if let Some(rehearsed) = &mut self.rehearsed {
+            rehearsed.push(crate::rehearsal::Rehearsed::of(test, &plan));
+            return Ok(crate::rehearsal::outcome(&plan));
+        }
         let mut made = vec![plan.topology.clone()];
         made.extend(plan.relay.as_ref().map(|relay| relay.from.clone()));
         let mut watched = vec![Watched::suite()];

@@ -17,6 +17,8 @@ mod mqperf;
 mod omb;
 mod omb_file;
 mod queen;
+#[cfg(test)]
+mod rehearsal;
 mod verify;
 mod zmq;
 

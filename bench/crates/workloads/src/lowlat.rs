@@ -69,8 +69,8 @@ fn topology(context: &mut Context) -> Result<Topology, Problem> {
 
 fn phases(context: &Context) -> Vec<Phase> {
     vec![
-        Phase::warm_up(context.seconds(1, 3, 10)),
-        Phase::measured("load", context.seconds(2, 15, 100)),
+        Phase::warm_up(context.seconds(0.3, 3, 10)),
+        Phase::measured("load", context.seconds(1.2, 12, 100)),
     ]
 }
 
@@ -86,7 +86,8 @@ async fn open_loop(
     let facts = Facts::of(&plan);
     let outcome = context.load(name, plan).await?;
     let latencies = &outcome.latencies;
-    let mut headline = one_way(latencies.receive.quantile_us(0.5), latencies.receive.quantile_us(0.99));
+    let mut headline =
+        one_way(latencies.receive.quantile_us(0.5), latencies.receive.quantile_us(0.99));
     headline.extend([
         lower("confirm p50", ms(latencies.send.quantile_us(0.5)), "ms"),
         lower("confirm p99", ms(latencies.send.quantile_us(0.99)), "ms"),

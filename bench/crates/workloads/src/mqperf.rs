@@ -86,7 +86,7 @@ fn plan(context: &mut Context, shape: &Shape) -> Result<Plan, Problem> {
     plan.lanes = 1000;
     plan.phases = vec![
         Phase::warm_up(context.warm_up()),
-        Phase::measured("load", context.seconds(2, 20, 600)),
+        Phase::measured("load", context.seconds(1.2, 18, 600)),
     ];
     Ok(plan)
 }
@@ -130,16 +130,16 @@ async fn crash(context: &mut Context, name: &str) -> Result<Run, Problem> {
             "kill -9 of node 1".to_owned(),
             Box::new(move || Box::pin(async move { kill.kill(1).await })),
         )),
-        ..Phase::measured("during", context.seconds(1, 8, 60))
+        ..Phase::measured("during", context.seconds(1, 6, 60))
     };
     let after = Phase {
         action: Some((
             "node 1 starts".to_owned(),
             Box::new(move || Box::pin(async move { start.start(1).await })),
         )),
-        ..Phase::measured("after", context.seconds(3, 12, 60))
+        ..Phase::measured("after", context.seconds(2, 10, 60))
     };
-    let before = Phase::measured("before", context.seconds(2, 8, 60));
+    let before = Phase::measured("before", context.seconds(1, 6, 60));
     plan.phases = vec![Phase::warm_up(context.warm_up()), before, during, after];
     plan.topology.lease = Duration::from_secs(10);
     plan.drain_idle = Duration::from_secs(20);

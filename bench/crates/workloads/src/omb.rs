@@ -78,9 +78,9 @@ pub(crate) fn plan(topology: Topology, per_second: f64, warm_up: Duration, time:
 async fn max_rate(context: &mut Context, name: &str) -> Result<Run, Problem> {
     let precision = context.by_form(0.25, PRECISION, PRECISION);
     let found = max_rate::find(context, name, precision, |context, rate| {
-        let (warm_up, time) = (context.seconds(1, 2, 60), context.seconds(2, 6, 300));
+        let (warm_up, time) = (context.seconds(0.3, 2, 60), context.seconds(1, 5, 300));
         let mut plan = stream(context, rate, warm_up, time)?;
-        plan.drain_max = context.seconds(5, 10, 60);
+        plan.drain_max = context.seconds(1, 5, 60);
         Ok(plan)
     });
     let Found { rate, steps, limit, best } = found.await?;
@@ -121,7 +121,7 @@ pub(crate) async fn known_max_rate(context: &mut Context) -> Result<f64, Problem
 
 async fn fixed_load(context: &mut Context, name: &str, percent: u32) -> Result<Run, Problem> {
     let rate = known_max_rate(context).await? * f64::from(percent) / 100.0;
-    let (warm_up, time) = (context.warm_up(), context.seconds(2, 10, 300));
+    let (warm_up, time) = (context.warm_up(), context.seconds(1.2, 9, 300));
     let plan = stream(context, rate, warm_up, time)?;
     let facts = Facts::of(&plan);
     let outcome = context.load(name, plan).await?;
@@ -138,7 +138,7 @@ async fn topics(context: &mut Context, name: &str, count: u32) -> Result<Run, Pr
     let rate = context.by_form(2_000.0, 5_000.0, 100_000.0);
     let mut topology = context.stream()?;
     topology.destinations = count;
-    let mut plan = plan(topology, rate, context.warm_up(), context.seconds(2, 12, 300));
+    let mut plan = plan(topology, rate, context.warm_up(), context.seconds(1.2, 10, 300));
     (plan.senders, plan.receivers) = (4, 4);
     let facts = Facts::of(&plan);
     let outcome = context.load(name, plan).await?;
@@ -157,7 +157,7 @@ async fn subs(context: &mut Context, name: &str, subscriptions: u32) -> Result<R
     let mut topology = context.stream()?;
     topology.destinations = context.by_form(2, 5, 50);
     topology.subscriptions = subscriptions;
-    let mut plan = plan(topology, rate, context.warm_up(), context.seconds(2, 12, 300));
+    let mut plan = plan(topology, rate, context.warm_up(), context.seconds(1.2, 10, 300));
     plan.senders = 2;
     let facts = Facts::of(&plan);
     let outcome = context.load(name, plan).await?;
@@ -174,21 +174,21 @@ async fn backlog(context: &mut Context, name: &str) -> Result<Run, Problem> {
     topology.destinations = 10;
     let mut plan = plan(topology, rate, context.warm_up(), Duration::ZERO);
     (plan.senders, plan.receivers) = (2, 2);
-    let build = context.seconds(3, 25, 3600);
+    let build = context.seconds(1.5, 20, 3600);
     let bytes = context.by_form(64 << 20, 1 << 30, 300 << 30);
     plan.phases = vec![
         Phase::warm_up(context.warm_up()),
-        Phase::measured("before", context.seconds(1, 8, 300)),
+        Phase::measured("before", context.seconds(0.8, 6, 300)),
         Phase {
             until: Until::Backlog { bytes, at_most: build },
             receivers: Receivers::Paused,
             ..Phase::measured("building", build)
         },
         Phase {
-            until: Until::Drained { share: 0.01, at_most: context.seconds(5, 30, 3600) },
+            until: Until::Drained { share: 0.01, at_most: context.seconds(2, 30, 3600) },
             ..Phase::measured("draining", build)
         },
-        Phase::measured("after", context.seconds(1, 8, 300)),
+        Phase::measured("after", context.seconds(0.8, 6, 300)),
     ];
     let facts = Facts::of(&plan);
     let outcome = context.load(name, plan).await?;

@@ -106,7 +106,7 @@ async fn run(context: &mut Context, name: &str, shape: Shape) -> Result<Run, Pro
     plan.lanes = lanes;
     plan.phases = vec![
         Phase::warm_up(context.warm_up()),
-        Phase::measured("load", context.seconds(2, 12, 900)),
+        Phase::measured("load", context.seconds(1.2, 10, 900)),
     ];
     let facts = Facts::of(&plan);
     let outcome = context.load(name, plan).await?;
@@ -160,7 +160,7 @@ async fn pipeline(
     plan.drain_idle = Duration::from_secs(10);
     plan.phases = vec![
         Phase::warm_up(context.warm_up()),
-        Phase::measured("load", context.seconds(2, 25, 1200)),
+        Phase::measured("load", context.seconds(1.5, 20, 1200)),
     ];
     let facts = Facts::of(&plan);
     let outcome = context.load(name, plan).await?;

@@ -61,8 +61,8 @@ fn plan(context: &mut Context, time: Duration) -> Result<Plan, Problem> {
 async fn lossless(context: &mut Context, name: &str) -> Result<Run, Problem> {
     let faults = context.needs_faults()?;
     let mut plan = plan(context, Duration::ZERO)?;
-    let kills = context.by_form(2, 6, 100);
-    plan.phases = vec![Phase::warm_up(Duration::from_secs(1))];
+    let kills = context.by_form(1, 5, 100);
+    plan.phases = vec![Phase::warm_up(context.seconds(0.3, 1, 10))];
     for kill in 1..=kills {
         let (killed, started) = (faults.clone(), faults.clone());
         let node = (kill - 1) % faults.nodes() + 1;
@@ -78,7 +78,7 @@ async fn lossless(context: &mut Context, name: &str) -> Result<Run, Problem> {
                 format!("node {node} starts"),
                 Box::new(move || Box::pin(async move { started.start(node).await })),
             )),
-            ..Phase::measured(&format!("up {kill}"), context.seconds(2, 4, 20))
+            ..Phase::measured(&format!("up {kill}"), context.seconds(2, 3, 20))
         });
     }
     let facts = Facts::of(&plan);
@@ -94,7 +94,7 @@ async fn lossless(context: &mut Context, name: &str) -> Result<Run, Problem> {
 
 async fn order(context: &mut Context, name: &str) -> Result<Run, Problem> {
     let lanes = context.needs_lanes()?;
-    let time = context.seconds(2, 12, 300);
+    let time = context.seconds(1.2, 10, 300);
     let mut plan = plan(context, time)?;
     plan.topology.ordered = true;
     if lanes == Lanes::Single {
