@@ -71,6 +71,12 @@ pub trait Driver: Send + Sync + Debug {
         destinations: &[u32],
         subscription: u32,
     ) -> Result<Box<dyn Receiver>, Failure>;
+
+    /// Waits until so many receivers of each subscription, all of which are receiving, have divided
+    /// the work among themselves, where a system does that: before, nothing can be measured.
+    async fn gathered(&self, _topology: &Topology, _receivers: u32) -> Result<(), Failure> {
+        Ok(())
+    }
 }
 
 /// Sends messages. What "safe" means is the tier of its topology.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use driver::{Driver, Failure};
+use driver::{Driver, Failure, Topology};
 use results::{Audit, Mark, Process, Second};
 use thiserror::Error;
 use tokio::sync::{mpsc, watch};
@@ -272,11 +272,14 @@ impl<'a> Session<'a> {
                     made.map(|receiver| (task, receiver))
                 });
             }
-            let Some(made) = connecting.join_next().await else { return Ok(()) };
+            let Some(made) = connecting.join_next().await else { break };
             let made = made.unwrap_or_else(|panic| Err(Failure::unknown(panic)));
             let (task, receiver) = made.map_err(LoadError::Receiver)?;
             self.receivers.spawn(task.run(receiver));
         }
+        let Plan { topology, receivers, .. } = &*self.plan;
+        gather(&*self.driver, &self.ledger, topology, *receivers).await;
+        Ok(())
     }
 
     async fn start_relay(&mut self) -> Result<(), LoadError> {
@@ -293,6 +296,7 @@ impl<'a> Session<'a> {
             let ends = task.connect().await.map_err(LoadError::Receiver)?;
             self.receivers.spawn(task.run(ends));
         }
+        gather(&*self.driver, &self.ledger, &relay.from, relay.workers).await;
         Ok(())
     }
 
@@ -523,6 +527,13 @@ impl<'a> Session<'a> {
             tokio::time::sleep(LOOK_EVERY).await;
             self.look("drain");
         }
+    }
+}
+
+/// What they have not divided among themselves by then they may yet: it is told, and the load begins.
+async fn gather(driver: &dyn Driver, ledger: &Ledger, topology: &Topology, receivers: u32) {
+    if let Err(failure) = driver.gathered(topology, receivers).await {
+        ledger.recorder.error("gather receivers", &failure);
     }
 }
 

@@ -85,6 +85,36 @@ pub(super) fn reached(base: &ClientConfig, endpoint: &str, user: &str) -> Result
     }
 }
 
+/// Waits until every group is stable with so many members.
+pub(super) fn wait_until_gathered(
+    base: &ClientConfig,
+    groups: &[String],
+    members: usize,
+    patience: Duration,
+) -> Result<(), Failure> {
+    let client: BaseConsumer<Listening> =
+        base.create_with_context(Listening::default()).map_err(refused)?;
+    let deadline = Instant::now() + patience;
+    for group in groups {
+        loop {
+            let listed = client.fetch_group_list(Some(group), patience).map_err(refused)?;
+            let found = listed.groups().iter().find(|found| found.name() == group);
+            let (state, joined) =
+                found.map_or(("unknown", 0), |found| (found.state(), found.members().len()));
+            if state == "Stable" && joined >= members {
+                break;
+            }
+            if Instant::now() > deadline {
+                return Err(Failure::unknown(format!(
+                    "group {group} is {state} with {joined} of {members} members"
+                )));
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+    Ok(())
+}
+
 pub(super) fn wait_until_led(
     base: &ClientConfig,
     topics: &[String],

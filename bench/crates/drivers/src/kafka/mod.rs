@@ -58,6 +58,8 @@ const SESSION_TIMEOUT: &str = "session.timeout.ms";
 /// As short as servers let it be (`group.min.session.timeout.ms`): the partitions of a member that
 /// is gone without a word go to others then. The client's own are 45 s, its server's restart and all.
 const SESSION_TIMEOUT_MS: u64 = 6_000;
+/// How soon a member learns that others have come or gone.
+const HEARTBEAT_MS: u64 = 500;
 /// A server that was killed is back within seconds; the client's own are 10 s between two looks.
 const RECONNECT_MS_MAX: u64 = 500;
 
@@ -207,7 +209,7 @@ impl Kafka {
         let set = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let mut settings = vec![
             set(SESSION_TIMEOUT, &SESSION_TIMEOUT_MS.to_string()),
-            set("heartbeat.interval.ms", &(SESSION_TIMEOUT_MS / 3).to_string()),
+            set("heartbeat.interval.ms", &HEARTBEAT_MS.to_string()),
             set("auto.offset.reset", "earliest"),
             set("enable.auto.commit", "false"),
             set("enable.auto.offset.store", "false"),
@@ -377,6 +379,16 @@ impl Driver for Kafka {
         set_all(&mut config, &self.consumer());
         let every = self.options.commit_every;
         Ok(Box::new(receiver::KafkaReceiver::new(&config, topology, destinations, every)?))
+    }
+
+    async fn gathered(&self, topology: &Topology, receivers: u32) -> Result<(), Failure> {
+        let groups = 0..topology.subscriptions.max(1);
+        let groups: Vec<_> = groups.map(|index| topology.subscription(index)).collect();
+        let base = self.base.clone();
+        let waited = tokio::task::spawn_blocking(move || {
+            client::wait_until_gathered(&base, &groups, receivers as usize, PATIENCE)
+        });
+        waited.await.map_err(Failure::unknown)?
     }
 }
 
