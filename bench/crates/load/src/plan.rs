@@ -94,6 +94,8 @@ pub enum Receivers {
     Running,
     /// They take nothing; what they had is settled.
     Paused,
+    /// Those of one subscription take nothing, connected as they are; the others go on.
+    Stalled { subscription: u32 },
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]

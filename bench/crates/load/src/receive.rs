@@ -43,13 +43,15 @@ impl ReceiveTask {
         let mut left_once = HashSet::new();
         loop {
             let order = *self.order.borrow_and_update();
-            match order {
+            let goes = match order {
                 Order::Stop => break,
-                Order::Go(Receivers::Paused) => {
-                    let _ = self.order.changed().await;
-                    continue;
-                }
-                Order::Go(Receivers::Running) => {}
+                Order::Go(Receivers::Running) => true,
+                Order::Go(Receivers::Paused) => false,
+                Order::Go(Receivers::Stalled { subscription }) => subscription != self.subscription,
+            };
+            if !goes {
+                let _ = self.order.changed().await;
+                continue;
             }
             let Some(current) = &mut receiver else {
                 receiver = self.connect().await;

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 
 use crate::ledger::Ledger;
 use crate::payload::Payload;
-use crate::plan::{Plan, Receivers, Relay};
+use crate::plan::{Plan, Relay};
 use crate::receive::{Order, take_time};
 
 const RECONNECT_AFTER: Duration = Duration::from_millis(200);
@@ -48,10 +48,9 @@ impl RelayTask {
         let mut ends = Some(ends);
         let mut random = SmallRng::from_os_rng();
         loop {
-            match *self.order.borrow_and_update() {
-                Order::Stop => break,
-                // A pause is for those at the end; the stage goes on.
-                Order::Go(Receivers::Running | Receivers::Paused) => {}
+            // A pause is for those at the end; the stage goes on.
+            if *self.order.borrow_and_update() == Order::Stop {
+                break;
             }
             let Some(current) = &mut ends else {
                 tokio::time::sleep(RECONNECT_AFTER).await;

@@ -145,6 +145,15 @@ pub(crate) fn run(
     }
 }
 
+/// Fails a run for what its audit does not know of.
+pub(crate) fn fail(run: &mut Run, why: String) {
+    match &mut run.verdict {
+        Verdict::Interrupted(_) => {}
+        Verdict::Failed(faults) => faults.push(why),
+        passed => *passed = Verdict::Failed(vec![why]),
+    }
+}
+
 /// The figures that every run has.
 fn common(outcome: &Outcome, confirmed: u64, seconds: f64) -> Vec<Measure> {
     let mut measures = Vec::new();

@@ -139,3 +139,12 @@ async fn half_of_there_and_back_is_one_way() {
     let round = back.latencies["receive"].quantile_us(0.5) as f64 / 1e3;
     assert!((back.measures[0].value - round / 2.0).abs() < 0.1, "{round}");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_subscription_that_stalls_harms_nobody_else() {
+    let run = run("verify/slow-consumer", &[]).await;
+    assert_eq!(run.verdict, Verdict::Passed, "{:?}", run.audit);
+    let piled_up = run.measure("piled up").expect("how much").value;
+    assert!(piled_up > 0.1, "nobody stalled: {piled_up} MB");
+    assert_eq!(run.audit.received, 2 * run.audit.confirmed);
+}

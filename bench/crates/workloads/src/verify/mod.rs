@@ -1,6 +1,8 @@
 //! `verify`: what no published comparison checked. A system that fails here has no business in the
 //! tables of the others.
 
+mod slow_consumer;
+
 use std::time::Duration;
 
 use driver::{Lanes, Return};
@@ -11,7 +13,7 @@ use crate::Test;
 use crate::context::{Context, Problem};
 use crate::judge::{self, Facts, lower, neither};
 
-pub(crate) static TESTS: [Test; 4] = [
+pub(crate) static TESTS: [Test; 5] = [
     Test {
         name: "verify/lossless",
         asks: "Is every confirmed message still there after the server was killed, again and again?",
@@ -39,6 +41,13 @@ pub(crate) static TESTS: [Test; 4] = [
         parameters: &[],
         first_set: &[],
         procedure: |context, name, _| Box::pin(release(context, name)),
+    },
+    Test {
+        name: "verify/slow-consumer",
+        asks: "Do senders and other subscriptions notice that one takes nothing for a while?",
+        parameters: &[],
+        first_set: &[],
+        procedure: |context, name, _| Box::pin(slow_consumer::run(context, name)),
     },
 ];
 
