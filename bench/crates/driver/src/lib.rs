@@ -42,6 +42,11 @@ pub trait Driver: Send + Sync + Debug {
         BTreeMap::new()
     }
 
+    /// Whether it has dead letters ([`Topology::delivery_limit`]).
+    fn has_dead_letters(&self) -> bool {
+        false
+    }
+
     /// The longest that what was received and not settled stays away from others once its receiver
     /// is gone without a word.
     fn returns_within(&self, topology: &Topology) -> Duration {

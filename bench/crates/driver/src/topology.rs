@@ -23,6 +23,8 @@ pub struct Topology {
     pub lease: Duration,
     /// Copies of each message.
     pub replicas: u32,
+    /// A message that receivers gave back so often goes to the dead letters of its destination.
+    pub delivery_limit: Option<u32>,
     /// Each message goes at once: a client that would hold one back for company does not.
     pub latency_first: bool,
 }
@@ -48,8 +50,16 @@ impl Topology {
             ordered: false,
             lease: Duration::from_secs(30),
             replicas: 1,
+            delivery_limit: None,
             latency_first: false,
         }
+    }
+
+    /// Where dead letters go, destination by destination: made, and removed, together with this.
+    pub fn dead_letters(&self) -> Self {
+        let prefix = format!("{}-dead", self.prefix);
+        let (partitions, subscriptions, ordered) = (1, 1, false);
+        Self { prefix, partitions, subscriptions, ordered, delivery_limit: None, ..self.clone() }
     }
 
     pub fn destination(&self, index: u32) -> String {

@@ -11,6 +11,7 @@ use results::{Audit, Finding};
 use tokio::sync::Notify;
 
 use crate::bits::Bits;
+use crate::burial::Burials;
 use crate::clock::{micros_between, now_ns};
 use crate::payload::{Damage, Stamp};
 use crate::recorder::Recorder;
@@ -29,6 +30,8 @@ pub(crate) struct Ledger {
     settles_confirmed: bool,
     lanes: u32,
     arrived: Notify,
+    /// By sender: what came as a dead letter.
+    buried: Mutex<Vec<Bits>>,
 }
 
 // -------------------------------------------------------------------------------- what was sent
@@ -159,6 +162,7 @@ impl Ledger {
             settles_confirmed,
             lanes,
             arrived: Notify::new(),
+            buried: Mutex::new(vec![Bits::default(); senders.into()]),
         }
     }
 
@@ -252,6 +256,40 @@ impl Ledger {
                 interval.settle.record_us(micros_between(stamp.sent_ns(), now));
             }
         });
+    }
+
+    /// Dead letters came: of the first subscription, they are settled by that.
+    pub(crate) fn buried(&self, task: usize, read: Vec<Result<Stamp, Damage>>) {
+        let mut stamps = Vec::with_capacity(read.len());
+        for stamp in read {
+            match stamp {
+                Ok(stamp) if self.was_sent(stamp) => stamps.push(stamp),
+                strange => self.recorder.error("a dead letter", &format!("{strange:?}")),
+            }
+        }
+        let mut buried = self.buried.lock();
+        for stamp in &stamps {
+            buried[usize::from(stamp.sender)].insert(stamp.sequence);
+        }
+        drop(buried);
+        self.settled(task, 0, &stamps);
+    }
+
+    /// What became of what is never settled.
+    pub(crate) fn burials(&self, is_poison: impl Fn(u64) -> bool) -> Burials {
+        let mut burials = Burials::default();
+        let Some(received) = self.subscriptions.first() else { return burials };
+        let (received, buried) = (received.lock(), self.buried.lock());
+        let none = Bits::default();
+        for (of_sender, buried) in received.senders.iter().zip(buried.iter()) {
+            let seen = of_sender.seen.without(&none).filter(|sequence| is_poison(*sequence));
+            burials.poison += seen.count() as u64;
+            for sequence in buried.without(&none) {
+                let kind = if is_poison(sequence) { &mut burials.buried } else { &mut burials.sound };
+                *kind += 1;
+            }
+        }
+        burials
     }
 
     /// Confirmed messages that not every subscription has received yet, counted once for each.

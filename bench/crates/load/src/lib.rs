@@ -9,6 +9,7 @@
 //! the audit has a bit for each message, sender and subscription.
 
 mod bits;
+mod burial;
 pub mod clock;
 pub mod host;
 mod ledger;
@@ -23,6 +24,7 @@ mod send;
 mod session;
 mod usage;
 
+pub use burial::Burials;
 pub use payload::{Content, Entropy, STAMP_BYTES};
 pub use plan::{Action, Pace, Phase, Plan, Receivers, Relay, Until, Work};
 pub use recorder::{Counts, Interval};

@@ -60,9 +60,20 @@ pub enum Work {
     Release {
         share: f64,
     },
+    /// Gives back every message with such a number, counted by its sender, whenever it comes.
+    Poison {
+        every: u64,
+    },
     /// Takes so long: each share of messages (they add up to one) a time between these. Messages
     /// that came together are worked on side by side.
     Take(Vec<(f64, RangeInclusive<Duration>)>),
+}
+
+impl Work {
+    /// Whether the message with this number, counted by its sender, is never settled.
+    pub(crate) fn is_poison(&self, sequence: u64) -> bool {
+        matches!(self, Self::Poison { every } if sequence.is_multiple_of(*every))
+    }
 }
 
 /// A stage between senders and receivers, which works on messages and sends them on.

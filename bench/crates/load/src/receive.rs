@@ -121,10 +121,15 @@ impl ReceiveTask {
         random: &mut SmallRng,
         left_once: &mut HashSet<(u16, u64)>,
     ) -> Option<Settle> {
-        let (share, settle) = match &self.plan.work {
+        let work = &self.plan.work;
+        if came.is_some_and(|came| work.is_poison(came.stamp.sequence)) {
+            self.ledger.disturb();
+            return Some(Settle::Release);
+        }
+        let (share, settle) = match work {
             Work::Forget { share } => (*share, None),
             Work::Release { share } => (*share, Some(Settle::Release)),
-            Work::None | Work::Take(_) => return Some(Settle::Accept),
+            Work::None | Work::Poison { .. } | Work::Take(_) => return Some(Settle::Accept),
         };
         let Some(Came { stamp, first: true }) = came else { return Some(Settle::Accept) };
         if random.random_bool(share.clamp(0.0, 1.0))

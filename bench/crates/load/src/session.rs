@@ -10,6 +10,7 @@ use thiserror::Error;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+use crate::burial::{BurialTask, Burials};
 use crate::clock::now_ns;
 use crate::ledger::Ledger;
 use crate::pacer::{Pacer, Schedule};
@@ -83,6 +84,8 @@ pub struct Outcome {
     /// It was stopped before its end.
     pub interrupted: bool,
     pub drain: Drain,
+    /// Where messages go to dead letters.
+    pub burials: Burials,
 }
 
 /// How the wait for what was still on its way ended.
@@ -163,6 +166,7 @@ pub async fn run(
     let mut session = Session::new(plan, driver, watched, interrupt, observer)?;
     session.start_receivers().await?;
     session.start_relay().await?;
+    session.start_burials().await?;
     session.start_senders().await?;
     for phase in std::mem::take(&mut session.phases) {
         if !session.phase(phase).await? {
@@ -297,6 +301,23 @@ impl<'a> Session<'a> {
             self.receivers.spawn(task.run(ends));
         }
         gather(&*self.driver, &self.ledger, &relay.from, relay.workers).await;
+        Ok(())
+    }
+
+    async fn start_burials(&mut self) -> Result<(), LoadError> {
+        if self.plan.topology.delivery_limit.is_none() {
+            return Ok(());
+        }
+        let task = BurialTask {
+            number: self.plan.receivers * self.plan.topology.subscriptions,
+            plan: Arc::clone(&self.plan),
+            driver: Arc::clone(&self.driver),
+            ledger: Arc::clone(&self.ledger),
+            payload: Arc::clone(&self.payload),
+            order: self.orders.subscribe(),
+        };
+        let receiver = task.connect().await.map_err(LoadError::Receiver)?;
+        self.receivers.spawn(task.run(receiver));
         Ok(())
     }
 
@@ -498,6 +519,7 @@ impl<'a> Session<'a> {
             create,
             interrupted,
             drain,
+            burials: self.ledger.burials(|sequence| self.plan.work.is_poison(sequence)),
         }
     }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use load::{Counts, Drain, Interval, Outcome, Pace, PhaseOutcome, Plan};
+use load::{Burials, Counts, Drain, Interval, Outcome, Pace, PhaseOutcome, Plan};
 use results::Audit;
 
 const KEEPS_UP_WITH: f64 = 30_000.0;
@@ -71,6 +71,7 @@ pub(crate) fn outcome(plan: &Plan) -> Outcome {
         create: Duration::ZERO,
         interrupted: false,
         drain: Drain::Complete,
+        burials: Burials::default(),
     }
 }
 

@@ -148,3 +148,11 @@ async fn one_subscription_that_stalls_harms_nobody_else() {
     assert!(piled_up > 0.1, "nobody stalled: {piled_up} MB");
     assert_eq!(run.audit.received, 2 * run.audit.confirmed);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_always_given_back_becomes_a_dead_letter_or_the_test_fails() {
+    let sound = run("verify/dlq", &[]).await;
+    assert_eq!(sound.verdict, Verdict::Passed, "{:?}", sound.audit);
+    assert!(sound.measure("buried").expect("how many").value > 20.0);
+    fails_by(&run("verify/dlq", &[("lose-dead", "0.2")]).await, "no dead letters");
+}

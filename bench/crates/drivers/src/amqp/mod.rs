@@ -240,7 +240,7 @@ impl Names {
 }
 
 impl Amqp {
-    fn queue_arguments(&self, names: &Names) -> FieldTable {
+    fn queue_arguments(&self, names: &Names, destination: u32) -> FieldTable {
         let mut table = FieldTable::default();
         let mut set = |name: &str, value: AMQPValue| {
             table.insert(name.into(), value);
@@ -256,6 +256,13 @@ impl Amqp {
         }
         if names.topology.ordered {
             set("x-single-active-consumer", AMQPValue::Boolean(true));
+        }
+        if let Some(limit) = names.topology.delivery_limit {
+            let dead = Names::of(&names.topology.dead_letters()).queue(destination, 0, 0);
+            // The first delivery is none that was given back.
+            set("x-delivery-limit", AMQPValue::LongInt(limit.saturating_sub(1) as i32));
+            set("x-dead-letter-exchange", AMQPValue::LongString("".into()));
+            set("x-dead-letter-routing-key", AMQPValue::LongString(dead.into()));
         }
         for (name, value) in &self.arguments {
             set(name, typed(value));
@@ -280,7 +287,7 @@ impl Amqp {
                 for part in 0..names.parts {
                     let queue = names.queue(destination, subscription, part);
                     let options = QueueDeclareOptions { durable, ..Default::default() };
-                    let arguments = self.queue_arguments(names);
+                    let arguments = self.queue_arguments(names, destination);
                     let declared = channel.queue_declare(queue.as_str().into(), options, arguments);
                     declared.await.map_err(refused)?;
                     if let Some(exchange) = &exchange {
@@ -371,6 +378,11 @@ impl Driver for Amqp {
         }
     }
 
+    /// Classic queues count no deliveries.
+    fn has_dead_letters(&self) -> bool {
+        matches!(self.flavour, Flavour::Quorum | Flavour::Lavin | Flavour::Postroad)
+    }
+
     async fn version(&self) -> Result<String, Failure> {
         let product = greeting::product(self.server.next_address()).await?;
         // A channel that is dropped closes itself, and would be in the way of the connection.
@@ -383,14 +395,20 @@ impl Driver for Amqp {
         self.about().offers(topology)?;
         let (connection, channel) = self.server.open().await?;
         let names = Names::of(topology);
-        self.delete(&channel, &names).await?;
-        self.declare(&channel, &names).await?;
+        let dead_letters = topology.delivery_limit.map(|_| Names::of(&topology.dead_letters()));
+        for names in dead_letters.iter().chain([&names]) {
+            self.delete(&channel, names).await?;
+            self.declare(&channel, names).await?;
+        }
         close(connection).await
     }
 
     async fn remove(&self, topology: &Topology) -> Result<(), Failure> {
         let (connection, channel) = self.server.open().await?;
         self.delete(&channel, &Names::of(topology)).await?;
+        if topology.delivery_limit.is_some() {
+            self.delete(&channel, &Names::of(&topology.dead_letters())).await?;
+        }
         close(connection).await
     }
 

@@ -14,6 +14,7 @@ pub(super) struct Faults {
     reorder: f64,
     return_settled: f64,
     damage: f64,
+    lose_dead: f64,
     fail: f64,
     /// Messages of a queue that a crash forgets: the last that were confirmed.
     pub(super) crash_loses: usize,
@@ -37,6 +38,7 @@ impl Faults {
             reorder: probability(settings, "reorder")?,
             return_settled: probability(settings, "return-settled")?,
             damage: probability(settings, "damage")?,
+            lose_dead: probability(settings, "lose-dead")?,
             fail: probability(settings, "fail")?,
             crash_loses: settings.take("crash-loses", 0)?,
             latency: Duration::from_micros(settings.take("latency-us", 0)?),
@@ -62,6 +64,10 @@ impl Faults {
 
     pub(super) fn return_settled(&self) -> bool {
         self.happens(self.return_settled)
+    }
+
+    pub(super) fn lose_dead(&self) -> bool {
+        self.happens(self.lose_dead)
     }
 
     pub(super) fn fail(&self) -> bool {

@@ -12,6 +12,7 @@
 //! * `reorder`: goes behind the next message of its lane
 //! * `return-settled`: settled, confirmed, and delivered again
 //! * `damage`: a byte of the body is changed
+//! * `lose-dead`: given back too often, and thrown away instead of being a dead letter
 //! * `fail`: refused with an error
 //!
 //! [`MemoryBroker`] kills the broker of an endpoint, and starts it again on what it has kept: all
@@ -109,6 +110,7 @@ struct Space {
     /// By destination, then by subscription.
     queues: Vec<Vec<Mutex<Queue>>>,
     arrived: Notify,
+    dead_letters: Option<Arc<Space>>,
 }
 
 impl Space {
@@ -117,7 +119,16 @@ impl Space {
         let queue = || Mutex::new(Queue::of(topology, faults.crash_loses));
         let destination = |_| (0..subscriptions).map(|_| queue()).collect();
         let queues = (0..topology.destinations).map(destination).collect();
-        Self { queues, arrived: Notify::new() }
+        let dead_letters = topology.delivery_limit.map(|_| topology.dead_letters());
+        let dead_letters = dead_letters.map(|dead| Arc::new(Self::of(&dead, faults)));
+        Self { queues, arrived: Notify::new(), dead_letters }
+    }
+
+    fn bury(&self, destination: u32, message: &Message) -> Result<(), Failure> {
+        let Some(dead_letters) = &self.dead_letters else { return Ok(()) };
+        dead_letters.queue(destination, 0)?.lock().put(message, false, false);
+        dead_letters.arrived.notify_waiters();
+        Ok(())
     }
 
     fn queue(&self, destination: u32, subscription: u32) -> Result<&Mutex<Queue>, Failure> {
@@ -189,6 +200,10 @@ impl Driver for Memory {
         }
     }
 
+    fn has_dead_letters(&self) -> bool {
+        true
+    }
+
     async fn version(&self) -> Result<String, Failure> {
         Ok(env!("CARGO_PKG_VERSION").to_owned())
     }
@@ -196,13 +211,19 @@ impl Driver for Memory {
     async fn create(&self, topology: &Topology) -> Result<(), Failure> {
         self.open()?;
         let space = Arc::new(Space::of(topology, &self.faults));
-        self.broker.spaces.lock().insert(topology.prefix.clone(), space);
+        let mut spaces = self.broker.spaces.lock();
+        if let Some(dead_letters) = &space.dead_letters {
+            spaces.insert(topology.dead_letters().prefix, Arc::clone(dead_letters));
+        }
+        spaces.insert(topology.prefix.clone(), space);
         Ok(())
     }
 
     async fn remove(&self, topology: &Topology) -> Result<(), Failure> {
         self.open()?;
-        self.broker.spaces.lock().remove(&topology.prefix);
+        let mut spaces = self.broker.spaces.lock();
+        spaces.remove(&topology.prefix);
+        spaces.remove(&topology.dead_letters().prefix);
         Ok(())
     }
 
@@ -384,10 +405,16 @@ impl Receiver for MemoryReceiver {
                 return Err(Failure::refused(format!("delivery {} is not open", id.0)));
             };
             let mut queue = self.space.queue(destination, self.subscription)?.lock();
-            match settle {
-                Settle::Accept if self.faults.return_settled() => queue.release(self.id, place),
-                Settle::Accept => queue.accept(self.id, place),
-                Settle::Release => queue.release(self.id, place),
+            let exhausted = match settle {
+                Settle::Accept if !self.faults.return_settled() => {
+                    queue.accept(self.id, place);
+                    None
+                }
+                Settle::Accept | Settle::Release => queue.release(self.id, place),
+            };
+            drop(queue);
+            if let Some(message) = exhausted.filter(|_| !self.faults.lose_dead()) {
+                self.space.bury(destination, &message)?;
             }
         }
         self.space.arrived.notify_waiters();

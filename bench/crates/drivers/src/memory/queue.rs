@@ -34,6 +34,8 @@ struct Entry {
     lane: u32,
     body: Bytes,
     redelivered: bool,
+    /// How often a receiver gave it back.
+    released: u32,
 }
 
 #[derive(Debug)]
@@ -57,6 +59,7 @@ pub(super) struct Delivery {
 pub(super) struct Queue {
     sharing: Sharing,
     lease: Option<Duration>,
+    delivery_limit: Option<u32>,
     ready: BTreeMap<Place, Entry>,
     in_flight: BTreeMap<Place, InFlight>,
     /// By lane: who has messages of it in flight, and how many.
@@ -81,6 +84,7 @@ impl Queue {
         Self {
             sharing,
             lease: (topology.style == Style::Queue).then_some(topology.lease),
+            delivery_limit: topology.delivery_limit,
             ready: BTreeMap::new(),
             in_flight: BTreeMap::new(),
             lane_holders: HashMap::new(),
@@ -95,7 +99,7 @@ impl Queue {
     /// `twice`: once more, unmarked. `later`: behind the next message of its lane.
     pub(super) fn put(&mut self, message: &Message, twice: bool, later: bool) {
         let lane = message.lane;
-        let entry = Entry { lane, body: message.body.clone(), redelivered: false };
+        let entry = Entry { lane, body: message.body.clone(), redelivered: false, released: 0 };
         if twice {
             self.append(entry.clone());
         }
@@ -184,10 +188,16 @@ impl Queue {
         self.end(by, place);
     }
 
-    pub(super) fn release(&mut self, by: ReceiverId, place: Place) {
-        if let Some(entry) = self.end(by, place) {
-            self.put_back(place, entry);
+    /// A message that was given back too often: it is not here any more.
+    #[must_use]
+    pub(super) fn release(&mut self, by: ReceiverId, place: Place) -> Option<Message> {
+        let mut entry = self.end(by, place)?;
+        entry.released += 1;
+        if self.delivery_limit.is_some_and(|limit| entry.released >= limit) {
+            return Some(Message { lane: entry.lane, body: entry.body });
         }
+        self.put_back(place, entry);
+        None
     }
 
     fn end(&mut self, by: ReceiverId, place: Place) -> Option<Entry> {
@@ -210,7 +220,9 @@ impl Queue {
         let chosen = self.in_flight.iter().filter(|(_, in_flight)| which(in_flight));
         let chosen: Vec<_> = chosen.map(|(place, found)| (*place, found.receiver)).collect();
         for (place, receiver) in chosen {
-            self.release(receiver, place);
+            if let Some(entry) = self.end(receiver, place) {
+                self.put_back(place, entry);
+            }
         }
     }
 
@@ -284,8 +296,25 @@ mod tests {
         let later = queue.next_return().expect("it is in flight");
         assert_eq!(queue.take(other, 1, later).len(), 1);
         queue.accept(one, place);
-        queue.release(other, place);
+        assert!(queue.release(other, place).is_none());
         assert_eq!(take(&mut queue, one).len(), 1);
+    }
+
+    #[test]
+    fn what_is_given_back_too_often_leaves_and_what_comes_back_by_itself_does_not() {
+        let topology = Topology::new("test", Style::Queue, Tier::T0);
+        let mut queue = Queue::of(&Topology { delivery_limit: Some(2), ..topology }, 0);
+        let one = ReceiverId::unique();
+        put(&mut queue, 1, "poison");
+        for _ in 0..5 {
+            assert_eq!(take(&mut queue, one).len(), 1);
+            queue.leave(one);
+        }
+        let place = take(&mut queue, one)[0].0;
+        assert!(queue.release(one, place).is_none());
+        assert_eq!(take(&mut queue, one).len(), 1);
+        assert_eq!(queue.release(one, place).expect("twice is too often").body, "poison");
+        assert_eq!(take(&mut queue, one).len(), 0);
     }
 
     #[test]

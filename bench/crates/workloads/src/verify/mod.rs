@@ -6,14 +6,14 @@ mod slow_consumer;
 use std::time::Duration;
 
 use driver::{Lanes, Return};
-use load::{Pace, Phase, Plan, Work};
+use load::{Burials, Pace, Phase, Plan, Work};
 use results::Run;
 
 use crate::Test;
 use crate::context::{Context, Problem};
 use crate::judge::{self, Facts, lower, neither};
 
-pub(crate) static TESTS: [Test; 5] = [
+pub(crate) static TESTS: [Test; 6] = [
     Test {
         name: "verify/lossless",
         asks: "Is every confirmed message still there after the server was killed, again and again?",
@@ -43,6 +43,13 @@ pub(crate) static TESTS: [Test; 5] = [
         procedure: |context, name, _| Box::pin(release(context, name)),
     },
     Test {
+        name: "verify/dlq",
+        asks: "Do messages that receivers keep giving back become dead letters, they alone, and each?",
+        parameters: &[],
+        first_set: &[],
+        procedure: |context, name, _| Box::pin(dead_letters(context, name)),
+    },
+    Test {
         name: "verify/slow-consumer",
         asks: "Do senders and other subscriptions notice that one takes nothing for a while?",
         parameters: &[],
@@ -52,6 +59,8 @@ pub(crate) static TESTS: [Test; 5] = [
 ];
 
 const MESSAGE_BYTES: usize = 256;
+/// Deliveries of a message that is always given back.
+const DELIVERIES_MAX: u32 = 3;
 
 /// Several senders with some messages under way each, several receivers.
 fn plan(context: &mut Context, time: Duration) -> Result<Plan, Problem> {
@@ -140,6 +149,34 @@ async fn release(context: &mut Context, name: &str) -> Result<Run, Problem> {
     let mut plan = plan(context, time)?;
     plan.work = Work::Release { share: 0.05 };
     returned(context, name, plan).await
+}
+
+async fn dead_letters(context: &mut Context, name: &str) -> Result<Run, Problem> {
+    let about = context.driver.about();
+    if !context.driver.has_dead_letters() {
+        return Err(Problem::Skipped(format!("{} has no dead letters", about.title)));
+    }
+    let time = context.seconds(3, 10, 60);
+    let mut plan = plan(context, time)?;
+    plan.topology.delivery_limit = Some(DELIVERIES_MAX);
+    plan.work = Work::Poison { every: 50 };
+    let facts = Facts::of(&plan);
+    let outcome = context.load(name, plan).await?;
+    let Burials { poison, buried, sound } = outcome.burials;
+    let missing = poison.saturating_sub(buried);
+    let headline = vec![
+        lower("given back and not buried", missing as f64, "messages"),
+        lower("buried and never given back", sound as f64, "messages"),
+        neither("buried", buried as f64, "messages"),
+    ];
+    let mut run = judge::run(context, name, facts, outcome, headline);
+    if missing > 0 {
+        judge::fail(&mut run, format!("{missing} messages that nobody settled are no dead letters"));
+    }
+    if sound > 0 {
+        judge::fail(&mut run, format!("{sound} messages are dead letters that nobody gave back"));
+    }
+    Ok(run)
 }
 
 async fn returned(context: &mut Context, name: &str, plan: Plan) -> Result<Run, Problem> {

@@ -1,0 +1,75 @@
+//! Reads the dead letters of a load: what its receivers gave back again and again.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use driver::{Driver, Failure, Receiver, Settle};
+use tokio::sync::watch;
+
+use crate::ledger::Ledger;
+use crate::payload::Payload;
+use crate::plan::Plan;
+use crate::receive::Order;
+
+const RECONNECT_AFTER: Duration = Duration::from_millis(200);
+const CLOSE_MAX: Duration = Duration::from_secs(15);
+const RECEIVE_MAX: usize = 100;
+
+/// What became of the messages that nobody would settle.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Burials {
+    /// Messages that receivers gave back whenever they came.
+    pub poison: u64,
+    /// Of these, the ones that came as dead letters.
+    pub buried: u64,
+    /// Dead letters that nobody had given back.
+    pub sound: u64,
+}
+
+#[derive(Debug)]
+pub(crate) struct BurialTask {
+    /// Among all tasks that receive.
+    pub(crate) number: u32,
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) driver: Arc<dyn Driver>,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) payload: Arc<Payload>,
+    pub(crate) order: watch::Receiver<Order>,
+}
+
+impl BurialTask {
+    pub(crate) async fn connect(&self) -> Result<Box<dyn Receiver>, Failure> {
+        let topology = self.plan.topology.dead_letters();
+        let all: Vec<u32> = (0..topology.destinations).collect();
+        self.driver.receiver(&topology, &all, 0).await
+    }
+
+    pub(crate) async fn run(self, receiver: Box<dyn Receiver>) {
+        let mut receiver = Some(receiver);
+        while *self.order.borrow() != Order::Stop {
+            let Some(current) = &mut receiver else {
+                tokio::time::sleep(RECONNECT_AFTER).await;
+                let note = |failure: &Failure| self.ledger.recorder.error("reconnect", failure);
+                receiver = self.connect().await.inspect_err(note).ok();
+                continue;
+            };
+            if let Err(failure) = self.turn(current.as_mut()).await {
+                self.ledger.recorder.error("receive dead letters", &failure);
+                receiver = None;
+            }
+        }
+        let Some(receiver) = receiver else { return };
+        if tokio::time::timeout(CLOSE_MAX, receiver.close()).await.is_err() {
+            self.ledger.recorder.error("close a receiver", &"it did not end in time");
+        }
+    }
+
+    async fn turn(&self, receiver: &mut dyn Receiver) -> Result<(), Failure> {
+        let messages = receiver.receive(RECEIVE_MAX).await?;
+        let settles: Vec<_> = messages.iter().map(|message| (message.id, Settle::Accept)).collect();
+        receiver.settle(&settles).await?;
+        let read = messages.iter().map(|message| self.payload.read(&message.body)).collect();
+        self.ledger.buried(self.number as usize, read);
+        Ok(())
+    }
+}
