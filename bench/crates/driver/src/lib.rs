@@ -42,6 +42,11 @@ pub trait Driver: Send + Sync + Debug {
         BTreeMap::new()
     }
 
+    /// Whether it takes a message once that is sent twice ([`Topology::deduplicate`]).
+    fn deduplicates(&self) -> bool {
+        false
+    }
+
     /// Whether it has dead letters ([`Topology::delivery_limit`]).
     fn has_dead_letters(&self) -> bool {
         false

@@ -1,3 +1,5 @@
+use std::hash::{DefaultHasher, Hash, Hasher};
+
 use bytes::Bytes;
 
 /// A message on its way to the system.
@@ -12,6 +14,13 @@ impl Message {
     /// The lane as a key, for systems that have keys.
     pub fn key(&self) -> String {
         format!("lane-{}", self.lane)
+    }
+
+    /// Of a message with another body it is another.
+    pub fn id(&self) -> String {
+        let mut hasher = DefaultHasher::new();
+        self.body.hash(&mut hasher);
+        format!("{:016x}", hasher.finish())
     }
 }
 

@@ -25,6 +25,9 @@ pub struct Topology {
     pub replicas: u32,
     /// A message that receivers gave back so often goes to the dead letters of its destination.
     pub delivery_limit: Option<u32>,
+    /// A message that was sent within this time is taken once, however often it is sent: a driver
+    /// gives the server [`Message::id`](crate::Message::id).
+    pub deduplicate: Option<Duration>,
     /// Each message goes at once: a client that would hold one back for company does not.
     pub latency_first: bool,
 }
@@ -51,6 +54,7 @@ impl Topology {
             lease: Duration::from_secs(30),
             replicas: 1,
             delivery_limit: None,
+            deduplicate: None,
             latency_first: false,
         }
     }

@@ -24,6 +24,8 @@ pub struct Plan {
     pub content: Content,
     /// Of each destination.
     pub lanes: u32,
+    /// The share of messages that are sent twice, as a sender does that never saw the answer.
+    pub sent_twice: f64,
     pub work: Work,
     /// A stage in between: senders send to it, and it sends to the topology.
     pub relay: Option<Relay>,
@@ -106,7 +108,9 @@ pub enum Receivers {
     /// They take nothing; what they had is settled.
     Paused,
     /// Those of one subscription take nothing, connected as they are; the others go on.
-    Stalled { subscription: u32 },
+    Stalled {
+        subscription: u32,
+    },
 }
 
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -175,6 +179,7 @@ impl Plan {
             message_bytes,
             content: Content::default(),
             lanes: 1,
+            sent_twice: 0.0,
             work: Work::None,
             relay: None,
             phases: vec![Phase::measured("load", time)],

@@ -205,7 +205,14 @@ impl SendTask {
     ) {
         let destination = aim.destination();
         let (number, message) = self.message(aim, destination, due_ns.unwrap_or_else(now_ns));
-        sender.post(destination, message, Receipt::new(Arc::clone(window) as _, number)).await;
+        let receipt = || Receipt::new(Arc::clone(window) as _, number);
+        let again = aim.random.random_bool(self.plan.sent_twice).then(|| message.clone());
+        sender.post(destination, message, receipt()).await;
+        if let Some(message) = again
+            && self.place(window).await
+        {
+            sender.post(destination, message, receipt()).await;
+        }
         self.mend(sender).await;
     }
 

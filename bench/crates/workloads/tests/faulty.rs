@@ -156,3 +156,11 @@ async fn what_is_always_given_back_becomes_a_dead_letter_or_the_test_fails() {
     assert!(sound.measure("buried").expect("how many").value > 20.0);
     fails_by(&run("verify/dlq", &[("lose-dead", "0.2")]).await, "no dead letters");
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_sent_twice_comes_once_or_the_test_fails() {
+    let sound = run("verify/dedup", &[]).await;
+    assert_eq!(sound.verdict, Verdict::Passed, "{:?}", sound.audit);
+    assert_eq!((sound.audit.repeated, sound.audit.lost), (0, 0));
+    fails_by(&run("verify/dedup", &[("take-twice", "0.1")]).await, "came twice");
+}

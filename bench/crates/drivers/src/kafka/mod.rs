@@ -184,6 +184,9 @@ impl Kafka {
         if matches!(topology.tier, Tier::T2 | Tier::T4) && self.flavour != Flavour::Redpanda {
             set("min.insync.replicas", "2");
         }
+        if let Some(window) = topology.deduplicate {
+            set("dedup.window.ms", &window.as_millis().to_string());
+        }
         configs.extend_from_slice(&self.options.topic);
         configs
     }
@@ -300,6 +303,11 @@ impl Driver for Kafka {
             settings.into_iter().map(|(name, value)| (format!("{of}.{name}"), value)).collect()
         };
         of.into_iter().flat_map(named).collect()
+    }
+
+    /// Kafka knows its own retries by their numbers, and nothing by an id.
+    fn deduplicates(&self) -> bool {
+        self.flavour == Flavour::Postroad
     }
 
     fn returns_within(&self, _topology: &Topology) -> Duration {

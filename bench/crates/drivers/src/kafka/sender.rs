@@ -6,10 +6,11 @@ use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::error::KafkaError;
+use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{BaseRecord, DeliveryResult, Producer, ProducerContext, ThreadedProducer};
 
-use super::client::refused;
 use super::PATIENCE;
+use super::client::refused;
 use crate::pending::{Outstanding, Window, send_by_post};
 
 /// Tells receipts from the producer's own thread.
@@ -36,6 +37,9 @@ impl ProducerContext for Telling {
     }
 }
 
+/// What Postroad knows a record by that was sent before.
+const ID_HEADER: &str = "postroad.id";
+
 type Client = ThreadedProducer<Telling>;
 
 /// How messages go out: as soon as they come, or in company of what comes soon after. A client is
@@ -50,6 +54,7 @@ pub(super) struct KafkaSender {
     config: ClientConfig,
     linger: String,
     topics: Vec<String>,
+    deduplicate: bool,
     window: Window,
     client: Option<(Way, Client)>,
     /// Of what is posted.
@@ -76,6 +81,7 @@ impl KafkaSender {
             config,
             linger,
             topics: (0..topology.destinations).map(|index| topology.destination(index)).collect(),
+            deduplicate: topology.deduplicate.is_some(),
             window: Window::new(window),
             client: None,
             posting,
@@ -112,7 +118,12 @@ impl KafkaSender {
             Err(failure) => return outstanding.tell(Err(failure)),
         };
         let key = message.key();
-        let record = BaseRecord::with_opaque_to(&topic, outstanding).key(&key);
+        let mut record = BaseRecord::with_opaque_to(&topic, outstanding).key(&key);
+        if self.deduplicate {
+            let id = message.id();
+            let header = Header { key: ID_HEADER, value: Some(&id) };
+            record = record.headers(OwnedHeaders::new().insert(header));
+        }
         // The client copies the body; it knows no other way.
         if let Err((error, record)) = client.send(record.payload(&message.body[..])) {
             record.delivery_opaque.tell(Err(refused(error)));

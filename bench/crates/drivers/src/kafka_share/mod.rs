@@ -112,6 +112,10 @@ impl Driver for Share {
         settings
     }
 
+    fn deduplicates(&self) -> bool {
+        self.inner.deduplicates()
+    }
+
     fn returns_within(&self, topology: &Topology) -> Duration {
         lease(topology)
     }

@@ -14,6 +14,7 @@ pub(super) struct Faults {
     reorder: f64,
     return_settled: f64,
     damage: f64,
+    take_twice: f64,
     lose_dead: f64,
     fail: f64,
     /// Messages of a queue that a crash forgets: the last that were confirmed.
@@ -38,6 +39,7 @@ impl Faults {
             reorder: probability(settings, "reorder")?,
             return_settled: probability(settings, "return-settled")?,
             damage: probability(settings, "damage")?,
+            take_twice: probability(settings, "take-twice")?,
             lose_dead: probability(settings, "lose-dead")?,
             fail: probability(settings, "fail")?,
             crash_loses: settings.take("crash-loses", 0)?,
@@ -64,6 +66,10 @@ impl Faults {
 
     pub(super) fn return_settled(&self) -> bool {
         self.happens(self.return_settled)
+    }
+
+    pub(super) fn take_twice(&self) -> bool {
+        self.happens(self.take_twice)
     }
 
     pub(super) fn lose_dead(&self) -> bool {

@@ -12,6 +12,7 @@
 //! * `reorder`: goes behind the next message of its lane
 //! * `return-settled`: settled, confirmed, and delivered again
 //! * `damage`: a byte of the body is changed
+//! * `take-twice`: taken though it was taken before and is to be taken once
 //! * `lose-dead`: given back too often, and thrown away instead of being a dead letter
 //! * `fail`: refused with an error
 //!
@@ -111,6 +112,8 @@ struct Space {
     queues: Vec<Vec<Mutex<Queue>>>,
     arrived: Notify,
     dead_letters: Option<Arc<Space>>,
+    /// Where messages are taken once: those that were, and until when that is remembered.
+    known: Option<(Duration, Mutex<HashMap<String, Instant>>)>,
 }
 
 impl Space {
@@ -121,7 +124,15 @@ impl Space {
         let queues = (0..topology.destinations).map(destination).collect();
         let dead_letters = topology.delivery_limit.map(|_| topology.dead_letters());
         let dead_letters = dead_letters.map(|dead| Arc::new(Self::of(&dead, faults)));
-        Self { queues, arrived: Notify::new(), dead_letters }
+        let known = topology.deduplicate.map(|window| (window, Mutex::default()));
+        Self { queues, arrived: Notify::new(), dead_letters, known }
+    }
+
+    /// Whether it was taken before, within the window.
+    fn is_known(&self, message: &Message) -> bool {
+        let Some((window, known)) = &self.known else { return false };
+        let now = Instant::now();
+        known.lock().insert(message.id(), now + *window).is_some_and(|until| until > now)
     }
 
     fn bury(&self, destination: u32, message: &Message) -> Result<(), Failure> {
@@ -198,6 +209,10 @@ impl Driver for Memory {
             settles_confirmed: true,
             pipelined: true,
         }
+    }
+
+    fn deduplicates(&self) -> bool {
+        true
     }
 
     fn has_dead_letters(&self) -> bool {
@@ -280,6 +295,9 @@ impl MemorySender {
         }
         // Before anything is kept, so that a wrong destination is an error and nothing else.
         self.space.queue(destination, 0)?;
+        if self.space.is_known(&message) && !self.faults.take_twice() {
+            return Ok(());
+        }
         if !self.faults.lose() {
             let message = self.faults.damaged(message);
             let (twice, later) = (self.faults.duplicate(), self.faults.reorder());
@@ -418,7 +436,8 @@ impl Receiver for MemoryReceiver {
             }
         }
         self.space.arrived.notify_waiters();
-        Ok(())
+        // Of what it lost meanwhile nothing was settled.
+        self.connection.lives()
     }
 
     async fn close(self: Box<Self>) -> Result<(), Failure> {

@@ -1,6 +1,7 @@
 use std::collections::HashMap;
 use std::fmt;
 
+use async_nats::header::{HeaderMap, NATS_MESSAGE_ID};
 use async_nats::jetstream::consumer::{AckPolicy, PullConsumer, pull};
 use async_nats::jetstream::context::Context;
 use async_nats::jetstream::message::Acker;
@@ -82,6 +83,10 @@ impl Driver for JetStream {
         }
     }
 
+    fn deduplicates(&self) -> bool {
+        true
+    }
+
     async fn version(&self) -> Result<String, Failure> {
         self.server.version().await
     }
@@ -101,6 +106,7 @@ impl Driver for JetStream {
                     _ => StorageType::File,
                 },
                 num_replicas: topology.replicas.max(1) as usize,
+                duplicate_window: topology.deduplicate.unwrap_or_default(),
                 ..Config::default()
             };
             context.create_stream(config).await.map_err(refused)?;
@@ -136,6 +142,7 @@ impl Driver for JetStream {
             subjects: (0..topology.destinations).map(subject).collect(),
             window: Window::new(self.options.window),
             confirmer: Confirmer::spawn(),
+            deduplicate: topology.deduplicate.is_some(),
         }))
     }
 
@@ -183,6 +190,7 @@ struct JetStreamSender {
     subjects: Vec<Subject>,
     window: Window,
     confirmer: Confirmer,
+    deduplicate: bool,
 }
 
 impl fmt::Debug for JetStreamSender {
@@ -202,7 +210,15 @@ impl Sender for JetStreamSender {
         let Some(subject) = self.subjects.get(destination as usize).cloned() else {
             return outstanding.tell(Err(Failure::refused("there is no such destination")));
         };
-        match self.context.publish(subject, message.body).await {
+        let mut headers = HeaderMap::new();
+        if self.deduplicate {
+            headers.insert(NATS_MESSAGE_ID, message.id());
+        }
+        let published = match headers.is_empty() {
+            true => self.context.publish(subject, message.body).await,
+            false => self.context.publish_with_headers(subject, headers, message.body).await,
+        };
+        match published {
             Err(error) => outstanding.tell(Err(refused(error))),
             Ok(acknowledged) => {
                 let confirmation =

@@ -13,7 +13,7 @@ use crate::Test;
 use crate::context::{Context, Problem};
 use crate::judge::{self, Facts, lower, neither};
 
-pub(crate) static TESTS: [Test; 6] = [
+pub(crate) static TESTS: [Test; 7] = [
     Test {
         name: "verify/lossless",
         asks: "Is every confirmed message still there after the server was killed, again and again?",
@@ -43,6 +43,13 @@ pub(crate) static TESTS: [Test; 6] = [
         procedure: |context, name, _| Box::pin(release(context, name)),
     },
     Test {
+        name: "verify/dedup",
+        asks: "Does a message that is sent twice under one id come once?",
+        parameters: &[],
+        first_set: &[],
+        procedure: |context, name, _| Box::pin(sent_twice(context, name)),
+    },
+    Test {
         name: "verify/dlq",
         asks: "Do messages that receivers keep giving back become dead letters, they alone, and each?",
         parameters: &[],
@@ -59,6 +66,8 @@ pub(crate) static TESTS: [Test; 6] = [
 ];
 
 const MESSAGE_BYTES: usize = 256;
+/// Longer than the test takes.
+const DEDUPLICATE: Duration = Duration::from_secs(120);
 /// Deliveries of a message that is always given back.
 const DELIVERIES_MAX: u32 = 3;
 
@@ -149,6 +158,31 @@ async fn release(context: &mut Context, name: &str) -> Result<Run, Problem> {
     let mut plan = plan(context, time)?;
     plan.work = Work::Release { share: 0.05 };
     returned(context, name, plan).await
+}
+
+async fn sent_twice(context: &mut Context, name: &str) -> Result<Run, Problem> {
+    let about = context.driver.about();
+    if !context.driver.deduplicates() {
+        let why = format!("{} does not know by an id what it has taken before", about.title);
+        return Err(Problem::Skipped(why));
+    }
+    let time = context.seconds(3, 10, 60);
+    let mut plan = plan(context, time)?;
+    plan.topology.deduplicate = Some(DEDUPLICATE);
+    plan.sent_twice = 0.25;
+    let facts = Facts::of(&plan);
+    let outcome = context.load(name, plan).await?;
+    let twice = outcome.audit.repeated;
+    let headline = vec![
+        lower("came twice", twice as f64, "messages"),
+        lower("lost", outcome.audit.lost as f64, "messages"),
+        neither("sent twice", 25.0, "%"),
+    ];
+    let mut run = judge::run(context, name, facts, outcome, headline);
+    if twice > 0 {
+        judge::fail(&mut run, format!("{twice} messages that were sent twice came twice"));
+    }
+    Ok(run)
 }
 
 async fn dead_letters(context: &mut Context, name: &str) -> Result<Run, Problem> {
