@@ -51,6 +51,11 @@ fn table(study: &Study<'_>, tier: Tier) -> String {
         for row in case.rows.iter().filter(|row| row.tier == tier) {
             text += &line(study, case, row);
         }
+        for found in case.unsupported.iter().filter(|found| found.tier == tier) {
+            let (title, system) = (study.title(case), &study.systems[found.system].label);
+            let why = cell(found.why);
+            text += &format!("| {} | {} | | | | | | n/a: {why} |\n", cell(&title), cell(system));
+        }
     }
     text
 }
@@ -121,7 +126,7 @@ fn verdict(row: &Row<'_>) -> String {
 fn systems(study: &Study<'_>) -> String {
     let mut seen = BTreeSet::new();
     let mut text = "| system | version | tier | client | “sent” means | settings |\n|---|---|---|---|---|---|\n".to_owned();
-    for run in study.runs {
+    for run in &study.runs {
         let system = &run.system;
         let settings =
             system.settings.iter().map(|(name, value)| format!("{} = {}", cell(name), cell(value)));

@@ -21,7 +21,8 @@ pub(crate) struct Study<'a> {
     pub(crate) systems: Vec<System>,
     pub(crate) hosts: Vec<&'a Host>,
     pub(crate) suites: BTreeSet<&'a str>,
-    pub(crate) runs: &'a [Run],
+    /// Those that were run.
+    pub(crate) runs: Vec<&'a Run>,
 }
 
 /// One system in one version, whatever the tier.
@@ -59,6 +60,15 @@ pub(crate) struct Case<'a> {
     pub(crate) headline: Option<Headline>,
     /// By tier, the most durable first; within it the best first, what does not count last.
     pub(crate) rows: Vec<Row<'a>>,
+    pub(crate) unsupported: Vec<Unsupported<'a>>,
+}
+
+/// A system that does not have what the test asks for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Unsupported<'a> {
+    pub(crate) system: usize,
+    pub(crate) tier: Tier,
+    pub(crate) why: &'a str,
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -112,7 +122,9 @@ impl<'a> Study<'a> {
             }
         }
         let mut tests: BTreeMap<TestKey<'a>, Vec<&'a Run>> = BTreeMap::new();
-        for run in runs {
+        let (unsupported, runs): (Vec<&Run>, Vec<&Run>) =
+            runs.iter().partition(|run| run.not_supported().is_some());
+        for &run in &runs {
             let place = hosts.iter().position(|host| same_machine(host, &run.host));
             let key = TestKey {
                 test: &run.test.name,
@@ -123,7 +135,15 @@ impl<'a> Study<'a> {
             tests.entry(key).or_default().push(run);
         }
         let cases = tests.into_iter().flat_map(|(key, runs)| cases(&key, &runs, &systems));
-        let chapters = chapters(cases.collect());
+        let with_unsupported = |case: Case<'a>| {
+            let same = |run: &&&'a Run| {
+                let host = hosts.get(case.host).is_some_and(|host| same_machine(host, &run.host));
+                host && run.test.name == case.test && run.test.form == case.form
+            };
+            let unsupported = unsupported.iter().filter(same);
+            Case { unsupported: self::unsupported(unsupported, &systems), ..case }
+        };
+        let chapters = chapters(cases.map(with_unsupported).collect());
         let suites = runs.iter().map(|run| run.suite.as_str()).collect();
         Self { chapters, systems, hosts, suites, runs }
     }
@@ -152,6 +172,22 @@ impl<'a> Study<'a> {
         }
         title
     }
+}
+
+/// Each system once.
+fn unsupported<'a: 'b, 'b>(
+    runs: impl Iterator<Item = &'b &'a Run>,
+    systems: &[System],
+) -> Vec<Unsupported<'a>> {
+    let mut found: Vec<Unsupported<'a>> = Vec::new();
+    for run in runs {
+        let (system, tier) = (system_of(run, systems), run.system.tier);
+        let Some(why) = run.not_supported() else { continue };
+        if !found.iter().any(|known| (known.system, known.tier) == (system, tier)) {
+            found.push(Unsupported { system, tier, why });
+        }
+    }
+    found
 }
 
 /// The delays of the disk are measured anew each time; they do not make another machine.
@@ -224,6 +260,7 @@ fn cases<'a>(key: &TestKey<'a>, runs: &[&'a Run], systems: &[System]) -> Vec<Cas
             parameters,
             headline,
             rows,
+            unsupported: Vec::new(),
         }
     };
     groups.into_iter().map(case).collect()
@@ -327,6 +364,7 @@ fn standing(runs: &[&Run]) -> Standing {
         match &run.verdict {
             Verdict::Passed => passed += 1,
             Verdict::Interrupted(why) => interrupted = interrupted.or(Some(why)),
+            Verdict::NotSupported(_) => {}
             Verdict::Failed(why) => {
                 failed = true;
                 reasons.extend(why.iter().cloned());

@@ -17,4 +17,4 @@ pub use run::{Better, Mark, Measure, Process, Run, Second, Step, System, Test, U
 pub use store::{StoreError, read, read_all, write};
 
 /// The schema that this code writes. Readers take this one and older ones.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;

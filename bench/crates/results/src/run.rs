@@ -72,6 +72,8 @@ pub enum Verdict {
     Failed(Vec<String>),
     /// Somebody, or something, ended it before its time. What is here is what there was.
     Interrupted(String),
+    /// The test asks for what the system does not have: nothing was run.
+    NotSupported(String),
 }
 
 /// One figure.
@@ -155,6 +157,14 @@ pub struct Usage {
 impl Run {
     pub fn measure(&self, name: &str) -> Option<&Measure> {
         self.measures.iter().find(|measure| measure.name == name)
+    }
+
+    /// Why nothing was run, if that is so.
+    pub fn not_supported(&self) -> Option<&str> {
+        match &self.verdict {
+            Verdict::NotSupported(why) => Some(why),
+            _ => None,
+        }
     }
 
     pub fn counts(&self) -> bool {

@@ -5,9 +5,11 @@ use std::time::Duration;
 use async_trait::async_trait;
 use driver::{Driver, Lanes, Style, Tier, Topology};
 use load::{LoadError, Observer, Outcome, Plan, Watched};
-use results::Host;
+use results::{Host, Run};
 use thiserror::Error;
 use tokio::sync::watch;
+
+use crate::judge;
 
 /// How long and how large a test is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -119,6 +121,11 @@ impl Context {
             #[cfg(test)]
             rehearsed: None,
         }
+    }
+
+    /// The result of a test that was [skipped](Problem::Skipped).
+    pub fn not_supported(&self, test: &str, why: String) -> Run {
+        judge::not_supported(self, test, why)
     }
 
     /// One of three times, by form.

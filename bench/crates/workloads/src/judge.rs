@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use driver::Topology;
+use driver::{Tier, Topology};
 use load::{Drain, Outcome, Plan};
-use results::{Better, Measure, Process, Run, SCHEMA, System, Test, Verdict};
+use results::{Audit, Better, Measure, Process, Run, SCHEMA, System, Test, Verdict};
 use serde_json::{Value, json};
 
 use crate::compatibility;
@@ -82,7 +82,6 @@ pub(crate) fn run(
     outcome: Outcome,
     headline: Vec<Measure>,
 ) -> Run {
-    let about = context.driver.about();
     let (counts, seconds) = outcome.measured();
     let mut faults = outcome.audit.faults(facts.topology.ordered);
     if counts.confirmed == 0 && !outcome.interrupted {
@@ -106,42 +105,67 @@ pub(crate) fn run(
         let share = 100.0 * suite / all_cpu;
         remarks.push(format!("client-bound: the suite itself used {share:.0} % of all CPU"));
     }
-    let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let ago = outcome.processes.first().and_then(|process| process.usage.last());
-    let compatibility = compatibility::blocks(&outcome);
-    let mut settings = context.driver.settings(&facts.topology);
-    settings.extend(context.settings.clone());
+    let mut run = nothing_yet(context, test, facts.topology.tier, verdict);
+    run.started_ms = run.started_ms.saturating_sub(ago.map_or(0, |usage| (usage.at * 1e3) as u64));
+    run.system.settings.append(&mut context.driver.settings(&facts.topology));
+    // What the user said comes last.
+    run.system.settings.extend(context.settings.clone());
+    run.test.closed_loop = facts.closed_loop;
+    run.test.parameters = facts.parameters;
+    run.compatibility = compatibility::blocks(&outcome);
+    Run {
+        remarks,
+        measures,
+        seconds: outcome.seconds,
+        marks: outcome.marks,
+        latencies: outcome.latencies.named(),
+        processes: outcome.processes,
+        audit: outcome.audit,
+        ..run
+    }
+}
+
+/// The result of a test that asks for what the system does not have.
+pub(crate) fn not_supported(context: &Context, test: &str, why: String) -> Run {
+    nothing_yet(context, test, context.tier, Verdict::NotSupported(why))
+}
+
+/// What is known without a load.
+fn nothing_yet(context: &Context, test: &str, tier: Tier, verdict: Verdict) -> Run {
+    let about = context.driver.about();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Run {
         schema: SCHEMA,
         suite: context.suite.clone(),
-        started_ms: started.as_millis() as u64 - ago.map_or(0, |usage| (usage.at * 1e3) as u64),
+        started_ms: now.as_millis() as u64,
         test: Test {
             name: test.to_owned(),
             asks: crate::asks(test).to_owned(),
             form: context.form.name().to_owned(),
-            closed_loop: facts.closed_loop,
-            parameters: facts.parameters,
+            closed_loop: false,
+            parameters: BTreeMap::new(),
         },
         system: System {
             name: about.system.to_owned(),
             title: about.title.to_owned(),
             version: context.version.clone(),
             client: about.client.to_owned(),
-            tier: facts.topology.tier,
+            tier,
             sent_means: about.sent_means.to_owned(),
-            settings,
+            settings: context.settings.clone(),
         },
         host: context.host.clone(),
         verdict,
-        remarks,
-        measures,
-        seconds: outcome.seconds,
-        marks: outcome.marks,
+        remarks: Vec::new(),
+        measures: Vec::new(),
+        seconds: Vec::new(),
+        marks: Vec::new(),
         steps: Vec::new(),
-        latencies: outcome.latencies.named(),
-        processes: outcome.processes,
-        audit: outcome.audit,
-        compatibility,
+        latencies: BTreeMap::new(),
+        processes: Vec::new(),
+        audit: Audit::default(),
+        compatibility: BTreeMap::new(),
     }
 }
 

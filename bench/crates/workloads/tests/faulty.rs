@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use async_trait::async_trait;
 use driver::{Target, Tier};
 use drivers::MemoryBroker;
+use futures_util::future::join_all;
 use load::Watched;
 use results::{Run, Verdict};
-use workloads::{Context, Faults, Form, choose};
+use workloads::{Context, Faults, Form, Problem, choose};
 
 /// The broker in memory, which whoever tests it can kill.
 #[derive(Debug)]
@@ -77,8 +78,8 @@ async fn a_sound_broker_passes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broker_that_loses_fails() {
-    for test in ["mqperf/mid", "verify/order", "lowlat/size-1024"] {
-        let run = run(test, &[("lose", "0.01")]).await;
+    let tests = ["mqperf/mid", "verify/order", "lowlat/size-1024"];
+    for run in join_all(tests.map(|test| run(test, &[("lose", "0.01")]))).await {
         fails_by(&run, "never received");
         assert!(run.audit.lost > 0 && run.audit.findings.iter().any(|it| it.kind == "lost"));
     }
@@ -97,10 +98,11 @@ async fn a_broker_that_keeps_what_it_confirmed_may_be_killed() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broker_that_forgets_when_it_is_killed_fails() {
-    for test in ["verify/lossless", "mqperf/crash"] {
-        let run = run(test, &[("crash-loses", "20")]).await;
+    let tests = ["verify/lossless", "mqperf/crash"];
+    for run in join_all(tests.map(|test| run(test, &[("crash-loses", "20")]))).await {
         fails_by(&run, "never received");
-        assert!(run.audit.lost > 0 && run.audit.settled_again == 0, "{test}: {:?}", run.audit);
+        let audit = &run.audit;
+        assert!(audit.lost > 0 && audit.settled_again == 0, "{}: {audit:?}", run.test.name);
     }
 }
 
@@ -125,7 +127,8 @@ async fn a_broker_that_gives_back_what_was_settled_fails() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn half_of_there_and_back_is_one_way() {
     let slow = [("latency-us", "20000")];
-    let (there, back) = (run("lowlat/fire-and-forget-512", &[]), run("lowlat/ping-pong-512", &slow));
+    let (there, back) =
+        (run("lowlat/fire-and-forget-512", &[]), run("lowlat/ping-pong-512", &slow));
     let (there, back) = tokio::join!(there, back);
     for run in [&there, &back] {
         assert_eq!(run.verdict, Verdict::Passed, "{:?}", run.audit);
@@ -163,4 +166,15 @@ async fn what_is_sent_twice_comes_once_or_the_test_fails() {
     assert_eq!(sound.verdict, Verdict::Passed, "{:?}", sound.audit);
     assert_eq!((sound.audit.repeated, sound.audit.lost), (0, 0));
     fails_by(&run("verify/dedup", &[("take-twice", "0.1")]).await, "came twice");
+}
+
+#[tokio::test]
+async fn what_a_system_does_not_have_is_a_result_too() {
+    let mut context = context(&[]);
+    context.faults = None;
+    let chosen = &choose("verify/lossless").expect("there is such a test")[0];
+    let Err(Problem::Skipped(why)) = chosen.run(&mut context).await else { panic!("it ran") };
+    let run = context.not_supported(&chosen.name, why);
+    assert!(run.not_supported().is_some_and(|why| why.contains("cannot be made to fail")));
+    assert!(!run.counts() && run.test.asks == chosen.asks());
 }

@@ -224,7 +224,10 @@ impl Contest {
                 eprintln!("{}", line(&run, begun.elapsed()));
                 self.runs.push(run);
             }
-            Err(Problem::Skipped(why)) => eprintln!("  {:<24} -  {why}", test.name),
+            Err(Problem::Skipped(why)) => {
+                eprintln!("  {:<24} -  {why}", test.name);
+                results::write(&context.not_supported(&test.name, why), &self.arguments.out)?;
+            }
             Err(Problem::Interrupted) => {}
             Err(problem @ Problem::Load(_)) => {
                 let system = context.driver.about().system;
@@ -292,6 +295,7 @@ fn line(run: &Run, took: Duration) -> String {
         Verdict::Passed => "ok".to_owned(),
         Verdict::Failed(why) => format!("FAILED: {}", why.join("; ")),
         Verdict::Interrupted(why) => format!("interrupted: {why}"),
+        Verdict::NotSupported(why) => format!("not supported: {why}"),
     };
     let seconds = took.as_secs();
     format!(

@@ -136,6 +136,8 @@ impl Side {
                 Verdict::Passed => side.passed += 1,
                 Verdict::Failed(_) => side.failed += 1,
                 Verdict::Interrupted(_) => side.interrupted += 1,
+                // There are none of it here.
+                Verdict::NotSupported(_) => {}
             }
             side.client_bound += usize::from(figures::is_client_bound(run));
         }
@@ -145,7 +147,7 @@ impl Side {
 
 fn by_key(runs: &[Run]) -> BTreeMap<Key, Vec<&Run>> {
     let mut groups: BTreeMap<Key, Vec<&Run>> = BTreeMap::new();
-    for run in runs {
+    for run in runs.iter().filter(|run| run.not_supported().is_none()) {
         let written = |(name, value): (&String, _)| (name.clone(), study::written(value));
         let key = Key {
             test: run.test.name.clone(),

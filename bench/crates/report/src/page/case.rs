@@ -8,7 +8,7 @@ use crate::figures::{self, RECEIVE, SEND};
 use crate::markup::Text;
 use crate::quantity;
 use crate::statistics::Spread;
-use crate::study::{self, Case, Row, Standing, Study};
+use crate::study::{self, Case, Row, Standing, Study, Unsupported};
 
 /// Findings of an audit that are shown; the files have all that were kept.
 const FINDINGS_MAX: usize = 5;
@@ -20,6 +20,7 @@ pub(super) fn draw(study: &Study<'_>, case: &Case<'_>, titled: bool) -> String {
     }
     text += &facts(case);
     text += &figures_table(study, case);
+    text += &unsupported(study, case);
     text += &other_figures(study, case);
     text += &audit_table(study, case);
     text += &remarks(study, case);
@@ -96,6 +97,18 @@ fn figures_table(study: &Study<'_>, case: &Case<'_>) -> String {
         text += &figures_row(study, case, row);
     }
     text + "</table></div>\n"
+}
+
+fn unsupported(study: &Study<'_>, case: &Case<'_>) -> String {
+    if case.unsupported.is_empty() {
+        return String::new();
+    }
+    let one = |found: &Unsupported<'_>| {
+        let system = &study.systems[found.system];
+        format!("<b>{}</b> ({}): {}", Text(&system.label), found.tier, Text(found.why))
+    };
+    let all: Vec<String> = case.unsupported.iter().map(one).collect();
+    format!("<p class=\"small\">Not supported: {}.</p>\n", all.join("; "))
 }
 
 fn system_cell(study: &Study<'_>, row: &Row<'_>) -> String {

@@ -8,7 +8,7 @@ use results::Better;
 use super::{bound_sign, loop_text, star, swatch};
 use crate::markup::Text;
 use crate::quantity;
-use crate::study::{Case, Row, Standing, Study};
+use crate::study::{Case, Row, Standing, Study, Unsupported};
 
 /// More columns than this are printed across the sheet.
 const UPRIGHT_COLUMNS_MAX: usize = 7;
@@ -22,8 +22,11 @@ pub(super) fn is_wide(study: &Study<'_>) -> bool {
 }
 
 fn columns(study: &Study<'_>) -> Vec<Column> {
-    let mut columns: Vec<Column> =
-        study.cases().flat_map(|case| &case.rows).map(|row| (row.tier, row.system)).collect();
+    let of = |case: &Case<'_>| -> Vec<Column> {
+        let ran = case.rows.iter().map(|row| (row.tier, row.system));
+        ran.chain(case.unsupported.iter().map(|found| (found.tier, found.system))).collect()
+    };
+    let mut columns: Vec<Column> = study.cases().flat_map(of).collect();
     columns.sort_by_key(|(tier, system)| (Reverse(*tier), *system));
     columns.dedup();
     columns
@@ -42,7 +45,7 @@ pub(super) fn draw(study: &Study<'_>) -> String {
             let row = case.rows.iter().find(|row| row.tier == *tier && row.system == *system);
             text += &match row {
                 Some(row) => cell(case, row, begins),
-                None => format!("<td class=\"none{begins}\">·</td>"),
+                None => no_cell(case, *tier, *system, begins),
             };
         }
         text += "</tr>\n";
@@ -54,7 +57,7 @@ const EXPLAINED: &str = "<p class=\"small\">↑ higher is better, ↓ lower is b
     ★ best at its tier by more than noise (two standard deviations of repeated \
     runs, and 2 % at least); ★≈ best, but within noise of another; ☆ ahead, but of single or client-bound runs, which prove little. \
     The bar is the share of the best at the same tier. ≥ ≤ client-bound: the load generator was the \
-    limit. <s>Struck</s>: the run failed or was interrupted, and does not rank. · not run.</p>\n";
+    limit. <s>Struck</s>: the run failed or was interrupted, and does not rank. · not run; n/a: the system does not have what the test asks for.</p>\n";
 
 /// The first column of a tier has a line before it.
 fn begins_tier(columns: &[Column], place: usize) -> &'static str {
@@ -157,6 +160,16 @@ fn cell(case: &Case<'_>, row: &Row<'_>, begins: &str) -> String {
         "<td class=\"figure{strong}{begins}\"><span>{lead}{sign}{}</span>{bar}{client}</td>",
         Text(&figure)
     )
+}
+
+fn no_cell(case: &Case<'_>, tier: Tier, system: usize, begins: &str) -> String {
+    let is = |found: &&Unsupported<'_>| found.tier == tier && found.system == system;
+    match case.unsupported.iter().find(is) {
+        Some(found) => {
+            format!("<td class=\"none{begins}\" title=\"{}\">n/a</td>", Text(found.why))
+        }
+        None => format!("<td class=\"none{begins}\">·</td>"),
+    }
 }
 
 fn word_cell(row: &Row<'_>, figure: &str, begins: &str) -> String {

@@ -14,10 +14,10 @@ use crate::study::Study;
 pub(super) fn systems(study: &Study<'_>) -> String {
     let mut groups: BTreeMap<(usize, Tier), Vec<&Run>> = BTreeMap::new();
     for (place, system) in study.systems.iter().enumerate() {
-        let own = study
-            .runs
-            .iter()
-            .filter(|run| run.system.name == system.name && run.system.version == system.version);
+        let own =
+            study.runs.iter().copied().filter(|run| {
+                run.system.name == system.name && run.system.version == system.version
+            });
         own.for_each(|run| groups.entry((place, run.system.tier)).or_default().push(run));
     }
     let mut text = "<section id=\"systems\"><h2>What was compared with what</h2><p>Every setting of server or client that \

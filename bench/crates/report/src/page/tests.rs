@@ -301,3 +301,20 @@ mod colours {
         }
     }
 }
+
+#[test]
+fn what_a_system_does_not_have_is_said_and_counts_for_nothing() {
+    let ran = example::run("verify/dlq", "alpha");
+    let mut other = example::run("verify/dlq", "beta");
+    (other.measures, other.seconds) = Default::default();
+    other.test.parameters.clear();
+    other.verdict = Verdict::NotSupported("it has no dead <letters>".to_owned());
+    let page = html(&[ran.clone(), other.clone()]);
+    assert_whole(&page);
+    assert!(page.contains("title=\"it has no dead &lt;letters&gt;\">n/a</td>"));
+    assert!(page.contains("Not supported: <b>beta</b>"));
+    let markdown = crate::markdown(&[ran.clone(), other.clone()]);
+    assert!(markdown.contains("| beta | | | | | | n/a: it has no dead &lt;letters&gt; |"));
+    let comparison = crate::compare(&[ran, other.clone()], &[other]);
+    assert_eq!((comparison.pairs.len(), comparison.only_before.len()), (0, 1));
+}
