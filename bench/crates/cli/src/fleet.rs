@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use driver::{Target, Tier};
 use load::Watched;
-use peers::{Peers, Running};
+use peers::{Peers, Running, StartError, StopError};
 use workloads::Faults;
 
 use crate::arguments::Place;
@@ -84,7 +84,23 @@ pub(crate) struct Station {
 struct Started {
     peers: Peers,
     name: &'static str,
+    tier: Tier,
     nodes: u32,
+}
+
+impl Started {
+    /// Ends what runs, and removes its data and the disk that it had of its own.
+    fn clear(&self) -> Result<(), StopError> {
+        match self.peers.stop(self.name) {
+            // It may have ended by itself.
+            Ok(()) | Err(StopError::NotRunning { .. }) => self.peers.wipe(self.name),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    fn start(&self) -> Result<Running, StartError> {
+        self.peers.start(self.name, self.tier, self.nodes, &Telling)
+    }
 }
 
 impl Place {
@@ -146,12 +162,10 @@ pub(crate) async fn station(
     let peers = place.open()?;
     let started = tokio::task::spawn_blocking(move || -> Result<_, CliError> {
         peers.install(name, &Telling).map_err(CliError::user)?;
-        if peers.running().iter().any(|running| running.name == name) {
-            peers.stop(name).map_err(CliError::user)?;
-        }
-        peers.wipe(name).map_err(CliError::user)?;
-        let running = peers.start(name, tier, nodes, &Telling).map_err(CliError::user)?;
-        Ok((Started { peers, name, nodes }, running))
+        let started = Started { peers, name, tier, nodes };
+        started.clear().map_err(CliError::user)?;
+        let running = started.start().map_err(CliError::user)?;
+        Ok((started, running))
     });
     let (started, running) = started.await.map_err(CliError::user)??;
     target.endpoints = running.addresses(protocol);
@@ -179,10 +193,7 @@ impl Station {
     /// Stops what was started for it, and removes its data.
     pub(crate) async fn end(self) -> Result<(), CliError> {
         let Some(started) = self.started else { return Ok(()) };
-        let ended = tokio::task::spawn_blocking(move || {
-            started.peers.stop(started.name)?;
-            started.peers.wipe(started.name)
-        });
+        let ended = tokio::task::spawn_blocking(move || started.clear());
         ended.await.map_err(CliError::user)?.map_err(CliError::user)
     }
 }
@@ -209,17 +220,55 @@ impl Faults for Reach {
     }
 
     async fn kill(&self, node: u32) -> Result<(), String> {
-        self.blocking(move |it| it.peers.kill(it.name, node).map_err(|why| why.to_string())).await
+        self.blocking(move |it| it.peers.kill(it.name, node).map_err(said)).await
     }
 
     async fn stop(&self, node: u32) -> Result<(), String> {
         let stop = move |it: &Started| it.peers.stop_node(it.name, node);
-        self.blocking(move |it| stop(it).map_err(|why| why.to_string())).await
+        self.blocking(move |it| stop(it).map_err(said)).await
     }
 
     async fn start(&self, node: u32) -> Result<(), String> {
         let start = move |it: &Started| it.peers.restart(it.name, node);
-        self.blocking(move |it| start(it).map(drop).map_err(|why| why.to_string())).await
+        self.blocking(move |it| start(it).map(drop).map_err(said)).await
+    }
+
+    async fn confine(&self, bytes: u64) -> Result<(), String> {
+        let confine = move |it: &Started| -> Result<(), String> {
+            // Before anything is ended, for the sake of who may not do that.
+            Peers::can_confine().map_err(said)?;
+            it.clear().map_err(said)?;
+            let mounted = it.peers.confine(it.name, bytes).map_err(said);
+            let started = mounted.and_then(|()| it.start().map(drop).map_err(said));
+            if started.is_err() {
+                it.clear().map_err(said)?;
+                it.start().map_err(said)?;
+            }
+            started
+        };
+        self.blocking(confine).await
+    }
+
+    async fn enlarge(&self, bytes: u64) -> Result<(), String> {
+        let enlarge = move |it: &Started| -> Result<(), String> {
+            it.peers.enlarge(it.name, bytes).map_err(said)?;
+            for node in 1..=it.nodes {
+                match it.peers.restart(it.name, node) {
+                    Ok(_) | Err(StartError::NodeRuns { .. }) => {}
+                    Err(failure) => return Err(failure.to_string()),
+                }
+            }
+            Ok(())
+        };
+        self.blocking(enlarge).await
+    }
+
+    async fn release(&self) -> Result<(), String> {
+        let release = |it: &Started| -> Result<(), String> {
+            it.clear().map_err(said)?;
+            it.start().map(drop).map_err(said)
+        };
+        self.blocking(release).await
     }
 
     fn watched(&self) -> Vec<Watched> {
@@ -231,6 +280,10 @@ impl Faults for Reach {
         };
         vec![Watched::new("broker", pids)]
     }
+}
+
+fn said(failure: impl std::fmt::Display) -> String {
+    failure.to_string()
 }
 
 #[cfg(test)]

@@ -113,6 +113,21 @@ pub enum StopError {
     Folder(#[from] FolderError),
 }
 
+/// A disk of a stated size cannot be had.
+#[derive(Debug, Error)]
+pub enum DiskError {
+    #[error(transparent)]
+    Unknown(#[from] UnknownPeer),
+    #[error("only root can mount a disk")]
+    NotRoot,
+    #[error("{peer} runs; stop it before it gets another disk")]
+    Runs { peer: &'static str },
+    #[error("cannot mount {}: {why}", path.display())]
+    Mount { path: PathBuf, why: io::Error },
+    #[error(transparent)]
+    Folder(#[from] FolderError),
+}
+
 impl InstallError {
     /// The last lines of what the failed command had to say.
     pub fn details(&self) -> &[String] {

@@ -13,6 +13,7 @@
 
 mod catalog;
 mod config;
+mod disk;
 mod errors;
 mod identity;
 mod install;
@@ -28,7 +29,9 @@ mod systems;
 
 pub use catalog::catalog;
 pub use driver::Tier;
-pub use errors::{FolderError, InstallError, OpenError, StartError, StopError, UnknownPeer};
+pub use errors::{
+    DiskError, FolderError, InstallError, OpenError, StartError, StopError, UnknownPeer,
+};
 pub use identity::{Identity, resident_bytes};
 pub use install::Installed;
 pub use peer::{Need, Peer, Source};

@@ -14,7 +14,7 @@ use crate::launch::{self, Launch, last_lines};
 use crate::peer::CLUSTER;
 use crate::plan::{Plan, Site, folder, write};
 use crate::running::BROKER;
-use crate::{Peer, Process, Progress, Running, catalog, ports};
+use crate::{Peer, Process, Progress, Running, catalog, disk, ports};
 
 /// How long a server may take to end in order.
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
@@ -235,6 +235,7 @@ impl Peers {
         if self.live(peer).is_some() {
             return Err(StopError::Runs { peer: peer.name });
         }
+        disk::take_away(&self.data_of(peer))?;
         for inside in ["data", "config", "log"] {
             install::remove(&self.home(peer).join(inside))?;
         }
@@ -276,6 +277,11 @@ impl Peers {
 
     fn home(&self, peer: &Peer) -> PathBuf {
         self.dir.join(peer.name)
+    }
+
+    /// Of all its forms.
+    pub(crate) fn data_of(&self, peer: &Peer) -> PathBuf {
+        self.home(peer).join("data")
     }
 
     fn site(&self, peer: &'static Peer, tier: Tier, nodes: u32) -> Site {

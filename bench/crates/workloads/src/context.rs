@@ -43,6 +43,18 @@ pub trait Faults: Send + Sync + std::fmt::Debug {
     async fn stop(&self, node: u32) -> Result<(), String>;
     /// Returns when it serves again.
     async fn start(&self, node: u32) -> Result<(), String>;
+    /// Starts all nodes anew, without data, on a disk of so many bytes.
+    async fn confine(&self, _bytes: u64) -> Result<(), String> {
+        Err("nobody here can mount one".to_owned())
+    }
+    /// Makes that disk larger, and starts what has ended.
+    async fn enlarge(&self, _bytes: u64) -> Result<(), String> {
+        Err("there is no small disk".to_owned())
+    }
+    /// Starts all nodes anew, without data, on the disk that they had before.
+    async fn release(&self) -> Result<(), String> {
+        Ok(())
+    }
     /// What its processes are now.
     fn watched(&self) -> Vec<Watched>;
 }
@@ -55,6 +67,9 @@ pub enum Problem {
     Skipped(String),
     #[error(transparent)]
     Load(#[from] LoadError),
+    /// The servers are not as they must be for the next test.
+    #[error("its servers cannot be started anew: {0}")]
+    Servers(String),
     #[error("interrupted")]
     Interrupted,
 }

@@ -1,6 +1,7 @@
 //! `verify`: what no published comparison checked. A system that fails here has no business in the
 //! tables of the others.
 
+mod disk_full;
 mod slow_consumer;
 
 use std::time::Duration;
@@ -13,7 +14,7 @@ use crate::Test;
 use crate::context::{Context, Problem};
 use crate::judge::{self, Facts, lower, neither};
 
-pub(crate) static TESTS: [Test; 7] = [
+pub(crate) static TESTS: [Test; 8] = [
     Test {
         name: "verify/lossless",
         asks: "Is every confirmed message still there after the server was killed, again and again?",
@@ -55,6 +56,13 @@ pub(crate) static TESTS: [Test; 7] = [
         parameters: &[],
         first_set: &[],
         procedure: |context, name, _| Box::pin(dead_letters(context, name)),
+    },
+    Test {
+        name: "verify/disk-full",
+        asks: "Is what was confirmed still there after the disk was full, and does it go on then?",
+        parameters: &[],
+        first_set: &[],
+        procedure: |context, name, _| Box::pin(disk_full::run(context, name)),
     },
     Test {
         name: "verify/slow-consumer",
@@ -205,7 +213,10 @@ async fn dead_letters(context: &mut Context, name: &str) -> Result<Run, Problem>
     ];
     let mut run = judge::run(context, name, facts, outcome, headline);
     if missing > 0 {
-        judge::fail(&mut run, format!("{missing} messages that nobody settled are no dead letters"));
+        judge::fail(
+            &mut run,
+            format!("{missing} messages that nobody settled are no dead letters"),
+        );
     }
     if sound > 0 {
         judge::fail(&mut run, format!("{sound} messages are dead letters that nobody gave back"));

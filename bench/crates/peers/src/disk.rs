@@ -1,0 +1,114 @@
+//! A disk of a stated size for a peer's data: a file system in memory, mounted where the data goes.
+//! For tests of what a server does when its disk is full; only root can mount one.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::Peers;
+use crate::catalog;
+use crate::errors::{DiskError, FolderError};
+use crate::plan::folder;
+
+/// What the file system calls itself among the mounts.
+const SOURCE: &str = "postroad-bench";
+
+impl Peers {
+    /// Gives the data of a peer, which must have none and not run, a disk of so many bytes.
+    /// [`wipe`](Self::wipe) takes it away, and the data with it.
+    pub fn confine(&self, name: &str, bytes: u64) -> Result<(), DiskError> {
+        let peer = catalog::find(name)?.peer();
+        Self::can_confine()?;
+        if self.running().iter().any(|running| running.name == name) {
+            return Err(DiskError::Runs { peer: peer.name });
+        }
+        let place = folder(self.data_of(peer))?;
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &format!("size={bytes},mode=0755"), SOURCE]).arg(&place);
+        done(mount).map_err(|why| DiskError::Mount { path: place, why })
+    }
+
+    /// Whether this user may do that.
+    pub fn can_confine() -> Result<(), DiskError> {
+        match rustix::process::geteuid().is_root() {
+            true => Ok(()),
+            false => Err(DiskError::NotRoot),
+        }
+    }
+
+    /// Makes that disk larger, whether the peer runs or not.
+    pub fn enlarge(&self, name: &str, bytes: u64) -> Result<(), DiskError> {
+        let place = self.data_of(catalog::find(name)?.peer());
+        if !is_mounted(&place) {
+            let why = io::Error::other("it is no disk of its own");
+            return Err(DiskError::Mount { path: place, why });
+        }
+        let mut mount = Command::new("mount");
+        mount.args(["-o", &format!("remount,size={bytes}")]).arg(&place);
+        done(mount).map_err(|why| DiskError::Mount { path: place, why })
+    }
+}
+
+/// Takes the disk away that is mounted there, if one is.
+pub(crate) fn take_away(place: &Path) -> Result<(), FolderError> {
+    if !is_mounted(place) {
+        return Ok(());
+    }
+    let mut unmount = Command::new("umount");
+    unmount.arg(place);
+    done(unmount).map_err(FolderError::new("unmount", place))
+}
+
+/// What is mounted is on another device than the folder that it is in.
+fn is_mounted(place: &Path) -> bool {
+    let device = |path: &Path| fs::metadata(path).map(|about| about.dev()).ok();
+    match (device(place), place.parent().and_then(device)) {
+        (Some(own), Some(above)) => own != above,
+        _ => false,
+    }
+}
+
+fn done(mut command: Command) -> io::Result<()> {
+    let output = command.stdin(Stdio::null()).output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(io::Error::other(said.lines().next().unwrap_or("it says nothing").to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a container may not do, even as root, is no failure of ours.
+    fn may_mount() -> bool {
+        let place = tempfile::tempdir().expect("a folder");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", SOURCE]).arg(place.path());
+        rustix::process::geteuid().is_root()
+            && done(mount).is_ok()
+            && take_away(place.path()).is_ok()
+    }
+
+    #[test]
+    fn a_disk_is_full_when_it_is_full_until_it_is_made_larger() {
+        if !may_mount() {
+            println!("skipped: nothing can be mounted here");
+            return;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let peers = Peers::open(folder.path()).expect("it is made");
+        peers.confine("redis", 1 << 20).expect("it is mounted");
+        let file = folder.path().join("redis/data/file");
+        let full = fs::write(&file, vec![7; 2 << 20]).expect_err("it does not fit");
+        assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+        peers.enlarge("redis", 4 << 20).expect("it can grow");
+        fs::write(&file, vec![7; 2 << 20]).expect("it fits now");
+        peers.wipe("redis").expect("it is taken away");
+        assert!(!folder.path().join("redis/data").exists());
+        assert!(peers.enlarge("redis", 1 << 20).is_err(), "there is none any more");
+    }
+}
