@@ -170,6 +170,10 @@ impl Ledger {
         self.disturbed.store(true, Relaxed);
     }
 
+    pub(crate) fn is_disturbed(&self) -> bool {
+        self.disturbed.load(Relaxed)
+    }
+
     /// Messages came to a receiver: the stamp of each, or what is wrong with it, and whether the
     /// system says that it was delivered before.
     pub(crate) fn came(
@@ -285,7 +289,8 @@ impl Ledger {
             let seen = of_sender.seen.without(&none).filter(|sequence| is_poison(*sequence));
             burials.poison += seen.count() as u64;
             for sequence in buried.without(&none) {
-                let kind = if is_poison(sequence) { &mut burials.buried } else { &mut burials.sound };
+                let kind =
+                    if is_poison(sequence) { &mut burials.buried } else { &mut burials.sound };
                 *kind += 1;
             }
         }

@@ -525,7 +525,7 @@ impl<'a> Session<'a> {
 
     /// Waits until everything that was confirmed has come and been settled.
     async fn drain(&mut self, deadline: Instant) -> Drain {
-        let idle_enough = idle_enough(&self.plan, self.driver.as_ref());
+        let (idle, returning) = idle_enough(&self.plan, self.driver.as_ref());
         let mut progress = (self.ledger.recorder.counts(), Instant::now());
         loop {
             while self.senders.try_join_next().is_some() {}
@@ -539,8 +539,11 @@ impl<'a> Session<'a> {
             {
                 return Drain::Complete;
             }
-            let idle = progress.1.elapsed() >= idle_enough;
-            if idle && self.senders.is_empty() && !under_way {
+            // What was never received, and is with nobody whose connection broke, comes at once.
+            let kept = counts.settled < counts.received || self.ledger.is_disturbed();
+            let enough = if kept { idle.max(returning) } else { idle };
+            let silent = progress.1.elapsed() >= enough;
+            if silent && self.senders.is_empty() && !under_way {
                 return Drain::Silent;
             }
             if Instant::now() >= deadline {
@@ -559,13 +562,13 @@ async fn gather(driver: &dyn Driver, ledger: &Ledger, topology: &Topology, recei
     }
 }
 
-/// For how long nothing must come before nothing will: longer than a receiver that is gone without
-/// a word can keep what it had.
-fn idle_enough(plan: &Plan, driver: &dyn Driver) -> Duration {
+/// For how long nothing must come before nothing will; and where a receiver may be gone without a
+/// word, longer than it can keep what it had.
+fn idle_enough(plan: &Plan, driver: &dyn Driver) -> (Duration, Duration) {
     let relayed = plan.relay.as_ref().map(|relay| &relay.from);
     let topologies = [Some(&plan.topology), relayed].into_iter().flatten();
     let away = topologies.map(|topology| driver.returns_within(topology)).max();
-    plan.drain_idle.max(away.unwrap_or_default() + RETURN_MARGIN)
+    (plan.drain_idle, away.unwrap_or_default() + RETURN_MARGIN)
 }
 
 /// Never, if nobody is left who could turn it.
