@@ -2,10 +2,12 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 use crate::Failure;
 
 /// Where a system is, and the settings it was given.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Target {
     /// As users write it: `rabbitmq-quorum`.
     pub system: String,

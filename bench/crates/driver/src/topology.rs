@@ -1,9 +1,11 @@
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::Tier;
 
 /// What a test needs on the server.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Topology {
     /// Every name that the driver makes up begins with it; letters, digits and `-`.
     pub prefix: String,
@@ -33,7 +35,7 @@ pub struct Topology {
 }
 
 /// How a destination is read.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
 pub enum Style {
     /// Each message is settled by itself and then gone.
     Queue,

@@ -1,5 +1,8 @@
 //! The time that stamps carry: nanoseconds since 1970, so that machines with the same time of day
 //! can be compared, but never stepping back within a process.
+//!
+//! Machines whose times differ agree on that of one of them: each has a [`Clock`] that knows how
+//! much its own time is ahead of it.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -17,18 +20,47 @@ fn anchor() -> &'static Anchor {
     })
 }
 
-pub fn now_ns() -> u64 {
-    let anchor = anchor();
-    anchor.epoch_ns + anchor.instant.elapsed().as_nanos() as u64
+/// This process's own time unless it is said how much that is ahead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Clock {
+    ahead_ns: i64,
 }
 
-/// The instant at which this process's clock shows (or showed) that time.
-pub fn instant_of(time_ns: u64) -> Instant {
-    let anchor = anchor();
-    anchor.instant + Duration::from_nanos(time_ns.saturating_sub(anchor.epoch_ns))
+impl Clock {
+    /// The time of a machine that this process's time is so much ahead of.
+    pub fn behind_by(ahead_ns: i64) -> Self {
+        Self { ahead_ns }
+    }
+
+    pub fn now_ns(self) -> u64 {
+        let anchor = anchor();
+        let own = anchor.epoch_ns + anchor.instant.elapsed().as_nanos() as u64;
+        own.saturating_sub_signed(self.ahead_ns)
+    }
+
+    /// How long it is until this clock shows that time; nothing if it is past.
+    pub fn until(self, time_ns: u64) -> Duration {
+        Duration::from_nanos(time_ns.saturating_sub(self.now_ns()))
+    }
 }
 
 /// From one time to a later one, in whole microseconds; none if clocks disagree.
 pub fn micros_between(from_ns: u64, to_ns: u64) -> u64 {
     to_ns.saturating_sub(from_ns) / 1_000
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_clock_that_knows_that_it_is_ahead_shows_the_others_time() {
+        let own = Clock::default();
+        for ahead_ns in [5_000_000_000, -5_000_000_000] {
+            let (shown, here) = (Clock::behind_by(ahead_ns).now_ns(), own.now_ns());
+            let differs = here as i64 - shown as i64 - ahead_ns;
+            assert!((0..1_000_000_000).contains(&differs), "{differs}");
+        }
+        assert_eq!(own.until(own.now_ns()), Duration::ZERO);
+    }
 }

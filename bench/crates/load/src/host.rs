@@ -10,6 +10,16 @@ use results::{Host, SyncDelay};
 
 /// What it is. `data`: the folder in which the brokers keep their data, on the disk to be probed.
 pub fn describe(data: &Path) -> Host {
+    Host {
+        disk: mount_of(data).unwrap_or_default(),
+        sync_4k: sync_delay(data, 4 << 10).ok(),
+        sync_128k: sync_delay(data, 128 << 10).ok(),
+        ..machine()
+    }
+}
+
+/// The same without a disk, for a machine that keeps no broker's data.
+pub fn machine() -> Host {
     let line = |path: &str, name: &str| {
         let text = fs::read_to_string(path).unwrap_or_default();
         let found = text.lines().find_map(|line| line.strip_prefix(name).map(str::to_owned));
@@ -26,9 +36,7 @@ pub fn describe(data: &Path) -> Host {
         memory_bytes: kilobytes.unwrap_or(0) * 1024,
         kernel: read("/proc/sys/kernel/osrelease"),
         system: line("/etc/os-release", "PRETTY_NAME").unwrap_or_default(),
-        disk: mount_of(data).unwrap_or_default(),
-        sync_4k: sync_delay(data, 4 << 10).ok(),
-        sync_128k: sync_delay(data, 128 << 10).ok(),
+        ..Host::default()
     }
 }
 

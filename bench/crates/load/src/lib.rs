@@ -4,14 +4,19 @@
 //! * [`run`]: carries it out on one system
 //! * [`Outcome`]: what happened: seconds, latencies, phases, what processes used, the audit
 //! * [`search`]: the highest rate that a system keeps up with
+//! * [`Crew`]: who sends and receives: [`Tasks`] of this process, or agents, each with a [`Share`]
+//!   of the load, whose reports become one [`Account`]
 //!
-//! Senders and receivers are tasks of one process. Whatever they measure they record once a batch;
-//! the audit has a bit for each message, sender and subscription.
+//! Whatever tasks measure they record once a batch; the audit has a bit for each message, sender
+//! and subscription.
 
+mod account;
 mod bits;
 mod burial;
 pub mod clock;
+mod crew;
 pub mod host;
+mod journal;
 mod ledger;
 mod pacer;
 mod payload;
@@ -22,11 +27,18 @@ mod relay;
 pub mod search;
 mod send;
 mod session;
+mod share;
+mod tasks;
 mod usage;
 
+pub use account::{Account, Implausible, Report, add_errors};
 pub use burial::Burials;
+pub use crew::{Crew, Ended, Gone, InProcess, Progress, Recruiter};
+pub use journal::Overflow;
 pub use payload::{Content, Entropy, STAMP_BYTES};
 pub use plan::{Action, Pace, Phase, Plan, Receivers, Relay, Until, Work};
 pub use recorder::{Counts, Interval};
 pub use session::{Drain, LoadError, Observer, Outcome, PhaseOutcome, Silent, run};
+pub use share::Share;
+pub use tasks::Tasks;
 pub use usage::Watched;

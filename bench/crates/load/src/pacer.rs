@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
-use crate::clock::now_ns;
+use crate::clock::Clock;
 
 /// Due messages of one sender: the first of them and how many, by number from the start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,21 +28,29 @@ pub(crate) struct Schedule {
 }
 
 impl Schedule {
-    pub(crate) fn new(start_ns: u64, per_second: f64, senders: u16) -> Self {
-        Self { start_ns, interval_ns: 1e9 / per_second.max(1e-3), senders: senders.into() }
+    pub(crate) fn new(start_ns: u64, per_second: f64, senders: usize) -> Self {
+        Self { start_ns, interval_ns: 1e9 / per_second.max(1e-3), senders: senders as u64 }
     }
 
-    /// When the message with this number, among those of the sender, is due.
-    pub(crate) fn due_ns(&self, sender: u16, number: u64) -> u64 {
-        let index = number * self.senders + u64::from(sender);
+    /// One of several streams that begin one after the other and have this rate together.
+    pub(crate) fn of_stream(self, stream: u32, of: u32) -> Self {
+        let after_ns = (f64::from(stream) * self.interval_ns) as u64;
+        let interval_ns = self.interval_ns * f64::from(of.max(1));
+        Self { start_ns: self.start_ns + after_ns, interval_ns, ..self }
+    }
+
+    /// When the message with this number, among those of the sender, is due. Senders are known by
+    /// their places in the turn.
+    pub(crate) fn due_ns(&self, sender: usize, number: u64) -> u64 {
+        let index = number * self.senders + sender as u64;
         self.start_ns + (index as f64 * self.interval_ns) as u64
     }
 
     /// How many of the sender are due by then.
-    fn due_by(&self, sender: u16, now_ns: u64) -> u64 {
+    fn due_by(&self, sender: usize, now_ns: u64) -> u64 {
         let Some(since) = now_ns.checked_sub(self.start_ns) else { return 0 };
         let all = (since as f64 / self.interval_ns) as u64 + 1;
-        (all + self.senders - 1).saturating_sub(sender.into()) / self.senders
+        (all + self.senders - 1).saturating_sub(sender as u64) / self.senders
     }
 }
 
@@ -58,6 +66,7 @@ const SLEEP_MAX: Duration = Duration::from_millis(50);
 impl Pacer {
     pub(crate) fn start(
         schedule: Schedule,
+        clock: Clock,
         senders: Vec<mpsc::UnboundedSender<Due>>,
     ) -> std::io::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
@@ -65,19 +74,18 @@ impl Pacer {
         let run = move || {
             let mut told = vec![0; senders.len()];
             while !stopped.load(Relaxed) {
-                let now = now_ns();
+                let now = clock.now_ns();
                 let mut next = u64::MAX;
-                for (index, sender) in senders.iter().enumerate() {
-                    let number = index as u16;
-                    let (first, due) = (told[index], schedule.due_by(number, now));
+                for (place, sender) in senders.iter().enumerate() {
+                    let (first, due) = (told[place], schedule.due_by(place, now));
                     if due > first {
                         // Who is gone needs no more.
                         let _ = sender.send(Due { first, count: due - first });
-                        told[index] = due;
+                        told[place] = due;
                     }
-                    next = next.min(schedule.due_ns(number, due.max(first)));
+                    next = next.min(schedule.due_ns(place, due.max(first)));
                 }
-                let wait = Duration::from_nanos(next.saturating_sub(now_ns()));
+                let wait = Duration::from_nanos(next.saturating_sub(clock.now_ns()));
                 std::thread::sleep(wait.min(SLEEP_MAX));
             }
         };
@@ -110,6 +118,17 @@ mod tests {
             assert_eq!(all, now / 1_000_000 + 1);
         }
         assert_eq!(schedule.due_by(0, 0), 0);
+    }
+
+    #[test]
+    fn streams_together_are_due_as_evenly_as_one() {
+        let whole = Schedule::new(1_000, 1000.0, 1);
+        let streams = [0, 1, 2].map(|stream| Schedule::new(1_000, 1000.0, 2).of_stream(stream, 3));
+        for index in 0..30 {
+            let (stream, number) = ((index % 3) as usize, index / 3);
+            let due = streams[stream].due_ns((number % 2) as usize, number / 2);
+            assert_eq!(due, whole.due_ns(0, index));
+        }
     }
 
     #[test]

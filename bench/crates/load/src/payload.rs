@@ -4,6 +4,7 @@
 use bytes::{Bytes, BytesMut};
 use rand::rngs::StdRng;
 use rand::{Rng, RngCore, SeedableRng};
+use serde::{Deserialize, Serialize};
 
 /// The bytes that every message begins with.
 pub const STAMP_BYTES: usize = 28;
@@ -26,12 +27,12 @@ pub(crate) struct Stamp {
 
 impl Stamp {
     pub(crate) fn sent_ns(self) -> u64 {
-        self.due_ns + u64::from(self.delay_us) * 1_000
+        self.due_ns.saturating_add(u64::from(self.delay_us) * 1_000)
     }
 }
 
 /// How the bytes behind the stamp are made.
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Entropy {
     /// The share of random bytes, at the front; zeros follow.
     pub random_ratio: f64,
@@ -47,7 +48,7 @@ impl Default for Entropy {
 }
 
 /// What is behind the stamp.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Content {
     Random(Entropy),
     /// Of all messages the same, as long as they are; the stamp takes the place of its beginning.

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use driver::Topology;
 use futures_util::future::BoxFuture;
+use serde::{Deserialize, Serialize};
 
 use crate::payload::Content;
 
-#[derive(Debug)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Plan {
     pub topology: Topology,
     pub senders: u16,
@@ -29,6 +30,8 @@ pub struct Plan {
     pub work: Work,
     /// A stage in between: senders send to it, and it sends to the topology.
     pub relay: Option<Relay>,
+    /// Whoever conducts the load keeps them to himself.
+    #[serde(skip)]
     pub phases: Vec<Phase>,
     /// How long to wait, after the senders have stopped, for what is still on its way.
     pub drain_max: Duration,
@@ -37,7 +40,7 @@ pub struct Plan {
     pub drain_idle: Duration,
 }
 
-#[derive(Clone, Copy, PartialEq, Debug)]
+#[derive(Clone, Copy, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Pace {
     /// The next batch once the one before is safe.
     Closed,
@@ -51,7 +54,7 @@ pub enum Pace {
 }
 
 /// What a receiver does with a message before it settles it.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub enum Work {
     None,
     /// Leaves this share unsettled, so that it comes again after its lease.
@@ -79,7 +82,7 @@ impl Work {
 }
 
 /// A stage between senders and receivers, which works on messages and sends them on.
-#[derive(Clone, PartialEq, Debug)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Relay {
     /// Where the senders send to; with as many destinations as the plan's topology.
     pub from: Topology,
@@ -102,7 +105,7 @@ pub struct Phase {
 
 pub type Action = Box<dyn FnOnce() -> BoxFuture<'static, Result<(), String>> + Send + Sync>;
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Receivers {
     Running,
     /// They take nothing; what they had is settled.
@@ -186,6 +189,24 @@ impl Plan {
             drain_max: Duration::from_secs(60),
             drain_idle: Duration::from_secs(5),
         }
+    }
+
+    /// What somebody must know of it who does not conduct it.
+    pub fn without_phases(&self) -> Self {
+        Self {
+            topology: self.topology.clone(),
+            batch: self.batch.clone(),
+            content: self.content.clone(),
+            work: self.work.clone(),
+            relay: self.relay.clone(),
+            phases: Vec::new(),
+            ..*self
+        }
+    }
+
+    /// Of all subscriptions.
+    pub fn all_receivers(&self) -> u32 {
+        self.topology.subscriptions * self.receivers
     }
 
     pub fn all_lanes(&self) -> u32 {

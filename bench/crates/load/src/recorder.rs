@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 use results::Latency;
+use serde::{Deserialize, Serialize};
 
 /// More than cores, so that tasks seldom meet.
 const SHARDS: usize = 8;
@@ -15,7 +16,7 @@ const SHARDS: usize = 8;
 const ERROR_KINDS_MAX: usize = 20;
 
 /// All latencies of a stretch of time.
-#[derive(Clone, PartialEq, Debug, Default)]
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 pub struct Interval {
     /// From the start of the call to the confirmation.
     pub send: Latency,

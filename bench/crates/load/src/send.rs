@@ -8,7 +8,6 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::sync::{Semaphore, mpsc, watch};
 
-use crate::clock::now_ns;
 use crate::ledger::{Ledger, SenderAccount};
 use crate::pacer::{Due, Schedule};
 use crate::payload::Payload;
@@ -28,6 +27,15 @@ pub(crate) struct SendTask {
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) payload: Arc<Payload>,
     pub(crate) stop: watch::Receiver<bool>,
+}
+
+/// Tells a sender when its messages are due.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    pub(crate) schedule: Schedule,
+    /// Among the senders of the schedule.
+    pub(crate) place: usize,
+    pub(crate) due: mpsc::UnboundedReceiver<Due>,
 }
 
 /// Chooses the destination and the lane of each message.
@@ -66,25 +74,21 @@ impl Confirmed for Windowed {
 }
 
 impl SendTask {
-    pub(crate) async fn run(
-        mut self,
-        mut sender: Box<dyn Sender>,
-        due: Option<(Schedule, mpsc::UnboundedReceiver<Due>)>,
-    ) {
+    pub(crate) async fn run(mut self, mut sender: Box<dyn Sender>, turn: Option<Turn>) {
         let mut aim = Aim {
             destinations: self.plan.share(self.number.into(), self.plan.senders.into()),
             lanes: self.plan.lanes,
             at: self.number.into(),
             random: SmallRng::from_os_rng(),
         };
-        match (self.plan.pace, due) {
+        match (self.plan.pace, turn) {
             (Pace::Closed, _) | (Pace::Open { .. }, None) => {
                 self.closed_loop(&mut sender, &mut aim).await;
             }
             (Pace::PingPong, _) => self.ping_pong(&mut sender, &mut aim).await,
             (Pace::Flood { window }, _) => self.flood(&mut sender, &mut aim, window).await,
-            (Pace::Open { window, .. }, Some((schedule, due))) => {
-                self.open_loop(&mut sender, &mut aim, window, schedule, due).await;
+            (Pace::Open { window, .. }, Some(turn)) => {
+                self.open_loop(&mut sender, &mut aim, window, turn).await;
             }
         }
         close(sender, &self.ledger).await;
@@ -98,7 +102,7 @@ impl SendTask {
         &self.ledger.senders[usize::from(self.number)]
     }
 
-    fn message(&self, aim: &mut Aim, destination: u32, due_ns: u64) -> (u64, Message) {
+    fn message(&self, aim: &mut Aim, destination: u32, due_ns: Option<u64>) -> (u64, Message) {
         let lane = aim.lane(destination);
         let stamp = self.account().next(lane, due_ns);
         let body = self.payload.body(stamp, &mut aim.random);
@@ -110,7 +114,7 @@ impl SendTask {
             let destination = aim.destination();
             let count = aim.random.random_range(self.plan.batch.clone());
             let (numbers, messages): (Vec<u64>, Vec<Message>) =
-                (0..count).map(|_| self.message(aim, destination, now_ns())).unzip();
+                (0..count).map(|_| self.message(aim, destination, None)).unzip();
             let sent = sender.send(destination, &messages).await;
             for number in numbers {
                 self.account().tell(number, sent.clone());
@@ -122,7 +126,7 @@ impl SendTask {
     async fn ping_pong(&mut self, sender: &mut Box<dyn Sender>, aim: &mut Aim) {
         while !self.stopped() {
             let destination = aim.destination();
-            let (number, message) = self.message(aim, destination, now_ns());
+            let (number, message) = self.message(aim, destination, None);
             let receipt = Receipt::new(Arc::clone(self.account()) as _, number);
             sender.post(destination, message, receipt).await;
             self.flush(sender).await;
@@ -156,8 +160,7 @@ impl SendTask {
         sender: &mut Box<dyn Sender>,
         aim: &mut Aim,
         window: usize,
-        schedule: Schedule,
-        mut due: mpsc::UnboundedReceiver<Due>,
+        Turn { schedule, place, mut due }: Turn,
     ) {
         let window = self.window(window);
         loop {
@@ -167,7 +170,7 @@ impl SendTask {
             };
             let Some(Due { first, count }) = told else { return };
             for number in first..first + count {
-                let due_ns = schedule.due_ns(self.number, number);
+                let due_ns = schedule.due_ns(place, number);
                 if !self.place(&window).await {
                     return;
                 }
@@ -204,7 +207,7 @@ impl SendTask {
         due_ns: Option<u64>,
     ) {
         let destination = aim.destination();
-        let (number, message) = self.message(aim, destination, due_ns.unwrap_or_else(now_ns));
+        let (number, message) = self.message(aim, destination, due_ns);
         let receipt = || Receipt::new(Arc::clone(window) as _, number);
         let again = aim.random.random_bool(self.plan.sent_twice).then(|| message.clone());
         sender.post(destination, message, receipt()).await;

@@ -4,22 +4,17 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use driver::{Driver, Failure, Topology};
-use results::{Audit, Mark, Process, Second};
+use driver::{Driver, Failure};
+use results::{Agent, Audit, Mark, Process, Second};
 use thiserror::Error;
-use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::sync::watch;
 
-use crate::burial::{BurialTask, Burials};
-use crate::clock::now_ns;
-use crate::ledger::Ledger;
-use crate::pacer::{Pacer, Schedule};
-use crate::payload::{Payload, STAMP_BYTES};
-use crate::plan::{Pace, Phase, Plan, Receivers, Until};
-use crate::receive::{Order, ReceiveTask};
+use crate::account::add_errors;
+use crate::burial::Burials;
+use crate::crew::{Crew, Ended, Gone, Progress, Recruiter};
+use crate::payload::STAMP_BYTES;
+use crate::plan::{Phase, Plan, Receivers, Until};
 use crate::recorder::{Counts, Interval};
-use crate::relay::RelayTask;
-use crate::send::SendTask;
 use crate::usage::{Usages, Watched};
 
 /// How often it is looked whether a phase is over.
@@ -27,8 +22,6 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How much longer than what was received and not settled stays away nothing must come before
 /// nothing will.
 const RETURN_MARGIN: Duration = Duration::from_secs(5);
-/// Connections that are made at the same time.
-const CONNECT_AT_ONCE: usize = 16;
 
 /// Why nothing could be measured at all.
 #[derive(Debug, Error)]
@@ -43,6 +36,10 @@ pub enum LoadError {
     Receiver(Failure),
     #[error("cannot start a thread: {0}")]
     Thread(std::io::Error),
+    #[error(transparent)]
+    Agent(#[from] Gone),
+    #[error("{0}")]
+    NotSplit(&'static str),
     #[error("phase {phase:?}: {what}: {why}")]
     Action { phase: String, what: String, why: String },
 }
@@ -81,11 +78,13 @@ pub struct Outcome {
     pub errors: BTreeMap<String, u64>,
     /// How long creating the topology took.
     pub create: Duration,
-    /// It was stopped before its end.
-    pub interrupted: bool,
+    /// Why it was stopped before its end, if it was.
+    pub interrupted: Option<String>,
     pub drain: Drain,
     /// Where messages go to dead letters.
     pub burials: Burials,
+    /// Those who carried it, if it was not this process.
+    pub agents: Vec<Agent>,
 }
 
 /// How the wait for what was still on its way ended.
@@ -151,25 +150,50 @@ impl Outcome {
 /// Carries the plan out. `interrupt` turns true when somebody wants it to end; what there is by
 /// then is the outcome.
 pub async fn run(
-    plan: Plan,
+    mut plan: Plan,
     driver: Arc<dyn Driver>,
+    recruiter: &dyn Recruiter,
     watched: Vec<Watched>,
     interrupt: watch::Receiver<bool>,
     observer: &mut dyn Observer,
 ) -> Result<Outcome, LoadError> {
+    let planned = plan.time();
+    let phases = std::mem::take(&mut plan.phases);
+    let plan = Arc::new(plan);
+    let mut crew = recruiter.crew(&plan, &driver)?;
     let began = Instant::now();
     driver.create(&plan.topology).await.map_err(LoadError::Create)?;
     let create = began.elapsed();
     if let Some(relay) = &plan.relay {
         driver.create(&relay.from).await.map_err(LoadError::Create)?;
     }
-    let mut session = Session::new(plan, driver, watched, interrupt, observer)?;
-    session.start_receivers().await?;
-    session.start_relay().await?;
-    session.start_burials().await?;
-    session.start_senders().await?;
-    for phase in std::mem::take(&mut session.phases) {
-        if !session.phase(phase).await? {
+    let first = phases.first().map_or(Receivers::Running, |phase| phase.receivers);
+    crew.connect(first).await?;
+    let errors = gather(&*driver, &plan).await;
+    let start = crew.start().await?;
+    let mut session = Session {
+        usages: Usages::start(watched, start).map_err(LoadError::Thread)?,
+        returning: returning(&plan, &*driver),
+        plan,
+        crew,
+        errors,
+        interrupt,
+        observer,
+        start,
+        next_second: 1,
+        planned,
+        progress: Progress::default(),
+        of_second: Counts::default(),
+        seconds: Vec::new(),
+        marks: Vec::new(),
+        outcomes: Vec::new(),
+        latencies: Interval::default(),
+        of_phase: Interval::default(),
+        interrupted: None,
+    };
+    for phase in phases {
+        session.phase(phase).await?;
+        if session.interrupted.is_some() {
             break;
         }
     }
@@ -178,198 +202,46 @@ pub async fn run(
 
 struct Session<'a> {
     plan: Arc<Plan>,
-    phases: Vec<Phase>,
-    driver: Arc<dyn Driver>,
-    ledger: Arc<Ledger>,
-    payload: Arc<Payload>,
+    crew: Box<dyn Crew>,
     interrupt: watch::Receiver<bool>,
     observer: &'a mut dyn Observer,
-    watched: Vec<Watched>,
-    usages: Option<Usages>,
-    stop_senders: watch::Sender<bool>,
-    orders: watch::Sender<Order>,
-    senders: JoinSet<()>,
-    receivers: JoinSet<()>,
-    pacer: Option<Pacer>,
+    usages: Usages,
+    errors: BTreeMap<String, u64>,
     start: Instant,
     next_second: u64,
     planned: Duration,
-    counts: Counts,
+    /// For how long nothing must come before nothing will, where something may be kept.
+    returning: Duration,
+    /// As of the last look.
+    progress: Progress,
+    /// As the current second began.
+    of_second: Counts,
     seconds: Vec<Second>,
     marks: Vec<Mark>,
     outcomes: Vec<PhaseOutcome>,
     latencies: Interval,
     of_phase: Interval,
+    /// Why it ends before its time.
+    interrupted: Option<String>,
 }
 
-impl<'a> Session<'a> {
-    fn new(
-        mut plan: Plan,
-        driver: Arc<dyn Driver>,
-        watched: Vec<Watched>,
-        interrupt: watch::Receiver<bool>,
-        observer: &'a mut dyn Observer,
-    ) -> Result<Self, LoadError> {
-        let payload = Payload::new(plan.message_bytes, &plan.content, 1)
-            .ok_or(LoadError::TooSmall(plan.message_bytes))?;
-        let settles_confirmed = driver.about().settles_confirmed;
-        let subscriptions = plan.topology.subscriptions;
-        let ledger = Ledger::new(plan.senders, subscriptions, plan.all_lanes(), settles_confirmed);
-        let (planned, phases) = (plan.time(), std::mem::take(&mut plan.phases));
-        let first = phases.first().map_or(Receivers::Running, |phase| phase.receivers);
-        Ok(Self {
-            plan: Arc::new(plan),
-            phases,
-            driver,
-            ledger: Arc::new(ledger),
-            payload: Arc::new(payload),
-            interrupt,
-            observer,
-            watched,
-            usages: None,
-            stop_senders: watch::channel(false).0,
-            orders: watch::channel(Order::Go(first)).0,
-            senders: JoinSet::new(),
-            receivers: JoinSet::new(),
-            pacer: None,
-            start: Instant::now(),
-            next_second: 1,
-            planned,
-            counts: Counts::default(),
-            seconds: Vec::new(),
-            marks: Vec::new(),
-            outcomes: Vec::new(),
-            latencies: Interval::default(),
-            of_phase: Interval::default(),
-        })
-    }
-
-    // ---------------------------------------------------------------------------- connecting
-
-    async fn start_receivers(&mut self) -> Result<(), LoadError> {
-        let mut connecting = JoinSet::new();
-        let mut tasks = Vec::new();
-        for subscription in 0..self.plan.topology.subscriptions {
-            for one in 0..self.plan.receivers {
-                let number = subscription * self.plan.receivers + one;
-                tasks.push(ReceiveTask {
-                    number,
-                    destinations: self.plan.share(one, self.plan.receivers),
-                    subscription,
-                    plan: Arc::clone(&self.plan),
-                    driver: Arc::clone(&self.driver),
-                    ledger: Arc::clone(&self.ledger),
-                    payload: Arc::clone(&self.payload),
-                    order: self.orders.subscribe(),
-                });
-            }
-        }
-        let mut tasks = tasks.into_iter();
-        loop {
-            while connecting.len() < CONNECT_AT_ONCE
-                && let Some(task) = tasks.next()
-            {
-                let driver = Arc::clone(&self.driver);
-                connecting.spawn(async move {
-                    let ReceiveTask { plan, destinations, subscription, .. } = &task;
-                    let made = driver.receiver(&plan.topology, destinations, *subscription).await;
-                    made.map(|receiver| (task, receiver))
-                });
-            }
-            let Some(made) = connecting.join_next().await else { break };
-            let made = made.unwrap_or_else(|panic| Err(Failure::unknown(panic)));
-            let (task, receiver) = made.map_err(LoadError::Receiver)?;
-            self.receivers.spawn(task.run(receiver));
-        }
-        let Plan { topology, receivers, .. } = &*self.plan;
-        gather(&*self.driver, &self.ledger, topology, *receivers).await;
-        Ok(())
-    }
-
-    async fn start_relay(&mut self) -> Result<(), LoadError> {
-        let Some(relay) = self.plan.relay.clone().map(Arc::new) else { return Ok(()) };
-        for _ in 0..relay.workers {
-            let task = RelayTask {
-                plan: Arc::clone(&self.plan),
-                relay: Arc::clone(&relay),
-                driver: Arc::clone(&self.driver),
-                ledger: Arc::clone(&self.ledger),
-                payload: Arc::clone(&self.payload),
-                order: self.orders.subscribe(),
-            };
-            let ends = task.connect().await.map_err(LoadError::Receiver)?;
-            self.receivers.spawn(task.run(ends));
-        }
-        gather(&*self.driver, &self.ledger, &relay.from, relay.workers).await;
-        Ok(())
-    }
-
-    async fn start_burials(&mut self) -> Result<(), LoadError> {
-        if self.plan.topology.delivery_limit.is_none() {
-            return Ok(());
-        }
-        let task = BurialTask {
-            number: self.plan.receivers * self.plan.topology.subscriptions,
-            plan: Arc::clone(&self.plan),
-            driver: Arc::clone(&self.driver),
-            ledger: Arc::clone(&self.ledger),
-            payload: Arc::clone(&self.payload),
-            order: self.orders.subscribe(),
-        };
-        let receiver = task.connect().await.map_err(LoadError::Receiver)?;
-        self.receivers.spawn(task.run(receiver));
-        Ok(())
-    }
-
-    async fn start_senders(&mut self) -> Result<(), LoadError> {
-        let mut ready = Vec::new();
-        for number in 0..self.plan.senders {
-            let sender =
-                self.driver.sender(self.plan.sent_to()).await.map_err(LoadError::Sender)?;
-            let task = SendTask {
-                number,
-                plan: Arc::clone(&self.plan),
-                driver: Arc::clone(&self.driver),
-                ledger: Arc::clone(&self.ledger),
-                payload: Arc::clone(&self.payload),
-                stop: self.stop_senders.subscribe(),
-            };
-            ready.push((task, sender));
-        }
-        self.start = Instant::now();
-        let watched = std::mem::take(&mut self.watched);
-        self.usages = Some(Usages::start(watched, self.start).map_err(LoadError::Thread)?);
-        let Pace::Open { per_second, .. } = self.plan.pace else {
-            for (task, sender) in ready {
-                self.senders.spawn(task.run(sender, None));
-            }
-            return Ok(());
-        };
-        let schedule = Schedule::new(now_ns(), per_second, self.plan.senders);
-        let mut told = Vec::new();
-        for (task, sender) in ready {
-            let (tell, due) = mpsc::unbounded_channel();
-            told.push(tell);
-            self.senders.spawn(task.run(sender, Some((schedule, due))));
-        }
-        self.pacer = Some(Pacer::start(schedule, told).map_err(LoadError::Thread)?);
-        Ok(())
-    }
-
+impl Session<'_> {
     // -------------------------------------------------------------------------------- phases
 
-    /// False when it was interrupted.
-    async fn phase(&mut self, phase: Phase) -> Result<bool, LoadError> {
+    async fn phase(&mut self, phase: Phase) -> Result<(), LoadError> {
         let begun = Instant::now();
-        let (from, before) = (self.elapsed(), self.ledger.recorder.counts());
-        self.of_phase.merge(&self.ledger.recorder.take());
+        let from = self.elapsed();
+        self.look_at_latencies().await;
         self.of_phase = Interval::default();
-        self.orders.send_replace(Order::Go(phase.receivers));
-        let backlog = self.backlog_bytes();
-        if let Some((what, action)) = phase.action {
+        let (before, backlog) = (self.progress.counts, self.backlog_bytes());
+        let told = self.crew.receivers(phase.receivers).await;
+        self.heed(told);
+        let going_on = self.interrupted.is_none();
+        if let Some((what, action)) = phase.action.filter(|_| going_on) {
             self.mark(&what);
             // Whatever it is, it may break connections.
-            self.ledger.disturb();
+            let told = self.crew.disturb().await;
+            self.heed(told);
             let (name, future) = (phase.name.clone(), action());
             tokio::pin!(future);
             loop {
@@ -378,12 +250,14 @@ impl<'a> Session<'a> {
                         done.map_err(|why| LoadError::Action { phase: name, what, why })?;
                         break;
                     }
-                    () = tokio::time::sleep(LOOK_EVERY) => self.look(&phase.name),
+                    () = tokio::time::sleep(LOOK_EVERY) => self.look(&phase.name).await,
                 }
             }
         }
-        let mut interrupted = false;
         let reached = loop {
+            if self.interrupted.is_some() {
+                break false;
+            }
             if self.is_over(phase.until, begun.elapsed(), backlog) {
                 break true;
             }
@@ -391,16 +265,18 @@ impl<'a> Session<'a> {
                 break matches!(phase.until, Until::Time(_));
             }
             let left = phase.until.at_most().saturating_sub(begun.elapsed());
+            let mut stopped = false;
             tokio::select! {
                 () = tokio::time::sleep(LOOK_EVERY.min(left)) => {}
-                () = turns_true(&mut self.interrupt) => interrupted = true,
+                () = turns_true(&mut self.interrupt) => stopped = true,
             }
-            if interrupted {
-                break false;
+            if stopped {
+                self.interrupted.get_or_insert_with(|| "somebody stopped it".to_owned());
+            } else {
+                self.look(&phase.name).await;
             }
-            self.look(&phase.name);
         };
-        self.of_phase.merge(&self.ledger.recorder.take());
+        self.look_at_latencies().await;
         let latencies = std::mem::take(&mut self.of_phase);
         if phase.measured {
             self.latencies.merge(&latencies);
@@ -410,12 +286,12 @@ impl<'a> Session<'a> {
             measured: phase.measured,
             from,
             to: self.elapsed(),
-            counts: self.ledger.recorder.counts().since(before),
+            counts: self.progress.counts.since(before),
             latencies,
             backlog: (backlog, self.backlog_bytes()),
             reached,
         });
-        Ok(!interrupted)
+        Ok(())
     }
 
     fn is_over(&self, until: Until, elapsed: Duration, backlog_before: u64) -> bool {
@@ -439,7 +315,7 @@ impl<'a> Session<'a> {
     }
 
     fn backlog_bytes(&self) -> u64 {
-        self.backlog(self.ledger.recorder.counts()) * self.plan.message_bytes as u64
+        self.backlog(self.progress.counts) * self.plan.message_bytes as u64
     }
 
     fn mark(&mut self, what: &str) {
@@ -448,17 +324,18 @@ impl<'a> Session<'a> {
         self.marks.push(mark);
     }
 
-    /// Notes the seconds that are over.
-    fn look(&mut self, phase: &str) {
+    /// Asks the crew how far it is, and notes the seconds that are over.
+    async fn look(&mut self, phase: &str) {
         let elapsed = self.start.elapsed();
-        if elapsed.as_secs() < self.next_second {
-            return;
-        }
+        let over = elapsed.as_secs() >= self.next_second;
+        let looked = self.crew.look(over).await;
+        let Some(progress) = self.heed(looked) else { return };
+        self.progress = progress;
+        let Some(interval) = self.progress.latencies.take() else { return };
         self.next_second = elapsed.as_secs() + 1;
-        let interval = self.ledger.recorder.take();
-        let counts = self.ledger.recorder.counts();
-        let new = counts.since(self.counts);
-        self.counts = counts;
+        let counts = self.progress.counts;
+        let new = counts.since(self.of_second);
+        self.of_second = counts;
         let second = Second {
             at: elapsed.as_secs() as i64 - 1,
             sent: new.sent,
@@ -479,96 +356,127 @@ impl<'a> Session<'a> {
         self.of_phase.merge(&interval);
     }
 
+    /// Asks for what belongs to the phase that begins or ends now.
+    async fn look_at_latencies(&mut self) {
+        let looked = self.crew.look(true).await;
+        let Some(mut progress) = self.heed(looked) else { return };
+        self.of_phase.merge(&progress.latencies.take().unwrap_or_default());
+        self.progress = progress;
+    }
+
+    /// Without one of the crew the load is not what was asked for: it ends.
+    fn heed<T>(&mut self, told: Result<T, Gone>) -> Option<T> {
+        let gone = match told {
+            Ok(told) => return Some(told),
+            Err(gone) => gone,
+        };
+        if self.interrupted.is_none() {
+            self.mark(&format!("agent {} is gone", gone.agent));
+            let seconds = self.elapsed();
+            self.interrupted = Some(format!("{seconds:.1} s after the start, {gone}"));
+        }
+        None
+    }
+
     // --------------------------------------------------------------------------------- ending
 
     async fn end(mut self, create: Duration) -> Outcome {
-        let interrupted = *self.interrupt.borrow();
-        self.mark(if interrupted { "interrupted" } else { "senders stop" });
-        drop(self.pacer.take());
-        self.stop_senders.send_replace(true);
-        self.orders.send_replace(Order::Go(Receivers::Running));
-        let drain_max = if interrupted { Duration::ZERO } else { self.plan.drain_max };
-        let drain = self.drain(Instant::now() + drain_max).await;
-        self.orders.send_replace(Order::Stop);
-        if interrupted {
-            self.senders.abort_all();
-            self.receivers.abort_all();
+        let what = if self.interrupted.is_some() { "interrupted" } else { "senders stop" };
+        self.mark(what);
+        let mut drain = Drain::GivenUp;
+        if self.interrupted.is_none() {
+            let stopped = self.crew.stop_senders().await;
+            self.heed(stopped);
+            let going_on = self.crew.receivers(Receivers::Running).await;
+            self.heed(going_on);
+            drain = self.drain(Instant::now() + self.plan.drain_max).await;
         }
-        while self.senders.join_next().await.is_some() {}
-        while self.receivers.join_next().await.is_some() {}
-        self.observer.interval(&self.ledger.recorder.take(), self.ledger.recorder.counts());
-        let (senders, receivers) = (self.plan.senders, self.plan.receivers);
-        let receivers = receivers * self.plan.topology.subscriptions;
+        let ended = self.crew.end(self.interrupted.is_some()).await;
+        let Ended { mut progress, errors, processes: elsewhere, agents, gone } = ended;
+        if let Some(gone) = gone {
+            self.heed::<()>(Err(gone));
+        }
+        self.observer.interval(&progress.latencies.take().unwrap_or_default(), progress.counts);
+        let (senders, receivers) = (self.plan.senders, self.plan.all_receivers());
         self.observer.ended(senders.into(), receivers.into());
-        let usages = self.usages.take();
-        let end = move || usages.map(Usages::end).unwrap_or_default();
-        let processes = tokio::task::spawn_blocking(end);
+        let usages = self.usages;
+        let processes = tokio::task::spawn_blocking(move || usages.end());
         // Of an interrupted run nobody can say what was lost, nor of what may still come.
-        let mut audit = self.ledger.audit(!interrupted && drain != Drain::GivenUp);
-        if !interrupted && drain == Drain::GivenUp {
-            audit.late = self.ledger.missing();
+        let whole = self.interrupted.is_none();
+        let mut audit = self.crew.audit(whole && drain != Drain::GivenUp);
+        if whole && drain == Drain::GivenUp {
+            audit.late = self.crew.missing();
         }
+        add_errors(&mut self.errors, errors);
+        let mut processes = processes.await.unwrap_or_default();
+        processes.extend(elsewhere);
         Outcome {
             seconds: self.seconds,
             marks: self.marks,
             phases: self.outcomes,
             latencies: self.latencies,
-            processes: processes.await.unwrap_or_default(),
+            processes,
             audit,
-            errors: self.ledger.recorder.errors(),
+            errors: self.errors,
             create,
-            interrupted,
+            interrupted: self.interrupted,
             drain,
-            burials: self.ledger.burials(|sequence| self.plan.work.is_poison(sequence)),
+            burials: self.crew.burials(),
+            agents,
         }
     }
 
     /// Waits until everything that was confirmed has come and been settled.
     async fn drain(&mut self, deadline: Instant) -> Drain {
-        let (idle, returning) = idle_enough(&self.plan, self.driver.as_ref());
-        let mut progress = (self.ledger.recorder.counts(), Instant::now());
+        let mut changed = (self.progress.counts, Instant::now());
         loop {
-            while self.senders.try_join_next().is_some() {}
-            let counts = self.ledger.recorder.counts();
-            let under_way = self.ledger.senders.iter().any(|sender| sender.under_way() > 0);
-            if counts != progress.0 {
-                progress = (counts, Instant::now());
-            } else if self.senders.is_empty()
-                && counts.settled >= counts.received
-                && self.ledger.missing() == 0
-            {
+            self.look("drain").await;
+            if self.interrupted.is_some() {
+                return Drain::GivenUp;
+            }
+            let Progress { counts, sending, under_way, disturbed, .. } = self.progress;
+            if counts != changed.0 {
+                changed = (counts, Instant::now());
+            } else if !sending && counts.settled >= counts.received && self.crew.missing() == 0 {
                 return Drain::Complete;
             }
             // What was never received, and is with nobody whose connection broke, comes at once.
-            let kept = counts.settled < counts.received || self.ledger.is_disturbed();
-            let enough = if kept { idle.max(returning) } else { idle };
-            let silent = progress.1.elapsed() >= enough;
-            if silent && self.senders.is_empty() && !under_way {
+            let kept = counts.settled < counts.received || disturbed;
+            let idle = self.plan.drain_idle;
+            let enough = if kept { idle.max(self.returning) } else { idle };
+            if changed.1.elapsed() >= enough && !sending && !under_way {
                 return Drain::Silent;
             }
             if Instant::now() >= deadline {
                 return Drain::GivenUp;
             }
             tokio::time::sleep(LOOK_EVERY).await;
-            self.look("drain");
         }
     }
 }
 
-/// What they have not divided among themselves by then they may yet: it is told, and the load begins.
-async fn gather(driver: &dyn Driver, ledger: &Ledger, topology: &Topology, receivers: u32) {
-    if let Err(failure) = driver.gathered(topology, receivers).await {
-        ledger.recorder.error("gather receivers", &failure);
+/// Waits until receivers have divided the work among themselves. What they have not divided by then
+/// they may yet: it is told, and the load begins.
+async fn gather(driver: &dyn Driver, plan: &Plan) -> BTreeMap<String, u64> {
+    let relayed = plan.relay.as_ref().map(|relay| (&relay.from, relay.workers));
+    let groups = [Some((&plan.topology, plan.receivers)), relayed].into_iter().flatten();
+    let mut errors = BTreeMap::new();
+    for (topology, receivers) in groups {
+        if let Err(failure) = driver.gathered(topology, receivers).await {
+            tracing::debug!(%failure, "receivers did not gather");
+            *errors.entry(format!("gather receivers: {failure}")).or_default() += 1;
+        }
     }
+    errors
 }
 
-/// For how long nothing must come before nothing will; and where a receiver may be gone without a
-/// word, longer than it can keep what it had.
-fn idle_enough(plan: &Plan, driver: &dyn Driver) -> (Duration, Duration) {
+/// For how long nothing must come before nothing will, where a receiver may be gone without a word:
+/// longer than it can keep what it had.
+fn returning(plan: &Plan, driver: &dyn Driver) -> Duration {
     let relayed = plan.relay.as_ref().map(|relay| &relay.from);
     let topologies = [Some(&plan.topology), relayed].into_iter().flatten();
     let away = topologies.map(|topology| driver.returns_within(topology)).max();
-    (plan.drain_idle, away.unwrap_or_default() + RETURN_MARGIN)
+    away.unwrap_or_default() + RETURN_MARGIN
 }
 
 /// Never, if nobody is left who could turn it.

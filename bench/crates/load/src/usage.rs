@@ -38,8 +38,17 @@ impl Watched {
 
     /// This process, without the servers that it may have started.
     pub fn suite() -> Self {
+        Self::own("suite")
+    }
+
+    /// The same, of a process that carries a load for another.
+    pub(crate) fn agent() -> Self {
+        Self::own("agent")
+    }
+
+    fn own(name: &str) -> Self {
         let own = std::process::id();
-        Self { trees: false, ..Self::new("suite", move || vec![own]) }
+        Self { trees: false, ..Self::new(name, move || vec![own]) }
     }
 }
 

@@ -4,12 +4,14 @@
 //! second; all latencies as HDR histograms; what the audit found; and whether the run counts. A
 //! report is drawn from these files alone, so a run can be judged years later and elsewhere.
 
+mod agent;
 mod audit;
 mod histogram;
 mod host;
 mod run;
 mod store;
 
+pub use agent::{Agent, ClockOffset, clocks_apart_us};
 pub use audit::{Audit, Finding};
 pub use histogram::{Latency, LatencySummary};
 pub use host::{Host, SyncDelay};

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use driver::Tier;
 use serde::{Deserialize, Serialize};
 
-use crate::{Audit, Host, Latency};
+use crate::{Agent, Audit, Host, Latency};
 
 /// One run of one test on one system.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -16,6 +16,9 @@ pub struct Run {
     pub test: Test,
     pub system: System,
     pub host: Host,
+    /// The machines that sent and received, if it was not that one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub agents: Vec<Agent>,
     pub verdict: Verdict,
     /// What the reader should know before believing a number: `client-bound`, errors, caveats.
     pub remarks: Vec<String>,
@@ -185,7 +188,12 @@ impl Process {
 
     /// It belongs to the suite, not to the system under test.
     pub fn is_suite(&self) -> bool {
-        self.name.starts_with("suite") || self.name.starts_with("agent")
+        self.name.starts_with("suite") || self.is_agent()
+    }
+
+    /// Of them, one that runs on a machine of its own.
+    pub fn is_agent(&self) -> bool {
+        self.name.starts_with("agent")
     }
 
     /// Bytes that it caused to be written between the first look and the last.

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use driver::{Driver, Lanes, Style, Tier, Topology};
-use load::{LoadError, Observer, Outcome, Plan, Watched};
+use load::{LoadError, Observer, Outcome, Plan, Recruiter, Watched};
 use results::{Host, Run};
 use thiserror::Error;
 use tokio::sync::watch;
@@ -72,6 +72,9 @@ pub enum Problem {
     Servers(String),
     #[error("interrupted")]
     Interrupted,
+    /// Not by somebody: one of those who send and receive was lost.
+    #[error("{0}")]
+    Cut(String),
 }
 
 /// Made anew for each load: who shows it.
@@ -80,6 +83,8 @@ pub type Watch = Box<dyn FnMut(&str) -> Box<dyn Observer> + Send>;
 /// A system under test, and how it is to be tested.
 pub struct Context {
     pub driver: Arc<dyn Driver>,
+    /// Who sends and receives.
+    pub recruiter: Arc<dyn Recruiter>,
     /// As the server says it.
     pub version: String,
     pub tier: Tier,
@@ -115,10 +120,11 @@ impl std::fmt::Debug for Context {
 }
 
 impl Context {
-    /// On this driver, at this tier, without faults and servers to watch.
+    /// On this driver, at this tier, from this process, without faults and servers to watch.
     pub fn new(driver: Arc<dyn Driver>, version: String, tier: Tier, form: Form) -> Self {
         Self {
             driver,
+            recruiter: Arc::new(load::InProcess),
             version,
             tier,
             form,
@@ -237,7 +243,8 @@ impl Context {
         }
         let mut observer = (self.watch)(test);
         let driver = Arc::clone(&self.driver);
-        let ran = load::run(plan, driver, watched, self.interrupt.clone(), observer.as_mut()).await;
+        let (recruiter, interrupt) = (Arc::clone(&self.recruiter), self.interrupt.clone());
+        let ran = load::run(plan, driver, &*recruiter, watched, interrupt, observer.as_mut()).await;
         for topology in &made {
             if let Err(failure) = self.driver.remove(topology).await {
                 tracing::warn!(%failure, "what the test made could not be removed");
@@ -246,7 +253,12 @@ impl Context {
         Ok(ran?)
     }
 
-    pub(crate) fn is_interrupted(&self) -> bool {
-        *self.interrupt.borrow()
+    /// Of a test of several loads, one of which ended before its time: there is nothing to show.
+    pub(crate) fn whole(&self, outcome: &Outcome) -> Result<(), Problem> {
+        match &outcome.interrupted {
+            None => Ok(()),
+            Some(_) if *self.interrupt.borrow() => Err(Problem::Interrupted),
+            Some(why) => Err(Problem::Cut(why.clone())),
+        }
     }
 }

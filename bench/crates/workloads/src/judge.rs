@@ -14,6 +14,9 @@ use crate::context::Context;
 /// Of all CPU time that there was: above it, the suite may be what is measured.
 const CLIENT_BOUND: f64 = 0.45;
 
+/// Of the receivers' p50: if clocks may be further apart, it is not known well.
+const UNCERTAIN: f64 = 0.1;
+
 /// What of a plan goes into the result.
 #[derive(Clone, PartialEq, Debug)]
 pub(crate) struct Facts {
@@ -84,27 +87,23 @@ pub(crate) fn run(
 ) -> Run {
     let (counts, seconds) = outcome.measured();
     let mut faults = outcome.audit.faults(facts.topology.ordered);
-    if counts.confirmed == 0 && !outcome.interrupted {
+    if counts.confirmed == 0 && outcome.interrupted.is_none() {
         faults.push("not one message was confirmed".to_owned());
     }
-    let verdict = match (outcome.interrupted, faults.is_empty()) {
-        (true, _) => Verdict::Interrupted("somebody stopped it".to_owned()),
-        (false, true) => Verdict::Passed,
-        (false, false) => Verdict::Failed(faults),
+    let verdict = match (&outcome.interrupted, faults.is_empty()) {
+        (Some(why), _) => Verdict::Interrupted(why.clone()),
+        (None, true) => Verdict::Passed,
+        (None, false) => Verdict::Failed(faults),
     };
     let mut remarks: Vec<String> =
         outcome.errors.iter().map(|(what, count)| format!("{count} times: {what}")).collect();
-    if outcome.drain != Drain::Complete && !outcome.interrupted {
+    if outcome.drain != Drain::Complete && outcome.interrupted.is_none() {
         remarks.push("what was under way at the end did not all come in time".to_owned());
     }
     let mut measures = headline;
     measures.extend(common(&outcome, counts.confirmed, seconds));
-    let suite = cpu(&outcome.processes, Process::is_suite);
-    let all_cpu = outcome.seconds.len().max(1) as f64 * f64::from(context.host.cores.max(1));
-    if suite / all_cpu > CLIENT_BOUND {
-        let share = 100.0 * suite / all_cpu;
-        remarks.push(format!("client-bound: the suite itself used {share:.0} % of all CPU"));
-    }
+    remarks.extend(client_bound(&outcome, context.host.cores));
+    remarks.extend(clocks(&outcome));
     let ago = outcome.processes.first().and_then(|process| process.usage.last());
     let mut run = nothing_yet(context, test, facts.topology.tier, verdict);
     run.started_ms = run.started_ms.saturating_sub(ago.map_or(0, |usage| (usage.at * 1e3) as u64));
@@ -113,8 +112,13 @@ pub(crate) fn run(
     run.system.settings.extend(context.settings.clone());
     run.test.closed_loop = facts.closed_loop;
     run.test.parameters = facts.parameters;
+    if !outcome.agents.is_empty() {
+        let machines = json!(outcome.agents.len());
+        run.test.parameters.insert("client machines".to_owned(), machines);
+    }
     run.compatibility = compatibility::blocks(&outcome);
     Run {
+        agents: outcome.agents,
         remarks,
         measures,
         seconds: outcome.seconds,
@@ -156,6 +160,7 @@ fn nothing_yet(context: &Context, test: &str, tier: Tier, verdict: Verdict) -> R
             settings: context.settings.clone(),
         },
         host: context.host.clone(),
+        agents: Vec::new(),
         verdict,
         remarks: Vec::new(),
         measures: Vec::new(),
@@ -175,6 +180,43 @@ pub(crate) fn fail(run: &mut Run, why: String) {
         Verdict::Interrupted(_) => {}
         Verdict::Failed(faults) => faults.push(why),
         passed => *passed = Verdict::Failed(vec![why]),
+    }
+}
+
+/// On each machine of which the suite itself used too much.
+fn client_bound(outcome: &Outcome, cores: u32) -> Vec<String> {
+    let seconds = outcome.seconds.len().max(1) as f64;
+    let (agents, here): (Vec<&Process>, Vec<&Process>) =
+        outcome.processes.iter().filter(|one| one.is_suite()).partition(|one| one.is_agent());
+    let here = here.into_iter().map(|process| (process, "the suite itself".to_owned(), cores));
+    let there = agents.into_iter().filter_map(|process| {
+        // One that was lost has told nothing.
+        let number: usize = process.name.strip_prefix("agent ")?.parse().ok()?;
+        let agent = outcome.agents.get(number.checked_sub(1)?)?;
+        Some((process, format!("the agent at {}", agent.address), agent.host.cores))
+    });
+    let used = here.chain(there).map(|(process, who, cores)| {
+        (process.cpu_seconds() / (seconds * f64::from(cores.max(1))), who)
+    });
+    used.filter(|(share, _)| *share > CLIENT_BOUND)
+        .map(|(share, who)| format!("client-bound: {who} used {:.0} % of all CPU", 100.0 * share))
+        .collect()
+}
+
+/// How well latencies between machines are known.
+fn clocks(outcome: &Outcome) -> Option<String> {
+    let machines = outcome.agents.len();
+    let apart_us = results::clocks_apart_us(&outcome.agents);
+    let p50_us = outcome.latencies.receive_due.quantile_us(0.5) as f64;
+    let known =
+        format!("{machines} client machines, whose clocks may be {:.3} ms apart", apart_us / 1e3);
+    match machines {
+        0 | 1 => None,
+        _ if p50_us > 0.0 && apart_us > p50_us * UNCERTAIN => Some(format!(
+            "{known}: more than a tenth of the receivers' p50 of {:.3} ms",
+            p50_us / 1e3
+        )),
+        _ => Some(known),
     }
 }
 
@@ -230,4 +272,69 @@ pub(crate) fn received_rate(outcome: &Outcome) -> f64 {
 pub(crate) fn confirmed_rate(outcome: &Outcome) -> f64 {
     let (counts, seconds) = outcome.measured();
     if seconds > 0.0 { counts.confirmed as f64 / seconds } else { 0.0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use load::{Burials, Interval};
+    use results::{Agent, Audit, ClockOffset, Host, Second, Usage};
+
+    use super::*;
+
+    /// Ten seconds, with so many client machines of four cores, whose clocks are known to 50 us.
+    fn outcome(machines: u32, receive_us: u64) -> Outcome {
+        let mut latencies = Interval::default();
+        latencies.receive_due.record_us(receive_us);
+        let clock = ClockOffset { ahead_us: 700.0, uncertainty_us: 50.0 };
+        let agent = |number| Agent {
+            address: format!("client-{number}:7070"),
+            host: Host { cores: 4, ..Host::default() },
+            clock,
+            clock_at_end: Some(clock),
+            ..Agent::default()
+        };
+        Outcome {
+            seconds: vec![Second::default(); 10],
+            marks: Vec::new(),
+            phases: Vec::new(),
+            latencies,
+            processes: Vec::new(),
+            audit: Audit::default(),
+            errors: BTreeMap::new(),
+            create: Duration::ZERO,
+            interrupted: None,
+            drain: Drain::Complete,
+            burials: Burials::default(),
+            agents: (1..=machines).map(agent).collect(),
+        }
+    }
+
+    fn process(name: &str, cpu: f64) -> Process {
+        let usage = |at, cpu| Usage { at, cpu, ..Usage::default() };
+        Process { name: name.to_owned(), usage: vec![usage(0.0, 1.0), usage(10.0, 1.0 + cpu)] }
+    }
+
+    #[test]
+    fn clocks_that_are_too_far_apart_for_the_latencies_are_remarked() {
+        assert_eq!(clocks(&outcome(0, 500)), None);
+        assert_eq!(clocks(&outcome(1, 500)), None);
+        let well = clocks(&outcome(2, 5_000)).expect("is told");
+        assert_eq!(well, "2 client machines, whose clocks may be 0.100 ms apart");
+        let badly = clocks(&outcome(3, 500)).expect("is told");
+        assert!(badly.contains("more than a tenth") && badly.contains("0.500 ms"), "{badly}");
+    }
+
+    #[test]
+    fn each_machine_has_its_own_bound() {
+        let mut outcome = outcome(2, 500);
+        outcome.processes =
+            [("suite", 6.0), ("broker", 20.0), ("agent 1", 12.0), ("agent 2", 30.0)]
+                .map(|(name, cpu)| process(name, cpu))
+                .into();
+        let bound = client_bound(&outcome, 2);
+        assert_eq!(bound, ["client-bound: the agent at client-2:7070 used 75 % of all CPU"]);
+        assert_eq!(client_bound(&outcome, 1).len(), 2);
+    }
 }

@@ -41,9 +41,7 @@ pub(crate) async fn find(
         let plan = plan(context, rate)?;
         let facts = Facts::of(&plan);
         let outcome = context.load(&format!("{name} at {rate:.0}/s"), plan).await?;
-        if context.is_interrupted() {
-            return Err(Problem::Interrupted);
-        }
+        context.whole(&outcome)?;
         let why_not = too_much(&outcome, rate);
         found.steps.push(step(rate, &outcome));
         search.tried(rate, why_not.is_none());

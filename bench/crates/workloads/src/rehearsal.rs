@@ -69,9 +69,10 @@ pub(crate) fn outcome(plan: &Plan) -> Outcome {
         audit: Audit::default(),
         errors: BTreeMap::new(),
         create: Duration::ZERO,
-        interrupted: false,
+        interrupted: None,
         drain: Drain::Complete,
         burials: Burials::default(),
+        agents: Vec::new(),
     }
 }
 

@@ -18,7 +18,9 @@ fn plan(lease: Duration, work: Work) -> Plan {
 async fn run(plan: Plan) -> Outcome {
     let driver = drivers::connect(&Target::of("memory")).expect("it is always there");
     let interrupt = watch::channel(false).1;
-    load::run(plan, driver, Vec::new(), interrupt, &mut Silent).await.expect("it runs")
+    load::run(plan, driver, &load::InProcess, Vec::new(), interrupt, &mut Silent)
+        .await
+        .expect("it runs")
 }
 
 #[tokio::test]

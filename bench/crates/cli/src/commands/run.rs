@@ -229,7 +229,7 @@ impl Contest {
                 results::write(&context.not_supported(&test.name, why), &self.arguments.out)?;
             }
             Err(Problem::Interrupted) => {}
-            Err(problem @ (Problem::Load(_) | Problem::Servers(_))) => {
+            Err(problem @ (Problem::Load(_) | Problem::Servers(_) | Problem::Cut(_))) => {
                 let system = context.driver.about().system;
                 self.trouble(&format!("{} on {system}: {problem}", test.name));
             }

@@ -295,6 +295,7 @@ pub(crate) fn of_kind(test: &str, kind: &Kind, seed: u64, factor: f64, open: Opt
         },
         system: system(kind),
         host: host(&mut dice),
+        agents: vec![],
         verdict: Verdict::Passed,
         remarks: vec![],
         measures,

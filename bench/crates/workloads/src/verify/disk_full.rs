@@ -52,7 +52,7 @@ async fn fill(context: &mut Context, name: &str, faults: &Arc<dyn Faults>) -> Re
     let outcome = context.load(name, plan).await?;
     let filled = filled_bytes(&outcome);
     let after = outcome.phase(WITH_ROOM).map_or(0.0, |phase| phase.rate(|n| n.confirmed));
-    let interrupted = outcome.interrupted;
+    let interrupted = outcome.interrupted.is_some();
     let headline = vec![
         lower("lost", outcome.audit.lost as f64, "messages"),
         higher("confirmed again", after, "messages/s"),

@@ -1,27 +1,34 @@
 //! The account of every single message: who sent it, whether that was confirmed, who received it,
 //! in which order, whether it was settled. From it comes the audit.
+//!
+//! Where agents carry the load, each writes what happens at it into a [`Journal`] and keeps nothing;
+//! the one account is the coordinator's, into which the journals are replayed (`account.rs`).
 
-use std::collections::HashMap;
+mod received;
+mod sent;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use driver::{Confirmed, Failure};
 use parking_lot::Mutex;
-use results::{Audit, Finding};
+use results::Audit;
 use tokio::sync::Notify;
 
 use crate::bits::Bits;
 use crate::burial::Burials;
-use crate::clock::{micros_between, now_ns};
+use crate::clock::{Clock, micros_between};
+use crate::journal::{Event, Journal, What};
 use crate::payload::{Damage, Stamp};
 use crate::recorder::Recorder;
+use received::{Received, add_finding};
 
-/// Of each kind, so that a broken system does not fill the result.
-const FINDINGS_MAX: usize = 10;
+pub(crate) use received::Moment;
+pub(crate) use sent::SenderAccount;
 
 #[derive(Debug)]
 pub(crate) struct Ledger {
     pub(crate) recorder: Arc<Recorder>,
+    pub(crate) clock: Clock,
     pub(crate) senders: Vec<Arc<SenderAccount>>,
     subscriptions: Vec<Mutex<Received>>,
     /// From here on a message may come twice without a mark: something was killed, a connection
@@ -32,104 +39,8 @@ pub(crate) struct Ledger {
     arrived: Notify,
     /// By sender: what came as a dead letter.
     buried: Mutex<Vec<Bits>>,
-}
-
-// -------------------------------------------------------------------------------- what was sent
-
-#[derive(Debug)]
-pub(crate) struct SenderAccount {
-    id: u16,
-    recorder: Arc<Recorder>,
-    /// Sequences given out.
-    next: AtomicU64,
-    state: Mutex<Sent>,
-    /// The connection cannot be trusted any more.
-    broken: AtomicBool,
-}
-
-#[derive(Debug, Default)]
-struct Sent {
-    confirmed: Bits,
-    failed: u64,
-    /// Sent and not yet answered: when due and when sent.
-    under_way: HashMap<u64, (u64, u64)>,
-}
-
-impl SenderAccount {
-    fn new(id: u16, recorder: Arc<Recorder>) -> Self {
-        let (next, state, broken) = Default::default();
-        Self { id, recorder, next, state, broken }
-    }
-
-    /// The stamp of the next message, which is sent now.
-    pub(crate) fn next(&self, lane: u32, due_ns: u64) -> Stamp {
-        let sequence = self.next.fetch_add(1, Relaxed);
-        let now = now_ns();
-        self.state.lock().under_way.insert(sequence, (due_ns, now));
-        self.recorder.sent.fetch_add(1, Relaxed);
-        let delay_us = micros_between(due_ns, now).min(u32::MAX.into()) as u32;
-        Stamp { sender: self.id, lane, sequence, due_ns, delay_us }
-    }
-
-    pub(crate) fn under_way(&self) -> usize {
-        self.state.lock().under_way.len()
-    }
-
-    /// Whether the connection has to be made anew; asked once.
-    pub(crate) fn take_broken(&self) -> bool {
-        self.broken.load(Relaxed) && self.broken.swap(false, Relaxed)
-    }
-
-    pub(crate) fn mark_broken(&self) {
-        self.broken.store(true, Relaxed);
-    }
-}
-
-impl Confirmed for SenderAccount {
-    fn tell(&self, number: u64, sent: Result<(), Failure>) {
-        let now = now_ns();
-        let mut state = self.state.lock();
-        let Some((due, started)) = state.under_way.remove(&number) else { return };
-        match sent {
-            Ok(()) => {
-                state.confirmed.insert(number);
-                drop(state);
-                self.recorder.confirmed.fetch_add(1, Relaxed);
-                self.recorder.record(self.id.into(), |interval| {
-                    interval.send.record_us(micros_between(started, now));
-                    interval.send_due.record_us(micros_between(due, now));
-                    interval.send_delay.record_us(micros_between(due, started));
-                });
-            }
-            Err(failure) => {
-                state.failed += 1;
-                drop(state);
-                if matches!(failure, Failure::Unknown(_) | Failure::Unreachable { .. }) {
-                    self.broken.store(true, Relaxed);
-                }
-                self.recorder.error("send", &failure);
-            }
-        }
-    }
-}
-
-// ---------------------------------------------------------------------------- what was received
-
-/// Of one subscription.
-#[derive(Debug, Default)]
-struct Received {
-    senders: Vec<OfSender>,
-    audit: Audit,
-    by_lane: Vec<u64>,
-    count: u64,
-}
-
-#[derive(Debug, Default)]
-struct OfSender {
-    seen: Bits,
-    settled: Bits,
-    /// One past the latest of each lane.
-    lanes: HashMap<u32, u64>,
+    /// Of an agent, whose messages are accounted for elsewhere.
+    journal: Option<Arc<Journal>>,
 }
 
 /// A message that a receiver got and that is to be settled.
@@ -140,6 +51,10 @@ pub(crate) struct Came {
     pub(crate) first: bool,
 }
 
+/// What a receiver got: the stamp, or what is wrong with it, and whether the system says that it
+/// was delivered before.
+pub(crate) type Arrival = (Result<Stamp, Damage>, Option<bool>);
+
 impl Ledger {
     pub(crate) fn new(
         senders: u16,
@@ -147,76 +62,69 @@ impl Ledger {
         lanes: u32,
         settles_confirmed: bool,
     ) -> Self {
-        let recorder = Arc::new(Recorder::default());
-        let account = |id| Arc::new(SenderAccount::new(id, Arc::clone(&recorder)));
-        let received = |_| {
-            let senders = (0..senders).map(|_| OfSender::default()).collect();
-            let by_lane = vec![0; lanes as usize];
-            Mutex::new(Received { senders, by_lane, ..Received::default() })
-        };
+        let received = |_| Mutex::new(Received::new(senders, lanes));
+        let subscriptions = (0..subscriptions).map(received).collect();
         Self {
-            senders: (0..senders).map(account).collect(),
-            subscriptions: (0..subscriptions).map(received).collect(),
-            disturbed: AtomicBool::new(false),
-            recorder: Arc::clone(&recorder),
+            subscriptions,
             settles_confirmed,
             lanes,
+            ..Self::with(senders, Clock::default(), None)
+        }
+    }
+
+    /// Of an agent, by the coordinator's clock.
+    pub(crate) fn of_agent(senders: u16, clock: Clock, journal: Arc<Journal>) -> Self {
+        Self::with(senders, clock, Some(journal))
+    }
+
+    fn with(senders: u16, clock: Clock, journal: Option<Arc<Journal>>) -> Self {
+        let recorder = Arc::new(Recorder::default());
+        let account =
+            |id| Arc::new(SenderAccount::new(id, clock, Arc::clone(&recorder), journal.clone()));
+        Self {
+            senders: (0..senders).map(account).collect(),
+            recorder: Arc::clone(&recorder),
+            clock,
+            subscriptions: Vec::new(),
+            disturbed: AtomicBool::new(false),
+            settles_confirmed: false,
+            lanes: 0,
             arrived: Notify::new(),
             buried: Mutex::new(vec![Bits::default(); senders.into()]),
+            journal,
         }
     }
 
     pub(crate) fn disturb(&self) {
-        self.disturbed.store(true, Relaxed);
+        if !self.disturbed.swap(true, Relaxed)
+            && let Some(journal) = &self.journal
+        {
+            journal.push(self.clock.now_ns(), [What::Disturbed]);
+        }
     }
 
     pub(crate) fn is_disturbed(&self) -> bool {
         self.disturbed.load(Relaxed)
     }
 
-    /// Messages came to a receiver: the stamp of each, or what is wrong with it, and whether the
-    /// system says that it was delivered before.
+    /// Messages came to a receiver.
     pub(crate) fn came(
         &self,
         task: usize,
         subscription: u32,
-        messages: &[(Result<Stamp, Damage>, Option<bool>)],
+        arrivals: &[Arrival],
     ) -> Vec<Option<Came>> {
-        let now = now_ns();
-        let disturbed = self.disturbed.load(Relaxed);
-        let mut received = self.subscriptions[subscription as usize].lock();
-        let mut first = 0;
-        let came: Vec<Option<Came>> = messages
-            .iter()
-            .map(|(stamp, redelivered)| {
-                let stamp = match stamp {
-                    Ok(stamp) if self.was_sent(*stamp) => *stamp,
-                    _ => {
-                        received.audit.damaged += 1;
-                        let what = format!("{stamp:?}");
-                        let findings = &mut received.audit.findings;
-                        add_finding(findings, "damaged", None, subscription, || what);
-                        return None;
-                    }
-                };
-                let new = received.came(stamp, *redelivered, subscription, disturbed, now);
-                first += u64::from(new);
-                Some(Came { stamp, first: new })
-            })
-            .collect();
-        drop(received);
-        self.recorder.received.fetch_add(first, Relaxed);
-        self.arrived.notify_waiters();
-        let again = came.iter().flatten().filter(|came| !came.first).count() as u64;
-        if again > 0 {
-            self.recorder.repeated.fetch_add(again, Relaxed);
+        let now = Moment::here(self.clock.now_ns());
+        if let Some(journal) = &self.journal {
+            journal.push(now.at_ns, arrivals.iter().map(|it| What::came(subscription, *it)));
+            return arrivals.iter().map(came_to_agent).collect();
         }
-        self.recorder.record(task, |interval| {
-            for came in came.iter().flatten().filter(|came| came.first) {
-                interval.receive.record_us(micros_between(came.stamp.sent_ns(), now));
-                interval.receive_due.record_us(micros_between(came.stamp.due_ns, now));
-            }
-        });
+        let mut received = self.subscriptions[subscription as usize].lock();
+        let came: Vec<Option<Came>> =
+            arrivals.iter().map(|it| self.note(&mut received, subscription, *it, now)).collect();
+        drop(received);
+        self.arrived.notify_waiters();
+        self.record_came(task, &came, now);
         came
     }
 
@@ -237,33 +145,79 @@ impl Ledger {
         }
     }
 
+    /// Into the account; nothing if it is no message of this load.
+    fn note(
+        &self,
+        received: &mut Received,
+        subscription: u32,
+        (stamp, redelivered): Arrival,
+        now: Moment,
+    ) -> Option<Came> {
+        match stamp {
+            Ok(stamp) if self.was_sent(stamp) => {
+                let disturbed = self.is_disturbed();
+                let first = received.came(stamp, redelivered, subscription, disturbed, now);
+                Some(Came { stamp, first })
+            }
+            _ => {
+                received.damaged(subscription, format!("{stamp:?}"));
+                None
+            }
+        }
+    }
+
+    fn record_came(&self, task: usize, came: &[Option<Came>], now: Moment) {
+        let first = || came.iter().flatten().filter(|came| came.first);
+        self.recorder.received.fetch_add(first().count() as u64, Relaxed);
+        let again = came.iter().flatten().filter(|came| !came.first).count() as u64;
+        if again > 0 {
+            self.recorder.repeated.fetch_add(again, Relaxed);
+        }
+        self.recorder.record(task, |interval| {
+            for came in first() {
+                interval.receive.record_us(micros_between(came.stamp.sent_ns(), now.at_ns));
+                interval.receive_due.record_us(micros_between(came.stamp.due_ns, now.at_ns));
+            }
+        });
+    }
+
     fn was_sent(&self, stamp: Stamp) -> bool {
         let sender = self.senders.get(usize::from(stamp.sender));
-        sender.is_some_and(|sender| stamp.sequence < sender.next.load(Relaxed))
-            && stamp.lane < self.lanes
+        sender.is_some_and(|sender| stamp.sequence < sender.sent()) && stamp.lane < self.lanes
     }
 
     /// A receiver has settled these, and `settle` said that it went well.
     pub(crate) fn settled(&self, task: usize, subscription: u32, stamps: &[Stamp]) {
-        let now = now_ns();
-        let mut received = self.subscriptions[subscription as usize].lock();
-        let mut new = 0;
-        for stamp in stamps {
-            new += u64::from(
-                received.senders[usize::from(stamp.sender)].settled.insert(stamp.sequence),
-            );
+        let now = Moment::here(self.clock.now_ns());
+        if let Some(journal) = &self.journal {
+            let settled = |stamp: &Stamp| What::Settled { subscription, stamp: *stamp };
+            return journal.push(now.at_ns, stamps.iter().map(settled));
         }
+        self.note_settled(task, subscription, stamps, now);
+    }
+
+    fn note_settled(&self, task: usize, subscription: u32, stamps: &[Stamp], now: Moment) {
+        let mut received = self.subscriptions[subscription as usize].lock();
+        let new = stamps.iter().filter(|stamp| received.settled(**stamp, now)).count();
         drop(received);
-        self.recorder.settled.fetch_add(new, Relaxed);
+        self.recorder.settled.fetch_add(new as u64, Relaxed);
         self.recorder.record(task, |interval| {
             for stamp in stamps {
-                interval.settle.record_us(micros_between(stamp.sent_ns(), now));
+                interval.settle.record_us(micros_between(stamp.sent_ns(), now.at_ns));
             }
         });
     }
 
     /// Dead letters came: of the first subscription, they are settled by that.
     pub(crate) fn buried(&self, task: usize, read: Vec<Result<Stamp, Damage>>) {
+        let now = Moment::here(self.clock.now_ns());
+        if let Some(journal) = &self.journal {
+            return journal.push(now.at_ns, read.into_iter().map(|stamp| What::Buried { stamp }));
+        }
+        self.note_buried(task, read, now);
+    }
+
+    fn note_buried(&self, task: usize, read: Vec<Result<Stamp, Damage>>, now: Moment) {
         let mut stamps = Vec::with_capacity(read.len());
         for stamp in read {
             match stamp {
@@ -276,7 +230,7 @@ impl Ledger {
             buried[usize::from(stamp.sender)].insert(stamp.sequence);
         }
         drop(buried);
-        self.settled(task, 0, &stamps);
+        self.note_settled(task, 0, &stamps, now);
     }
 
     /// What became of what is never settled.
@@ -301,12 +255,49 @@ impl Ledger {
     pub(crate) fn missing(&self) -> u64 {
         let missing = |received: &Mutex<Received>| {
             let received = received.lock();
-            let of_sender = |(account, seen): (&Arc<SenderAccount>, &OfSender)| {
-                account.state.lock().confirmed.without(&seen.seen).count() as u64
+            let of_sender = |(account, seen): (&Arc<SenderAccount>, &received::OfSender)| {
+                account.state().confirmed.without(&seen.seen).count() as u64
             };
             self.senders.iter().zip(&received.senders).map(of_sender).sum::<u64>()
         };
         self.subscriptions.iter().map(missing).sum()
+    }
+
+    // ---------------------------------------------------------------------- told by an agent
+
+    /// What happened at an agent. False: that cannot have happened there.
+    pub(crate) fn replay(&self, event: Event, agent: u16, apart_ns: u64) -> bool {
+        let now = Moment { at_ns: event.at_ns, agent, apart_ns };
+        let task = usize::from(agent);
+        let there = |subscription: u32| (subscription as usize) < self.subscriptions.len();
+        match event.what {
+            What::Disturbed => self.disturb(),
+            What::Confirmed { sender, first, count } => {
+                let sender = self.senders.get(usize::from(sender));
+                return sender.is_some_and(|sender| sender.confirmed_elsewhere(first, count));
+            }
+            What::Came { subscription, stamp, redelivered } if there(subscription) => {
+                let mut received = self.subscriptions[subscription as usize].lock();
+                let came = self.note(&mut received, subscription, (stamp, redelivered), now);
+                drop(received);
+                self.record_came(task, &[came], now);
+            }
+            What::Settled { subscription, stamp } if there(subscription) => {
+                // What nobody sent was told as damaged when it came.
+                if self.was_sent(stamp) {
+                    self.note_settled(task, subscription, &[stamp], now);
+                }
+            }
+            What::Buried { stamp } if there(0) => self.note_buried(task, vec![stamp], now),
+            What::Came { .. } | What::Settled { .. } | What::Buried { .. } => return false,
+        }
+        true
+    }
+
+    /// How many an agent's sender has sent. False: there is no such sender.
+    pub(crate) fn sent_elsewhere(&self, sender: u16, count: u64) -> bool {
+        let sender = self.senders.get(usize::from(sender));
+        sender.inspect(|sender| sender.sent_elsewhere(count)).is_some()
     }
 
     // ------------------------------------------------------------------------------ the audit
@@ -316,9 +307,9 @@ impl Ledger {
     pub(crate) fn audit(&self, drained: bool) -> Audit {
         let mut audit = Audit::default();
         for sender in &self.senders {
-            let state = sender.state.lock();
-            audit.confirmed += state.confirmed.count();
-            audit.unconfirmed += state.failed + state.under_way.len() as u64;
+            let confirmed = sender.state().confirmed.count();
+            audit.confirmed += confirmed;
+            audit.unconfirmed += sender.sent() - confirmed;
         }
         let mut by_subscription = Vec::new();
         for (subscription, received) in self.subscriptions.iter().enumerate() {
@@ -346,15 +337,16 @@ impl Ledger {
     }
 
     fn add_lost(&self, audit: &mut Audit, received: &Received, subscription: u32, drained: bool) {
-        for (account, of_sender) in self.senders.iter().zip(&received.senders) {
-            let sent = account.state.lock();
+        let senders = self.senders.iter().zip(&received.senders);
+        for (sender, (account, of_sender)) in (0..).zip(senders) {
+            let sent = account.state();
             audit.unconfirmed_received += of_sender.seen.without(&sent.confirmed).count() as u64;
             if !drained {
                 continue;
             }
             for sequence in sent.confirmed.without(&of_sender.seen) {
                 audit.lost += 1;
-                let stamp = Stamp { sender: account.id, lane: 0, sequence, due_ns: 0, delay_us: 0 };
+                let stamp = Stamp { sender, lane: 0, sequence, due_ns: 0, delay_us: 0 };
                 let what = || "confirmed, and never received".to_owned();
                 add_finding(&mut audit.findings, "lost", Some(stamp), subscription, what);
             }
@@ -362,69 +354,9 @@ impl Ledger {
     }
 }
 
-impl Received {
-    /// True when it is new.
-    fn came(
-        &mut self,
-        stamp: Stamp,
-        redelivered: Option<bool>,
-        subscription: u32,
-        disturbed: bool,
-        now: u64,
-    ) -> bool {
-        let of_sender = &mut self.senders[usize::from(stamp.sender)];
-        if !of_sender.seen.insert(stamp.sequence) {
-            self.audit.repeated += 1;
-            if of_sender.settled.contains(stamp.sequence) {
-                self.audit.settled_again += 1;
-                let what = || "received again after it was settled".to_owned();
-                add_finding(
-                    &mut self.audit.findings,
-                    "settled-again",
-                    Some(stamp),
-                    subscription,
-                    what,
-                );
-            } else if redelivered == Some(false) && !disturbed {
-                self.audit.repeated_unmarked += 1;
-                let what = || "came twice, without a mark or a reason".to_owned();
-                add_finding(&mut self.audit.findings, "repeated", Some(stamp), subscription, what);
-            }
-            return false;
-        }
-        let next = of_sender.lanes.entry(stamp.lane).or_default();
-        let latest = *next;
-        *next = latest.max(stamp.sequence + 1);
-        if stamp.sequence < latest {
-            self.audit.out_of_order += 1;
-            let what = || format!("came after {} of its lane", latest - 1);
-            add_finding(&mut self.audit.findings, "out-of-order", Some(stamp), subscription, what);
-        }
-        let dwell = micros_between(stamp.sent_ns(), now);
-        self.audit.dwell_max_us = self.audit.dwell_max_us.max(dwell);
-        self.by_lane[stamp.lane as usize] += 1;
-        self.count += 1;
-        true
-    }
-}
-
-fn add_finding(
-    findings: &mut Vec<Finding>,
-    kind: &str,
-    stamp: Option<Stamp>,
-    subscription: u32,
-    what: impl FnOnce() -> String,
-) {
-    if findings.iter().filter(|finding| finding.kind == kind).count() < FINDINGS_MAX {
-        findings.push(Finding {
-            kind: kind.to_owned(),
-            sender: stamp.map_or(0, |stamp| stamp.sender.into()),
-            sequence: stamp.map_or(0, |stamp| stamp.sequence),
-            lane: stamp.map_or(0, |stamp| stamp.lane),
-            subscription,
-            what: what(),
-        });
-    }
+/// An agent cannot know what came to others before: only the system's mark says so.
+fn came_to_agent((stamp, redelivered): &Arrival) -> Option<Came> {
+    stamp.ok().map(|stamp| Came { stamp, first: *redelivered != Some(true) })
 }
 
 /// The least over the most; none where there is nothing to compare.
@@ -435,6 +367,8 @@ fn fairness(counts: &[u64]) -> Option<f64> {
 
 #[cfg(test)]
 mod tests {
+    use driver::{Confirmed, Failure};
+
     use super::*;
 
     fn ledger() -> Ledger {
@@ -443,7 +377,7 @@ mod tests {
 
     fn send(ledger: &Ledger, sender: usize, lane: u32) -> Stamp {
         let account = &ledger.senders[sender];
-        let stamp = account.next(lane, now_ns());
+        let stamp = account.next(lane, None);
         account.tell(stamp.sequence, Ok(()));
         stamp
     }
@@ -475,7 +409,7 @@ mod tests {
     fn what_nobody_confirmed_may_come_or_not() {
         let ledger = ledger();
         let account = &ledger.senders[0];
-        let (came, gone) = (account.next(0, now_ns()), account.next(0, now_ns()));
+        let (came, gone) = (account.next(0, None), account.next(0, None));
         account.tell(came.sequence, Err(Failure::unknown("broke")));
         account.tell(gone.sequence, Err(Failure::unknown("broke")));
         assert!(account.take_broken() && !account.take_broken());
