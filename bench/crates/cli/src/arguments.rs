@@ -22,6 +22,8 @@ pub(crate) struct Arguments {
 pub(crate) enum Command {
     /// Brings systems up, one after the other, runs tests on each and writes results and report
     Run(RunArguments),
+    /// Sends and receives on this machine for a coordinator on another (`run --agents`)
+    Agent(AgentArguments),
     /// The tests: what each asks
     List(ListArguments),
     /// The systems: client, tiers, what "sent" means
@@ -85,6 +87,12 @@ pub(crate) struct RunArguments {
     pub(crate) user: Option<String>,
     #[arg(long, env = "POSTROAD_BENCH_PASSWORD", hide_env_values = true)]
     pub(crate) password: Option<String>,
+    /// Client machines that send and receive, each running `postroad-bench agent`; this one conducts
+    #[arg(long, value_delimiter = ',', value_name = "HOST:PORT")]
+    pub(crate) agents: Vec<String>,
+    /// A file with the token that the agents ask for
+    #[arg(long, value_name = "FILE", requires = "agents")]
+    pub(crate) token_file: Option<PathBuf>,
     /// Where results and the report go
     #[arg(long, default_value = "bench-results", value_name = "FOLDER")]
     pub(crate) out: PathBuf,
@@ -106,6 +114,16 @@ impl RunArguments {
             _ => Form::Local,
         }
     }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AgentArguments {
+    /// Where the coordinator reaches it; what other machines can reach needs a token
+    #[arg(long, default_value = "127.0.0.1:7070", value_name = "HOST:PORT")]
+    pub(crate) listen: String,
+    /// A file with the token that a coordinator must know
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
 }
 
 /// Where brokers are installed, and which Postroad is meant.

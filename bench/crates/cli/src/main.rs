@@ -36,6 +36,7 @@ fn main() -> ExitCode {
             Command::Systems(systems) => commands::systems::run(&systems),
             Command::Peers(peers) => commands::peers::run(peers).await,
             Command::Run(run) => commands::run::run(run).await,
+            Command::Agent(agent) => commands::agent::run(agent).await,
             Command::Conformance(conformance) => commands::conformance::run(conformance).await,
             Command::Report(report) => commands::report::run(&report),
             Command::Compare(compare) => commands::report::compare(&compare),

@@ -1,5 +1,6 @@
 //! The commands, a file each.
 
+pub(crate) mod agent;
 pub(crate) mod conformance;
 pub(crate) mod list;
 pub(crate) mod peers;

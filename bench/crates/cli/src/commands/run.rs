@@ -1,17 +1,20 @@
 //! `run`: systems one after the other, tests on each, results and the report.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use agents::Coordinator;
 use driver::{Failure, Target};
 use results::{Host, Run, Verdict};
 use tokio::sync::watch;
 use workloads::{Chosen, Context, Problem};
 
 use crate::arguments::RunArguments;
+use crate::commands::agent::read_token;
 use crate::failure::CliError;
 use crate::fleet::{self, Asked, Station};
 use crate::live::{Both, Live, Style};
@@ -22,12 +25,17 @@ pub(crate) async fn run(arguments: RunArguments) -> Result<ExitCode, CliError> {
     let asked: Vec<Asked> =
         arguments.on.iter().map(|text| Asked::parse(text)).collect::<Result<_, _>>()?;
     let client = client(&arguments)?;
+    let token = arguments.token_file.as_deref().map(read_token).transpose()?;
+    let machines = machines(&arguments.agents, token.as_deref(), &asked).await?;
     let interrupt = interrupt();
     std::fs::create_dir_all(&arguments.out).map_err(CliError::io(&arguments.out))?;
     std::fs::create_dir_all(&arguments.place.peers_dir)
         .map_err(CliError::io(&arguments.place.peers_dir))?;
     let host = load::host::describe(&arguments.place.peers_dir);
     eprintln!("{}", introduction(&host, &tests, &asked, &arguments));
+    for (address, machine) in arguments.agents.iter().zip(machines) {
+        eprintln!("agent {address}: {} x {}", machine.cores, machine.cpu);
+    }
     let exporter = match arguments.prometheus {
         Some(address) => {
             let bound = Exporter::bind(address).await;
@@ -41,6 +49,7 @@ pub(crate) async fn run(arguments: RunArguments) -> Result<ExitCode, CliError> {
         arguments,
         tests,
         client,
+        token,
         interrupt,
         host,
         rates: BTreeMap::new(),
@@ -107,6 +116,49 @@ fn client(arguments: &RunArguments) -> Result<Target, CliError> {
     Ok(client)
 }
 
+/// What the agents run on. All of them must be there before anything begins, and must be able to
+/// reach what they are to test.
+async fn machines(
+    addresses: &[String],
+    token: Option<&str>,
+    asked: &[Asked],
+) -> Result<Vec<Host>, CliError> {
+    for (place, address) in addresses.iter().enumerate() {
+        if addresses[..place].contains(address) {
+            return Err(CliError::user(format!("agent {address} is named twice")));
+        }
+    }
+    let token = token.map(str::to_owned);
+    let met = Coordinator::new(addresses.to_vec(), token, Target::default()).greet().await;
+    let (mut machines, mut missing) = (Vec::new(), Vec::new());
+    for met in met {
+        match met {
+            Ok(machine) => machines.push(machine),
+            Err(gone) => missing.push(gone.to_string()),
+        }
+    }
+    if !missing.is_empty() {
+        return Err(CliError::user(missing.join("\npostroad-bench: ")));
+    }
+    let brought_up = asked.iter().find(|asked| asked.served_by().is_some());
+    if let Some(Asked { system, .. }) = brought_up
+        && let Some(far) = addresses.iter().find(|address| !is_here(address))
+    {
+        return Err(CliError::user(format!(
+            "{system} would be brought up for this machine only, and the agent at {far} could not \
+             reach it: say where it runs, {system}=HOST:PORT"
+        )));
+    }
+    Ok(machines)
+}
+
+/// Whether that address is of this machine whichever machine it is.
+fn is_here(address: &str) -> bool {
+    let host = address.rsplit_once(':').map_or(address, |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
 /// Turns true at the first Ctrl-C; the second one ends the process.
 fn interrupt() -> watch::Receiver<bool> {
     let (tell, told) = watch::channel(false);
@@ -151,6 +203,8 @@ struct Contest {
     arguments: RunArguments,
     tests: Vec<Chosen>,
     client: Target,
+    /// That the agents ask for.
+    token: Option<String>,
     interrupt: watch::Receiver<bool>,
     host: Host,
     /// By system: highest rates that were found.
@@ -199,6 +253,10 @@ impl Contest {
         context.settings = station.settings.clone();
         context.settings.extend(self.client.settings.clone());
         context.faults = station.faults.clone();
+        if !self.arguments.agents.is_empty() {
+            let (agents, token) = (self.arguments.agents.clone(), self.token.clone());
+            context.recruiter = Arc::new(Coordinator::new(agents, token, station.target.clone()));
+        }
         context.replicas = self.arguments.nodes.min(3);
         context.interrupt = self.interrupt.clone();
         context.max_rates = self.rates.get(&station.target.system).cloned().unwrap_or_default();
@@ -249,10 +307,16 @@ impl Contest {
         let runs = results::read_all(&self.arguments.out)?;
         write(&page, &report::html(&runs))?;
         write(&self.arguments.out.join("report.md"), &report::markdown(&runs))?;
+        let interrupted = *self.interrupt.borrow();
+        // What nobody interrupted was cut short by the loss of an agent.
         let failed: BTreeSet<String> = self
             .runs
             .iter()
-            .filter(|run| matches!(run.verdict, Verdict::Failed(_)))
+            .filter(|run| match run.verdict {
+                Verdict::Passed | Verdict::NotSupported(_) => false,
+                Verdict::Failed(_) => true,
+                Verdict::Interrupted(_) => !interrupted,
+            })
             .map(|run| format!("{} on {}", run.test.name, run.system.name))
             .collect();
         let minutes = self.begun.elapsed().as_secs_f64() / 60.0;
@@ -263,7 +327,6 @@ impl Contest {
         for failed in &failed {
             eprintln!("FAILED: {failed}");
         }
-        let interrupted = *self.interrupt.borrow();
         let well = failed.is_empty() && self.troubles.is_empty() && !interrupted;
         Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
@@ -311,5 +374,38 @@ fn digits(value: f64) -> String {
         value if value >= 100.0 => format!("{value:.0}"),
         value if value >= 1.0 => format!("{value:.2}"),
         value => format!("{value:.3}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_is_this_machine_whatever_it_is_called() {
+        for here in ["127.0.0.1:7070", "[::1]:7070", "localhost:7070", "127.1.2.3:1"] {
+            assert!(is_here(here), "{here}");
+        }
+        for elsewhere in ["10.0.0.5:7070", "client-1:7070", "localhost.example:7070", "[fe80::1]:1"]
+        {
+            assert!(!is_here(elsewhere), "{elsewhere}");
+        }
+    }
+
+    #[tokio::test]
+    async fn agents_that_are_not_there_are_told_each_in_a_line() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let free = listener.local_addr().expect("has one").to_string();
+        drop(listener);
+        let agents = [free.clone(), "no-port".to_owned()];
+        let failure = machines(&agents, None, &[]).await.expect_err("nobody is there").to_string();
+        assert_eq!(failure.lines().count(), 2, "{failure}");
+        assert!(
+            failure.contains(&free) && failure.contains("no-port cannot be reached"),
+            "{failure}"
+        );
+        let twice = [free.clone(), free];
+        let failure = machines(&twice, None, &[]).await.expect_err("is refused").to_string();
+        assert!(failure.contains("twice"), "{failure}");
     }
 }
