@@ -9,7 +9,7 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use load::{Pace, Phase, Plan, Work};
+use load::{Outcome, Pace, Phase, Plan, Work};
 use results::Run;
 
 use crate::context::{Context, Problem};
@@ -148,7 +148,7 @@ async fn crash(context: &mut Context, name: &str) -> Result<Run, Problem> {
     let rate = |phase: &str| outcome.phase(phase).map_or(0.0, |it| it.rate(|n| n.confirmed));
     let headline = vec![
         lower("lost", outcome.audit.lost as f64, "messages"),
-        lower("silent", longest_silence(&outcome.seconds) as f64, "s without a confirmation"),
+        lower("silent", longest_silence(&outcome) as f64, "s without a confirmation"),
         higher("before", rate("before"), "messages/s"),
         higher("during", rate("during"), "messages/s"),
         higher("after", rate("after"), "messages/s"),
@@ -156,8 +156,10 @@ async fn crash(context: &mut Context, name: &str) -> Result<Run, Problem> {
     Ok(judge::run(context, name, facts, outcome, headline))
 }
 
-/// The most seconds in a row in which nothing was confirmed.
-pub(crate) fn longest_silence(seconds: &[results::Second]) -> usize {
-    let silent = seconds.split(|second| second.confirmed > 0);
+/// The most seconds in a row in which nothing was confirmed, for as long as there were senders.
+pub(crate) fn longest_silence(outcome: &Outcome) -> usize {
+    let end = outcome.phases.last().map_or(0.0, |phase| phase.to);
+    let sending = outcome.seconds.partition_point(|second| (second.at as f64) < end);
+    let silent = outcome.seconds[..sending].split(|second| second.confirmed > 0);
     silent.map(<[_]>::len).max().unwrap_or(0)
 }

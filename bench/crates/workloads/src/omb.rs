@@ -248,7 +248,7 @@ async fn node_failure(context: &mut Context, name: &str) -> Result<Run, Problem>
     let facts = Facts::of(&plan);
     let outcome = context.load(name, plan).await?;
     let mut headline =
-        vec![lower("silent", longest_silence(&outcome.seconds) as f64, "s without a confirmation")];
+        vec![lower("silent", longest_silence(&outcome) as f64, "s without a confirmation")];
     for phase in ["before", "during", "after"] {
         let Some(found) = outcome.phase(phase) else { continue };
         headline.push(higher(&format!("rate {phase}"), found.rate(|n| n.confirmed), "messages/s"));

@@ -93,6 +93,9 @@ async fn a_broker_that_keeps_what_it_confirmed_may_be_killed() {
         let killed = run.marks.iter().filter(|mark| mark.what.starts_with("kill -9")).count();
         let broke = run.remarks.iter().any(|remark| remark.contains("was killed"));
         assert!(killed > 0 && broke && run.audit.confirmed > 100, "{test}: {:?}", run.remarks);
+        // It is down for a second or less, and what drains afterwards is no silence.
+        let silent = run.measure("silent").map_or(0.0, |silent| silent.value);
+        assert!(silent <= 3.0, "{test}: {silent} s");
     }
 }
 

@@ -57,7 +57,7 @@ async fn fill(context: &mut Context, name: &str, faults: &Arc<dyn Faults>) -> Re
         lower("lost", outcome.audit.lost as f64, "messages"),
         higher("confirmed again", after, "messages/s"),
         neither("confirmed until it was full", filled / 1e6, "MB"),
-        neither("silent", longest_silence(&outcome.seconds) as f64, "s without a confirmation"),
+        neither("silent", longest_silence(&outcome) as f64, "s without a confirmation"),
     ];
     let mut run = judge::run(context, name, facts, outcome, headline);
     if after == 0.0 && !interrupted {
