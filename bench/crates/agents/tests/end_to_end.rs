@@ -7,8 +7,9 @@ use std::time::Duration;
 
 use agents::{Coordinator, Server};
 use driver::{Target, Tier};
-use results::{Run, Verdict};
-use tokio::task::JoinHandle;
+use load::Observer;
+use results::{Mark, Run, Second, Verdict};
+use tokio::task::{AbortHandle, JoinHandle};
 use workloads::{Context, Form, Problem, choose};
 
 const TOKEN: &str = "open sesame";
@@ -121,15 +122,25 @@ fn fails_by(run: &Run, what: &str) {
     assert!(faults.iter().any(|fault| fault.contains(what)), "{faults:?}");
 }
 
+/// Ends an agent once the load has gone on for a second.
+struct Killer(AbortHandle);
+
+impl Observer for Killer {
+    fn second(&mut self, _: &Second, _: &str, _: Duration, _: Duration) {
+        self.0.abort();
+    }
+
+    fn mark(&mut self, _: &Mark) {}
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_agent_that_dies_ends_the_run_and_is_named() {
     let party = party(2, &[]).await;
     let dies = party.agents[1].abort_handle();
-    tokio::spawn(async move {
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        dies.abort();
-    });
-    let run = party.run("mqperf/mid").await.expect("what there was is a result");
+    let mut context = party.context();
+    context.watch = Box::new(move |_| Box::new(Killer(dies.clone())));
+    let chosen = choose("verify/release").expect("there is such a test");
+    let run = chosen[0].run(&mut context).await.expect("what there was is a result");
     let Verdict::Interrupted(why) = &run.verdict else { panic!("{:?}", run.verdict) };
     assert!(why.contains(&party.addresses[1]) && why.contains("s after the start"), "{why}");
     assert!(run.audit.confirmed > 0 && run.audit.lost == 0, "{:?}", run.audit);

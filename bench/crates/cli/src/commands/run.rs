@@ -401,7 +401,7 @@ mod tests {
         let failure = machines(&agents, None, &[]).await.expect_err("nobody is there").to_string();
         assert_eq!(failure.lines().count(), 2, "{failure}");
         assert!(
-            failure.contains(&free) && failure.contains("no-port cannot be reached"),
+            failure.contains(&free) && failure.contains("no-port: cannot be reached"),
             "{failure}"
         );
         let twice = [free.clone(), free];
