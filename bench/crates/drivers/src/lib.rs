@@ -35,6 +35,8 @@ mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
 mod systems;
+#[cfg(feature = "zeromq")]
+mod zeromq;
 
 pub use memory::MemoryBroker;
 pub use systems::{Connect, Support, System, all, connect};

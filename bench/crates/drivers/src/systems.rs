@@ -17,6 +17,8 @@ use crate::nats;
 use crate::postgres;
 #[cfg(feature = "redis")]
 use crate::redis;
+#[cfg(feature = "zeromq")]
+use crate::zeromq;
 #[cfg(feature = "kafka")]
 use crate::{kafka, kafka_share};
 
@@ -181,10 +183,8 @@ const SYSTEMS: &[System] = &[
     },
     System {
         name: "zeromq",
-        title: "ZeroMQ",
-        support: Support::None {
-            why: "not written yet; it has no server, so a topology would have to name one",
-        },
+        title: "ZeroMQ, push and pull",
+        support: driver_if!("zeromq", zeromq::connect),
     },
     System {
         name: "blazingmq",
@@ -200,6 +200,9 @@ const SYSTEMS: &[System] = &[
         support: Support::Driver(memory::connect),
     },
 ];
+
+/// Systems whose address is where the suite's own receivers bind: nobody need be there.
+pub(crate) const SERVERLESS: [&str; 1] = ["zeromq"];
 
 /// All systems, in the order of the support table.
 pub fn all() -> &'static [System] {

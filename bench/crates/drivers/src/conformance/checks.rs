@@ -18,6 +18,7 @@ use super::scene::{
 use super::{Story, skip, wrong};
 use crate::connect;
 use crate::pending::Together;
+use crate::systems::SERVERLESS;
 
 /// A port at which nobody listens: it needs a privilege that no broker asks for.
 const NOBODY: &str = "127.0.0.1:1";
@@ -35,6 +36,9 @@ pub(super) async fn unknown_settings_are_refused(target: &Target) -> Story {
 }
 
 pub(super) async fn nobody_there_is_an_error(target: &Target) -> Story {
+    if SERVERLESS.contains(&target.system.as_str()) {
+        return Err(super::Fault::NoSuchThing(format!("{} has no server", target.system)));
+    }
     let mut target = target.clone();
     let was = target.endpoints.first().map_or("", String::as_str);
     // A URL keeps its scheme.
