@@ -13,7 +13,7 @@ use crate::arguments::Place;
 use crate::failure::CliError;
 
 /// Which broker serves a system, and by which of its protocols.
-const SERVED_BY: [(&str, &str, &str); 15] = [
+const SERVED_BY: [(&str, &str, &str); 16] = [
     ("postroad-kafka", "postroad", "kafka"),
     ("postroad-share", "postroad", "kafka"),
     ("postroad-amqp", "postroad", "amqp"),
@@ -29,11 +29,13 @@ const SERVED_BY: [(&str, &str, &str); 15] = [
     ("artemis", "artemis", "amqp"),
     ("activemq", "activemq", "amqp"),
     ("mqtt", "mosquitto", "mqtt"),
+    ("pulsar", "pulsar", "pulsar"),
 ];
 
 /// What a driver can ask of the servers that it was given, by a port beside the one that it tests:
 /// its setting, and the protocol that is spoken there.
-const ASKED_AT: [(&str, &str, &str); 1] = [("nats-jetstream", "monitor", "http")];
+const ASKED_AT: [(&str, &str, &str); 2] =
+    [("nats-jetstream", "monitor", "http"), ("pulsar", "admin", "http")];
 
 /// One system that was asked for.
 #[derive(Clone, PartialEq, Eq, Debug)]

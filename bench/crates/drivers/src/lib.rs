@@ -32,6 +32,8 @@ mod pending;
 mod positions;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "pulsar")]
+mod pulsar;
 #[cfg(feature = "redis")]
 mod redis;
 mod systems;

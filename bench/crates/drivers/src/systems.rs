@@ -15,6 +15,8 @@ use crate::mqtt;
 use crate::nats;
 #[cfg(feature = "postgres")]
 use crate::postgres;
+#[cfg(feature = "pulsar")]
+use crate::pulsar;
 #[cfg(feature = "redis")]
 use crate::redis;
 #[cfg(feature = "zeromq")]
@@ -146,9 +148,7 @@ const SYSTEMS: &[System] = &[
     System {
         name: "pulsar",
         title: "Apache Pulsar",
-        support: Support::None {
-            why: "its Rust client needs protoc to build, which this suite does not ask for",
-        },
+        support: driver_if!("pulsar", pulsar::connect),
     },
     System {
         name: "rocketmq",

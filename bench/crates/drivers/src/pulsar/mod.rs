@@ -1,0 +1,273 @@
+//! Apache Pulsar, by pulsar (pulsar-rs).
+//!
+//! *Sent* means: the broker has sent its receipt, after a quorum of bookies had the message. Those
+//! have it in the page cache (T1, T2) or, with `journalSyncData=true`, on disk (T3, T4); that
+//! setting is the bookies' and cannot be asked for, so the user answers for it. How many bookies
+//! is the persistence policy of the namespace, or the broker's default: `create` looks it up and
+//! refuses replicas and majorities that it does not hold.
+//!
+//! *Hiding*: what was sent to a consumer is its own until it acknowledges it, gives it back or is
+//! gone; there is no lease. The subscription is `Shared`, or `Key_Shared` where lanes must be in
+//! order: then the lane is the key. A settle is not confirmed, and the client does not tell whether
+//! a message came before.
+//!
+//! Up to `prefetch` messages are a receiver's before it asks. As it comes, each message is sent by
+//! itself. With `batch` above 1 the client puts so many into one entry (or as many as come within
+//! `linger-ms`), as the published tests did, with one such batch on its way at a time; then a
+//! message is only settled when all of its batch are, and given back with all of them.
+//!
+//! The client leaves Nagle's algorithm on. Topics are made by HTTP, at `admin`.
+//!
+//! Settings: `window`, `prefetch` (1000), `batch` (1), `linger-ms` (1), `namespace`
+//! (`public/default`), `admin` (`host:port`; the broker's host, port 8080). A password without a
+//! user is a token.
+
+mod admin;
+mod batches;
+mod receiver;
+mod sender;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use driver::{
+    About, Driver, Failure, Lanes, Receiver, Return, Sender, Style, Target, Tier, Topology,
+};
+use pulsar::error::{ConnectionError, ConsumerError, Error, ProducerError};
+use pulsar::proto::ServerError;
+use pulsar::{
+    Authentication, ConnectionRetryOptions, OperationRetryOptions, Pulsar, TokioExecutor,
+};
+
+use crate::pending::WINDOW;
+use admin::{Admin, Bookies};
+
+const SYSTEM: &str = "pulsar";
+const TITLE: &str = "Apache Pulsar";
+const ENDPOINT: &str = "127.0.0.1:6650";
+const ADMIN_PORT: u16 = 8080;
+const PATIENCE: Duration = Duration::from_secs(5);
+
+type Client = Pulsar<TokioExecutor>;
+
+#[derive(Clone, Debug)]
+struct Options {
+    window: u32,
+    prefetch: u32,
+    batch: u32,
+    linger: Duration,
+}
+
+#[derive(Debug)]
+struct PulsarDriver {
+    endpoint: String,
+    admin: Admin,
+    user: Option<String>,
+    password: Option<String>,
+    options: Options,
+}
+
+pub(crate) fn connect(target: &Target) -> Result<Arc<dyn Driver>, Failure> {
+    let endpoint = target.endpoint(ENDPOINT).trim_start_matches("pulsar://");
+    let unusable =
+        |why: &str| Failure::Unreachable { endpoint: endpoint.to_owned(), why: why.to_owned() };
+    if endpoint.contains("://") {
+        return Err(unusable("only pulsar:// is spoken"));
+    }
+    let (host, _port) = endpoint.rsplit_once(':').ok_or_else(|| unusable("it is not host:port"))?;
+    let mut settings = target.settings();
+    let options = Options {
+        window: settings.take("window", WINDOW)?.max(1),
+        prefetch: settings.take("prefetch", 1000)?.max(1),
+        batch: settings.take("batch", 1)?.max(1),
+        linger: Duration::from_millis(settings.take("linger-ms", 1)?),
+    };
+    let address = settings.take("admin", format!("{host}:{ADMIN_PORT}"))?;
+    let namespace = settings.take("namespace", "public/default".to_owned())?;
+    settings.done()?;
+    let (user, password) = (target.user.clone(), target.password.clone());
+    let admin = Admin::new(&address, namespace, user.as_deref(), password.as_deref());
+    let endpoint = endpoint.to_owned();
+    Ok(Arc::new(PulsarDriver { endpoint, admin, user, password, options }))
+}
+
+/// Whether the server said no, or nobody knows.
+fn failure(error: Error) -> Failure {
+    let of_connection = match &error {
+        Error::Connection(error)
+        | Error::Producer(ProducerError::Connection(error))
+        | Error::Consumer(ConsumerError::Connection(error)) => Some(error),
+        _ => None,
+    };
+    match of_connection {
+        Some(ConnectionError::PulsarError(..)) => Failure::refused(error),
+        _ => Failure::unknown(error),
+    }
+}
+
+impl PulsarDriver {
+    fn login(&self) -> Option<Authentication> {
+        let password = self.password.as_ref()?;
+        let (name, data) = match &self.user {
+            Some(user) => ("basic", format!("{user}:{password}")),
+            None => ("token", password.clone()),
+        };
+        Some(Authentication { name: name.to_owned(), data: data.into_bytes() })
+    }
+
+    /// A connection of its own, which the client makes anew when it breaks.
+    async fn open(&self) -> Result<Client, Failure> {
+        let connecting = ConnectionRetryOptions {
+            connection_timeout: PATIENCE,
+            max_backoff: Duration::from_secs(1),
+            max_retries: 3,
+            ..ConnectionRetryOptions::default()
+        };
+        let operating = OperationRetryOptions {
+            retry_delay: Duration::from_millis(500),
+            max_retries: Some(20),
+            ..OperationRetryOptions::default()
+        };
+        let mut builder = Pulsar::builder(format!("pulsar://{}", self.endpoint), TokioExecutor)
+            .with_connection_retry_options(connecting)
+            .with_operation_retry_options(operating)
+            .with_outbound_channel_size(self.options.window as usize);
+        if let Some(login) = self.login() {
+            builder = builder.with_auth(login);
+        }
+        builder.build().await.map_err(|error| {
+            let (endpoint, why) = (self.endpoint.clone(), error.to_string());
+            match error {
+                Error::Connection(ConnectionError::PulsarError(
+                    Some(ServerError::AuthenticationError | ServerError::AuthorizationError),
+                    _,
+                )) => {
+                    let user = self.user.clone().unwrap_or_default();
+                    Failure::NotAllowed { endpoint, user, why }
+                }
+                _ => Failure::Unreachable { endpoint, why },
+            }
+        })
+    }
+
+    async fn check(&self, topology: &Topology) -> Result<(), Failure> {
+        if topology.ordered && self.options.batch > 1 {
+            let why = "a batch is given to one receiver, whatever lanes are in it".to_owned();
+            return Err(Failure::Setting { name: "batch".to_owned(), why });
+        }
+        let majority = matches!(topology.tier, Tier::T2 | Tier::T4);
+        if !majority && topology.replicas <= 1 {
+            return Ok(());
+        }
+        let bookies = self.admin.bookies().await?;
+        if bookies.hold(topology.replicas, majority) {
+            return Ok(());
+        }
+        let Bookies { written, acknowledged } = bookies;
+        Err(Failure::refused(format!(
+            "{} with {} replicas was asked for, and {acknowledged} of {written} bookies are waited \
+             for: set the namespace's persistence",
+            topology.tier, topology.replicas
+        )))
+    }
+
+    /// As clients name it.
+    fn topic(&self, topology: &Topology, destination: u32) -> String {
+        let namespace = self.admin.namespace();
+        format!("persistent://{namespace}/{}", topology.destination(destination))
+    }
+}
+
+#[async_trait]
+impl Driver for PulsarDriver {
+    fn about(&self) -> About {
+        About {
+            system: SYSTEM,
+            title: TITLE,
+            client: "pulsar 6.9",
+            sent_means: "the broker sent its receipt, after what its bookies' journalSyncData says",
+            hidden_means: "until it is given back or its consumer is gone; there is no lease",
+            tiers: &[Tier::T1, Tier::T2, Tier::T3, Tier::T4],
+            styles: &[Style::Queue],
+            lanes: Lanes::Ordered,
+            returns: Return::Connection,
+            subscriptions: true,
+            tells_redelivery: false,
+            settles_confirmed: false,
+            pipelined: true,
+        }
+    }
+
+    async fn version(&self) -> Result<String, Failure> {
+        self.open().await?;
+        self.admin.version().await
+    }
+
+    async fn create(&self, topology: &Topology) -> Result<(), Failure> {
+        self.about().offers(topology)?;
+        self.check(topology).await?;
+        self.remove(topology).await?;
+        for destination in 0..topology.destinations {
+            let name = topology.destination(destination);
+            self.admin.create(&name, topology.partitions).await?;
+            for subscription in 0..topology.subscriptions.max(1) {
+                self.admin.subscribe(&name, &topology.subscription(subscription)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn remove(&self, topology: &Topology) -> Result<(), Failure> {
+        for destination in 0..topology.destinations {
+            self.admin.delete(&topology.destination(destination), topology.partitions).await?;
+        }
+        Ok(())
+    }
+
+    async fn sender(&self, topology: &Topology) -> Result<Box<dyn Sender>, Failure> {
+        let topics = (0..topology.destinations).map(|index| self.topic(topology, index)).collect();
+        let client = self.open().await?;
+        let sender = sender::PulsarSender::open(&client, &self.options, topics, topology);
+        Ok(Box::new(sender.await?))
+    }
+
+    async fn receiver(
+        &self,
+        topology: &Topology,
+        destinations: &[u32],
+        subscription: u32,
+    ) -> Result<Box<dyn Receiver>, Failure> {
+        let topics = destinations.iter().map(|&index| self.topic(topology, index)).collect();
+        let name = topology.subscription(subscription);
+        let client = self.open().await?;
+        let prefetch = self.options.prefetch;
+        let receiver =
+            receiver::PulsarReceiver::subscribe(&client, topics, name, prefetch, topology.ordered);
+        Ok(Box::new(receiver.await?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_that_is_none_is_refused() {
+        for endpoint in ["pulsar+ssl://broker:6651", "broker"] {
+            let target = Target { endpoints: vec![endpoint.into()], ..Target::of(SYSTEM) };
+            let refused = connect(&target).expect_err(endpoint);
+            assert!(matches!(refused, Failure::Unreachable { .. }), "{refused}");
+        }
+    }
+
+    #[tokio::test]
+    async fn lanes_are_not_batched() {
+        let mut target = Target::of(SYSTEM);
+        target.settings.insert("batch".into(), "1000".into());
+        let driver = connect(&target).expect("connects");
+        let topology = Topology { ordered: true, ..Topology::new("lanes", Style::Queue, Tier::T1) };
+        let refused = driver.create(&topology).await.expect_err("mixes lanes");
+        assert!(matches!(refused, Failure::Setting { .. }), "{refused}");
+    }
+}
