@@ -13,7 +13,7 @@ use crate::arguments::Place;
 use crate::failure::CliError;
 
 /// Which broker serves a system, and by which of its protocols.
-const SERVED_BY: [(&str, &str, &str); 16] = [
+const SERVED_BY: [(&str, &str, &str); 17] = [
     ("postroad-kafka", "postroad", "kafka"),
     ("postroad-share", "postroad", "kafka"),
     ("postroad-amqp", "postroad", "amqp"),
@@ -30,6 +30,7 @@ const SERVED_BY: [(&str, &str, &str); 16] = [
     ("activemq", "activemq", "amqp"),
     ("mqtt", "mosquitto", "mqtt"),
     ("pulsar", "pulsar", "pulsar"),
+    ("rocketmq", "rocketmq", "broker"),
 ];
 
 /// What a driver can ask of the servers that it was given, by a port beside the one that it tests:

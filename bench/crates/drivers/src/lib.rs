@@ -36,6 +36,8 @@ mod postgres;
 mod pulsar;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "rocketmq")]
+mod rocketmq;
 mod systems;
 #[cfg(feature = "zeromq")]
 mod zeromq;

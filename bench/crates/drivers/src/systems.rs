@@ -19,6 +19,8 @@ use crate::postgres;
 use crate::pulsar;
 #[cfg(feature = "redis")]
 use crate::redis;
+#[cfg(feature = "rocketmq")]
+use crate::rocketmq;
 #[cfg(feature = "zeromq")]
 use crate::zeromq;
 #[cfg(feature = "kafka")]
@@ -153,7 +155,7 @@ const SYSTEMS: &[System] = &[
     System {
         name: "rocketmq",
         title: "Apache RocketMQ",
-        support: Support::None { why: "not written yet; its Rust client is new" },
+        support: driver_if!("rocketmq", rocketmq::connect),
     },
     System {
         name: "sqs",
