@@ -18,6 +18,8 @@ pub mod conformance;
 mod kafka;
 #[cfg(feature = "kafka")]
 mod kafka_share;
+#[cfg(feature = "kurrentdb")]
+mod kurrentdb;
 mod memory;
 #[cfg(feature = "mqtt")]
 mod mqtt;
@@ -39,6 +41,8 @@ mod redis;
 #[cfg(feature = "rocketmq")]
 mod rocketmq;
 mod systems;
+#[cfg(any(feature = "kurrentdb", feature = "redis"))]
+mod url;
 #[cfg(feature = "zeromq")]
 mod zeromq;
 

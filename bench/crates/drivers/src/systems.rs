@@ -8,6 +8,8 @@ use driver::{Driver, Failure, Target};
 use crate::amqp;
 #[cfg(feature = "amqp1")]
 use crate::amqp1;
+#[cfg(feature = "kurrentdb")]
+use crate::kurrentdb;
 use crate::memory;
 #[cfg(feature = "mqtt")]
 use crate::mqtt;
@@ -171,10 +173,8 @@ const SYSTEMS: &[System] = &[
     },
     System {
         name: "kurrentdb",
-        title: "KurrentDB",
-        support: Support::None {
-            why: "not written yet, and no server is in the package registries",
-        },
+        title: "KurrentDB, persistent subscriptions",
+        support: driver_if!("kurrentdb", kurrentdb::connect),
     },
     System {
         name: "queen",

@@ -30,6 +30,7 @@ use redis::{AsyncConnectionConfig, ErrorKind, RedisError};
 
 use crate::batching::BatchingSender;
 use crate::pending::WINDOW;
+use crate::url::escaped;
 
 const SYSTEM: &str = "redis";
 const TITLE: &str = "Redis Streams";
@@ -63,15 +64,6 @@ pub(crate) fn connect(target: &Target) -> Result<Arc<dyn Driver>, Failure> {
         why: error.to_string(),
     })?;
     Ok(Arc::new(Redis { client, endpoint, user, window, batch }))
-}
-
-/// As a URL has it: everything but letters and digits by its code.
-fn escaped(text: &str) -> String {
-    let escape = |byte: u8| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),
-        _ => format!("%{byte:02X}"),
-    };
-    text.bytes().map(escape).collect()
 }
 
 fn refused(error: RedisError) -> Failure {
