@@ -13,12 +13,14 @@ use crate::arguments::Place;
 use crate::failure::CliError;
 
 /// Which broker serves a system, and by which of its protocols.
-const SERVED_BY: [(&str, &str, &str); 15] = [
+const SERVED_BY: [(&str, &str, &str); 17] = [
     ("postroad-kafka", "postroad", "kafka"),
     ("postroad-share", "postroad", "kafka"),
+    ("postroad-kmq", "postroad", "kafka"),
     ("postroad-amqp", "postroad", "amqp"),
     ("kafka", "kafka", "kafka"),
     ("kafka-share", "kafka", "kafka"),
+    ("kmq", "kafka", "kafka"),
     ("rabbitmq-classic", "rabbitmq", "amqp"),
     ("rabbitmq-quorum", "rabbitmq", "amqp"),
     ("rabbitmq-stream", "rabbitmq", "amqp"),

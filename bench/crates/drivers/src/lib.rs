@@ -18,6 +18,8 @@ pub mod conformance;
 mod kafka;
 #[cfg(feature = "kafka")]
 mod kafka_share;
+#[cfg(feature = "kafka")]
+mod kmq;
 mod memory;
 #[cfg(feature = "mqtt")]
 mod mqtt;

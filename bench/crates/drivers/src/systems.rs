@@ -18,7 +18,7 @@ use crate::postgres;
 #[cfg(feature = "redis")]
 use crate::redis;
 #[cfg(feature = "kafka")]
-use crate::{kafka, kafka_share};
+use crate::{kafka, kafka_share, kmq};
 
 /// One system of the support table.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +68,11 @@ const SYSTEMS: &[System] = &[
         support: driver_if!("kafka", kafka_share::connect_postroad),
     },
     System {
+        name: "postroad-kmq",
+        title: "KMQ on Postroad by Kafka's protocol",
+        support: driver_if!("kafka", kmq::connect_postroad),
+    },
+    System {
         name: "kafka",
         title: "Apache Kafka, consumer groups",
         support: driver_if!("kafka", kafka::connect_kafka),
@@ -76,6 +81,11 @@ const SYSTEMS: &[System] = &[
         name: "kafka-share",
         title: "Apache Kafka, share groups",
         support: driver_if!("kafka", kafka_share::connect_kafka),
+    },
+    System {
+        name: "kmq",
+        title: "KMQ on Apache Kafka",
+        support: driver_if!("kafka", kmq::connect_kafka),
     },
     System {
         name: "redpanda",
@@ -135,13 +145,6 @@ const SYSTEMS: &[System] = &[
         support: driver_if!("mqtt", mqtt::connect),
     },
     System {
-        name: "kmq",
-        title: "KMQ semantics on Kafka",
-        support: Support::None {
-            why: "its markers are not written yet; share groups are what Kafka has instead",
-        },
-    },
-    System {
         name: "pulsar",
         title: "Apache Pulsar",
         support: Support::None {
@@ -154,20 +157,15 @@ const SYSTEMS: &[System] = &[
         support: Support::None { why: "not written yet; its Rust client is new" },
     },
     System {
-        name: "sqs",
-        title: "Amazon SQS and what speaks like it",
-        support: Support::None { why: "not written yet" },
-    },
-    System {
-        name: "mongodb",
-        title: "MongoDB",
+        name: "kurrentdb",
+        title: "KurrentDB",
         support: Support::None {
             why: "not written yet, and no server is in the package registries",
         },
     },
     System {
-        name: "kurrentdb",
-        title: "KurrentDB",
+        name: "mongodb",
+        title: "MongoDB",
         support: Support::None {
             why: "not written yet, and no server is in the package registries",
         },
@@ -178,6 +176,11 @@ const SYSTEMS: &[System] = &[
         support: Support::None {
             why: "not written yet, and no server is in the package registries",
         },
+    },
+    System {
+        name: "sqs",
+        title: "Amazon SQS and what speaks like it",
+        support: Support::None { why: "not written yet" },
     },
     System {
         name: "zeromq",
