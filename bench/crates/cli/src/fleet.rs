@@ -13,7 +13,7 @@ use crate::arguments::Place;
 use crate::failure::CliError;
 
 /// Which broker serves a system, and by which of its protocols.
-const SERVED_BY: [(&str, &str, &str); 17] = [
+const SERVED_BY: [(&str, &str, &str); 18] = [
     ("postroad-kafka", "postroad", "kafka"),
     ("postroad-share", "postroad", "kafka"),
     ("postroad-kmq", "postroad", "kafka"),
@@ -31,6 +31,7 @@ const SERVED_BY: [(&str, &str, &str); 17] = [
     ("artemis", "artemis", "amqp"),
     ("activemq", "activemq", "amqp"),
     ("mqtt", "mosquitto", "mqtt"),
+    ("sqs", "elasticmq", "sqs"),
 ];
 
 /// What a driver can ask of the servers that it was given, by a port beside the one that it tests:

@@ -9,7 +9,13 @@ mod amqp;
 #[cfg(feature = "amqp1")]
 mod amqp1;
 #[cfg_attr(
-    not(any(feature = "amqp", feature = "kafka", feature = "postgres", feature = "redis")),
+    not(any(
+        feature = "amqp",
+        feature = "kafka",
+        feature = "postgres",
+        feature = "redis",
+        feature = "sqs"
+    )),
     allow(dead_code, reason = "a build without clients has no use for it")
 )]
 mod batching;
@@ -26,7 +32,13 @@ mod mqtt;
 #[cfg(feature = "nats")]
 mod nats;
 #[cfg_attr(
-    not(any(feature = "amqp", feature = "kafka", feature = "postgres", feature = "redis")),
+    not(any(
+        feature = "amqp",
+        feature = "kafka",
+        feature = "postgres",
+        feature = "redis",
+        feature = "sqs"
+    )),
     allow(dead_code, reason = "a build without clients has no use for it")
 )]
 mod pending;
@@ -36,6 +48,8 @@ mod positions;
 mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
+#[cfg(feature = "sqs")]
+mod sqs;
 mod systems;
 
 pub use memory::MemoryBroker;

@@ -17,6 +17,8 @@ use crate::nats;
 use crate::postgres;
 #[cfg(feature = "redis")]
 use crate::redis;
+#[cfg(feature = "sqs")]
+use crate::sqs;
 #[cfg(feature = "kafka")]
 use crate::{kafka, kafka_share, kmq};
 
@@ -130,6 +132,11 @@ const SYSTEMS: &[System] = &[
         support: driver_if!("postgres", postgres::connect),
     },
     System {
+        name: "sqs",
+        title: "Amazon SQS and what speaks like it (ElasticMQ)",
+        support: driver_if!("sqs", sqs::connect),
+    },
+    System {
         name: "artemis",
         title: "ActiveMQ Artemis by AMQP 1.0",
         support: driver_if!("amqp1", amqp1::connect_artemis),
@@ -176,11 +183,6 @@ const SYSTEMS: &[System] = &[
         support: Support::None {
             why: "not written yet, and no server is in the package registries",
         },
-    },
-    System {
-        name: "sqs",
-        title: "Amazon SQS and what speaks like it",
-        support: Support::None { why: "not written yet" },
     },
     System {
         name: "zeromq",
