@@ -13,6 +13,7 @@ mod amqp1;
         feature = "amqp",
         feature = "kafka",
         feature = "postgres",
+        feature = "queen",
         feature = "redis",
         feature = "sqs"
     )),
@@ -36,6 +37,7 @@ mod nats;
         feature = "amqp",
         feature = "kafka",
         feature = "postgres",
+        feature = "queen",
         feature = "redis",
         feature = "sqs"
     )),
@@ -46,6 +48,8 @@ mod pending;
 mod positions;
 #[cfg(feature = "postgres")]
 mod postgres;
+#[cfg(feature = "queen")]
+mod queen;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "sqs")]

@@ -15,6 +15,8 @@ use crate::mqtt;
 use crate::nats;
 #[cfg(feature = "postgres")]
 use crate::postgres;
+#[cfg(feature = "queen")]
+use crate::queen;
 #[cfg(feature = "redis")]
 use crate::redis;
 #[cfg(feature = "sqs")]
@@ -36,6 +38,11 @@ pub struct System {
 #[derive(Clone, Copy, Debug)]
 pub enum Support {
     Driver(Connect),
+    /// There is a driver, and nobody has run it on a server of this system yet.
+    Untried {
+        connect: Connect,
+        why: &'static str,
+    },
     /// There is a driver, behind a feature of this crate that this build leaves out.
     LeftOut {
         feature: &'static str,
@@ -49,9 +56,18 @@ pub enum Support {
 pub type Connect = fn(&Target) -> Result<Arc<dyn Driver>, Failure>;
 
 macro_rules! driver_if {
-    ($feature:literal, $connect:expr) => {{
+    ($feature:literal, $connect:expr) => {
+        support_if!($feature, Support::Driver($connect))
+    };
+    ($feature:literal, $connect:expr, untried: $why:literal) => {
+        support_if!($feature, Support::Untried { connect: $connect, why: $why })
+    };
+}
+
+macro_rules! support_if {
+    ($feature:literal, $support:expr) => {{
         #[cfg(feature = $feature)]
-        let support = Support::Driver($connect);
+        let support = $support;
         #[cfg(not(feature = $feature))]
         let support = Support::LeftOut { feature: $feature };
         support
@@ -137,6 +153,16 @@ const SYSTEMS: &[System] = &[
         support: driver_if!("sqs", sqs::connect),
     },
     System {
+        name: "queen",
+        title: "Queen MQ",
+        support: driver_if!(
+            "queen",
+            queen::connect,
+            untried: "no server is in the package registries; tested on one that was written after \
+                      its source"
+        ),
+    },
+    System {
         name: "artemis",
         title: "ActiveMQ Artemis by AMQP 1.0",
         support: driver_if!("amqp1", amqp1::connect_artemis),
@@ -173,13 +199,6 @@ const SYSTEMS: &[System] = &[
     System {
         name: "mongodb",
         title: "MongoDB",
-        support: Support::None {
-            why: "not written yet, and no server is in the package registries",
-        },
-    },
-    System {
-        name: "queen",
-        title: "Queen MQ",
         support: Support::None {
             why: "not written yet, and no server is in the package registries",
         },
@@ -223,7 +242,7 @@ pub fn connect(target: &Target) -> Result<Arc<dyn Driver>, Failure> {
         )));
     };
     match system.support {
-        Support::Driver(connect) => connect(target),
+        Support::Driver(connect) | Support::Untried { connect, .. } => connect(target),
         Support::LeftOut { feature } => Err(unknown(format!(
             "the driver of {} was left out of this build (feature {feature})",
             system.name
