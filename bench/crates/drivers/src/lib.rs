@@ -12,6 +12,7 @@ mod amqp1;
     not(any(
         feature = "amqp",
         feature = "kafka",
+        feature = "mongodb",
         feature = "postgres",
         feature = "queen",
         feature = "redis",
@@ -28,6 +29,8 @@ mod kafka_share;
 #[cfg(feature = "kafka")]
 mod kmq;
 mod memory;
+#[cfg(feature = "mongodb")]
+mod mongodb;
 #[cfg(feature = "mqtt")]
 mod mqtt;
 #[cfg(feature = "nats")]
@@ -36,6 +39,7 @@ mod nats;
     not(any(
         feature = "amqp",
         feature = "kafka",
+        feature = "mongodb",
         feature = "postgres",
         feature = "queen",
         feature = "redis",

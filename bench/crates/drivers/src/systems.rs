@@ -9,6 +9,8 @@ use crate::amqp;
 #[cfg(feature = "amqp1")]
 use crate::amqp1;
 use crate::memory;
+#[cfg(feature = "mongodb")]
+use crate::mongodb;
 #[cfg(feature = "mqtt")]
 use crate::mqtt;
 #[cfg(feature = "nats")]
@@ -163,6 +165,16 @@ const SYSTEMS: &[System] = &[
         ),
     },
     System {
+        name: "mongodb",
+        title: "MongoDB, findOneAndUpdate",
+        support: driver_if!(
+            "mongodb",
+            mongodb::connect,
+            untried: "no server is in the package registries; tested on one that speaks its wire \
+                      protocol"
+        ),
+    },
+    System {
         name: "artemis",
         title: "ActiveMQ Artemis by AMQP 1.0",
         support: driver_if!("amqp1", amqp1::connect_artemis),
@@ -192,13 +204,6 @@ const SYSTEMS: &[System] = &[
     System {
         name: "kurrentdb",
         title: "KurrentDB",
-        support: Support::None {
-            why: "not written yet, and no server is in the package registries",
-        },
-    },
-    System {
-        name: "mongodb",
-        title: "MongoDB",
         support: Support::None {
             why: "not written yet, and no server is in the package registries",
         },
