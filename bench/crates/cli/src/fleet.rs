@@ -13,12 +13,14 @@ use crate::arguments::Place;
 use crate::failure::CliError;
 
 /// Which broker serves a system, and by which of its protocols.
-const SERVED_BY: [(&str, &str, &str); 17] = [
+const SERVED_BY: [(&str, &str, &str); 20] = [
     ("postroad-kafka", "postroad", "kafka"),
     ("postroad-share", "postroad", "kafka"),
+    ("postroad-kmq", "postroad", "kafka"),
     ("postroad-amqp", "postroad", "amqp"),
     ("kafka", "kafka", "kafka"),
     ("kafka-share", "kafka", "kafka"),
+    ("kmq", "kafka", "kafka"),
     ("rabbitmq-classic", "rabbitmq", "amqp"),
     ("rabbitmq-quorum", "rabbitmq", "amqp"),
     ("rabbitmq-stream", "rabbitmq", "amqp"),
@@ -31,6 +33,7 @@ const SERVED_BY: [(&str, &str, &str); 17] = [
     ("mqtt", "mosquitto", "mqtt"),
     ("pulsar", "pulsar", "pulsar"),
     ("rocketmq", "rocketmq", "broker"),
+    ("sqs", "elasticmq", "sqs"),
 ];
 
 /// What a driver can ask of the servers that it was given, by a port beside the one that it tests:

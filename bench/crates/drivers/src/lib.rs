@@ -9,7 +9,15 @@ mod amqp;
 #[cfg(feature = "amqp1")]
 mod amqp1;
 #[cfg_attr(
-    not(any(feature = "amqp", feature = "kafka", feature = "postgres", feature = "redis")),
+    not(any(
+        feature = "amqp",
+        feature = "kafka",
+        feature = "mongodb",
+        feature = "postgres",
+        feature = "queen",
+        feature = "redis",
+        feature = "sqs"
+    )),
     allow(dead_code, reason = "a build without clients has no use for it")
 )]
 mod batching;
@@ -18,15 +26,27 @@ pub mod conformance;
 mod kafka;
 #[cfg(feature = "kafka")]
 mod kafka_share;
+#[cfg(feature = "kafka")]
+mod kmq;
 #[cfg(feature = "kurrentdb")]
 mod kurrentdb;
 mod memory;
+#[cfg(feature = "mongodb")]
+mod mongodb;
 #[cfg(feature = "mqtt")]
 mod mqtt;
 #[cfg(feature = "nats")]
 mod nats;
 #[cfg_attr(
-    not(any(feature = "amqp", feature = "kafka", feature = "postgres", feature = "redis")),
+    not(any(
+        feature = "amqp",
+        feature = "kafka",
+        feature = "mongodb",
+        feature = "postgres",
+        feature = "queen",
+        feature = "redis",
+        feature = "sqs"
+    )),
     allow(dead_code, reason = "a build without clients has no use for it")
 )]
 mod pending;
@@ -36,10 +56,14 @@ mod positions;
 mod postgres;
 #[cfg(feature = "pulsar")]
 mod pulsar;
+#[cfg(feature = "queen")]
+mod queen;
 #[cfg(feature = "redis")]
 mod redis;
 #[cfg(feature = "rocketmq")]
 mod rocketmq;
+#[cfg(feature = "sqs")]
+mod sqs;
 mod systems;
 #[cfg(any(feature = "kurrentdb", feature = "redis"))]
 mod url;

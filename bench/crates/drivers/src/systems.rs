@@ -11,6 +11,8 @@ use crate::amqp1;
 #[cfg(feature = "kurrentdb")]
 use crate::kurrentdb;
 use crate::memory;
+#[cfg(feature = "mongodb")]
+use crate::mongodb;
 #[cfg(feature = "mqtt")]
 use crate::mqtt;
 #[cfg(feature = "nats")]
@@ -19,14 +21,18 @@ use crate::nats;
 use crate::postgres;
 #[cfg(feature = "pulsar")]
 use crate::pulsar;
+#[cfg(feature = "queen")]
+use crate::queen;
 #[cfg(feature = "redis")]
 use crate::redis;
 #[cfg(feature = "rocketmq")]
 use crate::rocketmq;
+#[cfg(feature = "sqs")]
+use crate::sqs;
 #[cfg(feature = "zeromq")]
 use crate::zeromq;
 #[cfg(feature = "kafka")]
-use crate::{kafka, kafka_share};
+use crate::{kafka, kafka_share, kmq};
 
 /// One system of the support table.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +48,11 @@ pub struct System {
 #[derive(Clone, Copy, Debug)]
 pub enum Support {
     Driver(Connect),
+    /// There is a driver, and nobody has run it on a server of this system yet.
+    Untried {
+        connect: Connect,
+        why: &'static str,
+    },
     /// There is a driver, behind a feature of this crate that this build leaves out.
     LeftOut {
         feature: &'static str,
@@ -55,9 +66,18 @@ pub enum Support {
 pub type Connect = fn(&Target) -> Result<Arc<dyn Driver>, Failure>;
 
 macro_rules! driver_if {
-    ($feature:literal, $connect:expr) => {{
+    ($feature:literal, $connect:expr) => {
+        support_if!($feature, Support::Driver($connect))
+    };
+    ($feature:literal, $connect:expr, untried: $why:literal) => {
+        support_if!($feature, Support::Untried { connect: $connect, why: $why })
+    };
+}
+
+macro_rules! support_if {
+    ($feature:literal, $support:expr) => {{
         #[cfg(feature = $feature)]
-        let support = Support::Driver($connect);
+        let support = $support;
         #[cfg(not(feature = $feature))]
         let support = Support::LeftOut { feature: $feature };
         support
@@ -76,6 +96,11 @@ const SYSTEMS: &[System] = &[
         support: driver_if!("kafka", kafka_share::connect_postroad),
     },
     System {
+        name: "postroad-kmq",
+        title: "KMQ on Postroad by Kafka's protocol",
+        support: driver_if!("kafka", kmq::connect_postroad),
+    },
+    System {
         name: "kafka",
         title: "Apache Kafka, consumer groups",
         support: driver_if!("kafka", kafka::connect_kafka),
@@ -84,6 +109,11 @@ const SYSTEMS: &[System] = &[
         name: "kafka-share",
         title: "Apache Kafka, share groups",
         support: driver_if!("kafka", kafka_share::connect_kafka),
+    },
+    System {
+        name: "kmq",
+        title: "KMQ on Apache Kafka",
+        support: driver_if!("kafka", kmq::connect_kafka),
     },
     System {
         name: "redpanda",
@@ -128,6 +158,31 @@ const SYSTEMS: &[System] = &[
         support: driver_if!("postgres", postgres::connect),
     },
     System {
+        name: "sqs",
+        title: "Amazon SQS and what speaks like it (ElasticMQ)",
+        support: driver_if!("sqs", sqs::connect),
+    },
+    System {
+        name: "queen",
+        title: "Queen MQ",
+        support: driver_if!(
+            "queen",
+            queen::connect,
+            untried: "no server is in the package registries; tested on one that was written after \
+                      its source"
+        ),
+    },
+    System {
+        name: "mongodb",
+        title: "MongoDB, findOneAndUpdate",
+        support: driver_if!(
+            "mongodb",
+            mongodb::connect,
+            untried: "no server is in the package registries; tested on one that speaks its wire \
+                      protocol"
+        ),
+    },
+    System {
         name: "artemis",
         title: "ActiveMQ Artemis by AMQP 1.0",
         support: driver_if!("amqp1", amqp1::connect_artemis),
@@ -143,13 +198,6 @@ const SYSTEMS: &[System] = &[
         support: driver_if!("mqtt", mqtt::connect),
     },
     System {
-        name: "kmq",
-        title: "KMQ semantics on Kafka",
-        support: Support::None {
-            why: "its markers are not written yet; share groups are what Kafka has instead",
-        },
-    },
-    System {
         name: "pulsar",
         title: "Apache Pulsar",
         support: driver_if!("pulsar", pulsar::connect),
@@ -160,28 +208,13 @@ const SYSTEMS: &[System] = &[
         support: driver_if!("rocketmq", rocketmq::connect),
     },
     System {
-        name: "sqs",
-        title: "Amazon SQS and what speaks like it",
-        support: Support::None { why: "not written yet" },
-    },
-    System {
-        name: "mongodb",
-        title: "MongoDB",
-        support: Support::None {
-            why: "not written yet, and no server is in the package registries",
-        },
-    },
-    System {
         name: "kurrentdb",
         title: "KurrentDB, persistent subscriptions",
-        support: driver_if!("kurrentdb", kurrentdb::connect),
-    },
-    System {
-        name: "queen",
-        title: "Queen MQ",
-        support: Support::None {
-            why: "not written yet, and no server is in the package registries",
-        },
+        support: driver_if!(
+            "kurrentdb",
+            kurrentdb::connect,
+            untried: "no server is in the package registries"
+        ),
     },
     System {
         name: "zeromq",
@@ -223,7 +256,7 @@ pub fn connect(target: &Target) -> Result<Arc<dyn Driver>, Failure> {
         )));
     };
     match system.support {
-        Support::Driver(connect) => connect(target),
+        Support::Driver(connect) | Support::Untried { connect, .. } => connect(target),
         Support::LeftOut { feature } => Err(unknown(format!(
             "the driver of {} was left out of this build (feature {feature})",
             system.name

@@ -66,6 +66,7 @@ fn write_table(path: &Path, all: &[Conformance]) -> Result<(), CliError> {
             let why = match system.support {
                 Support::None { why } => format!("no driver: {why}"),
                 Support::LeftOut { feature } => format!("left out of this build ({feature})"),
+                Support::Untried { why, .. } => format!("a driver, untried: {why}"),
                 Support::Driver(_) => "a driver; its server was not there".to_owned(),
             };
             table += &format!("| `{}` {} | {why} | | | | |\n", system.name, system.title);

@@ -23,7 +23,7 @@ pub(crate) fn run(arguments: &ListArguments) -> Result<ExitCode, CliError> {
 
 fn about(system: &System) -> Result<driver::About, String> {
     match system.support {
-        Support::Driver(connect) => {
+        Support::Driver(connect) | Support::Untried { connect, .. } => {
             connect(&Target::of(system.name)).map(|it| it.about()).map_err(|why| why.to_string())
         }
         Support::LeftOut { feature } => Err(format!("left out of this build (feature {feature})")),

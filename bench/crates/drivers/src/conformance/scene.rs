@@ -142,6 +142,30 @@ pub(super) async fn take_within(
     Ok(taken)
 }
 
+/// Receives this many by all of the receivers together: what came to each.
+pub(super) async fn take_by_any(
+    receivers: &mut [Box<dyn Receiver>],
+    count: usize,
+    patience: Duration,
+) -> Result<Vec<Vec<Received>>, Fault> {
+    let deadline = Instant::now() + patience;
+    let mut taken = vec![Vec::new(); receivers.len()];
+    let mut left = count;
+    while left > 0 {
+        for (receiver, taken) in receivers.iter_mut().zip(&mut taken) {
+            if left > 0 {
+                let came = receiver.receive(left).await?;
+                left = left.saturating_sub(came.len());
+                taken.extend(came);
+            }
+        }
+        if left > 0 && Instant::now() > deadline {
+            return wrong(format!("{} of {count} came within {patience:?}", count - left));
+        }
+    }
+    Ok(taken)
+}
+
 /// Fails if anything comes for as long as this.
 pub(super) async fn nothing_comes(
     receiver: &mut Box<dyn Receiver>,

@@ -15,7 +15,7 @@ use rdkafka::types::RDKafkaErrorCode;
 /// How long a server may take to answer at all.
 const REACH_PATIENCE: Duration = Duration::from_secs(5);
 
-pub(super) fn refused(error: KafkaError) -> Failure {
+pub(crate) fn refused(error: KafkaError) -> Failure {
     match &error {
         KafkaError::ClientConfig(_, why, name, value) => {
             Failure::Setting { name: name.clone(), why: format!("{value:?}: {why}") }
@@ -32,6 +32,19 @@ pub(super) fn refused(error: KafkaError) -> Failure {
             _ => Failure::refused(error),
         },
     }
+}
+
+/// What passes by itself is no message and no failure.
+pub(crate) fn is_passing(error: &KafkaError) -> bool {
+    matches!(
+        error.rdkafka_error_code(),
+        Some(
+            RDKafkaErrorCode::BrokerTransportFailure
+                | RDKafkaErrorCode::AllBrokersDown
+                | RDKafkaErrorCode::UnknownTopicOrPartition
+                | RDKafkaErrorCode::OperationTimedOut
+        )
+    )
 }
 
 /// Keeps the last thing that went wrong: the calls themselves only say that they timed out.

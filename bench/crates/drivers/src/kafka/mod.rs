@@ -20,7 +20,7 @@
 //! `request-timeout-ms`, and any of the client's and the topic's own as `producer.X`, `consumer.X`
 //! and `topic.X`.
 
-mod client;
+pub(crate) mod client;
 mod receiver;
 mod sender;
 
@@ -79,7 +79,7 @@ pub(crate) fn connect_postroad(target: &Target) -> Result<Arc<dyn Driver>, Failu
 type Settings = Vec<(String, String)>;
 
 #[derive(Debug)]
-struct Kafka {
+pub(crate) struct Kafka {
     flavour: Flavour,
     /// What every client of this target begins with.
     base: ClientConfig,
@@ -102,6 +102,10 @@ struct Options {
 }
 
 fn connect(flavour: Flavour, target: &Target) -> Result<Arc<dyn Driver>, Failure> {
+    Ok(Arc::new(open(flavour, target)?))
+}
+
+pub(crate) fn open(flavour: Flavour, target: &Target) -> Result<Kafka, Failure> {
     let mut settings = target.settings();
     let mut own = |prefix: &str| -> Result<Settings, Failure> {
         let named = target.settings.keys().filter_map(|name| name.strip_prefix(prefix));
@@ -147,7 +151,7 @@ fn connect(flavour: Flavour, target: &Target) -> Result<Arc<dyn Driver>, Failure
             .set("sasl.username", &user)
             .set("sasl.password", target.password.clone().unwrap_or_default());
     }
-    Ok(Arc::new(Kafka { flavour, base, client, endpoint, user, options }))
+    Ok(Kafka { flavour, base, client, endpoint, user, options })
 }
 
 fn set_all(config: &mut ClientConfig, settings: &Settings) {
@@ -219,6 +223,23 @@ impl Kafka {
         ];
         settings.extend_from_slice(&self.options.consumer);
         settings
+    }
+
+    /// For a producer; when it sends is not set.
+    pub(crate) fn producer_config(&self, topology: &Topology) -> ClientConfig {
+        let mut config = self.base.clone();
+        // More than the window, so that it is the window that bounds what is on its way.
+        config.set("queue.buffering.max.messages", self.options.window.max(100_000).to_string());
+        set_all(&mut config, &self.producer(topology));
+        config
+    }
+
+    /// For a member of the group, which commits by itself.
+    pub(crate) fn consumer_config(&self, group: &str) -> ClientConfig {
+        let mut config = self.base.clone();
+        config.set("group.id", group);
+        set_all(&mut config, &self.consumer());
+        config
     }
 
     async fn create_topics(&self, topology: &Topology) -> Result<(), Failure> {
@@ -368,10 +389,7 @@ impl Driver for Kafka {
     }
 
     async fn sender(&self, topology: &Topology) -> Result<Box<dyn Sender>, Failure> {
-        let mut config = self.base.clone();
-        // More than the window, so that it is the window that bounds what is on its way.
-        config.set("queue.buffering.max.messages", self.options.window.max(100_000).to_string());
-        set_all(&mut config, &self.producer(topology));
+        let config = self.producer_config(topology);
         let (window, linger) = (self.options.window, self.linger(topology));
         Ok(Box::new(sender::KafkaSender::new(config, window, linger, topology)))
     }
@@ -382,9 +400,7 @@ impl Driver for Kafka {
         destinations: &[u32],
         subscription: u32,
     ) -> Result<Box<dyn Receiver>, Failure> {
-        let mut config = self.base.clone();
-        config.set("group.id", topology.subscription(subscription));
-        set_all(&mut config, &self.consumer());
+        let config = self.consumer_config(&topology.subscription(subscription));
         let every = self.options.commit_every;
         Ok(Box::new(receiver::KafkaReceiver::new(&config, topology, destinations, every)?))
     }

@@ -15,11 +15,10 @@ use rdkafka::consumer::{
 };
 use rdkafka::error::KafkaError;
 use rdkafka::message::BorrowedMessage;
-use rdkafka::types::RDKafkaErrorCode;
 use rdkafka::{ClientConfig, Message, Offset, TopicPartitionList};
 use tokio::time::timeout;
 
-use super::client::refused;
+use super::client::{is_passing, refused};
 use crate::positions::{Partition, Positions};
 
 /// Shared with the client, which tells of partitions that go to another receiver.
@@ -138,19 +137,6 @@ impl KafkaReceiver {
         }
         self.commit(CommitMode::Async)
     }
-}
-
-/// What passes by itself is no message and no failure.
-fn is_passing(error: &KafkaError) -> bool {
-    matches!(
-        error.rdkafka_error_code(),
-        Some(
-            RDKafkaErrorCode::BrokerTransportFailure
-                | RDKafkaErrorCode::AllBrokersDown
-                | RDKafkaErrorCode::UnknownTopicOrPartition
-                | RDKafkaErrorCode::OperationTimedOut
-        )
-    )
 }
 
 #[async_trait]

@@ -1,0 +1,222 @@
+//! MongoDB as a queue: a collection for each destination and subscription, `findOneAndUpdate`.
+//!
+//! *Sent* means: `insertMany` was answered, with the tier's write concern: `w: 1` without the
+//! journal is T0 (it is in the server's memory), with the journal T3; `w: majority` with the
+//! journal is T4, and `create` refuses it where there is no replica set. Of the tiers between,
+//! which are about page caches, MongoDB has none.
+//!
+//! *Hiding*: a document has the time of its next delivery, by the clock of who sent or took it; who
+//! takes it moves that by the lease. A release, and the end of a receiver, move it to now. Settling
+//! deletes, with the same write concern, and waits for it. Documents are taken one by one, as the
+//! published test does: a receiver that wants ten asks ten times.
+//!
+//! They are taken in no order, unless the test asks for it: then by `_id`, which grows with each
+//! message of a sender, so that one receiver gets them as they were sent.
+//!
+//! No server can be had from the package registries, so this is tested against a small one that
+//! speaks the wire protocol and knows the commands that are used here.
+//!
+//! Settings: `window`, `batch` (the most documents of one insert, 500), `database`, `poll-ms` (how
+//! long to sleep where nothing is there, 10).
+
+mod documents;
+mod failure;
+mod receiver;
+mod sender;
+#[cfg(test)]
+mod tests;
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use driver::{
+    About, Driver, Failure, Lanes, Receiver, Return, Sender, Style, Target, Tier, Topology,
+};
+use mongodb::bson::{Document, doc};
+use mongodb::options::{
+    Acknowledgment, ClientOptions, CollectionOptions, Credential, ServerAddress, WriteConcern,
+};
+use mongodb::{Client, Collection, Database, IndexModel};
+
+use crate::batching::BatchingSender;
+use crate::pending::WINDOW;
+use failure::{failure, unreached};
+
+const SYSTEM: &str = "mongodb";
+const ENDPOINT: &str = "127.0.0.1:27017";
+const DATABASE: &str = "postroad_bench";
+const PATIENCE: Duration = Duration::from_secs(5);
+/// So that no sender and no receiver waits for another's connection.
+const CONNECTIONS_MAX: u32 = 10_000;
+
+#[derive(Debug)]
+struct Mongo {
+    options: ClientOptions,
+    /// Made by the first who needs it: it starts tasks.
+    client: OnceLock<Client>,
+    endpoint: String,
+    user: String,
+    database: String,
+    window: u32,
+    batch: usize,
+    poll: Duration,
+}
+
+pub(crate) fn connect(target: &Target) -> Result<Arc<dyn Driver>, Failure> {
+    let mut settings = target.settings();
+    let window = settings.take("window", WINDOW)?;
+    let batch = settings.take("batch", 500)?;
+    let poll = Duration::from_millis(settings.take("poll-ms", 10)?);
+    let database = settings.take("database", DATABASE.to_owned())?;
+    settings.done()?;
+    let places = match &target.endpoints[..] {
+        [] => vec![ENDPOINT.to_owned()],
+        places => places.to_vec(),
+    };
+    let endpoint = places.join(",");
+    let parse = |place: &String| {
+        let place = place.trim_start_matches("mongodb://").trim_end_matches('/');
+        ServerAddress::parse(place)
+            .map_err(|why| Failure::Unreachable { endpoint: place.into(), why: why.to_string() })
+    };
+    let hosts = places.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    let mut options = ClientOptions::builder()
+        .hosts(hosts)
+        .app_name("postroad-bench".to_owned())
+        .connect_timeout(PATIENCE)
+        .server_selection_timeout(PATIENCE)
+        .max_pool_size(CONNECTIONS_MAX)
+        .build();
+    let user = target.user.clone().unwrap_or_default();
+    if let Some(password) = &target.password {
+        let who = Credential::builder().username(user.clone()).password(password.clone());
+        options.credential = Some(who.build());
+    }
+    let client = OnceLock::new();
+    Ok(Arc::new(Mongo { options, client, endpoint, user, database, window, batch, poll }))
+}
+
+/// The collection of a destination for a subscription.
+fn name(topology: &Topology, destination: u32, subscription: u32) -> String {
+    format!("{}-{subscription}", topology.destination(destination))
+}
+
+fn names(topology: &Topology, destination: u32) -> Vec<String> {
+    let subscriptions = 0..topology.subscriptions.max(1);
+    subscriptions.map(|subscription| name(topology, destination, subscription)).collect()
+}
+
+fn write_concern(tier: Tier) -> WriteConcern {
+    let copies = if tier == Tier::T4 { Acknowledgment::Majority } else { Acknowledgment::Nodes(1) };
+    WriteConcern::builder().w(copies).journal(tier.is_synced()).build()
+}
+
+impl Mongo {
+    fn client(&self) -> Result<&Client, Failure> {
+        if let Some(client) = self.client.get() {
+            return Ok(client);
+        }
+        let client = Client::with_options(self.options.clone()).map_err(|error| failure(&error))?;
+        Ok(self.client.get_or_init(|| client))
+    }
+
+    fn database(&self) -> Result<Database, Failure> {
+        Ok(self.client()?.database(&self.database))
+    }
+
+    fn collection(&self, name: &str, tier: Tier) -> Result<Collection<Document>, Failure> {
+        let options = CollectionOptions::builder().write_concern(write_concern(tier)).build();
+        Ok(self.database()?.collection_with_options(name, options))
+    }
+
+    async fn check(&self, tier: Tier) -> Result<(), Failure> {
+        if tier != Tier::T4 {
+            return Ok(());
+        }
+        let hello = self.database()?.run_command(doc! { "hello": 1 }).await;
+        let hello = hello.map_err(|error| failure(&error))?;
+        let members = hello.get_array("hosts").map_or(0, Vec::len);
+        if members < 2 {
+            return Err(Failure::refused(format!(
+                "{tier} was asked for, and the server is not one of a replica set of several"
+            )));
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
+impl Driver for Mongo {
+    fn about(&self) -> About {
+        About {
+            system: SYSTEM,
+            title: "MongoDB, findOneAndUpdate",
+            client: "mongodb 3.9",
+            sent_means: "insertMany was answered, with the tier's write concern",
+            hidden_means: "by the time of its next delivery, which taking it moves by the lease",
+            tiers: &[Tier::T0, Tier::T3, Tier::T4],
+            styles: &[Style::Queue],
+            lanes: Lanes::Single,
+            returns: Return::LeaseOrConnection,
+            subscriptions: true,
+            tells_redelivery: true,
+            settles_confirmed: true,
+            pipelined: true,
+        }
+    }
+
+    async fn version(&self) -> Result<String, Failure> {
+        let told = self.database()?.run_command(doc! { "buildInfo": 1 }).await;
+        let told = told.map_err(|error| unreached(&error, &self.endpoint, &self.user))?;
+        let version = told.get_str("version").map_err(Failure::unknown)?;
+        Ok(version.to_owned())
+    }
+
+    async fn create(&self, topology: &Topology) -> Result<(), Failure> {
+        self.about().offers(topology)?;
+        self.version().await?;
+        self.check(topology.tier).await?;
+        self.remove(topology).await?;
+        for destination in 0..topology.destinations {
+            for name in names(topology, destination) {
+                let collection = self.collection(&name, topology.tier)?;
+                let index = IndexModel::builder().keys(documents::index()).build();
+                collection.create_index(index).await.map_err(|error| failure(&error))?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn remove(&self, topology: &Topology) -> Result<(), Failure> {
+        for destination in 0..topology.destinations {
+            for name in names(topology, destination) {
+                let collection = self.collection(&name, topology.tier)?;
+                collection.drop().await.map_err(|error| failure(&error))?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn sender(&self, topology: &Topology) -> Result<Box<dyn Sender>, Failure> {
+        let collections = (0..topology.destinations).map(|destination| {
+            let names = names(topology, destination).into_iter();
+            names.map(|name| self.collection(&name, topology.tier)).collect::<Result<Vec<_>, _>>()
+        });
+        let writer = sender::Writer::new(collections.collect::<Result<_, _>>()?);
+        Ok(Box::new(BatchingSender::spawn(writer, self.window, self.batch)))
+    }
+
+    async fn receiver(
+        &self,
+        topology: &Topology,
+        destinations: &[u32],
+        subscription: u32,
+    ) -> Result<Box<dyn Receiver>, Failure> {
+        let collections = destinations.iter().map(|&destination| {
+            self.collection(&name(topology, destination, subscription), topology.tier)
+        });
+        let collections = collections.collect::<Result<_, _>>()?;
+        Ok(Box::new(receiver::MongoReceiver::new(collections, topology, self.poll)))
+    }
+}

@@ -1,0 +1,159 @@
+//! Queen MQ, by HTTP: partitions of a queue that are leased whole, on PostgreSQL
+//! (github.com/smartpricing/queen).
+//!
+//! *Sent* means: the push answered `queued` for the message (or `duplicate`: a push of the same
+//! transaction id was stored before, and each of ours has its own). The server has committed a
+//! transaction of PostgreSQL then, which syncs unless somebody has told PostgreSQL otherwise; that
+//! cannot be seen from here. `buffered` is an error: the message is in a file beside the database.
+//!
+//! *Hiding*: a pop leases partitions to one receiver, with all that they hold, until each message
+//! is acknowledged or the lease (of whole seconds) ends. A partition is a lane, so order is kept
+//! with any number of receivers. An acknowledgement moves a position within the partition, so
+//! messages are acknowledged in their order, whatever the order in which they are settled: what was
+//! settled out of turn waits, and is not given out again when it comes once more. A release gives
+//! the rest of the partition back (`retry`).
+//!
+//! A subscription is a consumer group; one subscription of a queue is the server's queue mode.
+//! Bodies are text in base64, since payloads are JSON. A password is sent as a bearer token.
+//!
+//! No server can be had from the package registries, so this is tested against exchanges that were
+//! written after the server's source.
+//!
+//! Settings: `window`, `batch` (the most messages of one push, 500), `partitions` (the most that
+//! one pop leases, 1, as published tests had it), `poll-ms` (how long to sleep where nothing is in
+//! any of several queues, 10).
+
+mod http;
+mod leases;
+mod receiver;
+mod sender;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use driver::{
+    About, Driver, Failure, Lanes, Receiver, Return, Sender, Style, Target, Tier, Topology,
+};
+use hyper::Method;
+use serde::Deserialize;
+use serde_json::json;
+
+use crate::batching::BatchingSender;
+use crate::pending::WINDOW;
+use http::Http;
+
+const SYSTEM: &str = "queen";
+const ENDPOINT: &str = "127.0.0.1:6632";
+#[derive(Debug)]
+struct Queen {
+    http: Http,
+    window: u32,
+    batch: usize,
+    partitions: u32,
+    poll: Duration,
+}
+
+pub(crate) fn connect(target: &Target) -> Result<Arc<dyn Driver>, Failure> {
+    let mut settings = target.settings();
+    let window = settings.take("window", WINDOW)?;
+    let batch = settings.take("batch", 500)?;
+    let partitions = settings.take("partitions", 1)?;
+    let poll = Duration::from_millis(settings.take("poll-ms", 10)?);
+    settings.done()?;
+    let http = Http::new(target.endpoint(ENDPOINT), target)?;
+    Ok(Arc::new(Queen { http, window, batch, partitions, poll }))
+}
+
+/// The group that a subscription is, if the topology needs groups.
+fn group(topology: &Topology, subscription: u32) -> Option<String> {
+    let grouped = topology.subscriptions > 1 || topology.style == Style::Log;
+    grouped.then(|| topology.subscription(subscription))
+}
+
+#[derive(Deserialize)]
+struct Health {
+    version: String,
+}
+
+#[derive(Deserialize)]
+struct Configured {
+    #[serde(default)]
+    configured: bool,
+}
+
+#[async_trait]
+impl Driver for Queen {
+    fn about(&self) -> About {
+        About {
+            system: SYSTEM,
+            title: "Queen MQ",
+            client: "HTTP by the suite's own (hyper 1)",
+            sent_means: "the push was answered, after PostgreSQL's commit",
+            hidden_means: "by partition, which is leased to one receiver with all that it holds",
+            tiers: &[Tier::T3],
+            styles: &[Style::Queue, Style::Log],
+            lanes: Lanes::Ordered,
+            returns: Return::LeaseOrConnection,
+            subscriptions: true,
+            tells_redelivery: false,
+            settles_confirmed: false,
+            pipelined: true,
+        }
+    }
+
+    async fn version(&self) -> Result<String, Failure> {
+        let health: Health = self.http.first("/health").await?;
+        // Anyone may ask for that; this tells whether we are let in.
+        self.http.call(Method::GET, "/api/v1/resources/namespaces", None).await?;
+        Ok(health.version)
+    }
+
+    async fn create(&self, topology: &Topology) -> Result<(), Failure> {
+        self.about().offers(topology)?;
+        self.version().await?;
+        self.remove(topology).await?;
+        for destination in 0..topology.destinations {
+            let queue = topology.destination(destination);
+            let lease = topology.lease.as_millis().div_ceil(1_000) as u64;
+            let asked = json!({ "queue": queue, "options": { "leaseTime": lease } });
+            let answer: Configured = self.http.post("/api/v1/configure", &asked).await?;
+            if !answer.configured {
+                return Err(Failure::refused(format!("queue {queue} was not configured")));
+            }
+        }
+        Ok(())
+    }
+
+    async fn remove(&self, topology: &Topology) -> Result<(), Failure> {
+        for destination in 0..topology.destinations {
+            let path = format!("/api/v1/resources/queues/{}", topology.destination(destination));
+            self.http.call(Method::DELETE, &path, None).await?;
+        }
+        Ok(())
+    }
+
+    async fn sender(&self, topology: &Topology) -> Result<Box<dyn Sender>, Failure> {
+        let queues = (0..topology.destinations).map(|index| topology.destination(index)).collect();
+        let writer = sender::Writer::new(self.http.another(), queues);
+        Ok(Box::new(BatchingSender::spawn(writer, self.window, self.batch)))
+    }
+
+    async fn receiver(
+        &self,
+        topology: &Topology,
+        destinations: &[u32],
+        subscription: u32,
+    ) -> Result<Box<dyn Receiver>, Failure> {
+        let queues = destinations.iter().map(|&index| topology.destination(index)).collect();
+        Ok(Box::new(receiver::QueenReceiver::new(
+            self.http.another(),
+            queues,
+            group(topology, subscription),
+            self.partitions,
+            self.poll,
+        )))
+    }
+}
