@@ -17,6 +17,8 @@ use super::wire::{Answer, Request, code, status};
 
 /// The most messages of one pop, by the broker's rule.
 const POP_MAX: usize = 32;
+/// How many settles may be unanswered: a broker refuses what it did not come to within 3 s.
+const SETTLING_MAX: usize = 32;
 /// After how long what was given back is visible again. Below this the broker's clock decides.
 const SOON: Duration = Duration::from_secs(1);
 
@@ -228,6 +230,11 @@ impl Receiver for RocketReceiver {
             places.push((place, settle));
         }
         self.settle_all(places);
+        while self.settling.len() > SETTLING_MAX
+            && let Some(answer) = self.settling.next().await
+        {
+            answer?;
+        }
         self.hear_settles()
     }
 
