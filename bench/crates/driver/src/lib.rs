@@ -92,6 +92,12 @@ pub trait Driver: Send + Sync + Debug {
 /// Sends messages. What "safe" means is the tier of its topology.
 #[async_trait]
 pub trait Sender: Send + Debug {
+    /// Returns once a message would go out at once: some clients have business of their own first.
+    /// `posts`: messages will be posted, and not sent.
+    async fn ready(&mut self, _posts: bool) -> Result<(), Failure> {
+        Ok(())
+    }
+
     /// Returns when every message is safe, or with an error if one of them is not (or nobody
     /// knows). The messages of one lane stay in order.
     async fn send(&mut self, destination: u32, messages: &[Message]) -> Result<(), Failure>;

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use async_trait::async_trait;
 use driver::{Driver, Failure, Sender};
+use futures_util::future::try_join_all;
 use results::Audit;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -178,7 +179,9 @@ impl Tasks {
             };
             self.connected.push((task, sender));
         }
-        Ok(())
+        let posts = self.plan.pace != Pace::Closed;
+        let ready = self.connected.iter_mut().map(|(_, sender)| sender.ready(posts));
+        try_join_all(ready).await.map_err(LoadError::Sender).map(drop)
     }
 
     // ------------------------------------------------------------------------------- sending

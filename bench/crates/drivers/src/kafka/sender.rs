@@ -1,4 +1,5 @@
 use std::fmt;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use driver::{Failure, Message, Receipt, Sender, Topology};
@@ -39,6 +40,10 @@ impl ProducerContext for Telling {
 
 /// What Postroad knows a record by that was sent before.
 const ID_HEADER: &str = "postroad.id";
+
+/// A new client asks for its producer id before there is a connection, and again after half a second;
+/// until then it sends nothing, and says nothing about it.
+const PRODUCER_ID_WITHIN: Duration = Duration::from_millis(600);
 
 type Client = ThreadedProducer<Telling>;
 
@@ -145,6 +150,15 @@ async fn drop_client(client: Option<(Way, Client)>) -> Result<(), Failure> {
 
 #[async_trait]
 impl Sender for KafkaSender {
+    async fn ready(&mut self, posts: bool) -> Result<(), Failure> {
+        self.way = if posts { self.posting } else { Way::AtOnce };
+        let _made = self.client().await?;
+        if self.config.get("enable.idempotence") == Some("true") {
+            tokio::time::sleep(PRODUCER_ID_WITHIN).await;
+        }
+        Ok(())
+    }
+
     async fn send(&mut self, destination: u32, messages: &[Message]) -> Result<(), Failure> {
         self.way = Way::AtOnce;
         send_by_post(&mut Sending(self), destination, messages).await

@@ -81,7 +81,7 @@ impl Leases {
 
     /// What can be told the server now, of each lease in order. A release is the last word of its
     /// lease, which is given back as soon as all that is before it is settled.
-    pub(super) fn to_tell(&mut self) -> Vec<Acknowledgement> {
+    pub(super) fn take_due(&mut self) -> Vec<Acknowledgement> {
         let mut told = Vec::new();
         let mut given_back = Vec::new();
         for (lease, open) in &mut self.open {
@@ -104,7 +104,7 @@ impl Leases {
 
     /// Gives back all that is left.
     pub(super) fn give_back(&mut self) -> Vec<Acknowledgement> {
-        let mut told = self.to_tell();
+        let mut told = self.take_due();
         for (lease, open) in self.open.drain() {
             // The first is not settled, or it would have been told.
             let first = open.into_iter().next();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     fn told(leases: &mut Leases) -> Vec<(String, Settle)> {
-        leases.to_tell().into_iter().map(|told| (told.transaction, told.settle)).collect()
+        leases.take_due().into_iter().map(|told| (told.transaction, told.settle)).collect()
     }
 
     fn accepted(numbers: impl IntoIterator<Item = u32>) -> Vec<(String, Settle)> {

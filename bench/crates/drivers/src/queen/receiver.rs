@@ -145,7 +145,7 @@ impl Receiver for QueenReceiver {
             }
             self.next += 1;
             // All that came may have been settled before; then its lease is to be ended now.
-            let told = self.leases.to_tell();
+            let told = self.leases.take_due();
             if let Some(why) = self.tell(told).await? {
                 return Err(Failure::Refused(why));
             }
@@ -164,7 +164,7 @@ impl Receiver for QueenReceiver {
                 return Err(Failure::refused(format!("delivery {delivery} is not open")));
             }
         }
-        let told = self.leases.to_tell();
+        let told = self.leases.take_due();
         match self.tell(told).await? {
             None => Ok(()),
             Some(why) => Err(Failure::Refused(why)),

@@ -116,7 +116,9 @@ impl State {
                 let ids = ids(statement.get_document("q").expect("a filter"));
                 let update = statement.get_document("u").expect("an update");
                 for id in &ids {
-                    documents.get_mut(id).map(|document| change(document, update));
+                    if let Some(document) = documents.get_mut(id) {
+                        change(document, update);
+                    }
                 }
                 doc! { "ok": 1, "n": ids.len() as i32, "nModified": ids.len() as i32 }
             }
