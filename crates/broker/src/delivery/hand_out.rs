@@ -21,8 +21,8 @@ use super::waiting::Standing;
 const READ_BYTES_MIN: usize = 64 << 10;
 /// Unless so few are wanted: what lies behind them is none of what is looked for.
 const FEW_RECORDS: u64 = 16;
-/// So many of those are looked up in one turn: some milliseconds.
-const LOOKED_UP_AT_ONCE_MAX: u32 = 256;
+/// What the smallest read counts as, where reads of one turn are bounded.
+const LOOK_UP_BYTES_MIN: usize = 2 << 10;
 /// A take that has something waits for so many reads at most.
 const TAKE_ROUNDS_MAX: u32 = 4;
 /// What cannot be read now is tried again after this.
@@ -311,20 +311,19 @@ fn delivery(group: LeaseGroupId, assignment: Assignment, record: SharedRecord) -
 // --------------------------------------------------------------------------------------- reading
 
 impl Driver {
-    /// Of a partition one thing is wanted at a time. Records that became due are wanted one by one,
-    /// from anywhere: were each of them a turn of the loop, the loop would be all that they cost.
-    /// Whether anything was found at once.
+    /// Of a partition one thing is wanted at a time. Records that became due are wanted a few at a
+    /// time and from anywhere: were each a turn of the loop, the loop would be all that they cost. So
+    /// what is in memory is looked up at once. Whether anything was.
     pub(super) fn read_what_is_wanted(&mut self, id: LeaseGroupId) -> bool {
-        let (mut looked_up, mut found) = (0, false);
+        let (mut bytes, mut found) = (0, false);
         while self.reads.len() < LEASE_READS_IN_FLIGHT_MAX {
             let Some(group) = self.groups.get_mut(&id) else { return found };
             let Some(want) = group.dispatch.wants() else { return found };
             group.reads += 1;
             let what = group.read_of(want);
             let mut reading = read(self.shard.journal.clone(), what).boxed();
-            if is_few(want) && looked_up < LOOKED_UP_AT_ONCE_MAX {
-                looked_up += 1;
-                // From memory it is there at once.
+            if bytes < LEASE_READ_BYTES {
+                bytes += what.bytes_max.max(LOOK_UP_BYTES_MIN);
                 if let Some(done) = (&mut reading).now_or_never() {
                     self.was_read(done);
                     found = true;
