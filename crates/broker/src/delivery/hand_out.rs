@@ -85,7 +85,7 @@ impl Driver {
         self.assigned = assigned;
         self.serve_takers(id, now_ms);
         self.drop_overflow(id, now_ms);
-        self.read_what_is_wanted(id);
+        self.read_what_is_wanted(id, &mut { LEASE_READ_BYTES });
         self.note_deadline(id, now_ms);
         self.note_standing(id);
         if let Some(group) = self.groups.get_mut(&id) {
@@ -160,9 +160,10 @@ impl Driver {
             if !enough {
                 // It may be that little is known yet: what this take wants is read first.
                 self.refresh_ends(id);
-                if self.read_what_is_wanted(id)
-                    && let Some(group) = self.groups.get_mut(&id)
-                {
+                let mut budget = LEASE_READ_BYTES;
+                // The engine wants no more than makes something ready; this wants all it asked for.
+                while !enough && self.read_what_is_wanted(id, &mut budget) {
+                    let Some(group) = self.groups.get_mut(&id) else { return };
                     enough = group.take_more(&mut taker, now_ms);
                 }
             }
@@ -313,17 +314,17 @@ fn delivery(group: LeaseGroupId, assignment: Assignment, record: SharedRecord) -
 impl Driver {
     /// Of a partition one thing is wanted at a time. Records that became due are wanted a few at a
     /// time and from anywhere: were each a turn of the loop, the loop would be all that they cost. So
-    /// what is in memory is looked up at once. Whether anything was.
-    pub(super) fn read_what_is_wanted(&mut self, id: LeaseGroupId) -> bool {
-        let (mut bytes, mut found) = (0, false);
+    /// what is in memory is looked up at once, up to some bytes. Whether anything was.
+    pub(super) fn read_what_is_wanted(&mut self, id: LeaseGroupId, budget: &mut usize) -> bool {
+        let mut found = false;
         while self.reads.len() < LEASE_READS_IN_FLIGHT_MAX {
             let Some(group) = self.groups.get_mut(&id) else { return found };
             let Some(want) = group.dispatch.wants() else { return found };
             group.reads += 1;
             let what = group.read_of(want);
             let mut reading = read(self.shard.journal.clone(), what).boxed();
-            if bytes < LEASE_READ_BYTES {
-                bytes += what.bytes_max.max(LOOK_UP_BYTES_MIN);
+            if *budget > 0 {
+                *budget = budget.saturating_sub(what.bytes_max.max(LOOK_UP_BYTES_MIN));
                 if let Some(done) = (&mut reading).now_or_never() {
                     self.was_read(done);
                     found = true;
