@@ -37,6 +37,8 @@ mod mongodb;
 mod mqtt;
 #[cfg(feature = "nats")]
 mod nats;
+#[cfg(any(feature = "mongodb", feature = "postgres"))]
+mod opened;
 #[cfg_attr(
     not(any(
         feature = "amqp",

@@ -3,14 +3,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use driver::Failure;
+use driver::{Failure, RECEIVE_WAIT};
+use futures_util::FutureExt;
 use parking_lot::Mutex;
 use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
-use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext};
+use rdkafka::consumer::{BaseConsumer, Consumer, ConsumerContext, StreamConsumer};
 use rdkafka::error::KafkaError;
+use rdkafka::message::BorrowedMessage;
 use rdkafka::types::RDKafkaErrorCode;
+use tokio::time::timeout;
 
 /// How long a server may take to answer at all.
 const REACH_PATIENCE: Duration = Duration::from_secs(5);
@@ -32,6 +35,37 @@ pub(crate) fn refused(error: KafkaError) -> Failure {
             _ => Failure::refused(error),
         },
     }
+}
+
+/// Some messages that mean something to the caller, at most `max`: waits for the first one as long
+/// as receivers do, and takes the rest only if they are there.
+pub(crate) async fn receive_some<C: ConsumerContext + 'static, T>(
+    client: &StreamConsumer<C>,
+    max: usize,
+    read: impl Fn(&BorrowedMessage<'_>) -> Option<T>,
+) -> Result<Vec<T>, Failure> {
+    let deadline = Instant::now() + RECEIVE_WAIT;
+    let mut received = Vec::new();
+    while received.len() < max {
+        let next = if received.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            timeout(left, client.recv()).await.ok()
+        } else {
+            client.recv().now_or_never()
+        };
+        match next {
+            None => break,
+            Some(Ok(message)) => received.extend(read(&message)),
+            Some(Err(error)) if is_passing(&error) => {
+                tracing::debug!("receiving: {error}");
+                if Instant::now() >= deadline {
+                    break;
+                }
+            }
+            Some(Err(error)) => return Err(refused(error)),
+        }
+    }
+    Ok(received)
 }
 
 /// What passes by itself is no message and no failure.

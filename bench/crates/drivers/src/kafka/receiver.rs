@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use driver::{DeliveryId, Failure, RECEIVE_WAIT, Received, Receiver, Settle, Topology};
-use futures_util::FutureExt;
+use driver::{DeliveryId, Failure, Received, Receiver, Settle, Topology};
 use parking_lot::Mutex;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
@@ -16,9 +15,8 @@ use rdkafka::consumer::{
 use rdkafka::error::KafkaError;
 use rdkafka::message::BorrowedMessage;
 use rdkafka::{ClientConfig, Message, Offset, TopicPartitionList};
-use tokio::time::timeout;
 
-use super::client::{is_passing, refused};
+use super::client::{receive_some, refused};
 use crate::positions::{Partition, Positions};
 
 /// Shared with the client, which tells of partitions that go to another receiver.
@@ -143,29 +141,8 @@ impl KafkaReceiver {
 impl Receiver for KafkaReceiver {
     async fn receive(&mut self, max: usize) -> Result<Vec<Received>, Failure> {
         self.commit_if_due()?;
-        let deadline = Instant::now() + RECEIVE_WAIT;
-        let mut received = Vec::new();
-        while received.len() < max {
-            let client = self.client()?;
-            let next = if received.is_empty() {
-                let left = deadline.saturating_duration_since(Instant::now());
-                timeout(left, client.recv()).await.ok()
-            } else {
-                client.recv().now_or_never()
-            };
-            match next {
-                None => break,
-                Some(Ok(message)) => received.extend(self.taken(&message)),
-                Some(Err(error)) if is_passing(&error) => {
-                    tracing::debug!("receiving: {error}");
-                    if Instant::now() >= deadline {
-                        break;
-                    }
-                }
-                Some(Err(error)) => return Err(refused(error)),
-            }
-        }
-        Ok(received)
+        let client = self.client()?;
+        receive_some(client, max, |message| self.taken(message)).await
     }
 
     async fn settle(&mut self, settles: &[(DeliveryId, Settle)]) -> Result<(), Failure> {

@@ -1,23 +1,20 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::time::Instant;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use driver::{DeliveryId, Failure, RECEIVE_WAIT, Received, Receiver, Settle};
-use futures_util::FutureExt;
+use driver::{DeliveryId, Failure, Received, Receiver, Settle};
 use futures_util::future::try_join_all;
 use rdkafka::consumer::{CommitMode, Consumer, StreamConsumer};
 use rdkafka::message::{BorrowedMessage, Headers};
 use rdkafka::{ClientConfig, Message, Offset, TopicPartitionList};
-use tokio::time::timeout;
 
 use super::marker::{self, Key, Marker};
 use super::tracker::Tracked;
 use super::writer::{MarkerWriter, written};
 use super::{Quiet, Topics};
-use crate::kafka::client::{is_passing, refused};
+use crate::kafka::client::{receive_some, refused};
 
 pub(super) struct KmqReceiver {
     client: Option<Arc<StreamConsumer<Quiet>>>,
@@ -81,29 +78,7 @@ impl KmqReceiver {
     }
 
     async fn poll(&self, max: usize) -> Result<Vec<Polled>, Failure> {
-        let client = self.client()?;
-        let deadline = Instant::now() + RECEIVE_WAIT;
-        let mut polled = Vec::new();
-        while polled.len() < max {
-            let next = if polled.is_empty() {
-                let left = deadline.saturating_duration_since(Instant::now());
-                timeout(left, client.recv()).await.ok()
-            } else {
-                client.recv().now_or_never()
-            };
-            match next {
-                None => break,
-                Some(Ok(message)) => polled.extend(self.polled(&message)),
-                Some(Err(error)) if is_passing(&error) => {
-                    tracing::debug!("receiving: {error}");
-                    if Instant::now() >= deadline {
-                        break;
-                    }
-                }
-                Some(Err(error)) => return Err(refused(error)),
-            }
-        }
-        Ok(polled)
+        receive_some(self.client()?, max, |message| self.polled(message)).await
     }
 
     async fn start(&self, polled: &[Polled]) -> Result<(), Failure> {

@@ -1,4 +1,3 @@
-use std::collections::HashMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -10,6 +9,7 @@ use mongodb::options::ReturnDocument;
 
 use super::documents::{self, Taken};
 use super::failure::failure;
+use crate::opened::{Opened, by_place, take_settled};
 
 pub(super) struct MongoReceiver {
     collections: Vec<Collection<Document>>,
@@ -19,7 +19,7 @@ pub(super) struct MongoReceiver {
     /// The collection to look into first, so that none of them starves.
     next: usize,
     /// By delivery: the collection, and the document.
-    open: HashMap<u64, (usize, Bson)>,
+    open: Opened<Bson>,
     deliveries: u64,
 }
 
@@ -42,7 +42,7 @@ impl MongoReceiver {
             lease: topology.lease,
             poll,
             next: 0,
-            open: HashMap::new(),
+            open: Opened::new(),
             deliveries: 0,
         }
     }
@@ -77,7 +77,7 @@ impl MongoReceiver {
     }
 
     async fn accept(&self, documents: Vec<(usize, Bson)>) -> Result<(), Failure> {
-        for (collection, ids) in by_collection(documents) {
+        for (collection, ids) in by_place(documents) {
             let delete = self.collections[collection].delete_many(documents::these(ids));
             delete.await.map_err(|error| failure(&error))?;
         }
@@ -85,21 +85,13 @@ impl MongoReceiver {
     }
 
     async fn release(&self, documents: Vec<(usize, Bson)>) -> Result<(), Failure> {
-        for (collection, ids) in by_collection(documents) {
+        for (collection, ids) in by_place(documents) {
             let show = documents::show(DateTime::now());
             let update = self.collections[collection].update_many(documents::these(ids), show);
             update.await.map_err(|error| failure(&error))?;
         }
         Ok(())
     }
-}
-
-fn by_collection(documents: Vec<(usize, Bson)>) -> HashMap<usize, Vec<Bson>> {
-    let mut grouped: HashMap<usize, Vec<Bson>> = HashMap::new();
-    for (collection, id) in documents {
-        grouped.entry(collection).or_default().push(id);
-    }
-    grouped
 }
 
 #[async_trait]
@@ -116,16 +108,7 @@ impl Receiver for MongoReceiver {
     }
 
     async fn settle(&mut self, settles: &[(DeliveryId, Settle)]) -> Result<(), Failure> {
-        let (mut accepted, mut released) = (Vec::new(), Vec::new());
-        for &(DeliveryId(delivery), settle) in settles {
-            let Some(document) = self.open.remove(&delivery) else {
-                return Err(Failure::refused(format!("delivery {delivery} is not open")));
-            };
-            match settle {
-                Settle::Accept => accepted.push(document),
-                Settle::Release => released.push(document),
-            }
-        }
+        let (accepted, released) = take_settled(&mut self.open, settles)?;
         self.accept(accepted).await?;
         self.release(released).await
     }

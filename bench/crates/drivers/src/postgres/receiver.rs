@@ -1,4 +1,3 @@
-use std::collections::HashMap;
 use std::fmt;
 use std::time::{Duration, Instant};
 
@@ -8,6 +7,7 @@ use driver::{DeliveryId, Failure, RECEIVE_WAIT, Received, Receiver, Settle, Topo
 use tokio_postgres::{Client, Statement};
 
 use super::refused;
+use crate::opened::{Opened, by_place, take_settled};
 
 /// What is done to one table.
 struct Statements {
@@ -24,7 +24,7 @@ pub(super) struct PostgresReceiver {
     lease_seconds: f64,
     poll: Duration,
     /// By delivery: the table and the row.
-    open: HashMap<u64, (usize, i64)>,
+    open: Opened<i64>,
     deliveries: u64,
 }
 
@@ -68,7 +68,7 @@ impl PostgresReceiver {
             next: 0,
             lease_seconds: topology.lease.as_secs_f64(),
             poll,
-            open: HashMap::new(),
+            open: Opened::new(),
             deliveries: 0,
         })
     }
@@ -101,20 +101,12 @@ impl PostgresReceiver {
     }
 
     async fn release(&self, rows: impl IntoIterator<Item = (usize, i64)>) -> Result<(), Failure> {
-        for (table, ids) in by_table(rows) {
+        for (table, ids) in by_place(rows) {
             let release = &self.tables[table].release;
             self.client.execute(release, &[&ids]).await.map_err(refused)?;
         }
         Ok(())
     }
-}
-
-fn by_table(rows: impl IntoIterator<Item = (usize, i64)>) -> HashMap<usize, Vec<i64>> {
-    let mut grouped: HashMap<usize, Vec<i64>> = HashMap::new();
-    for (table, id) in rows {
-        grouped.entry(table).or_default().push(id);
-    }
-    grouped
 }
 
 #[async_trait]
@@ -131,17 +123,8 @@ impl Receiver for PostgresReceiver {
     }
 
     async fn settle(&mut self, settles: &[(DeliveryId, Settle)]) -> Result<(), Failure> {
-        let (mut accepted, mut released) = (Vec::new(), Vec::new());
-        for &(DeliveryId(delivery), settle) in settles {
-            let Some(row) = self.open.remove(&delivery) else {
-                return Err(Failure::refused(format!("delivery {delivery} is not open")));
-            };
-            match settle {
-                Settle::Accept => accepted.push(row),
-                Settle::Release => released.push(row),
-            }
-        }
-        for (table, ids) in by_table(accepted) {
+        let (accepted, released) = take_settled(&mut self.open, settles)?;
+        for (table, ids) in by_place(accepted) {
             let accept = &self.tables[table].accept;
             self.client.execute(accept, &[&ids]).await.map_err(refused)?;
         }
