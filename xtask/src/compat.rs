@@ -162,6 +162,7 @@ fn fresh_server_for(
         ("SERVER", folder.join("servers/postroad").display().to_string()),
         ("AMQP_ADMIN", folder.join("servers/postroad-admin").display().to_string()),
         ("DELAYED_MESSAGES", "yes".to_owned()),
+        ("ORDER_BY_KEY", "yes".to_owned()),
     ];
     let results = scenarios(folder, family, &told, options)?;
     server.still_runs()?;

@@ -81,6 +81,8 @@ impl Asked {
 pub(crate) struct Station {
     pub(crate) target: Target,
     pub(crate) tier: Tier,
+    /// Of what was installed; what a protocol tells of a server's version may be less.
+    pub(crate) version: Option<String>,
     pub(crate) settings: BTreeMap<String, String>,
     pub(crate) faults: Option<Arc<dyn Faults>>,
     started: Option<Arc<Started>>,
@@ -150,8 +152,8 @@ pub(crate) async fn station(
         target.endpoints.extend(asked.endpoint.clone());
         let tier = tier_at_most(wanted, of_driver);
         let tier = tier.ok_or_else(|| CliError::user(format!("{} has no tier", asked.system)))?;
-        let (settings, faults) = Default::default();
-        return Ok(Station { target, tier, settings, faults, started: None });
+        let (version, settings, faults) = Default::default();
+        return Ok(Station { target, tier, version, settings, faults, started: None });
     };
     let peer = peers::catalog().into_iter().find(|peer| peer.name == name);
     let peer = peer.ok_or_else(|| {
@@ -189,6 +191,7 @@ pub(crate) async fn station(
     Ok(Station {
         target,
         tier,
+        version: Some(running.version.clone()),
         settings: running.settings.clone(),
         faults: Some(Arc::new(Reach(Arc::clone(&started)))),
         started: Some(started),

@@ -258,7 +258,7 @@ pub fn connect(target: &Target) -> Result<Arc<dyn Driver>, Failure> {
     match system.support {
         Support::Driver(connect) | Support::Untried { connect, .. } => connect(target),
         Support::LeftOut { feature } => Err(unknown(format!(
-            "the driver of {} was left out of this build (feature {feature})",
+            "this build has no driver of {}: build it with --features {feature}",
             system.name
         ))),
         Support::None { why } => Err(unknown(format!("{} has no driver: {why}", system.name))),

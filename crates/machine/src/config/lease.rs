@@ -9,7 +9,7 @@ use super::entry::{ConfigEntry, minus_one_or_more, route_or_none, topic_or_none,
 use super::{ConfigError, Overrides, apply};
 
 /// What of a topic may be leased at a time.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum LeaseOrdering {
     /// Any record.
     Free,

@@ -523,6 +523,53 @@ def single_active_consumer(session):
         expect(three.wait_bodies(1), ["last"], f"{kind}: the third")
 
 
+@scenario(needs=["keys"])
+def one_message_of_each_key(session):
+    """Any number of keys, each in order, over more consumers than the queue has partitions."""
+    connection = session.connect()
+    for kind in ("classic", "quorum"):
+        channel = connection.channel(confirms=True)
+        queue = session.queue(channel, kind, x_postroad_ordering="key", x_queue_type=kind)
+        for number in range(3):
+            for key in ("anna", "bert"):
+                publish(channel, "", queue, f"{key} {number}", headers={"postroad.key": key})
+        publish(channel, "", queue, "nobody's 0")
+        publish(channel, "", queue, "nobody's 1")
+        consumers = []
+        for own in (connection.channel(), connection.channel()):
+            own.basic_qos(prefetch_count=2)
+            consumers.append(Consumer(own, queue))
+        out = [(consumer, message) for consumer in consumers for message in consumer.wait(2)]
+        texts = sorted(message.text for _, message in out)
+        expect(texts, ["anna 0", "bert 0", "nobody's 0", "nobody's 1"], f"{kind}: what may be out at a time")
+        # What is given back goes before the rest of its key, and no other key waits for it.
+        for consumer, message in out:
+            if message.text == "anna 0":
+                consumer.channel.basic_nack(message.tag, requeue=True)
+            else:
+                consumer.channel.basic_ack(message.tag)
+        seen = []
+        while len(seen) < 5:
+            consumer = next((one for one in consumers if one.messages), None)
+            if consumer is None:
+                eventually(lambda: any(one.pump() or one.messages for one in consumers), 10, "the rest")
+                continue
+            (message,) = consumer.wait(1)
+            seen.append(message.text)
+            consumer.channel.basic_ack(message.tag)
+        order = {key: [text for text in seen if text.startswith(key)] for key in ("anna", "bert")}
+        wanted = {"anna": ["anna 0", "anna 1", "anna 2"], "bert": ["bert 1", "bert 2"]}
+        expect(order, wanted, f"{kind}: order of each key")
+
+
+@scenario(needs=["keys"])
+def an_order_that_is_none_is_refused(session):
+    connection = session.connect()
+    text = "PRECONDITION_FAILED - invalid arg 'x-postroad-ordering' for queue 'q' in vhost '/': invalid_ordering"
+    arguments = {"x-postroad-ordering": "keys"}
+    refused(406, text, lambda: connection.channel().queue_declare("q", arguments=arguments))
+
+
 @scenario()
 def single_active_consumer_refuses(session):
     connection = session.connect()

@@ -29,7 +29,7 @@ class Scenario:
 SCENARIOS: list[Scenario] = []
 
 # What a scenario may need besides an AMQP server, and the environment variable that says it is there.
-NEEDS = {"kafka": "BOOTSTRAP", "server": "SERVER", "admin": "AMQP_ADMIN", "delayed": "DELAYED_MESSAGES"}
+NEEDS = {"kafka": "BOOTSTRAP", "server": "SERVER", "admin": "AMQP_ADMIN", "delayed": "DELAYED_MESSAGES", "keys": "ORDER_BY_KEY"}
 
 
 def scenario(slow=False, timeout=90, needs=()):

@@ -43,8 +43,11 @@ async fn check(asked: &Asked, arguments: &ConformanceArguments) -> Result<Confor
         }
     };
     let found = conformance::run(&station.target, Some(station.tier), told).await;
+    let installed = station.version.clone();
     station.end().await?;
-    Ok(found?)
+    let mut found = found?;
+    found.version = installed.unwrap_or(found.version);
+    Ok(found)
 }
 
 fn print(check: &Check) {
@@ -65,7 +68,7 @@ fn write_table(path: &Path, all: &[Conformance]) -> Result<(), CliError> {
         let Some(found) = all.iter().find(|found| found.system == system.name) else {
             let why = match system.support {
                 Support::None { why } => format!("no driver: {why}"),
-                Support::LeftOut { feature } => format!("left out of this build ({feature})"),
+                Support::LeftOut { feature } => format!("not in this build: `--features {feature}` has it"),
                 Support::Untried { why, .. } => format!("a driver, untried: {why}"),
                 Support::Driver(_) => "a driver; its server was not there".to_owned(),
             };

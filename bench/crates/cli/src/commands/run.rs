@@ -246,7 +246,8 @@ impl Contest {
 
     async fn context(&self, station: &Station) -> Result<Context, Failure> {
         let driver = drivers::connect(&station.target)?;
-        let version = driver.version().await?;
+        let told = driver.version().await?;
+        let version = station.version.clone().unwrap_or(told);
         let form = self.arguments.form();
         let mut context = Context::new(Arc::clone(&driver), version, station.tier, form);
         context.host = self.host.clone();

@@ -10,8 +10,8 @@
 //! receiver's before it asks.
 //!
 //! A destination is a queue; with several subscriptions an exchange and a queue for each. Order by
-//! lane, where a test asks for it, is by `partitions` queues with a single active consumer each;
-//! other tests get one queue, whatever their partitions.
+//! lane, where a test asks for it, is by `partitions` queues with a single active consumer each; on
+//! Postroad it is the queue's, by key. Other tests get one queue, whatever their partitions.
 //!
 //! Settings: `window`, `prefetch`, `vhost`, and `queue.X` for arguments of the queues (numbers and
 //! booleans are sent as such).
@@ -201,8 +201,7 @@ struct Names {
 }
 
 impl Names {
-    fn of(topology: &Topology) -> Self {
-        let parts = if topology.ordered { topology.partitions.max(1) } else { 1 };
+    fn new(topology: &Topology, parts: u32) -> Self {
         Self { topology: topology.clone(), parts }
     }
 
@@ -240,6 +239,11 @@ impl Names {
 }
 
 impl Amqp {
+    fn names(&self, topology: &Topology) -> Names {
+        let divided = topology.ordered && self.flavour != Flavour::Postroad;
+        Names::new(topology, if divided { topology.partitions.max(1) } else { 1 })
+    }
+
     fn queue_arguments(&self, names: &Names, destination: u32) -> FieldTable {
         let mut table = FieldTable::default();
         let mut set = |name: &str, value: AMQPValue| {
@@ -252,13 +256,19 @@ impl Amqp {
                 let replicas = names.topology.replicas.max(1) as i32;
                 set("x-quorum-initial-group-size", AMQPValue::LongInt(replicas));
             }
+            // Classic queues count no deliveries.
+            Flavour::Postroad if names.topology.delivery_limit.is_some() => {
+                set("x-queue-type", AMQPValue::LongString("quorum".into()));
+            }
             Flavour::Lavin | Flavour::Postroad => {}
         }
-        if names.topology.ordered {
-            set("x-single-active-consumer", AMQPValue::Boolean(true));
+        match self.flavour {
+            _ if !names.topology.ordered => {}
+            Flavour::Postroad => set("x-postroad-ordering", AMQPValue::LongString("key".into())),
+            _ => set("x-single-active-consumer", AMQPValue::Boolean(true)),
         }
         if let Some(limit) = names.topology.delivery_limit {
-            let dead = Names::of(&names.topology.dead_letters()).queue(destination, 0, 0);
+            let dead = self.names(&names.topology.dead_letters()).queue(destination, 0, 0);
             // The first delivery is none that was given back.
             set("x-delivery-limit", AMQPValue::LongInt(limit.saturating_sub(1) as i32));
             set("x-dead-letter-exchange", AMQPValue::LongString("".into()));
@@ -369,7 +379,10 @@ impl Driver for Amqp {
             hidden_means: "until the channel closes",
             tiers,
             styles: &[Style::Queue],
-            lanes: Lanes::Partitioned,
+            lanes: match self.flavour {
+                Flavour::Postroad => Lanes::Ordered,
+                _ => Lanes::Partitioned,
+            },
             returns: Return::Connection,
             subscriptions: true,
             tells_redelivery: true,
@@ -394,8 +407,8 @@ impl Driver for Amqp {
     async fn create(&self, topology: &Topology) -> Result<(), Failure> {
         self.about().offers(topology)?;
         let (connection, channel) = self.server.open().await?;
-        let names = Names::of(topology);
-        let dead_letters = topology.delivery_limit.map(|_| Names::of(&topology.dead_letters()));
+        let names = self.names(topology);
+        let dead_letters = topology.delivery_limit.map(|_| self.names(&topology.dead_letters()));
         for names in dead_letters.iter().chain([&names]) {
             self.delete(&channel, names).await?;
             self.declare(&channel, names).await?;
@@ -405,9 +418,9 @@ impl Driver for Amqp {
 
     async fn remove(&self, topology: &Topology) -> Result<(), Failure> {
         let (connection, channel) = self.server.open().await?;
-        self.delete(&channel, &Names::of(topology)).await?;
+        self.delete(&channel, &self.names(topology)).await?;
         if topology.delivery_limit.is_some() {
-            self.delete(&channel, &Names::of(&topology.dead_letters())).await?;
+            self.delete(&channel, &self.names(&topology.dead_letters())).await?;
         }
         close(connection).await
     }
@@ -415,9 +428,13 @@ impl Driver for Amqp {
     async fn sender(&self, topology: &Topology) -> Result<Box<dyn Sender>, Failure> {
         let (connection, channel) = self.server.open().await?;
         channel.confirm_select(ConfirmSelectOptions::default()).await.map_err(refused)?;
-        let ways = Names::of(topology).ways();
-        let window = self.options.window;
-        Ok(Box::new(sender::AmqpSender::new(connection, channel, ways, topology.tier, window)))
+        let shape = sender::Shape {
+            ways: self.names(topology).ways(),
+            keyed: topology.ordered && self.flavour == Flavour::Postroad,
+            persistent: topology.tier != Tier::T0,
+            window: self.options.window,
+        };
+        Ok(Box::new(sender::AmqpSender::new(connection, channel, shape)))
     }
 
     async fn receiver(
@@ -427,7 +444,7 @@ impl Driver for Amqp {
         subscription: u32,
     ) -> Result<Box<dyn Receiver>, Failure> {
         let (connection, channel) = self.server.open().await?;
-        let names = Names::of(topology);
+        let names = self.names(topology);
         let queues: Vec<String> = destinations
             .iter()
             .flat_map(|&destination| names.queues(destination, subscription))

@@ -3,9 +3,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use driver::{Failure, Message, Receipt, Sender, Tier};
+use driver::{Failure, Message, Receipt, Sender};
 use lapin::options::BasicPublishOptions;
-use lapin::types::ShortString;
+use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{BasicProperties, Channel, Confirmation, Connection};
 
 use super::{close, refused};
@@ -13,15 +13,28 @@ use crate::pending::{Confirmer, Outstanding, Window, send_by_post};
 
 /// `delivery-mode` of what shall survive the server.
 const PERSISTENT: u8 = 2;
+/// What Postroad takes for a message's key.
+const KEY_HEADER: &str = "postroad.key";
 
 /// Exchange and routing key.
 pub(super) type Way = Arc<(ShortString, ShortString)>;
 
+/// What it sends, and where to.
+pub(super) struct Shape {
+    /// By destination, then by part.
+    pub(super) ways: Vec<Vec<Way>>,
+    /// Whether messages say their lane in a header, as what Postroad orders them by.
+    pub(super) keyed: bool,
+    pub(super) persistent: bool,
+    /// Messages that are not confirmed yet, at most.
+    pub(super) window: u32,
+}
+
 pub(super) struct AmqpSender {
     connection: Connection,
     channel: Channel,
-    /// By destination, then by part.
     ways: Vec<Vec<Way>>,
+    keyed: bool,
     properties: BasicProperties,
     window: Window,
     confirmer: Confirmer,
@@ -34,19 +47,24 @@ impl fmt::Debug for AmqpSender {
 }
 
 impl AmqpSender {
-    pub(super) fn new(
-        connection: Connection,
-        channel: Channel,
-        ways: Vec<Vec<Way>>,
-        tier: Tier,
-        window: u32,
-    ) -> Self {
-        let properties = match tier {
-            Tier::T0 => BasicProperties::default(),
-            _ => BasicProperties::default().with_delivery_mode(PERSISTENT),
-        };
+    pub(super) fn new(connection: Connection, channel: Channel, shape: Shape) -> Self {
+        let Shape { ways, keyed, persistent, window } = shape;
+        let mut properties = BasicProperties::default();
+        if persistent {
+            properties = properties.with_delivery_mode(PERSISTENT);
+        }
         let (window, confirmer) = (Window::new(window), Confirmer::spawn());
-        Self { connection, channel, ways, properties, window, confirmer }
+        Self { connection, channel, ways, keyed, properties, window, confirmer }
+    }
+
+    fn properties(&self, message: &Message) -> BasicProperties {
+        let properties = self.properties.clone();
+        if !self.keyed {
+            return properties;
+        }
+        let mut headers = FieldTable::default();
+        headers.insert(KEY_HEADER.into(), AMQPValue::LongString(message.key().into()));
+        properties.with_headers(headers)
     }
 }
 
@@ -83,7 +101,8 @@ impl Sender for AmqpSender {
             return outstanding.tell(Err(Failure::refused("there is no such destination")));
         };
         let way = Arc::clone(&ways[message.lane as usize % ways.len()]);
-        let publishing = publish(self.channel.clone(), way, message.body, self.properties.clone());
+        let properties = self.properties(&message);
+        let publishing = publish(self.channel.clone(), way, message.body, properties);
         self.confirmer.begin(publishing, outstanding).await;
     }
 

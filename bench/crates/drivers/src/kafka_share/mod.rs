@@ -8,6 +8,9 @@
 //!
 //! One broker only: all partitions are fetched where the first endpoint is. There is no login.
 //!
+//! Order by lane, where a test asks for it, is by Postroad's option of the group
+//! (`share.ordering=key`); Kafka has none.
+//!
 //! Settings: those of [`crate::kafka`].
 
 mod member;
@@ -35,25 +38,27 @@ const LEASE_MIN: Duration = Duration::from_secs(15);
 const LEASE_MAX: Duration = Duration::from_secs(60);
 
 pub(crate) fn connect_kafka(target: &Target) -> Result<Arc<dyn Driver>, Failure> {
-    connect(target, "kafka-share", "Apache Kafka, share groups", kafka::connect_kafka)
+    let title = "Apache Kafka, share groups";
+    connect(target, "kafka-share", title, Lanes::Unordered, kafka::connect_kafka)
 }
 
 pub(crate) fn connect_postroad(target: &Target) -> Result<Arc<dyn Driver>, Failure> {
     let title = "Postroad by Kafka's protocol, share groups";
-    connect(target, "postroad-share", title, kafka::connect_postroad)
+    connect(target, "postroad-share", title, Lanes::Ordered, kafka::connect_postroad)
 }
 
 fn connect(
     target: &Target,
     system: &'static str,
     title: &'static str,
+    lanes: Lanes,
     connect: fn(&Target) -> Result<Arc<dyn Driver>, Failure>,
 ) -> Result<Arc<dyn Driver>, Failure> {
     if target.user.is_some() {
         return Err(Failure::Unsupported { system, what: "login in this driver".into() });
     }
     let address = target.endpoint(ENDPOINT).to_owned();
-    Ok(Arc::new(Share { inner: connect(target)?, address, system, title }))
+    Ok(Arc::new(Share { inner: connect(target)?, address, system, title, lanes }))
 }
 
 #[derive(Debug)]
@@ -63,6 +68,7 @@ struct Share {
     address: String,
     system: &'static str,
     title: &'static str,
+    lanes: Lanes,
 }
 
 /// All that Kafka's protocol tells of the server's version.
@@ -79,11 +85,17 @@ fn lease(topology: &Topology) -> Duration {
     topology.lease.clamp(LEASE_MIN, LEASE_MAX)
 }
 
-fn group_settings(topology: &Topology) -> [(&'static str, String); 2] {
-    [
-        ("share.auto.offset.reset", "earliest".to_owned()),
-        ("share.record.lock.duration.ms", lease(topology).as_millis().to_string()),
-    ]
+impl Share {
+    fn group_settings(&self, topology: &Topology) -> Vec<(&'static str, String)> {
+        let mut settings = vec![
+            ("share.auto.offset.reset", "earliest".to_owned()),
+            ("share.record.lock.duration.ms", lease(topology).as_millis().to_string()),
+        ];
+        if topology.ordered && self.lanes == Lanes::Ordered {
+            settings.push(("share.ordering", "key".to_owned()));
+        }
+        settings
+    }
 }
 
 #[async_trait]
@@ -95,7 +107,7 @@ impl Driver for Share {
             client: "rdkafka 0.39 to send, the suite's own (kafka-protocol 0.18) to receive",
             hidden_means: "leased by record, until the lease ends or the member leaves",
             styles: &[Style::Queue],
-            lanes: Lanes::Unordered,
+            lanes: self.lanes,
             returns: Return::LeaseOrConnection,
             tells_redelivery: true,
             settles_confirmed: true,
@@ -107,7 +119,7 @@ impl Driver for Share {
     fn settings(&self, topology: &Topology) -> BTreeMap<String, String> {
         let mut settings = self.inner.settings(topology);
         settings.retain(|name, _| !name.starts_with("consumer."));
-        let group = group_settings(topology).into_iter();
+        let group = self.group_settings(topology).into_iter();
         settings.extend(group.map(|(name, value)| (format!("group.{name}"), value)));
         settings
     }
@@ -136,7 +148,7 @@ impl Driver for Share {
             let what = format!("way to read from {brokers} brokers in this driver");
             return Err(Failure::Unsupported { system: self.system, what });
         }
-        let settings = group_settings(topology);
+        let settings = self.group_settings(topology);
         for subscription in 0..topology.subscriptions.max(1) {
             let group = topology.subscription(subscription);
             connection.configure_group(&group, &settings).await?;

@@ -3,7 +3,9 @@
 //!
 //! A name that RabbitMQ does not know means nothing to it and is kept: clients declare queues with
 //! arguments of long-gone plugins, and it is not for us to break them. What a known one does here
-//! is in [`super::settings`].
+//! is in [`super::settings`]. One is ours: [`ORDERING`].
+
+use machine::config::LeaseOrdering;
 
 use super::queue::QueueKind;
 use super::values::string;
@@ -12,6 +14,8 @@ use crate::errors::{Exception, Resource};
 
 pub(super) const QUEUE_TYPE: &str = "x-queue-type";
 pub(super) const DEAD_LETTER_EXCHANGE: &str = "x-dead-letter-exchange";
+/// What of a queue may be with consumers at a time: anything, one message of each key, or one.
+pub(super) const ORDERING: &str = "x-postroad-ordering";
 
 /// Ten years.
 pub(super) const EXPIRY_MS_MAX: i64 = 315_360_000_000;
@@ -36,6 +40,7 @@ pub(super) fn known(kind: QueueKind) -> &'static [&'static str] {
             "x-queue-type",
             "x-queue-master-locator",
             "x-queue-leader-locator",
+            ORDERING,
         ],
         QueueKind::Quorum => &[
             "x-dead-letter-exchange",
@@ -53,6 +58,7 @@ pub(super) fn known(kind: QueueKind) -> &'static [&'static str] {
             "x-delivery-limit",
             "x-message-ttl",
             "x-queue-leader-locator",
+            ORDERING,
         ],
         QueueKind::Stream => &[
             "x-max-length-bytes",
@@ -69,7 +75,7 @@ pub(super) fn known(kind: QueueKind) -> &'static [&'static str] {
 type Check = fn(&FieldValue, &FieldTable) -> Result<(), String>;
 
 /// In the order in which they are checked.
-const CHECKS: [(&str, Check); 22] = [
+const CHECKS: [(&str, Check); 23] = [
     ("x-expires", expires),
     ("x-message-ttl", |value, _| expiry(integer(value)?)),
     (DEAD_LETTER_EXCHANGE, |value, _| text(value).map(drop)),
@@ -119,6 +125,9 @@ const CHECKS: [(&str, Check); 22] = [
     // RabbitMQ looks at this one only when it delivers, and then takes what is no number for no
     // limit. We would have to ignore it, so we say no.
     ("x-delivery-limit", |value, _| integer(value).map(drop)),
+    (ORDERING, |value, _| {
+        LeaseOrdering::parse(text(value)?).map(drop).ok_or_else(|| "invalid_ordering".to_owned())
+    }),
 ];
 
 /// Which type of queue these arguments ask for.
@@ -283,6 +292,8 @@ mod tests {
             ("x-queue-type", "fast".into(), "\"unsupported queue type 'fast'\""),
             ("x-queue-type", 1.into(), "{unacceptable_type,signedint}"),
             ("x-queue-leader-locator", "here".into(), "invalid_queue_locator_arg"),
+            ("x-postroad-ordering", "keys".into(), "invalid_ordering"),
+            ("x-postroad-ordering", 1.into(), "{unacceptable_type,signedint}"),
         ];
         for (name, value, wrong) in classic {
             let expected = format!(
@@ -309,6 +320,11 @@ mod tests {
             refused(&[("x-queue-type", "quorum".into()), ("x-max-priority", 5.into())]),
             "PRECONDITION_FAILED - invalid arg 'x-max-priority' for queue 'q' in vhost '/' of queue \
              type rabbit_quorum_queue"
+        );
+        assert_eq!(
+            refused(&[("x-queue-type", "stream".into()), ("x-postroad-ordering", "key".into())]),
+            "PRECONDITION_FAILED - invalid arg 'x-postroad-ordering' for queue 'q' in vhost '/' of \
+             queue type rabbit_stream_queue"
         );
         assert_eq!(
             refused(&[("x-max-age", "1D".into())]),

@@ -11,6 +11,7 @@
 //! | `x-max-priority` | topic `priorities.max` |
 //! | `x-delivery-limit` | lease group `attempts.max`, one more: the limit counts deliveries that failed |
 //! | `x-single-active-consumer` | lease group `consumers` |
+//! | `x-postroad-ordering` | lease group `ordering` |
 //! | `x-max-age` | topic `retention.ms` |
 //! | `x-consumer-timeout` | [`QueueSettings::consumer_timeout_ms`], which the channels keep |
 //! | `x-queue-mode`, `x-queue-version`, `x-max-in-memory-*` | met: memory follows what is in flight |
@@ -20,9 +21,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use machine::config::LeaseOrdering;
 use serde_json::Value;
 
-use super::arguments::max_age_ms;
+use super::arguments::{ORDERING, max_age_ms};
 use super::policy::{Definition, PolicyMatch};
 use super::queue::QueueKind;
 use crate::codec::table::{FieldTable, FieldValue};
@@ -55,6 +57,8 @@ pub struct QueueSettings {
     /// `None`: any number of deliveries.
     pub delivery_limit: Option<i64>,
     pub single_active_consumer: bool,
+    /// `None`: nobody said, and any message may be delivered.
+    pub ordering: Option<LeaseOrdering>,
     /// How long a consumer may take to acknowledge; `None`: what the node says.
     pub consumer_timeout_ms: Option<i64>,
     pub max_age_ms: Option<i64>,
@@ -141,6 +145,10 @@ impl QueueSettings {
                 .filter(|limit| *limit >= 0),
             single_active_consumer: !stream
                 && single_active.and_then(FieldValue::as_bool) == Some(true),
+            ordering: arguments
+                .get(ORDERING)
+                .and_then(FieldValue::as_str)
+                .and_then(LeaseOrdering::parse),
             consumer_timeout_ms: from.number("consumer-timeout", Precedence::Least),
             max_age_ms: from.text("max-age", Precedence::Policy).and_then(max_age_ms),
             policy: policies.policy.clone(),
@@ -192,6 +200,9 @@ impl QueueSettings {
         set("lease.ms", "0".to_owned());
         if self.single_active_consumer {
             set("consumers", "single-active".to_owned());
+        }
+        if let Some(ordering) = self.ordering {
+            set("ordering", ordering.name().to_owned());
         }
         if let Some(ttl) = self.message_ttl_ms {
             set("record.ttl.ms", ttl.to_string());

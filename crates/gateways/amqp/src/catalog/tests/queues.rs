@@ -25,6 +25,7 @@ async fn arguments_become_what_the_broker_keeps() {
         ("x-overflow", "reject-publish-dlx".into()),
         ("x-max-priority", 5.into()),
         ("x-single-active-consumer", true.into()),
+        ("x-postroad-ordering", "key".into()),
         ("x-dead-letter-exchange", "dlx".into()),
         ("x-dead-letter-routing-key", "dead".into()),
     ];
@@ -41,6 +42,7 @@ async fn arguments_become_what_the_broker_keeps() {
     let lease = node.lease_config(&queue);
     assert_eq!(lease["record.ttl.ms"], "60000");
     assert_eq!(lease["consumers"], "single-active");
+    assert_eq!(lease["ordering"], "key");
     assert_eq!(
         lease["dead.letter.route"],
         r#"amqp:{"vhost":"/","queue":"q","exchange":"dlx","routing-key":"dead"}"#
