@@ -1,6 +1,6 @@
 //! Brokers that the suite brings up, and what a test may do to them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -133,6 +133,23 @@ impl peers::Progress for Telling {
 pub(crate) fn tier_at_most(wanted: Tier, there: &[Tier]) -> Option<Tier> {
     let below = there.iter().copied().filter(|tier| *tier <= wanted).max();
     below.or_else(|| there.iter().copied().min())
+}
+
+/// Installs all that is to be brought up, side by side: most of the time goes by waiting for networks,
+/// and nothing is measured yet. What fails here is tried again, and told, when its turn comes.
+pub(crate) async fn install(asked: &[Asked], place: &Place) -> Result<(), CliError> {
+    let served_by = asked.iter().filter_map(Asked::served_by);
+    let names: BTreeSet<&'static str> = served_by.map(|(name, _)| name).collect();
+    let peers = place.open()?;
+    let installing = tokio::task::spawn_blocking(move || {
+        std::thread::scope(|scope| {
+            for name in names {
+                let peers = &peers;
+                scope.spawn(move || peers.install(name, &Telling));
+            }
+        });
+    });
+    installing.await.map_err(CliError::user)
 }
 
 /// Brings the system up (or takes the one that runs) at the tier, or the nearest that it has.

@@ -168,7 +168,18 @@ impl Context {
     }
 
     pub(crate) fn warm_up(&self) -> Duration {
-        self.seconds(0.3, 3, 60)
+        self.seconds(0.5, 3, 60)
+    }
+
+    /// How long a server that was started may take until it confirms something.
+    pub(crate) fn back_within(&self) -> Duration {
+        self.seconds(60, 60, 300)
+    }
+
+    /// Of messages whose receivers lose a server: what those had is waited for so long, and it is
+    /// longer than any of them takes to settle what it has.
+    pub(crate) fn lease_of_the_killed(&self) -> Duration {
+        self.seconds(5, 10, 10)
     }
 
     /// An empty topology with names of its own.

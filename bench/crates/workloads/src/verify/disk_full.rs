@@ -9,7 +9,7 @@ use results::Run;
 
 use crate::context::{Context, Faults, Problem};
 use crate::judge::{self, Facts, higher, lower, neither};
-use crate::mqperf::longest_silence;
+use crate::outage::longest_silence;
 
 /// More than what servers want free from the first: RabbitMQ is set to 1 GB.
 const DISK: u64 = 1_600 << 20;
