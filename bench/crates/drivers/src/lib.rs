@@ -67,6 +67,7 @@ mod rocketmq;
 #[cfg(feature = "sqs")]
 mod sqs;
 mod systems;
+mod told;
 #[cfg(any(feature = "kurrentdb", feature = "redis"))]
 mod url;
 #[cfg(feature = "zeromq")]

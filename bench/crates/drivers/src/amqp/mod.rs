@@ -21,6 +21,7 @@ mod receiver;
 mod sender;
 mod stream;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -39,6 +40,7 @@ use lapin::{Channel, Connection, ConnectionProperties, ErrorKind, ExchangeKind};
 use tokio::time::timeout;
 
 use crate::pending::WINDOW;
+use crate::told::told;
 use sender::Way;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -271,7 +273,7 @@ impl Amqp {
     }
 
     async fn declare(&self, channel: &Channel, names: &Names) -> Result<(), Failure> {
-        let durable = names.topology.tier != Tier::T0;
+        let durable = sender::is_durable(names.topology.tier);
         for destination in 0..names.topology.destinations {
             let exchange = names.exchange(destination);
             if let Some(exchange) = &exchange {
@@ -321,6 +323,17 @@ impl Amqp {
             }
         }
         Ok(())
+    }
+}
+
+/// An argument of a queue, as a result has it.
+fn shown(value: &AMQPValue) -> String {
+    match value {
+        AMQPValue::LongString(text) => text.to_string(),
+        AMQPValue::LongInt(number) => number.to_string(),
+        AMQPValue::LongLongInt(number) => number.to_string(),
+        AMQPValue::Boolean(yes) => yes.to_string(),
+        other => format!("{other:?}"),
     }
 }
 
@@ -376,6 +389,16 @@ impl Driver for Amqp {
             settles_confirmed: false,
             pipelined: true,
         }
+    }
+
+    fn settings(&self, topology: &Topology) -> BTreeMap<String, String> {
+        let durable = sender::is_durable(topology.tier);
+        let mut settings = sender::settings(self.options.window, durable);
+        settings.extend(told(&[("prefetch", &self.options.prefetch), ("queue.durable", &durable)]));
+        let arguments = self.queue_arguments(&Names::of(topology), 0);
+        let named = arguments.inner().iter();
+        settings.extend(named.map(|(name, value)| (format!("queue.{name}"), shown(value))));
+        settings
     }
 
     /// Classic queues count no deliveries.

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -10,9 +11,13 @@ use lapin::{BasicProperties, Channel, Confirmation, Connection};
 
 use super::{close, refused};
 use crate::pending::{Confirmer, Outstanding, Window, send_by_post};
+use crate::told::told;
 
 /// `delivery-mode` of what shall survive the server.
 const PERSISTENT: u8 = 2;
+
+/// What no queue would take is returned, and not confirmed in silence.
+const MANDATORY: bool = true;
 
 /// Exchange and routing key.
 pub(super) type Way = Arc<(ShortString, ShortString)>;
@@ -33,6 +38,21 @@ impl fmt::Debug for AmqpSender {
     }
 }
 
+/// What a result says of senders. `durable`: see [`is_durable`].
+pub(super) fn settings(window: u32, durable: bool) -> BTreeMap<String, String> {
+    told(&[
+        ("window", &window),
+        ("publisher.confirms", &true),
+        ("publisher.mandatory", &MANDATORY),
+        ("publisher.persistent", &durable),
+    ])
+}
+
+/// Whether queues and messages are to survive the server.
+pub(super) fn is_durable(tier: Tier) -> bool {
+    tier != Tier::T0
+}
+
 impl AmqpSender {
     pub(super) fn new(
         connection: Connection,
@@ -41,9 +61,9 @@ impl AmqpSender {
         tier: Tier,
         window: u32,
     ) -> Self {
-        let properties = match tier {
-            Tier::T0 => BasicProperties::default(),
-            _ => BasicProperties::default().with_delivery_mode(PERSISTENT),
+        let properties = match is_durable(tier) {
+            false => BasicProperties::default(),
+            true => BasicProperties::default().with_delivery_mode(PERSISTENT),
         };
         let (window, confirmer) = (Window::new(window), Confirmer::spawn());
         Self { connection, channel, ways, properties, window, confirmer }
@@ -58,8 +78,7 @@ async fn publish(
     properties: BasicProperties,
 ) -> Result<(), Failure> {
     let (exchange, key) = (way.0.clone(), way.1.clone());
-    // What no queue would take is returned, and not confirmed in silence.
-    let options = BasicPublishOptions { mandatory: true, ..Default::default() };
+    let options = BasicPublishOptions { mandatory: MANDATORY, ..Default::default() };
     let published = channel.basic_publish(exchange, key, options, &body, properties).await;
     match published.map_err(refused)?.await.map_err(refused)? {
         Confirmation::Ack(None) => Ok(()),

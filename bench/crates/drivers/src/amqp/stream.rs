@@ -11,7 +11,7 @@
 //!
 //! A destination has `partitions` streams, by lane. Settings: `window`, `prefetch`, `vhost`.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,6 +35,7 @@ use tokio::time::timeout;
 
 use super::{Options, Server, close, greeting, refused, sender};
 use crate::positions::Positions;
+use crate::told::{ms, told};
 
 const SYSTEM: &str = "rabbitmq-stream";
 const OFFSET: &str = "x-stream-offset";
@@ -133,6 +134,17 @@ impl Driver for Streams {
             settles_confirmed: false,
             pipelined: true,
         }
+    }
+
+    fn settings(&self, topology: &Topology) -> BTreeMap<String, String> {
+        let mut settings = sender::settings(self.options.window, sender::is_durable(topology.tier));
+        settings.extend(told(&[
+            ("prefetch", &self.options.prefetch),
+            ("positions are written each", &ms(COMMIT_EVERY)),
+            ("queue.x-queue-type", &"stream"),
+            ("queue.x-initial-cluster-size", &topology.replicas.max(1)),
+        ]));
+        settings
     }
 
     async fn version(&self) -> Result<String, Failure> {

@@ -137,10 +137,9 @@ pub(crate) fn open(flavour: Flavour, target: &Target) -> Result<Kafka, Failure> 
         endpoints => endpoints.join(","),
     };
     let mut base = ClientConfig::new();
-    base.set("bootstrap.servers", &endpoint)
-        .set("client.id", "postroad-bench")
-        .set("broker.address.family", "v4");
+    base.set("bootstrap.servers", &endpoint).set("client.id", "postroad-bench");
     let client = vec![
+        ("broker.address.family".to_owned(), "v4".to_owned()),
         ("socket.nagle.disable".to_owned(), "true".to_owned()),
         ("socket.timeout.ms".to_owned(), request_timeout.to_string()),
         ("reconnect.backoff.max.ms".to_owned(), RECONNECT_MS_MAX.to_string()),
@@ -209,6 +208,8 @@ impl Kafka {
             set("acks", Self::acks(topology.tier)),
             set("enable.idempotence", if idempotent { "true" } else { "false" }),
             set("message.timeout.ms", "120000"),
+            // More than the window, so that it is the window that bounds what is on its way.
+            set("queue.buffering.max.messages", &self.options.window.max(100_000).to_string()),
         ];
         settings.extend_from_slice(&self.options.producer);
         settings
@@ -230,8 +231,6 @@ impl Kafka {
     /// For a producer; when it sends is not set.
     pub(crate) fn producer_config(&self, topology: &Topology) -> ClientConfig {
         let mut config = self.base.clone();
-        // More than the window, so that it is the window that bounds what is on its way.
-        config.set("queue.buffering.max.messages", self.options.window.max(100_000).to_string());
         set_all(&mut config, &self.producer(topology));
         config
     }
@@ -352,7 +351,8 @@ impl Driver for Kafka {
         let named = |(of, settings): (&str, Settings)| -> Settings {
             settings.into_iter().map(|(name, value)| (format!("{of}.{name}"), value)).collect()
         };
-        of.into_iter().flat_map(named).collect()
+        let window = [("window".to_owned(), self.options.window.to_string())];
+        of.into_iter().flat_map(named).chain(window).collect()
     }
 
     /// Kafka knows its own retries by their numbers, and nothing by an id.

@@ -25,6 +25,7 @@ use driver::{
 };
 
 use crate::kafka;
+use crate::told::told;
 use member::{Member, Place};
 use wire::Connection;
 
@@ -109,6 +110,7 @@ impl Driver for Share {
         settings.retain(|name, _| !name.starts_with("consumer."));
         let group = group_settings(topology).into_iter();
         settings.extend(group.map(|(name, value)| (format!("group.{name}"), value)));
+        settings.extend(told(&[("receiver.fetch.max.bytes", &member::FETCH_BYTES)]));
         settings
     }
 

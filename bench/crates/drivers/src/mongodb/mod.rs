@@ -26,6 +26,7 @@ mod sender;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -41,6 +42,7 @@ use mongodb::{Client, Collection, Database, IndexModel};
 
 use crate::batching::BatchingSender;
 use crate::pending::WINDOW;
+use crate::told::{ms, told};
 use failure::{failure, unreached};
 
 const SYSTEM: &str = "mongodb";
@@ -164,6 +166,21 @@ impl Driver for Mongo {
             settles_confirmed: true,
             pipelined: true,
         }
+    }
+
+    fn settings(&self, topology: &Topology) -> BTreeMap<String, String> {
+        let concern = write_concern(topology.tier);
+        let copies = if topology.tier == Tier::T4 { "majority" } else { "1" };
+        told(&[
+            ("window", &self.window),
+            ("batch", &self.batch),
+            ("poll-ms", &self.poll.as_millis()),
+            ("connectTimeout", &ms(PATIENCE)),
+            ("serverSelectionTimeout", &ms(PATIENCE)),
+            ("maxPoolSize", &CONNECTIONS_MAX),
+            ("writeConcern.w", &copies),
+            ("writeConcern.j", &concern.journal.unwrap_or_default()),
+        ])
     }
 
     async fn version(&self) -> Result<String, Failure> {

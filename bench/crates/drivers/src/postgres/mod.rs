@@ -18,6 +18,7 @@
 mod receiver;
 mod sender;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +32,7 @@ use tokio_postgres::{Client, Config, NoTls};
 
 use crate::batching::BatchingSender;
 use crate::pending::WINDOW;
+use crate::told::{ms, told};
 
 const SYSTEM: &str = "postgres";
 const TITLE: &str = "PostgreSQL, SKIP LOCKED";
@@ -183,6 +185,17 @@ impl Driver for Postgres {
             settles_confirmed: true,
             pipelined: true,
         }
+    }
+
+    fn settings(&self, topology: &Topology) -> BTreeMap<String, String> {
+        told(&[
+            ("window", &self.window),
+            ("batch", &self.batch),
+            ("poll-ms", &self.poll.as_millis()),
+            ("connect_timeout", &ms(PATIENCE)),
+            ("synchronous_commit", &synchronous_commit(topology.tier)),
+            ("STORAGE of bodies", &"EXTERNAL"),
+        ])
     }
 
     async fn version(&self) -> Result<String, Failure> {
