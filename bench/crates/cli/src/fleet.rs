@@ -6,7 +6,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use driver::{Target, Tier};
 use load::Watched;
-use peers::{Peers, Running, StartError, StopError};
+use peers::{DiskError, Peers, Running, StartError, StopError};
 use workloads::Faults;
 
 use crate::arguments::Place;
@@ -106,6 +106,23 @@ impl Started {
 
     fn start(&self) -> Result<Running, StartError> {
         self.peers.start(self.name, self.tier, self.nodes, &Telling)
+    }
+
+    /// Starts it anew, without data, where `mount` puts it; as it was, if that cannot be done.
+    fn on_another_disk(
+        &self,
+        mount: impl FnOnce(&Self) -> Result<(), DiskError>,
+    ) -> Result<(), String> {
+        // Before anything is ended, for the sake of who may not do that.
+        Peers::can_mount().map_err(said)?;
+        self.clear().map_err(said)?;
+        let mounted = mount(self).map_err(said);
+        let started = mounted.and_then(|()| self.start().map(drop).map_err(said));
+        if started.is_err() {
+            self.clear().map_err(said)?;
+            self.start().map_err(said)?;
+        }
+        started
     }
 }
 
@@ -257,19 +274,21 @@ impl Faults for Reach {
     }
 
     async fn confine(&self, bytes: u64) -> Result<(), String> {
-        let confine = move |it: &Started| -> Result<(), String> {
-            // Before anything is ended, for the sake of who may not do that.
-            Peers::can_confine().map_err(said)?;
-            it.clear().map_err(said)?;
-            let mounted = it.peers.confine(it.name, bytes).map_err(said);
-            let started = mounted.and_then(|()| it.start().map(drop).map_err(said));
-            if started.is_err() {
-                it.clear().map_err(said)?;
-                it.start().map_err(said)?;
-            }
-            started
-        };
-        self.blocking(confine).await
+        let confine = move |it: &Started| it.peers.confine(it.name, bytes);
+        self.blocking(move |it| it.on_another_disk(confine)).await
+    }
+
+    async fn put_on_own_disk(&self, bytes: u64) -> Result<(), String> {
+        let put = move |it: &Started| it.peers.put_on_own_disk(it.name, bytes);
+        self.blocking(move |it| it.on_another_disk(put)).await
+    }
+
+    async fn cut_power(&self) -> Result<(), String> {
+        self.blocking(|it| it.peers.cut_power(it.name).map_err(said)).await
+    }
+
+    async fn start_all(&self) -> Result<(), String> {
+        self.blocking(|it| it.start().map(drop).map_err(said)).await
     }
 
     async fn enlarge(&self, bytes: u64) -> Result<(), String> {

@@ -43,11 +43,23 @@ pub trait Faults: Send + Sync + std::fmt::Debug {
     async fn stop(&self, node: u32) -> Result<(), String>;
     /// Returns when it serves again.
     async fn start(&self, node: u32) -> Result<(), String>;
-    /// Starts all nodes anew, without data, on a disk of so many bytes.
+    /// Starts all nodes anew, without data, on a disk of so many bytes and no more.
     async fn confine(&self, _bytes: u64) -> Result<(), String> {
         Err("nobody here can mount one".to_owned())
     }
-    /// Makes that disk larger, and starts what has ended.
+    /// Starts all nodes anew, without data, on a disk of at most so many bytes whose power can be cut.
+    async fn put_on_own_disk(&self, _bytes: u64) -> Result<(), String> {
+        Err("nobody here can mount one".to_owned())
+    }
+    /// Cuts the power of all nodes and of that disk at one instant.
+    async fn cut_power(&self) -> Result<(), String> {
+        Err("there is no disk whose power could be cut".to_owned())
+    }
+    /// Starts all nodes on what that disk has kept. Returns when they serve again.
+    async fn start_all(&self) -> Result<(), String> {
+        Err("there is no disk whose power could be cut".to_owned())
+    }
+    /// Makes the disk that they were confined to larger, and starts what has ended.
     async fn enlarge(&self, _bytes: u64) -> Result<(), String> {
         Err("there is no small disk".to_owned())
     }

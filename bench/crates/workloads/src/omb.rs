@@ -226,18 +226,13 @@ async fn node_failure(context: &mut Context, name: &str) -> Result<Run, Problem>
     topology.destinations = context.by_form(4, 10, 100);
     let mut plan = plan(topology, rate, context.warm_up(), Duration::ZERO);
     (plan.senders, plan.receivers) = (4, 4);
-    let stop = faults.clone();
     let time = context.seconds(5, 30, 300);
     plan.phases = vec![
         Phase::warm_up(context.warm_up()),
         Phase::measured("before", time),
-        Phase {
-            action: Some((
-                "node 1 is stopped".to_owned(),
-                Box::new(move || Box::pin(async move { stop.stop(1).await })),
-            )),
-            ..Phase::measured("during", time)
-        },
+        outage::acting(&faults, "node 1 is stopped", Phase::measured("during", time), |faults| {
+            Box::pin(async move { faults.stop(1).await })
+        }),
         outage::back(&faults, 1, "", context.back_within()),
         Phase::measured("after", time),
     ];

@@ -2,6 +2,7 @@
 //! tables of the others.
 
 mod disk_full;
+mod power_fail;
 mod slow_consumer;
 
 use std::time::Duration;
@@ -15,13 +16,20 @@ use crate::context::{Context, Problem};
 use crate::judge::{self, Facts, lower, neither};
 use crate::outage;
 
-pub(crate) static TESTS: [Test; 8] = [
+pub(crate) static TESTS: [Test; 9] = [
     Test {
         name: "verify/lossless",
         asks: "Is every confirmed message still there after the server was killed, again and again?",
         parameters: &[],
         first_set: &[0],
         procedure: |context, name, _| Box::pin(lossless(context, name)),
+    },
+    Test {
+        name: "verify/powerfail",
+        asks: "Is every confirmed message still there after the power failed, of all nodes at once?",
+        parameters: &[],
+        first_set: &[],
+        procedure: |context, name, _| Box::pin(power_fail::run(context, name)),
     },
     Test {
         name: "verify/order",
