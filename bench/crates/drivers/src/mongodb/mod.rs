@@ -42,6 +42,7 @@ use mongodb::{Client, Collection, Database, IndexModel};
 
 use crate::batching::BatchingSender;
 use crate::pending::WINDOW;
+use crate::tables::{TableReceiver, all_tables, table, tables_of};
 use crate::told::{ms, told};
 use failure::{failure, unreached};
 
@@ -97,16 +98,6 @@ pub(crate) fn connect(target: &Target) -> Result<Arc<dyn Driver>, Failure> {
     }
     let client = OnceLock::new();
     Ok(Arc::new(Mongo { options, client, endpoint, user, database, window, batch, poll }))
-}
-
-/// The collection of a destination for a subscription.
-fn name(topology: &Topology, destination: u32, subscription: u32) -> String {
-    format!("{}-{subscription}", topology.destination(destination))
-}
-
-fn names(topology: &Topology, destination: u32) -> Vec<String> {
-    let subscriptions = 0..topology.subscriptions.max(1);
-    subscriptions.map(|subscription| name(topology, destination, subscription)).collect()
 }
 
 fn write_concern(tier: Tier) -> WriteConcern {
@@ -195,29 +186,25 @@ impl Driver for Mongo {
         self.version().await?;
         self.check(topology.tier).await?;
         self.remove(topology).await?;
-        for destination in 0..topology.destinations {
-            for name in names(topology, destination) {
-                let collection = self.collection(&name, topology.tier)?;
-                let index = IndexModel::builder().keys(documents::index()).build();
-                collection.create_index(index).await.map_err(|error| failure(&error))?;
-            }
+        for name in all_tables(topology) {
+            let collection = self.collection(&name, topology.tier)?;
+            let index = IndexModel::builder().keys(documents::index()).build();
+            collection.create_index(index).await.map_err(|error| failure(&error))?;
         }
         Ok(())
     }
 
     async fn remove(&self, topology: &Topology) -> Result<(), Failure> {
-        for destination in 0..topology.destinations {
-            for name in names(topology, destination) {
-                let collection = self.collection(&name, topology.tier)?;
-                collection.drop().await.map_err(|error| failure(&error))?;
-            }
+        for name in all_tables(topology) {
+            let collection = self.collection(&name, topology.tier)?;
+            collection.drop().await.map_err(|error| failure(&error))?;
         }
         Ok(())
     }
 
     async fn sender(&self, topology: &Topology) -> Result<Box<dyn Sender>, Failure> {
         let collections = (0..topology.destinations).map(|destination| {
-            let names = names(topology, destination).into_iter();
+            let names = tables_of(topology, destination);
             names.map(|name| self.collection(&name, topology.tier)).collect::<Result<Vec<_>, _>>()
         });
         let writer = sender::Writer::new(collections.collect::<Result<_, _>>()?);
@@ -231,9 +218,11 @@ impl Driver for Mongo {
         subscription: u32,
     ) -> Result<Box<dyn Receiver>, Failure> {
         let collections = destinations.iter().map(|&destination| {
-            self.collection(&name(topology, destination, subscription), topology.tier)
+            let name = table(topology, destination, subscription);
+            let collection = self.collection(&name, topology.tier)?;
+            Ok(receiver::MongoCollection::new(collection, topology))
         });
-        let collections = collections.collect::<Result<_, _>>()?;
-        Ok(Box::new(receiver::MongoReceiver::new(collections, topology, self.poll)))
+        let collections = collections.collect::<Result<_, Failure>>()?;
+        Ok(Box::new(TableReceiver::new(collections, self.poll)))
     }
 }
