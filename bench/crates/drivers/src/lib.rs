@@ -70,7 +70,7 @@ mod systems;
 #[cfg(any(feature = "mongodb", feature = "postgres"))]
 mod tables;
 mod told;
-#[cfg(any(feature = "kurrentdb", feature = "redis"))]
+#[cfg(any(feature = "amqp", feature = "kurrentdb", feature = "redis"))]
 mod url;
 #[cfg(feature = "zeromq")]
 mod zeromq;

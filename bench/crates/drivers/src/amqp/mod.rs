@@ -41,6 +41,7 @@ use tokio::time::timeout;
 
 use crate::pending::WINDOW;
 use crate::told::told;
+use crate::url::escaped;
 use sender::Way;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -128,15 +129,6 @@ fn refused(error: lapin::Error) -> Failure {
         ErrorKind::ProtocolError(said) => Failure::refused(said.get_message()),
         _ => Failure::unknown(error),
     }
-}
-
-/// As a URL has it: everything but letters and digits by its code.
-fn escaped(text: &str) -> String {
-    let escape = |byte: u8| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),
-        _ => format!("%{byte:02X}"),
-    };
-    text.bytes().map(escape).collect()
 }
 
 impl Server {

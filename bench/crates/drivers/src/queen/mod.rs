@@ -75,10 +75,6 @@ fn group(topology: &Topology, subscription: u32) -> Option<String> {
     grouped.then(|| topology.subscription(subscription))
 }
 
-fn lease_seconds(topology: &Topology) -> u64 {
-    topology.lease.as_millis().div_ceil(1_000) as u64
-}
-
 #[derive(Deserialize)]
 struct Health {
     version: String,
@@ -116,7 +112,7 @@ impl Driver for Queen {
             ("batch", &self.batch),
             ("partitions", &self.partitions),
             ("poll-ms", &self.poll.as_millis()),
-            ("leaseTime", &format!("{} s", lease_seconds(topology))),
+            ("leaseTime", &format!("{} s", topology.lease_seconds())),
             ("tcp nodelay", &true),
         ])
     }
@@ -134,7 +130,7 @@ impl Driver for Queen {
         self.remove(topology).await?;
         for destination in 0..topology.destinations {
             let queue = topology.destination(destination);
-            let lease = lease_seconds(topology);
+            let lease = topology.lease_seconds();
             let asked = json!({ "queue": queue, "options": { "leaseTime": lease } });
             let answer: Configured = self.http.post("/api/v1/configure", &asked).await?;
             if !answer.configured {

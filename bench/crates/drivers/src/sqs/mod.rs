@@ -93,10 +93,6 @@ fn queue(topology: &Topology, destination: u32) -> String {
     format!("{}{ending}", topology.destination(destination))
 }
 
-fn lease_seconds(topology: &Topology) -> u64 {
-    topology.lease.as_millis().div_ceil(1_000) as u64
-}
-
 impl Sqs {
     /// The address of a queue, if it is there.
     async fn url(&self, queue: &str) -> Result<Option<String>, Failure> {
@@ -124,7 +120,7 @@ impl Sqs {
     }
 
     async fn create_queue(&self, topology: &Topology, name: &str) -> Result<(), Failure> {
-        let lease = lease_seconds(topology);
+        let lease = topology.lease_seconds();
         if lease > LEASE_SECONDS_MAX {
             let what = format!("lease of {lease} seconds");
             return Err(Failure::Unsupported { system: SYSTEM, what });
@@ -187,7 +183,7 @@ impl Driver for Sqs {
             ("operation timeout", &ms(access::PATIENCE)),
             ("retries", &"disabled"),
             ("stalled stream protection", &"disabled"),
-            ("VisibilityTimeout", &format!("{} s", lease_seconds(topology))),
+            ("VisibilityTimeout", &format!("{} s", topology.lease_seconds())),
             ("FifoQueue", &topology.ordered),
         ])
     }
