@@ -1,12 +1,12 @@
 //! Brokers that the suite brings up, and what a test may do to them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use driver::{Target, Tier};
 use load::Watched;
-use peers::{Peers, Running, StartError, StopError};
+use peers::{DiskError, Peers, Running, StartError, StopError};
 use workloads::Faults;
 
 use crate::arguments::Place;
@@ -109,6 +109,23 @@ impl Started {
     fn start(&self) -> Result<Running, StartError> {
         self.peers.start(self.name, self.tier, self.nodes, &Telling)
     }
+
+    /// Starts it anew, without data, where `mount` puts it; as it was, if that cannot be done.
+    fn on_another_disk(
+        &self,
+        mount: impl FnOnce(&Self) -> Result<(), DiskError>,
+    ) -> Result<(), String> {
+        // Before anything is ended, for the sake of who may not do that.
+        Peers::can_mount().map_err(said)?;
+        self.clear().map_err(said)?;
+        let mounted = mount(self).map_err(said);
+        let started = mounted.and_then(|()| self.start().map(drop).map_err(said));
+        if started.is_err() {
+            self.clear().map_err(said)?;
+            self.start().map_err(said)?;
+        }
+        started
+    }
 }
 
 impl Place {
@@ -135,6 +152,23 @@ impl peers::Progress for Telling {
 pub(crate) fn tier_at_most(wanted: Tier, there: &[Tier]) -> Option<Tier> {
     let below = there.iter().copied().filter(|tier| *tier <= wanted).max();
     below.or_else(|| there.iter().copied().min())
+}
+
+/// Installs all that is to be brought up, side by side: most of the time goes by waiting for networks,
+/// and nothing is measured yet. What fails here is tried again, and told, when its turn comes.
+pub(crate) async fn install(asked: &[Asked], place: &Place) -> Result<(), CliError> {
+    let served_by = asked.iter().filter_map(Asked::served_by);
+    let names: BTreeSet<&'static str> = served_by.map(|(name, _)| name).collect();
+    let peers = place.open()?;
+    let installing = tokio::task::spawn_blocking(move || {
+        std::thread::scope(|scope| {
+            for name in names {
+                let peers = &peers;
+                scope.spawn(move || peers.install(name, &Telling));
+            }
+        });
+    });
+    installing.await.map_err(CliError::user)
 }
 
 /// Brings the system up (or takes the one that runs) at the tier, or the nearest that it has.
@@ -243,19 +277,21 @@ impl Faults for Reach {
     }
 
     async fn confine(&self, bytes: u64) -> Result<(), String> {
-        let confine = move |it: &Started| -> Result<(), String> {
-            // Before anything is ended, for the sake of who may not do that.
-            Peers::can_confine().map_err(said)?;
-            it.clear().map_err(said)?;
-            let mounted = it.peers.confine(it.name, bytes).map_err(said);
-            let started = mounted.and_then(|()| it.start().map(drop).map_err(said));
-            if started.is_err() {
-                it.clear().map_err(said)?;
-                it.start().map_err(said)?;
-            }
-            started
-        };
-        self.blocking(confine).await
+        let confine = move |it: &Started| it.peers.confine(it.name, bytes);
+        self.blocking(move |it| it.on_another_disk(confine)).await
+    }
+
+    async fn put_on_own_disk(&self, bytes: u64) -> Result<(), String> {
+        let put = move |it: &Started| it.peers.put_on_own_disk(it.name, bytes);
+        self.blocking(move |it| it.on_another_disk(put)).await
+    }
+
+    async fn cut_power(&self) -> Result<(), String> {
+        self.blocking(|it| it.peers.cut_power(it.name).map_err(said)).await
+    }
+
+    async fn start_all(&self) -> Result<(), String> {
+        self.blocking(|it| it.start().map(drop).map_err(said)).await
     }
 
     async fn enlarge(&self, bytes: u64) -> Result<(), String> {

@@ -123,7 +123,9 @@ pub trait Sender: Send + Debug {
 #[async_trait]
 pub trait Receiver: Send + Debug {
     /// Some messages, at most `max` of them: waits up to [`RECEIVE_WAIT`] for the first one, and
-    /// takes the rest only if they are there.
+    /// takes the rest only if they are there. Who wants nothing but to close the receiver may give
+    /// it up while it waits; what it would have brought comes to others as late as what was left by
+    /// a receiver that is gone without a word.
     async fn receive(&mut self, max: usize) -> Result<Vec<Received>, Failure>;
 
     /// Settles what was received. Need not wait for the server, but the server must get it.

@@ -68,6 +68,11 @@ impl Topology {
         Self { prefix, partitions, subscriptions, ordered, delivery_limit: None, ..self.clone() }
     }
 
+    /// Of systems whose leases are of whole seconds.
+    pub fn lease_seconds(&self) -> u64 {
+        self.lease.as_millis().div_ceil(1_000) as u64
+    }
+
     pub fn destination(&self, index: u32) -> String {
         format!("{}-{index}", self.prefix)
     }

@@ -133,6 +133,7 @@ pub async fn run(
         check!(some, "settled does not come again", checks::settled_is_gone(scene()));
         check!(some, "released comes again", checks::released_comes_again(scene()));
         check!(some, "a closed receiver gives back", checks::closed_gives_back(scene()));
+        check!(some, "waiting can be given up", checks::waiting_is_given_up(scene()));
         check!(some, "a lease that ends gives back", checks::lease_gives_back(scene()));
         check!(some, "lanes are in order", checks::lanes_are_in_order(scene()));
         check!(some, "each subscription gets all", checks::subscriptions_get_all(scene()));

@@ -37,8 +37,6 @@ mod mongodb;
 mod mqtt;
 #[cfg(feature = "nats")]
 mod nats;
-#[cfg(any(feature = "mongodb", feature = "postgres"))]
-mod opened;
 #[cfg_attr(
     not(any(
         feature = "amqp",
@@ -66,8 +64,13 @@ mod redis;
 mod rocketmq;
 #[cfg(feature = "sqs")]
 mod sqs;
+#[cfg(all(test, any(feature = "mongodb", feature = "queen")))]
+mod stand_in;
 mod systems;
-#[cfg(any(feature = "kurrentdb", feature = "redis"))]
+#[cfg(any(feature = "mongodb", feature = "postgres"))]
+mod tables;
+mod told;
+#[cfg(any(feature = "amqp", feature = "kurrentdb", feature = "redis"))]
 mod url;
 #[cfg(feature = "zeromq")]
 mod zeromq;

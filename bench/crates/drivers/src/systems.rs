@@ -267,12 +267,66 @@ pub fn connect(target: &Target) -> Result<Arc<dyn Driver>, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use driver::Topology;
+
     use super::*;
 
     #[test]
     fn an_unknown_system_is_answered_with_the_known_ones() {
         let refused = connect(&Target::of("rabitmq")).expect_err("is misspelt").to_string();
         assert!(refused.contains("rabitmq") && refused.contains("memory"), "{refused}");
+    }
+
+    /// Systems, and settings of theirs that are told by the name that users have for them.
+    const SAID: &[(&str, &[&str])] = &[
+        ("kafka", &["window"]),
+        ("kafka-share", &["window"]),
+        ("kmq", &["window", "max-redeliveries"]),
+        ("rabbitmq-quorum", &["window", "prefetch", "queue.x-max-length"]),
+        ("rabbitmq-stream", &["window", "prefetch"]),
+        ("lavinmq", &["window", "prefetch"]),
+        ("nats-jetstream", &["window", "prefetch", "max-ack-pending"]),
+        ("nats-core", &["window"]),
+        ("redis", &["window", "batch"]),
+        ("postgres", &["window", "batch", "poll-ms"]),
+        ("sqs", &["window", "parallel", "group-batch", "poll-ms"]),
+        ("queen", &["window", "batch", "partitions", "poll-ms"]),
+        ("mongodb", &["window", "batch", "poll-ms"]),
+        ("artemis", &["window", "prefetch"]),
+        ("mqtt", &["window"]),
+        ("pulsar", &["window", "prefetch", "batch", "linger-ms"]),
+        ("rocketmq", &["window", "prefetch"]),
+        ("kurrentdb", &["window", "batch", "prefetch"]),
+        ("memory", &["window"]),
+    ];
+
+    #[test]
+    fn what_the_client_is_told_is_said_by_every_driver() {
+        for system in all() {
+            let Ok(driver) = connect(&Target::of(system.name)) else { continue };
+            let about = driver.about();
+            let topology = Topology::new("said", about.styles[0], about.tiers[0]);
+            assert!(!driver.settings(&topology).is_empty(), "{}", system.name);
+        }
+        let mut checked = 0;
+        for (system, settings) in SAID {
+            let mut target = Target::of(system);
+            for name in *settings {
+                target.settings.insert((*name).to_owned(), "7".to_owned());
+            }
+            let driver = match connect(&target) {
+                Ok(driver) => driver,
+                Err(Failure::Setting { name, .. }) if name == "system" => continue,
+                Err(failure) => panic!("{system}: {failure}"),
+            };
+            let about = driver.about();
+            let said = driver.settings(&Topology::new("said", about.styles[0], about.tiers[0]));
+            for name in *settings {
+                assert_eq!(said.get(*name).map(String::as_str), Some("7"), "{system}: {name}");
+            }
+            checked += 1;
+        }
+        assert!(checked > 0, "the one in memory is never left out");
     }
 
     #[test]

@@ -9,9 +9,9 @@ use tokio::sync::watch;
 use crate::ledger::Ledger;
 use crate::payload::Payload;
 use crate::plan::Plan;
-use crate::receive::Order;
+use crate::receive::{Order, unless_stopped};
+use crate::reconnect::anew;
 
-const RECONNECT_AFTER: Duration = Duration::from_millis(200);
 const CLOSE_MAX: Duration = Duration::from_secs(15);
 const RECEIVE_MAX: usize = 100;
 
@@ -48,9 +48,9 @@ impl BurialTask {
         let mut receiver = Some(receiver);
         while *self.order.borrow() != Order::Stop {
             let Some(current) = &mut receiver else {
-                tokio::time::sleep(RECONNECT_AFTER).await;
                 let note = |failure: &Failure| self.ledger.recorder.error("reconnect", failure);
-                receiver = self.connect().await.inspect_err(note).ok();
+                let made = unless_stopped(&self.order, anew(self.connect())).await;
+                receiver = made.and_then(|made| made.inspect_err(note).ok());
                 continue;
             };
             if let Err(failure) = self.turn(current.as_mut()).await {
@@ -65,7 +65,8 @@ impl BurialTask {
     }
 
     async fn turn(&self, receiver: &mut dyn Receiver) -> Result<(), Failure> {
-        let messages = receiver.receive(RECEIVE_MAX).await?;
+        let receiving = receiver.receive(RECEIVE_MAX);
+        let messages = unless_stopped(&self.order, receiving).await.unwrap_or(Ok(Vec::new()))?;
         let settles: Vec<_> = messages.iter().map(|message| (message.id, Settle::Accept)).collect();
         receiver.settle(&settles).await?;
         let read = messages.iter().map(|message| self.payload.read(&message.body)).collect();

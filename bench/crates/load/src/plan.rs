@@ -129,13 +129,28 @@ pub enum Until {
         share: f64,
         at_most: Duration,
     },
+    /// Something is confirmed that was not when its action was done. If nothing is for so long, the
+    /// phases that follow would say nothing, and the load ends.
+    Confirmed {
+        at_most: Duration,
+    },
 }
 
 impl Until {
     pub fn at_most(self) -> Duration {
         match self {
             Self::Time(time) => time,
-            Self::Backlog { at_most, .. } | Self::Drained { at_most, .. } => at_most,
+            Self::Backlog { at_most, .. }
+            | Self::Drained { at_most, .. }
+            | Self::Confirmed { at_most } => at_most,
+        }
+    }
+
+    /// As long as it is meant to be: who waits for a server does not mean to wait long.
+    pub fn planned(self) -> Duration {
+        match self {
+            Self::Confirmed { .. } => Duration::ZERO,
+            _ => self.at_most(),
         }
     }
 }
@@ -226,7 +241,7 @@ impl Plan {
     }
 
     pub fn time(&self) -> Duration {
-        self.phases.iter().map(|phase| phase.until.at_most()).sum()
+        self.phases.iter().map(|phase| phase.until.planned()).sum()
     }
 }
 

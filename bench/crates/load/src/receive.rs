@@ -12,8 +12,8 @@ use tokio::sync::watch;
 use crate::ledger::{Came, Ledger};
 use crate::payload::{Payload, Stamp};
 use crate::plan::{Plan, Receivers, Work};
+use crate::reconnect::anew;
 
-const RECONNECT_AFTER: Duration = Duration::from_millis(200);
 const CLOSE_MAX: Duration = Duration::from_secs(15);
 
 /// What all receivers are told.
@@ -21,6 +21,26 @@ const CLOSE_MAX: Duration = Duration::from_secs(15);
 pub(crate) enum Order {
     Go(Receivers),
     Stop,
+}
+
+/// What comes of it, unless all are told to stop first: nothing is on its way any more then, and who
+/// waits for a message would wait for the rest of a second.
+pub(crate) async fn unless_stopped<T>(
+    order: &watch::Receiver<Order>,
+    wanted: impl Future<Output = T>,
+) -> Option<T> {
+    let mut order = order.clone();
+    let stopped = async {
+        if order.wait_for(|order| *order == Order::Stop).await.is_err() {
+            // Nobody is left who could say so.
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::select! {
+        biased;
+        came = wanted => Some(came),
+        () = stopped => None,
+    }
 }
 
 #[derive(Debug)]
@@ -54,7 +74,7 @@ impl ReceiveTask {
                 continue;
             }
             let Some(current) = &mut receiver else {
-                receiver = self.connect().await;
+                receiver = unless_stopped(&self.order, self.connect()).await.flatten();
                 continue;
             };
             let turn = self.turn(current.as_mut(), &mut random, &mut left_once);
@@ -75,9 +95,8 @@ impl ReceiveTask {
     }
 
     async fn connect(&self) -> Option<Box<dyn Receiver>> {
-        tokio::time::sleep(RECONNECT_AFTER).await;
         let Self { plan, destinations, subscription, .. } = self;
-        let made = self.driver.receiver(&plan.topology, destinations, *subscription).await;
+        let made = anew(self.driver.receiver(&plan.topology, destinations, *subscription)).await;
         made.inspect_err(|failure| self.ledger.recorder.error("reconnect a receiver", failure)).ok()
     }
 
@@ -87,7 +106,8 @@ impl ReceiveTask {
         random: &mut SmallRng,
         left_once: &mut HashSet<(u16, u64)>,
     ) -> Result<(), driver::Failure> {
-        let messages = receiver.receive(self.plan.receive_max).await?;
+        let receiving = receiver.receive(self.plan.receive_max);
+        let messages = unless_stopped(&self.order, receiving).await.unwrap_or(Ok(Vec::new()))?;
         if messages.is_empty() {
             return Ok(());
         }

@@ -13,9 +13,9 @@ use tokio::sync::watch;
 use crate::ledger::Ledger;
 use crate::payload::Payload;
 use crate::plan::{Plan, Relay};
-use crate::receive::{Order, take_time};
+use crate::receive::{Order, take_time, unless_stopped};
+use crate::reconnect::anew;
 
-const RECONNECT_AFTER: Duration = Duration::from_millis(200);
 const CLOSE_MAX: Duration = Duration::from_secs(15);
 
 #[derive(Debug)]
@@ -53,10 +53,9 @@ impl RelayTask {
                 break;
             }
             let Some(current) = &mut ends else {
-                tokio::time::sleep(RECONNECT_AFTER).await;
-                let made = self.connect().await;
+                let made = unless_stopped(&self.order, anew(self.connect())).await;
                 let note = |failure: &Failure| self.ledger.recorder.error("reconnect", failure);
-                ends = made.inspect_err(note).ok();
+                ends = made.and_then(|made| made.inspect_err(note).ok());
                 continue;
             };
             if let Err(failure) = self.turn(current, &mut random).await {
@@ -77,7 +76,8 @@ impl RelayTask {
     }
 
     async fn turn(&self, ends: &mut Ends, random: &mut SmallRng) -> Result<(), Failure> {
-        let messages = ends.receiver.receive(self.relay.receive_max).await?;
+        let receiving = ends.receiver.receive(self.relay.receive_max);
+        let messages = unless_stopped(&self.order, receiving).await.unwrap_or(Ok(Vec::new()))?;
         if messages.is_empty() {
             return Ok(());
         }

@@ -12,9 +12,8 @@ use crate::ledger::{Ledger, SenderAccount};
 use crate::pacer::{Due, Schedule};
 use crate::payload::Payload;
 use crate::plan::{Pace, Plan};
+use crate::reconnect::anew;
 
-/// How long to wait before a broken connection is made anew.
-const RECONNECT_AFTER: Duration = Duration::from_millis(200);
 const PONG_WITHIN: Duration = Duration::from_secs(5);
 /// How long a sender may take to learn what became of its last messages.
 const CLOSE_MAX: Duration = Duration::from_secs(30);
@@ -226,8 +225,11 @@ impl SendTask {
         }
         self.ledger.disturb();
         while !self.stopped() {
-            tokio::time::sleep(RECONNECT_AFTER).await;
-            match self.driver.sender(self.plan.sent_to()).await {
+            let made = tokio::select! {
+                made = anew(self.driver.sender(self.plan.sent_to())) => made,
+                _ = self.stop.wait_for(|stop| *stop) => return,
+            };
+            match made {
                 Ok(new) => {
                     let broken = std::mem::replace(sender, new);
                     let ledger = Arc::clone(&self.ledger);

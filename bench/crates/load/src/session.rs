@@ -5,20 +5,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use driver::{Driver, Failure};
-use results::{Agent, Audit, Mark, Process, Second};
+use results::{Mark, Second};
 use thiserror::Error;
 use tokio::sync::watch;
 
 use crate::account::add_errors;
-use crate::burial::Burials;
 use crate::crew::{Crew, Ended, Gone, Progress, Recruiter};
+use crate::outcome::{Drain, Outcome, PhaseOutcome};
 use crate::payload::STAMP_BYTES;
-use crate::plan::{Phase, Plan, Receivers, Until};
+use crate::plan::{Action, Phase, Plan, Receivers, Until};
 use crate::recorder::{Counts, Interval};
 use crate::usage::{Usages, Watched};
 
 /// How often it is looked whether a phase is over.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// And whether everything has come: nothing is measured then that looking could disturb.
+const LOOK_EVERY_DRAINING: Duration = Duration::from_millis(25);
 /// How much longer than what was received and not settled stays away nothing must come before
 /// nothing will.
 const RETURN_MARGIN: Duration = Duration::from_secs(5);
@@ -62,89 +64,6 @@ pub struct Silent;
 impl Observer for Silent {
     fn second(&mut self, _: &Second, _: &str, _: Duration, _: Duration) {}
     fn mark(&mut self, _: &Mark) {}
-}
-
-/// What happened.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Outcome {
-    pub seconds: Vec<Second>,
-    pub marks: Vec<Mark>,
-    pub phases: Vec<PhaseOutcome>,
-    /// Of all measured phases together.
-    pub latencies: Interval,
-    pub processes: Vec<Process>,
-    pub audit: Audit,
-    /// What went wrong and how often.
-    pub errors: BTreeMap<String, u64>,
-    /// How long creating the topology took.
-    pub create: Duration,
-    /// Why it was stopped before its end, if it was.
-    pub interrupted: Option<String>,
-    pub drain: Drain,
-    /// Where messages go to dead letters.
-    pub burials: Burials,
-    /// Those who carried it, if it was not this process.
-    pub agents: Vec<Agent>,
-}
-
-/// How the wait for what was still on its way ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Drain {
-    /// Everything that was confirmed has come and was settled.
-    Complete,
-    /// Nothing has come for so long that nothing will.
-    Silent,
-    /// The time was up.
-    GivenUp,
-}
-
-#[derive(Clone, PartialEq, Debug)]
-pub struct PhaseOutcome {
-    pub name: String,
-    pub measured: bool,
-    /// Seconds since the start of the load.
-    pub from: f64,
-    pub to: f64,
-    pub counts: Counts,
-    pub latencies: Interval,
-    /// Bytes that waited for receivers as it began and as it ended.
-    pub backlog: (u64, u64),
-    /// What it waited for came to pass; always so of a phase that waits for time.
-    pub reached: bool,
-}
-
-impl PhaseOutcome {
-    pub fn seconds(&self) -> f64 {
-        self.to - self.from
-    }
-
-    /// A second, over the whole phase.
-    pub fn rate(&self, count: impl Fn(Counts) -> u64) -> f64 {
-        if self.to > self.from { count(self.counts) as f64 / self.seconds() } else { 0.0 }
-    }
-}
-
-impl Outcome {
-    /// Of all measured phases together: counts and seconds.
-    pub fn measured(&self) -> (Counts, f64) {
-        let mut all = Counts::default();
-        let mut seconds = 0.0;
-        for phase in self.phases.iter().filter(|phase| phase.measured) {
-            let Counts { sent, confirmed, received, settled, errors, repeated } = phase.counts;
-            all.sent += sent;
-            all.confirmed += confirmed;
-            all.received += received;
-            all.settled += settled;
-            all.errors += errors;
-            all.repeated += repeated;
-            seconds += phase.seconds();
-        }
-        (all, seconds)
-    }
-
-    pub fn phase(&self, name: &str) -> Option<&PhaseOutcome> {
-        self.phases.iter().find(|phase| phase.name == name)
-    }
 }
 
 /// Carries the plan out. `interrupt` turns true when somebody wants it to end; what there is by
@@ -193,7 +112,8 @@ pub async fn run(
     };
     for phase in phases {
         session.phase(phase).await?;
-        if session.interrupted.is_some() {
+        let silent = session.outcomes.last().is_some_and(PhaseOutcome::is_silent);
+        if silent || session.interrupted.is_some() {
             break;
         }
     }
@@ -229,42 +149,80 @@ impl Session<'_> {
     // -------------------------------------------------------------------------------- phases
 
     async fn phase(&mut self, phase: Phase) -> Result<(), LoadError> {
+        let Phase { name, until, measured, receivers, action } = phase;
         let begun = Instant::now();
         let from = self.elapsed();
         self.look_at_latencies().await;
         self.of_phase = Interval::default();
         let (before, backlog) = (self.progress.counts, self.backlog_bytes());
-        let told = self.crew.receivers(phase.receivers).await;
+        let told = self.crew.receivers(receivers).await;
         self.heed(told);
         let going_on = self.interrupted.is_none();
-        if let Some((what, action)) = phase.action.filter(|_| going_on) {
-            self.mark(&what);
-            // Whatever it is, it may break connections.
-            let told = self.crew.disturb().await;
-            self.heed(told);
-            let (name, future) = (phase.name.clone(), action());
-            tokio::pin!(future);
-            loop {
-                tokio::select! {
-                    done = &mut future => {
-                        done.map_err(|why| LoadError::Action { phase: name, what, why })?;
-                        break;
-                    }
-                    () = tokio::time::sleep(LOOK_EVERY) => self.look(&phase.name).await,
-                }
-            }
+        if let Some((what, action)) = action.filter(|_| going_on) {
+            self.act(&name, what, action).await?;
         }
-        let reached = loop {
-            if self.interrupted.is_some() {
-                break false;
+        let reached = self.wait(&name, until, begun, backlog).await;
+        self.look_at_latencies().await;
+        let latencies = std::mem::take(&mut self.of_phase);
+        if measured {
+            self.latencies.merge(&latencies);
+        }
+        self.outcomes.push(PhaseOutcome {
+            name,
+            measured,
+            from,
+            to: self.elapsed(),
+            counts: self.progress.counts.since(before),
+            latencies,
+            backlog: (backlog, self.backlog_bytes()),
+            until,
+            reached,
+        });
+        Ok(())
+    }
+
+    async fn act(&mut self, phase: &str, what: String, action: Action) -> Result<(), LoadError> {
+        self.mark(&what);
+        // Whatever it is, it may break connections.
+        let told = self.crew.disturb().await;
+        self.heed(told);
+        let future = action();
+        tokio::pin!(future);
+        let done = loop {
+            tokio::select! {
+                done = &mut future => break done,
+                () = tokio::time::sleep(LOOK_EVERY) => self.look(phase).await,
             }
-            if self.is_over(phase.until, begun.elapsed(), backlog) {
-                break true;
+        };
+        // What is confirmed from here on is so after it.
+        self.look(phase).await;
+        done.map_err(|why| LoadError::Action { phase: phase.to_owned(), what, why })
+    }
+
+    /// Waits for the end of a phase: whether what it is to last until came to pass.
+    async fn wait(&mut self, phase: &str, until: Until, begun: Instant, backlog: u64) -> bool {
+        let confirmed = self.progress.counts.confirmed;
+        // An action is a part of the time that its phase takes, but no part of waiting for a server.
+        let from = match until {
+            Until::Confirmed { .. } => Instant::now(),
+            Until::Time(_) | Until::Backlog { .. } | Until::Drained { .. } => begun,
+        };
+        while self.interrupted.is_none() {
+            let over = match until {
+                Until::Time(_) => false,
+                Until::Backlog { bytes, .. } => self.backlog_bytes() >= bytes,
+                Until::Drained { share, .. } => {
+                    self.backlog_bytes() as f64 <= share * backlog as f64
+                }
+                Until::Confirmed { .. } => self.progress.counts.confirmed > confirmed,
+            };
+            if over {
+                return true;
             }
-            if begun.elapsed() >= phase.until.at_most() {
-                break matches!(phase.until, Until::Time(_));
+            let left = until.at_most().saturating_sub(from.elapsed());
+            if left.is_zero() {
+                return matches!(until, Until::Time(_));
             }
-            let left = phase.until.at_most().saturating_sub(begun.elapsed());
             let mut stopped = false;
             tokio::select! {
                 () = tokio::time::sleep(LOOK_EVERY.min(left)) => {}
@@ -273,35 +231,10 @@ impl Session<'_> {
             if stopped {
                 self.interrupted.get_or_insert_with(|| "somebody stopped it".to_owned());
             } else {
-                self.look(&phase.name).await;
-            }
-        };
-        self.look_at_latencies().await;
-        let latencies = std::mem::take(&mut self.of_phase);
-        if phase.measured {
-            self.latencies.merge(&latencies);
-        }
-        self.outcomes.push(PhaseOutcome {
-            name: phase.name,
-            measured: phase.measured,
-            from,
-            to: self.elapsed(),
-            counts: self.progress.counts.since(before),
-            latencies,
-            backlog: (backlog, self.backlog_bytes()),
-            reached,
-        });
-        Ok(())
-    }
-
-    fn is_over(&self, until: Until, elapsed: Duration, backlog_before: u64) -> bool {
-        match until {
-            Until::Time(time) => elapsed >= time,
-            Until::Backlog { bytes, .. } => self.backlog_bytes() >= bytes,
-            Until::Drained { share, .. } => {
-                self.backlog_bytes() as f64 <= share * backlog_before as f64
+                self.look(phase).await;
             }
         }
+        false
     }
 
     fn elapsed(&self) -> f64 {
@@ -450,7 +383,7 @@ impl Session<'_> {
             if Instant::now() >= deadline {
                 return Drain::GivenUp;
             }
-            tokio::time::sleep(LOOK_EVERY).await;
+            tokio::time::sleep(LOOK_EVERY_DRAINING).await;
         }
     }
 }

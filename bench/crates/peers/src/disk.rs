@@ -1,10 +1,11 @@
-//! A disk of a stated size for a peer's data: a file system in memory, mounted where the data goes.
-//! For tests of what a server does when its disk is full; only root can mount one.
+//! A disk of its own for a peer's data, mounted where the data goes; only root can do that. One of a
+//! stated size is a file system in memory: for tests of what a server does when its disk is full.
+//! One that can lose power (`power.rs`) is a file system in a file.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::Peers;
@@ -19,23 +20,28 @@ impl Peers {
     /// Gives the data of a peer, which must have none and not run, a disk of so many bytes.
     /// [`wipe`](Self::wipe) takes it away, and the data with it.
     pub fn confine(&self, name: &str, bytes: u64) -> Result<(), DiskError> {
-        let peer = catalog::find(name)?.peer();
-        Self::can_confine()?;
-        if self.running().iter().any(|running| running.name == name) {
-            return Err(DiskError::Runs { peer: peer.name });
-        }
-        let place = folder(self.data_of(peer))?;
+        let place = self.place_of_a_disk(name)?;
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", "-o", &format!("size={bytes},mode=0755"), SOURCE]).arg(&place);
         done(mount).map_err(|why| DiskError::Mount { path: place, why })
     }
 
-    /// Whether this user may do that.
-    pub fn can_confine() -> Result<(), DiskError> {
+    /// Whether this user may mount a disk.
+    pub fn can_mount() -> Result<(), DiskError> {
         match rustix::process::geteuid().is_root() {
             true => Ok(()),
             false => Err(DiskError::NotRoot),
         }
+    }
+
+    /// Where the data of a peer goes, which must not run.
+    pub(crate) fn place_of_a_disk(&self, name: &str) -> Result<PathBuf, DiskError> {
+        let peer = catalog::find(name)?.peer();
+        Self::can_mount()?;
+        if self.running().iter().any(|running| running.name == name) {
+            return Err(DiskError::Runs { peer: peer.name });
+        }
+        Ok(folder(self.data_of(peer))?)
     }
 
     /// Makes that disk larger, whether the peer runs or not.
@@ -62,7 +68,7 @@ pub(crate) fn take_away(place: &Path) -> Result<(), FolderError> {
 }
 
 /// What is mounted is on another device than the folder that it is in.
-fn is_mounted(place: &Path) -> bool {
+pub(crate) fn is_mounted(place: &Path) -> bool {
     let device = |path: &Path| fs::metadata(path).map(|about| about.dev()).ok();
     match (device(place), place.parent().and_then(device)) {
         (Some(own), Some(above)) => own != above,
@@ -70,7 +76,7 @@ fn is_mounted(place: &Path) -> bool {
     }
 }
 
-fn done(mut command: Command) -> io::Result<()> {
+pub(crate) fn done(mut command: Command) -> io::Result<()> {
     let output = command.stdin(Stdio::null()).output()?;
     if output.status.success() {
         return Ok(());
@@ -80,11 +86,11 @@ fn done(mut command: Command) -> io::Result<()> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// What a container may not do, even as root, is no failure of ours.
-    fn may_mount() -> bool {
+    pub(crate) fn may_mount() -> bool {
         let place = tempfile::tempdir().expect("a folder");
         let mut mount = Command::new("mount");
         mount.args(["-t", "tmpfs", SOURCE]).arg(place.path());

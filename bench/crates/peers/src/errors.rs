@@ -113,7 +113,7 @@ pub enum StopError {
     Folder(#[from] FolderError),
 }
 
-/// A disk of a stated size cannot be had.
+/// A disk of its own cannot be had.
 #[derive(Debug, Error)]
 pub enum DiskError {
     #[error(transparent)]
@@ -124,6 +124,12 @@ pub enum DiskError {
     Runs { peer: &'static str },
     #[error("cannot mount {}: {why}", path.display())]
     Mount { path: PathBuf, why: io::Error },
+    #[error("cannot make a file system in {}: {why}", path.display())]
+    Format { path: PathBuf, why: io::Error },
+    #[error("cannot cut {} off: {why}", path.display())]
+    Cut { path: PathBuf, why: io::Error },
+    #[error(transparent)]
+    Stop(#[from] StopError),
     #[error(transparent)]
     Folder(#[from] FolderError),
 }

@@ -22,6 +22,7 @@ mod peer;
 mod peers;
 mod plan;
 mod ports;
+mod power;
 mod progress;
 mod ready;
 mod running;

@@ -14,7 +14,7 @@ use crate::launch::{self, Launch, last_lines};
 use crate::peer::CLUSTER;
 use crate::plan::{Plan, Site, folder, write};
 use crate::running::BROKER;
-use crate::{Peer, Process, Progress, Running, catalog, disk, ports};
+use crate::{Peer, Process, Progress, Running, catalog, disk, ports, power};
 
 /// How long a server may take to end in order.
 const ENDS_WITHIN: Duration = Duration::from_secs(30);
@@ -180,6 +180,14 @@ impl Peers {
         self.end_node(name, node, false)
     }
 
+    /// Kills whatever of a peer runs.
+    pub(crate) fn end_all(&self, name: &str) -> Result<(), StopError> {
+        let peer = catalog::find(name)?.peer();
+        let Some(running) = self.live(peer) else { return Ok(()) };
+        end(peer, &running.processes.iter().collect::<Vec<_>>(), false)?;
+        Ok(self.forget(peer)?)
+    }
+
     fn end_node(&self, name: &str, node: u32, in_order: bool) -> Result<(), StopError> {
         let peer = catalog::find(name)?.peer();
         let running = self.live(peer).ok_or(StopError::NotRunning { peer: peer.name })?;
@@ -235,7 +243,12 @@ impl Peers {
         if self.live(peer).is_some() {
             return Err(StopError::Runs { peer: peer.name });
         }
-        disk::take_away(&self.data_of(peer))?;
+        let data = self.data_of(peer);
+        disk::take_away(&data)?;
+        let image = power::image_of(&data);
+        if image.exists() {
+            fs::remove_file(&image).map_err(FolderError::new("remove", &image))?;
+        }
         for inside in ["data", "config", "log"] {
             install::remove(&self.home(peer).join(inside))?;
         }

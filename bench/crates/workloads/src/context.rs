@@ -43,11 +43,23 @@ pub trait Faults: Send + Sync + std::fmt::Debug {
     async fn stop(&self, node: u32) -> Result<(), String>;
     /// Returns when it serves again.
     async fn start(&self, node: u32) -> Result<(), String>;
-    /// Starts all nodes anew, without data, on a disk of so many bytes.
+    /// Starts all nodes anew, without data, on a disk of so many bytes and no more.
     async fn confine(&self, _bytes: u64) -> Result<(), String> {
         Err("nobody here can mount one".to_owned())
     }
-    /// Makes that disk larger, and starts what has ended.
+    /// Starts all nodes anew, without data, on a disk of at most so many bytes whose power can be cut.
+    async fn put_on_own_disk(&self, _bytes: u64) -> Result<(), String> {
+        Err("nobody here can mount one".to_owned())
+    }
+    /// Cuts the power of all nodes and of that disk at one instant.
+    async fn cut_power(&self) -> Result<(), String> {
+        Err("there is no disk whose power could be cut".to_owned())
+    }
+    /// Starts all nodes on what that disk has kept. Returns when they serve again.
+    async fn start_all(&self) -> Result<(), String> {
+        Err("there is no disk whose power could be cut".to_owned())
+    }
+    /// Makes the disk that they were confined to larger, and starts what has ended.
     async fn enlarge(&self, _bytes: u64) -> Result<(), String> {
         Err("there is no small disk".to_owned())
     }
@@ -168,7 +180,18 @@ impl Context {
     }
 
     pub(crate) fn warm_up(&self) -> Duration {
-        self.seconds(0.3, 3, 60)
+        self.seconds(0.5, 3, 60)
+    }
+
+    /// How long a server that was started may take until it confirms something.
+    pub(crate) fn back_within(&self) -> Duration {
+        self.seconds(60, 60, 300)
+    }
+
+    /// Of messages whose receivers lose a server: what those had is waited for so long, and it is
+    /// longer than any of them takes to settle what it has.
+    pub(crate) fn lease_of_the_killed(&self) -> Duration {
+        self.seconds(5, 10, 10)
     }
 
     /// An empty topology with names of its own.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use driver::{Tier, Topology};
-use load::{Drain, Outcome, Plan};
+use load::{Drain, Outcome, PhaseOutcome, Plan};
 use results::{Audit, Better, Measure, Process, Run, SCHEMA, System, Test, Verdict};
 use serde_json::{Value, json};
 
@@ -87,9 +87,10 @@ pub(crate) fn run(
 ) -> Run {
     let (counts, seconds) = outcome.measured();
     let mut faults = outcome.audit.faults(facts.topology.ordered);
-    if counts.confirmed == 0 && outcome.interrupted.is_none() {
+    if counts.confirmed == 0 {
         faults.push("not one message was confirmed".to_owned());
     }
+    faults.extend(outcome.phases.iter().filter(|phase| phase.is_silent()).map(silence));
     let verdict = match (&outcome.interrupted, faults.is_empty()) {
         (Some(why), _) => Verdict::Interrupted(why.clone()),
         (None, true) => Verdict::Passed,
@@ -133,6 +134,11 @@ pub(crate) fn run(
 /// The result of a test that asks for what the system does not have.
 pub(crate) fn not_supported(context: &Context, test: &str, why: String) -> Run {
     nothing_yet(context, test, context.tier, Verdict::NotSupported(why))
+}
+
+fn silence(phase: &PhaseOutcome) -> String {
+    let within = phase.until.at_most().as_secs_f64();
+    format!("phase {:?}: nothing was confirmed within {within:.0} s, so it ended there", phase.name)
 }
 
 /// What is known without a load.
@@ -278,10 +284,12 @@ pub(crate) fn confirmed_rate(outcome: &Outcome) -> f64 {
 mod tests {
     use std::time::Duration;
 
-    use load::{Burials, Interval};
+    use driver::{Style, Target};
+    use load::{Burials, Interval, Until};
     use results::{Agent, Audit, ClockOffset, Host, Second, Usage};
 
     use super::*;
+    use crate::Form;
 
     /// Ten seconds, with so many client machines of four cores, whose clocks are known to 50 us.
     fn outcome(machines: u32, receive_us: u64) -> Outcome {
@@ -314,6 +322,35 @@ mod tests {
     fn process(name: &str, cpu: f64) -> Process {
         let usage = |at, cpu| Usage { at, cpu, ..Usage::default() };
         Process { name: name.to_owned(), usage: vec![usage(0.0, 1.0), usage(10.0, 1.0 + cpu)] }
+    }
+
+    #[tokio::test]
+    async fn a_server_that_is_not_back_in_time_fails_and_is_told() {
+        let driver = drivers::connect(&Target::of("memory")).expect("it is always there");
+        let context = Context::new(driver, "1".to_owned(), Tier::T0, Form::Quick);
+        let topology = Topology::new("t", Style::Queue, Tier::T0);
+        let facts = Facts::of(&Plan::new(topology, 100, Duration::ZERO));
+        let at_most = Duration::from_secs(60);
+        let counts = load::Counts { confirmed: 5, ..load::Counts::default() };
+        let waited = |reached| Outcome {
+            phases: vec![PhaseOutcome {
+                name: "back 1".to_owned(),
+                measured: true,
+                from: 1.0,
+                to: 61.0,
+                counts,
+                latencies: Interval::default(),
+                backlog: (0, 0),
+                until: Until::Confirmed { at_most },
+                reached,
+            }],
+            ..outcome(0, 500)
+        };
+        let judged =
+            |reached| run(&context, "verify/lossless", facts.clone(), waited(reached), vec![]);
+        assert_eq!(judged(true).verdict, Verdict::Passed);
+        let Verdict::Failed(why) = judged(false).verdict else { panic!("it passed") };
+        assert!(why[0].contains("back 1") && why[0].contains("60 s"), "{why:?}");
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod max_rate;
 mod mqperf;
 mod omb;
 mod omb_file;
+mod outage;
 mod queen;
 #[cfg(test)]
 mod rehearsal;

@@ -69,7 +69,7 @@ fn topology(context: &mut Context) -> Result<Topology, Problem> {
 
 fn phases(context: &Context) -> Vec<Phase> {
     vec![
-        Phase::warm_up(context.seconds(0.3, 3, 10)),
+        Phase::warm_up(context.seconds(0.5, 3, 10)),
         Phase::measured("load", context.seconds(1.2, 12, 100)),
     ]
 }

@@ -9,12 +9,12 @@
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use load::{Outcome, Pace, Phase, Plan, Work};
+use load::{Pace, Phase, Plan, Work};
 use results::Run;
 
 use crate::context::{Context, Problem};
 use crate::judge::{self, Facts, confirmed_rate, higher, lower, neither, received_rate};
-use crate::{Procedure, Test};
+use crate::{Procedure, Test, outage};
 
 const MESSAGE_BYTES: usize = 100;
 
@@ -124,42 +124,25 @@ async fn forget(context: &mut Context, name: &str) -> Result<Run, Problem> {
 async fn crash(context: &mut Context, name: &str) -> Result<Run, Problem> {
     let faults = context.needs_faults()?;
     let mut plan = plan(context, &MID)?;
-    let (kill, start) = (faults.clone(), faults);
-    let during = Phase {
-        action: Some((
-            "kill -9 of node 1".to_owned(),
-            Box::new(move || Box::pin(async move { kill.kill(1).await })),
-        )),
-        ..Phase::measured("during", context.seconds(1, 6, 60))
-    };
-    let after = Phase {
-        action: Some((
-            "node 1 starts".to_owned(),
-            Box::new(move || Box::pin(async move { start.start(1).await })),
-        )),
-        ..Phase::measured("after", context.seconds(2, 10, 60))
-    };
-    let before = Phase::measured("before", context.seconds(1, 6, 60));
-    plan.phases = vec![Phase::warm_up(context.warm_up()), before, during, after];
-    plan.topology.lease = Duration::from_secs(10);
-    plan.drain_idle = Duration::from_secs(20);
+    plan.phases = vec![
+        Phase::warm_up(context.warm_up()),
+        Phase::measured("before", context.seconds(1, 6, 60)),
+        outage::killed(&faults, 1, "during", context.seconds(1, 6, 60)),
+        outage::back(&faults, 1, "", context.back_within()),
+        Phase::measured("after", context.seconds(1.5, 10, 60)),
+    ];
+    plan.topology.lease = context.lease_of_the_killed();
+    plan.drain_idle = context.seconds(10, 20, 20);
     let facts = Facts::of(&plan);
     let outcome = context.load(name, plan).await?;
     let rate = |phase: &str| outcome.phase(phase).map_or(0.0, |it| it.rate(|n| n.confirmed));
     let headline = vec![
         lower("lost", outcome.audit.lost as f64, "messages"),
-        lower("silent", longest_silence(&outcome) as f64, "s without a confirmation"),
+        lower("silent", outage::longest_silence(&outcome) as f64, "s without a confirmation"),
+        lower("back", outage::longest_back(&outcome), "s from start to confirmation"),
         higher("before", rate("before"), "messages/s"),
         higher("during", rate("during"), "messages/s"),
         higher("after", rate("after"), "messages/s"),
     ];
     Ok(judge::run(context, name, facts, outcome, headline))
-}
-
-/// The most seconds in a row in which nothing was confirmed, for as long as there were senders.
-pub(crate) fn longest_silence(outcome: &Outcome) -> usize {
-    let end = outcome.phases.last().map_or(0.0, |phase| phase.to);
-    let sending = outcome.seconds.partition_point(|second| (second.at as f64) < end);
-    let silent = outcome.seconds[..sending].split(|second| second.confirmed > 0);
-    silent.map(<[_]>::len).max().unwrap_or(0)
 }

@@ -15,7 +15,7 @@ use crate::Test;
 use crate::context::{Context, Problem};
 use crate::judge::{self, Facts, higher, lower, ms, neither, received_rate};
 use crate::max_rate::{self, Found};
-use crate::mqperf::longest_silence;
+use crate::outage::{self, longest_silence};
 
 pub(crate) const MESSAGE_BYTES: usize = 1024;
 /// Messages of one sender that are not yet safe; more are late.
@@ -76,9 +76,10 @@ pub(crate) fn plan(topology: Topology, per_second: f64, warm_up: Duration, time:
 }
 
 async fn max_rate(context: &mut Context, name: &str) -> Result<Run, Problem> {
-    let precision = context.by_form(0.25, PRECISION, PRECISION);
+    // Of a taste: in steps of two, and one step in between.
+    let precision = context.by_form(0.45, PRECISION, PRECISION);
     let found = max_rate::find(context, name, precision, |context, rate| {
-        let (warm_up, time) = (context.seconds(0.3, 2, 60), context.seconds(1, 5, 300));
+        let (warm_up, time) = (context.seconds(0.5, 2, 60), context.seconds(1, 5, 300));
         let mut plan = stream(context, rate, warm_up, time)?;
         plan.drain_max = context.seconds(1, 5, 60);
         Ok(plan)
@@ -225,31 +226,21 @@ async fn node_failure(context: &mut Context, name: &str) -> Result<Run, Problem>
     topology.destinations = context.by_form(4, 10, 100);
     let mut plan = plan(topology, rate, context.warm_up(), Duration::ZERO);
     (plan.senders, plan.receivers) = (4, 4);
-    let (stop, start) = (faults.clone(), faults);
     let time = context.seconds(5, 30, 300);
     plan.phases = vec![
         Phase::warm_up(context.warm_up()),
         Phase::measured("before", time),
-        Phase {
-            action: Some((
-                "node 1 is stopped".to_owned(),
-                Box::new(move || Box::pin(async move { stop.stop(1).await })),
-            )),
-            ..Phase::measured("during", time)
-        },
-        Phase {
-            action: Some((
-                "node 1 starts".to_owned(),
-                Box::new(move || Box::pin(async move { start.start(1).await })),
-            )),
-            ..Phase::measured("after", time)
-        },
+        outage::acting(&faults, "node 1 is stopped", Phase::measured("during", time), |faults| {
+            Box::pin(async move { faults.stop(1).await })
+        }),
+        outage::back(&faults, 1, "", context.back_within()),
+        Phase::measured("after", time),
     ];
     let facts = Facts::of(&plan);
     let outcome = context.load(name, plan).await?;
     let mut headline =
         vec![lower("silent", longest_silence(&outcome) as f64, "s without a confirmation")];
-    for phase in ["before", "during", "after"] {
+    for phase in ["before", "during", "back", "after"] {
         let Some(found) = outcome.phase(phase) else { continue };
         headline.push(higher(&format!("rate {phase}"), found.rate(|n| n.confirmed), "messages/s"));
         let p99 = found.latencies.send_due.quantile_us(0.99);

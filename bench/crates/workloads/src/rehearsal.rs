@@ -46,7 +46,7 @@ pub(crate) fn outcome(plan: &Plan) -> Outcome {
     let mut phases = Vec::new();
     for phase in &plan.phases {
         let from = elapsed;
-        elapsed += phase.until.at_most().as_secs_f64();
+        elapsed += phase.until.planned().as_secs_f64();
         let messages = (rate * (elapsed - from)) as u64;
         let (sent, confirmed, received, settled) = (messages, messages, messages, messages);
         phases.push(PhaseOutcome {
@@ -57,6 +57,7 @@ pub(crate) fn outcome(plan: &Plan) -> Outcome {
             counts: Counts { sent, confirmed, received, settled, ..Counts::default() },
             latencies: Interval::default(),
             backlog: (0, 0),
+            until: phase.until,
             reached: true,
         });
     }
@@ -89,10 +90,10 @@ mod tests {
     /// Systems that `run` takes when none are named.
     const SYSTEMS: u32 = 7;
     /// What is no phase, as means over those systems: to install nothing, start a server, stop it
-    /// and remove its data; to start it again; to connect, create, drain and remove around a load;
-    /// to create and remove one more destination.
+    /// and remove its data; to start it again, and for what receivers had of it to come again; to
+    /// connect, create, drain and remove around a load; to create and remove one more destination.
     const SYSTEM: Duration = Duration::from_secs(6);
-    const START: Duration = Duration::from_secs(3);
+    const START: Duration = Duration::from_secs(7);
     const LOAD: Duration = Duration::from_millis(800);
     const DESTINATION: Duration = Duration::from_millis(10);
 

@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use driver::{Style, Target, Tier, Topology};
-use load::{Drain, Outcome, Pace, Plan, Silent, Work};
+use driver::{Driver, Style, Target, Tier, Topology};
+use drivers::MemoryBroker;
+use load::{Action, Drain, Outcome, Pace, Phase, Plan, Silent, Until, Work};
+use std::sync::Arc;
+use std::time::Instant;
 use tokio::sync::watch;
 
 fn plan(lease: Duration, work: Work) -> Plan {
@@ -16,7 +19,10 @@ fn plan(lease: Duration, work: Work) -> Plan {
 }
 
 async fn run(plan: Plan) -> Outcome {
-    let driver = drivers::connect(&Target::of("memory")).expect("it is always there");
+    run_on(drivers::connect(&Target::of("memory")).expect("it is always there"), plan).await
+}
+
+async fn run_on(driver: Arc<dyn Driver>, plan: Plan) -> Outcome {
     let interrupt = watch::channel(false).1;
     load::run(plan, driver, &load::InProcess, Vec::new(), interrupt, &mut Silent)
         .await
@@ -42,4 +48,64 @@ async fn what_comes_too_late_is_late_and_not_lost() {
     assert_eq!(outcome.drain, Drain::GivenUp);
     assert!(outcome.audit.lost == 0 && outcome.audit.late > 100, "{:?}", outcome.audit);
     assert!(!outcome.audit.faults(false).is_empty(), "no test passes with that");
+}
+
+#[tokio::test]
+async fn who_waits_for_a_message_that_will_not_come_is_not_waited_for() {
+    let began = Instant::now();
+    let outcome = run(plan(Duration::from_secs(60), Work::None)).await;
+    assert_eq!(outcome.drain, Drain::Complete);
+    let ended = began.elapsed() - Duration::from_secs(1);
+    assert!(ended < driver::RECEIVE_WAIT / 2, "{ended:?} after its phases");
+}
+
+/// A broker that is killed and, if it is, back after so long.
+async fn killed(name: &str, back_after: Option<Duration>) -> Outcome {
+    let mut target = Target::of("memory");
+    target.endpoints.push(format!("memory://{name}"));
+    let broker = MemoryBroker::at(name);
+    let action = |action: Action| Some(("it is killed".to_owned(), action));
+    let kill: Action = Box::new(move || {
+        Box::pin(async move {
+            broker.kill();
+            if let Some(back_after) = back_after {
+                tokio::spawn(async move {
+                    tokio::time::sleep(back_after).await;
+                    broker.start();
+                });
+            }
+            Ok(())
+        })
+    });
+    let at_most = Duration::from_secs(2);
+    let mut plan = plan(Duration::from_secs(1), Work::None);
+    plan.drain_max = Duration::from_secs(3);
+    plan.phases = vec![
+        Phase::measured("before", Duration::from_millis(300)),
+        Phase {
+            until: Until::Confirmed { at_most },
+            action: action(kill),
+            ..Phase::measured("back", Duration::ZERO)
+        },
+        Phase::measured("after", Duration::from_millis(300)),
+    ];
+    run_on(drivers::connect(&target).expect("it is always there"), plan).await
+}
+
+#[tokio::test]
+async fn a_phase_lasts_until_something_is_confirmed_again() {
+    let outcome = killed("back-soon", Some(Duration::from_millis(700))).await;
+    let back = outcome.phase("back").expect("was there");
+    assert!(back.reached && (0.7..1.9).contains(&back.seconds()), "{} s", back.seconds());
+    let after = outcome.phase("after").expect("follows");
+    assert!(after.counts.confirmed > 20, "{:?}", after.counts);
+    assert_eq!((outcome.drain, outcome.audit.lost), (Drain::Complete, 0));
+}
+
+#[tokio::test]
+async fn a_load_whose_server_does_not_come_back_ends() {
+    let outcome = killed("never-back", None).await;
+    let back = outcome.phase("back").expect("was there");
+    assert!(back.is_silent() && (2.0..2.9).contains(&back.seconds()), "{} s", back.seconds());
+    assert!(outcome.phase("after").is_none(), "nothing would come of it");
 }

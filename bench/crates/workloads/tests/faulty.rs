@@ -36,6 +36,18 @@ impl Faults for Reach {
         Ok(())
     }
 
+    async fn put_on_own_disk(&self, _bytes: u64) -> Result<(), String> {
+        Ok(())
+    }
+
+    async fn cut_power(&self) -> Result<(), String> {
+        self.kill(1).await
+    }
+
+    async fn start_all(&self) -> Result<(), String> {
+        self.start(1).await
+    }
+
     fn watched(&self) -> Vec<Watched> {
         Vec::new()
     }
@@ -107,6 +119,22 @@ async fn a_broker_that_forgets_when_it_is_killed_fails() {
         let audit = &run.audit;
         assert!(audit.lost > 0 && audit.settled_again == 0, "{}: {audit:?}", run.test.name);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_that_forgets_when_the_power_fails_fails_where_it_promised_to_have_synced() {
+    let run = async |tier: Tier, settings: &[(&str, &str)]| {
+        let mut context = context(settings);
+        context.tier = tier;
+        choose("verify/powerfail").expect("there is such a test")[0].run(&mut context).await
+    };
+    let sound = run(Tier::T3, &[]).await.expect("it runs");
+    assert_eq!(sound.verdict, Verdict::Passed, "{:?}", sound.audit);
+    assert!(sound.marks.iter().any(|mark| mark.what == "the power fails"));
+    let forgets = run(Tier::T3, &[("crash-loses", "20")]).await.expect("it runs");
+    fails_by(&forgets, "never received");
+    let Err(Problem::Skipped(why)) = run(Tier::T1, &[]).await else { panic!("it ran") };
+    assert!(why.contains("T1"), "{why}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -57,6 +57,7 @@ pub(crate) async fn run(arguments: RunArguments) -> Result<ExitCode, CliError> {
         troubles: Vec::new(),
         begun: Instant::now(),
     };
+    fleet::install(&asked, &contest.arguments.place).await?;
     for turn in 1..=contest.arguments.repeat {
         for (number, system) in asked.iter().enumerate() {
             if *contest.interrupt.borrow() {

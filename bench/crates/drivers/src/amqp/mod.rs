@@ -21,6 +21,7 @@ mod receiver;
 mod sender;
 mod stream;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -39,6 +40,8 @@ use lapin::{Channel, Connection, ConnectionProperties, ErrorKind, ExchangeKind};
 use tokio::time::timeout;
 
 use crate::pending::WINDOW;
+use crate::told::told;
+use crate::url::escaped;
 use sender::Way;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -126,15 +129,6 @@ fn refused(error: lapin::Error) -> Failure {
         ErrorKind::ProtocolError(said) => Failure::refused(said.get_message()),
         _ => Failure::unknown(error),
     }
-}
-
-/// As a URL has it: everything but letters and digits by its code.
-fn escaped(text: &str) -> String {
-    let escape = |byte: u8| match byte {
-        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),
-        _ => format!("%{byte:02X}"),
-    };
-    text.bytes().map(escape).collect()
 }
 
 impl Server {
@@ -281,7 +275,7 @@ impl Amqp {
     }
 
     async fn declare(&self, channel: &Channel, names: &Names) -> Result<(), Failure> {
-        let durable = names.topology.tier != Tier::T0;
+        let durable = sender::is_durable(names.topology.tier);
         for destination in 0..names.topology.destinations {
             let exchange = names.exchange(destination);
             if let Some(exchange) = &exchange {
@@ -331,6 +325,17 @@ impl Amqp {
             }
         }
         Ok(())
+    }
+}
+
+/// An argument of a queue, as a result has it.
+fn shown(value: &AMQPValue) -> String {
+    match value {
+        AMQPValue::LongString(text) => text.to_string(),
+        AMQPValue::LongInt(number) => number.to_string(),
+        AMQPValue::LongLongInt(number) => number.to_string(),
+        AMQPValue::Boolean(yes) => yes.to_string(),
+        other => format!("{other:?}"),
     }
 }
 
@@ -391,6 +396,16 @@ impl Driver for Amqp {
         }
     }
 
+    fn settings(&self, topology: &Topology) -> BTreeMap<String, String> {
+        let durable = sender::is_durable(topology.tier);
+        let mut settings = sender::settings(self.options.window, durable);
+        settings.extend(told(&[("prefetch", &self.options.prefetch), ("queue.durable", &durable)]));
+        let arguments = self.queue_arguments(&self.names(topology), 0);
+        let named = arguments.inner().iter();
+        settings.extend(named.map(|(name, value)| (format!("queue.{name}"), shown(value))));
+        settings
+    }
+
     /// Classic queues count no deliveries.
     fn has_dead_letters(&self) -> bool {
         matches!(self.flavour, Flavour::Quorum | Flavour::Lavin | Flavour::Postroad)
@@ -431,7 +446,7 @@ impl Driver for Amqp {
         let shape = sender::Shape {
             ways: self.names(topology).ways(),
             keyed: topology.ordered && self.flavour == Flavour::Postroad,
-            persistent: topology.tier != Tier::T0,
+            durable: sender::is_durable(topology.tier),
             window: self.options.window,
         };
         Ok(Box::new(sender::AmqpSender::new(connection, channel, shape)))

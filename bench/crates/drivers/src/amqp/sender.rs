@@ -1,20 +1,25 @@
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use bytes::Bytes;
-use driver::{Failure, Message, Receipt, Sender};
+use driver::{Failure, Message, Receipt, Sender, Tier};
 use lapin::options::BasicPublishOptions;
 use lapin::types::{AMQPValue, FieldTable, ShortString};
 use lapin::{BasicProperties, Channel, Confirmation, Connection};
 
 use super::{close, refused};
 use crate::pending::{Confirmer, Outstanding, Window, send_by_post};
+use crate::told::told;
 
 /// `delivery-mode` of what shall survive the server.
 const PERSISTENT: u8 = 2;
 /// What Postroad takes for a message's key.
 const KEY_HEADER: &str = "postroad.key";
+
+/// What no queue would take is returned, and not confirmed in silence.
+const MANDATORY: bool = true;
 
 /// Exchange and routing key.
 pub(super) type Way = Arc<(ShortString, ShortString)>;
@@ -25,7 +30,8 @@ pub(super) struct Shape {
     pub(super) ways: Vec<Vec<Way>>,
     /// Whether messages say their lane in a header, as what Postroad orders them by.
     pub(super) keyed: bool,
-    pub(super) persistent: bool,
+    /// See [`is_durable`].
+    pub(super) durable: bool,
     /// Messages that are not confirmed yet, at most.
     pub(super) window: u32,
 }
@@ -46,11 +52,26 @@ impl fmt::Debug for AmqpSender {
     }
 }
 
+/// What a result says of senders. `durable`: see [`is_durable`].
+pub(super) fn settings(window: u32, durable: bool) -> BTreeMap<String, String> {
+    told(&[
+        ("window", &window),
+        ("publisher.confirms", &true),
+        ("publisher.mandatory", &MANDATORY),
+        ("publisher.persistent", &durable),
+    ])
+}
+
+/// Whether queues and messages are to survive the server.
+pub(super) fn is_durable(tier: Tier) -> bool {
+    tier != Tier::T0
+}
+
 impl AmqpSender {
     pub(super) fn new(connection: Connection, channel: Channel, shape: Shape) -> Self {
-        let Shape { ways, keyed, persistent, window } = shape;
+        let Shape { ways, keyed, durable, window } = shape;
         let mut properties = BasicProperties::default();
-        if persistent {
+        if durable {
             properties = properties.with_delivery_mode(PERSISTENT);
         }
         let (window, confirmer) = (Window::new(window), Confirmer::spawn());
@@ -76,8 +97,7 @@ async fn publish(
     properties: BasicProperties,
 ) -> Result<(), Failure> {
     let (exchange, key) = (way.0.clone(), way.1.clone());
-    // What no queue would take is returned, and not confirmed in silence.
-    let options = BasicPublishOptions { mandatory: true, ..Default::default() };
+    let options = BasicPublishOptions { mandatory: MANDATORY, ..Default::default() };
     let published = channel.basic_publish(exchange, key, options, &body, properties).await;
     match published.map_err(refused)?.await.map_err(refused)? {
         Confirmation::Ack(None) => Ok(()),

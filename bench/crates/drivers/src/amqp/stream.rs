@@ -11,7 +11,7 @@
 //!
 //! A destination has `partitions` streams, by lane. Settings: `window`, `prefetch`, `vhost`.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -35,6 +35,7 @@ use tokio::time::timeout;
 
 use super::{Options, Server, close, greeting, refused, sender};
 use crate::positions::Positions;
+use crate::told::{ms, told};
 
 const SYSTEM: &str = "rabbitmq-stream";
 const OFFSET: &str = "x-stream-offset";
@@ -135,6 +136,17 @@ impl Driver for Streams {
         }
     }
 
+    fn settings(&self, topology: &Topology) -> BTreeMap<String, String> {
+        let mut settings = sender::settings(self.options.window, sender::is_durable(topology.tier));
+        settings.extend(told(&[
+            ("prefetch", &self.options.prefetch),
+            ("positions are written each", &ms(COMMIT_EVERY)),
+            ("queue.x-queue-type", &"stream"),
+            ("queue.x-initial-cluster-size", &topology.replicas.max(1)),
+        ]));
+        settings
+    }
+
     async fn version(&self) -> Result<String, Failure> {
         let product = greeting::product(self.server.next_address()).await?;
         let (connection, _channel) = self.server.open().await?;
@@ -164,7 +176,9 @@ impl Driver for Streams {
         let ways = |destination| streams(topology, destination).map(way).collect();
         let ways = (0..topology.destinations).map(ways).collect();
         let window = self.options.window;
-        Ok(Box::new(sender::AmqpSender::new(connection, channel, ways, topology.tier, window)))
+        let durable = sender::is_durable(topology.tier);
+        let shape = sender::Shape { ways, keyed: false, durable, window };
+        Ok(Box::new(sender::AmqpSender::new(connection, channel, shape)))
     }
 
     async fn receiver(

@@ -16,6 +16,7 @@
 mod receiver;
 mod sender;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +32,7 @@ use fe2o3_amqp::{Connection, Session};
 use tokio::time::timeout;
 
 use crate::pending::WINDOW;
+use crate::told::told;
 
 const ENDPOINT: &str = "127.0.0.1:5672";
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -157,6 +159,14 @@ impl Driver for Amqp1 {
             settles_confirmed: false,
             pipelined: true,
         }
+    }
+
+    fn settings(&self, topology: &Topology) -> BTreeMap<String, String> {
+        told(&[
+            ("window", &self.window),
+            ("prefetch", &self.prefetch),
+            ("durable", &sender::is_durable(topology)),
+        ])
     }
 
     /// The client keeps what the broker says of itself to itself.

@@ -30,10 +30,15 @@ impl Amqp1Sender {
             let link = Sender::builder().name(format!("to-{name}")).target(target);
             links.push(link.attach(&mut open.session).await.map_err(Failure::refused)?);
         }
-        let durable = topology.tier != Tier::T0;
+        let durable = is_durable(topology);
         let (window, confirmer) = (Window::new(window), Confirmer::spawn());
         Ok(Self { open, links, durable, window, confirmer })
     }
+}
+
+/// Whether messages are to survive the broker.
+pub(super) fn is_durable(topology: &Topology) -> bool {
+    topology.tier != Tier::T0
 }
 
 fn accepted(outcome: Outcome) -> Result<(), Failure> {

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use driver::{
-    Confirmed, DeliveryId, Failure, Lanes, Message, Receipt, Received, Receiver, Return, Settle,
-    Style, Target,
+    Confirmed, DeliveryId, Failure, Lanes, Message, RECEIVE_WAIT, Receipt, Received, Receiver,
+    Return, Settle, Style, Target,
 };
 use parking_lot::Mutex;
 
@@ -268,6 +268,28 @@ pub(super) async fn closed_gives_back(scene: Scene) -> Story {
     same_bodies(&again, &open)?;
     is_marked(&stage, &again)?;
     accept(&mut another, &again).await?;
+    sender.close().await?;
+    another.close().await?;
+    stage.end().await
+}
+
+pub(super) async fn waiting_is_given_up(scene: Scene) -> Story {
+    let stage = scene.open().await?;
+    let mut waiting = [stage.receiver(0).await?];
+    stage.gather_receivers(&mut waiting).await?;
+    let [mut receiver] = waiting;
+    if let Ok(came) = tokio::time::timeout(RECEIVE_WAIT / 4, receiver.receive(10)).await {
+        same_bodies(&came?, &[])?;
+    }
+    receiver.close().await?;
+    let mut another = with_receiver(&stage).await?;
+    let mut sender = stage.sender().await?;
+    let sent = messages("later", 5);
+    sender.send(0, &sent).await?;
+    // Some of it may have gone to whoever waited.
+    let came = take_within(&mut another, sent.len(), LEASE + GRACE).await?;
+    same_bodies(&came, &sent)?;
+    accept(&mut another, &came).await?;
     sender.close().await?;
     another.close().await?;
     stage.end().await

@@ -51,6 +51,8 @@ pub(crate) enum Flavour {
 }
 
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a topic that was deleted may still be known to some broker.
+const UNKNOWN_AFTER: Duration = Duration::from_millis(200);
 const ENDPOINT: &str = "127.0.0.1:9092";
 /// As OpenMessaging Benchmark has it; the client's own are 5 ms.
 const LINGER_MS: f64 = 1.0;
@@ -135,10 +137,9 @@ pub(crate) fn open(flavour: Flavour, target: &Target) -> Result<Kafka, Failure> 
         endpoints => endpoints.join(","),
     };
     let mut base = ClientConfig::new();
-    base.set("bootstrap.servers", &endpoint)
-        .set("client.id", "postroad-bench")
-        .set("broker.address.family", "v4");
+    base.set("bootstrap.servers", &endpoint).set("client.id", "postroad-bench");
     let client = vec![
+        ("broker.address.family".to_owned(), "v4".to_owned()),
         ("socket.nagle.disable".to_owned(), "true".to_owned()),
         ("socket.timeout.ms".to_owned(), request_timeout.to_string()),
         ("reconnect.backoff.max.ms".to_owned(), RECONNECT_MS_MAX.to_string()),
@@ -207,6 +208,8 @@ impl Kafka {
             set("acks", Self::acks(topology.tier)),
             set("enable.idempotence", if idempotent { "true" } else { "false" }),
             set("message.timeout.ms", "120000"),
+            // More than the window, so that it is the window that bounds what is on its way.
+            set("queue.buffering.max.messages", &self.options.window.max(100_000).to_string()),
         ];
         settings.extend_from_slice(&self.options.producer);
         settings
@@ -228,8 +231,6 @@ impl Kafka {
     /// For a producer; when it sends is not set.
     pub(crate) fn producer_config(&self, topology: &Topology) -> ClientConfig {
         let mut config = self.base.clone();
-        // More than the window, so that it is the window that bounds what is on its way.
-        config.set("queue.buffering.max.messages", self.options.window.max(100_000).to_string());
         set_all(&mut config, &self.producer(topology));
         config
     }
@@ -240,6 +241,33 @@ impl Kafka {
         config.set("group.id", group);
         set_all(&mut config, &self.consumer());
         config
+    }
+
+    /// Topics and groups. Whether there was a topic.
+    async fn delete(&self, topology: &Topology) -> Result<bool, Failure> {
+        let names: Vec<_> =
+            (0..topology.destinations).map(|index| topology.destination(index)).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let admin = self.admin()?;
+        let deleted = admin.delete_topics(&names, &patient()).await.map_err(refused)?;
+        let mut any = false;
+        for result in deleted {
+            match result {
+                Ok(_) => any = true,
+                Err((_, RDKafkaErrorCode::UnknownTopicOrPartition)) => {}
+                Err((topic, code)) => {
+                    return Err(Failure::refused(format!("removing {topic}: {code}")));
+                }
+            }
+        }
+        let groups: Vec<_> =
+            (0..topology.subscriptions.max(1)).map(|index| topology.subscription(index)).collect();
+        let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
+        // A group that is not there, or has a member that is about to time out, does no harm.
+        match admin.delete_groups(&groups, &patient()).await {
+            Ok(_) | Err(KafkaError::AdminOp(_)) => Ok(any),
+            Err(error) => Err(refused(error)),
+        }
     }
 
     async fn create_topics(&self, topology: &Topology) -> Result<(), Failure> {
@@ -323,7 +351,8 @@ impl Driver for Kafka {
         let named = |(of, settings): (&str, Settings)| -> Settings {
             settings.into_iter().map(|(name, value)| (format!("{of}.{name}"), value)).collect()
         };
-        of.into_iter().flat_map(named).collect()
+        let window = [("window".to_owned(), self.options.window.to_string())];
+        of.into_iter().flat_map(named).chain(window).collect()
     }
 
     /// Kafka knows its own retries by their numbers, and nothing by an id.
@@ -354,38 +383,15 @@ impl Driver for Kafka {
             return Err(Failure::refused("a majority of nodes needs replicas of at least 2"));
         }
         self.reach().await?;
-        self.remove(topology).await?;
+        if self.delete(topology).await? {
+            // Deleted is answered before all brokers know, and a new topic of the name is refused.
+            tokio::time::sleep(UNKNOWN_AFTER).await;
+        }
         self.create_topics(topology).await
     }
 
     async fn remove(&self, topology: &Topology) -> Result<(), Failure> {
-        let names: Vec<_> =
-            (0..topology.destinations).map(|index| topology.destination(index)).collect();
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let admin = self.admin()?;
-        let deleted = admin.delete_topics(&names, &patient()).await.map_err(refused)?;
-        let mut any = false;
-        for result in deleted {
-            match result {
-                Ok(_) => any = true,
-                Err((_, RDKafkaErrorCode::UnknownTopicOrPartition)) => {}
-                Err((topic, code)) => {
-                    return Err(Failure::refused(format!("removing {topic}: {code}")));
-                }
-            }
-        }
-        if any {
-            // Deleted is answered before all brokers know, and a new topic of the name is refused.
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-        let groups: Vec<_> =
-            (0..topology.subscriptions.max(1)).map(|index| topology.subscription(index)).collect();
-        let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
-        // A group that is not there, or has a member that is about to time out, does no harm.
-        match admin.delete_groups(&groups, &patient()).await {
-            Ok(_) | Err(KafkaError::AdminOp(_)) => Ok(()),
-            Err(error) => Err(refused(error)),
-        }
+        self.delete(topology).await.map(drop)
     }
 
     async fn sender(&self, topology: &Topology) -> Result<Box<dyn Sender>, Failure> {

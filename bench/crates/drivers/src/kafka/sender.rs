@@ -1,5 +1,5 @@
 use std::fmt;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use driver::{Failure, Message, Receipt, Sender, Topology};
@@ -41,9 +41,10 @@ impl ProducerContext for Telling {
 /// What Postroad knows a record by that was sent before.
 const ID_HEADER: &str = "postroad.id";
 
-/// A new client asks for its producer id before there is a connection, and again after half a second;
-/// until then it sends nothing, and says nothing about it.
-const PRODUCER_ID_WITHIN: Duration = Duration::from_millis(600);
+/// A new client asks for its producer id before there is a connection, and again each half a second;
+/// until it has it, it sends nothing, and says nothing about it.
+const PRODUCER_ID_WITHIN: Duration = Duration::from_millis(100);
+const PRODUCER_ID_EVERY: Duration = Duration::from_millis(500);
 
 type Client = ThreadedProducer<Telling>;
 
@@ -143,6 +144,12 @@ impl KafkaSender {
     }
 }
 
+/// Since it was made: of a client that was connected then.
+fn has_producer_id_at(connected: Duration) -> Duration {
+    let asks = connected.div_duration_f64(PRODUCER_ID_EVERY).ceil().max(1.0);
+    PRODUCER_ID_EVERY.mul_f64(asks) + PRODUCER_ID_WITHIN
+}
+
 /// Its end joins a thread.
 async fn drop_client(client: Option<(Way, Client)>) -> Result<(), Failure> {
     tokio::task::spawn_blocking(move || drop(client)).await.map_err(Failure::unknown)
@@ -152,9 +159,16 @@ async fn drop_client(client: Option<(Way, Client)>) -> Result<(), Failure> {
 impl Sender for KafkaSender {
     async fn ready(&mut self, posts: bool) -> Result<(), Failure> {
         self.way = if posts { self.posting } else { Way::AtOnce };
-        let _made = self.client().await?;
+        let client = self.client().await?;
+        let made = Instant::now();
+        // It makes no connection before it is asked for something.
+        let known = tokio::task::spawn_blocking(move || {
+            client.client().fetch_metadata(None, PATIENCE).map(drop)
+        });
+        known.await.map_err(Failure::unknown)?.map_err(refused)?;
         if self.config.get("enable.idempotence") == Some("true") {
-            tokio::time::sleep(PRODUCER_ID_WITHIN).await;
+            let connected = made.elapsed();
+            tokio::time::sleep(has_producer_id_at(connected) - connected).await;
         }
         Ok(())
     }
@@ -195,5 +209,16 @@ impl Sender for Sending<'_> {
 
     async fn close(self: Box<Self>) -> Result<(), Failure> {
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_connected_late_is_waited_for_until_it_asks_again() {
+        let at = |connected| has_producer_id_at(Duration::from_millis(connected)).as_millis();
+        assert_eq!([at(0), at(3), at(499), at(501), at(1_200)], [600, 600, 600, 1_100, 1_600]);
     }
 }

@@ -24,7 +24,7 @@ const SHARE_ACKNOWLEDGE: i16 = 1;
 const SHARE_FETCH: i16 = 1;
 const SHARE_GROUP_HEARTBEAT: i16 = 1;
 /// What one fetch asks for.
-const FETCH_BYTES: i32 = 8 << 20;
+pub(super) const FETCH_BYTES: i32 = 8 << 20;
 /// How long a fetch waits while nothing is assigned yet.
 const UNASSIGNED_WAIT: Duration = Duration::from_millis(50);
 /// Epochs: the first request of a session, and the last one of a session or a membership.

@@ -28,6 +28,7 @@ use driver::{
 };
 
 use crate::kafka;
+use crate::told::told;
 use member::{Member, Place};
 use wire::Connection;
 
@@ -121,6 +122,7 @@ impl Driver for Share {
         settings.retain(|name, _| !name.starts_with("consumer."));
         let group = self.group_settings(topology).into_iter();
         settings.extend(group.map(|(name, value)| (format!("group.{name}"), value)));
+        settings.extend(told(&[("receiver.fetch.max.bytes", &member::FETCH_BYTES)]));
         settings
     }
 

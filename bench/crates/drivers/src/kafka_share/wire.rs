@@ -1,6 +1,8 @@
 //! One connection that speaks the few calls which librdkafka does not know, each in one version.
 
-use bytes::{BufMut, Bytes, BytesMut};
+use std::collections::VecDeque;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use driver::Failure;
 use kafka_protocol::messages::api_versions_response::ApiVersionsResponse;
 use kafka_protocol::messages::incremental_alter_configs_request::{
@@ -33,6 +35,10 @@ const METADATA_VERSION: &str = "metadata.version";
 pub(super) struct Connection {
     stream: TcpStream,
     next_correlation: i32,
+    /// Calls whose answers are still to come, in their order: a call may be given up.
+    unanswered: VecDeque<i32>,
+    /// What came of them.
+    arrived: BytesMut,
 }
 
 fn broken(error: impl std::fmt::Display) -> Failure {
@@ -61,7 +67,8 @@ impl Connection {
             .map_err(|_| unreachable(format!("no answer within {PATIENCE:?}")))?
             .map_err(|error| unreachable(error.to_string()))?;
         stream.set_nodelay(true).map_err(broken)?;
-        Ok(Self { stream, next_correlation: 1 })
+        let (unanswered, arrived) = (VecDeque::new(), BytesMut::new());
+        Ok(Self { stream, next_correlation: 1, unanswered, arrived })
     }
 
     pub(super) async fn call<R: Request>(
@@ -93,23 +100,42 @@ impl Connection {
         request.encode(&mut frame, version).map_err(broken)?;
         let length = i32::try_from(frame.len() - 4).map_err(broken)?;
         frame[..4].copy_from_slice(&length.to_be_bytes());
+        self.unanswered.push_back(correlation);
         self.stream.write_all(&frame).await.map_err(broken)?;
+        loop {
+            let mut frame = self.frame().await?;
+            let got = frame.first_chunk().map(|number| i32::from_be_bytes(*number));
+            if self.unanswered.pop_front() != got {
+                return Err(Failure::unknown(format!(
+                    "answer {got:?} came where {correlation} was due"
+                )));
+            }
+            if got == Some(correlation) {
+                ResponseHeader::decode(&mut frame, R::Response::header_version(version))
+                    .map_err(broken)?;
+                return R::Response::decode(&mut frame, version).map_err(broken);
+            }
+        }
+    }
 
-        let length = self.stream.read_i32().await.map_err(broken)?;
-        let length = usize::try_from(length).map_err(broken)?;
-        if length > RESPONSE_BYTES_MAX {
-            return Err(Failure::unknown(format!("a response of {length} bytes")));
+    /// The next answer, whole. May be given up while it waits.
+    async fn frame(&mut self) -> Result<Bytes, Failure> {
+        loop {
+            if let Some(length) = self.arrived.first_chunk() {
+                let length = usize::try_from(i32::from_be_bytes(*length)).map_err(broken)?;
+                if length > RESPONSE_BYTES_MAX {
+                    return Err(Failure::unknown(format!("a response of {length} bytes")));
+                }
+                if self.arrived.len() >= size_of::<i32>() + length {
+                    self.arrived.advance(size_of::<i32>());
+                    return Ok(self.arrived.split_to(length).freeze());
+                }
+                self.arrived.reserve(size_of::<i32>() + length - self.arrived.len());
+            }
+            if self.stream.read_buf(&mut self.arrived).await.map_err(broken)? == 0 {
+                return Err(Failure::unknown("the connection is gone"));
+            }
         }
-        let mut frame = vec![0; length];
-        self.stream.read_exact(&mut frame).await.map_err(broken)?;
-        let mut frame = Bytes::from(frame);
-        let header_version = R::Response::header_version(version);
-        let header = ResponseHeader::decode(&mut frame, header_version).map_err(broken)?;
-        if header.correlation_id != correlation {
-            let got = header.correlation_id;
-            return Err(Failure::unknown(format!("answer {got} came where {correlation} was due")));
-        }
-        R::Response::decode(&mut frame, version).map_err(broken)
     }
 
     async fn api_versions(&mut self) -> Result<ApiVersionsResponse, Failure> {

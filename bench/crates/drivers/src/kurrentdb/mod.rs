@@ -19,6 +19,7 @@
 mod receiver;
 mod sender;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,6 +35,7 @@ use tokio::time::timeout;
 
 use crate::batching::BatchingSender;
 use crate::pending::WINDOW;
+use crate::told::{ms, told};
 use crate::url::escaped;
 
 const SYSTEM: &str = "kurrentdb";
@@ -182,6 +184,20 @@ impl Driver for KurrentDb {
             settles_confirmed: false,
             pipelined: true,
         }
+    }
+
+    fn settings(&self, topology: &Topology) -> BTreeMap<String, String> {
+        told(&[
+            ("window", &self.window),
+            ("batch", &self.batch),
+            ("prefetch", &self.prefetch),
+            ("subscription.start from", &"start"),
+            ("subscription.message timeout", &ms(topology.lease)),
+            ("subscription.max retries", &i32::MAX),
+            ("subscription.read batch", &READ_BATCH),
+            ("subscription.history buffer", &HISTORY),
+            ("subscription.checkpoint at most", &CHECKPOINT_AT_MOST),
+        ])
     }
 
     async fn version(&self) -> Result<String, Failure> {

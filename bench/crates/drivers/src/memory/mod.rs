@@ -25,7 +25,7 @@
 mod faults;
 mod queue;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
@@ -40,6 +40,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::pending::{Confirmer, Outstanding, WINDOW, Window, send_by_post};
+use crate::told::told;
 use faults::Faults;
 use queue::{Queue, ReceiverId};
 
@@ -217,6 +218,10 @@ impl Driver for Memory {
 
     fn has_dead_letters(&self) -> bool {
         true
+    }
+
+    fn settings(&self, _topology: &Topology) -> BTreeMap<String, String> {
+        told(&[("window", &self.window)])
     }
 
     async fn version(&self) -> Result<String, Failure> {

@@ -7,6 +7,8 @@ use driver::Failure;
 use mongodb::bson::spec::BinarySubtype;
 use mongodb::bson::{Binary, Bson, DateTime, Document, doc};
 
+use crate::tables::Taken;
+
 const BODY: &str = "body";
 const NEXT_DELIVERY: &str = "next_delivery";
 const DELIVERIES: &str = "deliveries";
@@ -58,19 +60,11 @@ pub(super) fn these(ids: Vec<Bson>) -> Document {
     doc! { "_id": { "$in": ids } }
 }
 
-/// A message that was taken.
-#[derive(Clone, PartialEq, Debug)]
-pub(super) struct Taken {
-    pub(super) id: Bson,
-    pub(super) body: Bytes,
-    pub(super) redelivered: bool,
-}
-
-pub(super) fn taken(mut document: Document) -> Result<Taken, Failure> {
+pub(super) fn taken(mut document: Document) -> Result<Taken<Bson>, Failure> {
     let deliveries = document.get_i32(DELIVERIES);
     match (document.remove("_id"), document.remove(BODY), deliveries) {
-        (Some(id), Some(Bson::Binary(body)), Ok(deliveries)) => {
-            Ok(Taken { id, body: Bytes::from(body.bytes), redelivered: deliveries > 1 })
+        (Some(key), Some(Bson::Binary(body)), Ok(deliveries)) => {
+            Ok(Taken { key, body: Bytes::from(body.bytes), redelivered: deliveries > 1 })
         }
         _ => Err(Failure::refused("a document came that is no message of this suite")),
     }

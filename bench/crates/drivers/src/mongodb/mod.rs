@@ -26,6 +26,7 @@ mod sender;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -41,6 +42,8 @@ use mongodb::{Client, Collection, Database, IndexModel};
 
 use crate::batching::BatchingSender;
 use crate::pending::WINDOW;
+use crate::tables::{TableReceiver, all_tables, table, tables_of};
+use crate::told::{ms, told};
 use failure::{failure, unreached};
 
 const SYSTEM: &str = "mongodb";
@@ -95,16 +98,6 @@ pub(crate) fn connect(target: &Target) -> Result<Arc<dyn Driver>, Failure> {
     }
     let client = OnceLock::new();
     Ok(Arc::new(Mongo { options, client, endpoint, user, database, window, batch, poll }))
-}
-
-/// The collection of a destination for a subscription.
-fn name(topology: &Topology, destination: u32, subscription: u32) -> String {
-    format!("{}-{subscription}", topology.destination(destination))
-}
-
-fn names(topology: &Topology, destination: u32) -> Vec<String> {
-    let subscriptions = 0..topology.subscriptions.max(1);
-    subscriptions.map(|subscription| name(topology, destination, subscription)).collect()
 }
 
 fn write_concern(tier: Tier) -> WriteConcern {
@@ -166,6 +159,21 @@ impl Driver for Mongo {
         }
     }
 
+    fn settings(&self, topology: &Topology) -> BTreeMap<String, String> {
+        let concern = write_concern(topology.tier);
+        let copies = if topology.tier == Tier::T4 { "majority" } else { "1" };
+        told(&[
+            ("window", &self.window),
+            ("batch", &self.batch),
+            ("poll-ms", &self.poll.as_millis()),
+            ("connectTimeout", &ms(PATIENCE)),
+            ("serverSelectionTimeout", &ms(PATIENCE)),
+            ("maxPoolSize", &CONNECTIONS_MAX),
+            ("writeConcern.w", &copies),
+            ("writeConcern.j", &concern.journal.unwrap_or_default()),
+        ])
+    }
+
     async fn version(&self) -> Result<String, Failure> {
         let told = self.database()?.run_command(doc! { "buildInfo": 1 }).await;
         let told = told.map_err(|error| unreached(&error, &self.endpoint, &self.user))?;
@@ -178,29 +186,25 @@ impl Driver for Mongo {
         self.version().await?;
         self.check(topology.tier).await?;
         self.remove(topology).await?;
-        for destination in 0..topology.destinations {
-            for name in names(topology, destination) {
-                let collection = self.collection(&name, topology.tier)?;
-                let index = IndexModel::builder().keys(documents::index()).build();
-                collection.create_index(index).await.map_err(|error| failure(&error))?;
-            }
+        for name in all_tables(topology) {
+            let collection = self.collection(&name, topology.tier)?;
+            let index = IndexModel::builder().keys(documents::index()).build();
+            collection.create_index(index).await.map_err(|error| failure(&error))?;
         }
         Ok(())
     }
 
     async fn remove(&self, topology: &Topology) -> Result<(), Failure> {
-        for destination in 0..topology.destinations {
-            for name in names(topology, destination) {
-                let collection = self.collection(&name, topology.tier)?;
-                collection.drop().await.map_err(|error| failure(&error))?;
-            }
+        for name in all_tables(topology) {
+            let collection = self.collection(&name, topology.tier)?;
+            collection.drop().await.map_err(|error| failure(&error))?;
         }
         Ok(())
     }
 
     async fn sender(&self, topology: &Topology) -> Result<Box<dyn Sender>, Failure> {
         let collections = (0..topology.destinations).map(|destination| {
-            let names = names(topology, destination).into_iter();
+            let names = tables_of(topology, destination);
             names.map(|name| self.collection(&name, topology.tier)).collect::<Result<Vec<_>, _>>()
         });
         let writer = sender::Writer::new(collections.collect::<Result<_, _>>()?);
@@ -214,9 +218,11 @@ impl Driver for Mongo {
         subscription: u32,
     ) -> Result<Box<dyn Receiver>, Failure> {
         let collections = destinations.iter().map(|&destination| {
-            self.collection(&name(topology, destination, subscription), topology.tier)
+            let name = table(topology, destination, subscription);
+            let collection = self.collection(&name, topology.tier)?;
+            Ok(receiver::MongoCollection::new(collection, topology))
         });
-        let collections = collections.collect::<Result<_, _>>()?;
-        Ok(Box::new(receiver::MongoReceiver::new(collections, topology, self.poll)))
+        let collections = collections.collect::<Result<_, Failure>>()?;
+        Ok(Box::new(TableReceiver::new(collections, self.poll)))
     }
 }

@@ -13,6 +13,7 @@
 mod receiver;
 mod sender;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,11 +27,13 @@ use rumqttc::{
 use tokio::time::timeout;
 
 use crate::pending::WINDOW;
+use crate::told::{ms, told};
 
 const SYSTEM: &str = "mqtt";
 const ENDPOINT: &str = "127.0.0.1:1883";
 const PATIENCE: Duration = Duration::from_secs(5);
 const PACKET_BYTES_MAX: usize = 64 << 20;
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 struct Mqtt {
@@ -60,7 +63,7 @@ impl Mqtt {
         options.set_inflight(self.window);
         options.set_manual_acks(true);
         options.set_max_packet_size(PACKET_BYTES_MAX, PACKET_BYTES_MAX);
-        options.set_keep_alive(Duration::from_secs(30));
+        options.set_keep_alive(KEEP_ALIVE);
         if let Some((user, password)) = &self.login {
             options.set_credentials(user, password);
         }
@@ -109,6 +112,18 @@ impl Driver for Mqtt {
             settles_confirmed: false,
             pipelined: true,
         }
+    }
+
+    fn settings(&self, _topology: &Topology) -> BTreeMap<String, String> {
+        told(&[
+            ("window", &self.window),
+            ("in flight", &self.window),
+            ("manual acks", &true),
+            ("keep alive", &ms(KEEP_ALIVE)),
+            ("packet bytes", &PACKET_BYTES_MAX),
+            ("tcp nodelay", &true),
+            ("QoS", &1),
+        ])
     }
 
     /// MQTT tells no version of the server, only of the protocol.

@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::fmt;
 
 use async_nats::{Client, Subject, Subscriber};
@@ -12,6 +13,7 @@ use tokio::time::timeout;
 
 use super::{Server, refused};
 use crate::batching::{BatchWriter, BatchingSender};
+use crate::told::told;
 
 const SYSTEM: &str = "nats-core";
 /// The most messages between two flushes.
@@ -41,6 +43,10 @@ impl Driver for Core {
             settles_confirmed: false,
             pipelined: true,
         }
+    }
+
+    fn settings(&self, _topology: &Topology) -> BTreeMap<String, String> {
+        told(&[("window", &self.window), ("flush after", &BATCH)])
     }
 
     async fn version(&self) -> Result<String, Failure> {

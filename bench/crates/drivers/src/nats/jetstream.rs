@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use async_nats::header::{HeaderMap, NATS_MESSAGE_ID};
@@ -19,6 +19,7 @@ use tokio::time::timeout;
 
 use super::{Server, monitor, refused};
 use crate::pending::{Confirmer, Outstanding, Window, send_by_post};
+use crate::told::{ms, told};
 
 const SYSTEM: &str = "nats-jetstream";
 
@@ -45,7 +46,27 @@ fn retention(topology: &Topology) -> RetentionPolicy {
     }
 }
 
+fn stream_config(topology: &Topology, name: String) -> Config {
+    Config {
+        subjects: vec![name.clone()],
+        name,
+        retention: retention(topology),
+        storage: match topology.tier {
+            Tier::T0 => StorageType::Memory,
+            _ => StorageType::File,
+        },
+        num_replicas: topology.replicas.max(1) as usize,
+        duplicate_window: topology.deduplicate.unwrap_or_default(),
+        ..Config::default()
+    }
+}
+
 impl JetStream {
+    /// The window of a sender bounds what is on its way; the client's own must not.
+    fn ack_inflight_max(&self) -> usize {
+        self.options.window as usize + 1
+    }
+
     async fn check(&self, topology: &Topology) -> Result<(), Failure> {
         if matches!(topology.tier, Tier::T2 | Tier::T4) && topology.replicas < 2 {
             return Err(Failure::refused("a majority of nodes needs replicas of at least 2"));
@@ -87,6 +108,25 @@ impl Driver for JetStream {
         true
     }
 
+    fn settings(&self, topology: &Topology) -> BTreeMap<String, String> {
+        let config = stream_config(topology, topology.destination(0));
+        let Options { window, prefetch, max_ack_pending, .. } = &self.options;
+        let mut settings = told(&[
+            ("window", window),
+            ("prefetch", prefetch),
+            ("max-ack-pending", max_ack_pending),
+            ("publisher.max ack in flight", &self.ack_inflight_max()),
+            ("stream.retention", &format!("{:?}", config.retention)),
+            ("stream.storage", &format!("{:?}", config.storage)),
+            ("consumer.ack policy", &format!("{:?}", AckPolicy::Explicit)),
+            ("consumer.ack wait", &ms(topology.lease)),
+        ]);
+        if topology.deduplicate.is_some() {
+            settings.extend(told(&[("stream.duplicate window", &ms(config.duplicate_window))]));
+        }
+        settings
+    }
+
     async fn version(&self) -> Result<String, Failure> {
         self.server.version().await
     }
@@ -97,18 +137,7 @@ impl Driver for JetStream {
         remove(&context, topology).await?;
         for destination in 0..topology.destinations {
             let name = topology.destination(destination);
-            let config = Config {
-                name: name.clone(),
-                subjects: vec![name.clone()],
-                retention: retention(topology),
-                storage: match topology.tier {
-                    Tier::T0 => StorageType::Memory,
-                    _ => StorageType::File,
-                },
-                num_replicas: topology.replicas.max(1) as usize,
-                duplicate_window: topology.deduplicate.unwrap_or_default(),
-                ..Config::default()
-            };
+            let config = stream_config(topology, name.clone());
             context.create_stream(config).await.map_err(refused)?;
             for subscription in 0..topology.subscriptions.max(1) {
                 let config = pull::Config {
@@ -132,9 +161,8 @@ impl Driver for JetStream {
     async fn sender(&self, topology: &Topology) -> Result<Box<dyn Sender>, Failure> {
         let client = self.server.open().await?;
         let subject = |destination| Subject::from(topology.destination(destination));
-        // The window of this sender bounds what is on its way; the client's own must not.
         let context = jetstream::context::ContextBuilder::new()
-            .max_ack_inflight(self.options.window as usize + 1)
+            .max_ack_inflight(self.ack_inflight_max())
             .build(client.clone());
         Ok(Box::new(JetStreamSender {
             client,

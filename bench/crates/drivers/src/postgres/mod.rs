@@ -18,6 +18,7 @@
 mod receiver;
 mod sender;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,6 +32,8 @@ use tokio_postgres::{Client, Config, NoTls};
 
 use crate::batching::BatchingSender;
 use crate::pending::WINDOW;
+use crate::tables::{TableReceiver, all_tables, table};
+use crate::told::{ms, told};
 
 const SYSTEM: &str = "postgres";
 const TITLE: &str = "PostgreSQL, SKIP LOCKED";
@@ -75,18 +78,9 @@ fn refused(error: tokio_postgres::Error) -> Failure {
     }
 }
 
-/// The table of a destination for a subscription, quoted: its name has dashes.
-fn table(topology: &Topology, destination: u32, subscription: u32) -> String {
-    format!("\"{}-{subscription}\"", topology.destination(destination))
-}
-
-fn tables(topology: &Topology, destination: u32) -> Vec<String> {
-    let subscriptions = 0..topology.subscriptions.max(1);
-    subscriptions.map(|subscription| table(topology, destination, subscription)).collect()
-}
-
-fn all_tables(topology: &Topology) -> impl Iterator<Item = String> + '_ {
-    (0..topology.destinations).flat_map(|destination| tables(topology, destination))
+/// A name that has dashes.
+fn quoted(name: &str) -> String {
+    format!("\"{name}\"")
 }
 
 fn synchronous_commit(tier: Tier) -> &'static str {
@@ -185,6 +179,17 @@ impl Driver for Postgres {
         }
     }
 
+    fn settings(&self, topology: &Topology) -> BTreeMap<String, String> {
+        told(&[
+            ("window", &self.window),
+            ("batch", &self.batch),
+            ("poll-ms", &self.poll.as_millis()),
+            ("connect_timeout", &ms(PATIENCE)),
+            ("synchronous_commit", &synchronous_commit(topology.tier)),
+            ("STORAGE of bodies", &"EXTERNAL"),
+        ])
+    }
+
     async fn version(&self) -> Result<String, Failure> {
         let client = self.open().await?;
         let row = client.query_one("SHOW server_version", &[]).await.map_err(refused)?;
@@ -198,8 +203,8 @@ impl Driver for Postgres {
         }
         let client = self.session(topology).await?;
         self.check(&client, topology.tier).await?;
-        for table in all_tables(topology) {
-            let index = format!("{}-next\"", table.trim_end_matches('"'));
+        for name in all_tables(topology) {
+            let (table, index) = (quoted(&name), quoted(&format!("{name}-next")));
             let statements = format!(
                 "DROP TABLE IF EXISTS {table};
                  CREATE TABLE {table} (
@@ -217,8 +222,8 @@ impl Driver for Postgres {
 
     async fn remove(&self, topology: &Topology) -> Result<(), Failure> {
         let client = self.open().await?;
-        for table in all_tables(topology) {
-            let drop = format!("DROP TABLE IF EXISTS {table}");
+        for name in all_tables(topology) {
+            let drop = format!("DROP TABLE IF EXISTS {}", quoted(&name));
             client.batch_execute(&drop).await.map_err(refused)?;
         }
         Ok(())
@@ -236,11 +241,12 @@ impl Driver for Postgres {
         destinations: &[u32],
         subscription: u32,
     ) -> Result<Box<dyn Receiver>, Failure> {
-        let client = self.session(topology).await?;
-        let tables: Vec<String> =
-            destinations.iter().map(|&index| table(topology, index, subscription)).collect();
-        let receiver =
-            receiver::PostgresReceiver::prepare(client, topology, &tables, self.poll).await?;
-        Ok(Box::new(receiver))
+        let client = Arc::new(self.session(topology).await?);
+        let mut tables = Vec::with_capacity(destinations.len());
+        for &destination in destinations {
+            let name = quoted(&table(topology, destination, subscription));
+            tables.push(receiver::PostgresTable::prepare(&client, topology, &name).await?);
+        }
+        Ok(Box::new(TableReceiver::new(tables, self.poll)))
     }
 }

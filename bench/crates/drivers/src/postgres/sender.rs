@@ -4,8 +4,9 @@ use async_trait::async_trait;
 use driver::{Failure, Message, Topology};
 use tokio_postgres::{Client, GenericClient, Statement};
 
-use super::{refused, tables};
+use super::{quoted, refused};
 use crate::batching::BatchWriter;
+use crate::tables::tables_of;
 
 /// Inserts the rows of a batch in one transaction, in the order in which they came.
 pub(super) struct Writer {
@@ -25,7 +26,8 @@ impl Writer {
         let mut inserts = Vec::new();
         for destination in 0..topology.destinations {
             let mut of_each = Vec::new();
-            for table in tables(topology, destination) {
+            for name in tables_of(topology, destination) {
+                let table = quoted(&name);
                 let insert = format!(
                     "INSERT INTO {table} (body, next_delivery)
                      SELECT body, now() FROM unnest($1::bytea[]) WITH ORDINALITY AS given (body, turn)

@@ -27,6 +27,7 @@ mod batches;
 mod receiver;
 mod sender;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +42,7 @@ use pulsar::{
 };
 
 use crate::pending::WINDOW;
+use crate::told::{ms, told};
 use admin::{Admin, Bookies};
 
 const SYSTEM: &str = "pulsar";
@@ -48,6 +50,11 @@ const TITLE: &str = "Apache Pulsar";
 const ENDPOINT: &str = "127.0.0.1:6650";
 const ADMIN_PORT: u16 = 8080;
 const PATIENCE: Duration = Duration::from_secs(5);
+/// How the client goes on trying where something does not work.
+const BACKOFF_MAX: Duration = Duration::from_secs(1);
+const CONNECTION_RETRIES: u32 = 3;
+const RETRY_DELAY: Duration = Duration::from_millis(500);
+const OPERATION_RETRIES: u32 = 20;
 
 type Client = Pulsar<TokioExecutor>;
 
@@ -57,6 +64,12 @@ struct Options {
     prefetch: u32,
     batch: u32,
     linger: Duration,
+}
+
+impl Options {
+    fn is_batching(&self, topology: &Topology) -> bool {
+        self.batch > 1 && !topology.latency_first
+    }
 }
 
 #[derive(Debug)]
@@ -120,13 +133,13 @@ impl PulsarDriver {
     async fn open(&self) -> Result<Client, Failure> {
         let connecting = ConnectionRetryOptions {
             connection_timeout: PATIENCE,
-            max_backoff: Duration::from_secs(1),
-            max_retries: 3,
+            max_backoff: BACKOFF_MAX,
+            max_retries: CONNECTION_RETRIES,
             ..ConnectionRetryOptions::default()
         };
         let operating = OperationRetryOptions {
-            retry_delay: Duration::from_millis(500),
-            max_retries: Some(20),
+            retry_delay: RETRY_DELAY,
+            max_retries: Some(OPERATION_RETRIES),
             ..OperationRetryOptions::default()
         };
         let mut builder = Pulsar::builder(format!("pulsar://{}", self.endpoint), TokioExecutor)
@@ -197,6 +210,35 @@ impl Driver for PulsarDriver {
             settles_confirmed: false,
             pipelined: true,
         }
+    }
+
+    fn settings(&self, topology: &Topology) -> BTreeMap<String, String> {
+        let Options { window, prefetch, batch, linger } = &self.options;
+        let batching = self.options.is_batching(topology);
+        let mut settings = told(&[
+            ("window", window),
+            ("batch", batch),
+            ("outbound channel size", window),
+            ("connection timeout", &ms(PATIENCE)),
+            ("connection backoff", &ms(BACKOFF_MAX)),
+            ("connection retries", &CONNECTION_RETRIES),
+            ("operation retry delay", &ms(RETRY_DELAY)),
+            ("operation retries", &OPERATION_RETRIES),
+            ("producer.block if the queue is full", &true),
+            ("producer.routing", &"RoundRobin"),
+            ("prefetch", prefetch),
+            ("consumer.receiver queue size", prefetch),
+            ("consumer.batch size", prefetch),
+            ("consumer.subscription type", &format!("{:?}", receiver::kind(topology.ordered))),
+            ("consumer.initial position", &"Earliest"),
+        ]);
+        if batching {
+            settings.extend(told(&[
+                ("linger-ms", &linger.as_millis()),
+                ("producer.batch bytes", &sender::BATCH_BYTES_MAX),
+            ]));
+        }
+        settings
     }
 
     async fn version(&self) -> Result<String, Failure> {

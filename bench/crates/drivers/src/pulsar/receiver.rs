@@ -35,6 +35,11 @@ impl fmt::Debug for PulsarReceiver {
     }
 }
 
+/// Where lanes must be in order, a key belongs to one consumer at a time.
+pub(super) fn kind(ordered: bool) -> SubType {
+    if ordered { SubType::KeyShared } else { SubType::Shared }
+}
+
 impl PulsarReceiver {
     pub(super) async fn subscribe(
         client: &Client,
@@ -50,7 +55,7 @@ impl PulsarReceiver {
             .consumer()
             .with_topics(topics)
             .with_subscription(subscription)
-            .with_subscription_type(if ordered { SubType::KeyShared } else { SubType::Shared })
+            .with_subscription_type(kind(ordered))
             .with_batch_size(prefetch)
             .with_options(options)
             .build()

@@ -11,7 +11,7 @@ use super::{Client, Options, failure};
 use crate::pending::{Confirmer, Outstanding, Window, send_by_post};
 
 /// As the Java client has it.
-const BATCH_BYTES_MAX: usize = 128 << 10;
+pub(super) const BATCH_BYTES_MAX: usize = 128 << 10;
 
 /// How many producers are made at once.
 const PRODUCERS_AT_ONCE: usize = 50;
@@ -40,7 +40,7 @@ impl PulsarSender {
         topics: Vec<String>,
         topology: &Topology,
     ) -> Result<Self, Failure> {
-        let batching = options.batch > 1 && !topology.latency_first;
+        let batching = options.is_batching(topology);
         let producing = ProducerOptions {
             batch_size: batching.then_some(options.batch),
             batch_byte_size: batching.then_some(BATCH_BYTES_MAX),

@@ -30,6 +30,7 @@ mod sender;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +44,7 @@ use serde_json::json;
 
 use crate::batching::BatchingSender;
 use crate::pending::WINDOW;
+use crate::told::told;
 use http::Http;
 
 const SYSTEM: &str = "queen";
@@ -104,6 +106,17 @@ impl Driver for Queen {
         }
     }
 
+    fn settings(&self, topology: &Topology) -> BTreeMap<String, String> {
+        told(&[
+            ("window", &self.window),
+            ("batch", &self.batch),
+            ("partitions", &self.partitions),
+            ("poll-ms", &self.poll.as_millis()),
+            ("leaseTime", &format!("{} s", topology.lease_seconds())),
+            ("tcp nodelay", &true),
+        ])
+    }
+
     async fn version(&self) -> Result<String, Failure> {
         let health: Health = self.http.first("/health").await?;
         // Anyone may ask for that; this tells whether we are let in.
@@ -117,7 +130,7 @@ impl Driver for Queen {
         self.remove(topology).await?;
         for destination in 0..topology.destinations {
             let queue = topology.destination(destination);
-            let lease = topology.lease.as_millis().div_ceil(1_000) as u64;
+            let lease = topology.lease_seconds();
             let asked = json!({ "queue": queue, "options": { "leaseTime": lease } });
             let answer: Configured = self.http.post("/api/v1/configure", &asked).await?;
             if !answer.configured {

@@ -18,6 +18,7 @@ mod receiver;
 mod reply;
 mod sender;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,6 +31,7 @@ use redis::{AsyncConnectionConfig, ErrorKind, RedisError};
 
 use crate::batching::BatchingSender;
 use crate::pending::WINDOW;
+use crate::told::{ms, told};
 use crate::url::escaped;
 
 const SYSTEM: &str = "redis";
@@ -133,6 +135,19 @@ impl Driver for Redis {
             settles_confirmed: true,
             pipelined: true,
         }
+    }
+
+    fn settings(&self, topology: &Topology) -> BTreeMap<String, String> {
+        told(&[
+            ("window", &self.window),
+            ("batch", &self.batch),
+            ("connection timeout", &ms(PATIENCE)),
+            ("response timeout", &"none"),
+            ("XADD", &"NOMKSTREAM"),
+            ("XREADGROUP BLOCK", &ms(receiver::block(topology.lease))),
+            ("XAUTOCLAIM each", &ms(receiver::look_every(topology.lease))),
+            ("XDEL once settled", &receiver::deletes(topology)),
+        ])
     }
 
     async fn version(&self) -> Result<String, Failure> {

@@ -13,6 +13,22 @@ use super::reply::{self, Entry};
 
 /// How often, at most, a receiver looks for what others left.
 const TAKE_OVER_EVERY_MAX: Duration = Duration::from_secs(1);
+const BLOCK_MIN: Duration = Duration::from_millis(50);
+
+/// How often what others left is looked for.
+pub(super) fn look_every(lease: Duration) -> Duration {
+    (lease / 4).min(TAKE_OVER_EVERY_MAX)
+}
+
+/// How long it is waited for something new, in between.
+pub(super) fn block(lease: Duration) -> Duration {
+    RECEIVE_WAIT.min(look_every(lease)).max(BLOCK_MIN)
+}
+
+/// Whether what is settled is of no use to anybody.
+pub(super) fn deletes(topology: &Topology) -> bool {
+    topology.style == Style::Queue && topology.subscriptions <= 1
+}
 
 /// An entry: which stream, and its id there.
 type Place = (usize, String);
@@ -53,7 +69,7 @@ impl RedisReceiver {
             group: topology.subscription(subscription),
             consumer: format!("receiver-{salt:016x}"),
             lease: topology.lease,
-            delete: topology.style == Style::Queue && topology.subscriptions <= 1,
+            delete: deletes(topology),
             waiting: VecDeque::new(),
             open: HashMap::new(),
             deliveries: 0,
@@ -75,12 +91,10 @@ impl RedisReceiver {
         }
     }
 
-    async fn read(&mut self, max: usize, block: Duration) -> Result<(), Failure> {
+    async fn read(&mut self, max: usize) -> Result<(), Failure> {
         let mut read = redis::cmd("XREADGROUP");
         read.arg("GROUP").arg(&self.group).arg(&self.consumer).arg("COUNT").arg(max);
-        if !block.is_zero() {
-            read.arg("BLOCK").arg(block.as_millis().max(1) as u64);
-        }
+        read.arg("BLOCK").arg(block(self.lease).as_millis() as u64);
         read.arg("STREAMS").arg(&self.streams);
         for _ in &self.streams {
             read.arg(">");
@@ -92,10 +106,6 @@ impl RedisReceiver {
             }
         }
         Ok(())
-    }
-
-    fn look_every(&self) -> Duration {
-        (self.lease / 4).min(TAKE_OVER_EVERY_MAX)
     }
 
     /// Takes over what has been pending for a lease, here or at others.
@@ -154,13 +164,12 @@ impl Receiver for RedisReceiver {
         if max == 0 {
             return Ok(Vec::new());
         }
-        if self.released || self.waiting.is_empty() && self.looked_at.elapsed() >= self.look_every()
-        {
+        let looks = self.looked_at.elapsed() >= look_every(self.lease);
+        if self.released || self.waiting.is_empty() && looks {
             self.take_over(max).await?;
         }
         if self.waiting.is_empty() {
-            let block = RECEIVE_WAIT.min(self.look_every());
-            self.read(max, block.max(Duration::from_millis(50))).await?;
+            self.read(max).await?;
         }
         Ok(self.hand_out(max))
     }

@@ -29,6 +29,7 @@ mod receiver;
 mod sender;
 mod wire;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -38,6 +39,7 @@ use driver::{
 };
 use serde_json::Value;
 
+use crate::told::{ms, told};
 use connection::Broker;
 use wire::{Answer, Request, code};
 
@@ -177,6 +179,18 @@ impl Driver for RocketMq {
             settles_confirmed: false,
             pipelined: true,
         }
+    }
+
+    fn settings(&self, topology: &Topology) -> BTreeMap<String, String> {
+        told(&[
+            ("window", &self.window),
+            ("prefetch", &self.prefetch),
+            ("messages a pop", &receiver::POP_MAX),
+            ("invisible time", &ms(topology.lease)),
+            ("consumeMessageOrderly", &topology.ordered),
+            ("sent again when busy", &if topology.ordered { 0 } else { sender::AGAIN_MAX }),
+            ("tcp nodelay", &true),
+        ])
     }
 
     /// It takes the broker some seconds to notice.

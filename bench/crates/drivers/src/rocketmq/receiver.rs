@@ -16,7 +16,7 @@ use super::now_ms;
 use super::wire::{Answer, Request, code, status};
 
 /// The most messages of one pop, by the broker's rule.
-const POP_MAX: usize = 32;
+pub(super) const POP_MAX: usize = 32;
 /// How many settles may be unanswered: a broker refuses what it did not come to within 3 s.
 const SETTLING_MAX: usize = 32;
 /// After how long what was given back is visible again. Below this the broker's clock decides.

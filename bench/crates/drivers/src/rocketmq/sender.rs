@@ -12,7 +12,7 @@ use super::wire::{Answer, Request, code, status};
 use crate::pending::{Confirmer, Outstanding, Window, send_by_post};
 
 /// How often a message is sent again that the broker was too busy for; the Java client's number.
-const AGAIN_MAX: u32 = 2;
+pub(super) const AGAIN_MAX: u32 = 2;
 
 pub(super) struct RocketSender {
     broker: Arc<Broker>,

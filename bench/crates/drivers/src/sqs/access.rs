@@ -18,9 +18,9 @@ use driver::{Failure, Target};
 const ENDPOINT: &str = "http://127.0.0.1:9324";
 const AMAZON: &str = ".amazonaws.com";
 const REGION: &str = "us-east-1";
-const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const CONNECT_PATIENCE: Duration = Duration::from_secs(5);
 /// Longer than any wait for messages.
-const PATIENCE: Duration = Duration::from_secs(15);
+pub(super) const PATIENCE: Duration = Duration::from_secs(15);
 
 #[derive(Clone)]
 pub(super) struct Access {

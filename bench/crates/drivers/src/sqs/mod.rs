@@ -28,6 +28,7 @@ mod failure;
 mod receiver;
 mod sender;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,6 +42,7 @@ use futures_util::stream::{self, StreamExt, TryStreamExt};
 
 use crate::batching::BatchingSender;
 use crate::pending::WINDOW;
+use crate::told::{ms, told};
 use access::Access;
 use batches::ENTRIES_MAX;
 use failure::{failure, is_called, unreached};
@@ -118,7 +120,7 @@ impl Sqs {
     }
 
     async fn create_queue(&self, topology: &Topology, name: &str) -> Result<(), Failure> {
-        let lease = topology.lease.as_millis().div_ceil(1_000) as u64;
+        let lease = topology.lease_seconds();
         if lease > LEASE_SECONDS_MAX {
             let what = format!("lease of {lease} seconds");
             return Err(Failure::Unsupported { system: SYSTEM, what });
@@ -169,6 +171,21 @@ impl Driver for Sqs {
             settles_confirmed: true,
             pipelined: true,
         }
+    }
+
+    fn settings(&self, topology: &Topology) -> BTreeMap<String, String> {
+        told(&[
+            ("window", &self.window),
+            ("parallel", &self.parallel),
+            ("group-batch", &self.group_batch),
+            ("poll-ms", &self.poll.as_millis()),
+            ("connect timeout", &ms(access::CONNECT_PATIENCE)),
+            ("operation timeout", &ms(access::PATIENCE)),
+            ("retries", &"disabled"),
+            ("stalled stream protection", &"disabled"),
+            ("VisibilityTimeout", &format!("{} s", topology.lease_seconds())),
+            ("FifoQueue", &topology.ordered),
+        ])
     }
 
     async fn version(&self) -> Result<String, Failure> {

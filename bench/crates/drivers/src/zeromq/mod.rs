@@ -19,6 +19,7 @@
 mod pull;
 mod push;
 
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::net::TcpListener;
 use std::sync::Arc;
@@ -29,6 +30,8 @@ use driver::{
     About, Driver, Failure, Lanes, Receiver, Return, Sender, Style, Target, Tier, Topology,
 };
 use parking_lot::Mutex;
+
+use crate::told::{ms, told};
 
 const SYSTEM: &str = "zeromq";
 const TITLE: &str = "ZeroMQ, push and pull";
@@ -145,6 +148,10 @@ impl Driver for ZeroMq {
             settles_confirmed: false,
             pipelined: true,
         }
+    }
+
+    fn settings(&self, _topology: &Topology) -> BTreeMap<String, String> {
+        told(&[("connect timeout", &ms(PATIENCE))])
     }
 
     /// The protocol's, if receivers can bind at the address.

@@ -9,7 +9,7 @@ use results::Run;
 
 use crate::context::{Context, Faults, Problem};
 use crate::judge::{self, Facts, higher, lower, neither};
-use crate::mqperf::longest_silence;
+use crate::outage::{self, longest_silence};
 
 /// More than what servers want free from the first: RabbitMQ is set to 1 GB.
 const DISK: u64 = 1_600 << 20;
@@ -34,19 +34,17 @@ async fn fill(context: &mut Context, name: &str, faults: &Arc<dyn Faults>) -> Re
     plan.topology.lease = Duration::from_secs(10);
     plan.drain_idle = Duration::from_secs(20);
     plan.drain_max = Duration::from_secs(120);
-    let enlarged = Arc::clone(faults);
     plan.phases = vec![
         Phase {
             receivers: Receivers::Paused,
             ..Phase::measured("filling", context.seconds(15, 30, 60))
         },
-        Phase {
-            action: Some((
-                "the disk is made larger".to_owned(),
-                Box::new(move || Box::pin(async move { enlarged.enlarge(3 * DISK).await })),
-            )),
-            ..Phase::measured(WITH_ROOM, context.seconds(5, 10, 60))
-        },
+        outage::acting(
+            faults,
+            "the disk is made larger",
+            Phase::measured(WITH_ROOM, context.seconds(5, 10, 60)),
+            |faults| Box::pin(async move { faults.enlarge(3 * DISK).await }),
+        ),
     ];
     let facts = Facts::of(&plan);
     let outcome = context.load(name, plan).await?;

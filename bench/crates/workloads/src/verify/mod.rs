@@ -2,25 +2,34 @@
 //! tables of the others.
 
 mod disk_full;
+mod power_fail;
 mod slow_consumer;
 
 use std::time::Duration;
 
 use driver::{Lanes, Return};
-use load::{Burials, Pace, Phase, Plan, Work};
+use load::{Burials, Pace, Phase, Plan, Until, Work};
 use results::Run;
 
 use crate::Test;
 use crate::context::{Context, Problem};
 use crate::judge::{self, Facts, lower, neither};
+use crate::outage;
 
-pub(crate) static TESTS: [Test; 8] = [
+pub(crate) static TESTS: [Test; 9] = [
     Test {
         name: "verify/lossless",
         asks: "Is every confirmed message still there after the server was killed, again and again?",
         parameters: &[],
         first_set: &[0],
         procedure: |context, name, _| Box::pin(lossless(context, name)),
+    },
+    Test {
+        name: "verify/powerfail",
+        asks: "Is every confirmed message still there after the power failed, of all nodes at once?",
+        parameters: &[],
+        first_set: &[],
+        procedure: |context, name, _| Box::pin(power_fail::run(context, name)),
     },
     Test {
         name: "verify/order",
@@ -89,32 +98,29 @@ fn plan(context: &mut Context, time: Duration) -> Result<Plan, Problem> {
     let mut plan = Plan::new(topology, MESSAGE_BYTES, time);
     plan.pace = Pace::Open { per_second: context.by_form(1_000.0, 2_000.0, 20_000.0), window: 500 };
     (plan.senders, plan.receivers, plan.lanes) = (4, 4, 50);
-    plan.drain_idle = Duration::from_secs(15);
+    plan.drain_idle = context.seconds(10, 15, 15);
     Ok(plan)
 }
 
 async fn lossless(context: &mut Context, name: &str) -> Result<Run, Problem> {
     let faults = context.needs_faults()?;
     let mut plan = plan(context, Duration::ZERO)?;
+    plan.topology.lease = context.lease_of_the_killed();
     let kills = context.by_form(1, 5, 100);
-    plan.phases = vec![Phase::warm_up(context.seconds(0.3, 1, 10))];
+    let at_most = context.back_within();
+    plan.phases = vec![
+        Phase::warm_up(context.seconds(0.5, 1, 10)),
+        // Who is killed before it has anything cannot lose it.
+        Phase { until: Until::Confirmed { at_most }, ..Phase::measured("before", Duration::ZERO) },
+    ];
     for kill in 1..=kills {
-        let (killed, started) = (faults.clone(), faults.clone());
         let node = (kill - 1) % faults.nodes() + 1;
-        plan.phases.push(Phase {
-            action: Some((
-                format!("kill -9 of node {node}"),
-                Box::new(move || Box::pin(async move { killed.kill(node).await })),
-            )),
-            ..Phase::measured(&format!("down {kill}"), Duration::from_millis(500))
-        });
-        plan.phases.push(Phase {
-            action: Some((
-                format!("node {node} starts"),
-                Box::new(move || Box::pin(async move { started.start(node).await })),
-            )),
-            ..Phase::measured(&format!("up {kill}"), context.seconds(2, 3, 20))
-        });
+        let down = Duration::from_millis(500);
+        plan.phases.extend([
+            outage::killed(&faults, node, &format!("down {kill}"), down),
+            outage::back(&faults, node, &format!(" {kill}"), at_most),
+            Phase::measured(&format!("up {kill}"), context.seconds(1.5, 3, 20)),
+        ]);
     }
     let facts = Facts::of(&plan);
     let outcome = context.load(name, plan).await?;
@@ -122,6 +128,7 @@ async fn lossless(context: &mut Context, name: &str) -> Result<Run, Problem> {
         lower("lost", outcome.audit.lost as f64, "messages"),
         lower("settled and came again", outcome.audit.settled_again as f64, "messages"),
         neither("kills", f64::from(kills), ""),
+        lower("back", outage::longest_back(&outcome), "s from start to confirmation"),
         neither("confirmed messages", outcome.audit.confirmed as f64, ""),
     ];
     Ok(judge::run(context, name, facts, outcome, headline))

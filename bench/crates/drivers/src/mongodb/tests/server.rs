@@ -8,7 +8,9 @@ use std::sync::Arc;
 use mongodb::bson::{Bson, DateTime, Document, doc};
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
+
+use crate::stand_in::{Door, Planned};
 
 const OP_MSG: i32 = 2013;
 const HEADER_BYTES: usize = 16;
@@ -17,26 +19,23 @@ const HEADER_BYTES: usize = 16;
 pub(super) struct Server {
     address: SocketAddr,
     state: Arc<Mutex<State>>,
+    /// By command.
+    planned: Planned<Document>,
 }
 
 #[derive(Default)]
 struct State {
     collections: HashMap<String, BTreeMap<Vec<u8>, Document>>,
     asked: Vec<(String, Document)>,
-    planned: HashMap<String, Vec<Document>>,
 }
 
 impl Server {
     pub(super) async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
-        let address = listener.local_addr().expect("it is bound");
-        let server = Self { address, state: Arc::default() };
-        let accepting = server.clone();
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(accepting.clone().serve(stream));
-            }
-        });
+        let door = Door::open().await;
+        let server =
+            Self { address: door.address, state: Arc::default(), planned: Planned::default() };
+        let serving = server.clone();
+        door.serve(move |stream| serving.clone().serve(stream));
         server
     }
 
@@ -52,12 +51,14 @@ impl Server {
     }
 
     pub(super) fn answer_once(&self, command: &str, answer: Document) {
-        self.state.lock().planned.entry(command.into()).or_default().push(answer);
+        self.planned.once(command, answer);
     }
 
     async fn serve(self, mut stream: TcpStream) {
         while let Some((id, asked)) = read(&mut stream).await {
-            let answer = self.state.lock().answer(asked);
+            let command = asked.keys().next().expect("a command").clone();
+            let planned = self.planned.take(&command);
+            let answer = planned.unwrap_or_else(|| self.state.lock().answer(&command, asked));
             let mut body = vec![0; 5];
             answer.to_writer(&mut body).expect("can be written");
             let length = (HEADER_BYTES + body.len()) as i32;
@@ -72,15 +73,11 @@ impl Server {
 }
 
 impl State {
-    fn answer(&mut self, asked: Document) -> Document {
-        let name = asked.keys().next().expect("a command").clone();
-        if let Some(answer) = self.planned.get_mut(&name).and_then(Vec::pop) {
-            return answer;
-        }
-        let collection = asked.get_str(&name).unwrap_or_default().to_owned();
-        self.asked.push((name.clone(), asked.clone()));
+    fn answer(&mut self, command: &str, asked: Document) -> Document {
+        let collection = asked.get_str(command).unwrap_or_default().to_owned();
+        self.asked.push((command.to_owned(), asked.clone()));
         let documents = self.collections.entry(collection).or_default();
-        match name.as_str() {
+        match command {
             "hello" | "isMaster" | "ismaster" => hello(),
             "buildInfo" => doc! { "ok": 1, "version": "8.0.0" },
             "createIndexes" | "endSessions" => doc! { "ok": 1 },

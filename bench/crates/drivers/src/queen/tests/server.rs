@@ -9,12 +9,16 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufStream};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpStream;
+
+use crate::stand_in::{Door, Planned};
 
 #[derive(Clone)]
 pub(super) struct Server {
     address: SocketAddr,
     state: Arc<Mutex<State>>,
+    /// By path.
+    planned: Planned<(u16, Value)>,
 }
 
 #[derive(Default)]
@@ -22,8 +26,6 @@ struct State {
     token: Option<String>,
     queues: BTreeMap<String, Queue>,
     pushed: Vec<Value>,
-    /// Answers that were put down by a test, by path.
-    planned: HashMap<String, Vec<(u16, Value)>>,
     leases: u64,
 }
 
@@ -59,15 +61,11 @@ struct Request {
 
 impl Server {
     pub(super) async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
-        let address = listener.local_addr().expect("it is bound");
-        let server = Self { address, state: Arc::default() };
-        let accepting = server.clone();
-        tokio::spawn(async move {
-            while let Ok((stream, _)) = listener.accept().await {
-                tokio::spawn(accepting.clone().serve(stream));
-            }
-        });
+        let door = Door::open().await;
+        let server =
+            Self { address: door.address, state: Arc::default(), planned: Planned::default() };
+        let serving = server.clone();
+        door.serve(move |stream| serving.clone().serve(stream));
         server
     }
 
@@ -86,7 +84,7 @@ impl Server {
     }
 
     pub(super) fn answer_once(&self, path: &str, status: u16, body: Value) {
-        self.state.lock().planned.entry(path.into()).or_default().push((status, body));
+        self.planned.once(path, (status, body));
     }
 
     async fn serve(self, stream: TcpStream) {
@@ -107,15 +105,12 @@ impl Server {
     }
 
     async fn answer(&self, request: &Request) -> (u16, Value) {
-        {
-            let mut state = self.state.lock();
-            if request.path != "/health" && state.token.is_some() && state.token != request.token {
-                return (401, json!({ "error": "Authentication required" }));
-            }
-            let planned = state.planned.get_mut(&request.path);
-            if let Some(answer) = planned.and_then(Vec::pop) {
-                return answer;
-            }
+        let token = self.state.lock().token.clone();
+        if request.path != "/health" && token.is_some() && token != request.token {
+            return (401, json!({ "error": "Authentication required" }));
+        }
+        if let Some(answer) = self.planned.take(&request.path) {
+            return answer;
         }
         let named = |prefix: &str| request.path.strip_prefix(prefix).map(str::to_owned);
         match (request.method.as_str(), request.path.as_str()) {

@@ -1,0 +1,60 @@
+//! The power of all nodes and of their disk fails at one instant, while messages are sent and
+//! received. What a server had confirmed at a tier that is synced it must have when the power is back;
+//! `kill -9` cannot tell, since it leaves the page cache as it is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use load::{Phase, Until};
+use results::Run;
+
+use super::plan;
+use crate::context::{Context, Faults, Problem};
+use crate::judge::{self, Facts, lower, neither};
+use crate::outage;
+
+/// At most; what a server lays out beforehand and does not use takes no room.
+const DISK: u64 = 8 << 30;
+
+pub(super) async fn run(context: &mut Context, name: &str) -> Result<Run, Problem> {
+    if !context.tier.is_synced() {
+        let tier = context.tier;
+        return Err(Problem::Skipped(format!("{tier} promises nothing of a power failure")));
+    }
+    let faults = context.needs_faults()?;
+    let not_had = |why| Problem::Skipped(format!("its servers have no power to be cut: {why}"));
+    faults.put_on_own_disk(DISK).await.map_err(not_had)?;
+    let ran = fail(context, name, &faults).await;
+    // Whatever came of it, the next test needs its servers as they were.
+    faults.release().await.map_err(Problem::Servers)?;
+    ran
+}
+
+async fn fail(context: &mut Context, name: &str, faults: &Arc<dyn Faults>) -> Result<Run, Problem> {
+    let mut plan = plan(context, Duration::ZERO)?;
+    plan.topology.lease = context.lease_of_the_killed();
+    let cuts = context.by_form(1, 5, 100);
+    let at_most = context.back_within();
+    plan.phases = vec![
+        Phase::warm_up(context.warm_up()),
+        // Who has nothing cannot lose it.
+        Phase { until: Until::Confirmed { at_most }, ..Phase::measured("before", Duration::ZERO) },
+    ];
+    for cut in 1..=cuts {
+        plan.phases.extend([
+            outage::without_power(faults, &format!("dark {cut}")),
+            outage::power_back(faults, &format!(" {cut}"), at_most),
+            Phase::measured(&format!("up {cut}"), context.seconds(1.5, 3, 20)),
+        ]);
+    }
+    let facts = Facts::of(&plan);
+    let outcome = context.load(name, plan).await?;
+    let headline = vec![
+        lower("lost", outcome.audit.lost as f64, "messages"),
+        lower("settled and came again", outcome.audit.settled_again as f64, "messages"),
+        neither("power failures", f64::from(cuts), ""),
+        lower("back", outage::longest_back(&outcome), "s from start to confirmation"),
+        neither("confirmed messages", outcome.audit.confirmed as f64, ""),
+    ];
+    Ok(judge::run(context, name, facts, outcome, headline))
+}
