@@ -51,6 +51,9 @@ pub const SYNC_HUNG_AFTER: Duration = Duration::from_secs(10);
 pub const PROPOSALS_IN_FLIGHT_MAX: usize = 8;
 /// Bytes of batches in one proposal.
 pub const PROPOSAL_BYTES_MAX: usize = 4 << 20;
+/// Changes of the state that a restart has to apply again at most, one to two microseconds each; then the
+/// state is saved, unless it is so large that this would cost as much as it spares.
+pub const REPLAYED_CHANGES_MAX: u64 = 500_000;
 /// Bytes of produce requests in a node, from decoded to durable; above it sockets are not read.
 pub const PRODUCE_BYTES_IN_FLIGHT_MAX: usize = 64 << 20;
 /// Bytes of fetch responses in a node, from read to written.
