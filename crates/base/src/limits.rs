@@ -130,9 +130,9 @@ pub const LEASE_GROUP_IDLE_MAX: Duration = Duration::from_secs(10);
 pub const LEASE_READY_PER_PARTITION: usize = 4_096;
 /// The same over all partitions of a group; beyond it each has a few.
 pub const LEASE_READY_PER_GROUP: usize = 65_536;
-/// Ranges of ready records in a partition: with priorities a backlog is read to its end as long as
-/// it makes no more ranges than this.
-pub const LEASE_READY_RANGES_PER_PARTITION: usize = 1_000_000;
+/// Blocks of 64 offsets of ready records in a partition, 44 bytes each: with priorities a backlog is
+/// read to its end as long as what is kept of it is scattered over no more than these.
+pub const LEASE_READY_CELLS_PER_PARTITION: usize = 1_000_000;
 /// With priorities the best record may be the last: so many records at most are read before one is
 /// handed out; a longer backlog is delivered from while it is read.
 pub const LEASE_READ_FIRST_PER_PARTITION: u64 = 65_536;

@@ -233,7 +233,7 @@ pub(super) fn start(group: &LeaseGroup, topic: &Topic, index: u32) -> Option<Par
     let (progress, partition) = (group.progress(index)?, topic.partition(index)?);
     Some(PartitionStart {
         floor: progress.floor(),
-        settled: progress.settled().collect(),
+        settled: progress.settled_above(),
         attempts: progress.attempts().collect(),
         log_start: partition.log_start(),
         end: partition.next_offset(),

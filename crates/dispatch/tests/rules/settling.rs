@@ -188,7 +188,7 @@ fn what_a_crash_leaves_is_delivered_but_for_what_was_settled_durably() {
     assert_eq!((&durable.settled[..], &durable.attempts[..]), (&[(1, 2)][..], &[(4, 1)][..]));
     bench.accept(&leases[0]);
     let start = PartitionStart {
-        settled: vec![(1, 3)],
+        settled: [(1, 3)].into_iter().collect(),
         attempts: durable.attempts,
         end: 5,
         ..PartitionStart::default()
