@@ -3,8 +3,8 @@
 //! Offsets come scattered (records that are due at random) and in long rows. So the set is kept by
 //! blocks of 64 offsets: rows of whole blocks as one cell, a block with a part of its offsets as one
 //! bit each. What is dense costs nothing, and what is scattered a bit or so and not a range: of ten
-//! million records settled at random, two and a half million ranges at the worst, that is 8 MB instead
-//! of 75, and a look-up among a hundred thousand cells that fit a cache.
+//! million records settled at random, two and a half million ranges at the worst, that is about 7 MB
+//! instead of 75, and a look-up among a hundred and fifty thousand cells.
 
 use std::collections::{BTreeMap, btree_map};
 use std::fmt;
