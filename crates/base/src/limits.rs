@@ -51,6 +51,9 @@ pub const SYNC_HUNG_AFTER: Duration = Duration::from_secs(10);
 pub const PROPOSALS_IN_FLIGHT_MAX: usize = 8;
 /// Bytes of batches in one proposal.
 pub const PROPOSAL_BYTES_MAX: usize = 4 << 20;
+/// Changes of the state that a restart has to apply again at most, one to two microseconds each; then the
+/// state is saved, unless it is so large that this would cost as much as it spares.
+pub const REPLAYED_CHANGES_MAX: u64 = 500_000;
 /// Bytes of produce requests in a node, from decoded to durable; above it sockets are not read.
 pub const PRODUCE_BYTES_IN_FLIGHT_MAX: usize = 64 << 20;
 /// Bytes of fetch responses in a node, from read to written.
@@ -127,9 +130,9 @@ pub const LEASE_GROUP_IDLE_MAX: Duration = Duration::from_secs(10);
 pub const LEASE_READY_PER_PARTITION: usize = 4_096;
 /// The same over all partitions of a group; beyond it each has a few.
 pub const LEASE_READY_PER_GROUP: usize = 65_536;
-/// Ranges of ready records in a partition: with priorities a backlog is read to its end as long as
-/// it makes no more ranges than this.
-pub const LEASE_READY_RANGES_PER_PARTITION: usize = 1_000_000;
+/// Blocks of 64 offsets of ready records in a partition, 44 bytes each: with priorities a backlog is
+/// read to its end as long as what is kept of it is scattered over no more than these.
+pub const LEASE_READY_CELLS_PER_PARTITION: usize = 1_000_000;
 /// With priorities the best record may be the last: so many records at most are read before one is
 /// handed out; a longer backlog is delivered from while it is read.
 pub const LEASE_READ_FIRST_PER_PARTITION: u64 = 65_536;

@@ -256,10 +256,10 @@ impl Proposal {
                         let topic = state.topic(batch.partition.topic);
                         topic.is_some_and(|topic| topic.config.durability == Durability::Replicated)
                     });
-                let refused = batches
-                    .iter()
-                    .filter(|_| !commands.is_empty())
-                    .find_map(|batch| refused(batch, ahead, state, terms));
+                let refused = match commands.is_empty() {
+                    true => None,
+                    false => refused(&batches, ahead, state, terms),
+                };
                 let slots = match refused {
                     Some(refused) => {
                         batches.iter().map(|_| Slot::Refused(refused.clone())).collect()
@@ -302,7 +302,8 @@ impl Proposal {
         let base_offset = ahead.end(partition).unwrap_or_else(|| found.next_offset());
         let span = header.last_offset_delta.max(0) as u32 + 1;
         let full = |ahead: &Ahead| {
-            refused_for_limits(partition, &header, bytes.len(), ahead, state, terms)
+            let end_of = |partition| ahead.end(partition);
+            refused_for_limits(partition, &header, bytes.len(), end_of, state, terms)
         };
         let unexpected = expect.is_some_and(|expected| expected != base_offset);
         if header.is_idempotent() {
@@ -364,39 +365,50 @@ impl Proposal {
     }
 }
 
-/// Why a batch that stands or falls with others would be refused.
+/// Why one of the batches, which stand or fall together, would be refused: each has to fit beside
+/// those before it.
 fn refused(
-    batch: &AppendBatch,
+    batches: &[AppendBatch],
     ahead: &Ahead,
     state: &State,
     terms: &Terms<'_>,
 ) -> Option<AppendError> {
-    let partition = batch.partition;
-    let Some(found) = state.partition(partition) else {
-        return Some(AppendError::UnknownPartition(partition));
-    };
-    let end = ahead.end(partition).unwrap_or_else(|| found.next_offset());
-    if batch.expect.is_some_and(|expected| expected != end) {
-        return Some(AppendError::NotAtExpected { end });
+    let mut ends: HashMap<PartitionId, Offset> = HashMap::new();
+    for AppendBatch { partition, header, bytes, expect } in batches {
+        let Some(found) = state.partition(*partition) else {
+            return Some(AppendError::UnknownPartition(*partition));
+        };
+        let end_of = |partition| ends.get(&partition).copied().or_else(|| ahead.end(partition));
+        let end = end_of(*partition).unwrap_or_else(|| found.next_offset());
+        if expect.is_some_and(|expected| expected != end) {
+            return Some(AppendError::NotAtExpected { end });
+        }
+        let refused = refused_for_space(&terms.room)
+            .or_else(|| refused_for_limits(*partition, header, bytes.len(), end_of, state, terms));
+        if refused.is_some() {
+            return refused;
+        }
+        ends.insert(*partition, end + span(header));
     }
-    refused_for_space(&terms.room).or_else(|| {
-        refused_for_limits(batch.partition, &batch.header, batch.bytes.len(), ahead, state, terms)
-    })
+    None
 }
 
-/// The topic holds as much as it may.
+/// How many offsets the batch takes.
+fn span(header: &BatchHeader) -> u64 {
+    header.last_offset_delta.max(0) as u64 + 1
+}
+
+/// The topic holds as much as it may. `ahead` tells the ends that the machine does not know yet.
 fn refused_for_limits(
     partition: PartitionId,
     header: &BatchHeader,
     bytes: usize,
-    ahead: &Ahead,
+    ahead: impl Fn(PartitionId) -> Option<Offset>,
     state: &State,
     terms: &Terms<'_>,
 ) -> Option<AppendError> {
     let topic = state.topic(partition.topic)?;
-    let (records, bytes) = (header.last_offset_delta.max(0) as u64 + 1, bytes as u64);
-    let end = |partition| ahead.end(partition);
-    overflow::refused(state, topic, terms.shard, end, records, bytes)
+    overflow::refused(state, topic, terms.shard, ahead, span(header), bytes as u64)
 }
 
 fn refused_for_space(room: &Room) -> Option<AppendError> {

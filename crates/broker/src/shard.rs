@@ -13,7 +13,7 @@ use consensus::{Committed, RestoreError, StateMachine};
 use hashbrown::HashMap;
 use journal::{Body, Journal};
 use machine::outcome::{AppendOutcome, Applied};
-use machine::{Append, Entry, Outcome, Refusal, State, command};
+use machine::{Append, Command, Entry, Outcome, Refusal, State, command};
 use parking_lot::{Mutex, RwLock};
 use record::BatchHeader;
 use tokio::sync::oneshot;
@@ -174,7 +174,7 @@ impl Shard {
 }
 
 impl StateMachine for Shard {
-    fn apply(&self, entry: Committed<'_>) {
+    fn apply(&self, entry: Committed<'_>) -> u64 {
         let mut scratch = self.scratch.lock();
         let Scratch { appends, applied } = &mut *scratch;
         let (now_ms, commands) = command::decode_head(entry.head)
@@ -196,6 +196,7 @@ impl StateMachine for Shard {
             pending.answer(&state, applied);
         }
         self.wake(appends, applied);
+        changes(appends, &commands)
     }
 
     fn written(&self, ticket: u64) {
@@ -217,6 +218,20 @@ impl StateMachine for Shard {
         *self.state.write() = state;
         Ok(())
     }
+}
+
+/// About how many microseconds of work an entry is. Most commands are rare; a settle may be about a
+/// thousand records, each of them apart from the others.
+fn changes(appends: &[Append], commands: &[Command]) -> u64 {
+    const PER_BATCH: usize = 2;
+    let changes = |command: &Command| match command {
+        Command::Settle { settles } => {
+            settles.iter().map(|settle| settle.settled.len() + settle.attempts.len()).sum()
+        }
+        Command::CreateTopics { topics } => topics.len(),
+        _ => 1,
+    };
+    (appends.len() * PER_BATCH + commands.iter().map(changes).sum::<usize>()) as u64
 }
 
 impl PendingAppend {

@@ -21,7 +21,9 @@ const IN_FLIGHT: usize = 8;
 struct Nothing;
 
 impl StateMachine for Nothing {
-    fn apply(&self, _entry: Committed<'_>) {}
+    fn apply(&self, _entry: Committed<'_>) -> u64 {
+        0
+    }
 
     fn snapshot(&self) -> Bytes {
         Bytes::new()

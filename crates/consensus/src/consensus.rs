@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, ready};
+use std::time::Instant;
 
 use base::limits;
 use journal::{EntryId, Journal, Opened, Snapshot};
@@ -35,12 +36,19 @@ pub type FatalHook = Arc<dyn Fn(&Failure) + Send + Sync>;
 pub struct ConsensusOptions {
     /// The log grows by at least this before the next snapshot.
     pub snapshot_log_bytes_min: u64,
+    /// Or, if that comes first, so much is applied that a restart would have to apply again (see
+    /// [`StateMachine::apply`]).
+    pub snapshot_changes_min: u64,
     pub on_fatal: Option<FatalHook>,
 }
 
 impl Default for ConsensusOptions {
     fn default() -> Self {
-        Self { snapshot_log_bytes_min: limits::SEGMENT_BYTES_DEFAULT, on_fatal: None }
+        Self {
+            snapshot_log_bytes_min: limits::SEGMENT_BYTES_DEFAULT,
+            snapshot_changes_min: limits::REPLAYED_CHANGES_MAX,
+            on_fatal: None,
+        }
     }
 }
 
@@ -48,6 +56,7 @@ impl fmt::Debug for ConsensusOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConsensusOptions")
             .field("snapshot_log_bytes_min", &self.snapshot_log_bytes_min)
+            .field("snapshot_changes_min", &self.snapshot_changes_min)
             .finish_non_exhaustive()
     }
 }
@@ -81,14 +90,16 @@ impl Consensus {
         machine: Arc<dyn StateMachine>,
         options: ConsensusOptions,
     ) -> Result<Self, StartError> {
-        let Opened { journal, snapshot, report: _ } = opened;
+        let Opened { journal, snapshot, report } = opened;
+        let begun = Instant::now();
         let newest = snapshot.map(|snapshot| restore(&snapshot, &*machine)).transpose()?;
         let meta = newest.as_ref().map(|(meta, _)| meta.clone()).unwrap_or_default();
+        let state_bytes = newest.as_ref().map_or(0, |(_, bytes)| *bytes);
+        let restored = begun.elapsed();
         let log = LogStore::new(journal.clone())
             .map_err(|error| unreadable("the vote", error.to_string()))?;
         let pristine = log.is_pristine();
-        let snapshots =
-            Arc::new(Snapshots::new(journal.clone(), options.snapshot_log_bytes_min, newest));
+        let snapshots = Arc::new(Snapshots::new(journal.clone(), &options, newest));
         log.tell_written(&machine);
         let replica =
             Replica::new(machine, journal.clone(), log.clone(), Arc::clone(&snapshots), meta);
@@ -98,6 +109,7 @@ impl Consensus {
             .await
             .map_err(|error| StartError::Engine(error.to_string()))?;
         log.set_starting(false);
+        let looked_through = begun.elapsed();
         raft.run();
 
         let state = Arc::new(State {
@@ -110,6 +122,16 @@ impl Consensus {
         tokio::spawn(watch(raft.clone(), Arc::clone(&state), options.on_fatal));
         let consensus = Self { raft, journal, snapshots, server, state };
         consensus.lead(pristine).await?;
+        tracing::info!(
+            "machine: {} MB restored in {} ms, log looked through in {} ms, {} entries applied with {} \
+             changes in {} ms",
+            state_bytes >> 20,
+            restored.as_millis(),
+            (looked_through - restored).as_millis(),
+            report.entries,
+            consensus.snapshots.changes(),
+            (begun.elapsed() - looked_through).as_millis(),
+        );
         let task = tokio::spawn(consensus.snapshots.clone().keep_up(consensus.raft.clone()));
         let _ = consensus.state.snapshots_task.set(task.abort_handle());
         Ok(consensus)

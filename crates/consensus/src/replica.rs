@@ -19,6 +19,9 @@ use crate::machine::{Committed, Payload, StateMachine};
 use crate::snapshot::{Captured, Snapshots};
 use crate::types::{LogId, SnapshotMeta, StoredMembership, TypeConfig};
 
+/// What reading an entry and handing it on costs a restart, beside what is in it.
+const CHANGES_PER_ENTRY: u64 = 10;
+
 pub(crate) struct Replica {
     machine: Arc<dyn StateMachine>,
     journal: Journal,
@@ -46,7 +49,7 @@ impl Replica {
         Self { machine, journal, log, snapshots, applied: last_log_id, members: last_membership }
     }
 
-    fn apply_command(&self, id: LogId, payload: &Payload) -> io::Result<()> {
+    fn apply_command(&self, id: LogId, payload: &Payload) -> io::Result<u64> {
         let id = self.log.entry_id(id);
         let committed = Committed {
             id,
@@ -68,13 +71,13 @@ impl Replica {
         }
         let machine: Bytes = catch_unwind(AssertUnwindSafe(|| self.machine.snapshot()))
             .map_err(|_| SnapshotError::Panicked)?;
-        let bytes = machine.len();
+        let (bytes, changes) = (machine.len(), self.snapshots.changes());
         let meta =
             SnapshotMeta { last_log_id: Some(applied), last_membership: self.members.clone() };
         let head = encoding::encode_snapshot_meta(&meta);
         let id = self.log.entry_id(applied);
         let pending = self.journal.begin_snapshot(id, head, machine);
-        Ok(Some(Captured { meta, bytes, pending }))
+        Ok(Some(Captured { meta, bytes, changes, pending }))
     }
 }
 
@@ -90,11 +93,15 @@ impl RaftStateMachine<TypeConfig> for Replica {
     where
         S: Stream<Item = io::Result<EntryResponder<TypeConfig>>> + Unpin + OptionalSend,
     {
+        let mut changes = 0;
         while let Some(next) = entries.next().await {
             let (entry, responder) = next?;
+            changes += CHANGES_PER_ENTRY;
             match entry.payload {
                 EntryPayload::Blank => {}
-                EntryPayload::Normal(payload) => self.apply_command(entry.log_id, &payload)?,
+                EntryPayload::Normal(payload) => {
+                    changes += self.apply_command(entry.log_id, &payload)?;
+                }
                 EntryPayload::Membership(members) => {
                     self.members = StoredMembership::new(Some(entry.log_id), members);
                 }
@@ -104,7 +111,7 @@ impl RaftStateMachine<TypeConfig> for Replica {
                 responder.send(());
             }
         }
-        self.snapshots.consider();
+        self.snapshots.consider(changes);
         Ok(())
     }
 

@@ -2,24 +2,29 @@
 //!
 //! A snapshot bounds what a restart replays, and frees the log's claim on older segments. It is due
 //! once the log has grown by a segment, or by eight times the last snapshot if that is more: so a
-//! large state is not written over and over for little log. The state is taken between two applied
-//! entries, and written while more are applied.
+//! large state is not written over and over for little log. It is also due once replaying the log
+//! would take about a second, however short it is: an entry of some kilobytes may settle a thousand
+//! records here and there. Here too a large state waits for more. The state is taken between two
+//! applied entries, and written while more are applied.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use journal::{Journal, PendingSnapshot};
 use openraft::Raft;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
+use crate::consensus::ConsensusOptions;
 use crate::error::{Failure, SnapshotError};
 use crate::replica::Replica;
 use crate::types::{SnapshotMeta, TypeConfig};
 
 /// A log that is this many times the last snapshot is worth another.
 const LOG_PER_SNAPSHOT: u64 = 8;
+/// A change that is applied again costs as much as saving so many bytes of state, eight times over.
+const STATE_BYTES_PER_CHANGE: u64 = 32;
 /// After a failure, most likely a full disk.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
@@ -27,6 +32,10 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_secs(10);
 pub(crate) struct Snapshots {
     journal: Journal,
     log_bytes_min: u64,
+    changes_min: u64,
+    /// Changes that were applied since the start, and those of them that are in the newest snapshot.
+    changes: AtomicU64,
+    changes_saved: AtomicU64,
     /// Size of the last snapshot's state.
     state_bytes: AtomicU64,
     /// The newest that is on disk.
@@ -40,19 +49,24 @@ pub(crate) struct Snapshots {
 pub(crate) struct Captured {
     pub(crate) meta: SnapshotMeta,
     pub(crate) bytes: usize,
+    /// Applied up to here since the start.
+    pub(crate) changes: u64,
     pub(crate) pending: PendingSnapshot,
 }
 
 impl Snapshots {
     pub(crate) fn new(
         journal: Journal,
-        log_bytes_min: u64,
+        options: &ConsensusOptions,
         newest: Option<(SnapshotMeta, usize)>,
     ) -> Self {
         let (newest, state_bytes) = newest.map_or((None, 0), |(meta, bytes)| (Some(meta), bytes));
         Self {
             journal,
-            log_bytes_min,
+            log_bytes_min: options.snapshot_log_bytes_min,
+            changes_min: options.snapshot_changes_min,
+            changes: AtomicU64::new(0),
+            changes_saved: AtomicU64::new(0),
             state_bytes: AtomicU64::new(state_bytes as u64),
             newest: Mutex::new(newest),
             due: Notify::new(),
@@ -64,21 +78,30 @@ impl Snapshots {
         self.newest.lock().clone()
     }
 
-    /// Called after each run of applied entries.
-    pub(crate) fn consider(&self) {
+    /// Called after each run of applied entries, with what they changed.
+    pub(crate) fn consider(&self, changes: u64) {
+        self.changes.fetch_add(changes, Ordering::Relaxed);
         if self.is_due() {
             self.due.notify_one();
         }
     }
 
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
+    }
+
     fn is_due(&self) -> bool {
-        let by_state = self.state_bytes.load(Ordering::Relaxed).saturating_mul(LOG_PER_SNAPSHOT);
-        self.journal.bytes_since_snapshot() > self.log_bytes_min.max(by_state)
+        let state_bytes = self.state_bytes.load(Ordering::Relaxed);
+        let log_bytes = self.log_bytes_min.max(state_bytes.saturating_mul(LOG_PER_SNAPSHOT));
+        let changes = self.changes_min.max(state_bytes / STATE_BYTES_PER_CHANGE);
+        self.journal.bytes_since_snapshot() > log_bytes
+            || self.changes() - self.changes_saved.load(Ordering::Relaxed) > changes
     }
 
     /// Takes a snapshot now, and lets the log go up to it.
     pub(crate) async fn take(&self, raft: &Raft<TypeConfig, Replica>) -> Result<(), SnapshotError> {
         let _one_at_a_time = self.one_at_a_time.lock().await;
+        let begun = Instant::now();
         let captured = raft
             .with_state_machine(|replica| {
                 let captured = replica.capture();
@@ -86,12 +109,20 @@ impl Snapshots {
             })
             .await
             .map_err(Failure::from)?;
-        let Some(Captured { meta, bytes, pending }) = captured? else { return Ok(()) };
+        let Some(Captured { meta, bytes, changes, pending }) = captured? else { return Ok(()) };
+        let fixed = begun.elapsed();
         tokio::task::spawn_blocking(move || pending.write())
             .await
             .map_err(|_| SnapshotError::Panicked)??;
-        tracing::debug!(index = meta.last_log_id.map(|id| id.index()), bytes, "snapshot taken");
+        tracing::debug!(
+            index = meta.last_log_id.map(|id| id.index()),
+            bytes,
+            fixed_ms = fixed.as_millis(),
+            written_ms = (begun.elapsed() - fixed).as_millis(),
+            "snapshot taken"
+        );
         self.state_bytes.store(bytes as u64, Ordering::Relaxed);
+        self.changes_saved.store(changes, Ordering::Relaxed);
         *self.newest.lock() = Some(meta);
         raft.trigger().snapshot().await.map_err(Failure::from)?;
         Ok(())

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use common::{Ledger, Node, Seen, head};
+use common::{Ledger, Node, Seen, changes, head};
 use consensus::{Consensus, ConsensusOptions, Failure, Payload, ProposeError};
 use journal::disk::{RealDisk, SimulatedDisk};
 use journal::{Body, Journal};
@@ -148,6 +148,53 @@ async fn snapshots_are_taken_as_the_log_grows_and_free_it() {
     let node = Node::start(disk, Path::new(DIR)).await;
     node.ledger.assert_holds(4_000);
     assert!(node.ledger.seen().len() < 4_000, "it began from a snapshot");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_restart_applies_again_is_bounded_however_few_bytes_it_is() {
+    let disk = SimulatedDisk::new();
+    let node = Node::start_bounded(disk.clone(), Path::new(DIR), u64::MAX, 10_000).await;
+    for _ in 0..100 {
+        let payload = Payload { head: changes(500), bodies: vec![], ticket: 0 };
+        node.consensus.propose(payload).await.unwrap().await.unwrap();
+    }
+    for _ in 0..200 {
+        if node.journal.purged_id().is_some_and(|purged| purged.index > 50) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    drop(node);
+
+    // The process is gone without a word.
+    let node = Node::start(disk.killed(), Path::new(DIR)).await;
+    assert_eq!(node.ledger.len(), 100);
+    let again = node.ledger.seen().len();
+    assert!(again < 50, "{again} entries were applied again");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_applied_again_at_a_restart_counts_for_the_next_snapshot() {
+    let disk = SimulatedDisk::new();
+    let node = Node::start(disk.clone(), Path::new(DIR)).await;
+    for _ in 0..100 {
+        let payload = Payload { head: changes(500), bodies: vec![], ticket: 0 };
+        node.consensus.propose(payload).await.unwrap().await.unwrap();
+    }
+    drop(node);
+    // One crash after the other must not make each restart longer than the last.
+    let disk = disk.killed();
+    let node = Node::start_bounded(disk.clone(), Path::new(DIR), u64::MAX, 10_000).await;
+    assert_eq!(node.ledger.seen().len(), 100);
+    for _ in 0..200 {
+        if node.journal.purged_id().is_some() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    drop(node);
+    let node = Node::start(disk.killed(), Path::new(DIR)).await;
+    assert_eq!((node.ledger.len(), node.ledger.seen().len()), (100, 0));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

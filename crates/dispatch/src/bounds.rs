@@ -11,8 +11,8 @@ pub struct Bounds {
     pub loaded_per_partition: usize,
     /// The same over all partitions: beyond it each has a few.
     pub loaded: usize,
-    /// Ranges of ready records beyond the loaded ones.
-    pub ranges_per_partition: usize,
+    /// What ready records beyond the loaded ones cost: blocks of 64 offsets with some of them.
+    pub cells_per_partition: usize,
     /// Records that priorities wait for: so many and no more are read before one is handed out.
     pub read_first: u64,
     pub blocked: usize,
@@ -28,7 +28,7 @@ impl Default for Bounds {
         Self {
             loaded_per_partition: limits::LEASE_READY_PER_PARTITION,
             loaded: limits::LEASE_READY_PER_GROUP,
-            ranges_per_partition: limits::LEASE_READY_RANGES_PER_PARTITION,
+            cells_per_partition: limits::LEASE_READY_CELLS_PER_PARTITION,
             read_first: limits::LEASE_READ_FIRST_PER_PARTITION,
             blocked: limits::LEASE_BLOCKED_PER_GROUP,
             delayed: limits::LEASE_DELAYED_PER_GROUP,

@@ -1,6 +1,6 @@
 //! The engine: its parts, and how it is made, moved and bounded. What it does is in the files
-//! beside this one: `scan` learns, `assign` hands out, `settle` ends leases, `ending` records, `tick`
-//! keeps the time, `inspect` shows.
+//! beside this one: `scan` learns, `order` says who is next, `assign` hands out, `settle` ends leases,
+//! `ending` records, `tick` keeps the time, `inspect` shows.
 
 use std::collections::{BTreeSet, VecDeque};
 
@@ -13,8 +13,7 @@ use crate::lanes::Lanes;
 use crate::lease::{Lease, LeaseTable, Slot};
 use crate::partition::{Head, Partition};
 use crate::place::Place;
-use crate::policy::{Ordering, Policy};
-use crate::ready::Meta;
+use crate::policy::Policy;
 use crate::record::PartitionStart;
 use crate::wheel::{Entry, Wheel};
 use crate::{ConsumerId, JoinRefused, Joined, Leases, Pools, SessionId, Token};
@@ -41,6 +40,7 @@ pub struct Dispatch {
     pub(crate) depth: u64,
     pub(crate) loaded: usize,
     pub(crate) delayed: u64,
+    pub(crate) due: usize,
     pub(crate) dead: usize,
     /// Partitions with records that came while somebody waited, and were not offered yet.
     prompted: Vec<u32>,
@@ -85,6 +85,7 @@ impl Dispatch {
             depth: 0,
             loaded: 0,
             delayed: 0,
+            due: 0,
             dead: 0,
             prompted: Vec::new(),
             changed: Vec::new(),
@@ -116,9 +117,9 @@ impl Dispatch {
         if before.ordering != self.policy.ordering {
             self.order_again();
         }
-        let ranked = (before.priorities, before.ranks());
-        if ranked != (self.policy.priorities, self.policy.ranks()) {
-            self.rank_again();
+        let arranged = |policy: &Policy| (policy.priorities, policy.ordering);
+        if arranged(&before) != arranged(&self.policy) {
+            self.arrange_again();
         }
         if !self.policy.dead_letters {
             self.bury_all();
@@ -204,6 +205,7 @@ impl Dispatch {
         let (head, epoch) = (before.head, Place::next_epoch(before.epoch));
         self.depth -= before.depth();
         self.loaded -= before.ready.loaded();
+        self.due -= before.ready.due.len();
         self.delayed -= before.delayed;
         self.dead -= before.dead.len();
         if let Some(head) = head {
@@ -241,10 +243,8 @@ impl Dispatch {
         self.dead_letters.retain(|it| it.partition != partition || it.offset >= log_start);
         // What is delayed below is passed over when its time comes.
         self.delayed -= self.uncount_delayed(partition, 0, log_start);
+        self.with_ready(partition, |ready| ready.drop_below(log_start));
         let found = &mut self.partitions[partition as usize];
-        let before = found.ready.loaded();
-        found.ready.drop_below(log_start);
-        self.loaded -= before - found.ready.loaded();
         found.scan_next = found.scan_next.max(log_start);
         self.depth -= found.lift_floor(log_start);
         self.lanes.drop_blocked_below(partition, log_start);
@@ -341,156 +341,5 @@ impl Dispatch {
             }
         }
         lease
-    }
-
-    // ---------------------------------------------------------------------------------- order
-
-    /// The ordering changed: lanes and holders are made anew from what is leased.
-    fn order_again(&mut self) {
-        let blocked = self.lanes.dissolve();
-        for partition in &mut self.partitions {
-            partition.holder = None;
-        }
-        let all = self.leases.iter();
-        let mut leased: Vec<_> =
-            all.map(|(_, it)| (it.partition, it.offset, it.meta.key)).collect();
-        leased.sort_unstable();
-        for (partition, offset, key) in leased {
-            self.hold(partition, offset, key);
-        }
-        for (partition, offset, meta) in blocked {
-            self.make_ready(partition, offset, meta);
-        }
-    }
-
-    fn rank_again(&mut self) {
-        for partition in &mut self.partitions {
-            let before = partition.ready.loaded();
-            let window = self.bounds.loaded_per_partition * 2;
-            partition.ready.rank_again(window, |priority| self.policy.rank(priority));
-            self.loaded = self.loaded + partition.ready.loaded() - before;
-        }
-    }
-
-    /// From now on nothing else of what the record goes before may be handed out.
-    pub(crate) fn hold(&mut self, partition: u32, offset: Offset, key: u64) {
-        match self.policy.ordering {
-            Ordering::Free => {}
-            Ordering::Key if key == 0 => {}
-            Ordering::Key => self.lanes.hold(partition, key, offset),
-            Ordering::Partition => {
-                let holder = &mut self.partitions[partition as usize].holder;
-                holder.get_or_insert(offset);
-            }
-        }
-    }
-
-    /// The record is out of the way of those behind it.
-    pub(crate) fn free(&mut self, partition: u32, offset: Offset, key: u64) {
-        match self.policy.ordering {
-            Ordering::Free => {}
-            Ordering::Key if key == 0 => {}
-            Ordering::Key => {
-                if let Some((next, meta)) = self.lanes.release(partition, key, offset) {
-                    self.make_ready(partition, next, meta);
-                }
-            }
-            Ordering::Partition => {
-                let found = &mut self.partitions[partition as usize];
-                if found.holder == Some(offset) {
-                    found.holder = None;
-                    self.refresh_head(partition);
-                }
-            }
-        }
-    }
-
-    /// As [`Dispatch::free`], for records whose keys are not at hand.
-    pub(crate) fn free_range(&mut self, partition: u32, first: Offset, end: Offset) {
-        let gone = |offset: &Offset| (first..end).contains(offset);
-        match self.policy.ordering {
-            Ordering::Free => {}
-            Ordering::Key => {
-                for (holder, key) in self.lanes.holders(partition) {
-                    if gone(&holder) {
-                        self.free(partition, holder, key);
-                    }
-                }
-            }
-            Ordering::Partition => {
-                let holder = self.partitions[partition as usize].holder.filter(gone);
-                if let Some(holder) = holder {
-                    self.free(partition, holder, 0);
-                }
-            }
-        }
-    }
-
-    pub(crate) fn make_ready(&mut self, partition: u32, offset: Offset, meta: Meta) {
-        let window = self.bounds.window(self.loaded) * 2;
-        let found = &mut self.partitions[partition as usize];
-        let before = found.ready.loaded();
-        found.ready.insert(self.policy.rank(meta.priority), offset, meta, window);
-        self.loaded = self.loaded + found.ready.loaded() - before;
-        self.refresh_head(partition);
-        if self.partitions[partition as usize].ready.has_ranges() {
-            self.list(partition);
-        }
-    }
-
-    /// Takes a record off the ready ones, to do something with it.
-    pub(crate) fn take_ready(&mut self, partition: u32, rank: u8, offset: Offset) -> Option<Meta> {
-        let found = &mut self.partitions[partition as usize];
-        let meta = found.ready.take(rank, offset)?;
-        self.loaded -= 1;
-        if !found.listed && found.ready.loaded() < self.bounds.low(self.loaded) {
-            self.list(partition);
-        }
-        Some(meta)
-    }
-
-    /// Puts the partition in its place among the heads.
-    pub(crate) fn refresh_head(&mut self, partition: u32) {
-        let found = &mut self.partitions[partition as usize];
-        let first = match found.holder {
-            None => found.ready.first().map(|(rank, offset, meta)| (rank, offset, *meta)),
-            Some(holder) => {
-                let rank = self.policy.rank(0);
-                found.ready.get(rank, holder).map(|meta| (rank, holder, *meta))
-            }
-        };
-        // Where no more may die at the moment, the head is looked at again in a while.
-        let not_before = if self.dead < self.bounds.dead { 0 } else { self.now_ms + 1_000 };
-        let mut reminder = None;
-        let head = first.map(|(rank, offset, meta)| {
-            found.head_offset = offset;
-            let expires_ms =
-                self.policy.expires_ms(meta.timestamp, meta.expires_ms).max(not_before);
-            if expires_ms < found.head_timer_ms && !found.is_prompt(offset) {
-                reminder = Some(expires_ms);
-            }
-            Head { rank, timestamp: meta.timestamp, partition }
-        });
-        if head != found.head {
-            if let Some(before) = found.head {
-                self.heads.remove(&before);
-            }
-            self.heads.extend(head);
-            found.head = head;
-        }
-        if let Some(expires_ms) = reminder {
-            found.head_timer_ms = expires_ms;
-            // One a partition at a time, whatever the number of records.
-            self.wheel.add(Entry::new(expires_ms, 0, Place::head(partition).pack()));
-        }
-    }
-
-    /// Notes that a partition may want to be read.
-    pub(crate) fn list(&mut self, partition: u32) {
-        let found = &mut self.partitions[partition as usize];
-        if !found.listed && !found.reading {
-            found.listed = true;
-            self.wanting.push_back(partition);
-        }
     }
 }

@@ -8,6 +8,7 @@ use crate::partition::Partition;
 use crate::place::{Kind, Place};
 use crate::policy::Ordering;
 use crate::pools::Pools;
+use crate::ready::Ready;
 use crate::record::{Delayed, LeaseView, Peeked, RecordState};
 use crate::wheel::Entry;
 
@@ -278,10 +279,7 @@ impl Dispatch {
                 self.lanes.remove_blocked(partition, offset);
             }
             Whereabouts::Ready => {
-                let ready = &mut self.partitions[partition as usize].ready;
-                let before = ready.loaded();
-                ready.remove(offset);
-                self.loaded -= before - ready.loaded();
+                self.with_ready(partition, |ready| ready.remove(offset));
             }
             Whereabouts::Delayed => {
                 self.delayed -= 1;
@@ -317,9 +315,8 @@ impl Dispatch {
     }
 
     fn purge_partition(&mut self, partition: u32, busy: &[(u32, Offset)]) -> u64 {
+        self.with_ready(partition, Ready::clear);
         let found = &mut self.partitions[partition as usize];
-        self.loaded -= found.ready.loaded();
-        found.ready.clear();
         // What the wheel still has of them is settled, and so passed over.
         self.delayed -= std::mem::take(&mut found.delayed);
         found.scan_next = found.end;

@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use base::Offset;
+use base::{Offset, OffsetRanges};
 
 use crate::DeadReason;
 use crate::changes::PartitionChanges;
-use crate::ranges::Ranges;
 use crate::ready::Ready;
 use crate::record::PartitionStart;
 
@@ -17,11 +16,12 @@ pub(crate) struct Dead {
     pub(crate) key: u64,
 }
 
-/// A partition's place among those that have something to hand out: best rank, then oldest first.
+/// A partition's place among those that have something to hand out: best rank, then oldest first
+/// (by timestamp, or by the time for which it was scheduled).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Head {
     pub(crate) rank: u8,
-    pub(crate) timestamp: i64,
+    pub(crate) since_ms: i64,
     pub(crate) partition: u32,
 }
 
@@ -34,7 +34,7 @@ pub(crate) struct Partition {
     pub(crate) scan_next: Offset,
     pub(crate) end: Offset,
     /// Above the floor.
-    pub(crate) settled: Ranges,
+    pub(crate) settled: OffsetRanges,
     /// Of unsettled records that came back.
     attempts: BTreeMap<Offset, u16>,
     pub(crate) dead: BTreeMap<Offset, Dead>,
@@ -57,6 +57,8 @@ pub(crate) struct Partition {
     pub(crate) prompt: (Offset, Offset),
     /// A want was handed out and not answered.
     pub(crate) reading: bool,
+    /// The last one was of what is due: what was not read yet has its turn.
+    pub(crate) read_due: bool,
     /// Stands in the list of those that may want something.
     pub(crate) listed: bool,
     /// Stands in the list of those with deltas.
@@ -67,23 +69,20 @@ pub(crate) struct Partition {
 
 impl Partition {
     pub(crate) fn new(start: PartitionStart, epoch: u32) -> Self {
-        let floor = start.floor.max(start.log_start);
-        let mut partition = Self {
+        let mut settled = start.settled;
+        let floor = settled.join_below(start.floor.max(start.log_start));
+        let unsettled = |&(offset, _): &(Offset, u16)| offset >= floor && !settled.contains(offset);
+        Self {
             floor,
             scan_next: floor,
+            // Settled beyond what may be read yet: the end follows.
             end: start.end.max(floor),
-            attempts: start.attempts.into_iter().filter(|&(offset, _)| offset >= floor).collect(),
+            attempts: start.attempts.into_iter().filter(unsettled).collect(),
+            settled,
             head_timer_ms: i64::MAX,
             epoch,
             ..Self::default()
-        };
-        for (first, end) in start.settled {
-            partition.cover(first, end);
         }
-        // Settled beyond what may be read yet: the end follows.
-        partition.scan_next = partition.floor;
-        partition.end = partition.end.max(partition.floor);
-        partition
     }
 
     /// Offsets that are not settled. The settled ones never reach beyond the end.
@@ -229,7 +228,7 @@ mod tests {
     fn a_start_below_the_logs_start_is_lifted() {
         let start = PartitionStart {
             floor: 2,
-            settled: vec![(3, 6), (8, 9)],
+            settled: [(3, 6), (8, 9)].into_iter().collect(),
             attempts: vec![(2, 1), (6, 3)],
             log_start: 5,
             end: 20,

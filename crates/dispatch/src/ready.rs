@@ -1,18 +1,23 @@
 //! What of a partition may be handed out.
 //!
-//! Three forms, by what they cost. *Loaded* records are known with all that a decision needs, 40
+//! Four forms, by what they cost. *Loaded* records are known with all that a decision needs, 40
 //! bytes each, and are few: a window. Beyond the window a record is an offset in a range, by rank,
-//! and is looked up again when its turn comes. *Due* are offsets that came out of the wheel, which
-//! keeps nothing but time and place.
+//! and is looked up again when its turn comes. *Due* are those that came out of the wheel, which
+//! keeps nothing but time and place. *Unranked* is what has to be looked up again because ranks
+//! changed.
 //!
 //! Every loaded record goes before every one in a range, so the best of the loaded is the best of
 //! the partition; the due ones join as they are looked up.
+//!
+//! Of a rank, records go by offset. But where nothing is ordered, those that were scheduled go by the
+//! second that they were scheduled for: by offset, the last ones would starve while more come due than
+//! are taken. Of both, the one goes first that is older: since its timestamp, or since it is due.
 
 use std::collections::{BTreeMap, VecDeque};
 
-use base::Offset;
+use base::{Offset, OffsetRanges};
 
-use crate::ranges::Ranges;
+use crate::due::Due;
 use crate::record::Scanned;
 
 /// What is remembered of a record that is loaded, blocked or leased.
@@ -24,7 +29,11 @@ pub(crate) struct Meta {
     pub(crate) key: u64,
     pub(crate) bytes: u32,
     pub(crate) priority: u8,
+    /// It was not to be delivered before a time of its own.
+    pub(crate) scheduled: bool,
 }
+
+const _: () = assert!(size_of::<Meta>() == 32);
 
 impl From<&Scanned> for Meta {
     fn from(record: &Scanned) -> Self {
@@ -34,19 +43,44 @@ impl From<&Scanned> for Meta {
             key: record.key.unwrap_or(0),
             bytes: record.bytes,
             priority: record.priority,
+            scheduled: record.due_ms > i64::MIN,
         }
     }
 }
 
+/// By offset. Records come in at the back and go out in front, and what came back goes in near the
+/// front, so that nothing is searched or moved for long.
+type Row = VecDeque<(Offset, Meta)>;
+
+/// Where a record belongs among the loaded ones.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Turn {
+    pub(crate) rank: u8,
+    /// The second since the epoch since which it is due, if that is what it goes by.
+    pub(crate) second: Option<i64>,
+}
+
+/// The record that goes next.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct First {
+    pub(crate) rank: u8,
+    pub(crate) offset: Offset,
+    pub(crate) meta: Meta,
+    /// How old it is: since when it has waited, or its timestamp.
+    pub(crate) since_ms: i64,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Ready {
-    /// By rank, then by offset: the first of the first is the next. Records come in at the back
-    /// and go out in front, and what came back goes in near the front, so that nothing is searched
-    /// or moved for long.
-    ranks: BTreeMap<u8, VecDeque<(Offset, Meta)>>,
+    /// By rank: the first of the first is the next.
+    ranks: BTreeMap<u8, Row>,
+    /// Those that go by the second of their time: by rank and that.
+    scheduled: BTreeMap<(u8, i64), Row>,
     loaded: usize,
-    ranged: BTreeMap<u8, Ranges>,
-    pub(crate) due: Ranges,
+    loaded_scheduled: usize,
+    ranged: BTreeMap<u8, OffsetRanges>,
+    unranked: OffsetRanges,
+    pub(crate) due: Due,
 }
 
 /// Ranges so near each other are looked up together.
@@ -57,57 +91,140 @@ impl Ready {
         self.loaded
     }
 
-    pub(crate) fn first(&self) -> Option<(u8, Offset, &Meta)> {
-        let (&rank, records) = self.ranks.first_key_value()?;
-        records.front().map(|(offset, meta)| (rank, *offset, meta))
+    /// Of the loaded ones, those that go by offset.
+    pub(crate) fn loaded_by_offset(&self) -> usize {
+        self.loaded - self.loaded_scheduled
+    }
+
+    pub(crate) fn first(&self) -> Option<First> {
+        let by_offset = self.ranks.first_key_value().and_then(|(&rank, row)| {
+            let &(offset, meta) = row.front()?;
+            Some(First { rank, offset, meta, since_ms: meta.timestamp })
+        });
+        let scheduled = self.scheduled.first_key_value().and_then(|(&(rank, second), row)| {
+            let &(offset, meta) = row.front()?;
+            Some(First { rank, offset, meta, since_ms: second.saturating_mul(1_000) })
+        });
+        // Of equals the first: what goes by offset.
+        by_offset.into_iter().chain(scheduled).min_by_key(|first| (first.rank, first.since_ms))
+    }
+
+    /// The row that a record of this rank is in, and its place there.
+    fn find(&self, rank: u8, offset: Offset) -> Option<(Turn, usize)> {
+        let in_row = |row: &Row| match row.front() {
+            Some(front) if front.0 == offset => Some(0),
+            _ => place(row, offset).ok(),
+        };
+        let by_offset = self.ranks.get(&rank).and_then(in_row);
+        if let Some(place) = by_offset {
+            return Some((Turn { rank, second: None }, place));
+        }
+        let mut scheduled = self.scheduled.range((rank, i64::MIN)..=(rank, i64::MAX));
+        scheduled.find_map(|(&(_, second), row)| {
+            Some((Turn { rank, second: Some(second) }, in_row(row)?))
+        })
+    }
+
+    fn row(&self, turn: Turn) -> Option<&Row> {
+        match turn.second {
+            None => self.ranks.get(&turn.rank),
+            Some(second) => self.scheduled.get(&(turn.rank, second)),
+        }
     }
 
     pub(crate) fn get(&self, rank: u8, offset: Offset) -> Option<&Meta> {
-        let records = self.ranks.get(&rank)?;
-        let front = records.front().filter(|front| front.0 == offset);
-        front.or_else(|| records.get(place(records, offset).ok()?)).map(|(_, meta)| meta)
+        let (turn, place) = self.find(rank, offset)?;
+        self.row(turn)?.get(place).map(|(_, meta)| meta)
     }
 
     pub(crate) fn take(&mut self, rank: u8, offset: Offset) -> Option<Meta> {
-        let records = self.ranks.get_mut(&rank)?;
-        let (_, meta) = match records.front() {
-            Some(front) if front.0 == offset => records.pop_front()?,
-            _ => records.remove(place(records, offset).ok()?)?,
+        let (turn, place) = self.find(rank, offset)?;
+        self.take_at(turn, place).map(|(_, meta)| meta)
+    }
+
+    fn take_at(&mut self, turn: Turn, place: usize) -> Option<(Offset, Meta)> {
+        let take = |row: &mut Row| match place {
+            0 => row.pop_front(),
+            _ => row.remove(place),
+        };
+        let Turn { rank, second } = turn;
+        let taken = match second {
+            None => {
+                let row = self.ranks.get_mut(&rank)?;
+                let taken = take(row)?;
+                if row.is_empty() {
+                    self.ranks.remove(&rank);
+                }
+                taken
+            }
+            Some(second) => {
+                let row = self.scheduled.get_mut(&(rank, second))?;
+                let taken = take(row)?;
+                if row.is_empty() {
+                    self.scheduled.remove(&(rank, second));
+                }
+                self.loaded_scheduled -= 1;
+                taken
+            }
         };
         self.loaded -= 1;
-        if records.is_empty() {
-            self.ranks.remove(&rank);
-        }
-        Some(meta)
+        Some(taken)
     }
 
     /// Puts a record in its place, with at most `loaded_max` loaded.
-    pub(crate) fn insert(&mut self, rank: u8, offset: Offset, meta: Meta, loaded_max: usize) {
-        if self.ranged_first().is_some_and(|best| best < (rank, offset)) {
+    pub(crate) fn insert(&mut self, turn: Turn, offset: Offset, meta: Meta, loaded_max: usize) {
+        let Turn { rank, second } = turn;
+        let behind = self.ranged_first().is_some_and(|best| match second {
+            None => best < (rank, offset),
+            Some(_) => best.0 < rank,
+        });
+        if behind {
             self.ranged.entry(rank).or_default().insert(offset, offset + 1);
             return;
         }
-        let records = self.ranks.entry(rank).or_default();
-        match place(records, offset) {
+        let row = match second {
+            None => self.ranks.entry(rank).or_default(),
+            Some(second) => self.scheduled.entry((rank, second)).or_default(),
+        };
+        match place(row, offset) {
             Ok(_) => return,
-            Err(place) => records.insert(place, (offset, meta)),
+            Err(place) => row.insert(place, (offset, meta)),
         }
         self.loaded += 1;
+        self.loaded_scheduled += usize::from(second.is_some());
         if self.loaded > loaded_max {
             self.unload_last();
         }
     }
 
-    /// The worst of the loaded becomes an offset in a range.
+    /// The worst of the loaded becomes an offset again: in a range, or one that is due.
     fn unload_last(&mut self) {
-        let Some(mut worst) = self.ranks.last_entry() else { return };
-        if let Some((offset, _)) = worst.get_mut().pop_back() {
-            self.loaded -= 1;
-            self.ranged.entry(*worst.key()).or_default().insert(offset, offset + 1);
+        let by_offset = self.ranks.last_key_value().map(|(&rank, row)| (rank, row.len()));
+        let scheduled = self.scheduled.last_key_value();
+        let scheduled = scheduled.map(|(&(rank, second), row)| (rank, second, row.len()));
+        match (by_offset, scheduled) {
+            // Of a rank these first: they cost little where they go, and leave the others a window.
+            (by_offset, Some((rank, second, count)))
+                if by_offset.is_none_or(|(other, _)| other <= rank) =>
+            {
+                let turn = Turn { rank, second: Some(second) };
+                if let Some((offset, _)) = self.take_at(turn, count - 1) {
+                    self.due.put_back(offset);
+                }
+            }
+            (Some((rank, count)), _) => {
+                if let Some((offset, _)) = self.take_at(Turn { rank, second: None }, count - 1) {
+                    self.ranged.entry(rank).or_default().insert(offset, offset + 1);
+                }
+            }
+            (None, _) => {}
         }
-        if worst.get().is_empty() {
-            worst.remove();
-        }
+    }
+
+    fn worst_rank(&self) -> Option<u8> {
+        let by_offset = self.ranks.keys().next_back().copied();
+        let scheduled = self.scheduled.keys().next_back().map(|(rank, _)| *rank);
+        by_offset.max(scheduled)
     }
 
     fn ranged_first(&self) -> Option<(u8, Offset)> {
@@ -120,28 +237,32 @@ impl Ready {
         self.ranged.first_key_value()?.1.first_near(NEAR, span)
     }
 
-    /// What has come out of the wheel to be looked up.
-    pub(crate) fn next_due(&self, span: u64) -> Option<(Offset, Offset)> {
-        self.due.first_near(NEAR, span)
+    /// What is to be looked up whatever is loaded: its rank is not known, or it is due.
+    pub(crate) fn next_due(&mut self, span: u64) -> Option<(Offset, Offset)> {
+        self.unranked.first_near(NEAR, span).or_else(|| self.due.next(NEAR, span))
     }
 
-    /// How many ranges there are: what a backlog with priorities costs.
-    pub(crate) fn ranges(&self) -> usize {
-        self.ranged.values().map(Ranges::ranges).sum::<usize>() + self.due.ranges()
+    /// What the ranges cost: how much a backlog with priorities is scattered.
+    pub(crate) fn cells(&self) -> usize {
+        self.ranged.values().map(OffsetRanges::cells).sum::<usize>() + self.unranked.cells()
     }
 
     /// Whether there is anything to look up.
     pub(crate) fn has_ranges(&self) -> bool {
-        !self.ranged.is_empty() || !self.due.is_empty()
+        !self.ranged.is_empty() || !self.unranked.is_empty() || !self.due.is_empty()
     }
 
-    /// Takes a record out of the ranges, because it was looked up: if it is due, or the best of
-    /// them and there is room.
-    pub(crate) fn look_up(&mut self, rank: u8, offset: Offset, loaded_max: usize) -> bool {
-        if self.due.remove(offset, offset + 1) > 0 {
+    /// Takes a record out of the ranges, because it was looked up: if it is due and there is room or
+    /// it is better than what has it, or the best of them and there is room.
+    pub(crate) fn look_up(&mut self, rank: u8, offset: Offset, window: usize) -> bool {
+        if self.unranked.remove(offset, offset + 1) > 0 {
             return true;
         }
-        self.loaded < loaded_max
+        let fits = self.loaded < window * 2 || self.worst_rank().is_some_and(|worst| rank < worst);
+        if fits && self.due.take(offset) {
+            return true;
+        }
+        self.loaded < window
             && self.ranged_first() == Some((rank, offset))
             && self.remove_ranged(rank, offset, offset + 1) > 0
     }
@@ -155,10 +276,11 @@ impl Ready {
         removed
     }
 
-    /// Takes out what the ranges have in `[first, end)`.
+    /// Takes out what is to be looked up in `[first, end)`.
     pub(crate) fn take_ranges(&mut self, first: Offset, end: Offset) -> Vec<(Offset, Offset)> {
-        let mut taken = self.due.within(first, end);
-        self.due.remove(first, end);
+        let mut taken = self.due.take_range(first, end);
+        taken.extend(self.unranked.within(first, end));
+        self.unranked.remove(first, end);
         let ranks: Vec<u8> = self.ranged.keys().copied().collect();
         for rank in ranks {
             taken.extend(self.ranged[&rank].within(first, end));
@@ -170,51 +292,76 @@ impl Ready {
 
     /// Takes one record out, wherever it is; whether it was here.
     pub(crate) fn remove(&mut self, offset: Offset) -> bool {
-        match self.rank_of(offset) {
-            Some(rank) => self.take(rank, offset).is_some(),
+        match self.find_any(offset) {
+            Some((turn, place)) => self.take_at(turn, place).is_some(),
             None => !self.take_ranges(offset, offset + 1).is_empty(),
         }
     }
 
     pub(crate) fn contains(&self, offset: Offset) -> bool {
-        self.rank_of(offset).is_some()
+        self.find_any(offset).is_some()
             || self.due.contains(offset)
+            || self.unranked.contains(offset)
             || self.ranged.values().any(|ranges| ranges.contains(offset))
     }
 
-    /// The rank that a loaded record has.
-    fn rank_of(&self, offset: Offset) -> Option<u8> {
-        let mut ranks = self.ranks.iter();
-        ranks.find(|(_, records)| place(records, offset).is_ok()).map(|(&rank, _)| rank)
+    /// Where a loaded record is, whatever its rank.
+    fn find_any(&self, offset: Offset) -> Option<(Turn, usize)> {
+        let mut ranks = self.ranks.iter().filter_map(|(&rank, row)| {
+            place(row, offset).ok().map(|place| (Turn { rank, second: None }, place))
+        });
+        let mut scheduled = self.scheduled.iter().filter_map(|(&(rank, second), row)| {
+            place(row, offset).ok().map(|place| (Turn { rank, second: Some(second) }, place))
+        });
+        ranks.next().or_else(|| scheduled.next())
     }
 
     /// The timestamp of a record if it is loaded.
     pub(crate) fn timestamp(&self, offset: Offset) -> Option<i64> {
-        self.get(self.rank_of(offset)?, offset).map(|meta| meta.timestamp)
+        let (turn, place) = self.find_any(offset)?;
+        self.row(turn)?.get(place).map(|(_, meta)| meta.timestamp)
     }
 
     /// Drops what is below `end`.
     pub(crate) fn drop_below(&mut self, end: Offset) {
-        let loaded = &mut self.loaded;
-        self.ranks.retain(|_, records| {
-            let below = records.partition_point(|record| record.0 < end);
-            records.drain(..below);
-            *loaded -= below;
-            !records.is_empty()
+        let drop = |row: &mut Row| {
+            let below = row.partition_point(|record| record.0 < end);
+            row.drain(..below).count()
+        };
+        let mut dropped = 0;
+        self.scheduled.retain(|_, row| {
+            dropped += drop(row);
+            !row.is_empty()
         });
+        self.loaded_scheduled -= dropped;
+        self.ranks.retain(|_, row| {
+            dropped += drop(row);
+            !row.is_empty()
+        });
+        self.loaded -= dropped;
         self.take_ranges(0, end);
     }
 
-    /// Ranks changed: loaded records get their new place, the others are looked up again.
-    pub(crate) fn rank_again(&mut self, loaded_max: usize, rank: impl Fn(u8) -> u8) {
+    /// The policy changed: loaded records get their new place, the others are looked up again. `turn`
+    /// is told since when a record has waited, if it has a place by that.
+    pub(crate) fn arrange_again(
+        &mut self,
+        loaded_max: usize,
+        turn: impl Fn(&Meta, Option<i64>) -> Turn,
+    ) {
         for (_, ranges) in std::mem::take(&mut self.ranged) {
             for (first, end) in ranges.iter() {
-                self.due.insert(first, end);
+                self.unranked.insert(first, end);
             }
         }
-        self.loaded = 0;
-        for (offset, meta) in std::mem::take(&mut self.ranks).into_values().flatten() {
-            self.insert(rank(meta.priority), offset, meta, loaded_max);
+        (self.loaded, self.loaded_scheduled) = (0, 0);
+        let by_offset = std::mem::take(&mut self.ranks).into_values().flatten();
+        let scheduled = std::mem::take(&mut self.scheduled).into_iter();
+        let scheduled = scheduled.flat_map(|((_, second), row)| {
+            row.into_iter().map(move |record| (record, Some(second.saturating_mul(1_000))))
+        });
+        for ((offset, meta), since_ms) in by_offset.map(|record| (record, None)).chain(scheduled) {
+            self.insert(turn(&meta, since_ms), offset, meta, loaded_max);
         }
     }
 
@@ -223,7 +370,7 @@ impl Ready {
     }
 }
 
-fn place(records: &VecDeque<(Offset, Meta)>, offset: Offset) -> Result<usize, usize> {
+fn place(records: &Row, offset: Offset) -> Result<usize, usize> {
     match records.back() {
         Some(back) if back.0 >= offset => records.binary_search_by_key(&offset, |record| record.0),
         _ => Err(records.len()),
@@ -234,16 +381,35 @@ fn place(records: &VecDeque<(Offset, Meta)>, offset: Offset) -> Result<usize, us
 mod tests {
     use super::*;
 
+    const ORDINARY: Turn = Turn { rank: 255, second: None };
+
+    fn at(rank: u8) -> Turn {
+        Turn { rank, second: None }
+    }
+
+    fn since(second: i64) -> Turn {
+        Turn { rank: 255, second: Some(second) }
+    }
+
+    fn offsets(ready: &mut Ready) -> Vec<Offset> {
+        let mut offsets = Vec::new();
+        while let Some(First { rank, offset, .. }) = ready.first() {
+            assert!(ready.take(rank, offset).is_some());
+            offsets.push(offset);
+        }
+        offsets
+    }
+
     #[test]
     fn the_best_are_loaded_and_the_rest_are_ranges() {
         let mut ready = Ready::default();
         for offset in 0..10 {
-            ready.insert(255, offset, Meta::default(), 4);
+            ready.insert(ORDINARY, offset, Meta::default(), 4);
         }
-        assert_eq!((ready.loaded(), ready.ranges()), (4, 1));
+        assert_eq!((ready.loaded(), ready.cells()), (4, 1));
         assert_eq!(ready.next_range(99), Some((4, 10)));
-        ready.insert(250, 20, Meta::default(), 4);
-        assert_eq!(ready.first().map(|first| first.1), Some(20));
+        ready.insert(at(250), 20, Meta::default(), 4);
+        assert_eq!(ready.first().map(|first| first.offset), Some(20));
         assert_eq!(ready.next_range(99), Some((3, 10)));
         assert!(ready.contains(3) && ready.contains(20) && !ready.contains(21));
         assert!(!ready.look_up(255, 3, 4), "there is no room");
@@ -255,12 +421,43 @@ mod tests {
     #[test]
     fn a_record_is_removed_wherever_it_is() {
         let mut ready = Ready::default();
-        ready.insert(3, 5, Meta { key: 8, ..Meta::default() }, 2);
-        ready.insert(9, 1, Meta::default(), 2);
-        ready.insert(9, 2, Meta::default(), 2);
-        ready.due.insert(7, 8);
-        assert!(ready.remove(5) && ready.remove(2) && ready.remove(7));
+        ready.insert(at(3), 5, Meta { key: 8, ..Meta::default() }, 3);
+        ready.insert(at(9), 1, Meta::default(), 3);
+        ready.insert(Turn { rank: 9, second: Some(4) }, 3, Meta::default(), 3);
+        ready.insert(at(9), 2, Meta::default(), 2);
+        ready.due.push(7);
+        for offset in [5, 3, 2, 7] {
+            assert!(ready.contains(offset) && ready.remove(offset) && !ready.contains(offset));
+        }
         assert!(!ready.remove(7));
-        assert_eq!((ready.loaded(), ready.has_ranges()), (1, false));
+        assert_eq!((ready.loaded(), ready.loaded_by_offset(), ready.has_ranges()), (1, 1, false));
+    }
+
+    #[test]
+    fn what_has_been_due_longest_goes_first_and_older_ones_before_it() {
+        let mut ready = Ready::default();
+        for (second, offset) in [(30, 1), (20, 9), (30, 0), (20, 8)] {
+            ready.insert(since(second), offset, Meta::default(), 99);
+        }
+        for (timestamp, offset) in [(25_000, 2), (20_000, 5), (90_000, 7)] {
+            ready.insert(ORDINARY, offset, Meta { timestamp, ..Meta::default() }, 99);
+        }
+        assert_eq!((ready.loaded(), ready.loaded_by_offset()), (7, 3));
+        // By offset 2 is before 5, though it is younger.
+        assert_eq!(offsets(&mut ready), [8, 9, 2, 5, 0, 1, 7]);
+    }
+
+    #[test]
+    fn beyond_the_window_what_is_due_last_is_due_again() {
+        let mut ready = Ready::default();
+        for (second, offset) in [(10, 7), (30, 3), (20, 5)] {
+            ready.insert(since(second), offset, Meta::default(), 2);
+        }
+        ready.insert(ORDINARY, 1, Meta::default(), 2);
+        assert_eq!((ready.loaded(), ready.due.len(), ready.cells()), (2, 2, 0));
+        assert_eq!(ready.next_due(1), Some((3, 4)));
+        assert!(!ready.look_up(255, 3, 1), "there is no room");
+        assert!(ready.look_up(250, 3, 1), "it is better than what has the room");
+        assert_eq!(offsets(&mut ready), [1, 7]);
     }
 }

@@ -1,6 +1,6 @@
 //! What the engine is told about records, and what it says about them. Never their bodies.
 
-use base::Offset;
+use base::{Offset, OffsetRanges};
 
 use crate::{ConsumerId, SessionId, Token};
 
@@ -10,8 +10,8 @@ use crate::{ConsumerId, SessionId, Token};
 pub struct PartitionStart {
     /// Everything below is settled.
     pub floor: Offset,
-    /// Settled ranges above the floor: `[first, end)`, ascending.
-    pub settled: Vec<(Offset, Offset)>,
+    /// What is settled above the floor.
+    pub settled: OffsetRanges,
     /// How often unsettled records were delivered and came back.
     pub attempts: Vec<(Offset, u16)>,
     /// First offset that is stored.

@@ -6,13 +6,18 @@ use crate::DeadReason;
 use crate::dispatch::Dispatch;
 use crate::partition::Partition;
 use crate::place::Place;
+use crate::policy::Ordering;
 use crate::ready::Meta;
 use crate::record::{Scanned, Want};
 use crate::wheel::Entry;
 
 /// What a look at a partition says.
 enum Need {
-    Read(Want),
+    Read {
+        from: Offset,
+        up_to: Offset,
+        due: bool,
+    },
     /// There is something to read, and no room for it at the moment.
     NoRoom,
     Nothing,
@@ -30,11 +35,12 @@ impl Dispatch {
         for _ in 0..self.wanting.len() {
             let index = self.wanting.pop_front()?;
             match self.need(index) {
-                Need::Read(want) => {
+                Need::Read { from, up_to, due } => {
                     let partition = &mut self.partitions[index as usize];
                     partition.listed = false;
                     partition.reading = true;
-                    return Some(want);
+                    partition.read_due = due;
+                    return Some(Want { partition: index, from, up_to });
                 }
                 Need::NoRoom => self.wanting.push_back(index),
                 Need::Nothing => self.partitions[index as usize].listed = false,
@@ -49,38 +55,47 @@ impl Dispatch {
         demanded && !self.paused
     }
 
-    fn need(&self, index: u32) -> Need {
-        let partition = &self.partitions[index as usize];
-        let ready = &partition.ready;
-        let want = |(from, up_to)| Need::Read(Want { partition: index, from, up_to });
+    fn need(&mut self, index: u32) -> Need {
+        let (window, low) = (self.bounds.window(self.loaded), self.bounds.low(self.loaded));
+        let may_read_on = self.may_read_on(&self.partitions[index as usize]);
+        let partition = &mut self.partitions[index as usize];
+        let ready = &mut partition.ready;
+        let want = |due, (from, up_to)| Need::Read { from, up_to, due };
         if partition.reading {
             return Need::Nothing;
         }
         // All of the partition waits for this one.
         if let Some(holder) = partition.holder.filter(|&holder| ready.due.contains(holder)) {
-            return want((holder, holder + 1));
+            return want(true, (holder, holder + 1));
         }
         let loaded = ready.loaded();
-        let span = self.bounds.window(self.loaded) as u64;
-        if let Some(due) = ready.next_due(span)
-            && loaded < self.bounds.window(self.loaded) * 2
-        {
-            return want(due);
-        }
         let unread =
             (partition.scan_next < partition.end).then_some((partition.scan_next, partition.end));
         // The best may be the last: with priorities all is read, as long as there is something to
         // hand out meanwhile.
         let ahead = self.policy.ranks() && loaded > 0;
-        if let Some(unread) = unread.filter(|_| ahead && self.may_read_on(partition)) {
-            return want(unread);
+        // What is due takes none of the others' window: who waits for the time of a record that was
+        // not read yet must learn of it, however much is due before.
+        let lacks = ready.loaded_by_offset() < low;
+        let turn = partition.read_due && (ahead || lacks) && may_read_on;
+        if let Some(unread) = unread.filter(|_| turn && self.policy.ordering == Ordering::Free) {
+            return want(false, unread);
         }
-        if loaded >= self.bounds.low(self.loaded) {
+        if loaded < window * 2
+            && let Some(due) = ready.next_due(window as u64)
+        {
+            return want(true, due);
+        }
+        if let Some(unread) = unread.filter(|_| ahead && may_read_on) {
+            return want(false, unread);
+        }
+        if !lacks {
             return Need::Nothing;
         }
-        match (ready.next_range(span), unread) {
-            (Some(range), _) => want(range),
-            (None, Some(unread)) if self.may_read_on(partition) => want(unread),
+        match (ready.next_range(window as u64), unread) {
+            (Some(range), _) if loaded < window => want(false, range),
+            (Some(_), _) => Need::Nothing,
+            (None, Some(unread)) if may_read_on => want(false, unread),
             (None, Some(_)) => Need::NoRoom,
             (None, None) => Need::Nothing,
         }
@@ -90,12 +105,12 @@ impl Dispatch {
     pub(crate) fn may_read_on(&self, partition: &Partition) -> bool {
         let ready = &partition.ready;
         let room = if self.policy.ranks() {
-            ready.ranges() < self.bounds.ranges_per_partition
+            ready.cells() < self.bounds.cells_per_partition
         } else {
-            ready.loaded() < self.bounds.window(self.loaded)
+            ready.loaded_by_offset() < self.bounds.window(self.loaded)
         };
         room && self.lanes.blocked() < self.bounds.blocked
-            && self.delayed < self.bounds.delayed
+            && self.delayed + (self.due as u64) < self.bounds.delayed
             && self.dead < self.bounds.dead
     }
 
@@ -182,8 +197,16 @@ impl Dispatch {
 
     /// A record is seen for the first time.
     fn learned(&mut self, partition: u32, record: &Scanned, now_ms: i64) {
+        let window = self.bounds.window(self.loaded);
+        let found = &self.partitions[partition as usize];
         if record.due_ms > now_ms && !self.is_expired(&Meta::from(record), now_ms) {
             self.delay(partition, record.offset, record.due_ms, now_ms);
+        } else if record.due_ms > i64::MIN
+            && self.policy.ordering == Ordering::Free
+            && found.ready.loaded() >= window
+        {
+            // There is no room to keep more of it than that it is due.
+            self.with_ready(partition, |ready| ready.due.push(record.offset));
         } else {
             self.came_ready(partition, record, now_ms);
         }
@@ -193,8 +216,16 @@ impl Dispatch {
     fn looked_up(&mut self, partition: u32, record: &Scanned, now_ms: i64) {
         let rank = self.policy.rank(record.priority);
         let window = self.bounds.window(self.loaded);
-        let ready = &mut self.partitions[partition as usize].ready;
-        if ready.has_ranges() && ready.look_up(rank, record.offset, window) {
+        let found = &self.partitions[partition as usize];
+        if !found.ready.has_ranges() {
+            return;
+        }
+        let awaited = found.holder == Some(record.offset);
+        let looked_up = self.with_ready(partition, |ready| {
+            awaited && ready.due.take_any(record.offset)
+                || ready.look_up(rank, record.offset, window)
+        });
+        if looked_up {
             self.came_ready(partition, record, now_ms);
         }
     }
@@ -209,7 +240,7 @@ impl Dispatch {
             let attempts = found.attempts(record.offset);
             self.die(partition, record.offset, DeadReason::Expired, attempts, meta.key);
         } else {
-            self.make_ready(partition, record.offset, meta);
+            self.make_ready_since(partition, record.offset, meta, record.due_ms);
         }
     }
 
@@ -219,12 +250,16 @@ impl Dispatch {
 
     /// What was to be looked up in `first..end` and is not there any more is settled.
     fn vanish(&mut self, partition: u32, first: Offset, end: Offset) {
-        if first >= end || !self.partitions[partition as usize].ready.has_ranges() {
+        let found = &self.partitions[partition as usize];
+        if first >= end || !found.ready.has_ranges() {
             return;
         }
-        for (first, end) in self.partitions[partition as usize].ready.take_ranges(first, end) {
-            self.settle_range(partition, first, end);
-            self.free_range(partition, first, end);
+        // Nearly always all of it is settled, and was punched out of the log for that.
+        for (first, end) in found.settled.gaps(first.max(found.floor), end) {
+            for (first, end) in self.with_ready(partition, |ready| ready.take_ranges(first, end)) {
+                self.settle_range(partition, first, end);
+                self.free_range(partition, first, end);
+            }
         }
     }
 

@@ -9,6 +9,29 @@ use crate::lease::{Lease, Slot};
 use crate::settlement::{Selection, SettleRefused, Settlement};
 use crate::{DeadReason, SessionId};
 
+/// One, nearly always: for that nothing is allocated.
+enum Slots {
+    One([Slot; 1]),
+    Many(Vec<Slot>),
+}
+
+impl Default for Slots {
+    fn default() -> Self {
+        Self::Many(Vec::new())
+    }
+}
+
+impl std::ops::Deref for Slots {
+    type Target = [Slot];
+
+    fn deref(&self) -> &[Slot] {
+        match self {
+            Self::One(slot) => slot,
+            Self::Many(slots) => slots,
+        }
+    }
+}
+
 impl Dispatch {
     /// Ends leases; the number of records it was about.
     pub fn settle(
@@ -19,31 +42,55 @@ impl Dispatch {
         now_ms: i64,
     ) -> Result<u32, SettleRefused> {
         self.now_ms = now_ms;
+        let slots = self.selected(session, selection)?;
+        for &slot in slots.iter() {
+            self.end(slot, settlement, now_ms);
+        }
+        Ok(slots.len() as u32)
+    }
+
+    /// Partition and offset of the records that this settle would make dead letters. None where it
+    /// would be refused.
+    pub fn dies(
+        &self,
+        session: SessionId,
+        selection: Selection,
+        settlement: Settlement,
+    ) -> Vec<(u32, Offset)> {
+        let kills = |lease: &Lease| match settlement {
+            Settlement::Reject => true,
+            Settlement::Release { count: true, .. } => self.is_last(lease.attempt),
+            Settlement::Release { .. } | Settlement::Accept | Settlement::Renew { .. } => false,
+        };
+        let slots = match self.policy.dead_letters {
+            true => self.selected(session, selection).unwrap_or_default(),
+            false => return Vec::new(),
+        };
+        let leases = slots.iter().map(|&slot| self.leases.get(slot)).filter(|lease| kills(lease));
+        leases.map(|lease| (lease.partition, lease.offset)).collect()
+    }
+
+    fn is_last(&self, attempt: u16) -> bool {
+        self.policy.attempts_max.is_some_and(|max| attempt >= max)
+    }
+
+    /// The leases that a settle is about.
+    fn selected(&self, session: SessionId, selection: Selection) -> Result<Slots, SettleRefused> {
         match selection {
             Selection::Token(token) => {
                 let slot = self.leases.find_token(token).ok_or(SettleRefused::Stale { token })?;
                 if self.leases.get(slot).session != session {
                     return Err(SettleRefused::NotHolder { token, session });
                 }
-                self.end(slot, settlement, now_ms);
-                Ok(1)
+                Ok(Slots::One([slot]))
             }
             Selection::Range { partition, first, last } => {
-                let slots = self.in_range(session, partition, first, last)?;
-                Ok(self.end_each(&slots, settlement, now_ms))
+                self.in_range(session, partition, first, last).map(Slots::Many)
             }
             Selection::UpTo { partition, last } => {
-                let slots = self.up_to(session, partition, last)?;
-                Ok(self.end_each(&slots, settlement, now_ms))
+                self.up_to(session, partition, last).map(Slots::Many)
             }
         }
-    }
-
-    fn end_each(&mut self, slots: &[Slot], settlement: Settlement, now_ms: i64) -> u32 {
-        for &slot in slots {
-            self.end(slot, settlement, now_ms);
-        }
-        slots.len() as u32
     }
 
     fn in_range(
@@ -129,7 +176,7 @@ impl Dispatch {
         if count {
             self.partitions[partition as usize].came_back(offset, attempt);
             self.note_change(partition);
-            if self.policy.attempts_max.is_some_and(|max| attempt >= max) {
+            if self.is_last(attempt) {
                 self.die(partition, offset, DeadReason::Attempts, attempt, meta.key);
                 return;
             }

@@ -38,9 +38,8 @@ impl Dispatch {
         let place = Place::unpack(entry.place);
         match place.kind {
             Kind::Record { .. } if self.is_live(entry) => {
-                let found = &mut self.partitions[place.partition as usize];
-                found.ready.due.insert(entry.what(), entry.what() + 1);
-                found.delayed -= 1;
+                self.with_ready(place.partition, |ready| ready.due.push(entry.what()));
+                self.partitions[place.partition as usize].delayed -= 1;
                 self.delayed -= 1;
                 self.list(place.partition);
             }

@@ -41,6 +41,7 @@ use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::commit::WriteEnd;
 use crate::disk::{Disk, DiskFile};
@@ -99,9 +100,13 @@ pub(crate) fn recover(disk: &dyn Disk, dir: &Path, sizes: Sizes) -> Result<Recov
     // A killed process may have left names that only the page cache knows: a vote, a snapshot, a
     // segment. From here on they are relied upon.
     disk.sync_dir(dir).map_err(dir_error("sync"))?;
+    let begun = Instant::now();
     let (snapshot, table) = newest_snapshot(disk, dir)?;
+    let snapshot_took = begun.elapsed();
     let mut walk = Walk::new(disk, dir, sizes, snapshot.as_ref(), &names)?;
     walk.run()?;
+    walk.report.snapshot_took = snapshot_took;
+    walk.report.log_took = begun.elapsed() - snapshot_took;
     let spare = walk.settle()?;
     let end = walk.write_end()?;
     walk.report.stored_bytes = stored_bytes(disk, dir, &names).map_err(dir_error("measure"))?;

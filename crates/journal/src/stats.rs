@@ -70,6 +70,10 @@ pub struct RecoveryReport {
     pub last_index: Option<u64>,
     /// A frame that a crash cut short, never acknowledged: where it was and how long.
     pub torn_tail: Option<TornTail>,
+    /// Of `took`: reading the newest snapshot, with its table of batches.
+    pub snapshot_took: Duration,
+    /// Of `took`: reading the log from there on.
+    pub log_took: Duration,
     pub took: Duration,
 }
 
@@ -96,6 +100,8 @@ impl fmt::Display for RecoveryReport {
             let TornTail { segment, position, bytes } = torn;
             write!(f, ", torn tail of {bytes} bytes cut at {segment}:{position}")?;
         }
-        write!(f, ", {} ms", self.took.as_millis())
+        let [snapshot, log, all] =
+            [self.snapshot_took, self.log_took, self.took].map(|took| took.as_millis());
+        write!(f, ", {all} ms (snapshot {snapshot}, log {log})")
     }
 }

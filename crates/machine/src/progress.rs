@@ -29,6 +29,12 @@ struct Exceptions {
     attempts: BTreeMap<Offset, u16>,
 }
 
+impl Exceptions {
+    fn is_empty(&self) -> bool {
+        self.settled.is_empty() && self.attempts.is_empty()
+    }
+}
+
 impl Progress {
     /// Everything below `floor` is settled, and nothing else.
     pub fn at(floor: Offset) -> Self {
@@ -44,6 +50,11 @@ impl Progress {
     pub fn settled(&self) -> impl Iterator<Item = (Offset, Offset)> + '_ {
         let above = self.above.iter();
         above.flat_map(|above| above.settled.iter())
+    }
+
+    /// The same as a set.
+    pub fn settled_above(&self) -> OffsetRanges {
+        self.above.as_ref().map_or_else(OffsetRanges::new, |above| above.settled.clone())
     }
 
     /// Records that are not settled and were delivered, and how often, in order.
@@ -78,7 +89,7 @@ impl Progress {
         self.above.as_ref()?.settled.next_begin(offset)
     }
 
-    /// How many ranges and attempts it remembers.
+    /// How many ranges and attempts it remembers. Counts them.
     pub fn exceptions(&self) -> usize {
         self.above.as_ref().map_or(0, |above| above.settled.len() + above.attempts.len())
     }
@@ -93,7 +104,7 @@ impl Progress {
             return true;
         }
         let above = self.above.get_or_insert_default();
-        if !above.settled.insert(from, to) {
+        if above.settled.insert(from, to) == 0 {
             return false;
         }
         while let Some((&offset, _)) = above.attempts.range(from..to).next() {
@@ -133,7 +144,7 @@ impl Progress {
     }
 
     fn drop_if_empty(&mut self) {
-        if self.exceptions() == 0 {
+        if self.above.as_ref().is_some_and(|above| above.is_empty()) {
             self.above = None;
         }
     }
@@ -143,17 +154,14 @@ impl Progress {
     pub(crate) fn is_sound(&self, start: Offset, end: Offset) -> bool {
         let floor = (start..=end).contains(&self.floor);
         let above = self.above.as_ref().is_none_or(|above| {
-            let ranges = || {
-                let mut settled = above.settled.iter();
-                above.settled.is_sound() && settled.all(|(from, to)| self.floor < from && to <= end)
-            };
+            let ranges = || above.settled.iter().all(|(from, to)| self.floor < from && to <= end);
             let attempts = || {
                 let within = |(&offset, &count): (&Offset, &u16)| {
                     count > 0 && offset < end && !self.is_settled(offset)
                 };
                 above.attempts.iter().all(within)
             };
-            self.exceptions() > 0 && ranges() && attempts()
+            !above.is_empty() && ranges() && attempts()
         });
         floor && above
     }

@@ -4,10 +4,11 @@
 //! A group's dead letters are buried in the order in which they died, one request at a time. What
 //! is refused (a full disk, a full topic) is tried again: it is not lost, and not delivered.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use base::limits::{BATCH_BYTES_DEFAULT, DEAD_LETTERS_PER_ENTRY};
-use base::{LeaseGroupId, Offset, PartitionId, headers};
+use base::{LeaseGroupId, Offset, PartitionId, TopicId, headers};
 use bytes::{Bytes, BytesMut};
 use dispatch::{DeadLetter, DeadReason};
 use machine::GroupSettle;
@@ -17,7 +18,8 @@ use tokio::time::Instant;
 use crate::append::{AppendBatch, Appended};
 use crate::error::{AppendError, Unavailable};
 
-use super::dead_letter::{DeadRecord, DeathReason};
+use super::commit::UnderWay;
+use super::dead_letter::{DeadLetterRouter, DeadRecord, DeathReason};
 use super::driver::Driver;
 use super::group::{Dying, Group};
 
@@ -32,19 +34,65 @@ pub(super) struct Burial {
 }
 
 impl Group {
-    /// Takes over what died.
-    pub(super) fn mourn(&mut self, dead: impl Iterator<Item = DeadLetter>) {
-        for letter in dead {
-            let reason = match letter.reason {
-                _ if self.overflowed.remove(&(letter.partition, letter.offset)) => {
-                    DeathReason::Overflow
-                }
-                DeadReason::Rejected => DeathReason::Rejected,
-                DeadReason::Attempts => DeathReason::Attempts,
-                DeadReason::Expired => DeathReason::Expired,
-            };
-            self.dead.push_back(Dying { letter, reason });
-            self.died += 1;
+    /// Why it died is known better here.
+    pub(super) fn dying(&mut self, letter: DeadLetter) -> Dying {
+        let reason = match letter.reason {
+            _ if self.overflowed.remove(&(letter.partition, letter.offset)) => {
+                DeathReason::Overflow
+            }
+            DeadReason::Rejected => DeathReason::Rejected,
+            DeadReason::Attempts => DeathReason::Attempts,
+            DeadReason::Expired => DeathReason::Expired,
+        };
+        Dying { letter, reason }
+    }
+
+    /// Takes over what died, to be buried.
+    pub(super) fn mourn(&mut self, dead: Vec<Dying>) {
+        self.died += dead.len() as u64;
+        self.dead.extend(dead);
+    }
+
+    pub(super) fn dead_record(
+        &self,
+        Dying { letter, reason }: Dying,
+        record: SharedRecord,
+        time_ms: i64,
+    ) -> DeadRecord {
+        DeadRecord {
+            group: self.id,
+            group_name: self.name.clone(),
+            topic: self.topic,
+            topic_name: self.topic_name.clone(),
+            partition: letter.partition,
+            offset: letter.offset,
+            reason,
+            attempts: letter.attempts,
+            time_ms,
+            record,
+        }
+    }
+}
+
+/// Where a group's dead letters go.
+pub(super) enum RestingPlace {
+    Routed { route: String, router: Arc<dyn DeadLetterRouter> },
+    Topic { topic: TopicId, partitions: u32 },
+    Nowhere,
+}
+
+impl RestingPlace {
+    pub(super) fn bury(&self, grave: &mut Grave, dead: DeadRecord) {
+        match self {
+            Self::Routed { route, router } => grave.routed(router.route(route, &dead)),
+            Self::Topic { topic, partitions } => {
+                grave.add(PartitionId::new(*topic, dead.partition % partitions), &dead);
+            }
+            Self::Nowhere => {
+                tracing::warn!(group = %dead.group_name, topic = %dead.topic_name,
+                    offset = dead.offset, reason = dead.reason.name(),
+                    "there is no place for a dead letter; it is dropped");
+            }
         }
     }
 }
@@ -72,26 +120,37 @@ impl Driver {
         }
     }
 
-    /// Buries the first of a group's dead letters, as many as are in memory and fit.
-    fn bury_first(&mut self, id: LeaseGroupId) {
-        let Some(group) = self.groups.get(&id) else { return };
-        let (engine, named) = (group.engine, group.config.dead_letter_route.clone());
-        let route = named.as_deref().and_then(|route| self.routers.of(route));
-        if named.is_some() && route.is_none() {
-            // Gateways come after the broker: to bury now would be to drop.
-            return self.bury_later(id);
+    /// `None` while nobody is there who knows: gateways come after the broker, and to bury then would
+    /// be to drop.
+    pub(super) fn resting_place(&self, id: LeaseGroupId) -> Option<RestingPlace> {
+        let config = &self.groups.get(&id)?.config;
+        if let Some(named) = &config.dead_letter_route {
+            let (route, router) = self.routers.of(named)?;
+            return Some(RestingPlace::Routed { route: route.to_owned(), router });
         }
-        let target = group.config.dead_letter_topic.as_deref().and_then(|name| {
+        let topic = config.dead_letter_topic.as_deref().and_then(|name| {
             self.shard.read(|state| {
                 let topic = state.topic_named(name)?;
                 Some((topic.id, topic.partition_count()))
             })
         });
+        Some(topic.map_or(RestingPlace::Nowhere, |(topic, partitions)| RestingPlace::Topic {
+            topic,
+            partitions,
+        }))
+    }
+
+    /// Buries the first of a group's dead letters, as many as are in memory and fit.
+    fn bury_first(&mut self, id: LeaseGroupId) {
+        let Some(place) = self.resting_place(id) else { return self.bury_later(id) };
+        let Some(group) = self.groups.get(&id) else { return };
+        let engine = group.engine;
         let now_ms = self.clock.now_ms();
         let mut grave = Grave::default();
         let mut settled: Vec<(u32, Offset)> = Vec::new();
         let mut missing = None;
-        for Dying { letter, reason } in group.dead.iter().take(DEAD_LETTERS_PER_ENTRY) {
+        for dying in group.dead.iter().take(DEAD_LETTERS_PER_ENTRY) {
+            let letter = dying.letter;
             let partition = group.partition(letter.partition);
             let at = (letter.partition, letter.offset);
             match self.batches.record(partition, letter.offset) {
@@ -103,28 +162,7 @@ impl Driver {
                     break;
                 }
                 Some(Ok(record)) => {
-                    let dead = DeadRecord {
-                        group: id,
-                        group_name: group.name.clone(),
-                        topic: group.topic,
-                        topic_name: group.topic_name.clone(),
-                        partition: letter.partition,
-                        offset: letter.offset,
-                        reason: *reason,
-                        attempts: letter.attempts,
-                        time_ms: now_ms,
-                        record,
-                    };
-                    if let Some((route, router)) = &route {
-                        grave.routed(router.route(route, &dead));
-                    } else if let Some((topic, partitions)) = target {
-                        let index = letter.partition % partitions;
-                        grave.add(PartitionId::new(topic, index), &dead);
-                    } else {
-                        tracing::warn!(group = %dead.group_name, topic = %dead.topic_name,
-                            offset = dead.offset, reason = dead.reason.name(),
-                            "there is no place for a dead letter; it is dropped");
-                    }
+                    place.bury(&mut grave, group.dead_record(*dying, record, now_ms));
                     settled.push(at);
                     if grave.bytes >= BATCH_BYTES_DEFAULT as usize {
                         break;
@@ -141,9 +179,9 @@ impl Driver {
         let burial = Burial { group: id, engine, count: settled.len() };
         if let Some(group) = self.groups.get_mut(&id) {
             group.burying = true;
-            group.under_way += 1;
         }
-        self.execute_burial(settles(id, settled), grave.batches(), burial);
+        let settles = settles_of(id, settled);
+        self.execute_with(vec![id], settles, grave.batches(), UnderWay::Burial(burial));
     }
 
     fn bury_later(&mut self, id: LeaseGroupId) {
@@ -163,7 +201,6 @@ impl Driver {
         let Some(group) = self.groups.get_mut(&id) else { return };
         if group.engine != engine {
             // Its dead letters died again in the new engine, or were buried before it was made.
-            self.ended(&[id], false);
             return;
         }
         group.burying = false;
@@ -192,7 +229,6 @@ impl Driver {
             self.answer_buried(id);
             self.enqueue(id);
         }
-        self.ended(&[id], false);
     }
 
     /// A dead letter could not be read: it is not tried again at once.
@@ -224,7 +260,7 @@ impl Driver {
 }
 
 /// The settles of buried records, as ranges of each partition.
-fn settles(group: LeaseGroupId, mut records: Vec<(u32, Offset)>) -> Vec<GroupSettle> {
+pub(super) fn settles_of(group: LeaseGroupId, mut records: Vec<(u32, Offset)>) -> Vec<GroupSettle> {
     records.sort_unstable();
     let mut settles: Vec<GroupSettle> = Vec::new();
     for (partition, offset) in records {
@@ -273,6 +309,11 @@ impl Grave {
                 self.builders.len() - 1
             }
         };
+        if self.builders[place].1.len() >= BATCH_BYTES_DEFAULT as usize {
+            let fresh = (to, BatchBuilder::new(BatchOptions::default()));
+            let (to, full) = std::mem::replace(&mut self.builders[place], fresh);
+            self.finished.push(append_batch(to, full));
+        }
         let (_, builder) = &mut self.builders[place];
         let before = builder.len();
         if let Err(error) = dead.copy_into(builder, &[]) {

@@ -6,6 +6,8 @@
 //! one by one would take every other turn of the disk from its producers. A settle is answered when
 //! the machine has it: from then on the record is never delivered again, whatever crashes.
 
+use std::sync::Arc;
+
 use base::LeaseGroupId;
 use base::limits::{SETTLE_UNAWAITED_DELAY, SETTLES_IN_FLIGHT_MAX};
 use dispatch::{SessionId, SettleRefused, Settlement};
@@ -20,56 +22,51 @@ use crate::sequencer::Request;
 
 use super::burial::Burial;
 use super::driver::Driver;
-use super::error::{SettleError, TransferError};
+use super::error::SettleError;
 use super::event::Event;
+use super::group::Dying;
 use super::session::Settle;
+use super::transfer::{Transfer, Transferred};
 
 type Results = Vec<Result<(), SettleError>>;
 
 /// Who waits for settles to be durable.
 #[derive(Debug)]
 pub(super) struct Waiter {
-    reply: Reply,
-    rejects: Vec<Reject>,
+    pub(super) reply: Reply,
+    pub(super) rejects: Vec<Reject>,
 }
 
 /// What is answered, to whom.
 #[derive(Debug)]
-enum Reply {
+pub(super) enum Reply {
     Settles(Results, oneshot::Sender<Results>),
     Transfer(Vec<Appended>, oneshot::Sender<Transferred>),
 }
 
-type Transferred = Result<Vec<Appended>, TransferError>;
-
 /// A group in which something was rejected.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reject {
-    group: LeaseGroupId,
+    pub(super) group: LeaseGroupId,
     /// The engine that took the reject, and how many of its dead letters have to be buried before
     /// that is durable. Known once the group's changes are drained.
-    engine: u64,
-    buried: u64,
+    pub(super) engine: u64,
+    pub(super) buried: u64,
 }
 
 /// What is under way.
 #[derive(Debug)]
-enum UnderWay {
-    Settles { waiters: Vec<Waiter>, groups: Vec<LeaseGroupId> },
+pub(super) enum UnderWay {
+    Settles(Vec<Waiter>),
     Burial(Burial),
     Transfer(Transfer),
-}
-
-#[derive(Debug)]
-struct Transfer {
-    groups: Vec<LeaseGroupId>,
-    rejects: Vec<Reject>,
-    reply: oneshot::Sender<Transferred>,
 }
 
 /// What came of it: of each batch, or of all.
 #[derive(Debug)]
 pub(super) struct Committed {
+    number: u64,
+    groups: Vec<LeaseGroupId>,
     under_way: UnderWay,
     result: Result<Vec<Result<Appended, AppendError>>, Unavailable>,
 }
@@ -99,7 +96,11 @@ impl Driver {
         }
     }
 
-    fn settle_one(&mut self, session: SessionId, settle: &Settle) -> Result<(), SettleError> {
+    pub(super) fn settle_one(
+        &mut self,
+        session: SessionId,
+        settle: &Settle,
+    ) -> Result<(), SettleError> {
         let now_ms = self.clock.now_ms();
         let pooled = self.pools.used(session).is_some();
         let Some(group) = self.groups.get_mut(&settle.group) else {
@@ -165,10 +166,7 @@ impl Driver {
         for id in std::mem::take(&mut self.changed) {
             let before = settles.len();
             self.drain_group(id, &mut settles);
-            if settles.len() > before
-                && let Some(group) = self.groups.get_mut(&id)
-            {
-                group.under_way += 1;
+            if settles.len() > before {
                 groups.push(id);
             }
         }
@@ -182,7 +180,7 @@ impl Driver {
             return;
         }
         self.settles_under_way += 1;
-        self.execute(settles, UnderWay::Settles { waiters, groups });
+        self.execute(groups, settles, UnderWay::Settles(waiters));
     }
 
     /// Where burials have to get to, as now nothing of these groups is undrained.
@@ -194,9 +192,24 @@ impl Driver {
         }
     }
 
-    /// Takes a group's changes: what is to be settled, who is active now, who died.
+    /// Takes a group's changes, and lets those who died be buried.
     fn drain_group(&mut self, id: LeaseGroupId, settles: &mut Vec<GroupSettle>) {
-        let Some(group) = self.groups.get_mut(&id) else { return };
+        let dead = self.take_changes(id, settles);
+        if !dead.is_empty()
+            && let Some(group) = self.groups.get_mut(&id)
+        {
+            group.mourn(dead);
+            self.dying.insert(id);
+        }
+    }
+
+    /// Takes a group's changes: what is to be settled, who is active now; who died.
+    pub(super) fn take_changes(
+        &mut self,
+        id: LeaseGroupId,
+        settles: &mut Vec<GroupSettle>,
+    ) -> Vec<Dying> {
+        let Some(group) = self.groups.get_mut(&id) else { return Vec::new() };
         group.changed = false;
         group.dispatch.drain(&mut self.changes);
         for change in self.changes.partitions.drain(..) {
@@ -209,20 +222,24 @@ impl Driver {
                 attempts: change.attempts,
             });
         }
-        if !self.changes.dead.is_empty() {
-            group.mourn(self.changes.dead.drain(..));
-            self.dying.insert(id);
-        }
+        let dead = self.changes.dead.drain(..).map(|letter| group.dying(letter)).collect();
         for (consumer, active) in self.changes.active.drain(..) {
             let Some(joined) = group.consumers.get(&consumer) else { continue };
             if let Some(session) = self.sessions.get(&joined.session) {
                 let _ = session.events.send((Event::Active { consumer, active }, 0));
             }
         }
+        dead
     }
 
     /// Puts settles alone into the log.
-    fn execute(&mut self, settles: Vec<GroupSettle>, under_way: UnderWay) {
+    fn execute(
+        &mut self,
+        groups: Vec<LeaseGroupId>,
+        settles: Vec<GroupSettle>,
+        under_way: UnderWay,
+    ) {
+        let number = self.begin(&groups, &settles);
         let (reply, answer) = oneshot::channel();
         let request = Request::Execute { command: Command::Settle { settles }, reply };
         let _ = self.requests.send(request);
@@ -234,39 +251,47 @@ impl Driver {
             }
             Err(_) => Err(Unavailable::Stopping),
         });
-        self.commits.push(answered.map(|result| Committed { under_way, result }).boxed());
+        let committed = move |result| Committed { number, groups, under_way, result };
+        self.commits.push(answered.map(committed).boxed());
     }
 
     /// Puts settles and batches into one log entry; one that is refused keeps all of it out.
-    fn execute_with(
+    pub(super) fn execute_with(
         &mut self,
+        groups: Vec<LeaseGroupId>,
         settles: Vec<GroupSettle>,
         batches: Vec<AppendBatch>,
         under_way: UnderWay,
     ) {
         if batches.is_empty() {
-            return self.execute(settles, under_way);
+            return self.execute(groups, settles, under_way);
         }
+        let number = self.begin(&groups, &settles);
         let (reply, answer) = oneshot::channel();
         let commands = vec![Command::Settle { settles }];
         let _ = self.requests.send(Request::Append { batches, commands, reply });
         let answered = answer.map(|answer| answer.map_err(|_| Unavailable::Stopping));
-        self.commits.push(answered.map(|result| Committed { under_way, result }).boxed());
+        let committed = move |result| Committed { number, groups, under_way, result };
+        self.commits.push(answered.map(committed).boxed());
     }
 
-    pub(super) fn execute_burial(
-        &mut self,
-        settles: Vec<GroupSettle>,
-        batches: Vec<AppendBatch>,
-        burial: Burial,
-    ) {
-        self.execute_with(settles, batches, UnderWay::Burial(burial));
+    /// Notes with its groups what a request is about, until it ended.
+    fn begin(&mut self, groups: &[LeaseGroupId], settles: &[GroupSettle]) -> u64 {
+        self.next_request += 1;
+        let settles: Arc<[GroupSettle]> = settles.into();
+        for id in groups {
+            if let Some(group) = self.groups.get_mut(id) {
+                group.under_way.push((self.next_request, Arc::clone(&settles)));
+            }
+        }
+        self.next_request
     }
 
     pub(super) fn committed(&mut self, committed: Committed) {
-        let Committed { under_way, result } = committed;
+        let Committed { number, groups, under_way, result } = committed;
+        let refused = |batches: &Vec<Result<_, _>>| batches.iter().any(Result::is_err);
         match under_way {
-            UnderWay::Settles { waiters, groups } => {
+            UnderWay::Settles(waiters) => {
                 self.settles_under_way -= 1;
                 for waiter in waiters {
                     match &result {
@@ -274,31 +299,33 @@ impl Driver {
                         Err(why) => waiter.fail(why),
                     }
                 }
-                self.ended(&groups, result.is_err());
+                self.ended(number, &groups, result.is_err());
             }
-            UnderWay::Burial(burial) => self.buried(burial, result),
-            UnderWay::Transfer(Transfer { groups, rejects, reply }) => {
-                let result = flatten(result);
-                self.ended(&groups, result.is_err());
-                match result {
-                    Ok(appended) => {
-                        self.answer(Waiter { reply: Reply::Transfer(appended, reply), rejects });
-                    }
-                    Err(error) => drop(reply.send(Err(error))),
-                }
+            UnderWay::Burial(burial) => {
+                self.buried(burial, result);
+                // What could not be buried is tried again, and is not settled until then.
+                self.ended(number, &groups, false);
+            }
+            UnderWay::Transfer(transfer) if result.as_ref().is_ok_and(|it| !refused(it)) => {
+                self.transferred(transfer, result);
+                self.ended(number, &groups, false);
+            }
+            UnderWay::Transfer(transfer) => {
+                self.ended(number, &groups, true);
+                self.transferred(transfer, result);
             }
         }
     }
 
     /// What was under way for these groups is in the machine, or nobody knows whether it will be.
-    pub(super) fn ended(&mut self, groups: &[LeaseGroupId], failed: bool) {
+    fn ended(&mut self, number: u64, groups: &[LeaseGroupId], failed: bool) {
         for id in groups {
             let Some(group) = self.groups.get_mut(id) else { continue };
-            group.under_way -= 1;
+            group.under_way.retain(|(other, _)| *other != number);
             if failed {
                 // What the engine believes to be settled may not be.
                 self.reload(*id);
-            } else if group.under_way == 0 && !group.sought.is_empty() {
+            } else if group.under_way.is_empty() && !group.sought.is_empty() {
                 self.seek_now(*id);
             }
         }
@@ -325,76 +352,6 @@ impl Driver {
             Reply::Settles(results, reply) => drop(reply.send(results)),
             Reply::Transfer(appended, reply) => drop(reply.send(Ok(appended))),
         }
-    }
-
-    pub(super) fn transfer(
-        &mut self,
-        session: SessionId,
-        settles: &[Settle],
-        batches: Vec<AppendBatch>,
-        reply: oneshot::Sender<Transferred>,
-    ) {
-        // What was settled before goes before, and is answered by itself.
-        self.commit_all();
-        if let Err(error) = self.settle_all(session, settles, &batches) {
-            let _ = reply.send(Err(error));
-            return;
-        }
-        let mut groups: Vec<LeaseGroupId> = settles.iter().map(|settle| settle.group).collect();
-        groups.sort_unstable();
-        groups.dedup();
-        let mut rejects = Vec::new();
-        settles.iter().for_each(|settle| note_reject(&mut rejects, settle));
-        self.transfer_changes(groups, rejects, batches, reply);
-    }
-
-    /// Puts what changed in these groups and the batches into one log entry.
-    pub(super) fn transfer_changes(
-        &mut self,
-        groups: Vec<LeaseGroupId>,
-        mut rejects: Vec<Reject>,
-        batches: Vec<AppendBatch>,
-        reply: oneshot::Sender<Transferred>,
-    ) {
-        let mut changes = Vec::new();
-        for &id in &groups {
-            self.changed.retain(|changed| *changed != id);
-            self.drain_group(id, &mut changes);
-            if let Some(group) = self.groups.get_mut(&id) {
-                group.under_way += 1;
-            }
-        }
-        self.count_deaths(&mut rejects);
-        let transfer = UnderWay::Transfer(Transfer { groups, rejects, reply });
-        self.execute_with(changes, batches, transfer);
-    }
-
-    /// All of the settles, or none.
-    fn settle_all(
-        &mut self,
-        session: SessionId,
-        settles: &[Settle],
-        batches: &[AppendBatch],
-    ) -> Result<(), TransferError> {
-        let unknown = self.shard.read(|state| {
-            batches.iter().position(|batch| state.partition(batch.partition).is_none())
-        });
-        if let Some(batch) = unknown {
-            let source = AppendError::UnknownPartition(batches[batch].partition);
-            return Err(TransferError::Append { batch, source });
-        }
-        // Whether it holds them all is found out by renewing them, which harms nobody.
-        let renew = Settlement::Renew { lease_ms: None };
-        for (item, settle) in settles.iter().enumerate() {
-            let probe = Settle { settlement: renew, ..*settle };
-            self.settle_one(session, &probe)
-                .map_err(|source| TransferError::Settle { item, source })?;
-        }
-        for (item, settle) in settles.iter().enumerate() {
-            self.settle_one(session, settle)
-                .map_err(|source| TransferError::Settle { item, source })?;
-        }
-        Ok(())
     }
 }
 
@@ -427,11 +384,4 @@ fn note_reject(rejects: &mut Vec<Reject>, settle: &Settle) {
     if settle.settlement == Settlement::Reject && !known {
         rejects.push(Reject { group: settle.group, engine: 0, buried: 0 });
     }
-}
-
-fn flatten(result: Result<Vec<Result<Appended, AppendError>>, Unavailable>) -> Transferred {
-    let batches = result?.into_iter().enumerate();
-    batches
-        .map(|(batch, result)| result.map_err(|source| TransferError::Append { batch, source }))
-        .collect()
 }

@@ -38,6 +38,7 @@ use super::hand_out::PendingTake;
 use super::rates::Published;
 use super::session::{ConsumeOptions, Credit, Settle, TakeOptions};
 use super::sessions::Session;
+use super::transfer::PendingTransfer;
 use super::waiting::Standings;
 
 /// What sessions and others tell the driver.
@@ -211,8 +212,10 @@ pub(crate) struct Driver {
     /// Sessions whose next delivery is being read.
     pub(super) waiting: BTreeSet<SessionId>,
     pub(super) pending_takes: Vec<PendingTake>,
+    pub(super) pending_transfers: Vec<PendingTransfer>,
 
     pub(super) commits: FuturesUnordered<BoxFuture<'static, Committed>>,
+    pub(super) next_request: u64,
     pub(super) settles_under_way: usize,
     pub(super) waiters: Vec<Waiter>,
     pub(super) dying: BTreeSet<LeaseGroupId>,
@@ -268,7 +271,9 @@ impl Driver {
             outgoing: Vec::new(),
             waiting: BTreeSet::new(),
             pending_takes: Vec::new(),
+            pending_transfers: Vec::new(),
             commits: FuturesUnordered::new(),
+            next_request: 0,
             settles_under_way: 0,
             waiters: Vec::new(),
             dying: BTreeSet::new(),
@@ -419,7 +424,7 @@ impl Driver {
             }
             Message::Settle { session, settles, reply } => self.settle(session, &settles, reply),
             Message::Transfer { session, settles, batches, reply } => {
-                self.transfer(session, &settles, batches, reply);
+                self.transfer(session, settles, batches, reply);
             }
             Message::Room { session } => self.has_room(session),
             Message::Moved { group, partition, sought } => self.moved(group, partition, sought),

@@ -44,6 +44,7 @@ pub enum SettleError {
 pub enum TransferError {
     #[error("item {item} cannot be settled: {source}")]
     Settle { item: usize, source: SettleError },
+    /// A dead letter of what was rejected, if the transfer has no such batch.
     #[error("batch {batch} cannot be appended: {source}")]
     Append { batch: usize, source: AppendError },
     #[error(transparent)]

@@ -7,7 +7,7 @@ use base::{LeaseGroupId, Offset, PartitionId, TopicId};
 use dispatch::{Assignment, DeadLetter, Dispatch, Joined, Ordering, PartitionStart, Policy, Token};
 use hashbrown::{HashMap, HashSet};
 use machine::config::{Consumers, LeaseGroupConfig, LeaseOrdering, LimitOverflow};
-use machine::{LeaseGroup, State, Topic, TopicConfig};
+use machine::{GroupSettle, LeaseGroup, State, Topic, TopicConfig};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -52,8 +52,8 @@ pub(super) struct Group {
     pub(super) reject_waiters: VecDeque<(u64, Waiter)>,
     /// Records that were rejected because there were too many.
     pub(super) overflowed: HashSet<(u32, Offset)>,
-    /// Requests under way that hold changes of it.
-    pub(super) under_way: u32,
+    /// Requests under way, and what they settle, of other groups too.
+    pub(super) under_way: Vec<UnderWay>,
     /// Partitions that were sought, to be looked at once nothing is under way.
     pub(super) sought: Vec<u32>,
     pub(super) reads: u32,
@@ -71,6 +71,9 @@ pub(super) struct Group {
     /// Bytes of an average record, to read no more than is wanted.
     pub(super) record_bytes: usize,
 }
+
+/// The number of a request, and what it settles.
+pub(super) type UnderWay = (u64, Arc<[GroupSettle]>);
 
 /// Since the group was first used.
 #[derive(Clone, Copy, Debug, Default)]
@@ -109,9 +112,10 @@ impl Group {
         first_token: Token,
         engine: u64,
         counts: Counts,
+        under_way: Vec<UnderWay>,
     ) -> Self {
-        let mut dispatch =
-            Dispatch::new(policy(&group.config, &topic.config), starts(group, topic), first_token);
+        let starts = starts(group, topic, &under_way);
+        let mut dispatch = Dispatch::new(policy(&group.config, &topic.config), starts, first_token);
         dispatch.set_paused(group.paused);
         Self {
             id: group.id,
@@ -133,7 +137,7 @@ impl Group {
             buried: 0,
             reject_waiters: VecDeque::new(),
             overflowed: HashSet::new(),
-            under_way: 0,
+            under_way,
             sought: Vec::new(),
             reads: 0,
             queued: false,
@@ -165,7 +169,7 @@ impl Group {
         self.consumers.is_empty()
             && self.takers.is_empty()
             && self.dead.is_empty()
-            && self.under_way == 0
+            && self.under_way.is_empty()
             && self.reads == 0
             && !self.changed
             && !self.queued
@@ -224,8 +228,20 @@ pub(super) fn policy(group: &LeaseGroupConfig, topic: &TopicConfig) -> Policy {
     }
 }
 
-fn starts(group: &LeaseGroup, topic: &Topic) -> Vec<PartitionStart> {
-    (0..topic.partition_count()).filter_map(|index| start(group, topic, index)).collect()
+/// Where its partitions stand by what is durable, and by what is on its way to be: that will be in the
+/// machine, and nobody would tell the engine.
+fn starts(group: &LeaseGroup, topic: &Topic, under_way: &[UnderWay]) -> Vec<PartitionStart> {
+    let all = (0..topic.partition_count()).filter_map(|index| start(group, topic, index));
+    let mut starts: Vec<PartitionStart> = all.collect();
+    let under_way = under_way.iter().flat_map(|(_, settles)| settles.iter());
+    for settle in under_way.filter(|settle| settle.group == group.id) {
+        let Some(start) = starts.get_mut(settle.partition as usize) else { continue };
+        for &(offset, count) in &settle.settled {
+            start.settled.insert(offset, offset + u64::from(count));
+        }
+        start.attempts.extend(&settle.attempts);
+    }
+    starts
 }
 
 /// Where a partition of the group stands by what is durable.
@@ -233,7 +249,7 @@ pub(super) fn start(group: &LeaseGroup, topic: &Topic, index: u32) -> Option<Par
     let (progress, partition) = (group.progress(index)?, topic.partition(index)?);
     Some(PartitionStart {
         floor: progress.floor(),
-        settled: progress.settled().collect(),
+        settled: progress.settled_above(),
         attempts: progress.attempts().collect(),
         log_start: partition.log_start(),
         end: partition.next_offset(),

@@ -46,7 +46,7 @@ impl Driver {
         self.next_engine += 1;
         let group = self.shard.read(|state| {
             let (group, topic) = find(state, id)?;
-            Some(Group::new(group, topic, token, engine, counts))
+            Some(Group::new(group, topic, token, engine, counts, Vec::new()))
         });
         let Some(group) = group else {
             self.unwatch(topic, partitions);
@@ -91,15 +91,16 @@ impl Driver {
         Some(group)
     }
 
-    /// Makes the engine anew from what is durable: leases are void, consumers stay.
+    /// Makes the engine anew from what is durable or will be: leases are void, consumers stay.
     pub(super) fn reload(&mut self, id: LeaseGroupId) {
         let Some(mut old) = self.groups.remove(&id) else { return };
         let engine = self.next_engine;
         self.next_engine += 1;
         let token = old.dispatch.next_token();
+        let under_way = old.under_way.clone();
         let made = self.shard.read(|state| {
             let (group, topic) = find(state, id)?;
-            Some(Group::new(group, topic, token, engine, old.counts))
+            Some(Group::new(group, topic, token, engine, old.counts, under_way))
         });
         self.give_back_pools(&mut old);
         let Some(mut group) = made else {
@@ -112,7 +113,6 @@ impl Driver {
         }
         group.consumers = old.consumers;
         group.takers = old.takers;
-        group.under_way = old.under_way;
         // What the sequencer was told holds until the next time that the group is served.
         group.standing = old.standing;
         group.meters = old.meters;
@@ -220,7 +220,7 @@ impl Driver {
             partition => group.sought.push(partition),
         }
         // What is under way was settled before the seek; the look must come after it.
-        if group.under_way == 0 {
+        if group.under_way.is_empty() {
             self.seek_now(id);
         }
     }

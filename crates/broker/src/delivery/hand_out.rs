@@ -371,6 +371,7 @@ impl Driver {
                         tracing::warn!(%partition, offset = from, %error, "a record cannot be read");
                         self.give_up(partition, from);
                         self.put_off_burials(partition, from);
+                        self.put_letters_apart(partition, from);
                     }
                 }
                 self.go_on_waiting();
@@ -465,6 +466,7 @@ impl Driver {
                 self.pending_takes.push(take);
             }
         }
+        self.go_on_transferring();
     }
 }
 

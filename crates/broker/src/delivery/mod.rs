@@ -26,6 +26,7 @@ pub(crate) mod rates;
 pub mod redrive;
 pub mod session;
 mod sessions;
+mod transfer;
 mod waiting;
 
 pub use admin::{Counters, DelayedRecord, LeaseInfo, PeekOptions, Peeked, RecordState, SeekTo};

@@ -252,7 +252,7 @@ impl Driver {
                 let _ = group.dispatch.remove(partition, offset);
             }
         }
-        self.transfer_changes(vec![id], Vec::new(), batches, reply);
+        self.transfer_group(id, batches, reply);
     }
 }
 

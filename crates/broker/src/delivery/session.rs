@@ -218,7 +218,8 @@ impl LeaseSession {
 
     /// Settles and appends in one log entry, all or nothing: after a crash either both happened or
     /// neither. What a transaction, or moving a record to another topic, needs. Records that it
-    /// rejects become dead letters by an entry of their own, before this returns.
+    /// rejects become dead letters in the same entry; where they are too many for that (thousands, or
+    /// megabytes), by entries of their own, behind it and before this returns.
     pub async fn transfer(
         &self,
         settles: Vec<Settle>,

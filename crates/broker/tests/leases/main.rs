@@ -5,3 +5,4 @@ mod delivery;
 mod durability;
 mod harness;
 mod limits;
+mod transfers;

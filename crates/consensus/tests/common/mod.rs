@@ -58,7 +58,8 @@ impl Ledger {
 }
 
 impl StateMachine for Ledger {
-    fn apply(&self, entry: Committed<'_>) {
+    /// A head `changes N` counts as so many.
+    fn apply(&self, entry: Committed<'_>) -> u64 {
         assert!(!self.panics.load(Ordering::SeqCst), "the test asked for it");
         for body in 0..entry.bodies.len() {
             let journal = self.journal.lock();
@@ -67,6 +68,8 @@ impl StateMachine for Ledger {
         self.heads.lock().push(entry.head.clone());
         let Committed { id, ticket, replay, .. } = entry;
         self.seen.lock().push(Seen { index: id.index, ticket, replay });
+        let said = std::str::from_utf8(entry.head).ok().and_then(|head| head.strip_prefix(CHANGES));
+        said.map_or(0, |changes| changes.parse().expect("a number"))
     }
 
     fn snapshot(&self) -> Bytes {
@@ -110,6 +113,15 @@ impl Node {
         dir: &Path,
         snapshot_log_bytes_min: u64,
     ) -> Self {
+        Self::start_bounded(disk, dir, snapshot_log_bytes_min, u64::MAX).await
+    }
+
+    pub(crate) async fn start_bounded(
+        disk: impl Disk,
+        dir: &Path,
+        snapshot_log_bytes_min: u64,
+        snapshot_changes_min: u64,
+    ) -> Self {
         let opened = Journal::open(Arc::new(disk), dir, small()).unwrap();
         let journal = opened.journal.clone();
         let ledger = Arc::new(Ledger::default());
@@ -118,6 +130,7 @@ impl Node {
         let told = Arc::clone(&failures);
         let options = ConsensusOptions {
             snapshot_log_bytes_min,
+            snapshot_changes_min,
             on_fatal: Some(Arc::new(move |failure| told.lock().push(failure.clone()))),
         };
         let machine: Arc<dyn StateMachine> = ledger.clone();
@@ -140,6 +153,13 @@ impl Node {
             proposed.await.unwrap();
         }
     }
+}
+
+const CHANGES: &str = "changes ";
+
+/// The head of an entry that changes so much.
+pub(crate) fn changes(changes: u64) -> Bytes {
+    format!("{CHANGES}{changes}").into()
 }
 
 /// Options of a journal that a test fills quickly.

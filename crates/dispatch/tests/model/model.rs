@@ -25,6 +25,8 @@ pub(crate) struct Record {
     pub(crate) state: State,
     pub(crate) attempts: u16,
     pub(crate) not_before_ms: i64,
+    /// It came back, and goes as if it had been due since it was written.
+    pub(crate) came_back: bool,
     /// It came while there were consumers: one that waited may get it though it expired meanwhile.
     pub(crate) awaited: bool,
     /// It was handed out and nothing settled it since: its key waits for it.
@@ -41,6 +43,7 @@ impl Record {
             state: State::Idle,
             attempts: 0,
             not_before_ms: stored.map_or(i64::MIN, |it| it.due_ms),
+            came_back: false,
             awaited: false,
             holds: false,
             durably_settled: false,
@@ -61,6 +64,7 @@ impl Record {
         self.attempts = self.durable_attempts;
         self.awaited = false;
         self.holds = false;
+        self.came_back = false;
         self.not_before_ms = self.stored.map_or(i64::MIN, |it| it.due_ms);
     }
 
@@ -73,6 +77,24 @@ impl Record {
 
     pub(crate) fn is_stored(&self) -> bool {
         self.stored.is_some() && !self.gone
+    }
+
+    /// It waits again, for so long at least.
+    pub(crate) fn wait(&mut self, now_ms: i64, delay_ms: i64) {
+        self.state = State::Idle;
+        self.not_before_ms = now_ms + delay_ms;
+        self.came_back = delay_ms == 0;
+    }
+
+    /// What it goes by: its place, or, scheduled, the second in which it was due; and its age.
+    fn order(&self, offset: usize) -> (i64, usize, i64) {
+        let Some(stored) = self.stored else { return (0, offset, 0) };
+        if stored.due_ms == i64::MIN {
+            return (0, offset, stored.timestamp);
+        }
+        let since_ms = if self.came_back { stored.timestamp } else { stored.due_ms };
+        let second = since_ms.div_euclid(1_000);
+        (second, offset, second * 1_000)
     }
 
     pub(crate) fn is_expired(&self, ttl_ms: Option<i64>, now_ms: i64) -> bool {
@@ -183,10 +205,17 @@ impl Rules {
                     && it.not_before_ms <= now_ms
                     && !ended.contains(&(partition, *offset))
             };
-            let waiting = log.iter().enumerate().filter(waits);
-            let (offset, it) = waiting.min_by_key(|(offset, it)| (self.rank(it), *offset))?;
-            let timestamp = it.stored.map_or(0, |it| it.timestamp);
-            Some(((self.rank(it), timestamp, partition), (partition, offset)))
+            let first = |scheduled: bool| {
+                let of_kind = |(_, it): &(usize, &Record)| {
+                    it.stored.is_some_and(|it| (it.due_ms > i64::MIN) == scheduled)
+                };
+                let waiting = log.iter().enumerate().filter(waits).filter(of_kind);
+                let place = |(offset, it): &(usize, &Record)| (self.rank(it), it.order(*offset));
+                let (offset, it) = waiting.min_by_key(place)?;
+                Some(((self.rank(it), it.order(offset).2, partition), (partition, offset)))
+            };
+            // Of equal age first what was not scheduled.
+            first(false).into_iter().chain(first(true)).min_by_key(|(order, _)| *order)
         };
         logs.iter().enumerate().filter_map(best_of).min().map(|(_, place)| place)
     }

@@ -98,7 +98,7 @@ impl World {
             true => Bounds {
                 loaded_per_partition: 5,
                 loaded: 12,
-                ranges_per_partition: 4,
+                cells_per_partition: 4,
                 read_first: 6,
                 blocked: 3,
                 delayed: 6,

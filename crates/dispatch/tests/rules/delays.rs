@@ -1,6 +1,6 @@
 use dispatch::*;
 
-use super::bench::{Bench, anything, keyed, record};
+use super::bench::{Bench, anything, keyed, record, window};
 
 fn due(due_ms: i64) -> Scanned {
     Scanned { due_ms, ..record() }
@@ -108,4 +108,114 @@ fn what_was_cancelled_does_not_fill_the_wheel() {
     }
     assert_eq!(bench.engine.counters().delayed, 0);
     assert_eq!(bench.engine.delayed(None, 10), []);
+}
+
+/// Takes so many; the seconds for which they were scheduled.
+fn seconds(bench: &mut Bench, records: u32) -> Vec<i64> {
+    let taken = bench.take(1, records);
+    let due_ms = |it: &Assignment| bench.logs[0][it.offset as usize].due_ms;
+    let seconds = taken.iter().map(|it| due_ms(it) / 1_000).collect();
+    taken.iter().for_each(|lease| bench.accept(lease));
+    seconds
+}
+
+#[test]
+fn what_has_been_due_longest_goes_first_wherever_it_lies() {
+    // The last of the log is due first.
+    let records = (0..500).map(|number| due(500_000 - number * 1_000));
+    let mut bench = Bench::new(Policy::default(), records);
+    bench.join(1, window(1, 0));
+    bench.read();
+    bench.pass(600_000);
+    let mut all = Vec::new();
+    while all.len() < 500 {
+        all.extend(seconds(&mut bench, 7));
+    }
+    assert!(all.is_sorted(), "{all:?}");
+}
+
+#[test]
+fn nobody_starves_while_more_comes_due_than_is_taken() {
+    // Ten come due a second, from the end of the log to its beginning, and nine are taken.
+    let records = (0..5_000).map(|number| due(2_000 + (4_999 - number) * 100));
+    let mut bench = Bench::new(Policy::default(), records);
+    bench.join(1, window(1, 0));
+    bench.read();
+    let mut worst_ms = 0;
+    for second in 2..400 {
+        bench.pass(1_000);
+        let backlog_ms = second * 1_000 / 9;
+        for due_second in seconds(&mut bench, 9) {
+            worst_ms = worst_ms.max(bench.now_ms - due_second * 1_000 - backlog_ms);
+        }
+    }
+    // Later than the backlog alone makes everybody: by the second that orders them, and a turn.
+    assert!(worst_ms <= 2_000, "{worst_ms} ms");
+}
+
+#[test]
+fn one_read_finds_many_that_are_due() {
+    let mut bench = Bench::new(Policy::default(), (0..4_000).map(|number| due(5_000 + number % 7)));
+    bench.join(1, anything(1));
+    bench.read();
+    bench.pass(10_000);
+    assert!(bench.read() < 10);
+    assert_eq!(bench.offsets().len(), 4_000);
+}
+
+#[test]
+fn who_is_due_later_is_known_however_much_is_due_already() {
+    // Nobody takes them, as after a restart with a long backlog.
+    let mut records: Vec<Scanned> = (0..20_000).map(|number| due(10 + number % 500)).collect();
+    records.push(due(7_000));
+    let mut bench = Bench::new(Policy::default(), records);
+    bench.join(1, window(1, 0));
+    bench.read();
+    let counters = bench.engine.counters();
+    assert_eq!((counters.delayed, counters.ready), (1, 20_000));
+    assert!(counters.loaded <= 2 * 4_096, "{} are loaded", counters.loaded);
+    // And all of them come, those that were due first and far back not after the others.
+    let mut taken = Vec::new();
+    for _ in 0..30 {
+        taken.extend(bench.take(1, 1_000));
+    }
+    assert_eq!(taken.len(), 20_000);
+    bench.pass(9_000);
+    assert_eq!(bench.take(1, 1).len(), 1);
+}
+
+#[test]
+fn what_is_due_does_not_make_the_rest_of_a_backlog_be_read() {
+    let bounds = Bounds { loaded_per_partition: 100, ..Bounds::default() };
+    let mut records = vec![due(1_500); 1_000];
+    records.extend(vec![record(); 50_000]);
+    let mut bench = Bench::with_bounds(Policy::default(), bounds, vec![records]);
+    bench.join(1, window(1, 0));
+    while let Some(Want { partition, from, up_to }) = bench.engine.wants() {
+        let up_to = up_to.min(from + 50);
+        let log = &bench.logs[0];
+        let records = log[from as usize..up_to as usize].iter().copied();
+        bench.engine.scanned(partition, from, up_to, records, bench.now_ms);
+        assert!(from < 2_000, "read up to {from}");
+    }
+    bench.pass(1_000);
+    bench.read();
+    // Those that wait since before the others were due go first.
+    let first = bench.take(1, 10);
+    assert!(first.iter().all(|it| it.offset >= 1_000), "{first:?}");
+}
+
+#[test]
+fn a_scheduled_record_that_comes_back_goes_before_those_that_came_due_meanwhile() {
+    let mut bench =
+        Bench::new(Policy::default(), (0..9).rev().map(|number| due(2_000 + number * 1_000)));
+    bench.join(1, window(1, 0));
+    bench.read();
+    bench.pass(2_000);
+    let leases = bench.take(1, 9);
+    assert_eq!(leases.iter().map(|it| it.offset).collect::<Vec<_>>(), [8, 7]);
+    bench.pass(9_000);
+    bench.settle(&leases[1], Settlement::Release { delay_ms: Some(0), count: true });
+    let again = bench.take(1, 9);
+    assert_eq!(again.iter().map(|it| it.offset).collect::<Vec<_>>(), [7, 6, 5, 4, 3, 2, 1, 0]);
 }

@@ -188,7 +188,7 @@ fn what_a_crash_leaves_is_delivered_but_for_what_was_settled_durably() {
     assert_eq!((&durable.settled[..], &durable.attempts[..]), (&[(1, 2)][..], &[(4, 1)][..]));
     bench.accept(&leases[0]);
     let start = PartitionStart {
-        settled: vec![(1, 3)],
+        settled: [(1, 3)].into_iter().collect(),
         attempts: durable.attempts,
         end: 5,
         ..PartitionStart::default()
@@ -199,4 +199,27 @@ fn what_a_crash_leaves_is_delivered_but_for_what_was_settled_durably() {
     let places: Vec<_> = again.iter().map(|it| (it.offset, it.attempt)).collect();
     assert_eq!(places, [(0, 1), (3, 1), (4, 2)]);
     assert!(again.iter().all(|it| leases.iter().all(|old| old.token < it.token)));
+}
+
+#[test]
+fn who_would_die_of_a_settle_can_be_told_before() {
+    let policy = Policy { dead_letters: true, attempts_max: Some(2), ..Policy::default() };
+    let mut bench = Bench::new(policy, vec![record(); 4]);
+    bench.join(1, anything(1));
+    let leases = bench.assign();
+    bench.release(&leases[1]);
+    let again = bench.assign()[0];
+    assert_eq!((again.offset, again.attempt), (1, 2));
+    let all = Selection::UpTo { partition: 0, last: 3 };
+    let dies = |settlement| bench.engine.dies(1, all, settlement);
+    let counted = Settlement::Release { delay_ms: None, count: true };
+    assert_eq!(dies(Settlement::Reject), [(0, 0), (0, 1), (0, 2), (0, 3)]);
+    assert_eq!(dies(counted), [(0, 1)], "it was its last attempt");
+    assert_eq!(dies(Settlement::Release { delay_ms: None, count: false }), []);
+    assert_eq!(dies(Settlement::Accept), []);
+    let others = Selection::Token(again.token);
+    assert_eq!(bench.engine.dies(2, others, Settlement::Reject), [], "it is not his");
+    // It was only a question.
+    bench.settle(&again, counted);
+    assert_eq!(bench.bury(), [(1, DeadReason::Attempts)]);
 }

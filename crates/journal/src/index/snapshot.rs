@@ -322,7 +322,7 @@ fn holes(fields: &mut Fields<'_>, table: &mut RunTable) -> Option<()> {
             let from = offset.checked_add(gap)?;
             offset = from.checked_add(fields.varint()?)?;
             // Ranges that touch would have been one.
-            if (place > 0 && gap == 0) || !holes.insert(from, offset) {
+            if (place > 0 && gap == 0) || holes.insert(from, offset) == 0 {
                 return None;
             }
         }

@@ -88,10 +88,7 @@ impl World {
             for (offset, record) in (0_u64..).zip(log.iter_mut()) {
                 record.crash();
                 if offset >= start.floor && record.durably_settled {
-                    match start.settled.last_mut() {
-                        Some(last) if last.1 == offset => last.1 += 1,
-                        _ => start.settled.push((offset, offset + 1)),
-                    }
+                    start.settled.insert(offset, offset + 1);
                 }
                 if record.durable_attempts > 0 && !record.durably_settled {
                     start.attempts.push((offset, record.durable_attempts));

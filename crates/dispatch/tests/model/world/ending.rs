@@ -105,8 +105,7 @@ impl World {
                 self.died(partition, offset);
             }
             Settlement::Release { delay_ms, count: false } => {
-                record.state = State::Idle;
-                record.not_before_ms = now_ms + delay_ms.unwrap_or(0);
+                record.wait(now_ms, delay_ms.unwrap_or(0));
             }
             Settlement::Release { delay_ms, count: true } => {
                 self.came_back(partition, offset, delay_ms);
@@ -141,8 +140,7 @@ impl World {
         for _ in 1..record.attempts {
             backoff_ms = (backoff_ms * 2).min(BACKOFF_MAX_MS);
         }
-        record.state = State::Idle;
-        record.not_before_ms = self.now_ms + delay_ms.unwrap_or(backoff_ms);
+        record.wait(self.now_ms, delay_ms.unwrap_or(backoff_ms));
     }
 
     pub(super) fn all_come_back(

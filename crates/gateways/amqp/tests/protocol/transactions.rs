@@ -82,3 +82,43 @@ async fn a_channel_is_either_transactional_or_confirms() {
     client.refuses(1, TxCommit::default(), text).await;
     client.refuses(1, TxRollback::default(), text).await;
 }
+
+#[tokio::test]
+async fn a_commit_that_is_refused_leaves_all_as_it_was_and_dead_letters_none() {
+    let node = Node::start().await;
+    let mut client = transactional(&node).await;
+    client.declare("dead").await;
+    let full = [("x-max-length", 1.into()), ("x-overflow", "reject-publish".into())];
+    client.declare_with("full", &full).await;
+    client.fill("full", &["x"]).await;
+    let dead =
+        [("x-dead-letter-exchange", "".into()), ("x-dead-letter-routing-key", "dead".into())];
+    client.declare_with("mortal", &dead).await;
+    client.fill("mortal", &["a", "b"]).await;
+    client.consume(2, "mortal", "tag").await;
+    client.texts(2, 2).await;
+    client.ack(2, 1, false).await;
+    client.nack(2, 2, false).await;
+    client.publish(2, "", "full", b"y").await;
+    client.send(2, TxCommit::default()).await;
+    let text = "PRECONDITION_FAILED - transaction not committed: batch 0 cannot be appended: the \
+                topic is full: limit.records is reached";
+    client.channel_closes(2, text).await;
+    assert_eq!(client.look_at("mortal").await.messages, 2);
+    assert_eq!(client.look_at("dead").await.messages, 0);
+
+    // The same, where there is room.
+    client.get(1, "full").await.expect("it is there");
+    client.open_channel(3).await;
+    client.ask(3, TxSelect::default()).await;
+    client.consume(3, "mortal", "tag").await;
+    assert_eq!(client.texts(3, 2).await, ["a", "b"]);
+    client.ack(3, 1, false).await;
+    client.nack(3, 2, false).await;
+    client.publish(3, "", "full", b"y").await;
+    let came = client.ask(3, TxCommit::default()).await;
+    assert!(matches!(came.method(), Method::TxCommitOk(_)), "{:?}", came.method());
+    assert_eq!(client.look_at("mortal").await.messages, 0);
+    assert_eq!(client.get(1, "dead").await.map(|(_, body)| body), Some(b"b".to_vec()));
+    assert_eq!(client.get(1, "full").await.map(|(_, body)| body), Some(b"y".to_vec()));
+}

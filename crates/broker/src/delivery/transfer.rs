@@ -1,0 +1,315 @@
+//! Settles and appends that take effect together, all or nothing: a transaction, a move to another
+//! topic.
+//!
+//! What a transfer rejects becomes dead letters in its own log entry. For that the records must be in
+//! memory when the entry is made; so a transfer waits until they are, and nothing of it is done yet.
+//! Where that cannot be (their router is not there, they are too many, the disk does not give them)
+//! they are buried afterwards: once the entry is in the log, so that a transfer that is refused
+//! buries nothing, and before the transfer is answered.
+
+use base::limits::{DEAD_LETTERS_PER_ENTRY, LEASE_BATCH_CACHE_BYTES, PROPOSAL_BYTES_MAX};
+use base::{LeaseGroupId, Offset, PartitionId};
+use dispatch::{SessionId, Settlement};
+use hashbrown::HashMap;
+use machine::GroupSettle;
+use record::SharedRecord;
+use tokio::sync::oneshot;
+
+use crate::append::{AppendBatch, Appended};
+use crate::error::{AppendError, Unavailable};
+
+use super::burial::{Grave, settles_of};
+use super::commit::{Reject, Reply, UnderWay, Waiter};
+use super::driver::Driver;
+use super::error::TransferError;
+use super::group::Dying;
+use super::session::Settle;
+
+/// Records that are read for a transfer at a time.
+const READS_MAX: usize = 16;
+/// Batches that its dead letters keep in memory, beside what is there anyway.
+const PINNED_BYTES_MAX: usize = LEASE_BATCH_CACHE_BYTES / 4;
+
+pub(super) type Transferred = Result<Vec<Appended>, TransferError>;
+
+/// Not begun: what it makes dead letters of is being read.
+#[derive(Debug)]
+pub(super) struct PendingTransfer {
+    session: SessionId,
+    settles: Vec<Settle>,
+    batches: Vec<AppendBatch>,
+    reply: oneshot::Sender<Transferred>,
+    doomed: Doomed,
+    reading: Vec<(PartitionId, Offset)>,
+}
+
+/// Records that become dead letters; `None`: nothing is left of it.
+#[derive(Debug, Default)]
+struct Doomed {
+    records: HashMap<(PartitionId, Offset), Option<SharedRecord>>,
+    bytes: usize,
+    pinned_bytes: usize,
+    last_batch: Option<(PartitionId, Offset)>,
+    /// They are too many, or cannot be read: they are buried by entries of their own.
+    apart: bool,
+}
+
+impl Doomed {
+    fn add(&mut self, at: (PartitionId, Offset), record: Option<SharedRecord>) {
+        if let Some(record) = &record {
+            self.bytes += record.encoded_len();
+            let batch = (at.0, record.batch().header().base_offset);
+            if self.last_batch.replace(batch) != Some(batch) {
+                self.pinned_bytes += record.batch().bytes();
+            }
+        }
+        self.records.insert(at, record);
+        if self.bytes > PROPOSAL_BYTES_MAX
+            || self.pinned_bytes > PINNED_BYTES_MAX
+            || self.records.len() > DEAD_LETTERS_PER_ENTRY
+        {
+            self.put_apart();
+        }
+    }
+
+    fn put_apart(&mut self) {
+        *self = Self { apart: true, ..Self::default() };
+    }
+}
+
+/// A transfer whose entry is under way.
+#[derive(Debug)]
+pub(super) struct Transfer {
+    /// How many of the batches are not dead letters.
+    own_batches: usize,
+    /// In the entry: buried with it.
+    buried: Vec<Letters>,
+    /// Not in it.
+    to_bury: Vec<Letters>,
+    reply: oneshot::Sender<Transferred>,
+}
+
+/// Dead letters of one group.
+#[derive(Debug)]
+struct Letters {
+    group: LeaseGroupId,
+    /// The engine in which they died.
+    engine: u64,
+    dying: Vec<Dying>,
+}
+
+impl Driver {
+    pub(super) fn transfer(
+        &mut self,
+        session: SessionId,
+        settles: Vec<Settle>,
+        batches: Vec<AppendBatch>,
+        reply: oneshot::Sender<Transferred>,
+    ) {
+        let (doomed, reading) = (Doomed::default(), Vec::new());
+        let transfer = PendingTransfer { session, settles, batches, reply, doomed, reading };
+        self.go_on_with(transfer);
+    }
+
+    /// Carries transfers out whose records have been read meanwhile.
+    pub(super) fn go_on_transferring(&mut self) {
+        for transfer in std::mem::take(&mut self.pending_transfers) {
+            self.go_on_with(transfer);
+        }
+    }
+
+    /// A record cannot be read: whoever waits for it does without.
+    pub(super) fn put_letters_apart(&mut self, partition: PartitionId, offset: Offset) {
+        for transfer in &mut self.pending_transfers {
+            if transfer.reading.contains(&(partition, offset)) {
+                transfer.doomed.put_apart();
+            }
+        }
+    }
+
+    fn go_on_with(&mut self, mut transfer: PendingTransfer) {
+        if self.gather(&mut transfer) {
+            self.carry_out(transfer);
+        } else {
+            self.pending_transfers.push(transfer);
+        }
+    }
+
+    /// Takes into memory what the transfer makes dead letters of; whether all of it is there.
+    fn gather(&mut self, transfer: &mut PendingTransfer) -> bool {
+        transfer.reading.clear();
+        for settle in &transfer.settles {
+            let Some(group) = self.groups.get(&settle.group) else { continue };
+            let dies = group.dispatch.dies(transfer.session, settle.what, settle.settlement);
+            let places: Vec<_> =
+                dies.into_iter().map(|(index, offset)| (group.partition(index), offset)).collect();
+            for at in places {
+                if transfer.doomed.apart {
+                    return true;
+                }
+                if transfer.doomed.records.contains_key(&at) {
+                    continue;
+                }
+                match self.batches.record(at.0, at.1) {
+                    Some(found) => transfer.doomed.add(at, found.ok()),
+                    None if self.lost.contains(&at) => transfer.doomed.add(at, None),
+                    None => {
+                        self.read_record(at.0, at.1);
+                        transfer.reading.push(at);
+                        if transfer.reading.len() >= READS_MAX {
+                            return false;
+                        }
+                    }
+                }
+            }
+        }
+        transfer.reading.is_empty()
+    }
+
+    fn carry_out(&mut self, transfer: PendingTransfer) {
+        let PendingTransfer { session, settles, batches, reply, doomed, .. } = transfer;
+        // What was settled before goes before, and is answered by itself.
+        self.commit_all();
+        if let Err(error) = self.settle_all(session, &settles, &batches) {
+            let _ = reply.send(Err(error));
+            return;
+        }
+        let mut groups: Vec<LeaseGroupId> = settles.iter().map(|settle| settle.group).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        self.transfer_changes(groups, doomed, batches, reply);
+    }
+
+    /// Puts what changed in a group and the batches into one log entry.
+    pub(super) fn transfer_group(
+        &mut self,
+        group: LeaseGroupId,
+        batches: Vec<AppendBatch>,
+        reply: oneshot::Sender<Transferred>,
+    ) {
+        self.transfer_changes(vec![group], Doomed::default(), batches, reply);
+    }
+
+    fn transfer_changes(
+        &mut self,
+        groups: Vec<LeaseGroupId>,
+        doomed: Doomed,
+        mut batches: Vec<AppendBatch>,
+        reply: oneshot::Sender<Transferred>,
+    ) {
+        let mut changes = Vec::new();
+        let mut grave = Grave::default();
+        let (mut buried, mut to_bury) = (Vec::new(), Vec::new());
+        for &id in &groups {
+            self.changed.retain(|changed| *changed != id);
+            let dead = self.take_changes(id, &mut changes);
+            let Some(group) = self.groups.get(&id).filter(|_| !dead.is_empty()) else { continue };
+            let engine = group.engine;
+            let (dug, rest) = self.dig(id, dead, &doomed, &mut grave, &mut changes);
+            let letters = |dying: Vec<Dying>| {
+                (!dying.is_empty()).then_some(Letters { group: id, engine, dying })
+            };
+            buried.extend(letters(dug));
+            to_bury.extend(letters(rest));
+        }
+        let own_batches = batches.len();
+        batches.extend(grave.batches());
+        let transfer = Transfer { own_batches, buried, to_bury, reply };
+        self.execute_with(groups, changes, batches, UnderWay::Transfer(transfer));
+    }
+
+    /// Puts dead letters into the grave, and their settles into `changes`; which of them are there,
+    /// and which are not.
+    fn dig(
+        &mut self,
+        id: LeaseGroupId,
+        dead: Vec<Dying>,
+        doomed: &Doomed,
+        grave: &mut Grave,
+        changes: &mut Vec<GroupSettle>,
+    ) -> (Vec<Dying>, Vec<Dying>) {
+        let Some(place) = self.resting_place(id) else { return (Vec::new(), dead) };
+        let Some(group) = self.groups.get(&id) else { return (Vec::new(), dead) };
+        let now_ms = self.clock.now_ms();
+        let at = |dying: &Dying| (group.partition(dying.letter.partition), dying.letter.offset);
+        let (dug, rest): (Vec<Dying>, Vec<Dying>) =
+            dead.into_iter().partition(|dying| doomed.records.contains_key(&at(dying)));
+        for dying in &dug {
+            if let Some(Some(record)) = doomed.records.get(&at(dying)) {
+                place.bury(grave, group.dead_record(*dying, record.clone(), now_ms));
+            }
+        }
+        let settled = dug.iter().map(|dying| (dying.letter.partition, dying.letter.offset));
+        changes.extend(settles_of(id, settled.collect()));
+        (dug, rest)
+    }
+
+    pub(super) fn transferred(
+        &mut self,
+        transfer: Transfer,
+        result: Result<Vec<Result<Appended, AppendError>>, Unavailable>,
+    ) {
+        let Transfer { own_batches, buried, to_bury, reply } = transfer;
+        let mut appended = match flatten(result) {
+            Ok(appended) => appended,
+            // Its groups were made anew: there, nothing of it has been.
+            Err(error) => return drop(reply.send(Err(error))),
+        };
+        appended.truncate(own_batches);
+        for Letters { group: id, engine, dying } in buried {
+            let Some(group) = self.groups.get_mut(&id).filter(|it| it.engine == engine) else {
+                continue;
+            };
+            for Dying { letter, .. } in &dying {
+                group.dispatch.buried(letter.partition, letter.offset);
+            }
+            group.counts.dead_letters += dying.len() as u64;
+            self.enqueue(id);
+        }
+        let mut rejects = Vec::new();
+        for Letters { group: id, engine, dying } in to_bury {
+            let Some(group) = self.groups.get_mut(&id) else { continue };
+            if group.engine == engine {
+                group.mourn(dying);
+                self.dying.insert(id);
+            }
+            rejects.push(Reject { group: id, engine, buried: group.died });
+        }
+        self.answer(Waiter { reply: Reply::Transfer(appended, reply), rejects });
+    }
+
+    /// All of the settles, or none.
+    fn settle_all(
+        &mut self,
+        session: SessionId,
+        settles: &[Settle],
+        batches: &[AppendBatch],
+    ) -> Result<(), TransferError> {
+        let unknown = self.shard.read(|state| {
+            batches.iter().position(|batch| state.partition(batch.partition).is_none())
+        });
+        if let Some(batch) = unknown {
+            let source = AppendError::UnknownPartition(batches[batch].partition);
+            return Err(TransferError::Append { batch, source });
+        }
+        // Whether it holds them all is found out by renewing them, which harms nobody.
+        let renew = Settlement::Renew { lease_ms: None };
+        for (item, settle) in settles.iter().enumerate() {
+            let probe = Settle { settlement: renew, ..*settle };
+            self.settle_one(session, &probe)
+                .map_err(|source| TransferError::Settle { item, source })?;
+        }
+        for (item, settle) in settles.iter().enumerate() {
+            self.settle_one(session, settle)
+                .map_err(|source| TransferError::Settle { item, source })?;
+        }
+        Ok(())
+    }
+}
+
+fn flatten(result: Result<Vec<Result<Appended, AppendError>>, Unavailable>) -> Transferred {
+    let batches = result?.into_iter().enumerate();
+    batches
+        .map(|(batch, result)| result.map_err(|source| TransferError::Append { batch, source }))
+        .collect()
+}

@@ -1,0 +1,204 @@
+//! Settles, appends and dead letters that take effect together.
+
+use std::sync::Arc;
+
+use base::{LeaseGroupId, PartitionId, TopicId};
+use broker::delivery::TransferError;
+use broker::{AppendBatch, AppendError, Delivery, Settle, SettleWhat, Settlement};
+use futures_util::poll;
+use hashbrown::HashSet;
+use journal::disk::{RealDisk, SimulatedDisk};
+
+use crate::harness::*;
+
+/// A queue whose dead letters go to `graves`, and a topic that takes two records.
+struct Stage {
+    node: Node,
+    jobs: TopicId,
+    group: LeaseGroupId,
+    of_graves: LeaseGroupId,
+    small: TopicId,
+}
+
+async fn stage_on(node: Node, graves: &[(&str, &str)]) -> Stage {
+    let graves = node.topic("graves", 1, graves).await;
+    let of_graves = node.group(graves, &[]).await;
+    let small = node.topic("small", 1, &[("limit.records", "2")]).await;
+    let jobs = node.topic("jobs", 1, &[]).await;
+    let group = node.group(jobs, &[("dead.letter.topic", "graves")]).await;
+    Stage { node, jobs, group, of_graves, small }
+}
+
+async fn stage() -> Stage {
+    stage_on(open(&SimulatedDisk::new()).await, &[]).await
+}
+
+impl Stage {
+    fn end(&self, delivery: &Delivery, settlement: Settlement) -> Settle {
+        Settle { group: self.group, what: SettleWhat::Token(delivery.token), settlement }
+    }
+
+    fn to_small(&self, value: &str) -> AppendBatch {
+        batch(PartitionId::new(self.small, 0), Default::default(), &[new(value)])
+    }
+
+    fn stored(&self, topic: TopicId) -> u64 {
+        let partition = PartitionId::new(topic, 0);
+        self.node.broker.read(|state| state.partition(partition).expect("there").next_offset())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transfer_that_is_refused_settles_and_buries_nothing() {
+    let stage = stage().await;
+    let Stage { node, jobs, group, of_graves, small } = &stage;
+    node.append(*jobs, &values(3)).await;
+    node.append(*small, &values(2)).await;
+    let session = node.broker.lease_session();
+    for _ in 0..20 {
+        let taken = take(&session, *group, 3).await;
+        assert_eq!(texts(&taken), ["v0", "v1", "v2"], "all of them are there again");
+        let settles = vec![
+            stage.end(&taken[0], Settlement::Accept),
+            stage.end(&taken[1], Settlement::Reject),
+            stage.end(&taken[2], Settlement::Reject),
+        ];
+        let refused = session.transfer(settles, vec![stage.to_small("x")]).await;
+        let source = AppendError::Full { limit: "limit.records" };
+        assert_eq!(refused, Err(TransferError::Append { batch: 0, source }));
+        assert_eq!((node.depth(*group).await, node.depth(*of_graves).await), (3, 0));
+    }
+    assert_eq!(stage.stored(*small), 2);
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn dead_letters_that_have_no_room_keep_the_whole_transfer_out() {
+    let node = open(&SimulatedDisk::new()).await;
+    let stage = stage_on(node, &[("limit.records", "1")]).await;
+    let Stage { node, jobs, group, of_graves, small } = &stage;
+    node.append(*jobs, &values(2)).await;
+    let session = node.broker.lease_session();
+    let taken = take(&session, *group, 2).await;
+    let rejects = taken.iter().map(|delivery| stage.end(delivery, Settlement::Reject)).collect();
+    let refused = session.transfer(rejects, vec![stage.to_small("x")]).await;
+    let source = AppendError::Full { limit: "limit.records" };
+    assert_eq!(refused, Err(TransferError::Append { batch: 0, source }));
+    assert_eq!((node.depth(*group).await, node.depth(*of_graves).await), (2, 0));
+    assert_eq!(stage.stored(*small), 0);
+    let taken = take(&session, *group, 2).await;
+    let one = vec![stage.end(&taken[0], Settlement::Reject)];
+    session.transfer(one, vec![stage.to_small("x")]).await.expect("there is room for one");
+    assert_eq!((node.depth(*group).await, node.depth(*of_graves).await), (1, 1));
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn each_batch_of_a_transfer_has_to_fit_beside_the_others() {
+    let stage = stage().await;
+    let Stage { node, jobs, group, small, .. } = &stage;
+    node.append(*jobs, &values(1)).await;
+    let session = node.broker.lease_session();
+    let transfer = async |values: &[&str]| {
+        let taken = take(&session, *group, 1).await;
+        let accept = vec![stage.end(&taken[0], Settlement::Accept)];
+        let batches = values.iter().map(|value| stage.to_small(value)).collect();
+        session.transfer(accept, batches).await
+    };
+    let source = AppendError::Full { limit: "limit.records" };
+    let refused = transfer(&["a", "b", "c"]).await;
+    assert_eq!(refused, Err(TransferError::Append { batch: 0, source }));
+    assert_eq!((node.depth(*group).await, stage.stored(*small)), (1, 0));
+    let taken = transfer(&["a", "b"]).await.expect("two fit");
+    assert_eq!(taken.iter().map(|it| it.base_offset).collect::<Vec<_>>(), [0, 1]);
+    assert_eq!((node.depth(*group).await, stage.stored(*small)), (0, 2));
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transfer_is_there_with_its_dead_letters_or_not_at_all_whenever_the_power_fails() {
+    let mut there = 0;
+    for seed in 0..40 {
+        let disk = SimulatedDisk::new();
+        let stage = stage_on(open(&disk).await, &[]).await;
+        stage.node.append(stage.jobs, &values(3)).await;
+        let session = stage.node.broker.lease_session();
+        let taken = take(&session, stage.group, 3).await;
+        let settles = vec![
+            stage.end(&taken[0], Settlement::Accept),
+            stage.end(&taken[1], Settlement::Reject),
+            stage.end(&taken[2], Settlement::Release { delay_ms: None, count: true }),
+        ];
+        disk.cut_power_after(seed % 8);
+        let done = session.transfer(settles, vec![stage.to_small("x")]).await.is_ok();
+        drop(session);
+        stage.node.broker.shutdown().await;
+
+        let Stage { jobs, group, of_graves, small, .. } = stage;
+        let node = open(&disk.power_loss(seed)).await;
+        let stage = Stage { node, jobs, group, of_graves, small };
+        let appended = stage.stored(small);
+        assert!(appended == 1 || !done, "seed {seed}: lost");
+        there += appended;
+        let expected = if appended == 1 { (1, 1) } else { (3, 0) };
+        let depths = (stage.node.depth(group).await, stage.node.depth(of_graves).await);
+        assert_eq!(depths, expected, "seed {seed}: a part of it");
+        stage.node.broker.shutdown().await;
+    }
+    assert!((1..40).contains(&there), "{there} of 40 were there: the power failed at other times");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_to_be_buried_and_left_memory_is_read_before_anything_is_done() {
+    let stage = stage().await;
+    let Stage { node, jobs, group, of_graves, small } = &stage;
+    // More than is kept of what was delivered.
+    let large = "x".repeat(900_000);
+    for number in 0..80 {
+        node.append(*jobs, &[new(format!("{number} {large}"))]).await;
+    }
+    let session = node.broker.lease_session();
+    let taken = take(&session, *group, 80).await;
+    let settles = [0, 79, 1].map(|at| stage.end(&taken[at], Settlement::Reject)).to_vec();
+    session.transfer(settles, vec![stage.to_small("x")]).await.expect("done");
+    assert_eq!((node.depth(*group).await, node.depth(*of_graves).await), (77, 3));
+    assert_eq!(stage.stored(*small), 1);
+    // Too much for one entry: afterwards, and still before the answer.
+    let rest: Vec<Settle> =
+        taken[2..79].iter().map(|it| stage.end(it, Settlement::Reject)).collect();
+    session.transfer(rest, vec![stage.to_small("y")]).await.expect("done");
+    assert_eq!((node.depth(*group).await, node.depth(*of_graves).await), (0, 80));
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_confirmed_beside_a_refused_transfer_does_not_come_again() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let stage = stage_on(open_on(Arc::new(RealDisk), dir.path()).await, &[]).await;
+    let Stage { node, jobs, group, small, .. } = &stage;
+    node.append(*jobs, &values(900)).await;
+    node.append(*small, &values(2)).await;
+    let session = node.broker.lease_session();
+    let mut confirmed = HashSet::new();
+    for round in 0..200 {
+        let taken = take(&session, *group, 4).await;
+        for delivery in &taken {
+            assert!(!confirmed.contains(&delivery.offset), "round {round}: it was settled");
+        }
+        let accept = |at: usize| vec![stage.end(&taken[at], Settlement::Accept)];
+        let before = session.settle(accept(0));
+        let mut transfer = std::pin::pin!(session.transfer(accept(1), vec![stage.to_small("x")]));
+        assert!(poll!(&mut transfer).is_pending());
+        let meanwhile = session.settle(accept(2));
+        tokio::task::yield_now().await;
+        let after = session.settle(accept(3));
+        assert!(transfer.await.is_err());
+        for (at, reply) in [(0, before), (2, meanwhile), (3, after)] {
+            if reply.await[0].is_ok() {
+                confirmed.insert(taken[at].offset);
+            }
+        }
+    }
+    assert!(confirmed.len() >= 200);
+    node.broker.shutdown().await;
+}

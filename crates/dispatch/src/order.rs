@@ -1,0 +1,196 @@
+//! Who is ready, and who goes before whom: a record's place, the lanes of ordered groups, and the
+//! heads of partitions, of which the best goes next.
+
+use base::Offset;
+
+use crate::dispatch::Dispatch;
+use crate::partition::Head;
+use crate::place::Place;
+use crate::policy::{Ordering, Policy};
+use crate::ready::{First, Meta, Ready, Turn};
+use crate::wheel::Entry;
+
+impl Dispatch {
+    /// The ordering changed: lanes and holders are made anew from what is leased.
+    pub(crate) fn order_again(&mut self) {
+        let blocked = self.lanes.dissolve();
+        for partition in &mut self.partitions {
+            partition.holder = None;
+        }
+        let all = self.leases.iter();
+        let mut leased: Vec<_> =
+            all.map(|(_, it)| (it.partition, it.offset, it.meta.key)).collect();
+        leased.sort_unstable();
+        for (partition, offset, key) in leased {
+            self.hold(partition, offset, key);
+        }
+        for (partition, offset, meta) in blocked {
+            self.make_ready(partition, offset, meta);
+        }
+    }
+
+    pub(crate) fn arrange_again(&mut self) {
+        let (window, now_ms) = (self.bounds.loaded_per_partition * 2, self.now_ms);
+        let policy = self.policy.clone();
+        for partition in 0..self.partitions.len() as u32 {
+            self.with_ready(partition, |ready| {
+                ready.arrange_again(window, |meta, since_ms| {
+                    turn(&policy, meta, since_ms.unwrap_or(meta.timestamp.min(now_ms)))
+                });
+            });
+        }
+    }
+
+    /// From now on nothing else of what the record goes before may be handed out.
+    pub(crate) fn hold(&mut self, partition: u32, offset: Offset, key: u64) {
+        match self.policy.ordering {
+            Ordering::Free => {}
+            Ordering::Key if key == 0 => {}
+            Ordering::Key => self.lanes.hold(partition, key, offset),
+            Ordering::Partition => {
+                let holder = &mut self.partitions[partition as usize].holder;
+                holder.get_or_insert(offset);
+            }
+        }
+    }
+
+    /// The record is out of the way of those behind it.
+    pub(crate) fn free(&mut self, partition: u32, offset: Offset, key: u64) {
+        match self.policy.ordering {
+            Ordering::Free => {}
+            Ordering::Key if key == 0 => {}
+            Ordering::Key => {
+                if let Some((next, meta)) = self.lanes.release(partition, key, offset) {
+                    self.make_ready(partition, next, meta);
+                }
+            }
+            Ordering::Partition => {
+                let found = &mut self.partitions[partition as usize];
+                if found.holder == Some(offset) {
+                    found.holder = None;
+                    self.refresh_head(partition);
+                }
+            }
+        }
+    }
+
+    /// As [`Dispatch::free`], for records whose keys are not at hand.
+    pub(crate) fn free_range(&mut self, partition: u32, first: Offset, end: Offset) {
+        let gone = |offset: &Offset| (first..end).contains(offset);
+        match self.policy.ordering {
+            Ordering::Free => {}
+            Ordering::Key => {
+                for (holder, key) in self.lanes.holders(partition) {
+                    if gone(&holder) {
+                        self.free(partition, holder, key);
+                    }
+                }
+            }
+            Ordering::Partition => {
+                let holder = self.partitions[partition as usize].holder.filter(gone);
+                if let Some(holder) = holder {
+                    self.free(partition, holder, 0);
+                }
+            }
+        }
+    }
+
+    /// Does something to what is ready, and keeps the sums.
+    pub(crate) fn with_ready<R>(
+        &mut self,
+        partition: u32,
+        change: impl FnOnce(&mut Ready) -> R,
+    ) -> R {
+        let ready = &mut self.partitions[partition as usize].ready;
+        let (loaded, due) = (ready.loaded(), ready.due.len());
+        let result = change(ready);
+        self.loaded = self.loaded + ready.loaded() - loaded;
+        self.due = self.due + ready.due.len() - due;
+        result
+    }
+
+    /// The record is ready again. One that goes by the time that it was scheduled for goes as if it
+    /// had been due since it was written: before those that have come due meanwhile.
+    pub(crate) fn make_ready(&mut self, partition: u32, offset: Offset, meta: Meta) {
+        self.make_ready_since(partition, offset, meta, meta.timestamp.min(self.now_ms));
+    }
+
+    /// As [`Dispatch::make_ready`], for a record that is due since then.
+    pub(crate) fn make_ready_since(
+        &mut self,
+        partition: u32,
+        offset: Offset,
+        meta: Meta,
+        since_ms: i64,
+    ) {
+        let window = self.bounds.window(self.loaded) * 2;
+        let turn = turn(&self.policy, &meta, since_ms);
+        self.with_ready(partition, |ready| ready.insert(turn, offset, meta, window));
+        self.refresh_head(partition);
+        if self.partitions[partition as usize].ready.has_ranges() {
+            self.list(partition);
+        }
+    }
+
+    /// Takes a record off the ready ones, to do something with it.
+    pub(crate) fn take_ready(&mut self, partition: u32, rank: u8, offset: Offset) -> Option<Meta> {
+        let meta = self.with_ready(partition, |ready| ready.take(rank, offset))?;
+        let found = &self.partitions[partition as usize];
+        if !found.listed && found.ready.loaded() < self.bounds.low(self.loaded) {
+            self.list(partition);
+        }
+        Some(meta)
+    }
+
+    /// Puts the partition in its place among the heads.
+    pub(crate) fn refresh_head(&mut self, partition: u32) {
+        let found = &mut self.partitions[partition as usize];
+        let first = match found.holder {
+            None => found.ready.first(),
+            Some(offset) => {
+                let rank = self.policy.rank(0);
+                let held = found.ready.get(rank, offset);
+                held.map(|&meta| First { rank, offset, meta, since_ms: meta.timestamp })
+            }
+        };
+        // Where no more may die at the moment, the head is looked at again in a while.
+        let not_before = if self.dead < self.bounds.dead { 0 } else { self.now_ms + 1_000 };
+        let mut reminder = None;
+        let head = first.map(|First { rank, offset, meta, since_ms }| {
+            found.head_offset = offset;
+            let expires_ms =
+                self.policy.expires_ms(meta.timestamp, meta.expires_ms).max(not_before);
+            if expires_ms < found.head_timer_ms && !found.is_prompt(offset) {
+                reminder = Some(expires_ms);
+            }
+            Head { rank, since_ms, partition }
+        });
+        if head != found.head {
+            if let Some(before) = found.head {
+                self.heads.remove(&before);
+            }
+            self.heads.extend(head);
+            found.head = head;
+        }
+        if let Some(expires_ms) = reminder {
+            found.head_timer_ms = expires_ms;
+            // One a partition at a time, whatever the number of records.
+            self.wheel.add(Entry::new(expires_ms, 0, Place::head(partition).pack()));
+        }
+    }
+
+    /// Notes that a partition may want to be read.
+    pub(crate) fn list(&mut self, partition: u32) {
+        let found = &mut self.partitions[partition as usize];
+        if !found.listed && !found.reading {
+            found.listed = true;
+            self.wanting.push_back(partition);
+        }
+    }
+}
+
+/// Where a record belongs that is due since then. Where records are ordered, that is all that counts.
+fn turn(policy: &Policy, meta: &Meta, since_ms: i64) -> Turn {
+    let by_time = meta.scheduled && policy.ordering == Ordering::Free;
+    Turn { rank: policy.rank(meta.priority), second: by_time.then(|| since_ms.div_euclid(1_000)) }
+}
