@@ -92,10 +92,10 @@ mod tests {
     /// What is no phase, as means over those systems: to install nothing, start a server, stop it
     /// and remove its data; to start it again, and for what receivers had of it to come again; to
     /// connect, create, drain and remove around a load; to create and remove one more destination.
-    const SYSTEM: Duration = Duration::from_secs(6);
+    const SYSTEM: Duration = Duration::from_secs(3);
     const START: Duration = Duration::from_secs(7);
     const LOAD: Duration = Duration::from_millis(800);
-    const DESTINATION: Duration = Duration::from_millis(10);
+    const DESTINATION: Duration = Duration::from_millis(5);
 
     #[derive(Debug)]
     struct OneNode;
