@@ -86,7 +86,7 @@ fn plan(context: &mut Context, shape: &Shape) -> Result<Plan, Problem> {
     plan.lanes = 1000;
     plan.phases = vec![
         Phase::warm_up(context.warm_up()),
-        Phase::measured("load", context.seconds(1.2, 18, 600)),
+        Phase::measured("load", context.seconds(1.2, 10, 600)),
     ];
     Ok(plan)
 }

@@ -85,7 +85,7 @@ mod tests {
     use load::Watched;
 
     use super::*;
-    use crate::{Context, Faults, Form, choose};
+    use crate::{Context, Faults, Form, first_set};
 
     /// Systems that `run` takes when none are named.
     const SYSTEMS: u32 = 7;
@@ -129,7 +129,7 @@ mod tests {
         let mut context = Context::new(driver, "1".to_owned(), Tier::T3, form);
         context.faults = Some(Arc::new(OneNode));
         context.rehearsed = Some(Vec::new());
-        for test in choose("first").expect("there is a first set") {
+        for test in first_set(form) {
             // Some do not apply to one node, or to this tier.
             let _ = test.run(&mut context).await;
         }
@@ -180,7 +180,7 @@ mod tests {
             assert!(ran, "{test} is not of it: {loads:#?}");
         }
         // Of three nodes, and of tier T0: they are of it, and say why they do not apply.
-        let first = choose("first").expect("there is a first set");
+        let first = first_set(Form::Local);
         for test in ["omb/node-failure", "bmq/bcast-5"] {
             assert!(first.iter().any(|chosen| chosen.name == test), "{test}");
         }

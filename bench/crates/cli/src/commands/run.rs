@@ -11,7 +11,7 @@ use agents::Coordinator;
 use driver::{Failure, Target};
 use results::{Host, Run, Verdict};
 use tokio::sync::watch;
-use workloads::{Chosen, Context, Problem};
+use workloads::{Chosen, Context, Form, Problem};
 
 use crate::arguments::RunArguments;
 use crate::commands::agent::read_token;
@@ -21,7 +21,7 @@ use crate::live::{Both, Live, Style};
 use crate::metrics::{Exporter, Exposed};
 
 pub(crate) async fn run(arguments: RunArguments) -> Result<ExitCode, CliError> {
-    let tests = tests(&arguments.tests)?;
+    let tests = tests(&arguments.tests, arguments.form())?;
     let asked: Vec<Asked> =
         arguments.on.iter().map(|text| Asked::parse(text)).collect::<Result<_, _>>()?;
     let client = client(&arguments)?;
@@ -82,11 +82,13 @@ pub(crate) async fn run(arguments: RunArguments) -> Result<ExitCode, CliError> {
     ended
 }
 
-fn tests(words: &[String]) -> Result<Vec<Chosen>, CliError> {
+fn tests(words: &[String], form: Form) -> Result<Vec<Chosen>, CliError> {
     let mut tests: Vec<Chosen> = Vec::new();
     for word in words {
         let chosen = if word.ends_with(".yaml") || word.ends_with(".yml") {
             vec![Chosen::from_file(Path::new(word)).map_err(CliError::user)?]
+        } else if word == "first" {
+            workloads::first_set(form)
         } else {
             workloads::choose(word).ok_or_else(|| {
                 let why = format!("no test is named {word:?}; `postroad-bench list` shows them");
