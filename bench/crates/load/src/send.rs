@@ -16,7 +16,7 @@ use crate::reconnect::anew;
 
 const PONG_WITHIN: Duration = Duration::from_secs(5);
 /// How long a sender may take to learn what became of its last messages.
-const CLOSE_MAX: Duration = Duration::from_secs(30);
+const CLOSE_MAX: Duration = Duration::from_secs(15);
 
 #[derive(Debug)]
 pub(crate) struct SendTask {
