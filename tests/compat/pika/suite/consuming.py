@@ -528,7 +528,8 @@ def one_message_of_each_key(session):
     """Any number of keys, each in order, over more consumers than the queue has partitions."""
     connection = session.connect()
     for kind in ("classic", "quorum"):
-        channel = connection.channel(confirms=True)
+        channel = connection.channel()
+        channel.confirm_delivery()
         queue = session.queue(channel, kind, x_postroad_ordering="key", x_queue_type=kind)
         for number in range(3):
             for key in ("anna", "bert"):

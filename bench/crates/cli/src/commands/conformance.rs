@@ -68,7 +68,9 @@ fn write_table(path: &Path, all: &[Conformance]) -> Result<(), CliError> {
         let Some(found) = all.iter().find(|found| found.system == system.name) else {
             let why = match system.support {
                 Support::None { why } => format!("no driver: {why}"),
-                Support::LeftOut { feature } => format!("not in this build: `--features {feature}` has it"),
+                Support::LeftOut { feature } => {
+                    format!("not in this build: `--features {feature}` has it")
+                }
                 Support::Untried { why, .. } => format!("a driver, untried: {why}"),
                 Support::Driver(_) => "a driver; its server was not there".to_owned(),
             };

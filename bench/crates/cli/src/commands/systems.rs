@@ -26,7 +26,9 @@ fn about(system: &System) -> Result<driver::About, String> {
         Support::Driver(connect) | Support::Untried { connect, .. } => {
             connect(&Target::of(system.name)).map(|it| it.about()).map_err(|why| why.to_string())
         }
-        Support::LeftOut { feature } => Err(format!("not in this build: --features {feature} has it")),
+        Support::LeftOut { feature } => {
+            Err(format!("not in this build: --features {feature} has it"))
+        }
         Support::None { why } => Err(why.to_owned()),
     }
 }
