@@ -122,12 +122,23 @@ async fn lossless(context: &mut Context, name: &str) -> Result<Run, Problem> {
             Phase::measured(&format!("up {kill}"), context.seconds(1.5, 3, 20)),
         ]);
     }
+    outages(context, name, plan, "kills", kills).await
+}
+
+/// A load whose servers went away that often, and came back.
+async fn outages(
+    context: &mut Context,
+    name: &str,
+    plan: Plan,
+    what: &str,
+    count: u32,
+) -> Result<Run, Problem> {
     let facts = Facts::of(&plan);
     let outcome = context.load(name, plan).await?;
     let headline = vec![
         lower("lost", outcome.audit.lost as f64, "messages"),
         lower("settled and came again", outcome.audit.settled_again as f64, "messages"),
-        neither("kills", f64::from(kills), ""),
+        neither(what, f64::from(count), ""),
         lower("back", outage::longest_back(&outcome), "s from start to confirmation"),
         neither("confirmed messages", outcome.audit.confirmed as f64, ""),
     ];

@@ -8,9 +8,8 @@ use std::time::Duration;
 use load::{Phase, Until};
 use results::Run;
 
-use super::plan;
+use super::{outages, plan};
 use crate::context::{Context, Faults, Problem};
-use crate::judge::{self, Facts, lower, neither};
 use crate::outage;
 
 /// At most; what a server lays out beforehand and does not use takes no room.
@@ -47,14 +46,5 @@ async fn fail(context: &mut Context, name: &str, faults: &Arc<dyn Faults>) -> Re
             Phase::measured(&format!("up {cut}"), context.seconds(1.5, 3, 20)),
         ]);
     }
-    let facts = Facts::of(&plan);
-    let outcome = context.load(name, plan).await?;
-    let headline = vec![
-        lower("lost", outcome.audit.lost as f64, "messages"),
-        lower("settled and came again", outcome.audit.settled_again as f64, "messages"),
-        neither("power failures", f64::from(cuts), ""),
-        lower("back", outage::longest_back(&outcome), "s from start to confirmation"),
-        neither("confirmed messages", outcome.audit.confirmed as f64, ""),
-    ];
-    Ok(judge::run(context, name, facts, outcome, headline))
+    outages(context, name, plan, "power failures", cuts).await
 }
