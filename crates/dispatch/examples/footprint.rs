@@ -99,7 +99,7 @@ fn join(engine: &mut Dispatch, records: u32) {
 }
 
 fn read(engine: &mut Dispatch, record: impl Fn(u64) -> Scanned, now_ms: i64) -> bool {
-    let Some(Want { partition, from, up_to }) = engine.wants() else { return false };
+    let Some(Want { partition, from, up_to, .. }) = engine.wants() else { return false };
     let up_to = up_to.min(from + 1_000);
     engine.scanned(partition, from, up_to, (from..up_to).map(record), now_ms);
     true

@@ -83,8 +83,9 @@ pub(crate) struct Ready {
     pub(crate) due: Due,
 }
 
-/// Ranges so near each other are looked up together.
-const NEAR: u64 = 256;
+/// Ranges so near each other are looked up together: to read apart costs as much as to unpack so many
+/// records between them.
+const NEAR: u64 = 32;
 
 impl Ready {
     pub(crate) fn loaded(&self) -> usize {

@@ -44,6 +44,8 @@ pub struct Want {
     pub from: Offset,
     /// Where the need ends. The answer may stop before, and may go beyond.
     pub up_to: Offset,
+    /// All of it has been read before, and single records of it are looked up.
+    pub known: bool,
 }
 
 /// A record leased to a consumer: read it and send it.

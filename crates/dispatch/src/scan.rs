@@ -40,7 +40,8 @@ impl Dispatch {
                     partition.listed = false;
                     partition.reading = true;
                     partition.read_due = due;
-                    return Some(Want { partition: index, from, up_to });
+                    let known = up_to <= partition.scan_next;
+                    return Some(Want { partition: index, from, up_to, known });
                 }
                 Need::NoRoom => self.wanting.push_back(index),
                 Need::Nothing => self.partitions[index as usize].listed = false,

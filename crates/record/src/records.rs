@@ -200,6 +200,13 @@ impl<'a> Records<'a> {
         }
     }
 
+    /// Goes on with the record of this number, which begins there.
+    pub(crate) fn skip_to(mut self, index: u32, at: usize) -> Self {
+        self.rest = &self.rest[at..];
+        self.index = index;
+        self
+    }
+
     /// The record that `body` begins with, whatever its place among the others.
     pub(crate) fn at(header: &BatchHeader, body: &'a [u8]) -> Result<RecordView<'a>, RecordFault> {
         Self::new(header, body).read()

@@ -68,6 +68,17 @@ impl SharedBatch {
         Records::new(&self.header, &self.body)
     }
 
+    /// Those from this offset on; the ones before it are not looked at, but for one that is alone.
+    pub fn records_from(&self, offset: u64) -> Records<'_> {
+        let delta = offset.saturating_sub(self.header.base_offset);
+        let before = self.places.partition_point(|place| u64::from(place.offset_delta) < delta);
+        match self.places.get(before) {
+            Some(place) => self.records().skip_to(before as u32, place.at as usize),
+            None if before > 0 => self.records().skip_to(before as u32, self.body.len()),
+            None => self.records(),
+        }
+    }
+
     /// The record with this offset; `None` when compaction took it or it is of another batch.
     pub fn record(self: &Arc<Self>, offset: u64) -> Option<SharedRecord> {
         let delta = u32::try_from(offset.checked_sub(self.header.base_offset)?).ok()?;
@@ -175,6 +186,12 @@ mod tests {
                     }
                 }
                 assert!(batch.record(99).is_none() && batch.record(100 + records as u64).is_none());
+                for from in [0, 100, 101, 100 + records as u64] {
+                    let left = batch.records_from(from).map(|it| it.expect("whole").offset);
+                    // One that is alone comes anyway.
+                    let from = if records == 1 { 100 } else { from.max(100) };
+                    assert!(left.eq(from..100 + records as u64), "from {from} of {records}");
+                }
             }
         }
     }
@@ -189,6 +206,9 @@ mod tests {
             for number in 0..20 {
                 let found = batch.record(100 + number).map(|record| record.view().offset);
                 assert_eq!(found, kept.contains(&number).then_some(100 + number));
+                let left = batch.records_from(100 + number).map(|it| it.expect("whole").offset);
+                let expected = kept.iter().filter(|&&it| kept.len() == 1 || it >= number);
+                assert!(left.eq(expected.map(|it| 100 + it)), "from {number} of {kept:?}");
             }
         }
     }

@@ -145,7 +145,7 @@ fn decode(partition: PartitionId, pieces: &[Bytes]) -> Vec<Arc<SharedBatch>> {
     batches
 }
 
-/// What `dispatch` wants to know of records.
+/// What `dispatch` wants to know of the records of a batch, from an offset on.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
     /// Keys of one node only meet each other.
@@ -156,11 +156,12 @@ impl Facts {
     pub(super) fn of<'a>(
         &'a self,
         batch: &'a SharedBatch,
+        from: Offset,
         keyed: bool,
         now_ms: i64,
     ) -> impl Iterator<Item = Scanned> + 'a {
         let control = batch.header().attributes.is_control();
-        let records = batch.records().take(if control { 0 } else { usize::MAX });
+        let records = batch.records_from(from).take(if control { 0 } else { usize::MAX });
         // Every record was read when the batch was decoded.
         records.map_while(Result::ok).map(move |record| {
             let reserved = Reserved::read(&record.headers);

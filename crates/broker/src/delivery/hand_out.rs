@@ -17,9 +17,9 @@ use super::group::{Group, Taker, refuses};
 use super::session::TakeOptions;
 use super::waiting::Standing;
 
-/// Less is not worth a call.
+/// Less is not worth a call, where what follows is wanted next.
 const READ_BYTES_MIN: usize = 64 << 10;
-/// Unless so few are wanted: what lies behind them is none of what is looked for.
+/// Of so few nothing may follow.
 const FEW_RECORDS: u64 = 16;
 /// What the smallest read counts as, where reads of one turn are bounded.
 const LOOK_UP_BYTES_MIN: usize = 2 << 10;
@@ -394,7 +394,7 @@ impl Driver {
                         let keyed = group.keyed();
                         let facts = &self.facts;
                         let records =
-                            batches.iter().flat_map(|batch| facts.of(batch, keyed, now_ms));
+                            batches.iter().flat_map(|batch| facts.of(batch, from, keyed, now_ms));
                         group.dispatch.scanned(index, from, read_to, records, now_ms);
                         self.enqueue(id);
                     }
@@ -498,25 +498,19 @@ impl Group {
     }
 
     fn read_of(&self, want: Want) -> Read {
-        let Want { partition, from, up_to } = want;
-        let records = up_to.saturating_sub(from).min(LEASE_READ_BYTES as u64) as usize;
-        let bytes = records.saturating_mul(self.record_bytes + READ_OVERHEAD_BYTES);
+        let Want { partition, from, up_to, known } = want;
+        let records = up_to.saturating_sub(from);
+        let bytes = (records as usize).saturating_mul(self.record_bytes + READ_OVERHEAD_BYTES);
+        // What lies behind a known record is none of what is looked for; its batch comes however
+        // little is asked for.
+        let bytes_min = if known || records < FEW_RECORDS { 0 } else { READ_BYTES_MIN };
         Read {
             partition: self.partition(partition),
             from,
-            // Few records are known ones, most often a delayed one that is due: their batch will do,
-            // and comes however little is asked for.
-            bytes_max: match is_few(want) {
-                true => bytes.min(READ_BYTES_MIN),
-                false => bytes.clamp(READ_BYTES_MIN, LEASE_READ_BYTES),
-            },
+            bytes_max: bytes.clamp(bytes_min, LEASE_READ_BYTES),
             purpose: ReadFor::Scan { group: self.id, engine: self.engine, up_to },
         }
     }
-}
-
-fn is_few(want: Want) -> bool {
-    want.up_to.saturating_sub(want.from) < FEW_RECORDS
 }
 
 /// What a record may take more than the average.

@@ -81,7 +81,7 @@ impl Bench {
     /// Reads whatever is wanted; how many reads that took.
     pub(crate) fn read(&mut self) -> usize {
         let mut reads = 0;
-        while let Some(Want { partition, from, up_to }) = self.engine.wants() {
+        while let Some(Want { partition, from, up_to, .. }) = self.engine.wants() {
             let log = &self.logs[partition as usize];
             let records = log[from as usize..up_to as usize].iter().copied();
             self.engine.scanned(partition, from, up_to, records, self.now_ms);

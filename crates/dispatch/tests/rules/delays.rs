@@ -191,7 +191,7 @@ fn what_is_due_does_not_make_the_rest_of_a_backlog_be_read() {
     records.extend(vec![record(); 50_000]);
     let mut bench = Bench::with_bounds(Policy::default(), bounds, vec![records]);
     bench.join(1, window(1, 0));
-    while let Some(Want { partition, from, up_to }) = bench.engine.wants() {
+    while let Some(Want { partition, from, up_to, .. }) = bench.engine.wants() {
         let up_to = up_to.min(from + 50);
         let log = &bench.logs[0];
         let records = log[from as usize..up_to as usize].iter().copied();

@@ -160,7 +160,7 @@ fn holes_in_the_log_are_settled_as_they_are_passed() {
     bench.engine.extended(0, 10);
     bench.join(1, anything(1));
     let want = bench.engine.wants().expect("there is something");
-    assert_eq!(want, Want { partition: 0, from: 0, up_to: 10 });
+    assert_eq!(want, Want { partition: 0, from: 0, up_to: 10, known: false });
     assert_eq!(bench.engine.wants(), None, "a want is handed out once");
     let there = [3, 4, 7].map(|offset| Scanned { offset, ..record() });
     bench.engine.scanned(0, 0, 10, there, 0);
