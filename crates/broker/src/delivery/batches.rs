@@ -1,18 +1,15 @@
-//! Batches in memory: what deliveries point into, and how it gets there.
+//! Batches in memory: what deliveries point into, and what the engine learns from them.
 //!
-//! Reads run beside the driver's loop. What was read is unpacked once and kept for a while: whoever
-//! scans it hands it out soon after. The bound counts bytes and the oldest goes first; what is
-//! leased later than that is read again.
+//! What was read is unpacked once and kept for a while: whoever scans it hands it out soon after. The
+//! bound counts bytes and the oldest goes first; what is leased later than that is read again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use base::limits::LEASE_BATCH_CACHE_BYTES;
-use base::{LeaseGroupId, Offset, PartitionId};
-use bytes::Bytes;
+use base::{Offset, PartitionId};
 use dispatch::Scanned;
 use hashbrown::{DefaultHashBuilder, HashMap};
-use journal::Journal;
 use record::{Reserved, SharedBatch, SharedRecord};
 use std::hash::BuildHasher;
 
@@ -86,64 +83,6 @@ impl Batches {
 /// Compaction or retention took the record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Gone;
-
-/// What a read is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum ReadFor {
-    /// A want of the group's engine, as long as it is still the same engine.
-    Scan { group: LeaseGroupId, engine: u64, up_to: Offset },
-    /// A record whose batch left memory before it was handed out, or buried.
-    Record,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Read {
-    pub(super) partition: PartitionId,
-    pub(super) from: Offset,
-    pub(super) bytes_max: usize,
-    pub(super) purpose: ReadFor,
-}
-
-pub(super) type ReadDone = (Read, Result<Vec<Arc<SharedBatch>>, journal::error::ReadError>);
-
-/// Batches from the one that holds `read.from` on, or the next after it; none at the end.
-pub(super) async fn read(journal: Journal, read: Read) -> ReadDone {
-    let found = journal.read(read.partition.stream(), read.from, read.bytes_max).await;
-    let pieces = match found {
-        Ok(pieces) => pieces,
-        Err(error) => return (read, Err(error)),
-    };
-    let packed = pieces.iter().any(|piece| {
-        record::split(piece)
-            .any(|batch| batch.is_ok_and(|(header, _)| !header.attributes.compression().is_none()))
-    });
-    let partition = read.partition;
-    let batches = if packed {
-        // Unpacking takes its time, which is not the loop's.
-        tokio::task::spawn_blocking(move || decode(partition, &pieces)).await.unwrap_or_default()
-    } else {
-        decode(partition, &pieces)
-    };
-    (read, Ok(batches))
-}
-
-fn decode(partition: PartitionId, pieces: &[Bytes]) -> Vec<Arc<SharedBatch>> {
-    let mut batches = Vec::new();
-    for piece in pieces {
-        for batch in record::split(piece) {
-            let decoded = batch.and_then(|(_, range)| SharedBatch::decode(&piece.slice(range)));
-            match decoded {
-                Ok(batch) => batches.push(Arc::new(batch)),
-                // It was valid when it was taken, and what was read passed the journal's checks:
-                // the group must not stand still for ever.
-                Err(error) => {
-                    tracing::error!(%partition, %error, "a stored batch cannot be read; it is passed over");
-                }
-            }
-        }
-    }
-    batches
-}
 
 /// What `dispatch` wants to know of the records of a batch, from an offset on.
 #[derive(Clone, Debug, Default)]

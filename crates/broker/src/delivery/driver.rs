@@ -28,7 +28,7 @@ use crate::sequencer::Request;
 use crate::shard::Shard;
 use crate::watch::Watch;
 
-use super::batches::{Batches, Facts, ReadDone};
+use super::batches::{Batches, Facts};
 use super::commit::{Committed, Waiter};
 use super::dead_letter::Routers;
 use super::error::{ConsumeError, SettleError, TakeError, TransferError};
@@ -36,6 +36,7 @@ use super::event::{Delivery, Sent, Unread};
 use super::group::{Counts, Group};
 use super::hand_out::PendingTake;
 use super::rates::Published;
+use super::reading::ReadDone;
 use super::session::{ConsumeOptions, Credit, Settle, TakeOptions};
 use super::sessions::Session;
 use super::transfer::PendingTransfer;

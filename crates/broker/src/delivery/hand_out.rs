@@ -1,15 +1,13 @@
 //! Serving a group: what is ready goes to who wants it, what is wanted next is read, and what was
 //! handed out becomes a delivery once its batch is in memory.
 
-use base::limits::{LEASE_READ_BYTES, LEASE_READS_IN_FLIGHT_MAX};
-use base::{LeaseGroupId, Offset, PartitionId};
-use dispatch::{Assignment, Selection, SessionId, Settlement, Take, Want, Within};
-use futures_util::FutureExt;
+use base::limits::LEASE_READ_BYTES;
+use base::{LeaseGroupId, Offset};
+use dispatch::{Assignment, Selection, SessionId, Settlement, Take, Within};
 use record::SharedRecord;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::batches::{Read, ReadDone, ReadFor, read};
 use super::driver::Driver;
 use super::error::TakeError;
 use super::event::Delivery;
@@ -17,23 +15,15 @@ use super::group::{Group, Taker, refuses};
 use super::session::TakeOptions;
 use super::waiting::Standing;
 
-/// Less is not worth a call, where what follows is wanted next.
-const READ_BYTES_MIN: usize = 64 << 10;
-/// Of so few nothing may follow.
-const FEW_RECORDS: u64 = 16;
-/// What the smallest read counts as, where reads of one turn are bounded.
-const LOOK_UP_BYTES_MIN: usize = 2 << 10;
 /// A take that has something waits for so many reads at most.
 const TAKE_ROUNDS_MAX: u32 = 4;
-/// What cannot be read now is tried again after this.
-const READ_AGAIN_AFTER_MS: i64 = 1_000;
 
 /// Taken, and not yet all in memory.
 #[derive(Debug)]
 pub(super) struct PendingTake {
     session: SessionId,
-    group: LeaseGroupId,
-    assigned: std::collections::VecDeque<Assignment>,
+    pub(super) group: LeaseGroupId,
+    pub(super) assigned: std::collections::VecDeque<Assignment>,
     deliveries: Vec<Delivery>,
     reply: oneshot::Sender<Result<Vec<Delivery>, TakeError>>,
 }
@@ -197,7 +187,7 @@ impl Driver {
     }
 
     /// Answers a take if all of it is in memory; otherwise gives it back, and reads.
-    fn complete(&mut self, mut take: PendingTake) -> Option<PendingTake> {
+    pub(super) fn complete(&mut self, mut take: PendingTake) -> Option<PendingTake> {
         while let Some(assignment) = take.assigned.front().copied() {
             match self.delivery(take.group, assignment) {
                 Found::Here(delivery) => take.deliveries.push(delivery),
@@ -241,7 +231,7 @@ impl Driver {
         }
     }
 
-    fn put_out(&mut self, id: SessionId, delivery: Delivery) {
+    pub(super) fn put_out(&mut self, id: SessionId, delivery: Delivery) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         if session.outgoing.is_empty() {
             self.outgoing.push(id);
@@ -251,7 +241,7 @@ impl Driver {
     }
 
     /// The delivery of a lease, if its batch is in memory; otherwise it is read.
-    fn delivery(&mut self, id: LeaseGroupId, assignment: Assignment) -> Found {
+    pub(super) fn delivery(&mut self, id: LeaseGroupId, assignment: Assignment) -> Found {
         let Some(group) = self.groups.get_mut(&id) else { return Found::Gone };
         let partition = group.partition(assignment.partition);
         match self.batches.record(partition, assignment.offset) {
@@ -270,7 +260,7 @@ impl Driver {
     }
 
     /// There is nothing left to deliver: compaction or retention took it meanwhile.
-    fn settle_gone(&mut self, id: LeaseGroupId, assignment: Assignment) {
+    pub(super) fn settle_gone(&mut self, id: LeaseGroupId, assignment: Assignment) {
         let now_ms = self.clock.now_ms();
         if let Some(group) = self.groups.get_mut(&id) {
             let lease = Selection::Token(assignment.token);
@@ -295,178 +285,6 @@ impl Driver {
         if due.is_some_and(|due| due <= now_ms) {
             self.enqueue(id);
         }
-    }
-}
-
-enum Found {
-    Here(Delivery),
-    Gone,
-    Reading,
-}
-
-fn delivery(group: LeaseGroupId, assignment: Assignment, record: SharedRecord) -> Delivery {
-    let Assignment { consumer, token, partition, offset, attempt, session: _ } = assignment;
-    Delivery { group, consumer, token, partition, offset, attempt, record }
-}
-
-// --------------------------------------------------------------------------------------- reading
-
-impl Driver {
-    /// Of a partition one thing is wanted at a time. Records that became due are wanted a few at a
-    /// time and from anywhere: were each a turn of the loop, the loop would be all that they cost. So
-    /// what is in memory is looked up at once, up to some bytes. Whether anything was.
-    pub(super) fn read_what_is_wanted(&mut self, id: LeaseGroupId, budget: &mut usize) -> bool {
-        let mut found = false;
-        while self.reads.len() < LEASE_READS_IN_FLIGHT_MAX {
-            let Some(group) = self.groups.get_mut(&id) else { return found };
-            let Some(want) = group.dispatch.wants() else { return found };
-            group.reads += 1;
-            let what = group.read_of(want);
-            let mut reading = read(self.shard.journal.clone(), what).boxed();
-            if *budget > 0 {
-                *budget = budget.saturating_sub(what.bytes_max.max(LOOK_UP_BYTES_MIN));
-                if let Some(done) = (&mut reading).now_or_never() {
-                    self.was_read(done);
-                    found = true;
-                    continue;
-                }
-            }
-            self.reads.push(reading);
-        }
-        // Its turn comes when one of those has ended.
-        self.enqueue(id);
-        found
-    }
-
-    fn start(&mut self, what: Read) {
-        let journal = self.shard.journal.clone();
-        self.reads.push(read(journal, what).boxed());
-    }
-
-    /// Reads a single record again, unless that is under way.
-    pub(super) fn read_record(&mut self, partition: PartitionId, offset: Offset) {
-        if self.record_reads.insert((partition, offset)) {
-            let (from, bytes_max) = (offset, READ_BYTES_MIN);
-            self.start(Read { partition, from, bytes_max, purpose: ReadFor::Record });
-        }
-    }
-
-    pub(super) fn was_read(&mut self, (read, result): ReadDone) {
-        let Read { partition, from, purpose, .. } = read;
-        if let Ok(batches) = &result {
-            for batch in batches {
-                self.batches.insert(partition, batch);
-            }
-        }
-        match purpose {
-            ReadFor::Record => {
-                self.record_reads.remove(&(partition, from));
-                match result {
-                    Ok(_) => {
-                        if !matches!(self.batches.record(partition, from), Some(Ok(_))) {
-                            self.lost.insert((partition, from));
-                        }
-                    }
-                    Err(error) => {
-                        tracing::warn!(%partition, offset = from, %error, "a record cannot be read");
-                        self.give_up(partition, from);
-                        self.put_off_burials(partition, from);
-                        self.put_letters_apart(partition, from);
-                    }
-                }
-                self.go_on_waiting();
-            }
-            ReadFor::Scan { group: id, engine, up_to } => {
-                let now_ms = self.clock.now_ms();
-                let Some(group) = self.groups.get_mut(&id) else { return };
-                if group.engine != engine {
-                    return;
-                }
-                group.reads -= 1;
-                let index = partition.index;
-                match result {
-                    Ok(batches) => {
-                        let read_to =
-                            batches.last().map_or(up_to, |last| last.header().next_offset());
-                        if let Some(last) = batches.last() {
-                            group.record_bytes = last.bytes() / last.len().max(1);
-                        }
-                        let keyed = group.keyed();
-                        let facts = &self.facts;
-                        let records =
-                            batches.iter().flat_map(|batch| facts.of(batch, from, keyed, now_ms));
-                        group.dispatch.scanned(index, from, read_to, records, now_ms);
-                        self.enqueue(id);
-                    }
-                    Err(error) => {
-                        tracing::warn!(%partition, offset = from, %error,
-                            "records to deliver cannot be read; trying again");
-                        group.dispatch.scan_failed(index);
-                        // Not at once: a disk that fails would be asked without end.
-                        let due_ms = now_ms + READ_AGAIN_AFTER_MS;
-                        self.deadlines.insert((due_ms, id));
-                    }
-                }
-            }
-        }
-    }
-
-    /// What waits for this record waits no longer: its leases come back later.
-    fn give_up(&mut self, partition: PartitionId, offset: Offset) {
-        let now_ms = self.clock.now_ms();
-        let later = Settlement::Release { delay_ms: Some(READ_AGAIN_AFTER_MS), count: false };
-        let mut given_up: Vec<(LeaseGroupId, Assignment)> = Vec::new();
-        let groups = &self.groups;
-        let same = |id: &LeaseGroupId, assignment: &Assignment| {
-            let here = groups.get(id).map(|group| group.partition(assignment.partition));
-            here.is_none_or(|here| here == partition) && assignment.offset == offset
-        };
-        for id in &self.waiting {
-            let Some(session) = self.sessions.get_mut(id) else { continue };
-            if session.waiting.front().is_some_and(|(id, assignment)| same(id, assignment)) {
-                given_up.extend(session.waiting.pop_front());
-            }
-        }
-        for take in &mut self.pending_takes {
-            if take.assigned.front().is_some_and(|assignment| same(&take.group, assignment)) {
-                given_up.extend(take.assigned.pop_front().map(|given| (take.group, given)));
-            }
-        }
-        for (id, assignment) in given_up {
-            if let Some(group) = self.groups.get_mut(&id) {
-                let lease = Selection::Token(assignment.token);
-                let _ = group.dispatch.settle(assignment.session, lease, later, now_ms);
-                self.enqueue(id);
-            }
-        }
-    }
-
-    /// Goes on with deliveries that waited for a read.
-    fn go_on_waiting(&mut self) {
-        for id in std::mem::take(&mut self.waiting) {
-            let Some(session) = self.sessions.get_mut(&id) else { continue };
-            let mut queue = std::mem::take(&mut session.waiting);
-            while let Some((group, assignment)) = queue.front().copied() {
-                match self.delivery(group, assignment) {
-                    Found::Here(delivery) => self.put_out(id, delivery),
-                    Found::Gone => self.settle_gone(group, assignment),
-                    Found::Reading => {
-                        self.waiting.insert(id);
-                        break;
-                    }
-                }
-                queue.pop_front();
-            }
-            if let Some(session) = self.sessions.get_mut(&id) {
-                session.waiting = queue;
-            }
-        }
-        for take in std::mem::take(&mut self.pending_takes) {
-            if let Some(take) = self.complete(take) {
-                self.pending_takes.push(take);
-            }
-        }
-        self.go_on_transferring();
     }
 }
 
@@ -496,22 +314,15 @@ impl Group {
         taker.rounds += 1;
         taker.assigned.len() as u32 >= options.records_max
     }
-
-    fn read_of(&self, want: Want) -> Read {
-        let Want { partition, from, up_to, known } = want;
-        let records = up_to.saturating_sub(from);
-        let bytes = (records as usize).saturating_mul(self.record_bytes + READ_OVERHEAD_BYTES);
-        // What lies behind a known record is none of what is looked for; its batch comes however
-        // little is asked for.
-        let bytes_min = if known || records < FEW_RECORDS { 0 } else { READ_BYTES_MIN };
-        Read {
-            partition: self.partition(partition),
-            from,
-            bytes_max: bytes.clamp(bytes_min, LEASE_READ_BYTES),
-            purpose: ReadFor::Scan { group: self.id, engine: self.engine, up_to },
-        }
-    }
 }
 
-/// What a record may take more than the average.
-const READ_OVERHEAD_BYTES: usize = 64;
+pub(super) enum Found {
+    Here(Delivery),
+    Gone,
+    Reading,
+}
+
+fn delivery(group: LeaseGroupId, assignment: Assignment, record: SharedRecord) -> Delivery {
+    let Assignment { consumer, token, partition, offset, attempt, session: _ } = assignment;
+    Delivery { group, consumer, token, partition, offset, attempt, record }
+}

@@ -23,6 +23,7 @@ mod groups;
 mod hand_out;
 pub(crate) mod overflow;
 pub(crate) mod rates;
+mod reading;
 pub mod redrive;
 pub mod session;
 mod sessions;
