@@ -175,7 +175,7 @@ async fn backlog(context: &mut Context, name: &str) -> Result<Run, Problem> {
     topology.destinations = 10;
     let mut plan = plan(topology, rate, context.warm_up(), Duration::ZERO);
     (plan.senders, plan.receivers) = (2, 2);
-    let build = context.seconds(1.5, 20, 3600);
+    let build = context.seconds(1.5, 15, 3600);
     let bytes = context.by_form(64 << 20, 1 << 30, 300 << 30);
     plan.phases = vec![
         Phase::warm_up(context.warm_up()),
