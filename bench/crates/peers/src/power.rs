@@ -167,6 +167,10 @@ mod tests {
             stat.rsplit_once(") ").expect("regular").1.chars().next()
         };
         assert_eq!(state(), Some('T'));
-        shell.kill().and_then(|()| shell.wait()).expect("it can be killed");
+        // Who is stopped and has no parent any more stays for ever.
+        for member in identity.tree() {
+            member.signal(Signal::KILL);
+        }
+        shell.wait().expect("it was killed");
     }
 }
