@@ -142,6 +142,23 @@ pub(super) async fn take_within(
     Ok(taken)
 }
 
+/// Settles each as it comes: the lease of the first may end before the last has come.
+pub(super) async fn consume_within(
+    receiver: &mut Box<dyn Receiver>,
+    count: usize,
+    patience: Duration,
+) -> Result<Vec<Received>, Fault> {
+    let deadline = Instant::now() + patience;
+    let mut consumed = Vec::new();
+    while consumed.len() < count {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let came = take_within(receiver, 1, left).await?;
+        accept(receiver, &came).await?;
+        consumed.extend(came);
+    }
+    Ok(consumed)
+}
+
 /// Receives this many by all of the receivers together: what came to each.
 pub(super) async fn take_by_any(
     receivers: &mut [Box<dyn Receiver>],
