@@ -118,7 +118,10 @@ const SYSTEMS: &[System] = &[
     System {
         name: "redpanda",
         title: "Redpanda, consumer groups",
-        support: driver_if!("kafka", kafka::connect_redpanda),
+        support: driver_if!(
+            "kafka", kafka::connect_redpanda,
+            untried: "no server is in the package registries"
+        ),
     },
     System {
         name: "postroad-amqp",
@@ -140,7 +143,14 @@ const SYSTEMS: &[System] = &[
         title: "RabbitMQ, streams by AMQP 0-9-1",
         support: driver_if!("amqp", amqp::connect_stream),
     },
-    System { name: "lavinmq", title: "LavinMQ", support: driver_if!("amqp", amqp::connect_lavin) },
+    System {
+        name: "lavinmq",
+        title: "LavinMQ",
+        support: driver_if!(
+            "amqp", amqp::connect_lavin,
+            untried: "no server is in the package registries"
+        ),
+    },
     System {
         name: "nats-jetstream",
         title: "NATS JetStream",
