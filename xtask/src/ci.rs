@@ -4,6 +4,8 @@
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::compat::{self, Counts};
@@ -16,6 +18,10 @@ const KILLS: u32 = 10;
 /// The benchmark suite is a workspace of its own. Here it is built without the clients of its
 /// rivals, which would take longer than all the rest.
 const SUITE: &str = "bench/Cargo.toml";
+
+/// How long after their end tests may keep their output open. Who waited for its end would wait as
+/// long as what they left behind runs.
+const LEFT_OPEN_MAX: Duration = Duration::from_secs(10);
 
 /// Which steps are run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,9 +183,19 @@ fn tests(of: &[&str]) -> Outcome<Counts> {
         .spawn()
         .context(|| "cannot run cargo")?;
     let stdout = child.stdout.take().expect("stdout is piped");
+    let (lines, arriving) = mpsc::channel();
+    thread::spawn(move || BufReader::new(stdout).lines().try_for_each(|line| lines.send(line)));
     let mut counts = Counts::default();
-    for line in BufReader::new(stdout).lines() {
-        let line = line.context(|| "cannot read what cargo test prints")?;
+    loop {
+        let line = match arriving.recv_timeout(LEFT_OPEN_MAX) {
+            Ok(line) => line.context(|| "cannot read what cargo test prints")?,
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) if child.try_wait()?.is_none() => continue,
+            Err(RecvTimeoutError::Timeout) => {
+                let why = "a test left a process behind that keeps the tests' output open";
+                return Err(Failure::new(why));
+            }
+        };
         println!("{line}");
         if let Some((passed, failed)) = test_result(&line) {
             counts.passed += passed;
