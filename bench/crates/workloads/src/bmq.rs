@@ -66,7 +66,7 @@ async fn broadcast(context: &mut Context, name: &str, groups: u32) -> Result<Run
 }
 
 fn plan(context: &Context, topology: driver::Topology, rate: f64) -> Plan {
-    let time: Duration = context.seconds(1.2, 10, 300);
+    let time: Duration = context.seconds(1.2, 8, 300);
     let mut plan = omb::plan(topology, rate, context.warm_up(), time);
     plan.pace = Pace::Open { per_second: rate, window: omb::WINDOW };
     plan

@@ -70,7 +70,7 @@ fn topology(context: &mut Context) -> Result<Topology, Problem> {
 fn phases(context: &Context) -> Vec<Phase> {
     vec![
         Phase::warm_up(context.seconds(0.5, 3, 10)),
-        Phase::measured("load", context.seconds(1.2, 12, 100)),
+        Phase::measured("load", context.seconds(1.2, 10, 100)),
     ]
 }
 

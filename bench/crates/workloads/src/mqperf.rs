@@ -129,7 +129,7 @@ async fn crash(context: &mut Context, name: &str) -> Result<Run, Problem> {
         Phase::measured("before", context.seconds(1, 6, 60)),
         outage::killed(&faults, 1, "during", context.seconds(1, 6, 60)),
         outage::back(&faults, 1, "", context.back_within()),
-        Phase::measured("after", context.seconds(1.5, 10, 60)),
+        Phase::measured("after", context.seconds(1.5, 6, 60)),
     ];
     plan.topology.lease = context.lease_of_the_killed();
     plan.drain_idle = context.seconds(10, 20, 20);
