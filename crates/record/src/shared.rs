@@ -70,13 +70,13 @@ impl SharedBatch {
 
     /// Those from this offset on; the ones before it are not looked at, but for one that is alone.
     pub fn records_from(&self, offset: u64) -> Records<'_> {
+        if self.places.is_empty() {
+            return self.records();
+        }
         let delta = offset.saturating_sub(self.header.base_offset);
         let before = self.places.partition_point(|place| u64::from(place.offset_delta) < delta);
-        match self.places.get(before) {
-            Some(place) => self.records().skip_to(before as u32, place.at as usize),
-            None if before > 0 => self.records().skip_to(before as u32, self.body.len()),
-            None => self.records(),
-        }
+        let at = self.places.get(before).map_or(self.body.len(), |place| place.at as usize);
+        self.records().skip_to(before as u32, at)
     }
 
     /// The record with this offset; `None` when compaction took it or it is of another batch.
