@@ -119,7 +119,8 @@ const SYSTEMS: &[System] = &[
         name: "redpanda",
         title: "Redpanda, consumer groups",
         support: driver_if!(
-            "kafka", kafka::connect_redpanda,
+            "kafka",
+            kafka::connect_redpanda,
             untried: "no server is in the package registries"
         ),
     },
@@ -147,7 +148,8 @@ const SYSTEMS: &[System] = &[
         name: "lavinmq",
         title: "LavinMQ",
         support: driver_if!(
-            "amqp", amqp::connect_lavin,
+            "amqp",
+            amqp::connect_lavin,
             untried: "no server is in the package registries"
         ),
     },

@@ -9,22 +9,6 @@ pub(crate) fn told(settings: &[(&str, &dyn Display)]) -> BTreeMap<String, String
 }
 
 /// Whole milliseconds.
-#[cfg_attr(
-    not(any(
-        feature = "amqp",
-        feature = "kurrentdb",
-        feature = "mongodb",
-        feature = "mqtt",
-        feature = "nats",
-        feature = "postgres",
-        feature = "pulsar",
-        feature = "redis",
-        feature = "rocketmq",
-        feature = "sqs",
-        feature = "zeromq"
-    )),
-    allow(dead_code, reason = "a build without clients has no use for it")
-)]
 pub(crate) fn ms(time: Duration) -> String {
     format!("{} ms", time.as_millis())
 }

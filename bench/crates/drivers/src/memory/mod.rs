@@ -40,7 +40,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use crate::pending::{Confirmer, Outstanding, WINDOW, Window, send_by_post};
-use crate::told::told;
+use crate::told::{ms, told};
 use faults::Faults;
 use queue::{Queue, ReceiverId};
 
@@ -220,8 +220,8 @@ impl Driver for Memory {
         true
     }
 
-    fn settings(&self, _topology: &Topology) -> BTreeMap<String, String> {
-        told(&[("window", &self.window)])
+    fn settings(&self, topology: &Topology) -> BTreeMap<String, String> {
+        told(&[("window", &self.window), ("lease", &ms(topology.lease))])
     }
 
     async fn version(&self) -> Result<String, Failure> {
