@@ -16,7 +16,10 @@ fn resident_bytes() -> u64 {
 
 fn run(state: &mut State, command: Command) {
     let mut applied = Applied::new();
-    state.apply(&Entry { now_ms: 1, appends: &[], commands: &[command] }, &mut applied);
+    state.apply(
+        &Entry { now_ms: 1, appends: &[], commands: &[command], ..Entry::default() },
+        &mut applied,
+    );
     assert!(applied.commands[0].is_ok(), "{applied:?}");
 }
 
@@ -39,7 +42,7 @@ fn with_group(topics: u32, records: u32) -> State {
         producer_epoch: -1,
         base_sequence: -1,
     };
-    let entry = Entry { now_ms: 1, appends: &[append], commands: &[] };
+    let entry = Entry { now_ms: 1, appends: &[append], commands: &[], ..Entry::default() };
     state.apply(&entry, &mut Applied::new());
     state
 }
@@ -64,7 +67,10 @@ fn settle(state: &mut State, offsets: impl Iterator<Item = Offset>, attempts: bo
         }
         let settles = vec![GroupSettle { group, partition: 0, settled, attempts: counts }];
         let commands = [Command::Settle { settles }];
-        state.apply(&Entry { now_ms: 1, appends: &[], commands: &commands }, &mut applied);
+        state.apply(
+            &Entry { now_ms: 1, appends: &[], commands: &commands, ..Entry::default() },
+            &mut applied,
+        );
     }
     started.elapsed().as_nanos() as u64 / offsets.len() as u64
 }

@@ -1,44 +1,10 @@
-//! What an entry of the log may say, and how its head is encoded.
-//!
-//! An entry has bodies (batches, which the journal keeps) and a head (time and commands). The head
-//! is what is encoded here; of a body the machine sees only what [`Append`] says.
+//! Changes of the state other than appends, as they are persisted in the head of an entry.
 
 use std::collections::BTreeMap;
 
 use base::{LeaseGroupId, Offset, PartitionId, TopicId};
-use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
-
-/// What one log entry says: appends first, in the order of its bodies, then commands; all of it
-/// happens at `now_ms`.
-#[derive(Clone, Copy, Debug)]
-pub struct Entry<'a> {
-    pub now_ms: i64,
-    pub appends: &'a [Append],
-    pub commands: &'a [Command],
-}
-
-/// One body: what its batch's 61-byte header says, and whose it is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Append {
-    pub partition: PartitionId,
-    pub base_offset: Offset,
-    /// How many offsets the batch covers: its last offset delta plus one.
-    pub span: u32,
-    pub leader_epoch: i32,
-    pub max_timestamp: i64,
-    /// -1: none, and then epoch and sequence mean nothing.
-    pub producer_id: i64,
-    pub producer_epoch: i16,
-    pub base_sequence: i32,
-}
-
-impl Append {
-    pub fn has_producer(&self) -> bool {
-        self.producer_id >= 0
-    }
-}
 
 /// A change of the state other than an append.
 ///
@@ -186,49 +152,6 @@ pub struct CommitOffset {
     pub metadata: String,
     /// When it expires, if the client asked for a time of its own (OffsetCommit before version 5).
     pub expire_ms: Option<i64>,
-}
-
-/// First byte of every head.
-const HEAD_VERSION: u8 = 1;
-
-/// What a head that holds only appends needs: version, varint of a time, a zero.
-const HEAD_BYTES_TYPICAL: usize = 16;
-
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DecodeError {
-    #[error("there is nothing to decode")]
-    Empty,
-    #[error("not a machine snapshot")]
-    NotASnapshot,
-    #[error("version {found} is not known here (up to {known} is)")]
-    UnknownVersion { found: u32, known: u32 },
-    #[error("checksum {found:08x} instead of {expected:08x}")]
-    Checksum { expected: u32, found: u32 },
-    #[error("{what} cannot be decoded: {source}")]
-    Malformed { what: &'static str, source: postcard::Error },
-    #[error("{bytes} bytes are left over")]
-    LeftOver { bytes: usize },
-    #[error("{what} {name:?} is not consistent")]
-    Inconsistent { what: &'static str, name: String },
-}
-
-pub fn encode_head(now_ms: i64, commands: &[Command]) -> Bytes {
-    let mut head = Vec::with_capacity(HEAD_BYTES_TYPICAL);
-    head.push(HEAD_VERSION);
-    let head = postcard::to_extend(&(now_ms, commands), head)
-        .expect("a vector grows, and no command holds a type that postcard cannot encode");
-    Bytes::from(head)
-}
-
-pub fn decode_head(head: &[u8]) -> Result<(i64, Vec<Command>), DecodeError> {
-    let (&version, rest) = head.split_first().ok_or(DecodeError::Empty)?;
-    if version != HEAD_VERSION {
-        let (found, known) = (u32::from(version), u32::from(HEAD_VERSION));
-        return Err(DecodeError::UnknownVersion { found, known });
-    }
-    let (decoded, rest) = postcard::take_from_bytes(rest)
-        .map_err(|source| DecodeError::Malformed { what: "an entry's head", source })?;
-    if rest.is_empty() { Ok(decoded) } else { Err(DecodeError::LeftOver { bytes: rest.len() }) }
 }
 
 /// A UUID as its 16 bytes.

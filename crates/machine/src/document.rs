@@ -57,13 +57,14 @@ impl Documents {
         self.version = version;
     }
 
-    pub(crate) fn put(
-        &mut self,
+    /// Whether `put` would take the document.
+    pub(crate) fn judge_put(
+        &self,
         space: &str,
         name: &str,
         body: &[u8],
         expect: Option<u64>,
-    ) -> Result<u64, Refusal> {
+    ) -> Result<(), Refusal> {
         self.check(space, name, body)?;
         let present = self.expected(space, name, expect)?;
         let freed = present.map_or(0, |held| weight(space, name, &held.body));
@@ -72,10 +73,33 @@ impl Documents {
         if count > DOCUMENTS_MAX || bytes > DOCUMENTS_BYTES_MAX {
             return Err(Refusal::TooManyDocuments { documents: self.count, bytes: self.bytes });
         }
+        Ok(())
+    }
+
+    pub(crate) fn put(
+        &mut self,
+        space: &str,
+        name: &str,
+        body: &[u8],
+        expect: Option<u64>,
+    ) -> Result<u64, Refusal> {
+        self.judge_put(space, name, body, expect)?;
         self.version += 1;
         let document = Document { version: self.version, body: body.into() };
         self.insert(space, name.into(), document);
         Ok(self.version)
+    }
+
+    /// The bytes that `delete` would free, if it would.
+    pub(crate) fn judge_delete(
+        &self,
+        space: &str,
+        name: &str,
+        expect: Option<u64>,
+    ) -> Result<u64, Refusal> {
+        let present = self.expected(space, name, expect)?;
+        let unknown = || Refusal::UnknownDocument { space: space.into(), name: name.into() };
+        Ok(weight(space, name, &present.ok_or_else(unknown)?.body))
     }
 
     pub(crate) fn delete(
@@ -84,9 +108,7 @@ impl Documents {
         name: &str,
         expect: Option<u64>,
     ) -> Result<(), Refusal> {
-        let present = self.expected(space, name, expect)?;
-        let unknown = || Refusal::UnknownDocument { space: space.into(), name: name.into() };
-        let freed = weight(space, name, &present.ok_or_else(unknown)?.body);
+        let freed = self.judge_delete(space, name, expect)?;
         if let Some(documents) = self.spaces.get_mut(space) {
             documents.remove(name);
             if documents.is_empty() {

@@ -1,16 +1,17 @@
 //! A group's progress: the offsets that it committed. Who its members are is the leader's
 //! volatile state and no part of the machine; a group exists here while it has an offset.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use base::limits::{GROUP_NAME_BYTES_MAX, OFFSET_METADATA_BYTES_MAX};
 use base::{Offset, PartitionId, TopicId};
-use serde::{Deserialize, Serialize};
 
 use crate::command::CommitOffset;
 use crate::outcome::Refusal;
+use crate::snapshot::stored::CommittedOffsetV1;
 
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct CommittedOffset {
     pub offset: Offset,
     /// -1: the client did not say.
@@ -21,7 +22,31 @@ pub struct CommittedOffset {
     pub expire_ms: Option<i64>,
 }
 
+impl From<CommittedOffsetV1<'_>> for CommittedOffset {
+    fn from(stored: CommittedOffsetV1<'_>) -> Self {
+        Self {
+            offset: stored.offset,
+            leader_epoch: stored.leader_epoch,
+            metadata: stored.metadata.into_owned(),
+            commit_ms: stored.commit_ms,
+            expire_ms: stored.expire_ms,
+        }
+    }
+}
+
 impl CommittedOffset {
+    pub(crate) fn stored(&self, partition: PartitionId) -> CommittedOffsetV1<'_> {
+        CommittedOffsetV1 {
+            topic: partition.topic.0,
+            partition: partition.index,
+            offset: self.offset,
+            leader_epoch: self.leader_epoch,
+            metadata: Cow::Borrowed(&self.metadata),
+            commit_ms: self.commit_ms,
+            expire_ms: self.expire_ms,
+        }
+    }
+
     /// Whether one that was read from a snapshot can be one that `commit` made.
     pub(crate) fn is_sound(&self) -> bool {
         self.offset <= i64::MAX as u64 && self.metadata.len() <= OFFSET_METADATA_BYTES_MAX

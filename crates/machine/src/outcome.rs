@@ -26,6 +26,8 @@ pub enum AppendOutcome {
     /// Deleted meanwhile, or never there.
     UnknownPartition,
     Producer(SequenceRefusal),
+    /// Something else in its unit was refused.
+    UnitRefused,
 }
 
 /// What a command that was carried out answers.
@@ -111,6 +113,10 @@ pub enum Refusal {
     DocumentTooLarge { bytes: usize, at_most: usize },
     #[error("one more document does not fit: {documents} of {bytes} bytes are there")]
     TooManyDocuments { documents: usize, bytes: u64 },
+    #[error("something that was to take effect with it was refused")]
+    UnitRefused,
+    #[error("a command of this kind cannot be bound to others")]
+    NotInUnit,
 }
 
 /// Stands for every partition of a lease group in [`Applied::moved`].

@@ -3,20 +3,20 @@
 
 use base::Offset;
 use base::limits::PRODUCERS_PER_PARTITION_MAX;
-use serde::{Deserialize, Serialize};
 
-use crate::command::Append;
+use crate::entry::Append;
 use crate::outcome::AppendOutcome;
 use crate::producer::{BatchSequence, ProducerState, SequenceVerdict};
+use crate::snapshot::stored::{ActiveV1, PartitionV1};
 
 /// Where the batches of one leader epoch begin.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LeaderEpoch {
     pub epoch: i32,
     pub start: Offset,
 }
 
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Partition {
     log_start: Offset,
     next_offset: Offset,
@@ -27,7 +27,7 @@ pub struct Partition {
 const _: () = assert!(size_of::<Partition>() <= 48);
 
 /// What a partition has once something was written to it.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 struct Active {
     /// Ascending in both fields.
     epochs: Vec<LeaderEpoch>,
@@ -113,35 +113,51 @@ impl Partition {
         self.active.as_ref().map_or(&[], |active| &active.producers)
     }
 
-    /// Takes a batch, or says why not. Constant time, and nothing is allocated once the partition
-    /// knows the batch's leader epoch and producer.
-    pub(crate) fn append(&mut self, append: &Append, now_ms: i64) -> AppendOutcome {
-        let sequence = BatchSequence::new(append.producer_epoch, append.base_sequence, append.span);
+    /// Whether a batch would be taken at `end`, where those before it in its unit end; or what it
+    /// would be told.
+    pub(crate) fn judge(
+        &self,
+        append: &Append,
+        leader_epoch: Option<i32>,
+        end: Offset,
+    ) -> Result<(), AppendOutcome> {
         let verdict = match (append.has_producer(), self.producer(append.producer_id)) {
             (false, _) => Ok(SequenceVerdict::New),
-            (true, None) => ProducerState::check_unknown(sequence),
-            (true, Some(known)) => known.check(sequence),
+            (true, None) => ProducerState::check_unknown(append.sequence()),
+            (true, Some(known)) => known.check(append.sequence()),
         };
         if let Ok(SequenceVerdict::Duplicate { base_offset }) = verdict {
-            return AppendOutcome::Duplicate { base_offset };
+            return Err(AppendOutcome::Duplicate { base_offset });
         }
         // Before the producer's refusal: a batch whose predecessor was not taken is out of place
-        // first, which its client may retry, and out of sequence only because of that.
-        let end = append.base_offset.saturating_add(u64::from(append.span));
-        let in_place = append.base_offset == self.next_offset;
-        if !in_place || append.span == 0 || end > i64::MAX as u64 {
-            return AppendOutcome::NotSequenced { expected: self.next_offset };
+        // first, which its client may retry, and out of sequence only because of that. One that was
+        // sequenced by the leader of another term is out of place wherever it is.
+        let in_place = append.base_offset == end
+            && leader_epoch.is_none_or(|epoch| epoch == append.leader_epoch);
+        if !in_place || append.span == 0 || append.end() > i64::MAX as u64 {
+            return Err(AppendOutcome::NotSequenced { expected: end });
         }
-        if let Err(refusal) = verdict {
-            return AppendOutcome::Producer(refusal);
+        verdict.map(|_| ()).map_err(AppendOutcome::Producer)
+    }
+
+    /// Takes a batch, or says why not. Constant time, and nothing is allocated once the partition
+    /// knows the batch's leader epoch and producer.
+    pub(crate) fn append(
+        &mut self,
+        append: &Append,
+        leader_epoch: Option<i32>,
+        now_ms: i64,
+    ) -> AppendOutcome {
+        if let Err(refused) = self.judge(append, leader_epoch, self.next_offset) {
+            return refused;
         }
-        self.next_offset = end;
+        self.next_offset = append.end();
         let active = self.active.get_or_insert_with(|| Box::new(Active::new()));
         active.last_append_ms = now_ms;
         active.max_timestamp = active.max_timestamp.max(append.max_timestamp);
         active.note_epoch(append.leader_epoch, append.base_offset);
         if append.has_producer() {
-            active.note_producer(append.producer_id, sequence, append.base_offset, now_ms);
+            active.note_producer(append.producer_id, append.sequence(), append.base_offset, now_ms);
         }
         AppendOutcome::Taken { base_offset: append.base_offset }
     }
@@ -195,12 +211,37 @@ impl Partition {
         bounds && active
     }
 
-    /// What a decoder's growth left over is given back.
-    pub(crate) fn shrink(&mut self) {
-        if let Some(active) = &mut self.active {
-            active.epochs.shrink_to_fit();
-            active.producers.shrink_to_fit();
-        }
+    pub(crate) fn stored(&self) -> PartitionV1 {
+        let active = self.active.as_ref().map(|active| ActiveV1 {
+            epochs: active.epochs.iter().map(|known| (known.epoch, known.start)).collect(),
+            producers: active.producers.iter().map(|(id, state)| (*id, state.stored())).collect(),
+            compacted_to: active.compacted_to,
+            last_append_ms: active.last_append_ms,
+            max_timestamp: active.max_timestamp,
+        });
+        PartitionV1 { log_start: self.log_start, next_offset: self.next_offset, active }
+    }
+}
+
+impl From<PartitionV1> for Partition {
+    fn from(stored: PartitionV1) -> Self {
+        let active = stored.active.map(|active| {
+            let epochs =
+                active.epochs.into_iter().map(|(epoch, start)| LeaderEpoch { epoch, start });
+            let producers = active.producers.into_iter();
+            Box::new(Active {
+                // Exactly as long as they are: a decoder's growth left over is not kept.
+                epochs: epochs.collect::<Box<[_]>>().into_vec(),
+                producers: producers
+                    .map(|(id, state)| (id, ProducerState::from(state)))
+                    .collect::<Box<[_]>>()
+                    .into_vec(),
+                compacted_to: active.compacted_to,
+                last_append_ms: active.last_append_ms,
+                max_timestamp: active.max_timestamp,
+            })
+        });
+        Self { log_start: stored.log_start, next_offset: stored.next_offset, active }
     }
 }
 
@@ -273,9 +314,9 @@ mod tests {
     /// Epoch 2 wrote 0..10, epoch 5 wrote 10..30.
     fn two_epochs() -> Partition {
         let mut partition = Partition::default();
-        partition.append(&append(0, 10, 2), 1);
-        partition.append(&append(10, 10, 5), 1);
-        partition.append(&append(20, 10, 5), 1);
+        partition.append(&append(0, 10, 2), None, 1);
+        partition.append(&append(10, 10, 5), None, 1);
+        partition.append(&append(20, 10, 5), None, 1);
         partition
     }
 
@@ -308,9 +349,9 @@ mod tests {
     fn a_batch_that_is_not_at_the_end_has_no_place() {
         let mut partition = two_epochs();
         let expected = AppendOutcome::NotSequenced { expected: 30 };
-        assert_eq!(partition.append(&append(29, 1, 5), 1), expected);
-        assert_eq!(partition.append(&append(31, 1, 5), 1), expected);
-        assert_eq!(partition.append(&append(30, 0, 5), 1), expected);
+        assert_eq!(partition.append(&append(29, 1, 5), None, 1), expected);
+        assert_eq!(partition.append(&append(31, 1, 5), None, 1), expected);
+        assert_eq!(partition.append(&append(30, 0, 5), None, 1), expected);
         assert_eq!(partition.next_offset(), 30);
     }
 
@@ -321,7 +362,7 @@ mod tests {
             let mut batch = append(partition.next_offset(), 1, 1);
             (batch.producer_id, batch.producer_epoch) = (producer_id, 0);
             batch.base_sequence = sequence;
-            partition.append(&batch, now_ms)
+            partition.append(&batch, None, now_ms)
         };
         let limit = PRODUCERS_PER_PARTITION_MAX as i64;
         for id in 0..limit {

@@ -6,7 +6,8 @@
 
 use base::Offset;
 use base::limits::PRODUCER_BATCHES_REMEMBERED;
-use serde::{Deserialize, Serialize};
+
+use crate::snapshot::stored::{PRODUCER_BATCHES_V1, ProducerV1};
 
 /// What a batch says of its place in its producer's stream. Sequences are 31 bits and wrap to 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,7 +44,7 @@ pub enum SequenceRefusal {
     Fenced { current: i16, got: i16 },
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 struct RememberedBatch {
     first: i32,
     last: i32,
@@ -51,7 +52,7 @@ struct RememberedBatch {
 }
 
 /// What a partition remembers of one producer id: its epoch and its last batches.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProducerState {
     last_ms: i64,
     epoch: i16,
@@ -60,7 +61,8 @@ pub struct ProducerState {
     batches: [RememberedBatch; PRODUCER_BATCHES_REMEMBERED],
 }
 
-const _: () = assert!(PRODUCER_BATCHES_REMEMBERED > 0 && PRODUCER_BATCHES_REMEMBERED <= 255);
+// To remember more takes a new version of the snapshot.
+const _: () = assert!(PRODUCER_BATCHES_REMEMBERED == PRODUCER_BATCHES_V1);
 
 impl ProducerState {
     /// A producer's first batch in a partition.
@@ -149,6 +151,12 @@ impl ProducerState {
         &self.batches[..usize::from(self.remembered)]
     }
 
+    pub(crate) fn stored(&self) -> ProducerV1 {
+        let batches = self.batches.map(|batch| (batch.first, batch.last, batch.base_offset));
+        let Self { last_ms, epoch, remembered, .. } = *self;
+        ProducerV1 { last_ms, epoch, remembered, batches }
+    }
+
     /// Whether a state that was read from a snapshot can be one that `record` made.
     pub(crate) fn is_sound(&self, next_offset: Offset) -> bool {
         let remembered = usize::from(self.remembered);
@@ -158,6 +166,15 @@ impl ProducerState {
                 .remembered_batches()
                 .iter()
                 .all(|batch| batch.first >= 0 && batch.last >= 0 && batch.base_offset < next_offset)
+    }
+}
+
+impl From<ProducerV1> for ProducerState {
+    fn from(stored: ProducerV1) -> Self {
+        let ProducerV1 { last_ms, epoch, remembered, batches } = stored;
+        let batches =
+            batches.map(|(first, last, base_offset)| RememberedBatch { first, last, base_offset });
+        Self { last_ms, epoch, remembered, batches }
     }
 }
 

@@ -6,12 +6,14 @@
 //! was settled early is a range, which its neighbours join; what was delivered and came back is a
 //! count. Nothing is ever left out to save room.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use base::{Offset, OffsetRanges};
-use serde::{Deserialize, Serialize};
 
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+use crate::snapshot::stored::{ExceptionsV2, ProgressV2};
+
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Progress {
     floor: Offset,
     above: Option<Box<Exceptions>>,
@@ -21,7 +23,7 @@ pub struct Progress {
 const _: () = assert!(size_of::<Progress>() <= 16);
 
 /// All of it is at or above the floor, and a box with nothing in it is none.
-#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 struct Exceptions {
     /// Not touching the floor: the record at it is not settled.
     settled: OffsetRanges,
@@ -143,6 +145,14 @@ impl Progress {
         true
     }
 
+    pub(crate) fn stored(&self) -> ProgressV2<'_> {
+        let above = self.above.as_ref().map(|above| ExceptionsV2 {
+            settled: Cow::Borrowed(&above.settled),
+            attempts: Cow::Borrowed(&above.attempts),
+        });
+        ProgressV2 { floor: self.floor, above }
+    }
+
     fn drop_if_empty(&mut self) {
         if self.above.as_ref().is_some_and(|above| above.is_empty()) {
             self.above = None;
@@ -164,5 +174,15 @@ impl Progress {
             !above.is_empty() && ranges() && attempts()
         });
         floor && above
+    }
+}
+
+impl From<ProgressV2<'_>> for Progress {
+    fn from(stored: ProgressV2<'_>) -> Self {
+        let above = stored.above.map(|above| {
+            let (settled, attempts) = (above.settled.into_owned(), above.attempts.into_owned());
+            Box::new(Exceptions { settled, attempts })
+        });
+        Self { floor: stored.floor, above }
     }
 }

@@ -11,9 +11,10 @@ use base::{Offset, PartitionId, TopicId};
 use hashbrown::HashMap;
 use uuid::Uuid;
 
-use crate::command::{Append, Command, CommitOffset, Entry, NewTopic};
+use crate::command::{Command, CommitOffset, NewTopic};
 use crate::config::{GroupConfig, NodeConfig, Overrides, SharedConfigs, TopicConfig};
 use crate::document::{Document, Documents};
+use crate::entry::Append;
 use crate::group::{Group, validate_commit, validate_group_name};
 use crate::lease_group::LeaseGroups;
 use crate::outcome::{AppendOutcome, Applied, Outcome, Refusal};
@@ -43,6 +44,8 @@ pub struct State {
     pub(crate) group_configs: BTreeMap<String, GroupConfig>,
     pub(crate) lease_groups: LeaseGroups,
     pub(crate) documents: Documents,
+    /// See [`State::last_ms`].
+    pub(crate) last_ms: i64,
 }
 
 // ------------------------------------------------------------------------------------- questions
@@ -126,6 +129,12 @@ impl State {
         self.documents.version()
     }
 
+    /// The time of the log, ms since the epoch: that of the last entry, or of an earlier one that
+    /// bore a later time. A leader goes on from it, whatever its clock says.
+    pub fn last_ms(&self) -> i64 {
+        self.last_ms
+    }
+
     /// Whether `CreateTopics` would make this topic now, and with what configuration.
     pub fn check_new_topic(&self, new: &NewTopic) -> Result<TopicConfig, Refusal> {
         validate_topic_name(&new.name)?;
@@ -175,27 +184,19 @@ impl State {
 // --------------------------------------------------------------------------------------- changes
 
 impl State {
-    /// Applies one entry, in the order of the log. `applied` is cleared first.
-    pub fn apply(&mut self, entry: &Entry<'_>, applied: &mut Applied) {
-        applied.clear();
-        for append in entry.appends {
-            let outcome = self.append(append, entry.now_ms);
-            applied.appends.push(outcome);
-        }
-        for command in entry.commands {
-            let outcome = self.command(command, entry.now_ms, applied);
-            applied.commands.push(outcome);
-        }
-    }
-
-    fn append(&mut self, append: &Append, now_ms: i64) -> AppendOutcome {
+    pub(crate) fn append(
+        &mut self,
+        append: &Append,
+        leader_epoch: Option<i32>,
+        now_ms: i64,
+    ) -> AppendOutcome {
         match self.partition_mut(append.partition) {
-            Ok(partition) => partition.append(append, now_ms),
+            Ok(partition) => partition.append(append, leader_epoch, now_ms),
             Err(_) => AppendOutcome::UnknownPartition,
         }
     }
 
-    fn command(
+    pub(crate) fn command(
         &mut self,
         command: &Command,
         now_ms: i64,

@@ -24,7 +24,8 @@ impl Machine {
     }
 
     fn run(&mut self, command: Command) -> Result<Outcome, Refusal> {
-        let entry = Entry { now_ms: self.now_ms, appends: &[], commands: &[command] };
+        let entry =
+            Entry { now_ms: self.now_ms, appends: &[], commands: &[command], ..Entry::default() };
         self.state.apply(&entry, &mut self.applied);
         self.applied.commands.pop().unwrap()
     }
@@ -64,7 +65,8 @@ impl Machine {
             producer_epoch: -1,
             base_sequence: -1,
         };
-        let entry = Entry { now_ms: self.now_ms, appends: &[append], commands: &[] };
+        let entry =
+            Entry { now_ms: self.now_ms, appends: &[append], commands: &[], ..Entry::default() };
         self.state.apply(&entry, &mut self.applied);
         self.applied.appends[0]
     }
@@ -327,7 +329,8 @@ fn silent_producers_are_forgotten_and_may_start_anywhere() {
             producer_epoch: 0,
             base_sequence,
         };
-        let entry = Entry { now_ms: machine.now_ms, appends: &[append], commands: &[] };
+        let entry =
+            Entry { now_ms: machine.now_ms, appends: &[append], commands: &[], ..Entry::default() };
         machine.state.apply(&entry, &mut machine.applied);
         machine.applied.appends[0]
     };

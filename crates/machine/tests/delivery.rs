@@ -34,7 +34,7 @@ impl Machine {
     }
 
     fn run(&mut self, command: Command) -> Result<Outcome, Refusal> {
-        let entry = Entry { now_ms: 1000, appends: &[], commands: &[command] };
+        let entry = Entry { now_ms: 1000, appends: &[], commands: &[command], ..Entry::default() };
         self.state.apply(&entry, &mut self.applied);
         self.applied.commands.pop().unwrap()
     }
@@ -50,7 +50,7 @@ impl Machine {
             producer_epoch: -1,
             base_sequence: -1,
         };
-        let entry = Entry { now_ms: 1000, appends: &[append], commands: &[] };
+        let entry = Entry { now_ms: 1000, appends: &[append], commands: &[], ..Entry::default() };
         self.state.apply(&entry, &mut self.applied);
     }
 

@@ -298,8 +298,9 @@ struct Logged {
 fn replay(state: &mut State, log: &[Logged]) {
     let mut applied = Applied::new();
     for logged in log {
-        let (now_ms, commands) = decode_head(&logged.head).expect("it was encoded by us");
-        let entry = Entry { now_ms, appends: &logged.appends, commands: &commands };
+        let head = decode_head(&logged.head).expect("it was encoded by us");
+        let (now_ms, commands) = (head.now_ms, &head.commands);
+        let entry = Entry { now_ms, appends: &logged.appends, commands, ..Entry::default() };
         state.apply(&entry, &mut applied);
         assert_eq!(applied, logged.applied);
     }
@@ -328,7 +329,10 @@ fn run(groups: &[Vec<Step>]) -> (State, Vec<Logged>) {
         }
         let starts_before: Vec<_> = starts(&state);
         let mut applied = Applied::new();
-        state.apply(&Entry { now_ms, appends: &appends, commands: &commands }, &mut applied);
+        state.apply(
+            &Entry { now_ms, appends: &appends, commands: &commands, ..Entry::default() },
+            &mut applied,
+        );
         assert_eq!(applied.appends, expected);
         assert_eq!(applied.commands.len(), commands.len());
         for (command, outcome) in commands.iter().zip(&applied.commands) {
@@ -340,7 +344,7 @@ fn run(groups: &[Vec<Step>]) -> (State, Vec<Logged>) {
                 assert!(partition.log_start() >= before, "the start of {id} went back");
             }
         }
-        log.push(Logged { head: encode_head(now_ms, &commands), appends, applied });
+        log.push(Logged { head: encode_head(now_ms, &commands, &[]), appends, applied });
     }
     (state, log)
 }

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use base::checksum::crc32c;
 use base::{LeaseGroupId, PartitionId, TopicId};
 use machine::{
-    Append, Applied, Command, CommitOffset, DecodeError, Entry, GroupSettle, NewTopic, State,
-    decode_head, encode_head,
+    Append, Applied, Command, CommitOffset, DecodeError, Entry, GroupSettle, Head, NewTopic, State,
+    Unit, decode_head, encode_head,
 };
 use proptest::prelude::*;
 use uuid::Uuid;
@@ -71,7 +71,10 @@ fn state() -> State {
     let mut state = State::new();
     let mut applied = Applied::new();
     let create = &commands()[..1];
-    state.apply(&Entry { now_ms: 5, appends: &[], commands: create }, &mut applied);
+    state.apply(
+        &Entry { now_ms: 5, appends: &[], commands: create, ..Entry::default() },
+        &mut applied,
+    );
     let appends: Vec<_> = (0..7)
         .map(|n| Append {
             partition: PartitionId::new(TopicId(0), 0),
@@ -85,7 +88,10 @@ fn state() -> State {
         })
         .collect();
     let rest = &commands()[1..];
-    state.apply(&Entry { now_ms: 6, appends: &appends, commands: rest }, &mut applied);
+    state.apply(
+        &Entry { now_ms: 6, appends: &appends, commands: rest, ..Entry::default() },
+        &mut applied,
+    );
     assert!(applied.commands.iter().all(Result::is_ok), "{applied:?}");
     assert_eq!(state.partition(PartitionId::new(TopicId(0), 0)).unwrap().next_offset(), 7);
     state
@@ -115,7 +121,7 @@ fn exercise(state: &mut State) {
             base_sequence: 0,
         })
         .collect();
-    let entry = Entry { now_ms: 7, appends: &appends, commands: &commands() };
+    let entry = Entry { now_ms: 7, appends: &appends, commands: &commands(), ..Entry::default() };
     state.apply(&entry, &mut Applied::new());
     let bytes = state.encode();
     assert_eq!(State::decode(&bytes).expect("a state that was applied to").encode(), bytes);
@@ -142,14 +148,14 @@ fn every_changed_bit_and_every_cut_of_a_snapshot_is_noticed() {
 #[test]
 fn another_version_is_refused_by_its_number() {
     let mut bytes = state().encode();
-    for version in [0, 3] {
+    for version in [0, 4] {
         bytes[4] = version;
-        let unknown = DecodeError::UnknownVersion { found: version.into(), known: 2 };
+        let unknown = DecodeError::UnknownVersion { found: version.into(), known: 3 };
         assert_eq!(State::decode(&bytes).unwrap_err(), unknown);
     }
-    let mut head = encode_head(0, &[]).to_vec();
-    head[0] = 2;
-    let unknown = DecodeError::UnknownVersion { found: 2, known: 1 };
+    let mut head = encode_head(0, &[], &[]).to_vec();
+    head[0] = 3;
+    let unknown = DecodeError::UnknownVersion { found: 3, known: 2 };
     assert_eq!(decode_head(&head).unwrap_err(), unknown);
     assert_eq!(State::decode(b"").unwrap_err(), DecodeError::Empty);
     assert_eq!(State::decode(b"not a snapshot").unwrap_err(), DecodeError::NotASnapshot);
@@ -160,14 +166,36 @@ fn another_version_is_refused_by_its_number() {
 fn a_snapshot_of_version_1_is_still_read() {
     let mut state = State::new();
     let before = &commands()[..6];
-    state.apply(&Entry { now_ms: 5, appends: &[], commands: before }, &mut Applied::new());
+    state.apply(
+        &Entry { now_ms: 5, appends: &[], commands: before, ..Entry::default() },
+        &mut Applied::new(),
+    );
     let mut old = state.encode();
-    // No lease group was ever made, no document changed, and none of either are there.
-    assert_eq!(old.split_off(old.len() - 4), [0, 0, 0, 0]);
+    // No lease group was ever made, no document changed, and none of either are there; and the time.
+    assert_eq!(old.split_off(old.len() - 5), [0, 0, 0, 0, 10]);
     old[4] = 1;
     let mut restored = State::decode(&seal(old)).unwrap();
     assert_eq!(restored, state);
     assert_eq!(restored.encode(), state.encode());
+    exercise(&mut restored);
+}
+
+/// [`state`] as the program wrote it that knew no time of the log.
+const VERSION_2: &str = "\
+         50524d5302000000854d6e65010201106c6f672e726574656e74696f6e2e6d73023737010167011b636f6e7375\
+         6d65722e73657373696f6e2e74696d656f75742e6d730237370101000000000000000000000000000000000303\
+         612e620a010c726574656e74696f6e2e6d73023737030207010300020203040602000c00040000000202020404\
+         04060606000000020c0003000001020203040405000000000000000cd00f0000000000000167010001ac020401\
+         6d0c0112010101010000046d61696e01086c656173652e6d730237370302010203040607020204050100000000\
+         000c017301640103010203";
+
+#[test]
+fn a_snapshot_of_version_2_is_still_read() {
+    let digits: Vec<u8> =
+        VERSION_2.chars().filter_map(|c| c.to_digit(16).map(|d| d as u8)).collect();
+    let bytes: Vec<u8> = digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect();
+    let mut restored = State::decode(&bytes).unwrap();
+    assert_eq!(restored, state());
     exercise(&mut restored);
 }
 
@@ -177,8 +205,8 @@ fn counts_that_the_bytes_cannot_hold_are_refused_at_once() {
     let huge = [0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x01];
     let empty = State::new().encode();
     // next_topic 0, next_producer_id 0, no node configuration, no group configurations
-    // no topics, no groups; no lease groups, no documents, and the counts of each
-    assert_eq!(empty[HEADER_BYTES..], [0; 10]);
+    // no topics, no groups; no lease groups, no documents, and the counts of each; the time
+    assert_eq!(empty[HEADER_BYTES..], [0; 11]);
     for kept in 2..=9 {
         let mut bytes = empty[..HEADER_BYTES + kept].to_vec();
         bytes.extend_from_slice(&huge);
@@ -193,8 +221,12 @@ fn counts_that_the_bytes_cannot_hold_are_refused_at_once() {
 #[test]
 fn heads_come_back_as_they_were() {
     for (now_ms, commands) in [(0, vec![]), (i64::MIN, commands()), (i64::MAX, commands())] {
-        let head = encode_head(now_ms, &commands);
-        assert_eq!(decode_head(&head), Ok((now_ms, commands)));
+        let units = [Unit { first_append: 2, appends: 3, commands: 1 }];
+        let units = &units[..usize::from(!commands.is_empty())];
+        let head = encode_head(now_ms, &commands, units);
+        let decoded = decode_head(&head).expect("it was encoded by us");
+        assert_eq!((decoded.now_ms, decoded.commands), (now_ms, commands));
+        assert_eq!(decoded.units, units);
         for cut in 0..head.len() {
             assert!(decode_head(&head[..cut]).is_err(), "cut at {cut}");
         }
@@ -204,7 +236,9 @@ fn heads_come_back_as_they_were() {
 /// The ordinals of commands are in logs that exist: this is what they were.
 #[test]
 fn the_persisted_form_of_commands_does_not_change() {
-    assert_eq!(encode_head(3, &[]), [1, 6, 0].as_slice());
+    assert_eq!(encode_head(3, &[], &[]), [2, 6, 0, 0].as_slice());
+    let units = [Unit { first_append: 2, appends: 3, commands: 0 }];
+    assert_eq!(encode_head(3, &[], &units), [2, 6, 1, 2, 3, 0, 0, 0].as_slice());
     let topic = TopicId(5);
     let partition = PartitionId::new(topic, 2);
     let group = || "g".to_owned();
@@ -254,9 +288,12 @@ fn the_persisted_form_of_commands_does_not_change() {
         ),
     ];
     for (command, bytes) in persisted {
-        let head = encode_head(3, std::slice::from_ref(&command));
-        assert_eq!(&head[..3], [1, 6, 1]);
-        assert_eq!(&head[3..], bytes, "{command:?}");
+        let head = encode_head(3, std::slice::from_ref(&command), &[]);
+        assert_eq!(&head[..4], [2, 6, 0, 1]);
+        assert_eq!(&head[4..], bytes, "{command:?}");
+        // Before there were units.
+        let version_1 = decode_head(&[&[1, 6, 1], bytes].concat()).expect("it is still read");
+        assert_eq!((version_1.now_ms, version_1.commands), (3, vec![command]));
     }
 }
 
@@ -293,14 +330,21 @@ proptest! {
     fn a_forged_head_is_refused_or_can_be_applied(
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
-        let mut head = encode_head(5, &commands()).to_vec();
+        let mut head = {
+            let units = [
+                Unit { first_append: 0, appends: 2, commands: 1 },
+                Unit { first_append: 3, appends: 0, commands: 2 },
+            ];
+            encode_head(5, &commands(), &units).to_vec()
+        };
         for (place, value) in changes {
             let place = place.index(head.len());
             head[place] = value;
         }
-        if let Ok((now_ms, commands)) = decode_head(&head) {
+        if let Ok(Head { now_ms, commands, units, .. }) = decode_head(&head) {
             let mut state = state();
-            let entry = Entry { now_ms, appends: &[], commands: &commands };
+            let (appends, commands) = (&[][..], &commands[..]);
+            let entry = Entry { now_ms, leader_epoch: None, appends, commands, units: &units };
             state.apply(&entry, &mut Applied::new());
             let bytes = state.encode();
             let restored = State::decode(&bytes);

@@ -415,8 +415,9 @@ struct Logged {
 fn replay(state: &mut State, log: &[Logged]) {
     let mut applied = Applied::new();
     for logged in log {
-        let (now_ms, commands) = decode_head(&logged.head).expect("it was encoded by us");
-        let entry = Entry { now_ms, appends: &logged.appends, commands: &commands };
+        let head = decode_head(&logged.head).expect("it was encoded by us");
+        let (now_ms, commands) = (head.now_ms, &head.commands);
+        let entry = Entry { now_ms, appends: &logged.appends, commands, ..Entry::default() };
         state.apply(&entry, &mut applied);
         assert_eq!(applied, logged.applied);
     }
@@ -437,14 +438,17 @@ fn run(groups: &[Vec<Step>]) -> (State, Vec<Logged>) {
             }
         }
         let mut applied = Applied::new();
-        state.apply(&Entry { now_ms, appends: &appends, commands: &commands }, &mut applied);
+        state.apply(
+            &Entry { now_ms, appends: &appends, commands: &commands, ..Entry::default() },
+            &mut applied,
+        );
         for (command, outcome) in commands.iter().zip(&applied.commands) {
             model.command(command, outcome);
         }
         model.check_deleted(&applied);
         model.check_moved(&applied);
         model.agrees_with(&state);
-        log.push(Logged { head: encode_head(now_ms, &commands), appends, applied });
+        log.push(Logged { head: encode_head(now_ms, &commands, &[]), appends, applied });
     }
     (state, log)
 }

@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 fn apply(state: &mut State, commands: &[Command]) -> Applied {
     let mut applied = Applied::new();
-    state.apply(&Entry { now_ms: 1, appends: &[], commands }, &mut applied);
+    state.apply(&Entry { now_ms: 1, appends: &[], commands, ..Entry::default() }, &mut applied);
     applied
 }
 

@@ -4,27 +4,27 @@
 //!
 //! ```text
 //! magic "PRMS" | version u16 | 0 u16 | CRC32C of the body u32   (little-endian)
-//! body: CatalogV1, topics × TopicV1 (by id), groups × GroupV1 (by name),
-//!       DeliveryV2, lease groups × LeaseGroupV2 (by id), documents × DocumentV2 (by space, name)
-//!       (postcard)
+//! body: CatalogV1, topics x (TopicV1, its PartitionV1s) by id,
+//!       groups x (GroupV1, its CommittedOffsetV1s) by name,
+//!       DeliveryV2, lease groups x (LeaseGroupV2, its ProgressV2s, LeaseGroupEndV2) by id,
+//!       documents x DocumentV2 by space and name, TimeV3   (postcard)
 //! ```
 //!
-//! Version 2 is written; version 1, which ends with the groups, is still read.
+//! Version 3 is written. Version 2, which ends with the documents, and version 1, which ends with
+//! the groups, are still read.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::checksum::crc32c;
 use base::limits::PARTITIONS_PER_TOPIC_MAX;
 use base::{LeaseGroupId, PartitionId, TopicId};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
-use crate::command::{DecodeError, uuid_bytes};
 use crate::config::{GroupConfig, LeaseGroupConfig, NodeConfig, Overrides, TopicConfig};
 use crate::document::Document;
+use crate::entry::DecodeError;
 use crate::group::{CommittedOffset, Group, validate_group_name};
 use crate::lease_group::{LeaseGroup, shared_name};
 use crate::partition::Partition;
@@ -32,65 +32,20 @@ use crate::progress::Progress;
 use crate::state::State;
 use crate::topic::{Topic, validate_topic_name};
 
+pub(crate) mod stored;
+
+use stored::{
+    CatalogV1, CommittedOffsetV1, DeliveryV2, DocumentV2, GroupV1, LeaseGroupEndV2, LeaseGroupV2,
+    PartitionV1, ProgressV2, TimeV3, TopicV1,
+};
+
 const MAGIC: [u8; 4] = *b"PRMS";
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 /// The first version with lease groups and documents.
 const DELIVERY_SINCE: u16 = 2;
+/// The first version with the time of the log.
+const TIME_SINCE: u16 = 3;
 const HEADER_BYTES: usize = 12;
-
-#[derive(Serialize, Deserialize)]
-struct CatalogV1<'a> {
-    next_topic: u32,
-    next_producer_id: i64,
-    node_config: Cow<'a, Overrides>,
-    group_configs: BTreeMap<Cow<'a, str>, Cow<'a, Overrides>>,
-    topics: u64,
-    groups: u64,
-}
-
-#[derive(Serialize, Deserialize)]
-struct TopicV1<'a> {
-    id: TopicId,
-    #[serde(with = "uuid_bytes")]
-    uuid: Uuid,
-    name: Cow<'a, str>,
-    created_ms: i64,
-    overrides: Cow<'a, Overrides>,
-    partitions: Cow<'a, [Partition]>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct GroupV1<'a> {
-    name: Cow<'a, str>,
-    offsets: Cow<'a, BTreeMap<PartitionId, CommittedOffset>>,
-}
-
-#[derive(Serialize, Deserialize)]
-struct DeliveryV2 {
-    next_lease_group: u32,
-    documents_version: u64,
-    lease_groups: u64,
-    documents: u64,
-}
-
-#[derive(Serialize, Deserialize)]
-struct LeaseGroupV2<'a> {
-    id: LeaseGroupId,
-    topic: TopicId,
-    name: Cow<'a, str>,
-    overrides: Cow<'a, Overrides>,
-    progress: Cow<'a, [Progress]>,
-    paused: bool,
-    created_ms: i64,
-}
-
-#[derive(Serialize, Deserialize)]
-struct DocumentV2<'a> {
-    space: Cow<'a, str>,
-    name: Cow<'a, str>,
-    version: u64,
-    body: Cow<'a, [u8]>,
-}
 
 impl State {
     /// The whole state. Two states with the same history have the same bytes.
@@ -118,12 +73,19 @@ impl State {
         topics.sort_unstable_by_key(|topic| topic.id);
         for topic in topics {
             bytes = put(bytes, &TopicV1::from(topic));
+            for partition in &topic.partitions {
+                bytes = put(bytes, &partition.stored());
+            }
         }
         for (name, group) in &self.groups {
-            let offsets = Cow::Borrowed(&group.offsets);
+            let offsets = group.offsets.len() as u64;
             bytes = put(bytes, &GroupV1 { name: name.into(), offsets });
+            for (&partition, committed) in &group.offsets {
+                bytes = put(bytes, &committed.stored(partition));
+            }
         }
         bytes = self.encode_delivery(bytes);
+        bytes = put(bytes, &TimeV3 { last_ms: self.last_ms });
         let checksum = crc32c(&bytes[HEADER_BYTES..]);
         bytes[HEADER_BYTES - 4..HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
         bytes
@@ -141,6 +103,11 @@ impl State {
         );
         for group in self.lease_groups.iter() {
             bytes = put(bytes, &LeaseGroupV2::from(group));
+            for progress in &group.progress {
+                bytes = put(bytes, &progress.stored());
+            }
+            let LeaseGroup { paused, created_ms, .. } = *group;
+            bytes = put(bytes, &LeaseGroupEndV2 { paused, created_ms });
         }
         for (space, name, document) in self.documents.iter() {
             let (space, name) = (space.into(), name.into());
@@ -165,14 +132,18 @@ impl State {
             state.put_group_config(name.into_owned(), &overrides)?;
         }
         for _ in 0..catalog.topics {
-            state.put_topic(take(&mut body, "a topic")?)?;
+            state.decode_topic(&mut body)?;
         }
         for _ in 0..catalog.groups {
-            state.put_group(take(&mut body, "a group")?)?;
+            state.decode_group(&mut body)?;
         }
         if version >= DELIVERY_SINCE {
             state.decode_delivery(&mut body)?;
         }
+        state.last_ms = match version {
+            TIME_SINCE.. => take::<TimeV3>(&mut body, "the time")?.last_ms,
+            _ => state.latest_ms(),
+        };
         if body.is_empty() { Ok(state) } else { Err(DecodeError::LeftOver { bytes: body.len() }) }
     }
 
@@ -181,7 +152,7 @@ impl State {
         self.lease_groups.next = delivery.next_lease_group;
         self.documents.set_version(delivery.documents_version);
         for _ in 0..delivery.lease_groups {
-            self.put_lease_group(take(body, "a lease group")?)?;
+            self.decode_lease_group(body)?;
         }
         for _ in 0..delivery.documents {
             let DocumentV2 { space, name, version, body } = take(body, "a document")?;
@@ -193,37 +164,42 @@ impl State {
         Ok(())
     }
 
-    fn put_lease_group(&mut self, stored: LeaseGroupV2<'_>) -> Result<(), DecodeError> {
+    fn decode_lease_group(&mut self, body: &mut &[u8]) -> Result<(), DecodeError> {
+        let stored: LeaseGroupV2<'_> = take(body, "a lease group")?;
+        let mut progress = with_room_for(stored.partitions, body);
+        for _ in 0..stored.partitions {
+            progress.push(Progress::from(take::<ProgressV2<'_>>(body, "progress")?));
+        }
+        let LeaseGroupEndV2 { paused, created_ms } = take(body, "a lease group")?;
+        let (id, topic) = (LeaseGroupId(stored.id), TopicId(stored.topic));
         let config = LeaseGroupConfig::parse(&stored.overrides);
-        let (next, count) = (self.lease_groups.next, stored.progress.len());
-        let consistent =
-            validate_group_name(&stored.name).is_ok()
-                && stored.id.0 < next
-                && self.lease_group(stored.id).is_none()
-                && self.lease_group_named(stored.topic, &stored.name).is_none()
-                && self.lease_groups.check_partitions(count as u64).is_ok()
-                && self.topic(stored.topic).is_some_and(|topic| {
-                    let partitions = topic.partitions.iter();
-                    count == topic.partitions.len()
-                        && stored.progress.iter().zip(partitions).all(|(progress, of)| {
-                            progress.is_sound(of.log_start(), of.next_offset())
-                        })
-                });
+        let consistent = validate_group_name(&stored.name).is_ok()
+            && id.0 < self.lease_groups.next
+            && self.lease_group(id).is_none()
+            && self.lease_group_named(topic, &stored.name).is_none()
+            && self.lease_groups.check_partitions(progress.len() as u64).is_ok()
+            && self.topic(topic).is_some_and(|topic| {
+                progress.len() == topic.partitions.len()
+                    && progress
+                        .iter()
+                        .zip(&topic.partitions)
+                        .all(|(progress, of)| progress.is_sound(of.log_start(), of.next_offset()))
+            });
         let (true, Ok(config)) = (consistent, config) else {
             return Err(inconsistent("lease group", stored.name.into_owned()));
         };
-        let mut progress = stored.progress.into_owned();
         progress.shrink_to_fit();
         let (overrides, config) = self.lease_groups.configs.share(&stored.overrides, config);
+        let name = shared_name(&stored.name);
         self.lease_groups.insert(LeaseGroup {
-            id: stored.id,
-            topic: stored.topic,
-            name: shared_name(&stored.name),
+            id,
+            topic,
+            name,
             config,
             overrides,
             progress,
-            paused: stored.paused,
-            created_ms: stored.created_ms,
+            paused,
+            created_ms,
         });
         Ok(())
     }
@@ -239,26 +215,29 @@ impl State {
         }
     }
 
-    fn put_topic(&mut self, stored: TopicV1<'_>) -> Result<(), DecodeError> {
+    fn decode_topic(&mut self, body: &mut &[u8]) -> Result<(), DecodeError> {
+        let stored: TopicV1<'_> = take(body, "a topic")?;
+        let mut partitions = with_room_for(stored.partitions, body);
+        for _ in 0..stored.partitions {
+            partitions.push(Partition::from(take::<PartitionV1>(body, "a partition")?));
+        }
+        let id = TopicId(stored.id);
         let config = TopicConfig::parse(&self.node_config, &stored.overrides);
-        let count = stored.partitions.len();
         let consistent = validate_topic_name(&stored.name).is_ok()
-            && stored.id.0 < self.next_topic
-            && self.topic(stored.id).is_none()
+            && id.0 < self.next_topic
+            && self.topic(id).is_none()
             && self.topic_named(&stored.name).is_none()
             && !stored.uuid.is_nil()
             && self.topic_with_uuid(&stored.uuid).is_none()
-            && (1..=PARTITIONS_PER_TOPIC_MAX as usize).contains(&count)
-            && stored.partitions.iter().all(Partition::is_sound);
+            && (1..=PARTITIONS_PER_TOPIC_MAX as usize).contains(&partitions.len())
+            && partitions.iter().all(Partition::is_sound);
         let (true, Ok(config)) = (consistent, config) else {
             return Err(inconsistent("topic", stored.name.into_owned()));
         };
-        let mut partitions = stored.partitions.into_owned();
         partitions.shrink_to_fit();
-        partitions.iter_mut().for_each(Partition::shrink);
         let (overrides, config) = self.topic_configs.share(&stored.overrides, config);
         self.insert_topic(Topic {
-            id: stored.id,
+            id,
             uuid: stored.uuid,
             name: Arc::from(stored.name),
             created_ms: stored.created_ms,
@@ -269,31 +248,47 @@ impl State {
         Ok(())
     }
 
-    fn put_group(&mut self, stored: GroupV1<'_>) -> Result<(), DecodeError> {
+    fn decode_group(&mut self, body: &mut &[u8]) -> Result<(), DecodeError> {
+        let stored: GroupV1<'_> = take(body, "a group")?;
+        let mut group = Group::default();
+        for _ in 0..stored.offsets {
+            let committed: CommittedOffsetV1<'_> = take(body, "a committed offset")?;
+            let partition = PartitionId::new(TopicId(committed.topic), committed.partition);
+            group.offsets.insert(partition, CommittedOffset::from(committed));
+        }
         let consistent = validate_group_name(&stored.name).is_ok()
             && self.group(&stored.name).is_none()
-            && !stored.offsets.is_empty()
-            && stored.offsets.iter().all(|(&partition, committed)| {
+            && !group.offsets.is_empty()
+            && group.offsets.iter().all(|(&partition, committed)| {
                 self.partition(partition).is_some() && committed.is_sound()
             });
         if !consistent {
             return Err(inconsistent("group", stored.name.into_owned()));
         }
-        let offsets = stored.offsets.into_owned();
-        self.groups.insert(stored.name.into_owned(), Group { offsets });
+        self.groups.insert(stored.name.into_owned(), group);
         Ok(())
+    }
+
+    /// The latest time that anything in it bears, for snapshots that do not say the log's.
+    fn latest_ms(&self) -> i64 {
+        let topics = self.topics.values().map(|topic| topic.created_ms);
+        let partitions = self.topics.values().flat_map(|topic| &topic.partitions);
+        let appends = partitions.filter_map(Partition::last_append_ms);
+        let offsets = self.groups.values().flat_map(|group| group.offsets.values());
+        let commits = offsets.map(|committed| committed.commit_ms);
+        topics.chain(appends).chain(commits).max().unwrap_or(0)
     }
 }
 
 impl<'a> From<&'a Topic> for TopicV1<'a> {
     fn from(topic: &'a Topic) -> Self {
         Self {
-            id: topic.id,
+            id: topic.id.0,
             uuid: topic.uuid,
             name: Cow::Borrowed(&topic.name),
             created_ms: topic.created_ms,
             overrides: Cow::Borrowed(&topic.overrides),
-            partitions: Cow::Borrowed(&topic.partitions),
+            partitions: topic.partitions.len() as u64,
         }
     }
 }
@@ -301,13 +296,11 @@ impl<'a> From<&'a Topic> for TopicV1<'a> {
 impl<'a> From<&'a LeaseGroup> for LeaseGroupV2<'a> {
     fn from(group: &'a LeaseGroup) -> Self {
         Self {
-            id: group.id,
-            topic: group.topic,
+            id: group.id.0,
+            topic: group.topic.0,
             name: Cow::Borrowed(&group.name),
             overrides: Cow::Borrowed(&group.overrides),
-            progress: Cow::Borrowed(&group.progress),
-            paused: group.paused,
-            created_ms: group.created_ms,
+            partitions: group.progress.len() as u64,
         }
     }
 }
@@ -343,6 +336,11 @@ fn take<T: DeserializeOwned>(body: &mut &[u8], what: &'static str) -> Result<T, 
         .map_err(|source| DecodeError::Malformed { what, source })?;
     *body = rest;
     Ok(value)
+}
+
+/// For `count` things that take a byte at least, never more than the bytes that are there.
+fn with_room_for<T>(count: u64, body: &[u8]) -> Vec<T> {
+    Vec::with_capacity(count.min(body.len() as u64) as usize)
 }
 
 fn inconsistent(what: &'static str, name: String) -> DecodeError {

@@ -1,0 +1,237 @@
+//! What an entry of the log says, and how its head is encoded.
+//!
+//! An entry has bodies (batches, which the journal keeps) and a head (time, commands, units). The
+//! head is what is encoded here; of a body the machine sees only what [`Append`] says.
+//!
+//! The leader puts the requests of many clients into one entry. Each append and each command stands
+//! alone, unless a [`Unit`] binds some of them: those take effect together or not at all, on every
+//! replica alike. A refused append of one client therefore never voids what another one sent.
+
+use base::{Offset, PartitionId};
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+use crate::command::Command;
+use crate::producer::BatchSequence;
+
+/// What one log entry says, in the order in which it is applied: the appends in the order of the
+/// bodies, each unit at the place of its appends, then the commands that stand alone.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Entry<'a> {
+    /// The leader's clock, ms since the epoch. The state's time never goes back, whatever it says.
+    pub now_ms: i64,
+    /// The leader epoch that each append must bear: the term in which the entry was proposed. `None`:
+    /// its head is of version 1, which does not promise that.
+    pub leader_epoch: Option<i32>,
+    pub appends: &'a [Append],
+    /// Those of the units first, in their order.
+    pub commands: &'a [Command],
+    /// Ascending, not overlapping.
+    pub units: &'a [Unit],
+}
+
+/// One body: what its batch's 61-byte header says, and whose it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Append {
+    pub partition: PartitionId,
+    pub base_offset: Offset,
+    /// How many offsets the batch covers: its last offset delta plus one.
+    pub span: u32,
+    pub leader_epoch: i32,
+    pub max_timestamp: i64,
+    /// -1: none, and then epoch and sequence mean nothing.
+    pub producer_id: i64,
+    pub producer_epoch: i16,
+    pub base_sequence: i32,
+}
+
+impl Append {
+    pub fn has_producer(&self) -> bool {
+        self.producer_id >= 0
+    }
+
+    /// The offset after its last record.
+    pub fn end(&self) -> Offset {
+        self.base_offset.saturating_add(u64::from(self.span))
+    }
+
+    /// Its place among its producer's batches.
+    pub fn sequence(&self) -> BatchSequence {
+        BatchSequence::new(self.producer_epoch, self.base_sequence, self.span)
+    }
+}
+
+/// Neighbouring appends and commands of an entry that take effect together or not at all.
+///
+/// Only commands whose refusal can be told beforehand may be in a unit: any number of `Settle`, and
+/// one `PutDocument` or `DeleteDocument`. Any other refuses its unit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Unit {
+    /// The number of its first append in the entry; of a unit without appends, of the append that
+    /// it comes before.
+    pub first_append: u32,
+    pub appends: u32,
+    pub commands: u32,
+}
+
+/// An entry's head, decoded.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Head {
+    pub now_ms: i64,
+    pub commands: Vec<Command>,
+    pub units: Vec<Unit>,
+    /// Whether its appends bear the term of the entry as their leader epoch. Not promised by
+    /// version 1.
+    pub epochs_are_terms: bool,
+}
+
+/// First byte of every head. Version 1 has no units, and is still read.
+const VERSION: u8 = 2;
+const VERSION_WITHOUT_UNITS: u8 = 1;
+
+/// What a head that holds only appends needs: version, varint of a time, two zeros.
+const BYTES_TYPICAL: usize = 16;
+
+/// A unit as it is persisted.
+#[derive(Serialize, Deserialize)]
+struct UnitV2 {
+    /// Appends that stand alone between the unit before and this one.
+    appends_between: u32,
+    appends: u32,
+    commands: u32,
+    /// Who sent it, numbered, so that it is applied once however often it is sent. The place is
+    /// kept for what crosses shards; this version neither writes nor takes it.
+    origin: Option<OriginV2>,
+}
+
+#[derive(Serialize, Deserialize)]
+enum OriginV2 {
+    /// A message of the channel from another shard.
+    Channel { shard: u64, incarnation: u64, number: u64 },
+    /// A request of another node.
+    Request { node: u64, incarnation: u64, number: u64 },
+}
+
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    #[error("there is nothing to decode")]
+    Empty,
+    #[error("not a machine snapshot")]
+    NotASnapshot,
+    #[error("version {found} is not known here (up to {known} is)")]
+    UnknownVersion { found: u32, known: u32 },
+    #[error("checksum {found:08x} instead of {expected:08x}")]
+    Checksum { expected: u32, found: u32 },
+    #[error("{what} cannot be decoded: {source}")]
+    Malformed { what: &'static str, source: postcard::Error },
+    #[error("{bytes} bytes are left over")]
+    LeftOver { bytes: usize },
+    #[error("{what} {name:?} is not consistent")]
+    Inconsistent { what: &'static str, name: String },
+    #[error("a later version wrote this entry: it came from another shard or node")]
+    FromElsewhere,
+}
+
+/// Encodes a head of the current version. `commands` has those of the units first.
+pub fn encode_head(now_ms: i64, commands: &[Command], units: &[Unit]) -> Bytes {
+    let mut head = Vec::with_capacity(BYTES_TYPICAL);
+    head.push(VERSION);
+    let mut end = 0;
+    let units: Vec<UnitV2> = units
+        .iter()
+        .map(|unit| {
+            let appends_between = unit.first_append - end;
+            end = unit.first_append + unit.appends;
+            let Unit { appends, commands, .. } = *unit;
+            UnitV2 { appends_between, appends, commands, origin: None }
+        })
+        .collect();
+    let head = postcard::to_extend(&(now_ms, units, commands), head)
+        .expect("a vector grows, and no command holds a type that postcard cannot encode");
+    Bytes::from(head)
+}
+
+pub fn decode_head(head: &[u8]) -> Result<Head, DecodeError> {
+    let (&version, rest) = head.split_first().ok_or(DecodeError::Empty)?;
+    let (head, rest) = match version {
+        VERSION_WITHOUT_UNITS => {
+            let ((now_ms, commands), rest) = take(rest)?;
+            (Head { now_ms, commands, ..Head::default() }, rest)
+        }
+        VERSION => {
+            let (decoded, rest) = take::<(i64, Vec<UnitV2>, Vec<Command>)>(rest)?;
+            let (now_ms, units, commands) = decoded;
+            let units = decode_units(units, commands.len())?;
+            (Head { now_ms, commands, units, epochs_are_terms: true }, rest)
+        }
+        _ => {
+            let (found, known) = (u32::from(version), u32::from(VERSION));
+            return Err(DecodeError::UnknownVersion { found, known });
+        }
+    };
+    if rest.is_empty() { Ok(head) } else { Err(DecodeError::LeftOver { bytes: rest.len() }) }
+}
+
+fn take<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Result<(T, &'a [u8]), DecodeError> {
+    postcard::take_from_bytes(bytes)
+        .map_err(|source| DecodeError::Malformed { what: "an entry's head", source })
+}
+
+fn decode_units(stored: Vec<UnitV2>, commands_there: usize) -> Result<Vec<Unit>, DecodeError> {
+    let senseless = || DecodeError::Inconsistent { what: "a unit", name: String::new() };
+    let mut units = Vec::with_capacity(stored.len());
+    let (mut end, mut commands_bound) = (0_u32, 0_usize);
+    for UnitV2 { appends_between, appends, commands, origin } in stored {
+        if origin.is_some() {
+            return Err(DecodeError::FromElsewhere);
+        }
+        let first_append = end.checked_add(appends_between).ok_or_else(senseless)?;
+        end = first_append.checked_add(appends).ok_or_else(senseless)?;
+        commands_bound += commands as usize;
+        units.push(Unit { first_append, appends, commands });
+    }
+    if commands_bound > commands_there { Err(senseless()) } else { Ok(units) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn units_are_read_back_where_they_were() {
+        let units = [
+            Unit { first_append: 0, appends: 0, commands: 1 },
+            Unit { first_append: 3, appends: 2, commands: 1 },
+            Unit { first_append: 5, appends: 1, commands: 0 },
+        ];
+        let commands = vec![Command::AllocateProducerId; 3];
+        let head = decode_head(&encode_head(7, &commands, &units)).unwrap();
+        assert_eq!((head.now_ms, &head.commands), (7, &commands));
+        assert_eq!(head.units, units);
+        assert!(head.epochs_are_terms);
+    }
+
+    #[test]
+    fn a_head_of_version_1_is_read() {
+        // `encode_head(5, [AllocateProducerId])` of that version.
+        let head = decode_head(&[1, 10, 1, 8]).unwrap();
+        assert_eq!(head.commands, [Command::AllocateProducerId]);
+        assert_eq!((head.now_ms, head.units.len(), head.epochs_are_terms), (5, 0, false));
+    }
+
+    #[test]
+    fn units_that_bind_what_is_not_there_are_refused() {
+        let units = [Unit { first_append: 0, appends: 1, commands: 2 }];
+        let head = encode_head(7, &[Command::AllocateProducerId], &units);
+        assert!(matches!(decode_head(&head), Err(DecodeError::Inconsistent { .. })));
+    }
+
+    #[test]
+    fn a_unit_from_another_shard_is_refused_by_name() {
+        let origin = OriginV2::Channel { shard: 1, incarnation: 2, number: 3 };
+        let unit = UnitV2 { appends_between: 0, appends: 0, commands: 0, origin: Some(origin) };
+        let nothing: &[Command] = &[];
+        let head = postcard::to_extend(&(7_i64, vec![unit], nothing), vec![VERSION]).unwrap();
+        assert_eq!(decode_head(&head), Err(DecodeError::FromElsewhere));
+    }
+}

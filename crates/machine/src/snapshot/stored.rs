@@ -1,0 +1,136 @@
+//! The persisted form of what a snapshot holds. These types ARE the format (in postcard's encoding,
+//! field by field): they never change. What a later version adds gets types of its own, and the
+//! state's types change as they like.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use base::OffsetRanges;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::command::uuid_bytes;
+
+/// A topic's, a node's or a group's own values, by name.
+type Values = BTreeMap<String, String>;
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct CatalogV1<'a> {
+    pub(super) next_topic: u32,
+    pub(super) next_producer_id: i64,
+    pub(super) node_config: Cow<'a, Values>,
+    pub(super) group_configs: BTreeMap<Cow<'a, str>, Cow<'a, Values>>,
+    pub(super) topics: u64,
+    pub(super) groups: u64,
+}
+
+/// Followed by as many [`PartitionV1`] as it says.
+#[derive(Serialize, Deserialize)]
+pub(super) struct TopicV1<'a> {
+    pub(super) id: u32,
+    #[serde(with = "uuid_bytes")]
+    pub(super) uuid: Uuid,
+    pub(super) name: Cow<'a, str>,
+    pub(super) created_ms: i64,
+    pub(super) overrides: Cow<'a, Values>,
+    pub(super) partitions: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct PartitionV1 {
+    pub(crate) log_start: u64,
+    pub(crate) next_offset: u64,
+    pub(crate) active: Option<ActiveV1>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct ActiveV1 {
+    /// Leader epochs, and where each begins.
+    pub(crate) epochs: Vec<(i32, u64)>,
+    pub(crate) producers: Vec<(i64, ProducerV1)>,
+    pub(crate) compacted_to: u64,
+    pub(crate) last_append_ms: i64,
+    pub(crate) max_timestamp: i64,
+}
+
+/// How many batches of a producer the format has room for.
+pub(crate) const PRODUCER_BATCHES_V1: usize = 5;
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct ProducerV1 {
+    pub(crate) last_ms: i64,
+    pub(crate) epoch: i16,
+    pub(crate) remembered: u8,
+    /// First and last sequence, base offset. Oldest first; only the first `remembered` count.
+    pub(crate) batches: [(i32, i32, u64); PRODUCER_BATCHES_V1],
+}
+
+/// Followed by as many [`CommittedOffsetV1`] as it says, ascending by topic and partition.
+#[derive(Serialize, Deserialize)]
+pub(super) struct GroupV1<'a> {
+    pub(super) name: Cow<'a, str>,
+    pub(super) offsets: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct CommittedOffsetV1<'a> {
+    pub(crate) topic: u32,
+    pub(crate) partition: u32,
+    pub(crate) offset: u64,
+    pub(crate) leader_epoch: i32,
+    pub(crate) metadata: Cow<'a, str>,
+    pub(crate) commit_ms: i64,
+    pub(crate) expire_ms: Option<i64>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct DeliveryV2 {
+    pub(super) next_lease_group: u32,
+    pub(super) documents_version: u64,
+    pub(super) lease_groups: u64,
+    pub(super) documents: u64,
+}
+
+/// Followed by as many [`ProgressV2`] as it says, then by [`LeaseGroupEndV2`].
+#[derive(Serialize, Deserialize)]
+pub(super) struct LeaseGroupV2<'a> {
+    pub(super) id: u32,
+    pub(super) topic: u32,
+    pub(super) name: Cow<'a, str>,
+    pub(super) overrides: Cow<'a, Values>,
+    pub(super) partitions: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct LeaseGroupEndV2 {
+    pub(super) paused: bool,
+    pub(super) created_ms: i64,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct ProgressV2<'a> {
+    pub(crate) floor: u64,
+    pub(crate) above: Option<ExceptionsV2<'a>>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(crate) struct ExceptionsV2<'a> {
+    /// Encoded as a map of begins and ends.
+    pub(crate) settled: Cow<'a, OffsetRanges>,
+    pub(crate) attempts: Cow<'a, BTreeMap<u64, u16>>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct DocumentV2<'a> {
+    pub(super) space: Cow<'a, str>,
+    pub(super) name: Cow<'a, str>,
+    pub(super) version: u64,
+    pub(super) body: Cow<'a, [u8]>,
+}
+
+/// What version 3 added, at the end.
+#[derive(Serialize, Deserialize)]
+pub(super) struct TimeV3 {
+    /// The time of the log, ms since the epoch.
+    pub(super) last_ms: i64,
+}
