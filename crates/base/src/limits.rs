@@ -49,6 +49,9 @@ pub const SYNC_HUNG_AFTER: Duration = Duration::from_secs(10);
 
 /// Proposals on their way through consensus; what arrives meanwhile joins the next one.
 pub const PROPOSALS_IN_FLIGHT_MAX: usize = 8;
+/// Bytes of one command that settles records; more become several commands. To apply one takes some
+/// 10 ms, and what comes after it waits for that.
+pub const SETTLE_COMMAND_BYTES_MAX: usize = 256 << 10;
 /// Bytes of batches in one proposal.
 pub const PROPOSAL_BYTES_MAX: usize = 4 << 20;
 /// Changes of the state that a restart has to apply again at most, one to two microseconds each; then the

@@ -11,11 +11,14 @@ use tokio::sync::oneshot;
 
 use crate::error::{AppendError, Unavailable};
 
-/// One batch for one partition. The gateway has validated it: it is what its header says, its
+/// One batch for one partition, or for several. The gateway has validated it: it is what its header says, its
 /// checksum holds, and the topic's policy (size, timestamps, compression) has been applied.
 #[derive(Debug)]
 pub struct AppendBatch {
     pub partition: PartitionId,
+    /// Further partitions that get the same records. The batch is written once, with a row for each
+    /// of its partitions; each row is taken or refused by itself.
+    pub also: Vec<PartitionId>,
     pub header: BatchHeader,
     /// The whole batch. Its base offset and leader epoch are written in place, so the bytes must
     /// be this batch's own.
@@ -23,6 +26,23 @@ pub struct AppendBatch {
     /// Only if its first record gets this offset: whoever read up to there knows that nothing
     /// came in between (optimistic concurrency).
     pub expect: Option<Offset>,
+}
+
+impl AppendBatch {
+    /// A batch for one partition, wherever that ends.
+    pub fn new(partition: PartitionId, header: BatchHeader, bytes: BytesMut) -> Self {
+        Self { partition, also: Vec::new(), header, bytes, expect: None }
+    }
+
+    /// How many results it is answered with.
+    pub fn rows(&self) -> usize {
+        1 + self.also.len()
+    }
+
+    /// Its partitions, in the order of its results.
+    pub fn partitions(&self) -> impl Iterator<Item = PartitionId> + '_ {
+        std::iter::once(self.partition).chain(self.also.iter().copied())
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,21 +53,22 @@ pub struct Appended {
     pub duplicate: bool,
 }
 
-/// Resolves, in the order of the batches, once all of the request is durable or refused.
+/// Resolves, in the order of the batches and of each its rows, once all of the request is durable or
+/// refused.
 ///
 /// The request has its place in the order when this is made, not when it is awaited.
 #[derive(Debug)]
 pub struct AppendReply {
-    batches: usize,
+    rows: usize,
     reply: oneshot::Receiver<Vec<Result<Appended, AppendError>>>,
 }
 
 impl AppendReply {
     pub(crate) fn new(
-        batches: usize,
+        rows: usize,
         reply: oneshot::Receiver<Vec<Result<Appended, AppendError>>>,
     ) -> Self {
-        Self { batches, reply }
+        Self { rows, reply }
     }
 }
 
@@ -55,10 +76,10 @@ impl Future for AppendReply {
     type Output = Vec<Result<Appended, AppendError>>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let batches = self.batches;
+        let rows = self.rows;
         Pin::new(&mut self.reply).poll(context).map(|reply| {
             // The shard dropped the request without an answer: it is going down.
-            reply.unwrap_or_else(|_| vec![Err(Unavailable::Stopping.into()); batches])
+            reply.unwrap_or_else(|_| vec![Err(Unavailable::Stopping.into()); rows])
         })
     }
 }

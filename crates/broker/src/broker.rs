@@ -193,9 +193,9 @@ impl Broker {
     /// when this is called, the answer comes when the records are as durable as promised.
     pub fn append(&self, batches: Vec<AppendBatch>) -> AppendReply {
         let (reply, answer) = oneshot::channel();
-        let answer = AppendReply::new(batches.len(), answer);
+        let answer = AppendReply::new(batches.iter().map(AppendBatch::rows).sum(), answer);
         // When the broker is stopping the request is dropped, and with it the sender of the answer.
-        let _ = self.request(Request::Append { batches, commands: Vec::new(), reply });
+        let _ = self.request(Request::Append { batches, reply });
         answer
     }
 

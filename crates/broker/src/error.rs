@@ -32,6 +32,9 @@ pub enum AppendError {
     /// The topic's `limit.records` or `limit.bytes` is reached and `limit.overflow` refuses.
     #[error("the topic is full: {limit} is reached")]
     Full { limit: &'static str },
+    /// It was to take effect together with others, and one of those was refused.
+    #[error("something that was to take effect with it was refused")]
+    UnitRefused,
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
 }

@@ -26,6 +26,7 @@ pub mod error;
 pub mod fetch;
 mod housekeeping;
 pub mod operations;
+mod pending;
 mod sequencer;
 mod shard;
 pub mod watch;

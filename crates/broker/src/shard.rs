@@ -7,20 +7,19 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use base::{Offset, PartitionId};
+use base::PartitionId;
 use bytes::Bytes;
 use consensus::{Committed, RestoreError, StateMachine};
 use hashbrown::HashMap;
 use journal::{Body, Journal};
 use machine::outcome::{AppendOutcome, Applied};
-use machine::{Append, Command, Entry, Outcome, Refusal, State, command};
+use machine::{Append, Command, Entry, Head, State};
 use parking_lot::{Mutex, RwLock};
 use record::BatchHeader;
-use tokio::sync::oneshot;
 
-use crate::append::Appended;
 use crate::delivery::driver::Handle;
-use crate::error::{AppendError, Unavailable};
+use crate::error::Unavailable;
+use crate::pending::Pending;
 use crate::watch::Watchers;
 
 #[derive(Debug)]
@@ -43,43 +42,6 @@ pub(crate) struct Shard {
 struct Scratch {
     appends: Vec<Append>,
     applied: Applied,
-}
-
-/// Who waits for a proposal.
-#[derive(Debug, Default)]
-pub(crate) struct Pending {
-    pub(crate) appends: Vec<PendingAppend>,
-    /// `None`: nobody asks for this command's outcome.
-    pub(crate) commands: Vec<Option<oneshot::Sender<Result<Outcome, CommandFailed>>>>,
-}
-
-pub(crate) type CommandFailed = crate::error::ExecuteError;
-
-#[derive(Debug)]
-pub(crate) struct PendingAppend {
-    pub(crate) slots: Vec<Slot>,
-    /// Every batch of it is for a topic whose durability is `replicated`: it is answered when it
-    /// is written.
-    pub(crate) early: bool,
-    /// `None` once it was answered.
-    pub(crate) reply: Option<oneshot::Sender<Vec<Result<Appended, AppendError>>>>,
-}
-
-/// What became of one batch of a request when it was sequenced.
-#[derive(Debug)]
-pub(crate) enum Slot {
-    /// It is the proposal's body of this number.
-    Body {
-        partition: PartitionId,
-        body: usize,
-        base_offset: Offset,
-    },
-    /// A retry of a batch that is in the log before this proposal, or durable already.
-    Duplicate {
-        partition: PartitionId,
-        base_offset: Offset,
-    },
-    Refused(AppendError),
 }
 
 impl Shard {
@@ -177,12 +139,14 @@ impl StateMachine for Shard {
     fn apply(&self, entry: Committed<'_>) -> u64 {
         let mut scratch = self.scratch.lock();
         let Scratch { appends, applied } = &mut *scratch;
-        let (now_ms, commands) = command::decode_head(entry.head)
+        let Head { now_ms, commands, units, epochs_are_terms } = machine::decode_head(entry.head)
             .expect("a committed entry was encoded by this version or one that it can read");
+        let leader_epoch = epochs_are_terms.then_some(entry.id.term as i32);
         Self::describe(entry.bodies, appends);
         {
             let mut state = self.state.write();
-            state.apply(&Entry { now_ms, appends, commands: &commands }, applied);
+            let (commands, units) = (&commands[..], &units[..]);
+            state.apply(&Entry { now_ms, leader_epoch, appends, commands, units }, applied);
             // Under the lock: whoever reads the new end must find its batches in the index.
             self.settle_bytes(entry.id.index, applied);
         }
@@ -232,99 +196,4 @@ fn changes(appends: &[Append], commands: &[Command]) -> u64 {
         _ => 1,
     };
     (appends.len() * PER_BATCH + commands.iter().map(changes).sum::<usize>()) as u64
-}
-
-impl PendingAppend {
-    fn answer(&mut self, answer: impl FnMut(Slot) -> Result<Appended, AppendError>) {
-        if let Some(reply) = self.reply.take() {
-            // Whoever asked may have gone; the records stay.
-            let _ = reply.send(std::mem::take(&mut self.slots).into_iter().map(answer).collect());
-        }
-    }
-}
-
-impl Pending {
-    /// Requests that still wait for an early answer.
-    fn early(&self) -> usize {
-        self.appends.iter().filter(|append| append.early && append.reply.is_some()).count()
-    }
-
-    /// The proposal is written: answers those that asked for no more. The leader sequenced them,
-    /// and the log keeps that order.
-    fn answer_early(&mut self, state: &State) -> usize {
-        let mut answered = 0;
-        for append in self.appends.iter_mut().filter(|append| append.early) {
-            append.answer(|slot| slot.answer_early(state));
-            answered += 1;
-        }
-        answered
-    }
-
-    /// Whether any of the answers depends on what is in the log.
-    pub(crate) fn awaits_the_log(&self) -> bool {
-        let refused = |slot: &Slot| matches!(slot, Slot::Refused(_));
-        !self.commands.is_empty()
-            || self.appends.iter().any(|append| !append.slots.iter().all(refused))
-    }
-
-    /// Answers requests of which nothing was taken.
-    pub(crate) fn answer_refused(self) {
-        debug_assert!(!self.awaits_the_log());
-        self.fail(&Unavailable::Stopping);
-    }
-
-    fn answer(self, state: &State, applied: &mut Applied) {
-        for mut append in self.appends {
-            append.answer(|slot| slot.answer(state, applied));
-        }
-        for (reply, outcome) in self.commands.into_iter().zip(applied.commands.drain(..)) {
-            let Some(reply) = reply else { continue };
-            let _ = reply.send(outcome.map_err(|refusal: Refusal| CommandFailed::Refused(refusal)));
-        }
-    }
-
-    pub(crate) fn fail(self, why: &Unavailable) {
-        for mut append in self.appends {
-            append.answer(|slot| match slot {
-                Slot::Refused(error) => Err(error),
-                Slot::Body { .. } | Slot::Duplicate { .. } => Err(why.clone().into()),
-            });
-        }
-        for reply in self.commands.into_iter().flatten() {
-            let _ = reply.send(Err(why.clone().into()));
-        }
-    }
-}
-
-fn log_start(state: &State, partition: PartitionId) -> Offset {
-    state.partition(partition).map_or(0, |found| found.log_start())
-}
-
-impl Slot {
-    fn answer_early(self, state: &State) -> Result<Appended, AppendError> {
-        let (partition, base_offset, duplicate) = match self {
-            Slot::Refused(error) => return Err(error),
-            Slot::Body { partition, base_offset, .. } => (partition, base_offset, false),
-            Slot::Duplicate { partition, base_offset } => (partition, base_offset, true),
-        };
-        Ok(Appended { base_offset, log_start: log_start(state, partition), duplicate })
-    }
-
-    fn answer(self, state: &State, applied: &Applied) -> Result<Appended, AppendError> {
-        let taken = |partition, base_offset, duplicate| {
-            Ok(Appended { base_offset, log_start: log_start(state, partition), duplicate })
-        };
-        match self {
-            Slot::Refused(error) => Err(error),
-            Slot::Duplicate { partition, base_offset } => taken(partition, base_offset, true),
-            Slot::Body { partition, body, .. } => match applied.appends[body] {
-                AppendOutcome::Taken { base_offset } => taken(partition, base_offset, false),
-                AppendOutcome::Duplicate { base_offset } => taken(partition, base_offset, true),
-                AppendOutcome::UnknownPartition => Err(AppendError::UnknownPartition(partition)),
-                AppendOutcome::Producer(refusal) => Err(AppendError::Sequence(refusal)),
-                // Sequenced by a leader that was no longer one; the client tries again.
-                AppendOutcome::NotSequenced { .. } => Err(Unavailable::NotLeader.into()),
-            },
-        }
-    }
 }

@@ -99,11 +99,11 @@ impl Dispatch {
             };
             if let Some(reason) = reason {
                 // It must not go, and for the moment it cannot die either.
-                if self.policy.dead_letters && self.dead >= self.bounds.dead {
+                if self.policy.dead_letters && self.ending >= self.bounds.dead {
                     return None;
                 }
                 self.take_ready(next.partition, rank, offset);
-                self.die(next.partition, offset, reason, attempts, meta.key);
+                self.die(next.partition, offset, reason, attempts, meta);
                 self.refresh_head(next.partition);
             } else if self.is_blocked(next.partition, offset, &meta) {
                 self.take_ready(next.partition, rank, offset);

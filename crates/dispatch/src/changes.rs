@@ -15,7 +15,8 @@ pub struct PartitionChanges {
     pub attempts: Vec<(Offset, u16)>,
 }
 
-/// A record to bury: append it to where dead letters go, then say [`crate::Dispatch::buried`].
+/// A dead letter: append it to where dead letters go in the entry that settles it, then say
+/// [`crate::Dispatch::ended`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DeadLetter {
     pub partition: u32,

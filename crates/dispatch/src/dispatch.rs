@@ -41,7 +41,8 @@ pub struct Dispatch {
     pub(crate) loaded: usize,
     pub(crate) delayed: u64,
     pub(crate) due: usize,
-    pub(crate) dead: usize,
+    /// Records whose end is to be durable first.
+    pub(crate) ending: usize,
     /// Partitions with records that came while somebody waited, and were not offered yet.
     prompted: Vec<u32>,
     /// Since the last drain.
@@ -86,7 +87,7 @@ impl Dispatch {
             loaded: 0,
             delayed: 0,
             due: 0,
-            dead: 0,
+            ending: 0,
             prompted: Vec::new(),
             changed: Vec::new(),
             dead_letters: Vec::new(),
@@ -122,7 +123,7 @@ impl Dispatch {
             self.arrange_again();
         }
         if !self.policy.dead_letters {
-            self.bury_all();
+            self.settle_dead();
         }
         for index in 0..self.partitions.len() as u32 {
             self.refresh_head(index);
@@ -207,7 +208,7 @@ impl Dispatch {
         self.loaded -= before.ready.loaded();
         self.due -= before.ready.due.len();
         self.delayed -= before.delayed;
-        self.dead -= before.dead.len();
+        self.ending -= before.ending.len();
         if let Some(head) = head {
             self.heads.remove(&head);
         }
@@ -235,11 +236,9 @@ impl Dispatch {
         self.extended(partition, log_start);
         self.void_leases(partition, log_start);
         let found = &mut self.partitions[partition as usize];
-        let dead: Vec<Offset> = found.dead.range(..log_start).map(|(&o, _)| o).collect();
-        for offset in &dead {
-            found.dead.remove(offset);
-        }
-        self.dead -= dead.len();
+        let above = found.ending.split_off(&log_start);
+        let below = std::mem::replace(&mut found.ending, above);
+        self.ending -= below.len();
         self.dead_letters.retain(|it| it.partition != partition || it.offset >= log_start);
         // What is delayed below is passed over when its time comes.
         self.delayed -= self.uncount_delayed(partition, 0, log_start);

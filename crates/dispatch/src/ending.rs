@@ -2,10 +2,12 @@
 
 use base::Offset;
 
-use crate::DeadReason;
 use crate::changes::{Changes, DeadLetter};
 use crate::dispatch::Dispatch;
-use crate::partition::Dead;
+use crate::partition::Ending;
+use crate::ready::Meta;
+use crate::settlement::{Selection, SettleRefused};
+use crate::{DeadReason, SessionId};
 
 impl Dispatch {
     /// Settles a record and lets through what it held up.
@@ -29,40 +31,84 @@ impl Dispatch {
         }
     }
 
-    /// The record will not be delivered any more. It goes on to hold up whom it held up until it
-    /// is buried: its end must be durable before theirs is.
+    /// The record becomes a dead letter. It goes on to hold up what it held up until that is
+    /// durable: its end must be in the log before theirs is.
     pub(crate) fn die(
         &mut self,
         partition: u32,
         offset: Offset,
         reason: DeadReason,
         attempts: u16,
-        key: u64,
+        meta: Meta,
     ) {
         if !self.policy.dead_letters {
-            self.finish(partition, offset, key);
+            self.finish(partition, offset, meta.key);
             return;
         }
-        let found = &mut self.partitions[partition as usize];
-        found.dead.insert(offset, Dead { reason, key });
-        self.dead += 1;
+        self.set_aside(partition, offset, Ending { reason: Some(reason), meta });
         self.dead_letters.push(DeadLetter { partition, offset, reason, attempts });
     }
 
-    /// The dead letter is where it belongs: the record is settled.
-    pub fn buried(&mut self, partition: u32, offset: Offset) {
-        let Some(found) = self.partitions.get_mut(partition as usize) else { return };
-        if let Some(dead) = found.dead.remove(&offset) {
-            self.dead -= 1;
-            self.finish(partition, offset, dead.key);
+    fn set_aside(&mut self, partition: u32, offset: Offset, ending: Ending) {
+        self.partitions[partition as usize].ending.insert(offset, ending);
+        self.ending += 1;
+    }
+
+    fn take_aside(&mut self, partition: u32, offset: Offset) -> Option<Ending> {
+        let found = self.partitions.get_mut(partition as usize)?;
+        let ending = found.ending.remove(&offset)?;
+        self.ending -= 1;
+        Some(ending)
+    }
+
+    /// Takes the leases off records that a log entry is to settle with other things: all or
+    /// nothing. Nobody gets them, and they hold up what they held up, until [`Dispatch::ended`] or
+    /// [`Dispatch::give_back`] says what became of the entry. Partition and offset of each.
+    pub fn withhold(
+        &mut self,
+        session: SessionId,
+        selection: Selection,
+        now_ms: i64,
+    ) -> Result<Vec<(u32, Offset)>, SettleRefused> {
+        self.now_ms = now_ms;
+        let slots = self.selected(session, selection)?;
+        let mut held = Vec::with_capacity(slots.len());
+        for &slot in slots.iter() {
+            let lease = self.end_lease(slot);
+            let (partition, offset) = (lease.partition, lease.offset);
+            self.set_aside(partition, offset, Ending { reason: None, meta: lease.meta });
+            held.push((partition, offset));
         }
+        Ok(held)
+    }
+
+    /// The record's end is in the log: a dead letter is where it belongs, or the entry that it was
+    /// held for took effect. No delta comes of it.
+    pub fn ended(&mut self, partition: u32, offset: Offset) {
+        let Some(ending) = self.take_aside(partition, offset) else { return };
+        let found = &mut self.partitions[partition as usize];
+        self.depth -= found.settle_durably(offset);
+        self.free(partition, offset, ending.meta.key);
+    }
+
+    /// The entry that was to end the record took no effect: it is available again, as before it was
+    /// leased.
+    pub fn give_back(&mut self, partition: u32, offset: Offset) {
+        let Some(ending) = self.take_aside(partition, offset) else { return };
+        self.dead_letters.retain(|it| (it.partition, it.offset) != (partition, offset));
+        self.make_ready(partition, offset, ending.meta);
     }
 
     /// There are to be no dead letters any more: those that wait are settled.
-    pub(crate) fn bury_all(&mut self) {
+    pub(crate) fn settle_dead(&mut self) {
         for index in 0..self.partitions.len() as u32 {
-            while let Some((&offset, _)) = self.partitions[index as usize].dead.first_key_value() {
-                self.buried(index, offset);
+            let ending = &self.partitions[index as usize].ending;
+            let dead = ending.iter().filter(|(_, ending)| ending.reason.is_some());
+            let dead: Vec<Offset> = dead.map(|(&offset, _)| offset).collect();
+            for offset in dead {
+                if let Some(ending) = self.take_aside(index, offset) {
+                    self.finish(index, offset, ending.meta.key);
+                }
             }
         }
         self.dead_letters.clear();

@@ -23,7 +23,7 @@ pub struct Counters {
     pub blocked: u64,
     pub leased: u64,
     pub delayed: u64,
-    /// Dead letters that are not buried yet.
+    /// Dead letters that are not in the log yet, and what an entry under way settles.
     pub dead: u64,
     pub consumers: u32,
     /// Bytes of leased records.
@@ -48,7 +48,7 @@ pub enum RemoveRefused {
 enum Whereabouts {
     Absent,
     Leased,
-    Dead,
+    Ending,
     Ready,
     Blocked,
     Delayed,
@@ -59,7 +59,7 @@ enum Whereabouts {
 impl Dispatch {
     pub fn counters(&self) -> Counters {
         let (leased, blocked) = (self.leases.len() as u64, self.lanes.blocked() as u64);
-        let dead = self.dead as u64;
+        let dead = self.ending as u64;
         Counters {
             depth: self.depth,
             ready: self.depth - leased - blocked - dead - self.delayed,
@@ -151,8 +151,8 @@ impl Dispatch {
             Whereabouts::Unread
         } else if self.leases.find(partition, offset).is_some() {
             Whereabouts::Leased
-        } else if found.dead.contains_key(&offset) {
-            Whereabouts::Dead
+        } else if found.ending.contains_key(&offset) {
+            Whereabouts::Ending
         } else if blocked.binary_search(&offset).is_ok() {
             Whereabouts::Blocked
         } else if found.ready.contains(offset) {
@@ -182,8 +182,9 @@ impl Dispatch {
                 }
                 None => RecordState::Ready,
             },
-            Whereabouts::Dead => match found.dead.get(&offset) {
-                Some(dead) => RecordState::Dead { reason: dead.reason },
+            Whereabouts::Ending => match found.ending.get(&offset).map(|ending| ending.reason) {
+                Some(Some(reason)) => RecordState::Dead { reason },
+                Some(None) => RecordState::Settling,
                 None => RecordState::Ready,
             },
             Whereabouts::Blocked => RecordState::Blocked,
@@ -271,7 +272,7 @@ impl Dispatch {
     pub fn remove(&mut self, partition: u32, offset: Offset) -> Result<(), RemoveRefused> {
         match self.whereabouts_of(partition, offset) {
             Whereabouts::Absent => return Err(RemoveRefused::Absent { partition, offset }),
-            Whereabouts::Leased | Whereabouts::Dead => {
+            Whereabouts::Leased | Whereabouts::Ending => {
                 return Err(RemoveRefused::Busy { partition, offset });
             }
             Whereabouts::Unread => {}
@@ -300,7 +301,7 @@ impl Dispatch {
         let mut busy: Vec<(u32, Offset)> =
             all.map(|(_, lease)| (lease.partition, lease.offset)).collect();
         for (index, found) in self.partitions.iter().enumerate() {
-            busy.extend(found.dead.keys().map(|&offset| (index as u32, offset)));
+            busy.extend(found.ending.keys().map(|&offset| (index as u32, offset)));
         }
         busy.sort_unstable();
         let mut purged = 0;

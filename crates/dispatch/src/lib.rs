@@ -34,7 +34,7 @@
 //!     accept    |   reject                                        |  its last attempt
 //!               |-----------------------> dead <------------------'
 //!               |                          |  ^-- ready, and expired
-//!               v          buried          |
+//!               v          durable         |
 //!            settled <---------------------'
 //! ```
 //!

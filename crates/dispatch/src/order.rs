@@ -154,7 +154,7 @@ impl Dispatch {
             }
         };
         // Where no more may die at the moment, the head is looked at again in a while.
-        let not_before = if self.dead < self.bounds.dead { 0 } else { self.now_ms + 1_000 };
+        let not_before = if self.ending < self.bounds.dead { 0 } else { self.now_ms + 1_000 };
         let mut reminder = None;
         let head = first.map(|First { rank, offset, meta, since_ms }| {
             found.head_offset = offset;

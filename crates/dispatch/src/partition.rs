@@ -6,14 +6,15 @@ use base::{Offset, OffsetRanges};
 
 use crate::DeadReason;
 use crate::changes::PartitionChanges;
-use crate::ready::Ready;
+use crate::ready::{Meta, Ready};
 use crate::record::PartitionStart;
 
-/// A dead letter that is not buried yet.
+/// A record whose end is to be, or is being, written to the log.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Dead {
-    pub(crate) reason: DeadReason,
-    pub(crate) key: u64,
+pub(crate) struct Ending {
+    /// Why it becomes a dead letter; `None`: it was accepted.
+    pub(crate) reason: Option<DeadReason>,
+    pub(crate) meta: Meta,
 }
 
 /// A partition's place among those that have something to hand out: best rank, then oldest first
@@ -29,7 +30,7 @@ pub(crate) struct Head {
 pub(crate) struct Partition {
     /// Everything below is settled.
     pub(crate) floor: Offset,
-    /// Everything below is known: settled, ready, blocked, delayed, leased or dead. What is known
+    /// Everything below is known: settled, ready, blocked, delayed, leased or ending. What is known
     /// and in none of the other sets is delayed: the wheel alone has it.
     pub(crate) scan_next: Offset,
     pub(crate) end: Offset,
@@ -37,7 +38,7 @@ pub(crate) struct Partition {
     pub(crate) settled: OffsetRanges,
     /// Of unsettled records that came back.
     attempts: BTreeMap<Offset, u16>,
-    pub(crate) dead: BTreeMap<Offset, Dead>,
+    pub(crate) ending: BTreeMap<Offset, Ending>,
     pub(crate) ready: Ready,
     /// Where the order is that of the partition: the one record that may be handed out.
     pub(crate) holder: Option<Offset>,
@@ -121,6 +122,11 @@ impl Partition {
             _ => self.settled_since.push((first, end)),
         }
         self.cover(first, end)
+    }
+
+    /// Settles a record without a delta: the log has it already; how many were not settled yet.
+    pub(crate) fn settle_durably(&mut self, offset: Offset) -> u64 {
+        self.cover(offset, offset + 1)
     }
 
     /// Raises the floor without a delta: what is below is gone from the log.

@@ -87,7 +87,9 @@ pub enum RecordState {
         token: Token,
         expires_ms: i64,
     },
-    /// A dead letter that is not buried yet.
+    /// An entry of the log that settles it is under way.
+    Settling,
+    /// A dead letter that is not in the log yet.
     Dead {
         reason: DeadReason,
     },

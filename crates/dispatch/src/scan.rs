@@ -112,7 +112,7 @@ impl Dispatch {
         };
         room && self.lanes.blocked() < self.bounds.blocked
             && self.delayed + (self.due as u64) < self.bounds.delayed
-            && self.dead < self.bounds.dead
+            && self.ending < self.bounds.dead
     }
 
     /// The read failed or was given up: the engine will want it again.
@@ -237,9 +237,9 @@ impl Dispatch {
         // Nobody waits yet for what is to come later.
         let prompt = record.due_ms <= now_ms && found.is_prompt(record.offset);
         let expired = self.is_expired(&meta, now_ms) && !prompt;
-        if expired && self.dead < self.bounds.dead {
+        if expired && self.ending < self.bounds.dead {
             let attempts = found.attempts(record.offset);
-            self.die(partition, record.offset, DeadReason::Expired, attempts, meta.key);
+            self.die(partition, record.offset, DeadReason::Expired, attempts, meta);
         } else {
             self.make_ready_since(partition, record.offset, meta, record.due_ms);
         }

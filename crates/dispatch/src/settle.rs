@@ -10,7 +10,7 @@ use crate::settlement::{Selection, SettleRefused, Settlement};
 use crate::{DeadReason, SessionId};
 
 /// One, nearly always: for that nothing is allocated.
-enum Slots {
+pub(crate) enum Slots {
     One([Slot; 1]),
     Many(Vec<Slot>),
 }
@@ -75,7 +75,11 @@ impl Dispatch {
     }
 
     /// The leases that a settle is about.
-    fn selected(&self, session: SessionId, selection: Selection) -> Result<Slots, SettleRefused> {
+    pub(crate) fn selected(
+        &self,
+        session: SessionId,
+        selection: Selection,
+    ) -> Result<Slots, SettleRefused> {
         match selection {
             Selection::Token(token) => {
                 let slot = self.leases.find_token(token).ok_or(SettleRefused::Stale { token })?;
@@ -150,7 +154,7 @@ impl Dispatch {
             }
             Settlement::Reject => {
                 let Lease { partition, offset, attempt, meta, .. } = self.end_lease(slot);
-                self.die(partition, offset, DeadReason::Rejected, attempt, meta.key);
+                self.die(partition, offset, DeadReason::Rejected, attempt, meta);
             }
             Settlement::Release { delay_ms, count } => {
                 // What was not looked at is no failure to back off from.
@@ -177,7 +181,7 @@ impl Dispatch {
             self.partitions[partition as usize].came_back(offset, attempt);
             self.note_change(partition);
             if self.is_last(attempt) {
-                self.die(partition, offset, DeadReason::Attempts, attempt, meta.key);
+                self.die(partition, offset, DeadReason::Attempts, attempt, meta);
                 return;
             }
         }

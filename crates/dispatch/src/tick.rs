@@ -62,12 +62,12 @@ impl Dispatch {
             let offset = found.head_offset;
             let Some(&meta) = found.ready.get(head.rank, offset) else { break };
             let expired = self.is_expired(&meta, now_ms) && !found.is_prompt(offset);
-            if !expired || self.dead >= self.bounds.dead {
+            if !expired || self.ending >= self.bounds.dead {
                 break;
             }
             let attempts = found.attempts(offset);
             self.take_ready(partition, head.rank, offset);
-            self.die(partition, offset, DeadReason::Expired, attempts, meta.key);
+            self.die(partition, offset, DeadReason::Expired, attempts, meta);
             self.refresh_head(partition);
         }
         self.refresh_head(partition);

@@ -120,6 +120,57 @@ pub enum Command {
     },
 }
 
+impl Command {
+    /// About how many bytes it takes of an entry.
+    pub fn weight(&self) -> usize {
+        const SMALL: usize = 32;
+        let values = |values: &BTreeMap<String, String>| -> usize {
+            values.iter().map(|(name, value)| name.len() + value.len() + 2).sum()
+        };
+        SMALL
+            + match self {
+                Self::CreateTopics { topics } => {
+                    topics.iter().map(|new| SMALL + new.name.len() + values(&new.config)).sum()
+                }
+                Self::SetTopicConfig { config, .. }
+                | Self::SetNodeConfig { config }
+                | Self::SetGroupConfig { config, .. }
+                | Self::SetLeaseGroupConfig { config, .. } => values(config),
+                Self::AdvanceStart { starts } => starts.len() * 16,
+                Self::CommitOffsets { group, offsets } => {
+                    let of = |commit: &CommitOffset| SMALL + commit.metadata.len();
+                    group.len() + offsets.iter().map(of).sum::<usize>()
+                }
+                Self::DeleteOffsets { group, partitions } => group.len() + partitions.len() * 8,
+                Self::ExpireOffsets { groups, .. } => groups.iter().map(|it| it.len() + 2).sum(),
+                Self::CreateLeaseGroup { name, starts, config, .. } => {
+                    name.len() + starts.len() * 8 + values(config)
+                }
+                Self::SeekLeaseGroup { starts, .. } => starts.len() * 12,
+                Self::Settle { settles } => settles.iter().map(GroupSettle::weight).sum(),
+                Self::PutDocument { space, name, body, .. } => {
+                    space.len() + name.len() + body.len()
+                }
+                Self::DeleteTopic { .. }
+                | Self::CreatePartitions { .. }
+                | Self::Compacted { .. }
+                | Self::AllocateProducerId
+                | Self::DeleteGroup { .. }
+                | Self::ExpireProducers { .. }
+                | Self::DeleteLeaseGroup { .. }
+                | Self::PauseLeaseGroup { .. }
+                | Self::DeleteDocument { .. } => 0,
+            }
+    }
+}
+
+impl GroupSettle {
+    /// About how many bytes it takes of an entry.
+    pub fn weight(&self) -> usize {
+        16 + self.settled.len() * 8 + self.attempts.len() * 7
+    }
+}
+
 /// What changes in a lease group's progress in one partition. A record that is named by both is
 /// settled.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

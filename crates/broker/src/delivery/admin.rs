@@ -453,7 +453,7 @@ fn told(known: &Known, record: SharedRecord) -> Peeked {
         dispatch::RecordState::Leased { session, expires_ms, .. } => {
             RecordState::Leased { session, expires_ms: ends(expires_ms) }
         }
-        dispatch::RecordState::Dead { .. } => RecordState::Dying,
+        dispatch::RecordState::Dead { .. } | dispatch::RecordState::Settling => RecordState::Dying,
     };
     let Known { partition, offset, attempts, .. } = *known;
     Peeked { partition, offset, state, attempts, record }
@@ -539,7 +539,7 @@ impl Driver {
     ) {
         self.mark_changed(group);
         self.enqueue(group);
-        self.wait_until_durable(durable);
+        self.wait_until_durable(group, durable);
     }
 }
 

@@ -28,7 +28,7 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// A request under way that buries the first `count` of a group's dead letters.
 #[derive(Debug)]
 pub(super) struct Burial {
-    group: LeaseGroupId,
+    pub(super) group: LeaseGroupId,
     engine: u64,
     count: usize,
 }
@@ -192,22 +192,24 @@ impl Driver {
         self.bury_at = Some(self.bury_at.map_or(after, |at| at.min(after)));
     }
 
+    /// The request that buries dead letters came to its end. True where the group has to be made
+    /// anew, because it took effect for settled what was refused.
     pub(super) fn buried(
         &mut self,
         burial: Burial,
         result: Result<Vec<Result<Appended, AppendError>>, Unavailable>,
-    ) {
+    ) -> bool {
         let Burial { group: id, engine, count } = burial;
-        let Some(group) = self.groups.get_mut(&id) else { return };
-        if group.engine != engine {
-            // Its dead letters died again in the new engine, or were buried before it was made.
-            return;
-        }
-        group.burying = false;
+        let Some(group) = self.groups.get_mut(&id) else { return false };
         let refused = match result {
-            Ok(batches) => batches.into_iter().find_map(Result::err),
+            Ok(rows) => cause(rows),
             Err(unavailable) => Some(unavailable.into()),
         };
+        if group.engine != engine {
+            // The new engine took them for settled, since their entry was under way.
+            return refused.is_some();
+        }
+        group.burying = false;
         if let Some(why) = refused {
             tracing::warn!(group = %group.name, topic = %group.topic_name, %why,
                 "dead letters could not be buried; trying again");
@@ -222,13 +224,15 @@ impl Driver {
             group.bury_after = None;
             group.bury_failed = None;
             for Dying { letter, .. } in group.dead.drain(..count) {
-                group.dispatch.buried(letter.partition, letter.offset);
+                group.dispatch.ended(letter.partition, letter.offset);
             }
             group.buried += count as u64;
             group.counts.dead_letters += count as u64;
+            group.counts.settled += count as u64;
             self.answer_buried(id);
             self.enqueue(id);
         }
+        false
     }
 
     /// A dead letter could not be read: it is not tried again at once.
@@ -256,6 +260,19 @@ impl Driver {
         for waiter in ready {
             self.answer(waiter);
         }
+    }
+}
+
+/// What stood in the way of a unit, of the answers to its rows: it is among those that were refused
+/// only because of it.
+pub(super) fn cause(rows: Vec<Result<Appended, AppendError>>) -> Option<AppendError> {
+    let mut refused = rows.into_iter().filter_map(Result::err);
+    let first = refused.next()?;
+    match first {
+        AppendError::UnitRefused => {
+            refused.find(|it| *it != AppendError::UnitRefused).or(Some(AppendError::UnitRefused))
+        }
+        cause => Some(cause),
     }
 }
 
@@ -287,12 +304,17 @@ pub(super) struct Grave {
 
 impl Grave {
     pub(super) fn routed(&mut self, batches: Vec<(PartitionId, Bytes)>) {
-        for (partition, bytes) in batches {
+        // What goes to several partitions alike is written once.
+        let same = |a: &(_, Bytes), b: &(_, Bytes)| a.1.as_ptr_range() == b.1.as_ptr_range();
+        for batches in batches.chunk_by(same) {
+            let [(partition, bytes), others @ ..] = batches else { continue };
             self.bytes += bytes.len();
-            match BatchHeader::parse(&bytes) {
+            match BatchHeader::parse(bytes) {
                 Ok(header) => {
-                    let bytes = BytesMut::from(bytes);
-                    self.finished.push(AppendBatch { partition, header, bytes, expect: None });
+                    let also = others.iter().map(|(partition, _)| *partition).collect();
+                    let own = BytesMut::from(&bytes[..]);
+                    self.finished
+                        .push(AppendBatch { also, ..AppendBatch::new(*partition, header, own) });
                 }
                 Err(error) => {
                     tracing::error!(%error, "a router made no valid batch of a dead letter");
@@ -337,7 +359,7 @@ impl Grave {
 pub(super) fn append_batch(partition: PartitionId, builder: BatchBuilder) -> AppendBatch {
     let bytes = BytesMut::from(Bytes::from(builder.finish()));
     let header = BatchHeader::parse(&bytes).expect("what was built can be read");
-    AppendBatch { partition, header, bytes, expect: None }
+    AppendBatch::new(partition, header, bytes)
 }
 
 /// Headers of a former death, a delay or an expiry do not hold where the record goes.

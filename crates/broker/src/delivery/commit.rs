@@ -8,8 +8,8 @@
 
 use std::sync::Arc;
 
-use base::LeaseGroupId;
-use base::limits::{SETTLE_UNAWAITED_DELAY, SETTLES_IN_FLIGHT_MAX};
+use base::limits::{SETTLE_COMMAND_BYTES_MAX, SETTLE_UNAWAITED_DELAY, SETTLES_IN_FLIGHT_MAX};
+use base::{LeaseGroupId, Offset};
 use dispatch::{SessionId, SettleRefused, Settlement};
 use futures_util::FutureExt;
 use machine::{Command, GroupSettle};
@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use crate::append::{AppendBatch, Appended};
 use crate::error::{AppendError, ExecuteError, Unavailable};
+use crate::pending::Appends;
 use crate::sequencer::Request;
 
 use super::burial::Burial;
@@ -34,6 +35,8 @@ type Results = Vec<Result<(), SettleError>>;
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) reply: Reply,
+    /// Whose records were settled.
+    pub(super) groups: Vec<LeaseGroupId>,
     pub(super) rejects: Vec<Reject>,
 }
 
@@ -60,6 +63,14 @@ pub(super) enum UnderWay {
     Settles(Vec<Waiter>),
     Burial(Burial),
     Transfer(Transfer),
+    Overflow(Overflowed),
+}
+
+/// A producer whose batches were refused for want of room, while dead letters are made of them.
+#[derive(Debug)]
+pub(super) struct Overflowed {
+    pub(super) answers: Appends,
+    pub(super) reply: oneshot::Sender<Appends>,
 }
 
 /// What came of it: of each batch, or of all.
@@ -79,18 +90,20 @@ impl Driver {
         reply: oneshot::Sender<Results>,
     ) {
         let mut rejects: Vec<Reject> = Vec::new();
-        let mut durable = false;
+        let mut groups: Vec<LeaseGroupId> = Vec::new();
         let mut results = Vec::with_capacity(settles.len());
         for settle in settles {
             let result = self.settle_one(session, settle);
-            if result.is_ok() {
-                durable |= !matches!(settle.settlement, Settlement::Renew { .. });
+            if result.is_ok() && !matches!(settle.settlement, Settlement::Renew { .. }) {
+                if groups.last() != Some(&settle.group) {
+                    groups.push(settle.group);
+                }
                 note_reject(&mut rejects, settle);
             }
             results.push(result);
         }
-        if durable {
-            self.waiters.push(Waiter { reply: Reply::Settles(results, reply), rejects });
+        if !groups.is_empty() {
+            self.waiters.push(Waiter { reply: Reply::Settles(results, reply), groups, rejects });
         } else {
             let _ = reply.send(results);
         }
@@ -102,27 +115,42 @@ impl Driver {
         settle: &Settle,
     ) -> Result<(), SettleError> {
         let now_ms = self.clock.now_ms();
-        let pooled = self.pools.used(session).is_some();
         let Some(group) = self.groups.get_mut(&settle.group) else {
             // Nothing is leased of a group that nobody uses.
             return Err(SettleError::NotLeased);
         };
-        group.dispatch.settle(session, settle.what, settle.settlement, now_ms).map_err(
-            |refused| match refused {
-                SettleRefused::Stale { .. }
-                | SettleRefused::NotHolder { .. }
-                | SettleRefused::NotLeased { .. }
-                | SettleRefused::NoSuchPartition { .. } => SettleError::NotLeased,
-            },
-        )?;
-        if pooled {
+        group
+            .dispatch
+            .settle(session, settle.what, settle.settlement, now_ms)
+            .map_err(not_leased)?;
+        self.leases_ended(session, settle.group);
+        self.mark_changed(settle.group);
+        Ok(())
+    }
+
+    /// As [`Self::settle_one`] for what is accepted, and is not settled before the log entry that it
+    /// is a part of took effect. Partition and offset of each record.
+    pub(super) fn withhold_one(
+        &mut self,
+        session: SessionId,
+        settle: &Settle,
+    ) -> Result<Vec<(u32, Offset)>, SettleError> {
+        let now_ms = self.clock.now_ms();
+        let group = self.groups.get_mut(&settle.group).ok_or(SettleError::NotLeased)?;
+        let withheld = group.dispatch.withhold(session, settle.what, now_ms).map_err(not_leased)?;
+        self.leases_ended(session, settle.group);
+        Ok(withheld)
+    }
+
+    fn leases_ended(&mut self, session: SessionId, id: LeaseGroupId) {
+        if self.pools.used(session).is_some()
+            && let Some(group) = self.groups.get_mut(&id)
+        {
             // Room in the session's pool is room for its consumers of other groups too.
             group.dispatch.return_to(&mut self.pools);
             self.enqueue_groups_of(session);
         }
-        self.mark_changed(settle.group);
-        self.enqueue(settle.group);
-        Ok(())
+        self.enqueue(id);
     }
 
     /// The group has something to make durable, in this turn's command or the next.
@@ -135,10 +163,14 @@ impl Driver {
         }
     }
 
-    /// Answers once what has changed until now is durable.
-    pub(super) fn wait_until_durable(&mut self, reply: oneshot::Sender<Results>) {
+    /// Answers once what has changed in the group until now is durable.
+    pub(super) fn wait_until_durable(
+        &mut self,
+        group: LeaseGroupId,
+        reply: oneshot::Sender<Results>,
+    ) {
         let reply = Reply::Settles(vec![Ok(())], reply);
-        self.waiters.push(Waiter { reply, rejects: Vec::new() });
+        self.waiters.push(Waiter { reply, groups: vec![group], rejects: Vec::new() });
     }
 
     /// Makes one command of all that changed, unless enough are under way. What nobody waits for
@@ -232,25 +264,53 @@ impl Driver {
         dead
     }
 
-    /// Puts settles alone into the log.
-    fn execute(
+    /// Puts settles alone into the log, in as many commands as their size asks for; those of a
+    /// transfer in one, whatever their size, since they take effect together.
+    pub(super) fn execute(
         &mut self,
         groups: Vec<LeaseGroupId>,
         settles: Vec<GroupSettle>,
         under_way: UnderWay,
     ) {
         let number = self.begin(&groups, &settles);
-        let (reply, answer) = oneshot::channel();
-        let request = Request::Execute { command: Command::Settle { settles }, reply };
-        let _ = self.requests.send(request);
-        let answered = answer.map(|answer| match answer {
-            Ok(Ok(_)) => Ok(Vec::new()),
-            Ok(Err(ExecuteError::Unavailable(why))) => Err(why),
-            Ok(Err(ExecuteError::Refused(refusal))) => {
-                unreachable!("a settle passes over what it does not find: {refusal}")
+        let mut answers = Vec::new();
+        let pieces = match under_way {
+            UnderWay::Transfer(_) => vec![settles],
+            _ => split(settles, SETTLE_COMMAND_BYTES_MAX),
+        };
+        for settles in pieces {
+            let (reply, answer) = oneshot::channel();
+            let request = Request::Execute { command: Command::Settle { settles }, reply };
+            let _ = self.requests.send(request);
+            answers.push(answer);
+        }
+        let answered = async move {
+            for answer in answers {
+                match answer.await {
+                    Ok(Ok(_)) => {}
+                    Ok(Err(ExecuteError::Unavailable(why))) => return Err(why),
+                    Ok(Err(ExecuteError::Refused(refusal))) => {
+                        unreachable!("a settle passes over what it does not find: {refusal}")
+                    }
+                    Err(_) => return Err(Unavailable::Stopping),
+                }
             }
-            Err(_) => Err(Unavailable::Stopping),
-        });
+            Ok(Vec::new())
+        };
+        let committed = move |result| Committed { number, groups, under_way, result };
+        self.commits.push(answered.map(committed).boxed());
+    }
+
+    /// Appends dead letters of what was refused, then answers whose it was.
+    pub(super) fn append_overflow(&mut self, batches: Vec<AppendBatch>, overflowed: Overflowed) {
+        if batches.is_empty() {
+            let _ = overflowed.reply.send(overflowed.answers);
+            return;
+        }
+        let (reply, answer) = oneshot::channel();
+        let _ = self.requests.send(Request::Append { batches, reply });
+        let (number, groups, under_way) = (0, Vec::new(), UnderWay::Overflow(overflowed));
+        let answered = answer.map(|answer| answer.map_err(|_| Unavailable::Stopping));
         let committed = move |result| Committed { number, groups, under_way, result };
         self.commits.push(answered.map(committed).boxed());
     }
@@ -269,7 +329,7 @@ impl Driver {
         let number = self.begin(&groups, &settles);
         let (reply, answer) = oneshot::channel();
         let commands = vec![Command::Settle { settles }];
-        let _ = self.requests.send(Request::Append { batches, commands, reply });
+        let _ = self.requests.send(Request::Unit { batches, commands, reply });
         let answered = answer.map(|answer| answer.map_err(|_| Unavailable::Stopping));
         let committed = move |result| Committed { number, groups, under_way, result };
         self.commits.push(answered.map(committed).boxed());
@@ -289,7 +349,6 @@ impl Driver {
 
     pub(super) fn committed(&mut self, committed: Committed) {
         let Committed { number, groups, under_way, result } = committed;
-        let refused = |batches: &Vec<Result<_, _>>| batches.iter().any(Result::is_err);
         match under_way {
             UnderWay::Settles(waiters) => {
                 self.settles_under_way -= 1;
@@ -302,18 +361,31 @@ impl Driver {
                 self.ended(number, &groups, result.is_err());
             }
             UnderWay::Burial(burial) => {
-                self.buried(burial, result);
+                let group = burial.group;
+                let lost = self.buried(burial, result);
                 // What could not be buried is tried again, and is not settled until then.
                 self.ended(number, &groups, false);
+                if lost {
+                    self.reload(group);
+                }
             }
-            UnderWay::Transfer(transfer) if result.as_ref().is_ok_and(|it| !refused(it)) => {
-                self.transferred(transfer, result);
-                self.ended(number, &groups, false);
-            }
-            UnderWay::Transfer(transfer) => {
-                self.ended(number, &groups, true);
-                self.transferred(transfer, result);
-            }
+            UnderWay::Transfer(transfer) => match result {
+                Ok(rows) if rows.iter().all(Result::is_ok) => {
+                    self.transferred(transfer, rows.into_iter().map_while(Result::ok).collect());
+                    self.ended(number, &groups, false);
+                }
+                Ok(rows) => {
+                    self.ended(number, &groups, false);
+                    self.undo(transfer, rows);
+                }
+                Err(why) => {
+                    // Nobody knows what became of it: the groups are made anew.
+                    self.ended(number, &groups, true);
+                    let _ = transfer.reply.send(Err(why.into()));
+                }
+            },
+            // The producer was told that they were refused; the dead letters may have been as well.
+            UnderWay::Overflow(Overflowed { answers, reply }) => drop(reply.send(answers)),
         }
     }
 
@@ -379,9 +451,83 @@ impl Waiter {
     }
 }
 
+fn not_leased(refused: SettleRefused) -> SettleError {
+    match refused {
+        SettleRefused::Stale { .. }
+        | SettleRefused::NotHolder { .. }
+        | SettleRefused::NotLeased { .. }
+        | SettleRefused::NoSuchPartition { .. } => SettleError::NotLeased,
+    }
+}
+
+/// Settles in pieces of about so many bytes at most. Each piece is right by itself: a settle that is
+/// not there yet is as if it came later.
+fn split(settles: Vec<GroupSettle>, bytes_max: usize) -> Vec<Vec<GroupSettle>> {
+    let ranges_max = bytes_max / size_of::<(Offset, u32)>();
+    let (mut pieces, mut piece, mut bytes) = (Vec::new(), Vec::new(), 0);
+    for mut settle in settles {
+        loop {
+            let GroupSettle { group, partition, .. } = settle;
+            let settled = take_front(&mut settle.settled, ranges_max);
+            let attempts = take_front(&mut settle.attempts, ranges_max - settled.len());
+            let part = GroupSettle { group, partition, settled, attempts };
+            if bytes + part.weight() > bytes_max && !piece.is_empty() {
+                pieces.push(std::mem::take(&mut piece));
+                bytes = 0;
+            }
+            bytes += part.weight();
+            piece.push(part);
+            if settle.settled.is_empty() && settle.attempts.is_empty() {
+                break;
+            }
+        }
+    }
+    pieces.push(piece);
+    pieces
+}
+
+/// Nearly always all of it.
+fn take_front<T>(all: &mut Vec<T>, count: usize) -> Vec<T> {
+    let rest = all.split_off(count.min(all.len()));
+    std::mem::replace(all, rest)
+}
+
 fn note_reject(rejects: &mut Vec<Reject>, settle: &Settle) {
     let known = rejects.iter().any(|reject| reject.group == settle.group);
     if settle.settlement == Settlement::Reject && !known {
         rejects.push(Reject { group: settle.group, engine: 0, buried: 0 });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settle(partition: u32, ranges: u64) -> GroupSettle {
+        let settled = (0..ranges).map(|number| (number * 2, 1)).collect();
+        let attempts = vec![(1, 1), (3, 2)];
+        GroupSettle { group: LeaseGroupId(1), partition, settled, attempts }
+    }
+
+    #[test]
+    fn a_million_ranges_become_commands_of_a_bounded_size_and_none_is_lost() {
+        const BYTES_MAX: usize = SETTLE_COMMAND_BYTES_MAX;
+        let all = vec![settle(0, 3), settle(1, 1_000_000), settle(2, 5)];
+        let pieces = split(all.clone(), BYTES_MAX);
+        assert!(pieces.len() > 8_000_000 / BYTES_MAX);
+        let weight = |piece: &Vec<GroupSettle>| piece.iter().map(GroupSettle::weight).sum::<usize>();
+        assert!(pieces.iter().all(|piece| !piece.is_empty() && weight(piece) <= BYTES_MAX + 64));
+        for expected in all {
+            let of_partition = pieces.iter().flatten().filter(|it| it.partition == expected.partition);
+            let settled: Vec<_> = of_partition.clone().flat_map(|it| it.settled.clone()).collect();
+            let attempts: Vec<_> = of_partition.flat_map(|it| it.attempts.clone()).collect();
+            assert_eq!((settled, attempts), (expected.settled, expected.attempts));
+        }
+    }
+
+    #[test]
+    fn what_fits_stays_one_command() {
+        let all = vec![settle(0, 3), settle(1, 10)];
+        assert_eq!(split(all.clone(), SETTLE_COMMAND_BYTES_MAX), [all]);
     }
 }

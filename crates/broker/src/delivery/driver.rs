@@ -24,6 +24,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::append::{AppendBatch, Appended};
+use crate::pending::Appends;
 use crate::sequencer::Request;
 use crate::shard::Shard;
 use crate::watch::Watch;
@@ -104,10 +105,12 @@ pub(crate) enum Message {
         partition: u32,
         sought: bool,
     },
-    /// Records that the sequencer refused for want of room, to be made dead letters.
+    /// Batches that the sequencer refused for want of room, to be made dead letters; then their
+    /// producer gets its answers.
     Overflowed {
-        partition: PartitionId,
-        bytes: Bytes,
+        batches: Vec<(PartitionId, Bytes)>,
+        answers: Appends,
+        reply: oneshot::Sender<Appends>,
     },
     /// A question, or a change, that needs the driver's own knowledge.
     Ask(Box<dyn FnOnce(&mut Driver) + Send>),
@@ -429,7 +432,9 @@ impl Driver {
             }
             Message::Room { session } => self.has_room(session),
             Message::Moved { group, partition, sought } => self.moved(group, partition, sought),
-            Message::Overflowed { partition, bytes } => self.bury_refused(partition, &bytes),
+            Message::Overflowed { batches, answers, reply } => {
+                self.bury_refused(&batches, answers, reply);
+            }
             Message::Ask(question) => question(self),
             Message::Stop => {}
         }

@@ -6,6 +6,7 @@ use machine::ALL_PARTITIONS;
 
 use crate::error::Unavailable;
 
+use super::commit::Waiter;
 use super::driver::Driver;
 use super::event::GoneReason;
 use super::group::{Counts, Group, drops_oldest, find, is_attentive, policy, start};
@@ -125,7 +126,10 @@ impl Driver {
         self.changed.retain(|changed| *changed != id);
         self.enqueue(id);
         // What they settled went with the engine, also where it was not yet under way.
-        let unsent = std::mem::take(&mut self.waiters);
+        let (unsent, others) =
+            std::mem::take(&mut self.waiters).into_iter().partition(|it| it.groups.contains(&id));
+        self.waiters = others;
+        let unsent: Vec<Waiter> = unsent;
         for waiter in waiters.into_iter().map(|(_, waiter)| waiter).chain(unsent) {
             waiter.fail(&Unavailable::NotLeader);
         }

@@ -12,12 +12,14 @@ use journal::Journal;
 use machine::{LeaseGroup, State, Topic};
 use record::SharedBatch;
 use std::sync::Arc;
+use tokio::sync::oneshot;
 
 use crate::error::AppendError;
-use crate::sequencer::Request;
+use crate::pending::Appends;
 use crate::shard::Shard;
 
 use super::burial::Grave;
+use super::commit::Overflowed;
 use super::dead_letter::{DeadRecord, DeathReason};
 use super::driver::Driver;
 use super::group::{Group, depth, drops_oldest, has_dead_letters, refuses};
@@ -123,8 +125,22 @@ pub(super) fn drop_oldest(group: &mut Group, shard: &Shard, now_ms: i64) {
 }
 
 impl Driver {
-    /// Makes dead letters of records that were refused for want of room.
-    pub(super) fn bury_refused(&mut self, partition: PartitionId, bytes: &Bytes) {
+    /// Makes dead letters of records that were refused for want of room. Their producer is answered
+    /// once those are in the log, so that it cannot send more than its budget ahead of them.
+    pub(super) fn bury_refused(
+        &mut self,
+        refused: &[(PartitionId, Bytes)],
+        answers: Appends,
+        reply: oneshot::Sender<Appends>,
+    ) {
+        let mut grave = Grave::default();
+        for (partition, bytes) in refused {
+            self.add_refused(*partition, bytes, &mut grave);
+        }
+        self.append_overflow(grave.batches(), Overflowed { answers, reply });
+    }
+
+    fn add_refused(&mut self, partition: PartitionId, bytes: &Bytes, grave: &mut Grave) {
         let Ok(batch) = SharedBatch::decode(bytes).map(Arc::new) else { return };
         let time_ms = self.clock.now_ms();
         let found = self.shard.read(|state| {
@@ -143,7 +159,6 @@ impl Driver {
         });
         let Some((group, group_name, topic_name, config, target, offset)) = found else { return };
         let route = config.dead_letter_route.as_deref().and_then(|route| self.routers.of(route));
-        let mut grave = Grave::default();
         for record in batch.records().map_while(Result::ok) {
             let Some(record) = batch.record(record.offset) else { continue };
             let dead = DeadRecord {
@@ -163,13 +178,6 @@ impl Driver {
             } else if let Some(target) = target {
                 grave.add(target, &dead);
             }
-        }
-        let (reply, _) = tokio::sync::oneshot::channel();
-        let batches = grave.batches();
-        if !batches.is_empty() {
-            // The producer was told that they were refused: there is nobody to tell more.
-            let request = Request::Append { batches, commands: Vec::new(), reply };
-            let _ = self.requests.send(request);
         }
     }
 }

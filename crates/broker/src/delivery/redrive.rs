@@ -222,8 +222,10 @@ impl Driver {
         let free = offsets.iter().map(|&offset| {
             let known = group.dispatch.peek(partition, offset, 1);
             known.first().is_some_and(|known| {
-                let busy =
-                    matches!(known.state, RecordState::Leased { .. } | RecordState::Dead { .. });
+                let busy = matches!(
+                    known.state,
+                    RecordState::Leased { .. } | RecordState::Dead { .. } | RecordState::Settling
+                );
                 known.offset == offset && !busy
             })
         });

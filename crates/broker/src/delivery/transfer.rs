@@ -16,9 +16,9 @@ use record::SharedRecord;
 use tokio::sync::oneshot;
 
 use crate::append::{AppendBatch, Appended};
-use crate::error::{AppendError, Unavailable};
+use crate::error::AppendError;
 
-use super::burial::{Grave, settles_of};
+use super::burial::{Grave, cause, settles_of};
 use super::commit::{Reject, Reply, UnderWay, Waiter};
 use super::driver::Driver;
 use super::error::TransferError;
@@ -80,13 +80,30 @@ impl Doomed {
 /// A transfer whose entry is under way.
 #[derive(Debug)]
 pub(super) struct Transfer {
-    /// How many of the batches are not dead letters.
-    own_batches: usize,
+    /// How many results its own batches have; those of dead letters follow.
+    own_rows: usize,
+    /// What it settles, and nobody gets meanwhile.
+    withheld: Vec<Withheld>,
     /// In the entry: buried with it.
     buried: Vec<Letters>,
     /// Not in it.
     to_bury: Vec<Letters>,
-    reply: oneshot::Sender<Transferred>,
+    /// How often records came back that were released with it: durable also if it is refused.
+    attempts: Vec<GroupSettle>,
+    /// Records were removed with it that cannot be told from others any more: if it is refused,
+    /// their groups are made anew.
+    removed_from: Option<LeaseGroupId>,
+    pub(super) reply: oneshot::Sender<Transferred>,
+}
+
+/// Records of a group that are settled by an entry under way.
+#[derive(Debug)]
+struct Withheld {
+    group: LeaseGroupId,
+    /// The engine that withholds them.
+    engine: u64,
+    /// Partition and offset.
+    records: Vec<(u32, Offset)>,
 }
 
 /// Dead letters of one group.
@@ -170,14 +187,14 @@ impl Driver {
         let PendingTransfer { session, settles, batches, reply, doomed, .. } = transfer;
         // What was settled before goes before, and is answered by itself.
         self.commit_all();
-        if let Err(error) = self.settle_all(session, &settles, &batches) {
-            let _ = reply.send(Err(error));
-            return;
-        }
+        let withheld = match self.settle_all(session, &settles, &batches) {
+            Ok(withheld) => withheld,
+            Err(error) => return drop(reply.send(Err(error))),
+        };
         let mut groups: Vec<LeaseGroupId> = settles.iter().map(|settle| settle.group).collect();
         groups.sort_unstable();
         groups.dedup();
-        self.transfer_changes(groups, doomed, batches, reply);
+        self.transfer_changes(groups, doomed, withheld, batches, None, reply);
     }
 
     /// Puts what changed in a group and the batches into one log entry.
@@ -187,17 +204,23 @@ impl Driver {
         batches: Vec<AppendBatch>,
         reply: oneshot::Sender<Transferred>,
     ) {
-        self.transfer_changes(vec![group], Doomed::default(), batches, reply);
+        let (doomed, withheld) = (Doomed::default(), Vec::new());
+        self.transfer_changes(vec![group], doomed, withheld, batches, Some(group), reply);
     }
 
     fn transfer_changes(
         &mut self,
         groups: Vec<LeaseGroupId>,
         doomed: Doomed,
+        withheld: Vec<Withheld>,
         mut batches: Vec<AppendBatch>,
+        removed_from: Option<LeaseGroupId>,
         reply: oneshot::Sender<Transferred>,
     ) {
         let mut changes = Vec::new();
+        for Withheld { group, records, .. } in &withheld {
+            changes.extend(settles_of(*group, records.clone()));
+        }
         let mut grave = Grave::default();
         let (mut buried, mut to_bury) = (Vec::new(), Vec::new());
         for &id in &groups {
@@ -212,9 +235,11 @@ impl Driver {
             buried.extend(letters(dug));
             to_bury.extend(letters(rest));
         }
-        let own_batches = batches.len();
+        let own_rows = batches.iter().map(AppendBatch::rows).sum();
         batches.extend(grave.batches());
-        let transfer = Transfer { own_batches, buried, to_bury, reply };
+        let attempts = attempts_of(&changes);
+        let transfer =
+            Transfer { own_rows, withheld, buried, to_bury, attempts, removed_from, reply };
         self.execute_with(groups, changes, batches, UnderWay::Transfer(transfer));
     }
 
@@ -244,29 +269,30 @@ impl Driver {
         (dug, rest)
     }
 
-    pub(super) fn transferred(
-        &mut self,
-        transfer: Transfer,
-        result: Result<Vec<Result<Appended, AppendError>>, Unavailable>,
-    ) {
-        let Transfer { own_batches, buried, to_bury, reply } = transfer;
-        let mut appended = match flatten(result) {
-            Ok(appended) => appended,
-            // Its groups were made anew: there, nothing of it has been.
-            Err(error) => return drop(reply.send(Err(error))),
-        };
-        appended.truncate(own_batches);
-        for Letters { group: id, engine, dying } in buried {
-            let Some(group) = self.groups.get_mut(&id).filter(|it| it.engine == engine) else {
-                continue;
-            };
-            for Dying { letter, .. } in &dying {
-                group.dispatch.buried(letter.partition, letter.offset);
+    /// It took effect.
+    pub(super) fn transferred(&mut self, transfer: Transfer, mut appended: Vec<Appended>) {
+        let Transfer { own_rows, withheld, buried, to_bury, reply, .. } = transfer;
+        appended.truncate(own_rows);
+        for Withheld { group: id, engine, records } in withheld {
+            let group = self.groups.get_mut(&id).filter(|group| group.engine == engine);
+            let Some(group) = group else { continue };
+            for &(partition, offset) in &records {
+                group.dispatch.ended(partition, offset);
             }
-            group.counts.dead_letters += dying.len() as u64;
+            group.counts.settled += records.len() as u64;
             self.enqueue(id);
         }
-        let mut rejects = Vec::new();
+        for Letters { group: id, engine, dying } in buried {
+            let group = self.groups.get_mut(&id).filter(|group| group.engine == engine);
+            let Some(group) = group else { continue };
+            for Dying { letter, .. } in &dying {
+                group.dispatch.ended(letter.partition, letter.offset);
+            }
+            group.counts.dead_letters += dying.len() as u64;
+            group.counts.settled += dying.len() as u64;
+            self.enqueue(id);
+        }
+        let (mut rejects, mut groups) = (Vec::new(), Vec::new());
         for Letters { group: id, engine, dying } in to_bury {
             let Some(group) = self.groups.get_mut(&id) else { continue };
             if group.engine == engine {
@@ -274,8 +300,52 @@ impl Driver {
                 self.dying.insert(id);
             }
             rejects.push(Reject { group: id, engine, buried: group.died });
+            groups.push(id);
         }
-        self.answer(Waiter { reply: Reply::Transfer(appended, reply), rejects });
+        self.answer(Waiter { reply: Reply::Transfer(appended, reply), groups, rejects });
+    }
+
+    /// It was refused, so nothing of it is done: its records are available again. What else is
+    /// leased of their groups is not touched.
+    pub(super) fn undo(&mut self, transfer: Transfer, rows: Vec<Result<Appended, AppendError>>) {
+        let Transfer { withheld, buried, to_bury, attempts, removed_from, reply, .. } = transfer;
+        let letters = buried.into_iter().chain(to_bury).map(|letters| Withheld {
+            group: letters.group,
+            engine: letters.engine,
+            records: letters
+                .dying
+                .iter()
+                .map(|it| (it.letter.partition, it.letter.offset))
+                .collect(),
+        });
+        for Withheld { group: id, engine, records } in withheld.into_iter().chain(letters) {
+            let Some(group) = self.groups.get_mut(&id) else { continue };
+            if group.engine == engine {
+                self.give_back(id, records);
+            } else {
+                // The new engine took them for settled, since their entry was under way.
+                self.reload(id);
+            }
+        }
+        if let Some(id) = removed_from {
+            self.reload(id);
+        }
+        if !attempts.is_empty() {
+            self.settles_under_way += 1;
+            let groups = attempts.iter().map(|settle| settle.group).collect();
+            self.execute(groups, attempts, UnderWay::Settles(Vec::new()));
+        }
+        let batch = rows.iter().position(Result::is_err).unwrap_or(0);
+        let source = cause(rows).unwrap_or(AppendError::UnitRefused);
+        let _ = reply.send(Err(TransferError::Append { batch, source }));
+    }
+
+    fn give_back(&mut self, id: LeaseGroupId, records: Vec<(u32, Offset)>) {
+        let Some(group) = self.groups.get_mut(&id) else { return };
+        for (partition, offset) in records {
+            group.dispatch.give_back(partition, offset);
+        }
+        self.enqueue(id);
     }
 
     /// All of the settles, or none.
@@ -284,12 +354,13 @@ impl Driver {
         session: SessionId,
         settles: &[Settle],
         batches: &[AppendBatch],
-    ) -> Result<(), TransferError> {
+    ) -> Result<Vec<Withheld>, TransferError> {
         let unknown = self.shard.read(|state| {
-            batches.iter().position(|batch| state.partition(batch.partition).is_none())
+            let rows = batches.iter().flat_map(AppendBatch::partitions).enumerate();
+            rows.into_iter().find(|(_, partition)| state.partition(*partition).is_none())
         });
-        if let Some(batch) = unknown {
-            let source = AppendError::UnknownPartition(batches[batch].partition);
+        if let Some((batch, partition)) = unknown {
+            let source = AppendError::UnknownPartition(partition);
             return Err(TransferError::Append { batch, source });
         }
         // Whether it holds them all is found out by renewing them, which harms nobody.
@@ -299,17 +370,41 @@ impl Driver {
             self.settle_one(session, &probe)
                 .map_err(|source| TransferError::Settle { item, source })?;
         }
+        let mut withheld: Vec<Withheld> = Vec::new();
         for (item, settle) in settles.iter().enumerate() {
-            self.settle_one(session, settle)
-                .map_err(|source| TransferError::Settle { item, source })?;
+            let refused = |source| TransferError::Settle { item, source };
+            let Some(group) = self.groups.get(&settle.group) else { continue };
+            let (id, engine) = (settle.group, group.engine);
+            let ends = match settle.settlement {
+                Settlement::Accept => true,
+                Settlement::Reject => !group.dispatch.policy().dead_letters,
+                Settlement::Release { .. } | Settlement::Renew { .. } => false,
+            };
+            if !ends {
+                self.settle_one(session, settle).map_err(refused)?;
+                continue;
+            }
+            let mut records = match self.withhold_one(session, settle) {
+                Ok(records) => records,
+                Err(source) => {
+                    // The same record twice: it was held when that was looked at.
+                    for Withheld { group, records, .. } in withheld {
+                        self.give_back(group, records);
+                    }
+                    return Err(refused(source));
+                }
+            };
+            match withheld.iter_mut().find(|known| known.group == id) {
+                Some(known) => known.records.append(&mut records),
+                None => withheld.push(Withheld { group: id, engine, records }),
+            }
         }
-        Ok(())
+        Ok(withheld)
     }
 }
 
-fn flatten(result: Result<Vec<Result<Appended, AppendError>>, Unavailable>) -> Transferred {
-    let batches = result?.into_iter().enumerate();
-    batches
-        .map(|(batch, result)| result.map_err(|source| TransferError::Append { batch, source }))
-        .collect()
+/// What of these settles stays true if they are not settled.
+fn attempts_of(settles: &[GroupSettle]) -> Vec<GroupSettle> {
+    let counted = settles.iter().filter(|settle| !settle.attempts.is_empty());
+    counted.map(|settle| GroupSettle { settled: Vec::new(), ..settle.clone() }).collect()
 }

@@ -72,7 +72,7 @@ pub(crate) fn batch(
     }
     let bytes = BytesMut::from(&builder.finish()[..]);
     let header = BatchHeader::parse(&bytes).expect("what was built can be read");
-    AppendBatch { partition, header, bytes, expect: None }
+    AppendBatch::new(partition, header, bytes)
 }
 
 pub(crate) async fn open_on(disk: Arc<dyn Disk>, dir: &Path) -> Node {
@@ -156,6 +156,11 @@ impl Node {
     /// Values of what is taken now.
     pub(crate) async fn depth(&self, group: LeaseGroupId) -> u64 {
         self.broker.counters(group).await.expect("the group is there").depth
+    }
+
+    pub(crate) async fn wait_for_ready(&self, group: LeaseGroupId, ready: u64) {
+        let is_so = async || self.broker.counters(group).await.expect("it is there").ready == ready;
+        wait_for(is_so, || format!("{ready} records that are ready")).await;
     }
 
     pub(crate) async fn wait_for_depth(&self, group: LeaseGroupId, depth: u64) {

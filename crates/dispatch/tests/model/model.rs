@@ -13,6 +13,8 @@ pub(crate) enum State {
         pushed: bool,
     },
     Dead,
+    /// Held for an entry that settles it with other things.
+    Ending,
     Settled,
 }
 

@@ -58,8 +58,8 @@ fn the_last_attempt_that_comes_back_is_a_dead_letter_until_it_is_buried() {
     let letter = DeadLetter { partition: 0, offset: 0, reason: DeadReason::Attempts, attempts: 2 };
     assert_eq!(changes.dead, [letter]);
     assert_eq!(changes.partitions[0].settled, []);
-    bench.engine.buried(0, 0);
-    bench.engine.buried(0, 0);
+    bench.engine.ended(0, 0);
+    bench.engine.ended(0, 0);
     assert_eq!(bench.drain().partitions[0].settled, [(0, 1)]);
     assert_eq!(bench.engine.counters().depth, 0);
 }

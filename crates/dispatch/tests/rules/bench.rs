@@ -156,7 +156,7 @@ impl Bench {
     pub(crate) fn bury(&mut self) -> Vec<(u64, DeadReason)> {
         let dead = self.drain().dead;
         for letter in &dead {
-            self.engine.buried(letter.partition, letter.offset);
+            self.engine.ended(letter.partition, letter.offset);
         }
         self.buried.extend(&dead);
         dead.iter().map(|it| (it.offset, it.reason)).collect()

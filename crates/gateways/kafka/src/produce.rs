@@ -186,7 +186,7 @@ impl Policy<'_> {
             )));
         }
         let partition = PartitionId::new(self.resolved.id, index);
-        Ok((AppendBatch { partition, header, bytes, expect: None }, log_append_time))
+        Ok((AppendBatch::new(partition, header, bytes), log_append_time))
     }
 
     fn check(&self, mut bytes: BytesMut) -> Result<(BatchHeader, BytesMut, i64), BatchError> {

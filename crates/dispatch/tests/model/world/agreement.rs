@@ -19,6 +19,7 @@ impl World {
                     State::Leased { token: of, deadline_ms, .. },
                 ) => token == of && expires_ms == deadline_ms,
                 (RecordState::Dead { .. }, State::Dead) => true,
+                (RecordState::Settling, State::Ending) => true,
                 (RecordState::Delayed { due_ms }, State::Idle) => due_ms == record.not_before_ms,
                 (RecordState::Blocked, State::Idle) => self.rules.ordering == 1,
                 (RecordState::Ready, State::Idle) => true,
@@ -100,6 +101,7 @@ impl World {
                 self.ended(partition, offset, Settlement::Accept);
             }
             self.bury(3);
+            self.conclude(4);
             self.agree();
             if self.logs.iter().flatten().all(|record| record.state == State::Settled) {
                 break;

@@ -67,10 +67,49 @@ impl World {
         self.drain();
         let count = usize::from(a % 4).min(self.letters.len());
         for letter in self.letters.drain(..count).collect::<Vec<_>>() {
-            let record = &mut self.logs[letter.partition as usize][letter.offset as usize];
+            let record = &self.logs[letter.partition as usize][letter.offset as usize];
             assert_eq!(record.state, State::Dead, "{letter:?}");
-            record.settle();
-            self.engine.buried(letter.partition, letter.offset);
+            self.is_in_the_log(letter.partition, letter.offset);
+        }
+    }
+
+    /// The entry that settles the record with other things is in the log.
+    fn is_in_the_log(&mut self, partition: u32, offset: u64) {
+        let record = &mut self.logs[partition as usize][offset as usize];
+        record.settle();
+        record.durably_settled = true;
+        record.durable_attempts = 0;
+        self.engine.ended(partition, offset);
+    }
+
+    /// A lease is taken off for an entry that settles its record with other things.
+    pub(super) fn hold(&mut self, a: u16) {
+        let leased = self.leased();
+        let Some(&(partition, offset, token, session)) =
+            leased.get(usize::from(a) % leased.len().max(1))
+        else {
+            return;
+        };
+        let by_token = Selection::Token(token);
+        let held = self.engine.withhold(session, by_token, self.now_ms).expect("it is leased");
+        assert_eq!(held, [(partition as u32, offset as u64)]);
+        self.logs[partition][offset].state = State::Ending;
+        self.held.extend(held);
+    }
+
+    /// Entries come to their end: they took effect, or none.
+    pub(super) fn conclude(&mut self, a: u16) {
+        self.drain();
+        let count = usize::from(a / 2 % 3).min(self.held.len());
+        for (partition, offset) in self.held.drain(..count).collect::<Vec<_>>() {
+            let record = &mut self.logs[partition as usize][offset as usize];
+            assert_eq!(record.state, State::Ending);
+            if a.is_multiple_of(2) {
+                self.is_in_the_log(partition, offset);
+            } else {
+                record.wait(self.now_ms, 0);
+                self.engine.give_back(partition, offset);
+            }
         }
     }
 
@@ -105,6 +144,7 @@ impl World {
         self.active = None;
         self.reads.clear();
         self.letters.clear();
+        self.held.clear();
         // All that was under way is not: order may be looked at again.
         self.check_order = true;
         self.compacted = false;

@@ -61,6 +61,7 @@ impl World {
             record.seek((offset as u64) < floor);
         }
         self.letters.retain(|letter| letter.partition != partition as u32);
+        self.held.retain(|held| held.0 != partition as u32);
         let from = PartitionStart { floor, log_start: start, end, ..PartitionStart::default() };
         self.engine.reset_partition(partition as u32, from);
     }
@@ -78,6 +79,7 @@ impl World {
             record.durably_settled = true;
         }
         self.letters.retain(|it| it.partition != partition as u32 || it.offset >= start);
+        self.held.retain(|it| it.0 != partition as u32 || it.1 >= start);
         self.engine.trimmed(partition as u32, start);
     }
 
@@ -104,7 +106,7 @@ impl World {
             (State::Idle, Err(RemoveRefused::NotDelayed { .. })) => {}
             // One that died on its own, of which we were not told yet.
             (State::Idle, Err(RemoveRefused::Busy { .. })) => {}
-            (State::Leased { .. } | State::Dead, Err(_)) => {}
+            (State::Leased { .. } | State::Dead | State::Ending, Err(_)) => {}
             (state, removed) => panic!("{removed:?} of a record that is {state:?}"),
         }
     }

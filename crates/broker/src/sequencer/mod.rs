@@ -1,0 +1,217 @@
+//! Gives batches their offsets, and makes one proposal of all that waits.
+//!
+//! The leader decides a batch's offset before it is proposed, so that what is written is final:
+//! consumers are served the journal's own bytes. For that it looks ahead of the machine: `Ahead`
+//! holds the ends and the producers' sequences of what is proposed and not yet applied. The
+//! machine has the last word: an entry that does not fit is refused there, alike on every replica.
+//!
+//! Batching needs no timer: while proposals are under way, what arrives joins the next one.
+
+mod ahead;
+mod proposal;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use base::limits::{PROPOSAL_BYTES_MAX, PROPOSALS_IN_FLIGHT_MAX};
+use base::{Clock, PartitionId};
+use consensus::{Consensus, Payload, ProposeError, Proposed};
+use machine::{Command, State};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::append::AppendBatch;
+use crate::dedup::Dedup;
+use crate::error::Unavailable;
+use crate::pending::{Appends, CommandReply};
+use crate::shard::Shard;
+use ahead::{Ahead, Touched};
+use proposal::{Context, Finished, Proposal, Terms};
+
+/// What is asked of the log. An answer to batches has a result for each row: of each batch, its
+/// partition's first, then those of `also`.
+pub(crate) enum Request {
+    /// Each row is taken or refused by itself.
+    Append {
+        batches: Vec<AppendBatch>,
+        reply: oneshot::Sender<Appends>,
+    },
+    /// At least one batch, and commands that go into the same entry: all of it takes effect, or
+    /// nothing.
+    Unit {
+        batches: Vec<AppendBatch>,
+        commands: Vec<Command>,
+        reply: oneshot::Sender<Appends>,
+    },
+    Execute {
+        command: Command,
+        reply: CommandReply,
+    },
+}
+
+pub(crate) struct Sequencer {
+    shard: Arc<Shard>,
+    consensus: Consensus,
+    clock: Arc<dyn Clock>,
+    inbox: mpsc::UnboundedReceiver<Request>,
+    ahead: Ahead,
+    dedup: Dedup,
+    under_way: VecDeque<UnderWay>,
+    /// Time in the log never runs backwards, whatever the clock does.
+    now_ms: i64,
+    drained: Vec<Request>,
+}
+
+struct UnderWay {
+    ticket: u64,
+    proposed: Proposed,
+    touched: Touched,
+}
+
+impl Sequencer {
+    pub(crate) fn new(
+        shard: Arc<Shard>,
+        consensus: Consensus,
+        clock: Arc<dyn Clock>,
+        inbox: mpsc::UnboundedReceiver<Request>,
+    ) -> Self {
+        Self {
+            shard,
+            consensus,
+            clock,
+            inbox,
+            ahead: Ahead::default(),
+            dedup: Dedup::default(),
+            under_way: VecDeque::new(),
+            now_ms: 0,
+            drained: Vec::new(),
+        }
+    }
+
+    /// Runs until every sender of requests is gone and all that was proposed is answered.
+    pub(crate) async fn run(mut self) {
+        // The clock may have been set back since the last entry.
+        self.now_ms = self.shard.read(State::last_ms);
+        self.dedup.load(&self.shard, self.clock.now_ms()).await;
+        let mut open = true;
+        while open || !self.under_way.is_empty() {
+            let may_propose = open && self.under_way.len() < PROPOSALS_IN_FLIGHT_MAX;
+            tokio::select! {
+                biased;
+                settled = settled(self.under_way.front_mut()), if !self.under_way.is_empty() => {
+                    self.settle(settled).await;
+                }
+                received = self.inbox.recv(), if may_propose => match received {
+                    Some(request) => self.drain(request).await,
+                    None => open = false,
+                }
+            }
+        }
+    }
+
+    /// Makes one proposal of `first` and of all that waits behind it.
+    async fn drain(&mut self, first: Request) {
+        let mut bytes = first.bytes();
+        self.drained.push(first);
+        while bytes < PROPOSAL_BYTES_MAX {
+            let Ok(next) = self.inbox.try_recv() else { break };
+            bytes += next.bytes();
+            self.drained.push(next);
+        }
+        self.now_ms = self.now_ms.max(self.clock.now_ms());
+        let shard = Arc::clone(&self.shard);
+        let terms = Terms {
+            leader_epoch: self.consensus.term() as i32,
+            room: self.shard.journal.room(),
+            now_ms: self.now_ms,
+            shard: &shard,
+        };
+        let mut proposal = Proposal::new(self.shard.ticket());
+        let Self { ahead, dedup, drained, .. } = self;
+        shard.read(|state| {
+            let mut context = Context { ahead, dedup, state, terms: &terms };
+            for request in drained.drain(..) {
+                proposal.add(request, &mut context);
+            }
+        });
+        let finished = proposal.finish();
+        if finished.pending.awaits_the_log() {
+            self.propose(finished).await;
+        } else {
+            finished.pending.answer_refused();
+        }
+    }
+
+    async fn propose(&mut self, finished: Finished) {
+        let Finished { ticket, pending, bodies, units, commands, touched } = finished;
+        self.shard.expect(ticket, pending);
+        if let Some(delivery) = self.shard.delivery.get().filter(|_| !bodies.is_empty()) {
+            let taken =
+                bodies.iter().map(|body| (PartitionId::from_stream(body.stream).topic, body.span));
+            delivery.published.add(self.now_ms, taken);
+        }
+        let head = machine::encode_head(self.now_ms, &commands, &units);
+        match self.consensus.propose(Payload { head, bodies, ticket }).await {
+            Ok(proposed) => self.under_way.push_back(UnderWay { ticket, proposed, touched }),
+            Err(error) => self.fail_all(ticket, &error).await,
+        }
+    }
+
+    /// The oldest proposal under way came to its end.
+    async fn settle(&mut self, settled: Result<(), ProposeError>) {
+        let Some(done) = self.under_way.pop_front() else { return };
+        match settled {
+            Ok(()) => self.ahead.forget(done.ticket, &done.touched),
+            Err(error) => self.fail_all(done.ticket, &error).await,
+        }
+    }
+
+    /// A proposal failed, so whatever was sequenced after it stands on nothing: let all that is
+    /// under way come to its end, then look at the machine afresh.
+    async fn fail_all(&mut self, ticket: u64, error: &ProposeError) {
+        tracing::warn!(%error, "a proposal failed");
+        self.shard.fail(ticket, &unavailable(error));
+        while let Some(mut next) = self.under_way.pop_front() {
+            if let Err(error) = settled(Some(&mut next)).await {
+                self.shard.fail(next.ticket, &unavailable(&error));
+            }
+        }
+        self.ahead = Ahead::default();
+        self.dedup.forget_from(ticket);
+    }
+}
+
+/// How the proposal ended. Pending for ever when there is none.
+async fn settled(under_way: Option<&mut UnderWay>) -> Result<(), ProposeError> {
+    match under_way {
+        Some(next) => (&mut next.proposed).await.map(|_| ()),
+        None => std::future::pending().await,
+    }
+}
+
+fn unavailable(error: &ProposeError) -> Unavailable {
+    match error {
+        ProposeError::NotLeader { .. } => Unavailable::NotLeader,
+        ProposeError::Stopping => Unavailable::Stopping,
+        ProposeError::Failed(why) => Unavailable::Failed(why.to_string()),
+    }
+}
+
+/// What a row of an entry costs in memory while it is under way, about: its body's description, its
+/// slot, and what the machine and the index are told.
+const ROW_BYTES: usize = 128;
+
+impl Request {
+    /// About what it takes of an entry.
+    fn bytes(&self) -> usize {
+        let of_batches = |batches: &[AppendBatch]| -> usize {
+            batches.iter().map(|batch| batch.bytes.len() + batch.rows() * ROW_BYTES).sum()
+        };
+        match self {
+            Request::Append { batches, .. } => of_batches(batches),
+            Request::Unit { batches, commands, .. } => {
+                of_batches(batches) + commands.iter().map(Command::weight).sum::<usize>()
+            }
+            Request::Execute { command, .. } => command.weight(),
+        }
+    }
+}

@@ -1,0 +1,387 @@
+//! A proposal in the making: requests become bodies, commands and units of one log entry.
+
+use std::mem;
+
+use base::{Offset, PartitionId};
+use bytes::{Bytes, BytesMut};
+use hashbrown::HashMap;
+use journal::{Body, Room};
+use machine::config::LimitOverflow;
+use machine::partition::Partition;
+use machine::producer::{BatchSequence, SequenceVerdict};
+use machine::{Command, State, Unit};
+use record::BatchHeader;
+use tokio::sync::oneshot;
+
+use super::ahead::{Ahead, Touched};
+use super::{Appends, Request};
+use crate::append::AppendBatch;
+use crate::dedup::{Dedup, Deduplicated, Going};
+use crate::delivery::overflow;
+use crate::error::AppendError;
+use crate::pending::{CommandReply, Overflow, Pending, PendingAppend, Slot};
+use crate::shard::Shard;
+use machine::config::Durability;
+
+pub(super) struct Proposal {
+    pub(super) ticket: u64,
+    pub(super) bodies: Vec<Body>,
+    pub(super) units: Vec<Unit>,
+    pub(super) touched: Touched,
+    appends: Vec<PendingAppend>,
+    /// Commands of units, in their order: nobody asks for their outcomes.
+    bound: Vec<Command>,
+    /// Commands that stand alone.
+    alone: Vec<Command>,
+    replies: Vec<CommandReply>,
+}
+
+/// What holds for every batch of one drain.
+pub(super) struct Terms<'a> {
+    pub(super) leader_epoch: i32,
+    pub(super) room: Room,
+    pub(super) now_ms: i64,
+    pub(super) shard: &'a Shard,
+}
+
+/// What is read and written while a request is added.
+pub(super) struct Context<'a> {
+    pub(super) ahead: &'a mut Ahead,
+    pub(super) dedup: &'a mut Dedup,
+    pub(super) state: &'a State,
+    pub(super) terms: &'a Terms<'a>,
+}
+
+/// A batch on its way into one partition or several.
+struct Sequencing {
+    header: BatchHeader,
+    bytes: Written,
+    expect: Option<Offset>,
+    /// What the broker itself moves from topic to topic is a copy on purpose.
+    deduplicated: bool,
+}
+
+/// A batch's bytes: its own until it has a place, then shared by the rows that it gets.
+enum Written {
+    Not(BytesMut),
+    At(Bytes),
+}
+
+impl Written {
+    fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Not(bytes) => bytes,
+            Self::At(bytes) => bytes,
+        }
+    }
+
+    /// The bytes as they are written: those of the first row have its offset, others share them.
+    fn place(&mut self, base_offset: Offset, leader_epoch: i32) -> Bytes {
+        if let Self::Not(bytes) = self {
+            let mut bytes = mem::take(bytes);
+            record::assign(&mut bytes, base_offset, leader_epoch);
+            *self = Self::At(bytes.freeze());
+        }
+        match self {
+            Self::At(bytes) => bytes.clone(),
+            Self::Not(_) => unreachable!("it was placed"),
+        }
+    }
+}
+
+impl Proposal {
+    pub(super) fn new(ticket: u64) -> Self {
+        Self {
+            ticket,
+            bodies: Vec::new(),
+            units: Vec::new(),
+            touched: Touched::default(),
+            appends: Vec::new(),
+            bound: Vec::new(),
+            alone: Vec::new(),
+            replies: Vec::new(),
+        }
+    }
+
+    /// What goes into the entry's head, and who waits.
+    pub(super) fn finish(self) -> Finished {
+        let Self { ticket, bodies, units, touched, appends, bound, alone, replies } = self;
+        let first_alone = bound.len();
+        let mut commands = bound;
+        commands.extend(alone);
+        let pending = Pending { appends, first_alone, commands: replies };
+        Finished { ticket, bodies, units, touched, commands, pending }
+    }
+
+    pub(super) fn add(&mut self, request: Request, context: &mut Context<'_>) {
+        match request {
+            Request::Append { batches, reply } => self.add_appends(batches, reply, context),
+            Request::Unit { batches, commands, reply } => {
+                self.add_unit(batches, commands, reply, context);
+            }
+            Request::Execute { command, reply } => {
+                if let Command::DeleteTopic { topic } = command {
+                    context.ahead.record_deletion(topic, self.ticket, &mut self.touched);
+                }
+                self.alone.push(command);
+                self.replies.push(reply);
+            }
+        }
+    }
+
+    /// Each batch stands alone, and of each its rows.
+    fn add_appends(
+        &mut self,
+        batches: Vec<AppendBatch>,
+        reply: oneshot::Sender<Appends>,
+        context: &mut Context<'_>,
+    ) {
+        let early = batches.iter().all(|batch| {
+            let topic = context.state.topic(batch.partition.topic);
+            batch.also.is_empty()
+                && topic.is_some_and(|topic| topic.config.durability == Durability::Replicated)
+        });
+        let mut slots = Vec::with_capacity(batches.len());
+        let mut overflowed = Vec::new();
+        for batch in batches {
+            self.sequence_rows(batch, true, context, &mut slots, &mut overflowed);
+        }
+        let delivery = context.terms.shard.delivery.get().filter(|_| !overflowed.is_empty());
+        let overflow =
+            delivery.map(|delivery| Overflow { batches: overflowed, delivery: delivery.clone() });
+        let early = early && overflow.is_none();
+        self.appends.push(PendingAppend { slots, early, overflow, reply: Some(reply) });
+    }
+
+    /// All of it, or nothing: what the machine will judge is judged here too, so that what cannot be
+    /// taken is answered without an entry.
+    fn add_unit(
+        &mut self,
+        batches: Vec<AppendBatch>,
+        commands: Vec<Command>,
+        reply: oneshot::Sender<Appends>,
+        context: &mut Context<'_>,
+    ) {
+        debug_assert!(!batches.is_empty(), "commands alone need no unit");
+        let mut slots = Vec::with_capacity(batches.len());
+        match refused(&batches, context) {
+            Some(refused) => {
+                let rows = batches.iter().map(AppendBatch::rows).sum();
+                slots.resize_with(rows, || Slot::Refused(refused.clone()));
+            }
+            None => {
+                let first_append = self.bodies.len();
+                let mut overflowed = Vec::new();
+                for batch in batches {
+                    self.sequence_rows(batch, false, context, &mut slots, &mut overflowed);
+                }
+                debug_assert!(slots.iter().all(|slot| matches!(slot, Slot::Body { .. })));
+                self.units.push(Unit {
+                    first_append: first_append as u32,
+                    appends: (self.bodies.len() - first_append) as u32,
+                    commands: commands.len() as u32,
+                });
+                self.bound.extend(commands);
+            }
+        }
+        let (overflow, reply) = (None, Some(reply));
+        self.appends.push(PendingAppend { slots, early: false, overflow, reply });
+    }
+
+    /// Gives the batch a row in each of its partitions, or says why it gets none there.
+    fn sequence_rows(
+        &mut self,
+        batch: AppendBatch,
+        deduplicated: bool,
+        context: &mut Context<'_>,
+        slots: &mut Vec<Slot>,
+        overflowed: &mut Vec<(PartitionId, Bytes)>,
+    ) {
+        let AppendBatch { partition, also, header, bytes, expect } = batch;
+        let mut batch = Sequencing { header, bytes: Written::Not(bytes), expect, deduplicated };
+        for partition in std::iter::once(partition).chain(also) {
+            let slot = self.sequence(partition, &mut batch, context);
+            if matches!(slot, Slot::Refused(AppendError::Full { .. }))
+                && makes_dead_letters(partition, context.state)
+            {
+                let bytes = match &mut batch.bytes {
+                    Written::At(bytes) => bytes.clone(),
+                    Written::Not(bytes) => Bytes::copy_from_slice(bytes),
+                };
+                overflowed.push((partition, bytes));
+            }
+            slots.push(slot);
+        }
+    }
+
+    /// Gives the batch its place in one partition.
+    fn sequence(
+        &mut self,
+        partition: PartitionId,
+        batch: &mut Sequencing,
+        context: &mut Context<'_>,
+    ) -> Slot {
+        let Context { ahead, dedup, state, terms } = context;
+        let unknown = || Slot::Refused(AppendError::UnknownPartition(partition));
+        if ahead.is_deleted(partition.topic) {
+            return unknown();
+        }
+        let Some(found) = state.partition(partition) else { return unknown() };
+        let base_offset = ahead.end(partition).unwrap_or_else(|| found.next_offset());
+        let header = &batch.header;
+        let span = span(header);
+        let sequence = match judge_sequence(partition, header, found, ahead) {
+            Ok(sequence) => sequence,
+            Err(slot) => return slot,
+        };
+        // After the look for a duplicate: a retry finds its own records there.
+        if batch.expect.is_some_and(|expected| expected != base_offset) {
+            return Slot::Refused(AppendError::NotAtExpected { end: base_offset });
+        }
+        let end_of = |partition| ahead.end(partition);
+        let bytes = batch.bytes.bytes().len();
+        let refused = refused_for_space(&terms.room)
+            .or_else(|| refused_for_limits(partition, header, bytes, end_of, state, terms));
+        if let Some(refused) = refused {
+            return Slot::Refused(refused);
+        }
+        if let Some(sequence) = sequence {
+            let producer = (partition, header.producer_id);
+            let (ticket, touched) = (self.ticket, &mut self.touched);
+            ahead.record_producer(producer, found, sequence, base_offset, ticket, touched);
+        }
+        let mut own = None;
+        let window_of = |topic| state.topic(topic).map_or(0, |it| it.config.dedup_window_ms);
+        let window_ms = window_of(partition.topic);
+        if batch.deduplicated && window_ms > 0 {
+            dedup.keep(partition.topic, |topic| window_of(topic) > 0);
+            let (now_ms, ticket) = (terms.now_ms, self.ticket);
+            let going = Going { partition, base_offset, window_ms, now_ms, ticket };
+            match dedup.check(header, batch.bytes.bytes(), going) {
+                Deduplicated::Whole => {}
+                Deduplicated::Nothing { partition, offset } => {
+                    return Slot::Duplicate { partition, base_offset: offset };
+                }
+                Deduplicated::Part(rest) => own = Some(BytesMut::from(Bytes::from(rest))),
+            }
+        }
+        let bytes = match own {
+            Some(bytes) => Written::Not(bytes).place(base_offset, terms.leader_epoch),
+            None => batch.bytes.place(base_offset, terms.leader_epoch),
+        };
+        let end = base_offset + u64::from(span);
+        ahead.record_end(partition, end, self.ticket, &mut self.touched);
+        let body = self.bodies.len();
+        self.bodies.push(Body {
+            stream: partition.stream(),
+            base_offset,
+            span,
+            // Retention by time must not take for ancient what only bears no time.
+            max_timestamp: Some(batch.header.max_timestamp)
+                .filter(|at| *at >= 0)
+                .unwrap_or(terms.now_ms),
+            bytes,
+        });
+        Slot::Body { partition, body, base_offset }
+    }
+}
+
+/// A proposal ready to be encoded.
+pub(super) struct Finished {
+    pub(super) ticket: u64,
+    pub(super) bodies: Vec<Body>,
+    pub(super) units: Vec<Unit>,
+    pub(super) touched: Touched,
+    pub(super) commands: Vec<Command>,
+    pub(super) pending: Pending,
+}
+
+/// The place of an idempotent producer's batch, if it is its next; the answer, if it is not.
+fn judge_sequence(
+    partition: PartitionId,
+    header: &BatchHeader,
+    found: &Partition,
+    ahead: &Ahead,
+) -> Result<Option<BatchSequence>, Slot> {
+    if !header.is_idempotent() {
+        return Ok(None);
+    }
+    let sequence = BatchSequence::new(header.producer_epoch, header.base_sequence, span(header));
+    match ahead.check((partition, header.producer_id), found, sequence) {
+        Ok(SequenceVerdict::New) => Ok(Some(sequence)),
+        Ok(SequenceVerdict::Duplicate { base_offset }) => {
+            Err(Slot::Duplicate { partition, base_offset })
+        }
+        Err(refusal) => Err(Slot::Refused(AppendError::Sequence(refusal))),
+    }
+}
+
+/// Why one of the batches, which stand or fall together, would be refused: each has to fit beside
+/// those before it.
+fn refused(batches: &[AppendBatch], context: &Context<'_>) -> Option<AppendError> {
+    let Context { ahead, state, terms, .. } = context;
+    let mut ends: HashMap<PartitionId, Offset> = HashMap::new();
+    for batch in batches {
+        let AppendBatch { header, bytes, expect, .. } = batch;
+        for partition in batch.partitions() {
+            let unknown = Some(AppendError::UnknownPartition(partition));
+            if ahead.is_deleted(partition.topic) {
+                return unknown;
+            }
+            let Some(found) = state.partition(partition) else { return unknown };
+            match judge_sequence(partition, header, found, ahead) {
+                Ok(_) => {}
+                Err(Slot::Refused(refused)) => return Some(refused),
+                // It is there already, so all of its unit is.
+                Err(_) => return Some(AppendError::UnitRefused),
+            }
+            let end_of = |partition| ends.get(&partition).copied().or_else(|| ahead.end(partition));
+            let end = end_of(partition).unwrap_or_else(|| found.next_offset());
+            if expect.is_some_and(|expected| expected != end) {
+                return Some(AppendError::NotAtExpected { end });
+            }
+            let refused = refused_for_space(&terms.room).or_else(|| {
+                refused_for_limits(partition, header, bytes.len(), end_of, state, terms)
+            });
+            if refused.is_some() {
+                return refused;
+            }
+            ends.insert(partition, end + u64::from(span(header)));
+        }
+    }
+    None
+}
+
+/// How many offsets the batch takes.
+fn span(header: &BatchHeader) -> u32 {
+    header.last_offset_delta.max(0) as u32 + 1
+}
+
+/// The topic holds as much as it may. `ahead` tells the ends that the machine does not know yet.
+fn refused_for_limits(
+    partition: PartitionId,
+    header: &BatchHeader,
+    bytes: usize,
+    ahead: impl Fn(PartitionId) -> Option<Offset>,
+    state: &State,
+    terms: &Terms<'_>,
+) -> Option<AppendError> {
+    let topic = state.topic(partition.topic)?;
+    let records = u64::from(span(header));
+    overflow::refused(state, topic, terms.shard, ahead, records, bytes as u64)
+}
+
+fn refused_for_space(room: &Room) -> Option<AppendError> {
+    match *room {
+        Room::Ok => None,
+        Room::Full { free_bytes, reserve_bytes } => {
+            Some(AppendError::StorageFull { free_bytes, reserve_bytes })
+        }
+    }
+}
+
+/// Whether what a topic refuses for want of room becomes dead letters.
+fn makes_dead_letters(partition: PartitionId, state: &State) -> bool {
+    let topic = state.topic(partition.topic);
+    topic.is_some_and(|topic| topic.config.limit_overflow == LimitOverflow::RejectDeadLetter)
+}
