@@ -36,6 +36,7 @@ mod options;
 mod output;
 mod properties;
 mod publish;
+mod publisher;
 mod replies;
 mod session;
 mod settle;

@@ -1,21 +1,12 @@
-//! Publishing: the hot path in. Everything that one read of the socket brought becomes one append,
-//! with one batch for each partition that it reaches; its confirms are one answer a channel.
+//! Publishing: the hot path in. Everything that one read of the socket brought becomes one append
+//! ([`crate::publisher`]); its confirms are one answer a channel.
 
-use std::sync::Arc;
-
-use base::PartitionId;
-use base::headers::{DELIVER_AT, EXPIRES_AT, PRIORITY};
-use base::limits::BATCH_BYTES_DEFAULT;
-use broker::{AppendBatch, AppendError, Appended, Broker};
+use broker::{AppendError, Appended};
 use bytes::{Bytes, BytesMut};
-use hashbrown::HashMap;
-use machine::TopicConfig;
-use machine::config::{CompressionType, Durability, LimitOverflow, TimestampType};
-use record::{BatchBuilder, BatchHeader, BatchOptions, Compression, EncodedHeaders};
 use routing::Message;
 use tokio::time::Instant;
 
-use crate::catalog::{MessageHeaders, Queue, Routed};
+use crate::catalog::{MessageHeaders, Routed};
 use crate::channel::ConfirmMode;
 use crate::codec::fields::EncodedTable;
 use crate::codec::frame::{self, ContentHeader};
@@ -24,7 +15,8 @@ use crate::codec::properties::Properties;
 use crate::codec::table::{FieldTable, FieldValue, MalformedTable, RawFields};
 use crate::errors::{Exception, ReplyCode};
 use crate::output::Output;
-use crate::properties::{BCC, CC, write_record_headers};
+use crate::properties::{BCC, CC};
+use crate::publisher::{Confirms, Parcel, ROW_BYTES};
 use crate::replies::{REPLY_TO, REPLY_TO_PREFIX, Reply};
 use crate::session::Session;
 
@@ -92,271 +84,6 @@ impl Content {
     }
 }
 
-/// Messages on their way into batches. A channel's transaction has one of its own.
-#[derive(Debug, Default)]
-pub(crate) struct Publisher {
-    batches: Vec<Building>,
-    /// Where the batch is that a partition's next record goes into.
-    open: HashMap<PartitionId, usize>,
-    confirms: Confirms,
-    /// Of bodies.
-    bytes: usize,
-    headers: EncodedHeaders,
-    /// The same of a message that is held back.
-    headers_deferred: EncodedHeaders,
-    targets: Vec<Routed>,
-    /// For records without a key, where a topic has several partitions.
-    turn: u32,
-    /// Its messages are taken together or not at all.
-    is_transaction: bool,
-}
-
-/// A batch in the making.
-#[derive(Debug)]
-struct Building {
-    partition: PartitionId,
-    config: Arc<TopicConfig>,
-    builder: BatchBuilder,
-}
-
-/// Who is to be told what became of the batches.
-#[derive(Debug, Default)]
-pub(crate) struct Confirms {
-    /// Batches that are answered before they can be read, because their topics do not wait for the
-    /// disk.
-    pub(crate) early: Vec<(u32, PartitionId)>,
-    /// Each message's channel and number, once for each batch that it is in; by batch.
-    parts: Vec<Part>,
-    /// The last number of each channel.
-    channels: Vec<Confirmed>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Part {
-    batch: u32,
-    channel: u16,
-    number: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Confirmed {
-    channel: u16,
-    generation: u32,
-    last: u64,
-}
-
-impl Confirms {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.channels.is_empty()
-    }
-
-    fn note(&mut self, channel: u16, generation: u32, number: u64) {
-        let known = self.channels.iter_mut().rev().find(|known| known.channel == channel);
-        match known.filter(|known| known.generation == generation) {
-            Some(known) => known.last = number,
-            None => self.channels.push(Confirmed { channel, generation, last: number }),
-        }
-    }
-}
-
-/// A message that is ready to go: what is known of it besides its body.
-#[derive(Clone, Copy, Debug)]
-struct Parcel<'a> {
-    exchange: &'a str,
-    routing_key: &'a str,
-    properties: &'a Properties<'a>,
-    body: &'a Body,
-    delay_ms: Option<i64>,
-    expires_ms: Option<i64>,
-    now_ms: i64,
-}
-
-impl Publisher {
-    pub(crate) fn is_empty(&self) -> bool {
-        self.batches.is_empty() && self.confirms.is_empty()
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
-    }
-
-    /// The batches, ready to be appended, and who waits for them.
-    pub(crate) fn take(&mut self) -> (Vec<AppendBatch>, Confirms) {
-        self.open.clear();
-        self.bytes = 0;
-        for (place, building) in self.batches.iter().enumerate() {
-            if building.config.durability == Durability::Replicated {
-                self.confirms.early.push((place as u32, building.partition));
-            }
-        }
-        let batches = self.batches.drain(..).map(Building::finish).collect();
-        (batches, std::mem::take(&mut self.confirms))
-    }
-
-    /// Adds a message to the batches of all its queues.
-    fn add(
-        &mut self,
-        broker: &Broker,
-        parcel: &Parcel<'_>,
-        confirm: Option<(u16, u64)>,
-    ) -> Result<(), Exception> {
-        let key = self.write_headers(parcel)?;
-        let targets = std::mem::take(&mut self.targets);
-        for target in &targets {
-            let batch = self.add_to(broker, parcel, target, key)?;
-            if let Some((channel, number)) = confirm {
-                self.confirms.parts.push(Part { batch: batch as u32, channel, number });
-            }
-        }
-        self.bytes += parcel.body.bytes();
-        self.targets = targets;
-        Ok(())
-    }
-
-    fn write_headers<'a>(&mut self, parcel: &Parcel<'a>) -> Result<Option<&'a [u8]>, Exception> {
-        let Parcel { exchange, routing_key, properties, now_ms, .. } = *parcel;
-        let write = |out: &mut EncodedHeaders, deliver_at: Option<i64>| {
-            out.clear();
-            let deferred = deliver_at.is_some();
-            let key = write_record_headers(exchange, routing_key, properties, deferred, out)?;
-            if let Some(priority) = properties.priority.filter(|priority| *priority > 0) {
-                out.push(PRIORITY.as_bytes(), Some(priority.to_string().as_bytes()));
-            }
-            if let Some(at) = deliver_at {
-                out.push(DELIVER_AT.as_bytes(), Some(at.to_string().as_bytes()));
-            }
-            if let Some(expires_ms) = parcel.expires_ms {
-                let at = deliver_at.unwrap_or(now_ms).saturating_add(expires_ms);
-                out.push(EXPIRES_AT.as_bytes(), Some(at.to_string().as_bytes()));
-            }
-            Ok(key)
-        };
-        let mut key = None;
-        if self.targets.iter().any(|target| !target.deferred) {
-            key = write(&mut self.headers, None).map_err(malformed_headers)?;
-        }
-        if self.targets.iter().any(|target| target.deferred) {
-            let at = parcel.delay_ms.map(|delay| now_ms.saturating_add(delay));
-            key = write(&mut self.headers_deferred, at).map_err(malformed_headers)?;
-        }
-        Ok(key)
-    }
-
-    /// Returns which batch the record is in.
-    fn add_to(
-        &mut self,
-        broker: &Broker,
-        parcel: &Parcel<'_>,
-        target: &Routed,
-        key: Option<&[u8]>,
-    ) -> Result<usize, Exception> {
-        let queue = &target.queue;
-        let partition = queue.partition(self.partition_of(queue, key));
-        let headers = if target.deferred { &self.headers_deferred } else { &self.headers };
-        let body = parcel.body.slices();
-        let body_bytes = parcel.body.bytes();
-        if let Some(&open) = self.open.get(&partition) {
-            let building = &mut self.batches[open];
-            let bytes = building.builder.len_with_encoded(key, body_bytes, headers);
-            if bytes <= building.bytes_max() {
-                return match building.builder.push_sliced(parcel.now_ms, key, body, headers) {
-                    Ok(()) => Ok(open),
-                    Err(error) => Err(too_large(&error)),
-                };
-            }
-        }
-        let config = broker
-            .read(|state| state.topic(partition.topic).map(|topic| Arc::clone(&topic.config)));
-        // The queue went between its being found and now, and the message with it.
-        let config = config.unwrap_or_default();
-        if config.cleanup_policy.compact && key.is_none() {
-            let text = format!(
-                "{} is compacted: a message needs the header 'postroad.key'",
-                queue.resource()
-            );
-            return Err(Exception::precondition_failed(text));
-        }
-        let mut building = Building::new(partition, config);
-        let bytes = building.builder.len_with_encoded(key, body_bytes, headers);
-        let bytes_max = building.config.max_message_bytes as usize;
-        if bytes > bytes_max {
-            let text =
-                format!("message size {body_bytes} is larger than configured max size {bytes_max}");
-            return Err(Exception::precondition_failed(text));
-        }
-        building
-            .builder
-            .push_sliced(parcel.now_ms, key, body, headers)
-            .map_err(|error| too_large(&error))?;
-        // A batch is refused whole, and messages are refused one by one.
-        if self.is_transaction || !refuses(&building.config) {
-            self.open.insert(partition, self.batches.len());
-        }
-        self.batches.push(building);
-        Ok(self.batches.len() - 1)
-    }
-
-    /// As Kafka's producers choose: by the key, or in turn.
-    fn partition_of(&mut self, queue: &Queue, key: Option<&[u8]>) -> u32 {
-        match (queue.partition_count(), key) {
-            (0 | 1, _) => 0,
-            (partitions, Some(key)) => record::partition_of_key(key, partitions),
-            (partitions, None) => {
-                self.turn = self.turn.wrapping_add(1);
-                self.turn % partitions
-            }
-        }
-    }
-}
-
-impl Building {
-    fn new(partition: PartitionId, config: Arc<TopicConfig>) -> Self {
-        let compression = match config.compression_type {
-            CompressionType::Producer | CompressionType::Uncompressed => Compression::None,
-            CompressionType::Gzip => Compression::Gzip,
-            CompressionType::Snappy => Compression::Snappy,
-            CompressionType::Lz4 => Compression::Lz4,
-            CompressionType::Zstd => Compression::Zstd,
-        };
-        let options = BatchOptions { compression, ..BatchOptions::default() };
-        Self { partition, config, builder: BatchBuilder::new(options) }
-    }
-
-    /// A batch is not filled further than this, whatever the topic takes: a consumer reads whole
-    /// batches.
-    fn bytes_max(&self) -> usize {
-        self.config.max_message_bytes.min(BATCH_BYTES_DEFAULT) as usize
-    }
-
-    fn finish(self) -> AppendBatch {
-        let log_append_time = self.config.timestamp_type == TimestampType::LogAppendTime;
-        let mut bytes = BytesMut::from(Bytes::from(self.builder.finish()));
-        let mut header =
-            BatchHeader::parse(&bytes).expect("the header of a batch that was just made");
-        if log_append_time {
-            record::set_log_append_time(&mut bytes, header.max_timestamp);
-            header = BatchHeader::parse(&bytes).expect("only its time was set");
-        }
-        AppendBatch::new(self.partition, header, bytes)
-    }
-}
-
-/// Whether a full queue of this topic refuses messages.
-fn refuses(config: &TopicConfig) -> bool {
-    let limited = config.limit_records.is_some() || config.limit_bytes.is_some();
-    limited && config.limit_overflow != LimitOverflow::DropOldest
-}
-
-fn malformed_headers(malformed: MalformedTable) -> Exception {
-    Exception::new(ReplyCode::SyntaxError, malformed.to_string())
-}
-
-fn too_large(error: &record::BatchError) -> Exception {
-    Exception::precondition_failed(format!("invalid message: {error}"))
-}
-
-// ------------------------------------------------------------------------------------ the session
-
 impl Session {
     /// A message that is there whole.
     pub(crate) fn publish(&mut self, number: u16, content: &Content) -> Result<(), Exception> {
@@ -403,7 +130,8 @@ impl Session {
     ) -> Result<(), Exception> {
         let Some(channel) = self.channels.get_mut(&number) else { return Ok(()) };
         if let Some(transaction) = &mut channel.transaction {
-            let bytes = parcel.body.bytes() + TRANSACTION_MESSAGE_BYTES;
+            let rows = targets.len() * ROW_BYTES;
+            let bytes = parcel.body.bytes() + rows + TRANSACTION_MESSAGE_BYTES;
             transaction.take_room(&self.gateway.transactions, bytes)?;
             transaction.publisher.targets = targets;
             transaction.publisher.is_transaction = true;
@@ -523,15 +251,12 @@ impl Session {
         confirms: &Confirms,
         answers: &[Result<Appended, AppendError>],
     ) {
-        let refused = |batch: u32| match answers.get(batch as usize) {
-            // The queue went while the message was on its way: it is as if it came just before.
-            Some(Ok(_)) | Some(Err(AppendError::UnknownPartition(_))) | None => false,
-            Some(Err(_)) => true,
-        };
+        let refused_rows: Vec<bool> = answers.iter().map(is_refused).collect();
+        let any_refused = refused_rows.contains(&true);
+        let refused = |batch: u32| refused_rows[confirms.rows_of(batch)].contains(&true);
         for error in answers.iter().filter_map(|answer| answer.as_ref().err()) {
             self.gateway.note_refused(error);
         }
-        let any_refused = (0..answers.len() as u32).any(refused);
         for confirmed in &confirms.channels {
             let Some(channel) = self.channels.get_mut(&confirmed.channel) else { continue };
             if channel.generation != confirmed.generation || channel.is_closing {
@@ -547,6 +272,11 @@ impl Session {
             answer(confirmed.channel, mode, confirmed.last, &nacked, &mut self.output);
         }
     }
+}
+
+/// Where the queue went while the message was on its way it is as if it had gone just before.
+fn is_refused(answer: &Result<Appended, AppendError>) -> bool {
+    !matches!(answer, Ok(_) | Err(AppendError::UnknownPartition(_)))
 }
 
 fn put_return(
@@ -584,6 +314,10 @@ fn answer(number: u16, mode: &mut ConfirmMode, last: u64, nacked: &[u64], output
         output.method(number, BasicAck { delivery_tag, multiple, ..BasicAck::default() });
     }
     mode.answered = last;
+}
+
+pub(crate) fn malformed_headers(malformed: MalformedTable) -> Exception {
+    Exception::new(ReplyCode::SyntaxError, malformed.to_string())
 }
 
 /// What a message in a transaction weighs besides its body, about.

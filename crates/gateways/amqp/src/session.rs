@@ -12,7 +12,8 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use base::limits::{
-    AMQP_HANDSHAKE_FRAME_BYTES_MAX, AMQP_POSTED_MAX, REQUESTS_IN_FLIGHT_PER_SESSION_MAX,
+    AMQP_HANDSHAKE_FRAME_BYTES_MAX, AMQP_POSTED_MAX, PROPOSAL_BYTES_MAX,
+    REQUESTS_IN_FLIGHT_PER_SESSION_MAX,
 };
 use base::{Offset, PartitionId};
 use broker::{AppendError, AppendReply, Appended, Broker, Permit};
@@ -38,7 +39,7 @@ use crate::gateway::Gateway;
 use crate::input::{Input, Peeked};
 use crate::operation::{Done, Operation};
 use crate::output::Output;
-use crate::publish::{Confirms, Publisher};
+use crate::publisher::{Confirms, Publisher};
 use crate::replies::Posted;
 
 /// What a client that is told to close may take to answer.
@@ -285,6 +286,10 @@ impl Session {
             let frame = input.take(peeked);
             if let Err(failure) = self.frame(&frame) {
                 self.fail(failure);
+            }
+            // A read brings little, but each message of it may go to thousands of queues.
+            if self.publisher.bytes() > PROPOSAL_BYTES_MAX {
+                self.hand_over();
             }
         }
         self.hand_over();

@@ -16,7 +16,7 @@ use crate::codec::methods::{TxCommit, TxRollbackOk, TxSelectOk};
 use crate::errors::{Exception, ReplyCode};
 use crate::operation::Done;
 use crate::output::Output;
-use crate::publish::Publisher;
+use crate::publisher::Publisher;
 use crate::session::Session;
 
 #[derive(Debug, Default)]
