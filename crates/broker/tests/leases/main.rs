@@ -3,6 +3,7 @@
 mod admin;
 mod delivery;
 mod durability;
+mod formats;
 mod harness;
 mod limits;
 mod transfers;
