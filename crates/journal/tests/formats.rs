@@ -107,7 +107,7 @@ fn check(journal: &Journal) {
         let mut offset = 0;
         let mut rest = batches.iter();
         loop {
-            let read = block_on(journal.read(stream, offset, 2_000)).unwrap().concat();
+            let read = joined(block_on(journal.read(stream, offset, 2_000)).unwrap());
             if read.is_empty() {
                 break;
             }
