@@ -30,8 +30,9 @@ pub const TAIL_CACHE_BYTES: usize = 32 << 20;
 pub const TAIL_CACHE_AGE_MAX: Duration = Duration::from_secs(5);
 /// Bytes of sidecar indexes of sealed segments kept in memory.
 pub const SIDECAR_CACHE_BYTES: usize = 16 << 20;
-/// A longer file is not taken for a sidecar: 28 bytes for each batch of the largest segment.
-pub const SIDECAR_BYTES_MAX: u64 = 1 << 30;
+/// A longer file is not taken for a sidecar: 28 bytes for each batch of the largest segment, in which
+/// a row of a body that it shares takes 16.
+pub const SIDECAR_BYTES_MAX: u64 = 2 << 30;
 /// Segments that readers keep open.
 pub const SEGMENTS_OPEN_MAX: usize = 256;
 /// Batches that lie near each other are read with one call of at most so many bytes.

@@ -15,7 +15,7 @@ use std::time::Duration;
 use base::{Offset, PartitionId};
 use bytes::Bytes;
 use hashbrown::HashMap;
-use journal::{Address, Journal, Keep};
+use journal::{Address, Journal, Keep, Stored};
 use machine::Command;
 use record::{Batch, BatchHeader, RecordView, Retained};
 use tokio::runtime::Handle;
@@ -237,7 +237,7 @@ fn read(journal: &Journal, partition: PartitionId, batch: &Address) -> io::Resul
     let same = |bytes: &Bytes| {
         BatchHeader::parse(bytes).is_ok_and(|header| header.base_offset == batch.base_offset)
     };
-    Ok(found.into_iter().next().filter(same))
+    Ok(found.into_iter().next().map(Stored::into_bytes).filter(same))
 }
 
 impl Pass {

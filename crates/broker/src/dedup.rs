@@ -13,6 +13,7 @@ use base::{Offset, PartitionId, TopicId};
 use hashbrown::HashMap;
 use record::{Batch, BatchHeader, Reserved, Retained, retain_or_empty};
 
+use crate::fetch::batches_in;
 use crate::shard::Shard;
 
 #[derive(Debug, Default)]
@@ -161,20 +162,19 @@ impl Dedup {
         loop {
             let pieces = shard.journal.read(stream, offset, BYTES_AT_ONCE).await?;
             let before = offset;
-            for piece in &pieces {
-                for (header, range) in record::split(piece).map_while(Result::ok) {
-                    offset = header.next_offset();
-                    let Ok(batch) = Batch::decode(&piece[range]) else { continue };
-                    for record in batch.records().map_while(Result::ok) {
-                        let Some(id) = Reserved::read(&record.headers).id else { continue };
-                        let (at_ms, offset) = (record.timestamp.min(now_ms), record.offset);
-                        if at_ms < from_ms {
-                            continue;
-                        }
-                        let id = self.hash(id);
-                        let window = self.topics.entry(partition.topic).or_default();
-                        window.remember(id, Seen { at_ms, partition, offset, ticket: 0 });
+            for (header, bytes) in batches_in(&pieces).filter_map(Result::ok) {
+                offset = header.next_offset();
+                let at = Some(header.base_offset);
+                let Ok(batch) = Batch::decode_at(&bytes, at) else { continue };
+                for record in batch.records().map_while(Result::ok) {
+                    let Some(id) = Reserved::read(&record.headers).id else { continue };
+                    let (at_ms, offset) = (record.timestamp.min(now_ms), record.offset);
+                    if at_ms < from_ms {
+                        continue;
                     }
+                    let id = self.hash(id);
+                    let window = self.topics.entry(partition.topic).or_default();
+                    window.remember(id, Seen { at_ms, partition, offset, ticket: 0 });
                 }
             }
             if offset == before {

@@ -4,6 +4,8 @@
 use base::limits::FETCH_BYTES_MAX;
 use base::{Offset, PartitionId};
 use bytes::Bytes;
+use journal::Stored;
+use record::{BatchError, BatchHeader};
 
 use crate::broker::Broker;
 use crate::error::FetchError;
@@ -12,8 +14,10 @@ use crate::error::FetchError;
 #[derive(Clone, Debug)]
 pub struct Batches {
     /// Whole batches, one or more in each. The first may begin below the offset that was asked
-    /// for, since that may lie in the middle of a batch; empty at the end of the partition.
-    pub records: Vec<Bytes>,
+    /// for, since that may lie in the middle of a batch; empty at the end of the partition. Where
+    /// other partitions have a batch, too, its bytes begin with an offset that is not this one's:
+    /// [`batches_in`] goes by the right one, [`Stored::put_pieces`] puts it in.
+    pub records: Vec<Stored>,
     pub high_watermark: Offset,
     pub log_start: Offset,
 }
@@ -34,8 +38,19 @@ pub struct TimedOffset {
 
 impl Batches {
     pub fn bytes(&self) -> usize {
-        self.records.iter().map(Bytes::len).sum()
+        self.records.iter().map(Stored::len).sum()
     }
+}
+
+/// Each of the batches that were read: its header, with the base offset that it has in its partition,
+/// and its bytes, which may begin with another one. Of a piece nothing follows the first error.
+pub fn batches_in(
+    records: &[Stored],
+) -> impl Iterator<Item = Result<(BatchHeader, Bytes), BatchError>> + '_ {
+    records.iter().flat_map(|stored| {
+        let batches = record::split_at(&stored.bytes, stored.base_offset);
+        batches.map(|batch| batch.map(|(header, place)| (header, stored.bytes.slice(place))))
+    })
 }
 
 impl Broker {
@@ -83,7 +98,7 @@ impl Broker {
         else {
             return Ok(None);
         };
-        let at = record::offset_at_or_after(&batch, timestamp_ms)
+        let at = record::offset_at_or_after(&batch.into_bytes(), timestamp_ms)
             .map_err(|error| FetchError::Storage(error.to_string()))?;
         Ok(at
             // The batch may begin below the log's start: what is deleted is not named again.
@@ -105,7 +120,7 @@ impl Broker {
         else {
             return Ok(None);
         };
-        let at = record::first_with_max_timestamp(&batch)
+        let at = record::first_with_max_timestamp(&batch.into_bytes())
             .map_err(|error| FetchError::Storage(error.to_string()))?;
         Ok(at.map(|(offset, timestamp)| TimedOffset { offset, timestamp }))
     }

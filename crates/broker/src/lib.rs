@@ -40,5 +40,6 @@ pub use delivery::{
     TakeOptions,
 };
 pub use error::{AppendError, ExecuteError, FetchError, OpenError, Unavailable};
-pub use fetch::{Batches, Bounds, TimedOffset};
+pub use fetch::{Batches, Bounds, TimedOffset, batches_in};
+pub use journal::Stored;
 pub use watch::Watch;

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::{Clock, ManualClock, PartitionId, TopicId};
-use broker::{AppendBatch, AppendError, Broker, BrokerOptions, FetchError};
-use bytes::{Bytes, BytesMut};
+use broker::{AppendBatch, AppendError, Broker, BrokerOptions, FetchError, Stored, batches_in};
+use bytes::BytesMut;
 use journal::Disk;
 use journal::disk::{RealDisk, SimulatedDisk};
 use machine::command::{CommitOffset, NewTopic};
@@ -97,9 +97,10 @@ fn keyed(
     AppendBatch::new(partition, header, bytes)
 }
 
-fn records(bytes: &Bytes) -> Vec<(u64, String)> {
+fn records(read: &Stored) -> Vec<(u64, String)> {
+    let bytes = read.clone().into_bytes();
     let mut found = Vec::new();
-    for part in record::split(bytes) {
+    for part in record::split(&bytes) {
         let (_, range) = part.expect("batches follow each other");
         let batch = Batch::decode(&bytes[range]).expect("a batch");
         for record in batch.records() {
@@ -113,8 +114,8 @@ fn records(bytes: &Bytes) -> Vec<(u64, String)> {
     found
 }
 
-fn next_offset(bytes: &Bytes) -> u64 {
-    let last = record::split(bytes).last().expect("a batch").expect("whole");
+fn next_offset(read: &Stored) -> u64 {
+    let last = batches_in(std::slice::from_ref(read)).last().expect("a batch").expect("whole");
     last.0.last_offset() + 1
 }
 

@@ -270,14 +270,14 @@ async fn bodies_arrive_as_they_were_proposed_and_can_be_read_once_applied() {
         node.consensus.propose(payload).await.unwrap().await.unwrap();
     }
     let read = node.journal.read(7, 50, 1).await.unwrap();
-    assert_eq!(read, std::slice::from_ref(&batch));
+    assert_eq!(read, [batch.clone().into()]);
     let disk = disk.killed();
     drop(node);
 
     // 10 MB: more than is read from the journal at once.
     let node = Node::start(disk, Path::new(DIR)).await;
     node.ledger.assert_holds(100);
-    assert_eq!(node.journal.read(7, 99, 1).await.unwrap(), [batch]);
+    assert_eq!(node.journal.read(7, 99, 1).await.unwrap(), [batch.into()]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,4 +1,6 @@
-//! Where a body lies.
+//! Where a body lies, and what is read from there.
+
+use bytes::Bytes;
 
 /// A batch on disk. Segment ids count up from 1; a rewritten segment keeps its id.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -13,11 +15,81 @@ pub struct Address {
     pub base_offset: u64,
     /// Largest timestamp in the batch, ms since the epoch; -1 when it has none.
     pub max_timestamp: i64,
+    /// Several rows have, or had, the bytes there: the offset that these begin with is not this
+    /// row's.
+    pub shared: bool,
 }
 
 impl Address {
     /// The offset after the batch.
     pub fn next_offset(&self) -> u64 {
         self.base_offset + u64::from(self.span)
+    }
+}
+
+/// Where a batch has its base offset, and how many bytes that takes: the one thing that the journal
+/// knows of what a body says.
+pub(crate) const BASE_OFFSET_BYTES: usize = 8;
+
+/// Batches as they were read.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stored {
+    pub bytes: Bytes,
+    /// `None`: one or more whole batches, final. `Some`: one batch that other streams have too. Its
+    /// bytes are theirs as well; the first 8 are to be read, and sent, as this offset (big-endian).
+    pub base_offset: Option<u64>,
+}
+
+impl Stored {
+    pub fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.bytes.is_empty()
+    }
+
+    /// What `address` names, if `bytes` lie there.
+    pub(crate) fn at(address: &Address, bytes: Bytes) -> Self {
+        let base_offset = address.shared.then_some(address.base_offset);
+        Self { bytes, base_offset }
+    }
+
+    /// Final bytes. Copies a batch that others have too.
+    pub fn into_bytes(self) -> Bytes {
+        match self.base_offset {
+            None => self.bytes,
+            Some(base_offset) => {
+                let mut own = self.bytes.to_vec();
+                put_base_offset(&mut own, base_offset);
+                own.into()
+            }
+        }
+    }
+
+    /// The same bytes as pieces to be sent one after the other, without a copy of what is large.
+    pub fn put_pieces(self, pieces: &mut Vec<Bytes>) {
+        /// Less is copied sooner than sent in two pieces.
+        const COPIED_BYTES_MAX: usize = 512;
+        match self.base_offset {
+            Some(base_offset) if self.bytes.len() > COPIED_BYTES_MAX => {
+                pieces.push(Bytes::copy_from_slice(&base_offset.to_be_bytes()));
+                pieces.push(self.bytes.slice(BASE_OFFSET_BYTES..));
+            }
+            _ => pieces.push(self.into_bytes()),
+        }
+    }
+}
+
+impl From<Bytes> for Stored {
+    fn from(bytes: Bytes) -> Self {
+        Self { bytes, base_offset: None }
+    }
+}
+
+/// Writes the base offset of the batch that `bytes` are.
+pub(crate) fn put_base_offset(bytes: &mut [u8], base_offset: u64) {
+    if let Some(field) = bytes.first_chunk_mut::<BASE_OFFSET_BYTES>() {
+        *field = base_offset.to_be_bytes();
     }
 }

@@ -172,8 +172,8 @@ impl Writer {
             checksum.add(encoded.checksum);
             self.buffer.extend_from_slice(&encoded.descriptor);
             let head = (&encoded.entry.head, Part::Head { entry: place });
-            let bodies = encoded.entry.bodies.iter().enumerate();
-            let bodies = bodies.map(|(body, it)| (&it.bytes, Part::Body { entry: place, body }));
+            let bodies = encoded.written_bodies();
+            let bodies = bodies.map(|(body, bytes)| (bytes, Part::Body { entry: place, body }));
             for (bytes, part) in std::iter::once(head).chain(bodies) {
                 if bytes.len() <= COPIED_BYTES_MAX {
                     self.buffer.extend_from_slice(bytes);
@@ -207,10 +207,10 @@ impl Writer {
         let frame = LogPosition { segment, position, previous };
         let end =
             LogPosition { segment, position: header.end() as u32, previous: header.checksum() };
-        let mut orphans: Vec<Address> = Vec::new();
+        let mut orphans: Vec<(u64, Address)> = Vec::new();
         self.shared.log.write().place(&self.batch, frame, end, &mut orphans);
-        for address in orphans {
-            self.shared.index.refuse(0, address);
+        for (stream, address) in orphans {
+            self.shared.index.refuse(0, stream, address);
         }
     }
 

@@ -30,10 +30,13 @@ pub struct Entry {
     pub id: EntryId,
     pub kind: EntryKind,
     pub head: Bytes,
+    /// One for each stream that a batch goes to. Neighbours with clones of one `Bytes` are written
+    /// once, and each is served with its own base offset.
     pub bodies: Vec<Body>,
 }
 
-/// A batch of records in an entry. Final bytes: they are served to consumers as they are.
+/// A batch of records in an entry. Final bytes, but for the base offset that they begin with where
+/// several bodies share them: they are served to consumers as they are.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Body {
     /// The partition, as an opaque number (`base::PartitionId::stream`).
@@ -48,8 +51,28 @@ pub struct Body {
 }
 
 impl Entry {
-    /// Bytes of content, without the frame around it.
+    /// Bytes of content, without rows and the frame around it. What several bodies share counts
+    /// once.
     pub fn content_bytes(&self) -> usize {
-        self.head.len() + self.bodies.iter().map(|body| body.bytes.len()).sum::<usize>()
+        let mut before: Option<&Body> = None;
+        let mut bytes = self.head.len();
+        for body in &self.bodies {
+            if !before.is_some_and(|before| body.shares_bytes_of(before)) {
+                bytes += body.bytes.len();
+            }
+            before = Some(body);
+        }
+        bytes
+    }
+}
+
+impl Body {
+    /// Whether this is the batch of `before` for another stream: a clone of its bytes. Bodies of an
+    /// entry that follow each other so are written once.
+    pub fn shares_bytes_of(&self, before: &Self) -> bool {
+        let place = |body: &Self| (body.bytes.as_ptr(), body.bytes.len());
+        !self.bytes.is_empty()
+            && place(self) == place(before)
+            && (self.span, self.max_timestamp) == (before.span, before.max_timestamp)
     }
 }

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::address::Address;
+use crate::address::{Address, Stored};
 use crate::commit::{WriteEnd, Writer};
 use crate::disk::Disk;
 use crate::entry::{Entry, EntryId};
@@ -216,8 +216,8 @@ impl Journal {
             what: format!("an entry that was replaced cannot be read: {error}"),
         };
         for (entry, slot) in replaced {
-            for (_, address) in log.stored_bodies(entry, &slot).map_err(unreadable)? {
-                index.refuse(0, address);
+            for (stream, address) in log.stored_bodies(entry, &slot).map_err(unreadable)? {
+                index.refuse(0, stream, address);
             }
         }
         let spares = Spares::new(
@@ -314,8 +314,8 @@ impl Journal {
                 let file = shared.dir.clone();
                 JournalFailed::io("read entries to cut", file, io::Error::other(error))
             })?;
-            for (_, address) in bodies {
-                shared.index.refuse(0, address);
+            for (stream, address) in bodies {
+                shared.index.refuse(0, stream, address);
             }
         }
         shared.log.write().truncate_from(from);
@@ -369,7 +369,9 @@ impl Journal {
 
     /// The machine did not take it: its bytes are dead.
     pub fn refuse(&self, log_index: u64, body: usize) {
-        self.decide(log_index, body, |index, _, address| index.refuse(log_index, address));
+        self.decide(log_index, body, |index, stream, address| {
+            index.refuse(log_index, stream, address);
+        });
     }
 
     fn decide(&self, log_index: u64, body: usize, tell: impl FnOnce(&Index, u64, Address)) {
@@ -410,13 +412,13 @@ impl Journal {
 /// Reading, for the broker.
 impl Journal {
     /// Consecutive batches from the one that holds `offset` (or the next after it) on: at least one,
-    /// even if larger than `bytes_max`; empty at the end. Adjacent batches may share one `Bytes`.
+    /// even if larger than `bytes_max`; empty at the end. Adjacent batches may share one [`Stored`].
     pub async fn read(
         &self,
         stream: u64,
         offset: u64,
         bytes_max: usize,
-    ) -> Result<Vec<Bytes>, ReadError> {
+    ) -> Result<Vec<Stored>, ReadError> {
         self.inner.reader.read(stream, offset, bytes_max).await
     }
 
@@ -425,12 +427,12 @@ impl Journal {
         &self,
         stream: u64,
         timestamp: i64,
-    ) -> Result<Option<(Address, Bytes)>, ReadError> {
+    ) -> Result<Option<(Address, Stored)>, ReadError> {
         self.inner.reader.find_time(stream, timestamp).await
     }
 
     /// The batch with the largest timestamp.
-    pub async fn find_max_time(&self, stream: u64) -> Result<Option<(Address, Bytes)>, ReadError> {
+    pub async fn find_max_time(&self, stream: u64) -> Result<Option<(Address, Stored)>, ReadError> {
         self.inner.reader.find_max_time(stream).await
     }
 

@@ -8,7 +8,7 @@
 //! * [`journal`]: the handle, what everyone else calls
 //! * [`disk`]: the file system behind a trait, real and simulated
 //! * [`entry`]: what is appended
-//! * [`address`]: where a body lies
+//! * [`address`]: where a body lies, and what is read from there
 //! * [`stats`]: what the journal tells about itself
 //! * [`error`]: what can go wrong
 //! * [`inspect`]: looking at a journal's directory from outside
@@ -37,7 +37,7 @@ mod tail;
 mod vote;
 mod walk;
 
-pub use address::Address;
+pub use address::{Address, Stored};
 pub use disk::{Disk, DiskFile};
 pub use entry::{Body, Entry, EntryId, EntryKind};
 pub use error::{JournalFailed, OpenError, ReadError};

@@ -129,13 +129,13 @@ impl LogState {
         entries: &[Arc<EncodedEntry>],
         frame: LogPosition,
         end: LogPosition,
-        orphans: &mut Vec<Address>,
+        orphans: &mut Vec<(u64, Address)>,
     ) {
         let mut position = frame.position + frame::FRAME_HEADER_BYTES as u32;
         for encoded in entries {
             let slot = encoded.entry.id.index.checked_sub(self.first);
             if !self.tail.place(encoded, frame.segment, position) {
-                orphans.extend(encoded.addresses(frame.segment, position).map(|(_, it)| it));
+                orphans.extend(encoded.addresses(frame.segment, position));
             } else if let Some(slot) = slot.and_then(|slot| self.slots.get_mut(slot as usize)) {
                 slot.position = position;
                 slot.frame = frame;

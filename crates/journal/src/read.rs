@@ -15,7 +15,7 @@ use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::oneshot;
 
-use crate::address::Address;
+use crate::address::{Address, Stored, put_base_offset};
 use crate::disk::DiskFile;
 use crate::error::ReadError;
 use crate::index::{FileKind, Held, Index, LoadError, Part, Planned};
@@ -34,13 +34,13 @@ impl Reader {
     }
 
     /// Consecutive batches from the one that holds `offset` (or the next after it) on: at least
-    /// one, even if larger than `bytes_max`; empty at the end. Adjacent batches may share a `Bytes`.
+    /// one, even if larger than `bytes_max`; empty at the end. Adjacent batches may share a [`Stored`].
     pub(crate) async fn read(
         &self,
         stream: u64,
         offset: u64,
         bytes_max: usize,
-    ) -> Result<Vec<Bytes>, ReadError> {
+    ) -> Result<Vec<Stored>, ReadError> {
         if let Some(batches) = read_now(&self.index, stream, offset, bytes_max)? {
             return Ok(batches);
         }
@@ -53,7 +53,7 @@ impl Reader {
         &self,
         stream: u64,
         timestamp: i64,
-    ) -> Result<Option<(Address, Bytes)>, ReadError> {
+    ) -> Result<Option<(Address, Stored)>, ReadError> {
         let index = self.index.clone();
         let find = move || found(&index, || index.find_time(stream, timestamp));
         self.pool.run(find).await
@@ -63,7 +63,7 @@ impl Reader {
     pub(crate) async fn find_max_time(
         &self,
         stream: u64,
-    ) -> Result<Option<(Address, Bytes)>, ReadError> {
+    ) -> Result<Option<(Address, Stored)>, ReadError> {
         let index = self.index.clone();
         self.pool.run(move || found(&index, || index.find_max_time(stream))).await
     }
@@ -75,7 +75,7 @@ fn read_now(
     stream: u64,
     offset: u64,
     bytes_max: usize,
-) -> Result<Option<Vec<Bytes>>, ReadError> {
+) -> Result<Option<Vec<Stored>>, ReadError> {
     let Planned::Ready(parts) = index.plan(stream, offset, bytes_max, None) else {
         return Ok(None);
     };
@@ -106,7 +106,7 @@ fn read_now(
 
 /// What is not in memory any more, and the bytes of what is: the log's end, so a suffix. The log
 /// knows bodies by where it wrote them, which says nothing of a rewritten segment.
-fn split_recent<'a>(index: &Index, part: &'a Part) -> (&'a [Address], Vec<Bytes>) {
+fn split_recent<'a>(index: &Index, part: &'a Part) -> (&'a [Address], Vec<Stored>) {
     let addresses = &part.addresses[..];
     if part.generation > 1 {
         return (addresses, Vec::new());
@@ -114,7 +114,7 @@ fn split_recent<'a>(index: &Index, part: &'a Part) -> (&'a [Address], Vec<Bytes>
     let mut recent = VecDeque::new();
     for address in addresses.iter().rev() {
         match index.log().recent(address) {
-            Some(bytes) => recent.push_front(bytes),
+            Some(bytes) => recent.push_front(Stored::at(address, bytes)),
             None => break,
         }
     }
@@ -135,7 +135,7 @@ pub(crate) fn read_blocking(
     stream: u64,
     offset: u64,
     bytes_max: usize,
-) -> Result<Vec<Bytes>, ReadError> {
+) -> Result<Vec<Stored>, ReadError> {
     let mut offset = offset;
     let mut held: Option<Held> = None;
     loop {
@@ -173,7 +173,7 @@ pub(crate) fn read_blocking(
 pub(crate) fn read_part(
     index: &Index,
     part: &Part,
-    batches: &mut Vec<Bytes>,
+    batches: &mut Vec<Stored>,
 ) -> Result<(), LoadError> {
     let (stored, mut recent) = split_recent(index, part);
     if !stored.is_empty() {
@@ -208,13 +208,13 @@ pub(crate) fn read_part(
 fn found(
     index: &Index,
     find: impl Fn() -> Result<Option<(Address, u32)>, ReadError>,
-) -> Result<Option<(Address, Bytes)>, ReadError> {
+) -> Result<Option<(Address, Stored)>, ReadError> {
     loop {
         let Some((address, generation)) = find()? else { return Ok(None) };
         let part = Part { segment: address.segment, generation, addresses: vec![address] };
         let mut batches = Vec::new();
         match read_part(index, &part, &mut batches) {
-            Ok(()) => return Ok(batches.pop().map(|bytes| (address, bytes))),
+            Ok(()) => return Ok(batches.pop().map(|batch| (address, batch))),
             Err(LoadError::Read(error)) => return Err(error),
             Err(LoadError::Gone) => {}
         }
@@ -229,47 +229,54 @@ struct Extent {
     places: Range<usize>,
 }
 
-/// Groups addresses that ascend in one file. A gap is read along while at least half of the bytes
-/// are wanted: a copy in memory is cheaper than another call, and far cheaper than another seek.
+/// Groups addresses of one file while they ascend. A gap is read along while at least half of the
+/// bytes are wanted: a copy in memory is cheaper than another call, and far cheaper than another
+/// seek. Where bodies are shared a rewritten segment may lead back, which begins another call.
 fn extents(addresses: &[Address]) -> impl Iterator<Item = Extent> + '_ {
     let mut next = 0;
     std::iter::from_fn(move || {
         let first = addresses.get(next)?;
         let start = next;
+        let begin = u64::from(first.position);
         let mut wanted = first.len as usize;
         let mut len = wanted;
         next += 1;
         while let Some(address) = addresses.get(next) {
-            let end = (address.position + address.len) as usize;
-            // Rewriting keeps the order, so that this holds in every generation.
-            debug_assert!(address.position > first.position);
-            let (more_wanted, longer) =
-                (wanted + address.len as usize, end - first.position as usize);
+            let Some(gap) = u64::from(address.position).checked_sub(begin + len as u64) else {
+                break;
+            };
+            let longer = len + gap as usize + address.len as usize;
+            let more_wanted = wanted + address.len as usize;
             if longer > limits::READ_CALL_BYTES_MAX || more_wanted * 2 < longer {
                 break;
             }
             (wanted, len) = (more_wanted, longer);
             next += 1;
         }
-        Some(Extent { position: u64::from(first.position), len, places: start..next })
+        Some(Extent { position: begin, len, places: start..next })
     })
 }
 
-/// Cuts what was read into batches; those without a gap between them stay together.
-fn slice_batches(addresses: &[Address], buffer: Vec<u8>, batches: &mut Vec<Bytes>) {
-    let bytes = Bytes::from(buffer);
+/// Cuts what was read into batches; those without a gap between them stay together. The buffer is
+/// nobody else's yet: a batch that several streams have gets the offset that it has in this one.
+fn slice_batches(addresses: &[Address], mut buffer: Vec<u8>, batches: &mut Vec<Stored>) {
     let Some(first) = addresses.first() else { return };
     let start = first.position as usize;
+    for address in addresses.iter().filter(|address| address.shared) {
+        let place = address.position as usize - start;
+        put_base_offset(&mut buffer[place..place + address.len as usize], address.base_offset);
+    }
+    let bytes = Bytes::from(buffer);
     let mut piece = 0..first.len as usize;
     for address in &addresses[1..] {
         let position = address.position as usize - start;
         if position != piece.end {
-            batches.push(bytes.slice(piece));
+            batches.push(bytes.slice(piece).into());
             piece = position..position;
         }
         piece.end = position + address.len as usize;
     }
-    batches.push(bytes.slice(piece));
+    batches.push(bytes.slice(piece).into());
 }
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -366,7 +373,8 @@ mod tests {
 
     fn address(position: u32, len: u32) -> Address {
         let base_offset = u64::from(position);
-        Address { segment: 1, position, len, span: 1, base_offset, max_timestamp: 0 }
+        let (segment, span, max_timestamp, shared) = (1, 1, 0, false);
+        Address { segment, position, len, span, base_offset, max_timestamp, shared }
     }
 
     #[test]
@@ -386,10 +394,30 @@ mod tests {
         assert_eq!(all, [Extent { position: 100, len: 150, places: 0..2 }]);
         let mut batches = Vec::new();
         slice_batches(&near, (0..150).collect(), &mut batches);
-        assert_eq!(batches, [Bytes::from_iter(0..50), Bytes::from_iter(100..150)]);
+        let expected = [Bytes::from_iter(0..50), Bytes::from_iter(100..150)];
+        assert_eq!(batches, expected.map(Stored::from));
 
         let far = [address(100, 50), address(300, 50)];
         assert_eq!(extents(&far).count(), 2);
+    }
+
+    #[test]
+    fn what_leads_back_is_read_with_a_call_of_its_own() {
+        let shared =
+            |position, base_offset| Address { base_offset, shared: true, ..address(position, 20) };
+        let addresses = [shared(500, 7), shared(100, 8), shared(100, 9), shared(120, 10)];
+        let all: Vec<_> = extents(&addresses).collect();
+        let extent = |position, len, places| Extent { position, len, places };
+        let expected = [extent(500, 20, 0..1), extent(100, 20, 1..2), extent(100, 40, 2..4)];
+        assert_eq!(all, expected);
+        let mut batches = Vec::new();
+        slice_batches(&addresses[2..], vec![0xab; 40], &mut batches);
+        assert_eq!(batches.len(), 1);
+        let bytes = &batches[0].bytes;
+        assert_eq!(
+            (&bytes[..9], &bytes[20..28]),
+            (&[0, 0, 0, 0, 0, 0, 0, 9, 0xab][..], &10_u64.to_be_bytes()[..])
+        );
     }
 
     #[test]

@@ -12,24 +12,31 @@ use std::io::{self, IoSlice};
 use std::sync::Arc;
 
 use bytes::Bytes;
+use hashbrown::{HashMap, HashSet};
 use tracing::info;
 
-use crate::address::Address;
+use crate::address::{Address, Stored};
 use crate::error::ReadError;
-use crate::index::{BlockWriter, FileKind, Index, LoadError, Part, Sidecar, sidecar_of};
+use crate::index::{
+    Batches, BlockWriter, FileKind, Index, LoadError, Once, Part, Sidecar, sidecar_of,
+};
 use crate::journal::Keep;
 use crate::read::read_part;
 use crate::stats::Reclaimed;
+
+/// What key compaction says of each live batch.
+type Judge<'a> = &'a mut dyn FnMut(u64, &Address, &[u8]) -> Keep;
 
 /// Batches that a rewrite has in memory at a time.
 const REWRITE_READ_BYTES: usize = 1 << 20;
 
 impl Index {
-    /// Counts ragged runs again, deletes dead segments, rewrites those with less than half live.
+    /// Counts ragged runs and shared bodies again, deletes dead segments, rewrites those with less than half live.
     /// Blocking; one pass at a time.
     pub(crate) fn reclaim(&self) -> io::Result<Reclaimed> {
         let _one = self.reclaiming().lock();
         self.recount_ragged()?;
+        self.recount_shared()?;
         let mut done = Reclaimed::default();
         // Deleting first: it makes the room that rewriting needs.
         for segment in self.droppable() {
@@ -37,7 +44,7 @@ impl Index {
             done.removed += 1;
         }
         for segment in self.mostly_dead() {
-            done.bytes += self.rewrite_locked(segment, &mut |_, _, _| Keep::Same)?;
+            done.bytes += self.rewrite_locked(segment, None)?;
             done.rewritten += 1;
         }
         done.waiting = self.table().read().dead().len() as u32;
@@ -51,7 +58,7 @@ impl Index {
         keep: &mut dyn FnMut(u64, &Address, &[u8]) -> Keep,
     ) -> io::Result<()> {
         let _one = self.reclaiming().lock();
-        self.rewrite_locked(segment, keep).map(|_| ())
+        self.rewrite_locked(segment, Some(keep)).map(|_| ())
     }
 
     fn recount_ragged(&self) -> io::Result<()> {
@@ -71,6 +78,31 @@ impl Index {
             self.table().write().recount(segment, stream, &sidecar);
         }
         Ok(())
+    }
+
+    /// What is live of a segment, each body once, where enough rows died since it was counted.
+    fn recount_shared(&self) -> io::Result<()> {
+        let due = self.table().read().counts_due();
+        for (segment, generation) in due {
+            let Some(counted_at) = self.table().read().segment(segment).map(|it| it.live_bytes)
+            else {
+                continue;
+            };
+            let sidecar = self.sidecar(segment, generation).map_err(load_error)?;
+            let mut once = Once::default();
+            for (stream, batches) in sidecar.streams() {
+                self.live(segment, stream, batches).iter().for_each(|batch| once.add(batch));
+            }
+            self.table().write().counted(segment, once.bytes, counted_at);
+        }
+        Ok(())
+    }
+
+    /// What is live of a stream's batches in a segment.
+    fn live(&self, segment: u32, stream: u64, batches: Batches<'_>) -> Vec<Address> {
+        let table = self.table().read();
+        let Some(run) = table.run(stream, segment) else { return Vec::new() };
+        batches.live(run, table.holes(stream)).iter().collect()
     }
 
     fn droppable(&self) -> Vec<u32> {
@@ -105,30 +137,24 @@ impl Index {
     }
 
     /// Bytes that came back.
-    fn rewrite_locked(
-        &self,
-        segment: u32,
-        keep: &mut dyn FnMut(u64, &Address, &[u8]) -> Keep,
-    ) -> io::Result<u64> {
+    fn rewrite_locked(&self, segment: u32, mut keep: Option<Judge<'_>>) -> io::Result<u64> {
         let (generation, file_bytes) = self.rewritable(segment)?;
+        let indexes = self.indexes(segment);
         let old = self.sidecar(segment, generation).map_err(load_error)?;
         let next = generation + 1;
 
         let draft = self.files().begin(FileKind::Segment, segment, next)?;
-        let mut writer = BlockWriter::new(draft, segment, next)?;
+        let mut writer = BlockWriter::new(draft, segment, next, indexes)?;
+        let alone = self.no_more_shared(segment, &old);
         let mut streams = Vec::new();
         for (stream, batches) in old.streams() {
             streams.push(stream);
-            let live = {
-                let table = self.table().read();
-                let Some(run) = table.run(stream, segment) else { continue };
-                batches.live(run, table.holes(stream)).iter().collect()
-            };
-            let part = Part { segment, generation, addresses: live };
-            self.copy_live(stream, &part, &mut writer, keep)?;
+            let addresses = self.live(segment, stream, batches);
+            let part = Part { segment, generation, addresses };
+            self.copy_live(stream, &part, &alone, &mut writer, &mut keep)?;
         }
         let (body, addresses) = writer.finish()?;
-        let new = Arc::new(sidecar_of(segment, next, &addresses));
+        let new = Arc::new(sidecar_of(segment, next, indexes, &addresses));
         drop(addresses);
         let mut side = self.files().begin(FileKind::Sidecar, segment, next)?;
         side.append(&mut [IoSlice::new(new.as_bytes())])?;
@@ -167,27 +193,54 @@ impl Index {
         Ok((found.generation, found.file_bytes))
     }
 
+    /// Positions of shared bodies that one stream alone still has.
+    fn no_more_shared(&self, segment: u32, sidecar: &Sidecar) -> HashSet<u32> {
+        let mut rows: HashMap<u32, u32> = HashMap::new();
+        for (stream, batches) in sidecar.streams() {
+            for batch in self.live(segment, stream, batches).iter().filter(|it| it.shared) {
+                *rows.entry(batch.position).or_default() += 1;
+            }
+        }
+        rows.into_iter().filter(|(_, rows)| *rows == 1).map(|(position, _)| position).collect()
+    }
+
     fn copy_live(
         &self,
         stream: u64,
         live: &Part,
+        alone: &HashSet<u32>,
         writer: &mut BlockWriter,
-        keep: &mut dyn FnMut(u64, &Address, &[u8]) -> Keep,
+        keep: &mut Option<Judge<'_>>,
     ) -> io::Result<()> {
+        writer.begin_stream(stream)?;
         let mut rest = &live.addresses[..];
-        while !rest.is_empty() {
+        while let Some(first) = rest.first() {
+            // Unless somebody wants to see it, what is in the new file already is not read again.
+            if keep.is_none() && first.shared && writer.push_shared(*first)? {
+                rest = &rest[1..];
+                continue;
+            }
             let mut bytes = 0;
-            let fits = |address: &Address| {
+            let mut fits = |address: &Address| {
                 bytes += address.len as usize;
-                bytes <= REWRITE_READ_BYTES
+                bytes <= REWRITE_READ_BYTES && (keep.is_some() || !writer.has(address))
             };
-            let count = rest.iter().copied().take_while(fits).count().max(1);
+            let count = rest.iter().take_while(|address| fits(address)).count().max(1);
             let (now, later) = rest.split_at(count);
             rest = later;
             for (address, bytes) in now.iter().zip(self.read_each(live, now)?) {
-                match keep(stream, address, &bytes) {
-                    Keep::Same => writer.push(stream, *address, bytes)?,
-                    Keep::Replace(other) => writer.push(stream, *address, other)?,
+                let verdict = keep.as_mut().map_or(Keep::Same, |it| it(stream, address, &bytes));
+                match verdict {
+                    Keep::Same if address.shared && writer.push_shared(*address)? => {}
+                    Keep::Same => {
+                        // What was read begins with the offset of this stream.
+                        let shared = address.shared && !alone.contains(&address.position);
+                        writer.push(Address { shared, ..*address }, bytes)?;
+                    }
+                    Keep::Replace(other) => {
+                        let own = Address { shared: false, ..*address };
+                        writer.push(own, other)?;
+                    }
                     Keep::Drop => {}
                 }
             }
@@ -195,14 +248,14 @@ impl Index {
         Ok(())
     }
 
-    /// The bytes of each address, one by one.
+    /// The bytes of each address, one by one, with the offset that each has there.
     fn read_each(&self, of: &Part, addresses: &[Address]) -> io::Result<Vec<Bytes>> {
         let Part { segment, generation, .. } = *of;
         let part = Part { segment, generation, addresses: addresses.to_vec() };
         let mut joined = Vec::new();
         read_part(self, &part, &mut joined).map_err(load_error)?;
         let mut each = Vec::with_capacity(addresses.len());
-        let mut pieces = joined.into_iter();
+        let mut pieces = joined.into_iter().map(Stored::into_bytes);
         let mut piece = Bytes::new();
         for address in addresses {
             if piece.is_empty() {

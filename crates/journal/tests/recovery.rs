@@ -448,7 +448,7 @@ fn with_forged_frame(knows_the_salt: bool) -> (SimulatedDisk, u64) {
 
     let mut carrier = entry(1, 4, 3, 20_000);
     // Frame header, entry header, a row, the head.
-    let body_at = last.position + last.bytes + 64 + 40 + 32 + carrier.head.len() as u64;
+    let body_at = last.position + last.bytes + 64 + 48 + 32 + carrier.head.len() as u64;
     let place = body_at.next_multiple_of(512) + 512;
     frame[16..20].copy_from_slice(&(place as u32).to_le_bytes());
     frame[24] ^= u8::from(!knows_the_salt);

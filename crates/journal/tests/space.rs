@@ -43,7 +43,7 @@ impl Model {
             let live = self.live.get(&stream).unwrap_or(&none);
             let (mut offset, mut rest) = (0, live.iter());
             while offset < end {
-                let read = block_on(journal.read(stream, offset, 5_000)).unwrap().concat();
+                let read = joined(block_on(journal.read(stream, offset, 5_000)).unwrap());
                 if read.is_empty() {
                     break;
                 }
@@ -79,6 +79,23 @@ impl Model {
                 self.ends.insert(stream, base_offset + 1);
             }
             bodies.push(Body { stream, base_offset, span: 1, max_timestamp: index as i64, bytes });
+        }
+        if random.below(3) == 0 {
+            let (len, max_timestamp) = (70 + random.below(900), index as i64);
+            let bytes = filling(random.below(u64::MAX), len as usize);
+            for stream in 0..STREAMS {
+                let base_offset = self.ends.get(&stream).copied().unwrap_or(0);
+                let taken = random.below(5) > 0;
+                accepted.push(taken);
+                if taken {
+                    let mut own = bytes.to_vec();
+                    own[..8].copy_from_slice(&base_offset.to_be_bytes());
+                    self.live.entry(stream).or_default().insert(base_offset, own.into());
+                    self.ends.insert(stream, base_offset + 1);
+                }
+                let bytes = bytes.clone();
+                bodies.push(Body { stream, base_offset, span: 1, max_timestamp, bytes });
+            }
         }
         let trim = (random.below(12) == 0).then(|| {
             let stream = random.below(STREAMS);

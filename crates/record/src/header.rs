@@ -166,6 +166,11 @@ impl BatchHeader {
     /// that fit each other, offsets that stay positive, a known codec. The checksum is another
     /// matter: [`verify_checksum`], or [`crate::validate`] for bytes from outside.
     pub fn parse(bytes: &[u8]) -> Result<Self, BatchError> {
+        Self::parse_at(bytes, None)
+    }
+
+    /// As [`BatchHeader::parse`], with this base offset in place of the one in the bytes.
+    pub fn parse_at(bytes: &[u8], base_offset: Option<u64>) -> Result<Self, BatchError> {
         // The magic is at the same place in all formats, and a legacy message may be shorter than
         // this header: it deserves its own error.
         if let Some(&magic) = bytes.get(MAGIC_AT)
@@ -176,9 +181,8 @@ impl BatchHeader {
         let Some(bytes) = bytes.first_chunk::<HEADER_LEN>() else {
             return Err(BatchError::Truncated { needed: HEADER_LEN, have: bytes.len() });
         };
-        let base_offset = i64::from_be_bytes(field(bytes, 0));
         let header = Self {
-            base_offset: base_offset as u64,
+            base_offset: base_offset.unwrap_or_else(|| u64::from_be_bytes(field(bytes, 0))),
             batch_length: i32::from_be_bytes(field(bytes, LENGTH_AT)),
             leader_epoch: i32::from_be_bytes(field(bytes, LEADER_EPOCH_AT)),
             magic: MAGIC,
@@ -300,7 +304,15 @@ pub fn verify_checksum(batch: &[u8]) -> Result<BatchHeader, BatchError> {
 
 /// Decodes the header of `batch`, which must be exactly one batch.
 pub(crate) fn parse_exact(batch: &[u8]) -> Result<BatchHeader, BatchError> {
-    let header = BatchHeader::parse(batch)?;
+    parse_exact_at(batch, None)
+}
+
+/// The same, with this base offset in place of the one in the bytes.
+pub(crate) fn parse_exact_at(
+    batch: &[u8],
+    base_offset: Option<u64>,
+) -> Result<BatchHeader, BatchError> {
+    let header = BatchHeader::parse_at(batch, base_offset)?;
     let (declared, actual) = (header.total_len(), batch.len());
     if declared > actual {
         return Err(BatchError::Truncated { needed: declared, have: actual });
@@ -314,7 +326,13 @@ pub(crate) fn parse_exact(batch: &[u8]) -> Result<BatchHeader, BatchError> {
 /// The batches that lie one after another in `bytes`: each one's header and its place. Nothing
 /// follows the first error. Checksums and records are not looked at.
 pub fn split(bytes: &[u8]) -> Split<'_> {
-    Split { bytes, at: 0 }
+    split_at(bytes, None)
+}
+
+/// As [`split`], where the first batch has this base offset and not the one that its bytes begin
+/// with: several partitions may have one batch, each at an offset of its own.
+pub fn split_at(bytes: &[u8], base_offset: Option<u64>) -> Split<'_> {
+    Split { bytes, at: 0, base_offset }
 }
 
 /// See [`split`].
@@ -322,6 +340,7 @@ pub fn split(bytes: &[u8]) -> Split<'_> {
 pub struct Split<'a> {
     bytes: &'a [u8],
     at: usize,
+    base_offset: Option<u64>,
 }
 
 impl Iterator for Split<'_> {
@@ -335,7 +354,7 @@ impl Iterator for Split<'_> {
         let start = self.at;
         // Also what ends the iteration after an error.
         self.at = self.bytes.len();
-        let header = match BatchHeader::parse(rest) {
+        let header = match BatchHeader::parse_at(rest, self.base_offset.take()) {
             Ok(header) => header,
             Err(error) => return Some(Err(error)),
         };

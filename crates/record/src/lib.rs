@@ -36,7 +36,8 @@ pub use builder::{BatchBuilder, BatchOptions, EncodedHeaders};
 pub use compression::{Compression, CompressionError, UnknownCompressionName};
 pub use error::{BatchError, RecordFault};
 pub use header::{
-    Attributes, BatchHeader, HEADER_LEN, MAGIC, Split, TimestampType, split, verify_checksum,
+    Attributes, BatchHeader, HEADER_LEN, MAGIC, Split, TimestampType, split, split_at,
+    verify_checksum,
 };
 pub use partitioner::partition_of_key;
 pub use records::{Batch, Header, HeadersView, RecordView, Records};

@@ -7,7 +7,7 @@
 use bytes::Bytes;
 
 use crate::error::{BatchError, RecordFault};
-use crate::header::{BatchHeader, HEADER_LEN, TimestampType, parse_exact};
+use crate::header::{BatchHeader, HEADER_LEN, TimestampType, parse_exact_at};
 use crate::varint;
 
 /// A batch made readable: its header and its body, unpacked if it was compressed.
@@ -27,7 +27,12 @@ impl Batch<'static> {
     /// As [`Batch::decode`], for shared bytes: what [`Batch::share`] returns then lives on its own
     /// without a copy.
     pub fn decode_shared(batch: &Bytes) -> Result<Self, BatchError> {
-        let header = parse_exact(batch)?;
+        Self::decode_shared_at(batch, None)
+    }
+
+    /// The same, with this base offset in place of the one in the bytes.
+    pub fn decode_shared_at(batch: &Bytes, base_offset: Option<u64>) -> Result<Self, BatchError> {
+        let header = parse_exact_at(batch, base_offset)?;
         let body = match unpack(&header, &batch[HEADER_LEN..])? {
             Some(unpacked) => Bytes::from(unpacked),
             None => batch.slice(HEADER_LEN..),
@@ -40,7 +45,12 @@ impl<'a> Batch<'a> {
     /// Decodes exactly one batch. The checksum is not looked at: stored batches were checked when
     /// they came in, and the journal's frames have their own.
     pub fn decode(batch: &'a [u8]) -> Result<Self, BatchError> {
-        let header = parse_exact(batch)?;
+        Self::decode_at(batch, None)
+    }
+
+    /// The same, with this base offset in place of the one in the bytes.
+    pub fn decode_at(batch: &'a [u8], base_offset: Option<u64>) -> Result<Self, BatchError> {
+        let header = parse_exact_at(batch, base_offset)?;
         let body = &batch[HEADER_LEN..];
         let body = match unpack(&header, body)? {
             Some(unpacked) => Body::Shared(Bytes::from(unpacked)),

@@ -30,7 +30,12 @@ struct Place {
 impl SharedBatch {
     /// Reads every record once: afterwards none can fail. A compressed batch is unpacked.
     pub fn decode(bytes: &Bytes) -> Result<Self, BatchError> {
-        let batch = Batch::decode_shared(bytes)?;
+        Self::decode_at(bytes, None)
+    }
+
+    /// The same, with this base offset in place of the one in the bytes.
+    pub fn decode_at(bytes: &Bytes, base_offset: Option<u64>) -> Result<Self, BatchError> {
+        let batch = Batch::decode_shared_at(bytes, base_offset)?;
         let header = *batch.header();
         let whole = batch.body();
         let mut places = Vec::new();
@@ -193,6 +198,23 @@ mod tests {
                     assert!(left.eq(from..100 + records as u64), "from {from} of {records}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn one_batch_is_read_at_the_offset_that_it_has_in_each_partition() {
+        for compression in Compression::ALL {
+            let bytes = batch(compression, 3);
+            let batch = Arc::new(SharedBatch::decode_at(&bytes, Some(7)).expect("a batch"));
+            assert_eq!((batch.header().base_offset, batch.header().next_offset()), (7, 10));
+            let offsets = batch.records().map(|it| it.expect("a record").offset);
+            assert!(offsets.eq(7..10));
+            let offset = |at| batch.record(at).map(|record| record.view().offset);
+            assert_eq!([offset(6), offset(9), offset(100)], [None, Some(9), None]);
+            let split = |at| crate::split_at(&bytes, at).next().expect("one").expect("a batch").0;
+            assert_eq!((split(Some(7)).base_offset, split(None).base_offset), (7, 100));
+            // What no partition can have is refused, as it is in the bytes.
+            assert!(SharedBatch::decode_at(&bytes, Some(u64::MAX)).is_err());
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use base::{PartitionId, TopicId};
-use broker::{AppendBatch, Broker, BrokerOptions};
+use broker::{AppendBatch, Broker, BrokerOptions, Stored};
 use bytes::BytesMut;
 use journal::disk::SimulatedDisk;
 use machine::command::NewTopic;
@@ -124,8 +124,8 @@ pub async fn read_all(
         if batches.records.is_empty() {
             return Ok(found);
         }
-        for bytes in &batches.records {
-            for part in record::split(bytes) {
+        for bytes in batches.records.into_iter().map(Stored::into_bytes) {
+            for part in record::split(&bytes) {
                 let (_, range) = part.map_err(|error| error.to_string())?;
                 record::verify_checksum(&bytes[range.clone()])
                     .map_err(|error| error.to_string())?;

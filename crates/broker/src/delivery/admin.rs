@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 
 use crate::broker::Broker;
 use crate::error::{ExecuteError, FetchError, Unavailable};
+use crate::fetch::batches_in;
 
 use super::dead_letter::DeadLetterRouter;
 use super::driver::Driver;
@@ -404,12 +405,11 @@ async fn read_shared(
     }
     let found = broker.read_batches(partition, offset, LEASE_READ_BYTES).await?;
     let mut batches = Vec::new();
-    for piece in &found.records {
-        for batch in record::split(piece) {
-            let decoded = batch.and_then(|(_, range)| SharedBatch::decode(&piece.slice(range)));
-            let batch = decoded.map_err(|error| FetchError::Storage(error.to_string()))?;
-            batches.push(Arc::new(batch));
-        }
+    for batch in batches_in(&found.records) {
+        let decoded = batch
+            .and_then(|(header, bytes)| SharedBatch::decode_at(&bytes, Some(header.base_offset)));
+        let batch = decoded.map_err(|error| FetchError::Storage(error.to_string()))?;
+        batches.push(Arc::new(batch));
     }
     Ok(batches)
 }

@@ -6,15 +6,15 @@ use std::sync::Arc;
 
 use base::limits::{LEASE_READ_BYTES, LEASE_READS_IN_FLIGHT_MAX};
 use base::{LeaseGroupId, Offset, PartitionId};
-use bytes::Bytes;
 use dispatch::{Assignment, Selection, Settlement, Want};
 use futures_util::FutureExt;
-use journal::Journal;
+use journal::{Journal, Stored};
 use record::SharedBatch;
 
 use super::driver::Driver;
 use super::group::Group;
 use super::hand_out::Found;
+use crate::fetch::batches_in;
 
 /// Less is not worth a call, where what follows is wanted next.
 const READ_BYTES_MIN: usize = 64 << 10;
@@ -53,10 +53,8 @@ pub(super) async fn read(journal: Journal, read: Read) -> ReadDone {
         Ok(pieces) => pieces,
         Err(error) => return (read, Err(error)),
     };
-    let packed = pieces.iter().any(|piece| {
-        record::split(piece)
-            .any(|batch| batch.is_ok_and(|(header, _)| !header.attributes.compression().is_none()))
-    });
+    let packed = batches_in(&pieces)
+        .any(|batch| batch.is_ok_and(|(header, _)| !header.attributes.compression().is_none()));
     let partition = read.partition;
     let batches = if packed {
         // Unpacking takes its time, which is not the loop's.
@@ -67,18 +65,17 @@ pub(super) async fn read(journal: Journal, read: Read) -> ReadDone {
     (read, Ok(batches))
 }
 
-fn decode(partition: PartitionId, pieces: &[Bytes]) -> Vec<Arc<SharedBatch>> {
+fn decode(partition: PartitionId, pieces: &[Stored]) -> Vec<Arc<SharedBatch>> {
     let mut batches = Vec::new();
-    for piece in pieces {
-        for batch in record::split(piece) {
-            let decoded = batch.and_then(|(_, range)| SharedBatch::decode(&piece.slice(range)));
-            match decoded {
-                Ok(batch) => batches.push(Arc::new(batch)),
-                // It was valid when it was taken, and what was read passed the journal's checks:
-                // the group must not stand still for ever.
-                Err(error) => {
-                    tracing::error!(%partition, %error, "a stored batch cannot be read; it is passed over");
-                }
+    for batch in batches_in(pieces) {
+        let decoded = batch
+            .and_then(|(header, bytes)| SharedBatch::decode_at(&bytes, Some(header.base_offset)));
+        match decoded {
+            Ok(batch) => batches.push(Arc::new(batch)),
+            // It was valid when it was taken, and what was read passed the journal's checks: the
+            // group must not stand still for ever.
+            Err(error) => {
+                tracing::error!(%partition, %error, "a stored batch cannot be read; it is passed over");
             }
         }
     }

@@ -4,6 +4,7 @@ mod admin;
 mod atomicity;
 mod delivery;
 mod durability;
+mod formats;
 mod harness;
 mod limits;
 mod transfers;

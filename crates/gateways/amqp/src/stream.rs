@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use base::limits::LEASE_READ_BYTES;
 use base::{Offset, PartitionId};
-use broker::{Broker, FetchError};
+use broker::{Broker, FetchError, batches_in};
 use bytes::Bytes;
 use record::{SharedBatch, SharedRecord};
 use tokio::sync::{Semaphore, mpsc};
@@ -159,11 +159,9 @@ impl Reader {
             StartAt::Last if bounds.end == bounds.log_start => bounds.end,
             StartAt::Last => {
                 let batches = self.broker.read_batches(partition, bounds.end - 1, 1).await;
-                let last = batches.map_err(failed)?.records.pop();
-                let header = last.and_then(|bytes| {
-                    record::split(&bytes).filter_map(Result::ok).last().map(|(header, _)| header)
-                });
-                header.map_or(bounds.end, |header| header.base_offset).max(bounds.log_start)
+                let read = batches.map_err(failed)?.records;
+                let last = batches_in(&read).filter_map(Result::ok).last();
+                last.map_or(bounds.end, |(header, _)| header.base_offset).max(bounds.log_start)
             }
             StartAt::Time(ms) => {
                 let found = self.broker.offset_at_time(partition, ms).await.map_err(failed)?;
@@ -216,14 +214,13 @@ impl Reader {
             }
         };
         let mut any = false;
-        for blob in &read.records {
-            for (header, place) in record::split(blob).filter_map(Result::ok) {
-                any = true;
-                let Ok(batch) = SharedBatch::decode(&blob.slice(place)) else { continue };
-                let batch = Arc::new(batch);
-                while *position < header.next_offset() {
-                    self.post(&batch, header.next_offset(), position, credit).await?;
-                }
+        for (header, bytes) in batches_in(&read.records).filter_map(Result::ok) {
+            any = true;
+            let at = Some(header.base_offset);
+            let Ok(batch) = SharedBatch::decode_at(&bytes, at) else { continue };
+            let batch = Arc::new(batch);
+            while *position < header.next_offset() {
+                self.post(&batch, header.next_offset(), position, credit).await?;
             }
         }
         // A hole at the end is passed over.

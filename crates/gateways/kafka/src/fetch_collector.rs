@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use base::{Offset, PartitionId};
-use broker::Bounds;
+use broker::{Bounds, Stored, batches_in};
 use bytes::Bytes;
 use hashbrown::HashMap;
 use kafka_protocol::error::ResponseError;
@@ -37,6 +37,7 @@ pub(crate) struct Collector<'a> {
 #[derive(Default)]
 struct Found {
     fault: Option<Fault>,
+    /// What goes out, one after the other: a batch may be in two pieces, its base offset and the rest.
     records: Vec<Bytes>,
     /// Where reading goes on, if more arrives while the fetch waits.
     next_offset: Offset,
@@ -158,7 +159,7 @@ impl<'a> Collector<'a> {
         if let Some(next) = next_offset(&batches.records) {
             found.next_offset = next;
         }
-        found.records.extend(batches.records);
+        batches.records.into_iter().for_each(|read| read.put_pieces(&mut found.records));
         if found.records.is_empty() { Look::Nothing } else { Look::Something }
     }
 
@@ -279,7 +280,7 @@ pub(crate) fn check_leader_epoch(gateway: &Gateway, epoch: i32) -> Result<(), Fa
 }
 
 /// The offset after the last of these batches.
-fn next_offset(records: &[Bytes]) -> Option<Offset> {
-    let last = records.last()?;
-    record::split(last).map_while(Result::ok).last().map(|(header, _)| header.next_offset())
+fn next_offset(records: &[Stored]) -> Option<Offset> {
+    let last = std::slice::from_ref(records.last()?);
+    batches_in(last).map_while(Result::ok).last().map(|(header, _)| header.next_offset())
 }

@@ -176,7 +176,8 @@ mod tests {
                     let at = base_offset + gap;
                     base_offset = at + u64::from(span);
                     let (position, len, max_timestamp) = (at as u32, span, 0);
-                    Address { segment: 1, position, len, span, base_offset: at, max_timestamp }
+                    let (segment, base_offset, shared) = (1, at, false);
+                    Address { segment, position, len, span, base_offset, max_timestamp, shared }
                 })
                 .collect();
             let holes: OffsetRanges = holes.iter().map(|&(at, len)| (at, at + len)).collect();

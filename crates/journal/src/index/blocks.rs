@@ -7,18 +7,28 @@
 //!
 //! ```text
 //! file    header | block... | end
-//! header  magic "PRRW" | version u32 | segment u32 | generation u32 | 12 zeros | crc32c u32
+//! header  magic "PRRW" | version u32 | segment u32 | generation u32
+//!         | log indexes of the first and the last entry u64, u64 | 12 zeros | crc32c u32
 //! block   magic "PRBK" | count u32 | stream u64 | bytes u64 | crc32c of the descriptors u32
 //!         | crc32c of this header u32
-//!         | count x { base_offset u64, max_timestamp i64, span u32, len u32, crc32c u32 }
+//!         | count x { base_offset u64, max_timestamp i64, span u32, shared bit and len u32,
+//!                     crc32c u32, place u32 }
 //!         | the batches
 //! end     magic "PREN" | blocks u32 | batches u64 | bytes u64 | 4 zeros | crc32c u32
 //! ```
+//!
+//! A batch that several streams have is in the file once, with the first of them; its place in the
+//! descriptors of the others says where. 0 says that the batch follows here. The indexes are all ones
+//! where they are not known; the shared bit is the highest of the length.
+//!
+//! Version 2 is written. Version 1 is still read: its header is without the indexes, its
+//! descriptors are without the place, and no batch is shared.
 
 use std::io::{self, IoSlice};
 
 use base::checksum::crc32c;
 use bytes::Bytes;
+use hashbrown::HashMap;
 
 use super::fields::Fields;
 use super::files::Draft;
@@ -29,9 +39,15 @@ use crate::disk::DiskFile;
 const FILE_MAGIC: [u8; 4] = *b"PRRW";
 const BLOCK_MAGIC: [u8; 4] = *b"PRBK";
 const END_MAGIC: [u8; 4] = *b"PREN";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+const FILE_HEADER_BYTES: usize = 48;
+const FILE_HEADER_V1_BYTES: usize = 32;
+/// Of a block, and of the end.
 const HEADER_BYTES: usize = 32;
-const DESCRIPTOR_BYTES: usize = 28;
+const DESCRIPTOR_BYTES: usize = 32;
+const DESCRIPTOR_V1_BYTES: usize = 28;
+const SHARED_BIT: u32 = 1 << 31;
+const NO_INDEX: u64 = u64::MAX;
 /// A block is gathered in memory and written with one call.
 const BLOCK_BYTES_MAX: usize = 1 << 20;
 const BLOCK_BATCHES_MAX: usize = 512;
@@ -41,7 +57,9 @@ pub(crate) struct BlockWriter {
     segment: u32,
     draft: Draft,
     addresses: Addresses,
-    pending: Vec<(Address, Bytes)>,
+    pending: Vec<(Address, Pending)>,
+    /// Where the shared batches of the segment that is rewritten lie in this one.
+    shared: HashMap<u32, Written>,
     stream: u64,
     pending_bytes: usize,
     blocks: u32,
@@ -49,20 +67,46 @@ pub(crate) struct BlockWriter {
     bytes: u64,
 }
 
+/// A batch that waits for its block.
+#[derive(Debug)]
+enum Pending {
+    Here(Bytes),
+    Elsewhere(Written),
+}
+
+/// A shared batch that is in the file.
+#[derive(Clone, Copy, Debug)]
+struct Written {
+    place: u32,
+    crc: u32,
+}
+
 impl BlockWriter {
-    pub(crate) fn new(mut draft: Draft, segment: u32, generation: u32) -> io::Result<Self> {
-        let mut header = Vec::with_capacity(HEADER_BYTES);
+    pub(crate) fn new(
+        mut draft: Draft,
+        segment: u32,
+        generation: u32,
+        indexes: Option<(u64, u64)>,
+    ) -> io::Result<Self> {
+        let mut header = Vec::with_capacity(FILE_HEADER_BYTES);
         header.extend_from_slice(&FILE_MAGIC);
-        for number in [VERSION, segment, generation, 0, 0, 0] {
+        for number in [VERSION, segment, generation] {
             header.extend_from_slice(&number.to_le_bytes());
         }
+        let (first, last) = indexes.unwrap_or((NO_INDEX, NO_INDEX));
+        for index in [first, last] {
+            header.extend_from_slice(&index.to_le_bytes());
+        }
+        header.resize(FILE_HEADER_BYTES - 4, 0);
         seal_header(&mut header);
+        debug_assert_eq!(header.len(), FILE_HEADER_BYTES);
         draft.append(&mut [IoSlice::new(&header)])?;
         Ok(Self {
             segment,
             draft,
             addresses: Addresses::new(),
             pending: Vec::new(),
+            shared: HashMap::new(),
             stream: 0,
             pending_bytes: 0,
             blocks: 0,
@@ -71,16 +115,41 @@ impl BlockWriter {
         })
     }
 
-    /// Streams ascend, and the batches of a stream. `old` tells everything but place and length.
-    pub(crate) fn push(&mut self, stream: u64, old: Address, bytes: Bytes) -> io::Result<()> {
-        let full = self.pending_bytes >= BLOCK_BYTES_MAX || self.pending.len() >= BLOCK_BATCHES_MAX;
-        if full || stream != self.stream {
+    /// What follows is of this stream; what others brought can be shared.
+    pub(crate) fn begin_stream(&mut self, stream: u64) -> io::Result<()> {
+        if stream != self.stream {
             self.flush()?;
         }
         self.stream = stream;
-        self.pending_bytes += bytes.len();
-        self.pending.push((old, bytes));
         Ok(())
+    }
+
+    /// Batches of a stream ascend, and streams do. `old` tells everything but place and length. What
+    /// is shared in it is written for others to have, too.
+    pub(crate) fn push(&mut self, old: Address, bytes: Bytes) -> io::Result<()> {
+        self.make_room()?;
+        self.pending_bytes += bytes.len();
+        self.pending.push((old, Pending::Here(bytes)));
+        Ok(())
+    }
+
+    /// Pushes the batch at `old` if another stream brought it already; `false` when none did.
+    pub(crate) fn push_shared(&mut self, old: Address) -> io::Result<bool> {
+        // A stream has a body once: none that it brought itself is looked for.
+        let Some(written) = self.shared.get(&old.position).copied() else { return Ok(false) };
+        self.make_room()?;
+        self.pending.push((old, Pending::Elsewhere(written)));
+        Ok(true)
+    }
+
+    /// Whether another stream brought the batch at `old` already.
+    pub(crate) fn has(&self, old: &Address) -> bool {
+        old.shared && self.shared.contains_key(&old.position)
+    }
+
+    fn make_room(&mut self) -> io::Result<()> {
+        let full = self.pending_bytes >= BLOCK_BYTES_MAX || self.pending.len() >= BLOCK_BATCHES_MAX;
+        if full { self.flush() } else { Ok(()) }
     }
 
     /// Everything is durable on return, under the passing name. The addresses in it, too.
@@ -101,22 +170,39 @@ impl BlockWriter {
         let mut position =
             self.draft.len() + HEADER_BYTES as u64 + (count * DESCRIPTOR_BYTES) as u64;
         let addresses = self.addresses.entry(self.stream).or_default();
-        for (old, bytes) in &self.pending {
-            let address = place(self.segment, position, old, bytes.len())?;
+        for (old, pending) in &self.pending {
+            let (address, crc, elsewhere) = match pending {
+                Pending::Here(bytes) => {
+                    let address = place(self.segment, position, old, bytes.len())?;
+                    position += bytes.len() as u64;
+                    let crc = crc32c(bytes);
+                    if old.shared {
+                        let written = Written { place: address.position, crc };
+                        self.shared.insert(old.position, written);
+                    }
+                    (address, crc, 0)
+                }
+                Pending::Elsewhere(Written { place, crc }) => {
+                    (Address { position: *place, ..*old }, *crc, *place)
+                }
+            };
+            let shared = if address.shared { SHARED_BIT } else { 0 };
             descriptors.extend_from_slice(&address.base_offset.to_le_bytes());
             descriptors.extend_from_slice(&address.max_timestamp.to_le_bytes());
-            descriptors.extend_from_slice(&address.span.to_le_bytes());
-            descriptors.extend_from_slice(&address.len.to_le_bytes());
-            descriptors.extend_from_slice(&crc32c(bytes).to_le_bytes());
+            for number in [address.span, address.len | shared, crc, elsewhere] {
+                descriptors.extend_from_slice(&number.to_le_bytes());
+            }
             addresses.push(address);
-            position += bytes.len() as u64;
         }
         let (bytes, crc) = (self.pending_bytes as u64, crc32c(&descriptors));
         let header = block_header(BLOCK_MAGIC, count as u32, self.stream, bytes, crc);
         let mut slices = Vec::with_capacity(2 + count);
         slices.push(IoSlice::new(&header));
         slices.push(IoSlice::new(&descriptors));
-        slices.extend(self.pending.iter().map(|(_, bytes)| IoSlice::new(bytes)));
+        slices.extend(self.pending.iter().filter_map(|(_, pending)| match pending {
+            Pending::Here(bytes) => Some(IoSlice::new(bytes)),
+            Pending::Elsewhere(_) => None,
+        }));
         self.draft.append(&mut slices)?;
         self.blocks += 1;
         self.batches += count as u64;
@@ -142,13 +228,13 @@ fn block_header(magic: [u8; 4], count: u32, stream: u64, bytes: u64, crc: u32) -
     header.extend_from_slice(&bytes.to_le_bytes());
     header.extend_from_slice(&crc.to_le_bytes());
     seal_header(&mut header);
+    debug_assert_eq!(header.len(), HEADER_BYTES);
     header
 }
 
 fn seal_header(header: &mut Vec<u8>) {
     let crc = crc32c(header);
     header.extend_from_slice(&crc.to_le_bytes());
-    debug_assert_eq!(header.len(), HEADER_BYTES);
 }
 
 /// Calls `found` with stream and address of each batch. The batches themselves are not read.
@@ -158,17 +244,16 @@ pub(super) fn scan(
     generation: u32,
     found: &mut dyn FnMut(u64, Address),
 ) -> io::Result<()> {
-    let header = checked_header(file, 0)?;
-    let mut fields = Fields::new(&header);
-    let (magic, numbers) = (fields.array(), [fields.u32(), fields.u32(), fields.u32()]);
-    let expected = [VERSION, segment, generation].map(Some);
-    if magic != Some(FILE_MAGIC) || numbers != expected {
-        return Err(damaged(0, "not the header of this segment and generation"));
-    }
+    let version = file_version(file, segment, generation)?;
+    let (header_bytes, descriptor_bytes) = match version {
+        1 => (FILE_HEADER_V1_BYTES, DESCRIPTOR_V1_BYTES),
+        _ => (FILE_HEADER_BYTES, DESCRIPTOR_BYTES),
+    };
     let len = file.len()?;
-    let mut position = HEADER_BYTES as u64;
+    let mut position = header_bytes as u64;
     loop {
-        let header = checked_header(file, position)?;
+        let block_at = position;
+        let header = checked_header::<HEADER_BYTES>(file, position)?;
         let mut fields = Fields::new(&header);
         let magic = fields.array::<4>();
         let (Some(count), Some(stream), Some(bytes), Some(crc)) =
@@ -182,7 +267,7 @@ pub(super) fn scan(
             Some(BLOCK_MAGIC) => {}
             _ => return Err(damaged(position, "neither block nor end")),
         }
-        let table_bytes = u64::from(count) * DESCRIPTOR_BYTES as u64;
+        let table_bytes = u64::from(count) * descriptor_bytes as u64;
         if table_bytes.saturating_add(bytes) > len - position.min(len) {
             return Err(damaged(position, "a block longer than the file"));
         }
@@ -192,10 +277,12 @@ pub(super) fn scan(
         }
         position += table_bytes;
         let end = position + bytes;
-        for descriptor in table.chunks_exact(DESCRIPTOR_BYTES) {
-            let address = address(segment, position, descriptor)
+        for descriptor in table.chunks_exact(descriptor_bytes) {
+            let address = address(segment, position, descriptor, block_at)
                 .ok_or_else(|| damaged(position, "a descriptor that makes no sense"))?;
-            position += u64::from(address.len);
+            if u64::from(address.position) == position {
+                position += u64::from(address.len);
+            }
             found(stream, address);
         }
         if position != end {
@@ -204,22 +291,55 @@ pub(super) fn scan(
     }
 }
 
-fn address(segment: u32, position: u64, descriptor: &[u8]) -> Option<Address> {
+fn address(segment: u32, here: u64, descriptor: &[u8], block_at: u64) -> Option<Address> {
     let mut fields = Fields::new(descriptor);
     let base_offset = fields.u64()?;
     let max_timestamp = fields.u64()? as i64;
     let (span, len) = (fields.u32()?, fields.u32()?);
+    let (shared, len) = (len & SHARED_BIT != 0, len & !SHARED_BIT);
     base_offset.checked_add(u64::from(span))?;
-    let position = u32::try_from(position).ok()?;
-    Some(Address { segment, position, len, span, base_offset, max_timestamp })
+    let _crc = fields.u32()?;
+    let position = match fields.u32() {
+        None | Some(0) => u32::try_from(here).ok()?,
+        Some(place) => {
+            // Only back, to what another stream's block holds.
+            let end = u64::from(place) + u64::from(len);
+            let sensible = shared && place as usize >= FILE_HEADER_BYTES && end <= block_at;
+            sensible.then_some(place)?
+        }
+    };
+    Some(Address { segment, position, len, span, base_offset, max_timestamp, shared })
 }
 
-fn checked_header(file: &dyn DiskFile, position: u64) -> io::Result<[u8; HEADER_BYTES]> {
-    let mut header = [0; HEADER_BYTES];
-    if file.read_at(&mut header, position)? < HEADER_BYTES {
+fn file_version(file: &dyn DiskFile, segment: u32, generation: u32) -> io::Result<u32> {
+    let mut start = [0; 8];
+    file.read_at(&mut start, 0)?;
+    let mut fields = Fields::new(&start);
+    let (magic, version) = (fields.array(), fields.u32());
+    if magic != Some(FILE_MAGIC) {
+        return Err(damaged(0, "not the header of a rewritten segment"));
+    }
+    let numbers = |header: &[u8]| {
+        let mut fields = Fields::new(header);
+        (fields.u64(), fields.u32(), fields.u32())
+    };
+    let (version, (_, of, generation_of)) = match version {
+        Some(1) => (1, numbers(&checked_header::<FILE_HEADER_V1_BYTES>(file, 0)?)),
+        Some(VERSION) => (VERSION, numbers(&checked_header::<FILE_HEADER_BYTES>(file, 0)?)),
+        _ => return Err(damaged(0, "a version that this program does not know")),
+    };
+    if (of, generation_of) != (Some(segment), Some(generation)) {
+        return Err(damaged(0, "not the header of this segment and generation"));
+    }
+    Ok(version)
+}
+
+fn checked_header<const N: usize>(file: &dyn DiskFile, position: u64) -> io::Result<[u8; N]> {
+    let mut header = [0; N];
+    if file.read_at(&mut header, position)? < N {
         return Err(damaged(position, "the file ends early"));
     }
-    let (content, crc) = header.split_at(HEADER_BYTES - 4);
+    let (content, crc) = header.split_at(N - 4);
     if crc32c(content).to_le_bytes() != crc {
         return Err(damaged(position, "a header with another checksum"));
     }

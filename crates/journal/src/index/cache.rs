@@ -70,7 +70,7 @@ mod tests {
     use super::*;
 
     fn sidecar(segment: u32) -> Arc<Sidecar> {
-        Arc::new(Sidecar::build(segment, 1, std::iter::empty()))
+        Arc::new(Sidecar::build(segment, 1, None, std::iter::empty()))
     }
 
     #[test]

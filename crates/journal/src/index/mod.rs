@@ -52,7 +52,7 @@ pub(crate) use files::{FileKind, Files};
 pub(crate) use lookup::{Held, Part, Planned};
 pub(crate) use open::Setup;
 pub(crate) use seal::{LoadError, sidecar_of};
-pub(crate) use sidecar::Sidecar;
+pub(crate) use sidecar::{Once, Sidecar};
 pub(crate) use table::RunTable;
 
 use cache::SidecarCache;
@@ -106,8 +106,8 @@ impl Index {
     }
 
     /// The machine did not take it. Also for bodies of entries that the log cut off again.
-    pub(crate) fn refuse(&self, log_index: u64, address: Address) {
-        let due = self.table.write().refuse(log_index, address);
+    pub(crate) fn refuse(&self, log_index: u64, stream: u64, address: Address) {
+        let due = self.table.write().refuse(log_index, stream, address);
         self.sealer.wake_if(due);
     }
 

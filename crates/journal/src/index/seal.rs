@@ -15,7 +15,7 @@ use super::blocks;
 use super::files::FileKind;
 use super::runs::Run;
 use super::sidecar::Sidecar;
-use super::table::Addresses;
+use super::table::{Addresses, Refused};
 use super::{Batches, Index};
 use crate::address::Address;
 use crate::error::ReadError;
@@ -97,7 +97,7 @@ impl Index {
         // The list is bound before the loop: a guard in its head would be held throughout.
         let due = self.table.read().due();
         for (segment, addresses) in due {
-            let sidecar = sidecar_of(segment, 1, &addresses);
+            let sidecar = sidecar_of(segment, 1, self.indexes(segment), &addresses);
             // A replay after a crash seals again what was sealed before it.
             let there = self.files.read_sidecar(segment, 1);
             if !there.is_ok_and(|bytes| bytes == sidecar.as_bytes()) {
@@ -177,11 +177,16 @@ impl Index {
                 what,
             })?;
         }
-        let sidecar = sidecar_of(segment, generation, &addresses);
+        let sidecar = sidecar_of(segment, generation, self.indexes(segment), &addresses);
         if let Err(error) = self.write_sidecar(segment, generation, &sidecar) {
             warn!(segment, generation, %error, "a rebuilt sidecar could not be written");
         }
         Ok(sidecar)
+    }
+
+    /// Log indexes of the first and the last entry of which a segment has a batch.
+    pub(crate) fn indexes(&self, segment: u32) -> Option<(u64, u64)> {
+        self.table.read().segment(segment)?.indexes
     }
 
     fn expected_bodies(&self, segment: u32) -> Expected {
@@ -203,7 +208,7 @@ impl Index {
 /// Which bodies in a segment of the log belong to the index.
 struct Expected {
     runs: HashMap<u64, Counted>,
-    refused: Vec<u32>,
+    refused: Vec<Refused>,
 }
 
 /// A stream's run, and the holes in it.
@@ -216,9 +221,12 @@ struct Counted {
 impl Expected {
     /// Neither refused nor wholly dead by now.
     fn holds(&self, stream: u64, address: &Address) -> bool {
+        let is_refused =
+            |by: Option<u64>| self.refused.binary_search(&(address.position, by)).is_ok();
         self.runs.get(&stream).is_some_and(|Counted { run, .. }| {
             address.next_offset() > run.first_offset && address.base_offset < run.next_offset
-        }) && self.refused.binary_search(&address.position).is_err()
+        }) && !is_refused(None)
+            && !is_refused(Some(stream))
     }
 
     /// What was found must be what was counted: anything else would serve wrong records.
@@ -239,9 +247,14 @@ impl Expected {
     }
 }
 
-pub(crate) fn sidecar_of(segment: u32, generation: u32, addresses: &Addresses) -> Sidecar {
+pub(crate) fn sidecar_of(
+    segment: u32,
+    generation: u32,
+    indexes: Option<(u64, u64)>,
+    addresses: &Addresses,
+) -> Sidecar {
     let mut streams: Vec<(u64, &[Address])> =
         addresses.iter().map(|(&stream, found)| (stream, &found[..])).collect();
     streams.sort_unstable_by_key(|(stream, _)| *stream);
-    Sidecar::build(segment, generation, streams.into_iter())
+    Sidecar::build(segment, generation, indexes, streams.into_iter())
 }

@@ -7,15 +7,21 @@
 //!
 //! ```text
 //! header     magic "PRIX" | version u32 | segment u32 | generation u32 | streams u32 | batches u32
+//!            | log indexes of the first and the last entry u64, u64
 //!            | crc32c of what follows the header u32 | crc32c of the header so far u32
 //! directory  streams x { stream u64, end u32 }     ascending; `end`: place after its last batch
-//! batches    batches x { position u32, len u32, span u32, base_offset u64, max_timestamp i64 }
+//! batches    batches x { position u32, shared bit and len u32, span u32, base_offset u64,
+//!                        max_timestamp i64 }
 //! ```
-//! All numbers are little-endian.
+//! All numbers are little-endian. The indexes are all ones where they are not known. A shared batch
+//! has the highest bit of its length set; no length needs it.
+//!
+//! Version 2 is written; version 1, without the indexes and shared batches, is still read.
 
 use std::ops::Range;
 
 use base::checksum::crc32c;
+use hashbrown::HashSet;
 use thiserror::Error;
 
 use super::batches::Batches;
@@ -23,8 +29,12 @@ use super::fields::Fields;
 use crate::address::Address;
 
 const MAGIC: [u8; 4] = *b"PRIX";
-const VERSION: u32 = 1;
-const HEADER_BYTES: usize = 32;
+const VERSION: u32 = 2;
+const HEADER_V1_BYTES: usize = 32;
+const HEADER_BYTES: usize = 48;
+const INDEXES_AT: usize = 24;
+const NO_INDEX: u64 = u64::MAX;
+const SHARED_BIT: u32 = 1 << 31;
 const STREAM_BYTES: usize = 12;
 const BATCH_BYTES: usize = 28;
 
@@ -48,7 +58,16 @@ pub(crate) enum SidecarError {
 pub(crate) struct Sidecar {
     segment: u32,
     streams: usize,
+    header_bytes: usize,
     bytes: Vec<u8>,
+}
+
+/// What the batches of a sidecar take in their segment, dead or live.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SidecarBytes {
+    /// Each body once, however many streams have it.
+    pub(crate) once: u64,
+    pub(crate) any_shared: bool,
 }
 
 impl Sidecar {
@@ -56,6 +75,7 @@ impl Sidecar {
     pub(crate) fn build<'a>(
         segment: u32,
         generation: u32,
+        indexes: Option<(u64, u64)>,
         streams: impl Iterator<Item = (u64, &'a [Address])> + Clone,
     ) -> Self {
         let stream_count = streams.clone().count();
@@ -72,21 +92,27 @@ impl Sidecar {
         }
         for address in streams.flat_map(|(_, addresses)| addresses) {
             bytes.extend_from_slice(&address.position.to_le_bytes());
-            bytes.extend_from_slice(&address.len.to_le_bytes());
+            debug_assert!(address.len < SHARED_BIT, "a segment is shorter than that");
+            let shared = if address.shared { SHARED_BIT } else { 0 };
+            bytes.extend_from_slice(&(address.len | shared).to_le_bytes());
             bytes.extend_from_slice(&address.span.to_le_bytes());
             bytes.extend_from_slice(&address.base_offset.to_le_bytes());
             bytes.extend_from_slice(&address.max_timestamp.to_le_bytes());
         }
         let content = crc32c(&bytes[HEADER_BYTES..]);
-        let numbers =
-            [VERSION, segment, generation, stream_count as u32, batch_count as u32, content];
+        let numbers = [VERSION, segment, generation, stream_count as u32, batch_count as u32];
         bytes[..4].copy_from_slice(&MAGIC);
         for (place, number) in numbers.into_iter().enumerate() {
             bytes[4 + place * 4..][..4].copy_from_slice(&number.to_le_bytes());
         }
+        let (first, last) = indexes.unwrap_or((NO_INDEX, NO_INDEX));
+        for (place, index) in [first, last].into_iter().enumerate() {
+            bytes[INDEXES_AT + place * 8..][..8].copy_from_slice(&index.to_le_bytes());
+        }
+        bytes[HEADER_BYTES - 8..HEADER_BYTES - 4].copy_from_slice(&content.to_le_bytes());
         let header = crc32c(&bytes[..HEADER_BYTES - 4]);
         bytes[HEADER_BYTES - 4..HEADER_BYTES].copy_from_slice(&header.to_le_bytes());
-        Self { segment, streams: stream_count, bytes }
+        Self { segment, streams: stream_count, header_bytes: HEADER_BYTES, bytes }
     }
 
     pub(crate) fn parse(
@@ -94,38 +120,32 @@ impl Sidecar {
         segment: u32,
         generation: u32,
     ) -> Result<Self, SidecarError> {
-        let header = bytes.get(..HEADER_BYTES).ok_or(SidecarError::Short)?;
-        let mut fields = Fields::new(header);
-        let magic = fields.array::<4>();
-        let numbers: [Option<u32>; 7] = std::array::from_fn(|_| fields.u32());
-        let [
-            Some(version),
-            Some(of),
-            Some(generation_of),
-            Some(streams),
-            Some(batches),
-            Some(content),
-            Some(own),
-        ] = numbers
-        else {
-            return Err(SidecarError::Short);
-        };
-        if magic != Some(MAGIC) || crc32c(&header[..HEADER_BYTES - 4]) != own {
+        let mut fields = Fields::new(&bytes);
+        let (magic, version) = (fields.array::<4>(), fields.u32());
+        if magic.is_some_and(|magic| magic != MAGIC) {
             return Err(SidecarError::Header);
         }
-        if version != VERSION {
-            return Err(SidecarError::Version(version));
+        let header_bytes = match version.ok_or(SidecarError::Short)? {
+            VERSION => HEADER_BYTES,
+            1 => HEADER_V1_BYTES,
+            other => return Err(SidecarError::Version(other)),
+        };
+        let header = bytes.get(..header_bytes).ok_or(SidecarError::Short)?;
+        let [of, generation_of, streams, batches] = [8, 12, 16, 20].map(|at| u32_at(header, at));
+        let [content, own] = [8, 4].map(|from_end| u32_at(header, header_bytes - from_end));
+        if crc32c(&header[..header_bytes - 4]) != own {
+            return Err(SidecarError::Header);
         }
         if (of, generation_of) != (segment, generation) {
             return Err(SidecarError::Other { segment: of, generation: generation_of });
         }
-        let expected = HEADER_BYTES as u64
+        let expected = header_bytes as u64
             + u64::from(streams) * STREAM_BYTES as u64
             + u64::from(batches) * BATCH_BYTES as u64;
-        if bytes.len() as u64 != expected || crc32c(&bytes[HEADER_BYTES..]) != content {
+        if bytes.len() as u64 != expected || crc32c(&bytes[header_bytes..]) != content {
             return Err(SidecarError::Content);
         }
-        let sidecar = Self { segment, streams: streams as usize, bytes };
+        let sidecar = Self { segment, streams: streams as usize, header_bytes, bytes };
         // The checksum says that these are the bytes once written; that they make sense is ours.
         let mut last = 0;
         for place in 0..sidecar.streams {
@@ -166,22 +186,31 @@ impl Sidecar {
         })
     }
 
-    /// Bytes of all batches in it, dead or live.
-    pub(crate) fn batch_bytes(&self) -> u64 {
-        let batches = (self.bytes.len() - HEADER_BYTES - self.streams * STREAM_BYTES) / BATCH_BYTES;
-        (0..batches).map(|place| u64::from(self.address(place).len)).sum()
+    pub(crate) fn batch_bytes(&self) -> SidecarBytes {
+        let before = self.header_bytes + self.streams * STREAM_BYTES;
+        let mut once = Once::default();
+        (0..(self.bytes.len() - before) / BATCH_BYTES).for_each(|it| once.add(&self.address(it)));
+        SidecarBytes { once: once.bytes, any_shared: !once.shared.is_empty() }
+    }
+
+    /// Log indexes of the first and the last entry of which the segment has a batch.
+    #[cfg(test)]
+    pub(crate) fn indexes(&self) -> Option<(u64, u64)> {
+        let indexes = (u64_at(&self.bytes, INDEXES_AT), u64_at(&self.bytes, INDEXES_AT + 8));
+        (self.header_bytes == HEADER_BYTES && indexes.0 != NO_INDEX).then_some(indexes)
     }
 
     pub(super) fn address(&self, place: usize) -> Address {
-        let start = HEADER_BYTES + self.streams * STREAM_BYTES + place * BATCH_BYTES;
+        let start = self.header_bytes + self.streams * STREAM_BYTES + place * BATCH_BYTES;
         let bytes = &self.bytes[start..start + BATCH_BYTES];
         Address {
             segment: self.segment,
             position: u32_at(bytes, 0),
-            len: u32_at(bytes, 4),
+            len: u32_at(bytes, 4) & !SHARED_BIT,
             span: u32_at(bytes, 8),
             base_offset: u64_at(bytes, 12),
             max_timestamp: u64_at(bytes, 20) as i64,
+            shared: u32_at(bytes, 4) & SHARED_BIT != 0,
         }
     }
 
@@ -191,8 +220,24 @@ impl Sidecar {
     }
 
     fn stream(&self, place: usize) -> (u64, usize) {
-        let bytes = &self.bytes[HEADER_BYTES + place * STREAM_BYTES..][..STREAM_BYTES];
+        let bytes = &self.bytes[self.header_bytes + place * STREAM_BYTES..][..STREAM_BYTES];
         (u64_at(bytes, 0), u32_at(bytes, 8) as usize)
+    }
+}
+
+/// Adds up the bytes of batches, those that several streams have once.
+#[derive(Debug, Default)]
+pub(crate) struct Once {
+    pub(crate) bytes: u64,
+    /// Positions of the shared ones.
+    shared: HashSet<u32>,
+}
+
+impl Once {
+    pub(crate) fn add(&mut self, address: &Address) {
+        if !address.shared || self.shared.insert(address.position) {
+            self.bytes += u64::from(address.len);
+        }
     }
 }
 
@@ -220,12 +265,45 @@ mod tests {
             span: 10,
             base_offset: base_offset * 10,
             max_timestamp: 1_000 + base_offset as i64,
+            shared: base_offset == 1,
         }
+    }
+
+    /// As version 1 was written.
+    fn version_1(mut sidecar: Vec<u8>) -> Vec<u8> {
+        sidecar.drain(INDEXES_AT..INDEXES_AT + 16);
+        sidecar[4] = 1;
+        let header = crc32c(&sidecar[..HEADER_V1_BYTES - 4]);
+        sidecar[HEADER_V1_BYTES - 4..HEADER_V1_BYTES].copy_from_slice(&header.to_le_bytes());
+        sidecar
+    }
+
+    #[test]
+    fn a_sidecar_of_version_1_is_still_read() {
+        let addresses = [address(0), address(2)];
+        let streams = [(3, &addresses[..])];
+        let old = version_1(Sidecar::build(7, 1, Some((4, 9)), streams.into_iter()).bytes);
+        let sidecar = Sidecar::parse(old, 7, 1).unwrap();
+        assert_eq!(sidecar.batches(3).iter().collect::<Vec<_>>(), addresses);
+        assert_eq!(sidecar.batch_bytes(), SidecarBytes { once: 200, any_shared: false });
+        assert_eq!(sidecar.indexes(), None);
+    }
+
+    #[test]
+    fn a_body_that_several_streams_share_counts_once() {
+        let one = [address(0), address(1)];
+        let two = [Address { base_offset: 77, ..address(1) }, address(2)];
+        let sidecar =
+            Sidecar::build(7, 1, Some((4, 9)), [(3, &one[..]), (9, &two[..])].into_iter());
+        let sidecar = Sidecar::parse(sidecar.bytes, 7, 1).unwrap();
+        assert_eq!(sidecar.batch_bytes(), SidecarBytes { once: 300, any_shared: true });
+        assert_eq!(sidecar.batches(9).iter().collect::<Vec<_>>(), two);
+        assert_eq!(sidecar.indexes(), Some((4, 9)));
     }
 
     fn sidecar() -> Sidecar {
         let (one, two) = ([address(0), address(1), address(2)], [address(5)]);
-        Sidecar::build(7, 1, [(3, &one[..]), (9, &two[..])].into_iter())
+        Sidecar::build(7, 1, Some((4, 9)), [(3, &one[..]), (9, &two[..])].into_iter())
     }
 
     #[test]

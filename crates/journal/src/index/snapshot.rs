@@ -4,9 +4,11 @@
 //! magic "PRIT" | version u32 | content | crc32c of all before u32
 //! content   undecided
 //!           segments n x { id+, generation, kind u8, [last_index], file_bytes, payload_bytes,
-//!                          refused n x position+,
-//!                          not sealed: streams n x { stream+, n x { position+, len, span,
-//!                                                    gap, timestamp+- } } }
+//!                          refused n x { position+, 0 or stream and 1 },
+//!                          0 or first index and 1, [indexes to the last],
+//!                          shared u8, [live bytes once, counted at],
+//!                          not sealed: streams n x { stream+, n x { position+, len and a bit,
+//!                                                    span, gap, timestamp+- } } }
 //!           streams  n x { stream+, n x { segment+, gap, length, bytes, timestamp+- } }
 //!           ragged   n x { segment, stream }
 //!           holes    n x { stream+, n x { gap, length } }
@@ -16,7 +18,9 @@
 //! equal tables are equal bytes. What is read is checked, whatever the checksum says: lengths
 //! against the bytes left, sums against overflow, references against what was declared.
 //!
-//! Version 2 is written; version 1, which has no holes, is still read.
+//! The bit below a length says that the batch is shared. Version 3 is written. Before it nothing was
+//! shared and no indexes were kept: refused bodies are positions that ascend, and lengths have no bit.
+//! Version 1 has no holes either. Both are still read.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -28,13 +32,15 @@ use thiserror::Error;
 
 use super::fields::{Fields, put_signed, put_varint};
 use super::runs::{Run, Runs};
-use super::table::{Addresses, Content, RunTable, Segment};
+use super::table::{Addresses, Content, Refused, RunTable, Segment, SharedBytes};
 use crate::address::Address;
 
 const MAGIC: [u8; 4] = *b"PRIT";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 /// The first version with holes.
 const HOLES_SINCE: u32 = 2;
+/// The first version with shared bodies and the indexes of a segment.
+const SHARED_SINCE: u32 = 3;
 
 /// What a segment's addresses are: still coming, complete or nearly so, in the sidecar.
 const KIND_OPEN: u8 = 0;
@@ -53,16 +59,21 @@ pub(crate) enum TableError {
 
 impl RunTable {
     pub(crate) fn encode(&self) -> Vec<u8> {
+        self.encode_version(VERSION)
+    }
+
+    /// Tests write what former versions wrote, of a table that has nothing newer in it.
+    pub(super) fn encode_version(&self, version: u32) -> Vec<u8> {
         // About 16 bytes a run and a batch: one growth at most for the usual table.
         let mut out = Vec::with_capacity(64 + self.streams.len() * 16);
         out.extend_from_slice(&MAGIC);
-        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&version.to_le_bytes());
         put_varint(&mut out, self.undecided);
         put_varint(&mut out, self.segments.len() as u64);
         let mut last = 0;
         for (&id, segment) in &self.segments {
             put_varint(&mut out, u64::from(id - last));
-            put_segment(&mut out, segment);
+            put_segment(&mut out, segment, version);
             last = id;
         }
         put_varint(&mut out, self.streams.len() as u64);
@@ -72,8 +83,10 @@ impl RunTable {
             put_varint(&mut out, u64::from(segment));
             put_varint(&mut out, stream);
         }
-        put_varint(&mut out, self.holes.len() as u64);
-        put_ascending(&mut out, &self.holes, put_holes);
+        if version >= HOLES_SINCE {
+            put_varint(&mut out, self.holes.len() as u64);
+            put_ascending(&mut out, &self.holes, put_holes);
+        }
         let crc = crc32c(&out);
         out.extend_from_slice(&crc.to_le_bytes());
         out
@@ -94,7 +107,7 @@ impl RunTable {
             None => return Err(TableError::Damaged),
         };
         let early = TableError::Senseless("it ends early");
-        let mut table = table(&mut fields).ok_or(early)?;
+        let mut table = table(&mut fields, version).ok_or(early)?;
         if version >= HOLES_SINCE {
             holes(&mut fields, &mut table).ok_or(early)?;
         }
@@ -135,7 +148,7 @@ impl RunTable {
     }
 }
 
-fn put_segment(out: &mut Vec<u8>, segment: &Segment) {
+fn put_segment(out: &mut Vec<u8>, segment: &Segment, version: u32) {
     put_varint(out, u64::from(segment.generation));
     let addresses = match &segment.content {
         Content::Memory { addresses, last_index } => {
@@ -154,14 +167,33 @@ fn put_segment(out: &mut Vec<u8>, segment: &Segment) {
     put_varint(out, segment.payload_bytes);
     put_varint(out, segment.refused.len() as u64);
     let mut last = 0;
-    for &position in &segment.refused {
+    for &(position, stream) in &segment.refused {
         put_varint(out, u64::from(position - last));
+        if version >= SHARED_SINCE {
+            put_optional(out, stream);
+        }
         last = position;
+    }
+    if version >= SHARED_SINCE {
+        put_optional(out, segment.indexes.map(|(first, _)| first));
+        if let Some((first, last)) = segment.indexes {
+            put_varint(out, last - first);
+        }
+        out.push(u8::from(segment.shared.is_some()));
+        if let Some(SharedBytes { once, counted_at }) = segment.shared {
+            put_varint(out, once);
+            put_varint(out, counted_at);
+        }
     }
     if let Some(addresses) = addresses {
         put_varint(out, addresses.len() as u64);
-        put_ascending(out, addresses, |out, addresses| put_addresses(out, addresses));
+        put_ascending(out, addresses, |out, addresses| put_addresses(out, addresses, version));
     }
+}
+
+/// Numbers here end below the highest.
+fn put_optional(out: &mut Vec<u8>, number: Option<u64>) {
+    put_varint(out, number.map_or(0, |number| number.saturating_add(1)));
 }
 
 fn put_ascending<T>(out: &mut Vec<u8>, streams: &HashMap<u64, T>, put: impl Fn(&mut Vec<u8>, &T)) {
@@ -188,12 +220,14 @@ fn put_runs(out: &mut Vec<u8>, runs: &[Run]) {
     }
 }
 
-fn put_addresses(out: &mut Vec<u8>, addresses: &[Address]) {
+fn put_addresses(out: &mut Vec<u8>, addresses: &[Address], version: u32) {
     put_varint(out, addresses.len() as u64);
     let (mut position, mut offset, mut timestamp) = (0, 0, 0_i64);
     for address in addresses {
         put_varint(out, u64::from(address.position - position));
-        put_varint(out, u64::from(address.len));
+        let len = u64::from(address.len);
+        let shared = u64::from(address.shared);
+        put_varint(out, if version >= SHARED_SINCE { len << 1 | shared } else { len });
         put_varint(out, u64::from(address.span));
         put_varint(out, address.base_offset - offset);
         put_signed(out, address.max_timestamp.wrapping_sub(timestamp));
@@ -212,12 +246,12 @@ fn put_holes(out: &mut Vec<u8>, holes: &OffsetRanges) {
     }
 }
 
-fn table(fields: &mut Fields<'_>) -> Option<RunTable> {
+fn table(fields: &mut Fields<'_>, version: u32) -> Option<RunTable> {
     let mut table = RunTable { undecided: fields.varint()?, ..RunTable::default() };
     let mut id = 0_u32;
     for _ in 0..fields.count(6)? {
         id = ascend_u32(id, fields)?;
-        table.segments.insert(id, segment(id, fields)?);
+        table.segments.insert(id, segment(id, fields, version)?);
     }
     let count = fields.count(7)?;
     table.streams.reserve(count);
@@ -233,21 +267,26 @@ fn table(fields: &mut Fields<'_>) -> Option<RunTable> {
     Some(table)
 }
 
-fn segment(id: u32, fields: &mut Fields<'_>) -> Option<Segment> {
+fn segment(id: u32, fields: &mut Fields<'_>, version: u32) -> Option<Segment> {
     let generation = fields.varint_u32()?;
     let [kind] = fields.array()?;
     let last_index = if kind == KIND_FULL { Some(fields.varint()?) } else { None };
     let (file_bytes, payload_bytes) = (fields.varint()?, fields.varint()?);
-    let refused_count = fields.count(1)?;
-    let mut refused = Vec::with_capacity(refused_count);
-    let mut position = 0;
-    for _ in 0..refused_count {
-        position = ascend_u32(position, fields)?;
-        refused.push(position);
+    let refused = refused(fields, version)?;
+    let (mut indexes, mut shared) = (None, None);
+    if version >= SHARED_SINCE {
+        if let Some(first) = optional(fields)? {
+            indexes = Some((first, first.checked_add(fields.varint()?)?));
+        }
+        shared = match fields.array()? {
+            [0] => None,
+            [1] => Some(SharedBytes { once: fields.varint()?, counted_at: fields.varint()? }),
+            _ => return None,
+        };
     }
     let content = match kind {
         KIND_OPEN | KIND_FULL => {
-            let addresses = Arc::new(addresses_of_streams(id, fields)?);
+            let addresses = Arc::new(addresses_of_streams(id, fields, version)?);
             Content::Memory { addresses, last_index }
         }
         KIND_SEALED => Content::Sealed,
@@ -260,12 +299,35 @@ fn segment(id: u32, fields: &mut Fields<'_>) -> Option<Segment> {
         file_bytes,
         payload_bytes,
         refused,
+        indexes,
+        shared,
         dead_in_snapshot: false,
     };
     (generation > 0).then_some(segment)
 }
 
-fn addresses_of_streams(segment: u32, fields: &mut Fields<'_>) -> Option<Addresses> {
+fn refused(fields: &mut Fields<'_>, version: u32) -> Option<Vec<Refused>> {
+    let count = fields.count(1)?;
+    let mut refused: Vec<Refused> = Vec::with_capacity(count);
+    for _ in 0..count {
+        let last = refused.last().copied();
+        let position =
+            last.map_or(0, |(position, _)| position).checked_add(fields.varint_u32()?)?;
+        let stream = if version >= SHARED_SINCE { optional(fields)? } else { None };
+        if last.is_some_and(|last| last >= (position, stream)) || position == 0 {
+            return None;
+        }
+        refused.push((position, stream));
+    }
+    Some(refused)
+}
+
+/// What [`put_optional`] wrote.
+fn optional(fields: &mut Fields<'_>) -> Option<Option<u64>> {
+    fields.varint().map(|number| number.checked_sub(1))
+}
+
+fn addresses_of_streams(segment: u32, fields: &mut Fields<'_>, version: u32) -> Option<Addresses> {
     let count = fields.count(7)?;
     let mut streams = Addresses::with_capacity(count);
     let mut last = None;
@@ -276,12 +338,24 @@ fn addresses_of_streams(segment: u32, fields: &mut Fields<'_>) -> Option<Address
         let (mut position, mut offset, mut timestamp) = (0_u32, 0_u64, 0_i64);
         for _ in 0..batch_count {
             position = position.checked_add(fields.varint_u32()?)?;
-            let (len, span) = (fields.varint_u32()?, fields.varint_u32()?);
+            let (len, shared) = match fields.varint()? {
+                len if version < SHARED_SINCE => (len, false),
+                len => (len >> 1, len & 1 == 1),
+            };
+            let (len, span) = (u32::try_from(len).ok()?, fields.varint_u32()?);
             let base_offset = offset.checked_add(fields.varint()?)?;
             offset = base_offset.checked_add(u64::from(span))?;
             timestamp = timestamp.wrapping_add(fields.signed()?);
             let max_timestamp = timestamp;
-            addresses.push(Address { segment, position, len, span, base_offset, max_timestamp });
+            addresses.push(Address {
+                segment,
+                position,
+                len,
+                span,
+                base_offset,
+                max_timestamp,
+                shared,
+            });
         }
         streams.insert(stream, addresses);
         last = Some(stream);

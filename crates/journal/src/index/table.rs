@@ -9,7 +9,10 @@
 //! needs no count of its own: it is dead once a hole has all of it that is not trimmed. They are the
 //! stream's and not a segment's, so that neither sealing nor rewriting changes them.
 //!
-//! **Live bytes** are exact, with one exception that errs to the safe side: trimming or punching
+//! **Live bytes** are by row: a body that several streams share counts for each of them. That is what
+//! a stream's retention asks; for its file a segment that has such bodies keeps a bound of what is
+//! live in it, each body once, which housekeeping counts again when much of its rows died.
+//! Otherwise they are exact, with one exception that errs to the safe side: trimming or punching
 //! *inside* a run of a sealed segment would have to read the sidecar, and both come from apply, which
 //! must not wait for a disk. Such a run is *ragged*: it counts in full until housekeeping recounts it
 //! ([`RunTable::recount`]). A segment is therefore never thought emptier than it is.
@@ -24,7 +27,7 @@ use hashbrown::HashMap;
 
 use super::batches::{Batches, Live};
 use super::runs::{Run, Runs};
-use super::sidecar::Sidecar;
+use super::sidecar::{Sidecar, SidecarBytes};
 use crate::address::Address;
 
 /// All batches accepted in a segment, by stream; those of a stream ascend.
@@ -41,12 +44,35 @@ pub(crate) struct Segment {
     /// What half of has to be dead before rewriting pays: the file, or, once rewritten, the batches
     /// then in it (so that a segment of tiny batches is not rewritten for its own overhead).
     pub(crate) payload_bytes: u64,
-    /// Positions of bodies that the machine did not take, ascending. They look like the others in
-    /// the log: without this list a lost sidecar could not be rebuilt.
-    pub(crate) refused: Vec<u32>,
+    /// Bodies that the machine did not take, ascending. They look like the others in the log:
+    /// without this list a lost sidecar could not be rebuilt.
+    pub(crate) refused: Vec<Refused>,
+    /// Log indexes of the first and the last entry of which a batch was taken here, rewritten or
+    /// not. Not known of segments from before this was kept.
+    pub(crate) indexes: Option<(u64, u64)>,
+    /// There are, or were, bodies that several streams share.
+    pub(crate) shared: Option<SharedBytes>,
     /// The newest durable snapshot knows that nothing in it is live, so that a restart does not
     /// look for it.
     pub(crate) dead_in_snapshot: bool,
+}
+
+/// A body that the machine did not take: its position, and the stream that did not take it where
+/// several share it; `None` stands for all.
+pub(crate) type Refused = (u32, Option<u64>);
+
+/// How much of a segment is really live where its runs count a body once for each stream that has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct SharedBytes {
+    /// Live bytes, each body once, when they were counted last: never fewer than there are now.
+    pub(crate) once: u64,
+    /// The sum of the runs then. Before the first count the sum of all that was taken.
+    pub(crate) counted_at: u64,
+}
+
+impl SharedBytes {
+    /// To be counted at the next occasion.
+    const UNKNOWN: Self = Self { once: u64::MAX, counted_at: u64::MAX };
 }
 
 /// Where a segment's addresses are.
@@ -68,8 +94,33 @@ impl Segment {
             file_bytes: 0,
             payload_bytes: 0,
             refused: Vec::new(),
+            indexes: None,
+            shared: None,
             dead_in_snapshot: false,
         }
+    }
+
+    /// Live bytes in its file, a body that several streams have once: exact where none is shared
+    /// and no run ragged, and else never too few.
+    pub(crate) fn live_bytes_once(&self) -> u64 {
+        self.shared.map_or(self.live_bytes, |shared| shared.once.min(self.live_bytes))
+    }
+
+    /// Whether so many rows died since the shared bodies were counted that it pays to look. Less
+    /// than a quarter of the file is therefore dead without anybody's knowing.
+    fn count_is_due(&self) -> bool {
+        let Some(SharedBytes { once, counted_at }) = self.shared else { return false };
+        let died = counted_at.saturating_sub(self.live_bytes);
+        let enough = (counted_at / 8).min(self.payload_bytes / 4);
+        // Each row that died frees its body at most.
+        let perhaps_live = once.min(self.payload_bytes).saturating_sub(died);
+        let may_matter = self.live_bytes > 0 && perhaps_live * 2 < self.payload_bytes;
+        self.sealed() && may_matter && died > enough
+    }
+
+    fn note_index(&mut self, log_index: u64) {
+        let (first, last) = self.indexes.unwrap_or((log_index, log_index));
+        self.indexes = Some((first.min(log_index), last.max(log_index)));
     }
 
     pub(crate) fn sealed(&self) -> bool {
@@ -123,6 +174,15 @@ impl RunTable {
         // Most streams of a large topic set have one batch in a segment: no room for more yet.
         addresses.entry(stream).or_insert_with(|| Vec::with_capacity(1)).push(address);
         segment.live_bytes += u64::from(address.len);
+        segment.note_index(log_index);
+        match &mut segment.shared {
+            Some(shared) => shared.counted_at += u64::from(address.len),
+            None if address.shared => {
+                let counted_at = segment.live_bytes;
+                segment.shared = Some(SharedBytes { once: u64::MAX, counted_at });
+            }
+            None => {}
+        }
         let run = Run {
             segment: NonZeroU32::new(address.segment).expect("segments count from 1"),
             bytes: address.len,
@@ -140,12 +200,13 @@ impl RunTable {
     }
 
     /// The machine did not take the body at `address`. `true` when a sidecar became due.
-    pub(crate) fn refuse(&mut self, log_index: u64, address: Address) -> bool {
+    pub(crate) fn refuse(&mut self, log_index: u64, stream: u64, address: Address) -> bool {
         let segment = self.segments.entry(address.segment).or_insert_with(Segment::new);
-        if let Err(place) = segment.refused.binary_search(&address.position)
+        let refused = (address.position, address.shared.then_some(stream));
+        if let Err(place) = segment.refused.binary_search(&refused)
             && !segment.sealed()
         {
-            segment.refused.insert(place, address.position);
+            segment.refused.insert(place, refused);
         }
         self.decided(log_index)
     }
@@ -379,8 +440,25 @@ impl RunTable {
         if let Some(found) = self.segments.get_mut(&segment) {
             found.generation = generation;
             found.file_bytes = file_bytes;
-            found.payload_bytes = sidecar.batch_bytes();
+            let SidecarBytes { once, any_shared } = sidecar.batch_bytes();
+            found.payload_bytes = once;
             found.refused = Vec::new();
+            let counted_at = found.live_bytes;
+            found.shared = any_shared.then_some(SharedBytes { once, counted_at });
+        }
+    }
+
+    /// Segments of which the shared bodies are to be counted again, with their generations.
+    pub(crate) fn counts_due(&self) -> Vec<(u32, u32)> {
+        let due = self.segments.iter().filter(|(_, found)| found.count_is_due());
+        due.map(|(&id, found)| (id, found.generation)).collect()
+    }
+
+    /// There were `once` live bytes in `segment`, each body once, when its runs held `counted_at` or
+    /// a little later.
+    pub(crate) fn counted(&mut self, segment: u32, once: u64, counted_at: u64) {
+        if let Some(found) = self.segments.get_mut(&segment) {
+            found.shared = found.shared.map(|_| SharedBytes { once, counted_at });
         }
     }
 
@@ -393,6 +471,7 @@ impl RunTable {
         found.file_bytes = file_bytes;
         found.payload_bytes = file_bytes;
         found.refused = Vec::new();
+        found.shared = found.shared.map(|_| SharedBytes::UNKNOWN);
         let of_segment = self.streams.iter().filter(|(_, runs)| runs.find(segment).is_some());
         self.ragged.extend(of_segment.map(|(&stream, _)| (segment, stream)));
         self.note_seal_after();
@@ -426,7 +505,8 @@ impl RunTable {
     /// Segments that rewriting makes at most half as large.
     pub(crate) fn mostly_dead(&self) -> impl Iterator<Item = u32> {
         let mostly_dead = |(_, found): &(&u32, &Segment)| {
-            found.sealed() && found.live_bytes > 0 && found.live_bytes * 2 < found.payload_bytes
+            let live_bytes = found.live_bytes_once();
+            found.sealed() && live_bytes > 0 && live_bytes * 2 < found.payload_bytes
         };
         self.segments.iter().filter(mostly_dead).map(|(&id, _)| id)
     }

@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use journal::disk::SimulatedDisk;
-use journal::{Body, Disk, Entry, EntryId, EntryKind, Journal, JournalFailed, Opened, Options};
+use journal::{
+    Body, Disk, Entry, EntryId, EntryKind, Journal, JournalFailed, Opened, Options, Stored,
+};
 
 pub const DIR: &str = "/shard";
 
@@ -111,7 +113,7 @@ pub fn assert_serves(journal: &Journal, entries: &[Entry]) {
     let mut rest = entries;
     while let Some(first) = rest.first() {
         let offset = first.bodies[0].base_offset;
-        let read = block_on(journal.read(7, offset, 1 << 20)).unwrap().concat();
+        let read = joined(block_on(journal.read(7, offset, 1 << 20)).unwrap());
         let mut served = &read[..];
         assert!(!served.is_empty(), "nothing at offset {offset}");
         while !served.is_empty() {
@@ -123,6 +125,13 @@ pub fn assert_serves(journal: &Journal, entries: &[Entry]) {
     }
     let end = entries.last().map_or(0, |last| last.bodies[0].base_offset + 1);
     assert!(block_on(journal.read(7, end, 1 << 20)).unwrap().is_empty());
+}
+
+/// What a consumer gets.
+pub fn joined(read: Vec<Stored>) -> Vec<u8> {
+    let mut pieces = Vec::new();
+    read.into_iter().for_each(|stored| stored.put_pieces(&mut pieces));
+    pieces.concat()
 }
 
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {

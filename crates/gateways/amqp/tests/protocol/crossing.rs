@@ -86,7 +86,7 @@ async fn a_message_is_a_record_that_can_be_read() {
     let topic = node.broker.read(|state| state.topic_named("orders").map(|topic| topic.id));
     let partition = PartitionId::new(topic.expect("the queue is the topic"), 0);
     let read = node.broker.read_batches(partition, 0, 1 << 20).await.expect("reads");
-    let batch = Batch::decode(&read.records[0]).expect("a batch");
+    let batch = Batch::decode(&read.records[0].bytes).expect("a batch");
     let record = batch.records().next().expect("one").expect("sound");
     assert_eq!((record.key, record.value), (Some(&b"k1"[..]), Some(&b"body"[..])));
     for (name, value) in [

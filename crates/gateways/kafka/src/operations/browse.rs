@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use base::limits::{LEASE_READ_BYTES, OPERATION_PAGE_BYTES_MAX};
 use base::{LeaseGroupId, Offset, PartitionId, TopicId};
-use broker::Broker;
 use broker::delivery::{BrowseError, PeekOptions, Peeked, RecordState};
-use bytes::Bytes;
+use broker::{Broker, Stored, batches_in};
 use kafka_protocol::error::ResponseError;
 use record::{RecordView, SharedBatch, SharedRecord};
 
@@ -123,17 +122,15 @@ async fn read_log(
     Ok(found)
 }
 
-fn shared_batches(pieces: &[Bytes]) -> Result<Vec<Arc<SharedBatch>>, Fault> {
+fn shared_batches(pieces: &[Stored]) -> Result<Vec<Arc<SharedBatch>>, Fault> {
     let damaged = |error: record::BatchError| {
         Fault::new(ResponseError::KafkaStorageError, format!("a batch cannot be read: {error}"))
     };
     let mut batches = Vec::new();
-    for piece in pieces {
-        for batch in record::split(piece) {
-            let (_, range) = batch.map_err(damaged)?;
-            let batch = SharedBatch::decode(&piece.slice(range)).map_err(damaged)?;
-            batches.push(Arc::new(batch));
-        }
+    for batch in batches_in(pieces) {
+        let (header, bytes) = batch.map_err(damaged)?;
+        let batch = SharedBatch::decode_at(&bytes, Some(header.base_offset)).map_err(damaged)?;
+        batches.push(Arc::new(batch));
     }
     Ok(batches)
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use base::limits::{FETCH_BYTES_MAX, FETCH_WAIT_MAX};
 use base::{LeaseGroupId, PartitionId, TopicId};
 use broker::delivery::TakeError;
-use broker::{Delivery, Settle, SettleWhat, Settlement, TakeOptions};
+use broker::{Delivery, Settle, SettleWhat, Settlement, Stored, TakeOptions};
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -415,7 +415,8 @@ impl Fetching<'_> {
                 let Some((wanted, next)) = up_to(&slice, run.to) else { return Ok(()) };
                 from = from.max(next);
                 left = left.saturating_sub(wanted);
-                batches.push(slice.slice(..wanted));
+                let (bytes, base_offset) = (slice.bytes.slice(..wanted), slice.base_offset);
+                Stored { bytes, base_offset }.put_pieces(batches);
             }
             if from == before {
                 return Ok(());
@@ -427,8 +428,8 @@ impl Fetching<'_> {
 
 /// How many bytes at the front are whole batches that begin below an offset, and the offset after
 /// the last of them. `None` if there is none.
-fn up_to(slice: &Bytes, to: u64) -> Option<(usize, u64)> {
-    record::split(slice)
+fn up_to(slice: &Stored, to: u64) -> Option<(usize, u64)> {
+    record::split_at(&slice.bytes, slice.base_offset)
         .map_while(Result::ok)
         .take_while(|(header, _)| header.base_offset < to)
         .last()

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 
-use super::world::FakeLog;
+use super::world::{FakeLog, joined};
 use crate::address::Address;
 use crate::disk::{Disk, SimulatedDisk};
 use crate::index::files::{FileKind, file_name};
@@ -41,7 +41,15 @@ fn write(disk: &SimulatedDisk, index: &Index, ends: &[AtomicU64], starts: &[Atom
             index.accept(
                 log_index,
                 stream,
-                Address { segment, position, len, span: 1, base_offset, max_timestamp: 0 },
+                Address {
+                    segment,
+                    position,
+                    len,
+                    span: 1,
+                    base_offset,
+                    max_timestamp: 0,
+                    shared: false,
+                },
             );
             ends[stream as usize].store(offset + 1, Ordering::Release);
             position += len;
@@ -65,7 +73,7 @@ fn write(disk: &SimulatedDisk, index: &Index, ends: &[AtomicU64], starts: &[Atom
 fn read_and_check(index: &Index, stream: u64, end: &AtomicU64, start: &AtomicU64) {
     let offset = start.load(Ordering::Acquire);
     let end = end.load(Ordering::Acquire);
-    let read = read_blocking(index, stream, offset, 2_000).unwrap().concat();
+    let read = joined(&read_blocking(index, stream, offset, 2_000).unwrap());
     let mut rest = &read[..];
     let mut expected = None;
     while !rest.is_empty() {

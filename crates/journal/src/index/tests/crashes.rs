@@ -18,6 +18,10 @@ fn mostly_dead() -> World {
             }
         }
         world.append_refused(1, 2, 50);
+        // What several have, one of them refuses, and most lose soon.
+        let kept = if segment == 0 { (8, true) } else { (9, false) };
+        world.fan_out(&[(1, true), (2, true), (3, false), kept], 1, 90, 6, false);
+        world.fan_out(&[(1, true), (2, false), (3, true)], 1, 700, 6, false);
         world.roll();
     }
     world.seal().unwrap();
@@ -164,6 +168,107 @@ fn a_full_disk_leaves_addresses_in_memory_and_segments_as_they_are() {
 }
 
 #[test]
+fn a_shared_body_goes_with_its_last_row_and_is_kept_once_until_then() {
+    let mut world = World::new();
+    let streams = [(1, true), (2, true), (3, true), (4, true), (5, true)];
+    for _ in 0..10 {
+        world.fan_out(&streams, 1, 1_000, 0, false);
+        world.append(9, 1, 30, 0, false);
+    }
+    world.roll();
+    world.seal().unwrap();
+    let full = world.full_bytes();
+    assert!(full < 11_000, "{full} bytes for ten bodies of 1,000");
+    let rewrite = |world: &mut World| {
+        world.take_snapshot();
+        let reclaimed = world.index.reclaim().unwrap();
+        world.check();
+        world.check_exact_bytes();
+        (reclaimed.removed, reclaimed.rewritten)
+    };
+    // Four of five rows are dead, and not one byte can come back.
+    for stream in 1..5 {
+        world.trim(stream, 10);
+        assert_eq!(rewrite(&mut world), (0, 0), "stream {stream}");
+    }
+    // Of the last row's bodies half die, one by one.
+    for offset in 0..5 {
+        assert_eq!(rewrite(&mut world), (0, 0), "offset {offset}");
+        world.punch(5, offset, offset + 1);
+    }
+    assert_eq!(rewrite(&mut world), (0, 1));
+    assert!(world.full_bytes() < 6_500, "{} bytes", world.full_bytes());
+    let disk = world.disk.killed();
+    world.reopen(disk);
+    world.check();
+    world.trim(5, 10);
+    world.trim(9, 10);
+    assert_eq!(rewrite(&mut world), (1, 0));
+    assert_eq!(world.full_bytes(), 0);
+}
+
+#[test]
+fn rewriting_keeps_one_copy_and_gives_the_last_row_its_own() {
+    let mut world = World::new();
+    for _ in 0..10 {
+        world.fan_out(&[(1, true), (2, true), (3, true)], 1, 1_000, 0, false);
+    }
+    world.roll();
+    world.seal().unwrap();
+    // The first five are left to stream 3 alone.
+    world.trim(1, 5);
+    world.trim(2, 5);
+    for generation in 2..5 {
+        world.take_snapshot();
+        world.index.rewrite(1, &mut |_, _, _| Keep::Same).unwrap();
+        assert!(world.full_bytes() < 11_500, "{} bytes", world.full_bytes());
+        world.check();
+        let shared = |stream| {
+            let found = world.index.batches(stream, 0).unwrap();
+            found.iter().filter(|it| it.shared).count()
+        };
+        assert_eq!([shared(1), shared(2), shared(3)], [5, 5, 5]);
+        let disk = world.disk.killed();
+        disk.lose_file(&world.path(FileKind::Sidecar, 1, generation));
+        world.reopen(disk);
+        world.check();
+    }
+    // Three streams keep a batch of their own each from what they had in common.
+    world.compact(1, 2);
+    world.check();
+    let disk = world.disk.killed();
+    world.reopen(disk);
+    world.check();
+}
+
+#[test]
+fn a_segment_keeps_the_log_indexes_of_what_it_holds() {
+    let mut world = World::new();
+    world.append_refused(1, 1, 50);
+    world.append(1, 1, 50, 0, false);
+    world.fan_out(&[(1, true), (2, true)], 1, 50, 0, false);
+    world.append_refused(1, 1, 50);
+    world.roll();
+    world.append(1, 1, 50, 0, false);
+    world.roll();
+    world.seal().unwrap();
+    world.take_snapshot();
+    world.index.rewrite(1, &mut |_, _, _| Keep::Same).unwrap();
+    let indexes = |world: &World| {
+        let of = |segment, generation| {
+            let sidecar = world.index.sidecar(segment, generation).unwrap();
+            assert_eq!(sidecar.indexes(), world.index.indexes(segment));
+            sidecar.indexes()
+        };
+        [of(1, 2), of(2, 1)]
+    };
+    assert_eq!(indexes(&world), [Some((1, 3)), Some((5, 5))]);
+    let disk = world.disk.killed();
+    world.reopen(disk);
+    assert_eq!(indexes(&world), [Some((1, 3)), Some((5, 5))]);
+}
+
+#[test]
 fn what_was_punched_stays_dead_whatever_was_durable_of_it() {
     // Snapshot, punch, rewrite by the punch, crash: the table knows neither, the file does.
     let mut world = mostly_dead();
@@ -222,17 +327,27 @@ fn a_segment_that_was_punched_to_the_last_batch_is_deleted() {
 }
 
 #[test]
-fn a_run_table_without_holes_is_still_read() {
-    let mut world = World::new();
-    world.append(1, 2, 100, 0, false);
-    let mut old = world.index.capture().table;
-    // Version 1 ends where version 2 says that there are no holes.
-    old[4] = 1;
-    old.truncate(old.len() - 5);
-    let crc = base::checksum::crc32c(&old).to_le_bytes();
-    old.extend_from_slice(&crc);
-    let table = RunTable::decode(&old).unwrap();
-    assert_eq!(table.encode(), world.index.capture().table);
+fn run_tables_of_former_versions_are_still_read() {
+    for version in [1, 2] {
+        let mut world = World::new();
+        for round in 0..3 {
+            world.append(1, 2, 100, round, false);
+            world.append_refused(2, 1, 50);
+        }
+        world.roll();
+        world.append(1, 2, 100, 9, false);
+        world.seal().unwrap();
+        if version > 1 {
+            world.punch(1, 2, 4);
+        }
+        let table = RunTable::decode(&world.index.capture().table).unwrap();
+        let old = RunTable::decode(&table.encode_version(version)).unwrap();
+        // They know all but the log indexes.
+        assert_eq!(old.encode_version(version), table.encode_version(version));
+        assert_ne!(old.encode(), table.encode());
+        let newer = [&table.encode()[..4], &[9], &table.encode()[5..]].concat();
+        assert!(RunTable::decode(&newer).is_err());
+    }
 }
 
 #[test]
@@ -269,7 +384,7 @@ fn a_reader_that_comes_as_a_dead_segment_goes_is_told_to_look_again() {
         panic!("not loaded")
     };
     let part = &parts[0];
-    for stream in [1, 2, 7] {
+    for stream in [1, 2, 7, 8] {
         world.trim(stream, world.end(stream));
     }
     world.take_snapshot();
@@ -300,7 +415,7 @@ fn garbage_is_never_taken_for_a_run_table() {
 fn what_the_log_remembers_is_not_taken_for_what_lies_there_after_a_rewrite() {
     let mut world = World::new();
     for _ in 0..3 {
-        world.append(1, 1, 44, 0, false);
+        world.append(1, 1, 72, 0, false);
     }
     world.roll();
     world.seal().unwrap();

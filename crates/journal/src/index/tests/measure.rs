@@ -15,8 +15,8 @@ use crate::index::{Index, RunTable, Setup};
 use crate::read::Reader;
 
 fn address(segment: u32, position: u64, len: u32, base_offset: u64) -> Address {
-    let position = position as u32;
-    Address { segment, position, len, span: 10, base_offset, max_timestamp: 1_700_000_000_000 }
+    let (position, span, max_timestamp) = (position as u32, 10, 1_700_000_000_000);
+    Address { segment, position, len, span, base_offset, max_timestamp, shared: false }
 }
 
 fn open(dir: &Path) -> Arc<Index> {

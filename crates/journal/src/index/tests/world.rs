@@ -9,7 +9,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use crate::address::Address;
+use crate::address::{Address, Stored};
 use crate::disk::{Disk, DiskFile, SimulatedDisk};
 use crate::index::files::{FileKind, file_name};
 use crate::index::{Index, LogBodies, RunTable, Setup};
@@ -54,7 +54,7 @@ impl LogBodies for FakeLog {
 #[derive(Clone, Copy, Debug)]
 enum Logged {
     Accept(u64, Address),
-    Refuse(Address),
+    Refuse(u64, Address),
     Trim(u64, u64),
     Punch(u64, u64, u64),
     Remove(u64),
@@ -65,6 +65,8 @@ pub(super) struct ModelBatch {
     pub(super) span: u32,
     pub(super) max_timestamp: i64,
     pub(super) bytes: Bytes,
+    /// The body that it is, or that it shares with others: a number of its own.
+    body: u64,
 }
 
 #[derive(Debug)]
@@ -90,6 +92,7 @@ pub(super) struct World {
     /// Every offset that was ever trimmed or punched.
     dead: BTreeMap<u64, BTreeSet<u64>>,
     ends: BTreeMap<u64, u64>,
+    rewrites: u64,
 }
 
 impl World {
@@ -110,6 +113,7 @@ impl World {
             model: BTreeMap::new(),
             dead: BTreeMap::new(),
             ends: BTreeMap::new(),
+            rewrites: 0,
         };
         world.begin_segment();
         world
@@ -130,40 +134,64 @@ impl World {
 
     /// Writes a batch; rolls between writing and applying it when told to.
     pub(super) fn append(&mut self, stream: u64, span: u32, len: u32, time: i64, roll: bool) {
-        let (address, bytes) = self.write(stream, span, len, time);
+        self.fan_out(&[(stream, true)], span, len, time, roll);
+    }
+
+    /// Writes a batch once for several streams. Some of them do not take it.
+    pub(super) fn fan_out(
+        &mut self,
+        streams: &[(u64, bool)],
+        span: u32,
+        len: u32,
+        time: i64,
+        roll: bool,
+    ) {
+        let (address, bytes) = self.write(span, len, time);
+        let body = self.entries.len() as u64;
+        let rows: Vec<Logged> = streams
+            .iter()
+            .map(|&(stream, taken)| {
+                let (base_offset, shared) = (self.end(stream), streams.len() > 1);
+                let address = Address { base_offset, shared, ..address };
+                self.log.bodies.lock().entry(self.active).or_default().push((stream, address));
+                if !taken {
+                    return Logged::Refuse(stream, address);
+                }
+                self.ends.insert(stream, address.next_offset());
+                let bytes = Stored::at(&address, bytes.clone()).into_bytes();
+                let batch = ModelBatch { span, max_timestamp: time, bytes, body };
+                self.model.entry(stream).or_default().insert(base_offset, batch);
+                Logged::Accept(stream, address)
+            })
+            .collect();
         if roll {
-            self.roll_after(self.entries.len() as u64);
+            self.roll_after((self.entries.len() + rows.len() - 1) as u64);
         }
-        self.ends.insert(stream, address.next_offset());
-        let batch = ModelBatch { span, max_timestamp: time, bytes };
-        self.model.entry(stream).or_default().insert(address.base_offset, batch);
-        self.apply(Logged::Accept(stream, address));
+        rows.into_iter().for_each(|row| self.apply(row));
     }
 
     /// Writes a batch that the machine then refuses.
     pub(super) fn append_refused(&mut self, stream: u64, span: u32, len: u32) {
-        let (address, _) = self.write(stream, span, len, 0);
-        self.apply(Logged::Refuse(address));
+        self.fan_out(&[(stream, false)], span, len, 0, false);
     }
 
-    fn write(&mut self, stream: u64, span: u32, len: u32, time: i64) -> (Address, Bytes) {
-        let base_offset = self.ends.get(&stream).copied().unwrap_or(0);
-        let fill = (self.entries.len() as u64 * 31 + stream) as u8;
+    fn write(&mut self, span: u32, len: u32, time: i64) -> (Address, Bytes) {
+        let fill = (self.entries.len() as u64 * 31) as u8;
         let bytes: Bytes = (0..len).map(|place| fill.wrapping_add(place as u8)).collect();
         let address = Address {
             segment: self.active,
             position: self.position,
             len,
             span,
-            base_offset,
+            base_offset: 0,
             max_timestamp: time,
+            shared: false,
         };
         let file = self.disk.open(&self.path(FileKind::Segment, self.active, 1), false).unwrap();
         file.write_at(&mut [IoSlice::new(&bytes)], u64::from(self.position)).unwrap();
         file.sync().unwrap();
         // Every third batch has something between itself and the next, as an entry's head is.
         self.position += len + if self.entries.len().is_multiple_of(3) { 40 } else { 0 };
-        self.log.bodies.lock().entry(self.active).or_default().push((stream, address));
         let mut tail = self.log.tail.lock();
         tail.push_back((address.segment, address.position, bytes.clone()));
         if tail.len() > 3 {
@@ -254,8 +282,11 @@ impl World {
 
     /// Compaction as a broker does it: drops or halves some batches.
     pub(super) fn compact(&mut self, segment: u32, every: u64) {
-        let model = &mut self.model;
         let mut seen = 0;
+        // Numbers that no log index is.
+        let mut fresh = u64::MAX - self.rewrites * 10_000;
+        self.rewrites += 1;
+        let model = &mut self.model;
         // Refused when it is not sealed or not covered by a snapshot: nothing happens then.
         let _ = self.index.rewrite(segment, &mut |stream, address, bytes| {
             seen += 1;
@@ -273,6 +304,8 @@ impl World {
                 1 => {
                     let half = Bytes::copy_from_slice(&bytes[..bytes.len().div_ceil(2)]);
                     batch.bytes = half.clone();
+                    fresh -= 1;
+                    batch.body = fresh;
                     Keep::Replace(half)
                 }
                 _ => Keep::Same,
@@ -306,9 +339,12 @@ impl World {
         segments.map(len).sum()
     }
 
+    /// Each body once.
     pub(super) fn live_bytes(&self) -> u64 {
         let batches = self.model.values().flat_map(BTreeMap::values);
-        batches.map(|batch| batch.bytes.len() as u64).sum()
+        let bodies: BTreeMap<u64, u64> =
+            batches.map(|batch| (batch.body, batch.bytes.len() as u64)).collect();
+        bodies.values().sum()
     }
 }
 
@@ -350,7 +386,7 @@ impl World {
             for bytes_max in [0, 500, usize::MAX] {
                 let async_read = runtime.block_on(reader.read(stream, offset, bytes_max)).unwrap();
                 let blocking = read_blocking(&self.index, stream, offset, bytes_max).unwrap();
-                for read in [async_read.concat(), blocking.concat()] {
+                for read in [joined(&async_read), joined(&blocking)] {
                     assert!(all.starts_with(&read), "stream {stream} from {offset}: other bytes");
                     let first = expected.first().map_or(0, |bytes| bytes.len());
                     assert!(read.len() >= first, "stream {stream} from {offset}: less than one");
@@ -375,7 +411,7 @@ impl World {
         let mut rest = after(batches, offset).peekable();
         let mut offset = offset;
         while rest.peek().is_some() {
-            let read = read_blocking(&self.index, stream, offset, 700).unwrap().concat();
+            let read = joined(&read_blocking(&self.index, stream, offset, 700).unwrap());
             let mut read = &read[..];
             assert!(!read.is_empty(), "stream {stream} ends at {offset}");
             while !read.is_empty() {
@@ -424,6 +460,13 @@ impl World {
     }
 }
 
+/// What a consumer gets.
+pub(super) fn joined(read: &[Stored]) -> Vec<u8> {
+    let mut pieces = Vec::new();
+    read.iter().for_each(|stored| stored.clone().put_pieces(&mut pieces));
+    pieces.concat()
+}
+
 fn after(
     batches: &BTreeMap<u64, ModelBatch>,
     offset: u64,
@@ -449,7 +492,7 @@ fn open(
 fn apply(index: &Index, log_index: u64, entry: Logged) {
     match entry {
         Logged::Accept(stream, address) => index.accept(log_index, stream, address),
-        Logged::Refuse(address) => index.refuse(log_index, address),
+        Logged::Refuse(stream, address) => index.refuse(log_index, stream, address),
         Logged::Punch(stream, from, to) => {
             index.punch(stream, from, to);
             index.applied(log_index);

@@ -1,0 +1,213 @@
+//! A data directory that a former version wrote is opened, and everything in it is where it was.
+//!
+//! `cargo test -p broker --test leases write_a_directory -- --ignored` writes the directory that this
+//! version makes to `tests/fixtures/new.data`: run it before a format changes, and keep what it wrote
+//! under the version's name.
+
+use std::io::IoSlice;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::{Clock, ManualClock, PartitionId, headers};
+use broker::{Broker, BrokerOptions, Settlement};
+use journal::Disk;
+use journal::disk::SimulatedDisk;
+use machine::{Command, Outcome};
+
+use crate::harness::*;
+
+const DIRS: [&str; 2] = ["/data", "/data/shard-0"];
+const HOUR_MS: i64 = 3_600_000;
+
+async fn open_small(disk: &SimulatedDisk) -> Node {
+    let clock = Arc::new(ManualClock::new(START_MS));
+    let options = BrokerOptions {
+        clock: Arc::clone(&clock) as Arc<dyn Clock>,
+        journal: journal::Options {
+            segment_bytes: 64 << 10,
+            disk_reserve_bytes: 0,
+            ..journal::Options::default()
+        },
+        housekeeping_interval: Duration::from_millis(10),
+        ..BrokerOptions::default()
+    };
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    let broker = Broker::open(disk, Path::new("/data"), options).await.expect("opens");
+    Node { broker, clock }
+}
+
+/// A value that takes its place in a segment, and none in the repository: zeros are left out there.
+fn long(name: &str) -> String {
+    format!("{name}{}", "\0".repeat(2_000))
+}
+
+fn name(value: &str) -> &str {
+    value.trim_end_matches('\0')
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_data_directory_of_version_1_has_all_its_records_and_what_became_of_them() {
+    let disk = unpack(include_bytes!("../fixtures/v1.data"));
+    let rewritten = |name: &String| name.ends_with(".g2.seg");
+    assert!(disk.list(Path::new(DIRS[1])).unwrap().iter().any(rewritten));
+    for life in 0..2 {
+        let node = open_small(&disk).await;
+        let (log, jobs, graves) = node.broker.read(|state| {
+            let topic = |name: &str| state.topic_named(name).expect("a topic").id;
+            (topic("log"), topic("jobs"), topic("graves"))
+        });
+        let group = |topic| {
+            node.broker.read(|state| state.lease_group_named(topic, "main").expect("a group").id)
+        };
+        let (of_jobs, of_graves) = (group(jobs), group(graves));
+
+        let bounds = node.broker.bounds(PartitionId::new(log, 0)).expect("the log");
+        assert_eq!((bounds.log_start, bounds.end), (120, 150));
+        let (name_of, config) = (format!("life {life}"), Default::default());
+        let starts = vec![120];
+        let command = Command::CreateLeaseGroup { topic: log, name: name_of, starts, config };
+        let made = node.broker.execute(command).await;
+        let Ok(Outcome::LeaseGroup(kept)) = made else { panic!("unexpected {made:?}") };
+        let session = node.broker.lease_session();
+        let read = take_all(&session, kept).await;
+        let expected: Vec<String> = (120..150).map(|number| format!("log {number}")).collect();
+        assert_eq!(texts(&read).iter().map(|it| name(it)).collect::<Vec<_>>(), expected);
+
+        // Of ten jobs one was done, one rejected, one is delayed, one came once before.
+        let waiting = take_all(&session, of_jobs).await;
+        let values = texts(&waiting);
+        let values: Vec<&str> = values.iter().map(|it| name(it)).collect();
+        assert_eq!(values, ["job 2", "job 3", "job 4", "job 5", "job 6", "job 7", "job 8"]);
+        // Each look here is another attempt.
+        let attempt = waiting[0].attempt;
+        assert!(attempt == 2 || (life > 0 && attempt > 2), "{attempt}");
+        let dead = take_all(&session, of_graves).await;
+        assert_eq!(name(&text(&dead[0])), "job 1");
+        assert_eq!(reason(&dead[0]), headers::DEATH_REASON_REJECTED);
+        // What had expired when it came is buried sooner or later.
+        let expired = |it| reason(it) == headers::DEATH_REASON_EXPIRED && text(it) == "fill";
+        assert!(dead[1..].iter().all(expired), "{:?}", texts(&dead));
+        drop(session);
+        node.clock.advance_ms(2 * HOUR_MS);
+        let session = node.broker.lease_session();
+        let mut due = Vec::new();
+        wait_for(
+            async || {
+                due.extend(take_all(&session, of_jobs).await);
+                texts(&due).iter().any(|it| name(it) == "job 9")
+            },
+            || "the delayed record".to_owned(),
+        )
+        .await;
+        drop(session);
+        node.broker.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "writes what a later version must read"]
+async fn write_a_directory() {
+    let disk = SimulatedDisk::new();
+    let node = open_small(&disk).await;
+    let log = node.topic("log", 1, &[]).await;
+    let graves = node.topic("graves", 1, &[]).await;
+    node.group(graves, &[]).await;
+    let jobs = node.topic("jobs", 1, &[]).await;
+    let group = node.group(jobs, &[("dead.letter.topic", "graves")]).await;
+    for number in 0..150 {
+        node.append(log, &[new(long(&format!("log {number}")))]).await;
+        if number % 16 == 0 {
+            let job = number / 16;
+            let mut record = new(long(&format!("job {job}")));
+            if job == 9 {
+                record = record.header(headers::DELIVER_AT, START_MS + HOUR_MS);
+            }
+            node.append(jobs, &[record]).await;
+        }
+    }
+    let session = node.broker.lease_session();
+    let taken = take(&session, group, 3).await;
+    settle(&session, &taken[..1], Settlement::Accept).await;
+    settle(&session, &taken[1..2], Settlement::Reject).await;
+    let later = Settlement::Release { delay_ms: Some(0), count: true };
+    settle(&session, &taken[2..], later).await;
+    drop(session);
+    let starts = vec![(PartitionId::new(log, 0), 120)];
+    node.broker.execute(Command::AdvanceStart { starts }).await.expect("deleted");
+    let rewritten = async || {
+        let names = disk.list(Path::new(DIRS[1])).unwrap();
+        // Snapshots are taken by bytes of log.
+        node.append(jobs, &[new("fill").header(headers::EXPIRES_AT, START_MS)]).await;
+        names.iter().any(|name| name.ends_with(".g2.seg"))
+    };
+    wait_for(rewritten, || "a rewritten segment".to_owned()).await;
+    node.broker.shutdown().await;
+    let to = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/new.data");
+    std::fs::write(to, pack(&disk)).unwrap();
+}
+
+const BLOCK: usize = 64;
+
+/// Names and contents; blocks of zeros are left out.
+fn pack(disk: &SimulatedDisk) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut paths: Vec<PathBuf> = Vec::new();
+    for dir in DIRS.map(Path::new) {
+        let names = disk.list(dir).unwrap();
+        paths.extend(names.iter().map(|name| dir.join(name)));
+    }
+    paths.sort_unstable();
+    for path in paths {
+        let Some(content) = disk.content(&path) else { continue };
+        let blocks: Vec<(usize, &[u8])> = content
+            .chunks(BLOCK)
+            .enumerate()
+            .filter(|(_, block)| block.iter().any(|byte| *byte != 0))
+            .collect();
+        let path = path.to_str().unwrap();
+        for number in [path.len(), content.len(), blocks.len()] {
+            out.extend_from_slice(&(number as u32).to_le_bytes());
+        }
+        out.extend_from_slice(path.as_bytes());
+        for (place, block) in blocks {
+            out.extend_from_slice(&(place as u32).to_le_bytes());
+            out.extend_from_slice(block);
+            out.resize(out.len() + BLOCK - block.len(), 0);
+        }
+    }
+    out
+}
+
+fn unpack(packed: &[u8]) -> SimulatedDisk {
+    let disk = SimulatedDisk::new();
+    for dir in DIRS {
+        disk.create_dir(Path::new(dir)).unwrap();
+    }
+    let mut rest = packed;
+    let mut take = |len: usize| {
+        let (taken, more) = rest.split_at(len);
+        rest = more;
+        taken
+    };
+    let number = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().unwrap()) as usize;
+    let mut left = packed.len();
+    while left > 0 {
+        let [path_len, len, blocks] = [number(take(4)), number(take(4)), number(take(4))];
+        let path = std::str::from_utf8(take(path_len)).unwrap();
+        let file = disk.open(Path::new(path), true).unwrap();
+        file.allocate(len as u64).unwrap();
+        for _ in 0..blocks {
+            let at = number(take(4)) * BLOCK;
+            let block = take(BLOCK);
+            let block = &block[..BLOCK.min(len - at)];
+            file.write_at(&mut [IoSlice::new(block)], at as u64).unwrap();
+        }
+        file.sync().unwrap();
+        left -= 12 + path_len + blocks * (4 + BLOCK);
+    }
+    for dir in DIRS {
+        disk.sync_dir(Path::new(dir)).unwrap();
+    }
+    disk
+}
