@@ -219,7 +219,8 @@ impl Reader {
         for blob in &read.records {
             for (header, place) in record::split(blob).filter_map(Result::ok) {
                 any = true;
-                let Ok(batch) = SharedBatch::decode(&blob.slice(place)) else { continue };
+                let decoding = self.broker.cpu().read_batch(blob.slice(place), SharedBatch::decode);
+                let Ok(batch) = decoding.await else { continue };
                 let batch = Arc::new(batch);
                 while *position < header.next_offset() {
                     self.post(&batch, header.next_offset(), position, credit).await?;

@@ -104,7 +104,7 @@ async fn read_log(
     // Compaction may have left nothing of a stretch: then what follows it is looked at.
     while found.is_empty() && next < bounds.end {
         let read = broker.read_batches(partition, next, LEASE_READ_BYTES).await?;
-        let batches = shared_batches(&read.records)?;
+        let batches = shared_batches(broker, &read.records).await?;
         let Some(last) = batches.last() else { break };
         let after = last.header().next_offset();
         for batch in &batches {
@@ -123,7 +123,7 @@ async fn read_log(
     Ok(found)
 }
 
-fn shared_batches(pieces: &[Bytes]) -> Result<Vec<Arc<SharedBatch>>, Fault> {
+async fn shared_batches(broker: &Broker, pieces: &[Bytes]) -> Result<Vec<Arc<SharedBatch>>, Fault> {
     let damaged = |error: record::BatchError| {
         Fault::new(ResponseError::KafkaStorageError, format!("a batch cannot be read: {error}"))
     };
@@ -131,7 +131,8 @@ fn shared_batches(pieces: &[Bytes]) -> Result<Vec<Arc<SharedBatch>>, Fault> {
     for piece in pieces {
         for batch in record::split(piece) {
             let (_, range) = batch.map_err(damaged)?;
-            let batch = SharedBatch::decode(&piece.slice(range)).map_err(damaged)?;
+            let decoding = broker.cpu().read_batch(piece.slice(range), SharedBatch::decode);
+            let batch = decoding.await.map_err(damaged)?;
             batches.push(Arc::new(batch));
         }
     }
