@@ -69,6 +69,10 @@ pub const PACKED_BYTES_IN_FLIGHT_MAX: usize = 32 << 20;
 pub const CPU_JOBS_MAX: usize = 4;
 /// Bytes of fetch responses in a node, from read to written.
 pub const FETCH_BYTES_IN_FLIGHT_MAX: usize = 64 << 20;
+/// Bytes of other large answers in a node (metadata, offsets, groups), from the first row to written;
+/// one of a million partitions has 30 MB. Smaller ones than the second figure are not counted.
+pub const ANSWER_BYTES_IN_FLIGHT_MAX: usize = 96 << 20;
+pub const ANSWER_UNCOUNTED_BYTES_MAX: usize = 64 << 10;
 /// Batches that a producer id remembers per partition, to recognise a retry (Kafka: 5).
 pub const PRODUCER_BATCHES_REMEMBERED: usize = 5;
 /// Producer ids that a partition remembers; beyond it those that were silent longest are forgotten.

@@ -17,6 +17,7 @@ pub mod document;
 pub mod group;
 pub mod lease_group;
 mod leasing;
+mod offset_groups;
 pub mod outcome;
 pub mod partition;
 pub mod producer;

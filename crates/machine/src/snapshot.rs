@@ -25,7 +25,7 @@ use uuid::Uuid;
 use crate::command::{DecodeError, uuid_bytes};
 use crate::config::{GroupConfig, LeaseGroupConfig, NodeConfig, Overrides, TopicConfig};
 use crate::document::Document;
-use crate::group::{CommittedOffset, Group, validate_group_name};
+use crate::group::{CommittedOffset, validate_group_name};
 use crate::lease_group::{LeaseGroup, shared_name};
 use crate::partition::Partition;
 use crate::progress::Progress;
@@ -119,7 +119,7 @@ impl State {
         for topic in topics {
             bytes = put(bytes, &TopicV1::from(topic));
         }
-        for (name, group) in &self.groups {
+        for (name, group) in self.groups.iter() {
             let offsets = Cow::Borrowed(&group.offsets);
             bytes = put(bytes, &GroupV1 { name: name.into(), offsets });
         }
@@ -279,8 +279,7 @@ impl State {
         if !consistent {
             return Err(inconsistent("group", stored.name.into_owned()));
         }
-        let offsets = stored.offsets.into_owned();
-        self.groups.insert(stored.name.into_owned(), Group { offsets });
+        self.groups.insert(&stored.name, stored.offsets.into_owned());
         Ok(())
     }
 }
