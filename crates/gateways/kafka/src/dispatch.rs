@@ -118,7 +118,7 @@ async fn handle(
         ApiKey::ListConfigResources => config_describe::list_resources(&gateway, request),
         ApiKey::InitProducerId => producers::init_producer_id(&gateway, &session, request).await,
         ApiKey::DescribeProducers => producers::describe_producers(&gateway, request),
-        ApiKey::DescribeLogDirs => log_dirs::describe(&gateway, request),
+        ApiKey::DescribeLogDirs => log_dirs::describe(&gateway, request).await,
         ApiKey::DescribeAcls
         | ApiKey::CreateAcls
         | ApiKey::DeleteAcls

@@ -248,7 +248,7 @@ async fn look(collector: &mut Collector<'_>, state: &mut FetchState, limits: Fet
 
 fn is_enough(collector: &Collector<'_>, state: &FetchState, limits: FetchLimits) -> bool {
     collector.bytes() >= limits.bytes_min
-        || collector.is_full()
+        || collector.has_no_room()
         || collector.has_failure()
         || state.wanted.is_empty()
         || state.missing.values().any(|missing| !missing.told)

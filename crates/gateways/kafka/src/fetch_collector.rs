@@ -74,7 +74,7 @@ impl<'a> Collector<'a> {
         self.bytes
     }
 
-    pub(crate) fn is_full(&self) -> bool {
+    pub(crate) fn has_no_room(&self) -> bool {
         self.full
     }
 

@@ -4,14 +4,14 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use broker::{Broker, Budget};
+use broker::{Broker, Budget, Permit};
 use kafka_protocol::protocol::StrBytes;
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
 
 use base::limits::{
-    FETCH_BYTES_IN_FLIGHT_MAX, OPERATIONS_AT_ONCE_MAX, PACKED_BYTES_IN_FLIGHT_MAX,
-    REQUEST_BYTES_IN_FLIGHT_MAX,
+    ANSWER_BYTES_IN_FLIGHT_MAX, ANSWER_UNCOUNTED_BYTES_MAX, FETCH_BYTES_IN_FLIGHT_MAX,
+    OPERATIONS_AT_ONCE_MAX, PACKED_BYTES_IN_FLIGHT_MAX, REQUEST_BYTES_IN_FLIGHT_MAX,
 };
 
 use crate::fetch_sessions::{FetchSessions, OwnSessions};
@@ -37,6 +37,8 @@ pub(crate) struct Gateway {
     pub(crate) request_budget: Budget,
     /// Requests that wait: for records, for members of a group.
     pub(crate) waiting_budget: Budget,
+    /// Large answers but fetch responses, from the first row to written.
+    pub(crate) answer_budget: Budget,
     /// Operations that may be carried out at a time.
     pub(crate) operations: Semaphore,
     /// Held while a configuration is read, altered and written back.
@@ -63,12 +65,21 @@ impl Gateway {
             packed_budget: Budget::new(PACKED_BYTES_IN_FLIGHT_MAX),
             request_budget: Budget::new(REQUEST_BYTES_IN_FLIGHT_MAX),
             waiting_budget: Budget::new(options.waiting_bytes_max),
+            answer_budget: Budget::new(ANSWER_BYTES_IN_FLIGHT_MAX),
             operations: Semaphore::new(OPERATIONS_AT_ONCE_MAX),
             config_changes: AsyncMutex::new(()),
             broker,
             options,
             shutdown,
         }
+    }
+
+    /// Room for an answer of about so many bytes; a small one needs none.
+    pub(crate) async fn answer_room(&self, bytes: usize) -> Option<Permit> {
+        if bytes <= ANSWER_UNCOUNTED_BYTES_MAX {
+            return None;
+        }
+        Some(self.answer_budget.admit(bytes).await)
     }
 
     /// Returns when the node shuts down: whoever waits for something that may never come (records,

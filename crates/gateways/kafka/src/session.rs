@@ -16,6 +16,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use base::limits::REQUESTS_IN_FLIGHT_PER_SESSION_MAX;
+use broker::Permit;
 use bytes::{Buf, Bytes};
 use thiserror::Error;
 use tokio::net::TcpStream;
@@ -153,6 +154,7 @@ struct Writer<'a> {
     outgoing: VecDeque<Bytes>,
     outgoing_bytes: usize,
     rooms: Vec<OwnedSemaphorePermit>,
+    permits: Vec<Permit>,
 }
 
 impl<'a> Writer<'a> {
@@ -164,6 +166,7 @@ impl<'a> Writer<'a> {
             outgoing: VecDeque::new(),
             outgoing_bytes: 0,
             rooms: Vec::new(),
+            permits: Vec::new(),
         }
     }
 
@@ -212,6 +215,7 @@ impl<'a> Writer<'a> {
             // An empty slice would look like a socket that takes nothing.
             self.outgoing.extend(response.chunks.into_iter().filter(|chunk| !chunk.is_empty()));
             self.rooms.extend(response.room);
+            self.permits.extend(response.permit);
         }
     }
 
@@ -229,6 +233,7 @@ impl<'a> Writer<'a> {
         }
         self.outgoing_bytes = 0;
         self.rooms.clear();
+        self.permits.clear();
         Ok(())
     }
 
