@@ -16,6 +16,8 @@ const HEARTBEAT: u8 = 8;
 const FRAME_END: u8 = 0xCE;
 const FRAME_BYTES_MAX: usize = 1 << 20;
 const BODY_BYTES_MAX: u64 = 16 << 20;
+/// A body goes out in frames of what `connection.tune` allows, less what is around them.
+const BODY_FRAME_BYTES: usize = (128 << 10) - 8;
 /// The class `basic`, which a content header names.
 const BASIC: u16 = 60;
 const DELIVERY_MODE: u16 = 1 << 12;
@@ -36,6 +38,10 @@ const CONNECTION_CLOSE_OK: Method = (10, 51);
 const CHANNEL_OPEN: Method = (20, 10);
 const CHANNEL_OPEN_OK: Method = (20, 11);
 const CHANNEL_CLOSE: Method = (20, 40);
+const EXCHANGE_DECLARE: Method = (40, 10);
+const EXCHANGE_DECLARE_OK: Method = (40, 11);
+const QUEUE_BIND: Method = (50, 20);
+const QUEUE_BIND_OK: Method = (50, 21);
 const QUEUE_DECLARE: Method = (50, 10);
 const QUEUE_DECLARE_OK: Method = (50, 11);
 const BASIC_QOS: Method = (60, 10);
@@ -105,6 +111,31 @@ fn long_string(payload: &mut Vec<u8>, text: &str) {
     payload.extend_from_slice(text.as_bytes());
 }
 
+/// The value of an argument.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Argument<'a> {
+    Text(&'a str),
+    Number(i64),
+}
+
+fn table(arguments: &[(&str, Argument<'_>)]) -> Vec<u8> {
+    let mut table = Vec::new();
+    for (name, value) in arguments {
+        short_string(&mut table, name);
+        match value {
+            Argument::Text(text) => {
+                table.push(b'S');
+                long_string(&mut table, text);
+            }
+            Argument::Number(number) => {
+                table.push(b'l');
+                table.extend_from_slice(&number.to_be_bytes());
+            }
+        }
+    }
+    table
+}
+
 impl Connection {
     /// Connects as guest to the default vhost; `patience` bounds every wait for the server.
     pub(crate) fn open(
@@ -164,11 +195,17 @@ impl Connection {
 
     /// Declares durable queues of this `x-queue-type`.
     pub(crate) fn declare(&mut self, names: &[String], kind: &str) -> io::Result<()> {
+        self.declare_with(names, &[("x-queue-type", Argument::Text(kind))])
+    }
+
+    /// Declares durable queues with these arguments.
+    pub(crate) fn declare_with(
+        &mut self,
+        names: &[String],
+        arguments: &[(&str, Argument<'_>)],
+    ) -> io::Result<()> {
         const DURABLE: u8 = 1 << 1;
-        let mut table = Vec::new();
-        short_string(&mut table, "x-queue-type");
-        table.push(b'S');
-        long_string(&mut table, kind);
+        let table = table(arguments);
         for name in names {
             self.method(CHANNEL, QUEUE_DECLARE, |arguments| {
                 arguments.extend_from_slice(&[0, 0]);
@@ -180,6 +217,50 @@ impl Connection {
         }
         for _ in names {
             self.expect(QUEUE_DECLARE_OK)?;
+        }
+        Ok(())
+    }
+
+    /// How many messages are ready in a queue.
+    pub(crate) fn ready(&mut self, queue: &str) -> io::Result<u32> {
+        const PASSIVE: u8 = 1;
+        self.method(CHANNEL, QUEUE_DECLARE, |arguments| {
+            arguments.extend_from_slice(&[0, 0]);
+            short_string(arguments, queue);
+            arguments.push(PASSIVE);
+            arguments.extend_from_slice(&[0; 4]);
+        });
+        let answer = self.expect(QUEUE_DECLARE_OK)?;
+        let name_bytes = usize::from(answer.first().copied().unwrap_or_default());
+        let count = answer.get(1 + name_bytes..).and_then(|rest| rest.first_chunk());
+        count
+            .map(|count| u32::from_be_bytes(*count))
+            .ok_or_else(|| invalid("queue.declare-ok is cut short"))
+    }
+
+    /// Declares a durable fanout exchange and binds these queues to it.
+    pub(crate) fn fan_out(&mut self, exchange: &str, queues: &[String]) -> io::Result<()> {
+        const DURABLE: u8 = 1 << 1;
+        self.method(CHANNEL, EXCHANGE_DECLARE, |arguments| {
+            arguments.extend_from_slice(&[0, 0]);
+            short_string(arguments, exchange);
+            short_string(arguments, "fanout");
+            arguments.push(DURABLE);
+            arguments.extend_from_slice(&[0; 4]);
+        });
+        self.expect(EXCHANGE_DECLARE_OK)?;
+        for queue in queues {
+            self.method(CHANNEL, QUEUE_BIND, |arguments| {
+                arguments.extend_from_slice(&[0, 0]);
+                short_string(arguments, queue);
+                short_string(arguments, exchange);
+                short_string(arguments, "");
+                arguments.push(0);
+                arguments.extend_from_slice(&[0; 4]);
+            });
+        }
+        for _ in queues {
+            self.expect(QUEUE_BIND_OK)?;
         }
         Ok(())
     }
@@ -199,10 +280,15 @@ impl Connection {
 
     /// Publishes a persistent message to a queue, with the next thing that is sent; its tag.
     pub(crate) fn publish(&mut self, queue: &str, body: &[u8]) -> u64 {
+        self.publish_to("", queue, body)
+    }
+
+    /// As [`Connection::publish`], to an exchange.
+    pub(crate) fn publish_to(&mut self, exchange: &str, key: &str, body: &[u8]) -> u64 {
         self.method(CHANNEL, BASIC_PUBLISH, |arguments| {
             arguments.extend_from_slice(&[0, 0]);
-            short_string(arguments, "");
-            short_string(arguments, queue);
+            short_string(arguments, exchange);
+            short_string(arguments, key);
             arguments.push(0);
         });
         let mut header = Vec::new();
@@ -212,7 +298,9 @@ impl Connection {
         header.extend_from_slice(&DELIVERY_MODE.to_be_bytes());
         header.push(PERSISTENT);
         self.frame(HEADER, CHANNEL, &header);
-        self.frame(BODY, CHANNEL, body);
+        for part in body.chunks(BODY_FRAME_BYTES) {
+            self.frame(BODY, CHANNEL, part);
+        }
         self.published += 1;
         self.unconfirmed.insert(self.published);
         self.published

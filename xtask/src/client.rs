@@ -91,7 +91,7 @@ impl Connection {
         Ok(Connection { stream, next_correlation: 1 })
     }
 
-    fn send<R: Request>(&mut self, version: i16, request: &R) -> io::Result<i32> {
+    pub(crate) fn send<R: Request>(&mut self, version: i16, request: &R) -> io::Result<i32> {
         let correlation = self.next_correlation;
         self.next_correlation = self.next_correlation.wrapping_add(1);
         let header = RequestHeader::default()
@@ -109,7 +109,11 @@ impl Connection {
         Ok(correlation)
     }
 
-    fn receive<R: Request>(&mut self, version: i16, correlation: i32) -> io::Result<R::Response> {
+    pub(crate) fn receive<R: Request>(
+        &mut self,
+        version: i16,
+        correlation: i32,
+    ) -> io::Result<R::Response> {
         let mut length = [0; 4];
         self.stream.read_exact(&mut length)?;
         let length = usize::try_from(i32::from_be_bytes(length)).map_err(invalid)?;
@@ -128,9 +132,18 @@ impl Connection {
         R::Response::decode(&mut frame, version).map_err(invalid)
     }
 
-    fn call<R: Request>(&mut self, version: i16, request: &R) -> io::Result<R::Response> {
+    pub(crate) fn call<R: Request>(
+        &mut self,
+        version: i16,
+        request: &R,
+    ) -> io::Result<R::Response> {
         let correlation = self.send(version, request)?;
         self.receive::<R>(version, correlation)
+    }
+
+    /// The socket itself, for those who do what no client should.
+    pub(crate) fn stream(&mut self) -> &mut TcpStream {
+        &mut self.stream
     }
 
     /// Asks for the versions: the cheapest proof that a server answers.

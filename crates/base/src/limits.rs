@@ -9,7 +9,13 @@ use std::time::Duration;
 pub const BATCH_BYTES_DEFAULT: u32 = 1_048_588;
 /// Largest value that `max.message.bytes` may have: a batch must fit a frame and a request.
 pub const BATCH_BYTES_MAX: u32 = 64 << 20;
-/// A compressed batch may not unfold to more than this: a bomb is refused, not unpacked.
+/// A compressed batch that a producer sends may not unfold to more than this, 64 times what a topic
+/// takes by default: a bomb is refused, not unpacked. The producer is told that it is too large,
+/// which makes clients split it.
+pub const PRODUCED_UNPACKED_BYTES_MAX: usize = 64 << 20;
+/// The same in a topic that compresses anew, as a multiple of its `max.message.bytes`.
+pub const REPACKED_FACTOR_MAX: usize = 16;
+/// What a stored batch may unfold to.
 pub const BATCH_DECOMPRESSED_BYTES_MAX: usize = 256 << 20;
 /// Records in one batch; the count is an `i32` on the wire.
 pub const BATCH_RECORDS_MAX: u32 = 4_000_000;
@@ -60,8 +66,17 @@ pub const PROPOSAL_BYTES_MAX: usize = 4 << 20;
 pub const REPLAYED_CHANGES_MAX: u64 = 500_000;
 /// Bytes of produce requests in a node, from decoded to durable; above it sockets are not read.
 pub const PRODUCE_BYTES_IN_FLIGHT_MAX: usize = 64 << 20;
+/// The same of sessions whose batches take long to check.
+pub const PACKED_BYTES_IN_FLIGHT_MAX: usize = 32 << 20;
+/// Batches that are unpacked, packed or decoded at the same time, away from the threads of sockets.
+/// Each may hold [`PRODUCED_UNPACKED_BYTES_MAX`].
+pub const CPU_JOBS_MAX: usize = 4;
 /// Bytes of fetch responses in a node, from read to written.
 pub const FETCH_BYTES_IN_FLIGHT_MAX: usize = 64 << 20;
+/// Bytes of other large answers in a node (metadata, offsets, groups), from the first row to written;
+/// one of a million partitions has 30 MB. Smaller ones than the second figure are not counted.
+pub const ANSWER_BYTES_IN_FLIGHT_MAX: usize = 96 << 20;
+pub const ANSWER_UNCOUNTED_BYTES_MAX: usize = 64 << 10;
 /// Batches that a producer id remembers per partition, to recognise a retry (Kafka: 5).
 pub const PRODUCER_BATCHES_REMEMBERED: usize = 5;
 /// Producer ids that a partition remembers; beyond it those that were silent longest are forgotten.
@@ -79,6 +94,11 @@ pub const PARTITIONS_PER_SHARD_MAX: u64 = 2_000_000;
 // -------------------------------------------------------------------------------------- groups
 
 pub const GROUP_NAME_BYTES_MAX: usize = 1024;
+/// What groups with committed offsets weigh: their names, and offsets with their metadata, some 100
+/// bytes each. Anybody may commit under any name; what would be more is refused.
+pub const OFFSET_GROUPS_BYTES_MAX: u64 = 192 << 20;
+/// Groups with a configuration of their own.
+pub const GROUP_CONFIGS_MAX: usize = 100_000;
 /// Members of one group (`group.max.size`, `group.consumer.max.size` may be less).
 pub const GROUP_MEMBERS_MAX: usize = 10_000;
 /// Groups whose members are known, all together; more groups may have committed offsets.
@@ -168,6 +188,18 @@ pub const DOCUMENTS_BYTES_MAX: u64 = 256 << 20;
 pub const REQUEST_BYTES_MAX: usize = 100 << 20;
 /// Requests of one session that may be under way; then its socket is not read.
 pub const REQUESTS_IN_FLIGHT_PER_SESSION_MAX: usize = 64;
+/// A request of up to so many bytes, other than a produce request, counts against no budget of the
+/// node: a heartbeat must not wait for others.
+pub const REQUEST_UNCOUNTED_BYTES_MAX: usize = 4 << 10;
+/// Bytes of such requests of one session that are read while an earlier one is not answered.
+pub const REQUEST_BACKLOG_PER_SESSION_BYTES_MAX: usize = 16 << 10;
+/// Bytes of other requests in a node, produce requests apart, from read to answered or waiting; what
+/// a request has on the wire counts four times, because it is larger when decoded.
+pub const REQUEST_BYTES_IN_FLIGHT_MAX: usize = 64 << 20;
+/// Bytes of what waiting requests hold in a node. A fetch that finds no room waits without being
+/// woken, for [`FETCH_WAIT_WITHOUT_ROOM`] at most.
+pub const WAITING_BYTES_MAX: usize = 256 << 20;
+pub const FETCH_WAIT_WITHOUT_ROOM: Duration = Duration::from_secs(2);
 /// Sessions on a node (`--max-connections`).
 pub const SESSIONS_MAX_DEFAULT: usize = 10_000;
 /// A started request must arrive whole within this time: half a frame holds memory.
@@ -240,6 +272,8 @@ const _: () = assert!((BATCH_BYTES_MAX as usize) < REQUEST_BYTES_MAX);
 const _: () = assert!((BATCH_BYTES_DEFAULT as usize) < FRAME_BYTES_MAX);
 const _: () = assert!(BATCH_BYTES_DEFAULT as u64 * 2 < SEGMENT_BYTES_DEFAULT);
 const _: () = assert!(SEGMENT_BYTES_MAX <= u32::MAX as u64);
+// What was taken can be read.
+const _: () = assert!(PRODUCED_UNPACKED_BYTES_MAX <= BATCH_DECOMPRESSED_BYTES_MAX);
 // One proposal must not be able to stall the queue that it waits in.
 const _: () = assert!(PROPOSAL_BYTES_MAX * 2 <= JOURNAL_QUEUED_BYTES_MAX);
 // A message must fit a batch.

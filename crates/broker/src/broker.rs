@@ -19,6 +19,7 @@ use tokio::task::JoinHandle;
 use crate::append::{AppendBatch, AppendReply};
 use crate::budget::{Budget, Permit};
 use crate::cluster;
+use crate::cpu::CpuPool;
 use crate::delivery::driver::{self, Driver, Message};
 use crate::error::{ExecuteError, OpenError, Unavailable};
 use crate::housekeeping;
@@ -67,6 +68,7 @@ struct Inner {
     /// None once the broker shuts down.
     requests: Mutex<Option<mpsc::UnboundedSender<Request>>>,
     budget: Budget,
+    cpu: CpuPool,
     delivery: driver::Handle,
     failed: watch::Receiver<Option<String>>,
     /// None once the broker shut down.
@@ -161,6 +163,7 @@ impl Broker {
             consensus,
             requests: Mutex::new(Some(requests)),
             budget: Budget::new(options.request_bytes_in_flight_max),
+            cpu: CpuPool::default(),
             delivery,
             failed,
             tasks: Mutex::new(None),
@@ -214,6 +217,16 @@ impl Broker {
     /// Room for `bytes` of a request that is about to be read; given back when dropped.
     pub async fn admit(&self, bytes: usize) -> Permit {
         self.0.budget.admit(bytes).await
+    }
+
+    /// For work on records that takes long.
+    pub fn cpu(&self) -> &CpuPool {
+        &self.0.cpu
+    }
+
+    /// The budget of what producers send, from read to durable.
+    pub fn produce_budget(&self) -> &Budget {
+        &self.0.budget
     }
 
     /// Live bytes of a partition in the journal.

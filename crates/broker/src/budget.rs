@@ -9,30 +9,64 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 const UNIT_BYTES: usize = 1024;
 
 #[derive(Clone, Debug)]
-pub(crate) struct Budget {
+pub struct Budget {
     units: Arc<Semaphore>,
     units_max: u32,
+    /// One holder at a time may go over the budget: see [`Budget::grow`].
+    overdraft: Arc<Semaphore>,
 }
 
 /// Room that was granted; given back when dropped.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Permit {
-    _units: Option<OwnedSemaphorePermit>,
+    units: Option<OwnedSemaphorePermit>,
+    overdraft: Option<OwnedSemaphorePermit>,
 }
 
 impl Budget {
-    pub(crate) fn new(bytes: usize) -> Self {
+    pub fn new(bytes: usize) -> Self {
         let units_max = (bytes / UNIT_BYTES).clamp(1, Semaphore::MAX_PERMITS >> 3) as u32;
-        Self { units: Arc::new(Semaphore::new(units_max as usize)), units_max }
+        Self {
+            units: Arc::new(Semaphore::new(units_max as usize)),
+            units_max,
+            overdraft: Arc::new(Semaphore::new(1)),
+        }
     }
 
     /// Waits for room. Something larger than the whole budget gets all of it, alone.
-    pub(crate) async fn admit(&self, bytes: usize) -> Permit {
-        let units = u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX);
-        let units = units.clamp(1, self.units_max);
-        let granted = Arc::clone(&self.units).acquire_many_owned(units).await;
+    pub async fn admit(&self, bytes: usize) -> Permit {
+        let granted = Arc::clone(&self.units).acquire_many_owned(self.units(bytes)).await;
         // The semaphore is never closed; were it, there would be nothing left to protect.
-        Permit { _units: granted.ok() }
+        Permit { units: granted.ok(), overdraft: None }
+    }
+
+    /// Room if there is some now.
+    pub fn try_admit(&self, bytes: usize) -> Option<Permit> {
+        let granted = Arc::clone(&self.units).try_acquire_many_owned(self.units(bytes)).ok()?;
+        Some(Permit { units: Some(granted), overdraft: None })
+    }
+
+    /// Waits for room in addition to what `permit` has: for what arrives piece by piece, so that
+    /// bytes which were announced and not sent take no room from others.
+    ///
+    /// Holders that wait for more while they keep what they have would block one another for ever.
+    /// So one of them at a time goes on without room, until its permit is dropped.
+    pub async fn grow(&self, permit: &mut Permit, bytes: usize) {
+        if permit.overdraft.is_some() {
+            return;
+        }
+        tokio::select! {
+            biased;
+            more = self.admit(bytes) => match (&mut permit.units, more.units) {
+                (Some(units), Some(more)) => units.merge(more),
+                (units, more) => *units = more,
+            },
+            turn = Arc::clone(&self.overdraft).acquire_owned() => permit.overdraft = turn.ok(),
+        }
+    }
+
+    fn units(&self, bytes: usize) -> u32 {
+        u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX).clamp(1, self.units_max)
     }
 }
 
@@ -49,6 +83,7 @@ mod tests {
         let waiting = budget.admit(40 << 10);
         tokio::pin!(waiting);
         assert!(tokio::time::timeout(Duration::from_millis(10), &mut waiting).await.is_err());
+        assert!(budget.try_admit(40 << 10).is_none());
         drop(held);
         tokio::time::timeout(Duration::from_secs(5), waiting).await.expect("room was given back");
     }
@@ -58,5 +93,27 @@ mod tests {
         let budget = Budget::new(1 << 10);
         drop(budget.admit(1 << 30).await);
         drop(budget.admit(1).await);
+    }
+
+    #[tokio::test]
+    async fn requests_that_arrive_in_part_do_not_block_one_another() {
+        let budget = Budget::new(64 << 10);
+        let (mut one, mut other) = (Permit::default(), Permit::default());
+        budget.grow(&mut one, 32 << 10).await;
+        budget.grow(&mut other, 32 << 10).await;
+        // There is no room for either to go on; one of them does, and goes on to its end.
+        let both = async {
+            let first = async {
+                budget.grow(&mut one, 32 << 10).await;
+                budget.grow(&mut one, 32 << 10).await;
+                drop(one);
+            };
+            tokio::join!(first, async {
+                budget.grow(&mut other, 32 << 10).await;
+                drop(other);
+            })
+        };
+        tokio::time::timeout(Duration::from_secs(5), both).await.expect("neither waits for ever");
+        assert!(budget.try_admit(64 << 10).is_some(), "all room was given back");
     }
 }

@@ -98,7 +98,11 @@ impl Broker {
         else {
             return Ok(None);
         };
-        let at = record::offset_at_or_after(&batch.into_bytes(), timestamp_ms)
+        let search = move |batch: &Bytes| record::offset_at_or_after(batch, timestamp_ms);
+        let at = self
+            .cpu()
+            .read_batch(batch.into_bytes(), search)
+            .await
             .map_err(|error| FetchError::Storage(error.to_string()))?;
         Ok(at
             // The batch may begin below the log's start: what is deleted is not named again.
@@ -120,7 +124,11 @@ impl Broker {
         else {
             return Ok(None);
         };
-        let at = record::first_with_max_timestamp(&batch.into_bytes())
+        let search = |batch: &Bytes| record::first_with_max_timestamp(batch);
+        let at = self
+            .cpu()
+            .read_batch(batch.into_bytes(), search)
+            .await
             .map_err(|error| FetchError::Storage(error.to_string()))?;
         Ok(at.map(|(offset, timestamp)| TimedOffset { offset, timestamp }))
     }

@@ -8,6 +8,7 @@
 //! * [`fetch`]: reading by offset and by time
 //! * [`watch`]: waiting for records
 //! * [`budget`]: bytes in flight, bounded for the whole node
+//! * [`cpu`]: work on records that takes long, away from the threads of sockets
 //! * [`delivery`]: leasing records one by one, and settling each
 //! * `dedup`: records that were appended before
 //! * [`operations`]: what operators ask of one gateway and another carries out
@@ -20,6 +21,7 @@ pub mod broker;
 pub mod budget;
 mod cluster;
 mod compaction;
+pub mod cpu;
 mod dedup;
 pub mod delivery;
 pub mod error;
@@ -34,7 +36,8 @@ mod watchdog;
 
 pub use append::{AppendBatch, AppendReply, Appended};
 pub use broker::{Broker, BrokerOptions, Storage, WeakBroker};
-pub use budget::Permit;
+pub use budget::{Budget, Permit};
+pub use cpu::CpuPool;
 pub use delivery::{
     ConsumeOptions, Credit, Delivery, Event, Events, LeaseSession, Settle, SettleWhat, Settlement,
     TakeOptions,

@@ -5,6 +5,7 @@
 //! append costs one look-up a batch; a partition that nobody watches costs nothing.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::PartitionId;
 use hashbrown::{HashMap, HashSet};
@@ -21,6 +22,8 @@ pub struct Watch {
 
 #[derive(Debug, Default)]
 struct Ready {
+    /// Of its watch: those that came later have greater ones.
+    id: u64,
     partitions: Mutex<ReadyPartitions>,
     notify: Notify,
 }
@@ -58,12 +61,22 @@ impl ReadyPartitions {
 /// Who watches what, for one shard.
 #[derive(Debug, Default)]
 pub(crate) struct Watchers {
-    by_partition: Mutex<HashMap<PartitionId, Vec<Arc<Ready>>>>,
+    last_id: AtomicU64,
+    by_partition: Mutex<HashMap<PartitionId, Watching>>,
 }
+
+/// Those that watch one partition, by their ids: with thousands of them one that goes must be found
+/// without a look at all.
+type Watching = Vec<(u64, Arc<Ready>)>;
+
+/// Partitions that are taken off while the registry is locked: appends wait for the lock.
+const UNREGISTERED_AT_ONCE: usize = 256;
 
 impl Watchers {
     pub(crate) fn watch(self: &Arc<Self>) -> Watch {
-        Watch { ready: Arc::default(), members: Mutex::default(), registry: Arc::clone(self) }
+        let id = self.last_id.fetch_add(1, Ordering::Relaxed);
+        let ready = Arc::new(Ready { id, ..Ready::default() });
+        Watch { ready, members: Mutex::default(), registry: Arc::clone(self) }
     }
 
     /// These partitions changed: they were appended to, or they are gone.
@@ -74,7 +87,7 @@ impl Watchers {
         }
         for partition in partitions {
             let Some(watching) = watchers.get(&partition) else { continue };
-            for ready in watching {
+            for (_, ready) in watching {
                 if ready.partitions.lock().insert(partition) {
                     ready.notify.notify_one();
                 }
@@ -87,7 +100,9 @@ impl Watch {
     pub fn add(&self, partition: PartitionId) {
         if self.members.lock().insert(partition) {
             let mut watchers = self.registry.by_partition.lock();
-            watchers.entry(partition).or_default().push(Arc::clone(&self.ready));
+            let watching = watchers.entry(partition).or_default();
+            let place = watching.partition_point(|(id, _)| *id < self.ready.id);
+            watching.insert(place, (self.ready.id, Arc::clone(&self.ready)));
         }
     }
 
@@ -111,15 +126,15 @@ impl Watch {
         }
     }
 
-    fn unregister(
-        &self,
-        watchers: &mut HashMap<PartitionId, Vec<Arc<Ready>>>,
-        partition: PartitionId,
-    ) {
+    fn unregister(&self, watchers: &mut HashMap<PartitionId, Watching>, partition: PartitionId) {
         if let Some(watching) = watchers.get_mut(&partition) {
-            watching.retain(|other| !Arc::ptr_eq(other, &self.ready));
+            if let Ok(place) = watching.binary_search_by_key(&self.ready.id, |(id, _)| *id) {
+                watching.remove(place);
+            }
             if watching.is_empty() {
                 watchers.remove(&partition);
+            } else if watching.len() < watching.capacity() / 4 {
+                watching.shrink_to(watching.len() * 2);
             }
         }
     }
@@ -128,12 +143,12 @@ impl Watch {
 impl Drop for Watch {
     fn drop(&mut self) {
         let members = std::mem::take(self.members.get_mut());
-        if members.is_empty() {
-            return;
-        }
-        let mut watchers = self.registry.by_partition.lock();
-        for partition in members {
-            self.unregister(&mut watchers, partition);
+        let mut members = members.into_iter().peekable();
+        while members.peek().is_some() {
+            let mut watchers = self.registry.by_partition.lock();
+            for partition in members.by_ref().take(UNREGISTERED_AT_ONCE) {
+                self.unregister(&mut watchers, partition);
+            }
         }
     }
 }
@@ -177,6 +192,20 @@ mod tests {
         assert_eq!(second.take_ready(), vec![partition(1)]);
         drop((first, second));
         assert!(watchers.by_partition.lock().is_empty());
+    }
+
+    #[test]
+    fn of_thousands_that_watch_the_same_each_goes_alone() {
+        let watchers = Arc::new(Watchers::default());
+        let mut watches: Vec<Watch> = (0..2_000).map(|_| watchers.watch()).collect();
+        for index in 0..600 {
+            watches.iter().for_each(|watch| watch.add(partition(index)));
+        }
+        let kept = watches.swap_remove(1_000);
+        drop(watches);
+        assert!(watchers.by_partition.lock().values().all(|watching| watching.len() == 1));
+        watchers.wake([partition(599)].into_iter());
+        assert_eq!(kept.take_ready(), vec![partition(599)]);
     }
 
     #[tokio::test]

@@ -21,6 +21,7 @@ pub mod entry;
 pub mod group;
 pub mod lease_group;
 mod leasing;
+mod offset_groups;
 pub mod outcome;
 pub mod partition;
 pub mod producer;

@@ -90,6 +90,10 @@ pub enum Refusal {
     OffsetOutOfRange { partition: PartitionId, offset: Offset, start: Offset, end: Offset },
     #[error("{bytes} bytes of metadata with an offset are more than {at_most}")]
     MetadataTooLarge { bytes: usize, at_most: usize },
+    #[error("one more committed offset does not fit: {groups} groups of {bytes} bytes are there")]
+    TooManyOffsets { groups: usize, bytes: u64 },
+    #[error("one more group's configuration does not fit: {at_most} is the limit")]
+    TooManyGroupConfigs { at_most: usize },
     #[error("there is no lease group {group}")]
     UnknownLeaseGroup { group: LeaseGroupId },
     #[error("lease group {name} exists already, with another configuration")]

@@ -4,9 +4,10 @@
 //! alone (sorted maps, vectors), never from a hash: two replicas must not differ by a byte.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
-use base::limits::{PARTITIONS_PER_SHARD_MAX, PARTITIONS_PER_TOPIC_MAX};
+use base::limits::{GROUP_CONFIGS_MAX, PARTITIONS_PER_SHARD_MAX, PARTITIONS_PER_TOPIC_MAX};
 use base::{Offset, PartitionId, TopicId};
 use hashbrown::HashMap;
 use uuid::Uuid;
@@ -17,6 +18,7 @@ use crate::document::{Document, Documents};
 use crate::entry::Append;
 use crate::group::{Group, validate_commit, validate_group_name};
 use crate::lease_group::LeaseGroups;
+use crate::offset_groups::OffsetGroups;
 use crate::outcome::{AppendOutcome, Applied, Outcome, Refusal};
 use crate::partition::Partition;
 use crate::topic::{Topic, collapsed_name, validate_topic_name};
@@ -39,7 +41,7 @@ pub struct State {
     pub(crate) next_producer_id: i64,
     pub(crate) node_config: NodeConfig,
     pub(crate) topic_configs: SharedConfigs<TopicConfig>,
-    pub(crate) groups: BTreeMap<String, Group>,
+    pub(crate) groups: OffsetGroups,
     /// Apart from `groups`: a group may be configured before it commits, and after.
     pub(crate) group_configs: BTreeMap<String, GroupConfig>,
     pub(crate) lease_groups: LeaseGroups,
@@ -72,6 +74,11 @@ impl State {
         self.by_name.values().map(|id| &*self.topics[id])
     }
 
+    /// Those from this name on, sorted: for those who look at all, some at a time.
+    pub fn topics_from(&self, name: Bound<&str>) -> impl Iterator<Item = &Topic> {
+        self.by_name.range::<str, _>((name, Bound::Unbounded)).map(|(_, id)| &*self.topics[id])
+    }
+
     pub fn topic_count(&self) -> usize {
         self.topics.len()
     }
@@ -97,7 +104,16 @@ impl State {
 
     /// Sorted by name.
     pub fn groups(&self) -> impl Iterator<Item = (&str, &Group)> {
-        self.groups.iter().map(|(name, group)| (name.as_str(), group))
+        self.groups.iter()
+    }
+
+    /// Those after this name, sorted: for those who look at all, some at a time.
+    pub fn groups_after(&self, name: &str) -> impl Iterator<Item = (&str, &Group)> {
+        self.groups.after(name)
+    }
+
+    pub fn group_count(&self) -> usize {
+        self.groups.len()
     }
 
     /// A group's configuration; the default if none was set, whether or not the group exists.
@@ -234,11 +250,12 @@ impl State {
             Command::CommitOffsets { group, offsets } => self.commit(group, offsets, now_ms),
             Command::DeleteOffsets { group, partitions } => self.delete_offsets(group, partitions),
             Command::DeleteGroup { group } => match self.groups.remove(group) {
-                Some(_) => Ok(Outcome::Done),
-                None => Err(Refusal::UnknownGroup { group: group.clone() }),
+                true => Ok(Outcome::Done),
+                false => Err(Refusal::UnknownGroup { group: group.clone() }),
             },
             Command::ExpireOffsets { groups, before_ms } => {
-                let expired = groups.iter().map(|group| self.expire(group, now_ms, *before_ms));
+                let expired =
+                    groups.iter().map(|group| self.groups.expire(group, now_ms, *before_ms));
                 Ok(Outcome::Expired { count: expired.sum() })
             }
             Command::ExpireProducers { before_ms } => {
@@ -320,10 +337,7 @@ impl State {
         if let Some(collapsed) = collapsed_name(&removed.name) {
             self.by_collapsed_name.remove(&collapsed);
         }
-        self.groups.retain(|_, group| {
-            group.forget_topic(topic);
-            !group.offsets.is_empty()
-        });
+        self.groups.forget_topic(topic);
         self.delete_lease_groups_of(topic, applied);
         applied.removed.push((topic, removed.partition_count()));
         Ok(Outcome::Done)
@@ -397,6 +411,10 @@ impl State {
         if overrides.is_empty() {
             self.group_configs.remove(group);
         } else {
+            let is_new = !self.group_configs.contains_key(group);
+            if is_new && self.group_configs.len() >= GROUP_CONFIGS_MAX {
+                return Err(Refusal::TooManyGroupConfigs { at_most: GROUP_CONFIGS_MAX });
+            }
             self.group_configs.insert(group.to_owned(), config);
         }
         Ok(Outcome::Done)
@@ -429,29 +447,19 @@ impl State {
     ) -> Result<Outcome, Refusal> {
         validate_group_name(name)?;
         let mut refused = Vec::new();
-        // Looked up once and made on the first offset that is taken: a commit that is refused
-        // whole leaves no empty group behind.
-        let mut new_group = None;
-        let mut group = self.groups.get_mut(name);
         for commit in offsets {
             let partition = commit.partition;
             let topic = self.topics.get(&partition.topic);
             let known = topic.and_then(|topic| topic.partition(partition.index)).is_some();
-            let valid = if known {
-                validate_commit(commit)
-            } else {
-                Err(Refusal::UnknownPartition { partition })
-            };
-            match (valid, &mut group) {
-                (Err(refusal), _) => refused.push((partition, refusal)),
-                (Ok(()), Some(group)) => group.commit(commit, now_ms),
-                (Ok(()), None) => {
-                    new_group.get_or_insert_with(Group::default).commit(commit, now_ms);
+            let committed = match known {
+                true => {
+                    validate_commit(commit).and_then(|()| self.groups.commit(name, commit, now_ms))
                 }
+                false => Err(Refusal::UnknownPartition { partition }),
+            };
+            if let Err(refusal) = committed {
+                refused.push((partition, refusal));
             }
-        }
-        if let Some(new_group) = new_group {
-            self.groups.insert(name.to_owned(), new_group);
         }
         Ok(Outcome::Committed { refused })
     }
@@ -461,27 +469,9 @@ impl State {
         name: &str,
         partitions: &[PartitionId],
     ) -> Result<Outcome, Refusal> {
-        let group = self
-            .groups
-            .get_mut(name)
-            .ok_or_else(|| Refusal::UnknownGroup { group: name.to_owned() })?;
-        for partition in partitions {
-            group.offsets.remove(partition);
-        }
-        self.remove_group_if_empty(name);
-        Ok(Outcome::Done)
-    }
-
-    fn expire(&mut self, name: &str, now_ms: i64, before_ms: i64) -> u64 {
-        let Some(group) = self.groups.get_mut(name) else { return 0 };
-        let expired = group.expire(now_ms, before_ms);
-        self.remove_group_if_empty(name);
-        expired
-    }
-
-    fn remove_group_if_empty(&mut self, name: &str) {
-        if self.groups.get(name).is_some_and(|group| group.offsets.is_empty()) {
-            self.groups.remove(name);
+        match self.groups.delete_offsets(name, partitions) {
+            true => Ok(Outcome::Done),
+            false => Err(Refusal::UnknownGroup { group: name.to_owned() }),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! Every record is walked, in compressed batches too: a broken record that got in would break
 //! every consumer of the partition, for ever. An uncompressed batch is walked in place.
 
-use base::limits::{BATCH_BYTES_MAX, BATCH_DECOMPRESSED_BYTES_MAX, BATCH_RECORDS_MAX};
+use base::limits::{BATCH_BYTES_MAX, BATCH_RECORDS_MAX, PRODUCED_UNPACKED_BYTES_MAX};
 
 use crate::error::{BatchError, RecordFault};
 use crate::header::{BatchHeader, HEADER_LEN, TimestampType, verify_checksum};
@@ -31,7 +31,7 @@ impl Default for ValidateLimits {
     fn default() -> Self {
         Self {
             batch_bytes_max: BATCH_BYTES_MAX as usize,
-            decompressed_bytes_max: BATCH_DECOMPRESSED_BYTES_MAX,
+            decompressed_bytes_max: PRODUCED_UNPACKED_BYTES_MAX,
             records_max: BATCH_RECORDS_MAX,
             require_key: false,
             allow_control: false,

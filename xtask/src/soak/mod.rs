@@ -2,6 +2,7 @@
 //! at a random moment, restart, and everything that was acknowledged or shown is looked for. What
 //! `leases` does is told in its own file.
 
+mod abuse;
 mod leases;
 mod ledger;
 mod load;
@@ -24,6 +25,8 @@ use load::{Producer, Target};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Soak {
+    /// Abuse beside a well-behaved producer and consumer: their latency and the server's memory
+    Abuse(abuse::AbuseOptions),
     /// kill -9 under load, in a loop: no acknowledged record lost, offsets dense, order kept
     Kill(KillOptions),
     /// kill -9 with consumers at work, in a loop: nothing lost, nothing settled delivered again
@@ -34,6 +37,7 @@ pub(crate) enum Soak {
 
 pub(crate) fn run(soak: &Soak) -> Outcome {
     match soak {
+        Soak::Abuse(options) => abuse::run(options),
         Soak::Kill(options) => kill(options),
         Soak::Leases(options) => leases::run(options),
         Soak::Power(options) => power(options),

@@ -515,10 +515,12 @@ mod tests {
         let all = vec![settle(0, 3), settle(1, 1_000_000), settle(2, 5)];
         let pieces = split(all.clone(), BYTES_MAX);
         assert!(pieces.len() > 8_000_000 / BYTES_MAX);
-        let weight = |piece: &Vec<GroupSettle>| piece.iter().map(GroupSettle::weight).sum::<usize>();
+        let weight =
+            |piece: &Vec<GroupSettle>| piece.iter().map(GroupSettle::weight).sum::<usize>();
         assert!(pieces.iter().all(|piece| !piece.is_empty() && weight(piece) <= BYTES_MAX + 64));
         for expected in all {
-            let of_partition = pieces.iter().flatten().filter(|it| it.partition == expected.partition);
+            let of_partition =
+                pieces.iter().flatten().filter(|it| it.partition == expected.partition);
             let settled: Vec<_> = of_partition.clone().flat_map(|it| it.settled.clone()).collect();
             let attempts: Vec<_> = of_partition.flat_map(|it| it.attempts.clone()).collect();
             assert_eq!((settled, attempts), (expected.settled, expected.attempts));

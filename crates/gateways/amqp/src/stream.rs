@@ -217,7 +217,8 @@ impl Reader {
         for (header, bytes) in batches_in(&read.records).filter_map(Result::ok) {
             any = true;
             let at = Some(header.base_offset);
-            let Ok(batch) = SharedBatch::decode_at(&bytes, at) else { continue };
+            let decode = move |bytes: &Bytes| SharedBatch::decode_at(bytes, at);
+            let Ok(batch) = self.broker.cpu().read_batch(bytes, decode).await else { continue };
             let batch = Arc::new(batch);
             while *position < header.next_offset() {
                 self.post(&batch, header.next_offset(), position, credit).await?;

@@ -5,9 +5,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use bytes::BytesMut;
 use kafka_protocol::messages::ApiKey;
 
+use crate::frames::Frame;
 use crate::gateway::{Gateway, Session};
 use crate::produce::PendingProduce;
 use crate::request::{Preamble, Request, RequestError};
@@ -57,9 +57,9 @@ impl Future for Started {
 pub(crate) async fn start(
     gateway: &Arc<Gateway>,
     session: &Arc<Session>,
-    frame: BytesMut,
+    frame: Frame,
 ) -> Result<Started, RequestError> {
-    let preamble = Preamble::parse(&frame)?;
+    let preamble = Preamble::parse(&frame.bytes)?;
     if preamble.api_key == operations::API_KEY {
         return Ok(operations::start(gateway, &preamble, frame));
     }
@@ -78,7 +78,7 @@ pub(crate) async fn start(
     }
     let request = Request::parse(api, &preamble, frame)?;
     match api {
-        ApiKey::Produce => crate::produce::start(gateway, request),
+        ApiKey::Produce => crate::produce::start(gateway, session, request).await,
         ApiKey::ApiVersions => versions::answer(session, request).map(Started::Answered),
         // What changes the catalog is done before the next request is looked at, because that one
         // may be started at once and may depend on it.
@@ -118,7 +118,7 @@ async fn handle(
         ApiKey::ListConfigResources => config_describe::list_resources(&gateway, request),
         ApiKey::InitProducerId => producers::init_producer_id(&gateway, &session, request).await,
         ApiKey::DescribeProducers => producers::describe_producers(&gateway, request),
-        ApiKey::DescribeLogDirs => log_dirs::describe(&gateway, request),
+        ApiKey::DescribeLogDirs => log_dirs::describe(&gateway, request).await,
         ApiKey::DescribeAcls
         | ApiKey::CreateAcls
         | ApiKey::DeleteAcls

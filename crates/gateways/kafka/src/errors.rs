@@ -155,7 +155,10 @@ impl From<Refusal> for Fault {
             | Refusal::TopicIdsExhausted
             | Refusal::ProducerIdsExhausted => ResponseError::UnknownServerError,
             Refusal::InvalidPartitionCount { .. } => ResponseError::InvalidPartitions,
-            Refusal::TooManyPartitions { .. } => ResponseError::PolicyViolation,
+            // Final, and every client shows it.
+            Refusal::TooManyPartitions { .. }
+            | Refusal::TooManyOffsets { .. }
+            | Refusal::TooManyGroupConfigs { .. } => ResponseError::PolicyViolation,
             Refusal::InvalidConfig(_) => ResponseError::InvalidConfig,
             Refusal::UnknownGroup { .. } => ResponseError::GroupIdNotFound,
             Refusal::InvalidGroupName { .. } => ResponseError::InvalidGroupId,

@@ -3,12 +3,13 @@
 
 use std::time::Duration;
 
-use base::limits::{FETCH_BYTES_MAX, FETCH_WAIT_MAX};
+use base::limits::{FETCH_BYTES_MAX, FETCH_WAIT_MAX, FETCH_WAIT_WITHOUT_ROOM};
+use broker::Permit;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::FetchRequest;
 use kafka_protocol::messages::fetch_request::FetchTopic;
 use tokio::sync::OwnedMutexGuard;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::errors::Fault;
 use crate::fetch_collector::Collector;
@@ -58,7 +59,42 @@ pub(crate) async fn handle(
     session: &Session,
     mut request: Request,
 ) -> Result<Response, RequestError> {
-    let fetch: FetchRequest = request.decode()?;
+    // Kept as it came: that is the least that a fetch can hold while it waits.
+    let body = std::mem::take(&mut request.body).freeze();
+    let mut permit = request.permit.take();
+    let fetch: FetchRequest = request.decode_from(body.clone())?;
+    let limits = FetchLimits::of(&fetch);
+    let deadline = Instant::now() + limits.wait;
+    let response = answer_by(gateway, session, &request, fetch, deadline, &mut permit).await;
+    if let Some(response) = response {
+        return Ok(response);
+    }
+    // There is no room for what it would hold: it looks once more, after a while.
+    let again = deadline.min(Instant::now() + FETCH_WAIT_WITHOUT_ROOM);
+    tokio::select! {
+        () = sleep_until(again) => {}
+        () = gateway.draining() => {}
+    }
+    let fetch: FetchRequest = request.decode_from(body)?;
+    let now = Instant::now();
+    let response = answer_by(gateway, session, &request, fetch, now, &mut permit).await;
+    response.ok_or_else(|| RequestError::Encode {
+        api: request.head.api,
+        version: request.head.version,
+        reason: "a fetch that does not wait was not answered".into(),
+    })
+}
+
+/// Answers at the deadline, or earlier if there is enough. `None` if it would have to wait for that
+/// and there is no room for what it holds.
+async fn answer_by(
+    gateway: &Gateway,
+    session: &Session,
+    request: &Request,
+    fetch: FetchRequest,
+    deadline: Instant,
+    permit: &mut Option<Permit>,
+) -> Option<Response> {
     let by_id = request.head.version >= TOPIC_IDS_SINCE;
     let committed_only = fetch.isolation_level == 1;
     let limits = FetchLimits::of(&fetch);
@@ -66,20 +102,32 @@ pub(crate) async fn handle(
         Ok(context) => context,
         Err(fault) => {
             let fetched = Fetched { error: fault.code(), committed_only, ..Fetched::default() };
-            return Ok(fetch_response::encode(&request.head, fetched));
+            return Some(fetch_response::encode(&request.head, fetched));
         }
     };
     let (is_full, session_id) = (context.is_full(), context.session_id());
+    // What a session remembers is bounded by the cache of sessions.
+    let is_once = matches!(context, Context::Once(_));
     let state = context.state();
-    let collector = collect(gateway, state, limits).await;
-    let (topics, room) = answer(state, collector, is_full);
+    let mut collector = Collector::new(gateway, limits.bytes_max, is_full);
+    let mut room = None;
+    if !look(&mut collector, state, limits).await && Instant::now() < deadline {
+        if is_once {
+            state.compact();
+            room = Some(gateway.waiting_budget.try_admit(state.waiting_bytes())?);
+        }
+        drop(permit.take());
+        wait(gateway, &mut collector, state, limits, deadline).await;
+    }
+    let (topics, fetched_room) = answer(state, collector, is_full);
     if let Context::Cached { id, session, .. } = &context {
         gateway.fetch_sessions.resized(*id, session.state.partitions());
     }
+    drop((context, room));
     let fetched = Fetched { error: 0, session_id, committed_only, topics };
     let mut response = fetch_response::encode(&request.head, fetched);
-    response.room = room;
-    Ok(response)
+    response.room = fetched_room;
+    Some(response)
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -191,37 +239,38 @@ fn topic_name(by_id: bool, name: &str, id: uuid::Uuid) -> TopicRef {
     if by_id { TopicRef::Id(id) } else { TopicRef::Name(name.into()) }
 }
 
-/// Reads what is there, and waits for more if that is not enough.
-async fn collect<'a>(
-    gateway: &'a Gateway,
-    state: &mut FetchState,
-    limits: FetchLimits,
-) -> Collector<'a> {
-    let mut collector = Collector::new(gateway, limits.bytes_max);
-    let deadline = Instant::now() + limits.wait;
+/// Reads what is there; whether that is enough.
+async fn look(collector: &mut Collector<'_>, state: &mut FetchState, limits: FetchLimits) -> bool {
     state.queue_ready();
     collector.look(state).await;
-    let enough = |collector: &Collector<'_>, state: &FetchState| {
-        collector.bytes() >= limits.bytes_min
-            || collector.is_full()
-            || collector.has_failure()
-            || state.wanted.is_empty()
-            || state.missing.values().any(|missing| !missing.told)
-    };
-    if enough(&collector, state) || limits.wait.is_zero() {
-        return collector;
-    }
+    is_enough(collector, state, limits)
+}
+
+fn is_enough(collector: &Collector<'_>, state: &FetchState, limits: FetchLimits) -> bool {
+    collector.bytes() >= limits.bytes_min
+        || collector.has_no_room()
+        || collector.has_failure()
+        || state.wanted.is_empty()
+        || state.missing.values().any(|missing| !missing.told)
+}
+
+/// Waits until there is enough, or until the deadline.
+async fn wait(
+    gateway: &Gateway,
+    collector: &mut Collector<'_>,
+    state: &mut FetchState,
+    limits: FetchLimits,
+    deadline: Instant,
+) {
     if state.watch.is_none() {
         state.watch_all(&gateway.broker);
         // Once more, now that no change can slip by.
-        let partitions: Vec<_> = state.wanted.keys().copied().collect();
-        for partition in partitions {
-            state.queue(partition);
-        }
+        state.queue_all();
         collector.look(state).await;
+        state.compact();
     }
     let mut draining = std::pin::pin!(gateway.draining());
-    while !enough(&collector, state) {
+    while !is_enough(collector, state, limits) {
         let Some(watch) = &state.watch else { break };
         tokio::select! {
             woken = timeout_at(deadline, watch.ready()) => if woken.is_err() { break },
@@ -230,7 +279,6 @@ async fn collect<'a>(
         state.queue_ready();
         collector.look(state).await;
     }
-    collector
 }
 
 /// Makes the response's topics of what was found, and remembers what the client is told.

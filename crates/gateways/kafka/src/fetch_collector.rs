@@ -26,6 +26,8 @@ const WITHOUT_ROOM_BYTES_MAX: usize = 64 << 10;
 pub(crate) struct Collector<'a> {
     gateway: &'a Gateway,
     bytes_max: usize,
+    /// Every partition is answered in the end, whether anything was found or not.
+    is_full: bool,
     bytes: usize,
     failed: bool,
     /// The next partition did not fit.
@@ -56,10 +58,11 @@ enum Look {
 }
 
 impl<'a> Collector<'a> {
-    pub(crate) fn new(gateway: &'a Gateway, bytes_max: usize) -> Self {
+    pub(crate) fn new(gateway: &'a Gateway, bytes_max: usize, is_full: bool) -> Self {
         Self {
             gateway,
             bytes_max,
+            is_full,
             bytes: 0,
             failed: false,
             full: false,
@@ -72,7 +75,7 @@ impl<'a> Collector<'a> {
         self.bytes
     }
 
-    pub(crate) fn is_full(&self) -> bool {
+    pub(crate) fn has_no_room(&self) -> bool {
         self.full
     }
 
@@ -112,6 +115,13 @@ impl<'a> Collector<'a> {
         };
         if let Err(fault) = check(self.gateway, wanted, bounds) {
             return self.fail(partition, bounds, fault);
+        }
+        if self.is_full
+            && wanted.want.offset as Offset >= bounds.end
+            && !self.found.contains_key(&partition)
+        {
+            // Nothing is kept of what the answer can do without, while it waits.
+            return Look::Nothing;
         }
         let found = self.found.entry(partition).or_insert_with(|| Found {
             next_offset: wanted.want.offset as Offset,
@@ -204,7 +214,7 @@ impl<'a> Collector<'a> {
     ) -> Option<FetchedPartition> {
         let found = match self.found.remove(&partition) {
             Some(found) => found,
-            // Its turn did not come: answered as empty.
+            // There was nothing, or its turn did not come: answered as empty.
             None => {
                 let bounds = self.gateway.broker.bounds(partition)?;
                 let (high_watermark, log_start) = (bounds.end, bounds.log_start);

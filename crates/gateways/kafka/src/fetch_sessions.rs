@@ -25,6 +25,9 @@ const EVICTABLE_AFTER: Duration = Duration::from_secs(120);
 /// Partitions of all cached sessions together: each takes some 200 bytes.
 const PARTITIONS_MAX: usize = 1_000_000;
 
+/// What a waiting fetch without a session holds for each of its partitions (measured).
+const WAITING_BYTES_PER_PARTITION: usize = 160;
+
 /// What a consumer wants of one partition.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Want {
@@ -190,6 +193,27 @@ impl FetchState {
             wanted.queued = true;
             self.turns.push_back(partition);
         }
+    }
+
+    /// Every partition is worth a look.
+    pub(crate) fn queue_all(&mut self) {
+        let partitions: Vec<_> = self.wanted.keys().copied().collect();
+        for partition in partitions {
+            self.queue(partition);
+        }
+    }
+
+    /// Gives back memory that it does not need while it waits.
+    pub(crate) fn compact(&mut self) {
+        self.wanted.shrink_to_fit();
+        self.turns.shrink_to_fit();
+        self.missing.shrink_to_fit();
+        self.named.shrink_to_fit();
+    }
+
+    /// What it holds while it waits, its watch included.
+    pub(crate) fn waiting_bytes(&self) -> usize {
+        self.partitions() * WAITING_BYTES_PER_PARTITION
     }
 
     /// Queues what changed since the last look.

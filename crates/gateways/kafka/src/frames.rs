@@ -4,22 +4,29 @@
 //! frame then gets memory of exactly its own size, because a produced batch keeps its frame's
 //! memory for as long as it is cached. What is missing of a large frame is read straight into it.
 //! The staging buffer goes back while a session is silent: an idle connection holds none.
+//!
+//! What arrives is charged to a budget of the node as it arrives, so that a frame which was
+//! announced and is not sent takes no room: produce requests to the producers' budget, other large
+//! ones to one of their own.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use broker::{Broker, Permit};
+use base::limits::{REQUEST_BACKLOG_PER_SESSION_BYTES_MAX, REQUEST_UNCOUNTED_BYTES_MAX};
+use broker::{Budget, Permit};
 use bytes::{Buf, BufMut, BytesMut};
 use kafka_protocol::messages::ApiKey;
 use thiserror::Error;
 use tokio::io::AsyncReadExt;
 use tokio::net::tcp::ReadHalf;
+use tokio::sync::Notify;
 use tokio::time::{Instant, timeout, timeout_at};
 
 /// Holds a small request, or the first part of a large one.
 const STAGING_BYTES: usize = 16 << 10;
-/// Frames up to this size, other than produce requests, do not count against the node's budget: a
-/// heartbeat must not wait for a disk.
-const UNCOUNTED_BYTES_MAX: usize = 4 << 10;
+/// Other requests than produce requests are charged more than they have on the wire, because they
+/// are several times larger when they are decoded.
+pub(crate) const DECODED_FACTOR: usize = 4;
 const LENGTH_LEN: usize = 4;
 /// The length, and the api key that follows it.
 const KEY_LEN: usize = LENGTH_LEN + 2;
@@ -35,8 +42,52 @@ pub(crate) struct FrameLimits {
 pub(crate) struct Frame {
     /// Everything after the length.
     pub(crate) bytes: BytesMut,
-    /// Room in the node's budget; held until the request is answered.
+    /// Room in one of the node's budgets; held until the request is answered, or until it waits.
     pub(crate) permit: Option<Permit>,
+    /// Bytes in the session's [`Backlog`].
+    pub(crate) queued: usize,
+}
+
+/// Where a frame gets its room.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FrameBudgets<'a> {
+    pub(crate) produce: &'a Budget,
+    pub(crate) requests: &'a Budget,
+}
+
+/// Bytes of a session's requests, other than produce requests, that were read and are not answered.
+///
+/// Such requests run one after another, and the first may wait for minutes. Those behind it are
+/// left on the socket unless they are few and small: what they hold is missing to other clients.
+#[derive(Debug, Default)]
+pub(crate) struct Backlog {
+    bytes: AtomicUsize,
+    answered: Notify,
+}
+
+impl Backlog {
+    /// Waits until a request of so many bytes may be read.
+    async fn room_for(&self, len: usize) {
+        loop {
+            let queued = self.bytes.load(Ordering::Acquire);
+            let is_small = len <= REQUEST_UNCOUNTED_BYTES_MAX;
+            if queued == 0 || is_small && queued + len <= REQUEST_BACKLOG_PER_SESSION_BYTES_MAX {
+                return;
+            }
+            self.answered.notified().await;
+        }
+    }
+
+    fn add(&self, bytes: usize) {
+        self.bytes.fetch_add(bytes, Ordering::AcqRel);
+    }
+
+    pub(crate) fn remove(&self, bytes: usize) {
+        if bytes > 0 {
+            self.bytes.fetch_sub(bytes, Ordering::AcqRel);
+            self.answered.notify_one();
+        }
+    }
 }
 
 #[derive(Debug, Error)]
@@ -67,38 +118,90 @@ impl<'a> FrameReader<'a> {
         Self { socket, staging: BytesMut::new(), limits }
     }
 
-    /// The next frame. Waits for room in the broker's budget before it takes a large one in.
-    pub(crate) async fn next(&mut self, broker: &Broker) -> Result<Frame, FrameError> {
+    /// The next frame. Waits for its turn and for room before it takes one in.
+    pub(crate) async fn next(
+        &mut self,
+        budgets: FrameBudgets<'_>,
+        backlog: &Backlog,
+    ) -> Result<Frame, FrameError> {
         if self.staging.is_empty() {
             self.wait_for_client().await?;
         }
         let deadline = Instant::now() + self.limits.arrives_within;
-        let slow = FrameError::Slow(self.limits.arrives_within);
         while self.staging.len() < KEY_LEN {
             match timeout_at(deadline, self.fill()).await {
                 Ok(filled) => filled?,
-                Err(_) => return Err(slow),
+                Err(_) => return Err(FrameError::Slow(self.limits.arrives_within)),
             }
         }
         let len = self.frame_len()?;
         let api_key = i16::from_be_bytes([self.staging[LENGTH_LEN], self.staging[LENGTH_LEN + 1]]);
-        let counted = api_key == ApiKey::Produce as i16 || len > UNCOUNTED_BYTES_MAX;
-        let permit = if counted { Some(broker.admit(len).await) } else { None };
-
+        let is_produce = api_key == ApiKey::Produce as i16;
+        let budget = match is_produce {
+            true => Some((budgets.produce, 1)),
+            false => {
+                backlog.room_for(len).await;
+                let is_counted = len > REQUEST_UNCOUNTED_BYTES_MAX;
+                is_counted.then_some((budgets.requests, DECODED_FACTOR))
+            }
+        };
+        let staged = len.min(self.staging.len() - LENGTH_LEN);
+        let mut permit = match budget {
+            Some((budget, factor)) => Some(budget.admit(staged * factor).await),
+            None => None,
+        };
         self.staging.advance(LENGTH_LEN);
-        let staged = len.min(self.staging.len());
         let mut bytes = BytesMut::with_capacity(len);
         bytes.put_slice(&self.staging[..staged]);
         self.staging.advance(staged);
         if bytes.len() < len {
-            // The wait for room was ours, so the client's time begins anew.
-            let deadline = Instant::now() + self.limits.arrives_within;
-            match timeout_at(deadline, read_rest(&mut self.socket, &mut bytes, len)).await {
-                Ok(read) => read?,
-                Err(_) => return Err(slow),
+            let charge = permit.as_mut().zip(budget);
+            self.read_rest(&mut bytes, len, charge).await?;
+        }
+        let queued = if is_produce { 0 } else { len };
+        backlog.add(queued);
+        Ok(Frame { bytes, permit, queued })
+    }
+
+    /// Reads what is missing, in pieces that grow with what the client has sent: at any time it
+    /// holds room for twice as much at most.
+    async fn read_rest(
+        &mut self,
+        bytes: &mut BytesMut,
+        len: usize,
+        mut charge: Option<(&mut Permit, (&Budget, usize))>,
+    ) -> Result<(), FrameError> {
+        let slow = || FrameError::Slow(self.limits.arrives_within);
+        // Waiting for room is no fault of the client's: it does not count.
+        let mut left = self.limits.arrives_within;
+        while bytes.len() < len {
+            let begun = Instant::now();
+            match timeout(left, self.socket.readable()).await {
+                Ok(readable) => readable?,
+                Err(_) => return Err(slow()),
+            }
+            left = left.saturating_sub(begun.elapsed());
+            let piece = (len - bytes.len()).min(bytes.len().max(STAGING_BYTES));
+            if let Some((permit, (budget, factor))) = &mut charge {
+                budget.grow(permit, piece * *factor).await;
+            }
+            let end = bytes.len() + piece;
+            while bytes.len() < end {
+                let missing = end - bytes.len();
+                let begun = Instant::now();
+                let mut room = (&mut *bytes).limit(missing);
+                match timeout(left, self.socket.read_buf(&mut room)).await {
+                    Ok(read) => {
+                        if read? == 0 {
+                            return Err(FrameError::ClosedWithin);
+                        }
+                    }
+                    Err(_) => return Err(slow()),
+                }
+                left = left.saturating_sub(begun.elapsed());
             }
         }
-        Ok(Frame { bytes, permit })
+        Ok(())
     }
 
     fn frame_len(&self) -> Result<usize, FrameError> {
@@ -131,18 +234,4 @@ impl<'a> FrameReader<'a> {
             _ => Ok(()),
         }
     }
-}
-
-async fn read_rest(
-    socket: &mut ReadHalf<'_>,
-    bytes: &mut BytesMut,
-    len: usize,
-) -> Result<(), FrameError> {
-    while bytes.len() < len {
-        let missing = len - bytes.len();
-        if socket.read_buf(&mut (&mut *bytes).limit(missing)).await? == 0 {
-            return Err(FrameError::ClosedWithin);
-        }
-    }
-    Ok(())
 }

@@ -2,13 +2,17 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use broker::Broker;
+use broker::{Broker, Budget, Permit};
 use kafka_protocol::protocol::StrBytes;
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
 
-use base::limits::{FETCH_BYTES_IN_FLIGHT_MAX, OPERATIONS_AT_ONCE_MAX};
+use base::limits::{
+    ANSWER_BYTES_IN_FLIGHT_MAX, ANSWER_UNCOUNTED_BYTES_MAX, FETCH_BYTES_IN_FLIGHT_MAX,
+    OPERATIONS_AT_ONCE_MAX, PACKED_BYTES_IN_FLIGHT_MAX, REQUEST_BYTES_IN_FLIGHT_MAX,
+};
 
 use crate::fetch_sessions::{FetchSessions, OwnSessions};
 use crate::groups::Groups;
@@ -26,6 +30,15 @@ pub(crate) struct Gateway {
     pub(crate) share_sessions: ShareSessions,
     /// Kilobytes of fetch responses that may be in memory, from read to written.
     pub(crate) fetch_budget: Arc<Semaphore>,
+    /// Produce requests of sessions whose batches take long to check: while they wait for a thread
+    /// they must not keep the producers' budget from the others.
+    pub(crate) packed_budget: Budget,
+    /// Requests other than produce requests, from read to answered or waiting.
+    pub(crate) request_budget: Budget,
+    /// Requests that wait: for records, for members of a group.
+    pub(crate) waiting_budget: Budget,
+    /// Large answers but fetch responses, from the first row to written.
+    pub(crate) answer_budget: Budget,
     /// Operations that may be carried out at a time.
     pub(crate) operations: Semaphore,
     /// Held while a configuration is read, altered and written back.
@@ -49,12 +62,24 @@ impl Gateway {
             fetch_sessions: FetchSessions::new(options.fetch_sessions_max),
             share_sessions: ShareSessions::default(),
             fetch_budget: Arc::new(Semaphore::new(FETCH_BYTES_IN_FLIGHT_MAX / FETCH_BUDGET_UNIT)),
+            packed_budget: Budget::new(PACKED_BYTES_IN_FLIGHT_MAX),
+            request_budget: Budget::new(REQUEST_BYTES_IN_FLIGHT_MAX),
+            waiting_budget: Budget::new(options.waiting_bytes_max),
+            answer_budget: Budget::new(ANSWER_BYTES_IN_FLIGHT_MAX),
             operations: Semaphore::new(OPERATIONS_AT_ONCE_MAX),
             config_changes: AsyncMutex::new(()),
             broker,
             options,
             shutdown,
         }
+    }
+
+    /// Room for an answer of about so many bytes; a small one needs none.
+    pub(crate) async fn answer_room(&self, bytes: usize) -> Option<Permit> {
+        if bytes <= ANSWER_UNCOUNTED_BYTES_MAX {
+            return None;
+        }
+        Some(self.answer_budget.admit(bytes).await)
     }
 
     /// Returns when the node shuts down: whoever waits for something that may never come (records,
@@ -91,6 +116,7 @@ pub(crate) struct Session {
     pub(crate) software: Mutex<Option<(StrBytes, StrBytes)>>,
     pub(crate) fetch_sessions: OwnSessions,
     pub(crate) share_sessions: OwnShareSessions,
+    slow_checks: AtomicBool,
 }
 
 impl Session {
@@ -101,7 +127,17 @@ impl Session {
             software: Mutex::new(None),
             fetch_sessions: OwnSessions::default(),
             share_sessions: OwnShareSessions::default(),
+            slow_checks: AtomicBool::new(false),
         }
+    }
+
+    /// Whether a produce request of this session took long to check.
+    pub(crate) fn has_slow_checks(&self) -> bool {
+        self.slow_checks.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_slow_checks(&self) {
+        self.slow_checks.store(true, Ordering::Relaxed);
     }
 
     /// The connection is gone, and with it what was remembered for it.

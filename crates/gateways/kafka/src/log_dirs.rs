@@ -10,12 +10,25 @@ use kafka_protocol::protocol::StrBytes;
 use base::PartitionId;
 
 use crate::gateway::Gateway;
-use crate::metadata::message_name;
+use crate::metadata::all_topics;
+use crate::pace::Pace;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 
-pub(crate) fn describe(gateway: &Gateway, mut request: Request) -> Result<Response, RequestError> {
+/// Partitions that are looked up without a pause, and what one takes while the answer is made.
+const PARTITIONS_AT_ONCE: u32 = 512;
+const PARTITION_BYTES: usize = 96;
+
+pub(crate) async fn describe(
+    gateway: &Gateway,
+    mut request: Request,
+) -> Result<Response, RequestError> {
     let message: DescribeLogDirsRequest = request.decode()?;
+    let asked = match &message.topics {
+        Some(topics) => topics.iter().map(|topic| topic.partitions.len()).sum(),
+        None => gateway.broker.read(|state| state.partition_count() as usize),
+    };
+    let permit = gateway.answer_room(asked * PARTITION_BYTES).await;
     let wanted = match message.topics {
         Some(topics) => topics
             .into_iter()
@@ -24,14 +37,14 @@ pub(crate) fn describe(gateway: &Gateway, mut request: Request) -> Result<Respon
                 Some((topic.topic, partitions))
             })
             .collect(),
-        None => all(gateway),
+        None => all(gateway).await,
     };
     let result = match gateway.broker.storage() {
         Ok(storage) => DescribeLogDirsResult::default()
             .with_log_dir(StrBytes::from_string(storage.dir.display().to_string()))
             .with_total_bytes(storage.total_bytes as i64)
             .with_usable_bytes(storage.free_bytes as i64)
-            .with_topics(topics(gateway, wanted)),
+            .with_topics(topics(gateway, wanted).await),
         Err(error) => {
             tracing::error!(%error, "cannot ask the data directory for its space");
             DescribeLogDirsResult::default()
@@ -39,7 +52,9 @@ pub(crate) fn describe(gateway: &Gateway, mut request: Request) -> Result<Respon
         }
     };
     let response = DescribeLogDirsResponse::default().with_results(vec![result]);
-    Response::encode(&request.head, &response)
+    let mut response = Response::encode(&request.head, &response)?;
+    response.permit = permit;
+    Ok(response)
 }
 
 /// Those of the named partitions that exist: the others are left out, as in Kafka.
@@ -54,30 +69,28 @@ fn existing(gateway: &Gateway, topic: &str, indexes: &[i32]) -> Option<Vec<Parti
     })
 }
 
-fn all(gateway: &Gateway) -> Vec<(TopicName, Vec<PartitionId>)> {
-    gateway.broker.read(|state| {
-        state
-            .topics()
-            .map(|topic| (message_name(&topic.name), topic.partition_ids().collect()))
-            .collect()
-    })
+async fn all(gateway: &Gateway) -> Vec<(TopicName, Vec<PartitionId>)> {
+    let topics = all_topics(gateway).await.into_iter();
+    topics.map(|topic| (topic.message_name(), topic.partition_ids().collect())).collect()
 }
 
-fn topics(
+async fn topics(
     gateway: &Gateway,
     wanted: Vec<(TopicName, Vec<PartitionId>)>,
 ) -> Vec<DescribeLogDirsTopic> {
-    let describe = |partition: PartitionId| {
-        DescribeLogDirsPartition::default()
-            .with_partition_index(partition.index as i32)
-            .with_partition_size(gateway.broker.partition_bytes(partition) as i64)
-    };
-    wanted
-        .into_iter()
-        .map(|(name, partitions)| {
-            DescribeLogDirsTopic::default()
-                .with_name(name)
-                .with_partitions(partitions.into_iter().map(describe).collect())
-        })
-        .collect()
+    let mut pace = Pace::new(PARTITIONS_AT_ONCE);
+    let mut topics = Vec::with_capacity(wanted.len());
+    for (name, ids) in wanted {
+        let mut partitions = Vec::with_capacity(ids.len());
+        for partition in ids {
+            pace.step(1).await;
+            partitions.push(
+                DescribeLogDirsPartition::default()
+                    .with_partition_index(partition.index as i32)
+                    .with_partition_size(gateway.broker.partition_bytes(partition) as i64),
+            );
+        }
+        topics.push(DescribeLogDirsTopic::default().with_name(name).with_partitions(partitions));
+    }
+    topics
 }

@@ -1,17 +1,17 @@
 //! What clients ask to find their way: brokers, topics, partitions and who leads them.
 
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 
+use base::{PartitionId, TopicId};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::describe_cluster_response::DescribeClusterBroker;
 use kafka_protocol::messages::describe_topic_partitions_response::{
     Cursor, DescribeTopicPartitionsResponsePartition, DescribeTopicPartitionsResponseTopic,
 };
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
-use kafka_protocol::messages::metadata_response::{
-    MetadataResponseBroker, MetadataResponsePartition, MetadataResponseTopic,
-};
+use kafka_protocol::messages::metadata_response::{MetadataResponseBroker, MetadataResponseTopic};
 use kafka_protocol::messages::{
     BrokerId, DescribeClusterRequest, DescribeClusterResponse, DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse, MetadataRequest, MetadataResponse, TopicName,
@@ -24,6 +24,7 @@ use uuid::Uuid;
 
 use crate::errors::Fault;
 use crate::gateway::Gateway;
+use crate::metadata_response::MetadataWriter;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 
@@ -54,7 +55,8 @@ mod operations {
 
 /// What these requests need of a topic, so that the state's lock is held only to copy it.
 #[derive(Clone, Debug)]
-struct Summary {
+pub(crate) struct Summary {
+    id: TopicId,
     name: Arc<str>,
     uuid: Uuid,
     partitions: u32,
@@ -63,14 +65,20 @@ struct Summary {
 impl Summary {
     fn of(topic: &Topic) -> Self {
         Self {
+            id: topic.id,
             name: Arc::clone(&topic.name),
             uuid: topic.uuid,
             partitions: topic.partition_count(),
         }
     }
 
-    fn message_name(&self) -> TopicName {
+    pub(crate) fn message_name(&self) -> TopicName {
         message_name(&self.name)
+    }
+
+    pub(crate) fn partition_ids(&self) -> impl Iterator<Item = PartitionId> + use<> {
+        let id = self.id;
+        (0..self.partitions).map(move |index| PartitionId::new(id, index))
     }
 }
 
@@ -78,8 +86,24 @@ pub(crate) fn message_name(name: &str) -> TopicName {
     TopicName(StrBytes::from_string(name.to_owned()))
 }
 
-fn all_topics(gateway: &Gateway) -> Vec<Summary> {
-    gateway.broker.read(|state| state.topics().map(Summary::of).collect())
+/// Topics that are copied under one lock: an append waits for it.
+const TOPICS_PER_LOOK: usize = 500;
+
+/// All topics, sorted by name.
+pub(crate) async fn all_topics(gateway: &Gateway) -> Vec<Summary> {
+    let mut topics: Vec<Summary> = Vec::new();
+    loop {
+        let before = topics.len();
+        let last = topics.last().map(|topic| Arc::clone(&topic.name));
+        gateway.broker.read(|state| {
+            let from = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
+            topics.extend(state.topics_from(from).take(TOPICS_PER_LOOK).map(Summary::of));
+        });
+        if topics.len() - before < TOPICS_PER_LOOK {
+            return topics;
+        }
+        tokio::task::yield_now().await;
+    }
 }
 
 pub(crate) async fn metadata(
@@ -90,101 +114,99 @@ pub(crate) async fn metadata(
     let head = request.head;
     // Before version 1 an empty list meant all topics; since then null does.
     let wanted = message.topics.filter(|topics| head.version > 0 || !topics.is_empty());
-    let mut builder = MetadataBuilder {
-        version: head.version,
-        node: BrokerId(gateway.node_id()),
-        leader_epoch: gateway.broker.leader_epoch(),
-        operations: operations::if_asked(
-            message.include_topic_authorized_operations,
-            operations::TOPIC,
-        ),
-        topics: Vec::new(),
-    };
-    match wanted {
-        None => all_topics(gateway).iter().for_each(|topic| builder.push(topic)),
-        Some(wanted) => {
-            let create = message.allow_auto_topic_creation && gateway.options.auto_create_topics;
-            builder.push_wanted(gateway, wanted, create).await;
-        }
-    }
-    let broker = MetadataResponseBroker::default()
-        .with_node_id(builder.node)
-        .with_host(gateway.advertised_host())
-        .with_port(gateway.advertised_port());
+    let topic_operations =
+        operations::if_asked(message.include_topic_authorized_operations, operations::TOPIC);
     let cluster_operations =
         operations::if_asked(message.include_cluster_authorized_operations, operations::CLUSTER);
+    // What is copied of all topics is small beside what is written of them.
+    let (topics, partitions) = match &wanted {
+        None => gateway.broker.read(|state| (state.topic_count(), state.partition_count())),
+        Some(wanted) => (wanted.len(), find_partitions(gateway, wanted)),
+    };
+    let permit = gateway.answer_room(MetadataWriter::estimate(topics, partitions)).await;
+    let rows: Vec<Row> = match wanted {
+        None => all_topics(gateway).await.into_iter().map(Row::Found).collect(),
+        Some(wanted) => {
+            let create = message.allow_auto_topic_creation && gateway.options.auto_create_topics;
+            rows(gateway, wanted, create).await
+        }
+    };
+    let node = BrokerId(gateway.node_id());
+    let broker = MetadataResponseBroker::default()
+        .with_node_id(node)
+        .with_host(gateway.advertised_host())
+        .with_port(gateway.advertised_port());
     let response = MetadataResponse::default()
         .with_brokers(vec![broker])
         .with_cluster_id(Some(gateway.cluster_id()))
-        .with_controller_id(builder.node)
-        .with_cluster_authorized_operations(cluster_operations)
-        .with_topics(builder.topics);
-    Response::encode(&head, &response)
+        .with_controller_id(node)
+        .with_cluster_authorized_operations(cluster_operations);
+    let epoch = gateway.broker.leader_epoch();
+    let mut writer = MetadataWriter::new(&head, &response, rows.len(), node, epoch)?;
+    for row in rows {
+        let (topic, partitions) = row.describe(head.version, topic_operations);
+        writer.push(&topic, partitions).await?;
+    }
+    let mut response = writer.finish();
+    response.permit = permit;
+    Ok(response)
+}
+
+/// How many partitions those of the topics have that exist.
+fn find_partitions(gateway: &Gateway, wanted: &[MetadataRequestTopic]) -> u64 {
+    let counts = find(gateway, wanted).into_iter().flatten();
+    counts.map(|topic| u64::from(topic.partitions)).sum()
 }
 
 /// From this version on a topic may be without a name in the answer (KIP-516): one that was asked
 /// for by an id that no topic has.
 const NULL_NAMES_SINCE: i16 = 12;
 
-struct MetadataBuilder {
-    version: i16,
-    node: BrokerId,
-    leader_epoch: i32,
-    operations: i32,
-    topics: Vec<MetadataResponseTopic>,
+/// A topic of the answer.
+enum Row {
+    Found(Summary),
+    Missing(MetadataRequestTopic, Fault),
 }
 
-impl MetadataBuilder {
-    async fn push_wanted(
-        &mut self,
-        gateway: &Gateway,
-        wanted: Vec<MetadataRequestTopic>,
-        create: bool,
-    ) {
-        let mut found = find(gateway, &wanted);
-        if create {
-            create_missing(gateway, &wanted, &mut found).await;
-        }
-        for (wanted, found) in wanted.into_iter().zip(found) {
-            match found {
-                Ok(topic) => self.push(&topic),
-                Err(fault) => self.push_missing(wanted, &fault),
+async fn rows(gateway: &Gateway, wanted: Vec<MetadataRequestTopic>, create: bool) -> Vec<Row> {
+    let mut found = find(gateway, &wanted);
+    if create {
+        create_missing(gateway, &wanted, &mut found).await;
+    }
+    let rows = wanted.into_iter().zip(found).map(|(wanted, found)| match found {
+        Ok(topic) => Row::Found(topic),
+        Err(fault) => Row::Missing(wanted, fault),
+    });
+    rows.collect()
+}
+
+impl Row {
+    /// The topic without its partitions, and how many of these there are.
+    fn describe(self, version: i16, operations: i32) -> (MetadataResponseTopic, u32) {
+        match self {
+            Self::Found(topic) => {
+                let described = MetadataResponseTopic::default()
+                    .with_name(Some(topic.message_name()))
+                    .with_topic_id(topic.uuid)
+                    .with_topic_authorized_operations(operations);
+                (described, topic.partitions)
+            }
+            Self::Missing(wanted, fault) => {
+                // Java clients that look for an id leave the name empty, not null.
+                let name = wanted.name.filter(|name| wanted.topic_id.is_nil() || !name.is_empty());
+                let name = if version >= NULL_NAMES_SINCE {
+                    name
+                } else {
+                    name.or(Some(TopicName::default()))
+                };
+                let described = MetadataResponseTopic::default()
+                    .with_error_code(fault.code())
+                    .with_name(name)
+                    .with_topic_id(wanted.topic_id)
+                    .with_topic_authorized_operations(self::operations::OMITTED);
+                (described, 0)
             }
         }
-    }
-
-    fn push_missing(&mut self, wanted: MetadataRequestTopic, fault: &Fault) {
-        // Java clients that look for an id leave the name empty, not null.
-        let name = wanted.name.filter(|name| wanted.topic_id.is_nil() || !name.is_empty());
-        let name = if self.version >= NULL_NAMES_SINCE {
-            name
-        } else {
-            name.or(Some(TopicName::default()))
-        };
-        self.topics.push(
-            MetadataResponseTopic::default()
-                .with_error_code(fault.code())
-                .with_name(name)
-                .with_topic_id(wanted.topic_id)
-                .with_topic_authorized_operations(operations::OMITTED),
-        );
-    }
-
-    fn push(&mut self, topic: &Summary) {
-        let partitions = (0..topic.partitions).map(|index| {
-            MetadataResponsePartition::default()
-                .with_partition_index(index as i32)
-                .with_leader_id(self.node)
-                .with_leader_epoch(self.leader_epoch)
-                .with_replica_nodes(vec![self.node])
-                .with_isr_nodes(vec![self.node])
-        });
-        let topic = MetadataResponseTopic::default()
-            .with_name(Some(topic.message_name()))
-            .with_topic_id(topic.uuid)
-            .with_partitions(partitions.collect())
-            .with_topic_authorized_operations(self.operations);
-        self.topics.push(topic);
     }
 }
 
@@ -299,9 +321,15 @@ pub(crate) fn describe_topic_partitions(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: DescribeTopicPartitionsRequest = request.decode()?;
+    let limit = message.response_partition_limit.clamp(1, DESCRIBED_PARTITIONS_MAX) as u32;
     let mut wanted: Vec<(String, Option<Summary>)> = if message.topics.is_empty() {
-        let named = |topic: Summary| (topic.name.to_string(), Some(topic));
-        all_topics(gateway).into_iter().map(named).collect()
+        let named = |topic: &Topic| (topic.name.to_string(), Some(Summary::of(topic)));
+        // A topic has a partition at least: no more of them are on a page.
+        let first = message.cursor.as_ref().map_or("", |cursor| &cursor.topic_name);
+        gateway.broker.read(|state| {
+            let topics = state.topics_from(Bound::Included(first));
+            topics.take(limit as usize + 1).map(named).collect()
+        })
     } else {
         gateway.broker.read(|state| {
             let find = |name: &TopicName| state.topic_named(name).map(Summary::of);
@@ -316,7 +344,6 @@ pub(crate) fn describe_topic_partitions(
         Some(cursor) => (cursor.topic_name.to_string(), cursor.partition_index.max(0) as u32),
         None => (String::new(), 0),
     };
-    let limit = message.response_partition_limit.clamp(1, DESCRIBED_PARTITIONS_MAX) as u32;
     let mut page = Page::new(gateway, limit);
     for (name, topic) in wanted.iter().filter(|(name, _)| *name >= first) {
         // The cursor's partition is that of the cursor's topic.

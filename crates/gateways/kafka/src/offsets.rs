@@ -24,6 +24,7 @@ use machine::{Command, Outcome};
 use crate::errors::{Fault, code_of};
 use crate::fetch_collector::check_leader_epoch;
 use crate::gateway::Gateway;
+use crate::pace::Pace;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 
@@ -50,6 +51,9 @@ pub(crate) fn find_partition(
     found.ok_or_else(Fault::unknown_partition)
 }
 
+/// Partitions that are looked up without a pause.
+const PARTITIONS_AT_ONCE: u32 = 512;
+
 pub(crate) async fn list_offsets(
     gateway: &Gateway,
     mut request: Request,
@@ -57,9 +61,11 @@ pub(crate) async fn list_offsets(
     let message: ListOffsetsRequest = request.decode()?;
     let version = request.head.version;
     let mut topics = Vec::with_capacity(message.topics.len());
+    let mut pace = Pace::new(PARTITIONS_AT_ONCE);
     for topic in message.topics {
         let mut partitions = Vec::with_capacity(topic.partitions.len());
         for wanted in &topic.partitions {
+            pace.step(1).await;
             let listed = list_offset(gateway, version, &topic.name, wanted).await;
             let response = ListOffsetsPartitionResponse::default()
                 .with_partition_index(wanted.partition_index)

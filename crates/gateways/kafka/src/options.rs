@@ -26,6 +26,8 @@ pub struct GatewayOptions {
     pub drain_within: Duration,
     /// Fetch sessions kept between requests.
     pub fetch_sessions_max: usize,
+    /// Bytes of what waiting requests hold on the whole node.
+    pub waiting_bytes_max: usize,
     /// Operations of other gateways, which operators ask for here, by the family's name.
     pub families: Vec<(&'static str, Arc<dyn OperationFamily>)>,
 }
@@ -44,6 +46,7 @@ impl GatewayOptions {
             session_idle_max: limits::SESSION_IDLE_MAX,
             drain_within: Duration::from_secs(5),
             fetch_sessions_max: limits::FETCH_SESSIONS_MAX,
+            waiting_bytes_max: limits::WAITING_BYTES_MAX,
             families: Vec::new(),
         }
     }

@@ -2,26 +2,28 @@
 //! policy asks for, and goes to the broker; nothing is copied unless it must be recompressed.
 //!
 //! What can be refused is refused here, before the broker sees it; all the rest of a request is
-//! handed over at once, at the moment the request was read, which fixes its place in the order.
+//! handed over at once, before the next request of its session is read, which fixes its place in the
+//! order. What takes long to check is checked on another thread ([`Effort`]), so that it delays
+//! nobody else's commit.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use broker::{AppendBatch, AppendReply};
+use broker::{AppendBatch, AppendReply, Permit};
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::error::ResponseError;
 use machine::TopicConfig;
 use machine::config::{CompressionType, TimestampType};
-use record::{BatchError, BatchHeader, Compression, ValidateLimits};
+use record::{BatchError, BatchHeader, Compression, CompressionError, ValidateLimits, Validated};
 
-use base::limits::BATCH_BYTES_MAX;
+use base::limits::{BATCH_BYTES_MAX, PRODUCED_UNPACKED_BYTES_MAX, REPACKED_FACTOR_MAX};
 use base::{PartitionId, TopicId};
 
 use crate::dispatch::Started;
 use crate::errors::{Fault, faulty_record};
-use crate::gateway::Gateway;
-use crate::produce_request::{ProduceRequest, ProduceTopic};
+use crate::gateway::{Gateway, Session};
+use crate::produce_request::{ProducePartition, ProduceRequest, ProduceTopic};
 use crate::produce_response::{self, PartitionResult};
 use crate::request::{Request, RequestError, RequestHead};
 use crate::response::Response;
@@ -39,6 +41,8 @@ pub(crate) struct PendingProduce {
     topics: Vec<ProduceTopic>,
     slots: Vec<(i32, Slot)>,
     reply: AppendReply,
+    /// Room in the producers' budget, until it is answered.
+    _permit: Option<Permit>,
 }
 
 /// What is known of a partition while the broker has the request.
@@ -57,42 +61,158 @@ impl Slot {
     }
 }
 
-/// Checks a request and hands it over.
-pub(crate) fn start(gateway: &Gateway, request: Request) -> Result<Started, RequestError> {
-    let Request { head, body } = request;
+/// Checks a request and hands it over. Who asks waits for it before the next request, so that those
+/// of a session keep their order.
+pub(crate) async fn start(
+    gateway: &Gateway,
+    session: &Session,
+    request: Request,
+) -> Result<Started, RequestError> {
+    let Request { head, body, permit } = request;
     let (api, version) = (head.api, head.version);
     let produce = ProduceRequest::parse(version, body)
         .map_err(|malformed| RequestError::Malformed { api, version, malformed })?;
     let wants_answer = produce.acks != 0;
-    let refused_whole = whole_refusal(&produce);
-    let resolved = resolve(gateway, &produce.topics);
-    let now_ms = gateway.broker.clock().now_ms();
+    let mut checks = Checks {
+        terms: Terms { version, acks: produce.acks, now_ms: gateway.broker.clock().now_ms() },
+        refused_whole: whole_refusal(&produce),
+        topics: resolve(gateway, &produce.topics),
+        topic: 0,
+        slots: Vec::with_capacity(produce.partitions.len()),
+        batches: Vec::with_capacity(produce.partitions.len()),
+        partitions: produce.partitions.into_iter(),
+        postponed: None,
+    };
+    if !checks.run(&mut Effort::inline()) {
+        // From now on what this session sends is charged apart from what others send.
+        session.note_slow_checks();
+        checks = Box::pin(gateway.broker.cpu().run(move || {
+            checks.run(&mut Effort::Unbounded);
+            checks
+        }))
+        .await;
+    }
+    let Checks { slots, batches, .. } = checks;
+    let reply = gateway.broker.append(batches);
+    let topics = produce.topics;
+    let pending = PendingProduce { head, wants_answer, topics, slots, reply, _permit: permit };
+    Ok(Started::Produce(Box::new(pending)))
+}
 
-    let mut slots = Vec::with_capacity(produce.partitions.len());
-    let mut batches = Vec::with_capacity(produce.partitions.len());
-    let mut partitions = produce.partitions.into_iter();
-    for (topic, resolved) in produce.topics.iter().zip(resolved) {
-        for partition in partitions.by_ref().take(topic.partitions) {
-            let slot = match (&refused_whole, &resolved) {
+/// The batches of a request on their way through the checks. Owns all that it needs, so that it can
+/// go on in another thread.
+struct Checks {
+    terms: Terms,
+    refused_whole: Option<Fault>,
+    /// The request's topics, and how many of its partitions are still to come of each.
+    topics: Vec<(usize, Result<Resolved, Fault>)>,
+    /// Place of the topic whose turn it is.
+    topic: usize,
+    partitions: std::vec::IntoIter<ProducePartition>,
+    /// Too much work for this thread.
+    postponed: Option<ProducePartition>,
+    slots: Vec<(i32, Slot)>,
+    batches: Vec<AppendBatch>,
+}
+
+impl Checks {
+    /// Whether all is checked; otherwise the rest is too much for `effort`.
+    fn run(&mut self, effort: &mut Effort) -> bool {
+        while let Some(partition) = self.postponed.take().or_else(|| self.partitions.next()) {
+            while self.topics.get(self.topic).is_some_and(|(left, _)| *left == 0) {
+                self.topic += 1;
+            }
+            let Some((left, topic)) = self.topics.get_mut(self.topic) else { return true };
+            let ProducePartition { index, mut records } = partition;
+            let slot = match (&self.refused_whole, topic) {
                 (Some(fault), _) => Slot::refused(fault.clone()),
                 (None, Err(fault)) => Slot::refused(fault.clone()),
                 (None, Ok(resolved)) => {
-                    let policy = Policy { version, acks: produce.acks, now_ms, resolved };
-                    match policy.admit(partition.index, partition.records) {
-                        Ok((batch, log_append_time)) => {
-                            batches.push(batch);
+                    let policy = Policy { terms: &self.terms, resolved };
+                    match policy.admit(index, &mut records, effort) {
+                        Ok(Admitted::Now(batch, log_append_time)) => {
+                            self.batches.push(batch);
                             Slot::Appending { log_append_time }
+                        }
+                        Ok(Admitted::Later) => {
+                            self.postponed = Some(ProducePartition { index, records });
+                            return false;
                         }
                         Err(refused) => Slot::Refused(refused),
                     }
                 }
             };
-            slots.push((partition.index, slot));
+            *left -= 1;
+            self.slots.push((index, slot));
         }
+        true
     }
-    let reply = gateway.broker.append(batches);
-    let pending = PendingProduce { head, wants_answer, topics: produce.topics, slots, reply };
-    Ok(Started::Produce(Box::new(pending)))
+}
+
+/// What checking may cost before it goes to another thread.
+enum Effort {
+    /// On the thread that serves the socket: what takes some 100 us at most.
+    Inline {
+        bytes: usize,
+        records: usize,
+        packed: usize,
+    },
+    Unbounded,
+}
+
+/// The hop to another thread and back takes 20 to 40 us. That is what walking 20,000 records takes,
+/// the checksum of 1 MB, unpacking 32 KB, or packing 4 KB.
+const INLINE_BYTES: usize = 1 << 20;
+const INLINE_RECORDS: usize = 10_000;
+const INLINE_PACKED_BATCHES: usize = 4;
+const INLINE_PACKED_BYTES: usize = 8 << 10;
+const INLINE_UNPACKED_BYTES: usize = 32 << 10;
+const INLINE_REPACKED_BYTES: usize = 4 << 10;
+/// Beyond this level Zstandard takes longer to begin than the hop.
+const INLINE_LEVEL_MAX: i32 = 6;
+
+impl Effort {
+    fn inline() -> Self {
+        Self::Inline { bytes: INLINE_BYTES, records: INLINE_RECORDS, packed: INLINE_PACKED_BATCHES }
+    }
+
+    /// How far this batch may be unpacked here; `None` if it is to be checked elsewhere.
+    fn unpacked_max(&mut self, batch: &[u8], config: &TopicConfig) -> Option<usize> {
+        let Self::Inline { bytes, records, packed } = self else {
+            return Some(unpacked_max(config));
+        };
+        // What cannot be read is refused before it costs anything.
+        let Ok(header) = BatchHeader::parse(batch) else { return Some(INLINE_UNPACKED_BYTES) };
+        let compression = header.attributes.compression();
+        let repacked = codec(config).filter(|(codec, _)| *codec != compression);
+        let count = usize::try_from(header.record_count).unwrap_or(0);
+        if let Some((_, level)) = repacked
+            && (!compression.is_none()
+                || batch.len() > INLINE_REPACKED_BYTES
+                || level.is_some_and(|level| level > INLINE_LEVEL_MAX))
+        {
+            return None;
+        }
+        *bytes = bytes.checked_sub(batch.len())?;
+        *records = records.checked_sub(count)?;
+        if !compression.is_none() {
+            *packed = packed.checked_sub(1)?;
+            if batch.len() > INLINE_PACKED_BYTES {
+                return None;
+            }
+        }
+        Some(INLINE_UNPACKED_BYTES)
+    }
+}
+
+/// What a batch may unfold to in this topic.
+fn unpacked_max(config: &TopicConfig) -> usize {
+    if codec(config).is_none() {
+        return PRODUCED_UNPACKED_BYTES_MAX;
+    }
+    // It is packed again, which takes a hundred times longer than unpacking it.
+    let max = REPACKED_FACTOR_MAX * config.max_message_bytes as usize;
+    max.clamp(PRODUCED_UNPACKED_BYTES_MAX / 16, PRODUCED_UNPACKED_BYTES_MAX)
 }
 
 /// Why all of a request is refused, whatever its topics are.
@@ -121,50 +241,67 @@ struct Resolved {
     config: Arc<TopicConfig>,
 }
 
-/// All of a request's topics under one lock.
-fn resolve(gateway: &Gateway, topics: &[ProduceTopic]) -> Vec<Result<Resolved, Fault>> {
+/// All of a request's topics under one lock, each with the number of its partitions.
+fn resolve(gateway: &Gateway, topics: &[ProduceTopic]) -> Vec<(usize, Result<Resolved, Fault>)> {
     gateway.broker.read(|state| {
         let find = |topic: &ProduceTopic| {
             let found = match &topic.topic {
                 TopicRef::Name(name) => state.topic_named(name),
                 TopicRef::Id(id) => state.topic_with_uuid(id),
             };
-            found.ok_or_else(|| topic.topic.unknown()).map(|found| Resolved {
+            let resolved = found.ok_or_else(|| topic.topic.unknown()).map(|found| Resolved {
                 id: found.id,
                 partitions: found.partition_count(),
                 config: Arc::clone(&found.config),
-            })
+            });
+            (topic.partitions, resolved)
         };
         topics.iter().map(find).collect()
     })
 }
 
-/// What a batch must be, and what is done to it, before the broker takes it.
-struct Policy<'a> {
+/// What holds for all of a request.
+struct Terms {
     version: i16,
     acks: i16,
     now_ms: i64,
+}
+
+/// What a batch must be, and what is done to it, before the broker takes it.
+struct Policy<'a> {
+    terms: &'a Terms,
     resolved: &'a Resolved,
 }
 
 type Refused = Box<(Fault, Option<u32>)>;
 
+enum Admitted {
+    /// The batch, and the time that the broker gave it or -1.
+    Now(AppendBatch, i64),
+    /// It is too much work for here; its records are where they were.
+    Later,
+}
+
 impl Policy<'_> {
-    /// Returns the batch and the time that the broker gave it, or -1.
-    fn admit(&self, index: i32, records: Option<BytesMut>) -> Result<(AppendBatch, i64), Refused> {
+    fn admit(
+        &self,
+        index: i32,
+        records: &mut Option<BytesMut>,
+        effort: &mut Effort,
+    ) -> Result<Admitted, Refused> {
         let refuse = |fault: Fault| Box::new((fault, None));
         let config = &*self.resolved.config;
         let index = u32::try_from(index)
             .ok()
             .filter(|index| *index < self.resolved.partitions)
             .ok_or_else(|| refuse(Fault::unknown_partition()))?;
-        let bytes = records.filter(|records| !records.is_empty()).ok_or_else(|| {
+        let found = records.as_ref().filter(|records| !records.is_empty()).ok_or_else(|| {
             refuse(Fault::new(
                 ResponseError::InvalidRecord,
                 "a produce request must have exactly one record batch per partition",
             ))
         })?;
-        if self.acks == -1 && config.min_insync_replicas > 1 {
+        if self.terms.acks == -1 && config.min_insync_replicas > 1 {
             return Err(refuse(Fault::new(
                 ResponseError::NotEnoughReplicas,
                 format!(
@@ -173,26 +310,44 @@ impl Policy<'_> {
                 ),
             )));
         }
-        let (header, bytes, log_append_time) = self
-            .check(bytes)
-            .map_err(|error| Box::new((Fault::from(&error), faulty_record(&error))))?;
+        let refuse_batch =
+            |error: BatchError| Box::new((Fault::from(&error), faulty_record(&error)));
+        let Some(unpacked_max) = effort.unpacked_max(found, config) else {
+            return Ok(Admitted::Later);
+        };
+        let limits = ValidateLimits { decompressed_bytes_max: unpacked_max, ..self.limits(config) };
+        let validated = match record::validate(found, &limits) {
+            Err(error) if is_over_unpacked(&error) && matches!(effort, Effort::Inline { .. }) => {
+                return Ok(Admitted::Later);
+            }
+            validated => validated.map_err(refuse_batch)?,
+        };
+        let bytes = records.take().unwrap_or_default();
+        let (header, bytes, log_append_time) =
+            self.apply(&validated, bytes).map_err(refuse_batch)?;
         if header.attributes.is_transactional() {
             return Err(refuse(no_transactions()));
         }
-        if header.attributes.compression() == Compression::Zstd && self.version < ZSTD_SINCE {
+        if header.attributes.compression() == Compression::Zstd && self.terms.version < ZSTD_SINCE {
             return Err(refuse(Fault::new(
                 ResponseError::UnsupportedCompressionType,
-                format!("produce version {} does not know zstd", self.version),
+                format!("produce version {} does not know zstd", self.terms.version),
             )));
         }
         let partition = PartitionId::new(self.resolved.id, index);
-        Ok((AppendBatch::new(partition, header, bytes), log_append_time))
+        let batch = AppendBatch::new(partition, header, bytes);
+        Ok(Admitted::Now(batch, log_append_time))
     }
 
-    fn check(&self, mut bytes: BytesMut) -> Result<(BatchHeader, BytesMut, i64), BatchError> {
+    /// Does to a valid batch what its topic asks for. Returns the time that it was given, or -1.
+    fn apply(
+        &self,
+        validated: &Validated,
+        mut bytes: BytesMut,
+    ) -> Result<(BatchHeader, BytesMut, i64), BatchError> {
         let config = &*self.resolved.config;
+        let now_ms = self.terms.now_ms;
         let log_append_time = config.timestamp_type == TimestampType::LogAppendTime;
-        let validated = record::validate(&bytes, &self.limits(config))?;
         let mut header = validated.header;
         let mut changed = false;
         if let Some((codec, level)) = codec(config)
@@ -207,7 +362,7 @@ impl Policy<'_> {
             changed = true;
         }
         if log_append_time {
-            record::set_log_append_time(&mut bytes, self.now_ms);
+            record::set_log_append_time(&mut bytes, now_ms);
             changed = true;
         } else if validated.max_timestamp != header.max_timestamp {
             record::set_max_timestamp(&mut bytes, validated.max_timestamp);
@@ -216,7 +371,7 @@ impl Policy<'_> {
         if changed {
             header = BatchHeader::parse(&bytes)?;
         }
-        Ok((header, bytes, if log_append_time { self.now_ms } else { -1 }))
+        Ok((header, bytes, if log_append_time { now_ms } else { -1 }))
     }
 
     fn limits(&self, config: &TopicConfig) -> ValidateLimits {
@@ -227,16 +382,20 @@ impl Policy<'_> {
             batch_bytes_max: config.max_message_bytes.min(BATCH_BYTES_MAX) as usize,
             require_key: config.cleanup_policy.compact,
             timestamp_min: bound(
-                self.now_ms.saturating_sub(config.timestamp_before_max_ms),
+                self.terms.now_ms.saturating_sub(config.timestamp_before_max_ms),
                 i64::MIN,
             ),
             timestamp_max: bound(
-                self.now_ms.saturating_add(config.timestamp_after_max_ms),
+                self.terms.now_ms.saturating_add(config.timestamp_after_max_ms),
                 i64::MAX,
             ),
             ..ValidateLimits::default()
         }
     }
+}
+
+fn is_over_unpacked(error: &BatchError) -> bool {
+    matches!(error, BatchError::Compression { error: CompressionError::TooLarge { .. }, .. })
 }
 
 /// What a topic compresses with, and at which level if it has one; `None` leaves it to producers.

@@ -1,10 +1,12 @@
 //! One request: its header, and a body that is decoded when its turn comes.
 
+use broker::Permit;
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::messages::ApiKey;
 use kafka_protocol::protocol::{Request as RequestMessage, StrBytes};
 use thiserror::Error;
 
+use crate::frames::Frame;
 use crate::wire::primitives::{Cursor, Malformed};
 use crate::wire::shape::{self, ShapeError};
 
@@ -21,6 +23,9 @@ pub(crate) struct RequestHead {
 pub(crate) struct Request {
     pub(crate) head: RequestHead,
     pub(crate) body: BytesMut,
+    /// Room in one of the node's budgets for what the request holds; dropped with it, or when it
+    /// begins to wait.
+    pub(crate) permit: Option<Permit>,
 }
 
 /// Why a request cannot be answered. The protocol has no response for it: the connection closes,
@@ -68,18 +73,19 @@ impl Request {
     pub(crate) fn parse(
         api: ApiKey,
         preamble: &Preamble,
-        mut frame: BytesMut,
+        frame: Frame,
     ) -> Result<Self, RequestError> {
+        let Frame { mut bytes, permit, .. } = frame;
         let (client_id, header_len) =
-            Self::rest_of_header(api, preamble.version, &frame).map_err(RequestError::Header)?;
+            Self::rest_of_header(api, preamble.version, &bytes).map_err(RequestError::Header)?;
         let head = RequestHead {
             api,
             version: preamble.version,
             correlation: preamble.correlation,
             client_id,
         };
-        let body = frame.split_off(header_len);
-        Ok(Self { head, body })
+        let body = bytes.split_off(header_len);
+        Ok(Self { head, body, permit })
     }
 
     fn rest_of_header(
@@ -105,8 +111,21 @@ impl Request {
     /// As [`Request::decode`], for a version that the message crate lacks and that looks like this
     /// one.
     pub(crate) fn decode_as<M: RequestMessage>(&mut self, like: i16) -> Result<M, RequestError> {
+        let body = std::mem::take(&mut self.body).freeze();
+        self.decode_body(body, like)
+    }
+
+    /// As [`Request::decode`], of a body that was taken out.
+    pub(crate) fn decode_from<M: RequestMessage>(&self, body: Bytes) -> Result<M, RequestError> {
+        self.decode_body(body, self.head.version)
+    }
+
+    fn decode_body<M: RequestMessage>(
+        &self,
+        mut body: Bytes,
+        like: i16,
+    ) -> Result<M, RequestError> {
         let (api, version) = (self.head.api, self.head.version);
-        let mut body: Bytes = std::mem::take(&mut self.body).freeze();
         shape::examine(api, version, &body).map_err(|error| RequestError::Shape {
             api,
             version,

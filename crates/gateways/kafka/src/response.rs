@@ -1,6 +1,7 @@
 //! One response as it goes out: a list of byte slices, so that records go from the journal's
 //! memory to the socket without being copied into a buffer of ours.
 
+use broker::Permit;
 use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::protocol::{Encodable, HeaderVersion, Message};
 use tokio::sync::OwnedSemaphorePermit;
@@ -14,6 +15,8 @@ pub(crate) struct Response {
     pub(crate) chunks: Vec<Bytes>,
     /// Room in the node's budget of fetched bytes; given back once they are written.
     pub(crate) room: Option<OwnedSemaphorePermit>,
+    /// The same in the budget of other large answers.
+    pub(crate) permit: Option<Permit>,
 }
 
 /// Bytes of the length in front of a frame.
@@ -64,7 +67,20 @@ impl Response {
 
     /// The chunks must make a whole frame.
     pub(crate) fn from_chunks(chunks: Vec<Bytes>) -> Self {
-        Self { chunks, room: None }
+        Self { chunks, room: None, permit: None }
+    }
+
+    /// Writes the length into the first of the chunks, which have so many bytes together.
+    pub(crate) fn from_chunks_with_length(chunks: Vec<Bytes>, bytes: usize) -> Self {
+        let len = (bytes - LENGTH_LEN) as i32;
+        let mut chunks = chunks;
+        if let Some(first) = chunks.first_mut() {
+            // It was frozen a moment ago and nobody else has it: no copy.
+            let mut fields = BytesMut::from(std::mem::take(first));
+            fields[..LENGTH_LEN].copy_from_slice(&len.to_be_bytes());
+            *first = fields.freeze();
+        }
+        Self::from_chunks(chunks)
     }
 
     pub(crate) fn bytes(&self) -> usize {

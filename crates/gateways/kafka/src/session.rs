@@ -26,7 +26,7 @@ use tokio::time::timeout;
 
 use crate::dispatch::{self, Started};
 use crate::errors::Fault;
-use crate::frames::{FrameError, FrameLimits, FrameReader};
+use crate::frames::{Backlog, FrameBudgets, FrameError, FrameLimits, FrameReader};
 use crate::gateway::{Gateway, Session};
 use crate::request::RequestError;
 use crate::response::Response;
@@ -72,8 +72,8 @@ impl SessionEnd {
 /// A request that was started and waits for its turn.
 struct InFlight {
     started: Started,
-    /// Given back once the response was written.
-    permit: Option<Permit>,
+    /// Bytes in the session's backlog until it is answered.
+    queued: usize,
 }
 
 /// Serves one connection until it ends. Its state is what an idle connection costs.
@@ -90,9 +90,10 @@ pub(crate) async fn run(
     let (read_half, write_half) = socket.split();
     let (queue, turns) = mpsc::channel(REQUESTS_IN_FLIGHT_PER_SESSION_MAX);
     let frames = FrameReader::new(read_half, limits);
-    let mut reading = pin!(read(frames, queue, &session, &gateway));
-    let mut writing =
-        pin!(Writer::new(write_half, gateway.options.response_taken_within).run(turns));
+    let backlog = Backlog::default();
+    let mut reading = pin!(read(frames, queue, &backlog, &session, &gateway));
+    let writer = Writer::new(write_half, &backlog, gateway.options.response_taken_within);
+    let mut writing = pin!(writer.run(turns));
     tokio::select! {
         // What was just read may be answered in the same poll.
         biased;
@@ -112,25 +113,34 @@ pub(crate) async fn run(
 async fn read(
     mut frames: FrameReader<'_>,
     queue: mpsc::Sender<InFlight>,
+    backlog: &Backlog,
     session: &Arc<Session>,
     gateway: &Arc<Gateway>,
 ) -> SessionEnd {
     let mut draining = pin!(gateway.draining());
     loop {
+        let budgets = FrameBudgets {
+            produce: match session.has_slow_checks() {
+                true => &gateway.packed_budget,
+                false => gateway.broker.produce_budget(),
+            },
+            requests: &gateway.request_budget,
+        };
         let frame = tokio::select! {
             biased;
-            frame = frames.next(&gateway.broker) => frame,
+            frame = frames.next(budgets, backlog) => frame,
             () = &mut draining => return SessionEnd::Drained,
         };
         let frame = match frame {
             Ok(frame) => frame,
             Err(end) => return end.into(),
         };
-        let started = match dispatch::start(gateway, session, frame.bytes).await {
+        let queued = frame.queued;
+        let started = match dispatch::start(gateway, session, frame).await {
             Ok(started) => started,
             Err(end) => return end.into(),
         };
-        if queue.send(InFlight { started, permit: frame.permit }).await.is_err() {
+        if queue.send(InFlight { started, queued }).await.is_err() {
             // The writing side has ended and says why.
             return SessionEnd::Drained;
         }
@@ -139,22 +149,24 @@ async fn read(
 
 struct Writer<'a> {
     socket: WriteHalf<'a>,
+    backlog: &'a Backlog,
     taken_within: Duration,
     outgoing: VecDeque<Bytes>,
     outgoing_bytes: usize,
-    permits: Vec<Permit>,
     rooms: Vec<OwnedSemaphorePermit>,
+    permits: Vec<Permit>,
 }
 
 impl<'a> Writer<'a> {
-    fn new(socket: WriteHalf<'a>, taken_within: Duration) -> Self {
+    fn new(socket: WriteHalf<'a>, backlog: &'a Backlog, taken_within: Duration) -> Self {
         Self {
             socket,
+            backlog,
             taken_within,
             outgoing: VecDeque::new(),
             outgoing_bytes: 0,
-            permits: Vec::new(),
             rooms: Vec::new(),
+            permits: Vec::new(),
         }
     }
 
@@ -170,7 +182,7 @@ impl<'a> Writer<'a> {
                 },
             };
             let answer = (&mut turn.started).await?;
-            self.push(answer, turn.permit);
+            self.push(answer, turn.queued);
             next = self.push_what_is_ready(&mut turns)?;
             self.flush().await?;
         }
@@ -189,21 +201,22 @@ impl<'a> Writer<'a> {
             }
             let mut context = Context::from_waker(Waker::noop());
             match Pin::new(&mut turn.started).poll(&mut context) {
-                Poll::Ready(answer) => self.push(answer?, turn.permit),
+                Poll::Ready(answer) => self.push(answer?, turn.queued),
                 Poll::Pending => return Ok(Some(turn)),
             }
         }
         Ok(None)
     }
 
-    fn push(&mut self, answer: Option<Response>, permit: Option<Permit>) {
+    fn push(&mut self, answer: Option<Response>, queued: usize) {
+        self.backlog.remove(queued);
         if let Some(response) = answer {
             self.outgoing_bytes += response.bytes();
             // An empty slice would look like a socket that takes nothing.
             self.outgoing.extend(response.chunks.into_iter().filter(|chunk| !chunk.is_empty()));
             self.rooms.extend(response.room);
+            self.permits.extend(response.permit);
         }
-        self.permits.extend(permit);
     }
 
     async fn flush(&mut self) -> Result<(), SessionEnd> {
@@ -219,8 +232,8 @@ impl<'a> Writer<'a> {
             }
         }
         self.outgoing_bytes = 0;
-        self.permits.clear();
         self.rooms.clear();
+        self.permits.clear();
         Ok(())
     }
 

@@ -77,7 +77,7 @@ impl State {
                 bytes = put(bytes, &partition.stored());
             }
         }
-        for (name, group) in &self.groups {
+        for (name, group) in self.groups.iter() {
             let offsets = group.offsets.len() as u64;
             bytes = put(bytes, &GroupV1 { name: name.into(), offsets });
             for (&partition, committed) in &group.offsets {
@@ -265,7 +265,7 @@ impl State {
         if !consistent {
             return Err(inconsistent("group", stored.name.into_owned()));
         }
-        self.groups.insert(stored.name.into_owned(), group);
+        self.groups.insert(&stored.name, group.offsets);
         Ok(())
     }
 
@@ -274,7 +274,7 @@ impl State {
         let topics = self.topics.values().map(|topic| topic.created_ms);
         let partitions = self.topics.values().flat_map(|topic| &topic.partitions);
         let appends = partitions.filter_map(Partition::last_append_ms);
-        let offsets = self.groups.values().flat_map(|group| group.offsets.values());
+        let offsets = self.groups.iter().flat_map(|(_, group)| group.offsets.values());
         let commits = offsets.map(|committed| committed.commit_ms);
         topics.chain(appends).chain(commits).max().unwrap_or(0)
     }

@@ -118,8 +118,18 @@ fn check_share_key(key: &str) -> Result<(), Fault> {
 
 // -------------------------------------------------------------------------------- list, describe
 
-pub(crate) fn list(gateway: &Gateway, mut request: Request) -> Result<Response, RequestError> {
+/// Groups that are copied under one lock: an append waits for it.
+const GROUPS_PER_LOOK: usize = 500;
+/// What a listed group takes while the answer is made, about.
+const LISTED_GROUP_BYTES: usize = 256;
+
+pub(crate) async fn list(
+    gateway: &Gateway,
+    mut request: Request,
+) -> Result<Response, RequestError> {
     let message: ListGroupsRequest = request.decode()?;
+    let count = gateway.broker.read(|state| state.group_count() + state.lease_group_count());
+    let permit = gateway.answer_room(count * LISTED_GROUP_BYTES).await;
     let states = lower_case(&message.states_filter);
     let types = lower_case(&message.types_filter);
     // Groups that have no members, unless members are known as well.
@@ -132,11 +142,21 @@ pub(crate) fn list(gateway: &Gateway, mut request: Request) -> Result<Response, 
                 listed.insert(lease_group.name.to_string(), row);
             }
         }
-        for (name, _) in state.groups() {
-            let row = listed_group("", Phase::Empty.name(), CLASSIC_TYPE_NAME);
-            listed.insert(name.to_owned(), row);
-        }
     });
+    let mut last = String::new();
+    loop {
+        let names: Vec<String> = gateway.broker.read(|state| {
+            let groups = state.groups_after(&last).take(GROUPS_PER_LOOK);
+            groups.map(|(name, _)| name.to_owned()).collect()
+        });
+        let Some(end) = names.last() else { break };
+        last.clone_from(end);
+        for name in names {
+            let row = listed_group("", Phase::Empty.name(), CLASSIC_TYPE_NAME);
+            listed.insert(name, row);
+        }
+        tokio::task::yield_now().await;
+    }
     gateway.groups.for_each(|name, group| {
         let row = listed_group(&group.protocol_type(), group.state_name(), group.type_name());
         listed.insert(name.to_string(), row);
@@ -149,7 +169,9 @@ pub(crate) fn list(gateway: &Gateway, mut request: Request) -> Result<Response, 
         .filter(|(_, group)| types.is_empty() || types.contains(&group.group_type.to_lowercase()))
         .map(|(name, group)| group.with_group_id(GroupId(StrBytes::from_string(name))));
     let response = ListGroupsResponse::default().with_groups(groups.collect());
-    Response::encode(&request.head, &response)
+    let mut response = Response::encode(&request.head, &response)?;
+    response.permit = permit;
+    Ok(response)
 }
 
 fn lower_case(filter: &[StrBytes]) -> HashSet<String> {

@@ -1,6 +1,7 @@
 //! The requests of the classic protocol: from messages to events, and back.
 
 use base::limits::{GROUP_MEMBER_BYTES_MAX, GROUP_NAME_BYTES_MAX};
+use broker::Permit;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::leave_group_request::MemberIdentity;
 use kafka_protocol::messages::leave_group_response::MemberResponse;
@@ -37,8 +38,8 @@ pub(crate) async fn join(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: JoinGroupRequest = request.decode()?;
-    let head = request.head;
-    let mut response = join_response(gateway, session, &head, message).await;
+    let Request { head, permit, .. } = request;
+    let mut response = join_response(gateway, session, &head, message, permit).await;
     if head.version < 7 && response.protocol_name.is_none() {
         // Not nullable yet.
         response.protocol_name = Some(StrBytes::new());
@@ -51,10 +52,12 @@ async fn join_response(
     session: &Session,
     head: &RequestHead,
     message: JoinGroupRequest,
+    permit: Option<Permit>,
 ) -> JoinGroupResponse {
+    let member_id = own(&message.member_id);
     let refused = |error: ResponseError| {
         JoinGroupResponse::default()
-            .with_member_id(own(&message.member_id))
+            .with_member_id(member_id.clone())
             .with_protocol_name(None)
             .with_error_code(error.code())
     };
@@ -83,6 +86,8 @@ async fn join_response(
             }
         }
     });
+    // What the group keeps of it is a copy, and within the bounds of all groups.
+    drop((message, permit));
     match answer_or_drain(gateway, &mut answer).await {
         Some(Reply::Join(response)) => response,
         _ => refused(ResponseError::CoordinatorNotAvailable),
@@ -166,11 +171,16 @@ pub(crate) async fn sync(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: SyncGroupRequest = request.decode()?;
-    let response = sync_response(gateway, message).await;
-    Response::encode(&request.head, &response)
+    let Request { head, permit, .. } = request;
+    let response = sync_response(gateway, message, permit).await;
+    Response::encode(&head, &response)
 }
 
-async fn sync_response(gateway: &Gateway, message: SyncGroupRequest) -> SyncGroupResponse {
+async fn sync_response(
+    gateway: &Gateway,
+    message: SyncGroupRequest,
+    permit: Option<Permit>,
+) -> SyncGroupResponse {
     let refused = |error: ResponseError| SyncGroupResponse::default().with_error_code(error.code());
     if let Err(error) = check_sync(gateway, &message) {
         return refused(error);
@@ -182,8 +192,8 @@ async fn sync_response(gateway: &Gateway, message: SyncGroupRequest) -> SyncGrou
             member_id: own(&message.member_id),
             instance_id: message.group_instance_id.as_deref().map(own),
             generation: message.generation_id,
-            protocol_type: message.protocol_type.clone(),
-            protocol: message.protocol_name.clone(),
+            protocol_type: message.protocol_type.as_deref().map(own),
+            protocol: message.protocol_name.as_deref().map(own),
             assignments: assignments
                 .map(|one| (own(&one.member_id), own_bytes(&one.assignment)))
                 .collect(),
@@ -195,6 +205,7 @@ async fn sync_response(gateway: &Gateway, message: SyncGroupRequest) -> SyncGrou
             }
         }
     });
+    drop((message, permit));
     match answer_or_drain(gateway, &mut answer).await {
         Some(Reply::Sync(response)) => response,
         _ => refused(ResponseError::CoordinatorNotAvailable),

@@ -15,8 +15,8 @@ use tracing::{info, warn};
 
 use crate::groups::registry::Registry;
 
-/// Groups in one command, so that none holds up the log.
-const GROUPS_PER_COMMAND: usize = 1_000;
+/// Groups that are looked at under one lock: an append waits for it.
+const GROUPS_PER_LOOK: usize = 200;
 
 /// What is to go of a group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,23 +41,32 @@ async fn expire(registry: &Registry) {
     let broker = registry.broker();
     let now_ms = broker.clock().now_ms();
     let retention_ms = broker.read(|state| state.node_config().own.offsets_retention_ms);
-    let names: Vec<String> =
-        broker.read(|state| state.groups().map(|(name, _)| name.to_owned()).collect());
-    let (mut old, mut expired) = (Vec::new(), Vec::new());
-    for name in names {
-        let Some(since) = registry.empty_since(&StrBytes::from_string(name.clone())) else {
-            continue;
-        };
-        let empty_for = registry.now().duration_since(since);
-        let due = broker.read(|state| due(state.group(&name)?, empty_for, now_ms, retention_ms));
-        match due {
-            Some(Due::Old) => old.push(name),
-            Some(Due::Expired) => expired.push(name),
-            None => {}
+    let mut last = String::new();
+    loop {
+        let names: Vec<String> = broker.read(|state| {
+            let groups = state.groups_after(&last).take(GROUPS_PER_LOOK);
+            groups.map(|(name, _)| name.to_owned()).collect()
+        });
+        let Some(end) = names.last() else { return };
+        last.clone_from(end);
+        let (mut old, mut expired) = (Vec::new(), Vec::new());
+        for name in names {
+            let Some(since) = registry.empty_since(&StrBytes::from_string(name.clone())) else {
+                continue;
+            };
+            let empty_for = registry.now().duration_since(since);
+            let due =
+                broker.read(|state| due(state.group(&name)?, empty_for, now_ms, retention_ms));
+            match due {
+                Some(Due::Old) => old.push(name),
+                Some(Due::Expired) => expired.push(name),
+                None => {}
+            }
         }
+        forget(registry, old, now_ms.saturating_sub(retention_ms)).await;
+        forget(registry, expired, i64::MIN).await;
+        tokio::task::yield_now().await;
     }
-    forget(registry, old, now_ms.saturating_sub(retention_ms)).await;
-    forget(registry, expired, i64::MIN).await;
 }
 
 /// What is to go of a group that has had no members for so long.
@@ -73,13 +82,14 @@ fn due(group: &machine::Group, empty_for: Duration, now_ms: i64, retention_ms: i
 }
 
 async fn forget(registry: &Registry, groups: Vec<String>, before_ms: i64) {
-    for groups in groups.chunks(GROUPS_PER_COMMAND) {
-        let command = Command::ExpireOffsets { groups: groups.to_vec(), before_ms };
-        match registry.broker().execute(command).await {
-            Ok(_) => info!(?groups, "committed offsets expired"),
-            // Looked at again after the interval.
-            Err(error) => warn!(%error, "committed offsets could not be expired"),
-        }
+    if groups.is_empty() {
+        return;
+    }
+    let command = Command::ExpireOffsets { groups: groups.clone(), before_ms };
+    match registry.broker().execute(command).await {
+        Ok(_) => info!(?groups, "committed offsets expired"),
+        // Looked at again after the interval.
+        Err(error) => warn!(%error, "committed offsets could not be expired"),
     }
 }
 

@@ -4,6 +4,8 @@
 //! first; a group whose members are not known here is one without members, whatever it was before
 //! the node started.
 
+use std::ops::Bound;
+
 use base::limits::OFFSET_METADATA_BYTES_MAX;
 use base::{PartitionId, TopicId};
 use broker::{ExecuteError, Unavailable};
@@ -36,6 +38,7 @@ use crate::errors::Fault;
 use crate::gateway::Gateway;
 use crate::groups::classic_requests::check_group_name;
 use crate::groups::registry::Group;
+use crate::pace::Pace;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 
@@ -239,22 +242,54 @@ fn commit_response(message: &OffsetCommitRequest, plans: &[CommitPlan]) -> Offse
 
 // ----------------------------------------------------------------------------------------- fetch
 
-pub(crate) fn fetch(gateway: &Gateway, mut request: Request) -> Result<Response, RequestError> {
+/// Offsets that are looked up under one lock: an append waits for it.
+const OFFSETS_PER_LOOK: usize = 500;
+/// What an offset takes while its answer is made, about.
+const OFFSET_ROW_BYTES: usize = 160;
+
+pub(crate) async fn fetch(
+    gateway: &Gateway,
+    mut request: Request,
+) -> Result<Response, RequestError> {
     // `require_stable` asks not to see offsets of open transactions: there are none.
     let message: OffsetFetchRequest = request.decode()?;
+    let permit = gateway.answer_room(offsets_asked(gateway, &message) * OFFSET_ROW_BYTES).await;
     let response = if request.head.version >= 8 {
-        let groups = message.groups.iter().map(|group| fetch_group(gateway, group));
-        OffsetFetchResponse::default().with_groups(groups.collect())
+        let mut groups = Vec::with_capacity(message.groups.len());
+        for group in &message.groups {
+            groups.push(fetch_group(gateway, group).await);
+        }
+        OffsetFetchResponse::default().with_groups(groups)
     } else {
-        fetch_one(gateway, message)
+        fetch_one(gateway, message).await
     };
-    Response::encode(&request.head, &response)
+    let mut response = Response::encode(&request.head, &response)?;
+    response.permit = permit;
+    Ok(response)
 }
 
-fn fetch_group(gateway: &Gateway, wanted: &OffsetFetchRequestGroup) -> OffsetFetchResponseGroup {
+fn offsets_asked(gateway: &Gateway, message: &OffsetFetchRequest) -> usize {
+    let all_of = |group: &GroupId| {
+        gateway.broker.read(|state| state.group(group).map_or(0, |group| group.offsets.len()))
+    };
+    let groups = message.groups.iter().map(|group| match &group.topics {
+        Some(topics) => topics.iter().map(|topic| topic.partition_indexes.len()).sum(),
+        None => all_of(&group.group_id),
+    });
+    let before_groups = match &message.topics {
+        Some(topics) => topics.iter().map(|topic| topic.partition_indexes.len()).sum(),
+        None => all_of(&message.group_id),
+    };
+    groups.sum::<usize>() + before_groups
+}
+
+async fn fetch_group(
+    gateway: &Gateway,
+    wanted: &OffsetFetchRequestGroup,
+) -> OffsetFetchResponseGroup {
     let response = OffsetFetchResponseGroup::default().with_group_id(wanted.group_id.clone());
     match may_fetch(gateway, wanted) {
-        Ok(()) => response.with_topics(gateway.broker.read(|state| fetch_topics(state, wanted))),
+        Ok(()) => response.with_topics(fetch_topics(gateway, wanted).await),
         Err(error) => response.with_error_code(error.code()),
     }
 }
@@ -271,30 +306,46 @@ fn may_fetch(gateway: &Gateway, wanted: &OffsetFetchRequestGroup) -> Result<(), 
     })
 }
 
-fn fetch_topics(state: &State, wanted: &OffsetFetchRequestGroup) -> Vec<OffsetFetchResponseTopics> {
-    match &wanted.topics {
-        Some(topics) => {
-            topics.iter().map(|topic| fetch_topic(state, &wanted.group_id, topic)).collect()
+async fn fetch_topics(
+    gateway: &Gateway,
+    wanted: &OffsetFetchRequestGroup,
+) -> Vec<OffsetFetchResponseTopics> {
+    let Some(topics) = &wanted.topics else {
+        return fetch_all(gateway, &wanted.group_id).await;
+    };
+    let mut fetched = Vec::with_capacity(topics.len());
+    let mut pace = Pace::new(OFFSETS_PER_LOOK as u32);
+    for topic in topics {
+        let mut partitions = Vec::with_capacity(topic.partition_indexes.len());
+        for indexes in topic.partition_indexes.chunks(OFFSETS_PER_LOOK) {
+            gateway.broker.read(|state| {
+                let found = fetch_some(state, &wanted.group_id, &topic.name, indexes);
+                partitions.extend(found);
+            });
+            pace.step(indexes.len() as u32).await;
         }
-        None => fetch_all(state, &wanted.group_id),
+        fetched.push(
+            OffsetFetchResponseTopics::default()
+                .with_name(topic.name.clone())
+                .with_partitions(partitions),
+        );
     }
+    fetched
 }
 
-fn fetch_topic(
+fn fetch_some(
     state: &State,
     group: &GroupId,
-    wanted: &OffsetFetchRequestTopics,
-) -> OffsetFetchResponseTopics {
-    let (group, topic) = (state.group(group), state.topic_named(&wanted.name));
-    let partitions = wanted.partition_indexes.iter().map(|&index| {
+    topic: &TopicName,
+    indexes: &[i32],
+) -> impl Iterator<Item = OffsetFetchResponsePartitions> {
+    let (group, topic) = (state.group(group), state.topic_named(topic));
+    indexes.iter().map(move |&index| {
         let committed = group.zip(topic).and_then(|(group, topic)| {
             group.offset(PartitionId::new(topic.id, u32::try_from(index).ok()?))
         });
         fetched(index, committed)
-    });
-    OffsetFetchResponseTopics::default()
-        .with_name(wanted.name.clone())
-        .with_partitions(partitions.collect())
+    })
 }
 
 /// A partition without a committed offset has -1.
@@ -310,25 +361,40 @@ fn fetched(index: i32, committed: Option<&CommittedOffset>) -> OffsetFetchRespon
     }
 }
 
-fn fetch_all(state: &State, group: &GroupId) -> Vec<OffsetFetchResponseTopics> {
-    let Some(group) = state.group(group) else { return Vec::new() };
+async fn fetch_all(gateway: &Gateway, group: &GroupId) -> Vec<OffsetFetchResponseTopics> {
     let mut topics: Vec<(TopicId, OffsetFetchResponseTopics)> = Vec::new();
-    // Sorted by partition, and so by topic.
-    for (partition, committed) in &group.offsets {
-        if topics.last().is_none_or(|(id, _)| *id != partition.topic) {
-            let Some(topic) = state.topic(partition.topic) else { continue };
-            let name = TopicName(StrBytes::from_string(topic.name.to_string()));
-            topics.push((topic.id, OffsetFetchResponseTopics::default().with_name(name)));
+    let mut last: Option<PartitionId> = None;
+    loop {
+        let looked_at = gateway.broker.read(|state| {
+            let Some(group) = state.group(group) else { return 0 };
+            let from = last.map_or(Bound::Unbounded, Bound::Excluded);
+            let mut looked_at = 0;
+            // Sorted by partition, and so by topic.
+            for (partition, committed) in
+                group.offsets.range((from, Bound::Unbounded)).take(OFFSETS_PER_LOOK)
+            {
+                looked_at += 1;
+                last = Some(*partition);
+                if topics.last().is_none_or(|(id, _)| *id != partition.topic) {
+                    let Some(topic) = state.topic(partition.topic) else { continue };
+                    let name = TopicName(StrBytes::from_string(topic.name.to_string()));
+                    topics.push((topic.id, OffsetFetchResponseTopics::default().with_name(name)));
+                }
+                if let Some((_, topic)) = topics.last_mut() {
+                    topic.partitions.push(fetched(partition.index as i32, Some(committed)));
+                }
+            }
+            looked_at
+        });
+        if looked_at < OFFSETS_PER_LOOK {
+            return topics.into_iter().map(|(_, topic)| topic).collect();
         }
-        if let Some((_, topic)) = topics.last_mut() {
-            topic.partitions.push(fetched(partition.index as i32, Some(committed)));
-        }
+        tokio::task::yield_now().await;
     }
-    topics.into_iter().map(|(_, topic)| topic).collect()
 }
 
 /// Before version 8: one group, not in a list.
-fn fetch_one(gateway: &Gateway, message: OffsetFetchRequest) -> OffsetFetchResponse {
+async fn fetch_one(gateway: &Gateway, message: OffsetFetchRequest) -> OffsetFetchResponse {
     let topics = message.topics.map(|topics| {
         let convert =
             |topic: kafka_protocol::messages::offset_fetch_request::OffsetFetchRequestTopic| {
@@ -340,7 +406,7 @@ fn fetch_one(gateway: &Gateway, message: OffsetFetchRequest) -> OffsetFetchRespo
     });
     let wanted =
         OffsetFetchRequestGroup::default().with_group_id(message.group_id).with_topics(topics);
-    let group = fetch_group(gateway, &wanted);
+    let group = fetch_group(gateway, &wanted).await;
     let topics = group.topics.into_iter().map(|topic| {
         let partitions = topic.partitions.into_iter().map(|partition| {
             OffsetFetchResponsePartition::default()

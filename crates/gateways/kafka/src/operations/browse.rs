@@ -103,7 +103,7 @@ async fn read_log(
     // Compaction may have left nothing of a stretch: then what follows it is looked at.
     while found.is_empty() && next < bounds.end {
         let read = broker.read_batches(partition, next, LEASE_READ_BYTES).await?;
-        let batches = shared_batches(&read.records)?;
+        let batches = shared_batches(broker, &read.records).await?;
         let Some(last) = batches.last() else { break };
         let after = last.header().next_offset();
         for batch in &batches {
@@ -122,14 +122,19 @@ async fn read_log(
     Ok(found)
 }
 
-fn shared_batches(pieces: &[Stored]) -> Result<Vec<Arc<SharedBatch>>, Fault> {
+async fn shared_batches(
+    broker: &Broker,
+    pieces: &[Stored],
+) -> Result<Vec<Arc<SharedBatch>>, Fault> {
     let damaged = |error: record::BatchError| {
         Fault::new(ResponseError::KafkaStorageError, format!("a batch cannot be read: {error}"))
     };
     let mut batches = Vec::new();
     for batch in batches_in(pieces) {
         let (header, bytes) = batch.map_err(damaged)?;
-        let batch = SharedBatch::decode_at(&bytes, Some(header.base_offset)).map_err(damaged)?;
+        let at = Some(header.base_offset);
+        let decode = move |bytes: &Bytes| SharedBatch::decode_at(bytes, at);
+        let batch = broker.cpu().read_batch(bytes, decode).await.map_err(damaged)?;
         batches.push(Arc::new(batch));
     }
     Ok(batches)

@@ -29,12 +29,13 @@ mod schedule;
 use std::sync::Arc;
 
 use base::limits::OPERATION_BYTES_MAX;
-use bytes::{BufMut, BytesMut};
+use bytes::BufMut;
 use kafka_protocol::error::ResponseError;
 use serde::Serialize;
 
 use crate::dispatch::Started;
 use crate::errors::Fault;
+use crate::frames::Frame;
 use crate::gateway::Gateway;
 use crate::request::{Preamble, RequestError};
 use crate::response::Response;
@@ -51,10 +52,10 @@ pub const KNOWN_TO: &str = "postroad-cli";
 const PREAMBLE_LEN: usize = 8;
 
 /// Takes a request in, whose preamble was read.
-pub(crate) fn start(gateway: &Arc<Gateway>, preamble: &Preamble, frame: BytesMut) -> Started {
+pub(crate) fn start(gateway: &Arc<Gateway>, preamble: &Preamble, frame: Frame) -> Started {
     let (gateway, preamble) = (Arc::clone(gateway), preamble.clone());
     Started::Later(Box::pin(async move {
-        let answer = match parse(preamble.version, &frame) {
+        let answer = match parse(preamble.version, &frame.bytes) {
             Ok(operation) => {
                 drop(frame);
                 carry_out(&gateway, operation).await

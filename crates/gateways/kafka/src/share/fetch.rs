@@ -22,6 +22,7 @@ use tracing::warn;
 use uuid::Uuid;
 
 use crate::errors::Fault;
+use crate::frames::DECODED_FACTOR;
 use crate::gateway::{FETCH_BUDGET_UNIT, Gateway, Session};
 use crate::request::{Request, RequestError};
 use crate::response::Response;
@@ -41,7 +42,12 @@ pub(crate) async fn handle(
     session: &Session,
     mut request: Request,
 ) -> Result<Response, RequestError> {
+    let frame_bytes = request.body.len();
     let message = ShareFetchRequest::parse(&mut request)?;
+    // It may wait for records with what it acknowledges in hand.
+    let _room = request.permit.take().map(|permit| {
+        gateway.waiting_budget.try_admit(frame_bytes * DECODED_FACTOR).unwrap_or(permit)
+    });
     let (fetched, room) = match fetch(gateway, session, message).await {
         Ok(done) => done,
         Err(fault) => (ShareFetched { fault: Some(fault), ..ShareFetched::default() }, None),

@@ -295,7 +295,8 @@ mod tests {
     use crate::wire::primitives::Put;
 
     fn request(api: ApiKey, version: i16, body: BytesMut) -> Request {
-        Request { head: RequestHead { api, version, correlation: 1, client_id: None }, body }
+        let head = RequestHead { api, version, correlation: 1, client_id: None };
+        Request { head, body, permit: None }
     }
 
     #[test]

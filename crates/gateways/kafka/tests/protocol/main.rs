@@ -6,6 +6,8 @@ mod fetch;
 mod groups;
 mod harness;
 mod operations;
+mod packed;
 mod produce;
 mod sessions;
 mod share;
+mod waiting;

@@ -1,0 +1,129 @@
+//! Work on records that takes long: unpacking, packing, decoding what a client chose the size of.
+//!
+//! The threads that serve sockets also carry every append on its way to the disk. What takes longer
+//! than the hop to another thread costs them no more than that hop; work of one session at a time
+//! keeps the session's order, because the session waits for it.
+
+use std::sync::Arc;
+use std::thread::available_parallelism;
+
+use base::limits::CPU_JOBS_MAX;
+use bytes::Bytes;
+use record::BatchHeader;
+use tokio::sync::Semaphore;
+use tokio::task::JoinError;
+
+#[derive(Clone, Debug)]
+pub struct CpuPool {
+    /// First come, first served: each session has one job at a time, so none can crowd out others.
+    slots: Arc<Semaphore>,
+}
+
+impl Default for CpuPool {
+    /// Half of the cores: the others are for sockets and for the disk.
+    fn default() -> Self {
+        let cores = available_parallelism().map_or(1, usize::from);
+        Self::new((cores / 2).clamp(1, CPU_JOBS_MAX))
+    }
+}
+
+impl CpuPool {
+    pub fn new(jobs_max: usize) -> Self {
+        Self { slots: Arc::new(Semaphore::new(jobs_max)) }
+    }
+
+    /// Runs `job` on another thread. If the caller goes away meanwhile the job still ends, and holds
+    /// its slot until then. A panic in it goes on in the caller.
+    pub async fn run<R: Send + 'static>(&self, job: impl FnOnce() -> R + Send + 'static) -> R {
+        // The semaphore is never closed.
+        let slot = Arc::clone(&self.slots).acquire_owned().await.ok();
+        let running = tokio::task::spawn_blocking(move || {
+            let _slot = slot;
+            job()
+        });
+        match running.await.map_err(JoinError::try_into_panic) {
+            Ok(done) => done,
+            Err(Ok(panic)) => std::panic::resume_unwind(panic),
+            // The runtime shuts down, and takes the caller with it.
+            Err(Err(_)) => std::future::pending().await,
+        }
+    }
+}
+
+/// A stored batch that is not compressed and no longer than this is read at once: walking 10,000
+/// records takes as long as the hop to another thread and back.
+const INLINE_BYTES_MAX: usize = 1 << 20;
+const INLINE_RECORDS_MAX: i32 = 10_000;
+
+impl CpuPool {
+    /// Reads a stored batch: here if that is quickly done, else on another thread.
+    pub async fn read_batch<R: Send + 'static>(
+        &self,
+        batch: Bytes,
+        read: impl FnOnce(&Bytes) -> R + Send + 'static,
+    ) -> R {
+        let is_quick = match BatchHeader::parse(&batch) {
+            Ok(header) => {
+                header.attributes.compression().is_none()
+                    && batch.len() <= INLINE_BYTES_MAX
+                    && header.record_count <= INLINE_RECORDS_MAX
+            }
+            // It cannot be read, which takes no time.
+            Err(_) => true,
+        };
+        if is_quick { read(&batch) } else { self.run(move || read(&batch)).await }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use record::{BatchBuilder, BatchOptions, Compression};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn no_more_jobs_run_at_once_than_there_are_slots() {
+        let pool = CpuPool::new(2);
+        let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let jobs = (0..20).map(|n| {
+            let (running, most) = (Arc::clone(&running), Arc::clone(&most));
+            pool.run(move || {
+                most.fetch_max(running.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                std::thread::yield_now();
+                running.fetch_sub(1, Ordering::SeqCst);
+                n
+            })
+        });
+        let done = futures_util::future::join_all(jobs).await;
+        assert_eq!(done, (0..20).collect::<Vec<_>>());
+        assert!(most.load(Ordering::SeqCst) <= 2);
+    }
+
+    #[tokio::test]
+    async fn only_what_is_small_and_not_compressed_is_read_on_the_callers_thread() {
+        let pool = CpuPool::new(1);
+        let here = std::thread::current().id();
+        let options = |compression| BatchOptions { compression, ..BatchOptions::default() };
+        let batch = |compression, len: usize| {
+            let mut builder = BatchBuilder::new(options(compression));
+            builder.push(0, None, Some(&vec![b'x'; len]), &[]).expect("it fits");
+            Bytes::from(builder.finish())
+        };
+        let thread = |_: &Bytes| std::thread::current().id();
+        assert_eq!(pool.read_batch(batch(Compression::None, 100), thread).await, here);
+        assert_ne!(pool.read_batch(batch(Compression::Lz4, 100), thread).await, here);
+        assert_ne!(pool.read_batch(batch(Compression::None, 2 << 20), thread).await, here);
+        assert_eq!(pool.read_batch(Bytes::from_static(b"no batch"), thread).await, here);
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_the_callers_and_gives_the_slot_back() {
+        let pool = CpuPool::new(1);
+        let other = pool.clone();
+        let asking = tokio::spawn(async move { other.run(|| panic!("no soup")).await });
+        assert!(asking.await.expect_err("it panicked").is_panic());
+        assert_eq!(pool.run(|| 1).await, 1);
+    }
+}

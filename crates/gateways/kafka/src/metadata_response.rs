@@ -1,0 +1,216 @@
+//! Writing a metadata response, of a million partitions as well: topic by topic, without a struct a
+//! partition, and with pauses in which others are served.
+//!
+//! All partitions of a topic look the same but for their index, so a row is written once by the
+//! message crate and copied. The crate also writes everything around the rows.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use kafka_protocol::messages::metadata_response::{
+    MetadataResponsePartition, MetadataResponseTopic,
+};
+use kafka_protocol::messages::{BrokerId, MetadataResponse};
+use kafka_protocol::protocol::Encodable;
+
+use crate::pace::Pace;
+use crate::request::{RequestError, RequestHead};
+use crate::response::Response;
+use crate::wire::primitives::Put;
+
+/// From this version on lengths are compact and structs end with tagged fields.
+const FLEXIBLE_SINCE: i16 = 9;
+/// Bytes that go to the socket as one slice.
+const CHUNK_BYTES: usize = 256 << 10;
+/// Partitions that are written without a pause: some 30 us.
+const ROWS_AT_ONCE: u32 = 4_096;
+/// Where the index is in a row: after the error code.
+const INDEX_AT: usize = 2;
+/// What a topic takes besides its partitions and its name.
+const TOPIC_BYTES: usize = 48;
+
+pub(crate) struct MetadataWriter {
+    head: RequestHead,
+    /// A partition's row.
+    row: Vec<u8>,
+    done: Vec<Bytes>,
+    done_bytes: usize,
+    buffer: BytesMut,
+    /// What follows the topics.
+    tail: Bytes,
+    pace: Pace,
+}
+
+impl MetadataWriter {
+    /// `response` is all but the topics.
+    pub(crate) fn new(
+        head: &RequestHead,
+        response: &MetadataResponse,
+        topics: usize,
+        leader: BrokerId,
+        leader_epoch: i32,
+    ) -> Result<Self, RequestError> {
+        let version = head.version;
+        let failed = |reason: String| RequestError::Encode { api: head.api, version, reason };
+        let mut row = Vec::new();
+        MetadataResponsePartition::default()
+            .with_leader_id(leader)
+            .with_leader_epoch(leader_epoch)
+            .with_replica_nodes(vec![leader])
+            .with_isr_nodes(vec![leader])
+            .encode(&mut row, version)
+            .map_err(|error| failed(error.to_string()))?;
+        let (before, tail) = around(version, response, response_tail(version))
+            .map_err(|error| failed(error.to_string()))?;
+        let mut buffer = Response::begin(head.correlation, version >= FLEXIBLE_SINCE, before.len());
+        buffer.put_slice(&before);
+        buffer.put_count(topics, version >= FLEXIBLE_SINCE);
+        Ok(Self {
+            head: head.clone(),
+            row,
+            done: Vec::new(),
+            done_bytes: 0,
+            buffer,
+            tail,
+            pace: Pace::new(ROWS_AT_ONCE),
+        })
+    }
+
+    /// What an answer of so many topics and partitions takes, about.
+    pub(crate) fn estimate(topics: usize, partitions: u64) -> usize {
+        /// Of the versions before 9; later ones are smaller.
+        const ROW_BYTES: usize = 38;
+        topics * TOPIC_BYTES + usize::try_from(partitions).unwrap_or(usize::MAX / 64) * ROW_BYTES
+    }
+
+    /// Writes a topic, which comes without partitions, and so many of these.
+    pub(crate) async fn push(
+        &mut self,
+        topic: &MetadataResponseTopic,
+        partitions: u32,
+    ) -> Result<(), RequestError> {
+        let (api, version) = (self.head.api, self.head.version);
+        let (before, after) = around(version, topic, topic_tail(version))
+            .map_err(|error| RequestError::Encode { api, version, reason: error.to_string() })?;
+        self.buffer.put_slice(&before);
+        self.buffer.put_count(partitions as usize, version >= FLEXIBLE_SINCE);
+        for index in 0..partitions {
+            self.row[INDEX_AT..INDEX_AT + 4].copy_from_slice(&index.to_be_bytes());
+            self.buffer.put_slice(&self.row);
+            if self.buffer.len() >= CHUNK_BYTES {
+                self.close_chunk();
+            }
+            self.pace.step(1).await;
+        }
+        self.buffer.put_slice(&after);
+        // A topic without partitions is work too.
+        self.pace.step(16).await;
+        Ok(())
+    }
+
+    fn close_chunk(&mut self) {
+        self.done_bytes += self.buffer.len();
+        self.done.push(self.buffer.split().freeze());
+        self.buffer.reserve(CHUNK_BYTES + self.row.len());
+    }
+
+    pub(crate) fn finish(mut self) -> Response {
+        let tail = std::mem::take(&mut self.tail);
+        self.buffer.put_slice(&tail);
+        let mut chunks = self.done;
+        let bytes = self.done_bytes + self.buffer.len();
+        chunks.push(self.buffer.freeze());
+        Response::from_chunks_with_length(chunks, bytes)
+    }
+}
+
+/// A message as it is written before and after its last array, which is empty.
+fn around(
+    version: i16,
+    message: &impl Encodable,
+    after: usize,
+) -> Result<(Bytes, Bytes), Box<dyn std::error::Error>> {
+    let mut bytes = BytesMut::new();
+    message.encode(&mut bytes, version)?;
+    let mut bytes = bytes.freeze();
+    let after_at = bytes.len() - after;
+    let tail = bytes.split_off(after_at);
+    let count_bytes = if version >= FLEXIBLE_SINCE { 1 } else { 4 };
+    bytes.truncate(after_at - count_bytes);
+    Ok((bytes, tail))
+}
+
+/// Bytes of the fields after a response's topics.
+fn response_tail(version: i16) -> usize {
+    let cluster_operations = if (8..=10).contains(&version) { 4 } else { 0 };
+    let error = if version >= 13 { 2 } else { 0 };
+    cluster_operations + error + usize::from(version >= FLEXIBLE_SINCE)
+}
+
+/// Bytes of the fields after a topic's partitions.
+fn topic_tail(version: i16) -> usize {
+    let operations = if version >= 8 { 4 } else { 0 };
+    operations + usize::from(version >= FLEXIBLE_SINCE)
+}
+
+#[cfg(test)]
+mod tests {
+    use kafka_protocol::messages::metadata_response::MetadataResponseBroker;
+    use kafka_protocol::messages::{ApiKey, TopicName};
+    use kafka_protocol::protocol::{Decodable, StrBytes};
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn topic(version: i16, name: &'static str, operations: i32) -> MetadataResponseTopic {
+        let topic = MetadataResponseTopic::default()
+            .with_name(Some(TopicName(StrBytes::from_static_str(name))));
+        let topic = if version >= 10 { topic.with_topic_id(Uuid::from_u128(5)) } else { topic };
+        if version >= 8 { topic.with_topic_authorized_operations(operations) } else { topic }
+    }
+
+    #[tokio::test]
+    async fn the_message_crate_reads_it_in_every_version() {
+        let range = crate::versions::handled(ApiKey::Metadata).expect("it is handled");
+        for version in range.clone() {
+            let head =
+                RequestHead { api: ApiKey::Metadata, version, correlation: 7, client_id: None };
+            let broker = MetadataResponseBroker::default()
+                .with_node_id(BrokerId(3))
+                .with_host(StrBytes::from_static_str("here"))
+                .with_port(9092);
+            let mut around = MetadataResponse::default().with_brokers(vec![broker]);
+            if version >= 1 {
+                around.controller_id = BrokerId(3);
+            }
+            if version >= 2 {
+                around.cluster_id = Some(StrBytes::from_static_str("cluster"));
+            }
+            let mut writer = MetadataWriter::new(&head, &around, 3, BrokerId(3), 9).unwrap();
+            // More than a chunk has.
+            let counts = [2, 0, 12_000];
+            for (name, count) in ["one", "none", "many"].into_iter().zip(counts) {
+                writer.push(&topic(version, name, 77), count).await.unwrap();
+            }
+            let response = writer.finish();
+            let frame: Vec<u8> = response.chunks.concat();
+            assert!(version < 9 || response.chunks.len() > 1);
+            let length = i32::from_be_bytes(*frame.first_chunk().unwrap());
+            assert_eq!(length as usize, frame.len() - 4);
+            let mut body =
+                Bytes::from(frame).slice(if version >= FLEXIBLE_SINCE { 9 } else { 8 }..);
+            let read = MetadataResponse::decode(&mut body, version).unwrap();
+            assert!(body.is_empty(), "version {version}");
+            assert_eq!(read.brokers, around.brokers);
+            assert_eq!(read.controller_id, around.controller_id);
+            for (found, count) in read.topics.iter().zip(counts) {
+                assert_eq!(found.partitions.len(), count as usize);
+                assert!(version < 8 || found.topic_authorized_operations == 77);
+                for (index, partition) in found.partitions.iter().enumerate() {
+                    assert_eq!(partition.partition_index, index as i32);
+                    assert_eq!(partition.leader_id, BrokerId(3));
+                    assert_eq!(partition.isr_nodes, [BrokerId(3)]);
+                    assert!(version < 7 || partition.leader_epoch == 9);
+                }
+            }
+        }
+    }
+}

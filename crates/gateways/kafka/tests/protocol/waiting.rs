@@ -1,0 +1,121 @@
+//! What waits must not be in the way of others: the producers' budget is the producers' own.
+
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use kafka_protocol::messages::{FetchRequest, MetadataRequest};
+use tokio::time::timeout;
+
+use crate::harness::*;
+
+/// A tag that nobody knows: it makes a request large without making it dear.
+const PADDING_TAG: i32 = 9_000;
+
+fn padded_fetch(topic: &str, wait_ms: i32, padding: usize) -> FetchRequest {
+    let padding = Bytes::from(vec![0; padding]);
+    fetch(topic, 0, 0, wait_ms).with_unknown_tagged_fields([(PADDING_TAG, padding)].into())
+}
+
+fn padded_metadata(padding: usize) -> MetadataRequest {
+    let padding = Bytes::from(vec![0; padding]);
+    MetadataRequest::default()
+        .with_topics(Some(Vec::new()))
+        .with_unknown_tagged_fields([(PADDING_TAG, padding)].into())
+}
+
+#[tokio::test]
+async fn fetches_that_wait_do_not_take_the_producers_room() {
+    let node = Node::start().await;
+    let mut producer = node.client().await;
+    producer.create("quiet", 1, &[]).await;
+    producer.create("orders", 1, &[]).await;
+
+    // More than the producers' budget has, and more than that of other requests.
+    let mut waiting = Vec::new();
+    for _ in 0..140 {
+        let mut client = node.client().await;
+        client.send(12, &padded_fetch("quiet", 120_000, 512 << 10)).await;
+        waiting.push(client);
+    }
+    for n in 0..20 {
+        let put = timeout(SOON, producer.put("orders", 0, &["a"])).await;
+        assert_eq!(put.expect("producers go on"), n);
+    }
+    // They are all there, and are woken.
+    producer.put("quiet", 0, &["at last"]).await;
+    for mut client in waiting {
+        assert_eq!(values(&client.receive::<FetchRequest>(12).await.1), ["at last"]);
+    }
+}
+
+#[tokio::test]
+async fn a_frame_that_is_announced_and_not_sent_takes_no_room() {
+    let node = Node::start().await;
+    let mut producer = node.client().await;
+    producer.create("orders", 1, &[]).await;
+
+    let value = "x".repeat(900_000);
+    let whole = frame(1, 9, &produce("orders", 0, -1, batch(&[&value]).into()));
+    let mut silent = Vec::new();
+    for _ in 0..100 {
+        let mut client = node.client().await;
+        client.send_bytes(&whole[..20_000]).await;
+        silent.push(client);
+    }
+    for n in 0..20 {
+        let put = timeout(SOON, producer.put("orders", 0, &["a"])).await;
+        assert_eq!(put.expect("producers go on"), n);
+    }
+}
+
+#[tokio::test]
+async fn large_requests_behind_a_waiting_one_take_no_room_from_others() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    client.create("quiet", 1, &[]).await;
+
+    let mut waiting = Vec::new();
+    for _ in 0..6 {
+        let mut client = node.client().await;
+        client.send(12, &fetch("quiet", 0, 0, 120_000)).await;
+        let large = frame(2, 12, &padded_metadata(8 << 20));
+        let (read, mut write) = client.stream.into_split();
+        let sending = tokio::spawn(async move {
+            let _ = tokio::io::AsyncWriteExt::write_all(&mut write, &large).await;
+        });
+        waiting.push((read, sending));
+    }
+    for _ in 0..20 {
+        let asked = timeout(SOON, client.ask(12, &padded_metadata(1 << 20))).await;
+        assert_eq!(asked.expect("it has room").brokers.len(), 1);
+    }
+    waiting.iter().for_each(|(_, sending)| sending.abort());
+}
+
+#[tokio::test]
+async fn a_fetch_without_room_to_wait_looks_again_after_a_while() {
+    let node = Node::with(|options| options.waiting_bytes_max = 0).await;
+    let (mut client, mut producer) = (node.client().await, node.client().await);
+    client.create("quiet", 1, &[]).await;
+    client.create("orders", 20, &[]).await;
+
+    let mut wanted = fetch("quiet", 0, 0, 120_000);
+    let rows = (0..20).map(|n| wanted.topics[0].partitions[0].clone().with_partition(n));
+    let many = wanted.topics[0].clone().with_topic(name("orders")).with_partitions(rows.collect());
+    wanted.topics.push(many);
+
+    // One that waits has what little room there is.
+    let mut first = node.client().await;
+    first.send(12, &wanted).await;
+    let begun = Instant::now();
+    let mut answers = Vec::new();
+    for _ in 0..2 {
+        answers.push(client.ask(12, &wanted).await);
+    }
+    assert!(begun.elapsed() < Duration::from_secs(100), "it does not wait as long as it may");
+    assert!(answers.iter().all(|answer| values(answer).is_empty()));
+    assert_eq!(answers[0].responses[1].partitions.len(), 20, "every partition is answered");
+    producer.put("orders", 7, &["a"]).await;
+    assert_eq!(values(&client.ask(12, &wanted).await), ["a"]);
+    assert_eq!(values(&first.receive::<FetchRequest>(12).await.1), ["a"]);
+}

@@ -1,0 +1,220 @@
+//! All groups that have committed offsets: bounded together, and found by topic.
+//!
+//! Any client may commit under any name, so names and offsets are what a client could fill a node
+//! with. They are weighed, and what would be too much is refused; offsets that are there may always
+//! be committed anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use base::limits::OFFSET_GROUPS_BYTES_MAX;
+use base::{PartitionId, TopicId};
+
+use crate::command::CommitOffset;
+use crate::group::{CommittedOffset, Group};
+use crate::outcome::Refusal;
+
+/// What a group weighs besides its name, and an offset besides its metadata: its rows in the maps.
+const GROUP_BYTES: u64 = 160;
+const OFFSET_BYTES: u64 = 96;
+
+#[derive(Clone, PartialEq, Debug, Default)]
+pub(crate) struct OffsetGroups {
+    groups: BTreeMap<Arc<str>, Group>,
+    /// The groups that have offsets in a topic, so that a topic that is deleted leaves none behind
+    /// and costs a look at no other group.
+    by_topic: BTreeMap<TopicId, BTreeSet<Arc<str>>>,
+    bytes: u64,
+}
+
+fn group_bytes(name: &str) -> u64 {
+    GROUP_BYTES + name.len() as u64
+}
+
+fn offset_bytes(metadata: &str) -> u64 {
+    OFFSET_BYTES + metadata.len() as u64
+}
+
+fn bytes_of(group: &Group) -> u64 {
+    group.offsets.values().map(|offset| offset_bytes(&offset.metadata)).sum()
+}
+
+impl OffsetGroups {
+    pub(crate) fn len(&self) -> usize {
+        self.groups.len()
+    }
+
+    pub(crate) fn get(&self, name: &str) -> Option<&Group> {
+        self.groups.get(name)
+    }
+
+    /// Sorted by name.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &Group)> {
+        self.groups.iter().map(|(name, group)| (&**name, group))
+    }
+
+    /// Sorted by name, from the first after `name`.
+    pub(crate) fn after(&self, name: &str) -> impl Iterator<Item = (&str, &Group)> {
+        let range = (Bound::Excluded(name), Bound::Unbounded);
+        self.groups.range::<str, _>(range).map(|(name, group)| (&**name, group))
+    }
+
+    pub(crate) fn commit(
+        &mut self,
+        name: &str,
+        commit: &CommitOffset,
+        now_ms: i64,
+    ) -> Result<(), Refusal> {
+        let group = self.groups.get(name);
+        let former = group.and_then(|group| group.offset(commit.partition));
+        let former_bytes = former.map_or(0, |former| offset_bytes(&former.metadata));
+        let mut more = offset_bytes(&commit.metadata);
+        if group.is_none() {
+            more += group_bytes(name);
+        }
+        let bytes = self.bytes - former_bytes + more;
+        if more > former_bytes && bytes > OFFSET_GROUPS_BYTES_MAX {
+            let (groups, bytes) = (self.groups.len(), self.bytes);
+            return Err(Refusal::TooManyOffsets { groups, bytes });
+        }
+        self.bytes = bytes;
+        if let Some(group) = self.groups.get_mut(name)
+            && former_bytes > 0
+        {
+            group.commit(commit, now_ms);
+            return Ok(());
+        }
+        let name: Arc<str> = match self.groups.get_key_value(name) {
+            Some((name, _)) => Arc::clone(name),
+            None => Arc::from(name),
+        };
+        let topic = commit.partition.topic;
+        self.by_topic.entry(topic).or_default().insert(Arc::clone(&name));
+        self.groups.entry(name).or_default().commit(commit, now_ms);
+        Ok(())
+    }
+
+    /// Adds a group as it was stored.
+    pub(crate) fn insert(&mut self, name: &str, offsets: BTreeMap<PartitionId, CommittedOffset>) {
+        let name: Arc<str> = Arc::from(name);
+        let group = Group { offsets };
+        self.bytes += group_bytes(&name) + bytes_of(&group);
+        for partition in group.offsets.keys() {
+            self.by_topic.entry(partition.topic).or_default().insert(Arc::clone(&name));
+        }
+        self.groups.insert(name, group);
+    }
+
+    /// False if there is no such group.
+    pub(crate) fn delete_offsets(&mut self, name: &str, partitions: &[PartitionId]) -> bool {
+        self.change(name, |group| {
+            partitions.iter().for_each(|partition| drop(group.offsets.remove(partition)));
+        })
+        .is_some()
+    }
+
+    /// See [`Group::expire`].
+    pub(crate) fn expire(&mut self, name: &str, now_ms: i64, before_ms: i64) -> u64 {
+        self.change(name, |group| group.expire(now_ms, before_ms)).unwrap_or(0)
+    }
+
+    /// False if there is no such group.
+    pub(crate) fn remove(&mut self, name: &str) -> bool {
+        self.change(name, |group| group.offsets.clear()).is_some()
+    }
+
+    pub(crate) fn forget_topic(&mut self, topic: TopicId) {
+        for name in self.by_topic.get(&topic).cloned().unwrap_or_default() {
+            self.change(&name, |group| group.forget_topic(topic));
+        }
+    }
+
+    /// Takes offsets out of a group. Without offsets it is none.
+    fn change<T>(&mut self, name: &str, change: impl FnOnce(&mut Group) -> T) -> Option<T> {
+        let (name, group) = self.groups.get_key_value(name)?;
+        let name = Arc::clone(name);
+        let topics: BTreeSet<TopicId> = group.offsets.keys().map(|it| it.topic).collect();
+        let group = self.groups.get_mut(&name)?;
+        self.bytes -= bytes_of(group);
+        let changed = change(group);
+        self.bytes += bytes_of(group);
+        let left: BTreeSet<TopicId> = group.offsets.keys().map(|it| it.topic).collect();
+        if left.is_empty() {
+            self.bytes -= group_bytes(&name);
+            self.groups.remove(&name);
+        }
+        for topic in topics.difference(&left) {
+            if let Some(groups) = self.by_topic.get_mut(topic) {
+                groups.remove(&name);
+                if groups.is_empty() {
+                    self.by_topic.remove(topic);
+                }
+            }
+        }
+        Some(changed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn commit(topic: u32, partition: u32, metadata: &str) -> CommitOffset {
+        CommitOffset {
+            partition: PartitionId::new(TopicId(topic), partition),
+            offset: 7,
+            leader_epoch: -1,
+            metadata: metadata.to_owned(),
+            expire_ms: None,
+        }
+    }
+
+    /// What `bytes` and `by_topic` must be, from the groups alone.
+    fn is_consistent(groups: &OffsetGroups) -> bool {
+        let mut again = OffsetGroups::default();
+        for (name, group) in groups.iter() {
+            again.insert(name, group.offsets.clone());
+        }
+        again == *groups
+    }
+
+    #[test]
+    fn weight_and_topics_follow_every_change() {
+        let mut groups = OffsetGroups::default();
+        for (name, topic, metadata) in
+            [("a", 1, ""), ("a", 2, "m"), ("b", 1, "longer"), ("a", 1, "again"), ("b", 1, "")]
+        {
+            groups.commit(name, &commit(topic, 0, metadata), 100).expect("there is room");
+            assert!(is_consistent(&groups));
+        }
+        assert!(groups.delete_offsets("a", &[PartitionId::new(TopicId(2), 0)]));
+        assert!(is_consistent(&groups));
+        groups.forget_topic(TopicId(1));
+        assert_eq!(groups, OffsetGroups::default(), "nothing is left of either group");
+        groups.commit("c", &commit(3, 0, ""), 100).expect("there is room");
+        assert_eq!(groups.expire("c", 200, 150), 1);
+        assert!(!groups.remove("c") && !groups.delete_offsets("c", &[]));
+        assert_eq!(groups, OffsetGroups::default());
+    }
+
+    #[test]
+    fn a_group_more_than_may_be_is_refused_and_those_that_are_there_go_on() {
+        let metadata = "x".repeat(base::limits::OFFSET_METADATA_BYTES_MAX);
+        let mut groups = OffsetGroups::default();
+        let mut number = 0;
+        let refusal = loop {
+            match groups.commit(&format!("group {number}"), &commit(1, 0, &metadata), 0) {
+                Ok(()) => number += 1,
+                Err(refusal) => break refusal,
+            }
+        };
+        assert!(matches!(refusal, Refusal::TooManyOffsets { groups, .. } if groups == number));
+        assert!(groups.bytes <= OFFSET_GROUPS_BYTES_MAX && is_consistent(&groups));
+        // What is there may be committed anew, as long as it does not grow.
+        assert_eq!(groups.commit("group 0", &commit(1, 0, &metadata), 1), Ok(()));
+        assert_eq!(groups.commit("group 0", &commit(1, 0, ""), 1), Ok(()));
+        assert!(groups.remove("group 1"));
+        assert_eq!(groups.commit("new", &commit(1, 0, &metadata), 1), Ok(()));
+    }
+}

@@ -1,0 +1,255 @@
+//! Well-behaved clients: a Kafka producer and a consumer of what it writes, and an AMQP publisher
+//! that waits for each confirm. A record is due at its time whether the one before was answered or
+//! not, and its latency counts from then: a server that stands still for a second shows in all the
+//! records of that second.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use serde::Serialize;
+
+use super::PATIENCE;
+use crate::amqp;
+use crate::client::{Answer, Connection, batch, records_of};
+use crate::failure::{Context, Failure, Outcome};
+
+const TOPIC: &str = "bystanders";
+const QUEUE: &str = "bystanders";
+const RECORD_BYTES: usize = 1024;
+const EVERY: Duration = Duration::from_millis(5);
+/// Without an answer for so long a client counts as stopped.
+const STOPPED_AFTER: Duration = Duration::from_secs(15);
+
+pub(super) struct Bystanders {
+    shared: Arc<Shared>,
+    threads: Vec<(&'static str, JoinHandle<io::Result<()>>)>,
+}
+
+struct Shared {
+    begun: Instant,
+    stop: AtomicBool,
+    abused: AtomicBool,
+    /// Of each client, in the order of [`WHO`].
+    seen: [Mutex<Seen>; 3],
+}
+
+type Work = Box<dyn FnOnce(&Shared) -> io::Result<()> + Send>;
+
+const WHO: [&str; 3] = ["producer", "consumer", "amqp publisher"];
+
+#[derive(Default)]
+struct Seen {
+    before: Vec<Duration>,
+    during: Vec<Duration>,
+    last: Option<Instant>,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Latency {
+    pub(super) who: &'static str,
+    pub(super) before: Figures,
+    pub(super) during: Figures,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct Figures {
+    records: usize,
+    p50_ms: f64,
+    pub(super) p99_ms: f64,
+    max_ms: f64,
+}
+
+impl fmt::Display for Latency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { who, before, during } = self;
+        write!(f, "{who:<15} before {before}, during {during}")
+    }
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { records, p50_ms, p99_ms, max_ms } = self;
+        write!(f, "p50 {p50_ms:.1} p99 {p99_ms:.1} max {max_ms:.1} ms ({records})")
+    }
+}
+
+impl Figures {
+    fn of(mut latencies: Vec<Duration>) -> Figures {
+        latencies.sort_unstable();
+        let at = |share: f64| {
+            let place = ((latencies.len() as f64 * share).ceil() as usize).max(1) - 1;
+            latencies.get(place).copied().unwrap_or_default().as_secs_f64() * 1e3
+        };
+        Figures { records: latencies.len(), p50_ms: at(0.5), p99_ms: at(0.99), max_ms: at(1.0) }
+    }
+}
+
+impl Shared {
+    fn stops(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn saw(&self, who: usize, due: Instant) {
+        let now = Instant::now();
+        let mut seen = self.seen[who].lock().expect("nobody panics with it");
+        seen.last = Some(now);
+        let took = now.duration_since(due);
+        match self.abused.load(Ordering::Relaxed) {
+            true => seen.during.push(took),
+            false => seen.before.push(took),
+        }
+    }
+}
+
+impl Bystanders {
+    pub(super) fn start(kafka: SocketAddr, amqp: SocketAddr) -> Outcome<Bystanders> {
+        let mut producer = open(kafka).context(|| "a well-behaved producer cannot connect")?;
+        producer.create_topic(TOPIC, 1, &[]).context(|| "cannot create their topic")?;
+        let consumer = open(kafka).context(|| "a well-behaved consumer cannot connect")?;
+        let mut publisher = amqp::Connection::open(amqp, PATIENCE, amqp::Mode::Confirms)
+            .context(|| "a well-behaved publisher cannot connect")?;
+        // What nobody consumes goes, so that the queue does not grow.
+        let length = [("x-max-length", amqp::Argument::Number(1000))];
+        publisher
+            .declare_with(&[QUEUE.to_owned()], &length)
+            .context(|| "cannot declare their queue")?;
+        let shared = Arc::new(Shared {
+            begun: Instant::now(),
+            stop: AtomicBool::new(false),
+            abused: AtomicBool::new(false),
+            seen: Default::default(),
+        });
+        let run = |work: Work| {
+            let shared = Arc::clone(&shared);
+            std::thread::spawn(move || work(&shared))
+        };
+        let threads = vec![
+            (WHO[0], run(Box::new(move |shared| produce(shared, producer)))),
+            (WHO[1], run(Box::new(move |shared| consume(shared, consumer)))),
+            (WHO[2], run(Box::new(move |shared| publish(shared, publisher)))),
+        ];
+        Ok(Bystanders { shared, threads })
+    }
+
+    /// What comes from now on counts as during the abuse.
+    pub(super) fn mark_abuse(&self) {
+        self.shared.abused.store(true, Ordering::Relaxed);
+    }
+
+    /// Their latencies, and who of them stopped.
+    pub(super) fn end(self) -> (Vec<Latency>, Vec<String>) {
+        let mut stopped = Vec::new();
+        let mut latencies = Vec::new();
+        let now = Instant::now();
+        for (who, seen) in WHO.into_iter().zip(&self.shared.seen) {
+            let mut seen = seen.lock().expect("nobody panics with it");
+            let silent = seen.last.map_or(now.duration_since(self.shared.begun), |last| {
+                now.saturating_duration_since(last)
+            });
+            if silent > STOPPED_AFTER {
+                stopped.push(format!("the {who} heard nothing for {silent:.0?}"));
+            }
+            latencies.push(Latency {
+                who,
+                before: Figures::of(std::mem::take(&mut seen.before)),
+                during: Figures::of(std::mem::take(&mut seen.during)),
+            });
+        }
+        self.shared.stop.store(true, Ordering::Relaxed);
+        for (who, thread) in self.threads {
+            // One that waits for an answer ends with its server, which is killed after this.
+            if thread.is_finished()
+                && let Err(error) = thread.join().expect("a bystander does not panic")
+            {
+                stopped.push(format!("the {who} failed: {error}"));
+            }
+        }
+        (latencies, stopped)
+    }
+}
+
+fn open(address: SocketAddr) -> io::Result<Connection> {
+    Connection::open(address, PATIENCE)
+}
+
+/// Calls `send` at each moment that a record is due.
+fn at_each_due(
+    shared: &Shared,
+    mut send: impl FnMut(Instant, Bytes) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut due = Instant::now();
+    while !shared.stops() {
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        let mut value = vec![b'x'; RECORD_BYTES];
+        let nanos = due.saturating_duration_since(shared.begun).as_nanos() as u64;
+        value[..8].copy_from_slice(&nanos.to_be_bytes());
+        send(due, value.into())?;
+        due += EVERY;
+    }
+    Ok(())
+}
+
+fn produce(shared: &Shared, mut connection: Connection) -> io::Result<()> {
+    at_each_due(shared, |due, value| {
+        let sent = connection.produce(TOPIC, 0, batch(std::iter::once(value)))?;
+        match connection.answer(sent)? {
+            Answer::Acknowledged { .. } => shared.saw(0, due),
+            Answer::Refused { code } => {
+                return Err(io::Error::other(format!("refused with error code {code}")));
+            }
+        }
+        Ok(())
+    })
+}
+
+fn consume(shared: &Shared, mut connection: Connection) -> io::Result<()> {
+    let mut offset = 0;
+    while !shared.stops() {
+        let fetched = connection.fetch(TOPIC, &[(0, offset)], Duration::from_millis(500))?;
+        for partition in fetched {
+            if partition.error_code != 0 {
+                let code = partition.error_code;
+                return Err(io::Error::other(format!("fetch gave error code {code}")));
+            }
+            for record in records_of(partition.records)? {
+                if record.offset < offset {
+                    continue;
+                }
+                offset = record.offset + 1;
+                let value = record.value.unwrap_or_default();
+                let nanos = value.first_chunk().map_or(0, |nanos| u64::from_be_bytes(*nanos));
+                shared.saw(1, shared.begun + Duration::from_nanos(nanos));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn publish(shared: &Shared, mut connection: amqp::Connection) -> io::Result<()> {
+    at_each_due(shared, |due, value| {
+        connection.publish(QUEUE, &value);
+        while connection.unconfirmed() > 0 {
+            if connection.confirms()?.iter().any(|confirm| !confirm.taken) {
+                return Err(io::Error::other("a message was refused"));
+            }
+        }
+        shared.saw(2, due);
+        Ok(())
+    })
+}
+
+/// A failure of an abuse that is none: what was sent is meant to be refused.
+pub(super) fn cut_off(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
+}
+
+pub(super) fn failed(what: &str) -> impl FnOnce(io::Error) -> Failure + '_ {
+    move |error| Failure::new(format!("{what}: {error}"))
+}
