@@ -18,6 +18,7 @@ use hashbrown::HashMap;
 use journal::{Address, Journal, Keep};
 use machine::Command;
 use record::{Batch, BatchHeader, RecordView, Retained};
+use tasks::Task;
 use tokio::runtime::Handle;
 
 use crate::broker::Broker;
@@ -172,7 +173,8 @@ async fn seal(broker: &Broker, segments: &BTreeSet<u32>) -> io::Result<bool> {
 async fn blocking<R: Send + 'static>(
     work: impl FnOnce() -> io::Result<R> + Send + 'static,
 ) -> io::Result<R> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|panic| Err(io::Error::other(panic)))
+    let done = tasks::blocking(Task::HousekeepingDisk, work);
+    done.await.unwrap_or_else(|panic| Err(io::Error::other(panic)))
 }
 
 /// Decides which partitions are due, learns their keys, and finds what would change.

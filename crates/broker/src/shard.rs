@@ -16,6 +16,7 @@ use machine::outcome::{AppendOutcome, Applied};
 use machine::{Append, Command, Entry, Outcome, Refusal, State, command};
 use parking_lot::{Mutex, RwLock};
 use record::BatchHeader;
+use tasks::Task;
 use tokio::sync::oneshot;
 
 use crate::append::Appended;
@@ -183,6 +184,7 @@ impl StateMachine for Shard {
         {
             let mut state = self.state.write();
             state.apply(&Entry { now_ms, appends, commands: &commands }, applied);
+            tasks::inject::point(Task::Apply);
             // Under the lock: whoever reads the new end must find its batches in the index.
             self.settle_bytes(entry.id.index, applied);
         }

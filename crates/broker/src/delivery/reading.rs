@@ -11,6 +11,7 @@ use dispatch::{Assignment, Selection, Settlement, Want};
 use futures_util::FutureExt;
 use journal::Journal;
 use record::SharedBatch;
+use tasks::Task;
 
 use super::driver::Driver;
 use super::group::Group;
@@ -60,7 +61,8 @@ pub(super) async fn read(journal: Journal, read: Read) -> ReadDone {
     let partition = read.partition;
     let batches = if packed {
         // Unpacking takes its time, which is not the loop's.
-        tokio::task::spawn_blocking(move || decode(partition, &pieces)).await.unwrap_or_default()
+        let decoded = tasks::blocking(Task::DeliveryDecoding, move || decode(partition, &pieces));
+        decoded.await.unwrap_or_default()
     } else {
         decode(partition, &pieces)
     };
