@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use base::limits::SEGMENT_BYTES_DEFAULT;
-use base::{Clock, PartitionId, SystemClock};
+use base::{Clock, PartitionId, SystemClock, Timeline};
 use consensus::{Consensus, ConsensusOptions};
 use journal::{Disk, Journal};
 use machine::{Command, Outcome, State};
@@ -59,6 +59,7 @@ struct Inner {
     node: u32,
     cluster_id: Arc<str>,
     clock: Arc<dyn Clock>,
+    timeline: Arc<Timeline>,
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     shard: Arc<Shard>,
@@ -143,9 +144,11 @@ impl Broker {
         let sequencing = tasks::vital(Task::Sequencer, sequencer.run(), &failure);
         let (delivery, messages) = driver::Handle::new();
         let _ = shard.delivery.set(delivery.clone());
+        let timeline = Arc::new(Timeline::new(Arc::clone(&options.clock)));
         let driver = Driver::new(
             Arc::clone(&shard),
             Arc::clone(&options.clock),
+            Arc::clone(&timeline),
             requests.clone(),
             &delivery,
             messages,
@@ -156,6 +159,7 @@ impl Broker {
             node: options.node,
             cluster_id,
             clock: options.clock,
+            timeline,
             disk,
             dir: dir.to_path_buf(),
             shard,
@@ -252,6 +256,11 @@ impl Broker {
 
     pub fn clock(&self) -> &dyn Clock {
         &*self.0.clock
+    }
+
+    /// What dates in the log are compared with to tell whether they are long past.
+    pub fn timeline(&self) -> &Timeline {
+        &self.0.timeline
     }
 
     /// Resolves with the reason when the node must stop: its storage failed for good, or a part

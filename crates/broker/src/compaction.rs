@@ -76,7 +76,7 @@ struct Pass {
 impl Compaction {
     /// Looks at every compacted partition, and compacts those that are due.
     pub(crate) async fn run(&mut self, broker: &Broker) -> io::Result<()> {
-        let now_ms = broker.clock().now_ms();
+        let now_ms = broker.timeline().unstepped_ms();
         let candidates = self.candidates(broker, now_ms);
         if candidates.is_empty() {
             return Ok(());

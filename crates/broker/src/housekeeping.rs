@@ -60,7 +60,7 @@ struct Kept {
 }
 
 fn expired(broker: &Broker) -> Vec<(PartitionId, Offset)> {
-    let now_ms = broker.clock().now_ms();
+    let now_ms = broker.timeline().unstepped_ms();
     let journal = broker.journal();
     let mut starts = Vec::new();
     for kept in kept(broker, now_ms) {
@@ -106,7 +106,7 @@ async fn compact(compaction: &mut Compaction, broker: &Broker) {
 
 async fn forget_producers(broker: &Broker) {
     let silent_ms = broker.read(|state| state.node_config().own.producer_id_expiration_ms);
-    let before_ms = broker.clock().now_ms().saturating_sub(silent_ms);
+    let before_ms = broker.timeline().unstepped_ms().saturating_sub(silent_ms);
     if let Err(error) = broker.execute(Command::ExpireProducers { before_ms }).await {
         tracing::warn!(%error, "silent producers could not be forgotten");
     }

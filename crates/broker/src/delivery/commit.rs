@@ -101,7 +101,7 @@ impl Driver {
         session: SessionId,
         settle: &Settle,
     ) -> Result<(), SettleError> {
-        let now_ms = self.clock.now_ms();
+        let now_ms = self.timeline.now_ms();
         let pooled = self.pools.used(session).is_some();
         let Some(group) = self.groups.get_mut(&settle.group) else {
             // Nothing is leased of a group that nobody uses.

@@ -153,7 +153,7 @@ impl Driver {
                 self.go_on_waiting();
             }
             ReadFor::Scan { group: id, engine, up_to } => {
-                let now_ms = self.clock.now_ms();
+                let now_ms = self.timeline.now_ms();
                 let Some(group) = self.groups.get_mut(&id) else { return };
                 if group.engine != engine {
                     return;
@@ -168,9 +168,10 @@ impl Driver {
                             group.record_bytes = last.bytes() / last.len().max(1);
                         }
                         let keyed = group.keyed();
-                        let facts = &self.facts;
-                        let records =
-                            batches.iter().flat_map(|batch| facts.of(batch, from, keyed, now_ms));
+                        let (facts, shifts) = (&self.facts, self.timeline.shifts());
+                        let records = batches
+                            .iter()
+                            .flat_map(|batch| facts.of(batch, from, keyed, now_ms, &shifts));
                         group.dispatch.scanned(index, from, read_to, records, now_ms);
                         self.enqueue(id);
                     }
@@ -189,7 +190,7 @@ impl Driver {
 
     /// What waits for this record waits no longer: its leases come back later.
     fn give_up(&mut self, partition: PartitionId, offset: Offset) {
-        let now_ms = self.clock.now_ms();
+        let now_ms = self.timeline.now_ms();
         let later = Settlement::Release { delay_ms: Some(READ_AGAIN_AFTER_MS), count: false };
         let mut given_up: Vec<(LeaseGroupId, Assignment)> = Vec::new();
         let groups = &self.groups;

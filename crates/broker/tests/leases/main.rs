@@ -1,6 +1,7 @@
 //! Delivery by lease on a whole broker: what a gateway may rely on, also across crashes.
 
 mod admin;
+mod clock;
 mod delivery;
 mod durability;
 mod harness;
