@@ -143,6 +143,16 @@ impl Connection {
         patience: Duration,
         mode: Mode,
     ) -> io::Result<Connection> {
+        Self::open_as(address, patience, mode, ["guest", "guest"])
+    }
+
+    /// As somebody with a name and a password.
+    pub(crate) fn open_as(
+        address: SocketAddr,
+        patience: Duration,
+        mode: Mode,
+        user: [&str; 2],
+    ) -> io::Result<Connection> {
         let stream = TcpStream::connect_timeout(&address, patience)?;
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(patience))?;
@@ -156,7 +166,7 @@ impl Connection {
             delivered: VecDeque::new(),
         };
         connection.unsent.extend_from_slice(b"AMQP\x00\x00\x09\x01");
-        connection.shake_hands()?;
+        connection.shake_hands(user)?;
         connection.method(CHANNEL, CHANNEL_OPEN, |arguments| short_string(arguments, ""));
         connection.expect(CHANNEL_OPEN_OK)?;
         match mode {
@@ -172,12 +182,12 @@ impl Connection {
         Ok(connection)
     }
 
-    fn shake_hands(&mut self) -> io::Result<()> {
+    fn shake_hands(&mut self, [name, password]: [&str; 2]) -> io::Result<()> {
         self.expect(CONNECTION_START)?;
         self.method(0, CONNECTION_START_OK, |arguments| {
             arguments.extend_from_slice(&0_u32.to_be_bytes());
             short_string(arguments, "PLAIN");
-            long_string(arguments, "\0guest\0guest");
+            long_string(arguments, &format!("\0{name}\0{password}"));
             short_string(arguments, "en_US");
         });
         let limits = self.expect(CONNECTION_TUNE)?;

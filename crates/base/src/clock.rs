@@ -6,8 +6,13 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub trait Clock: Send + Sync + Debug + 'static {
-    /// Wall-clock time in milliseconds since the Unix epoch. May jump, also backwards.
+    /// Wall-clock time in milliseconds since the Unix epoch, for what has a date. May jump, also
+    /// backwards: how long something took or may take is asked of [`Clock::monotonic_ms`].
     fn now_ms(&self) -> i64;
+
+    /// Milliseconds since some moment in the past, the time of a suspended machine included. Does
+    /// not jump, whatever is done to the wall clock.
+    fn monotonic_ms(&self) -> i64;
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,24 +23,50 @@ impl Clock for SystemClock {
         // A clock before 1970 reads as 1970: no decision here is better with a negative time.
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64)
     }
+
+    #[cfg(target_os = "linux")]
+    fn monotonic_ms(&self) -> i64 {
+        let since = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        since.tv_sec * 1_000 + since.tv_nsec / 1_000_000
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn monotonic_ms(&self) -> i64 {
+        static BEGAN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
+        BEGAN.get_or_init(std::time::Instant::now).elapsed().as_millis() as i64
+    }
 }
 
 /// A clock that stands still until it is moved.
 #[derive(Debug, Default)]
-pub struct ManualClock(AtomicI64);
+pub struct ManualClock {
+    wall_ms: AtomicI64,
+    monotonic_ms: AtomicI64,
+}
 
 impl ManualClock {
     pub fn new(now_ms: i64) -> Self {
-        Self(AtomicI64::new(now_ms))
+        Self { wall_ms: AtomicI64::new(now_ms), monotonic_ms: AtomicI64::new(0) }
     }
 
+    /// Time passes.
     pub fn advance_ms(&self, by_ms: i64) {
-        self.0.fetch_add(by_ms, Ordering::SeqCst);
+        self.monotonic_ms.fetch_add(by_ms, Ordering::SeqCst);
+        self.wall_ms.fetch_add(by_ms, Ordering::SeqCst);
+    }
+
+    /// Somebody sets the wall clock; no time passes.
+    pub fn step_ms(&self, by_ms: i64) {
+        self.wall_ms.fetch_add(by_ms, Ordering::SeqCst);
     }
 }
 
 impl Clock for ManualClock {
     fn now_ms(&self) -> i64 {
-        self.0.load(Ordering::SeqCst)
+        self.wall_ms.load(Ordering::SeqCst)
+    }
+
+    fn monotonic_ms(&self) -> i64 {
+        self.monotonic_ms.load(Ordering::SeqCst)
     }
 }

@@ -5,6 +5,7 @@
 //! * [`limits`]: every bound of the product, in one file
 //! * [`ranges`]: sets of offsets
 //! * [`clock`]: time as a dependency, so that tests can own it
+//! * [`timeline`]: leases and dates on one line, whatever is done to the wall clock
 //! * [`checksum`]: CRC32C, the one checksum on the wire and on disk
 
 pub mod checksum;
@@ -13,7 +14,9 @@ pub mod headers;
 pub mod ids;
 pub mod limits;
 pub mod ranges;
+pub mod timeline;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use ids::{LeaseGroupId, MAIN_LEASE_GROUP, Offset, PartitionId, TopicId};
 pub use ranges::OffsetRanges;
+pub use timeline::{Shifts, Timeline};

@@ -1,19 +1,18 @@
 //! The handle that gateways hold, and how a node opens.
 
 use std::future::Future;
-use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use base::limits::SEGMENT_BYTES_DEFAULT;
-use base::{Clock, PartitionId, SystemClock};
+use base::{Clock, PartitionId, SystemClock, Timeline};
 use consensus::{Consensus, ConsensusOptions};
-use futures_util::FutureExt;
 use journal::{Disk, Journal};
 use machine::{Command, Outcome, State};
 use parking_lot::Mutex;
-use tokio::sync::{mpsc, oneshot, watch};
+use tasks::{Failure, Task};
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
 
 use crate::append::{AppendBatch, AppendReply};
@@ -61,6 +60,7 @@ struct Inner {
     node: u32,
     cluster_id: Arc<str>,
     clock: Arc<dyn Clock>,
+    timeline: Arc<Timeline>,
     disk: Arc<dyn Disk>,
     dir: PathBuf,
     shard: Arc<Shard>,
@@ -70,7 +70,7 @@ struct Inner {
     budget: Budget,
     cpu: CpuPool,
     delivery: driver::Handle,
-    failed: watch::Receiver<Option<String>>,
+    failure: Failure,
     /// None once the broker shut down.
     tasks: Mutex<Option<Tasks>>,
 }
@@ -119,11 +119,9 @@ impl Broker {
         )?;
         let cluster_id = cluster::open(&*disk, dir)?;
         let journal = opened.journal.clone();
-        let (failing, failed) = watch::channel(None);
-        let failing_journal = failing.clone();
-        journal.on_fatal(move |failure| {
-            failing_journal.send_replace(Some(failure.to_string()));
-        });
+        let failure = Failure::new();
+        let failing = failure.clone();
+        journal.on_fatal(move |failed| failing.report(failed.to_string()));
         let shard = Arc::new(Shard::new(journal));
         // What the log still claims cannot be reclaimed: with small segments that is little, too.
         let snapshot_log_bytes_min = options.journal.segment_bytes.min(SEGMENT_BYTES_DEFAULT);
@@ -131,7 +129,11 @@ impl Broker {
             u64::from(options.node),
             opened,
             Arc::clone(&shard) as Arc<dyn consensus::StateMachine>,
-            ConsensusOptions { snapshot_log_bytes_min, ..ConsensusOptions::default() },
+            ConsensusOptions {
+                snapshot_log_bytes_min,
+                node: failure.clone(),
+                ..ConsensusOptions::default()
+            },
         )
         .await?;
         let (requests, inbox) = mpsc::unbounded_channel();
@@ -141,22 +143,25 @@ impl Broker {
             Arc::clone(&options.clock),
             inbox,
         );
-        let sequencing = vital("sequencing", sequencer.run(), &failing);
+        let sequencing = tasks::vital(Task::Sequencer, sequencer.run(), &failure);
         let (delivery, messages) = driver::Handle::new();
         let _ = shard.delivery.set(delivery.clone());
+        let timeline = Arc::new(Timeline::new(Arc::clone(&options.clock)));
         let driver = Driver::new(
             Arc::clone(&shard),
             Arc::clone(&options.clock),
+            Arc::clone(&timeline),
             requests.clone(),
             &delivery,
             messages,
             options.housekeeping_interval,
         );
-        let delivering = vital("delivery", driver.run(), &failing);
+        let delivering = tasks::vital(Task::Delivery, driver.run(), &failure);
         let broker = Self(Arc::new(Inner {
             node: options.node,
             cluster_id,
             clock: options.clock,
+            timeline,
             disk,
             dir: dir.to_path_buf(),
             shard,
@@ -165,12 +170,14 @@ impl Broker {
             budget: Budget::new(options.request_bytes_in_flight_max),
             cpu: CpuPool::default(),
             delivery,
-            failed,
+            failure: failure.clone(),
             tasks: Mutex::new(None),
         }));
         let weak = WeakBroker(Arc::downgrade(&broker.0));
-        let housekeeping = tokio::spawn(housekeeping::run(weak, options.housekeeping_interval));
-        let watchdog = tokio::spawn(watchdog::run(WeakBroker(Arc::downgrade(&broker.0))));
+        let looking = watchdog::run(weak.clone());
+        let watchdog = tasks::vital(Task::DiskWatchdog, looking, &failure);
+        let keeping = housekeeping::run(weak, options.housekeeping_interval);
+        let housekeeping = tasks::vital(Task::Housekeeping, keeping, &failure);
         *broker.0.tasks.lock() = Some(Tasks { delivering, sequencing, housekeeping, watchdog });
         Ok(broker)
     }
@@ -264,20 +271,36 @@ impl Broker {
         &*self.0.clock
     }
 
+    /// What dates in the log are compared with to tell whether they are long past.
+    pub fn timeline(&self) -> &Timeline {
+        &self.0.timeline
+    }
+
     /// Resolves with the reason when the node must stop: its storage failed for good, or a part
     /// of it that nothing works without.
     pub async fn failed(&self) -> String {
-        let mut failed = self.0.failed.clone();
-        match failed.wait_for(Option::is_some).await {
-            Ok(reason) => reason.clone().unwrap_or_default(),
-            // The journal is gone without having failed: an orderly shutdown.
-            Err(_) => std::future::pending().await,
-        }
+        self.0.failure.reported().await
+    }
+
+    /// Starts a task that the node cannot do without. It ends when the node is told to stop, or
+    /// when it is cancelled.
+    pub fn vital(
+        &self,
+        task: Task,
+        future: impl Future<Output = ()> + Send + 'static,
+    ) -> JoinHandle<()> {
+        tasks::vital(task, future, &self.0.failure)
+    }
+
+    /// The node is told to stop: what is started by [`Broker::vital`] may return from now on.
+    pub fn expect_ends(&self) {
+        self.0.failure.expect_ends();
     }
 
     /// Takes no more requests, answers those that are under way, and closes the journal.
     pub async fn shutdown(&self) {
         self.0.requests.lock().take();
+        self.0.failure.expect_ends();
         let Some(tasks) = self.0.tasks.lock().take() else { return };
         tasks.housekeeping.abort();
         tasks.watchdog.abort();
@@ -304,36 +327,9 @@ impl Broker {
     }
 }
 
-/// Runs a task that the node cannot do without. Should it ever panic, the node is to stop: half a
-/// node would take requests and answer none.
-fn vital(
-    name: &'static str,
-    task: impl Future<Output = ()> + Send + 'static,
-    failing: &watch::Sender<Option<String>>,
-) -> JoinHandle<()> {
-    let failing = failing.clone();
-    tokio::spawn(async move {
-        if AssertUnwindSafe(task).catch_unwind().await.is_err() {
-            failing.send_if_modified(|reason| {
-                let first = reason.is_none();
-                reason.get_or_insert_with(|| format!("{name} panicked; the log says where"));
-                first
-            });
-        }
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn a_vital_task_that_panics_stops_the_node() {
-        let (failing, mut failed) = watch::channel(None);
-        vital("lunch", async {}, &failing).await.expect("it ends");
-        assert_eq!(*failed.borrow(), None);
-        vital("lunch", async { panic!("no soup") }, &failing).await.expect("it is caught");
-        let reason = failed.wait_for(Option::is_some).await.expect("there is a sender");
-        assert!(reason.as_deref().is_some_and(|reason| reason.starts_with("lunch panicked")));
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Its tasks end with it.
+        self.failure.expect_ends();
     }
 }

@@ -18,6 +18,7 @@ use hashbrown::HashMap;
 use journal::{Address, Journal, Keep, Stored};
 use machine::Command;
 use record::{Batch, BatchHeader, RecordView, Retained};
+use tasks::Task;
 use tokio::runtime::Handle;
 
 use crate::broker::Broker;
@@ -75,7 +76,7 @@ struct Pass {
 impl Compaction {
     /// Looks at every compacted partition, and compacts those that are due.
     pub(crate) async fn run(&mut self, broker: &Broker) -> io::Result<()> {
-        let now_ms = broker.clock().now_ms();
+        let now_ms = broker.timeline().unstepped_ms();
         let candidates = self.candidates(broker, now_ms);
         if candidates.is_empty() {
             return Ok(());
@@ -172,7 +173,8 @@ async fn seal(broker: &Broker, segments: &BTreeSet<u32>) -> io::Result<bool> {
 async fn blocking<R: Send + 'static>(
     work: impl FnOnce() -> io::Result<R> + Send + 'static,
 ) -> io::Result<R> {
-    tokio::task::spawn_blocking(work).await.unwrap_or_else(|panic| Err(io::Error::other(panic)))
+    let done = tasks::blocking(Task::HousekeepingDisk, work);
+    done.await.unwrap_or_else(|panic| Err(io::Error::other(panic)))
 }
 
 /// Decides which partitions are due, learns their keys, and finds what would change.

@@ -7,6 +7,7 @@ use base::limits::TAIL_CACHE_AGE_MAX;
 use base::{Offset, PartitionId};
 use journal::Reclaimed;
 use machine::Command;
+use tasks::Task;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::broker::{Broker, WeakBroker};
@@ -39,7 +40,8 @@ pub(crate) async fn run(broker: WeakBroker, interval: Duration) {
 /// Moves the start of partitions that hold more, or older, than their topic keeps.
 async fn retain(broker: &Broker) {
     let looking = broker.clone();
-    let starts = tokio::task::spawn_blocking(move || expired(&looking)).await.unwrap_or_default();
+    let looked = tasks::blocking(Task::HousekeepingDisk, move || expired(&looking));
+    let starts = looked.await.unwrap_or_default();
     for starts in starts.chunks(STARTS_PER_COMMAND) {
         let command = Command::AdvanceStart { starts: starts.to_vec() };
         if let Err(error) = broker.execute(command).await {
@@ -58,7 +60,7 @@ struct Kept {
 }
 
 fn expired(broker: &Broker) -> Vec<(PartitionId, Offset)> {
-    let now_ms = broker.clock().now_ms();
+    let now_ms = broker.timeline().unstepped_ms();
     let journal = broker.journal();
     let mut starts = Vec::new();
     for kept in kept(broker, now_ms) {
@@ -104,7 +106,7 @@ async fn compact(compaction: &mut Compaction, broker: &Broker) {
 
 async fn forget_producers(broker: &Broker) {
     let silent_ms = broker.read(|state| state.node_config().own.producer_id_expiration_ms);
-    let before_ms = broker.clock().now_ms().saturating_sub(silent_ms);
+    let before_ms = broker.timeline().unstepped_ms().saturating_sub(silent_ms);
     if let Err(error) = broker.execute(Command::ExpireProducers { before_ms }).await {
         tracing::warn!(%error, "silent producers could not be forgotten");
     }
@@ -112,7 +114,8 @@ async fn forget_producers(broker: &Broker) {
 
 async fn reclaim(broker: &Broker) {
     let working = broker.clone();
-    let reclaimed = tokio::task::spawn_blocking(move || working.journal().reclaim()).await;
+    let reclaimed =
+        tasks::blocking(Task::HousekeepingDisk, move || working.journal().reclaim()).await;
     match reclaimed {
         Ok(Ok(reclaimed)) => {
             if reclaimed != Reclaimed::default() {

@@ -16,6 +16,7 @@ use machine::outcome::{AppendOutcome, Applied};
 use machine::{Append, Command, Entry, Head, State};
 use parking_lot::{Mutex, RwLock};
 use record::BatchHeader;
+use tasks::Task;
 
 use crate::delivery::driver::Handle;
 use crate::error::Unavailable;
@@ -147,6 +148,7 @@ impl StateMachine for Shard {
             let mut state = self.state.write();
             let (commands, units) = (&commands[..], &units[..]);
             state.apply(&Entry { now_ms, leader_epoch, appends, commands, units }, applied);
+            tasks::inject::point(Task::Apply);
             // Under the lock: whoever reads the new end must find its batches in the index.
             self.settle_bytes(entry.id.index, applied);
         }

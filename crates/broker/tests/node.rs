@@ -266,6 +266,25 @@ async fn old_records_go_when_their_time_is_up() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn records_do_not_grow_old_by_a_step_of_the_clock() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let node = open(dir.path()).await;
+    let kept = [("retention.ms", "1800000")];
+    let kept = PartitionId::new(node.topic("kept", 1, &kept).await, 0);
+    let looked = PartitionId::new(node.topic("looked", 1, &[("retention.ms", "1000")]).await, 0);
+    node.append(kept, &["a"]).await;
+    node.append(looked, &["b"]).await;
+    node.clock.step_ms(60 * 60 * 1000);
+    node.clock.advance_ms(2_000);
+    // Both are looked at in one round.
+    wait_for(|| node.broker.bounds(looked).expect("there").log_start == 1).await;
+    assert_eq!(node.broker.bounds(kept).expect("there").log_start, 0);
+    node.clock.advance_ms(30 * 60 * 1000);
+    wait_for(|| node.broker.bounds(kept).expect("there").log_start == 1).await;
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn compaction_keeps_the_last_record_of_a_key_and_drops_tombstones_later() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let node = open(dir.path()).await;

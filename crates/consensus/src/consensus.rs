@@ -17,6 +17,7 @@ use journal::{EntryId, Journal, Opened, Snapshot};
 use openraft::async_runtime::WatchReceiver;
 use openraft::errors::{ClientWriteError, Fatal, ForwardToLeader};
 use openraft::{BasicNode, Config, Raft, SnapshotPolicy};
+use tasks::Task;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
@@ -29,17 +30,15 @@ use crate::replica::Replica;
 use crate::snapshot::Snapshots;
 use crate::types::{Answer, SnapshotMeta, TypeConfig, WriteResult};
 
-/// Called once, from a task of the runtime, when consensus stops for good.
-pub type FatalHook = Arc<dyn Fn(&Failure) + Send + Sync>;
-
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct ConsensusOptions {
     /// The log grows by at least this before the next snapshot.
     pub snapshot_log_bytes_min: u64,
     /// Or, if that comes first, so much is applied that a restart would have to apply again (see
     /// [`StateMachine::apply`]).
     pub snapshot_changes_min: u64,
-    pub on_fatal: Option<FatalHook>,
+    /// Told when consensus stops for good.
+    pub node: tasks::Failure,
 }
 
 impl Default for ConsensusOptions {
@@ -47,17 +46,8 @@ impl Default for ConsensusOptions {
         Self {
             snapshot_log_bytes_min: limits::SEGMENT_BYTES_DEFAULT,
             snapshot_changes_min: limits::REPLAYED_CHANGES_MAX,
-            on_fatal: None,
+            node: tasks::Failure::new(),
         }
-    }
-}
-
-impl fmt::Debug for ConsensusOptions {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConsensusOptions")
-            .field("snapshot_log_bytes_min", &self.snapshot_log_bytes_min)
-            .field("snapshot_changes_min", &self.snapshot_changes_min)
-            .finish_non_exhaustive()
     }
 }
 
@@ -119,7 +109,8 @@ impl Consensus {
             snapshots_task: OnceLock::new(),
         });
         let server = raft.server_metrics();
-        tokio::spawn(watch(raft.clone(), Arc::clone(&state), options.on_fatal));
+        let watching = watch(raft.clone(), Arc::clone(&state), options.node.clone());
+        tasks::spawn(Task::ConsensusEnd, watching);
         let consensus = Self { raft, journal, snapshots, server, state };
         consensus.lead(pristine).await?;
         tracing::info!(
@@ -132,7 +123,8 @@ impl Consensus {
             consensus.snapshots.changes(),
             (begun.elapsed() - looked_through).as_millis(),
         );
-        let task = tokio::spawn(consensus.snapshots.clone().keep_up(consensus.raft.clone()));
+        let keeping_up = consensus.snapshots.clone().keep_up(consensus.raft.clone());
+        let task = tasks::vital(Task::Snapshots, keeping_up, &options.node);
         let _ = consensus.state.snapshots_task.set(task.abort_handle());
         Ok(consensus)
     }
@@ -219,7 +211,7 @@ impl Consensus {
             tracing::warn!(%error, "consensus did not end well");
         }
         let journal = self.journal.clone();
-        if tokio::task::spawn_blocking(move || journal.close()).await.is_err() {
+        if tasks::blocking(Task::JournalClosing, move || journal.close()).await.is_err() {
             tracing::warn!("closing the journal panicked");
         }
     }
@@ -313,21 +305,20 @@ fn unreadable(what: &'static str, reason: String) -> StartError {
 }
 
 /// Waits for the engine's end, and tells why it came unless that was asked for.
-async fn watch(raft: Raft<TypeConfig, Replica>, state: Arc<State>, on_fatal: Option<FatalHook>) {
+async fn watch(raft: Raft<TypeConfig, Replica>, state: Arc<State>, node: tasks::Failure) {
     let mut server = raft.server_metrics();
     while server.changed().await.is_ok() {}
     let ended = raft.metrics().borrow_watched().running_state.clone();
     let failure = match ended {
-        Err(Fatal::Stopped) => return,
+        Err(Fatal::Stopped) if state.stopping.load(Ordering::Acquire) => return,
         Err(fatal) => Failure::from(fatal),
         // It went without a word.
         Ok(()) => Failure::Panicked,
     };
-    tracing::error!(%failure, "consensus stopped for good");
     let _ = state.failure.set(failure.clone());
-    if let Some(hook) = on_fatal {
-        hook(&failure);
-    }
+    // Before the log, which may block: this may end the process.
+    node.report(format!("consensus stopped: {failure}"));
+    tracing::error!(%failure, "consensus stopped for good");
 }
 
 fn config() -> Result<Config, StartError> {

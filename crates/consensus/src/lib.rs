@@ -29,6 +29,6 @@ mod runtime;
 mod snapshot;
 mod types;
 
-pub use consensus::{Consensus, ConsensusOptions, FatalHook, Proposed};
+pub use consensus::{Consensus, ConsensusOptions, Proposed};
 pub use error::{Failure, ProposeError, RestoreError, SnapshotError, StartError};
 pub use machine::{Committed, Payload, StateMachine};

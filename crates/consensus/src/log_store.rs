@@ -19,6 +19,7 @@ use openraft::entry::{EntryPayload, RaftEntry};
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::{OptionalSend, RaftLogReader};
 use parking_lot::Mutex;
+use tasks::Task;
 use tokio::sync::Notify;
 
 use crate::encoding::{self, DecodeError};
@@ -163,7 +164,8 @@ impl LogStore {
         let entries = match self.was_recovered(range.start) {
             true => {
                 let journal = self.0.journal.clone();
-                tokio::task::spawn_blocking(move || journal.entries(range, READ_BYTES_MAX)).await?
+                let read = move || journal.entries(range, READ_BYTES_MAX);
+                tasks::blocking(Task::ConsensusDisk, read).await?
             }
             false => self.0.journal.entries(range, READ_BYTES_MAX),
         };
@@ -309,7 +311,7 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         self.0.unsynced.settle().await;
         let journal = self.0.journal.clone();
         let bytes = encoding::encode_vote(vote);
-        tokio::task::spawn_blocking(move || journal.save_vote(&bytes)).await??;
+        tasks::blocking(Task::ConsensusDisk, move || journal.save_vote(&bytes)).await??;
         *self.0.vote.lock() = Some(*vote);
         Ok(())
     }

@@ -11,6 +11,7 @@ use openraft::entry::EntryPayload;
 use openraft::storage::{EntryResponder, RaftStateMachine};
 use openraft::type_config::alias::{SnapshotMetaOf, SnapshotOf};
 use openraft::{OptionalSend, RaftSnapshotBuilder};
+use tasks::Task;
 
 use crate::encoding;
 use crate::error::SnapshotError;
@@ -58,7 +59,9 @@ impl Replica {
             ticket: self.log.take_ticket(id.index),
             replay: self.log.was_recovered(id.index),
         };
-        // Half an applied entry is a state that no other replica has: nothing may follow it.
+        let _entered = tasks::enter(Task::Apply);
+        // Half an applied entry is a state that no other replica has: nothing may follow it. In a
+        // server the process ends before the stack is unwound, so that nobody reads it either.
         catch_unwind(AssertUnwindSafe(|| self.machine.apply(committed)))
             .map_err(|_| io::Error::other(format!("the machine panicked at entry {}", id.index)))
     }

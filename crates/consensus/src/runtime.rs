@@ -1,4 +1,5 @@
-//! tokio as openraft's runtime, except that it never sleeps for less than tokio's timer can tell.
+//! tokio as openraft's runtime, except that a panic in any of its tasks counts as one of consensus,
+//! and that it never sleeps for less than tokio's timer can tell.
 //!
 //! openraft collects completions of the log for one microsecond before it looks at them. tokio's
 //! timer counts milliseconds, so that with several appends in flight each such wait would cost a
@@ -10,6 +11,7 @@ use std::time::Duration;
 use futures_util::future::Either;
 use openraft::async_runtime::Instant;
 use openraft::{AsyncRuntime, OptionalSend, TokioRuntime};
+use tasks::Task;
 
 /// A tenth of tokio's resolution.
 const SLEEP_MIN: Duration = Duration::from_micros(100);
@@ -38,7 +40,8 @@ impl AsyncRuntime for Runtime {
         T: Future + OptionalSend + 'static,
         T::Output: OptionalSend + 'static,
     {
-        TokioRuntime::spawn(future)
+        // All that the engine starts comes by here.
+        TokioRuntime::spawn(tasks::named(Task::Consensus, future))
     }
 
     fn sleep(duration: Duration) -> Self::Sleep {

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use journal::{Journal, PendingSnapshot};
 use openraft::Raft;
 use parking_lot::Mutex;
+use tasks::Task;
 use tokio::sync::Notify;
 
 use crate::consensus::ConsensusOptions;
@@ -111,7 +112,7 @@ impl Snapshots {
             .map_err(Failure::from)?;
         let Some(Captured { meta, bytes, changes, pending }) = captured? else { return Ok(()) };
         let fixed = begun.elapsed();
-        tokio::task::spawn_blocking(move || pending.write())
+        tasks::blocking(Task::SnapshotWriting, move || pending.write())
             .await
             .map_err(|_| SnapshotError::Panicked)??;
         tracing::debug!(
@@ -128,7 +129,7 @@ impl Snapshots {
         Ok(())
     }
 
-    /// Takes snapshots whenever one is due, until consensus stops.
+    /// Takes snapshots whenever one is due. Does not return.
     pub(crate) async fn keep_up(self: Arc<Self>, raft: Raft<TypeConfig, Replica>) {
         loop {
             self.due.notified().await;
@@ -137,7 +138,8 @@ impl Snapshots {
             }
             match self.take(&raft).await {
                 Ok(()) => {}
-                Err(SnapshotError::Failed(_)) => return,
+                // Consensus' end is reported by itself.
+                Err(SnapshotError::Failed(_)) => return std::future::pending().await,
                 Err(error) => {
                     tracing::warn!(%error, "no snapshot; the log keeps growing until one succeeds");
                     tokio::time::sleep(TRY_AGAIN_AFTER).await;

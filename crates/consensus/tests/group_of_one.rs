@@ -225,7 +225,7 @@ async fn a_snapshot_that_cannot_be_written_does_not_stop_the_node() {
     node.propose_all(10..20).await;
     node.consensus.snapshot_now().await.unwrap();
     node.consensus.shutdown().await;
-    assert!(node.failures.lock().is_empty());
+    assert_eq!(node.failure.reason(), None);
     drop(node);
 
     let node = Node::start(disk, Path::new(DIR)).await;
@@ -289,8 +289,8 @@ async fn a_failed_sync_stops_everything_and_is_told() {
     let outcome = node.propose(10).await.await;
     assert!(matches!(outcome, Err(ProposeError::Failed(_))), "{outcome:?}");
     assert_eq!(node.ledger.len(), 10, "what is not durable is not applied");
-    told(&node).await;
-    assert!(matches!(&node.failures.lock()[..], [Failure::Storage(_)]));
+    let told = told(&node).await;
+    assert!(told.starts_with("consensus stopped: "), "{told}");
 
     let payload = Payload { head: head(11), bodies: vec![], ticket: 0 };
     let refused = node.consensus.propose(payload).await.unwrap_err();
@@ -310,9 +310,7 @@ async fn a_panic_of_the_machine_stops_the_node_and_is_told() {
     node.ledger.panic_from_now_on();
     let outcome = node.propose(3).await.await;
     assert!(matches!(outcome, Err(ProposeError::Failed(_))), "{outcome:?}");
-    told(&node).await;
-    let told = node.failures.lock().clone();
-    let [Failure::Storage(why)] = &told[..] else { panic!("{told:?}") };
+    let why = told(&node).await;
     assert!(why.contains("the machine panicked at entry"), "{why}");
 }
 
@@ -346,7 +344,7 @@ async fn a_shutdown_finishes_what_is_under_way_and_takes_nothing_more() {
     let payload = Payload { head: head(100), bodies: vec![], ticket: 0 };
     let refused = node.consensus.propose(payload).await.unwrap_err();
     assert_eq!(refused, ProposeError::Stopping);
-    assert!(node.failures.lock().is_empty(), "to be asked to stop is no failure");
+    assert_eq!(node.failure.reason(), None, "to be asked to stop is no failure");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -360,12 +358,7 @@ async fn a_node_under_another_id_is_refused_and_told_who_votes() {
     assert!(why.contains("node 2 does not vote") && why.contains("{1}"), "{why}");
 }
 
-async fn told(node: &Node) {
-    for _ in 0..500 {
-        if !node.failures.lock().is_empty() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
-    panic!("nobody was told");
+async fn told(node: &Node) -> String {
+    let reported = tokio::time::timeout(Duration::from_secs(60), node.failure.reported());
+    reported.await.expect("the node is told")
 }

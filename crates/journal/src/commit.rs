@@ -71,12 +71,15 @@ pub(crate) struct WriteEnd {
     pub(crate) last_index: u64,
 }
 
-/// Fails the journal should its thread ever panic: nobody must wait for ever.
+/// Fails the journal when its thread is gone: nobody must wait for ever.
 struct Watch(Arc<Shared>);
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.0.fail(JournalFailed::Closed);
+        self.0.fail(match std::thread::panicking() {
+            true => JournalFailed::Panicked { thread: tasks::Task::JournalWriter.name() },
+            false => JournalFailed::Closed,
+        });
     }
 }
 
@@ -101,6 +104,7 @@ impl Writer {
         let shared = self.shared.clone();
         let _watch = Watch(shared.clone());
         loop {
+            tasks::inject::point(tasks::Task::JournalWriter);
             let limits = Limits {
                 frame_bytes_max: shared.options.frame_bytes_max,
                 room_bytes: self.segment.file_bytes - self.position,

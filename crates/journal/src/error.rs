@@ -15,6 +15,9 @@ pub enum JournalFailed {
     Io { operation: &'static str, file: PathBuf, source: Arc<io::Error> },
     #[error("journal: {file} is damaged at {position}: {what}", file = file.display())]
     Damaged { file: PathBuf, position: u64, what: &'static str },
+    /// A thread of the journal panicked; its message is in the log.
+    #[error("journal: its thread {thread} panicked")]
+    Panicked { thread: &'static str },
     #[error("journal: closed")]
     Closed,
 }

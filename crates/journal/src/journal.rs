@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use base::limits;
 use bytes::Bytes;
 use parking_lot::Mutex;
+use tasks::Task;
 use tokio::sync::Notify;
 
 use crate::address::{Address, Stored};
@@ -230,7 +231,7 @@ impl Journal {
         );
         let threads_error =
             |source| OpenError::Io { operation: "start threads for", path: dir.to_owned(), source };
-        let reader = Reader::new(index.clone(), options.readers).map_err(threads_error)?;
+        let readers = options.readers;
         let shared = Arc::new(Shared {
             disk,
             dir: dir.to_owned(),
@@ -249,6 +250,8 @@ impl Journal {
             // Wraps: the counter of bytes begins at 0 with each opening.
             bytes_at_snapshot: AtomicU64::new(0_u64.wrapping_sub(bytes)),
         });
+        let on_panic = shared.clone().panicked(Task::JournalReader);
+        let reader = Reader::new(shared.index.clone(), readers, on_panic).map_err(threads_error)?;
         let threads = Threads::start(&shared, end, claim).map_err(threads_error)?;
         Ok(Self { inner: Arc::new(Inner { shared, reader, threads: Mutex::new(Some(threads)) }) })
     }
@@ -578,19 +581,27 @@ impl Inner {
 impl Threads {
     fn start(shared: &Arc<Shared>, end: WriteEnd, claim: Box<dyn Send + Sync>) -> io::Result<Self> {
         let preparing = shared.clone();
-        let preparer = thread::Builder::new()
-            .name("journal-prepare".into())
-            .spawn(move || preparing.spares.run())?;
-        let sealer = shared.index.seal_in_background()?;
+        let preparer = tasks::thread(
+            Task::JournalPreparer,
+            "journal-prepare".into(),
+            move || preparing.spares.run(),
+            shared.clone().panicked(Task::JournalPreparer),
+        )?;
+        let on_panic = shared.clone().panicked(Task::JournalSealer);
+        let sealer = shared.index.seal_in_background(on_panic)?;
         let writer = Writer::new(shared.clone(), end);
-        let writer = thread::Builder::new().name("journal".into()).spawn(move || writer.run())?;
+        let on_panic = shared.clone().panicked(Task::JournalWriter);
+        let write = move || writer.run();
+        let writer = tasks::thread(Task::JournalWriter, "journal".into(), write, on_panic)?;
         Ok(Self { writer, preparer, sealer, _claim: claim })
     }
 
     fn join(self) {
         if self.writer.thread().id() == thread::current().id() {
             // The last handle went in a callback: the thread that is to end is this one.
-            drop(thread::spawn(move || self.join()));
+            let join = move || self.join();
+            // Without a thread to spare they are not waited for, and end all the same.
+            drop(tasks::thread(Task::JournalClosing, "journal-close".into(), join, || {}));
             return;
         }
         for thread in [self.writer, self.preparer, self.sealer] {

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
+use tasks::Task;
 
 use crate::disk::Disk;
 use crate::segment::{self, FIRST_FRAME, OpenSegment};
@@ -160,6 +161,7 @@ impl Spares {
         let zeros = vec![0; ZEROS];
         let mut looked: Option<Instant> = None;
         loop {
+            tasks::inject::point(Task::JournalPreparer);
             if looked.is_none_or(|at| at.elapsed() >= LOOK_EVERY) {
                 looked = Some(Instant::now());
                 self.state.lock().failed = None;

@@ -8,11 +8,11 @@ use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
-use std::thread;
 
 use base::limits;
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
+use tasks::Task;
 use tokio::sync::oneshot;
 
 use crate::address::{Address, Stored, put_base_offset};
@@ -28,9 +28,14 @@ pub(crate) struct Reader {
 }
 
 impl Reader {
-    /// Without reader threads, reads block the caller: for tests.
-    pub(crate) fn new(index: Arc<Index>, threads: usize) -> io::Result<Self> {
-        Ok(Self { index, pool: Pool::start(threads)? })
+    /// Without reader threads, reads block the caller: for tests. `on_panic` is called by a thread
+    /// that panics.
+    pub(crate) fn new(
+        index: Arc<Index>,
+        threads: usize,
+        on_panic: impl Fn() + Clone + Send + 'static,
+    ) -> io::Result<Self> {
+        Ok(Self { index, pool: Pool::start(threads, on_panic)? })
     }
 
     /// Consecutive batches from the one that holds `offset` (or the next after it) on: at least
@@ -307,12 +312,12 @@ impl std::fmt::Debug for Queue {
 }
 
 impl Pool {
-    fn start(threads: usize) -> io::Result<Self> {
+    fn start(threads: usize, on_panic: impl Fn() + Clone + Send + 'static) -> io::Result<Self> {
         let pool = Self { queue: Arc::default(), threads };
         for number in 0..threads {
             let queue = pool.queue.clone();
             let name = format!("journal-read-{number}");
-            thread::Builder::new().name(name).spawn(move || queue.serve())?;
+            tasks::thread(Task::JournalReader, name, move || queue.serve(), on_panic.clone())?;
         }
         Ok(pool)
     }
@@ -362,6 +367,7 @@ impl Queue {
             }
             let Some(job) = jobs.waiting.pop_front() else { return };
             drop(jobs);
+            tasks::inject::point(Task::JournalReader);
             job();
         }
     }

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use base::limits;
 use parking_lot::{Mutex, RwLock};
+use tasks::Task;
 use tokio::sync::Notify;
 
 use crate::address::Address;
@@ -74,13 +75,19 @@ impl Shared {
         }
     }
 
+    /// What a thread of the journal does when it panics.
+    pub(crate) fn panicked(self: Arc<Self>, thread: Task) -> impl Fn() + Clone + Send + 'static {
+        move || self.fail(JournalFailed::Panicked { thread: thread.name() })
+    }
+
     /// The end of this journal: nothing is acknowledged from here on.
     pub(crate) fn fail(&self, failed: JournalFailed) {
         // The first failure is the cause, and told once; later ones only release who waits.
         let hooks = self.hooks.fatal.lock();
         if self.failed.set(failed.clone()).is_ok() && !matches!(failed, JournalFailed::Closed) {
-            tracing::error!(error = %failed, "the journal failed, nothing is acknowledged any more");
+            // Before the log, which may block: a hook may end the process.
             hooks.iter().for_each(|hook| hook(&failed));
+            tracing::error!(error = %failed, "the journal failed, nothing is acknowledged any more");
         }
         drop(hooks);
         for durable in self.queue.fail() {

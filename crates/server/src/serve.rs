@@ -1,6 +1,5 @@
 //! The broker and its gateways, wired together; from start to an orderly end.
 
-use std::collections::HashMap;
 use std::fmt::Display;
 use std::io::Write;
 use std::net::SocketAddr;
@@ -13,10 +12,10 @@ use gateway_amqp::catalog::users::Users;
 use gateway_amqp::operations::Administration;
 use gateway_kafka::GatewayOptions;
 use journal::disk::RealDisk;
+use tasks::Task;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 
 use crate::logging;
 use crate::settings::{ServeFlags, Settings, SettingsError};
@@ -40,8 +39,10 @@ pub(crate) enum ServeError {
     Signals(std::io::Error),
     #[error("what AMQP clients have declared cannot be read: {0}")]
     Catalog(#[from] gateway_amqp::catalog::OpenError),
-    #[error("the {gateway} gateway ended by itself: {reason}; please report this")]
-    Gateway { gateway: &'static str, reason: String },
+    #[error("{0}")]
+    Injection(String),
+    #[error("the thread that ends the process when a part of it fails could not start: {0}")]
+    Exit(std::io::Error),
     #[error("stopped: {0}; what was acknowledged is safe on disk, start again to recover it")]
     Failed(String),
 }
@@ -50,11 +51,13 @@ pub(crate) fn run(flags: ServeFlags) -> Result<(), ServeError> {
     let started = Instant::now();
     let settings = Settings::resolve(flags)?;
     logging::start(&settings.log, settings.log_format).map_err(ServeError::Logging)?;
+    tasks::inject::arm().map_err(ServeError::Injection)?;
+    tasks::exit::on_failure().map_err(ServeError::Exit)?;
     use_small_pages();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     runtime.worker_threads(settings.threads.unwrap_or_else(threads_default));
     let runtime = runtime.enable_all().build().map_err(ServeError::Runtime)?;
-    runtime.block_on(serve(settings, started))
+    runtime.block_on(tasks::named(Task::Main, serve(settings, started)))
 }
 
 /// A core is left to the journal's thread, which every acknowledgement waits for. On two cores,
@@ -96,24 +99,22 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     announce(&settings, bound, amqp_bound, &options, &broker, started);
 
     let (stop, stopping) = watch::channel(false);
-    let mut gateways = Gateways::default();
     let serving = gateway_kafka::serve(kafka, broker.clone(), options, stopping.clone());
-    gateways.spawn("Kafka", serving);
+    let mut gateways = vec![broker.vital(Task::KafkaListener, serving)];
     if let Some(listener) = amqp {
         let options = amqp_options(&settings);
-        let (broker, catalog) = (broker.clone(), catalog.clone());
-        let serving = gateway_amqp::serve(listener, broker, catalog, users, options, stopping);
-        gateways.spawn("AMQP", serving);
+        let (served, catalog) = (broker.clone(), catalog.clone());
+        let serving = gateway_amqp::serve(listener, served, catalog, users, options, stopping);
+        gateways.push(broker.vital(Task::AmqpListener, serving));
     }
     say("ready");
-    let outcome = tokio::select! {
-        outcome = until_told_to_stop(&broker) => {
-            stop.send_replace(true);
-            gateways.end().await;
-            outcome
-        }
-        error = gateways.first_end() => Err(error),
-    };
+    let outcome = until_told_to_stop(&broker).await;
+    broker.expect_ends();
+    stop.send_replace(true);
+    for gateway in gateways {
+        // Ends once its sessions have. Should it panic, the process ends.
+        let _ = gateway.await;
+    }
     broker.shutdown().await;
     if outcome.is_ok() {
         tracing::info!("stopped");
@@ -124,44 +125,6 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
 async fn bind(setting: &'static str, address: SocketAddr) -> Result<TcpListener, ServeError> {
     let bound = TcpListener::bind(address).await;
     bound.map_err(|source| ServeError::Listen { address, setting, source })
-}
-
-/// What serves clients, each by its name.
-#[derive(Default)]
-struct Gateways {
-    names: HashMap<tokio::task::Id, &'static str>,
-    serving: JoinSet<()>,
-}
-
-impl Gateways {
-    fn spawn(&mut self, name: &'static str, serving: impl Future<Output = ()> + Send + 'static) {
-        let id = self.serving.spawn(serving).id();
-        self.names.insert(id, name);
-    }
-
-    /// None of them ends before it is told to.
-    async fn first_end(&mut self) -> ServeError {
-        match self.serving.join_next_with_id().await {
-            Some(Ok((id, ()))) => self.ended(id, "it returned".into()),
-            Some(Err(error)) => self.ended(error.id(), error.to_string()),
-            None => std::future::pending().await,
-        }
-    }
-
-    fn ended(&self, id: tokio::task::Id, reason: String) -> ServeError {
-        let gateway = self.names.get(&id).copied().unwrap_or("unknown");
-        ServeError::Gateway { gateway, reason }
-    }
-
-    /// They were told to end, and do so once their sessions have.
-    async fn end(&mut self) {
-        while let Some(ended) = self.serving.join_next_with_id().await {
-            if let Err(error) = ended {
-                let gateway = self.names.get(&error.id()).copied().unwrap_or("unknown");
-                tracing::error!(%error, gateway, "a gateway did not end in order");
-            }
-        }
-    }
 }
 
 /// A line on standard output. Whoever started the broker may have stopped reading it, which is no

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use base::limits::LEASE_READ_BYTES;
-use base::{LeaseGroupId, Offset, PartitionId};
+use base::{LeaseGroupId, Offset, PartitionId, Shifts};
 use bytes::Bytes;
 use dispatch::{Peeked as Known, RemoveRefused, SessionId};
 use machine::Command;
@@ -167,7 +167,7 @@ impl Broker {
                 for known in known {
                     // One that compaction took is not there, though the group has not met it yet.
                     let Some(record) = reader.record(known.offset).await? else { continue };
-                    peeked.push(told(&known, record));
+                    peeked.push(told(&known, record, &self.timeline().shifts()));
                 }
             }
         }
@@ -186,13 +186,14 @@ impl Broker {
             group.dispatch.leases(after, leases_max)
         });
         let leases = asked.await.unwrap_or_default().into_iter();
+        let shifts = self.timeline().shifts();
         leases
             .map(|lease| LeaseInfo {
                 partition: lease.partition,
                 offset: lease.offset,
                 attempt: lease.attempt,
                 session: lease.session,
-                expires_ms: ends(lease.expires_ms),
+                expires_ms: ends(lease.expires_ms, &shifts),
             })
             .collect()
     }
@@ -371,12 +372,11 @@ impl Broker {
         batch: &Arc<SharedBatch>,
         found: &mut impl FnMut(DelayedRecord) -> bool,
     ) -> bool {
-        let now_ms = self.clock().now_ms();
+        let (now_ms, shifts) = (self.timeline().now_ms(), self.timeline().shifts());
         for record in batch.records().map_while(Result::ok).filter(|it| it.offset >= from) {
             let reserved = Reserved::read(&record.headers);
-            let Some(due_ms) = reserved.deliver_at_ms.filter(|due_ms| *due_ms > now_ms) else {
-                continue;
-            };
+            let waits = |due_ms: &i64| shifts.place(*due_ms, record.timestamp) > now_ms;
+            let Some(due_ms) = reserved.deliver_at_ms.filter(waits) else { continue };
             let offset = record.offset;
             let settled = self.read(|state| {
                 let progress = state.lease_group(group).and_then(|it| it.progress(partition));
@@ -441,17 +441,20 @@ impl<'a> RecordReader<'a> {
     }
 }
 
-fn ends(expires_ms: i64) -> Option<i64> {
-    Some(expires_ms).filter(|at| *at != i64::MAX)
+/// By the wall clock.
+fn ends(expires_ms: i64, shifts: &Shifts) -> Option<i64> {
+    Some(expires_ms).filter(|at| *at != i64::MAX).map(|at| shifts.wall(at))
 }
 
-fn told(known: &Known, record: SharedRecord) -> Peeked {
+fn told(known: &Known, record: SharedRecord, shifts: &Shifts) -> Peeked {
     let state = match known.state {
         dispatch::RecordState::Ready => RecordState::Ready,
         dispatch::RecordState::Blocked => RecordState::Blocked,
-        dispatch::RecordState::Delayed { due_ms } => RecordState::Delayed { due_ms },
+        dispatch::RecordState::Delayed { due_ms } => {
+            RecordState::Delayed { due_ms: shifts.wall(due_ms) }
+        }
         dispatch::RecordState::Leased { session, expires_ms, .. } => {
-            RecordState::Leased { session, expires_ms: ends(expires_ms) }
+            RecordState::Leased { session, expires_ms: ends(expires_ms, shifts) }
         }
         dispatch::RecordState::Dead { .. } | dispatch::RecordState::Settling => RecordState::Dying,
     };
@@ -490,8 +493,8 @@ impl Driver {
             Some((depth(group, topic), topic.id, topic.partition_count()))
         })?;
         self.refresh_ends(id);
-        let now_ms = self.clock.now_ms();
-        let published = self.published.per_second(topic, now_ms);
+        let published = self.published.per_second(topic, self.clock.now_ms());
+        let now_ms = self.timeline.now_ms();
         let Some(group) = self.groups.get_mut(&id) else {
             let (counts, _) = self.retired.get(&id).copied().unwrap_or_default();
             let rates = Rates { published, ..Rates::default() };
@@ -508,7 +511,7 @@ impl Driver {
             leased_bytes: known.leased_bytes,
             delayed: known.delayed,
             consumers: known.consumers,
-            oldest_unsettled_ms: oldest.min(),
+            oldest_unsettled_ms: oldest.min().map(|at| self.timeline.shifts().wall(at)),
             rates: Rates { published, ..group.meters.rates(now_ms) },
             ..Counters::default()
         };

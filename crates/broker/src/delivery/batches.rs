@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use base::limits::LEASE_BATCH_CACHE_BYTES;
-use base::{Offset, PartitionId};
+use base::{Offset, PartitionId, Shifts};
 use dispatch::Scanned;
 use hashbrown::{DefaultHashBuilder, HashMap};
 use record::{Reserved, SharedBatch, SharedRecord};
@@ -84,7 +84,8 @@ impl Batches {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Gone;
 
-/// What `dispatch` wants to know of the records of a batch, from an offset on.
+/// What `dispatch` wants to know of the records of a batch, from an offset on. It has one line of
+/// time; the dates in records are moved onto it here.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
     /// Keys of one node only meet each other.
@@ -98,21 +99,24 @@ impl Facts {
         from: Offset,
         keyed: bool,
         now_ms: i64,
+        shifts: &'a Shifts,
     ) -> impl Iterator<Item = Scanned> + 'a {
         let control = batch.header().attributes.is_control();
         let records = batch.records_from(from).take(if control { 0 } else { usize::MAX });
         // Every record was read when the batch was decoded.
         records.map_while(Result::ok).map(move |record| {
             let reserved = Reserved::read(&record.headers);
+            let stamp_ms = record.timestamp;
+            let place = |date_ms: i64| shifts.place(date_ms, stamp_ms);
             Scanned {
                 offset: record.offset,
                 bytes: record.encoded_len() as u32,
                 // One without a time is as old as our knowledge of it.
-                timestamp: if record.timestamp >= 0 { record.timestamp } else { now_ms },
+                timestamp: if stamp_ms >= 0 { place(stamp_ms) } else { now_ms },
                 key: record.key.filter(|_| keyed).map(|key| self.hasher.hash_one(key).max(1)),
                 priority: reserved.priority.unwrap_or(0),
-                due_ms: reserved.deliver_at_ms.unwrap_or(i64::MIN),
-                expires_ms: reserved.expires_at_ms.unwrap_or(i64::MAX),
+                due_ms: reserved.deliver_at_ms.map_or(i64::MIN, place),
+                expires_ms: reserved.expires_at_ms.map_or(i64::MAX, place),
             }
         })
     }

@@ -114,7 +114,7 @@ impl Driver {
         session: SessionId,
         settle: &Settle,
     ) -> Result<(), SettleError> {
-        let now_ms = self.clock.now_ms();
+        let now_ms = self.timeline.now_ms();
         let Some(group) = self.groups.get_mut(&settle.group) else {
             // Nothing is leased of a group that nobody uses.
             return Err(SettleError::NotLeased);

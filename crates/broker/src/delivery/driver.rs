@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use base::limits::{LEASE_GROUP_IDLE_MAX, LEASE_GROUPS_PER_TURN, LEASE_MESSAGES_PER_TURN};
-use base::{Clock, LeaseGroupId, Offset, PartitionId, TopicId};
+use base::{Clock, LeaseGroupId, Offset, PartitionId, Timeline, TopicId};
 use bytes::Bytes;
 use dispatch::{Assignment, Changes, ConsumerId, Pools, SessionId};
 use futures_util::FutureExt;
@@ -177,14 +177,17 @@ impl Handle {
 
 pub(crate) struct Driver {
     pub(super) shard: Arc<Shard>,
+    /// For what is written into records. Whatever is waited for is on the timeline.
     pub(super) clock: Arc<dyn Clock>,
+    pub(super) timeline: Arc<Timeline>,
     pub(super) requests: mpsc::UnboundedSender<Request>,
     pub(super) routers: Arc<Routers>,
     pub(super) standings: Arc<Standings>,
     pub(super) published: Arc<Published>,
     pub(super) watch: Arc<Watch>,
     inbox: mpsc::UnboundedReceiver<Message>,
-    /// However far the next deadline is: a clock may jump.
+    /// However far the next deadline is: the wall clock may be set, which has to be noticed soon,
+    /// and the machine may be suspended, which a timer does not count.
     sleep_max: Duration,
 
     pub(super) groups: HashMap<LeaseGroupId, Group>,
@@ -200,7 +203,7 @@ pub(crate) struct Driver {
     pub(super) queue: VecDeque<LeaseGroupId>,
     /// Groups that have something to make durable, each once.
     pub(super) changed: Vec<LeaseGroupId>,
-    /// When a group has to be ticked, ms since the epoch.
+    /// When a group has to be ticked, on the timeline.
     pub(super) deadlines: BTreeSet<(i64, LeaseGroupId)>,
     pub(super) take_deadlines: BTreeSet<(Instant, LeaseGroupId)>,
 
@@ -240,6 +243,7 @@ impl Driver {
     pub(crate) fn new(
         shard: Arc<Shard>,
         clock: Arc<dyn Clock>,
+        timeline: Arc<Timeline>,
         requests: mpsc::UnboundedSender<Request>,
         handle: &Handle,
         inbox: mpsc::UnboundedReceiver<Message>,
@@ -249,6 +253,7 @@ impl Driver {
         Self {
             shard,
             clock,
+            timeline,
             requests,
             routers: Arc::clone(&handle.routers),
             standings: Arc::clone(&handle.standings),
@@ -363,7 +368,7 @@ impl Driver {
     }
 
     fn look_at_the_clock(&mut self) {
-        let now_ms = self.clock.now_ms();
+        let now_ms = self.timeline.now_ms();
         while let Some(&(due_ms, group)) = self.deadlines.first()
             && due_ms <= now_ms
         {
@@ -389,7 +394,7 @@ impl Driver {
     fn sleep(&self) -> impl Future<Output = ()> + use<> {
         let now = Instant::now();
         let due = self.deadlines.first().map(|&(due_ms, _)| {
-            let wait_ms = due_ms.saturating_sub(self.clock.now_ms()).max(0) as u64;
+            let wait_ms = due_ms.saturating_sub(self.timeline.now_ms()).max(0) as u64;
             now + Duration::from_millis(wait_ms).min(self.sleep_max)
         });
         let takes = self.take_deadlines.first().map(|&(due, _)| due);

@@ -137,7 +137,7 @@ impl Driver {
 
     /// What its leases used of the sessions' pools is free again.
     fn give_back_pools(&mut self, group: &mut Group) {
-        let now_ms = self.clock.now_ms();
+        let now_ms = self.timeline.now_ms();
         let holding: Vec<u64> = self
             .sessions
             .iter()

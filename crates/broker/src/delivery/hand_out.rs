@@ -57,7 +57,7 @@ impl Driver {
 
     /// Hands out what is ready in a group and asks for what it wants to know.
     pub(super) fn serve(&mut self, id: LeaseGroupId) {
-        let now_ms = self.clock.now_ms();
+        let now_ms = self.timeline.now_ms();
         let Some(group) = self.groups.get_mut(&id) else { return };
         group.queued = false;
         if group.dispatch.next_deadline().is_some_and(|due| due <= now_ms) {
@@ -199,7 +199,7 @@ impl Driver {
         let sent = take.reply.send(Ok(take.deliveries));
         if let Err(Ok(deliveries)) = sent {
             // Nobody waits any more: they were never seen, and are available again.
-            let now_ms = self.clock.now_ms();
+            let now_ms = self.timeline.now_ms();
             let uncounted = Settlement::Release { delay_ms: Some(0), count: false };
             if let Some(group) = self.groups.get_mut(&take.group) {
                 for delivery in deliveries {
@@ -261,7 +261,7 @@ impl Driver {
 
     /// There is nothing left to deliver: compaction or retention took it meanwhile.
     pub(super) fn settle_gone(&mut self, id: LeaseGroupId, assignment: Assignment) {
-        let now_ms = self.clock.now_ms();
+        let now_ms = self.timeline.now_ms();
         if let Some(group) = self.groups.get_mut(&id) {
             let lease = Selection::Token(assignment.token);
             let _ = group.dispatch.settle(assignment.session, lease, Settlement::Accept, now_ms);

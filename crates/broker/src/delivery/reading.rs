@@ -10,6 +10,7 @@ use dispatch::{Assignment, Selection, Settlement, Want};
 use futures_util::FutureExt;
 use journal::{Journal, Stored};
 use record::SharedBatch;
+use tasks::Task;
 
 use super::driver::Driver;
 use super::group::Group;
@@ -58,7 +59,8 @@ pub(super) async fn read(journal: Journal, read: Read) -> ReadDone {
     let partition = read.partition;
     let batches = if packed {
         // Unpacking takes its time, which is not the loop's.
-        tokio::task::spawn_blocking(move || decode(partition, &pieces)).await.unwrap_or_default()
+        let decoded = tasks::blocking(Task::DeliveryDecoding, move || decode(partition, &pieces));
+        decoded.await.unwrap_or_default()
     } else {
         decode(partition, &pieces)
     };
@@ -148,7 +150,7 @@ impl Driver {
                 self.go_on_waiting();
             }
             ReadFor::Scan { group: id, engine, up_to } => {
-                let now_ms = self.clock.now_ms();
+                let now_ms = self.timeline.now_ms();
                 let Some(group) = self.groups.get_mut(&id) else { return };
                 if group.engine != engine {
                     return;
@@ -163,9 +165,10 @@ impl Driver {
                             group.record_bytes = last.bytes() / last.len().max(1);
                         }
                         let keyed = group.keyed();
-                        let facts = &self.facts;
-                        let records =
-                            batches.iter().flat_map(|batch| facts.of(batch, from, keyed, now_ms));
+                        let (facts, shifts) = (&self.facts, self.timeline.shifts());
+                        let records = batches
+                            .iter()
+                            .flat_map(|batch| facts.of(batch, from, keyed, now_ms, &shifts));
                         group.dispatch.scanned(index, from, read_to, records, now_ms);
                         self.enqueue(id);
                     }
@@ -184,7 +187,7 @@ impl Driver {
 
     /// What waits for this record waits no longer: its leases come back later.
     fn give_up(&mut self, partition: PartitionId, offset: Offset) {
-        let now_ms = self.clock.now_ms();
+        let now_ms = self.timeline.now_ms();
         let later = Settlement::Release { delay_ms: Some(READ_AGAIN_AFTER_MS), count: false };
         let mut given_up: Vec<(LeaseGroupId, Assignment)> = Vec::new();
         let groups = &self.groups;

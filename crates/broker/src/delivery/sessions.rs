@@ -55,7 +55,7 @@ impl Driver {
     pub(super) fn close(&mut self, id: SessionId) {
         let Some(session) = self.sessions.remove(&id) else { return };
         self.waiting.remove(&id);
-        let now_ms = self.clock.now_ms();
+        let now_ms = self.timeline.now_ms();
         for group in session.groups {
             let Some(found) = self.groups.get_mut(&group) else { continue };
             found.consumers.retain(|_, joined| joined.session != id);
@@ -156,7 +156,7 @@ impl Driver {
     pub(super) fn cancel(&mut self, id: SessionId, consumer: ConsumerId) {
         let Some(session) = self.sessions.get_mut(&id) else { return };
         let Some(group) = session.consumers.remove(&consumer) else { return };
-        let now_ms = self.clock.now_ms();
+        let now_ms = self.timeline.now_ms();
         if let Some(found) = self.groups.get_mut(&group) {
             found.consumers.remove(&consumer);
             found.dispatch.leave(consumer, now_ms, Leases::Keep);

@@ -31,6 +31,8 @@ pub(crate) struct New {
     pub(crate) key: Option<String>,
     pub(crate) value: String,
     pub(crate) headers: Vec<(&'static str, String)>,
+    /// When it was made; none: at the start.
+    pub(crate) timestamp: Option<i64>,
 }
 
 pub(crate) fn new(value: impl Into<String>) -> New {
@@ -40,6 +42,11 @@ pub(crate) fn new(value: impl Into<String>) -> New {
 impl New {
     pub(crate) fn key(mut self, key: impl Into<String>) -> Self {
         self.key = Some(key.into());
+        self
+    }
+
+    pub(crate) fn at(mut self, timestamp: i64) -> Self {
+        self.timestamp = Some(timestamp);
         self
     }
 
@@ -67,7 +74,12 @@ pub(crate) fn batch(
             .collect();
         let key = record.key.as_ref().map(|key| key.as_bytes());
         builder
-            .push(START_MS, key, Some(record.value.as_bytes()), &headers)
+            .push(
+                record.timestamp.unwrap_or(START_MS),
+                key,
+                Some(record.value.as_bytes()),
+                &headers,
+            )
             .expect("a small record fits");
     }
     let bytes = BytesMut::from(&builder.finish()[..]);

@@ -2,6 +2,7 @@
 
 mod admin;
 mod atomicity;
+mod clock;
 mod delivery;
 mod durability;
 mod formats;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use consensus::{
-    Committed, Consensus, ConsensusOptions, Failure, Payload, Proposed, RestoreError, StateMachine,
+    Committed, Consensus, ConsensusOptions, Payload, Proposed, RestoreError, StateMachine,
 };
 use journal::{Disk, Journal, Options};
 use parking_lot::Mutex;
@@ -100,7 +100,7 @@ pub(crate) struct Node {
     pub(crate) consensus: Consensus,
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) journal: Journal,
-    pub(crate) failures: Arc<Mutex<Vec<Failure>>>,
+    pub(crate) failure: tasks::Failure,
 }
 
 impl Node {
@@ -126,16 +126,15 @@ impl Node {
         let journal = opened.journal.clone();
         let ledger = Arc::new(Ledger::default());
         *ledger.journal.lock() = Some(journal.clone());
-        let failures = Arc::new(Mutex::new(Vec::new()));
-        let told = Arc::clone(&failures);
+        let failure = tasks::Failure::new();
         let options = ConsensusOptions {
             snapshot_log_bytes_min,
             snapshot_changes_min,
-            on_fatal: Some(Arc::new(move |failure| told.lock().push(failure.clone()))),
+            node: failure.clone(),
         };
         let machine: Arc<dyn StateMachine> = ledger.clone();
         let consensus = Consensus::start(1, opened, machine, options).await.unwrap();
-        Self { consensus, ledger, journal, failures }
+        Self { consensus, ledger, journal, failure }
     }
 
     pub(crate) async fn propose(&self, number: usize) -> Proposed {

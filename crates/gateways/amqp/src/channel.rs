@@ -12,6 +12,7 @@ use broker::delivery::{
 use bytes::Bytes;
 use futures_util::Stream;
 use hashbrown::HashMap;
+use tasks::Task;
 use tokio::time::Instant;
 
 use crate::catalog::Queue;
@@ -512,7 +513,7 @@ impl Session {
 
     fn leave_queues_beside(&self, left: Vec<Arc<Queue>>) {
         let Some(vhost) = self.vhost.clone().filter(|_| !left.is_empty()) else { return };
-        tokio::spawn(async move {
+        tasks::spawn(Task::AmqpSessionEnd, async move {
             for queue in left {
                 if let Err(fault) = vhost.consumer_left(&queue).await {
                     tracing::warn!(queue = %queue.resource(), %fault, "a consumer left");

@@ -4,6 +4,7 @@
 //! something to say, and sleeps otherwise; it is the only place that knows the socket.
 
 use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use base::limits::{
 };
 use broker::Permit;
 use futures_util::{FutureExt, StreamExt};
+use tasks::Task;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -60,9 +62,6 @@ enum Wake {
 
 /// Serves one connection until it ends. Returns why, and who it was.
 pub(crate) async fn run(socket: TcpStream, session: Session) -> (SessionEnd, String) {
-    let mut shutdown = session.gateway.shutdown.clone();
-    let mut alarm = session.gateway.alarm.subscribe();
-    let mut catalog = session.gateway.catalog.changes();
     let mut connection = Connection {
         socket,
         session,
@@ -78,10 +77,21 @@ pub(crate) async fn run(socket: TcpStream, session: Session) -> (SessionEnd, Str
         },
         stalled_since: None,
     };
+    // Its exclusive queues and consumers are nobody else's, whatever ended it.
+    let served = AssertUnwindSafe(serve(&mut connection)).catch_unwind().await;
+    let end = served.unwrap_or(SessionEnd::Panicked);
+    connection.close().await;
+    (end, connection.session.client)
+}
+
+async fn serve(connection: &mut Connection) -> SessionEnd {
+    let mut shutdown = connection.session.gateway.shutdown.clone();
+    let mut alarm = connection.session.gateway.alarm.subscribe();
+    let mut catalog = connection.session.gateway.catalog.changes();
     let mut draining = false;
-    let end = loop {
+    loop {
         if let Some(end) = connection.turn() {
-            break end;
+            return end;
         }
         let wake = tokio::select! {
             biased;
@@ -110,16 +120,15 @@ pub(crate) async fn run(socket: TcpStream, session: Session) -> (SessionEnd, Str
             Wake::Go => None,
         };
         if let Some(end) = done {
-            break end;
+            return end;
         }
-    };
-    connection.close().await;
-    (end, connection.session.client)
+    }
 }
 
 impl Connection {
     /// Does what can be done without waiting. The end, once it has come.
     fn turn(&mut self) -> Option<SessionEnd> {
+        tasks::inject::point(Task::AmqpSession);
         self.session.work(&mut self.input);
         let interval = self.session.negotiated.heartbeat;
         if self.heartbeat.interval != interval {
@@ -295,9 +304,13 @@ impl Connection {
 
     /// The last things: what was collected is handed over, consumers leave, exclusive queues go.
     async fn close(&mut self) {
-        self.session.abandon_channels();
+        // Of a session that panicked, as much as can still be done.
+        if catch_unwind(AssertUnwindSafe(|| self.session.abandon_channels())).is_err() {
+            tracing::error!(session = self.session.id.0, "leaving a session's channels panicked");
+        }
         let (catalog, id) = (self.session.gateway.catalog.clone(), self.session.id);
-        let closing = tokio::spawn(async move { catalog.close_connection(id).await });
+        let close = async move { catalog.close_connection(id).await };
+        let closing = tasks::spawn(Task::AmqpSessionEnd, close);
         match closing.await {
             Ok(Ok(())) => {}
             Ok(Err(fault)) => {

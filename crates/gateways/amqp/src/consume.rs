@@ -17,7 +17,7 @@ use crate::catalog::users::Permission;
 use crate::catalog::{Queue, QueueKind};
 use crate::channel::{Channel, Consumer, Held, Source, answer_within};
 use crate::codec::methods::{
-    BasicCancel, BasicConsume, BasicConsumeOk, BasicDeliver, BasicGet, BasicGetOk,
+    BasicCancel, BasicConsume, BasicConsumeOk, BasicDeliver, BasicGet, BasicGetOk, MethodId,
 };
 use crate::codec::table::FieldValue;
 use crate::declare::{ready, table};
@@ -26,7 +26,7 @@ use crate::operation::{Done, Feed};
 use crate::output::Output;
 use crate::properties::{put_header, read_record};
 use crate::replies::{Posted, REPLY_TO, Receiver, Reply};
-use crate::session::Session;
+use crate::session::{Failure, Session};
 use crate::stream::{self, StreamRecords};
 
 impl Session {
@@ -319,7 +319,8 @@ impl Session {
     pub(crate) fn posted(&mut self, posted: Posted) {
         let (number, generation) = match &posted {
             Posted::Reply { channel, generation, .. }
-            | Posted::Stream { channel, generation, .. } => (*channel, *generation),
+            | Posted::Stream { channel, generation, .. }
+            | Posted::Panicked { channel, generation } => (*channel, *generation),
         };
         let known = self.channels.get(&number).map_or(0, |channel| channel.generation);
         if known != generation {
@@ -328,6 +329,10 @@ impl Session {
         match posted {
             Posted::Reply { reply, .. } => self.deliver_reply(number, &reply),
             Posted::Stream { records, .. } => self.deliver_stream(number, &records),
+            Posted::Panicked { .. } => {
+                let exception = Exception::new(ReplyCode::InternalError, "a consumer failed");
+                self.fail(Failure { channel: 0, method: MethodId::default(), exception });
+            }
         }
     }
 

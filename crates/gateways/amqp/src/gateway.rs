@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use broker::{AppendError, Broker};
 use futures_util::FutureExt;
+use tasks::Task;
 use tokio::sync::watch;
 use tokio::time::sleep;
 
@@ -71,7 +72,7 @@ impl Gateway {
         }
         tracing::warn!(%error, "AMQP publishers are held back");
         let gateway = Arc::clone(self);
-        tokio::spawn(async move {
+        tasks::spawn(Task::AmqpDiskAlarm, async move {
             loop {
                 sleep(ALARM_INTERVAL).await;
                 let free = gateway.broker.storage().map_or(u64::MAX, |space| space.free_bytes);

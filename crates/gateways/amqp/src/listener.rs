@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use broker::Broker;
+use tasks::Task;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, error, info, warn};
 
@@ -17,7 +17,7 @@ use crate::catalog::users::Users;
 use crate::connection;
 use crate::gateway::Gateway;
 use crate::options::GatewayOptions;
-use crate::session::Session;
+use crate::session::{Session, SessionEnd};
 
 /// When the process has no file descriptors left, accepting fails at once, again and again.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);
@@ -33,7 +33,7 @@ pub async fn serve(
     mut shutdown: watch::Receiver<bool>,
 ) {
     let gateway = Arc::new(Gateway::new(broker, catalog, users, options, shutdown.clone()));
-    let mut sessions = JoinSet::new();
+    let mut sessions = tasks::Set::default();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -52,7 +52,7 @@ pub async fn serve(
                     continue;
                 }
                 let session = Session::new(peer, Arc::clone(&gateway));
-                sessions.spawn(serve_session(socket, session));
+                sessions.spawn(Task::AmqpSession, serve_session(socket, session));
             }
             Err(error) if is_about_one_connection(&error) => debug!(%error, "accept"),
             Err(error) => {
@@ -70,7 +70,9 @@ async fn serve_session(socket: TcpStream, session: Session) {
     debug!(%peer, session = id.0, "connected");
     prepare(&socket, peer);
     let (end, client) = connection::run(socket, session).await;
-    if end.is_ordinary() {
+    if matches!(end, SessionEnd::Panicked) {
+        error!(%peer, session = id.0, client, reason = %end, "connection closed");
+    } else if end.is_ordinary() {
         debug!(%peer, session = id.0, client, reason = %end, "disconnected");
     } else {
         warn!(%peer, session = id.0, client, reason = %end, "connection closed");
@@ -99,7 +101,7 @@ fn note_panic(ended: Result<(), tokio::task::JoinError>) {
     }
 }
 
-async fn drain(mut sessions: JoinSet<()>, within: Duration) {
+async fn drain(mut sessions: tasks::Set, within: Duration) {
     let open = sessions.len();
     let ended = timeout(within, async {
         while let Some(ended) = sessions.join_next().await {

@@ -21,8 +21,21 @@ pub(crate) const REPLY_TO_PREFIX: &str = "amq.rabbitmq.reply-to.";
 /// What comes to a session from elsewhere.
 #[derive(Debug)]
 pub(crate) enum Posted {
-    Reply { channel: u16, generation: u32, reply: Reply },
-    Stream { channel: u16, generation: u32, records: StreamRecords },
+    Reply {
+        channel: u16,
+        generation: u32,
+        reply: Reply,
+    },
+    Stream {
+        channel: u16,
+        generation: u32,
+        records: StreamRecords,
+    },
+    /// What reads for a consumer of the channel panicked.
+    Panicked {
+        channel: u16,
+        generation: u32,
+    },
 }
 
 #[derive(Debug)]

@@ -22,6 +22,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::SelectAll;
 use hashbrown::HashMap;
+use tasks::Task;
 use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -90,6 +91,9 @@ pub(crate) enum SessionEnd {
     Read(std::io::Error),
     #[error("writing: {0}")]
     Write(std::io::Error),
+    /// Of this session only; the log has the message.
+    #[error("the session panicked; please report this")]
+    Panicked,
     #[error("the node shuts down")]
     Drained,
 }
@@ -448,10 +452,10 @@ impl Session {
             Vec::new()
         };
         let task = if unreadable.is_empty() {
-            tokio::spawn(work)
+            tasks::spawn(Task::AmqpOperation, work)
         } else {
             let broker = self.gateway.broker.clone();
-            tokio::spawn(async move {
+            tasks::spawn(Task::AmqpOperation, async move {
                 until_readable(&broker, &unreadable).await;
                 work.await
             })

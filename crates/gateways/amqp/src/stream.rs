@@ -10,6 +10,7 @@ use base::{Offset, PartitionId};
 use broker::{Broker, FetchError, batches_in};
 use bytes::Bytes;
 use record::{SharedBatch, SharedRecord};
+use tasks::Task;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::AbortHandle;
 
@@ -143,7 +144,13 @@ impl Reader {
             positions.push((partition, self.begin(partition, from).await?));
         }
         let credit = StreamCredit(Arc::new(Semaphore::new(prefetch as usize)));
-        let task = tokio::spawn(self.run(positions, credit)).abort_handle();
+        let (posts, channel, generation) = (self.posts.clone(), self.channel, self.generation);
+        let reading = self.run(positions, credit);
+        // A consumer that gets nothing more and does not know it would wait for ever.
+        let on_panic = async move {
+            let _ = posts.send(Box::new(Posted::Panicked { channel, generation })).await;
+        };
+        let task = tasks::watched(Task::AmqpStreamReader, reading, on_panic).abort_handle();
         Ok(StreamConsumer { task })
     }
 

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use broker::Broker;
+use tasks::Task;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
-use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, error, info, warn};
 
@@ -27,7 +27,7 @@ pub async fn serve(
     mut shutdown: watch::Receiver<bool>,
 ) {
     let gateway = Arc::new(Gateway::new(broker, options, shutdown.clone()));
-    let mut sessions = JoinSet::new();
+    let mut sessions = tasks::Set::default();
     let mut last_id = 0;
     loop {
         let accepted = tokio::select! {
@@ -47,7 +47,8 @@ pub async fn serve(
                 }
                 last_id += 1;
                 let session = Arc::new(Session::new(last_id, peer));
-                sessions.spawn(serve_session(socket, session, Arc::clone(&gateway)));
+                let serving = serve_session(socket, session, Arc::clone(&gateway));
+                sessions.spawn(Task::KafkaSession, serving);
             }
             Err(error) if is_about_one_connection(&error) => debug!(%error, "accept"),
             Err(error) => {
@@ -66,13 +67,23 @@ async fn serve_session(socket: TcpStream, session: Arc<Session>, gateway: Arc<Ga
         debug!(peer = %session.peer, %error, "cannot set TCP_NODELAY");
     }
     debug!(peer = %session.peer, session = session.id, "connected");
-    let end = session::run(socket, Arc::clone(&session), Arc::clone(&gateway)).await;
-    session.end(&gateway);
+    let releasing = Releasing(Arc::clone(&session), Arc::clone(&gateway));
+    let end = session::run(socket, Arc::clone(&session), gateway).await;
+    drop(releasing);
     let client = session.software_name();
     if end.is_ordinary() {
         debug!(peer = %session.peer, session = session.id, client, reason = %end, "disconnected");
     } else {
         warn!(peer = %session.peer, session = session.id, client, reason = %end, "connection closed");
+    }
+}
+
+/// Releases what a session holds when it ends, by a panic too.
+struct Releasing(Arc<Session>, Arc<Gateway>);
+
+impl Drop for Releasing {
+    fn drop(&mut self) {
+        self.0.end(&self.1);
     }
 }
 
@@ -91,7 +102,7 @@ fn note_panic(ended: Result<(), tokio::task::JoinError>) {
     }
 }
 
-async fn drain(mut sessions: JoinSet<()>, within: Duration) {
+async fn drain(mut sessions: tasks::Set, within: Duration) {
     let open = sessions.len();
     let ended = timeout(within, async {
         while let Some(ended) = sessions.join_next().await {

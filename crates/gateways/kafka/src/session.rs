@@ -18,6 +18,7 @@ use std::time::Duration;
 use base::limits::REQUESTS_IN_FLIGHT_PER_SESSION_MAX;
 use broker::Permit;
 use bytes::{Buf, Bytes};
+use tasks::Task;
 use thiserror::Error;
 use tokio::net::TcpStream;
 use tokio::net::tcp::WriteHalf;
@@ -135,6 +136,7 @@ async fn read(
             Ok(frame) => frame,
             Err(end) => return end.into(),
         };
+        tasks::inject::point(Task::KafkaSession);
         let queued = frame.queued;
         let started = match dispatch::start(gateway, session, frame).await {
             Ok(started) => started,

@@ -3,12 +3,13 @@
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
-use std::thread::{self, JoinHandle};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use base::OffsetRanges;
 use hashbrown::HashMap;
 use parking_lot::{Condvar, Mutex};
+use tasks::Task;
 use tracing::{info, warn};
 
 use super::blocks;
@@ -69,13 +70,17 @@ pub(crate) enum LoadError {
 
 impl Index {
     /// Starts the thread that seals; it ends after [`Index::stop_sealing`].
-    pub(crate) fn seal_in_background(self: &Arc<Self>) -> io::Result<JoinHandle<()>> {
+    pub(crate) fn seal_in_background(
+        self: &Arc<Self>,
+        on_panic: impl FnOnce() + Send + 'static,
+    ) -> io::Result<JoinHandle<()>> {
         let index = self.clone();
         // A restart may have found full segments: begin with a look.
         self.sealer.wake_if(true);
-        thread::Builder::new().name("journal-seal".into()).spawn(move || {
+        let seal = move || {
             let mut failed = false;
             while index.sealer.wait(failed) {
+                tasks::inject::point(Task::JournalSealer);
                 let result = index.seal_due();
                 if let Err(error) = &result
                     && !failed
@@ -84,7 +89,8 @@ impl Index {
                 }
                 failed = result.is_err();
             }
-        })
+        };
+        tasks::thread(Task::JournalSealer, "journal-seal".into(), seal, on_panic)
     }
 
     pub(crate) fn stop_sealing(&self) {

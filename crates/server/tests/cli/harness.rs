@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
@@ -138,6 +139,22 @@ impl Broker {
         (status, log(&self.data))
     }
 
+    /// Where AMQP clients connect.
+    pub(crate) fn amqp(&self) -> SocketAddr {
+        let (_, rest) = self.announcement.split_once("amqp ").expect("the line says it");
+        rest.split(',').next().and_then(|address| address.parse().ok()).expect("an address")
+    }
+
+    pub(crate) fn signal(&self, sent: Signal) {
+        signal(&self.child, sent);
+    }
+
+    /// Waits for its end: how it ended, and the log.
+    pub(crate) fn end(mut self) -> (ExitStatus, String) {
+        let status = wait(&mut self.child);
+        (status, log(&self.data))
+    }
+
     /// `kill -9`.
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("it runs");
@@ -173,7 +190,7 @@ fn log_path(data: &Path) -> PathBuf {
     data.with_extension("log")
 }
 
-fn log(data: &Path) -> String {
+pub(crate) fn log(data: &Path) -> String {
     std::fs::read_to_string(log_path(data)).unwrap_or_default()
 }
 
@@ -195,7 +212,7 @@ fn signal(child: &Child, signal: Signal) {
     kill_process(Pid::from_child(child), signal).expect("it runs");
 }
 
-fn wait(child: &mut Child) -> ExitStatus {
+pub(crate) fn wait(child: &mut Child) -> ExitStatus {
     let deadline = Instant::now() + PATIENCE;
     loop {
         if let Some(status) = child.try_wait().expect("a child") {

@@ -1,6 +1,10 @@
 //! The real binary, driven through its own command line: what a user types and what comes back.
 
 mod administration;
+#[allow(dead_code, reason = "the soak tests use more of it")]
+#[path = "../../../../xtask/src/amqp.rs"]
+mod amqp;
+mod failure;
 mod full_disk;
 mod groups;
 mod harness;

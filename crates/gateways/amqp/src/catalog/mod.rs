@@ -37,6 +37,7 @@ use std::sync::{Arc, Weak};
 use broker::Broker;
 use hashbrown::HashMap;
 use parking_lot::RwLock;
+use tasks::Task;
 
 pub use exchange::{Exchange, ExchangeDeclaration, ExchangeKind};
 pub use lifecycle::ConnectionId;
@@ -102,7 +103,8 @@ impl Catalog {
             shared,
         });
         let expiry = Arc::clone(&inner.shared.expiry);
-        tokio::spawn(lifecycle::run(Arc::downgrade(&inner), expiry));
+        let expiring = lifecycle::run(Arc::downgrade(&inner), expiry);
+        inner.broker.vital(Task::AmqpQueueExpiry, expiring);
         Ok(Self(inner))
     }
 

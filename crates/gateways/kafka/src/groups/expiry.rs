@@ -39,7 +39,7 @@ pub(crate) async fn run(registry: Arc<Registry>) {
 /// Looks at every group once.
 async fn expire(registry: &Registry) {
     let broker = registry.broker();
-    let now_ms = broker.clock().now_ms();
+    let now_ms = broker.timeline().unstepped_ms();
     let retention_ms = broker.read(|state| state.node_config().own.offsets_retention_ms);
     let mut last = String::new();
     loop {

@@ -17,6 +17,7 @@ use hashbrown::HashMap;
 use kafka_protocol::protocol::StrBytes;
 use machine::GroupValues;
 use parking_lot::Mutex;
+use tasks::Task;
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::sleep_until;
@@ -42,8 +43,8 @@ impl Groups {
     /// Must be called within a runtime: two tasks look after deadlines and old offsets.
     pub(crate) fn new(broker: &Broker) -> Self {
         let registry = Arc::new(Registry::new(broker.clone()));
-        let timing = tokio::spawn(watch_deadlines(Arc::clone(&registry)));
-        let expiring = tokio::spawn(expiry::run(Arc::clone(&registry)));
+        let timing = broker.vital(Task::KafkaGroupTimers, watch_deadlines(Arc::clone(&registry)));
+        let expiring = broker.vital(Task::KafkaOffsetExpiry, expiry::run(Arc::clone(&registry)));
         Self { registry, tasks: [timing, expiring] }
     }
 }

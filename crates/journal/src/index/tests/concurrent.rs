@@ -102,7 +102,7 @@ fn readers_are_not_disturbed_by_sealing_trimming_and_rewriting() {
     let ends: Vec<AtomicU64> = (0..STREAMS).map(|_| AtomicU64::new(0)).collect();
     let starts: Vec<AtomicU64> = (0..STREAMS).map(|_| AtomicU64::new(0)).collect();
     let written = AtomicBool::new(false);
-    let sealer = index.seal_in_background().unwrap();
+    let sealer = index.seal_in_background(|| {}).unwrap();
     let (mut removed, mut rewritten) = (0, 0);
     thread::scope(|scope| {
         for reader in 0..2 {

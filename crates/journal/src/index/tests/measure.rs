@@ -102,7 +102,7 @@ fn measure_reading_a_backlog() {
         index.seal_due().unwrap();
 
         for threads in [0, 4] {
-            let reader = Reader::new(index.clone(), threads).unwrap();
+            let reader = Reader::new(index.clone(), threads, || {}).unwrap();
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             let (mut bytes, mut reads) = (0, 0);
             let started = Instant::now();

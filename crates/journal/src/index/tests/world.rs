@@ -378,7 +378,7 @@ impl World {
     }
 
     fn check_reads(&self, stream: u64, batches: &BTreeMap<u64, ModelBatch>) {
-        let reader = Reader::new(self.index.clone(), 0).unwrap();
+        let reader = Reader::new(self.index.clone(), 0, || {}).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         for offset in [0, self.end(stream) / 3, self.end(stream) / 2, self.end(stream)] {
             let expected: Vec<&Bytes> = after(batches, offset).map(|(_, it)| &it.bytes).collect();

@@ -22,6 +22,7 @@ use std::sync::{Arc, OnceLock};
 use base::limits::{AMQP_PASSWORD_CHECKS_AT_ONCE_MAX, AMQP_USERS_MAX};
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
+use tasks::Task;
 use tokio::sync::Semaphore;
 
 use super::Catalog;
@@ -180,7 +181,7 @@ impl Users {
         let secret = account.as_ref().map_or(&self.0.nobody, |account| &account.secret);
         let secret = Arc::clone(secret);
         let Ok(_permit) = self.0.checks.acquire().await else { return false };
-        let checked = tokio::task::spawn_blocking(move || secret.is_right(&password));
+        let checked = tasks::blocking(Task::AmqpPassword, move || secret.is_right(&password));
         checked.await.unwrap_or(false) && account.is_some()
     }
 

@@ -1,0 +1,122 @@
+//! The wall clock is set while records are held, delayed or about to expire: nothing comes early,
+//! and nothing that has to do with how long something lasts comes at another time.
+
+use base::headers;
+use broker::ConsumeOptions;
+use journal::disk::SimulatedDisk;
+
+use crate::harness::{START_MS, consume, new, open, texts};
+
+const HOUR_MS: i64 = 3_600_000;
+const STEPS: [i64; 2] = [HOUR_MS, -HOUR_MS];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_step_of_the_clock_takes_no_lease_away_and_lengthens_none() {
+    for step in STEPS {
+        let node = open(&SimulatedDisk::new()).await;
+        let topic = node.topic("jobs", 1, &[]).await;
+        let group = node.group(topic, &[("lease.ms", "60000")]).await;
+        node.append(topic, &[new("a"), new("b")]).await;
+        let mut consumer = consume(&node, group, ConsumeOptions::default()).await;
+        let held = consumer.next(2).await;
+        node.clock.step_ms(step);
+        consumer.nothing().await;
+        node.clock.advance_ms(59_999);
+        consumer.nothing().await;
+        consumer.accept(&held[..1]).await;
+        node.clock.advance_ms(2);
+        let again = consumer.next(1).await;
+        assert_eq!((texts(&again), again[0].attempt), (vec!["b".to_owned()], 2), "after {step}");
+        node.broker.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_lease_lists_as_its_end_is_by_the_clock_as_it_is_now() {
+    let node = open(&SimulatedDisk::new()).await;
+    let topic = node.topic("jobs", 1, &[]).await;
+    let group = node.group(topic, &[("lease.ms", "60000")]).await;
+    node.append(topic, &[new("a")]).await;
+    let mut consumer = consume(&node, group, ConsumeOptions::default()).await;
+    consumer.next(1).await;
+    node.clock.step_ms(HOUR_MS);
+    let leases = node.broker.leases(group, None, 10).await;
+    assert_eq!(leases[0].expires_ms, Some(START_MS + HOUR_MS + 60_000));
+    node.broker.shutdown().await;
+}
+
+/// Whether the group knew of the record before the step or reads of it afterwards.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delay_ends_no_earlier_for_a_step() {
+    for (step, known) in STEPS.into_iter().flat_map(|step| [(step, true), (step, false)]) {
+        let node = open(&SimulatedDisk::new()).await;
+        let topic = node.topic("later", 1, &[]).await;
+        let group = node.group(topic, &[]).await;
+        let due = START_MS + 60_000;
+        node.append(topic, &[new("later").header(headers::DELIVER_AT, due)]).await;
+        let mut early = None;
+        if known {
+            let mut consumer = consume(&node, group, ConsumeOptions::default()).await;
+            consumer.nothing().await;
+            early = Some(consumer);
+        }
+        node.clock.advance_ms(1_000);
+        node.clock.step_ms(step);
+        let mut consumer = match early {
+            Some(consumer) => consumer,
+            None => consume(&node, group, ConsumeOptions::default()).await,
+        };
+        consumer.nothing().await;
+        let listed = node.broker.list_delayed(group, None, 10).await.expect("listed");
+        assert_eq!(listed.len(), 1, "step {step}, known {known}");
+        node.clock.advance_ms(58_999);
+        consumer.nothing().await;
+        // One that was not known yet is due when the clock that was set back says so.
+        node.clock.advance_ms(if known || step > 0 { 1 } else { 1 + HOUR_MS });
+        let delivered = consumer.next(1).await;
+        assert_eq!(texts(&delivered), ["later"], "step {step}, known {known}");
+        node.broker.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_delay_from_after_a_step_means_the_clock_as_it_is_then() {
+    for step in STEPS {
+        let node = open(&SimulatedDisk::new()).await;
+        let topic = node.topic("later", 1, &[]).await;
+        let group = node.group(topic, &[]).await;
+        node.clock.advance_ms(2 * HOUR_MS);
+        node.clock.step_ms(step);
+        let now = START_MS + 2 * HOUR_MS + step;
+        let later = new("later").at(now).header(headers::DELIVER_AT, now + 60_000);
+        node.append(topic, &[later]).await;
+        let mut consumer = consume(&node, group, ConsumeOptions::default()).await;
+        consumer.nothing().await;
+        node.clock.advance_ms(59_999);
+        consumer.nothing().await;
+        node.clock.advance_ms(1);
+        assert_eq!(texts(&consumer.next(1).await), ["later"], "after {step}");
+        node.broker.shutdown().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_does_not_expire_by_a_step() {
+    let node = open(&SimulatedDisk::new()).await;
+    let topic = node.topic("jobs", 1, &[]).await;
+    let group = node.group(topic, &[]).await;
+    let at = |ms: i64| START_MS + ms;
+    node.append(
+        topic,
+        &[
+            new("a minute").header(headers::EXPIRES_AT, at(60_000)),
+            new("two minutes").header(headers::EXPIRES_AT, at(120_000)),
+        ],
+    )
+    .await;
+    node.clock.advance_ms(59_000);
+    node.clock.step_ms(HOUR_MS);
+    let mut consumer = consume(&node, group, ConsumeOptions::default()).await;
+    assert_eq!(texts(&consumer.next(2).await), ["a minute", "two minutes"]);
+    node.broker.shutdown().await;
+}

@@ -1,0 +1,463 @@
+//! Panics in every task and thread of a real node (`docs/internals/failure.md`): one that the node
+//! cannot do without ends the process within a second, with a message and exit code 2, and a
+//! restart has everything that was acknowledged; one of a session ends that session and no other.
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use tasks::{End, Task};
+use tempfile::TempDir;
+
+use crate::amqp::{Connection, Mode};
+use crate::harness::{Broker, log, run, seq, serve, wait};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+/// From the panic to the end of the process.
+const ENDS_WITHIN: Duration = Duration::from_secs(1);
+const QUEUE: &str = "work";
+
+/// A node that can be made to panic, and what clients were told.
+struct Scene {
+    folder: TempDir,
+    task: Task,
+}
+
+impl Scene {
+    fn new(task: Task) -> Self {
+        Self { folder: tempfile::tempdir().expect("a temporary folder"), task }
+    }
+
+    fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    fn trigger(&self) -> PathBuf {
+        self.folder.path().join("panic")
+    }
+
+    fn command(&self) -> Command {
+        let mut command = serve(&self.data());
+        command.env(tasks::inject::VARIABLE, self.injection());
+        command
+    }
+
+    fn injection(&self) -> String {
+        format!("{}:{}", self.task.name(), self.trigger().display())
+    }
+
+    fn start(&self) -> Broker {
+        Broker::start_with(self.command(), &self.data())
+    }
+
+    /// Restarted without a reason to panic.
+    fn restart(&self) -> Broker {
+        Broker::start_on(&self.data())
+    }
+
+    fn panic_now(&self) {
+        std::fs::write(self.trigger(), "").expect("a file");
+    }
+
+    /// The task has taken the file and panics now.
+    fn has_panicked(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.trigger().exists() {
+            assert!(Instant::now() < deadline, "{} never panicked", self.task.name());
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// The process ends as it should.
+    #[track_caller]
+    fn ends(&self, broker: Broker) {
+        self.has_panicked();
+        let panicked = Instant::now();
+        let (status, log) = broker.end();
+        let took = panicked.elapsed();
+        assert_eq!(status.code(), Some(2), "{log}");
+        assert!(took <= ENDS_WITHIN, "{took:?}");
+        self.says_why(&log);
+    }
+
+    #[track_caller]
+    fn says_why(&self, log: &str) {
+        let name = self.task.name();
+        let said = format!("postroad: {name} panicked: injected into {name} (");
+        assert!(log.contains(&said), "no {said:?} in:\n{log}");
+        assert!(log.contains("Start it again: everything acknowledged is on disk."), "{log}");
+    }
+}
+
+fn connect(address: SocketAddr) -> Connection {
+    Connection::open(address, PATIENCE, Mode::Confirms).expect("a connection")
+}
+
+/// Publishes to a queue, one message after the other is confirmed, until the server is gone. How
+/// many were confirmed.
+fn publish_until_it_ends(address: SocketAddr) -> JoinHandle<u32> {
+    let mut connection = connect(address);
+    connection.declare(&[QUEUE.to_owned()], "quorum").expect("declared");
+    std::thread::spawn(move || {
+        let mut confirmed = 0;
+        let queues = [QUEUE.to_owned()];
+        while connection.publish_to_each(&queues, confirmed.to_string().as_bytes()).is_ok() {
+            confirmed += 1;
+        }
+        confirmed
+    })
+}
+
+/// The messages that were confirmed are in the queue, each once.
+#[track_caller]
+fn are_all_there(confirmed: u32, address: SocketAddr) {
+    let mut connection = connect(address);
+    connection.consume(QUEUE, 0).expect("consuming");
+    let mut missing: BTreeSet<u32> = (0..confirmed).collect();
+    // The last that was published may be there, too, though nobody confirmed it.
+    let mut unconfirmed = BTreeSet::from([confirmed]);
+    while !missing.is_empty() {
+        let message = connection.delivery(PATIENCE).expect("a delivery");
+        let Some(message) = message else { panic!("confirmed and lost: {missing:?}") };
+        let number = String::from_utf8(message.body.to_vec()).expect("text");
+        let number = number.parse().expect("a number");
+        assert!(missing.remove(&number) || unconfirmed.remove(&number), "{number} came twice");
+    }
+}
+
+/// What brings a task to where it panics.
+type Push = fn(&Broker);
+
+fn by_itself(_: &Broker) {}
+
+/// More than a segment.
+fn fill_segments(broker: &Broker) {
+    let line = "x".repeat(10_000) + "\n";
+    let mut child = broker
+        .command(&["produce", "filler", "--compression", "none"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary starts");
+    // The broker may end before all is acknowledged, and the command with it or not.
+    let _ = child.stdin.take().expect("piped").write_all(line.repeat(4_000).as_bytes());
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while child.try_wait().expect("a child").is_none() && Instant::now() < deadline {
+        if TcpStream::connect(&broker.address).is_err() {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// A time is looked up by the journal's readers, whatever is in memory.
+fn look_up_a_time(broker: &Broker) {
+    run_unheeded(broker, &["consume", "t", "--from", "1h ago"]);
+}
+
+/// What is delivered out of compressed batches is unpacked beside the loop.
+fn deliver_compressed(broker: &Broker) {
+    let mut connection = connect(broker.amqp());
+    connection.declare(&["packed".to_owned()], "quorum").expect("declared");
+    broker.feed(&["produce", "packed", "--compression", "zstd"], "x\n".repeat(1_000)).ok();
+    let consumed = connection.consume("packed", 0).and_then(|()| connection.delivery(PATIENCE));
+    assert!(!consumed.is_ok_and(|message| message.is_some()), "it was to be unpacked first");
+}
+
+fn terminate(broker: &Broker) {
+    broker.signal(Signal::TERM);
+}
+
+/// A command whose broker goes away under it.
+fn run_unheeded(broker: &Broker, arguments: &[&str]) {
+    let mut child = broker
+        .command(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the binary starts");
+    std::thread::sleep(Duration::from_secs(1));
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// With Kafka and AMQP clients at work.
+#[track_caller]
+fn ends_the_process(task: Task, push: Push) {
+    let scene = Scene::new(task);
+    let broker = scene.start();
+    broker.run(&["topic", "create", "t"]).ok();
+    broker.run(&["topic", "create", "filler"]).ok();
+    broker.feed(&["produce", "t"], seq(1..=100)).ok();
+    let publishing = publish_until_it_ends(broker.amqp());
+    scene.panic_now();
+    push(&broker);
+    scene.ends(broker);
+    let confirmed = publishing.join().expect("publishing does not panic");
+
+    let broker = scene.restart();
+    assert_eq!(broker.run(&["consume", "t"]).ok(), seq(1..=100));
+    are_all_there(confirmed, broker.amqp());
+}
+
+macro_rules! vital {
+    ($($name:ident: $task:ident, $push:expr;)*) => {
+        /// Those that have a test by the table, beside the ones with a test of their own.
+        const TESTED: &[Task] = &[$(Task::$task,)*];
+
+        mod vital {
+            use super::*;
+
+            $(#[test]
+            fn $name() {
+                ends_the_process(Task::$task, $push);
+            })*
+        }
+    };
+}
+
+vital! {
+    main: Main, by_itself;
+    sequencer: Sequencer, by_itself;
+    delivery: Delivery, by_itself;
+    delivery_decoding: DeliveryDecoding, deliver_compressed;
+    housekeeping: Housekeeping, by_itself;
+    housekeeping_disk: HousekeepingDisk, by_itself;
+    disk_watchdog: DiskWatchdog, by_itself;
+    consensus: Consensus, by_itself;
+    consensus_end: ConsensusEnd, by_itself;
+    apply: Apply, by_itself;
+    snapshots: Snapshots, by_itself;
+    snapshot_writing: SnapshotWriting, fill_segments;
+    journal_writer: JournalWriter, by_itself;
+    journal_preparer: JournalPreparer, by_itself;
+    journal_sealer: JournalSealer, fill_segments;
+    journal_reader: JournalReader, look_up_a_time;
+    journal_closing: JournalClosing, terminate;
+    kafka_listener: KafkaListener, by_itself;
+    kafka_group_timers: KafkaGroupTimers, by_itself;
+    kafka_offset_expiry: KafkaOffsetExpiry, by_itself;
+    amqp_listener: AmqpListener, by_itself;
+    amqp_queue_expiry: AmqpQueueExpiry, by_itself;
+}
+
+/// Those whose tests are below.
+const TESTED_BELOW: &[Task] = &[
+    Task::ConsensusDisk,
+    Task::AmqpDiskAlarm,
+    Task::KafkaSession,
+    Task::AmqpSession,
+    Task::AmqpStreamReader,
+    Task::AmqpOperation,
+    Task::AmqpSessionEnd,
+    Task::AmqpPassword,
+];
+
+#[test]
+fn every_task_has_a_test_here() {
+    for task in Task::ALL {
+        let tested = TESTED.iter().chain(TESTED_BELOW).filter(|tested| *tested == task).count();
+        assert_eq!(tested, 1, "tests of {}", task.name());
+    }
+    for task in TESTED {
+        assert_eq!(task.end(), End::Process, "{}", task.name());
+    }
+}
+
+#[test]
+fn every_task_is_in_the_documentation() {
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/internals/failure.md");
+    let page = std::fs::read_to_string(page).expect("the page");
+    let rows = page.lines().filter_map(|line| {
+        let mut cells = line.split('|').map(str::trim).skip(1);
+        let name = cells.next()?.strip_prefix('`')?.strip_suffix('`')?;
+        let end = cells.nth(1)?;
+        Some((name.to_owned(), end.to_owned()))
+    });
+    let documented: Vec<_> = rows.collect();
+    let named = |task: &Task| (task.name().to_owned(), task.end().name().to_owned());
+    assert_eq!(documented, Task::ALL.iter().map(named).collect::<Vec<_>>());
+}
+
+/// The vote is written while the node starts.
+#[test]
+fn a_panic_while_it_starts_ends_the_process_as_well() {
+    let scene = Scene::new(Task::ConsensusDisk);
+    let broker = scene.restart();
+    broker.run(&["topic", "create", "t"]).ok();
+    broker.feed(&["produce", "t"], seq(1..=100)).ok();
+    broker.kill();
+    scene.panic_now();
+    let mut child = scene.command().stdout(Stdio::null()).spawn().expect("the binary starts");
+    assert_eq!(wait(&mut child).code(), Some(2));
+    scene.says_why(&log(&scene.data()));
+    assert_eq!(scene.restart().run(&["consume", "t"]).ok(), seq(1..=100));
+}
+
+/// Without the task that ends it, an alarm would hold publishers back for ever.
+#[test]
+fn the_disk_alarm_ends_the_process() {
+    let scene = Scene::new(Task::AmqpDiskAlarm);
+    let broker = scene.restart();
+    let mut connection = connect(broker.amqp());
+    let queues = [QUEUE.to_owned()];
+    connection.declare(&queues, "quorum").expect("declared");
+    connection.publish_to_each(&queues, b"0").expect("confirmed");
+    broker.kill();
+
+    let mut command = scene.command();
+    command.args(["--disk-reserve", "1000TiB"]);
+    let broker = Broker::start_with(command, &scene.data());
+    scene.panic_now();
+    let address = broker.amqp();
+    let publishing = std::thread::spawn(move || {
+        let mut connection = connect(address);
+        while connection.publish_to_each(&[QUEUE.to_owned()], b"refused").is_err() {
+            match Connection::open(address, PATIENCE, Mode::Confirms) {
+                Ok(again) => connection = again,
+                Err(_) => return,
+            }
+        }
+    });
+    scene.ends(broker);
+    publishing.join().expect("it ends with the server");
+    are_all_there(1, scene.restart().amqp());
+}
+
+/// Whoever started the node may have stopped reading what it says.
+#[test]
+fn a_message_that_nobody_takes_does_not_hold_the_end_up() {
+    let scene = Scene::new(Task::Sequencer);
+    let (_unread, full) = std::io::pipe().expect("a pipe");
+    let mut filling = full.try_clone().expect("another end of it");
+    let mut command = scene.command();
+    command.stderr(full);
+    let broker = Broker::start_with(command, &scene.data());
+    rustix::io::ioctl_fionbio(&filling, true).expect("does not wait");
+    while filling.write(&[b'x'; 4096]).is_ok() {}
+    while filling.write(b"x").is_ok() {}
+    rustix::io::ioctl_fionbio(&filling, false).expect("waits");
+    scene.panic_now();
+    scene.has_panicked();
+    let panicked = Instant::now();
+    let (status, _) = broker.end();
+    assert_eq!(status.code(), Some(2));
+    assert!(panicked.elapsed() <= ENDS_WITHIN, "{:?}", panicked.elapsed());
+}
+
+#[test]
+fn a_task_that_is_not_in_the_table_cannot_be_asked_for() {
+    let scene = Scene::new(Task::Main);
+    let mut command = scene.command();
+    command.env(tasks::inject::VARIABLE, "lunch:/tmp/x").stderr(Stdio::piped());
+    run(command, b"").fails(2, &["POSTROAD_PANIC_IN=lunch:/tmp/x", "TASK:FILE"]);
+}
+
+/// One request of a Kafka client, and whether it is answered.
+fn kafka_answers(socket: &mut TcpStream) -> bool {
+    // ApiVersions of version 0, without a client's name.
+    let request = [0, 0, 0, 10, 0, 18, 0, 0, 0, 0, 0, 1, 0xff, 0xff];
+    let mut size = [0; 4];
+    if socket.write_all(&request).is_err() || socket.read_exact(&mut size).is_err() {
+        return false;
+    }
+    let mut answer = vec![0; u32::from_be_bytes(size) as usize];
+    socket.read_exact(&mut answer).is_ok()
+}
+
+#[test]
+fn a_panic_in_a_kafka_session_ends_that_session_only() {
+    let scene = Scene::new(Task::KafkaSession);
+    let broker = scene.start();
+    let connect = || {
+        let socket = TcpStream::connect(&broker.address).expect("connects");
+        socket.set_read_timeout(Some(PATIENCE)).expect("is set");
+        socket
+    };
+    let (mut panics, mut other) = (connect(), connect());
+    assert!(kafka_answers(&mut panics) && kafka_answers(&mut other));
+    scene.panic_now();
+    assert!(!kafka_answers(&mut panics), "its connection is closed");
+    scene.has_panicked();
+    assert!(kafka_answers(&mut other), "another goes on");
+    broker.run(&["topic", "create", "t"]).ok();
+    let (status, log) = broker.terminate();
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert!(log.contains("a session panicked; its connection is closed"), "{log}");
+}
+
+/// Panics in one client's session, which `push` brings about; afterwards another client's
+/// connection, opened before, is served as ever. What the first one saw comes back.
+#[track_caller]
+fn ends_one_amqp_session<R>(task: Task, push: impl FnOnce(&Broker, Connection) -> R) -> R {
+    let scene = Scene::new(task);
+    let broker = scene.start();
+    let queues = [QUEUE.to_owned()];
+    let mut other = connect(broker.amqp());
+    other.declare(&queues, "quorum").expect("declared");
+    let panics = connect(broker.amqp());
+    scene.panic_now();
+    let seen = push(&broker, panics);
+    scene.has_panicked();
+    other.publish_to_each(&queues, b"0").expect("another goes on");
+    are_all_there(1, broker.amqp());
+    let (status, log) = broker.terminate();
+    assert_eq!(status.code(), Some(0), "{log}");
+    assert!(log.contains(&format!("injected into {}", task.name())), "{log}");
+    seen
+}
+
+#[test]
+fn a_panic_in_an_amqp_session_ends_that_session_only() {
+    let answer = ends_one_amqp_session(Task::AmqpSession, |_, mut connection| {
+        // Taken or not: it is not confirmed.
+        connection.publish_to_each(&[QUEUE.to_owned()], b"1")
+    });
+    answer.expect_err("its connection is closed");
+}
+
+#[test]
+fn a_panic_in_an_amqp_operation_ends_that_session_only() {
+    let answer = ends_one_amqp_session(Task::AmqpOperation, |_, mut connection| {
+        connection.declare(&["another".to_owned()], "quorum")
+    });
+    answer.expect_err("its connection is closed");
+}
+
+#[test]
+fn a_panic_of_a_streams_reader_ends_that_session_only() {
+    let answer = ends_one_amqp_session(Task::AmqpStreamReader, |_, mut connection| {
+        connection.declare(&["stream".to_owned()], "stream")?;
+        connection.consume("stream", 10)?;
+        connection.delivery(PATIENCE)
+    });
+    answer.expect_err("its connection is closed");
+}
+
+#[test]
+fn a_panic_after_a_sessions_end_harms_nobody_else() {
+    ends_one_amqp_session(Task::AmqpSessionEnd, |_, connection| drop(connection));
+}
+
+#[test]
+fn a_panic_while_a_password_is_checked_refuses_that_login_only() {
+    let scene = Scene::new(Task::AmqpPassword);
+    let broker = scene.start();
+    broker.run(&["user", "add", "app", "secret"]).ok();
+    broker.run(&["user", "allow", "app", ".*", ".*", ".*"]).ok();
+    let log_in = || Connection::open_as(broker.amqp(), PATIENCE, Mode::Confirms, ["app", "secret"]);
+    scene.panic_now();
+    log_in().expect_err("nobody has checked the password");
+    scene.has_panicked();
+    log_in().and_then(Connection::close).expect("the next login is taken");
+    assert_eq!(broker.terminate().0.code(), Some(0));
+}

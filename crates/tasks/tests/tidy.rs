@@ -1,0 +1,67 @@
+//! Nothing in the product starts a task or a thread past this crate: one that nobody has in the
+//! table would end without a word.
+
+use std::path::{Path, PathBuf};
+
+/// What starts one.
+const FORBIDDEN: [&str; 9] = [
+    "tokio::spawn(",
+    "task::spawn(",
+    "spawn_blocking",
+    "spawn_local",
+    "block_in_place",
+    "JoinSet",
+    "thread::spawn",
+    "thread::Builder",
+    "thread::scope",
+];
+
+/// A command's process is not a node: it ends with its main thread, and says so to whoever typed it.
+const COMMANDS: [&str; 2] = ["server/src/client/", "server/src/commands/"];
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// In `src`, and neither a test's nor a command's.
+fn is_a_nodes(path: &str) -> bool {
+    path.contains("/src/")
+        && !path.starts_with("tasks/")
+        && !path.contains("/tests/")
+        && !path.ends_with("tests.rs")
+        && !COMMANDS.iter().any(|folder| path.starts_with(folder))
+}
+
+#[test]
+fn tasks_and_threads_are_started_by_this_crate_only() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the folder of all crates");
+    let mut files = Vec::new();
+    sources(crates, &mut files);
+    let mut looked_at = 0;
+    let mut strays = Vec::new();
+    for file in files {
+        let name = file.strip_prefix(crates).expect("below it").to_string_lossy().into_owned();
+        if !is_a_nodes(&name) {
+            continue;
+        }
+        looked_at += 1;
+        let text = std::fs::read_to_string(&file).expect("text");
+        // Tests stand at the end of a file.
+        let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        for (number, line) in product.lines().enumerate() {
+            let code = line.split("//").next().unwrap_or_default();
+            if FORBIDDEN.iter().any(|forbidden| code.contains(forbidden)) {
+                strays.push(format!("{name}:{}: {}", number + 1, line.trim()));
+            }
+        }
+    }
+    assert!(looked_at > 200, "only {looked_at} files were found");
+    assert!(strays.is_empty(), "use `tasks` instead:\n{}", strays.join("\n"));
+}
