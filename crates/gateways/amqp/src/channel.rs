@@ -56,6 +56,9 @@ pub(crate) struct Channel {
     /// Not handed over yet.
     pub(crate) settles: Vec<Settle>,
     pub(crate) reply_name: Option<ReplyName>,
+    /// Consumers of a queue that the channel itself is deleting: they are told of it after the answer,
+    /// which some clients take to come first.
+    pub(crate) cancelled: Vec<Arc<str>>,
 }
 
 /// Publisher confirms: messages are numbered from 1.
@@ -142,6 +145,7 @@ impl Channel {
             next_tag: 1,
             settles: Vec::new(),
             reply_name: None,
+            cancelled: Vec::new(),
         }
     }
 
@@ -243,7 +247,7 @@ impl Session {
             return Err(Exception::new(ReplyCode::ChannelError, "second 'channel.open' seen"));
         }
         let (opened, max) = (self.channels.len(), self.negotiated.channel_max);
-        if opened >= usize::from(max) || number > max {
+        if opened >= usize::from(max) {
             let text = format!(
                 "number of channels opened ({opened}) has reached the negotiated channel_max \
                  ({max})"

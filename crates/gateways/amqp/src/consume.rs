@@ -17,12 +17,12 @@ use crate::catalog::users::Permission;
 use crate::catalog::{Queue, QueueKind};
 use crate::channel::{Channel, Consumer, Held, Source, answer_within};
 use crate::codec::methods::{
-    BasicCancel, BasicConsume, BasicConsumeOk, BasicDeliver, BasicGet, BasicGetOk,
+    BasicCancel, BasicConsume, BasicConsumeOk, BasicDeliver, BasicGet, BasicGetOk, QueueDelete,
 };
 use crate::codec::table::FieldValue;
 use crate::declare::{ready, table};
 use crate::errors::{Exception, ReplyCode};
-use crate::operation::{Done, Feed};
+use crate::operation::{Done, Feed, Operation};
 use crate::output::Output;
 use crate::properties::{put_header, read_record};
 use crate::replies::{Posted, REPLY_TO, Receiver, Reply};
@@ -51,6 +51,7 @@ impl Session {
         }
         self.check_queue(Permission::Read, &name)?;
         let prefetch = channel.prefetch;
+        let limited_together = channel.prefetch_together > 0;
         let generation = channel.generation;
         let arguments = table(consume.arguments)?;
         let offset = arguments.get("x-stream-offset").cloned();
@@ -68,6 +69,10 @@ impl Session {
         };
         let future = async move {
             let queue = vhost.queue(id, &name).await?;
+            if limited_together && queue.kind != QueueKind::Classic {
+                let text = format!("{} does not support global qos", queue.resource());
+                return Err(Exception::new(ReplyCode::NotImplemented, text));
+            }
             let by_offset = queue.is_stream() || offset.is_some();
             let from = match queue.group().filter(|_| !by_offset) {
                 Some(_) if exclusive && queue.settings().single_active_consumer => {
@@ -79,9 +84,9 @@ impl Session {
                     let consumed = leases.consume(group, options).await;
                     Feed::Leases(consumed.map_err(|error| cannot_consume(&error, &queue))?)
                 }
-                None => Feed::Stream(
-                    by_offset_from(reader, &queue, offset.as_ref(), prefetch, no_ack).await?,
-                ),
+                None => {
+                    Feed::Stream(by_offset_from(reader, &queue, offset.as_ref(), prefetch).await?)
+                }
             };
             Ok(Done::Consuming { tag, queue, no_ack, from, no_wait })
         };
@@ -250,11 +255,27 @@ impl Session {
     }
 
     /// What was consumed is no more: the client is told if it wants to know.
-    fn consumer_gone(&mut self, number: u16, tag: &str) {
+    fn consumer_gone(&mut self, number: u16, tag: &Arc<str>) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
-        if channel.consumers.remove(tag).is_some() && self.capabilities.consumer_cancel_notify {
-            let cancel = BasicCancel { consumer_tag: tag, no_wait: true, ..BasicCancel::default() };
-            self.output.method(number, cancel);
+        if channel.consumers.remove(tag).is_none() {
+            return;
+        }
+        channel.cancelled.push(Arc::clone(tag));
+        let deleting = |under_way: &Operation| under_way.is(number, QueueDelete::ID);
+        if !self.operation.as_ref().is_some_and(deleting) {
+            self.tell_cancelled(number);
+        }
+    }
+
+    /// Tells the client which of its consumers are no more.
+    pub(crate) fn tell_cancelled(&mut self, number: u16) {
+        let Some(channel) = self.channels.get_mut(&number) else { return };
+        for tag in std::mem::take(&mut channel.cancelled) {
+            if self.capabilities.consumer_cancel_notify {
+                let consumer_tag = &*tag;
+                let cancel = BasicCancel { consumer_tag, no_wait: true, ..BasicCancel::default() };
+                self.output.method(number, cancel);
+            }
         }
     }
 
@@ -470,13 +491,12 @@ async fn by_offset_from(
     queue: &Queue,
     offset: Option<&FieldValue>,
     prefetch: u16,
-    no_ack: bool,
 ) -> Result<stream::StreamConsumer, Exception> {
     let failed = |wrong: String| {
         let text = format!("failed consuming from stream {}: {wrong}", queue.resource());
         Exception::precondition_failed(text)
     };
-    if prefetch == 0 && !no_ack {
+    if prefetch == 0 {
         let text = format!("consumer prefetch count is not set for stream {}", queue.resource());
         return Err(Exception::precondition_failed(text));
     }
@@ -489,12 +509,8 @@ async fn by_offset_from(
         )));
     }
     let partitions = (0..partitions).map(|index| queue.partition(index)).collect();
-    let prefetch = if prefetch == 0 { STREAM_READ_AHEAD } else { u32::from(prefetch) };
-    reader.start(partitions, from, prefetch).await
+    reader.start(partitions, from, u32::from(prefetch)).await
 }
-
-/// Records that are on their way to a consumer which acknowledges nothing.
-const STREAM_READ_AHEAD: u32 = 1_000;
 
 fn consumer_priority(value: Option<&FieldValue>, queue: &Queue) -> Result<i32, Exception> {
     let Some(value) = value else { return Ok(0) };

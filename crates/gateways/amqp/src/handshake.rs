@@ -11,7 +11,7 @@ use crate::codec::frame::{FRAME_MAX_MIN, FrameKind, OVERHEAD_BYTES, PROTOCOL_HEA
 use crate::codec::methods::{
     ConnectionBlocked, ConnectionClose, ConnectionCloseOk, ConnectionOpen, ConnectionOpenOk,
     ConnectionStart, ConnectionStartOk, ConnectionTune, ConnectionTuneOk, ConnectionUnblocked,
-    Method, MethodId,
+    ConnectionUpdateSecretOk, Method, MethodId,
 };
 use crate::codec::table::{FieldTable, FieldValue};
 use crate::errors::{Exception, ReplyCode};
@@ -94,15 +94,13 @@ impl Session {
             }
             (_, Method::ConnectionClose(_)) => {
                 self.output.method(0, ConnectionCloseOk::default());
-                self.finish(SessionEnd::Closed);
+                self.await_socket_close();
                 Ok(())
             }
             (Phase::Running, Method::ConnectionUpdateSecret(_)) => {
-                // Those who log in with a password have no secret that expires.
-                Err(Exception::new(
-                    ReplyCode::NotAllowed,
-                    "New secret was refused by one of the backends",
-                ))
+                // Those who log in with a password have no secret that expires, and nothing to keep.
+                self.output.method(0, ConnectionUpdateSecretOk::default());
+                Ok(())
             }
             (phase, _) => Err(Exception::new(
                 ReplyCode::ChannelError,
@@ -241,7 +239,7 @@ impl Session {
             Ok(Method::ConnectionCloseOk(_)) => self.phase = Phase::Ended,
             Ok(Method::ConnectionClose(_)) => {
                 self.output.method(0, ConnectionCloseOk::default());
-                self.phase = Phase::Ended;
+                self.await_socket_close();
             }
             _ => {}
         }
@@ -276,7 +274,7 @@ fn phase_name(phase: Phase) -> &'static str {
         Phase::Opening => "opening",
         Phase::Running => "running",
         Phase::Closing => "closing",
-        Phase::Ended => "closed",
+        Phase::Closed | Phase::Ended => "closed",
     }
 }
 

@@ -43,6 +43,9 @@ use crate::replies::Posted;
 
 /// What a client that is told to close may take to answer.
 pub(crate) const CLOSE_WITHIN: Duration = Duration::from_secs(10);
+/// What a client that closed the connection may take to close its socket (RabbitMQ's
+/// `CLOSING_TIMEOUT`).
+const SOCKET_CLOSE_WITHIN: Duration = Duration::from_secs(30);
 
 /// Above so many, those that can be read by now are looked for.
 const UNREADABLE_MAX: usize = 64;
@@ -60,6 +63,9 @@ pub(crate) enum Phase {
     Running,
     /// The client was told to close; only `connection.close_ok` is listened to.
     Closing,
+    /// Both sides said that they close: the client closes the socket, and nothing else is listened
+    /// to. Some clients take it for a failure if the server is the first.
+    Closed,
     /// Nothing is listened to; what is still to be said is said.
     Ended,
 }
@@ -246,18 +252,23 @@ impl Session {
 
     /// Whether frames may be handled now, and so the socket read.
     pub(crate) fn listens(&self) -> bool {
+        // For the end of the stream, whatever else there is.
+        self.phase == Phase::Closed || self.handles_frames()
+    }
+
+    fn handles_frames(&self) -> bool {
         self.operation.is_none()
             && self.admission.is_none()
             && !self.awaits_appends
             && !self.is_blocked
-            && self.phase != Phase::Ended
+            && !matches!(self.phase, Phase::Closed | Phase::Ended)
             && self.in_flight.len() < REQUESTS_IN_FLIGHT_PER_SESSION_MAX
     }
 
     /// Handles what has come, until there is no whole frame or something must be waited for, and
     /// hands over what was collected.
     pub(crate) fn work(&mut self, input: &mut Input) {
-        while self.listens() {
+        while self.handles_frames() {
             if self.phase == Phase::Connecting {
                 match input.take_protocol_header() {
                     Some(header) => self.protocol_header(header),
@@ -290,7 +301,7 @@ impl Session {
         self.hand_over();
         match self.phase {
             Phase::Running => self.note_content_deadline(),
-            Phase::Ended => input.discard(),
+            Phase::Closed | Phase::Ended => input.discard(),
             _ => {}
         }
     }
@@ -459,7 +470,7 @@ impl Session {
     /// Tells the client what it did wrong, and closes what has to be closed.
     pub(crate) fn fail(&mut self, failure: Failure) {
         let Failure { channel, method, exception } = failure;
-        if matches!(self.phase, Phase::Closing | Phase::Ended) {
+        if matches!(self.phase, Phase::Closing | Phase::Closed | Phase::Ended) {
             return;
         }
         let MethodId { class: class_id, method: method_id } = method;
@@ -507,6 +518,13 @@ impl Session {
     pub(crate) fn finish(&mut self, end: SessionEnd) {
         self.end.get_or_insert(end);
         self.phase = Phase::Ended;
+    }
+
+    /// The client has its `connection.close_ok`, and closes the socket.
+    pub(crate) fn await_socket_close(&mut self) {
+        self.end.get_or_insert(SessionEnd::Closed);
+        self.phase = Phase::Closed;
+        self.deadline = Some(Instant::now() + SOCKET_CLOSE_WITHIN);
     }
 
     /// The node shuts down: the client is told, once what it has begun is done.

@@ -17,17 +17,20 @@ pub enum ExchangeKind {
     Topic,
     Headers,
     ConsistentHash,
+    /// One of its queues gets a message: here any of them, as a node alone has them all.
+    LocalRandom,
     /// Holds back a message that has `x-delay`, and matches as `x-delayed-type` says.
     Delayed,
 }
 
 impl ExchangeKind {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Direct,
         Self::Fanout,
         Self::Topic,
         Self::Headers,
         Self::ConsistentHash,
+        Self::LocalRandom,
         Self::Delayed,
     ];
 
@@ -38,6 +41,7 @@ impl ExchangeKind {
             Self::Topic => "topic",
             Self::Headers => "headers",
             Self::ConsistentHash => "x-consistent-hash",
+            Self::LocalRandom => "x-local-random",
             Self::Delayed => "x-delayed-message",
         }
     }
@@ -130,6 +134,7 @@ pub(super) fn matching(kind: ExchangeKind, arguments: &FieldTable) -> Kind {
         ExchangeKind::Topic => Kind::Topic,
         ExchangeKind::Headers => Kind::Headers,
         ExchangeKind::ConsistentHash => Kind::Consistent(hash_on(arguments)),
+        ExchangeKind::LocalRandom => Kind::Random,
         ExchangeKind::Delayed => {
             let inner = arguments.get("x-delayed-type").and_then(FieldValue::as_str);
             // Checked when it was declared.
