@@ -2,8 +2,10 @@
 //! [`Watch`](crate::Watch): how much is enough, and of which partitions, is the protocol's to say.
 
 use base::limits::FETCH_BYTES_MAX;
-use base::{Offset, PartitionId};
+use base::{Offset, PartitionId, TopicId};
 use bytes::Bytes;
+use machine::State;
+use machine::config::Durability;
 
 use crate::broker::Broker;
 use crate::error::FetchError;
@@ -44,6 +46,18 @@ impl Broker {
             let found = state.partition(partition)?;
             Some(Bounds { log_start: found.log_start(), end: found.next_offset() })
         })
+    }
+
+    /// Waits until everything that was acknowledged in this topic can be read. Where its durability is
+    /// `replicated`, that may be one sync later than the acknowledgement.
+    pub async fn acknowledged_is_readable(&self, topic: TopicId) {
+        let early = |state: &State| {
+            let topic = state.topic(topic);
+            topic.is_some_and(|topic| topic.config.durability == Durability::Replicated)
+        };
+        if self.read(early) {
+            self.shard().apply_answered().await;
+        }
     }
 
     /// Consecutive batches from the one that holds `offset` on (or the next one, if compaction
