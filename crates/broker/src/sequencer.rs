@@ -303,7 +303,7 @@ impl Proposal {
         let span = header.last_offset_delta.max(0) as u32 + 1;
         let full = |ahead: &Ahead| {
             let end_of = |partition| ahead.end(partition);
-            refused_for_limits(partition, &header, bytes.len(), end_of, state, terms)
+            refused_for_limits(partition, &header, &bytes, end_of, state, terms)
         };
         let unexpected = expect.is_some_and(|expected| expected != base_offset);
         if header.is_idempotent() {
@@ -384,7 +384,7 @@ fn refused(
             return Some(AppendError::NotAtExpected { end });
         }
         let refused = refused_for_space(&terms.room)
-            .or_else(|| refused_for_limits(*partition, header, bytes.len(), end_of, state, terms));
+            .or_else(|| refused_for_limits(*partition, header, bytes, end_of, state, terms));
         if refused.is_some() {
             return refused;
         }
@@ -402,13 +402,13 @@ fn span(header: &BatchHeader) -> u64 {
 fn refused_for_limits(
     partition: PartitionId,
     header: &BatchHeader,
-    bytes: usize,
+    batch: &[u8],
     ahead: impl Fn(PartitionId) -> Option<Offset>,
     state: &State,
     terms: &Terms<'_>,
 ) -> Option<AppendError> {
     let topic = state.topic(partition.topic)?;
-    overflow::refused(state, topic, terms.shard, ahead, span(header), bytes as u64)
+    overflow::refused(state, topic, terms.shard, ahead, span(header), batch)
 }
 
 fn refused_for_space(room: &Room) -> Option<AppendError> {

@@ -6,6 +6,7 @@ use crate::DeadReason;
 use crate::changes::{Changes, DeadLetter};
 use crate::dispatch::Dispatch;
 use crate::partition::Dead;
+use crate::ready::Meta;
 
 impl Dispatch {
     /// Settles a record and lets through what it held up.
@@ -19,6 +20,22 @@ impl Dispatch {
         self.depth -= settled;
         self.note_change(partition);
         settled
+    }
+
+    /// A record that waited is handed out, or dies.
+    pub(crate) fn waits_no_more(&mut self, partition: u32, meta: &Meta) {
+        let waiting = &mut self.partitions[partition as usize].waiting_bytes;
+        *waiting = waiting.saturating_sub(meta.value_bytes());
+    }
+
+    /// So many of the partition's waiting records are gone, and nobody looked at each of them: they
+    /// are taken to be like the others.
+    pub(crate) fn waits_less(&mut self, partition: u32, records: u64) {
+        let found = &mut self.partitions[partition as usize];
+        let busy = u64::from(found.leased) + found.dead.len() as u64;
+        let left = found.known().saturating_sub(busy);
+        let bytes = u128::from(found.waiting_bytes) * u128::from(left);
+        found.waiting_bytes = (bytes / u128::from((left + records).max(1))) as u64;
     }
 
     pub(crate) fn note_change(&mut self, partition: u32) {
