@@ -15,7 +15,7 @@ use std::fmt::Write;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 
@@ -25,6 +25,8 @@ use crate::rabbitmq::RabbitMq;
 use differences::Known;
 use player::{Admin, Stage};
 use script::Scenario;
+
+const STOPS_WITHIN: Duration = Duration::from_secs(30);
 
 /// The name of the family.
 pub(crate) const FAMILY: &str = "amqp-pair";
@@ -162,6 +164,7 @@ fn of_rabbitmq(scripts: &[Script], part: &str) -> Outcome<Transcripts> {
             transcripts.insert(scenario.name.clone(), said);
         }
     }
+    server.stop(STOPS_WITHIN)?;
     Ok(transcripts)
 }
 

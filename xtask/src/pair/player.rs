@@ -94,7 +94,7 @@ impl Player<'_> {
                 sent.map_err(|error| error.to_string())?;
             }
             Step::Frame(place, kind, payload) => {
-                self.prepare(place, true)?;
+                // What the script does not open is not open.
                 let bytes = frame(kind, place.channel, &payload);
                 let sent = self.connection(place.connection)?.peer.send(&bytes);
                 sent.map_err(|error| error.to_string())?;

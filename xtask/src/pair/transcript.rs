@@ -19,7 +19,7 @@ impl Transcript {
     }
 
     pub(super) fn hear(&mut self, from: &str, what: &str) {
-        let what = self.without_names(&without_times(what));
+        let what = self.without_names(&without_values(what));
         self.lines.push(format!("< {from} {what}"));
     }
 
@@ -60,16 +60,21 @@ impl Transcript {
     }
 }
 
-/// The times in dead letters' headers.
-fn without_times(text: &str) -> String {
-    const TIME: &str = "time: time(";
+/// The times in dead letters' headers, and what a server calls itself.
+fn without_values(text: &str) -> String {
+    let text = without_value(text, "time: time(", ')', "time: <time>");
+    without_value(&text, "cluster_name: \"", '"', "cluster_name: <name>")
+}
+
+/// Puts `instead` for all that begins with `begin` and goes on to `end`.
+fn without_value(text: &str, begin: &str, end: char, instead: &str) -> String {
     let mut out = String::new();
     let mut rest = text;
-    while let Some(at) = rest.find(TIME) {
+    while let Some(at) = rest.find(begin) {
         out.push_str(&rest[..at]);
-        out.push_str("time: <time>");
-        rest = &rest[at + TIME.len()..];
-        rest = rest.find(')').map_or("", |end| &rest[end + 1..]);
+        out.push_str(instead);
+        rest = &rest[at + begin.len()..];
+        rest = rest.find(end).map_or("", |end| &rest[end + 1..]);
     }
     out + rest
 }
@@ -84,12 +89,14 @@ mod tests {
         transcript.hear("A.1", "queue.declare_ok queue=\"amq.gen-Xy_1\" message_count=0");
         transcript.hear("A.1", "basic.consume_ok consumer_tag=\"amq.ctag-ab==\"");
         transcript.hear("A.1", "no queue 'amq.gen-Xy_1' {time: time(17), x: 1}");
+        transcript.hear("A.0", "connection.start {cluster_name: \"rabbit@a\", x: 1}");
         assert_eq!(
             transcript.lines,
             [
                 "< A.1 queue.declare_ok queue=\"<amq.gen-1>\" message_count=0",
                 "< A.1 basic.consume_ok consumer_tag=\"<amq.ctag-2>\"",
                 "< A.1 no queue '<amq.gen-1>' {time: <time>, x: 1}",
+                "< A.0 connection.start {cluster_name: <name>, x: 1}",
             ]
         );
         assert_eq!(transcript.with_names("queue=\"<amq.gen-1>\""), "queue=\"amq.gen-Xy_1\"");

@@ -215,9 +215,12 @@ pub(super) fn show_text(text: &[u8], out: &mut String) {
     out.push('"');
 }
 
+/// Headers that only Postroad has: there is nothing to compare them with.
+const OWN: &str = "postroad.";
+
 /// By name, as the order in a table means nothing.
 pub(super) fn show_table(table: &Table, out: &mut String) {
-    let mut fields: Vec<_> = table.iter().collect();
+    let mut fields: Vec<_> = table.iter().filter(|(name, _)| !name.starts_with(OWN)).collect();
     fields.sort_by(|(a, _), (b, _)| a.cmp(b));
     out.push('{');
     for (place, (name, value)) in fields.into_iter().enumerate() {

@@ -69,10 +69,7 @@ impl Session {
         };
         let future = async move {
             let queue = vhost.queue(id, &name).await?;
-            if limited_together && queue.kind != QueueKind::Classic {
-                let text = format!("{} does not support global qos", queue.resource());
-                return Err(Exception::new(ReplyCode::NotImplemented, text));
-            }
+            check_prefetch(&queue, prefetch, limited_together, no_ack)?;
             let by_offset = queue.is_stream() || offset.is_some();
             let from = match queue.group().filter(|_| !by_offset) {
                 Some(_) if exclusive && queue.settings().single_active_consumer => {
@@ -161,15 +158,17 @@ impl Session {
                 let text = format!("basic.get not supported by stream queues {}", queue.resource());
                 return Err(Exception::new(ReplyCode::NotImplemented, text));
             };
-            if queue.settings().single_active_consumer {
+            if queue.kind == QueueKind::Quorum && queue.settings().single_active_consumer {
                 let text = format!(
                     "cannot obtain access to locked {}. basic.get operations are not supported by \
-                     queues with single active consumer",
+                     quorum queues with single active consumer",
                     queue.resource()
                 );
                 return Err(Exception::new(ReplyCode::ResourceLocked, text));
             }
             queue.used();
+            // What its publisher has a confirm for must be found.
+            gateway.broker.acknowledged_is_readable(queue.topic).await;
             let options = TakeOptions { records_max: 1, ..TakeOptions::default() };
             let taken = leases.take(group, options).await;
             let mut taken = taken.map_err(|error| cannot_take(&error, &queue))?;
@@ -470,6 +469,31 @@ fn put_message(
     output.content(number, &properties, body.as_slice(), payload_bytes_max);
 }
 
+/// What a type of queue asks of its consumers.
+fn check_prefetch(
+    queue: &Queue,
+    prefetch: u16,
+    limited_together: bool,
+    no_ack: bool,
+) -> Result<(), Exception> {
+    let text = match queue.kind {
+        QueueKind::Stream if prefetch == 0 => return Err(prefetch_not_set(queue)),
+        QueueKind::Stream if no_ack => {
+            format!("automatic acknowledgement not supported by stream {}", queue.resource())
+        }
+        QueueKind::Quorum | QueueKind::Stream if limited_together => {
+            format!("{} does not support global qos", queue.resource())
+        }
+        _ => return Ok(()),
+    };
+    Err(Exception::new(ReplyCode::NotImplemented, text))
+}
+
+fn prefetch_not_set(queue: &Queue) -> Exception {
+    let text = format!("consumer prefetch count is not set for stream {}", queue.resource());
+    Exception::precondition_failed(text)
+}
+
 fn options(prefetch: u16, no_ack: bool, exclusive: bool, priority: i32) -> ConsumeOptions {
     let credit = match (prefetch, no_ack) {
         (_, true) => Credit::UNLIMITED,
@@ -497,8 +521,7 @@ async fn by_offset_from(
         Exception::precondition_failed(text)
     };
     if prefetch == 0 {
-        let text = format!("consumer prefetch count is not set for stream {}", queue.resource());
-        return Err(Exception::precondition_failed(text));
+        return Err(prefetch_not_set(queue));
     }
     let now_ms = reader.broker.clock().now_ms();
     let from = stream::StartAt::parse(offset, now_ms).map_err(failed)?;

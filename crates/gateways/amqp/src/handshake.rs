@@ -19,6 +19,7 @@ use crate::operation::Done;
 use crate::session::{Capabilities, Failure, Phase, Session, SessionEnd, bad_method};
 
 const MECHANISMS: &[u8] = b"PLAIN AMQPLAIN";
+const MECHANISMS_WITH_ANONYMOUS: &[u8] = b"PLAIN AMQPLAIN ANONYMOUS";
 /// Why publishers are blocked, in RabbitMQ's words.
 const BLOCKED_REASON: &str = "low on disk";
 /// A client that cannot be told why its login failed is left to wait: guessing takes time
@@ -65,7 +66,10 @@ impl Session {
                 version_major: 0,
                 version_minor: 9,
                 server_properties: EncodedTable(&properties),
-                mechanisms: LongString(MECHANISMS),
+                mechanisms: LongString(match self.gateway.options.anonymous_user {
+                    None => MECHANISMS,
+                    Some(_) => MECHANISMS_WITH_ANONYMOUS,
+                }),
                 locales: LongString(b"en_US"),
                 ..ConnectionStart::default()
             },
@@ -74,7 +78,7 @@ impl Session {
     }
 
     pub(crate) fn connection_method(&mut self, payload: &[u8]) -> Result<(), Failure> {
-        let method = Method::decode(payload).map_err(bad_method)?;
+        let method = Method::decode(payload).map_err(|error| bad_method(&error, payload))?;
         let id = method.id();
         self.connection_method_in_phase(method).map_err(|exception| Failure {
             channel: 0,
@@ -118,6 +122,13 @@ impl Session {
         let (name, password) = match start_ok.mechanism {
             "PLAIN" => plain(response)?,
             "AMQPLAIN" => amqplain(response)?,
+            mechanism @ "ANONYMOUS" if self.gateway.options.anonymous_user.is_some() => {
+                let name = self.gateway.options.anonymous_user.clone().unwrap_or_default();
+                // Who may come without a password may be nobody else than one who exists.
+                let exists = self.gateway.users.exists(&name);
+                self.logged_in(mechanism, name, exists);
+                return Ok(());
+            }
             other => {
                 return Err(Exception::new(
                     ReplyCode::CommandInvalid,

@@ -10,7 +10,7 @@ use broker::{AppendBatch, AppendError, Appended, Broker};
 use bytes::{Bytes, BytesMut};
 use hashbrown::HashMap;
 use machine::TopicConfig;
-use machine::config::{CompressionType, Durability, LimitOverflow, TimestampType};
+use machine::config::{CompressionType, LimitOverflow, TimestampType};
 use record::{BatchBuilder, BatchHeader, BatchOptions, Compression, EncodedHeaders};
 use routing::Message;
 use tokio::time::Instant;
@@ -122,9 +122,6 @@ struct Building {
 /// Who is to be told what became of the batches.
 #[derive(Debug, Default)]
 pub(crate) struct Confirms {
-    /// Batches that are answered before they can be read, because their topics do not wait for the
-    /// disk.
-    pub(crate) early: Vec<(u32, PartitionId)>,
     /// Each message's channel and number, once for each batch that it is in; by batch.
     parts: Vec<Part>,
     /// The last number of each channel.
@@ -184,11 +181,6 @@ impl Publisher {
     pub(crate) fn take(&mut self) -> (Vec<AppendBatch>, Confirms) {
         self.open.clear();
         self.bytes = 0;
-        for (place, building) in self.batches.iter().enumerate() {
-            if building.config.durability == Durability::Replicated {
-                self.confirms.early.push((place as u32, building.partition));
-            }
-        }
         let batches = self.batches.drain(..).map(Building::finish).collect();
         (batches, std::mem::take(&mut self.confirms))
     }

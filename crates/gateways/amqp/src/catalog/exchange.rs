@@ -46,6 +46,12 @@ impl ExchangeKind {
         }
     }
 
+    /// As RabbitMQ's texts have it: an Erlang atom, in quotes if it is more than a word.
+    fn atom(self) -> String {
+        let name = self.name();
+        if name.contains('-') { format!("'{name}'") } else { name.to_owned() }
+    }
+
     pub(super) fn named(name: &str) -> Result<Self, Exception> {
         Self::ALL.into_iter().find(|kind| kind.name() == name).ok_or_else(|| {
             Exception::precondition_failed(format!("unknown exchange type '{name}'"))
@@ -117,7 +123,7 @@ impl Exchange {
         declaration: &ExchangeDeclaration<'_>,
     ) -> Result<(), Exception> {
         let exchange = self.resource();
-        assert_same(exchange, "type", self.kind.name(), kind.name())?;
+        assert_same(exchange, "type", self.kind.atom(), kind.atom())?;
         assert_same(exchange, "durable", self.durable, declaration.durable)?;
         assert_same(exchange, "auto_delete", self.auto_delete, declaration.auto_delete)?;
         assert_same(exchange, "internal", self.internal, declaration.internal)?;
@@ -246,6 +252,10 @@ pub(super) fn matched(
     match kind {
         Kind::Headers => header_pattern(arguments).map(Matched::Headers),
         Kind::Consistent(_) => weight(key).map(Matched::Weight),
+        Kind::Random if !key.is_empty() => {
+            let text = format!("Non empty binding '{key}' key not permitted");
+            Err(Exception::precondition_failed(text))
+        }
         _ => Ok(Matched::Key),
     }
 }
