@@ -1,6 +1,7 @@
 //! `cargo xtask compat`: stock clients against the real binary. A family of clients is a folder of
 //! `tests/compat` with a program `run`, which gets BOOTSTRAP, or AMQP, and DEPS_DIR, installs what
-//! it needs into the latter, and prints `ok NAME ...` or `FAIL NAME reason` for each scenario.
+//! it needs into the latter, and prints `ok NAME ...` or `FAIL NAME reason` for each scenario. One
+//! family, `amqp-pair`, is no client: its scripts are played by this program ([`crate::pair`]).
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,8 +13,9 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use crate::failure::{Context, Failure, Outcome};
-use crate::paths;
+use crate::pair::{self, Answers};
 use crate::server::{self, Postroad, Server};
+use crate::{bench, paths};
 
 #[derive(Debug, Default, Args)]
 pub(crate) struct Options {
@@ -31,6 +33,9 @@ pub(crate) struct Options {
     /// The same for clients of AMQP
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "bin")]
     endpoint: Option<String>,
+    /// Where amqp-pair has RabbitMQ's answers from
+    #[arg(long, value_enum, default_value_t)]
+    rabbitmq: Answers,
     /// Further arguments of `postroad serve`, after `--`
     #[arg(last = true)]
     serve: Vec<String>,
@@ -51,7 +56,7 @@ struct Results {
 }
 
 /// Families that speak AMQP; the others speak Kafka's protocol.
-const AMQP_FAMILIES: [&str; 4] = ["amqplib", "celery", "java-amqp", "pika"];
+const AMQP_FAMILIES: [&str; 5] = ["amqp-pair", "amqplib", "celery", "java-amqp", "pika"];
 
 /// What a suite is told, by environment variable.
 type Environment = Vec<(&'static str, String)>;
@@ -112,8 +117,9 @@ fn families(folder: &Path, asked: &[String]) -> Outcome<Vec<String>> {
     let entries = fs::read_dir(folder).context(|| format!("cannot read {}", folder.display()))?;
     for entry in entries {
         let entry = entry?;
-        if entry.path().join("run").is_file() {
-            there.push(entry.file_name().to_string_lossy().into_owned());
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if entry.path().join("run").is_file() || name == pair::FAMILY {
+            there.push(name);
         }
     }
     there.sort();
@@ -191,6 +197,9 @@ fn scenarios(
     told: &[(&'static str, String)],
     options: &Options,
 ) -> Outcome<Results> {
+    if family == pair::FAMILY {
+        return pair_scenarios(folder, told, options);
+    }
     let dependencies = paths::target().join("compat");
     fs::create_dir_all(&dependencies)
         .context(|| format!("cannot create {}", dependencies.display()))?;
@@ -218,6 +227,39 @@ fn scenarios(
     }
     if results.passed.is_empty() && results.failed.is_empty() {
         return Err(Failure::new(format!("the suite of {family} ran no scenario")));
+    }
+    Ok(results)
+}
+
+/// The scripts that this program plays itself.
+fn pair_scenarios(
+    folder: &Path,
+    told: &[(&'static str, String)],
+    options: &Options,
+) -> Outcome<Results> {
+    let of = |wanted: &str| {
+        let found = told.iter().find(|(name, _)| *name == wanted).map(|(_, value)| &value[..]);
+        found.ok_or_else(|| Failure::new(format!("{} needs {wanted}", pair::FAMILY)))
+    };
+    let address = of("AMQP")?;
+    let address = address.parse().context(|| format!("{address} is no address"))?;
+    let admin = |words: &[String]| {
+        let mut command = Command::new(of("AMQP_ADMIN")?);
+        command.args(words).envs(told.iter().map(|(name, value)| (name, value)));
+        bench::output_of(command, "AMQP_ADMIN").map(drop)
+    };
+    let place = folder.join(pair::FAMILY);
+    let name = options.name.as_deref();
+    let played = pair::run(&place, options.rabbitmq, name, address, &admin)?;
+    if played.is_empty() {
+        return Err(Failure::new(format!("{} has no such scenario", pair::FAMILY)));
+    }
+    let mut results = Results::default();
+    for (name, passed) in played {
+        match passed {
+            true => results.passed.insert(name),
+            false => results.failed.insert(name),
+        };
     }
     Ok(results)
 }

@@ -18,6 +18,8 @@ pub const ID: &str = "postroad.id";
 
 // ------------------------------------------------------------------- written, to a dead letter
 
+/// What the names of all of them begin with.
+pub const DEATH_PREFIX: &str = "postroad.death.";
 /// Why it is one: a `DEATH_REASON_` below.
 pub const DEATH_REASON: &str = "postroad.death.reason";
 /// How often it was delivered.

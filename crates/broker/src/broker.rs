@@ -187,6 +187,10 @@ impl Broker {
         WeakBroker(Arc::downgrade(&self.0))
     }
 
+    pub(crate) fn shard(&self) -> &Shard {
+        &self.0.shard
+    }
+
     /// Asks the machine. Keep the question short: an apply waits for it.
     pub fn read<R>(&self, question: impl FnOnce(&State) -> R) -> R {
         self.0.shard.read(question)

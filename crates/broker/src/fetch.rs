@@ -2,9 +2,11 @@
 //! [`Watch`](crate::Watch): how much is enough, and of which partitions, is the protocol's to say.
 
 use base::limits::FETCH_BYTES_MAX;
-use base::{Offset, PartitionId};
+use base::{Offset, PartitionId, TopicId};
 use bytes::Bytes;
 use journal::Stored;
+use machine::State;
+use machine::config::Durability;
 use record::{BatchError, BatchHeader};
 
 use crate::broker::Broker;
@@ -59,6 +61,18 @@ impl Broker {
             let found = state.partition(partition)?;
             Some(Bounds { log_start: found.log_start(), end: found.next_offset() })
         })
+    }
+
+    /// Waits until everything that was acknowledged in this topic can be read. Where its durability is
+    /// `replicated`, that may be one sync later than the acknowledgement.
+    pub async fn acknowledged_is_readable(&self, topic: TopicId) {
+        let early = |state: &State| {
+            let topic = state.topic(topic);
+            topic.is_some_and(|topic| topic.config.durability == Durability::Replicated)
+        };
+        if self.read(early) {
+            self.shard().apply_answered().await;
+        }
     }
 
     /// Consecutive batches from the one that holds `offset` on (or the next one, if compaction

@@ -22,6 +22,9 @@ pub(crate) struct Pending {
     /// units.
     pub(crate) first_alone: usize,
     pub(crate) commands: Vec<CommandReply>,
+    /// Readers that want to see what was answered early. Dropped once the proposal is applied, or
+    /// failed: that is all they wait for.
+    pub(crate) readers: Vec<oneshot::Sender<()>>,
 }
 
 #[derive(Debug)]

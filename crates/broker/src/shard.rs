@@ -17,6 +17,7 @@ use machine::{Append, Command, Entry, Head, State};
 use parking_lot::{Mutex, RwLock};
 use record::BatchHeader;
 use tasks::Task;
+use tokio::sync::oneshot;
 
 use crate::delivery::driver::Handle;
 use crate::error::Unavailable;
@@ -35,6 +36,8 @@ pub(crate) struct Shard {
     next_ticket: AtomicU64,
     /// Requests in `pending` that are answered when they are written, without the sync.
     early: AtomicUsize,
+    /// The ticket of the last proposal of which something was answered so.
+    answered_early: AtomicU64,
     /// Reused by every apply; entries are applied one at a time.
     scratch: Mutex<Scratch>,
 }
@@ -56,6 +59,7 @@ impl Shard {
             // Ticket 0 means "nobody here waits": an entry that is replayed or someone else's.
             next_ticket: AtomicU64::new(1),
             early: AtomicUsize::new(0),
+            answered_early: AtomicU64::new(0),
             scratch: Mutex::default(),
         }
     }
@@ -79,6 +83,21 @@ impl Shard {
         let pending = self.pending.lock().remove(&ticket)?;
         self.early.fetch_sub(pending.early(), Ordering::AcqRel);
         Some(pending)
+    }
+
+    /// Waits until all that was answered before it was applied is applied, so that whoever asks from
+    /// then on sees it. Proposals are applied in the order of their tickets.
+    pub(crate) async fn apply_answered(&self) {
+        let ticket = self.answered_early.load(Ordering::Acquire);
+        let applied = {
+            let mut pending = self.pending.lock();
+            let Some(pending) = pending.get_mut(&ticket) else { return };
+            let (reader, applied) = oneshot::channel();
+            pending.readers.push(reader);
+            applied
+        };
+        // Nothing is ever sent: its end is the message.
+        let _ = applied.await;
     }
 
     /// The proposal will not be applied, or nobody can know whether it will.
@@ -170,6 +189,10 @@ impl StateMachine for Shard {
             return;
         }
         if let Some(pending) = self.pending.lock().get_mut(&ticket) {
+            // Before the answers: whoever has one may tell others to look.
+            if pending.early() > 0 {
+                self.answered_early.fetch_max(ticket, Ordering::AcqRel);
+            }
             let answered = pending.answer_early(&self.state.read());
             self.early.fetch_sub(answered, Ordering::AcqRel);
         }

@@ -74,6 +74,7 @@ fn record(offset: u64) -> Scanned {
     Scanned {
         offset,
         bytes: 1_024,
+        value_bytes: 1_024,
         timestamp: 1_700_000_000_000 + offset as i64,
         key: Some(1 + mixed % 100_000),
         priority: (mixed % 10) as u8,

@@ -7,7 +7,7 @@ use crate::consumers::{Aside, Chosen};
 use crate::dispatch::Dispatch;
 use crate::lease::Lease;
 use crate::partition::Head;
-use crate::policy::Ordering;
+use crate::policy::{HIGH_TO_NORMAL, Ordering};
 use crate::pools::Pools;
 use crate::ready::Meta;
 use crate::record::Assignment;
@@ -103,6 +103,7 @@ impl Dispatch {
                     return None;
                 }
                 self.take_ready(next.partition, rank, offset);
+                self.waits_no_more(next.partition, &meta);
                 self.die(next.partition, offset, reason, attempts, meta);
                 self.refresh_head(next.partition);
             } else if self.is_blocked(next.partition, offset, &meta) {
@@ -150,6 +151,9 @@ impl Dispatch {
         let Chosen { consumer, session, settle_on_send, lease_ms } = chosen;
         let attempt = self.partitions[partition as usize].attempts(offset).saturating_add(1);
         let meta = self.take_ready(partition, rank, offset)?;
+        self.waits_no_more(partition, &meta);
+        let found = &mut self.partitions[partition as usize];
+        found.handed_out = (found.handed_out + 1) % HIGH_TO_NORMAL;
         let token = self.new_token();
         if settle_on_send {
             self.finish(partition, offset, meta.key);
@@ -206,6 +210,7 @@ mod tests {
             let record = |offset| Scanned {
                 offset,
                 bytes: 1,
+                value_bytes: 1,
                 timestamp: 100 - i64::from(want.partition),
                 key: None,
                 priority: 0,

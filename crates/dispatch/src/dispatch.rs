@@ -118,7 +118,7 @@ impl Dispatch {
         if before.ordering != self.policy.ordering {
             self.order_again();
         }
-        let arranged = |policy: &Policy| (policy.priorities, policy.ordering);
+        let arranged = |policy: &Policy| (policy.priorities, policy.two_to_one, policy.ordering);
         if arranged(&before) != arranged(&self.policy) {
             self.arrange_again();
         }
@@ -244,8 +244,11 @@ impl Dispatch {
         self.delayed -= self.uncount_delayed(partition, 0, log_start);
         self.with_ready(partition, |ready| ready.drop_below(log_start));
         let found = &mut self.partitions[partition as usize];
+        let known = found.known();
         found.scan_next = found.scan_next.max(log_start);
         self.depth -= found.lift_floor(log_start);
+        let gone = known.saturating_sub(found.known());
+        self.waits_less(partition, gone);
         self.lanes.drop_blocked_below(partition, log_start);
         self.free_range(partition, 0, log_start);
         self.refresh_head(partition);

@@ -23,6 +23,22 @@ impl Dispatch {
         settled
     }
 
+    /// A record that waited is handed out, or dies.
+    pub(crate) fn waits_no_more(&mut self, partition: u32, meta: &Meta) {
+        let waiting = &mut self.partitions[partition as usize].waiting_bytes;
+        *waiting = waiting.saturating_sub(meta.value_bytes());
+    }
+
+    /// So many of the partition's waiting records are gone, and nobody looked at each of them: they
+    /// are taken to be like the others.
+    pub(crate) fn waits_less(&mut self, partition: u32, records: u64) {
+        let found = &mut self.partitions[partition as usize];
+        let busy = u64::from(found.leased) + found.ending.len() as u64;
+        let left = found.known().saturating_sub(busy);
+        let bytes = u128::from(found.waiting_bytes) * u128::from(left);
+        found.waiting_bytes = (bytes / u128::from((left + records).max(1))) as u64;
+    }
+
     pub(crate) fn note_change(&mut self, partition: u32) {
         let found = &mut self.partitions[partition as usize];
         if !found.changed {
@@ -96,6 +112,7 @@ impl Dispatch {
     pub fn give_back(&mut self, partition: u32, offset: Offset) {
         let Some(ending) = self.take_aside(partition, offset) else { return };
         self.dead_letters.retain(|it| (it.partition, it.offset) != (partition, offset));
+        self.partitions[partition as usize].waiting_bytes += ending.meta.value_bytes();
         self.make_ready(partition, offset, ending.meta);
     }
 

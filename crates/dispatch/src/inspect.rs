@@ -73,6 +73,14 @@ impl Dispatch {
         }
     }
 
+    /// Bytes of the values of all records that wait, and the sum of the offsets up to which they are
+    /// known. Everything is read where [`crate::Policy::measured`]; records that went without being
+    /// looked at (an operator removed them, retention took them) are taken to be like the others.
+    pub fn waiting_bytes(&self) -> (u64, Offset) {
+        let sum = |(bytes, known), it: &Partition| (bytes + it.waiting_bytes, known + it.scan_next);
+        self.partitions.iter().fold((0, 0), sum)
+    }
+
     /// Where each partition ends, as far as that was told.
     pub fn ends(&self) -> impl Iterator<Item = Offset> {
         self.partitions.iter().map(|partition| partition.end)
@@ -288,6 +296,7 @@ impl Dispatch {
             }
         }
         self.settle_range(partition, offset, offset + 1);
+        self.waits_less(partition, 1);
         self.free_range(partition, offset, offset + 1);
         self.refresh_head(partition);
         self.list(partition);
@@ -320,6 +329,7 @@ impl Dispatch {
         let found = &mut self.partitions[partition as usize];
         // What the wheel still has of them is settled, and so passed over.
         self.delayed -= std::mem::take(&mut found.delayed);
+        found.waiting_bytes = 0;
         found.scan_next = found.end;
         let (floor, end) = (found.floor, found.end);
         self.lanes.drop_blocked_below(partition, end);

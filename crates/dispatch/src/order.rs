@@ -146,7 +146,11 @@ impl Dispatch {
     pub(crate) fn refresh_head(&mut self, partition: u32) {
         let found = &mut self.partitions[partition as usize];
         let first = match found.holder {
-            None => found.ready.first(),
+            None => {
+                let others = self.policy.is_turn_of_others(found.handed_out);
+                let first = others.then(|| found.ready.first_behind(self.policy.rank(u8::MAX)));
+                first.flatten().or_else(|| found.ready.first())
+            }
             Some(offset) => {
                 let rank = self.policy.rank(0);
                 let held = found.ready.get(rank, offset);

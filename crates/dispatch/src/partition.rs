@@ -50,6 +50,10 @@ pub(crate) struct Partition {
     pub(crate) head_timer_ms: i64,
     /// Records that wait in the wheel.
     pub(crate) delayed: u64,
+    /// Records handed out, counted round: with two priorities they take turns.
+    pub(crate) handed_out: u8,
+    /// Bytes of the values of records that are known and neither leased, dead nor settled.
+    pub(crate) waiting_bytes: u64,
     /// Distinguishes what the wheel held before the partition was reset.
     pub(crate) epoch: u32,
     pub(crate) leased: u32,
@@ -89,6 +93,11 @@ impl Partition {
     /// Offsets that are not settled. The settled ones never reach beyond the end.
     pub(crate) fn depth(&self) -> u64 {
         self.end - self.floor - self.settled.offsets()
+    }
+
+    /// Of them, those that were read: about, as some behind may be settled already.
+    pub(crate) fn known(&self) -> u64 {
+        self.depth().saturating_sub(self.end.saturating_sub(self.scan_next))
     }
 
     pub(crate) fn is_settled(&self, offset: Offset) -> bool {

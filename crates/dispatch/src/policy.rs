@@ -13,6 +13,11 @@ pub enum Ordering {
     Partition,
 }
 
+/// Of two priorities, the highest that is not the higher one.
+const NORMAL_MAX: u8 = 4;
+/// Of so many records one has the lower priority.
+pub(crate) const HIGH_TO_NORMAL: u8 = 3;
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Policy {
     pub ordering: Ordering,
@@ -30,6 +35,10 @@ pub struct Policy {
     /// The highest priority; what is above counts as this. 0 = priorities are not looked at, and
     /// so they are not either where records are ordered by key or partition.
     pub priorities: u8,
+    /// There are two priorities, up to 4 and above: two of these go first, then one of the others.
+    pub two_to_one: bool,
+    /// Whether the bytes of what waits are wanted: then all is read, not only what is next.
+    pub measured: bool,
     /// Whether rejected, exhausted and expired records wait until they are buried; where they do
     /// not, they are settled at once.
     pub dead_letters: bool,
@@ -48,6 +57,8 @@ impl Default for Policy {
             backoff_max_ms: 60_000,
             record_ttl_ms: None,
             priorities: 0,
+            two_to_one: false,
+            measured: false,
             dead_letters: false,
             expire_unattended: false,
         }
@@ -68,6 +79,7 @@ impl Policy {
     /// A better record has the lower rank.
     pub(crate) fn rank(&self, priority: u8) -> u8 {
         match self.ordering {
+            Ordering::Free if self.two_to_one => u8::MAX - u8::from(priority > NORMAL_MAX),
             Ordering::Free => u8::MAX - priority.min(self.priorities),
             // Order within a key or a partition is what was asked for; a priority would break it.
             Ordering::Key | Ordering::Partition => u8::MAX,
@@ -76,7 +88,17 @@ impl Policy {
 
     /// Whether every record must be known before the first is handed out in its right place.
     pub(crate) fn ranks(&self) -> bool {
-        self.priorities > 0 && self.ordering == Ordering::Free
+        (self.priorities > 0 || self.two_to_one) && self.ordering == Ordering::Free
+    }
+
+    /// Whether the next record of a partition is one of the others, once so many were handed out.
+    pub(crate) fn is_turn_of_others(&self, handed_out: u8) -> bool {
+        self.two_to_one && handed_out % HIGH_TO_NORMAL == HIGH_TO_NORMAL - 1
+    }
+
+    /// Whether records are read that will not be handed out for a while.
+    pub(crate) fn reads_ahead(&self) -> bool {
+        self.measured || self.ranks()
     }
 
     pub(crate) fn expires_ms(&self, timestamp: i64, expires_ms: i64) -> i64 {

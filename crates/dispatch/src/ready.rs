@@ -28,6 +28,8 @@ pub(crate) struct Meta {
     /// 0 = none.
     pub(crate) key: u64,
     pub(crate) bytes: u32,
+    /// Of them, those beside the value; what is more than fits counts as value.
+    pub(crate) overhead: u16,
     pub(crate) priority: u8,
     /// It was not to be delivered before a time of its own.
     pub(crate) scheduled: bool,
@@ -42,9 +44,17 @@ impl From<&Scanned> for Meta {
             expires_ms: record.expires_ms,
             key: record.key.unwrap_or(0),
             bytes: record.bytes,
+            overhead: u16::try_from(record.bytes.saturating_sub(record.value_bytes))
+                .unwrap_or(u16::MAX),
             priority: record.priority,
             scheduled: record.due_ms > i64::MIN,
         }
+    }
+}
+
+impl Meta {
+    pub(crate) fn value_bytes(&self) -> u64 {
+        u64::from(self.bytes.saturating_sub(u32::from(self.overhead)))
     }
 }
 
@@ -98,11 +108,21 @@ impl Ready {
     }
 
     pub(crate) fn first(&self) -> Option<First> {
-        let by_offset = self.ranks.first_key_value().and_then(|(&rank, row)| {
+        self.first_from(0)
+    }
+
+    /// The first of a worse rank.
+    pub(crate) fn first_behind(&self, rank: u8) -> Option<First> {
+        self.first_from(rank.checked_add(1)?)
+    }
+
+    fn first_from(&self, rank: u8) -> Option<First> {
+        let by_offset = self.ranks.range(rank..).next().and_then(|(&rank, row)| {
             let &(offset, meta) = row.front()?;
             Some(First { rank, offset, meta, since_ms: meta.timestamp })
         });
-        let scheduled = self.scheduled.first_key_value().and_then(|(&(rank, second), row)| {
+        let from = (rank, i64::MIN);
+        let scheduled = self.scheduled.range(from..).next().and_then(|(&(rank, second), row)| {
             let &(offset, meta) = row.front()?;
             Some(First { rank, offset, meta, since_ms: second.saturating_mul(1_000) })
         });

@@ -25,6 +25,8 @@ pub struct PartitionStart {
 pub struct Scanned {
     pub offset: Offset,
     pub bytes: u32,
+    /// Of them, those of its value.
+    pub value_bytes: u32,
     /// Milliseconds since the epoch.
     pub timestamp: i64,
     /// A hash of the key, never 0; `None` = no key, which is free in key order.

@@ -53,7 +53,7 @@ impl Dispatch {
     /// Consumers are read ahead for also while they have no credit: a window is all that it costs.
     fn is_demanded(&self) -> bool {
         let demanded = self.consumers.len() > 0 || self.pulled || self.policy.expire_unattended;
-        demanded && !self.paused
+        demanded && !self.paused || self.policy.measured
     }
 
     fn need(&mut self, index: u32) -> Need {
@@ -74,7 +74,7 @@ impl Dispatch {
             (partition.scan_next < partition.end).then_some((partition.scan_next, partition.end));
         // The best may be the last: with priorities all is read, as long as there is something to
         // hand out meanwhile.
-        let ahead = self.policy.ranks() && loaded > 0;
+        let ahead = self.policy.measured || self.policy.ranks() && loaded > 0;
         // What is due takes none of the others' window: who waits for the time of a record that was
         // not read yet must learn of it, however much is due before.
         let lacks = ready.loaded_by_offset() < low;
@@ -105,7 +105,7 @@ impl Dispatch {
     /// Whether one more record of what was not read yet may become known.
     pub(crate) fn may_read_on(&self, partition: &Partition) -> bool {
         let ready = &partition.ready;
-        let room = if self.policy.ranks() {
+        let room = if self.policy.reads_ahead() {
             ready.cells() < self.bounds.cells_per_partition
         } else {
             ready.loaded_by_offset() < self.bounds.window(self.loaded)
@@ -199,6 +199,8 @@ impl Dispatch {
     /// A record is seen for the first time.
     fn learned(&mut self, partition: u32, record: &Scanned, now_ms: i64) {
         let window = self.bounds.window(self.loaded);
+        let found = &mut self.partitions[partition as usize];
+        found.waiting_bytes += Meta::from(record).value_bytes();
         let found = &self.partitions[partition as usize];
         if record.due_ms > now_ms && !self.is_expired(&Meta::from(record), now_ms) {
             self.delay(partition, record.offset, record.due_ms, now_ms);
@@ -239,6 +241,7 @@ impl Dispatch {
         let expired = self.is_expired(&meta, now_ms) && !prompt;
         if expired && self.ending < self.bounds.dead {
             let attempts = found.attempts(record.offset);
+            self.waits_no_more(partition, &meta);
             self.die(partition, record.offset, DeadReason::Expired, attempts, meta);
         } else {
             self.make_ready_since(partition, record.offset, meta, record.due_ms);
@@ -258,7 +261,8 @@ impl Dispatch {
         // Nearly always all of it is settled, and was punched out of the log for that.
         for (first, end) in found.settled.gaps(first.max(found.floor), end) {
             for (first, end) in self.with_ready(partition, |ready| ready.take_ranges(first, end)) {
-                self.settle_range(partition, first, end);
+                let gone = self.settle_range(partition, first, end);
+                self.waits_less(partition, gone);
                 self.free_range(partition, first, end);
             }
         }

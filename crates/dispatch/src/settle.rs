@@ -185,6 +185,7 @@ impl Dispatch {
                 return;
             }
         }
+        self.partitions[partition as usize].waiting_bytes += meta.value_bytes();
         let delay_ms = delay_ms.unwrap_or_else(|| self.policy.backoff_ms(attempt));
         // What expires before it is due may as well wait for its end at the head.
         if delay_ms > 0 {

@@ -40,7 +40,7 @@ pub use header::{
     verify_checksum,
 };
 pub use partitioner::partition_of_key;
-pub use records::{Batch, Header, HeadersView, RecordView, Records};
+pub use records::{Batch, Header, HeadersView, RecordView, Records, value_bytes};
 pub use reserved::Reserved;
 pub use rewrite::{
     Retained, assign, recompress, recompress_at, retain, retain_or_empty, set_log_append_time,

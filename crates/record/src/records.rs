@@ -346,3 +346,14 @@ fn read_header<'a>(bytes: &mut &'a [u8]) -> Result<Header<'a>, RecordFault> {
     let value = read_nullable(bytes)?;
     Ok(Header { key, value })
 }
+/// Bytes of the values of all records of a batch. Records are only stepped over, and nothing is
+/// unpacked: of a compressed batch it is the bytes of its records as they are stored.
+pub fn value_bytes(batch: &[u8]) -> u64 {
+    let Ok(header) = BatchHeader::parse(batch) else { return 0 };
+    let records = batch.get(HEADER_LEN..).unwrap_or_default();
+    if header.attributes.compression() != crate::Compression::None {
+        return records.len() as u64;
+    }
+    let values = Records::new(&header, records).map_while(Result::ok);
+    values.map(|record| record.value.map_or(0, |value| value.len() as u64)).sum()
+}

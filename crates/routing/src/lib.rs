@@ -10,6 +10,7 @@
 //! * [`topic`]: words with `*` and `#`, as a trie
 //! * [`headers`]: matching by headers, indexed
 //! * [`consistent`]: spreading by a hash, with weights
+//! * [`random`]: spreading by chance
 //! * [`targets`]: a set of destinations with counts
 //! * [`message`]: what is asked of a message, and the values of headers
 
@@ -18,6 +19,7 @@ pub mod headers;
 pub mod matcher;
 pub mod message;
 pub mod network;
+pub mod random;
 pub mod targets;
 pub mod topic;
 

@@ -6,6 +6,7 @@ use crate::consistent::{ConsistentMatcher, HashOn};
 use crate::headers::{HeaderPattern, HeadersMatcher};
 use crate::message::{Headers, Message};
 use crate::network::Target;
+use crate::random::RandomMatcher;
 use crate::targets::Targets;
 use crate::topic::{Front, TopicMatcher};
 
@@ -21,6 +22,9 @@ pub enum Kind {
     Headers,
     /// One binding of all, by a hash.
     Consistent(HashOn),
+    /// Every message goes to one binding, whatever its key: each in turn, in an order that nobody can
+    /// tell.
+    Random,
     /// The sink that is named as the key is. Has no bindings.
     Names,
 }
@@ -40,6 +44,7 @@ pub enum Matcher {
     Topic(Box<TopicMatcher>),
     Headers(Box<HeadersMatcher>),
     Consistent(ConsistentMatcher),
+    Random(RandomMatcher),
     Names,
 }
 
@@ -51,6 +56,7 @@ impl Matcher {
             Kind::Topic => Self::Topic(Box::default()),
             Kind::Headers => Self::Headers(Box::default()),
             Kind::Consistent(on) => Self::Consistent(ConsistentMatcher::new(on.clone())),
+            Kind::Random => Self::Random(RandomMatcher::default()),
             Kind::Names => Self::Names,
         }
     }
@@ -67,6 +73,7 @@ impl Matcher {
                 headers.add(pattern.clone(), target);
             }
             (Self::Consistent(ring), Arguments::Weight(weight)) => ring.add(weight, target),
+            (Self::Random(random), _) => random.targets.add(target),
             _ => {}
         }
     }
@@ -88,6 +95,7 @@ impl Matcher {
                 headers.remove(pattern, target)
             }
             (Self::Consistent(ring), Arguments::Weight(weight)) => ring.remove(weight, target),
+            (Self::Random(random), _) => random.targets.remove(target),
             _ => false,
         }
     }
@@ -124,6 +132,10 @@ impl Matcher {
             }
             Self::Consistent(ring) => {
                 found.extend(ring.route(message));
+                false
+            }
+            Self::Random(random) => {
+                found.extend(random.choose());
                 false
             }
             // The network knows the names.

@@ -28,6 +28,11 @@ impl Targets {
         self.list.iter().map(|(target, _)| *target)
     }
 
+    /// One of them, by its place in an order that means nothing.
+    pub fn get(&self, place: usize) -> Option<Target> {
+        self.list.get(place).map(|(target, _)| *target)
+    }
+
     pub fn add(&mut self, target: Target) {
         if let Some(place) = self.place(target) {
             self.list[place].1 += 1;

@@ -172,6 +172,7 @@ fn gateway_options(settings: &Settings, bound: SocketAddr) -> GatewayOptions {
 fn amqp_options(settings: &Settings) -> gateway_amqp::GatewayOptions {
     gateway_amqp::GatewayOptions {
         sessions_max: settings.connections_max,
+        anonymous_user: settings.amqp_anonymous.clone(),
         ..gateway_amqp::GatewayOptions::default()
     }
 }

@@ -44,6 +44,10 @@ pub(crate) struct Said {
     /// Others are made with 'postroad user'. Without any there is guest:guest, from this machine only
     #[arg(long, value_name = "USER", env = "POSTROAD_AMQP_USER", value_delimiter = ' ')]
     amqp_user: Option<Vec<String>>,
+    /// The user that an AMQP client is which logs in without a name or a password (SASL ANONYMOUS)
+    /// [default: none may]
+    #[arg(long, value_name = "NAME", env = "POSTROAD_AMQP_ANONYMOUS")]
+    amqp_anonymous: Option<String>,
     /// This node's id [default: 1]
     #[arg(long, value_name = "N", env = "POSTROAD_NODE")]
     node: Option<u32>,
@@ -85,6 +89,8 @@ pub(crate) struct Settings {
     /// `None`: AMQP is off.
     pub(crate) amqp: Option<SocketAddr>,
     pub(crate) amqp_users: Vec<User>,
+    /// `None`: whoever logs in says who it is.
+    pub(crate) amqp_anonymous: Option<String>,
     pub(crate) node: u32,
     pub(crate) segment_bytes: u64,
     pub(crate) disk_reserve_bytes: u64,
@@ -137,6 +143,7 @@ impl Settings {
                 }
                 None => Vec::new(),
             },
+            amqp_anonymous: said.amqp_anonymous,
             node: said.node.unwrap_or(1),
             segment_bytes,
             disk_reserve_bytes: bytes(
@@ -165,6 +172,7 @@ impl Said {
             advertise_kafka: self.advertise_kafka.or(other.advertise_kafka),
             amqp: self.amqp.or(other.amqp),
             amqp_user: self.amqp_user.or(other.amqp_user),
+            amqp_anonymous: self.amqp_anonymous.or(other.amqp_anonymous),
             node: self.node.or(other.node),
             segment_bytes: self.segment_bytes.or(other.segment_bytes),
             disk_reserve: self.disk_reserve.or(other.disk_reserve),

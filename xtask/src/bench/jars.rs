@@ -58,7 +58,7 @@ pub(super) fn java(heap: &str, class_path: &[PathBuf]) -> Command {
 }
 
 /// Runs a tool to its end; its output, or what it complained of.
-pub(super) fn output_of(mut command: Command, name: &str) -> Outcome<String> {
+pub(crate) fn output_of(mut command: Command, name: &str) -> Outcome<String> {
     let output = command.stdin(Stdio::null()).output().context(|| format!("cannot run {name}"))?;
     let (out, err) =
         (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

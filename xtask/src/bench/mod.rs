@@ -13,6 +13,7 @@ use clap::Subcommand;
 use crate::failure::Outcome;
 use amqp::Amqp;
 use contest::Options;
+pub(crate) use jars::output_of;
 use kafka::Kafka;
 
 #[derive(Debug, Subcommand)]

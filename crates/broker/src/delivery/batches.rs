@@ -111,6 +111,7 @@ impl Facts {
             Scanned {
                 offset: record.offset,
                 bytes: record.encoded_len() as u32,
+                value_bytes: record.value.map_or(0, |value| value.len() as u32),
                 // One without a time is as old as our knowledge of it.
                 timestamp: if stamp_ms >= 0 { place(stamp_ms) } else { now_ms },
                 key: record.key.filter(|_| keyed).map(|key| self.hasher.hash_one(key).max(1)),

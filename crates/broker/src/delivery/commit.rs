@@ -135,7 +135,7 @@ impl Driver {
         session: SessionId,
         settle: &Settle,
     ) -> Result<Vec<(u32, Offset)>, SettleError> {
-        let now_ms = self.clock.now_ms();
+        let now_ms = self.timeline.now_ms();
         let group = self.groups.get_mut(&settle.group).ok_or(SettleError::NotLeased)?;
         let withheld = group.dispatch.withhold(session, settle.what, now_ms).map_err(not_leased)?;
         self.leases_ended(session, settle.group);

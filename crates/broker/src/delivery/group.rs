@@ -6,7 +6,7 @@ use std::sync::Arc;
 use base::{LeaseGroupId, Offset, PartitionId, TopicId};
 use dispatch::{Assignment, DeadLetter, Dispatch, Joined, Ordering, PartitionStart, Policy, Token};
 use hashbrown::{HashMap, HashSet};
-use machine::config::{Consumers, LeaseGroupConfig, LeaseOrdering, LimitOverflow};
+use machine::config::{Consumers, LeaseGroupConfig, LeaseOrdering, LimitOverflow, PrioritiesOrder};
 use machine::{GroupSettle, LeaseGroup, State, Topic, TopicConfig};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -183,7 +183,7 @@ impl Group {
 
 /// Whether something happens to the group's records while nobody consumes.
 pub(super) fn is_attentive(group: &LeaseGroupConfig, topic: &TopicConfig) -> bool {
-    expires_unattended(group) || drops_oldest(topic)
+    expires_unattended(group) || drops_oldest(topic) || topic.limit_bytes.is_some()
 }
 
 fn expires_unattended(group: &LeaseGroupConfig) -> bool {
@@ -223,6 +223,8 @@ pub(super) fn policy(group: &LeaseGroupConfig, topic: &TopicConfig) -> Policy {
         backoff_max_ms: group.retry_backoff_max_ms,
         record_ttl_ms: group.record_ttl_ms,
         priorities: topic.priorities_max,
+        two_to_one: topic.priorities_order == PrioritiesOrder::TwoToOne,
+        measured: topic.limit_bytes.is_some(),
         dead_letters: has_dead_letters(group),
         expire_unattended: expires_unattended(group),
     }

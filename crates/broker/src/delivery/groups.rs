@@ -316,6 +316,6 @@ impl Driver {
         if !drops_oldest(&group.topic_config) {
             return;
         }
-        super::overflow::drop_oldest(group, &self.shard, now_ms);
+        super::overflow::drop_oldest(group, now_ms);
     }
 }

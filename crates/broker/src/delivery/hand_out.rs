@@ -4,6 +4,7 @@
 use base::limits::LEASE_READ_BYTES;
 use base::{LeaseGroupId, Offset};
 use dispatch::{Assignment, Selection, SessionId, Settlement, Take, Within};
+use machine::config::PrioritiesOrder;
 use record::SharedRecord;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -106,7 +107,10 @@ impl Driver {
 
     /// What must be known before the best record can be told. Empty where that is the first.
     fn ends_to_know(&mut self, id: LeaseGroupId) -> Vec<Offset> {
-        let ranked = |group: &Group| group.topic_config.priorities_max > 0;
+        let ranked = |group: &Group| {
+            let config = &group.topic_config;
+            config.priorities_max > 0 || config.priorities_order == PrioritiesOrder::TwoToOne
+        };
         if !self.groups.get(&id).is_some_and(ranked) {
             return Vec::new();
         }
@@ -124,7 +128,10 @@ impl Driver {
             return;
         }
         let counters = group.dispatch.counters();
+        let (bytes, known) = group.dispatch.waiting_bytes();
         let standing = Standing {
+            bytes,
+            known,
             waiting: counters.ready + counters.blocked,
             delayed: counters.delayed,
             credit: group.dispatch.spare_credit(&self.pools, u64::from(u32::MAX)),

@@ -1,14 +1,14 @@
 //! A topic in which more records wait than may (`limit.records`, `limit.bytes`).
 //!
 //! Only what waits counts: what is leased is with somebody already. Refusing is the sequencer's,
-//! before a record has its place; dropping the oldest is the driver's, after. Records are counted
-//! exactly. Bytes are the partition's stored bytes in proportion to what waits of them: nobody keeps
-//! the size of each record.
+//! before a record has its place; dropping the oldest is the driver's, after. Bytes are those of
+//! values: what a producer sent, without headers and without the broker's own. The engine counts them
+//! as it reads each record, which it does for a topic with such a limit; what was sequenced since then
+//! is counted by its batches, whose records are only stepped over.
 
 use base::{Offset, PartitionId};
 use bytes::Bytes;
 use dispatch::{Selection, Settlement, Take};
-use journal::Journal;
 use machine::{LeaseGroup, State, Topic};
 use record::SharedBatch;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(crate) fn refused(
     shard: &Shard,
     ahead: impl Fn(PartitionId) -> Option<Offset>,
     records: u64,
-    bytes: u64,
+    batch: &[u8],
 ) -> Option<AppendError> {
     let config = &topic.config;
     if !refuses(config) {
@@ -60,49 +60,45 @@ pub(crate) fn refused(
         return Some(AppendError::Full { limit: "limit.records" });
     }
     let limit = config.limit_bytes?;
-    let before = match stored(topic) {
-        0 => u128::from(bytes) * u128::from(held - records) / u128::from(records.max(1)),
-        _ => u128::from(bytes_of(topic, &shard.journal, held - records)),
-    };
-    let held = before + u128::from(bytes);
-    (held > u128::from(limit)).then_some(AppendError::Full { limit: "limit.bytes" })
+    let delivery = shard.delivery.get()?;
+    let sequenced = &delivery.standings;
+    let all = state.lease_groups_of(topic.id).filter_map(|group| sequenced.of(group.id));
+    let standing = all.max_by_key(|standing| standing.bytes).unwrap_or_default();
+    let waiting = standing.bytes + sequenced.bytes_since(topic.id, standing.known, ends);
+    let bytes = record::value_bytes(batch);
+    // What somebody takes at once does not wait for anything, and only has to fit by itself.
+    let before = if held > records { waiting } else { 0 };
+    if before + bytes > limit {
+        return Some(AppendError::Full { limit: "limit.bytes" });
+    }
+    sequenced.note_sequenced(topic.id, ends + records, bytes);
+    None
 }
 
 fn stored(topic: &Topic) -> u64 {
     topic.partitions.iter().map(|row| row.next_offset() - row.log_start()).sum()
 }
 
-/// About how many bytes so many records of the topic are.
-fn bytes_of(topic: &Topic, journal: &Journal, records: u64) -> u64 {
-    let bytes: u64 = topic.partition_ids().map(|id| journal.stream_bytes(id.stream())).sum();
-    let stored = stored(topic).max(1);
-    let bytes = u128::from(bytes) * u128::from(records) / u128::from(stored);
-    u64::try_from(bytes).unwrap_or(u64::MAX)
-}
-
 /// Settles, or makes dead letters of, as many of the oldest records as there are too many.
-pub(super) fn drop_oldest(group: &mut Group, shard: &Shard, now_ms: i64) {
+pub(super) fn drop_oldest(group: &mut Group, now_ms: i64) {
     debug_assert!(drops_oldest(&group.topic_config));
-    let counters = group.dispatch.counters();
-    let held = counters.ready + counters.blocked;
-    let config = &group.topic_config;
-    let records = config.limit_records.map_or(0, |limit| held.saturating_sub(limit));
-    let bytes = config.limit_bytes.map_or(0, |limit| {
-        let bytes = shard.read(|state| {
-            let topic = state.topic(group.topic);
-            topic.map_or(0, |topic| bytes_of(topic, &shard.journal, held))
-        });
-        bytes.saturating_sub(limit)
-    });
-    if records == 0 && bytes == 0 {
-        return;
-    }
     let dead_letters = has_dead_letters(&group.config);
     let mut assigned = Vec::new();
-    for (records_max, bytes_max) in [(records, u64::MAX), (u64::MAX, bytes)] {
-        if records_max == 0 || bytes_max == 0 || !assigned.is_empty() {
-            continue;
-        }
+    loop {
+        let counters = group.dispatch.counters();
+        let held = counters.ready + counters.blocked;
+        let config = &group.topic_config;
+        let records = config.limit_records.map_or(0, |limit| held.saturating_sub(limit));
+        let (held, _) = group.dispatch.waiting_bytes();
+        let bytes = config.limit_bytes.map_or(0, |limit| held.saturating_sub(limit));
+        let (records_max, bytes_max) = match (records, bytes) {
+            (0, 0) => break,
+            // A record has more bytes than its value, so that this takes too few rather than too many,
+            // and at least one.
+            (0, bytes) => (u64::MAX, bytes),
+            (records, _) => (records, u64::MAX),
+        };
+        let before = assigned.len();
         let take = Take {
             session: DROPPING,
             consumer: 0,
@@ -112,6 +108,10 @@ pub(super) fn drop_oldest(group: &mut Group, shard: &Shard, now_ms: i64) {
             lease_ms: Some(0),
         };
         group.dispatch.take(take, now_ms, &mut assigned);
+        if assigned.len() == before {
+            // What is too much is not read yet, or cannot go at the moment.
+            break;
+        }
     }
     if !dead_letters {
         return;

@@ -4,12 +4,14 @@
 //! sequencer that refuses. So the driver notes here where each such group stands, with the ends up
 //! to which that was counted: what the sequencer has given a place since comes on top.
 
-use base::LeaseGroupId;
+use std::collections::VecDeque;
+
+use base::{LeaseGroupId, TopicId};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
 /// Where a group stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Standing {
     /// Records that could be handed out, known or not.
     pub(super) waiting: u64,
@@ -19,6 +21,10 @@ pub(super) struct Standing {
     pub(super) credit: u64,
     /// The sum of the partitions' ends.
     pub(super) ends: u64,
+    /// Bytes of the values of what waits, as far as it was read.
+    pub(super) bytes: u64,
+    /// The sum of the offsets up to which it was.
+    pub(super) known: u64,
 }
 
 impl Standing {
@@ -33,7 +39,33 @@ impl Standing {
 #[derive(Debug, Default)]
 pub(crate) struct Standings {
     groups: Mutex<HashMap<LeaseGroupId, Standing>>,
+    /// Batches of topics with a limit in bytes, until they are read: the sum of the topic's ends behind
+    /// each, and the bytes of its values.
+    sequenced: Mutex<HashMap<TopicId, Sequenced>>,
 }
+
+#[derive(Debug, Default)]
+struct Sequenced {
+    batches: VecDeque<(u64, u64)>,
+    /// Of all of them.
+    bytes: u64,
+}
+
+impl Sequenced {
+    /// Forgets batches at the front and at the back.
+    fn forget(&mut self, known: impl Fn(u64) -> bool, void: impl Fn(u64) -> bool) {
+        while let Some((_, bytes)) = self.batches.pop_front_if(|(end, _)| known(*end)) {
+            self.bytes -= bytes;
+        }
+        while let Some((_, bytes)) = self.batches.pop_back_if(|(end, _)| void(*end)) {
+            self.bytes -= bytes;
+        }
+    }
+}
+
+/// Batches of a topic that are remembered until they are read; beyond it the oldest are forgotten, as
+/// the engine is about to read them.
+const SEQUENCED_MAX: usize = 65_536;
 
 impl Standings {
     pub(super) fn note(&self, group: LeaseGroupId, standing: Standing) {
@@ -42,6 +74,33 @@ impl Standings {
 
     pub(super) fn forget(&self, group: LeaseGroupId) {
         self.groups.lock().remove(&group);
+    }
+
+    /// A batch was given its place: the topic's ends come to `ends` with it.
+    pub(super) fn note_sequenced(&self, topic: TopicId, ends: u64, bytes: u64) {
+        let mut sequenced = self.sequenced.lock();
+        let of_topic = sequenced.entry(topic).or_default();
+        // What was noted and then refused for another reason gave its place to this one.
+        of_topic.forget(|_| false, |other| other >= ends);
+        if of_topic.batches.len() >= SEQUENCED_MAX
+            && let Some((_, bytes)) = of_topic.batches.pop_front()
+        {
+            of_topic.bytes -= bytes;
+        }
+        of_topic.batches.push_back((ends, bytes));
+        of_topic.bytes += bytes;
+    }
+
+    /// Bytes of what was sequenced up to `ends` and is not among what is known up to `known`.
+    pub(super) fn bytes_since(&self, topic: TopicId, known: u64, ends: u64) -> u64 {
+        let mut sequenced = self.sequenced.lock();
+        let Some(of_topic) = sequenced.get_mut(&topic) else { return 0 };
+        of_topic.forget(|end| end <= known, |end| end > ends);
+        let bytes = of_topic.bytes;
+        if of_topic.batches.is_empty() {
+            sequenced.remove(&topic);
+        }
+        bytes
     }
 
     pub(super) fn of(&self, group: LeaseGroupId) -> Option<Standing> {
@@ -55,9 +114,27 @@ mod tests {
 
     #[test]
     fn what_consumers_would_take_at_once_does_not_wait() {
-        let standing = Standing { waiting: 2, delayed: 1, credit: 0, ends: 100 };
+        let standing = Standing { waiting: 2, delayed: 1, ends: 100, ..Standing::default() };
         assert_eq!((standing.held_at(100), standing.held_at(103)), (3, 6));
         let standing = Standing { waiting: 0, credit: 5, ..standing };
         assert_eq!((standing.held_at(104), standing.held_at(107)), (1, 3));
+    }
+
+    #[test]
+    fn bytes_are_counted_from_their_sequencing_until_they_are_read() {
+        let (standings, topic) = (Standings::default(), TopicId(7));
+        assert_eq!(standings.bytes_since(topic, 0, 0), 0);
+        standings.note_sequenced(topic, 10, 4);
+        standings.note_sequenced(topic, 12, 6);
+        assert_eq!(standings.bytes_since(topic, 0, 12), 10);
+        assert_eq!(standings.bytes_since(topic, 10, 12), 6);
+        // It was refused after all: another one comes in its place.
+        standings.note_sequenced(topic, 13, 100);
+        standings.note_sequenced(topic, 13, 1);
+        assert_eq!(standings.bytes_since(topic, 10, 13), 7);
+        standings.note_sequenced(topic, 20, 100);
+        assert_eq!(standings.bytes_since(topic, 10, 13), 7);
+        assert_eq!(standings.bytes_since(topic, 13, 13), 0);
+        assert!(standings.sequenced.lock().is_empty());
     }
 }

@@ -109,7 +109,7 @@ impl Proposal {
         let first_alone = bound.len();
         let mut commands = bound;
         commands.extend(alone);
-        let pending = Pending { appends, first_alone, commands: replies };
+        let pending = Pending { appends, first_alone, commands: replies, readers: Vec::new() };
         Finished { ticket, bodies, units, touched, commands, pending }
     }
 
@@ -239,7 +239,7 @@ impl Proposal {
             return Slot::Refused(AppendError::NotAtExpected { end: base_offset });
         }
         let end_of = |partition| ahead.end(partition);
-        let bytes = batch.bytes.bytes().len();
+        let bytes = batch.bytes.bytes();
         let refused = refused_for_space(&terms.room)
             .or_else(|| refused_for_limits(partition, header, bytes, end_of, state, terms));
         if let Some(refused) = refused {
@@ -340,9 +340,8 @@ fn refused(batches: &[AppendBatch], context: &Context<'_>) -> Option<AppendError
             if expect.is_some_and(|expected| expected != end) {
                 return Some(AppendError::NotAtExpected { end });
             }
-            let refused = refused_for_space(&terms.room).or_else(|| {
-                refused_for_limits(partition, header, bytes.len(), end_of, state, terms)
-            });
+            let refused = refused_for_space(&terms.room)
+                .or_else(|| refused_for_limits(partition, header, bytes, end_of, state, terms));
             if refused.is_some() {
                 return refused;
             }
@@ -361,14 +360,14 @@ fn span(header: &BatchHeader) -> u32 {
 fn refused_for_limits(
     partition: PartitionId,
     header: &BatchHeader,
-    bytes: usize,
+    batch: &[u8],
     ahead: impl Fn(PartitionId) -> Option<Offset>,
     state: &State,
     terms: &Terms<'_>,
 ) -> Option<AppendError> {
     let topic = state.topic(partition.topic)?;
     let records = u64::from(span(header));
-    overflow::refused(state, topic, terms.shard, ahead, records, bytes as u64)
+    overflow::refused(state, topic, terms.shard, ahead, records, batch)
 }
 
 fn refused_for_space(room: &Room) -> Option<AppendError> {

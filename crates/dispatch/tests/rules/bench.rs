@@ -15,6 +15,7 @@ pub(crate) fn record() -> Scanned {
     Scanned {
         offset: 0,
         bytes: 10,
+        value_bytes: 10,
         timestamp: 0,
         key: None,
         priority: 0,

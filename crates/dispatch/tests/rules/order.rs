@@ -203,3 +203,30 @@ fn a_backlog_that_takes_long_to_read_is_not_waited_for() {
     let bench = Bench::with_bounds(Policy::default(), bounds, vec![vec![record(); 10]]);
     assert!(bench.engine.knows(&[10]), "without priorities the first is the best");
 }
+
+#[test]
+fn of_two_priorities_two_high_ones_go_for_each_other_one() {
+    let ranked = |priority| Scanned { priority, ..record() };
+    let policy = Policy { two_to_one: true, ..Policy::default() };
+    let records = [0, 4, 5, 255, 1, 9, 9, 9].map(ranked);
+    let mut bench = Bench::new(policy, records);
+    bench.join(1, anything(1));
+    assert_eq!(bench.offsets(), [2, 3, 0, 5, 6, 1, 7, 4]);
+}
+
+#[test]
+fn the_bytes_of_what_waits_are_those_of_its_values() {
+    let sized = |value_bytes| Scanned { bytes: value_bytes + 70, value_bytes, ..record() };
+    let policy = Policy { measured: true, ..Policy::default() };
+    let records: Vec<_> = (0..20_000).map(|number| sized(number % 3)).collect();
+    let mut bench = Bench::new(policy, records);
+    // Also what lies far beyond the window, and while nobody consumes.
+    bench.read();
+    assert_eq!(bench.engine.waiting_bytes(), (19_999, 20_000));
+    let leases = bench.take(1, 3);
+    assert_eq!(bench.engine.waiting_bytes().0, 19_996);
+    bench.release(&leases[2]);
+    assert_eq!(bench.engine.waiting_bytes().0, 19_998);
+    bench.engine.purge();
+    assert_eq!(bench.engine.waiting_bytes().0, 0);
+}

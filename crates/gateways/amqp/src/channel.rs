@@ -20,12 +20,13 @@ use crate::codec::frame::ContentHeader;
 use crate::codec::frame::FrameKind;
 use crate::codec::methods::{
     AccessRequest, AccessRequestOk, BasicPublish, BasicQos, BasicQosOk, ChannelCloseOk,
-    ChannelFlow, ChannelFlowOk, ChannelOpenOk, ConfirmSelect, ConfirmSelectOk, Method, MethodId,
+    ChannelFlow, ChannelFlowOk, ChannelOpen, ChannelOpenOk, ConfirmSelect, ConfirmSelectOk, Method,
+    MethodId,
 };
 use crate::errors::{Exception, ReplyCode};
 use crate::publish::Content;
 use crate::replies::ReplyName;
-use crate::session::{Failure, Session, bad_method, unexpected_frame};
+use crate::session::{Failure, Session, bad_method, unknown_frame};
 use crate::stream::{StreamConsumer, StreamCredit};
 use crate::transaction::Transaction;
 use crate::unacked::Unacked;
@@ -57,6 +58,9 @@ pub(crate) struct Channel {
     /// Not handed over yet.
     pub(crate) settles: Vec<Settle>,
     pub(crate) reply_name: Option<ReplyName>,
+    /// Consumers of a queue that the channel itself is deleting: they are told of it after the answer,
+    /// which some clients take to come first.
+    pub(crate) cancelled: Vec<Arc<str>>,
 }
 
 /// Publisher confirms: messages are numbered from 1.
@@ -143,6 +147,7 @@ impl Channel {
             next_tag: 1,
             settles: Vec::new(),
             reply_name: None,
+            cancelled: Vec::new(),
         }
     }
 
@@ -213,11 +218,11 @@ impl Session {
         frame: &Bytes,
         payload: &[u8],
     ) -> Result<(), Failure> {
-        let method = Method::decode(payload).map_err(bad_method)?;
+        let method = Method::decode(payload).map_err(|error| bad_method(&error, payload))?;
         let id = method.id();
         let fail = |exception| Failure { channel: number, method: id, exception };
         if let Method::ChannelOpen(_) = method {
-            return self.open_channel(number).map_err(fail);
+            return self.open_channel(number);
         }
         let channel = self.running(number, id)?;
         if channel.is_closing {
@@ -230,8 +235,8 @@ impl Session {
             }
             return Ok(());
         }
-        if channel.content.is_some() {
-            return Err(unexpected_frame(FrameKind::Method, number, payload));
+        if let Some(content) = &channel.content {
+            return Err(content.unexpected());
         }
         if let Method::BasicPublish(publish) = method {
             return self.begin_content(number, &publish, frame).map_err(fail);
@@ -239,17 +244,19 @@ impl Session {
         self.method(number, method).map_err(fail)
     }
 
-    fn open_channel(&mut self, number: u16) -> Result<(), Exception> {
+    fn open_channel(&mut self, number: u16) -> Result<(), Failure> {
+        let fail = |method, exception| Err(Failure { channel: 0, method, exception });
         if self.channels.contains_key(&number) {
-            return Err(Exception::new(ReplyCode::ChannelError, "second 'channel.open' seen"));
+            let second = Exception::new(ReplyCode::ChannelError, "second 'channel.open' seen");
+            return fail(ChannelOpen::ID, second);
         }
         let (opened, max) = (self.channels.len(), self.negotiated.channel_max);
-        if opened >= usize::from(max) || number > max {
+        if opened >= usize::from(max) {
             let text = format!(
                 "number of channels opened ({opened}) has reached the negotiated channel_max \
                  ({max})"
             );
-            return Err(Exception::new(ReplyCode::NotAllowed, text));
+            return fail(MethodId::default(), Exception::new(ReplyCode::NotAllowed, text));
         }
         self.generation += 1;
         self.channels.insert(number, Channel::new(self.generation));
@@ -380,18 +387,24 @@ impl Session {
     ) -> Result<(), Failure> {
         let bytes_max = self.gateway.options.message_bytes_max;
         let method = BasicPublish::ID;
-        let channel = self.running(number, method)?;
+        let channel = self.channels.get_mut(&number).ok_or_else(unexpected_content)?;
         if channel.is_closing {
             return Ok(());
         }
-        let Some(content) = &mut channel.content else {
-            return Err(unexpected_frame(FrameKind::Header, number, payload));
+        let Some(header) = ContentHeader::decode(payload) else {
+            return Err(unknown_frame(FrameKind::Header, payload));
         };
-        let header = ContentHeader::decode(payload)
-            .filter(|header| header.class == method.class && content.header.is_none());
-        let Some(header) = header else {
-            return Err(unexpected_frame(FrameKind::Header, number, payload));
-        };
+        let Some(content) = &mut channel.content else { return Err(unexpected_content()) };
+        if content.header.is_some() || header.weight != 0 {
+            return Err(content.unexpected());
+        }
+        if header.class != method.class {
+            let text = format!(
+                "expected content header for class {}, got one for class {} instead",
+                method.class, header.class
+            );
+            return Err(unexpected_at(method, text));
+        }
         if header.body_bytes > bytes_max {
             let exception = Exception::precondition_failed(format!(
                 "message size {} is larger than configured max size {bytes_max}",
@@ -418,15 +431,18 @@ impl Session {
         payload: &[u8],
     ) -> Result<(), Failure> {
         let method = BasicPublish::ID;
-        let channel = self.running(number, method)?;
+        let channel = self.channels.get_mut(&number).ok_or_else(unexpected_content)?;
         if channel.is_closing {
             return Ok(());
         }
-        let content = channel.content.as_mut().filter(|content| content.header.is_some());
-        let Some(content) = content.filter(|content| content.missing >= payload.len() as u64)
-        else {
-            return Err(unexpected_frame(FrameKind::Body, number, payload));
-        };
+        let Some(content) = &mut channel.content else { return Err(unexpected_content()) };
+        if content.header.is_none() {
+            return Err(content.unexpected());
+        }
+        if content.missing < payload.len() as u64 {
+            let text = "a content body is longer than its header said";
+            return Err(unexpected_at(method, text.to_owned()));
+        }
         content.missing -= payload.len() as u64;
         content.body.push(frame.slice_ref(payload));
         if content.missing == 0 { self.content_complete(number) } else { Ok(()) }
@@ -528,6 +544,32 @@ impl Session {
         self.contents -= usize::from(channel.content.take().is_some());
         leave(channel)
     }
+}
+
+impl Content {
+    /// Something else came than the rest of the message.
+    fn unexpected(&self) -> Failure {
+        let text = match self.header {
+            None => {
+                let class = BasicPublish::ID.class;
+                format!(
+                    "expected content header for class {class}, got non content header frame instead"
+                )
+            }
+            Some(_) => "expected content body, got non content body frame instead".to_owned(),
+        };
+        unexpected_at(BasicPublish::ID, text)
+    }
+}
+
+/// A part of a message came where there is none.
+fn unexpected_content() -> Failure {
+    let text = "expected method frame, got non method frame instead";
+    unexpected_at(MethodId::default(), text.to_owned())
+}
+
+fn unexpected_at(method: MethodId, text: String) -> Failure {
+    Failure { channel: 0, method, exception: Exception::new(ReplyCode::UnexpectedFrame, text) }
 }
 
 /// Its leases come back with its lease session.

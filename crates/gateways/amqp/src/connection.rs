@@ -252,7 +252,7 @@ impl Connection {
     /// So much is unsent that the client is not listened to any more: it must take something.
     fn is_stalled(&self) -> bool {
         self.session.output.bytes() >= AMQP_UNSENT_BYTES_MAX
-            || matches!(self.session.phase, Phase::Closing | Phase::Ended)
+            || matches!(self.session.phase, Phase::Closing | Phase::Closed | Phase::Ended)
     }
 
     fn tick(&mut self) -> Option<SessionEnd> {
@@ -266,7 +266,7 @@ impl Connection {
         if self.session.deadline.is_some_and(|at| now >= at) {
             return Some(match self.session.phase {
                 Phase::Running => SessionEnd::SlowMessage(options.message_arrives_within),
-                Phase::Closing | Phase::Ended => {
+                Phase::Closing | Phase::Closed | Phase::Ended => {
                     self.session.end.take().unwrap_or(SessionEnd::Closed)
                 }
                 _ => SessionEnd::Handshake(options.handshake_within),

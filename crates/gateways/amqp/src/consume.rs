@@ -18,11 +18,12 @@ use crate::catalog::{Queue, QueueKind};
 use crate::channel::{Channel, Consumer, Held, Source, answer_within};
 use crate::codec::methods::{
     BasicCancel, BasicConsume, BasicConsumeOk, BasicDeliver, BasicGet, BasicGetOk, MethodId,
+    QueueDelete,
 };
 use crate::codec::table::FieldValue;
 use crate::declare::{ready, table};
 use crate::errors::{Exception, ReplyCode};
-use crate::operation::{Done, Feed};
+use crate::operation::{Done, Feed, Operation};
 use crate::output::Output;
 use crate::properties::{put_header, read_record};
 use crate::replies::{Posted, REPLY_TO, Receiver, Reply};
@@ -51,6 +52,7 @@ impl Session {
         }
         self.check_queue(Permission::Read, &name)?;
         let prefetch = channel.prefetch;
+        let limited_together = channel.prefetch_together > 0;
         let generation = channel.generation;
         let arguments = table(consume.arguments)?;
         let offset = arguments.get("x-stream-offset").cloned();
@@ -68,6 +70,7 @@ impl Session {
         };
         let future = async move {
             let queue = vhost.queue(id, &name).await?;
+            check_prefetch(&queue, prefetch, limited_together, no_ack)?;
             let by_offset = queue.is_stream() || offset.is_some();
             let from = match queue.group().filter(|_| !by_offset) {
                 Some(_) if exclusive && queue.settings().single_active_consumer => {
@@ -79,9 +82,9 @@ impl Session {
                     let consumed = leases.consume(group, options).await;
                     Feed::Leases(consumed.map_err(|error| cannot_consume(&error, &queue))?)
                 }
-                None => Feed::Stream(
-                    by_offset_from(reader, &queue, offset.as_ref(), prefetch, no_ack).await?,
-                ),
+                None => {
+                    Feed::Stream(by_offset_from(reader, &queue, offset.as_ref(), prefetch).await?)
+                }
             };
             Ok(Done::Consuming { tag, queue, no_ack, from, no_wait })
         };
@@ -156,15 +159,17 @@ impl Session {
                 let text = format!("basic.get not supported by stream queues {}", queue.resource());
                 return Err(Exception::new(ReplyCode::NotImplemented, text));
             };
-            if queue.settings().single_active_consumer {
+            if queue.kind == QueueKind::Quorum && queue.settings().single_active_consumer {
                 let text = format!(
                     "cannot obtain access to locked {}. basic.get operations are not supported by \
-                     queues with single active consumer",
+                     quorum queues with single active consumer",
                     queue.resource()
                 );
                 return Err(Exception::new(ReplyCode::ResourceLocked, text));
             }
             queue.used();
+            // What its publisher has a confirm for must be found.
+            gateway.broker.acknowledged_is_readable(queue.topic).await;
             let options = TakeOptions { records_max: 1, ..TakeOptions::default() };
             let taken = leases.take(group, options).await;
             let mut taken = taken.map_err(|error| cannot_take(&error, &queue))?;
@@ -250,11 +255,27 @@ impl Session {
     }
 
     /// What was consumed is no more: the client is told if it wants to know.
-    fn consumer_gone(&mut self, number: u16, tag: &str) {
+    fn consumer_gone(&mut self, number: u16, tag: &Arc<str>) {
         let Some(channel) = self.channels.get_mut(&number) else { return };
-        if channel.consumers.remove(tag).is_some() && self.capabilities.consumer_cancel_notify {
-            let cancel = BasicCancel { consumer_tag: tag, no_wait: true, ..BasicCancel::default() };
-            self.output.method(number, cancel);
+        if channel.consumers.remove(tag).is_none() {
+            return;
+        }
+        channel.cancelled.push(Arc::clone(tag));
+        let deleting = |under_way: &Operation| under_way.is(number, QueueDelete::ID);
+        if !self.operation.as_ref().is_some_and(deleting) {
+            self.tell_cancelled(number);
+        }
+    }
+
+    /// Tells the client which of its consumers are no more.
+    pub(crate) fn tell_cancelled(&mut self, number: u16) {
+        let Some(channel) = self.channels.get_mut(&number) else { return };
+        for tag in std::mem::take(&mut channel.cancelled) {
+            if self.capabilities.consumer_cancel_notify {
+                let consumer_tag = &*tag;
+                let cancel = BasicCancel { consumer_tag, no_wait: true, ..BasicCancel::default() };
+                self.output.method(number, cancel);
+            }
         }
     }
 
@@ -454,6 +475,31 @@ fn put_message(
     output.content(number, &properties, body.as_slice(), payload_bytes_max);
 }
 
+/// What a type of queue asks of its consumers.
+fn check_prefetch(
+    queue: &Queue,
+    prefetch: u16,
+    limited_together: bool,
+    no_ack: bool,
+) -> Result<(), Exception> {
+    let text = match queue.kind {
+        QueueKind::Stream if prefetch == 0 => return Err(prefetch_not_set(queue)),
+        QueueKind::Stream if no_ack => {
+            format!("automatic acknowledgement not supported by stream {}", queue.resource())
+        }
+        QueueKind::Quorum | QueueKind::Stream if limited_together => {
+            format!("{} does not support global qos", queue.resource())
+        }
+        _ => return Ok(()),
+    };
+    Err(Exception::new(ReplyCode::NotImplemented, text))
+}
+
+fn prefetch_not_set(queue: &Queue) -> Exception {
+    let text = format!("consumer prefetch count is not set for stream {}", queue.resource());
+    Exception::precondition_failed(text)
+}
+
 fn options(prefetch: u16, no_ack: bool, exclusive: bool, priority: i32) -> ConsumeOptions {
     let credit = match (prefetch, no_ack) {
         (_, true) => Credit::UNLIMITED,
@@ -475,15 +521,13 @@ async fn by_offset_from(
     queue: &Queue,
     offset: Option<&FieldValue>,
     prefetch: u16,
-    no_ack: bool,
 ) -> Result<stream::StreamConsumer, Exception> {
     let failed = |wrong: String| {
         let text = format!("failed consuming from stream {}: {wrong}", queue.resource());
         Exception::precondition_failed(text)
     };
-    if prefetch == 0 && !no_ack {
-        let text = format!("consumer prefetch count is not set for stream {}", queue.resource());
-        return Err(Exception::precondition_failed(text));
+    if prefetch == 0 {
+        return Err(prefetch_not_set(queue));
     }
     let now_ms = reader.broker.clock().now_ms();
     let from = stream::StartAt::parse(offset, now_ms).map_err(failed)?;
@@ -494,12 +538,8 @@ async fn by_offset_from(
         )));
     }
     let partitions = (0..partitions).map(|index| queue.partition(index)).collect();
-    let prefetch = if prefetch == 0 { STREAM_READ_AHEAD } else { u32::from(prefetch) };
-    reader.start(partitions, from, prefetch).await
+    reader.start(partitions, from, u32::from(prefetch)).await
 }
-
-/// Records that are on their way to a consumer which acknowledges nothing.
-const STREAM_READ_AHEAD: u32 = 1_000;
 
 fn consumer_priority(value: Option<&FieldValue>, queue: &Queue) -> Result<i32, Exception> {
     let Some(value) = value else { return Ok(0) };

@@ -103,7 +103,7 @@ impl Letter {
         let view = dead.record.view();
         let mut table = BytesMut::new();
         let message = read_record(&view, &mut table);
-        let mut headers = FieldTable::decode(&table).unwrap_or_default();
+        let mut headers = without_former_death(FieldTable::decode(&table).unwrap_or_default());
         // A record of another protocol is a message that was published to its queue.
         let own_key = message.routing_key.unwrap_or(&route.queue).to_owned();
         let mut keys = vec![own_key];
@@ -252,6 +252,12 @@ impl Letter {
 }
 
 /// RabbitMQ's word.
+/// What the broker said of a former death does not hold for the next one.
+fn without_former_death(mut table: FieldTable) -> FieldTable {
+    table.0.retain(|(name, _)| !name.starts_with(headers::DEATH_PREFIX));
+    table
+}
+
 const fn reason(reason: DeathReason) -> &'static str {
     match reason {
         DeathReason::Rejected => "rejected",

@@ -165,7 +165,9 @@ impl Session {
         }
         let future = async move {
             let queue = if passive {
-                vhost.queue(id, &name).await?
+                let queue = vhost.queue(id, &name).await?;
+                queue.used();
+                queue
             } else {
                 if let Some(dead_letters) = text(&arguments, "x-dead-letter-exchange")
                     && vhost.find_queue(&name).is_none()
@@ -243,6 +245,7 @@ impl Session {
                     format!("queue.purge not supported by stream queues {}", queue.resource());
                 return Err(Exception::new(ReplyCode::NotImplemented, text));
             };
+            gateway.broker.acknowledged_is_readable(queue.topic).await;
             let purged = gateway
                 .broker
                 .purge(group)
@@ -356,6 +359,7 @@ impl Session {
 
 /// Messages that a consumer could have now.
 pub(crate) async fn ready(gateway: &Gateway, vhost: &Vhost, queue: &Queue) -> u64 {
+    gateway.broker.acknowledged_is_readable(queue.topic).await;
     match queue.group() {
         Some(group) => match gateway.broker.counters(group).await {
             Some(counters) => counters.ready,

@@ -11,7 +11,7 @@ use crate::codec::frame::{FRAME_MAX_MIN, FrameKind, OVERHEAD_BYTES, PROTOCOL_HEA
 use crate::codec::methods::{
     ConnectionBlocked, ConnectionClose, ConnectionCloseOk, ConnectionOpen, ConnectionOpenOk,
     ConnectionStart, ConnectionStartOk, ConnectionTune, ConnectionTuneOk, ConnectionUnblocked,
-    Method, MethodId,
+    ConnectionUpdateSecretOk, Method, MethodId,
 };
 use crate::codec::table::{FieldTable, FieldValue};
 use crate::errors::{Exception, ReplyCode};
@@ -19,6 +19,7 @@ use crate::operation::Done;
 use crate::session::{Capabilities, Failure, Phase, Session, SessionEnd, bad_method};
 
 const MECHANISMS: &[u8] = b"PLAIN AMQPLAIN";
+const MECHANISMS_WITH_ANONYMOUS: &[u8] = b"PLAIN AMQPLAIN ANONYMOUS";
 /// Why publishers are blocked, in RabbitMQ's words.
 const BLOCKED_REASON: &str = "low on disk";
 /// A client that cannot be told why its login failed is left to wait: guessing takes time
@@ -65,7 +66,10 @@ impl Session {
                 version_major: 0,
                 version_minor: 9,
                 server_properties: EncodedTable(&properties),
-                mechanisms: LongString(MECHANISMS),
+                mechanisms: LongString(match self.gateway.options.anonymous_user {
+                    None => MECHANISMS,
+                    Some(_) => MECHANISMS_WITH_ANONYMOUS,
+                }),
                 locales: LongString(b"en_US"),
                 ..ConnectionStart::default()
             },
@@ -74,7 +78,7 @@ impl Session {
     }
 
     pub(crate) fn connection_method(&mut self, payload: &[u8]) -> Result<(), Failure> {
-        let method = Method::decode(payload).map_err(bad_method)?;
+        let method = Method::decode(payload).map_err(|error| bad_method(&error, payload))?;
         let id = method.id();
         self.connection_method_in_phase(method).map_err(|exception| Failure {
             channel: 0,
@@ -94,15 +98,13 @@ impl Session {
             }
             (_, Method::ConnectionClose(_)) => {
                 self.output.method(0, ConnectionCloseOk::default());
-                self.finish(SessionEnd::Closed);
+                self.await_socket_close();
                 Ok(())
             }
             (Phase::Running, Method::ConnectionUpdateSecret(_)) => {
-                // Those who log in with a password have no secret that expires.
-                Err(Exception::new(
-                    ReplyCode::NotAllowed,
-                    "New secret was refused by one of the backends",
-                ))
+                // Those who log in with a password have no secret that expires, and nothing to keep.
+                self.output.method(0, ConnectionUpdateSecretOk::default());
+                Ok(())
             }
             (phase, _) => Err(Exception::new(
                 ReplyCode::ChannelError,
@@ -120,6 +122,13 @@ impl Session {
         let (name, password) = match start_ok.mechanism {
             "PLAIN" => plain(response)?,
             "AMQPLAIN" => amqplain(response)?,
+            mechanism @ "ANONYMOUS" if self.gateway.options.anonymous_user.is_some() => {
+                let name = self.gateway.options.anonymous_user.clone().unwrap_or_default();
+                // Who may come without a password may be nobody else than one who exists.
+                let exists = self.gateway.users.exists(&name);
+                self.logged_in(mechanism, name, exists);
+                return Ok(());
+            }
             other => {
                 return Err(Exception::new(
                     ReplyCode::CommandInvalid,
@@ -241,7 +250,7 @@ impl Session {
             Ok(Method::ConnectionCloseOk(_)) => self.phase = Phase::Ended,
             Ok(Method::ConnectionClose(_)) => {
                 self.output.method(0, ConnectionCloseOk::default());
-                self.phase = Phase::Ended;
+                self.await_socket_close();
             }
             _ => {}
         }
@@ -276,7 +285,7 @@ fn phase_name(phase: Phase) -> &'static str {
         Phase::Opening => "opening",
         Phase::Running => "running",
         Phase::Closing => "closing",
-        Phase::Ended => "closed",
+        Phase::Closed | Phase::Ended => "closed",
     }
 }
 

@@ -17,7 +17,7 @@ use crate::codec::methods::{
     QueueDelete, QueuePurge, TxCommitOk,
 };
 use crate::errors::{Exception, ReplyCode};
-use crate::session::{Failure, Session, SessionEnd};
+use crate::session::{Failure, Session};
 use crate::stream::StreamConsumer;
 
 pub(crate) struct Operation {
@@ -134,6 +134,9 @@ impl Session {
                 if let Some(reply) = reply {
                     self.output.raw(&reply);
                 }
+                if method == QueueDelete::ID {
+                    self.tell_cancelled(number);
+                }
             }
             Done::Declared { queue, messages, consumers, no_wait } => {
                 if !no_wait {
@@ -176,7 +179,7 @@ impl Session {
             }
             Done::ConnectionClosed => {
                 self.output.method(0, ConnectionCloseOk::default());
-                self.finish(SessionEnd::Closed);
+                self.await_socket_close();
             }
         }
     }

@@ -24,6 +24,8 @@ pub struct GatewayOptions {
     pub frame_max: u32,
     pub channel_max: u16,
     pub heartbeat: Duration,
+    /// Who a client is that logs in without a name (SASL ANONYMOUS); `None`: none may.
+    pub anonymous_user: Option<String>,
     /// Largest message body.
     pub message_bytes_max: u64,
     /// From connecting to an open connection.
@@ -43,6 +45,7 @@ impl Default for GatewayOptions {
             frame_max: limits::AMQP_FRAME_BYTES_MAX,
             channel_max: limits::AMQP_CHANNELS_PER_SESSION_MAX,
             heartbeat: limits::AMQP_HEARTBEAT,
+            anonymous_user: None,
             message_bytes_max: limits::AMQP_MESSAGE_BYTES_MAX,
             handshake_within: limits::AMQP_HANDSHAKE_WITHIN,
             message_arrives_within: limits::REQUEST_ARRIVES_WITHIN,

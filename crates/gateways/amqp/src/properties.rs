@@ -343,7 +343,7 @@ pub(crate) fn read_record<'a>(view: &RecordView<'a>, table: &mut BytesMut) -> Me
 }
 
 /// Of what the broker says, all that a consumer is shown: why a record is a dead letter.
-const DEATH: &[u8] = b"postroad.death.";
+const DEATH: &[u8] = base::headers::DEATH_PREFIX.as_bytes();
 
 /// Routing keys that a message was published with and does not show.
 pub(crate) fn blind_copies(view: &RecordView<'_>) -> Vec<String> {

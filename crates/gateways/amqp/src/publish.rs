@@ -102,7 +102,7 @@ impl Session {
         self.check_user(&properties)?;
         let copies = copies(&properties)?;
         let targets = self.route(&publish, &properties, &copies)?;
-        let posted = self.post_replies(&publish, &properties, &content.body, &copies);
+        self.post_replies(&publish, &properties, &content.body, &copies);
         let parcel = Parcel {
             exchange: publish.exchange,
             routing_key: publish.routing_key,
@@ -112,7 +112,8 @@ impl Session {
             expires_ms,
             now_ms: self.gateway.broker.clock().now_ms(),
         };
-        let unroutable = targets.is_empty() && !posted;
+        // A direct reply is in no queue: RabbitMQ returns it if it asks for that, delivered or not.
+        let unroutable = targets.is_empty();
         self.collect(number, &parcel, targets)?;
         if unroutable && publish.mandatory {
             self.give_back(number, &publish, &properties, &content.body);
@@ -181,19 +182,18 @@ impl Session {
         name.map(|name| name.as_str().to_owned()).ok_or_else(missing)
     }
 
-    /// Sends a message to those who wait for a reply, past all queues. Whether there was one.
+    /// Sends a message to those who wait for a reply, past all queues.
     fn post_replies(
         &self,
         publish: &BasicPublish<'_>,
         properties: &Properties<'_>,
         body: &Body,
         copies: &[String],
-    ) -> bool {
+    ) {
         if !publish.exchange.is_empty() {
-            return false;
+            return;
         }
         let keys = std::iter::once(publish.routing_key).chain(copies.iter().map(String::as_str));
-        let mut any = false;
         for key in keys.filter(|key| key.starts_with(REPLY_TO_PREFIX)) {
             let mut encoded = BytesMut::new();
             properties.encode(&mut encoded);
@@ -204,9 +204,8 @@ impl Session {
                 body: body.clone(),
                 permit: None,
             };
-            any |= self.gateway.post_reply(key, reply);
+            self.gateway.post_reply(key, reply);
         }
-        any
     }
 
     /// A message that asks to be returned where it leads nowhere.

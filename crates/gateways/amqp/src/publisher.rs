@@ -15,7 +15,7 @@ use broker::{AppendBatch, Broker};
 use bytes::{Bytes, BytesMut};
 use hashbrown::HashMap;
 use machine::TopicConfig;
-use machine::config::{CompressionType, Durability, LimitOverflow, TimestampType};
+use machine::config::{CompressionType, LimitOverflow, TimestampType};
 use record::{BatchBuilder, BatchHeader, BatchOptions, Compression, EncodedHeaders};
 
 use crate::catalog::{Queue, Routed};
@@ -81,7 +81,6 @@ struct Shape {
     compression: CompressionType,
     log_append_time: bool,
     bytes_max: u32,
-    durability: Durability,
     /// A full queue refuses. A batch is refused whole, and messages are refused one by one.
     refuses: bool,
 }
@@ -89,8 +88,6 @@ struct Shape {
 /// Who is to be told what became of the batches.
 #[derive(Debug, Default)]
 pub(crate) struct Confirms {
-    /// Rows that are answered before they can be read, because their topics do not wait for the disk.
-    pub(crate) early: Vec<(u32, PartitionId)>,
     /// Each message's channel and number, once for each batch that it is in; by batch.
     pub(crate) parts: Vec<Part>,
     /// The last number of each channel.
@@ -170,12 +167,6 @@ impl Publisher {
         self.bytes = 0;
         let mut end = 0;
         for building in &self.batches {
-            // Where a batch has several rows the broker answers none of them early.
-            if let ([partition], Durability::Replicated) =
-                (&building.partitions[..], building.shape.durability)
-            {
-                self.confirms.early.push((end, *partition));
-            }
             end += building.partitions.len() as u32;
             self.confirms.ends.push(end);
         }
@@ -411,7 +402,6 @@ impl Shape {
             compression: config.compression_type,
             log_append_time: config.timestamp_type == TimestampType::LogAppendTime,
             bytes_max: config.max_message_bytes,
-            durability: config.durability,
             refuses: refuses(config),
         }
     }

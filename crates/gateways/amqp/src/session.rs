@@ -15,8 +15,7 @@ use base::limits::{
     AMQP_HANDSHAKE_FRAME_BYTES_MAX, AMQP_POSTED_MAX, PROPOSAL_BYTES_MAX,
     REQUESTS_IN_FLIGHT_PER_SESSION_MAX,
 };
-use base::{Offset, PartitionId};
-use broker::{AppendError, AppendReply, Appended, Broker, Permit};
+use broker::{AppendReply, Permit};
 use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -30,7 +29,8 @@ use tokio::time::Instant;
 use crate::catalog::users::Rights;
 use crate::catalog::{ConnectionId, Vhost};
 use crate::channel::{Channel, ChannelEvents};
-use crate::codec::frame::{self, FrameError, FrameKind};
+use crate::codec::erlang;
+use crate::codec::frame::{self, FrameError, FrameKind, Snippet};
 use crate::codec::methods::{
     BasicAck, BasicNack, BasicPublish, BasicReject, ChannelClose, ConnectionClose, MethodError,
     MethodId,
@@ -45,9 +45,9 @@ use crate::replies::Posted;
 
 /// What a client that is told to close may take to answer.
 pub(crate) const CLOSE_WITHIN: Duration = Duration::from_secs(10);
-
-/// Above so many, those that can be read by now are looked for.
-const UNREADABLE_MAX: usize = 64;
+/// What a client that closed the connection may take to close its socket (RabbitMQ's
+/// `CLOSING_TIMEOUT`).
+const SOCKET_CLOSE_WITHIN: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
@@ -62,6 +62,9 @@ pub(crate) enum Phase {
     Running,
     /// The client was told to close; only `connection.close_ok` is listened to.
     Closing,
+    /// Both sides said that they close: the client closes the socket, and nothing else is listened
+    /// to. Some clients take it for a failure if the server is the first.
+    Closed,
     /// Nothing is listened to; what is still to be said is said.
     Ended,
 }
@@ -177,8 +180,6 @@ pub(crate) struct Session {
     /// Channels that have settles to hand over.
     pub(crate) settling: Vec<u16>,
     pub(crate) in_flight: VecDeque<InFlight>,
-    /// The last record of each partition that was answered and cannot be read yet.
-    pub(crate) unreadable: Vec<(PartitionId, Offset)>,
     pub(crate) operation: Option<Operation>,
     /// What the lease sessions of all channels tell.
     pub(crate) events: SelectAll<ChannelEvents>,
@@ -234,7 +235,6 @@ impl Session {
             table: BytesMut::new(),
             settling: Vec::new(),
             in_flight: VecDeque::new(),
-            unreadable: Vec::new(),
             operation: None,
             events: SelectAll::new(),
             admission: None,
@@ -251,18 +251,23 @@ impl Session {
 
     /// Whether frames may be handled now, and so the socket read.
     pub(crate) fn listens(&self) -> bool {
+        // For the end of the stream, whatever else there is.
+        self.phase == Phase::Closed || self.handles_frames()
+    }
+
+    fn handles_frames(&self) -> bool {
         self.operation.is_none()
             && self.admission.is_none()
             && !self.awaits_appends
             && !self.is_blocked
-            && self.phase != Phase::Ended
+            && !matches!(self.phase, Phase::Closed | Phase::Ended)
             && self.in_flight.len() < REQUESTS_IN_FLIGHT_PER_SESSION_MAX
     }
 
     /// Handles what has come, until there is no whole frame or something must be waited for, and
     /// hands over what was collected.
     pub(crate) fn work(&mut self, input: &mut Input) {
-        while self.listens() {
+        while self.handles_frames() {
             if self.phase == Phase::Connecting {
                 match input.take_protocol_header() {
                     Some(header) => self.protocol_header(header),
@@ -299,7 +304,7 @@ impl Session {
         self.hand_over();
         match self.phase {
             Phase::Running => self.note_content_deadline(),
-            Phase::Ended => input.discard(),
+            Phase::Closed | Phase::Ended => input.discard(),
             _ => {}
         }
     }
@@ -324,7 +329,8 @@ impl Session {
             return self.closing_frame(read.channel, read.kind, read.payload);
         }
         match (read.kind, read.channel) {
-            (FrameKind::Heartbeat, 0) => Ok(()),
+            (FrameKind::Heartbeat, 0) if read.payload.is_empty() => Ok(()),
+            (FrameKind::Heartbeat, 0) => Err(unknown_frame(read.kind, read.payload)),
             (FrameKind::Method, 0) => self.connection_method(read.payload),
             (FrameKind::Method, channel) if self.phase == Phase::Running => {
                 self.channel_method(channel, bytes, read.payload)
@@ -335,7 +341,7 @@ impl Session {
             (FrameKind::Body, channel) if self.phase == Phase::Running && channel != 0 => {
                 self.content_body(channel, bytes, read.payload)
             }
-            (kind, channel) => Err(unexpected_frame(kind, channel, read.payload)),
+            (kind, _) => Err(unexpected_frame(kind, read.payload)),
         }
     }
 
@@ -408,7 +414,6 @@ impl Session {
             };
             any = true;
             if let Some(InFlight { confirms, .. }) = self.in_flight.pop_front() {
-                self.note_unreadable(&confirms, &answers);
                 self.confirm(&confirms, &answers);
             }
         }
@@ -416,24 +421,6 @@ impl Session {
             self.awaits_appends = false;
         }
         if any { Poll::Ready(()) } else { Poll::Pending }
-    }
-
-    /// What is answered early can be read a little later.
-    fn note_unreadable(&mut self, confirms: &Confirms, answers: &[Result<Appended, AppendError>]) {
-        for (batch, partition) in &confirms.early {
-            let Some(Ok(appended)) = answers.get(*batch as usize) else { continue };
-            let bounds = self.gateway.broker.bounds(*partition);
-            if bounds.is_some_and(|bounds| bounds.end <= appended.base_offset) {
-                self.unreadable.retain(|(known, _)| known != partition);
-                self.unreadable.push((*partition, appended.base_offset));
-            }
-        }
-        if self.unreadable.len() > UNREADABLE_MAX {
-            let broker = &self.gateway.broker;
-            self.unreadable.retain(|(partition, offset)| {
-                broker.bounds(*partition).is_some_and(|bounds| bounds.end <= *offset)
-            });
-        }
     }
 
     /// Begins something that waits. It comes to its end whatever becomes of the session: half a
@@ -446,20 +433,7 @@ impl Session {
     ) {
         debug_assert!(self.operation.is_none(), "one thing at a time");
         let generation = self.channels.get(&channel).map_or(0, |channel| channel.generation);
-        let unreadable = if crate::operation::looks_at_messages(method) {
-            std::mem::take(&mut self.unreadable)
-        } else {
-            Vec::new()
-        };
-        let task = if unreadable.is_empty() {
-            tasks::spawn(Task::AmqpOperation, work)
-        } else {
-            let broker = self.gateway.broker.clone();
-            tasks::spawn(Task::AmqpOperation, async move {
-                until_readable(&broker, &unreadable).await;
-                work.await
-            })
-        };
+        let task = tasks::spawn(Task::AmqpOperation, work);
         self.operation = Some(Operation { channel, generation, method, task });
     }
 
@@ -468,7 +442,7 @@ impl Session {
     /// Tells the client what it did wrong, and closes what has to be closed.
     pub(crate) fn fail(&mut self, failure: Failure) {
         let Failure { channel, method, exception } = failure;
-        if matches!(self.phase, Phase::Closing | Phase::Ended) {
+        if matches!(self.phase, Phase::Closing | Phase::Closed | Phase::Ended) {
             return;
         }
         let MethodId { class: class_id, method: method_id } = method;
@@ -518,6 +492,13 @@ impl Session {
         self.phase = Phase::Ended;
     }
 
+    /// The client has its `connection.close_ok`, and closes the socket.
+    pub(crate) fn await_socket_close(&mut self) {
+        self.end.get_or_insert(SessionEnd::Closed);
+        self.phase = Phase::Closed;
+        self.deadline = Some(Instant::now() + SOCKET_CLOSE_WITHIN);
+    }
+
     /// The node shuts down: the client is told, once what it has begun is done.
     pub(crate) fn drain(&mut self) {
         match self.phase {
@@ -533,33 +514,38 @@ impl Session {
     }
 }
 
-/// Waits until these records can be read, or are gone.
-async fn until_readable(broker: &Broker, records: &[(PartitionId, Offset)]) {
-    for (partition, offset) in records {
-        let watch = broker.watch();
-        watch.add(*partition);
-        while broker.bounds(*partition).is_some_and(|bounds| bounds.end <= *offset) {
-            watch.ready().await;
-            let _ = watch.take_ready();
-        }
-    }
-}
-
-/// `505` with what was seen.
-pub(crate) fn unexpected_frame(kind: FrameKind, channel: u16, payload: &[u8]) -> Failure {
-    let snippet = &payload[..payload.len().min(16)];
-    let which = if payload.len() <= 16 { "all" } else { "first 16" };
-    let text = format!("type {kind:?}, channel {channel}, {which} octets = {snippet:02x?}");
+/// `505`: a frame that has no place where it came.
+pub(crate) fn unexpected_frame(kind: FrameKind, payload: &[u8]) -> Failure {
+    let text = format!("type {}, {}", kind.octet(), Snippet::of(payload));
     let exception = Exception::new(ReplyCode::UnexpectedFrame, text);
     Failure { channel: 0, method: MethodId::default(), exception }
 }
 
-/// What a method frame that cannot be read is answered with.
-pub(crate) fn bad_method(error: MethodError) -> Failure {
-    let (code, method) = match error {
-        MethodError::Unknown(method) => (ReplyCode::CommandInvalid, method),
-        MethodError::Malformed { id, .. } => (ReplyCode::SyntaxError, id),
-        MethodError::Truncated => (ReplyCode::FrameError, MethodId::default()),
-    };
-    Failure { channel: 0, method, exception: Exception::new(code, error.to_string()) }
+/// `501`: a frame that holds what its type cannot.
+pub(crate) fn unknown_frame(kind: FrameKind, payload: &[u8]) -> Failure {
+    let error = FrameError::UnknownKind { octet: kind.octet(), snippet: Snippet::of(payload) };
+    let exception = Exception::new(ReplyCode::FrameError, error.to_string());
+    Failure { channel: 0, method: MethodId::default(), exception }
 }
+
+/// What a method frame that cannot be read is answered with.
+pub(crate) fn bad_method(error: &MethodError, payload: &[u8]) -> Failure {
+    let (code, method, text) = match error {
+        MethodError::Unknown(method) => (ReplyCode::CommandInvalid, *method, error.to_string()),
+        MethodError::Malformed { id, .. } => {
+            tracing::debug!(%error, "a method cannot be read");
+            // A reply has no room for more.
+            let arguments = payload.get(METHOD_NUMBER_BYTES..).unwrap_or_default();
+            let shown = &arguments[..arguments.len().min(usize::from(u8::MAX))];
+            let text = format!("cannot decode {}", erlang::binary(shown));
+            (ReplyCode::FrameError, *id, text)
+        }
+        MethodError::Truncated => {
+            return unknown_frame(FrameKind::Method, payload);
+        }
+    };
+    Failure { channel: 0, method, exception: Exception::new(code, text) }
+}
+
+/// Class and method.
+const METHOD_NUMBER_BYTES: usize = 4;

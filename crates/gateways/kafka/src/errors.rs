@@ -96,7 +96,8 @@ impl From<AppendError> for Fault {
             AppendError::Full { .. } => {
                 Self::new(ResponseError::ThrottlingQuotaExceeded, error.to_string())
             }
-            AppendError::NotAtExpected { .. } => {
+            // Nothing that Kafka's clients send is a unit; what the node itself moves may be.
+            AppendError::NotAtExpected { .. } | AppendError::UnitRefused => {
                 Self::new(ResponseError::InvalidRecord, error.to_string())
             }
             AppendError::Unavailable(unavailable) => unavailable.into(),
@@ -175,7 +176,9 @@ impl From<Refusal> for Fault {
             | Refusal::DocumentConflict { .. }
             | Refusal::InvalidDocumentName { .. }
             | Refusal::DocumentTooLarge { .. }
-            | Refusal::TooManyDocuments { .. } => ResponseError::UnknownServerError,
+            | Refusal::TooManyDocuments { .. }
+            | Refusal::UnitRefused
+            | Refusal::NotInUnit => ResponseError::UnknownServerError,
         };
         Self::new(error, refusal.to_string())
     }

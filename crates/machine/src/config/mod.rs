@@ -73,6 +73,17 @@ pub enum Durability {
     Replicated,
 }
 
+/// Which record goes first where they have priorities.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum PrioritiesOrder {
+    /// Those with the highest priority.
+    #[default]
+    Strict,
+    /// There are two priorities, those up to 4 and those above: two of these go first, then one of
+    /// the others.
+    TwoToOne,
+}
+
 /// What happens to a record that would pass a topic's limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum LimitOverflow {
@@ -116,6 +127,7 @@ pub struct TopicConfig {
     pub retention_settled: bool,
     /// The highest priority; 0: none.
     pub priorities_max: u8,
+    pub priorities_order: PrioritiesOrder,
     /// Of unsettled records; `None`: any number.
     pub limit_records: Option<u64>,
     pub limit_bytes: Option<u64>,
@@ -152,6 +164,7 @@ impl Default for TopicConfig {
             flush_ms: i64::MAX,
             retention_settled: false,
             priorities_max: 0,
+            priorities_order: PrioritiesOrder::Strict,
             limit_records: None,
             limit_bytes: None,
             limit_overflow: LimitOverflow::Reject,

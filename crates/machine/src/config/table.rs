@@ -6,7 +6,8 @@ use super::entry::ConfigKind::{Boolean, Double, Int, List, Long, String};
 use super::entry::Effect::{Inherent, OnlyDefault, Sets};
 use super::entry::{ConfigEntry, minus_one_or_more, one_or_more, zero_or_more};
 use super::{
-    CleanupPolicy, CompressionType, Durability, LimitOverflow, TimestampType, TopicConfig,
+    CleanupPolicy, CompressionType, Durability, LimitOverflow, PrioritiesOrder, TimestampType,
+    TopicConfig,
 };
 
 type Topic = ConfigEntry<TopicConfig>;
@@ -43,6 +44,14 @@ fn durability(name: &str) -> Option<Durability> {
     })
 }
 
+fn priorities_order(name: &str) -> Option<PrioritiesOrder> {
+    Some(match name {
+        "strict" => PrioritiesOrder::Strict,
+        "two-to-one" => PrioritiesOrder::TwoToOne,
+        _ => return None,
+    })
+}
+
 fn limit_overflow(name: &str) -> Option<LimitOverflow> {
     Some(match name {
         "reject" => LimitOverflow::Reject,
@@ -52,7 +61,7 @@ fn limit_overflow(name: &str) -> Option<LimitOverflow> {
     })
 }
 
-pub static TOPIC_CONFIGS: [Topic; 43] = [
+pub static TOPIC_CONFIGS: [Topic; 44] = [
     // --------------------------------------------------------------------- what is kept, how long
     Topic::new(
         "cleanup.policy",
@@ -306,6 +315,19 @@ pub static TOPIC_CONFIGS: [Topic; 43] = [
     )
     .valid("0 to 255", |value| (0..=255).contains(&value.whole())),
     Topic::new(
+        "priorities.order",
+        String,
+        "strict",
+        Sets(|config, value| {
+            if let Some(order) = priorities_order(value.text()) {
+                config.priorities_order = order;
+            }
+        }),
+        "Which record goes first: one with the highest priority, as priorities.max counts them; or, \
+         with two-to-one, two with a priority above 4 for each one of the others.",
+    )
+    .valid("strict or two-to-one", |value| priorities_order(value.text()).is_some()),
+    Topic::new(
         "limit.records",
         Long,
         "-1",
@@ -318,7 +340,7 @@ pub static TOPIC_CONFIGS: [Topic; 43] = [
         Long,
         "-1",
         Sets(|config, value| config.limit_bytes = u64::try_from(value.whole()).ok()),
-        "How many bytes of records may wait in the topic: not settled, and not leased at the moment.          -1 is any number. limit.overflow says what happens beyond.",
+        "How many bytes of values of records may wait in the topic: not settled, and not leased at the moment.          -1 is any number. limit.overflow says what happens beyond.",
     )
     .valid("-1 or more", minus_one_or_more),
     Topic::new(

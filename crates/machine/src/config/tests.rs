@@ -2,9 +2,10 @@ use super::*;
 
 /// For each topic configuration: a valid value other than the default, and what it is refused for.
 /// `None` where the default is all there is.
-const TOPIC_VALUES: [(&str, Option<&str>, &[&str]); 43] = [
+const TOPIC_VALUES: [(&str, Option<&str>, &[&str]); 44] = [
     ("retention.settled", Some("true"), &["1", "yes", ""]),
     ("priorities.max", Some("255"), &["256", "-1", ""]),
+    ("priorities.order", Some("two-to-one"), &["fair", ""]),
     ("limit.records", Some("0"), &["-2", "x"]),
     ("limit.bytes", Some("1000000"), &["-2", "1k"]),
     ("limit.overflow", Some("drop-oldest"), &["drop-head", "", "Reject"]),

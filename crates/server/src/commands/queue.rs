@@ -418,10 +418,11 @@ pub(super) struct DescribedQueue {
 }
 
 /// What of a topic's configuration makes it a queue of a kind.
-const TOPIC_CONFIGS: [&str; 7] = [
+const TOPIC_CONFIGS: [&str; 8] = [
     "retention.settled",
     "retention.ms",
     "priorities.max",
+    "priorities.order",
     "limit.records",
     "limit.bytes",
     "limit.overflow",

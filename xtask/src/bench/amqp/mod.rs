@@ -6,7 +6,6 @@
 mod latency;
 mod perf_test;
 mod queues;
-mod rabbitmq;
 mod targets;
 mod throughput;
 
@@ -20,9 +19,9 @@ use super::contest::{Contest, Entry};
 use super::report::{Column, Report, Target};
 use super::stage::{Footprint, Stage, Used};
 use crate::failure::Outcome;
+use crate::rabbitmq::RabbitMq;
 use crate::server::{self, Server};
 use perf_test::PerfTest;
-use rabbitmq::RabbitMq;
 
 /// Who is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]

@@ -12,6 +12,7 @@ impl World {
             let record = Scanned {
                 offset: log.len() as u64,
                 bytes: 1 + pick(0, 50) as u32,
+                value_bytes: pick(0, 50) as u32,
                 timestamp: self.now_ms - pick(3, 40) as i64,
                 key: (pick(6, 5) > 0).then(|| 1 + pick(9, 4)),
                 priority: pick(12, 5) as u8,

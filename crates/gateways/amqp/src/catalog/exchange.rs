@@ -17,17 +17,20 @@ pub enum ExchangeKind {
     Topic,
     Headers,
     ConsistentHash,
+    /// One of its queues gets a message: here any of them, as a node alone has them all.
+    LocalRandom,
     /// Holds back a message that has `x-delay`, and matches as `x-delayed-type` says.
     Delayed,
 }
 
 impl ExchangeKind {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Direct,
         Self::Fanout,
         Self::Topic,
         Self::Headers,
         Self::ConsistentHash,
+        Self::LocalRandom,
         Self::Delayed,
     ];
 
@@ -38,8 +41,15 @@ impl ExchangeKind {
             Self::Topic => "topic",
             Self::Headers => "headers",
             Self::ConsistentHash => "x-consistent-hash",
+            Self::LocalRandom => "x-local-random",
             Self::Delayed => "x-delayed-message",
         }
+    }
+
+    /// As RabbitMQ's texts have it: an Erlang atom, in quotes if it is more than a word.
+    fn atom(self) -> String {
+        let name = self.name();
+        if name.contains('-') { format!("'{name}'") } else { name.to_owned() }
     }
 
     pub(super) fn named(name: &str) -> Result<Self, Exception> {
@@ -113,7 +123,7 @@ impl Exchange {
         declaration: &ExchangeDeclaration<'_>,
     ) -> Result<(), Exception> {
         let exchange = self.resource();
-        assert_same(exchange, "type", self.kind.name(), kind.name())?;
+        assert_same(exchange, "type", self.kind.atom(), kind.atom())?;
         assert_same(exchange, "durable", self.durable, declaration.durable)?;
         assert_same(exchange, "auto_delete", self.auto_delete, declaration.auto_delete)?;
         assert_same(exchange, "internal", self.internal, declaration.internal)?;
@@ -130,6 +140,7 @@ pub(super) fn matching(kind: ExchangeKind, arguments: &FieldTable) -> Kind {
         ExchangeKind::Topic => Kind::Topic,
         ExchangeKind::Headers => Kind::Headers,
         ExchangeKind::ConsistentHash => Kind::Consistent(hash_on(arguments)),
+        ExchangeKind::LocalRandom => Kind::Random,
         ExchangeKind::Delayed => {
             let inner = arguments.get("x-delayed-type").and_then(FieldValue::as_str);
             // Checked when it was declared.
@@ -241,6 +252,10 @@ pub(super) fn matched(
     match kind {
         Kind::Headers => header_pattern(arguments).map(Matched::Headers),
         Kind::Consistent(_) => weight(key).map(Matched::Weight),
+        Kind::Random if !key.is_empty() => {
+            let text = format!("Non empty binding '{key}' key not permitted");
+            Err(Exception::precondition_failed(text))
+        }
         _ => Ok(Matched::Key),
     }
 }

@@ -199,7 +199,7 @@ impl Queue {
         use_.consumers == 0
     }
 
-    /// It was used otherwise than by a consumer: `basic.get`, a second declaration.
+    /// It was used otherwise than by a consumer: `basic.get`, a second declaration, a passive one.
     pub fn used(&self) {
         self.use_.lock().last = Instant::now();
     }

@@ -8,7 +8,7 @@
 //! | `x-overflow` | topic `limit.overflow`: `drop-oldest`, `reject`, `reject-dead-letter` |
 //! | `x-dead-letter-exchange`, `-routing-key` | lease group `dead.letter.route` |
 //! | `x-dead-letter-strategy` | met: a dead letter is in the log entry that settles the record |
-//! | `x-max-priority` | topic `priorities.max` |
+//! | `x-max-priority` | topic `priorities.max`; a quorum queue has `priorities.order` `two-to-one` |
 //! | `x-delivery-limit` | lease group `attempts.max`, one more: the limit counts deliveries that failed |
 //! | `x-single-active-consumer` | lease group `consumers` |
 //! | `x-postroad-ordering` | lease group `ordering` |
@@ -172,6 +172,9 @@ impl QueueSettings {
         }
         set("retention.ms", "-1".to_owned());
         set("retention.settled", "true".to_owned());
+        if kind == QueueKind::Quorum {
+            set("priorities.order", "two-to-one".to_owned());
+        }
         if let Some(priority) = self.max_priority {
             set("priorities.max", priority.to_string());
         }
@@ -224,13 +227,14 @@ impl QueueSettings {
 }
 
 /// The names of a topic's configuration that are set here; others are left as they are found.
-pub(super) const TOPIC_CONFIGS: [&str; 9] = [
+pub(super) const TOPIC_CONFIGS: [&str; 10] = [
     "durability",
     "limit.bytes",
     "limit.overflow",
     "limit.records",
     "max.message.bytes",
     "priorities.max",
+    "priorities.order",
     "retention.bytes",
     "retention.ms",
     "retention.settled",

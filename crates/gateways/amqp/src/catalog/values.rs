@@ -1,11 +1,10 @@
 //! Values of arguments: how RabbitMQ compares them and how its texts show them.
 
-use std::fmt::Write;
-
 use bytes::BytesMut;
 use routing::Value;
 use routing::headers::Pattern;
 
+pub(super) use crate::codec::erlang::{binary, string};
 use crate::codec::table::{FieldTable, FieldValue, RawField};
 use crate::errors::{Exception, Resource};
 
@@ -108,30 +107,6 @@ pub(super) fn term(value: &FieldValue) -> String {
         }
         whole => whole.as_integer().unwrap_or_default().to_string(),
     }
-}
-
-/// A binary as `~p` shows it.
-pub(super) fn binary(bytes: &[u8]) -> String {
-    match std::str::from_utf8(bytes) {
-        Ok("") => "<<>>".to_owned(),
-        Ok(text) if text.chars().all(|c| !c.is_control()) => {
-            let encoding = if text.is_ascii() { "" } else { "/utf8" };
-            format!("<<{}{encoding}>>", string(text))
-        }
-        _ => {
-            let mut shown = String::from("<<");
-            for (place, byte) in bytes.iter().enumerate() {
-                let comma = if place == 0 { "" } else { "," };
-                let _ = write!(shown, "{comma}{byte}");
-            }
-            shown + ">>"
-        }
-    }
-}
-
-/// A string as `~p` shows it.
-pub(super) fn string(text: &str) -> String {
-    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
 
 // -------------------------------------------------------------------------------- for matching

@@ -276,6 +276,10 @@ impl Vhost {
                 return Err(Exception::not_found(Resource::exchange(&source, &self.0.name)));
             };
             let read = matched(&exchange.matching(), request.key, &arguments)?;
+            let only_queues = exchange.kind == ExchangeKind::LocalRandom;
+            if only_queues && matches!(destination, Destination::Exchange(_)) {
+                return Err(Exception::precondition_failed("Destination not found"));
+            }
             self.check_destination(&topology, connection, &destination)?;
             topology.plan_bind(exchange, &destination, request.key, &arguments, read)
         };

@@ -2,6 +2,7 @@
 
 use bytes::{BufMut, BytesMut};
 
+use super::erlang;
 use super::methods::Method;
 
 /// Type, channel and payload size.
@@ -27,7 +28,7 @@ pub enum FrameKind {
 }
 
 impl FrameKind {
-    const fn octet(self) -> u8 {
+    pub const fn octet(self) -> u8 {
         match self {
             Self::Method => 1,
             Self::Header => 2,
@@ -57,12 +58,38 @@ pub struct Frame<'a> {
 /// Why bytes are no frame. After one of these nothing more can be read from the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FrameError {
-    #[error("type {octet}, channel {channel}: unknown_frame")]
-    UnknownKind { octet: u8, channel: u16 },
-    #[error("type {octet}, channel {channel}: {{frame_too_large,{bytes},{bytes_max}}}")]
-    TooLarge { octet: u8, channel: u16, bytes: usize, bytes_max: usize },
-    #[error("type {octet}, channel {channel}: {{invalid_frame_end_marker,{end}}}")]
-    End { octet: u8, channel: u16, end: u8 },
+    #[error("type {octet}, {snippet}: unknown_frame")]
+    UnknownKind { octet: u8, snippet: Snippet },
+    #[error("type {octet}, {}: {{frame_too_large,{bytes},{bytes_max}}}", Snippet::of(&[]))]
+    TooLarge { octet: u8, bytes: usize, bytes_max: usize },
+    #[error("type {octet}, {snippet}: {{invalid_frame_end_marker,{end}}}")]
+    End { octet: u8, snippet: Snippet, end: u8 },
+}
+
+/// What a payload begins with, as RabbitMQ's texts show it: `all octets = <<0,60>>`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Snippet {
+    octets: [u8; SNIPPET_BYTES],
+    length: usize,
+    is_all: bool,
+}
+
+const SNIPPET_BYTES: usize = 16;
+
+impl Snippet {
+    pub fn of(payload: &[u8]) -> Self {
+        let length = payload.len().min(SNIPPET_BYTES);
+        let mut octets = [0; SNIPPET_BYTES];
+        octets[..length].copy_from_slice(&payload[..length]);
+        Self { octets, length, is_all: length == payload.len() }
+    }
+}
+
+impl std::fmt::Display for Snippet {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let which = if self.is_all { "all" } else { "first 16" };
+        write!(f, "{which} octets = {}", erlang::binary(&self.octets[..self.length]))
+    }
 }
 
 /// What is at the front of a buffer.
@@ -77,24 +104,24 @@ pub enum Front {
 /// Looks at the front of `buffer`. `payload_bytes_max` is what was negotiated, less the overhead;
 /// a frame may pass it by [`OVERHEAD_BYTES`], since some clients count wrong and RabbitMQ lets them.
 pub fn front(buffer: &[u8], payload_bytes_max: usize) -> Result<Front, FrameError> {
-    let Some(&[octet, c0, c1, s0, s1, s2, s3]) = buffer.first_chunk::<HEAD_BYTES>() else {
+    let Some(&[octet, _, _, s0, s1, s2, s3]) = buffer.first_chunk::<HEAD_BYTES>() else {
         return Ok(Front::Wants { bytes: HEAD_BYTES });
     };
-    let channel = u16::from_be_bytes([c0, c1]);
-    if FrameKind::of(octet).is_none() {
-        return Err(FrameError::UnknownKind { octet, channel });
-    }
     let payload = u32::from_be_bytes([s0, s1, s2, s3]) as usize;
     if payload > payload_bytes_max.saturating_add(OVERHEAD_BYTES) {
         let (bytes, bytes_max) = (payload, payload_bytes_max);
-        return Err(FrameError::TooLarge { octet, channel, bytes, bytes_max });
+        return Err(FrameError::TooLarge { octet, bytes, bytes_max });
     }
     let bytes = payload + OVERHEAD_BYTES;
-    match buffer.get(bytes - 1) {
-        None => Ok(Front::Wants { bytes }),
-        Some(&END) => Ok(Front::Frame { bytes }),
-        Some(&end) => Err(FrameError::End { octet, channel, end }),
+    let Some(&end) = buffer.get(bytes - 1) else { return Ok(Front::Wants { bytes }) };
+    let snippet = || Snippet::of(&buffer[HEAD_BYTES..bytes - 1]);
+    if end != END {
+        return Err(FrameError::End { octet, snippet: snippet(), end });
     }
+    if FrameKind::of(octet).is_none() {
+        return Err(FrameError::UnknownKind { octet, snippet: snippet() });
+    }
+    Ok(Front::Frame { bytes })
 }
 
 /// Reads exactly one frame, which [`front`] has measured.
@@ -133,6 +160,8 @@ pub fn put_heartbeat(out: &mut BytesMut) {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ContentHeader<'a> {
     pub class: u16,
+    /// Has to be 0.
+    pub weight: u16,
     pub body_bytes: u64,
     /// Flags and values, see [`super::properties`].
     pub properties: &'a [u8],
@@ -144,9 +173,9 @@ const CONTENT_FIXED_BYTES: usize = 12;
 impl<'a> ContentHeader<'a> {
     pub fn decode(payload: &'a [u8]) -> Option<Self> {
         let (fixed, properties) = payload.split_first_chunk::<CONTENT_FIXED_BYTES>()?;
-        let [c0, c1, _, _, size @ ..] = *fixed;
+        let [c0, c1, w0, w1, size @ ..] = *fixed;
         let (class, body_bytes) = (u16::from_be_bytes([c0, c1]), u64::from_be_bytes(size));
-        Some(Self { class, body_bytes, properties })
+        Some(Self { class, weight: u16::from_be_bytes([w0, w1]), body_bytes, properties })
     }
 
     /// Writes all but the properties.
@@ -207,10 +236,7 @@ mod tests {
         let (most, more) = (vec![0; 96], vec![0; 97]);
         assert!(front(&frame(FrameKind::Body, 1, &most), 88).is_ok());
         let refused = front(&frame(FrameKind::Body, 1, &more), 88);
-        assert_eq!(
-            refused,
-            Err(FrameError::TooLarge { octet: 3, channel: 1, bytes: 97, bytes_max: 88 })
-        );
+        assert_eq!(refused, Err(FrameError::TooLarge { octet: 3, bytes: 97, bytes_max: 88 }));
     }
 
     #[test]
@@ -218,8 +244,11 @@ mod tests {
         let mut wrong = frame(FrameKind::Method, 7, b"abc");
         *wrong.last_mut().expect("not empty") = 0;
         let refused = front(&wrong, 4088);
-        assert_eq!(refused, Err(FrameError::End { octet: 1, channel: 7, end: 0 }));
-        let unknown = front(&[4, 0, 7, 0, 0, 0, 0, END], 4088);
-        assert_eq!(unknown, Err(FrameError::UnknownKind { octet: 4, channel: 7 }));
+        let snippet = Snippet::of(b"abc");
+        assert_eq!(refused, Err(FrameError::End { octet: 1, snippet, end: 0 }));
+        let unknown = front(&[4, 0, 7, 0, 0, 0, 2, 0, 60, END], 4088).expect_err("unknown");
+        assert_eq!(unknown.to_string(), "type 4, all octets = <<0,60>>: unknown_frame");
+        let snippet = Snippet::of(&[0; 17]).to_string();
+        assert_eq!(snippet, format!("first 16 octets = <<{}0>>", "0,".repeat(15)));
     }
 }

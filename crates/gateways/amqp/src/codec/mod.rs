@@ -8,7 +8,9 @@
 //! * [`methods`]: the table of all methods
 //! * [`properties`]: what a message's header frame says
 //! * [`fields`], [`table`]: the data types
+//! * `erlang`: how RabbitMQ's texts show bytes
 
+pub(crate) mod erlang;
 pub mod fields;
 pub mod frame;
 pub mod methods;

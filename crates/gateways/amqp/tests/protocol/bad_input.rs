@@ -58,12 +58,41 @@ async fn frames_out_of_place_close_the_connection() {
 }
 
 #[tokio::test]
+async fn frames_with_what_their_type_cannot_hold_close_the_connection() {
+    let node = Node::start().await;
+    let mut publish = BytesMut::new();
+    frame::put_method(1, BasicPublish::default(), &mut publish);
+    let mut weighty = publish.clone();
+    frame::put(FrameKind::Header, 1, &mut weighty, |out| {
+        out.put_slice(&[0, 60, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    });
+    let mut cut_short = publish;
+    frame::put(FrameKind::Header, 1, &mut cut_short, |out| out.put_slice(&[0, 60, 0, 0]));
+    for (bytes, code, text) in [
+        (&[8, 0, 0, 0, 0, 0, 1, 0, 0xce][..], 501, "type 8, all octets = <<0>>: unknown_frame"),
+        (&cut_short, 501, "type 2, all octets = <<0,60,0,0>>: unknown_frame"),
+        (&[8, 0, 1, 0, 0, 0, 0, 0xce], 505, "type 8, all octets = <<>>"),
+        (
+            &weighty,
+            505,
+            "expected content header for class 60, got non content header frame instead",
+        ),
+    ] {
+        let mut client = node.client().await;
+        client.send_bytes(bytes).await;
+        let name = if code == 501 { "FRAME_ERROR" } else { "UNEXPECTED_FRAME" };
+        client.connection_closes(code, &format!("{name} - {text}")).await;
+    }
+    node.is_well().await;
+}
+
+#[tokio::test]
 async fn methods_that_cannot_be_read_close_the_connection() {
     let node = Node::start().await;
     for (payload, code) in [
         (&[0, 60, 0, 99][..], 503),
-        (&[0, 50, 0, 10, 0, 0, 200, b'x'], 502),
-        (&[0, 60, 0, 80, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0], 502),
+        (&[0, 50, 0, 10, 0, 0, 200, b'x'], 501),
+        (&[0, 60, 0, 80, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0], 501),
         (&[0, 60], 501),
     ] {
         let mut client = node.client().await;

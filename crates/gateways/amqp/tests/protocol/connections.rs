@@ -6,7 +6,7 @@ use gateway_amqp::codec::fields::{EncodedTable, LongString};
 use gateway_amqp::codec::frame::PROTOCOL_HEADER;
 use gateway_amqp::codec::methods::*;
 use gateway_amqp::codec::table::{FieldTable, FieldValue};
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::harness::{Node, client_properties, user};
 
@@ -202,4 +202,94 @@ async fn a_connection_can_be_closed_with_everything_open() {
     let came = client.ask(1, BasicGet { queue: "q", ..BasicGet::default() }).await;
     let Method::BasicGetOk(ok) = came.method() else { panic!("{:?}", came.method()) };
     assert!(ok.redelivered);
+}
+
+#[tokio::test]
+async fn after_close_ok_the_server_waits_for_the_client_to_close_the_socket() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    let close = ConnectionClose { reply_code: 200, ..ConnectionClose::default() };
+    let came = client.ask(0, close).await;
+    assert!(matches!(came.method(), Method::ConnectionCloseOk(_)), "{:?}", came.method());
+    // Neither silence nor further frames make the server close first.
+    client.is_silent().await;
+    client.send(1, ChannelOpen::default()).await;
+    client.is_silent().await;
+    client.stream.shutdown().await.expect("closes its side");
+    client.is_cut_off().await;
+}
+
+#[tokio::test]
+async fn a_node_that_shuts_down_does_not_wait_for_a_client_that_has_closed() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    client.ask(0, ConnectionClose { reply_code: 200, ..ConnectionClose::default() }).await;
+    let begun = std::time::Instant::now();
+    node.shutdown().await;
+    // The options give sessions 5 s to finish.
+    assert!(begun.elapsed() < Duration::from_secs(4), "{:?}", begun.elapsed());
+    client.is_cut_off().await;
+}
+
+#[tokio::test]
+async fn a_secret_may_be_updated_by_a_user_with_a_password() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    let new_secret = LongString(b"other");
+    let update = ConnectionUpdateSecret { new_secret, ..ConnectionUpdateSecret::default() };
+    let came = client.ask(0, update).await;
+    assert!(matches!(came.method(), Method::ConnectionUpdateSecretOk(_)), "{:?}", came.method());
+    client.declare_exclusive().await;
+}
+
+#[tokio::test]
+async fn a_channel_may_have_any_number_as_long_as_few_enough_are_open() {
+    let node = Node::with(|options| options.channel_max = 2).await;
+    let mut client = node.connection().await;
+    client.open_channel(u16::MAX).await;
+    client.open_channel(300).await;
+    client.close_channel(300).await;
+    client.open_channel(7).await;
+    client.send(8, ChannelOpen::default()).await;
+    let text = "NOT_ALLOWED - number of channels opened (2) has reached the negotiated \
+                channel_max (2)";
+    client.connection_closes(530, text).await;
+}
+
+/// Logs in without a name, as far as it gets.
+async fn anonymous(node: &Node) -> crate::harness::Client {
+    let mut client = node.socket().await;
+    client.start().await;
+    let properties = client_properties();
+    let start_ok = ConnectionStartOk {
+        client_properties: EncodedTable(&properties),
+        mechanism: "ANONYMOUS",
+        locale: "en_US",
+        ..ConnectionStartOk::default()
+    };
+    client.send(0, start_ok).await;
+    client
+}
+
+#[tokio::test]
+async fn a_client_without_a_name_is_who_the_operator_says() {
+    let node = Node::with(|options| options.anonymous_user = Some("guest".to_owned())).await;
+    let mut client = anonymous(&node).await;
+    client.open().await;
+    client.open_channel(1).await;
+    client.declare_exclusive().await;
+
+    let node = Node::with(|options| options.anonymous_user = Some("nobody".to_owned())).await;
+    let mut client = anonymous(&node).await;
+    let text = "ACCESS_REFUSED - Login was refused using authentication mechanism ANONYMOUS. For \
+                details see the broker logfile.";
+    client.connection_closes(403, text).await;
+}
+
+#[tokio::test]
+async fn without_a_setting_nobody_comes_without_a_name() {
+    let node = Node::start().await;
+    let mut client = anonymous(&node).await;
+    let text = "COMMAND_INVALID - unknown authentication mechanism 'ANONYMOUS'";
+    client.connection_closes(503, text).await;
 }

@@ -374,3 +374,49 @@ async fn a_delivery_that_is_not_answered_in_time_closes_its_channel() {
     client.open_channel(1).await;
     assert_eq!(client.look_at("q").await.messages, 1);
 }
+
+#[tokio::test]
+async fn a_channel_that_deletes_what_it_consumes_is_answered_before_it_is_told() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    for round in 0..20 {
+        let queue = format!("q{round}");
+        client.declare(&queue).await;
+        client.consume(1, &queue, &queue).await;
+        let delete = QueueDelete { queue: &queue, ..QueueDelete::default() };
+        let came = client.ask(1, delete).await;
+        assert!(matches!(came.method(), Method::QueueDeleteOk(_)), "{:?}", came.method());
+        let came = client.method(1).await;
+        let Method::BasicCancel(cancel) = came.method() else { panic!("{:?}", came.method()) };
+        assert_eq!(cancel.consumer_tag, queue);
+    }
+}
+
+#[tokio::test]
+async fn a_quorum_queue_has_no_prefetch_of_the_whole_channel() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    client.declare_with("q", &[("x-queue-type", "quorum".into())]).await;
+    client.prefetch(1, 5, true).await;
+    client.send(1, BasicConsume { queue: "q", ..BasicConsume::default() }).await;
+    let text = "NOT_IMPLEMENTED - queue 'q' in vhost '/' does not support global qos";
+    client.connection_closes(540, text).await;
+}
+
+#[tokio::test]
+async fn a_quorum_queue_delivers_two_of_high_priority_for_each_other_one() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    client.declare_with("q", &[("x-queue-type", "quorum".into())]).await;
+    client.select_confirms(1).await;
+    for (number, priority) in [0, 4, 5, 255, 1, 9, 9].into_iter().enumerate() {
+        let properties = Properties { priority: Some(priority), ..Properties::default() };
+        let publish = BasicPublish { routing_key: "q", ..BasicPublish::default() };
+        let text = format!("{number}: {priority}");
+        client.publish_with(1, publish, &properties, text.as_bytes()).await;
+        client.confirmed_up_to(1, number as u64 + 1).await;
+    }
+    client.consume(1, "q", "c").await;
+    let expected = ["2: 5", "3: 255", "0: 0", "5: 9", "6: 9", "1: 4", "4: 1"];
+    assert_eq!(client.texts(1, 7).await, expected);
+}

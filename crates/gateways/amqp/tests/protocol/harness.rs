@@ -358,6 +358,7 @@ impl Client {
         let close = ConnectionClose { reply_code: 200, ..ConnectionClose::default() };
         let came = self.ask(0, close).await;
         assert!(matches!(came.method(), Method::ConnectionCloseOk(_)), "{:?}", came.method());
+        self.stream.shutdown().await.expect("closes its side");
         self.is_cut_off().await;
     }
 }

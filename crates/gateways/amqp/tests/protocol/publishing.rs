@@ -348,3 +348,50 @@ async fn a_message_without_any_time_to_live_is_for_whoever_waits_for_it() {
     }
     assert_eq!(client.texts(1, 3).await, ["one", "two", "three"]);
 }
+
+#[tokio::test]
+async fn a_confirmed_message_is_there_for_everybody_in_a_queue_that_is_not_durable_too() {
+    let node = Node::start().await;
+    let (mut publisher, mut other) = (node.client().await, node.client().await);
+    publisher.declared(1, QueueDeclare { queue: "q", ..QueueDeclare::default() }).await;
+    publisher.select_confirms(1).await;
+    for round in 0..60 {
+        publisher.publish(1, "", "q", b"a").await;
+        publisher.confirmed_up_to(1, 2 * round + 1).await;
+        assert_eq!(other.look_at("q").await.messages, 1, "round {round}");
+        publisher.publish(1, "", "q", b"b").await;
+        publisher.confirmed_up_to(1, 2 * round + 2).await;
+        assert!(other.get(1, "q").await.is_some(), "round {round}");
+        let came = other.ask(1, QueuePurge { queue: "q", ..QueuePurge::default() }).await;
+        let Method::QueuePurgeOk(ok) = came.method() else { panic!("{:?}", came.method()) };
+        assert_eq!(ok.message_count, 1, "round {round}");
+    }
+}
+
+#[tokio::test]
+async fn a_limit_in_bytes_counts_bodies_and_nothing_else() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    client.select_confirms(1).await;
+    client.declare_with("drops", &[("x-max-length-bytes", 10.into())]).await;
+    for (number, text) in ["aaaa", "bbbb", "cccc"].into_iter().enumerate() {
+        client.publish(1, "", "drops", text.as_bytes()).await;
+        client.confirmed_up_to(1, number as u64 + 1).await;
+    }
+    while client.look_at("drops").await.messages != 2 {
+        tokio::task::yield_now().await;
+    }
+    let (_, first) = client.get(1, "drops").await.expect("two are left");
+    assert_eq!(first, b"bbbb");
+
+    let refuses = ("x-overflow", "reject-publish".into());
+    client.declare_with("refuses", &[("x-max-length-bytes", 10.into()), refuses]).await;
+    for (number, text) in ["aaaa", "bbbb", "cc"].into_iter().enumerate() {
+        client.publish(1, "", "refuses", text.as_bytes()).await;
+        client.confirmed_up_to(1, number as u64 + 4).await;
+    }
+    client.publish(1, "", "refuses", b"d").await;
+    let came = client.method(1).await;
+    assert!(matches!(came.method(), Method::BasicNack(nack) if nack.delivery_tag == 7));
+    assert_eq!(client.look_at("refuses").await.messages, 3);
+}

@@ -84,6 +84,9 @@ async fn what_a_stream_cannot_do_is_refused() {
     client.send(2, BasicConsume { queue: "s", ..BasicConsume::default() }).await;
     let text = "PRECONDITION_FAILED - consumer prefetch count is not set for stream queue 's' in vhost '/'";
     client.channel_closes(2, text).await;
+    client.open_channel(3).await;
+    client.send(3, BasicConsume { queue: "s", no_ack: true, ..BasicConsume::default() }).await;
+    client.channel_closes(3, text).await;
     let text = "NOT_IMPLEMENTED - basic.get not supported by stream queues queue 's' in vhost '/'";
     client.send(1, BasicGet { queue: "s", ..BasicGet::default() }).await;
     client.connection_closes(540, text).await;

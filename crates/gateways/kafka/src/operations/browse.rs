@@ -7,6 +7,7 @@ use base::limits::{LEASE_READ_BYTES, OPERATION_PAGE_BYTES_MAX};
 use base::{LeaseGroupId, Offset, PartitionId, TopicId};
 use broker::delivery::{BrowseError, PeekOptions, Peeked, RecordState};
 use broker::{Broker, Stored, batches_in};
+use bytes::Bytes;
 use kafka_protocol::error::ResponseError;
 use record::{RecordView, SharedBatch, SharedRecord};
 

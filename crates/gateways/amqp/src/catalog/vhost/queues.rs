@@ -354,6 +354,7 @@ impl Vhost {
 
     /// Messages that a consumer could have now; of a stream, all that are there.
     pub async fn message_count(&self, queue: &Queue) -> u64 {
+        self.0.broker.acknowledged_is_readable(queue.topic).await;
         match queue.group() {
             Some(group) => self.0.broker.counters(group).await.map_or(0, |all| all.ready),
             None => self.0.broker.read(|state| {

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::amqp::{Connection, Mode};
-use crate::bench::jars::output_of;
+use crate::bench::output_of;
 use crate::failure::{Context, Failure, Outcome};
 use crate::server::{self, Ending, Server};
 
@@ -32,16 +32,16 @@ const STARTS_WITHIN: Duration = Duration::from_secs(90);
 
 /// An installed RabbitMQ.
 #[derive(Debug)]
-pub(super) struct RabbitMq {
+pub(crate) struct RabbitMq {
     /// Of the system that it is installed in: `/` or a folder.
     root: PathBuf,
-    pub(super) version: String,
+    pub(crate) version: String,
 }
 
 impl RabbitMq {
     /// Installs it below `peers` unless it is there, which only root can; else takes what this
     /// machine has.
-    pub(super) fn install(peers: &Path) -> Outcome<RabbitMq> {
+    pub(crate) fn install(peers: &Path) -> Outcome<RabbitMq> {
         let folder = peers.join("rabbitmq/root");
         let outcome = match folder.join(PROGRAM).exists() {
             true => Ok(()),
@@ -56,8 +56,36 @@ impl RabbitMq {
         Ok(RabbitMq { root, version })
     }
 
+    /// Sets policies and users: the words of `tests/compat/servers/postroad-admin`.
+    pub(crate) fn administer(&self, server: &Server, words: &[String]) -> Outcome {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let arguments = match words[..] {
+            ["vhost", name] => vec!["add_vhost", name],
+            ["no-vhost", name] => vec!["delete_vhost", name],
+            ["policy", vhost, name, pattern, apply_to, definition] => {
+                vec!["set_policy", "-p", vhost, "--apply-to", apply_to, name, pattern, definition]
+            }
+            ["no-policy", vhost, name] => vec!["clear_policy", "-p", vhost, name],
+            ["user", name, password] => vec!["add_user", name, password],
+            ["no-user", name] => vec!["delete_user", name],
+            ["allow", name, vhost, configure, write, read] => {
+                vec!["set_permissions", "-p", vhost, name, configure, write, read]
+            }
+            _ => return Err(Failure::new(format!("what is {words:?}?"))),
+        };
+        // Where the server lives, with its environment.
+        let pid = server.pid().to_string();
+        let environment = fs::read(format!("/proc/{pid}/environ"))?;
+        let environment = String::from_utf8_lossy(&environment).into_owned();
+        let mut command = Command::new("nsenter");
+        command.env_clear().envs(environment.split('\0').filter_map(|pair| pair.split_once('=')));
+        command.args(["--target", &pid, "--mount", "chroot"]).arg(&self.root);
+        command.arg("/usr/lib/rabbitmq/bin/rabbitmqctl").args(arguments);
+        output_of(command, "rabbitmqctl").map(drop)
+    }
+
     /// Starts an empty server whose data lies in `folder`, and waits until it serves.
-    pub(super) fn start(&self, folder: &Path) -> Outcome<Server> {
+    pub(crate) fn start(&self, folder: &Path) -> Outcome<Server> {
         let address = SocketAddr::from(([127, 0, 0, 1], server::free_port()?));
         let settings = format!(
             "listeners.tcp.1 = {address}\n\

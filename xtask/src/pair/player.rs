@@ -1,0 +1,389 @@
+//! Plays a scenario on a broker and writes down what it answers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+use super::methods;
+use super::peer::{Argument, Event, PATIENCE, Peer, Received, frame};
+use super::script::{Call, OpenOptions, Place, Scenario, Step};
+use super::transcript::Transcript;
+use super::value::Value;
+use crate::failure::{Failure, Outcome};
+
+/// How often something that comes with time is looked for.
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
+/// A made-up answer of the player itself, where a broker says nothing in time.
+const NOTHING: &str = "(nothing)";
+
+/// Sets policies and users on a broker: the words of `tests/compat/servers/postroad-admin`.
+pub(super) type Admin<'a> = dyn Fn(&[String]) -> Outcome + 'a;
+
+/// A broker to play on.
+pub(super) struct Stage<'a> {
+    pub(super) address: SocketAddr,
+    pub(super) admin: &'a Admin<'a>,
+}
+
+struct Player<'a> {
+    stage: &'a Stage<'a>,
+    transcript: Transcript,
+    connections: BTreeMap<char, Connection>,
+    /// What is to be deleted in the end: queues and exchanges.
+    queues: BTreeSet<String>,
+    exchanges: BTreeSet<String>,
+    /// Lines are not written down.
+    silent: bool,
+}
+
+struct Connection {
+    peer: Peer,
+    channels: BTreeSet<u16>,
+    /// Closes are left to the script.
+    manual: bool,
+    /// A close was said or the socket is gone: the next method opens a new connection.
+    is_over: bool,
+}
+
+/// Plays it; what was said and answered.
+pub(super) fn play(scenario: &Scenario, stage: &Stage<'_>) -> Outcome<Vec<String>> {
+    let mut player = Player {
+        stage,
+        transcript: Transcript::default(),
+        connections: BTreeMap::new(),
+        queues: BTreeSet::new(),
+        exchanges: BTreeSet::new(),
+        silent: false,
+    };
+    for (number, line) in &scenario.steps {
+        let step = player.transcript.with_names(line);
+        let outcome = Step::parse(&step).and_then(|step| {
+            player.transcript.say(line);
+            player.step(step)
+        });
+        outcome.map_err(|wrong| {
+            Failure::new(format!("{}, line {number}: {wrong}\n  {line}", scenario.name))
+        })?;
+    }
+    player.tidy_up().map_err(|wrong| Failure::new(format!("{}: {wrong}", scenario.name)))?;
+    Ok(player.transcript.lines)
+}
+
+impl Player<'_> {
+    fn step(&mut self, step: Step) -> Result<(), String> {
+        match step {
+            Step::Sleep(time) => std::thread::sleep(time),
+            Step::Admin(words) => (self.stage.admin)(&words).map_err(|error| error.to_string())?,
+            Step::Until(text, step) => return self.until(&text, *step),
+            Step::Connect(name) => self.connect(name)?,
+            Step::Greet(name) => {
+                self.connect(name)?;
+                let silent = std::mem::replace(&mut self.silent, true);
+                let greeted = self.greet(Place { connection: name, channel: 0 });
+                self.silent = silent;
+                greeted?;
+            }
+            Step::Open(name, options) => self.open(name, &options)?,
+            Step::Manual(name) => self.connection(name)?.manual = true,
+            Step::End(name) => self.connection(name)?.peer.end(),
+            Step::Drop(name) => drop(self.connections.remove(&name)),
+            Step::Closed(name, within) => self.closed(name, within)?,
+            Step::Quiet(name, time) => self.quiet(name, time)?,
+            Step::Raw(name, bytes) => {
+                let sent = self.connection(name)?.peer.send(&bytes);
+                sent.map_err(|error| error.to_string())?;
+            }
+            Step::Frame(place, kind, payload) => {
+                // What the script does not open is not open.
+                let bytes = frame(kind, place.channel, &payload);
+                let sent = self.connection(place.connection)?.peer.send(&bytes);
+                sent.map_err(|error| error.to_string())?;
+            }
+            Step::Wait(place, name, count) => self.wait(place, &[&name], count)?,
+            Step::Method(place, call) => self.call(place, &call)?,
+        }
+        Ok(())
+    }
+
+    /// Repeats a method until its answer says this; only the last answer is written down.
+    fn until(&mut self, text: &str, step: Step) -> Result<(), String> {
+        let Step::Method(place, call) = step else {
+            return Err("only a method can be repeated".to_owned());
+        };
+        let begun = Instant::now();
+        let before = self.transcript.lines.len();
+        loop {
+            self.call(place, &call)?;
+            let said = self.transcript.lines[before..].iter().any(|line| line.contains(text));
+            if said || begun.elapsed() > PATIENCE {
+                return Ok(());
+            }
+            self.transcript.lines.truncate(before);
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    fn connection(&mut self, name: char) -> Result<&mut Connection, String> {
+        self.connections.get_mut(&name).ok_or_else(|| format!("there is no connection {name}"))
+    }
+
+    fn connect(&mut self, name: char) -> Result<(), String> {
+        let peer = Peer::connect(self.stage.address).map_err(|error| error.to_string())?;
+        let connection =
+            Connection { peer, channels: BTreeSet::new(), manual: false, is_over: false };
+        self.connections.insert(name, connection);
+        Ok(())
+    }
+
+    /// Connects and logs in as guest. What is said is of no interest unless it fails.
+    fn open(&mut self, name: char, options: &OpenOptions) -> Result<(), String> {
+        self.connect(name)?;
+        let place = Place { connection: name, channel: 0 };
+        let silent = std::mem::replace(&mut self.silent, true);
+        let opened = self.log_in(place, options);
+        self.silent = silent;
+        opened
+    }
+
+    fn greet(&mut self, place: Place) -> Result<(), String> {
+        let connection = self.connection(place.connection)?;
+        connection.peer.send(b"AMQP\x00\x00\x09\x01").map_err(|error| error.to_string())?;
+        let start = self.receive(place, &["connection.start"])?;
+        start.map(drop).ok_or_else(|| "no connection.start came".to_owned())
+    }
+
+    fn log_in(&mut self, place: Place, options: &OpenOptions) -> Result<(), String> {
+        self.greet(place)?;
+        let able = |name: &str| (name.to_owned(), Value::Boolean(true));
+        let capabilities = ["consumer_cancel_notify", "basic.nack", "publisher_confirms"]
+            .into_iter()
+            .chain(["authentication_failure_close", "connection.blocked"])
+            .map(able)
+            .collect();
+        let properties = match options.capabilities {
+            true => vec![("capabilities".to_owned(), Value::Table(capabilities))],
+            false => vec![],
+        };
+        let text = |text: &[u8]| Argument::Text(text.to_vec());
+        let start_ok = [
+            ("client_properties", Argument::Table(properties)),
+            ("mechanism", text(b"PLAIN")),
+            ("response", text(b"\0guest\0guest")),
+            ("locale", text(b"en_US")),
+        ];
+        self.say(place, "connection.start_ok", start_ok)?;
+        let tune = self.receive(place, &["connection.tune"])?.ok_or("no connection.tune came")?;
+        let offered = |name| tune.number(name).unwrap_or_default();
+        let channel_max = options.channel_max.map_or(offered("channel_max"), u64::from);
+        let frame_max = options.frame_max.map_or(offered("frame_max"), u64::from);
+        self.connection(place.connection)?.peer.frame_max = frame_max as usize;
+        let tune_ok = [
+            ("channel_max", Argument::Number(channel_max)),
+            ("frame_max", Argument::Number(frame_max)),
+            ("heartbeat", Argument::Number(options.heartbeat.into())),
+        ];
+        self.say(place, "connection.tune_ok", tune_ok)?;
+        self.say(place, "connection.open", [("virtual_host", text(b"/"))])?;
+        let opened = self.receive(place, &["connection.open_ok"])?;
+        opened.map(drop).ok_or_else(|| "no connection.open_ok came".to_owned())
+    }
+
+    fn say<const N: usize>(
+        &mut self,
+        place: Place,
+        method: &str,
+        arguments: [(&str, Argument); N],
+    ) -> Result<(), String> {
+        let method = methods::named(method).expect("a method of the table");
+        let arguments = arguments.map(|(name, argument)| (name.to_owned(), argument));
+        self.connection(place.connection)?.peer.method(place.channel, method, &arguments)
+    }
+
+    /// Opens what the next method needs.
+    fn prepare(&mut self, place: Place, opens_channel: bool) -> Result<(), String> {
+        if self.connections.get(&place.connection).is_none_or(|connection| connection.is_over) {
+            self.open(place.connection, &OpenOptions::default())?;
+        }
+        let connection = self.connection(place.connection)?;
+        if place.channel == 0 || !opens_channel || connection.channels.contains(&place.channel) {
+            return Ok(());
+        }
+        let silent = std::mem::replace(&mut self.silent, true);
+        self.say(place, "channel.open", [])?;
+        let opened = self.receive(place, &["channel.open_ok"])?;
+        self.silent = silent;
+        opened.map(drop).ok_or_else(|| format!("channel {} was not opened", place.channel))
+    }
+
+    fn call(&mut self, place: Place, call: &Call) -> Result<(), String> {
+        let opens_channel = !call.method.name.starts_with("channel.");
+        let handshake = call.method.name.starts_with("connection.");
+        if !handshake || !self.connections.contains_key(&place.connection) {
+            self.prepare(place, opens_channel)?;
+        }
+        self.note_names(call);
+        let connection = self.connection(place.connection)?;
+        connection.peer.method(place.channel, call.method, &call.arguments)?;
+        if let Some((properties, body)) = &call.content {
+            connection.peer.content(place.channel, properties, body)?;
+        }
+        let no_wait = call.arguments.iter().any(|(name, _)| name == "no_wait");
+        if !call.method.answers.is_empty() && !no_wait {
+            self.wait(place, &call.method.answers, 1)?;
+        }
+        Ok(())
+    }
+
+    fn note_names(&mut self, call: &Call) {
+        let name = |argument: &str| {
+            let found = call.arguments.iter().find(|(name, _)| name == argument);
+            found.and_then(|(_, value)| match value {
+                Argument::Text(text) => Some(String::from_utf8_lossy(text).into_owned()),
+                _ => None,
+            })
+        };
+        match &call.method.name[..] {
+            "queue.declare" => self.queues.extend(name("queue")),
+            "exchange.declare" => self.exchanges.extend(name("exchange")),
+            _ => {}
+        }
+    }
+
+    /// Writes down what comes until so many of these methods came.
+    fn wait(&mut self, place: Place, names: &[&str], count: u32) -> Result<(), String> {
+        for _ in 0..count {
+            if self.receive(place, names)?.is_none() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes down what comes until one of these methods came; `None` if it cannot any more.
+    fn receive(&mut self, place: Place, names: &[&str]) -> Result<Option<Received>, String> {
+        let until = Instant::now() + PATIENCE;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let Some(received) = self.event(place.connection, left, true)? else { return Ok(None) };
+            let here = received.channel == place.channel;
+            if here && names.contains(&&received.method.name[..]) {
+                return Ok(Some(received));
+            }
+            let name = &received.method.name;
+            if here && name == "channel.close" || name == "connection.close" {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Takes the next thing that comes, answers closes and writes it down. `None`: no method.
+    fn event(
+        &mut self,
+        name: char,
+        within: Duration,
+        expects: bool,
+    ) -> Result<Option<Received>, String> {
+        let until = Instant::now() + within;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let connection = self.connection(name)?;
+            let event = connection.peer.next(left).map_err(|error| error.to_string())?;
+            let said = match event {
+                // How often one comes is the clock's to say.
+                Event::Heartbeat => continue,
+                Event::Method(received) => {
+                    self.answer(name, &received)?;
+                    let from = format!("{name}.{}", received.channel);
+                    if !self.silent || received.method.name.ends_with(".close") {
+                        self.transcript.hear(&from, &received.show());
+                    }
+                    return Ok(Some(received));
+                }
+                Event::Nothing if !expects => return Ok(None),
+                Event::Nothing => NOTHING.to_owned(),
+                Event::ProtocolHeader(header) => format!("protocol header {header:?}"),
+                // Which of the two it is depends on what was on its way.
+                Event::End | Event::Reset => {
+                    connection.is_over = true;
+                    "(end)".to_owned()
+                }
+            };
+            self.transcript.hear(&name.to_string(), &said);
+            return Ok(None);
+        }
+    }
+
+    /// What a client does by itself.
+    fn answer(&mut self, name: char, received: &Received) -> Result<(), String> {
+        let place = Place { connection: name, channel: received.channel };
+        let connection = self.connection(name)?;
+        match &received.method.name[..] {
+            "channel.open_ok" => drop(connection.channels.insert(received.channel)),
+            "channel.close_ok" => drop(connection.channels.remove(&received.channel)),
+            "connection.close_ok" => connection.is_over = true,
+            "channel.close" if !connection.manual => {
+                connection.channels.remove(&received.channel);
+                self.say(place, "channel.close_ok", [])?;
+            }
+            "connection.close" if !connection.manual => {
+                connection.is_over = true;
+                self.say(place, "connection.close_ok", [])?;
+            }
+            "queue.declare_ok" => self.queues.extend(received.text("queue")),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn quiet(&mut self, name: char, time: Duration) -> Result<(), String> {
+        let until = Instant::now() + time;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.event(name, left, false)?.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Until the server closes its side; what comes before is written down too.
+    fn closed(&mut self, name: char, within: Duration) -> Result<(), String> {
+        let until = Instant::now() + within;
+        while self.event(name, until.saturating_duration_since(Instant::now()), true)?.is_some() {}
+        Ok(())
+    }
+
+    /// The next scenario finds nothing of this one.
+    fn tidy_up(&mut self) -> Result<(), String> {
+        self.silent = true;
+        let open: Vec<char> = self.connections.keys().copied().collect();
+        for name in open {
+            let connection = self.connection(name)?;
+            if connection.is_over || connection.manual {
+                continue;
+            }
+            let place = Place { connection: name, channel: 0 };
+            let channels: Vec<u16> = connection.channels.iter().copied().collect();
+            if channels.is_empty() {
+                continue;
+            }
+            self.say(place, "connection.close", [("reply_code", Argument::Number(200))])?;
+            self.receive(place, &["connection.close_ok"])?;
+        }
+        self.connections.clear();
+        let lines = self.transcript.lines.len();
+        let place = Place { connection: 'A', channel: 1 };
+        for (method, argument, names) in [
+            ("queue.delete", "queue", std::mem::take(&mut self.queues)),
+            ("exchange.delete", "exchange", std::mem::take(&mut self.exchanges)),
+        ] {
+            for name in names.iter().filter(|name| !name.is_empty()) {
+                self.prepare(place, true)?;
+                self.say(place, method, [(argument, Argument::Text(name.clone().into_bytes()))])?;
+                let answers = methods::named(method).expect("a method").answers.clone();
+                self.receive(place, &answers)?;
+            }
+        }
+        self.transcript.lines.truncate(lines);
+        Ok(())
+    }
+}

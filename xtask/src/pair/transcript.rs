@@ -1,0 +1,104 @@
+//! What was said and answered in one scenario, as text. What is made up anew in every run (names,
+//! times) is replaced by what it is, so that two runs of the same script say the same.
+
+use std::fmt::Write;
+
+/// Names that servers make up begin so.
+const MADE_UP: [&str; 3] = ["amq.gen-", "amq.ctag-", "amq.rabbitmq.reply-to."];
+
+#[derive(Debug, Default)]
+pub(super) struct Transcript {
+    pub(super) lines: Vec<String>,
+    /// Names that were made up, in the order in which they were seen.
+    names: Vec<String>,
+}
+
+impl Transcript {
+    pub(super) fn say(&mut self, line: &str) {
+        self.lines.push(format!("> {line}"));
+    }
+
+    pub(super) fn hear(&mut self, from: &str, what: &str) {
+        let what = self.without_names(&without_values(what));
+        self.lines.push(format!("< {from} {what}"));
+    }
+
+    /// Made-up names become `<amq.gen-1>`.
+    fn without_names(&mut self, text: &str) -> String {
+        let mut out = String::new();
+        let mut rest = text;
+        while let Some((at, start)) =
+            MADE_UP.iter().filter_map(|start| Some((rest.find(start)?, *start))).min()
+        {
+            let name = &rest[at..];
+            let is_part = |c: char| c.is_ascii_alphanumeric() || "-_.+/=".contains(c);
+            let end = name.find(|c| !is_part(c)).unwrap_or(name.len());
+            let name = name[..end].trim_end_matches('.');
+            out.push_str(&rest[..at]);
+            let number = match self.names.iter().position(|known| known == name) {
+                Some(place) => place,
+                None => {
+                    self.names.push(name.to_owned());
+                    self.names.len() - 1
+                }
+            };
+            let _ = write!(out, "<{start}{}>", number + 1);
+            rest = &rest[at + name.len()..];
+        }
+        out + rest
+    }
+
+    /// The other way round, for what a script says.
+    pub(super) fn with_names(&self, text: &str) -> String {
+        let mut text = text.to_owned();
+        for (place, name) in self.names.iter().enumerate() {
+            for start in MADE_UP {
+                text = text.replace(&format!("<{start}{}>", place + 1), name);
+            }
+        }
+        text
+    }
+}
+
+/// The times in dead letters' headers, and what a server calls itself.
+fn without_values(text: &str) -> String {
+    let text = without_value(text, "time: time(", ')', "time: <time>");
+    without_value(&text, "cluster_name: \"", '"', "cluster_name: <name>")
+}
+
+/// Puts `instead` for all that begins with `begin` and goes on to `end`.
+fn without_value(text: &str, begin: &str, end: char, instead: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(begin) {
+        out.push_str(&rest[..at]);
+        out.push_str(instead);
+        rest = &rest[at + begin.len()..];
+        rest = rest.find(end).map_or("", |end| &rest[end + 1..]);
+    }
+    out + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_made_up_is_replaced_and_can_be_said_again() {
+        let mut transcript = Transcript::default();
+        transcript.hear("A.1", "queue.declare_ok queue=\"amq.gen-Xy_1\" message_count=0");
+        transcript.hear("A.1", "basic.consume_ok consumer_tag=\"amq.ctag-ab==\"");
+        transcript.hear("A.1", "no queue 'amq.gen-Xy_1' {time: time(17), x: 1}");
+        transcript.hear("A.0", "connection.start {cluster_name: \"rabbit@a\", x: 1}");
+        assert_eq!(
+            transcript.lines,
+            [
+                "< A.1 queue.declare_ok queue=\"<amq.gen-1>\" message_count=0",
+                "< A.1 basic.consume_ok consumer_tag=\"<amq.ctag-2>\"",
+                "< A.1 no queue '<amq.gen-1>' {time: <time>, x: 1}",
+                "< A.0 connection.start {cluster_name: <name>, x: 1}",
+            ]
+        );
+        assert_eq!(transcript.with_names("queue=\"<amq.gen-1>\""), "queue=\"amq.gen-Xy_1\"");
+    }
+}
