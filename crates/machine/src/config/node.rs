@@ -18,6 +18,8 @@ pub struct NodeConfig {
 pub struct NodeValues {
     pub producer_id_expiration_ms: i64,
     pub offsets_retention_ms: i64,
+    /// A record is not deleted by time before it has been stored for so long.
+    pub retention_check_interval_ms: i64,
     pub groups: GroupValues,
     pub share: ShareValues,
     pub dead_letters: DeadLetterValues,
@@ -37,7 +39,7 @@ pub struct GroupValues {
 
 impl GroupValues {
     pub const DEFAULT: Self = Self {
-        initial_rebalance_delay_ms: 0,
+        initial_rebalance_delay_ms: 3_000,
         session_timeout_ms_min: 6_000,
         session_timeout_ms_max: 30 * 60 * 1000,
         members_max: base::limits::GROUP_MEMBERS_MAX,
@@ -188,6 +190,8 @@ impl Default for NodeConfig {
             own: NodeValues {
                 producer_id_expiration_ms: base::limits::PRODUCER_ID_EXPIRATION.as_millis() as i64,
                 offsets_retention_ms: base::limits::OFFSETS_RETENTION.as_millis() as i64,
+                retention_check_interval_ms: base::limits::RETENTION_CHECK_INTERVAL.as_millis()
+                    as i64,
                 groups: GroupValues::DEFAULT,
                 share: ShareValues::DEFAULT,
                 dead_letters: DeadLetterValues::default(),

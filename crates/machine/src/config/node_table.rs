@@ -14,7 +14,7 @@ const fn group_size(value: &Value<'_>) -> bool {
     matches!(value, Value::Whole(size) if *size >= 1 && *size <= GROUP_MEMBERS_MAX as i64)
 }
 
-pub static NODE_CONFIGS: [Node; 28] = [
+pub static NODE_CONFIGS: [Node; 29] = [
     Node::new(
         "producer.id.expiration.ms",
         Int,
@@ -32,12 +32,20 @@ pub static NODE_CONFIGS: [Node; 28] = [
     )
     .valid("1 or more", one_or_more),
     Node::new(
+        "log.retention.check.interval.ms",
+        Long,
+        "300000",
+        Sets(|node, value| node.retention_check_interval_ms = value.whole()),
+        "How long a record that is older than its topic keeps is there all the same, counted from \
+         when it was stored or became too old.",
+    )
+    .valid("1 or more", one_or_more),
+    Node::new(
         "group.initial.rebalance.delay.ms",
         Int,
-        "0",
+        "3000",
         Sets(|node, value| node.groups.initial_rebalance_delay_ms = value.whole() as i32),
-        "How long the first rebalance of a group of the classic protocol waits for more members. \
-         Kafka waits 3000 unless its configuration file, as shipped, says 0.",
+        "How long the first rebalance of a group of the classic protocol waits for more members.",
     )
     .valid("0 or more", zero_or_more),
     Node::new(

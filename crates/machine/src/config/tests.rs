@@ -127,10 +127,11 @@ const GROUP_VALUES: [Values<'_>; 15] = [
     ("share.retry.backoff.max.ms", "100", &["-1"]),
 ];
 
-const NODE_VALUES: [Values<'_>; 28] = [
+const NODE_VALUES: [Values<'_>; 29] = [
     ("producer.id.expiration.ms", "1", &["0"]),
     ("offsets.retention.minutes", "1", &["x", "0"]),
-    ("group.initial.rebalance.delay.ms", "3000", &["-1"]),
+    ("log.retention.check.interval.ms", "1", &["0", "soon"]),
+    ("group.initial.rebalance.delay.ms", "0", &["-1"]),
     ("group.min.session.timeout.ms", "1", &["0", "1800001"]),
     ("group.max.session.timeout.ms", "6000", &["0", "5999"]),
     ("group.max.size", "1", &["0", "10001"]),
