@@ -15,7 +15,7 @@ use crate::response::Response;
 use crate::session::SessionEnd;
 use crate::{
     config_describe, configs, fetch, groups, log_dirs, metadata, offsets, operations, producers,
-    refused, share, topics, versions,
+    quorum, refused, share, topics, versions,
 };
 
 /// A request that was taken in. Resolves to its response, or to `None` when it wants none.
@@ -118,11 +118,17 @@ async fn handle(
         ApiKey::ListConfigResources => config_describe::list_resources(&gateway, request),
         ApiKey::InitProducerId => producers::init_producer_id(&gateway, &session, request).await,
         ApiKey::DescribeProducers => producers::describe_producers(&gateway, request),
+        ApiKey::DescribeQuorum => quorum::describe(&gateway, request),
+        ApiKey::UpdateFeatures => quorum::update_features(request),
         ApiKey::DescribeLogDirs => log_dirs::describe(&gateway, request),
         ApiKey::DescribeAcls
         | ApiKey::CreateAcls
         | ApiKey::DeleteAcls
         | ApiKey::DescribeClientQuotas
+        | ApiKey::AlterClientQuotas
+        | ApiKey::DescribeUserScramCredentials
+        | ApiKey::DescribeTransactions
+        | ApiKey::ListTransactions
         | ApiKey::ElectLeaders
         | ApiKey::AlterPartitionReassignments
         | ApiKey::ListPartitionReassignments

@@ -13,14 +13,15 @@ use bytes::{Bytes, BytesMut};
 use kafka_protocol::error::ResponseError;
 use machine::TopicConfig;
 use machine::config::{CompressionType, TimestampType};
-use record::{BatchError, BatchHeader, Compression, ValidateLimits};
+use record::{BatchError, BatchHeader, Compression, RefusedRecord, ValidateLimits};
 
-use base::limits::BATCH_BYTES_MAX;
+use base::limits::{BATCH_BYTES_MAX, REFUSED_RECORDS_NAMED_MAX};
 use base::{PartitionId, TopicId};
 
 use crate::dispatch::Started;
-use crate::errors::{Fault, faulty_record};
+use crate::errors::{Fault, refused_records};
 use crate::gateway::Gateway;
+use crate::no_transactions::no_transactions;
 use crate::produce_request::{ProduceRequest, ProduceTopic};
 use crate::produce_response::{self, PartitionResult};
 use crate::request::{Request, RequestError, RequestHead};
@@ -44,7 +45,7 @@ pub(crate) struct PendingProduce {
 /// What is known of a partition while the broker has the request.
 #[derive(Debug)]
 enum Slot {
-    Refused(Box<(Fault, Option<u32>)>),
+    Refused(Refused),
     /// The next of the broker's answers is this one's.
     Appending {
         log_append_time: i64,
@@ -53,7 +54,7 @@ enum Slot {
 
 impl Slot {
     fn refused(fault: Fault) -> Self {
-        Self::Refused(Box::new((fault, None)))
+        Self::Refused(Box::new((fault, Vec::new())))
     }
 }
 
@@ -71,19 +72,24 @@ pub(crate) fn start(gateway: &Gateway, request: Request) -> Result<Started, Requ
     let mut slots = Vec::with_capacity(produce.partitions.len());
     let mut batches = Vec::with_capacity(produce.partitions.len());
     let mut partitions = produce.partitions.into_iter();
+    let mut named_max = REFUSED_RECORDS_NAMED_MAX;
     for (topic, resolved) in produce.topics.iter().zip(resolved) {
         for partition in partitions.by_ref().take(topic.partitions) {
             let slot = match (&refused_whole, &resolved) {
                 (Some(fault), _) => Slot::refused(fault.clone()),
                 (None, Err(fault)) => Slot::refused(fault.clone()),
                 (None, Ok(resolved)) => {
-                    let policy = Policy { version, acks: produce.acks, now_ms, resolved };
+                    let policy =
+                        Policy { version, acks: produce.acks, now_ms, named_max, resolved };
                     match policy.admit(partition.index, partition.records) {
                         Ok((batch, log_append_time)) => {
                             batches.push(batch);
                             Slot::Appending { log_append_time }
                         }
-                        Err(refused) => Slot::Refused(refused),
+                        Err(refused) => {
+                            named_max = named_max.saturating_sub(refused.1.len());
+                            Slot::Refused(refused)
+                        }
                     }
                 }
             };
@@ -104,15 +110,6 @@ fn whole_refusal(produce: &ProduceRequest) -> Option<Fault> {
         ));
     }
     produce.transactional.then(no_transactions)
-}
-
-/// Every client takes this code as final, and shows it as an authorisation that is missing: the
-/// nearest to the truth that the protocol has.
-pub(crate) fn no_transactions() -> Fault {
-    Fault::new(
-        ResponseError::TransactionalIdAuthorizationFailed,
-        "transactions are not offered by this broker: produce without a transactional id",
-    )
 }
 
 struct Resolved {
@@ -144,15 +141,18 @@ struct Policy<'a> {
     version: i16,
     acks: i16,
     now_ms: i64,
+    /// How many refused records may still be named.
+    named_max: usize,
     resolved: &'a Resolved,
 }
 
-type Refused = Box<(Fault, Option<u32>)>;
+/// Why, and which records are to blame, if it is not all of them.
+type Refused = Box<(Fault, Vec<RefusedRecord>)>;
 
 impl Policy<'_> {
     /// Returns the batch and the time that the broker gave it, or -1.
     fn admit(&self, index: i32, records: Option<BytesMut>) -> Result<(AppendBatch, i64), Refused> {
-        let refuse = |fault: Fault| Box::new((fault, None));
+        let refuse = |fault: Fault| Box::new((fault, Vec::new()));
         let config = &*self.resolved.config;
         let index = u32::try_from(index)
             .ok()
@@ -175,7 +175,7 @@ impl Policy<'_> {
         }
         let (header, bytes, log_append_time) = self
             .check(bytes)
-            .map_err(|error| Box::new((Fault::from(&error), faulty_record(&error))))?;
+            .map_err(|error| Box::new((Fault::from(&error), refused_records(error))))?;
         if header.attributes.is_transactional() {
             return Err(refuse(no_transactions()));
         }
@@ -234,6 +234,7 @@ impl Policy<'_> {
                 self.now_ms.saturating_add(config.timestamp_after_max_ms),
                 i64::MAX,
             ),
+            refused_named_max: self.named_max,
             ..ValidateLimits::default()
         }
     }
@@ -289,8 +290,8 @@ fn result(
 ) -> PartitionResult {
     let log_append_time = match slot {
         Slot::Refused(refused) => {
-            let (fault, record) = *refused;
-            return PartitionResult::Refused { fault, record };
+            let (fault, records) = *refused;
+            return PartitionResult::Refused { fault, records };
         }
         Slot::Appending { log_append_time } => log_append_time,
     };
@@ -300,10 +301,10 @@ fn result(
             log_append_time,
             log_start: appended.log_start,
         },
-        Some(Err(error)) => PartitionResult::Refused { fault: error.into(), record: None },
+        Some(Err(error)) => PartitionResult::Refused { fault: error.into(), records: Vec::new() },
         None => PartitionResult::Refused {
             fault: Fault::new(ResponseError::UnknownServerError, "the broker did not answer"),
-            record: None,
+            records: Vec::new(),
         },
     }
 }

@@ -19,8 +19,8 @@ use crate::operations;
 use crate::request::{Request, RequestError, RequestHead};
 use crate::response::Response;
 
-/// Transactions (AddPartitionsToTxn and on), SASL, delegation tokens and telemetry are missing
-/// because they are not offered.
+/// Transactions (AddPartitionsToTxn and on), SASL and delegation tokens are missing because they are
+/// not offered. Telemetry is, as on a Kafka node without a plugin that takes it.
 const HANDLED: &[(ApiKey, RangeInclusive<i16>)] = &[
     (ApiKey::Produce, 3..=13),
     (ApiKey::Fetch, 4..=18),
@@ -55,8 +55,14 @@ const HANDLED: &[(ApiKey, RangeInclusive<i16>)] = &[
     (ApiKey::ListPartitionReassignments, 0..=0),
     (ApiKey::OffsetDelete, 0..=0),
     (ApiKey::DescribeClientQuotas, 0..=1),
+    (ApiKey::AlterClientQuotas, 0..=1),
+    (ApiKey::DescribeUserScramCredentials, 0..=0),
+    (ApiKey::DescribeQuorum, 0..=2),
+    (ApiKey::UpdateFeatures, 0..=2),
     (ApiKey::DescribeCluster, 0..=2),
     (ApiKey::DescribeProducers, 0..=0),
+    (ApiKey::DescribeTransactions, 0..=0),
+    (ApiKey::ListTransactions, 0..=2),
     (ApiKey::ConsumerGroupHeartbeat, 0..=1),
     (ApiKey::ConsumerGroupDescribe, 0..=1),
     (ApiKey::ListConfigResources, 0..=1),
@@ -82,13 +88,14 @@ pub(crate) fn handled(api: ApiKey) -> Option<&'static RangeInclusive<i16>> {
 
 /// What this broker can do beyond single requests, and has switched on. Java clients look for
 /// `group.version` before they use the new group protocol.
-struct Feature {
-    name: &'static str,
-    min: i16,
-    max: i16,
+pub(crate) struct Feature {
+    pub(crate) name: &'static str,
+    pub(crate) min: i16,
+    /// Also the one that is switched on.
+    pub(crate) max: i16,
 }
 
-const FEATURES: &[Feature] = &[
+pub(crate) const FEATURES: &[Feature] = &[
     // 4.2-IV1: which messages brokers may use among themselves, and what tools show as the
     // cluster's version. Share groups need 4.2.
     Feature { name: "metadata.version", min: 7, max: 29 },

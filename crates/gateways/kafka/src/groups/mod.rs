@@ -47,7 +47,7 @@ pub(crate) async fn handle(
     request: Request,
 ) -> Result<Response, RequestError> {
     match request.head.api {
-        ApiKey::FindCoordinator => admin_requests::find_coordinator(gateway, request),
+        ApiKey::FindCoordinator => admin_requests::find_coordinator(gateway, session, request),
         ApiKey::JoinGroup => classic_requests::join(gateway, session, request).await,
         ApiKey::SyncGroup => classic_requests::sync(gateway, request).await,
         ApiKey::Heartbeat => classic_requests::heartbeat(gateway, request),
