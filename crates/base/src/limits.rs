@@ -95,6 +95,8 @@ pub const SUBSCRIPTION_PATTERN_BYTES_MAX: usize = 1024;
 pub const OFFSETS_RETENTION_CHECK_INTERVAL: Duration = Duration::from_secs(10 * 60);
 /// Metadata of a committed offset (Kafka's `offset.metadata.max.bytes`).
 pub const OFFSET_METADATA_BYTES_MAX: usize = 4096;
+/// Tasks of one Streams group: its subtopologies times the partitions that each reads.
+pub const STREAMS_TASKS_MAX: u64 = 20_000;
 /// A record is not deleted by time before it has been stored for so long (Kafka's
 /// `log.retention.check.interval.ms`): a backfill of old records can be read.
 pub const RETENTION_CHECK_INTERVAL: Duration = Duration::from_secs(5 * 60);

@@ -9,6 +9,7 @@ use bytes::BytesMut;
 use kafka_protocol::messages::ApiKey;
 
 use crate::gateway::{Gateway, Session};
+use crate::groups::streams_requests;
 use crate::produce::PendingProduce;
 use crate::request::{Preamble, Request, RequestError};
 use crate::response::Response;
@@ -62,6 +63,9 @@ pub(crate) async fn start(
     let preamble = Preamble::parse(&frame)?;
     if preamble.api_key == operations::API_KEY {
         return Ok(operations::start(gateway, &preamble, frame));
+    }
+    if streams_requests::is_ours(preamble.api_key) {
+        return streams_requests::start(gateway, session, &preamble, frame);
     }
     let api = ApiKey::try_from(preamble.api_key)
         .map_err(|_| RequestError::UnknownApi(preamble.api_key))?;

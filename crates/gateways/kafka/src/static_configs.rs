@@ -110,7 +110,7 @@ pub(crate) static STATIC_CONFIGS: [StaticConfig; 22] = [
     entry(
         "group.coordinator.rebalance.protocols",
         ConfigKind::List,
-        |_| "classic,consumer,share".to_owned(),
+        |_| "classic,consumer,share,streams".to_owned(),
         "The protocols of groups that are spoken.",
     ),
     entry(

@@ -15,6 +15,7 @@ use kafka_protocol::protocol::StrBytes;
 
 use crate::errors::Fault;
 use crate::gateway::Session;
+use crate::groups::streams_requests;
 use crate::operations;
 use crate::request::{Request, RequestError, RequestHead};
 use crate::response::Response;
@@ -103,6 +104,8 @@ pub(crate) const FEATURES: &[Feature] = &[
     Feature { name: "group.version", min: 0, max: 1 },
     // KIP-932.
     Feature { name: "share.version", min: 0, max: 1 },
+    // KIP-1071.
+    Feature { name: "streams.version", min: 0, max: 1 },
 ];
 
 pub(crate) fn answer(session: &Session, mut request: Request) -> Result<Response, RequestError> {
@@ -156,6 +159,7 @@ fn supported(version: i16) -> ApiVersionsResponse {
             .with_min_version(min)
             .with_max_version(*range.end())
     });
+    let api_keys = api_keys.chain(streams_requests::supported());
     let response = ApiVersionsResponse::default().with_api_keys(api_keys.collect());
     if version < 3 {
         return response;

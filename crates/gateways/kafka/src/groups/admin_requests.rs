@@ -190,7 +190,7 @@ fn describe_one(gateway: &Gateway, name: &GroupId, version: i16) -> DescribedGro
         Some(Group::Share(_)) | None if has_offsets => {
             described.with_group_state(StrBytes::from_static_str(Phase::Empty.name()))
         }
-        Some(Group::Consumer(_) | Group::Share(_)) => {
+        Some(Group::Consumer(_) | Group::Share(_) | Group::Streams(_)) => {
             let message = format!("Group {} is not a classic group.", name.as_str());
             not_found(described, version, message)
         }

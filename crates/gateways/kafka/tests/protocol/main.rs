@@ -9,3 +9,4 @@ mod operations;
 mod produce;
 mod sessions;
 mod share;
+mod streams;
