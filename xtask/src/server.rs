@@ -25,6 +25,9 @@ pub(crate) struct Server {
     ending: Ending,
 }
 
+const QUICK_CHORES: &str =
+    "group.initial.rebalance.delay.ms=0 log.retention.check.interval.ms=1000";
+
 /// How a server is asked to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ending {
@@ -53,6 +56,8 @@ impl Postroad {
         command.arg("serve").arg("--data").arg(&self.data).arg("--kafka").arg(address.to_string());
         // Several may run at a time; whoever wants AMQP says so.
         command.env("POSTROAD_AMQP", "off").args(&self.arguments);
+        // As the suites ask of Kafka: chores often enough to be watched, and no wait for members.
+        command.env("POSTROAD_KAFKA_CONFIG", QUICK_CHORES);
         let begun = Instant::now();
         let mut server = Server::spawn("postroad", command, address, self.log.clone(), true)?;
         let stdout = server.child.stdout.take().expect("stdout is piped");

@@ -19,6 +19,11 @@ pub const REPACKED_FACTOR_MAX: usize = 16;
 pub const BATCH_DECOMPRESSED_BYTES_MAX: usize = 256 << 20;
 /// Records in one batch; the count is an `i32` on the wire.
 pub const BATCH_RECORDS_MAX: u32 = 4_000_000;
+/// Refused records of one request that its answer names (6 bytes each); any more are refused
+/// without being named. The stock clients' largest batches have 10,000 records by default.
+pub const REFUSED_RECORDS_NAMED_MAX: usize = 100_000;
+/// Of these so many have a message of their own; for the others the batch's message stands.
+pub const REFUSED_RECORDS_EXPLAINED_MAX: usize = 100;
 
 // ------------------------------------------------------------------------------------- journal
 
@@ -114,6 +119,11 @@ pub const SUBSCRIPTION_PATTERN_BYTES_MAX: usize = 1024;
 pub const OFFSETS_RETENTION_CHECK_INTERVAL: Duration = Duration::from_secs(10 * 60);
 /// Metadata of a committed offset (Kafka's `offset.metadata.max.bytes`).
 pub const OFFSET_METADATA_BYTES_MAX: usize = 4096;
+/// Tasks of one Streams group: its subtopologies times the partitions that each reads.
+pub const STREAMS_TASKS_MAX: u64 = 20_000;
+/// A record is not deleted by time before it has been stored for so long (Kafka's
+/// `log.retention.check.interval.ms`): a backfill of old records can be read.
+pub const RETENTION_CHECK_INTERVAL: Duration = Duration::from_secs(5 * 60);
 /// Committed offsets of an empty group are kept this long (Kafka's `offsets.retention.minutes`).
 pub const OFFSETS_RETENTION: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 

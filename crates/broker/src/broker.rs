@@ -326,6 +326,11 @@ impl Broker {
         &self.0.delivery
     }
 
+    /// The place after the last entry of the shard's log.
+    pub fn log_end(&self) -> u64 {
+        self.journal().last_id().map_or(0, |last| last.index + 1)
+    }
+
     pub(crate) fn journal(&self) -> &Journal {
         &self.0.shard.journal
     }

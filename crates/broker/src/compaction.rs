@@ -7,6 +7,9 @@
 //! value (a tombstone) survives the first pass that meets it, which writes a horizon into its
 //! batch, and is dropped by the first pass after that horizon, so that consumers who follow
 //! closely still see the deletion.
+//!
+//! The last batch of a partition stays, empty if need be: consumers that read up to the end offset
+//! have to find a batch that reaches it.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -46,6 +49,8 @@ pub(crate) struct Compaction {
 struct Candidate {
     partition: PartitionId,
     log_start: Offset,
+    /// The offset after the last record. The batch that ends here stays.
+    end: Offset,
     compacted_to: Offset,
     /// Batches as young as this are left alone, ms since the epoch (`min.compaction.lag.ms`).
     before_ms: i64,
@@ -130,6 +135,7 @@ impl Compaction {
                     candidates.push(Candidate {
                         partition,
                         log_start: row.log_start(),
+                        end: row.next_offset(),
                         compacted_to,
                         before_ms: now_ms.saturating_sub(config.min_compaction_lag_ms),
                         active_after_ms: now_ms.saturating_sub(config.segment_ms),
@@ -305,6 +311,9 @@ impl Pass {
         });
         match kept {
             Ok(Retained::All) => Keep::Same,
+            Ok(Retained::None) if header.next_offset() >= self.candidate.end => {
+                emptied(&header, batch)
+            }
             Ok(Retained::None) => Keep::Drop,
             Ok(Retained::Part(rest)) => Keep::Replace(Bytes::from(rest)),
             Err(error) => {
@@ -325,6 +334,18 @@ impl Pass {
         let replaced = self.last_offsets.get(key).is_some_and(|last| *last > record.offset);
         let gone = record.value.is_none() && tombstones_go;
         !replaced && !gone
+    }
+}
+
+/// What takes the place of a partition's last batch when no record of it is kept.
+fn emptied(header: &BatchHeader, batch: &[u8]) -> Keep {
+    if header.record_count == 0 {
+        return Keep::Same;
+    }
+    match record::retain_or_empty(batch, |_| false) {
+        Ok(Retained::Part(empty)) => Keep::Replace(Bytes::from(empty)),
+        // It was read a moment ago, so this does not come about; what is not replaced stays.
+        _ => Keep::Same,
     }
 }
 

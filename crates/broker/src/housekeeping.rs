@@ -4,7 +4,6 @@
 use std::time::Duration;
 
 use base::limits::TAIL_CACHE_AGE_MAX;
-use base::{Offset, PartitionId};
 use journal::Reclaimed;
 use machine::Command;
 use tasks::Task;
@@ -12,6 +11,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::broker::{Broker, WeakBroker};
 use crate::compaction::Compaction;
+use crate::retention::Retention;
 
 /// Producers are forgotten after a day or so; an hour more or less does not matter.
 const PRODUCERS_EVERY: Duration = Duration::from_secs(60 * 60);
@@ -21,13 +21,14 @@ const STARTS_PER_COMMAND: usize = 10_000;
 pub(crate) async fn run(broker: WeakBroker, interval: Duration) {
     let mut ticks = tokio::time::interval(interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut retention = Retention::default();
     let mut compaction = Compaction::default();
     let mut producers_due = Instant::now() + PRODUCERS_EVERY;
     loop {
         ticks.tick().await;
         let Some(broker) = broker.upgrade() else { return };
         broker.journal().rest(TAIL_CACHE_AGE_MAX);
-        retain(&broker).await;
+        retain(&mut retention, &broker).await;
         compact(&mut compaction, &broker).await;
         if Instant::now() >= producers_due {
             producers_due = Instant::now() + PRODUCERS_EVERY;
@@ -38,10 +39,15 @@ pub(crate) async fn run(broker: WeakBroker, interval: Duration) {
 }
 
 /// Moves the start of partitions that hold more, or older, than their topic keeps.
-async fn retain(broker: &Broker) {
+async fn retain(retention: &mut Retention, broker: &Broker) {
     let looking = broker.clone();
-    let looked = tasks::blocking(Task::HousekeepingDisk, move || expired(&looking));
-    let starts = looked.await.unwrap_or_default();
+    let mut remembered = std::mem::take(retention);
+    let look = move || {
+        let starts = remembered.starts(&looking, Instant::now().into_std());
+        (remembered, starts)
+    };
+    let starts;
+    (*retention, starts) = tasks::blocking(Task::HousekeepingDisk, look).await.unwrap_or_default();
     for starts in starts.chunks(STARTS_PER_COMMAND) {
         let command = Command::AdvanceStart { starts: starts.to_vec() };
         if let Err(error) = broker.execute(command).await {
@@ -49,53 +55,6 @@ async fn retain(broker: &Broker) {
             return;
         }
     }
-}
-
-/// What a topic keeps of one partition.
-struct Kept {
-    partition: PartitionId,
-    log_start: Offset,
-    bytes: Option<u64>,
-    after_ms: Option<i64>,
-}
-
-fn expired(broker: &Broker) -> Vec<(PartitionId, Offset)> {
-    let now_ms = broker.timeline().unstepped_ms();
-    let journal = broker.journal();
-    let mut starts = Vec::new();
-    for kept in kept(broker, now_ms) {
-        let stream = kept.partition.stream();
-        let by_bytes = kept
-            .bytes
-            .filter(|bytes| journal.stream_bytes(stream) > *bytes)
-            .and_then(|bytes| journal.retention_by_bytes(stream, bytes));
-        let by_time = kept.after_ms.and_then(|after| journal.retention_by_time(stream, after));
-        let start = by_bytes.max(by_time);
-        if let Some(start) = start.filter(|start| *start > kept.log_start) {
-            starts.push((kept.partition, start));
-        }
-    }
-    starts
-}
-
-fn kept(broker: &Broker, now_ms: i64) -> Vec<Kept> {
-    broker.read(|state| {
-        let mut kept = Vec::new();
-        for topic in state.topics().filter(|topic| topic.config.cleanup_policy.delete) {
-            let bytes = topic.config.retention_bytes;
-            let after_ms = topic.config.retention_ms.map(|keep| now_ms.saturating_sub(keep));
-            if bytes.is_none() && after_ms.is_none() {
-                continue;
-            }
-            for (partition, row) in topic.partition_ids().zip(&topic.partitions) {
-                if row.next_offset() > row.log_start() {
-                    let log_start = row.log_start();
-                    kept.push(Kept { partition, log_start, bytes, after_ms });
-                }
-            }
-        }
-        kept
-    })
 }
 
 async fn compact(compaction: &mut Compaction, broker: &Broker) {

@@ -12,7 +12,7 @@
 //! * [`delivery`]: leasing records one by one, and settling each
 //! * `dedup`: records that were appended before
 //! * [`operations`]: what operators ask of one gateway and another carries out
-//! * `housekeeping`, `compaction`: retention, space, expiry
+//! * `housekeeping`, `retention`, `compaction`: what goes, and when; space, expiry
 //! * `watchdog`: tells when the disk hangs
 //! * [`error`]: what can go wrong, per operation
 
@@ -29,6 +29,7 @@ pub mod fetch;
 mod housekeeping;
 pub mod operations;
 mod pending;
+mod retention;
 mod sequencer;
 mod shard;
 pub mod watch;

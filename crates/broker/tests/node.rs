@@ -51,6 +51,30 @@ impl Node {
         }
     }
 
+    async fn configure(&self, values: &[(&str, &str)]) {
+        let config = values.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+        self.broker.execute(Command::SetNodeConfig { config }).await.expect("configured");
+    }
+
+    async fn reads_to_the_end(&self, partition: PartitionId, end: u64) {
+        for offset in 0..end {
+            let read = self.broker.read_batches(partition, offset, 1 << 20).await.expect("reads");
+            let last = read.records.last().expect("a batch that reaches the end");
+            assert_eq!(next_offset(last), end, "read from {offset}");
+        }
+    }
+
+    /// Returns when retention has looked at all that was there before the call: it deletes by size
+    /// what is appended here.
+    async fn wait_for_retention(&self) {
+        let name = format!("looked-at-{}", uuid::Uuid::new_v4());
+        let config = [("retention.bytes", "1"), ("retention.ms", "-1")];
+        let partition = PartitionId::new(self.topic(&name, 1, &config).await, 0);
+        self.append(partition, &["first"]).await;
+        self.append(partition, &["second"]).await;
+        wait_for(|| self.broker.bounds(partition).expect("there").log_start > 0).await;
+    }
+
     async fn append(&self, partition: PartitionId, values: &[&str]) -> u64 {
         let batch = batch(partition, BatchOptions::default(), values);
         let mut answers = self.broker.append(vec![batch]).await;
@@ -255,9 +279,10 @@ async fn what_is_not_there_is_said_so() {
 async fn old_records_go_when_their_time_is_up() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let node = open(dir.path()).await;
+    node.configure(&[("log.retention.check.interval.ms", "1")]).await;
     let partition = PartitionId::new(node.topic("old", 1, &[("retention.ms", "1000")]).await, 0);
     node.append(partition, &["a", "b"]).await;
-    tokio::time::sleep(Duration::from_millis(100)).await;
+    node.wait_for_retention().await;
     assert_eq!(node.broker.bounds(partition).expect("there").log_start, 0);
     node.clock.advance_ms(2000);
     wait_for(|| node.broker.bounds(partition).expect("there").log_start == 2).await;
@@ -269,6 +294,7 @@ async fn old_records_go_when_their_time_is_up() {
 async fn records_do_not_grow_old_by_a_step_of_the_clock() {
     let dir = tempfile::tempdir().expect("a temporary directory");
     let node = open(dir.path()).await;
+    node.configure(&[("log.retention.check.interval.ms", "1")]).await;
     let kept = [("retention.ms", "1800000")];
     let kept = PartitionId::new(node.topic("kept", 1, &kept).await, 0);
     let looked = PartitionId::new(node.topic("looked", 1, &[("retention.ms", "1000")]).await, 0);
@@ -281,6 +307,55 @@ async fn records_do_not_grow_old_by_a_step_of_the_clock() {
     assert_eq!(node.broker.bounds(kept).expect("there").log_start, 0);
     node.clock.advance_ms(30 * 60 * 1000);
     wait_for(|| node.broker.bounds(kept).expect("there").log_start == 1).await;
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_of_last_year_is_there_for_the_check_interval() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let node = open(dir.path()).await;
+    let config = [("retention.ms", "1000")];
+    let partition = PartitionId::new(node.topic("backfill", 1, &config).await, 0);
+    node.clock.advance_ms(365 * 24 * 60 * 60 * 1000);
+    node.append(partition, &["then"]).await;
+
+    node.wait_for_retention().await;
+    node.wait_for_retention().await;
+    assert_eq!(node.values(partition, 0).await, [(0, "then".to_owned())]);
+
+    node.configure(&[("log.retention.check.interval.ms", "1")]).await;
+    wait_for(|| node.broker.bounds(partition).expect("there").log_start == 1).await;
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn compaction_leaves_a_batch_that_reaches_the_end() {
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let node = open(dir.path()).await;
+    let config = [
+        ("cleanup.policy", "compact"),
+        ("segment.ms", "10"),
+        ("min.cleanable.dirty.ratio", "0.01"),
+        ("delete.retention.ms", "10"),
+    ];
+    let partition = PartitionId::new(node.topic("emptied", 1, &config).await, 0);
+    let put = |key, value| keyed(partition, BatchOptions::default(), &[(Some(key), value)]);
+    for batch in [put("a", Some("1")), put("b", Some("1")), put("a", None), put("b", None)] {
+        node.broker.append(vec![batch]).await.remove(0).expect("taken");
+    }
+    // The first pass keeps the tombstones and says until when, the second drops them.
+    node.clock.advance_ms(100);
+    wait_for_values(&node, partition, &[(2, String::new()), (3, String::new())]).await;
+    node.clock.advance_ms(100);
+    wait_for_values(&node, partition, &[]).await;
+
+    node.reads_to_the_end(partition, 4).await;
+    node.broker.shutdown().await;
+    drop(node);
+
+    let node = open(dir.path()).await;
+    node.reads_to_the_end(partition, 4).await;
+    assert_eq!(node.append(partition, &["next"]).await, 4);
     node.broker.shutdown().await;
 }
 

@@ -4,6 +4,7 @@
 use thiserror::Error;
 
 use crate::compression::{Compression, CompressionError};
+use crate::refused::RefusedRecords;
 
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum BatchError {
@@ -36,10 +37,9 @@ pub enum BatchError {
     ImpossibleSequence { producer_id: i64, epoch: i16, sequence: i32 },
     #[error("record {index} of the batch {fault}")]
     Record { index: u32, fault: RecordFault },
-    #[error("record {index} of the batch has no key, and its topic is compacted by key")]
-    MissingKey { index: u32 },
-    #[error("record {index} has the timestamp {timestamp}, which is not within {min}..={max}")]
-    TimestampOutOfRange { index: u32, timestamp: i64, min: i64, max: i64 },
+    /// Its topic does not take these records of it.
+    #[error("{0}")]
+    Records(RefusedRecords),
     #[error("{bytes} bytes follow the last record of the batch")]
     TrailingBytes { bytes: usize },
     #[error("batch compressed by {compression} cannot be unpacked: {error}")]

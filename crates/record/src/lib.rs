@@ -6,6 +6,7 @@
 //!
 //! * [`header`]: the 61 bytes that open every batch; splitting a blob into batches
 //! * [`validate`]: what is checked before bytes from a producer are believed
+//! * [`refused`]: which records of a whole batch a topic does not take
 //! * [`records`]: reading the records of a batch without copying them
 //! * [`shared`]: a batch whose records are handed out one by one
 //! * [`reserved`]: the headers that the broker reads and writes
@@ -25,6 +26,7 @@ pub mod error;
 pub mod header;
 pub mod partitioner;
 pub mod records;
+pub mod refused;
 pub mod reserved;
 pub mod rewrite;
 pub mod search;
@@ -41,6 +43,7 @@ pub use header::{
 };
 pub use partitioner::partition_of_key;
 pub use records::{Batch, Header, HeadersView, RecordView, Records, value_bytes};
+pub use refused::{RefusalReason, RefusedRecord, RefusedRecords};
 pub use reserved::Reserved;
 pub use rewrite::{
     Retained, assign, recompress, recompress_at, retain, retain_or_empty, set_log_append_time,

@@ -4,11 +4,14 @@
 //! Every record is walked, in compressed batches too: a broken record that got in would break
 //! every consumer of the partition, for ever. An uncompressed batch is walked in place.
 
-use base::limits::{BATCH_BYTES_MAX, BATCH_RECORDS_MAX, PRODUCED_UNPACKED_BYTES_MAX};
+use base::limits::{
+    BATCH_BYTES_MAX, BATCH_RECORDS_MAX, PRODUCED_UNPACKED_BYTES_MAX, REFUSED_RECORDS_NAMED_MAX,
+};
 
 use crate::error::{BatchError, RecordFault};
 use crate::header::{BatchHeader, HEADER_LEN, TimestampType, verify_checksum};
 use crate::records::{Records, unpack_bounded};
+use crate::refused::{RefusalReason, RefusedRecords};
 
 /// What a topic asks of the batches that it takes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,6 +28,8 @@ pub struct ValidateLimits {
     /// `message.timestamp.after.max.ms` around now). A record without a timestamp (-1) passes.
     pub timestamp_min: i64,
     pub timestamp_max: i64,
+    /// How many refused records are named.
+    pub refused_named_max: usize,
 }
 
 impl Default for ValidateLimits {
@@ -37,6 +42,7 @@ impl Default for ValidateLimits {
             allow_control: false,
             timestamp_min: i64::MIN,
             timestamp_max: i64::MAX,
+            refused_named_max: REFUSED_RECORDS_NAMED_MAX,
         }
     }
 }
@@ -88,9 +94,11 @@ fn validate_header(header: &BatchHeader, limits: &ValidateLimits) -> Result<(), 
     Ok(())
 }
 
-/// Reads every record; returns the greatest timestamp.
+/// Reads every record; returns the greatest timestamp. A record that cannot be read ends it, because
+/// nothing after it can be; one that the topic does not take is noted, and so are those after it.
 fn walk(header: &BatchHeader, body: &[u8], limits: &ValidateLimits) -> Result<i64, BatchError> {
     let mut max_timestamp = i64::MIN;
+    let mut refused = RefusedRecords { named: Vec::new(), count: 0, has_bad_timestamp: false };
     for (index, record) in Records::new(header, body).enumerate() {
         let record = record?;
         let index = index as u32;
@@ -100,14 +108,19 @@ fn walk(header: &BatchHeader, body: &[u8], limits: &ValidateLimits) -> Result<i6
             return Err(BatchError::Record { index, fault });
         }
         if limits.require_key && record.key.is_none() {
-            return Err(BatchError::MissingKey { index });
+            refused.add(index, RefusalReason::MissingKey, limits.refused_named_max);
+            continue;
         }
         let timestamp = record.timestamp;
         let (min, max) = (limits.timestamp_min, limits.timestamp_max);
         if timestamp != NO_TIMESTAMP && !(min..=max).contains(&timestamp) {
-            return Err(BatchError::TimestampOutOfRange { index, timestamp, min, max });
+            let reason = RefusalReason::TimestampOutOfRange { timestamp };
+            refused.add(index, reason, limits.refused_named_max);
         }
         max_timestamp = max_timestamp.max(timestamp);
+    }
+    if refused.count > 0 {
+        return Err(BatchError::Records(refused));
     }
     Ok(max_timestamp)
 }

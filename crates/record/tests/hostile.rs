@@ -6,8 +6,8 @@ mod model;
 use proptest::prelude::*;
 use record::{
     Batch, BatchError, BatchHeader, BatchOptions, Compression, CompressionError, HEADER_LEN,
-    RecordFault, ValidateLimits, first_with_max_timestamp, offset_at_or_after, recompress, retain,
-    set_log_append_time, split, validate,
+    RecordFault, RefusalReason, RefusedRecord, ValidateLimits, first_with_max_timestamp,
+    offset_at_or_after, recompress, retain, set_log_append_time, split, validate,
 };
 
 fn check(batch: &[u8]) -> Result<(), BatchError> {
@@ -152,10 +152,25 @@ fn what_a_topic_does_not_take_is_refused() {
     let batch = golden(Compression::Lz4);
     let defaults = ValidateLimits::default();
     let refusal = |limits| validate(&batch, &limits).unwrap_err();
-    assert_eq!(
-        refusal(ValidateLimits { require_key: true, ..defaults }),
-        BatchError::MissingKey { index: 0 }
-    );
+    let refused = |limits| match refusal(limits) {
+        BatchError::Records(refused) => refused,
+        other => panic!("unexpected {other:?}"),
+    };
+    let keyless = refused(ValidateLimits { require_key: true, ..defaults });
+    let expected: Vec<u32> = Batch::decode(&batch)
+        .unwrap()
+        .records()
+        .map(|record| record.unwrap())
+        .enumerate()
+        .filter(|(_, record)| record.key.is_none())
+        .map(|(place, _)| place as u32)
+        .collect();
+    assert_eq!(keyless.named.iter().map(|record| record.index).collect::<Vec<_>>(), expected);
+    assert!(keyless.named.iter().all(|record| record.reason == RefusalReason::MissingKey));
+    assert_eq!((keyless.count, keyless.has_bad_timestamp), (expected.len() as u32, false));
+
+    let few = refused(ValidateLimits { require_key: true, refused_named_max: 1, ..defaults });
+    assert_eq!((few.named.len(), few.count), (1, keyless.count));
     assert_eq!(
         refusal(ValidateLimits { batch_bytes_max: batch.len() - 1, ..defaults }),
         BatchError::TooLarge { bytes: batch.len(), limit: batch.len() - 1 }
@@ -165,10 +180,10 @@ fn what_a_topic_does_not_take_is_refused() {
         BatchError::TooManyRecords { limit: 19 }
     );
     let (min, max) = (1_700_000_000_000, 1_800_000_000_000);
-    assert_eq!(
-        refusal(ValidateLimits { timestamp_min: min, timestamp_max: max, ..defaults }),
-        BatchError::TimestampOutOfRange { index: 2, timestamp: min - 2, min, max }
-    );
+    let untimely = refused(ValidateLimits { timestamp_min: min, timestamp_max: max, ..defaults });
+    let reason = RefusalReason::TimestampOutOfRange { timestamp: min - 2 };
+    assert_eq!(untimely.named[0], RefusedRecord { index: 2, reason });
+    assert!(untimely.has_bad_timestamp);
 }
 
 #[test]

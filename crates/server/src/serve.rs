@@ -12,6 +12,7 @@ use gateway_amqp::catalog::users::Users;
 use gateway_amqp::operations::Administration;
 use gateway_kafka::GatewayOptions;
 use journal::disk::RealDisk;
+use machine::Command;
 use tasks::Task;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -37,6 +38,8 @@ pub(crate) enum ServeError {
     Listen { address: SocketAddr, setting: &'static str, source: std::io::Error },
     #[error("cannot wait for signals: {0}")]
     Signals(std::io::Error),
+    #[error("what --kafka-config says cannot be set: {0}")]
+    Config(broker::ExecuteError),
     #[error("what AMQP clients have declared cannot be read: {0}")]
     Catalog(#[from] gateway_amqp::catalog::OpenError),
     #[error("{0}")]
@@ -88,6 +91,7 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     let amqp_bound = amqp_bound.map_err(ServeError::Runtime)?;
     let broker =
         Broker::open(Arc::new(RealDisk), &settings.data, broker_options(&settings)).await?;
+    configure(&broker, &settings.kafka_configs).await?;
     let catalog = Catalog::open(broker.clone()).await?;
     let router = gateway_amqp::dead_letter::Router::new(&catalog);
     broker.set_dead_letter_router(gateway_amqp::dead_letter::SCHEME, Arc::new(router));
@@ -120,6 +124,19 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
         tracing::info!("stopped");
     }
     outcome
+}
+
+/// Sets what the node is told to set at start, as a client could: it stays set, and what is set
+/// later holds until the next start.
+async fn configure(broker: &Broker, configs: &[(String, String)]) -> Result<(), ServeError> {
+    let set = broker.read(|state| state.node_config().overrides.clone());
+    let mut config = set.clone();
+    config.extend(configs.iter().cloned());
+    if config == set {
+        return Ok(());
+    }
+    let outcome = broker.execute(Command::SetNodeConfig { config }).await;
+    outcome.map(drop).map_err(ServeError::Config)
 }
 
 async fn bind(setting: &'static str, address: SocketAddr) -> Result<TcpListener, ServeError> {

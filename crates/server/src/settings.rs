@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use base::limits;
 use clap::Args;
 use gateway_amqp::User;
+use machine::config::NodeConfig;
 use serde::{Deserialize, Deserializer};
 
 use crate::logging::LogFormat;
@@ -68,6 +69,9 @@ pub(crate) struct Said {
     /// Partitions of a topic when its maker does not say [default: 1]
     #[arg(long, value_name = "N", env = "POSTROAD_DEFAULT_PARTITIONS")]
     default_partitions: Option<u32>,
+    /// Set a node configuration by Kafka's name at start, as NAME=VALUE; may be given several times
+    #[arg(long, value_name = "CONFIG", env = "POSTROAD_KAFKA_CONFIG", value_delimiter = ' ')]
+    kafka_config: Option<Vec<String>>,
     /// Threads that serve clients [default: one a core but one, which is the journal's]
     #[arg(long, value_name = "N", env = "POSTROAD_THREADS")]
     threads: Option<usize>,
@@ -97,6 +101,8 @@ pub(crate) struct Settings {
     pub(crate) connections_max: usize,
     pub(crate) auto_create_topics: bool,
     pub(crate) default_partitions: u32,
+    /// Node configurations to be set at start, by Kafka's names.
+    pub(crate) kafka_configs: Vec<(String, String)>,
     pub(crate) threads: Option<usize>,
     pub(crate) log: String,
     pub(crate) log_format: LogFormat,
@@ -156,6 +162,7 @@ impl Settings {
             auto_create_topics: said.auto_create_topics.unwrap_or(true),
             default_partitions: at_least_one("default-partitions", said.default_partitions)?
                 .unwrap_or(1),
+            kafka_configs: kafka_configs(said.kafka_config.unwrap_or_default())?,
             threads: at_least_one("threads", said.threads)?,
             log: said.log.unwrap_or_else(|| DEFAULT_LOG.into()),
             log_format: said.log_format.unwrap_or_default(),
@@ -179,6 +186,7 @@ impl Said {
             max_connections: self.max_connections.or(other.max_connections),
             auto_create_topics: self.auto_create_topics.or(other.auto_create_topics),
             default_partitions: self.default_partitions.or(other.default_partitions),
+            kafka_config: self.kafka_config.or(other.kafka_config),
             threads: self.threads.or(other.threads),
             log: self.log.or(other.log),
             log_format: self.log_format.or(other.log_format),
@@ -231,6 +239,24 @@ fn amqp_user(text: &str) -> Result<User, SettingsError> {
         invalid("amqp-user", name, "is not a name and a password, such as app:secret")
     })?;
     Ok(User { name: name.to_owned(), password: password.to_owned() })
+}
+
+/// `NAME=VALUE`, each checked by itself here, and all together with what is set already at start.
+fn kafka_configs(said: Vec<String>) -> Result<Vec<(String, String)>, SettingsError> {
+    let mut configs = Vec::with_capacity(said.len());
+    for text in said {
+        let pair = text.split_once('=').map(|(name, value)| (name.trim(), value.trim()));
+        let Some((name, value)) = pair.filter(|(name, _)| !name.is_empty()) else {
+            let problem = "is not a name and a value, such as log.retention.ms=86400000";
+            return Err(invalid("kafka-config", &text, problem));
+        };
+        let one = [(name.to_owned(), value.to_owned())];
+        if let Err(error) = NodeConfig::parse(&one.clone().into()) {
+            return Err(invalid("kafka-config", &text, format!("is refused: {error}")));
+        }
+        configs.extend(one);
+    }
+    Ok(configs)
 }
 
 /// In a file a size may also be a plain number.
@@ -307,6 +333,20 @@ mod tests {
         assert_eq!(known, [("app", "se:cret"), ("other", "x")]);
         let error = Settings::from_said(said("amqp-user = [\"secret\"]")).expect_err("refused");
         assert!(error.to_string().contains("is not a name and a password"), "{error}");
+    }
+
+    #[test]
+    fn node_configurations_are_named_as_in_kafka_and_checked() {
+        let toml = "kafka-config = [\"log.retention.ms=1000\", \"offsets.retention.minutes = 5\"]";
+        let settings = Settings::from_said(said(toml)).expect("valid");
+        let expected = [("log.retention.ms", "1000"), ("offsets.retention.minutes", "5")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()));
+        assert_eq!(settings.kafka_configs, expected);
+        for wrong in ["log.retention.ms", "=1", "no.such.config=1", "log.retention.ms=soon"] {
+            let error = Settings::from_said(said(&format!("kafka-config = [\"{wrong}\"]")));
+            let error = error.expect_err("refused").to_string();
+            assert!(error.contains("--kafka-config") && error.contains(wrong), "{error}");
+        }
     }
 
     #[test]

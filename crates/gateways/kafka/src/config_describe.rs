@@ -15,12 +15,14 @@ use kafka_protocol::protocol::StrBytes;
 use machine::config::{
     ConfigKind, ConfigSource, Described, Overrides, describe_group, describe_node, describe_topic,
 };
+use tracing::level_filters::LevelFilter;
 
 use crate::configs::{Resource, resource_types};
 use crate::errors::{Fault, code_of};
 use crate::gateway::Gateway;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
+use crate::static_configs::STATIC_CONFIGS;
 
 /// Where a value comes from (Kafka's `DescribeConfigsResponse.ConfigSource`).
 mod sources {
@@ -28,6 +30,7 @@ mod sources {
     pub(super) const DYNAMIC_DEFAULT_BROKER: i8 = 3;
     pub(super) const STATIC_BROKER: i8 = 4;
     pub(super) const DEFAULT: i8 = 5;
+    pub(super) const BROKER_LOGGER: i8 = 6;
     pub(super) const GROUP: i8 = 8;
 }
 
@@ -50,73 +53,6 @@ impl Owner {
             }
         }
     }
-}
-
-/// What was decided when the broker was started, by Kafka's names. Shown, and not to be changed.
-fn static_values(gateway: &Gateway) -> [(&'static str, ConfigKind, String, &'static str); 9] {
-    let options = &gateway.options;
-    let (host, port) = (&options.advertised_host, options.advertised_port);
-    [
-        ("broker.id", ConfigKind::Int, gateway.node_id().to_string(), "This node's number."),
-        ("node.id", ConfigKind::Int, gateway.node_id().to_string(), "This node's number."),
-        (
-            "advertised.listeners",
-            ConfigKind::List,
-            format!("PLAINTEXT://{host}:{port}"),
-            "Where clients are told to connect.",
-        ),
-        (
-            "auto.create.topics.enable",
-            ConfigKind::Boolean,
-            options.auto_create_topics.to_string(),
-            "Whether a topic comes about when a client first asks for it.",
-        ),
-        (
-            "num.partitions",
-            ConfigKind::Int,
-            options.partitions_default.to_string(),
-            "Partitions of a topic that is made without saying how many.",
-        ),
-        (
-            "default.replication.factor",
-            ConfigKind::Int,
-            "1".to_owned(),
-            "Replicas of a topic that is made without saying how many.",
-        ),
-        (
-            "max.connections",
-            ConfigKind::Int,
-            options.sessions_max.to_string(),
-            "Connections at a time; more are closed at once.",
-        ),
-        (
-            "socket.request.max.bytes",
-            ConfigKind::Int,
-            options.request_bytes_max.to_string(),
-            "The largest request that is taken.",
-        ),
-        (
-            "connections.max.idle.ms",
-            ConfigKind::Long,
-            options.session_idle_max.as_millis().to_string(),
-            "A connection that was silent for so long is closed.",
-        ),
-    ]
-}
-
-pub(crate) fn static_names() -> impl Iterator<Item = &'static str> {
-    [
-        "broker.id",
-        "node.id",
-        "advertised.listeners",
-        "auto.create.topics.enable",
-        "num.partitions",
-        "default.replication.factor",
-        "max.connections",
-        "socket.request.max.bytes",
-        "connections.max.idle.ms",
-    ]
-    .into_iter()
 }
 
 pub(crate) fn describe(gateway: &Gateway, mut request: Request) -> Result<Response, RequestError> {
@@ -176,25 +112,81 @@ fn describe_resource(
                 .filter(|entry| is_wanted(entry.name))
                 .map(|entry| show(Owner::Group, entry))
                 .collect(),
+            Resource::Logger | Resource::ClientMetrics => Vec::new(),
         })
     })?;
     if resource == Resource::Node && !wanted.resource_name.is_empty() {
-        let fixed = static_values(gateway).into_iter().filter(|(name, ..)| is_wanted(name));
-        configs.extend(fixed.map(|(name, kind, value, documentation)| {
-            let synonym = synonym(name, &value, sources::STATIC_BROKER);
-            DescribeConfigsResourceResult::default()
-                .with_name(StrBytes::from_static_str(name))
-                .with_value(Some(StrBytes::from_string(value)))
-                .with_read_only(true)
-                .with_config_source(sources::STATIC_BROKER)
-                .with_config_type(type_number(kind))
-                .with_synonyms(if detail.synonyms { vec![synonym] } else { Vec::new() })
-                .with_documentation(
-                    detail.documentation.then(|| StrBytes::from_static_str(documentation)),
-                )
+        let fixed = STATIC_CONFIGS.iter().filter(|config| is_wanted(config.name));
+        configs.extend(fixed.map(|config| {
+            let fixed = Fixed {
+                name: config.name,
+                kind: config.kind,
+                value: (config.value)(gateway),
+                source: sources::STATIC_BROKER,
+                documentation: config.documentation,
+            };
+            fixed.shown(detail)
         }));
     }
+    if resource == Resource::Logger && is_wanted(ROOT_LOGGER) {
+        configs.push(root_logger().shown(detail));
+    }
+    if resource == Resource::ClientMetrics {
+        let metrics = client_metrics().into_iter().filter(|config| is_wanted(config.name));
+        configs.extend(metrics.map(|config| config.shown(detail)));
+    }
     Ok(configs)
+}
+
+/// A configuration that is shown and cannot be changed.
+struct Fixed {
+    name: &'static str,
+    kind: ConfigKind,
+    value: String,
+    source: i8,
+    documentation: &'static str,
+}
+
+impl Fixed {
+    fn shown(self, detail: Detail) -> DescribeConfigsResourceResult {
+        let synonym = synonym(self.name, &self.value, self.source);
+        DescribeConfigsResourceResult::default()
+            .with_name(StrBytes::from_static_str(self.name))
+            .with_value(Some(StrBytes::from_string(self.value)))
+            .with_read_only(true)
+            .with_config_source(self.source)
+            .with_config_type(type_number(self.kind))
+            .with_synonyms(if detail.synonyms { vec![synonym] } else { Vec::new() })
+            .with_documentation(
+                detail.documentation.then(|| StrBytes::from_static_str(self.documentation)),
+            )
+    }
+}
+
+/// As Kafka calls the logger of all that has no level of its own.
+const ROOT_LOGGER: &str = "root";
+
+fn root_logger() -> Fixed {
+    Fixed {
+        name: ROOT_LOGGER,
+        kind: ConfigKind::String,
+        value: LevelFilter::current().to_string().to_uppercase(),
+        source: sources::BROKER_LOGGER,
+        documentation: "The most that is logged; it is set when the broker is started.",
+    }
+}
+
+/// What Kafka shows of a subscription that nobody made: nothing is collected.
+fn client_metrics() -> [Fixed; 3] {
+    let shown = |name, kind, value: &str, documentation| {
+        let (value, source) = (value.to_owned(), sources::DEFAULT);
+        Fixed { name, kind, value, source, documentation }
+    };
+    [
+        shown("interval.ms", ConfigKind::Int, "300000", "How often clients would report."),
+        shown("match", ConfigKind::List, "", "Which clients would report."),
+        shown("metrics", ConfigKind::List, "", "Which metrics are collected: none."),
+    ]
 }
 
 fn shown(owner: Owner, entry: &Described<'_>, detail: Detail) -> DescribeConfigsResourceResult {
@@ -268,6 +260,7 @@ pub(crate) fn list_resources(
     let all = [
         resource_types::TOPIC,
         resource_types::BROKER,
+        resource_types::BROKER_LOGGER,
         resource_types::CLIENT_METRICS,
         resource_types::GROUP,
     ];
@@ -276,8 +269,7 @@ pub(crate) fn list_resources(
         (_, true) => all.to_vec(),
         (_, false) => message.resource_types,
     };
-    let known = |kind: &i8| all.contains(kind) || *kind == resource_types::BROKER_LOGGER;
-    if !wanted.iter().all(known) {
+    if !wanted.iter().all(|kind| all.contains(kind)) {
         let code = ResponseError::UnsupportedVersion.code();
         let refused = ListConfigResourcesResponse::default().with_error_code(code);
         return Response::encode(&request.head, &refused);
@@ -288,7 +280,9 @@ pub(crate) fn list_resources(
             resource_types::TOPIC => gateway
                 .broker
                 .read(|state| state.topics().map(|topic| topic.name.to_string()).collect()),
-            resource_types::BROKER => vec![gateway.node_id().to_string()],
+            resource_types::BROKER | resource_types::BROKER_LOGGER => {
+                vec![gateway.node_id().to_string()]
+            }
             resource_types::GROUP => {
                 gateway.broker.read(|state| state.configured_groups().map(str::to_owned).collect())
             }

@@ -20,12 +20,12 @@ use machine::config::{
     Overrides, TopicConfig, topic_entry, topic_entry_for_node,
 };
 
-use crate::config_describe::static_names;
 use crate::errors::{Fault, code_of};
 use crate::gateway::Gateway;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 use crate::share::lease_groups;
+use crate::static_configs::STATIC_CONFIGS;
 
 /// What a configuration belongs to (Kafka's `ConfigResource.Type`).
 pub(crate) mod resource_types {
@@ -50,6 +50,10 @@ pub(crate) enum Resource {
     Topic(TopicId),
     Node,
     Group(String),
+    /// How much this node logs: shown, and set when it is started.
+    Logger,
+    /// Which metrics clients are to report: none, whatever the subscription's name.
+    ClientMetrics,
 }
 
 impl Resource {
@@ -70,12 +74,17 @@ impl Resource {
                 "this is broker {}; there is no broker {name:?}",
                 gateway.node_id()
             )),
-            resource_types::BROKER_LOGGER => invalid(
-                "log levels are not changed over the network: see the broker's --log".to_owned(),
-            ),
-            resource_types::CLIENT_METRICS => {
-                invalid("client metrics are not collected by this broker".to_owned())
+            resource_types::BROKER_LOGGER if name == gateway.node_id().to_string() => {
+                Ok(Self::Logger)
             }
+            resource_types::BROKER_LOGGER => invalid(format!(
+                "this is broker {}; there is no broker {name:?} with loggers",
+                gateway.node_id()
+            )),
+            resource_types::CLIENT_METRICS if name.is_empty() => {
+                invalid("a subscription of client metrics needs a name".to_owned())
+            }
+            resource_types::CLIENT_METRICS => Ok(Self::ClientMetrics),
             resource_types::GROUP if name.is_empty() => {
                 invalid("a group's configuration needs the group's name".to_owned())
             }
@@ -92,6 +101,7 @@ impl Resource {
                 Self::Topic(topic) => state.topic(*topic).map(|t| (*t.overrides).clone()),
                 Self::Node => Some(state.node_config().overrides.clone()),
                 Self::Group(group) => Some(state.group_config(group).overrides.clone()),
+                Self::Logger | Self::ClientMetrics => None,
             })
             .unwrap_or_default()
     }
@@ -104,7 +114,7 @@ impl Resource {
         let entry = match self {
             Self::Topic(_) => topic_entry(name),
             Self::Node => topic_entry_for_node(name),
-            Self::Group(_) => None,
+            Self::Group(_) | Self::Logger | Self::ClientMetrics => None,
         };
         let Some(entry) = entry else { return String::new() };
         let of_node = entry.node_name.filter(|_| matches!(self, Self::Topic(_))).and_then(|name| {
@@ -124,6 +134,7 @@ impl Resource {
             Self::Group(_) => {
                 GROUP_CONFIGS.iter().find(|entry| entry.name == name).map(|entry| entry.kind)
             }
+            Self::Logger | Self::ClientMetrics => None,
         }
     }
 
@@ -140,14 +151,22 @@ impl Resource {
                 parsed.check(node)?;
                 check_dead_letter_topic(&parsed, node)
             }),
+            // What cannot be changed never gets here.
+            Self::Logger | Self::ClientMetrics => Ok(()),
         }
     }
 
-    fn command(&self, config: Overrides) -> Command {
+    /// What sets the whole configuration, or why it cannot be set.
+    fn command(&self, config: Overrides) -> Result<Command, Fault> {
+        let fixed = |message: &'static str| Fault::new(ResponseError::InvalidRequest, message);
         match self {
-            Self::Topic(topic) => Command::SetTopicConfig { topic: *topic, config },
-            Self::Node => Command::SetNodeConfig { config },
-            Self::Group(group) => Command::SetGroupConfig { group: group.clone(), config },
+            Self::Topic(topic) => Ok(Command::SetTopicConfig { topic: *topic, config }),
+            Self::Node => Ok(Command::SetNodeConfig { config }),
+            Self::Group(group) => Ok(Command::SetGroupConfig { group: group.clone(), config }),
+            Self::Logger => {
+                Err(fixed("log levels are not changed over the network: see the broker's --log"))
+            }
+            Self::ClientMetrics => Err(fixed("client metrics are not collected by this broker")),
         }
     }
 
@@ -160,6 +179,7 @@ impl Resource {
         if *self == Self::Node {
             refuse_static(&config)?;
         }
+        let command = self.command(config.clone())?;
         self.validate(gateway, &config)
             .map_err(|error| Fault::new(ResponseError::InvalidConfig, error.to_string()))?;
         if validate_only {
@@ -169,13 +189,13 @@ impl Resource {
             Self::Group(group) => {
                 let config_of = || gateway.broker.read(|state| state.group_config(group).clone());
                 let before = config_of();
-                gateway.broker.execute(self.command(config)).await?;
+                gateway.broker.execute(command).await?;
                 let after = config_of();
                 lease_groups::ensure_dead_letter_topic(gateway, &after).await?;
                 lease_groups::carry_over(&gateway.broker, group, &before, &after).await
             }
-            Self::Topic(_) | Self::Node => {
-                gateway.broker.execute(self.command(config)).await?;
+            _ => {
+                gateway.broker.execute(command).await?;
                 Ok(())
             }
         }
@@ -199,7 +219,7 @@ fn check_dead_letter_topic(config: &GroupConfig, node: &NodeValues) -> Result<()
 }
 
 fn refuse_static(config: &Overrides) -> Result<(), Fault> {
-    match config.keys().find(|name| static_names().any(|known| known == name.as_str())) {
+    match config.keys().find(|name| STATIC_CONFIGS.iter().any(|fixed| fixed.name == **name)) {
         Some(name) => Err(Fault::new(
             ResponseError::InvalidRequest,
             format!("{name} is set when the broker is started and cannot be changed while it runs"),
@@ -315,10 +335,7 @@ fn apply(
 ) -> Result<(), Fault> {
     let name = change.name.to_string();
     if change.config_operation == operations::DELETE {
-        if resource.kind_of(&name).is_none() {
-            let error = ConfigError::Unknown { name };
-            return Err(Fault::new(ResponseError::InvalidConfig, error.to_string()));
-        }
+        // What is not set needs no deletion, and Kafka does not mind.
         config.remove(&name);
         return Ok(());
     }

@@ -9,13 +9,14 @@ use kafka_protocol::messages::ApiKey;
 
 use crate::frames::Frame;
 use crate::gateway::{Gateway, Session};
+use crate::groups::streams_requests;
 use crate::produce::PendingProduce;
 use crate::request::{Preamble, Request, RequestError};
 use crate::response::Response;
 use crate::session::SessionEnd;
 use crate::{
     config_describe, configs, fetch, groups, log_dirs, metadata, offsets, operations, producers,
-    refused, share, topics, versions,
+    quorum, refused, share, topics, versions,
 };
 
 /// A request that was taken in. Resolves to its response, or to `None` when it wants none.
@@ -62,6 +63,9 @@ pub(crate) async fn start(
     let preamble = Preamble::parse(&frame.bytes)?;
     if preamble.api_key == operations::API_KEY {
         return Ok(operations::start(gateway, &preamble, frame));
+    }
+    if streams_requests::is_ours(preamble.api_key) {
+        return streams_requests::start(gateway, session, &preamble, frame);
     }
     let api = ApiKey::try_from(preamble.api_key)
         .map_err(|_| RequestError::UnknownApi(preamble.api_key))?;
@@ -118,11 +122,17 @@ async fn handle(
         ApiKey::ListConfigResources => config_describe::list_resources(&gateway, request),
         ApiKey::InitProducerId => producers::init_producer_id(&gateway, &session, request).await,
         ApiKey::DescribeProducers => producers::describe_producers(&gateway, request),
+        ApiKey::DescribeQuorum => quorum::describe(&gateway, request),
+        ApiKey::UpdateFeatures => quorum::update_features(request),
         ApiKey::DescribeLogDirs => log_dirs::describe(&gateway, request).await,
         ApiKey::DescribeAcls
         | ApiKey::CreateAcls
         | ApiKey::DeleteAcls
         | ApiKey::DescribeClientQuotas
+        | ApiKey::AlterClientQuotas
+        | ApiKey::DescribeUserScramCredentials
+        | ApiKey::DescribeTransactions
+        | ApiKey::ListTransactions
         | ApiKey::ElectLeaders
         | ApiKey::AlterPartitionReassignments
         | ApiKey::ListPartitionReassignments

@@ -11,7 +11,7 @@ use kafka_protocol::error::ResponseError;
 use kafka_protocol::protocol::StrBytes;
 use machine::Refusal;
 use machine::producer::SequenceRefusal;
-use record::{BatchError, CompressionError};
+use record::{BatchError, CompressionError, RefusedRecord};
 
 /// An error as the protocol says it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -207,27 +207,27 @@ impl From<&BatchError> for Fault {
                 ResponseError::MessageTooLarge
             }
             BatchError::Compression { .. } => ResponseError::CorruptMessage,
-            BatchError::LogAppendTime | BatchError::TimestampOutOfRange { .. } => {
+            BatchError::LogAppendTime => ResponseError::InvalidTimestamp,
+            BatchError::Records(refused) if refused.has_bad_timestamp => {
                 ResponseError::InvalidTimestamp
             }
             BatchError::ImpossibleCount { .. }
             | BatchError::ControlBatch
             | BatchError::ImpossibleSequence { .. }
             | BatchError::Record { .. }
-            | BatchError::MissingKey { .. }
+            | BatchError::Records(_)
             | BatchError::TrailingBytes { .. } => ResponseError::InvalidRecord,
         };
         Self::new(code, error.to_string())
     }
 }
 
-/// The record that a batch was refused for.
-pub(crate) fn faulty_record(error: &BatchError) -> Option<u32> {
+/// The records that a batch was refused for. Nobody can say which they are when the batch cannot be
+/// read to its end, and then Kafka names none either.
+pub(crate) fn refused_records(error: BatchError) -> Vec<RefusedRecord> {
     match error {
-        BatchError::Record { index, .. }
-        | BatchError::MissingKey { index }
-        | BatchError::TimestampOutOfRange { index, .. } => Some(*index),
-        _ => None,
+        BatchError::Records(refused) => refused.named,
+        _ => Vec::new(),
     }
 }
 

@@ -8,9 +8,11 @@
 //! * `dispatch`, `versions`: who handles what, and in which versions
 //! * `produce`, `produce_request`, `produce_response`: the hot path in
 //! * `fetch`, `fetch_sessions`, `fetch_collector`, `fetch_response`: the hot path out
-//! * `metadata`, `topics`, `configs`, `config_describe`, `offsets`, `producers`, `log_dirs`: the catalog and its parts
+//! * `metadata`, `topics`, `configs`, `config_describe`, `static_configs`, `offsets`, `producers`, `log_dirs`: the catalog and its parts
 //! * `groups`: group membership and committed offsets
 //! * `share`: share groups' records, fetched by lease and acknowledged one by one
+//! * `quorum`: the controllers of a cluster and its features, as one node has them
+//! * `no_transactions`: how clients that want transactions are refused
 //! * `refused`, `refused_share_state`: what clients ask for and a node without users, quotas and replicas does not have
 //! * [`operations`]: what operators do that Kafka has no words for: our own request
 //! * `topic_ref`: how requests name topics
@@ -31,6 +33,7 @@ mod listener;
 mod log_dirs;
 mod metadata;
 mod metadata_response;
+mod no_transactions;
 mod offsets;
 pub mod operations;
 mod options;
@@ -39,12 +42,14 @@ mod produce;
 mod produce_request;
 mod produce_response;
 mod producers;
+mod quorum;
 mod refused;
 mod refused_share_state;
 mod request;
 mod response;
 mod session;
 mod share;
+mod static_configs;
 mod topic_ref;
 mod topics;
 mod versions;

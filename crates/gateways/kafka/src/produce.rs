@@ -15,14 +15,20 @@ use bytes::{Bytes, BytesMut};
 use kafka_protocol::error::ResponseError;
 use machine::TopicConfig;
 use machine::config::{CompressionType, TimestampType};
-use record::{BatchError, BatchHeader, Compression, CompressionError, ValidateLimits, Validated};
+use record::{
+    BatchError, BatchHeader, Compression, CompressionError, RefusedRecord, ValidateLimits,
+    Validated,
+};
 
-use base::limits::{BATCH_BYTES_MAX, PRODUCED_UNPACKED_BYTES_MAX, REPACKED_FACTOR_MAX};
+use base::limits::{
+    BATCH_BYTES_MAX, PRODUCED_UNPACKED_BYTES_MAX, REFUSED_RECORDS_NAMED_MAX, REPACKED_FACTOR_MAX,
+};
 use base::{PartitionId, TopicId};
 
 use crate::dispatch::Started;
-use crate::errors::{Fault, faulty_record};
+use crate::errors::{Fault, refused_records};
 use crate::gateway::{Gateway, Session};
+use crate::no_transactions::no_transactions;
 use crate::produce_request::{ProducePartition, ProduceRequest, ProduceTopic};
 use crate::produce_response::{self, PartitionResult};
 use crate::request::{Request, RequestError, RequestHead};
@@ -48,7 +54,7 @@ pub(crate) struct PendingProduce {
 /// What is known of a partition while the broker has the request.
 #[derive(Debug)]
 enum Slot {
-    Refused(Box<(Fault, Option<u32>)>),
+    Refused(Refused),
     /// The next of the broker's answers is this one's.
     Appending {
         log_append_time: i64,
@@ -57,7 +63,7 @@ enum Slot {
 
 impl Slot {
     fn refused(fault: Fault) -> Self {
-        Self::Refused(Box::new((fault, None)))
+        Self::Refused(Box::new((fault, Vec::new())))
     }
 }
 
@@ -74,7 +80,12 @@ pub(crate) async fn start(
         .map_err(|malformed| RequestError::Malformed { api, version, malformed })?;
     let wants_answer = produce.acks != 0;
     let mut checks = Checks {
-        terms: Terms { version, acks: produce.acks, now_ms: gateway.broker.clock().now_ms() },
+        terms: Terms {
+            version,
+            acks: produce.acks,
+            now_ms: gateway.broker.clock().now_ms(),
+            named_max: REFUSED_RECORDS_NAMED_MAX,
+        },
         refused_whole: whole_refusal(&produce),
         topics: resolve(gateway, &produce.topics),
         topic: 0,
@@ -138,7 +149,11 @@ impl Checks {
                             self.postponed = Some(ProducePartition { index, records });
                             return false;
                         }
-                        Err(refused) => Slot::Refused(refused),
+                        Err(refused) => {
+                            let named = refused.1.len();
+                            self.terms.named_max = self.terms.named_max.saturating_sub(named);
+                            Slot::Refused(refused)
+                        }
                     }
                 }
             };
@@ -226,15 +241,6 @@ fn whole_refusal(produce: &ProduceRequest) -> Option<Fault> {
     produce.transactional.then(no_transactions)
 }
 
-/// Every client takes this code as final, and shows it as an authorisation that is missing: the
-/// nearest to the truth that the protocol has.
-pub(crate) fn no_transactions() -> Fault {
-    Fault::new(
-        ResponseError::TransactionalIdAuthorizationFailed,
-        "transactions are not offered by this broker: produce without a transactional id",
-    )
-}
-
 struct Resolved {
     id: TopicId,
     partitions: u32,
@@ -265,6 +271,8 @@ struct Terms {
     version: i16,
     acks: i16,
     now_ms: i64,
+    /// How many refused records may still be named.
+    named_max: usize,
 }
 
 /// What a batch must be, and what is done to it, before the broker takes it.
@@ -273,7 +281,8 @@ struct Policy<'a> {
     resolved: &'a Resolved,
 }
 
-type Refused = Box<(Fault, Option<u32>)>;
+/// Why, and which records are to blame, if it is not all of them.
+type Refused = Box<(Fault, Vec<RefusedRecord>)>;
 
 enum Admitted {
     /// The batch, and the time that the broker gave it or -1.
@@ -289,7 +298,7 @@ impl Policy<'_> {
         records: &mut Option<BytesMut>,
         effort: &mut Effort,
     ) -> Result<Admitted, Refused> {
-        let refuse = |fault: Fault| Box::new((fault, None));
+        let refuse = |fault: Fault| Box::new((fault, Vec::new()));
         let config = &*self.resolved.config;
         let index = u32::try_from(index)
             .ok()
@@ -311,7 +320,7 @@ impl Policy<'_> {
             )));
         }
         let refuse_batch =
-            |error: BatchError| Box::new((Fault::from(&error), faulty_record(&error)));
+            |error: BatchError| Box::new((Fault::from(&error), refused_records(error)));
         let Some(unpacked_max) = effort.unpacked_max(found, config) else {
             return Ok(Admitted::Later);
         };
@@ -389,6 +398,7 @@ impl Policy<'_> {
                 self.terms.now_ms.saturating_add(config.timestamp_after_max_ms),
                 i64::MAX,
             ),
+            refused_named_max: self.named_max,
             ..ValidateLimits::default()
         }
     }
@@ -448,8 +458,8 @@ fn result(
 ) -> PartitionResult {
     let log_append_time = match slot {
         Slot::Refused(refused) => {
-            let (fault, record) = *refused;
-            return PartitionResult::Refused { fault, record };
+            let (fault, records) = *refused;
+            return PartitionResult::Refused { fault, records };
         }
         Slot::Appending { log_append_time } => log_append_time,
     };
@@ -459,10 +469,10 @@ fn result(
             log_append_time,
             log_start: appended.log_start,
         },
-        Some(Err(error)) => PartitionResult::Refused { fault: error.into(), record: None },
+        Some(Err(error)) => PartitionResult::Refused { fault: error.into(), records: Vec::new() },
         None => PartitionResult::Refused {
             fault: Fault::new(ResponseError::UnknownServerError, "the broker did not answer"),
-            record: None,
+            records: Vec::new(),
         },
     }
 }

@@ -1,6 +1,8 @@
 //! Writing a produce response.
 
+use base::limits::REFUSED_RECORDS_EXPLAINED_MAX;
 use bytes::BufMut;
+use record::RefusedRecord;
 
 use crate::errors::Fault;
 use crate::produce_request::ProduceTopic;
@@ -20,8 +22,8 @@ pub(crate) enum PartitionResult {
     },
     Refused {
         fault: Fault,
-        /// The record that is to blame, by its place in the batch.
-        record: Option<u32>,
+        /// The records that are to blame, ascending; none when the whole batch is.
+        records: Vec<RefusedRecord>,
     },
 }
 
@@ -41,6 +43,7 @@ pub(crate) fn encode(
         Response::begin(head.correlation, flexible, names + results.len() * PARTITION_BYTES);
     frame.put_count(topics.len(), flexible);
     let mut left = results;
+    let mut explained_max = REFUSED_RECORDS_EXPLAINED_MAX;
     for topic in topics {
         match &topic.topic {
             TopicRef::Name(name) => frame.put_nullable_text(Some(name), flexible),
@@ -51,7 +54,7 @@ pub(crate) fn encode(
         left = others;
         for (index, result) in of_topic {
             frame.put_i32(*index);
-            put_result(&mut frame, version, flexible, result);
+            put_result(&mut frame, version, flexible, result, &mut explained_max);
         }
         frame.put_no_tagged_fields(flexible);
     }
@@ -61,7 +64,13 @@ pub(crate) fn encode(
     Response::finish(frame)
 }
 
-fn put_result(frame: &mut bytes::BytesMut, version: i16, flexible: bool, result: &PartitionResult) {
+fn put_result(
+    frame: &mut bytes::BytesMut,
+    version: i16,
+    flexible: bool,
+    result: &PartitionResult,
+    explained_max: &mut usize,
+) {
     let (code, base_offset, log_append_time, log_start) = match result {
         PartitionResult::Appended { base_offset, log_append_time, log_start } => {
             (0, *base_offset as i64, *log_append_time, *log_start as i64)
@@ -75,14 +84,17 @@ fn put_result(frame: &mut bytes::BytesMut, version: i16, flexible: bool, result:
         frame.put_i64(log_start);
     }
     if version >= 8 {
-        let (message, record) = match result {
-            PartitionResult::Appended { .. } => (None, None),
-            PartitionResult::Refused { fault, record } => (fault.message(), *record),
+        let (message, records) = match result {
+            PartitionResult::Appended { .. } => (None, &[][..]),
+            PartitionResult::Refused { fault, records } => (fault.message(), &records[..]),
         };
-        frame.put_count(usize::from(record.is_some()), flexible);
-        if let Some(record) = record {
-            frame.put_i32(record as i32);
-            frame.put_nullable_text(message, flexible);
+        frame.put_count(records.len(), flexible);
+        for record in records {
+            frame.put_i32(record.index as i32);
+            // Without a message of its own, clients show that of the batch.
+            let explained = (*explained_max > 0).then(|| record.to_string());
+            *explained_max = explained_max.saturating_sub(1);
+            frame.put_nullable_text(explained.as_deref(), flexible);
             frame.put_no_tagged_fields(flexible);
         }
         frame.put_nullable_text(message, flexible);
@@ -95,6 +107,7 @@ mod tests {
     use kafka_protocol::error::ResponseError;
     use kafka_protocol::messages::{ApiKey, ProduceResponse};
     use kafka_protocol::protocol::Decodable;
+    use record::RefusalReason;
     use uuid::Uuid;
 
     use super::*;
@@ -112,7 +125,10 @@ mod tests {
             let topics = [ProduceTopic { topic, partitions: 2 }];
             let refused = PartitionResult::Refused {
                 fault: Fault::new(ResponseError::InvalidRecord, "no key"),
-                record: Some(3),
+                records: vec![
+                    RefusedRecord { index: 3, reason: RefusalReason::MissingKey },
+                    RefusedRecord { index: 5, reason: RefusalReason::MissingKey },
+                ],
             };
             let appended =
                 PartitionResult::Appended { base_offset: 10, log_append_time: 99, log_start: 4 };
@@ -129,7 +145,10 @@ mod tests {
             assert_eq!((bad.index, bad.error_code, bad.base_offset), (1, 87, -1));
             if version >= 8 {
                 assert_eq!(bad.error_message.as_deref(), Some("no key"));
-                assert_eq!(bad.record_errors[0].batch_index, 3);
+                let named: Vec<i32> = bad.record_errors.iter().map(|it| it.batch_index).collect();
+                assert_eq!(named, [3, 5]);
+                let message = bad.record_errors[1].batch_index_error_message.as_deref();
+                assert_eq!(message, Some("record 5 has no key, and its topic is compacted by key"));
             }
         }
     }

@@ -13,8 +13,8 @@ use tracing::warn;
 
 use crate::errors::{Fault, code_of};
 use crate::gateway::{Gateway, Session};
+use crate::no_transactions::no_transactions_for;
 use crate::offsets::find_partition;
-use crate::produce::no_transactions;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 
@@ -32,7 +32,7 @@ pub(crate) async fn init_producer_id(
                 transactional_id = %&**transactional_id,
                 "a producer asked for transactions, which are not offered"
             );
-            Err(no_transactions())
+            Err(no_transactions_for(session))
         }
         None => allocate(gateway).await,
     };

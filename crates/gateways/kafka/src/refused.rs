@@ -7,13 +7,17 @@ use kafka_protocol::messages::alter_partition_reassignments_response::{
 };
 use kafka_protocol::messages::create_acls_response::AclCreationResult;
 use kafka_protocol::messages::delete_acls_response::DeleteAclsFilterResult;
+use kafka_protocol::messages::describe_user_scram_credentials_response::DescribeUserScramCredentialsResult;
 use kafka_protocol::messages::elect_leaders_response::{PartitionResult, ReplicaElectionResult};
 use kafka_protocol::messages::{
-    AlterPartitionReassignmentsRequest, AlterPartitionReassignmentsResponse, ApiKey, BrokerId,
-    CreateAclsRequest, CreateAclsResponse, DeleteAclsRequest, DeleteAclsResponse,
-    DescribeAclsRequest, DescribeAclsResponse, DescribeClientQuotasRequest,
-    DescribeClientQuotasResponse, ElectLeadersRequest, ElectLeadersResponse,
-    ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse,
+    AlterClientQuotasRequest, AlterClientQuotasResponse, AlterPartitionReassignmentsRequest,
+    AlterPartitionReassignmentsResponse, ApiKey, BrokerId, CreateAclsRequest, CreateAclsResponse,
+    DeleteAclsRequest, DeleteAclsResponse, DescribeAclsRequest, DescribeAclsResponse,
+    DescribeClientQuotasRequest, DescribeClientQuotasResponse, DescribeTransactionsRequest,
+    DescribeTransactionsResponse, DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse, ElectLeadersRequest, ElectLeadersResponse,
+    ListPartitionReassignmentsRequest, ListPartitionReassignmentsResponse, ListTransactionsRequest,
+    ListTransactionsResponse, alter_client_quotas_response, describe_transactions_response,
 };
 
 use crate::errors::Fault;
@@ -30,6 +34,10 @@ pub(crate) fn handle(gateway: &Gateway, request: Request) -> Result<Response, Re
         ApiKey::CreateAcls => create_acls(request),
         ApiKey::DeleteAcls => delete_acls(request),
         ApiKey::DescribeClientQuotas => describe_client_quotas(request),
+        ApiKey::AlterClientQuotas => alter_client_quotas(request),
+        ApiKey::DescribeUserScramCredentials => describe_credentials(request),
+        ApiKey::DescribeTransactions => describe_transactions(request),
+        ApiKey::ListTransactions => list_transactions(request),
         ApiKey::ElectLeaders => elect_leaders(gateway, request),
         ApiKey::AlterPartitionReassignments => alter_reassignments(gateway, request),
         ApiKey::ListPartitionReassignments => list_reassignments(request),
@@ -71,6 +79,79 @@ fn delete_acls(mut request: Request) -> Result<Response, RequestError> {
 fn describe_client_quotas(mut request: Request) -> Result<Response, RequestError> {
     request.decode::<DescribeClientQuotasRequest>()?;
     let response = DescribeClientQuotasResponse::default().with_entries(Some(Vec::new()));
+    Response::encode(&request.head, &response)
+}
+
+/// Nothing would be throttled by them, so none is taken.
+fn alter_client_quotas(mut request: Request) -> Result<Response, RequestError> {
+    let message: AlterClientQuotasRequest = request.decode()?;
+    let fault =
+        Fault::new(ResponseError::UnsupportedVersion, "quotas are not offered by this broker");
+    let entries = message.entries.into_iter().map(|entry| {
+        let entity = entry.entity.into_iter().map(|entity| {
+            alter_client_quotas_response::EntityData::default()
+                .with_entity_type(entity.entity_type)
+                .with_entity_name(entity.entity_name)
+        });
+        alter_client_quotas_response::EntryData::default()
+            .with_error_code(fault.code())
+            .with_error_message(fault.message_bytes())
+            .with_entity(entity.collect())
+    });
+    let response = AlterClientQuotasResponse::default().with_entries(entries.collect());
+    Response::encode(&request.head, &response)
+}
+
+/// There are no users with credentials.
+fn describe_credentials(mut request: Request) -> Result<Response, RequestError> {
+    let message: DescribeUserScramCredentialsRequest = request.decode()?;
+    let results = message.users.unwrap_or_default().into_iter().map(|user| {
+        let fault = Fault::new(
+            ResponseError::ResourceNotFound,
+            format!("there is no user {:?} with credentials", user.name.as_str()),
+        );
+        DescribeUserScramCredentialsResult::default()
+            .with_user(user.name)
+            .with_error_code(fault.code())
+            .with_error_message(fault.message_bytes())
+    });
+    let response = DescribeUserScramCredentialsResponse::default()
+        .with_error_message(None)
+        .with_results(results.collect());
+    Response::encode(&request.head, &response)
+}
+
+fn describe_transactions(mut request: Request) -> Result<Response, RequestError> {
+    let message: DescribeTransactionsRequest = request.decode()?;
+    let states = message.transactional_ids.into_iter().map(|id| {
+        describe_transactions_response::TransactionState::default()
+            .with_transactional_id(id)
+            .with_error_code(ResponseError::TransactionalIdNotFound.code())
+    });
+    let response =
+        DescribeTransactionsResponse::default().with_transaction_states(states.collect());
+    Response::encode(&request.head, &response)
+}
+
+/// The states that a transaction may have in Kafka.
+const TRANSACTION_STATES: [&str; 8] = [
+    "Empty",
+    "Ongoing",
+    "PrepareCommit",
+    "PrepareAbort",
+    "CompleteCommit",
+    "CompleteAbort",
+    "Dead",
+    "PrepareEpochFence",
+];
+
+/// There are none, whatever the filter.
+fn list_transactions(mut request: Request) -> Result<Response, RequestError> {
+    let message: ListTransactionsRequest = request.decode()?;
+    let unknown = message.state_filters.into_iter();
+    let unknown = unknown.filter(|state| !TRANSACTION_STATES.contains(&state.as_str()));
+    let response =
+        ListTransactionsResponse::default().with_unknown_state_filters(unknown.collect());
     Response::encode(&request.head, &response)
 }
 

@@ -7,6 +7,7 @@ use kafka_protocol::protocol::{Request as RequestMessage, StrBytes};
 use thiserror::Error;
 
 use crate::frames::Frame;
+use crate::groups::streams_requests::StreamsError;
 use crate::wire::primitives::{Cursor, Malformed};
 use crate::wire::shape::{self, ShapeError};
 
@@ -44,6 +45,8 @@ pub(crate) enum RequestError {
     Decode { api: ApiKey, version: i16, reason: String },
     #[error("{api:?} version {version} is malformed: {malformed}")]
     Malformed { api: ApiKey, version: i16, malformed: Malformed },
+    #[error("{0}")]
+    Streams(#[from] StreamsError),
     #[error("the response to {api:?} version {version} cannot be encoded: {reason}")]
     Encode { api: ApiKey, version: i16, reason: String },
 }

@@ -94,7 +94,7 @@ fn new_topic(gateway: &Gateway, topic: &CreatableTopic) -> Result<NewTopic, Faul
     Ok(NewTopic { name: topic.name.to_string(), uuid: Uuid::new_v4(), partitions, config })
 }
 
-fn check_replication_factor(factor: i16) -> Result<(), Fault> {
+pub(crate) fn check_replication_factor(factor: i16) -> Result<(), Fault> {
     match factor {
         -1 | 1 => Ok(()),
         ..=0 => Err(Fault::new(

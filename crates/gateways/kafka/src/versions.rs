@@ -15,12 +15,13 @@ use kafka_protocol::protocol::StrBytes;
 
 use crate::errors::Fault;
 use crate::gateway::Session;
+use crate::groups::streams_requests;
 use crate::operations;
 use crate::request::{Request, RequestError, RequestHead};
 use crate::response::Response;
 
-/// Transactions (AddPartitionsToTxn and on), SASL, delegation tokens and telemetry are missing
-/// because they are not offered.
+/// Transactions (AddPartitionsToTxn and on), SASL and delegation tokens are missing because they are
+/// not offered. Telemetry is, as on a Kafka node without a plugin that takes it.
 const HANDLED: &[(ApiKey, RangeInclusive<i16>)] = &[
     (ApiKey::Produce, 3..=13),
     (ApiKey::Fetch, 4..=18),
@@ -55,8 +56,14 @@ const HANDLED: &[(ApiKey, RangeInclusive<i16>)] = &[
     (ApiKey::ListPartitionReassignments, 0..=0),
     (ApiKey::OffsetDelete, 0..=0),
     (ApiKey::DescribeClientQuotas, 0..=1),
+    (ApiKey::AlterClientQuotas, 0..=1),
+    (ApiKey::DescribeUserScramCredentials, 0..=0),
+    (ApiKey::DescribeQuorum, 0..=2),
+    (ApiKey::UpdateFeatures, 0..=2),
     (ApiKey::DescribeCluster, 0..=2),
     (ApiKey::DescribeProducers, 0..=0),
+    (ApiKey::DescribeTransactions, 0..=0),
+    (ApiKey::ListTransactions, 0..=2),
     (ApiKey::ConsumerGroupHeartbeat, 0..=1),
     (ApiKey::ConsumerGroupDescribe, 0..=1),
     (ApiKey::ListConfigResources, 0..=1),
@@ -82,13 +89,14 @@ pub(crate) fn handled(api: ApiKey) -> Option<&'static RangeInclusive<i16>> {
 
 /// What this broker can do beyond single requests, and has switched on. Java clients look for
 /// `group.version` before they use the new group protocol.
-struct Feature {
-    name: &'static str,
-    min: i16,
-    max: i16,
+pub(crate) struct Feature {
+    pub(crate) name: &'static str,
+    pub(crate) min: i16,
+    /// Also the one that is switched on.
+    pub(crate) max: i16,
 }
 
-const FEATURES: &[Feature] = &[
+pub(crate) const FEATURES: &[Feature] = &[
     // 4.2-IV1: which messages brokers may use among themselves, and what tools show as the
     // cluster's version. Share groups need 4.2.
     Feature { name: "metadata.version", min: 7, max: 29 },
@@ -96,6 +104,8 @@ const FEATURES: &[Feature] = &[
     Feature { name: "group.version", min: 0, max: 1 },
     // KIP-932.
     Feature { name: "share.version", min: 0, max: 1 },
+    // KIP-1071.
+    Feature { name: "streams.version", min: 0, max: 1 },
 ];
 
 pub(crate) fn answer(session: &Session, mut request: Request) -> Result<Response, RequestError> {
@@ -149,6 +159,7 @@ fn supported(version: i16) -> ApiVersionsResponse {
             .with_min_version(min)
             .with_max_version(*range.end())
     });
+    let api_keys = api_keys.chain(streams_requests::supported());
     let response = ApiVersionsResponse::default().with_api_keys(api_keys.collect());
     if version < 3 {
         return response;

@@ -53,6 +53,16 @@ pub struct GroupConfig {
     pub session_timeout_ms: Option<i32>,
     pub heartbeat_interval_ms: Option<i32>,
     pub share: ShareConfig,
+    pub streams: StreamsConfig,
+}
+
+/// What a Streams group says for itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct StreamsConfig {
+    pub session_timeout_ms: Option<i32>,
+    pub heartbeat_interval_ms: Option<i32>,
+    pub standby_replicas: Option<i32>,
+    pub initial_rebalance_delay_ms: Option<i32>,
 }
 
 /// What holds for a share group.
@@ -115,6 +125,12 @@ impl GroupConfig {
         session_timeout_ms: None,
         heartbeat_interval_ms: None,
         share: ShareConfig::DEFAULT,
+        streams: StreamsConfig {
+            session_timeout_ms: None,
+            heartbeat_interval_ms: None,
+            standby_replicas: None,
+            initial_rebalance_delay_ms: None,
+        },
     };
 
     pub fn parse(overrides: &Overrides) -> Result<Self, ConfigError> {
@@ -127,8 +143,31 @@ impl GroupConfig {
         Ok(config)
     }
 
+    fn check_streams(&self, node: &NodeValues) -> Result<(), ConfigError> {
+        let (own, bounds) = (&self.streams, &node.streams);
+        within(
+            "streams.session.timeout.ms",
+            own.session_timeout_ms,
+            bounds.session_timeout_ms,
+            ("group.streams.min.session.timeout.ms", "group.streams.max.session.timeout.ms"),
+        )?;
+        within(
+            "streams.heartbeat.interval.ms",
+            own.heartbeat_interval_ms,
+            bounds.heartbeat_interval_ms,
+            ("group.streams.min.heartbeat.interval.ms", "group.streams.max.heartbeat.interval.ms"),
+        )?;
+        within(
+            "streams.num.standby.replicas",
+            own.standby_replicas,
+            bounds.standby_replicas,
+            ("group.streams.num.standby.replicas", "group.streams.max.standby.replicas"),
+        )
+    }
+
     /// What the node allows, as Kafka asks when a value is set.
     pub fn check(&self, node: &NodeValues) -> Result<(), ConfigError> {
+        self.check_streams(node)?;
         let (share, bounds) = (&self.share, &node.share);
         let locks = (share.partition_record_locks_max, bounds.partition_record_locks_max);
         within(

@@ -20,7 +20,9 @@ mod table;
 pub use entry::{ConfigEntry, ConfigKind, Effect};
 pub use group::{GroupConfig, IsolationLevel, ShareConfig, StartPosition};
 pub use lease::{Consumers, LEASE_GROUP_CONFIGS, LeaseGroupConfig, LeaseOrdering};
-pub use node::{Bounded, DeadLetterValues, GroupValues, NodeConfig, NodeValues, ShareValues};
+pub use node::{
+    Bounded, DeadLetterValues, GroupValues, NodeConfig, NodeValues, ShareValues, StreamsValues,
+};
 pub use node_table::{GROUP_CONFIGS, NODE_CONFIGS};
 pub(crate) use shared::SharedConfigs;
 pub use table::TOPIC_CONFIGS;

@@ -18,8 +18,11 @@ pub struct NodeConfig {
 pub struct NodeValues {
     pub producer_id_expiration_ms: i64,
     pub offsets_retention_ms: i64,
+    /// A record is not deleted by time before it has been stored for so long.
+    pub retention_check_interval_ms: i64,
     pub groups: GroupValues,
     pub share: ShareValues,
+    pub streams: StreamsValues,
     pub dead_letters: DeadLetterValues,
 }
 
@@ -37,7 +40,7 @@ pub struct GroupValues {
 
 impl GroupValues {
     pub const DEFAULT: Self = Self {
-        initial_rebalance_delay_ms: 0,
+        initial_rebalance_delay_ms: 3_000,
         session_timeout_ms_min: 6_000,
         session_timeout_ms_max: 30 * 60 * 1000,
         members_max: base::limits::GROUP_MEMBERS_MAX,
@@ -154,6 +157,57 @@ impl ShareValues {
     }
 }
 
+/// What holds for every Streams group (KIP-1071) unless it says otherwise.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StreamsValues {
+    pub session_timeout_ms: Bounded,
+    pub heartbeat_interval_ms: Bounded,
+    /// Copies of each task with state.
+    pub standby_replicas: Bounded,
+    pub initial_rebalance_delay_ms: i32,
+    pub members_max: usize,
+}
+
+impl StreamsValues {
+    pub const DEFAULT: Self = Self {
+        session_timeout_ms: Bounded::new(45_000, 45_000, 60_000),
+        heartbeat_interval_ms: Bounded::new(5_000, 5_000, 15_000),
+        standby_replicas: Bounded::new(0, 0, 2),
+        initial_rebalance_delay_ms: 3_000,
+        members_max: base::limits::GROUP_MEMBERS_MAX,
+    };
+
+    /// What no value breaks by itself.
+    fn check(&self) -> Result<(), ConfigError> {
+        let names = [
+            (
+                "group.streams.min.session.timeout.ms",
+                "group.streams.session.timeout.ms",
+                "group.streams.max.session.timeout.ms",
+                self.session_timeout_ms,
+            ),
+            (
+                "group.streams.min.heartbeat.interval.ms",
+                "group.streams.heartbeat.interval.ms",
+                "group.streams.max.heartbeat.interval.ms",
+                self.heartbeat_interval_ms,
+            ),
+        ];
+        for (least, name, most, bounded) in names {
+            check_ordered((least, bounded.least), (name, bounded.value))?;
+            check_ordered((name, bounded.value), (most, bounded.most))?;
+        }
+        check_ordered(
+            ("group.streams.num.standby.replicas", self.standby_replicas.value),
+            ("group.streams.max.standby.replicas", self.standby_replicas.most),
+        )?;
+        check_ordered(
+            ("group.streams.heartbeat.interval.ms", self.heartbeat_interval_ms.value),
+            ("group.streams.session.timeout.ms", self.session_timeout_ms.value),
+        )
+    }
+}
+
 /// Dead letters of share groups (KIP-1191).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeadLetterValues {
@@ -188,8 +242,11 @@ impl Default for NodeConfig {
             own: NodeValues {
                 producer_id_expiration_ms: base::limits::PRODUCER_ID_EXPIRATION.as_millis() as i64,
                 offsets_retention_ms: base::limits::OFFSETS_RETENTION.as_millis() as i64,
+                retention_check_interval_ms: base::limits::RETENTION_CHECK_INTERVAL.as_millis()
+                    as i64,
                 groups: GroupValues::DEFAULT,
                 share: ShareValues::DEFAULT,
+                streams: StreamsValues::DEFAULT,
                 dead_letters: DeadLetterValues::default(),
             },
         }
@@ -212,6 +269,7 @@ impl NodeConfig {
         topic_defaults.check()?;
         config.own.groups.check()?;
         config.own.share.check()?;
+        config.own.streams.check()?;
         config.topic_defaults = Arc::new(topic_defaults);
         Ok(config)
     }

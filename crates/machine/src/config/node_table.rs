@@ -14,7 +14,7 @@ const fn group_size(value: &Value<'_>) -> bool {
     matches!(value, Value::Whole(size) if *size >= 1 && *size <= GROUP_MEMBERS_MAX as i64)
 }
 
-pub static NODE_CONFIGS: [Node; 28] = [
+pub static NODE_CONFIGS: [Node; 39] = [
     Node::new(
         "producer.id.expiration.ms",
         Int,
@@ -32,12 +32,20 @@ pub static NODE_CONFIGS: [Node; 28] = [
     )
     .valid("1 or more", one_or_more),
     Node::new(
+        "log.retention.check.interval.ms",
+        Long,
+        "300000",
+        Sets(|node, value| node.retention_check_interval_ms = value.whole()),
+        "How long a record that is older than its topic keeps is there all the same, counted from \
+         when it was stored or became too old.",
+    )
+    .valid("1 or more", one_or_more),
+    Node::new(
         "group.initial.rebalance.delay.ms",
         Int,
-        "0",
+        "3000",
         Sets(|node, value| node.groups.initial_rebalance_delay_ms = value.whole() as i32),
-        "How long the first rebalance of a group of the classic protocol waits for more members. \
-         Kafka waits 3000 unless its configuration file, as shipped, says 0.",
+        "How long the first rebalance of a group of the classic protocol waits for more members.",
     )
     .valid("0 or more", zero_or_more),
     Node::new(
@@ -225,6 +233,86 @@ pub static NODE_CONFIGS: [Node; 28] = [
     )
     .valid("1 or more", one_or_more),
     Node::new(
+        "group.streams.session.timeout.ms",
+        Int,
+        "45000",
+        Sets(|node, value| node.streams.session_timeout_ms.value = value.whole() as i32),
+        "After how much silence a member of a Streams group is taken out.",
+    )
+    .valid("1 or more", one_or_more),
+    Node::new(
+        "group.streams.min.session.timeout.ms",
+        Int,
+        "45000",
+        Sets(|node, value| node.streams.session_timeout_ms.least = value.whole() as i32),
+        "The least that a group may set streams.session.timeout.ms to.",
+    )
+    .valid("1 or more", one_or_more),
+    Node::new(
+        "group.streams.max.session.timeout.ms",
+        Int,
+        "60000",
+        Sets(|node, value| node.streams.session_timeout_ms.most = value.whole() as i32),
+        "The most that a group may set streams.session.timeout.ms to.",
+    )
+    .valid("1 or more", one_or_more),
+    Node::new(
+        "group.streams.heartbeat.interval.ms",
+        Int,
+        "5000",
+        Sets(|node, value| node.streams.heartbeat_interval_ms.value = value.whole() as i32),
+        "How often a member of a Streams group reports.",
+    )
+    .valid("1 or more", one_or_more),
+    Node::new(
+        "group.streams.min.heartbeat.interval.ms",
+        Int,
+        "5000",
+        Sets(|node, value| node.streams.heartbeat_interval_ms.least = value.whole() as i32),
+        "The least that a group may set streams.heartbeat.interval.ms to.",
+    )
+    .valid("1 or more", one_or_more),
+    Node::new(
+        "group.streams.max.heartbeat.interval.ms",
+        Int,
+        "15000",
+        Sets(|node, value| node.streams.heartbeat_interval_ms.most = value.whole() as i32),
+        "The most that a group may set streams.heartbeat.interval.ms to.",
+    )
+    .valid("1 or more", one_or_more),
+    Node::new(
+        "group.streams.max.size",
+        Int,
+        "10000",
+        Sets(|node, value| node.streams.members_max = value.whole() as usize),
+        "How many members a Streams group may have.",
+    )
+    .valid("1 to 10000", group_size),
+    Node::new(
+        "group.streams.num.standby.replicas",
+        Int,
+        "0",
+        Sets(|node, value| node.streams.standby_replicas.value = value.whole() as i32),
+        "How many copies of each task with state a Streams group keeps.",
+    )
+    .valid("0 or more", zero_or_more),
+    Node::new(
+        "group.streams.max.standby.replicas",
+        Int,
+        "2",
+        Sets(|node, value| node.streams.standby_replicas.most = value.whole() as i32),
+        "The most that a group may set streams.num.standby.replicas to.",
+    )
+    .valid("0 or more", zero_or_more),
+    Node::new(
+        "group.streams.initial.rebalance.delay.ms",
+        Int,
+        "3000",
+        Sets(|node, value| node.streams.initial_rebalance_delay_ms = value.whole() as i32),
+        "How long a new Streams group waits for more members before it gives out tasks.",
+    )
+    .valid("0 or more", zero_or_more),
+    Node::new(
         "errors.deadletterqueue.auto.create.topics.enable",
         Boolean,
         "false",
@@ -242,8 +330,7 @@ pub static NODE_CONFIGS: [Node; 28] = [
     ),
 ];
 
-/// Streams groups have theirs in Kafka too: those names are refused, as the groups are.
-pub static GROUP_CONFIGS: [Group; 15] = [
+pub static GROUP_CONFIGS: [Group; 19] = [
     Group::new(
         "consumer.session.timeout.ms",
         Int,
@@ -260,6 +347,40 @@ pub static GROUP_CONFIGS: [Group; 15] = [
         "How often a member of a group of the new protocol reports.",
     )
     .valid("1 or more", one_or_more),
+    Group::new(
+        "streams.session.timeout.ms",
+        Int,
+        "45000",
+        Sets(|group, value| group.streams.session_timeout_ms = Some(value.whole() as i32)),
+        "After how much silence a member of the Streams group is taken out.",
+    )
+    .valid("1 or more", one_or_more),
+    Group::new(
+        "streams.heartbeat.interval.ms",
+        Int,
+        "5000",
+        Sets(|group, value| group.streams.heartbeat_interval_ms = Some(value.whole() as i32)),
+        "How often a member of the Streams group reports.",
+    )
+    .valid("1 or more", one_or_more),
+    Group::new(
+        "streams.num.standby.replicas",
+        Int,
+        "0",
+        Sets(|group, value| group.streams.standby_replicas = Some(value.whole() as i32)),
+        "How many copies of each task with state the Streams group keeps.",
+    )
+    .valid("0 or more", zero_or_more),
+    Group::new(
+        "streams.initial.rebalance.delay.ms",
+        Int,
+        "3000",
+        Sets(|group, value| {
+            group.streams.initial_rebalance_delay_ms = Some(value.whole() as i32);
+        }),
+        "How long the Streams group, while it is new, waits for more members.",
+    )
+    .valid("0 or more", zero_or_more),
     Group::new(
         "share.record.lock.duration.ms",
         Int,

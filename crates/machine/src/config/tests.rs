@@ -106,9 +106,13 @@ const LEASE_GROUP_VALUES: [Values<'_>; 9] = [
     ("record.ttl.ms", "0", &["-2"]),
 ];
 
-const GROUP_VALUES: [Values<'_>; 15] = [
+const GROUP_VALUES: [Values<'_>; 19] = [
     ("consumer.session.timeout.ms", "1", &["0"]),
     ("consumer.heartbeat.interval.ms", "1", &["0"]),
+    ("streams.session.timeout.ms", "1", &["0"]),
+    ("streams.heartbeat.interval.ms", "1", &["0"]),
+    ("streams.num.standby.replicas", "1", &["-1"]),
+    ("streams.initial.rebalance.delay.ms", "0", &["-1"]),
     ("share.record.lock.duration.ms", "15000", &["999"]),
     ("share.delivery.count.limit", "10", &["1", "x"]),
     ("share.partition.max.record.locks", "100", &["99"]),
@@ -128,10 +132,11 @@ const GROUP_VALUES: [Values<'_>; 15] = [
     ("share.retry.backoff.max.ms", "100", &["-1"]),
 ];
 
-const NODE_VALUES: [Values<'_>; 28] = [
+const NODE_VALUES: [Values<'_>; 39] = [
     ("producer.id.expiration.ms", "1", &["0"]),
     ("offsets.retention.minutes", "1", &["x", "0"]),
-    ("group.initial.rebalance.delay.ms", "3000", &["-1"]),
+    ("log.retention.check.interval.ms", "1", &["0", "soon"]),
+    ("group.initial.rebalance.delay.ms", "0", &["-1"]),
     ("group.min.session.timeout.ms", "1", &["0", "1800001"]),
     ("group.max.session.timeout.ms", "6000", &["0", "5999"]),
     ("group.max.size", "1", &["0", "10001"]),
@@ -155,6 +160,16 @@ const NODE_VALUES: [Values<'_>; 28] = [
     ("group.share.max.heartbeat.interval.ms", "5000", &["4999"]),
     ("group.share.max.size", "1000", &["9", "1001"]),
     ("group.share.max.share.sessions", "1", &["0"]),
+    ("group.streams.session.timeout.ms", "60000", &["44999", "60001"]),
+    ("group.streams.min.session.timeout.ms", "1", &["0", "45001"]),
+    ("group.streams.max.session.timeout.ms", "45000", &["44999"]),
+    ("group.streams.heartbeat.interval.ms", "15000", &["4999", "15001"]),
+    ("group.streams.min.heartbeat.interval.ms", "1", &["0", "5001"]),
+    ("group.streams.max.heartbeat.interval.ms", "5000", &["4999"]),
+    ("group.streams.max.size", "1", &["0", "10001"]),
+    ("group.streams.num.standby.replicas", "2", &["-1", "3"]),
+    ("group.streams.max.standby.replicas", "0", &["-1"]),
+    ("group.streams.initial.rebalance.delay.ms", "0", &["-1"]),
     ("errors.deadletterqueue.auto.create.topics.enable", "true", &["x"]),
     ("errors.deadletterqueue.topic.name.prefix", "", &[]),
 ];

@@ -48,6 +48,8 @@ impl System for Postroad {
         let (kafka, amqp) = (site.port("kafka", 1), site.port("amqp", 1));
         let launch = Launch::new(site, 1, site.software.join(BINARY), Ready::Kafka(kafka))
             .ports(&[kafka, amqp])
+            // As for Kafka: the first member of a group does not wait for others.
+            .environment("POSTROAD_KAFKA_CONFIG", "group.initial.rebalance.delay.ms=0")
             .arguments(["serve", "--log", "warn", "--data"])
             .argument(site.data(1)?)
             .argument("--kafka")

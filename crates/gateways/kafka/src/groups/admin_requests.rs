@@ -19,7 +19,7 @@ use kafka_protocol::protocol::StrBytes;
 use machine::Command;
 
 use crate::errors::Fault;
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, Session};
 use crate::groups::classic::{ClassicGroup, Phase};
 use crate::groups::classic_requests::check_group_name;
 use crate::groups::code_of;
@@ -28,7 +28,8 @@ use crate::groups::offset_requests::coordinator_error;
 use crate::groups::registry::{CLASSIC_TYPE_NAME, Group, SHARE_TYPE_NAME};
 use crate::groups::share::EMPTY_STATE;
 use crate::groups::share_offset_requests::delete_part;
-use crate::produce::no_transactions;
+use crate::groups::share_requests::group_not_found;
+use crate::no_transactions::no_transactions_for;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 use crate::share::lease_groups;
@@ -49,13 +50,14 @@ const SHARE_KEYS_SINCE: i16 = 6;
 
 pub(crate) fn find_coordinator(
     gateway: &Gateway,
+    session: &Session,
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: FindCoordinatorRequest = request.decode()?;
     let version = request.head.version;
     let response = if version >= 4 {
         let coordinators = message.coordinator_keys.into_iter().map(|key| {
-            let found = check_key(message.key_type, &key, version);
+            let found = check_key(session, message.key_type, &key, version);
             let coordinator = Coordinator::default().with_key(key);
             match &found {
                 Ok(()) => coordinator
@@ -72,7 +74,7 @@ pub(crate) fn find_coordinator(
         });
         FindCoordinatorResponse::default().with_coordinators(coordinators.collect())
     } else {
-        match &check_key(message.key_type, &message.key, version) {
+        match &check_key(session, message.key_type, &message.key, version) {
             Ok(()) => FindCoordinatorResponse::default()
                 .with_node_id(BrokerId(gateway.node_id()))
                 .with_host(gateway.advertised_host())
@@ -88,11 +90,11 @@ pub(crate) fn find_coordinator(
     Response::encode(&request.head, &response)
 }
 
-fn check_key(key_type: i8, key: &str, version: i16) -> Result<(), Fault> {
+fn check_key(session: &Session, key_type: i8, key: &str, version: i16) -> Result<(), Fault> {
     match key_type {
         GROUP_KEY => Ok(()),
         SHARE_KEY if version >= SHARE_KEYS_SINCE => check_share_key(key),
-        TRANSACTION_KEY => Err(no_transactions()),
+        TRANSACTION_KEY => Err(no_transactions_for(session)),
         _ => Err(Fault::new(
             ResponseError::InvalidRequest,
             format!("there is no coordinator for keys of type {key_type}"),
@@ -210,12 +212,21 @@ fn describe_one(gateway: &Gateway, name: &GroupId, version: i16) -> DescribedGro
         Some(Group::Share(_)) | None if has_offsets => {
             described.with_group_state(StrBytes::from_static_str(Phase::Empty.name()))
         }
-        Some(Group::Consumer(_) | Group::Share(_)) => {
-            let message = format!("group {} is not a classic group", name.as_str());
+        Some(Group::Consumer(_) | Group::Share(_) | Group::Streams(_)) => {
+            let message = format!("Group {} is not a classic group.", name.as_str());
             not_found(described, version, message)
         }
-        None => not_found(described, version, format!("there is no group {}", name.as_str())),
+        None => {
+            let fault = group_not_found(name);
+            not_found(described, version, fault.message().unwrap_or_default().to_owned())
+        }
     })
+}
+
+/// Whether something of the group outlives its members: committed offsets, or progress of a share
+/// group.
+pub(super) fn is_durable(gateway: &Gateway, name: &str) -> bool {
+    gateway.broker.read(|state| state.group(name).is_some() || lease_groups::exists(state, name))
 }
 
 /// A group that is not there is dead, for clients before version 6.

@@ -81,7 +81,7 @@ async fn join_response(
         match group.get_or_insert_with(empty) {
             Group::Classic(group) => group.join(join, limits, now, effects),
             // The members of a group speak one protocol; there is no migration of a living group.
-            Group::Consumer(_) | Group::Share(_) => {
+            Group::Consumer(_) | Group::Share(_) | Group::Streams(_) => {
                 effects.join(waiter, refused(ResponseError::InconsistentGroupProtocol));
             }
         }
@@ -200,7 +200,7 @@ async fn sync_response(
         };
         match visit.group {
             Some(Group::Classic(group)) => group.sync(sync, visit.now, visit.effects),
-            Some(Group::Consumer(_) | Group::Share(_)) | None => {
+            Some(Group::Consumer(_) | Group::Share(_) | Group::Streams(_)) | None => {
                 visit.effects.sync(waiter, refused(ResponseError::UnknownMemberId));
             }
         }
@@ -233,7 +233,7 @@ pub(crate) fn heartbeat(gateway: &Gateway, mut request: Request) -> Result<Respo
     let result = check_group_name(&message.group_id).and_then(|()| {
         gateway.groups.visit(&message.group_id.0, |visit| match visit.group {
             Some(Group::Classic(group)) => group.heartbeat(member, instance, generation, visit.now),
-            Some(Group::Consumer(_) | Group::Share(_)) | None => {
+            Some(Group::Consumer(_) | Group::Share(_) | Group::Streams(_)) | None => {
                 Err(ResponseError::UnknownMemberId)
             }
         })
@@ -282,7 +282,7 @@ fn leave_results(gateway: &Gateway, message: &LeaveGroupRequest) -> Vec<Result<(
         .collect();
     gateway.groups.visit(&message.group_id.0, |visit| match visit.group {
         Some(Group::Classic(group)) => group.leave(&leavers, limits, visit.now, visit.effects),
-        Some(Group::Consumer(_) | Group::Share(_)) | None => {
+        Some(Group::Consumer(_) | Group::Share(_) | Group::Streams(_)) | None => {
             vec![Err(ResponseError::UnknownMemberId); leavers.len()]
         }
     })

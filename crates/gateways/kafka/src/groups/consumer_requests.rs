@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
-use crate::groups::admin_requests::GROUP_OPERATIONS;
+use crate::groups::admin_requests::{GROUP_OPERATIONS, is_durable};
 use crate::groups::assignment::Assignment;
 use crate::groups::assignor::Assignor;
 use crate::groups::classic_requests::{check_group_name, client_of};
@@ -29,6 +29,7 @@ use crate::groups::consumer::member::{JOINING, LEAVING, PAUSING};
 use crate::groups::consumer::{ConsumerGroup, ConsumerLimits, Heartbeat, Member, Report};
 use crate::groups::member::{Client, own};
 use crate::groups::registry::{Group, Visit, millis};
+use crate::groups::share_requests::group_not_found;
 use crate::request::{Request, RequestError, RequestHead};
 use crate::response::Response;
 
@@ -261,9 +262,11 @@ pub(crate) fn describe(gateway: &Gateway, mut request: Request) -> Result<Respon
 
 fn describe_one(gateway: &Gateway, name: &GroupId, version: i16) -> Result<DescribedGroup, Fault> {
     check_group_name(name).map_err(Fault::plain)?;
+    let is_durable = is_durable(gateway, name);
     let mut described = gateway.groups.visit(&name.0, |visit| match visit.group {
         Some(Group::Consumer(group)) => Ok(describe_group(group, version)),
         // A group that has only offsets counts as classic: clients ask for that next.
+        None if !is_durable => Err(group_not_found(name)),
         _ => {
             let message = format!("Group {} is not a consumer group.", name.as_str());
             Err(Fault::new(ResponseError::GroupIdNotFound, message))

@@ -1,6 +1,6 @@
 //! Groups: who consumes together, who gets which partitions, and how far they have come.
 //!
-//! Three protocols share the names: the classic one, in which a member of the group divides the
+//! Four protocols share the names: the classic one, in which a member of the group divides the
 //! partitions; KIP-848's, in which the group does; and KIP-932's of share groups, whose members
 //! settle records one by one ([`crate::share`]). Who the members are is volatile; what they
 //! have committed is durable, in the machine. Where Kafka persists membership, members here are
@@ -10,8 +10,9 @@
 //! * `consumer`: KIP-848's protocol, another; `assignor`, `assignment`: how it divides partitions
 //! * `subscription`: what members want to consume, and what of it exists
 //! * `share`: share groups, a third
+//! * `streams`: groups of Kafka Streams applications (KIP-1071), a fourth: topology, tasks
 //! * `registry`: the shell around the machines: locks, deadlines, answers that come later
-//! * `classic_requests`, `consumer_requests`, `share_requests`, `offset_requests`,
+//! * `classic_requests`, `consumer_requests`, `share_requests`, `streams_requests`, `offset_requests`,
 //!   `share_offset_requests`, `admin_requests`: from messages to events, and back
 //! * `expiry`: offsets of groups that are no longer used
 
@@ -36,6 +37,8 @@ mod registry;
 mod share;
 mod share_offset_requests;
 mod share_requests;
+mod streams;
+pub(crate) mod streams_requests;
 mod subscription;
 
 pub(crate) use registry::Groups;
@@ -47,7 +50,7 @@ pub(crate) async fn handle(
     request: Request,
 ) -> Result<Response, RequestError> {
     match request.head.api {
-        ApiKey::FindCoordinator => admin_requests::find_coordinator(gateway, request),
+        ApiKey::FindCoordinator => admin_requests::find_coordinator(gateway, session, request),
         ApiKey::JoinGroup => classic_requests::join(gateway, session, request).await,
         ApiKey::SyncGroup => classic_requests::sync(gateway, request).await,
         ApiKey::Heartbeat => classic_requests::heartbeat(gateway, request),

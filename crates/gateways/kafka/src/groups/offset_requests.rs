@@ -145,6 +145,17 @@ fn may_commit(
             let permitted = group.may_commit(member, generation, partitions.into_iter());
             permitted.map_err(|fault| fault.error)
         }
+        Some(Group::Streams(group)) if version < 9 && !group.is_empty() => {
+            Err(ResponseError::UnsupportedVersion)
+        }
+        Some(Group::Streams(group)) => {
+            let topics = message.topics.iter();
+            let partitions = topics.flat_map(|topic| {
+                let name = topic.name.as_str();
+                topic.partitions.iter().map(move |it| (name, it.partition_index))
+            });
+            group.may_commit(member, generation, partitions).map_err(|fault| fault.error)
+        }
         // Its members settle records and commit no offsets.
         Some(Group::Share(group)) if !group.is_empty() => Err(ResponseError::GroupIdNotFound),
         // Nobody is a member: commits are taken from those who claim to be none.
@@ -301,6 +312,9 @@ fn may_fetch(gateway: &Gateway, wanted: &OffsetFetchRequestGroup) -> Result<(), 
         Some(Group::Share(group)) if !group.is_empty() => Err(ResponseError::GroupIdNotFound),
         Some(Group::Classic(_) | Group::Share(_)) | None => Ok(()),
         Some(Group::Consumer(group)) => group
+            .may_fetch(wanted.member_id.as_ref(), wanted.member_epoch)
+            .map_err(|fault| fault.error),
+        Some(Group::Streams(group)) => group
             .may_fetch(wanted.member_id.as_ref(), wanted.member_epoch)
             .map_err(|fault| fault.error),
     })
@@ -492,6 +506,9 @@ fn subscribed_topics(
                 Ok(topics.filter(|topic| group.is_subscribed_to(topic)).cloned().collect())
             }
             Some(Group::Consumer(group)) => {
+                Ok(topics.filter(|topic| group.is_subscribed_to(topic)).cloned().collect())
+            }
+            Some(Group::Streams(group)) => {
                 Ok(topics.filter(|topic| group.is_subscribed_to(topic)).cloned().collect())
             }
             Some(Group::Share(_)) | None if has_offsets => Ok(HashSet::new()),

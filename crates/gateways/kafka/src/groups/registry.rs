@@ -28,6 +28,7 @@ use crate::groups::consumer::ConsumerGroup;
 use crate::groups::expiry;
 use crate::groups::member::{Effects, Reply, Waiter, own};
 use crate::groups::share::ShareGroup;
+use crate::groups::streams::StreamsGroup;
 
 /// Locks over all groups. A lock is held for one event of one group.
 const SHARDS: usize = 16;
@@ -103,6 +104,7 @@ pub(crate) enum Group {
     Classic(ClassicGroup),
     Consumer(ConsumerGroup),
     Share(ShareGroup),
+    Streams(StreamsGroup),
 }
 
 impl Group {
@@ -111,6 +113,7 @@ impl Group {
             Self::Classic(group) => group.is_empty(),
             Self::Consumer(group) => group.is_empty(),
             Self::Share(group) => group.is_empty(),
+            Self::Streams(group) => group.is_empty(),
         }
     }
 
@@ -120,6 +123,7 @@ impl Group {
             Self::Classic(group) => group.is_idle(),
             Self::Consumer(group) => group.is_empty(),
             Self::Share(group) => group.is_empty(),
+            Self::Streams(group) => group.is_empty(),
         }
     }
 
@@ -128,6 +132,7 @@ impl Group {
             Self::Classic(group) => group.check_at(),
             Self::Consumer(group) => group.check_at(),
             Self::Share(group) => group.check_at(),
+            Self::Streams(group) => group.check_at(),
         }
     }
 
@@ -136,6 +141,7 @@ impl Group {
             Self::Classic(group) => group.bytes(),
             Self::Consumer(group) => group.bytes(),
             Self::Share(group) => group.bytes(),
+            Self::Streams(group) => group.bytes(),
         }
     }
 
@@ -144,6 +150,7 @@ impl Group {
             Self::Classic(group) => group.phase().name(),
             Self::Consumer(group) => group.state_name(),
             Self::Share(group) => group.state_name(),
+            Self::Streams(group) => group.state_name(),
         }
     }
 
@@ -153,6 +160,7 @@ impl Group {
             Self::Classic(_) => CLASSIC_TYPE_NAME,
             Self::Consumer(_) => "consumer",
             Self::Share(_) => SHARE_TYPE_NAME,
+            Self::Streams(_) => STREAMS_TYPE_NAME,
         }
     }
 
@@ -161,6 +169,7 @@ impl Group {
             Self::Classic(group) => group.protocol_type().cloned().unwrap_or_default(),
             Self::Consumer(_) => StrBytes::from_static_str(CONSUMER_PROTOCOL_TYPE),
             Self::Share(_) => StrBytes::from_static_str(SHARE_TYPE_NAME),
+            Self::Streams(_) => StrBytes::from_static_str(STREAMS_TYPE_NAME),
         }
     }
 
@@ -169,6 +178,7 @@ impl Group {
             Self::Classic(group) => group.expire(join_limits(values), now, effects),
             Self::Consumer(group) => group.expire(now),
             Self::Share(group) => group.expire(now),
+            Self::Streams(group) => group.expire(now),
         }
     }
 }
@@ -176,6 +186,8 @@ impl Group {
 pub(crate) const CLASSIC_TYPE_NAME: &str = "classic";
 /// Also what the members' protocol is called.
 pub(crate) const SHARE_TYPE_NAME: &str = "share";
+/// Likewise.
+const STREAMS_TYPE_NAME: &str = "streams";
 
 pub(crate) fn join_limits(values: &GroupValues) -> JoinLimits {
     JoinLimits {

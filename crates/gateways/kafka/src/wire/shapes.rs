@@ -44,6 +44,12 @@ pub(super) fn of(api: ApiKey) -> Option<&'static Shape> {
         ApiKey::ListPartitionReassignments => &LIST_PARTITION_REASSIGNMENTS,
         ApiKey::OffsetDelete => &OFFSET_DELETE,
         ApiKey::DescribeClientQuotas => &DESCRIBE_CLIENT_QUOTAS,
+        ApiKey::AlterClientQuotas => &ALTER_CLIENT_QUOTAS,
+        ApiKey::DescribeUserScramCredentials => &DESCRIBE_USER_SCRAM_CREDENTIALS,
+        ApiKey::DescribeQuorum => &DESCRIBE_QUORUM,
+        ApiKey::UpdateFeatures => &UPDATE_FEATURES,
+        ApiKey::DescribeTransactions => &DESCRIBE_TRANSACTIONS,
+        ApiKey::ListTransactions => &LIST_TRANSACTIONS,
         ApiKey::DescribeCluster => &DESCRIBE_CLUSTER,
         ApiKey::DescribeProducers => &DESCRIBE_PRODUCERS,
         ApiKey::ConsumerGroupHeartbeat => &CONSUMER_GROUP_HEARTBEAT,
@@ -587,6 +593,76 @@ static DESCRIBE_CLIENT_QUOTAS: Shape = Shape {
             ])),
         ),
         field("strict", Fixed(1)),
+    ]),
+};
+
+static ALTER_CLIENT_QUOTAS: Shape = Shape {
+    flexible_since: 1,
+    fields: plain(&[
+        field(
+            "entries",
+            Rows(&plain(&[
+                field(
+                    "entity",
+                    Rows(&plain(&[field("entity_type", Text), field("entity_name", Text)])),
+                ),
+                field(
+                    "ops",
+                    Rows(&plain(&[
+                        field("key", Text),
+                        field("value", Fixed(8)),
+                        field("remove", Fixed(1)),
+                    ])),
+                ),
+            ])),
+        ),
+        field("validate_only", Fixed(1)),
+    ]),
+};
+
+static DESCRIBE_USER_SCRAM_CREDENTIALS: Shape = Shape {
+    flexible_since: 0,
+    fields: plain(&[field("users", Rows(&plain(&[field("name", Text)])))]),
+};
+
+static DESCRIBE_QUORUM: Shape = Shape {
+    flexible_since: 0,
+    fields: plain(&[field(
+        "topics",
+        Rows(&plain(&[
+            field("topic_name", Text),
+            field("partitions", Rows(&plain(&[field("partition_index", Fixed(4))]))),
+        ])),
+    )]),
+};
+
+static UPDATE_FEATURES: Shape = Shape {
+    flexible_since: 0,
+    fields: plain(&[
+        field("timeout_ms", Fixed(4)),
+        field(
+            "feature_updates",
+            Rows(&plain(&[
+                field("feature", Text),
+                field("max_version_level", Fixed(2)),
+                until(0, 0, "allow_downgrade", Fixed(1)),
+                since(1, "upgrade_type", Fixed(1)),
+            ])),
+        ),
+        since(1, "validate_only", Fixed(1)),
+    ]),
+};
+
+static DESCRIBE_TRANSACTIONS: Shape =
+    Shape { flexible_since: 0, fields: plain(&[field("transactional_ids", List(&Text))]) };
+
+static LIST_TRANSACTIONS: Shape = Shape {
+    flexible_since: 0,
+    fields: plain(&[
+        field("state_filters", List(&Text)),
+        field("producer_id_filters", List(&Fixed(8))),
+        since(1, "duration_filter", Fixed(8)),
+        since(2, "transactional_id_pattern", Text),
     ]),
 };
 

@@ -293,7 +293,6 @@ async fn configurations_are_described_and_changed() {
     for (changes, error) in [
         ([("retention.ms", SET, Some("soon"))], InvalidConfig),
         ([("no.such.config", SET, Some("1"))], InvalidConfig),
-        ([("no.such.config", DELETE, None)], InvalidConfig),
         ([("retention.ms", APPEND, Some("1"))], InvalidConfig),
         ([("retention.ms", SET, None)], InvalidRequest),
         ([("retention.ms", 9, Some("1"))], InvalidRequest),
@@ -317,12 +316,13 @@ async fn the_nodes_configuration_is_what_topics_fall_back_to() {
     assert_eq!(value(client, BROKER, "1", "message.max.bytes").await, ("9000".into(), 3));
     assert_eq!(value(client, BROKER, "1", "node.id").await, ("1".into(), 4));
     let only_set = described(client, BROKER, "").await.unwrap();
-    assert_eq!(only_set.len(), 1);
+    let names: Vec<_> = only_set.iter().map(|config| config.name.as_str()).collect();
+    assert_eq!(names, ["group.initial.rebalance.delay.ms", "message.max.bytes"]);
 
     let fixed = change(client, BROKER, "", &[("num.partitions", SET, Some("3"))]).await;
     assert_eq!(fixed, InvalidRequest.code());
     assert_eq!(described(client, BROKER, "7").await.unwrap_err(), InvalidRequest.code());
-    assert_eq!(described(client, 8, "1").await.unwrap_err(), InvalidRequest.code());
+    assert_eq!(described(client, LOGGER, "7").await.unwrap_err(), InvalidRequest.code());
     assert_eq!(described(client, 99, "1").await.unwrap_err(), InvalidRequest.code());
 }
 
@@ -537,4 +537,148 @@ async fn what_one_node_does_not_have_is_said_so() {
         assert_eq!(listed.error_code, 0);
         assert_eq!(listed.config_resources.is_empty(), version == 0);
     }
+}
+
+#[tokio::test]
+async fn one_node_is_all_of_its_quorum() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    let metadata = describe_quorum_request::TopicData::default()
+        .with_topic_name(name("__cluster_metadata"))
+        .with_partitions(vec![describe_quorum_request::PartitionData::default()]);
+    let other = metadata.clone().with_topic_name(name("orders"));
+    let request = DescribeQuorumRequest::default().with_topics(vec![metadata, other]);
+    let mut last_end = 0;
+    for version in 0..=2 {
+        let response = client.ask(version, &request).await;
+        let quorum = &response.topics[0].partitions[0];
+        assert_eq!((response.error_code, quorum.error_code, quorum.leader_id.0), (0, 0, 1));
+        assert_eq!(quorum.leader_epoch, node.broker.leader_epoch());
+        let voters: Vec<_> = quorum.current_voters.iter().map(|it| it.replica_id.0).collect();
+        assert_eq!((voters, quorum.observers.len()), (vec![1], 0));
+        assert!(quorum.high_watermark > last_end, "every topic is an entry of the log");
+        last_end = quorum.high_watermark;
+        client.create(&format!("topic-{version}"), 1, &[]).await;
+        let unknown = &response.topics[1].partitions[0];
+        assert_eq!(unknown.error_code, UnknownTopicOrPartition.code());
+        if version >= 2 {
+            assert_eq!(response.nodes[0].listeners[0].port, node.address.port());
+        }
+    }
+}
+
+#[tokio::test]
+async fn features_stay_at_the_level_of_the_version() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    let mut update = async |version: i16, feature: &str, level: i16| {
+        let update = update_features_request::FeatureUpdateKey::default()
+            .with_feature(text(feature))
+            .with_max_version_level(level);
+        let update = if version >= 1 { update.with_upgrade_type(1) } else { update };
+        let request = UpdateFeaturesRequest::default().with_feature_updates(vec![update]);
+        let response = client.ask(version, &request).await;
+        (response.error_code, response.error_message.map(|it| it.to_string()))
+    };
+    for version in 0..=2 {
+        assert_eq!(update(version, "group.version", 1).await, (0, None));
+        let (code, message) = update(version, "group.version", 0).await;
+        assert_eq!(code, InvalidUpdateVersion.code());
+        assert!(message.unwrap().contains("It is at 1"));
+        assert_eq!(update(version, "no.such.version", 1).await.0, InvalidUpdateVersion.code());
+    }
+}
+
+#[tokio::test]
+async fn users_quotas_and_transactions_are_none_and_none_are_taken() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    let entity = alter_client_quotas_request::EntityData::default()
+        .with_entity_type(text("client-id"))
+        .with_entity_name(Some(text("me")));
+    let op = alter_client_quotas_request::OpData::default()
+        .with_key(text("producer_byte_rate"))
+        .with_value(1000.0);
+    let entry = alter_client_quotas_request::EntryData::default()
+        .with_entity(vec![entity])
+        .with_ops(vec![op]);
+    for version in 0..=1 {
+        let request = AlterClientQuotasRequest::default().with_entries(vec![entry.clone()]);
+        let refused = &client.ask(version, &request).await.entries[0];
+        assert_eq!(refused.error_code, UnsupportedVersion.code());
+        assert_eq!(refused.entity[0].entity_name.as_deref(), Some("me"));
+        assert!(refused.error_message.is_some());
+    }
+
+    let all = DescribeUserScramCredentialsRequest::default().with_users(None);
+    let response = client.ask(0, &all).await;
+    assert_eq!((response.error_code, response.results.len()), (0, 0));
+    let user = describe_user_scram_credentials_request::UserName::default().with_name(text("me"));
+    let one = DescribeUserScramCredentialsRequest::default().with_users(Some(vec![user]));
+    assert_eq!(client.ask(0, &one).await.results[0].error_code, ResourceNotFound.code());
+
+    for version in 0..=2 {
+        let states = vec![text("Ongoing"), text("Odd")];
+        let request = ListTransactionsRequest::default().with_state_filters(states);
+        let response = client.ask(version, &request).await;
+        assert_eq!((response.error_code, response.transaction_states.len()), (0, 0));
+        assert_eq!(response.unknown_state_filters, [text("Odd")]);
+    }
+    let request = DescribeTransactionsRequest::default()
+        .with_transactional_ids(vec![TransactionalId(text("t"))]);
+    let response = client.ask(0, &request).await;
+    assert_eq!(response.transaction_states[0].error_code, TransactionalIdNotFound.code());
+}
+
+const LOGGER: i8 = 8;
+const CLIENT_METRICS: i8 = 16;
+
+#[tokio::test]
+async fn loggers_and_client_metrics_are_shown_and_cannot_be_changed() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    let loggers = described(&mut client, LOGGER, "1").await.expect("is described");
+    let names: Vec<_> = loggers.iter().map(|logger| logger.name.as_str()).collect();
+    assert_eq!(names, ["root"]);
+    assert!(loggers[0].read_only && loggers[0].value.is_some());
+    let metrics = described(&mut client, CLIENT_METRICS, "any").await.expect("is described");
+    let shown: Vec<_> = metrics
+        .iter()
+        .map(|config| (config.name.as_str(), config.value.as_deref().unwrap()))
+        .collect();
+    assert_eq!(shown, [("interval.ms", "300000"), ("match", ""), ("metrics", "")]);
+    for (kind, resource, config) in [(LOGGER, "1", "root"), (CLIENT_METRICS, "any", "metrics")] {
+        let refused = change(&mut client, kind, resource, &[(config, SET, Some("INFO"))]).await;
+        assert_eq!(refused, InvalidRequest.code());
+    }
+}
+
+#[tokio::test]
+async fn deleting_a_configuration_that_is_not_set_changes_nothing() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    client.create("orders", 1, &[("segment.ms", "5000")]).await;
+    for config in ["retention.bytes", "no.such.config"] {
+        let changed = change(&mut client, TOPIC, "orders", &[(config, DELETE, None)]).await;
+        assert_eq!(changed, 0, "{config}");
+    }
+    assert_eq!(value(&mut client, TOPIC, "orders", "segment.ms").await.0, "5000");
+}
+
+#[tokio::test]
+async fn what_stands_since_the_start_is_shown_and_cannot_be_changed() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    for (config, expected) in [
+        ("delete.topic.enable", "true"),
+        ("process.roles", "broker,controller"),
+        ("offsets.topic.replication.factor", "1"),
+        ("group.initial.rebalance.delay.ms", "0"),
+        ("log.retention.check.interval.ms", "300000"),
+    ] {
+        assert_eq!(value(&mut client, BROKER, "1", config).await.0, expected, "{config}");
+    }
+    let refused =
+        change(&mut client, BROKER, "1", &[("delete.topic.enable", SET, Some("false"))]).await;
+    assert_eq!(refused, InvalidRequest.code());
 }

@@ -131,11 +131,10 @@ async fn this_node_coordinates_all_groups_and_no_transactions() {
     let transactional =
         FindCoordinatorRequest::default().with_key_type(1).with_coordinator_keys(vec![text("x")]);
     let refused = client.ask(6, &transactional).await;
-    assert_eq!(
-        refused.coordinators[0].error_code,
-        TransactionalIdAuthorizationFailed.code(),
-        "final for every client"
-    );
+    let refused = &refused.coordinators[0];
+    assert_eq!(refused.error_code, UnsupportedVersion.code(), "final, and no matter of access");
+    let message = refused.error_message.as_deref().unwrap_or_default();
+    assert!(message.starts_with("transactions are not offered by this broker"), "{message}");
 }
 
 // --------------------------------------------------------------------------------------- classic
@@ -436,6 +435,10 @@ async fn groups_are_listed_described_and_deleted_once_they_are_empty() {
         assert_eq!((one.client_id.as_str(), one.client_host.as_str()), ("test", "/127.0.0.1"));
         let code = if version >= 6 { GroupIdNotFound.code() } else { 0 };
         assert_eq!((described[2].error_code, described[3].error_code), (code, code));
+        if version >= 6 {
+            let messages = [2, 3].map(|at| described[at].error_message.as_deref().unwrap_or(""));
+            assert_eq!(messages, ["Group modern is not a classic group.", "Group none not found."]);
+        }
     }
 
     let delete = DeleteGroupsRequest::default()
@@ -521,6 +524,7 @@ async fn the_group_divides_and_a_second_member_waits_for_the_first_to_let_go() {
     for version in 0..=1 {
         let described = client.ask(version, &describe).await.groups;
         assert_eq!(described[1].error_code, GroupIdNotFound.code());
+        assert_eq!(described[1].error_message.as_deref(), Some("Group none not found."));
         let one = &described[0];
         assert_eq!((one.group_state.as_str(), one.group_epoch), ("Reconciling", 3));
         assert_eq!((one.assignor_name.as_str(), one.members.len()), ("uniform", 2));

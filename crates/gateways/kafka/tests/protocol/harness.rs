@@ -19,6 +19,7 @@ use kafka_protocol::messages::{
     ProduceResponse, RequestHeader, ResponseHeader, TopicName,
 };
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, StrBytes};
+use machine::Command;
 use record::{Batch, BatchBuilder, BatchOptions};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -55,6 +56,12 @@ impl Node {
             ..BrokerOptions::default()
         };
         let broker = Broker::open(disk, Path::new("/data"), options).await.expect("opens");
+        // As in the tests of Kafka itself: the first member of a group need not wait for others.
+        if broker.read(|state| state.node_config().overrides.is_empty()) {
+            let delay = ("group.initial.rebalance.delay.ms".to_owned(), "0".to_owned());
+            let command = Command::SetNodeConfig { config: [delay].into() };
+            broker.execute(command).await.expect("is configured");
+        }
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
         let address = listener.local_addr().expect("is bound");
         let mut options = GatewayOptions::new("127.0.0.1", address.port());

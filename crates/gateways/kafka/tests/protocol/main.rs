@@ -10,4 +10,5 @@ mod packed;
 mod produce;
 mod sessions;
 mod share;
+mod streams;
 mod waiting;

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use kafka_protocol::error::ResponseError::{self, *};
 use kafka_protocol::messages::produce_response::PartitionProduceResponse;
 use kafka_protocol::messages::{
-    InitProducerIdRequest, MetadataRequest, ProduceRequest, TransactionalId,
+    ApiVersionsRequest, InitProducerIdRequest, MetadataRequest, ProduceRequest, TransactionalId,
 };
 use record::{BatchOptions, Compression};
 
@@ -144,6 +144,11 @@ async fn broken_batches_are_refused_and_say_why() {
     assert_eq!(client.put("orders", 0, &["good"]).await, 0, "nothing of it was appended");
 }
 
+/// The places of the records that an answer blames.
+fn named_in(answer: &PartitionProduceResponse) -> Vec<i32> {
+    answer.record_errors.iter().map(|record| record.batch_index).collect()
+}
+
 #[tokio::test]
 async fn a_topics_own_rules_are_kept() {
     let node = Node::start().await;
@@ -154,10 +159,15 @@ async fn a_topics_own_rules_are_kept() {
     assert_eq!(client.put("small", 0, &["fits"]).await, 0);
 
     client.create("keyed", 1, &[("cleanup.policy", "compact")]).await;
-    let records = [(Some("k"), "v"), (None, "w")];
-    let answer = client.produce("keyed", 0, batch_of(BatchOptions::default(), &records)).await;
-    is_refused(&answer, InvalidRecord);
-    assert_eq!(answer.record_errors[0].batch_index, 1);
+    let records: Vec<_> = (0..100).map(|at| ((at % 10 != 3).then_some("k"), "v")).collect();
+    for compression in [Compression::None, Compression::Zstd] {
+        let options = BatchOptions { compression, ..BatchOptions::default() };
+        let answer = client.produce("keyed", 0, batch_of(options, &records)).await;
+        is_refused(&answer, InvalidRecord);
+        assert_eq!(named_in(&answer), (0..10).map(|ten| 10 * ten + 3).collect::<Vec<_>>());
+        let message = answer.record_errors[1].batch_index_error_message.as_deref();
+        assert_eq!(message, Some("record 13 has no key, and its topic is compacted by key"));
+    }
 
     client.create("replicated", 1, &[("min.insync.replicas", "2")]).await;
     is_refused(&client.produce("replicated", 0, batch(&["a"])).await, NotEnoughReplicas);
@@ -167,7 +177,13 @@ async fn a_topics_own_rules_are_kept() {
     client.create("punctual", 1, &[("message.timestamp.before.max.ms", "1000")]).await;
     let answer = client.produce("punctual", 0, batch(&["old"])).await;
     is_refused(&answer, InvalidTimestamp);
-    assert_eq!(answer.record_errors[0].batch_index, 0);
+    assert_eq!(named_in(&answer), [0]);
+
+    let strict = [("cleanup.policy", "compact"), ("message.timestamp.before.max.ms", "1000")];
+    client.create("strict", 1, &strict).await;
+    let answer = client.produce("strict", 0, batch_of(BatchOptions::default(), &records)).await;
+    is_refused(&answer, InvalidTimestamp);
+    assert_eq!(named_in(&answer), (0..100).collect::<Vec<_>>(), "by either rule");
 }
 
 #[tokio::test]
@@ -246,12 +262,22 @@ async fn transactions_are_refused_clearly() {
         .with_transactional_id(Some(TransactionalId(text("tx"))))
         .with_transaction_timeout_ms(1000);
     let answer = client.ask(4, &init).await;
-    assert_eq!(answer.error_code, TransactionalIdAuthorizationFailed.code());
+    assert_eq!(answer.error_code, UnsupportedVersion.code());
 
     let mut request = produce("orders", 0, -1, batch(&["a"]).into());
     request.transactional_id = Some(TransactionalId(text("tx")));
     let answer = only_partition(client.ask(9, &request).await);
-    is_refused(&answer, TransactionalIdAuthorizationFailed);
+    is_refused(&answer, UnsupportedVersion);
+    let message = answer.error_message.as_deref().unwrap_or_default();
+    assert!(message.starts_with("transactions are not offered by this broker"), "{message}");
+
+    // librdkafka asks for ever after any other code.
+    let named = ApiVersionsRequest::default()
+        .with_client_software_name(text("librdkafka"))
+        .with_client_software_version(text("2.8.0"));
+    assert_eq!(client.ask(3, &named).await.error_code, 0);
+    let answer = client.ask(4, &init).await;
+    assert_eq!(answer.error_code, TransactionalIdAuthorizationFailed.code());
 }
 
 #[tokio::test]

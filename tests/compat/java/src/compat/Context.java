@@ -48,6 +48,10 @@ final class Context implements AutoCloseable {
         this.admin = Admin.create(Map.of("bootstrap.servers", bootstrap));
     }
 
+    String bootstrap() {
+        return bootstrap;
+    }
+
     String unique(String suffix) {
         return "java-" + name + "-" + runId + "-" + suffix;
     }
@@ -242,7 +246,7 @@ final class Context implements AutoCloseable {
         return records;
     }
 
-    private <T extends AutoCloseable> T opened(T client) {
+    <T extends AutoCloseable> T opened(T client) {
         synchronized (clients) {
             clients.add(client);
         }

@@ -15,6 +15,7 @@ public final class Main {
         Storage.register(suite);
         Sharing.register(suite);
         ShareGroups.register(suite);
+        Streams.register(suite);
         int failed = suite.run(System.getenv("BOOTSTRAP"), nameParts);
         // A hung scenario leaves its threads behind; leave without waiting for them.
         Runtime.getRuntime().halt(failed == 0 ? 0 : 1);

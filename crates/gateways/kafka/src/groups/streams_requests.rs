@@ -1,0 +1,402 @@
+//! The requests of the Streams group protocol: from messages to events, and back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use base::limits::GROUP_MEMBER_BYTES_MAX;
+use bytes::{Bytes, BytesMut};
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::api_versions_response::ApiVersion;
+use kafka_protocol::protocol::StrBytes;
+use machine::command::NewTopic;
+use machine::{Command, Outcome, Refusal, State};
+use thiserror::Error;
+use uuid::Uuid;
+
+use crate::dispatch::Started;
+use crate::errors::Fault;
+use crate::gateway::{Gateway, Session};
+use crate::groups::admin_requests::{GROUP_OPERATIONS, is_durable};
+use crate::groups::classic_requests::check_group_name;
+use crate::groups::consumer::member::{JOINING, LEAVING, PAUSING};
+use crate::groups::member::{Client, own};
+use crate::groups::registry::{Group, Visit, millis};
+use crate::groups::share_requests::group_not_found;
+use crate::groups::streams::message::{
+    DescribeRequest, DescribedGroup, HeartbeatRequest, HeartbeatResponse, StatusCode,
+    write_described,
+};
+use crate::groups::streams::tasks::Tasks;
+use crate::groups::streams::topology::InternalTopic;
+use crate::groups::streams::{Heartbeat, Report, StreamsGroup, StreamsLimits};
+use crate::request::{Preamble, RequestError};
+use crate::response::Response;
+use crate::topics::check_replication_factor;
+use crate::wire::primitives::{Cursor, Malformed};
+
+/// The keys of both requests, which the message crate does not know, each in version 0.
+const HEARTBEAT: i16 = 88;
+const DESCRIBE: i16 = 89;
+const VERSION: i16 = 0;
+
+pub(crate) fn is_ours(api_key: i16) -> bool {
+    matches!(api_key, HEARTBEAT | DESCRIBE)
+}
+
+/// What ApiVersions tells of them.
+pub(crate) fn supported() -> impl Iterator<Item = ApiVersion> {
+    [HEARTBEAT, DESCRIBE].into_iter().map(|key| {
+        ApiVersion::default().with_api_key(key).with_min_version(VERSION).with_max_version(VERSION)
+    })
+}
+
+/// Why such a request cannot be answered.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub(crate) enum StreamsError {
+    #[error("api key {api_key} version {version} is not supported (supported: 0)")]
+    Version { api_key: i16, version: i16 },
+    #[error("api key {api_key} is malformed: {malformed}")]
+    Malformed { api_key: i16, malformed: Malformed },
+}
+
+pub(crate) fn start(
+    gateway: &Arc<Gateway>,
+    session: &Arc<Session>,
+    preamble: &Preamble,
+    frame: BytesMut,
+) -> Result<Started, RequestError> {
+    let (api_key, version, correlation) =
+        (preamble.api_key, preamble.version, preamble.correlation);
+    if version != VERSION {
+        return Err(StreamsError::Version { api_key, version }.into());
+    }
+    let malformed = |malformed| StreamsError::Malformed { api_key, malformed };
+    let (client_id, body) = split(frame.freeze()).map_err(malformed)?;
+    // Its parts weigh some times what they take on the wire.
+    if body.len() > GROUP_MEMBER_BYTES_MAX {
+        let fault = Fault::new(ResponseError::InvalidRequest, "The request is too large.");
+        let refused = if api_key == HEARTBEAT {
+            respond(correlation, |frame| refused(&fault).write(frame))
+        } else {
+            respond(correlation, |frame| write_described(&[], frame))
+        };
+        return Ok(Started::Answered(refused));
+    }
+    if api_key == DESCRIBE {
+        let request = DescribeRequest::parse(&body).map_err(malformed)?;
+        let groups = describe(gateway, &request);
+        return Ok(Started::Answered(respond(correlation, |frame| {
+            write_described(&groups, frame)
+        })));
+    }
+    let request = HeartbeatRequest::parse(&body).map_err(malformed)?;
+    let client = Client { id: client_id, host: session.client_host() };
+    let gateway = Arc::clone(gateway);
+    Ok(Started::Later(Box::pin(async move {
+        let response = heartbeat(&gateway, request, client).await;
+        Ok(respond(correlation, |frame| response.write(frame)))
+    })))
+}
+
+/// The client's id, and the body.
+fn split(frame: Bytes) -> Result<(StrBytes, Bytes), Malformed> {
+    const PREAMBLE_LEN: usize = 8;
+    let mut cursor = Cursor::new(&frame);
+    cursor.skip(PREAMBLE_LEN)?;
+    let client_id = cursor.nullable_text(false)?.map(own).unwrap_or_default();
+    cursor.skip_tagged_fields()?;
+    let body = frame.slice(frame.len() - cursor.left()..);
+    Ok((client_id, body))
+}
+
+fn respond(correlation: i32, write: impl FnOnce(&mut BytesMut)) -> Response {
+    let mut frame = Response::begin(correlation, true, 128);
+    write(&mut frame);
+    Response::finish(frame)
+}
+
+fn refused(fault: &Fault) -> HeartbeatResponse {
+    HeartbeatResponse {
+        code: fault.code(),
+        message: fault.message().map(str::to_owned),
+        ..HeartbeatResponse::default()
+    }
+}
+
+// ------------------------------------------------------------------------------------- heartbeat
+
+async fn heartbeat(
+    gateway: &Gateway,
+    request: HeartbeatRequest,
+    client: Client,
+) -> HeartbeatResponse {
+    let reported = match check(gateway, &request) {
+        Ok(()) if request.epoch < JOINING => leave(gateway, &request),
+        Ok(()) => report(gateway, request, client).await,
+        Err(fault) => Err(fault),
+    };
+    reported.unwrap_or_else(|fault| refused(&fault))
+}
+
+fn invalid<T>(reason: &'static str) -> Result<T, Fault> {
+    Err(Fault::new(ResponseError::InvalidRequest, reason))
+}
+
+/// What can be said without the group.
+fn check(gateway: &Gateway, request: &HeartbeatRequest) -> Result<(), Fault> {
+    let is_blank =
+        |text: &Option<StrBytes>| text.as_ref().is_some_and(|text| text.trim().is_empty());
+    if request.instance_id.is_some() {
+        return invalid("Static membership is not yet supported.");
+    }
+    if request.has_task_offsets {
+        return invalid("TaskOffsets are not supported yet.");
+    }
+    if request.warmup.as_ref().is_some_and(|tasks| !tasks.is_empty()) {
+        return invalid("WarmupTasks are not supported yet.");
+    }
+    check_group_name(&request.group).map_err(Fault::plain)?;
+    if request.member_id.trim().is_empty() {
+        return invalid("MemberId can't be empty.");
+    }
+    if is_blank(&request.rack_id) {
+        return invalid("RackId can't be empty.");
+    }
+    let said = [&request.active, &request.standby, &request.warmup];
+    match request.epoch {
+        JOINING => {
+            if request.rebalance_timeout_ms == -1 {
+                return invalid("RebalanceTimeoutMs must be provided in first request.");
+            }
+            if said.into_iter().flatten().any(|tasks| !tasks.is_empty()) {
+                return invalid("Tasks must be empty when (re-)joining.");
+            }
+            let Some(topology) = &request.topology else {
+                return invalid("Topology must be non-null when (re-)joining.");
+            };
+            topology.check()?;
+            if !gateway.groups.has_room(&request.group, 2 * topology.bytes()) {
+                return Err(Fault::plain(ResponseError::GroupMaxSizeReached));
+            }
+        }
+        PAUSING => return invalid("InstanceId can't be null."),
+        1.. | LEAVING => {}
+        _ => return invalid("MemberEpoch must be greater than or equal to -2."),
+    }
+    if request.epoch != JOINING && request.topology.is_some() {
+        return invalid("Topology can only be provided when (re-)joining.");
+    }
+    match said.iter().filter(|tasks| tasks.is_some()).count() {
+        0 | 3 => Ok(()),
+        _ => invalid("If one task-type is non-null, all must be non-null."),
+    }
+}
+
+fn not_a_streams_group(name: &str) -> Fault {
+    Fault::new(ResponseError::GroupIdNotFound, format!("Group {name} is not a streams group."))
+}
+
+/// Kafka says here that there is no such group, at which clients give up. But membership ends with
+/// the node, and a member that hears this joins again.
+fn unknown_member(request: &HeartbeatRequest) -> Fault {
+    let (member, group) = (&*request.member_id, &*request.group);
+    let message = format!("Member {member} is not a member of group {group}.");
+    Fault::new(ResponseError::UnknownMemberId, message)
+}
+
+fn leave(gateway: &Gateway, request: &HeartbeatRequest) -> Result<HeartbeatResponse, Fault> {
+    gateway.groups.visit(&request.group, |visit| match visit.group {
+        Some(Group::Streams(group)) => group.leave(&request.member_id, request.shutdown),
+        Some(other) if !other.is_empty() => Err(not_a_streams_group(&request.group)),
+        _ => Err(unknown_member(request)),
+    })?;
+    Ok(HeartbeatResponse {
+        member_id: request.member_id.clone(),
+        epoch: request.epoch,
+        ..HeartbeatResponse::default()
+    })
+}
+
+async fn report(
+    gateway: &Gateway,
+    request: HeartbeatRequest,
+    client: Client,
+) -> Result<HeartbeatResponse, Fault> {
+    let (limits, interval_ms) = gateway.broker.read(|state| limits_of(state, &request.group));
+    let mut report = show(gateway, &request, limits, &client)?;
+    if !report.missing.is_empty() {
+        match create(gateway, &report.missing).await {
+            // With its topics the group can give out tasks.
+            Ok(()) => report = again(gateway, &request, limits, &client)?,
+            Err(reason) => explain(&mut report, &reason),
+        }
+    }
+    let Report { epoch, tasks, statuses, endpoint_epoch, endpoints, missing: _ } = report;
+    Ok(HeartbeatResponse {
+        member_id: request.member_id,
+        epoch,
+        interval_ms,
+        statuses,
+        tasks,
+        endpoint_epoch,
+        endpoints,
+        ..HeartbeatResponse::default()
+    })
+}
+
+/// Shows the group a heartbeat.
+fn show(
+    gateway: &Gateway,
+    request: &HeartbeatRequest,
+    limits: StreamsLimits,
+    client: &Client,
+) -> Result<Report, Fault> {
+    let event = event(request, client);
+    let (name, broker) = (&request.group, &gateway.broker);
+    gateway.groups.visit(name, |visit| {
+        let Visit { group, now, .. } = visit;
+        match group {
+            Some(Group::Streams(group)) => group.heartbeat(&event, limits, broker, now),
+            Some(other) if !other.is_empty() => Err(not_a_streams_group(name)),
+            _ if request.epoch != JOINING => Err(unknown_member(request)),
+            // Empty groups of the other protocols make way, as in Kafka.
+            replaced => {
+                let mut group = StreamsGroup::new(own(name));
+                let report = group.heartbeat(&event, limits, broker, now)?;
+                *replaced = Some(Group::Streams(group));
+                Ok(report)
+            }
+        }
+    })
+}
+
+/// The same member reports once more, now that the topics are there: as one that stays.
+fn again(
+    gateway: &Gateway,
+    request: &HeartbeatRequest,
+    limits: StreamsLimits,
+    client: &Client,
+) -> Result<Report, Fault> {
+    let mut event = event(request, client);
+    gateway.groups.visit(&request.group, |visit| match visit.group {
+        Some(Group::Streams(group)) => {
+            if let Some(epoch) = group.member_epoch(&request.member_id) {
+                event.topology = None;
+                event.epoch = epoch;
+                if request.epoch == JOINING {
+                    event.owned = Some(Tasks::default());
+                }
+            }
+            let mut report = group.heartbeat(&event, limits, &gateway.broker, visit.now)?;
+            if request.epoch == JOINING && report.tasks.is_none() {
+                report.tasks = Some(Tasks::default());
+            }
+            Ok(report)
+        }
+        _ => Err(unknown_member(request)),
+    })
+}
+
+/// What holds for the group, and how often its members are to report.
+fn limits_of(state: &State, name: &str) -> (StreamsLimits, i32) {
+    let node = &state.node_config().own.streams;
+    let own = &state.group_config(name).streams;
+    let delay = own.initial_rebalance_delay_ms.unwrap_or(node.initial_rebalance_delay_ms);
+    let limits = StreamsLimits {
+        members_max: node.members_max,
+        session_timeout: millis(node.session_timeout_ms.holds(own.session_timeout_ms)),
+        standbys: usize::try_from(node.standby_replicas.holds(own.standby_replicas)).unwrap_or(0),
+        initial_delay: millis(delay),
+    };
+    (limits, node.heartbeat_interval_ms.holds(own.heartbeat_interval_ms))
+}
+
+fn event(request: &HeartbeatRequest, client: &Client) -> Heartbeat {
+    let owned = request.active.as_ref().zip(request.standby.as_ref());
+    let timeout_ms = request.rebalance_timeout_ms;
+    Heartbeat {
+        member_id: request.member_id.clone(),
+        epoch: request.epoch,
+        endpoint_epoch: request.endpoint_epoch,
+        rack_id: request.rack_id.clone(),
+        rebalance_timeout: (timeout_ms != -1).then(|| millis(timeout_ms)),
+        topology: request.topology.clone(),
+        owned: owned
+            .map(|(active, standby)| Tasks { active: active.clone(), standby: standby.clone() }),
+        process_id: request.process_id.clone(),
+        endpoint: request.endpoint.clone(),
+        tags: request.tags.clone(),
+        shutdown: request.shutdown,
+        client: client.clone(),
+    }
+}
+
+/// Makes the topics between an application's parts. The reason is of the first that cannot be.
+async fn create(gateway: &Gateway, missing: &[InternalTopic]) -> Result<(), String> {
+    let topics: Vec<NewTopic> = missing
+        .iter()
+        .map(|topic| new_topic(topic).map_err(|fault| format!("{}: {fault}", &*topic.name)))
+        .collect::<Result<_, _>>()?;
+    match gateway.broker.execute(Command::CreateTopics { topics }).await {
+        Ok(Outcome::Topics(outcomes)) => {
+            let refusal = missing.iter().zip(outcomes).find_map(|(topic, outcome)| match outcome {
+                // Another member's heartbeat may have come first.
+                Ok(_) | Err(Refusal::TopicExists { .. }) => None,
+                Err(refusal) => Some(format!("{}: {refusal}", &*topic.name)),
+            });
+            refusal.map_or(Ok(()), Err)
+        }
+        Ok(_) => Err("the broker did not answer".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn new_topic(topic: &InternalTopic) -> Result<NewTopic, Fault> {
+    machine::topic::validate_topic_name(&topic.name)
+        .map_err(|error| Fault::new(ResponseError::InvalidTopicException, error.to_string()))?;
+    if topic.replication_factor != 0 {
+        check_replication_factor(topic.replication_factor)?;
+    }
+    let config: BTreeMap<String, String> =
+        topic.configs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
+    let partitions = u32::try_from(topic.partitions).unwrap_or(0);
+    Ok(NewTopic { name: topic.name.to_string(), uuid: Uuid::new_v4(), partitions, config })
+}
+
+/// Adds to what the members are told why the topics are missing.
+fn explain(report: &mut Report, reason: &str) {
+    let of_topics = |code| code == StatusCode::MissingInternalTopics;
+    if let Some(status) = report.statuses.iter_mut().find(|status| of_topics(status.code)) {
+        status.detail.push_str("; Creation failed: ");
+        status.detail.push_str(reason);
+    }
+}
+
+// -------------------------------------------------------------------------------------- describe
+
+fn describe(gateway: &Gateway, request: &DescribeRequest) -> Vec<DescribedGroup> {
+    let operations = if request.include_operations { GROUP_OPERATIONS } else { i32::MIN };
+    let mut seen = BTreeSet::new();
+    let describe = |name: &StrBytes| match describe_one(gateway, name) {
+        Ok(described) => DescribedGroup { operations, ..described },
+        Err(fault) => DescribedGroup {
+            code: fault.code(),
+            message: fault.message().map(str::to_owned),
+            name: name.clone(),
+            operations: i32::MIN,
+            ..DescribedGroup::default()
+        },
+    };
+    // Each once: a name takes a few bytes, and a description many.
+    request.groups.iter().filter(|name| seen.insert(*name)).map(describe).collect()
+}
+
+fn describe_one(gateway: &Gateway, name: &StrBytes) -> Result<DescribedGroup, Fault> {
+    check_group_name(name).map_err(Fault::plain)?;
+    let is_durable = is_durable(gateway, name);
+    gateway.groups.visit(name, |visit| match visit.group {
+        Some(Group::Streams(group)) => Ok(group.describe()),
+        None if !is_durable => Err(group_not_found(name)),
+        _ => Err(not_a_streams_group(name)),
+    })
+}

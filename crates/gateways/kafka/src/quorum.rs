@@ -1,0 +1,112 @@
+//! The quorum of controllers, and the features that are switched on: one node is all of the quorum,
+//! and its features are those of its version.
+
+use kafka_protocol::error::ResponseError;
+use kafka_protocol::messages::describe_quorum_response::{
+    Listener, Node, PartitionData, ReplicaState, TopicData,
+};
+use kafka_protocol::messages::update_features_request::FeatureUpdateKey;
+use kafka_protocol::messages::update_features_response::UpdatableFeatureResult;
+use kafka_protocol::messages::{
+    BrokerId, DescribeQuorumRequest, DescribeQuorumResponse, UpdateFeaturesRequest,
+    UpdateFeaturesResponse,
+};
+use kafka_protocol::protocol::StrBytes;
+
+use crate::errors::{Fault, code_of};
+use crate::gateway::Gateway;
+use crate::request::{Request, RequestError};
+use crate::response::Response;
+use crate::versions::FEATURES;
+
+/// What Kafka calls the log of its controllers.
+const METADATA_TOPIC: &str = "__cluster_metadata";
+
+pub(crate) fn describe(gateway: &Gateway, mut request: Request) -> Result<Response, RequestError> {
+    let message: DescribeQuorumRequest = request.decode()?;
+    let version = request.head.version;
+    let topics = message.topics.into_iter().map(|topic| {
+        let of_metadata = topic.topic_name.as_str() == METADATA_TOPIC;
+        let partitions = topic.partitions.iter().map(|partition| {
+            let described = PartitionData::default()
+                .with_error_message(None)
+                .with_partition_index(partition.partition_index);
+            if of_metadata && partition.partition_index == 0 {
+                return with_quorum(gateway, described);
+            }
+            let fault = Fault::unknown_partition();
+            let described = described.with_error_code(fault.code());
+            if version >= 2 {
+                described.with_error_message(fault.message_bytes())
+            } else {
+                described
+            }
+        });
+        let partitions = partitions.collect();
+        TopicData::default().with_topic_name(topic.topic_name).with_partitions(partitions)
+    });
+    let response =
+        DescribeQuorumResponse::default().with_error_message(None).with_topics(topics.collect());
+    let response = if version >= 2 { response.with_nodes(vec![node(gateway)]) } else { response };
+    Response::encode(&request.head, &response)
+}
+
+fn with_quorum(gateway: &Gateway, described: PartitionData) -> PartitionData {
+    let (end, now_ms) = (gateway.broker.log_end() as i64, gateway.broker.clock().now_ms());
+    let this = ReplicaState::default()
+        .with_replica_id(BrokerId(gateway.node_id()))
+        .with_log_end_offset(end)
+        .with_last_fetch_timestamp(now_ms)
+        .with_last_caught_up_timestamp(now_ms);
+    described
+        .with_leader_id(BrokerId(gateway.node_id()))
+        .with_leader_epoch(gateway.broker.leader_epoch())
+        .with_high_watermark(end)
+        .with_current_voters(vec![this])
+}
+
+fn node(gateway: &Gateway) -> Node {
+    let listener = Listener::default()
+        .with_name(StrBytes::from_static_str("PLAINTEXT"))
+        .with_host(gateway.advertised_host())
+        .with_port(gateway.options.advertised_port);
+    Node::default().with_node_id(BrokerId(gateway.node_id())).with_listeners(vec![listener])
+}
+
+/// All or nothing, as Kafka does it: one update that is refused refuses the request.
+pub(crate) fn update_features(mut request: Request) -> Result<Response, RequestError> {
+    let message: UpdateFeaturesRequest = request.decode()?;
+    let version = request.head.version;
+    let refused = message.feature_updates.iter().find_map(|update| check(update).err());
+    let mut response = UpdateFeaturesResponse::default().with_error_message(None);
+    if let Some(fault) = &refused {
+        response = response.with_error_code(fault.code()).with_error_message(fault.message_bytes());
+    } else if version < 2 {
+        let results = message.feature_updates.iter().map(|update| {
+            let updated = check(update);
+            UpdatableFeatureResult::default()
+                .with_feature(update.feature.clone())
+                .with_error_code(code_of(&updated))
+                .with_error_message(None)
+        });
+        response = response.with_results(results.collect());
+    }
+    Response::encode(&request.head, &response)
+}
+
+/// A feature is at its level already, or it is refused: levels change with the broker's version.
+fn check(update: &FeatureUpdateKey) -> Result<(), Fault> {
+    let (name, level) = (update.feature.as_str(), update.max_version_level);
+    let refuse = |reason: String| {
+        let message = format!("Invalid update version {level} for feature {name}. {reason}");
+        Err(Fault::new(ResponseError::InvalidUpdateVersion, message))
+    };
+    match FEATURES.iter().find(|feature| feature.name == name) {
+        None => refuse("This broker does not know the feature.".to_owned()),
+        Some(feature) if feature.max == level => Ok(()),
+        Some(feature) => refuse(format!(
+            "It is at {}, and changes with the version of the broker only.",
+            feature.max
+        )),
+    }
+}

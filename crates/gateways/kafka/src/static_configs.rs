@@ -1,0 +1,141 @@
+//! Configurations of a broker that stand since it was started, by Kafka's names: shown, because tools
+//! look for them, and not to be changed while it runs.
+
+use machine::config::ConfigKind;
+
+use crate::gateway::Gateway;
+
+pub(crate) struct StaticConfig {
+    pub(crate) name: &'static str,
+    pub(crate) kind: ConfigKind,
+    pub(crate) value: fn(&Gateway) -> String,
+    pub(crate) documentation: &'static str,
+}
+
+const fn entry(
+    name: &'static str,
+    kind: ConfigKind,
+    value: fn(&Gateway) -> String,
+    documentation: &'static str,
+) -> StaticConfig {
+    StaticConfig { name, kind, value, documentation }
+}
+
+fn listeners(gateway: &Gateway) -> String {
+    let options = &gateway.options;
+    format!("PLAINTEXT://{}:{}", options.advertised_host, options.advertised_port)
+}
+
+fn log_dirs(gateway: &Gateway) -> String {
+    gateway.broker.storage().map_or(String::new(), |storage| storage.dir.display().to_string())
+}
+
+pub(crate) static STATIC_CONFIGS: [StaticConfig; 22] = [
+    entry("broker.id", ConfigKind::Int, |it| it.node_id().to_string(), "This node's number."),
+    entry("node.id", ConfigKind::Int, |it| it.node_id().to_string(), "This node's number."),
+    entry(
+        "process.roles",
+        ConfigKind::List,
+        |_| "broker,controller".to_owned(),
+        "The node does what Kafka's brokers do, and what its controllers do.",
+    ),
+    entry("listeners", ConfigKind::List, listeners, "Where clients are told to connect."),
+    entry(
+        "advertised.listeners",
+        ConfigKind::List,
+        listeners,
+        "Where clients are told to connect.",
+    ),
+    entry(
+        "listener.security.protocol.map",
+        ConfigKind::List,
+        |_| "PLAINTEXT:PLAINTEXT".to_owned(),
+        "Connections are neither encrypted nor authenticated.",
+    ),
+    entry(
+        "security.inter.broker.protocol",
+        ConfigKind::String,
+        |_| "PLAINTEXT".to_owned(),
+        "Connections are neither encrypted nor authenticated.",
+    ),
+    entry(
+        "authorizer.class.name",
+        ConfigKind::String,
+        |_| String::new(),
+        "Nothing: there are no users and no access lists.",
+    ),
+    entry("log.dirs", ConfigKind::List, log_dirs, "Where the data is."),
+    entry(
+        "auto.create.topics.enable",
+        ConfigKind::Boolean,
+        |it| it.options.auto_create_topics.to_string(),
+        "Whether a topic comes about when a client first asks for it.",
+    ),
+    entry(
+        "delete.topic.enable",
+        ConfigKind::Boolean,
+        |_| "true".to_owned(),
+        "Topics can be deleted.",
+    ),
+    entry(
+        "log.cleaner.enable",
+        ConfigKind::Boolean,
+        |_| "true".to_owned(),
+        "Topics with the cleanup policy compact are compacted.",
+    ),
+    entry(
+        "num.partitions",
+        ConfigKind::Int,
+        |it| it.options.partitions_default.to_string(),
+        "Partitions of a topic that is made without saying how many.",
+    ),
+    entry(
+        "default.replication.factor",
+        ConfigKind::Int,
+        |_| "1".to_owned(),
+        "Replicas of a topic that is made without saying how many.",
+    ),
+    entry(
+        "offsets.topic.replication.factor",
+        ConfigKind::Int,
+        |_| "1".to_owned(),
+        "Replicas of committed offsets, which are in the node's own state and in no topic.",
+    ),
+    entry(
+        "offset.metadata.max.bytes",
+        ConfigKind::Int,
+        |_| base::limits::OFFSET_METADATA_BYTES_MAX.to_string(),
+        "The longest text that may go with a committed offset.",
+    ),
+    entry(
+        "group.coordinator.rebalance.protocols",
+        ConfigKind::List,
+        |_| "classic,consumer,share,streams".to_owned(),
+        "The protocols of groups that are spoken.",
+    ),
+    entry(
+        "auto.leader.rebalance.enable",
+        ConfigKind::Boolean,
+        |_| "false".to_owned(),
+        "There is one node to lead partitions.",
+    ),
+    entry("broker.rack", ConfigKind::String, |_| String::new(), "None."),
+    entry(
+        "max.connections",
+        ConfigKind::Int,
+        |it| it.options.sessions_max.to_string(),
+        "Connections at a time; more are closed at once.",
+    ),
+    entry(
+        "socket.request.max.bytes",
+        ConfigKind::Int,
+        |it| it.options.request_bytes_max.to_string(),
+        "The largest request that is taken.",
+    ),
+    entry(
+        "connections.max.idle.ms",
+        ConfigKind::Long,
+        |it| it.options.session_idle_max.as_millis().to_string(),
+        "A connection that was silent for so long is closed.",
+    ),
+];
