@@ -44,6 +44,8 @@ impl Scene {
     fn command(&self) -> Command {
         let mut command = serve(&self.data());
         command.env(tasks::inject::VARIABLE, self.injection());
+        // To find names for a stack takes a debug build about as long as it may take to end.
+        command.env("RUST_BACKTRACE", "0");
         command
     }
 
@@ -81,6 +83,7 @@ impl Scene {
         let (status, log) = broker.end();
         let took = panicked.elapsed();
         assert_eq!(status.code(), Some(2), "{log}");
+        println!("{}: ended {} ms after the panic", self.task.name(), took.as_millis());
         assert!(took <= ENDS_WITHIN, "{took:?}");
         self.says_why(&log);
     }
