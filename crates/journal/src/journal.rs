@@ -197,6 +197,7 @@ impl Journal {
     ) -> Result<Self, OpenError> {
         let Recovered { log, end, spare, table, scan_from, full, replaced, bytes, .. } = recovered;
         let snapshot = log.purged;
+        let older = !end.segment.header.takes_entries();
         let next_id = end.segment.header.id + 1 + u32::from(spare.is_some());
         let log = Arc::new(Log::new(disk.clone(), dir, log));
         let setup = Setup {
@@ -249,6 +250,9 @@ impl Journal {
             // Wraps: the counter of bytes begins at 0 with each opening.
             bytes_at_snapshot: AtomicU64::new(0_u64.wrapping_sub(bytes)),
         });
+        if older {
+            shared.queue.roll();
+        }
         let threads = Threads::start(&shared, end, claim).map_err(threads_error)?;
         Ok(Self { inner: Arc::new(Inner { shared, reader, threads: Mutex::new(Some(threads)) }) })
     }

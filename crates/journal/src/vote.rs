@@ -252,8 +252,8 @@ mod tests {
     fn a_torn_slot_leaves_the_one_before() {
         let disk = saved(&[b"zero", b"one", b"two"]);
         let path = Path::new("/j/vote");
-        // Neither of its blocks is whole.
-        let slot = 3 % 2 * SLOT_BYTES as u64;
+        // Neither block of the third vote's, the second in the file, is whole.
+        let slot = SLOT_BYTES as u64;
         for copy in 0..2 {
             disk.flip_bit(path, slot + copy * BLOCK as u64 + VOTE_AT as u64, 1);
         }
