@@ -93,3 +93,29 @@ pub(crate) fn put_base_offset(bytes: &mut [u8], base_offset: u64) {
         *field = base_offset.to_be_bytes();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_others_have_too_goes_out_with_its_own_offset_and_without_a_copy() {
+        for len in [0, 7, 8, 100, 512, 513, 5_000] {
+            let others = Bytes::from(vec![0xab; len]);
+            let stored = Stored { bytes: others.clone(), base_offset: Some(258) };
+            let mut expected = others.to_vec();
+            put_base_offset(&mut expected, 258);
+            let mut pieces = Vec::new();
+            stored.clone().put_pieces(&mut pieces);
+            assert_eq!(pieces.concat(), expected);
+            assert_eq!(stored.into_bytes(), expected);
+            assert!(others.iter().all(|byte| *byte == 0xab));
+            if len > 512 {
+                assert_eq!(pieces[1].as_ptr(), others[8..].as_ptr(), "it was copied");
+            }
+            let mut pieces = Vec::new();
+            Stored::from(others.clone()).put_pieces(&mut pieces);
+            assert!(pieces.len() == 1 && pieces[0].as_ptr() == others.as_ptr());
+        }
+    }
+}

@@ -198,6 +198,7 @@ impl Journal {
     ) -> Result<Self, OpenError> {
         let Recovered { log, end, spare, table, scan_from, full, replaced, bytes, .. } = recovered;
         let snapshot = log.purged;
+        let older = !end.segment.header.takes_entries();
         let next_id = end.segment.header.id + 1 + u32::from(spare.is_some());
         let log = Arc::new(Log::new(disk.clone(), dir, log));
         let setup = Setup {
@@ -252,6 +253,9 @@ impl Journal {
         });
         let on_panic = shared.clone().panicked(Task::JournalReader);
         let reader = Reader::new(shared.index.clone(), readers, on_panic).map_err(threads_error)?;
+        if older {
+            shared.queue.roll();
+        }
         let threads = Threads::start(&shared, end, claim).map_err(threads_error)?;
         Ok(Self { inner: Arc::new(Inner { shared, reader, threads: Mutex::new(Some(threads)) }) })
     }

@@ -32,6 +32,7 @@
 //! | emptied   | no segment, but a vote | **refuse**: the log was lost, an empty one must not vote |
 //! | unread    | a snapshot cannot be read | the one before, if the log still goes back to it; else **refuse** |
 //! | draft     | `*.tmp` | removed |
+//! | older     | the last segment has a header of version 1 | go on in the next one; an empty one gets a header of version 2 |
 //! | below     | a segment before the starting place | not read; the index checks that it is there |
 //!
 //! What is found may be only in the page cache (the process was killed): names are synced before
@@ -425,8 +426,12 @@ impl<'a> Walk<'a> {
         let (mut spare, mut removed) = (None, false);
         for (id, candidate) in ahead {
             match candidate.header {
-                Some(header) if id == active + 1 => {
-                    let Candidate { file, file_bytes, .. } = candidate;
+                Some(mut header) if id == active + 1 => {
+                    let Candidate { file, file_bytes, path, .. } = candidate;
+                    if !header.takes_entries() {
+                        let io_error = |source| io_error("write the header of", path, source);
+                        header.upgrade(&*file).map_err(io_error)?;
+                    }
                     spare = Some(OpenSegment { header, file, file_bytes });
                 }
                 _ => {
@@ -457,14 +462,19 @@ impl<'a> Walk<'a> {
 
     fn write_end(&mut self) -> Result<WriteEnd, OpenError> {
         let LogPosition { segment, position, previous } = self.at;
-        let Some(Candidate { file, header: Some(header), file_bytes, .. }) =
+        let Some(Candidate { file, header: Some(mut header), file_bytes, path }) =
             self.segments.remove(&segment)
         else {
             let what = "its header is damaged".to_owned();
             return Err(OpenError::Unusable { file: self.path(segment), what });
         };
-        let segment = OpenSegment { header, file, file_bytes };
         let position = u64::from(position);
+        // One with frames in it is left behind before the first is written.
+        if !header.takes_entries() && position == FIRST_FRAME {
+            let io_error = |source| io_error("write the header of", path, source);
+            header.upgrade(&*file).map_err(io_error)?;
+        }
+        let segment = OpenSegment { header, file, file_bytes };
         Ok(WriteEnd { segment, position, previous, last_index: self.last_index })
     }
 

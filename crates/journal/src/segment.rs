@@ -5,8 +5,12 @@
 //! 24 checksum of bytes 0..24 u32   28 zero ... 512
 //! ```
 //!
-//! The header is durable before the file gets its name, so a segment without one is damage. The
-//! salt differs from segment to segment: bytes that a client sent, and that happen to lie where a
+//! The header is durable before the file gets its name, so a segment without one is damage.
+//!
+//! Version 2 says that entries of version 2 may follow: a program that knows only the first would take
+//! them for a torn end and cut it, so it must not read the segment at all. Version 1 is still read.
+//!
+//! The salt differs from segment to segment: bytes that a client sent, and that happen to lie where a
 //! frame could begin, cannot pass for a frame.
 
 use std::hash::{BuildHasher, RandomState};
@@ -21,7 +25,7 @@ use crate::frame::BLOCK;
 use crate::index::files::{FileKind, file_name};
 
 const MAGIC: [u8; 4] = *b"PRsg";
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const CHECKSUM_AT: usize = 24;
 
 /// Where a segment's first frame begins.
@@ -33,18 +37,32 @@ pub(crate) struct SegmentHeader {
     pub(crate) salt: u32,
     /// The file was made this long, or longer for a large entry.
     pub(crate) bytes: u64,
+    version: u8,
 }
 
 impl SegmentHeader {
     pub(crate) fn new(id: u32, bytes: u64) -> Self {
         let salt = RandomState::new().hash_one(id) as u32;
-        Self { id, salt, bytes }
+        Self { id, salt, bytes, version: VERSION }
+    }
+
+    /// Whether entries as they are written now may lie in it.
+    pub(crate) fn takes_entries(&self) -> bool {
+        self.version == VERSION
+    }
+
+    /// Gives the empty segment of an older version a header of this one. One block: it is written
+    /// whole or not at all.
+    pub(crate) fn upgrade(&mut self, file: &dyn DiskFile) -> io::Result<()> {
+        self.version = VERSION;
+        file.write_at(&mut [IoSlice::new(&self.encode())], 0)?;
+        file.sync()
     }
 
     fn encode(&self) -> [u8; BLOCK] {
         let mut out = [0; BLOCK];
         out[0..4].copy_from_slice(&MAGIC);
-        out[4] = VERSION;
+        out[4] = self.version;
         out[8..12].copy_from_slice(&self.id.to_le_bytes());
         out[12..16].copy_from_slice(&self.salt.to_le_bytes());
         out[16..24].copy_from_slice(&self.bytes.to_le_bytes());
@@ -55,7 +73,8 @@ impl SegmentHeader {
 
     fn decode(block: &[u8; BLOCK]) -> Option<Self> {
         let checksum = u32::from_le_bytes(*block[CHECKSUM_AT..].first_chunk()?);
-        let known = block[..4] == MAGIC && block[4] == VERSION;
+        let version = block[4];
+        let known = block[..4] == MAGIC && (1..=VERSION).contains(&version);
         if !known || crc32c(&block[..CHECKSUM_AT]) != checksum {
             return None;
         }
@@ -63,6 +82,7 @@ impl SegmentHeader {
             id: u32::from_le_bytes(*block[8..].first_chunk()?),
             salt: u32::from_le_bytes(*block[12..].first_chunk()?),
             bytes: u64::from_le_bytes(*block[16..].first_chunk()?),
+            version,
         })
     }
 
@@ -132,6 +152,23 @@ mod tests {
             let decoded = SegmentHeader::decode(&block);
             assert!(decoded.is_none() || (5..8).contains(&(bit / 8)), "bit {bit}");
         }
+    }
+
+    #[test]
+    fn a_header_of_version_1_is_read_and_takes_no_entries_before_it_is_upgraded() {
+        let disk = SimulatedDisk::new();
+        let dir = Path::new("/j");
+        disk.create_dir(dir).unwrap();
+        let OpenSegment { header, file, .. } = create(&disk, dir, 1, 1 << 20).unwrap();
+        assert!(header.takes_entries());
+        let old = SegmentHeader { version: 1, ..header };
+        file.write_at(&mut [IoSlice::new(&old.encode())], 0).unwrap();
+        let mut read = SegmentHeader::read(&*file).unwrap().unwrap();
+        assert!(read == old && !read.takes_entries());
+        read.upgrade(&*file).unwrap();
+        assert_eq!(SegmentHeader::read(&*file).unwrap(), Some(header));
+        let newer = SegmentHeader { version: 3, ..header };
+        assert_eq!(SegmentHeader::decode(&newer.encode()), None);
     }
 
     #[test]

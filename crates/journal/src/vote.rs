@@ -1,73 +1,169 @@
 //! Consensus' vote: a few opaque bytes that must never be forgotten nor half written.
 //!
+//! Two slots, written in turn: one write and one sync save a vote, and the one before stays whole
+//! meanwhile. A slot is written twice, in a block each, so that damage to one block of the last
+//! vote is not taken for a write that power cut short, which is what the older slot is for.
+//!
 //! ```text
-//! 0 magic "PRvt"   4 version u8   5 zero   8 checksum of the rest u32   12 the bytes
+//! file    slot, slot      a slot: 512 bytes, and the same again
+//! 0 magic "PRvt"   4 version u8   5 zero   6 bytes of the vote u16   8 checksum of the rest u32
+//! 12 number u64, one more than that of the other slot   20 the vote, zeros up to 512
 //! ```
+//!
+//! The checksum is of bytes 0..8 and of those from 12 to the end of the block. Version 1 is still
+//! read: magic, version and checksum, then the vote up to the end of the file, which was replaced as
+//! a whole. The first vote saved makes a file of version 2 of it.
 
 use std::io::{self, IoSlice};
 use std::path::Path;
 use std::sync::Arc;
 
-use base::checksum::crc32c;
+use base::checksum::{crc32c, crc32c_append};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use crate::disk::{self, Disk};
+use crate::disk::{self, Disk, DiskFile};
 use crate::error::OpenError;
+use crate::frame::BLOCK;
 
 pub(crate) const NAME: &str = "vote";
 const MAGIC: [u8; 4] = *b"PRvt";
-const VERSION: u8 = 1;
-const HEADER_BYTES: usize = 12;
+const VERSION: u8 = 2;
+const CHECKSUM_AT: usize = 8;
+const NUMBER_AT: usize = 12;
+const VOTE_AT: usize = 20;
+const VOTE_BYTES_MAX: usize = BLOCK - VOTE_AT;
+const SLOT_BYTES: usize = 2 * BLOCK;
+const FILE_BYTES: usize = 2 * SLOT_BYTES;
+const HEADER_V1_BYTES: usize = 12;
 
 /// The vote as last saved. The lock is held while it is written, so that the last caller wins on
 /// disk too.
 #[derive(Debug)]
-pub(crate) struct Vote(Mutex<Option<Bytes>>);
+pub(crate) struct Vote(Mutex<State>);
+
+#[derive(Debug, Default)]
+struct State {
+    vote: Option<Bytes>,
+    /// Of the slot that was written last.
+    number: u64,
+    /// `None` while there is no file of this version, and after a write that failed: what the
+    /// kernel has of it says nothing about the disk.
+    file: Option<Arc<dyn DiskFile>>,
+}
 
 impl Vote {
     /// A vote that cannot be read is an error: without it a node could vote twice in one term.
     pub(crate) fn load(disk: &Arc<dyn Disk>, dir: &Path) -> Result<Self, OpenError> {
         let path = dir.join(NAME);
-        let bytes = match disk::read_whole(&**disk, &path) {
-            Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok(Self(Mutex::new(None)));
-            }
-            Err(source) => return Err(OpenError::Io { operation: "read", path, source }),
+        let io_error = |operation| {
+            let path = path.clone();
+            move |source| OpenError::Io { operation, path, source }
         };
-        match decode(&bytes) {
-            Some(vote) => Ok(Self(Mutex::new(Some(vote)))),
-            None => {
-                let what = "the vote in it is damaged; this node must not vote without it. \
-                            Restore the file from a copy";
-                Err(OpenError::Unusable { file: path, what: what.to_owned() })
+        let file = match disk.open(&path, false) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(Self(Mutex::default()));
             }
-        }
+            Err(source) => return Err(io_error("read")(source)),
+        };
+        let bytes = disk::read_whole(&**disk, &path).map_err(io_error("read"))?;
+        let state = if let Some(vote) = decode_v1(&bytes) {
+            State { vote: Some(vote), number: 0, file: None }
+        } else if let Some((number, vote)) = newest(&bytes) {
+            // A process that was killed may have left it in the page cache only.
+            file.sync().map_err(io_error("sync"))?;
+            State { vote: Some(vote), number, file: Some(file) }
+        } else {
+            let what = "the vote in it is damaged; this node must not vote without it. \
+                        Restore the file from a copy";
+            return Err(OpenError::Unusable { file: path, what: what.to_owned() });
+        };
+        Ok(Self(Mutex::new(state)))
     }
 
     pub(crate) fn get(&self) -> Option<Bytes> {
-        self.0.lock().clone()
+        self.0.lock().vote.clone()
     }
 
     pub(crate) fn save(&self, disk: &dyn Disk, dir: &Path, vote: &[u8]) -> io::Result<()> {
-        let mut saved = self.0.lock();
-        let mut header = [0; HEADER_BYTES];
-        header[..4].copy_from_slice(&MAGIC);
-        header[4] = VERSION;
-        header[8..].copy_from_slice(&crc32c(vote).to_le_bytes());
-        let mut slices = [IoSlice::new(&header), IoSlice::new(vote)];
-        disk::replace(disk, dir, NAME, &mut slices)?;
-        *saved = Some(Bytes::copy_from_slice(vote));
+        if vote.len() > VOTE_BYTES_MAX {
+            let what = format!("a vote of {} bytes, {VOTE_BYTES_MAX} at most", vote.len());
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+        }
+        let mut state = self.0.lock();
+        let number = state.number + 1;
+        let block = encode(number, vote);
+        match state.file.take() {
+            Some(file) => {
+                let position = number % 2 * SLOT_BYTES as u64;
+                file.write_at(&mut [IoSlice::new(&block), IoSlice::new(&block)], position)?;
+                file.sync()?;
+                state.file = Some(file);
+            }
+            None => {
+                let mut slots = vec![0; FILE_BYTES];
+                let slot = (number % 2) as usize * SLOT_BYTES;
+                for copy in slots[slot..slot + SLOT_BYTES].chunks_exact_mut(BLOCK) {
+                    copy.copy_from_slice(&block);
+                }
+                disk::replace(disk, dir, NAME, &mut [IoSlice::new(&slots)])?;
+                state.file = Some(disk.open(&dir.join(NAME), false)?);
+            }
+        }
+        state.vote = Some(Bytes::copy_from_slice(vote));
+        state.number = number;
         Ok(())
     }
 }
 
-pub(crate) fn decode(bytes: &[u8]) -> Option<Bytes> {
-    let (header, vote) = bytes.split_first_chunk::<HEADER_BYTES>()?;
-    let known = header[..4] == MAGIC && header[4] == VERSION && header[5..8] == [0; 3];
+fn encode(number: u64, vote: &[u8]) -> [u8; BLOCK] {
+    let mut block = [0; BLOCK];
+    block[..4].copy_from_slice(&MAGIC);
+    block[4] = VERSION;
+    block[6..8].copy_from_slice(&(vote.len() as u16).to_le_bytes());
+    block[NUMBER_AT..VOTE_AT].copy_from_slice(&number.to_le_bytes());
+    block[VOTE_AT..VOTE_AT + vote.len()].copy_from_slice(vote);
+    let checksum = checksum(&block);
+    block[CHECKSUM_AT..NUMBER_AT].copy_from_slice(&checksum.to_le_bytes());
+    block
+}
+
+fn checksum(block: &[u8; BLOCK]) -> u32 {
+    crc32c_append(crc32c(&block[..CHECKSUM_AT]), &block[NUMBER_AT..])
+}
+
+/// Number and vote of a block that is whole.
+fn decode_block(block: &[u8]) -> Option<(u64, Bytes)> {
+    let block = block.first_chunk::<BLOCK>()?;
+    let known = block[..4] == MAGIC && block[4] == VERSION;
+    let stored = u32::from_le_bytes(*block[CHECKSUM_AT..].first_chunk()?);
+    if !known || checksum(block) != stored {
+        return None;
+    }
+    let len = usize::from(u16::from_le_bytes(*block[6..].first_chunk()?));
+    let vote = block[VOTE_AT..].get(..len)?;
+    Some((u64::from_le_bytes(*block[NUMBER_AT..].first_chunk()?), Bytes::copy_from_slice(vote)))
+}
+
+/// The newest of what can be read.
+fn newest(bytes: &[u8]) -> Option<(u64, Bytes)> {
+    if bytes.len() != FILE_BYTES {
+        return None;
+    }
+    bytes.chunks_exact(BLOCK).filter_map(decode_block).max_by_key(|(number, _)| *number)
+}
+
+fn decode_v1(bytes: &[u8]) -> Option<Bytes> {
+    let (header, vote) = bytes.split_first_chunk::<HEADER_V1_BYTES>()?;
+    let known = header[..4] == MAGIC && header[4] == 1 && header[5..8] == [0; 3];
     let checksum = crc32c(vote).to_le_bytes();
     (known && header[8..] == checksum).then(|| Bytes::copy_from_slice(vote))
+}
+
+/// The vote in a file of any version; `None` when it is damaged.
+pub(crate) fn decode(bytes: &[u8]) -> Option<Bytes> {
+    decode_v1(bytes).or_else(|| newest(bytes).map(|(_, vote)| vote))
 }
 
 #[cfg(test)]
@@ -75,51 +171,154 @@ mod tests {
     use super::*;
     use crate::disk::SimulatedDisk;
 
+    const DIR: &str = "/j";
+
     fn saved(votes: &[&[u8]]) -> SimulatedDisk {
         let disk = SimulatedDisk::new();
-        disk.create_dir(Path::new("/j")).unwrap();
-        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-        let vote = Vote::load(&shared, Path::new("/j")).unwrap();
-        for bytes in votes {
-            vote.save(&disk, Path::new("/j"), bytes).unwrap();
-        }
+        disk.create_dir(Path::new(DIR)).unwrap();
+        save(&disk, votes).unwrap();
         disk
+    }
+
+    /// As a node that starts, and saves these.
+    fn save(disk: &SimulatedDisk, votes: &[&[u8]]) -> io::Result<()> {
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let vote = Vote::load(&shared, Path::new(DIR)).map_err(io::Error::other)?;
+        votes.iter().try_for_each(|bytes| vote.save(disk, Path::new(DIR), bytes))
     }
 
     fn load(disk: &SimulatedDisk) -> Result<Option<Bytes>, OpenError> {
         let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-        Vote::load(&disk, Path::new("/j")).map(|vote| vote.get())
+        Vote::load(&disk, Path::new(DIR)).map(|vote| vote.get())
+    }
+
+    /// As version 1 wrote it.
+    fn version_1(vote: &[u8]) -> SimulatedDisk {
+        let disk = saved(&[]);
+        let mut header = [0; HEADER_V1_BYTES];
+        header[..4].copy_from_slice(&MAGIC);
+        header[4] = 1;
+        header[8..].copy_from_slice(&crc32c(vote).to_le_bytes());
+        let mut slices = [IoSlice::new(&header), IoSlice::new(vote)];
+        disk::replace(&disk, Path::new(DIR), NAME, &mut slices).unwrap();
+        disk
     }
 
     #[test]
     fn the_last_saved_vote_survives_any_power_loss() {
-        for seed in 0..50 {
-            let disk = saved(&[b"one", b"two"]);
-            assert_eq!(load(&disk.power_loss(seed)).unwrap().unwrap(), "two");
+        for count in 1..5 {
+            let votes: [&[u8]; 4] = [b"one", b"two", b"three", b"four"];
+            for seed in 0..50 {
+                let disk = saved(&votes[..count]);
+                let found = load(&disk.power_loss(seed)).unwrap().unwrap();
+                assert_eq!(found, votes[count - 1], "seed {seed}");
+            }
         }
     }
 
     #[test]
-    fn a_vote_that_was_being_saved_is_the_old_or_the_new() {
-        for seed in 0..300 {
-            let disk = saved(&[b"one"]);
-            disk.cut_power_after(seed % 6);
-            let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-            let vote = Vote::load(&shared, Path::new("/j")).unwrap();
-            let result = vote.save(&disk, Path::new("/j"), b"two");
-            let found = load(&disk.power_loss(seed)).unwrap().unwrap();
-            assert!(found == "two" || (found == "one" && result.is_err()), "seed {seed}");
+    fn a_vote_that_was_being_saved_is_the_old_or_the_new_at_every_step() {
+        let before: [&[&[u8]]; 3] = [&[b"one"], &[b"zero", b"one"], &[b"minus", b"zero", b"one"]];
+        for votes in before {
+            for step in 0..6 {
+                for seed in 0..40 {
+                    let disk = saved(votes);
+                    disk.cut_power_after(step);
+                    let result = save(&disk, &[b"two"]);
+                    let after = disk.power_loss(seed);
+                    let found = load(&after).unwrap().unwrap();
+                    assert!(found == "two" || (found == "one" && result.is_err()), "seed {seed}");
+                    // Found is kept: also if the power fails again at once.
+                    let again = load(&after.power_loss(seed + 1)).unwrap().unwrap();
+                    assert_eq!(again, found, "step {step}, seed {seed}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_vote_is_one_write_and_one_sync() {
+        let disk = saved(&[b"one"]);
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let vote = Vote::load(&shared, Path::new(DIR)).unwrap();
+        for _ in 0..3 {
+            let before = disk.operations();
+            vote.save(&disk, Path::new(DIR), b"next").unwrap();
+            assert_eq!(disk.operations() - before, 2);
+        }
+    }
+
+    #[test]
+    fn a_torn_slot_leaves_the_one_before() {
+        let disk = saved(&[b"zero", b"one", b"two"]);
+        let path = Path::new("/j/vote");
+        // Neither block of the third vote's, the second in the file, is whole.
+        let slot = SLOT_BYTES as u64;
+        for copy in 0..2 {
+            disk.flip_bit(path, slot + copy * BLOCK as u64 + VOTE_AT as u64, 1);
+        }
+        assert_eq!(load(&disk).unwrap().unwrap(), "one");
+        // And is written next.
+        save(&disk, &[b"again"]).unwrap();
+        assert_eq!(load(&disk).unwrap().unwrap(), "again");
+    }
+
+    #[test]
+    fn one_flipped_bit_anywhere_neither_loses_the_vote_nor_brings_back_an_older_one() {
+        for votes in [&[&b"one"[..]][..], &[b"one", b"two"], &[b"one", b"two", b"three"]] {
+            let disk = saved(votes);
+            for position in 0..FILE_BYTES as u64 {
+                disk.flip_bit(Path::new("/j/vote"), position, position as u8 % 8);
+                let found = load(&disk).unwrap().unwrap();
+                assert_eq!(found, *votes.last().unwrap(), "byte {position}");
+                disk.flip_bit(Path::new("/j/vote"), position, position as u8 % 8);
+            }
         }
     }
 
     #[test]
     fn a_damaged_vote_is_an_error_and_never_no_vote() {
         let disk = saved(&[b"vote"]);
-        for bit in 0..(HEADER_BYTES + 4) * 8 {
-            disk.flip_bit(Path::new("/j/vote"), bit as u64 / 8, bit as u8);
+        let path = Path::new("/j/vote");
+        for copy in 0..4 {
+            disk.damage(path, copy * BLOCK as u64, &[0xff; 8]);
+        }
+        assert!(load(&disk).is_err());
+        let disk = saved(&[b"vote"]);
+        disk.cut_file(path, 700);
+        assert!(load(&disk).is_err());
+        let disk = version_1(b"vote");
+        for bit in 0..(HEADER_V1_BYTES + 4) * 8 {
+            disk.flip_bit(path, bit as u64 / 8, bit as u8 % 8);
             assert!(load(&disk).is_err(), "bit {bit}");
-            disk.flip_bit(Path::new("/j/vote"), bit as u64 / 8, bit as u8);
+            disk.flip_bit(path, bit as u64 / 8, bit as u8 % 8);
         }
         assert_eq!(load(&disk).unwrap().unwrap(), "vote");
+    }
+
+    #[test]
+    fn the_vote_of_version_1_is_read_and_goes_over_whenever_the_power_fails() {
+        for step in 0..8 {
+            for seed in 0..40 {
+                let disk = version_1(b"one");
+                disk.cut_power_after(step);
+                let result = save(&disk, &[b"two"]);
+                let found = load(&disk.power_loss(seed)).unwrap().unwrap();
+                assert!(found == "two" || (found == "one" && result.is_err()), "seed {seed}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_slot_is_these_bytes() {
+        let block = encode(3, b"vote");
+        let golden =
+            [&b"PRvt\x02\x00\x04\x00"[..], &block[8..12], &[3, 0, 0, 0, 0, 0, 0, 0], b"vote"];
+        assert_eq!(block[..24], golden.concat());
+        assert!(block[24..].iter().all(|byte| *byte == 0));
+        assert_eq!(decode_block(&block), Some((3, Bytes::from_static(b"vote"))));
+        let disk = saved(&[]);
+        let too_long = save(&disk, &[&[0; VOTE_BYTES_MAX + 1]]);
+        assert_eq!(too_long.unwrap_err().kind(), io::ErrorKind::InvalidInput);
     }
 }

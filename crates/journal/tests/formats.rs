@@ -15,6 +15,7 @@ use std::path::Path;
 use bytes::Bytes;
 use common::*;
 use journal::disk::SimulatedDisk;
+use journal::inspect::Frames;
 use journal::{Body, Disk, Entry, EntryId, EntryKind, Journal};
 
 const STREAMS: u64 = 4;
@@ -150,6 +151,14 @@ fn a_directory_of_version_1_is_served_and_written_on() {
     journal.save_vote(VOTE).unwrap();
     let id = EntryId { term: 3, leader: 1, index: LAST + 1 };
     append_durably(&journal, vec![blank(3, LAST + 1)]);
+    // Where the version before would refuse to read, and not where it would cut what it cannot read.
+    let holder = (1..20).find(|&segment| {
+        let frames = Frames::open(&disk, Path::new(DIR), segment);
+        let entries = frames.into_iter().flatten().flat_map(|frame| frame.unwrap().entries);
+        entries.into_iter().any(|entry| entry.id.index == LAST + 1)
+    });
+    let holder = Path::new(DIR).join(format!("{:08}.seg", holder.expect("it is written")));
+    assert_eq!(disk.content(&holder).unwrap()[4], 2, "{}", holder.display());
     journal.roll();
     append_durably(&journal, vec![blank(3, LAST + 2)]);
     eventually("all segments but the last are sealed", || {
