@@ -170,6 +170,9 @@ pub const LEASE_READY_CELLS_PER_PARTITION: usize = 1_000_000;
 /// With priorities the best record may be the last: so many records at most are read before one is
 /// handed out; a longer backlog is delivered from while it is read.
 pub const LEASE_READ_FIRST_PER_PARTITION: u64 = 65_536;
+/// Batches of a topic with a limit in bytes, 16 bytes each, that are counted until the delivery engine
+/// has read them; beyond it the oldest are forgotten, which it is about to read.
+pub const LEASE_SEQUENCED_BATCHES_MAX: usize = 65_536;
 /// Records of a group that wait behind an earlier one of their key.
 pub const LEASE_BLOCKED_PER_GROUP: usize = 262_144;
 /// Delayed records of a group, 20 bytes each; a later one waits unread until some are due.

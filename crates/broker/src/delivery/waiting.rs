@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 
+use base::limits::LEASE_SEQUENCED_BATCHES_MAX;
 use base::{LeaseGroupId, TopicId};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
@@ -63,10 +64,6 @@ impl Sequenced {
     }
 }
 
-/// Batches of a topic that are remembered until they are read; beyond it the oldest are forgotten, as
-/// the engine is about to read them.
-const SEQUENCED_MAX: usize = 65_536;
-
 impl Standings {
     pub(super) fn note(&self, group: LeaseGroupId, standing: Standing) {
         self.groups.lock().insert(group, standing);
@@ -82,7 +79,7 @@ impl Standings {
         let of_topic = sequenced.entry(topic).or_default();
         // What was noted and then refused for another reason gave its place to this one.
         of_topic.forget(|_| false, |other| other >= ends);
-        if of_topic.batches.len() >= SEQUENCED_MAX
+        if of_topic.batches.len() >= LEASE_SEQUENCED_BATCHES_MAX
             && let Some((_, bytes)) = of_topic.batches.pop_front()
         {
             of_topic.bytes -= bytes;

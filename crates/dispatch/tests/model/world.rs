@@ -84,6 +84,8 @@ impl World {
             backoff_max_ms: BACKOFF_MAX_MS,
             record_ttl_ms: setup.record_ttl_ms,
             priorities: setup.priorities,
+            two_to_one: false,
+            measured: false,
             dead_letters: setup.dead_letters,
             expire_unattended: setup.unattended,
         };
