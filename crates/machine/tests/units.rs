@@ -109,7 +109,9 @@ fn oracle(state: &State, now_ms: i64, appends: &[Append], commands: &[Command]) 
             command,
             Command::Settle { .. } | Command::PutDocument { .. } | Command::DeleteDocument { .. }
         );
-        if !allowed || alone(&mut copy, now_ms, &[], &[command.clone()]).commands[0].is_err() {
+        if !allowed
+            || alone(&mut copy, now_ms, &[], std::slice::from_ref(command)).commands[0].is_err()
+        {
             return None;
         }
     }

@@ -398,7 +398,7 @@ impl Policy<'_> {
                 self.terms.now_ms.saturating_add(config.timestamp_after_max_ms),
                 i64::MAX,
             ),
-            refused_named_max: self.named_max,
+            refused_named_max: self.terms.named_max,
             ..ValidateLimits::default()
         }
     }

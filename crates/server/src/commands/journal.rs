@@ -15,7 +15,7 @@ use ::journal::inspect::{
 };
 use base::{PartitionId, TopicId};
 use clap::{Args, Subcommand};
-use machine::{Applied, Command, Entry, Outcome, State};
+use machine::{Applied, Command, Entry, Head, Outcome, State};
 use serde::Serialize;
 
 use super::{CommandError, OutputOption};
@@ -622,7 +622,7 @@ impl Names {
         if entry.kind != EntryKind::Command {
             return Says::default();
         }
-        let Ok((now_ms, commands)) = machine::decode_head(&entry.head) else {
+        let Ok(Head { now_ms, commands, .. }) = machine::decode_head(&entry.head) else {
             return Says { time_ms: None, commands: vec!["(cannot be decoded)".into()] };
         };
         if entry.id.index > self.applied {
@@ -638,7 +638,8 @@ impl Names {
             return;
         }
         let mut applied = Applied::new();
-        self.state.apply(&Entry { now_ms, appends: &[], commands }, &mut applied);
+        // For the names of topics; what becomes of records is not looked at.
+        self.state.apply(&Entry { now_ms, commands, ..Entry::default() }, &mut applied);
         for (command, outcome) in commands.iter().zip(applied.commands) {
             if let (Command::CreateTopics { topics }, Ok(Outcome::Topics(made))) =
                 (command, outcome)

@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use crate::dispatch::Started;
 use crate::errors::Fault;
+use crate::frames::Frame;
 use crate::gateway::{Gateway, Session};
 use crate::groups::admin_requests::{GROUP_OPERATIONS, is_durable};
 use crate::groups::classic_requests::check_group_name;
@@ -63,15 +64,16 @@ pub(crate) fn start(
     gateway: &Arc<Gateway>,
     session: &Arc<Session>,
     preamble: &Preamble,
-    frame: BytesMut,
+    frame: Frame,
 ) -> Result<Started, RequestError> {
+    let Frame { bytes, permit, .. } = frame;
     let (api_key, version, correlation) =
         (preamble.api_key, preamble.version, preamble.correlation);
     if version != VERSION {
         return Err(StreamsError::Version { api_key, version }.into());
     }
     let malformed = |malformed| StreamsError::Malformed { api_key, malformed };
-    let (client_id, body) = split(frame.freeze()).map_err(malformed)?;
+    let (client_id, body) = split(bytes.freeze()).map_err(malformed)?;
     // Its parts weigh some times what they take on the wire.
     if body.len() > GROUP_MEMBER_BYTES_MAX {
         let fault = Fault::new(ResponseError::InvalidRequest, "The request is too large.");
@@ -93,6 +95,8 @@ pub(crate) fn start(
     let client = Client { id: client_id, host: session.client_host() };
     let gateway = Arc::clone(gateway);
     Ok(Started::Later(Box::pin(async move {
+        // Room for what the request holds, until it is answered.
+        let _permit = permit;
         let response = heartbeat(&gateway, request, client).await;
         Ok(respond(correlation, |frame| response.write(frame)))
     })))
