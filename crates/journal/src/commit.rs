@@ -213,6 +213,7 @@ impl Writer {
             LogPosition { segment, position: header.end() as u32, previous: header.checksum() };
         let mut orphans: Vec<(u64, Address)> = Vec::new();
         self.shared.log.write().place(&self.batch, frame, end, &mut orphans);
+        self.shared.placed.notify_waiters();
         for (stream, address) in orphans {
             self.shared.index.refuse(0, stream, address);
         }

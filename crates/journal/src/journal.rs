@@ -246,6 +246,7 @@ impl Journal {
             hooks: Hooks::default(),
             failed: OnceLock::new(),
             drained: Notify::new(),
+            placed: Notify::new(),
             applying: Mutex::default(),
             snapshot: Mutex::new(snapshot),
             // Wraps: the counter of bytes begins at 0 with each opening.
@@ -367,6 +368,22 @@ impl Journal {
 
 /// Bodies, for the broker: called from apply, in log order.
 impl Journal {
+    /// Waits until entry `index`, and so every one before it, has its place in a segment: then
+    /// `accept` and `refuse` need not wait for the disk. To be awaited before a lock is taken under
+    /// which entries are applied. In a group of one they have it when they are committed.
+    pub async fn placed(&self, index: u64) -> Result<(), JournalFailed> {
+        let shared = &self.inner.shared;
+        loop {
+            // Made before looking, so that what is placed in between is not missed.
+            let placed = shared.placed.notified();
+            if !shared.log.read().waits_for_place(index) {
+                return Ok(());
+            }
+            shared.check()?;
+            placed.await;
+        }
+    }
+
     /// The machine took this body: it is served from now on.
     pub fn accept(&self, log_index: u64, body: usize) {
         self.decide(log_index, body, |index, stream, address| {

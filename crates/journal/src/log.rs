@@ -198,6 +198,11 @@ impl LogState {
         self.end = end;
     }
 
+    /// Whether the entry has no place in a segment yet.
+    pub(crate) fn waits_for_place(&self, index: u64) -> bool {
+        self.slot(index).is_some_and(|slot| slot.frame.segment == 0)
+    }
+
     fn slot(&self, index: u64) -> Option<&Slot> {
         self.slots.get(index.checked_sub(self.first)? as usize)
     }
@@ -327,7 +332,8 @@ impl Log {
             if slot.frame.segment != 0 {
                 break (*slot, state.tail.get(index).cloned());
             }
-            // Other nodes' disks made a quorum while ours was still busy with the frame before.
+            // Other nodes' disks made a quorum while ours was still busy with the frame before. Who
+            // applies entries waits for that before (`Journal::placed`), where it holds no lock.
             drop(state);
             std::thread::sleep(Duration::from_micros(100));
         };

@@ -38,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) failed: OnceLock<JournalFailed>,
     /// Told each time that queued bytes became durable.
     pub(crate) drained: Notify,
+    /// Told each time that entries got their place, and when the journal fails.
+    pub(crate) placed: Notify,
     /// Bodies of the entry that is being applied: asked for one by one, looked up once.
     pub(crate) applying: Mutex<Applying>,
     /// The newest durable snapshot, and the count of bytes written when it was begun. The lock is
@@ -96,6 +98,7 @@ impl Shared {
         self.counters.queued_bytes.store(0, Ordering::Relaxed);
         self.spares.close();
         self.drained.notify_waiters();
+        self.placed.notify_waiters();
     }
 }
 

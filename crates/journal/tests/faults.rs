@@ -222,3 +222,34 @@ fn the_last_handle_may_go_in_a_callback() {
     drop(journal);
     hears.recv_timeout(PATIENCE).unwrap();
 }
+
+#[test]
+fn who_applies_an_entry_waits_until_it_has_its_place_or_the_journal_failed() {
+    for fails in [false, true] {
+        let disk = SimulatedDisk::new();
+        let journal = open(&disk).journal;
+        append_durably(&journal, vec![entry(1, 1, 0, 100)]);
+        block_on(journal.placed(1)).unwrap();
+        disk.hang_syncs(true);
+        let first = append(&journal, vec![entry(1, 2, 1, 100)]);
+        eventually("the sync hangs", || disk.syncs_hanging() > 0);
+        let second = append(&journal, vec![entry(1, 3, 2, 100)]);
+        // The second waits in the queue: other nodes' disks may have it already.
+        block_on(journal.placed(2)).unwrap();
+        let waiting = journal.clone();
+        let (told, hears) = std::sync::mpsc::channel();
+        let waiter = std::thread::spawn(move || told.send(block_on(waiting.placed(3)).is_ok()));
+        let early = hears.recv_timeout(std::time::Duration::from_millis(50));
+        assert!(early.is_err(), "it is not placed: {early:?}");
+        if fails {
+            disk.fail_sync(".seg", 0);
+        }
+        disk.hang_syncs(false);
+        assert_eq!(hears.recv_timeout(PATIENCE).unwrap(), !fails);
+        waiter.join().unwrap().unwrap();
+        assert_eq!(first.recv_timeout(PATIENCE).unwrap().is_ok(), !fails);
+        assert_eq!(second.recv_timeout(PATIENCE).unwrap().is_ok(), !fails);
+        // What was never appended, or is purged, is nothing to wait for.
+        block_on(journal.placed(99)).unwrap();
+    }
+}

@@ -153,6 +153,8 @@ struct SegmentReport {
     frames: u64,
     entries: u64,
     batches: u64,
+    /// Of the batches: each that several partitions share once.
+    bodies: u64,
     records: u64,
     first_entry: Option<u64>,
     last_entry: Option<u64>,
@@ -222,6 +224,7 @@ impl Shard {
             frames: 0,
             entries: 0,
             batches: 0,
+            bodies: 0,
             records: 0,
             first_entry: None,
             last_entry: None,
@@ -349,6 +352,10 @@ impl SegmentReport {
             self.first_entry.get_or_insert(entry.id.index);
             self.last_entry = Some(entry.id.index);
             self.batches += entry.bodies.len() as u64;
+            // The rows of one body follow each other.
+            let mut positions: Vec<u32> = entry.bodies.iter().map(|(_, it)| it.position).collect();
+            positions.dedup();
+            self.bodies += positions.len() as u64;
             self.records += entry.bodies.iter().map(|(_, body)| u64::from(body.span)).sum::<u64>();
         }
     }
@@ -498,6 +505,10 @@ struct BatchLine {
     records: u32,
     bytes: u32,
     max_timestamp_ms: i64,
+    /// In the segment's file.
+    position: u32,
+    /// Other partitions have these bytes, too, at offsets of their own.
+    shared: bool,
 }
 
 /// What the head of an entry says.
@@ -537,7 +548,8 @@ fn entry_line(
     }
     for (stream, body) in entry.bodies.iter().take(BATCHES_NAMED) {
         let place = names.partition(PartitionId::from_stream(*stream));
-        parts.push(format!("{place} {} to {}", body.base_offset, body.next_offset() - 1));
+        let shared = if body.shared { " (shared)" } else { "" };
+        parts.push(format!("{place} {} to {}{shared}", body.base_offset, body.next_offset() - 1));
     }
     if entry.bodies.len() > BATCHES_NAMED {
         parts.push(format!("and {} more", entry.bodies.len() - BATCHES_NAMED));
@@ -568,6 +580,8 @@ fn batch_line((stream, body): &(u64, ::journal::Address), names: &Names) -> Batc
         records: body.span,
         bytes: body.len,
         max_timestamp_ms: body.max_timestamp,
+        position: body.position,
+        shared: body.shared,
     }
 }
 
