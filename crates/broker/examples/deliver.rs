@@ -151,7 +151,7 @@ async fn produce(broker: Broker, topic: TopicId, arguments: Arguments) {
         sent += count;
         let bytes = BytesMut::from(bytes::Bytes::from(builder.finish()));
         let header = BatchHeader::parse(&bytes).expect("what was built can be read");
-        let batch = AppendBatch { partition, header, bytes, expect: None };
+        let batch = AppendBatch { partition, header, bytes, expect: None, ids: None };
         under_way.push_back(broker.append(vec![batch]));
         if under_way.len() >= PRODUCED_AHEAD {
             taken(under_way.pop_front().expect("just put there").await);

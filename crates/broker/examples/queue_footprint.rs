@@ -141,7 +141,7 @@ async fn append(broker: Broker, topic: TopicId) {
     let bytes = BytesMut::from(Bytes::from(builder.finish()));
     let header = BatchHeader::parse(&bytes).expect("what was built can be read");
     let partition = PartitionId::new(topic, 0);
-    let batch = AppendBatch { partition, header, bytes, expect: None };
+    let batch = AppendBatch { partition, header, bytes, expect: None, ids: None };
     for answer in broker.append(vec![batch]).await {
         answer.expect("taken");
     }

@@ -9,6 +9,7 @@ use bytes::BytesMut;
 use record::BatchHeader;
 use tokio::sync::oneshot;
 
+use crate::dedup::RecordIds;
 use crate::error::{AppendError, Unavailable};
 
 /// One batch for one partition. The gateway has validated it: it is what its header says, its
@@ -23,6 +24,10 @@ pub struct AppendBatch {
     /// Only if its first record gets this offset: whoever read up to there knows that nothing
     /// came in between (optimistic concurrency).
     pub expect: Option<Offset>,
+    /// The ids of its records if they were read already: a gateway reads those of batches that take
+    /// long to unpack, because whoever gives batches their places must not wait for that. Only topics
+    /// with `dedup.window.ms` need them.
+    pub ids: Option<RecordIds>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

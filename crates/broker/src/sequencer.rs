@@ -295,7 +295,7 @@ impl Proposal {
         state: &State,
         terms: &Terms<'_>,
     ) -> Slot {
-        let AppendBatch { partition, header, mut bytes, expect } = batch;
+        let AppendBatch { partition, header, mut bytes, expect, ids } = batch;
         let Some(found) = state.partition(partition) else {
             return Slot::Refused(AppendError::UnknownPartition(partition));
         };
@@ -341,7 +341,7 @@ impl Proposal {
             dedup.keep(partition.topic, |topic| window_of(topic) > 0);
             let (now_ms, ticket) = (terms.now_ms, self.ticket);
             let going = Going { partition, base_offset, window_ms, now_ms, ticket };
-            match dedup.check(&header, &bytes, going) {
+            match dedup.check(&header, &bytes, ids, going) {
                 Deduplicated::Whole => {}
                 Deduplicated::Nothing { partition, offset } => {
                     return Slot::Duplicate { partition, base_offset: offset };
@@ -374,7 +374,7 @@ fn refused(
     terms: &Terms<'_>,
 ) -> Option<AppendError> {
     let mut ends: HashMap<PartitionId, Offset> = HashMap::new();
-    for AppendBatch { partition, header, bytes, expect } in batches {
+    for AppendBatch { partition, header, bytes, expect, .. } in batches {
         let Some(found) = state.partition(*partition) else {
             return Some(AppendError::UnknownPartition(*partition));
         };

@@ -94,7 +94,7 @@ fn keyed(
     }
     let bytes = BytesMut::from(&builder.finish()[..]);
     let header = BatchHeader::parse(&bytes).expect("what was built can be read");
-    AppendBatch { partition, header, bytes, expect: None }
+    AppendBatch { partition, header, bytes, expect: None, ids: None }
 }
 
 fn records(bytes: &Bytes) -> Vec<(u64, String)> {

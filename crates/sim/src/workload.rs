@@ -108,7 +108,7 @@ fn batch(
     }
     let bytes = BytesMut::from(&builder.finish()[..]);
     let header = BatchHeader::parse(&bytes).expect("what was built can be read");
-    AppendBatch { partition, header, bytes, expect: None }
+    AppendBatch { partition, header, bytes, expect: None, ids: None }
 }
 
 /// Everything in a partition, as a consumer reads it.

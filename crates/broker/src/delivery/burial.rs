@@ -292,7 +292,13 @@ impl Grave {
             match BatchHeader::parse(&bytes) {
                 Ok(header) => {
                     let bytes = BytesMut::from(bytes);
-                    self.finished.push(AppendBatch { partition, header, bytes, expect: None });
+                    self.finished.push(AppendBatch {
+                        partition,
+                        header,
+                        bytes,
+                        expect: None,
+                        ids: None,
+                    });
                 }
                 Err(error) => {
                     tracing::error!(%error, "a router made no valid batch of a dead letter");
@@ -337,7 +343,7 @@ impl Grave {
 pub(super) fn append_batch(partition: PartitionId, builder: BatchBuilder) -> AppendBatch {
     let bytes = BytesMut::from(Bytes::from(builder.finish()));
     let header = BatchHeader::parse(&bytes).expect("what was built can be read");
-    AppendBatch { partition, header, bytes, expect: None }
+    AppendBatch { partition, header, bytes, expect: None, ids: None }
 }
 
 /// Headers of a former death, a delay or an expiry do not hold where the record goes.

@@ -72,7 +72,7 @@ pub(crate) fn batch(
     }
     let bytes = BytesMut::from(&builder.finish()[..]);
     let header = BatchHeader::parse(&bytes).expect("what was built can be read");
-    AppendBatch { partition, header, bytes, expect: None }
+    AppendBatch { partition, header, bytes, expect: None, ids: None }
 }
 
 pub(crate) async fn open_on(disk: Arc<dyn Disk>, dir: &Path) -> Node {

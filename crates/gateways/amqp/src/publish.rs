@@ -337,7 +337,7 @@ impl Building {
             record::set_log_append_time(&mut bytes, header.max_timestamp);
             header = BatchHeader::parse(&bytes).expect("only its time was set");
         }
-        AppendBatch { partition: self.partition, header, bytes, expect: None }
+        AppendBatch { partition: self.partition, header, bytes, expect: None, ids: None }
     }
 }
 

@@ -34,7 +34,7 @@ async fn produce(node: &Node, partition: PartitionId, key: Option<&[u8]>, value:
     builder.push(1_700_000_000_123, key, Some(value), &headers).expect("fits");
     let bytes = BytesMut::from(&builder.finish()[..]);
     let header = BatchHeader::parse(&bytes).expect("a batch");
-    let batch = AppendBatch { partition, header, bytes, expect: None };
+    let batch = AppendBatch { partition, header, bytes, expect: None, ids: None };
     node.broker.append(vec![batch]).await.remove(0).expect("is appended");
 }
 
