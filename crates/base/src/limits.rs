@@ -209,6 +209,8 @@ pub const REQUEST_BACKLOG_PER_SESSION_BYTES_MAX: usize = 16 << 10;
 /// Bytes of other requests in a node, produce requests apart, from read to answered or waiting; what
 /// a request has on the wire counts four times, because it is larger when decoded.
 pub const REQUEST_BYTES_IN_FLIGHT_MAX: usize = 64 << 20;
+/// Bytes of requests that have not arrived whole, in a node.
+pub const ARRIVING_BYTES_MAX: usize = 64 << 20;
 /// Bytes of what waiting requests hold in a node. A fetch that finds no room waits without being
 /// woken, for [`FETCH_WAIT_WITHOUT_ROOM`] at most.
 pub const WAITING_BYTES_MAX: usize = 256 << 20;

@@ -9,10 +9,11 @@ use bytes::BytesMut;
 use record::BatchHeader;
 use tokio::sync::oneshot;
 
+use crate::dedup::RecordIds;
 use crate::error::{AppendError, Unavailable};
 
-/// One batch for one partition, or for several. The gateway has validated it: it is what its header says, its
-/// checksum holds, and the topic's policy (size, timestamps, compression) has been applied.
+/// One batch for one partition, or for several. The gateway has validated it: it is what its header
+/// says, its checksum holds, and the topic's policy (size, timestamps, compression) has been applied.
 #[derive(Debug)]
 pub struct AppendBatch {
     pub partition: PartitionId,
@@ -26,12 +27,16 @@ pub struct AppendBatch {
     /// Only if its first record gets this offset: whoever read up to there knows that nothing
     /// came in between (optimistic concurrency).
     pub expect: Option<Offset>,
+    /// The ids of its records if they were read already: a gateway reads those of batches that take
+    /// long to unpack, because whoever gives batches their places must not wait for that. Only topics
+    /// with `dedup.window.ms` need them.
+    pub ids: Option<RecordIds>,
 }
 
 impl AppendBatch {
     /// A batch for one partition, wherever that ends.
     pub fn new(partition: PartitionId, header: BatchHeader, bytes: BytesMut) -> Self {
-        Self { partition, also: Vec::new(), header, bytes, expect: None }
+        Self { partition, also: Vec::new(), header, bytes, expect: None, ids: None }
     }
 
     /// How many results it is answered with.

@@ -65,6 +65,11 @@ impl Budget {
         }
     }
 
+    /// Whether somebody who asks for more than a little has to wait.
+    pub fn is_used_up(&self) -> bool {
+        self.units.available_permits() < (self.units_max as usize / 16).max(1)
+    }
+
     fn units(&self, bytes: usize) -> u32 {
         u32::try_from(bytes.div_ceil(UNIT_BYTES)).unwrap_or(u32::MAX).clamp(1, self.units_max)
     }

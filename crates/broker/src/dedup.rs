@@ -7,6 +7,7 @@
 
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::LazyLock;
 
 use base::limits::DEDUP_IDS_MAX;
 use base::{Offset, PartitionId, TopicId};
@@ -16,9 +17,33 @@ use record::{Batch, BatchHeader, Reserved, Retained, retain_or_empty};
 use crate::fetch::batches_in;
 use crate::shard::Shard;
 
+/// Of this process.
+static KEYS: LazyLock<(RandomState, RandomState)> = LazyLock::new(Default::default);
+
+fn hash(id: &[u8]) -> u128 {
+    let (high, low) = &*KEYS;
+    u128::from(high.hash_one(id)) << 64 | u128::from(low.hash_one(id))
+}
+
+/// The ids of a batch's records, each with its record's place in the batch.
+#[derive(Debug)]
+pub struct RecordIds(Box<[(u64, u128)]>);
+
+impl RecordIds {
+    /// Unpacks the batch if it is compressed.
+    pub fn read(batch: &[u8]) -> Self {
+        // One that cannot be read was validated by nobody of ours; it is no duplicate.
+        let Ok(batch) = Batch::decode(batch) else { return Self(Box::default()) };
+        let records = batch.records().map_while(Result::ok).enumerate();
+        let ids = records.filter_map(|(delta, record)| {
+            Some((delta as u64, hash(Reserved::read(&record.headers).id?)))
+        });
+        Self(ids.collect())
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Dedup {
-    keys: (RandomState, RandomState),
     topics: HashMap<TopicId, Window>,
 }
 
@@ -66,16 +91,10 @@ impl Dedup {
         &mut self,
         header: &BatchHeader,
         bytes: &[u8],
+        ids: Option<RecordIds>,
         going: Going,
     ) -> Deduplicated {
-        // A batch that cannot be read was validated by nobody of ours; it is no duplicate.
-        let Ok(batch) = Batch::decode(bytes) else { return Deduplicated::Whole };
-        let mut ids = Vec::new();
-        for (delta, record) in batch.records().map_while(Result::ok).enumerate() {
-            if let Some(id) = Reserved::read(&record.headers).id {
-                ids.push((delta as u64, self.hash(id)));
-            }
-        }
+        let RecordIds(ids) = ids.unwrap_or_else(|| RecordIds::read(bytes));
         if ids.is_empty() {
             return Deduplicated::Whole;
         }
@@ -95,9 +114,12 @@ impl Dedup {
         }
         let Some(first) = first else { return Deduplicated::Whole };
         // An idempotent producer counts what it sends: its batch keeps its place, be it empty.
-        if copies.len() == header.record_count as usize && !header.is_idempotent() {
-            let Seen { partition, offset, .. } = first;
-            return Deduplicated::Nothing { partition, offset };
+        if copies.len() == header.record_count as usize {
+            if !header.is_idempotent() {
+                let Seen { partition, offset, .. } = first;
+                return Deduplicated::Nothing { partition, offset };
+            }
+            return record::empty(bytes).map_or(Deduplicated::Whole, Deduplicated::Part);
         }
         let base = header.base_offset;
         let kept =
@@ -172,7 +194,7 @@ impl Dedup {
                     if at_ms < from_ms {
                         continue;
                     }
-                    let id = self.hash(id);
+                    let id = hash(id);
                     let window = self.topics.entry(partition.topic).or_default();
                     window.remember(id, Seen { at_ms, partition, offset, ticket: 0 });
                 }
@@ -181,11 +203,6 @@ impl Dedup {
                 return Ok(());
             }
         }
-    }
-
-    fn hash(&self, id: &[u8]) -> u128 {
-        let (high, low) = &self.keys;
-        u128::from(high.hash_one(id)) << 64 | u128::from(low.hash_one(id))
     }
 }
 
@@ -239,7 +256,12 @@ mod tests {
     fn check(dedup: &mut Dedup, bytes: &[u8], base_offset: u64, now_ms: i64) -> Deduplicated {
         let header = BatchHeader::parse(bytes).expect("a batch");
         let (partition, window_ms, ticket) = (PARTITION, 1_000, base_offset + 1);
-        dedup.check(&header, bytes, Going { partition, base_offset, window_ms, now_ms, ticket })
+        dedup.check(
+            &header,
+            bytes,
+            None,
+            Going { partition, base_offset, window_ms, now_ms, ticket },
+        )
     }
 
     #[test]
@@ -274,6 +296,21 @@ mod tests {
         let header = BatchHeader::parse(&rest).expect("a batch");
         assert_eq!((header.record_count, header.last_offset_delta), (0, 0));
         assert_eq!((header.producer_id, header.base_sequence), (7, 0));
+    }
+
+    #[test]
+    fn ids_that_were_read_before_are_not_read_again() {
+        let mut dedup = Dedup::default();
+        let bytes = batch(&[Some("a"), None, Some("b")], -1);
+        let header = BatchHeader::parse(&bytes).expect("a batch");
+        let going =
+            Going { partition: PARTITION, base_offset: 0, window_ms: 1_000, now_ms: 0, ticket: 1 };
+        // Of the bytes only the header is looked at.
+        let ids = Some(RecordIds::read(&bytes));
+        let cut = &bytes[..record::HEADER_LEN];
+        assert_eq!(dedup.check(&header, cut, ids, going), Deduplicated::Whole);
+        let again = Deduplicated::Nothing { partition: PARTITION, offset: 2 };
+        assert_eq!(check(&mut dedup, &batch(&[Some("b")], -1), 3, 1), again);
     }
 
     #[test]

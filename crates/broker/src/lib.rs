@@ -39,6 +39,7 @@ pub use append::{AppendBatch, AppendReply, Appended};
 pub use broker::{Broker, BrokerOptions, Storage, WeakBroker};
 pub use budget::{Budget, Permit};
 pub use cpu::CpuPool;
+pub use dedup::RecordIds;
 pub use delivery::{
     ConsumeOptions, Credit, Delivery, Event, Events, LeaseSession, Settle, SettleWhat, Settlement,
     TakeOptions,

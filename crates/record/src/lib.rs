@@ -46,8 +46,8 @@ pub use records::{Batch, Header, HeadersView, RecordView, Records, value_bytes};
 pub use refused::{RefusalReason, RefusedRecord, RefusedRecords};
 pub use reserved::Reserved;
 pub use rewrite::{
-    Retained, assign, recompress, recompress_at, retain, retain_or_empty, set_log_append_time,
-    set_max_timestamp,
+    Retained, assign, empty, recompress, recompress_at, retain, retain_or_empty,
+    set_log_append_time, set_max_timestamp,
 };
 pub use search::{first_with_max_timestamp, offset_at_or_after};
 pub use shared::{SharedBatch, SharedRecord};

@@ -141,12 +141,16 @@ pub fn retain_or_empty(
     keep: impl FnMut(&RecordView<'_>) -> bool,
 ) -> Result<Retained, BatchError> {
     match retain(batch, None, keep)? {
-        Retained::None => {
-            let header = BatchHeader { record_count: 0, ..parse_exact(batch)? };
-            Ok(Retained::Part(pack(&header, &[], Compression::None, None)?))
-        }
+        Retained::None => empty(batch).map(Retained::Part),
         rest => Ok(rest),
     }
+}
+
+/// The batch without its records: it has its offsets and its producer's sequence. The records are
+/// not looked at.
+pub fn empty(batch: &[u8]) -> Result<Vec<u8>, BatchError> {
+    let header = BatchHeader { record_count: 0, ..BatchHeader::parse(batch)? };
+    pack(&header, &[], Compression::None, None)
 }
 
 /// Records to be kept, as they were encoded.

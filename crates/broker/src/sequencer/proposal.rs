@@ -6,7 +6,7 @@ use base::{Offset, PartitionId};
 use bytes::{Bytes, BytesMut};
 use hashbrown::HashMap;
 use journal::{Body, Room};
-use machine::config::LimitOverflow;
+use machine::config::{Durability, LimitOverflow};
 use machine::partition::Partition;
 use machine::producer::{BatchSequence, SequenceVerdict};
 use machine::{Command, State, Unit};
@@ -16,12 +16,11 @@ use tokio::sync::oneshot;
 use super::ahead::{Ahead, Touched};
 use super::{Appends, Request};
 use crate::append::AppendBatch;
-use crate::dedup::{Dedup, Deduplicated, Going};
+use crate::dedup::{Dedup, Deduplicated, Going, RecordIds};
 use crate::delivery::overflow;
 use crate::error::AppendError;
 use crate::pending::{CommandReply, Overflow, Pending, PendingAppend, Slot};
 use crate::shard::Shard;
-use machine::config::Durability;
 
 pub(super) struct Proposal {
     pub(super) ticket: u64,
@@ -57,6 +56,7 @@ struct Sequencing {
     header: BatchHeader,
     bytes: Written,
     expect: Option<Offset>,
+    ids: Option<RecordIds>,
     /// What the broker itself moves from topic to topic is a copy on purpose.
     deduplicated: bool,
 }
@@ -197,8 +197,9 @@ impl Proposal {
         slots: &mut Vec<Slot>,
         overflowed: &mut Vec<(PartitionId, Bytes)>,
     ) {
-        let AppendBatch { partition, also, header, bytes, expect } = batch;
-        let mut batch = Sequencing { header, bytes: Written::Not(bytes), expect, deduplicated };
+        let AppendBatch { partition, also, header, bytes, expect, ids } = batch;
+        let bytes = Written::Not(bytes);
+        let mut batch = Sequencing { header, bytes, expect, ids, deduplicated };
         for partition in std::iter::once(partition).chain(also) {
             let slot = self.sequence(partition, &mut batch, context);
             if matches!(slot, Slot::Refused(AppendError::Full { .. }))
@@ -257,7 +258,7 @@ impl Proposal {
             dedup.keep(partition.topic, |topic| window_of(topic) > 0);
             let (now_ms, ticket) = (terms.now_ms, self.ticket);
             let going = Going { partition, base_offset, window_ms, now_ms, ticket };
-            match dedup.check(header, batch.bytes.bytes(), going) {
+            match dedup.check(header, batch.bytes.bytes(), batch.ids.take(), going) {
                 Deduplicated::Whole => {}
                 Deduplicated::Nothing { partition, offset } => {
                     return Slot::Duplicate { partition, base_offset: offset };

@@ -5,10 +5,11 @@
 //! memory for as long as it is cached. What is missing of a large frame is read straight into it.
 //! The staging buffer goes back while a session is silent: an idle connection holds none.
 //!
-//! What arrives is charged to a budget of the node as it arrives, so that a frame which was
-//! announced and is not sent takes no room: produce requests to the producers' budget, other large
-//! ones to one of their own.
+//! A frame that is longer than the staging buffer is charged to a budget of the node as it arrives;
+//! when it is whole, it moves to the producers' budget or to that of other requests. So frames that
+//! were announced and are not sent, or not to their end, take no room from those that are whole.
 
+use std::io::ErrorKind;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -27,6 +28,8 @@ const STAGING_BYTES: usize = 16 << 10;
 /// Other requests than produce requests are charged more than they have on the wire, because they
 /// are several times larger when they are decoded.
 pub(crate) const DECODED_FACTOR: usize = 4;
+/// A client that sends nothing of a frame for so long is cut off if others wait for its room.
+const STALLED_AFTER: Duration = Duration::from_secs(2);
 const LENGTH_LEN: usize = 4;
 /// The length, and the api key that follows it.
 const KEY_LEN: usize = LENGTH_LEN + 2;
@@ -53,6 +56,8 @@ pub(crate) struct Frame {
 pub(crate) struct FrameBudgets<'a> {
     pub(crate) produce: &'a Budget,
     pub(crate) requests: &'a Budget,
+    /// Of those that are not whole yet.
+    pub(crate) arriving: &'a Budget,
 }
 
 /// Bytes of a session's requests, other than produce requests, that were read and are not answered.
@@ -146,18 +151,24 @@ impl<'a> FrameReader<'a> {
             }
         };
         let staged = len.min(self.staging.len() - LENGTH_LEN);
-        let mut permit = match budget {
-            Some((budget, factor)) => Some(budget.admit(staged * factor).await),
-            None => None,
-        };
+        let mut arriving = Permit::default();
+        let charged = budget.filter(|_| staged < len).map(|_| budgets.arriving);
+        if let Some(charged) = charged {
+            charged.grow(&mut arriving, staged).await;
+        }
         self.staging.advance(LENGTH_LEN);
         let mut bytes = BytesMut::with_capacity(len);
         bytes.put_slice(&self.staging[..staged]);
         self.staging.advance(staged);
         if bytes.len() < len {
-            let charge = permit.as_mut().zip(budget);
-            self.read_rest(&mut bytes, len, charge).await?;
+            let charged = charged.map(|budget| (budget, &mut arriving));
+            self.read_rest(&mut bytes, len, charged).await?;
         }
+        let permit = match budget {
+            Some((budget, factor)) => Some(budget.admit(len * factor).await),
+            None => None,
+        };
+        drop(arriving);
         let queued = if is_produce { 0 } else { len };
         backlog.add(queued);
         Ok(Frame { bytes, permit, queued })
@@ -169,36 +180,41 @@ impl<'a> FrameReader<'a> {
         &mut self,
         bytes: &mut BytesMut,
         len: usize,
-        mut charge: Option<(&mut Permit, (&Budget, usize))>,
+        mut charged: Option<(&Budget, &mut Permit)>,
     ) -> Result<(), FrameError> {
         let slow = || FrameError::Slow(self.limits.arrives_within);
         // Waiting for room is no fault of the client's: it does not count.
         let mut left = self.limits.arrives_within;
         while bytes.len() < len {
-            let begun = Instant::now();
-            match timeout(left, self.socket.readable()).await {
-                Ok(readable) => readable?,
-                Err(_) => return Err(slow()),
-            }
-            left = left.saturating_sub(begun.elapsed());
             let piece = (len - bytes.len()).min(bytes.len().max(STAGING_BYTES));
-            if let Some((permit, (budget, factor))) = &mut charge {
-                budget.grow(permit, piece * *factor).await;
-            }
             let end = bytes.len() + piece;
+            let mut is_charged = false;
             while bytes.len() < end {
-                let missing = end - bytes.len();
                 let begun = Instant::now();
-                let mut room = (&mut *bytes).limit(missing);
-                match timeout(left, self.socket.read_buf(&mut room)).await {
-                    Ok(read) => {
-                        if read? == 0 {
-                            return Err(FrameError::ClosedWithin);
-                        }
-                    }
-                    Err(_) => return Err(slow()),
-                }
+                let waited = timeout(left.min(STALLED_AFTER), self.socket.readable()).await;
                 left = left.saturating_sub(begun.elapsed());
+                match waited {
+                    Ok(readable) => readable?,
+                    Err(_) => {
+                        let is_wanted = charged.as_ref().is_some_and(|(it, _)| it.is_used_up());
+                        if left.is_zero() || is_wanted {
+                            return Err(slow());
+                        }
+                        continue;
+                    }
+                }
+                // Not before there is something to read.
+                if let Some((budget, permit)) = charged.as_mut().filter(|_| !is_charged) {
+                    budget.grow(permit, piece).await;
+                    is_charged = true;
+                }
+                let missing = end - bytes.len();
+                match self.socket.try_read_buf(&mut (&mut *bytes).limit(missing)) {
+                    Ok(0) => return Err(FrameError::ClosedWithin),
+                    Ok(_) => {}
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    Err(error) => return Err(error.into()),
+                }
             }
         }
         Ok(())

@@ -10,8 +10,9 @@ use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
 
 use base::limits::{
-    ANSWER_BYTES_IN_FLIGHT_MAX, ANSWER_UNCOUNTED_BYTES_MAX, FETCH_BYTES_IN_FLIGHT_MAX,
-    OPERATIONS_AT_ONCE_MAX, PACKED_BYTES_IN_FLIGHT_MAX, REQUEST_BYTES_IN_FLIGHT_MAX,
+    ANSWER_BYTES_IN_FLIGHT_MAX, ANSWER_UNCOUNTED_BYTES_MAX, ARRIVING_BYTES_MAX,
+    FETCH_BYTES_IN_FLIGHT_MAX, OPERATIONS_AT_ONCE_MAX, PACKED_BYTES_IN_FLIGHT_MAX,
+    REQUEST_BYTES_IN_FLIGHT_MAX,
 };
 
 use crate::fetch_sessions::{FetchSessions, OwnSessions};
@@ -35,6 +36,8 @@ pub(crate) struct Gateway {
     pub(crate) packed_budget: Budget,
     /// Requests other than produce requests, from read to answered or waiting.
     pub(crate) request_budget: Budget,
+    /// Requests that have not arrived whole.
+    pub(crate) arriving_budget: Budget,
     /// Requests that wait: for records, for members of a group.
     pub(crate) waiting_budget: Budget,
     /// Large answers but fetch responses, from the first row to written.
@@ -64,6 +67,7 @@ impl Gateway {
             fetch_budget: Arc::new(Semaphore::new(FETCH_BYTES_IN_FLIGHT_MAX / FETCH_BUDGET_UNIT)),
             packed_budget: Budget::new(PACKED_BYTES_IN_FLIGHT_MAX),
             request_budget: Budget::new(REQUEST_BYTES_IN_FLIGHT_MAX),
+            arriving_budget: Budget::new(ARRIVING_BYTES_MAX),
             waiting_budget: Budget::new(options.waiting_bytes_max),
             answer_budget: Budget::new(ANSWER_BYTES_IN_FLIGHT_MAX),
             operations: Semaphore::new(OPERATIONS_AT_ONCE_MAX),

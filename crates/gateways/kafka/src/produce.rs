@@ -10,7 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use broker::{AppendBatch, AppendReply, Permit};
+use broker::{AppendBatch, AppendReply, Permit, RecordIds};
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::error::ResponseError;
 use machine::TopicConfig;
@@ -222,10 +222,11 @@ impl Effort {
 
 /// What a batch may unfold to in this topic.
 fn unpacked_max(config: &TopicConfig) -> usize {
-    if codec(config).is_none() {
+    if codec(config).is_none() && config.dedup_window_ms == 0 {
         return PRODUCED_UNPACKED_BYTES_MAX;
     }
-    // It is packed again, which takes a hundred times longer than unpacking it.
+    // It is packed again, which takes a hundred times longer than unpacking it; or it is where some
+    // of its records were appended before.
     let max = REPACKED_FACTOR_MAX * config.max_message_bytes as usize;
     max.clamp(PRODUCED_UNPACKED_BYTES_MAX / 16, PRODUCED_UNPACKED_BYTES_MAX)
 }
@@ -344,7 +345,9 @@ impl Policy<'_> {
             )));
         }
         let partition = PartitionId::new(self.resolved.id, index);
-        let batch = AppendBatch::new(partition, header, bytes);
+        // Here, because it unpacks the batch once more.
+        let ids = (config.dedup_window_ms > 0).then(|| RecordIds::read(&bytes));
+        let batch = AppendBatch { ids, ..AppendBatch::new(partition, header, bytes) };
         Ok(Admitted::Now(batch, log_append_time))
     }
 

@@ -126,6 +126,7 @@ async fn read(
                 false => gateway.broker.produce_budget(),
             },
             requests: &gateway.request_budget,
+            arriving: &gateway.arriving_budget,
         };
         let frame = tokio::select! {
             biased;

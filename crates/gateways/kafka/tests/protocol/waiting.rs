@@ -69,6 +69,36 @@ async fn a_frame_that_is_announced_and_not_sent_takes_no_room() {
 }
 
 #[tokio::test]
+async fn frames_that_are_not_sent_to_their_end_do_not_stop_those_that_are() {
+    let node = Node::start().await;
+    let mut producer = node.client().await;
+    producer.create("orders", 1, &[]).await;
+
+    // More than all that may arrive at a time.
+    let value = "x".repeat(1_000_000);
+    let whole = frame(1, 9, &produce("orders", 0, -1, batch(&[&value]).into()));
+    let mut half_sent = Vec::new();
+    for _ in 0..90 {
+        let client = node.client().await;
+        let (read, mut write) = client.stream.into_split();
+        let part = whole.clone().split_to(900_000);
+        let sending = tokio::spawn(async move {
+            let _ = tokio::io::AsyncWriteExt::write_all(&mut write, &part).await;
+            std::future::pending::<()>().await;
+        });
+        half_sent.push((read, sending));
+    }
+    for n in 0..10 {
+        let put = timeout(SOON, producer.put("orders", 0, &["small"])).await;
+        assert_eq!(put.expect("small ones go on"), n);
+    }
+    // A large one needs room of those that stand still, which are cut off for it.
+    let put = timeout(SOON, producer.put("orders", 0, &[&value])).await;
+    assert_eq!(put.expect("a large one goes on"), 10);
+    half_sent.iter().for_each(|(_, sending)| sending.abort());
+}
+
+#[tokio::test]
 async fn large_requests_behind_a_waiting_one_take_no_room_from_others() {
     let node = Node::start().await;
     let mut client = node.client().await;
