@@ -2,7 +2,10 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,6 +32,18 @@ func registerProducing(s *suite) {
 	s.add("record-over-the-limit", recordOverTheLimit)
 	s.add("log-append-time", logAppendTime)
 	s.add("partitions-keep-order", partitionsKeepOrder)
+	if os.Getenv("NO_TRANSACTIONS") != "" {
+		s.add("transactions-are-refused", transactionsAreRefused)
+	}
+}
+
+// transactionsAreRefused checks that a client hears at once that they are not supported.
+func transactionsAreRefused(s *session) {
+	client := s.client(kgo.TransactionalID(s.unique("id")))
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	_, _, err := client.ProducerID(ctx)
+	holds(errors.Is(err, kerr.UnsupportedVersion), fmt.Sprintf("it says: %v", err))
 }
 
 // samples have absent and empty keys, values and headers, which are different things.

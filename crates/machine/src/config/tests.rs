@@ -204,7 +204,8 @@ fn every_name_of_a_group_a_lease_group_and_the_node_does_what_it_says_or_is_refu
     let names = GROUP_CONFIGS.iter().map(|entry| entry.name);
     check_values(names, &GROUP_VALUES, |values| {
         let config = GroupConfig::parse(values)?;
-        Ok((config.session_timeout_ms, config.heartbeat_interval_ms, config.share))
+        let GroupConfig { session_timeout_ms, heartbeat_interval_ms, share, streams, .. } = config;
+        Ok((session_timeout_ms, heartbeat_interval_ms, share, streams))
     });
     let names = NODE_CONFIGS.iter().map(|entry| entry.name);
     check_values(names, &NODE_VALUES, |values| Ok(NodeConfig::parse(values)?.own));
@@ -227,6 +228,24 @@ fn a_share_group_is_held_to_the_nodes_bounds() {
     let leases = |config: &GroupConfig, own| config.share.lease_group_config(&own);
     assert_eq!(leases(&short, node(&bounds))["lease.ms"], "5000");
     assert_eq!(leases(&short, node(&[]))["lease.ms"], "15000");
+}
+
+#[test]
+fn a_streams_group_is_held_to_the_nodes_bounds() {
+    let node = |values: &[(&str, &str)]| NodeConfig::parse(&overrides(values)).unwrap().own;
+    for (name, value, bound) in [
+        ("streams.session.timeout.ms", "10000", ("group.streams.min.session.timeout.ms", "10000")),
+        (
+            "streams.heartbeat.interval.ms",
+            "500",
+            ("group.streams.min.heartbeat.interval.ms", "500"),
+        ),
+        ("streams.num.standby.replicas", "3", ("group.streams.max.standby.replicas", "3")),
+    ] {
+        let group = GroupConfig::parse(&overrides(&[(name, value)])).unwrap();
+        assert!(matches!(group.check(&node(&[])), Err(ConfigError::Conflict { .. })), "{name}");
+        assert_eq!(group.check(&node(&[bound])), Ok(()));
+    }
 }
 
 #[test]
@@ -299,7 +318,7 @@ fn an_unknown_name_is_refused() {
     let unknown = Err(ConfigError::Unknown { name: "message.format.version".to_owned() });
     assert_eq!(parse(&[("message.format.version", "3.0")]), unknown);
     assert!(NodeConfig::parse(&overrides(&[("retention.ms", "1")])).is_err());
-    assert!(GroupConfig::parse(&overrides(&[("streams.session.timeout.ms", "45000")])).is_err());
+    assert!(GroupConfig::parse(&overrides(&[("streams.assignment.interval.ms", "1")])).is_err());
     assert!(LeaseGroupConfig::parse(&overrides(&[("retention.ms", "1")])).is_err());
 }
 

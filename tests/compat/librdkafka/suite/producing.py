@@ -1,8 +1,15 @@
 """What is produced is read back exactly, at every level of acknowledgement and with every compression."""
 
+import os
 import time
 
-from confluent_kafka import TIMESTAMP_CREATE_TIME, TIMESTAMP_LOG_APPEND_TIME, KafkaError, TopicPartition
+from confluent_kafka import (
+    TIMESTAMP_CREATE_TIME,
+    TIMESTAMP_LOG_APPEND_TIME,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 
 from .harness import eventually, expect, expect_error, expect_true, scenario, take
 
@@ -186,3 +193,36 @@ def produce_to_absent_partition(context):
         lambda: context.produce(topic, [b"x"], partition=5, message_timeout_ms=3000),
         "produce",
     )
+
+
+@scenario()
+def refused_records_are_named(context):
+    """KIP-467: of one batch, those that are to blame fail for what they are."""
+    topic = context.topic(cleanup_policy="compact")
+    producer = context.producer(linger_ms=2000, enable_idempotence=False)
+    codes = {}
+    for n in range(100):
+        key = None if n % 10 == 3 else b"key"
+        delivered = lambda e, m, n=n: codes.update({n: e.code() if e else 0})
+        producer.produce(topic, b"value", key, 0, on_delivery=delivered)
+    expect(producer.flush(20), 0, "left over")
+    blamed = sorted(n for n, code in codes.items() if code == KafkaError.INVALID_RECORD)
+    expect(blamed, [10 * ten + 3 for ten in range(10)], "records that are to blame")
+    expect(sum(code != 0 for code in codes.values()), 100, "records of the refused batch")
+
+
+if "NO_TRANSACTIONS" in os.environ:
+
+    @scenario()
+    def transactions_are_refused(context):
+        """At once, and with a reason, whatever name the binding has."""
+        for name in ({}, {"client_software_name": "librdkafka"}):
+            producer = context.producer(transactional_id=context.unique(f"id-{len(name)}"), **name)
+            begun = time.monotonic()
+            try:
+                producer.init_transactions(20)
+            except KafkaException as refused:
+                expect_true("transactions are not offered" in str(refused), f"it says: {refused}")
+            else:
+                raise AssertionError("transactions are taken")
+            expect_true(time.monotonic() - begun < 10, "at once")

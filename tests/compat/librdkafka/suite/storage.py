@@ -72,6 +72,31 @@ def compaction_removes_tombstones(context):
     until(context, topic, gone, 70, "the tombstone and what it deletes are gone")
 
 
+@scenario(slow=True)
+def compaction_leaves_the_end_in_reach(context):
+    """When nothing but tombstones is left, and then nothing, readers still get to the end."""
+    topic = context.topic(**COMPACTED)
+    context.produce(topic, [b"old"], keys=[b"dead"])
+
+    def gone():
+        context.produce(topic, [None, None], keys=[b"dead", b"filler"])
+        time.sleep(0.4)
+        return all(m.value() is None for m in contents(context, topic))
+
+    eventually(gone, 70, "the value is gone")
+    # Every read ends, whatever compaction does meanwhile.
+    for _ in range(10):
+        time.sleep(0.5)
+        consumer = context.consumer(enable_partition_eof=True)
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        message = next_event(consumer)
+        while not message.error():
+            message = next_event(consumer)
+        expect(message.error().code(), KafkaError._PARTITION_EOF, "the end")
+        expect(message.offset(), context.latest(topic), "where it is")
+        consumer.close()
+
+
 @scenario()
 def compacted_topic_needs_keys(context):
     topic = context.topic(cleanup_policy="compact")

@@ -7,8 +7,11 @@ import static compat.Context.record;
 
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.InvalidRecordException;
+import org.apache.kafka.common.KafkaException;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.errors.RecordTooLargeException;
 import org.apache.kafka.common.header.Header;
@@ -20,6 +23,8 @@ import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.Future;
 import java.util.stream.IntStream;
 
 /**
@@ -46,6 +51,52 @@ final class Producing {
         suite.add("log-append-time", Producing::logAppendTime);
         suite.add("partitions-keep-order", Producing::partitionsKeepOrder);
         suite.add("keys-choose-partitions", Producing::keysChoosePartitions);
+        suite.add("refused-records-are-named", Producing::refusedRecordsAreNamed);
+        if (System.getenv("NO_TRANSACTIONS") != null) {
+            suite.add("transactions-are-refused", Producing::transactionsAreRefused);
+        }
+    }
+
+    /** KIP-467: of one batch, those that are to blame fail for what they are. */
+    private static void refusedRecordsAreNamed(Context context) throws Exception {
+        String topic = context.topic(Map.of("cleanup.policy", "compact"));
+        Map<String, ?> oneBatch = Map.of("linger.ms", 2000, "batch.size", 1 << 20);
+        List<Integer> blamed = new ArrayList<>();
+        try (KafkaProducer<byte[], byte[]> producer = context.producer(oneBatch)) {
+            List<Future<RecordMetadata>> sent =
+                    IntStream.range(0, 100)
+                            .mapToObj(n -> record(topic, 0, n % 10 == 3 ? null : "key", "value"))
+                            .map(producer::send)
+                            .toList();
+            producer.flush();
+            for (int n = 0; n < sent.size(); n++) {
+                Future<RecordMetadata> one = sent.get(n);
+                try {
+                    done(one);
+                    Expect.holds(false, "record " + n + " was taken, beside refused ones");
+                } catch (ExecutionException e) {
+                    if (e.getCause() instanceof InvalidRecordException) {
+                        blamed.add(n);
+                    }
+                }
+            }
+        }
+        Expect.equal(
+                blamed,
+                IntStream.range(0, 10).mapToObj(ten -> 10 * ten + 3).toList(),
+                "records that are to blame");
+    }
+
+    private static void transactionsAreRefused(Context context) {
+        try (KafkaProducer<byte[], byte[]> producer =
+                context.producer(Map.of("transactional.id", context.unique("id")))) {
+            producer.initTransactions();
+        } catch (KafkaException refused) {
+            String shown = refused.getMessage() + " " + refused.getCause();
+            Expect.holds(shown.contains("transactions are not offered"), "it says: " + shown);
+            return;
+        }
+        throw new AssertionError("transactions are taken");
     }
 
     /** Absent and empty are different things, in keys, values and headers. */

@@ -32,6 +32,7 @@ final class Storage {
     static void register(Suite suite) {
         suite.addSlow("compaction", Storage::compaction);
         suite.addSlow("compaction-removes-tombstones", Storage::compactionRemovesTombstones);
+        suite.addSlow("compaction-leaves-the-end-in-reach", Storage::compactionLeavesTheEnd);
         suite.add("compacted-topic-needs-keys", Storage::compactedTopicNeedsKeys);
         suite.addSlow("retention-by-time", Storage::retentionByTime);
         suite.addSlow("retention-by-size", Storage::retentionBySize);
@@ -126,6 +127,29 @@ final class Storage {
                             "the live key");
                     return records.stream().noneMatch(r -> text(r.key()).equals("dead"));
                 });
+    }
+
+    /** When nothing but tombstones is left, and then nothing, readers still get to the end. */
+    private static void compactionLeavesTheEnd(Context context) throws Exception {
+        String topic = context.topic(COMPACTED);
+        context.produceRecords(Map.of(), List.of(Context.record(topic, 0, "dead", "old")));
+        Expect.eventually(
+                () -> {
+                    context.produceRecords(
+                            Map.of(),
+                            List.of(
+                                    Context.record(topic, 0, "dead", null),
+                                    Context.record(topic, 0, "filler", null)));
+                    Thread.sleep(400);
+                    return contents(context, topic).stream().noneMatch(r -> r.value() != null);
+                },
+                70,
+                "the value is gone");
+        // Every read ends, whatever compaction does meanwhile.
+        for (int round = 0; round < 10; round++) {
+            Thread.sleep(500);
+            contents(context, topic);
+        }
     }
 
     private static void compactedTopicNeedsKeys(Context context) throws Exception {
