@@ -19,6 +19,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::logging;
+use crate::operator_token;
 use crate::settings::{ServeFlags, Settings, SettingsError};
 
 #[derive(Debug, thiserror::Error)]
@@ -38,6 +39,8 @@ pub(crate) enum ServeError {
     Listen { address: SocketAddr, setting: &'static str, source: std::io::Error },
     #[error("cannot wait for signals: {0}")]
     Signals(std::io::Error),
+    #[error("the operators' token cannot be read or made: {0}")]
+    OperatorToken(std::io::Error),
     #[error("what AMQP clients have declared cannot be read: {0}")]
     Catalog(#[from] gateway_amqp::catalog::OpenError),
     #[error("the {gateway} gateway ended by itself: {reason}; please report this")]
@@ -90,6 +93,8 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     broker.set_dead_letter_router(gateway_amqp::dead_letter::SCHEME, Arc::new(router));
     let users = Users::open(&catalog, settings.amqp_users.clone()).await?;
     let mut options = gateway_options(&settings, bound);
+    let token = operator_token::of(&settings.data).map_err(ServeError::OperatorToken)?;
+    options.operator_token = Some(token.into());
     // Operators talk to the Kafka gateway, which hands on what is AMQP's.
     let administration = Administration::new(catalog.clone(), users.clone());
     options.families.push((gateway_amqp::operations::FAMILY, Arc::new(administration)));

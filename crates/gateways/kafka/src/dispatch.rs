@@ -61,7 +61,7 @@ pub(crate) async fn start(
 ) -> Result<Started, RequestError> {
     let preamble = Preamble::parse(&frame.bytes)?;
     if preamble.api_key == operations::API_KEY {
-        return Ok(operations::start(gateway, &preamble, frame));
+        return Ok(operations::start(gateway, session, &preamble, frame));
     }
     let api = ApiKey::try_from(preamble.api_key)
         .map_err(|_| RequestError::UnknownApi(preamble.api_key))?;

@@ -7,6 +7,7 @@ mod harness;
 mod journal;
 mod lifecycle;
 mod mistakes;
+mod operators;
 mod queues;
 mod records;
 mod topics;
