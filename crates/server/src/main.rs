@@ -12,6 +12,7 @@ mod arguments;
 mod client;
 mod commands;
 mod logging;
+mod operator_token;
 mod output;
 mod position;
 mod progress;

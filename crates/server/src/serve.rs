@@ -19,6 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::logging;
+use crate::operator_token;
 use crate::settings::{ServeFlags, Settings, SettingsError};
 
 #[derive(Debug, thiserror::Error)]
@@ -40,6 +41,8 @@ pub(crate) enum ServeError {
     Signals(std::io::Error),
     #[error("what --kafka-config says cannot be set: {0}")]
     Config(broker::ExecuteError),
+    #[error("the operators' token cannot be read or made: {0}")]
+    OperatorToken(std::io::Error),
     #[error("what AMQP clients have declared cannot be read: {0}")]
     Catalog(#[from] gateway_amqp::catalog::OpenError),
     #[error("{0}")]
@@ -97,6 +100,8 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     broker.set_dead_letter_router(gateway_amqp::dead_letter::SCHEME, Arc::new(router));
     let users = Users::open(&catalog, settings.amqp_users.clone()).await?;
     let mut options = gateway_options(&settings, bound);
+    let token = operator_token::of(&settings.data).map_err(ServeError::OperatorToken)?;
+    options.operator_token = Some(token.into());
     // Operators talk to the Kafka gateway, which hands on what is AMQP's.
     let administration = Administration::new(catalog.clone(), users.clone());
     options.families.push((gateway_amqp::operations::FAMILY, Arc::new(administration)));

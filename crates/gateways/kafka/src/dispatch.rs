@@ -62,7 +62,7 @@ pub(crate) async fn start(
 ) -> Result<Started, RequestError> {
     let preamble = Preamble::parse(&frame.bytes)?;
     if preamble.api_key == operations::API_KEY {
-        return Ok(operations::start(gateway, &preamble, frame));
+        return Ok(operations::start(gateway, session, &preamble, frame));
     }
     if streams_requests::is_ours(preamble.api_key) {
         return streams_requests::start(gateway, session, &preamble, frame);

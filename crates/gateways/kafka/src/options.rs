@@ -28,6 +28,9 @@ pub struct GatewayOptions {
     pub fetch_sessions_max: usize,
     /// Bytes of what waiting requests hold on the whole node.
     pub waiting_bytes_max: usize,
+    /// What an operator who is on another machine must know ([`crate::operations`]); without one, none
+    /// of these may operate.
+    pub operator_token: Option<Arc<str>>,
     /// Operations of other gateways, which operators ask for here, by the family's name.
     pub families: Vec<(&'static str, Arc<dyn OperationFamily>)>,
 }
@@ -47,6 +50,7 @@ impl GatewayOptions {
             drain_within: Duration::from_secs(5),
             fetch_sessions_max: limits::FETCH_SESSIONS_MAX,
             waiting_bytes_max: limits::WAITING_BYTES_MAX,
+            operator_token: None,
             families: Vec::new(),
         }
     }

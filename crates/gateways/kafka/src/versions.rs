@@ -127,7 +127,7 @@ pub(crate) fn answer(session: &Session, mut request: Request) -> Result<Response
         let operate = ApiVersion::default()
             .with_api_key(operations::API_KEY)
             .with_min_version(operations::VERSION)
-            .with_max_version(operations::VERSION);
+            .with_max_version(operations::VERSION_WITH_TOKEN);
         supported.api_keys.push(operate);
     }
     Response::encode(&head, &supported)

@@ -44,6 +44,7 @@ impl fmt::Display for TopicPartition {
 #[derive(Debug)]
 pub(crate) struct Client {
     bootstrap: Vec<String>,
+    pub(super) token: Option<String>,
     /// The broker that answered first, and another one should it go away.
     home: Mutex<Arc<Connection>>,
     connections: Mutex<HashMap<String, Arc<Connection>>>,
@@ -72,12 +73,17 @@ pub(crate) struct PartitionMetadata {
 
 impl Client {
     /// Connects to the first of `bootstrap` (addresses separated by commas) that answers.
-    pub(crate) async fn connect(bootstrap: &str) -> Result<Client, ClientError> {
+    /// `token` is the operators', for servers on other machines.
+    pub(crate) async fn connect(
+        bootstrap: &str,
+        token: Option<String>,
+    ) -> Result<Client, ClientError> {
         let bootstrap: Vec<String> =
             bootstrap.split(',').map(with_port).collect::<Result<_, _>>()?;
         let home = Arc::new(first_reachable(&bootstrap).await?);
         let connections = HashMap::from([(home.address().to_owned(), home.clone())]);
-        Ok(Client { bootstrap, home: Mutex::new(home), connections: Mutex::new(connections) })
+        let (home, connections) = (Mutex::new(home), Mutex::new(connections));
+        Ok(Client { bootstrap, token, home, connections })
     }
 
     /// A broker, whichever.

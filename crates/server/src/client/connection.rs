@@ -178,15 +178,16 @@ impl Connection {
     /// Asks Postroad's own request; the answer is whole but for its correlation id.
     pub(crate) async fn operate(
         &self,
+        version: i16,
         document: &[u8],
         within: Duration,
     ) -> Result<Bytes, ClientError> {
         let theirs = self.versions.get(&operations::API_KEY);
-        if !theirs.is_some_and(|versions| versions.contains(&operations::VERSION)) {
+        if !theirs.is_some_and(|versions| versions.contains(&version)) {
             return Err(ClientError::NotOperated { address: self.address.clone() });
         }
         let (answer, pending) = oneshot::channel();
-        let frame = |correlation| operate_frame(document, correlation);
+        let frame = |correlation| operate_frame(version, document, correlation);
         self.send_framed(Api::Operate, frame, Some(answer)).await?;
         let mut answer = received(&self.address, Api::Operate, pending, within).await?;
         // Its correlation id was checked on arrival.
@@ -285,12 +286,12 @@ fn frame<R: Request>(request: &R, version: i16, correlation: i32) -> Result<Byte
 }
 
 /// Postroad's own request, whose shape [`gateway_kafka::operations`] says.
-fn operate_frame(document: &[u8], correlation: i32) -> Result<BytesMut, String> {
+fn operate_frame(version: i16, document: &[u8], correlation: i32) -> Result<BytesMut, String> {
     let body = i32::try_from(document.len()).map_err(|_| "it is over 2 GB".to_owned())?;
     let mut frame = BytesMut::with_capacity(document.len() + 64);
     frame.put_i32(0);
     frame.put_i16(operations::API_KEY);
-    frame.put_i16(operations::VERSION);
+    frame.put_i16(version);
     frame.put_i32(correlation);
     frame.put_i16(CLIENT_ID.len() as i16);
     frame.put_slice(CLIENT_ID.as_bytes());

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use kafka_protocol::ResponseError;
@@ -76,6 +77,8 @@ pub(crate) enum ClientError {
          another broker"
     )]
     NotOperated { address: String },
+    #[error("the operators' token in {}: {source}; name its file with --token-file", path.display())]
+    TokenFile { path: PathBuf, source: io::Error },
     /// The broker's own words say what to do.
     #[error("{message}")]
     Operation { code: ResponseError, message: String },
@@ -104,7 +107,7 @@ impl ClientError {
             | ClientError::NoSuchPartition { .. } => true,
             ClientError::Refused(refused) => is_the_users(refused.code),
             ClientError::Operation { code, .. } => is_the_users(*code),
-            ClientError::NotOperated { .. } => true,
+            ClientError::NotOperated { .. } | ClientError::TokenFile { .. } => true,
             _ => false,
         }
     }
@@ -157,6 +160,7 @@ fn is_the_users(code: ResponseError) -> bool {
             | InvalidRecord
             | InvalidTimestamp
             | PolicyViolation
+            | ClusterAuthorizationFailed
             | GroupIdNotFound
             | NonEmptyGroup
             | GroupSubscribedToTopic

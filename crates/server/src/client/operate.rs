@@ -10,9 +10,10 @@ use gateway_amqp::operations as amqp;
 use gateway_amqp::operations::document::{
     NamedPolicy, PolicyPage, UserPage, UserSummary, VhostPage, VhostSummary,
 };
+use gateway_kafka::operations;
 use gateway_kafka::operations::document::{
     DeadLetterCount, DeadLetterCounts, DeadLettersMoved, Operation, Place, QueueName, QueuePage,
-    QueueSummary, Span,
+    QueueSummary, Span, WithToken,
 };
 use kafka_protocol::ResponseError;
 use serde::de::DeserializeOwned;
@@ -36,9 +37,16 @@ impl Client {
             api: Api::Operate,
             reason,
         };
-        let document =
-            serde_json::to_vec(operation).map_err(|error| unreadable(error.to_string()))?;
-        let answer = connection.operate(&document, OPERATED_WITHIN).await?;
+        let (version, document) = match &self.token {
+            Some(token) => {
+                let (token, operation) = (Some(token.clone()), operation.clone());
+                let asked = WithToken { token, operation };
+                (operations::VERSION_WITH_TOKEN, serde_json::to_vec(&asked))
+            }
+            None => (operations::VERSION, serde_json::to_vec(operation)),
+        };
+        let document = document.map_err(|error| unreadable(error.to_string()))?;
+        let answer = connection.operate(version, &document, OPERATED_WITHIN).await?;
         let (code, message, body) =
             parts(answer).ok_or_else(|| unreadable("it is cut off".to_owned()))?;
         if let Some(code) = ResponseError::try_from_code(code) {

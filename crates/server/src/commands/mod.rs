@@ -20,11 +20,13 @@ pub(crate) mod vhost;
 
 use std::error::Error;
 use std::io;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
 
 use crate::client::{Client, ClientError};
+use crate::operator_token;
 use crate::output::OutputFormat;
 use crate::serve::ServeError;
 
@@ -41,6 +43,13 @@ pub(crate) struct ClientOptions {
         default_value = "127.0.0.1:9092"
     )]
     pub(crate) bootstrap: String,
+    /// File with the operators' token: a copy of `operator.token` in the data directory of a server
+    /// that is on another machine
+    #[arg(long, global = true, value_name = "FILE", env = "POSTROAD_TOKEN_FILE")]
+    pub(crate) token_file: Option<PathBuf>,
+    /// The token itself: not for the command line, where others see it
+    #[arg(skip = std::env::var("POSTROAD_TOKEN").ok().filter(|token| !token.is_empty()))]
+    pub(crate) token: Option<String>,
     #[command(flatten)]
     pub(crate) output: OutputOption,
 }
@@ -54,7 +63,15 @@ pub(crate) struct OutputOption {
 
 impl ClientOptions {
     pub(crate) async fn connect(&self) -> Result<Client, ClientError> {
-        Client::connect(&self.bootstrap).await
+        let token = match (&self.token_file, &self.token) {
+            (Some(path), _) => {
+                let path = path.clone();
+                let read = operator_token::read(&path);
+                Some(read.map_err(|source| ClientError::TokenFile { path, source })?)
+            }
+            (None, token) => token.clone(),
+        };
+        Client::connect(&self.bootstrap, token).await
     }
 
     pub(crate) fn output(&self) -> OutputFormat {

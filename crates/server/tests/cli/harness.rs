@@ -17,8 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) fn postroad() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_postroad"));
     // What the one who runs the tests has set is not what is tested.
-    for name in ["POSTROAD_BOOTSTRAP", "POSTROAD_DATA", "POSTROAD_KAFKA", "POSTROAD_CONFIG"] {
-        command.env_remove(name);
+    for name in ["BOOTSTRAP", "DATA", "KAFKA", "CONFIG", "TOKEN", "TOKEN_FILE"] {
+        command.env_remove(format!("POSTROAD_{name}"));
     }
     // Tests run beside each other, and beside whoever has the default port.
     command.env("POSTROAD_AMQP", "127.0.0.1:0");

@@ -11,6 +11,7 @@ mod harness;
 mod journal;
 mod lifecycle;
 mod mistakes;
+mod operators;
 mod queues;
 mod records;
 mod topics;

@@ -20,7 +20,8 @@ use crate::client::{Answer, Connection, batch, records_of};
 use crate::failure::{Context, Failure, Outcome};
 
 const TOPIC: &str = "bystanders";
-const QUEUE: &str = "bystanders";
+// A queue is a topic: it needs a name of its own.
+const QUEUE: &str = "bystanders-queue";
 const RECORD_BYTES: usize = 1024;
 const EVERY: Duration = Duration::from_millis(5);
 /// Without an answer for so long a client counts as stopped.

@@ -26,6 +26,14 @@ pub struct Place {
     pub offset: u64,
 }
 
+/// What is asked for by an operator who may be on another machine.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WithToken {
+    pub token: Option<String>,
+    pub operation: Operation,
+}
+
 /// What is asked for. The name of the variant is the key of the document.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]

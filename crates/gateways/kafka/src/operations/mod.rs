@@ -10,14 +10,20 @@
 //! response  correlation id: int32, error: int16, message: nullable string, body: int32 length, JSON
 //! ```
 //!
+//! Version 0 is an [`Operation`]; version 1 is a [`WithToken`](document::WithToken) around one.
+//! Operations make users and empty queues, so not everybody who reaches the port may ask for them:
+//! see [`access`].
+//!
 //! Whatever stands in a request is answered, with an error where it makes no sense; every answer is
 //! bounded, and says where the next one goes on.
 //!
+//! * [`access`]: who may ask
 //! * [`document`], [`payload`]: what is asked and answered
 //! * `queues`, `dead_letters`, `schedule`: the operations, thin over the broker
 //! * `families`: operations of other gateways, handed on as they came
 //! * `browse`: reading records for people
 
+pub mod access;
 mod browse;
 mod dead_letters;
 pub mod document;
@@ -36,29 +42,44 @@ use serde::Serialize;
 use crate::dispatch::Started;
 use crate::errors::Fault;
 use crate::frames::Frame;
-use crate::gateway::Gateway;
+use crate::gateway::{Gateway, Session};
 use crate::request::{Preamble, RequestError};
 use crate::response::Response;
 use crate::wire::primitives::{Cursor, Malformed, Put};
 
-use document::Operation;
+use document::{Operation, WithToken};
 
 /// Of `Operate`.
 pub const API_KEY: i16 = 20_000;
 pub const VERSION: i16 = 0;
+/// The same with the operators' token.
+pub const VERSION_WITH_TOKEN: i16 = 1;
 /// The client software that is told about it (KIP-511).
 pub const KNOWN_TO: &str = "postroad-cli";
 
 const PREAMBLE_LEN: usize = 8;
 
 /// Takes a request in, whose preamble was read.
-pub(crate) fn start(gateway: &Arc<Gateway>, preamble: &Preamble, frame: Frame) -> Started {
+pub(crate) fn start(
+    gateway: &Arc<Gateway>,
+    session: &Session,
+    preamble: &Preamble,
+    frame: Frame,
+) -> Started {
     let (gateway, preamble) = (Arc::clone(gateway), preamble.clone());
+    let peer = session.peer.ip();
     Started::Later(Box::pin(async move {
         let answer = match parse(preamble.version, &frame.bytes) {
-            Ok(operation) => {
+            Ok(asked) => {
                 drop(frame);
-                carry_out(&gateway, operation).await
+                let expected = gateway.options.operator_token.as_deref();
+                match access::check(peer, asked.token.as_deref(), expected) {
+                    Ok(()) => carry_out(&gateway, asked.operation).await,
+                    Err(fault) => {
+                        tracing::warn!(%peer, %fault, "an operation was refused");
+                        Err(fault)
+                    }
+                }
             }
             Err(fault) => Err(fault),
         };
@@ -70,11 +91,11 @@ fn invalid(message: String) -> Fault {
     Fault::new(ResponseError::InvalidRequest, message)
 }
 
-fn parse(version: i16, frame: &[u8]) -> Result<Operation, Fault> {
-    if version != VERSION {
+fn parse(version: i16, frame: &[u8]) -> Result<WithToken, Fault> {
+    if !(VERSION..=VERSION_WITH_TOKEN).contains(&version) {
         return Err(Fault::new(
             ResponseError::UnsupportedVersion,
-            format!("Operate has version {VERSION} here, not {version}"),
+            format!("Operate has versions {VERSION} to {VERSION_WITH_TOKEN} here, not {version}"),
         ));
     }
     let body = body(frame).map_err(|malformed| invalid(format!("the request is {malformed}")))?;
@@ -84,8 +105,13 @@ fn parse(version: i16, frame: &[u8]) -> Result<Operation, Fault> {
             "an operation has at most {OPERATION_BYTES_MAX} bytes, not {bytes}"
         )));
     }
-    serde_json::from_slice(body)
-        .map_err(|error| invalid(format!("the document is no operation: {error}")))
+    let parsed = match version {
+        VERSION => {
+            serde_json::from_slice(body).map(|operation| WithToken { token: None, operation })
+        }
+        _ => serde_json::from_slice(body),
+    };
+    parsed.map_err(|error| invalid(format!("the document is no operation: {error}")))
 }
 
 fn body(frame: &[u8]) -> Result<&[u8], Malformed> {

@@ -11,7 +11,7 @@ use gateway_kafka::operations::document::{
     Cancel, DeadLetterFilter, DeadLettersMoved, DeclaredQueue, Operation, QueueName, QueueReport,
     RecordPage, RecordState, Removed, Span, Start,
 };
-use gateway_kafka::operations::{API_KEY, KNOWN_TO, VERSION, document};
+use gateway_kafka::operations::{API_KEY, KNOWN_TO, VERSION, VERSION_WITH_TOKEN, document};
 use kafka_protocol::error::ResponseError::{self, *};
 use kafka_protocol::messages::ApiVersionsRequest;
 use proptest::prelude::*;
@@ -125,11 +125,29 @@ async fn what_is_no_operation_is_answered_with_why() {
     let (code, message, _) = client.say(&request(VERSION, &long)).await;
     assert_eq!(code, Some(InvalidRequest));
     assert!(message.contains("at most"), "{message}");
-    for version in [-1, 1, i16::MAX] {
+    for version in [-1, VERSION_WITH_TOKEN + 1, i16::MAX] {
         let (code, ..) = client.say(&request(version, b"{}")).await;
         assert_eq!(code, Some(UnsupportedVersion));
     }
     node.is_well().await;
+}
+
+#[tokio::test]
+async fn a_token_is_that_of_the_server_or_refused_on_loopback_too() {
+    let node = Node::with(|options| options.operator_token = Some("secret".into())).await;
+    let mut client = node.client().await;
+    let ask = |token: &str| {
+        let document = format!(
+            r#"{{"token":"{token}","operation":{{"list-queues":{{"after":null,"queues_max":1}}}}}}"#
+        );
+        request(VERSION_WITH_TOKEN, document.as_bytes())
+    };
+    let (code, message, answer) = client.say(&ask("guess")).await;
+    assert_eq!(code, Some(ClusterAuthorizationFailed));
+    assert!(message.contains("operator.token") && answer.is_empty(), "{message}");
+    let (code, message, answer) = client.say(&ask("secret")).await;
+    assert_eq!(code, None, "{message}");
+    assert!(!answer.is_empty());
 }
 
 #[tokio::test]

@@ -1,0 +1,79 @@
+//! The operators' token: what a command must bring that comes from another machine.
+//!
+//! It is made with the data directory and stays the same, so that it can be copied once. Only the
+//! server's own user can read it.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use uuid::Uuid;
+
+const FILE: &str = "operator.token";
+
+/// The token of this data directory, which is there.
+pub(crate) fn of(data: &Path) -> io::Result<String> {
+    let path = data.join(FILE);
+    match read(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => make(data, &path),
+        found => found,
+    }
+}
+
+/// As the server or an operator keeps it: one line.
+pub(crate) fn read(path: &Path) -> io::Result<String> {
+    let token = fs::read_to_string(path)?.trim().to_owned();
+    match token.is_empty() {
+        false => Ok(token),
+        true => Err(io::Error::new(
+            ErrorKind::InvalidData,
+            format!(
+                "{} is empty; delete it and start the server to have a new one",
+                path.display()
+            ),
+        )),
+    }
+}
+
+/// Written beside and renamed: a crash leaves no half of one.
+fn make(data: &Path, path: &Path) -> io::Result<String> {
+    // Each has 122 bits of the system's randomness.
+    let token = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
+    let beside = data.join(format!("{FILE}.new"));
+    match fs::remove_file(&beside) {
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+    writeln!(file, "{token}")?;
+    file.sync_all()?;
+    fs::rename(&beside, path)?;
+    Ok(token)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn it_is_made_once_and_only_its_owner_reads_it() {
+        let data = tempfile::tempdir().expect("a folder");
+        let token = of(data.path()).expect("is made");
+        assert_eq!(token.len(), 64);
+        assert_eq!(of(data.path()).expect("is read"), token);
+        let mode = fs::metadata(data.path().join(FILE)).expect("is there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let other = tempfile::tempdir().expect("a folder");
+        assert_ne!(of(other.path()).expect("is made"), token);
+    }
+
+    #[test]
+    fn an_empty_file_is_no_token() {
+        let data = tempfile::tempdir().expect("a folder");
+        fs::write(data.path().join(FILE), "\n").expect("is written");
+        assert!(of(data.path()).is_err());
+    }
+}
