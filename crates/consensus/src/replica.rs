@@ -103,12 +103,6 @@ impl RaftStateMachine<TypeConfig> for Replica {
             match entry.payload {
                 EntryPayload::Blank => {}
                 EntryPayload::Normal(payload) => {
-                    if !payload.bodies.is_empty() {
-                        // Others' disks may make a quorum while ours is busy. The machine asks for
-                        // places under its lock, and must not wait there.
-                        let placed = self.journal.placed(entry.log_id.index()).await;
-                        placed.map_err(io::Error::other)?;
-                    }
                     changes += self.apply_command(entry.log_id, &payload)?;
                 }
                 EntryPayload::Membership(members) => {

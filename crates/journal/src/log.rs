@@ -332,8 +332,9 @@ impl Log {
             if slot.frame.segment != 0 {
                 break (*slot, state.tail.get(index).cloned());
             }
-            // Other nodes' disks made a quorum while ours was still busy with the frame before. Who
-            // applies entries waits for that before (`Journal::placed`), where it holds no lock.
+            // Other nodes' disks made a quorum while ours was still busy with the frame before. In a
+            // group of one it cannot be: an entry is committed by this disk's sync. Groups of more are
+            // to wait by `Journal::placed`, before they take the lock under which they apply.
             drop(state);
             std::thread::sleep(Duration::from_micros(100));
         };
