@@ -10,6 +10,7 @@ use std::thread::available_parallelism;
 use base::limits::CPU_JOBS_MAX;
 use bytes::Bytes;
 use record::BatchHeader;
+use tasks::Task;
 use tokio::sync::Semaphore;
 use tokio::task::JoinError;
 
@@ -37,7 +38,7 @@ impl CpuPool {
     pub async fn run<R: Send + 'static>(&self, job: impl FnOnce() -> R + Send + 'static) -> R {
         // The semaphore is never closed.
         let slot = Arc::clone(&self.slots).acquire_owned().await.ok();
-        let running = tokio::task::spawn_blocking(move || {
+        let running = tasks::blocking(Task::Unpacking, move || {
             let _slot = slot;
             job()
         });

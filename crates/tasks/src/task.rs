@@ -73,6 +73,7 @@ table! {
     KafkaGroupTimers: "kafka-group-timers", Process;
     KafkaOffsetExpiry: "kafka-offset-expiry", Process;
     KafkaSession: "kafka-session", Session;
+    Unpacking: "unpacking", Session;
     AmqpListener: "amqp-listener", Process;
     AmqpQueueExpiry: "amqp-queue-expiry", Process;
     AmqpDiskAlarm: "amqp-disk-alarm", Process;

@@ -258,6 +258,7 @@ const TESTED_BELOW: &[Task] = &[
     Task::ConsensusDisk,
     Task::AmqpDiskAlarm,
     Task::KafkaSession,
+    Task::Unpacking,
     Task::AmqpSession,
     Task::AmqpStreamReader,
     Task::AmqpOperation,
@@ -396,6 +397,28 @@ fn a_panic_in_a_kafka_session_ends_that_session_only() {
     let (status, log) = broker.terminate();
     assert_eq!(status.code(), Some(0), "{log}");
     assert!(log.contains("a session panicked; its connection is closed"), "{log}");
+}
+
+/// What is large and compressed is unpacked on another thread; a panic there is the session's.
+#[test]
+fn a_panic_while_a_batch_is_unpacked_ends_that_session_only() {
+    let scene = Scene::new(Task::Unpacking);
+    let broker = scene.start();
+    broker.run(&["topic", "create", "t"]).ok();
+    let mut other = TcpStream::connect(&broker.address).expect("connects");
+    other.set_read_timeout(Some(PATIENCE)).expect("is set");
+    assert!(kafka_answers(&mut other));
+    // Numbers that a codec does not make small.
+    let mixed = (1_u64..20_000).map(|n| n.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    let lines: String = mixed.map(|number| format!("{number:x}\n")).collect();
+    let send = || broker.feed(&["produce", "t", "--compression", "zstd"], &lines);
+    scene.panic_now();
+    // Its client may have tried again on another connection.
+    let _ = send();
+    scene.has_panicked();
+    assert!(kafka_answers(&mut other), "another goes on");
+    send().ok();
+    assert_eq!(broker.terminate().0.code(), Some(0));
 }
 
 /// Panics in one client's session, which `push` brings about; afterwards another client's
