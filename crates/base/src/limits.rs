@@ -61,6 +61,9 @@ pub const SYNC_HUNG_AFTER: Duration = Duration::from_secs(10);
 
 /// Proposals on their way through consensus; what arrives meanwhile joins the next one.
 pub const PROPOSALS_IN_FLIGHT_MAX: usize = 8;
+/// What a row of a batch costs in memory while its entry is under way, about: what describes it, its
+/// answer, and what the machine and the index get of it.
+pub const ENTRY_ROW_BYTES: usize = 128;
 /// Bytes of one command that settles records; more become several commands. To apply one takes some
 /// 10 ms, and what comes after it waits for that.
 pub const SETTLE_COMMAND_BYTES_MAX: usize = 256 << 10;

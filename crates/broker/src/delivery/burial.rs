@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::limits::{BATCH_BYTES_DEFAULT, DEAD_LETTERS_PER_ENTRY};
+use base::limits::{BATCH_BYTES_DEFAULT, DEAD_LETTERS_PER_ENTRY, ENTRY_ROW_BYTES};
 use base::{LeaseGroupId, Offset, PartitionId, TopicId, headers};
 use bytes::{Bytes, BytesMut};
 use dispatch::{DeadLetter, DeadReason};
@@ -308,7 +308,7 @@ impl Grave {
         let same = |a: &(_, Bytes), b: &(_, Bytes)| a.1.as_ptr_range() == b.1.as_ptr_range();
         for batches in batches.chunk_by(same) {
             let [(partition, bytes), others @ ..] = batches else { continue };
-            self.bytes += bytes.len();
+            self.bytes += bytes.len() + batches.len() * ENTRY_ROW_BYTES;
             match BatchHeader::parse(bytes) {
                 Ok(header) => {
                     let also = others.iter().map(|(partition, _)| *partition).collect();

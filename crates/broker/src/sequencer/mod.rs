@@ -13,7 +13,7 @@ mod proposal;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use base::limits::{PROPOSAL_BYTES_MAX, PROPOSALS_IN_FLIGHT_MAX};
+use base::limits::{ENTRY_ROW_BYTES, PROPOSAL_BYTES_MAX, PROPOSALS_IN_FLIGHT_MAX};
 use base::{Clock, PartitionId};
 use consensus::{Consensus, Payload, ProposeError, Proposed};
 use machine::{Command, State};
@@ -196,15 +196,11 @@ fn unavailable(error: &ProposeError) -> Unavailable {
     }
 }
 
-/// What a row of an entry costs in memory while it is under way, about: its body's description, its
-/// slot, and what the machine and the index are told.
-const ROW_BYTES: usize = 128;
-
 impl Request {
     /// About what it takes of an entry.
     fn bytes(&self) -> usize {
         let of_batches = |batches: &[AppendBatch]| -> usize {
-            batches.iter().map(|batch| batch.bytes.len() + batch.rows() * ROW_BYTES).sum()
+            batches.iter().map(|batch| batch.bytes.len() + batch.rows() * ENTRY_ROW_BYTES).sum()
         };
         match self {
             Request::Append { batches, .. } => of_batches(batches),

@@ -1,6 +1,7 @@
 //! Publishing: the hot path in. Everything that one read of the socket brought becomes one append
 //! ([`crate::publisher`]); its confirms are one answer a channel.
 
+use base::limits::ENTRY_ROW_BYTES;
 use broker::{AppendError, Appended};
 use bytes::{Bytes, BytesMut};
 use routing::Message;
@@ -16,7 +17,7 @@ use crate::codec::table::{FieldTable, FieldValue, MalformedTable, RawFields};
 use crate::errors::{Exception, ReplyCode};
 use crate::output::Output;
 use crate::properties::{BCC, CC};
-use crate::publisher::{Confirms, Parcel, ROW_BYTES};
+use crate::publisher::{Confirms, Parcel};
 use crate::replies::{REPLY_TO, REPLY_TO_PREFIX, Reply};
 use crate::session::Session;
 
@@ -131,7 +132,7 @@ impl Session {
     ) -> Result<(), Exception> {
         let Some(channel) = self.channels.get_mut(&number) else { return Ok(()) };
         if let Some(transaction) = &mut channel.transaction {
-            let rows = targets.len() * ROW_BYTES;
+            let rows = targets.len() * ENTRY_ROW_BYTES;
             let bytes = parcel.body.bytes() + rows + TRANSACTION_MESSAGE_BYTES;
             transaction.take_room(&self.gateway.transactions, bytes)?;
             transaction.publisher.targets = targets;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use base::PartitionId;
 use base::headers::{DELIVER_AT, EXPIRES_AT, PRIORITY};
-use base::limits::BATCH_BYTES_DEFAULT;
+use base::limits::{BATCH_BYTES_DEFAULT, ENTRY_ROW_BYTES};
 use broker::{AppendBatch, Broker};
 use bytes::{Bytes, BytesMut};
 use hashbrown::HashMap;
@@ -23,9 +23,6 @@ use crate::codec::properties::Properties;
 use crate::errors::Exception;
 use crate::properties::write_record_headers;
 use crate::publish::{Body, malformed_headers};
-
-/// What a row of a batch costs in memory while it is under way, about.
-pub(crate) const ROW_BYTES: usize = 128;
 
 /// Messages on their way into batches. A channel's transaction has one of its own.
 #[derive(Debug, Default)]
@@ -72,20 +69,23 @@ struct Building {
     partitions: Vec<PartitionId>,
     deferred: bool,
     shape: Shape,
+    /// The least `max.message.bytes` of its topics. A batch is not filled beyond
+    /// [`BATCH_BYTES_DEFAULT`], whatever they take: a consumer reads whole batches.
+    bytes_max: u32,
     builder: BatchBuilder,
 }
 
-/// What of a topic's policy decides about the bytes of a batch: topics of one shape share them.
+/// What of a topic's policy decides about the bytes of a batch: topics of one shape share them. There
+/// are few shapes, so that a message is never copied often, however many queues it goes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Shape {
     compression: CompressionType,
     log_append_time: bool,
-    bytes_max: u32,
     /// A full queue refuses. A batch is refused whole, and messages are refused one by one.
     refuses: bool,
 }
 
-/// Who is to be told what became of the batches.
+/// The publishers that wait for confirms, and the batches that their messages are in.
 #[derive(Debug, Default)]
 pub(crate) struct Confirms {
     /// Each message's channel and number, once for each batch that it is in; by batch.
@@ -150,12 +150,30 @@ pub(crate) struct Parcel<'a> {
     pub(crate) now_ms: i64,
 }
 
+/// A message that is being added to batches.
+#[derive(Clone, Copy)]
+struct Outgoing<'a> {
+    parcel: &'a Parcel<'a>,
+    key: Option<&'a [u8]>,
+    /// Its channel and number, if its publisher waits for a confirm.
+    confirm: Option<(u16, u64)>,
+}
+
+impl Outgoing<'_> {
+    fn write(&self, builder: &mut BatchBuilder, headers: &EncodedHeaders) -> Result<(), Exception> {
+        let Parcel { now_ms, body, .. } = *self.parcel;
+        builder
+            .push_sliced(now_ms, self.key, body.slices(), headers)
+            .map_err(|error| Exception::precondition_failed(format!("invalid message: {error}")))
+    }
+}
+
 impl Publisher {
     pub(crate) fn is_empty(&self) -> bool {
         self.batches.is_empty() && self.confirms.is_empty()
     }
 
-    /// What it holds, about: each body once, and something for each queue that it goes to.
+    /// What it holds, about: each body once for each batch that it is in, and each batch's rows.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
@@ -189,15 +207,14 @@ impl Publisher {
             let partition = queue.partition(self.partition_of(queue, key));
             rows.push(Row { partition, deferred: *deferred });
         }
+        let message = Outgoing { parcel, key, confirm };
         let added = match &rows[..] {
             [] => Ok(()),
-            [row] => self.add_to_one(broker, parcel, *row, key, &targets, confirm),
-            rows => self.add_to_many(broker, parcel, rows, key, &targets, confirm),
+            [row] => self.add_to_one(broker, &message, *row, &targets),
+            rows => self.add_to_many(broker, &message, rows, &targets),
         };
         (self.targets, self.rows) = (targets, rows);
-        added?;
-        self.bytes += parcel.body.bytes();
-        Ok(())
+        added
     }
 
     fn write_headers<'a>(&mut self, parcel: &Parcel<'a>) -> Result<Option<&'a [u8]>, Exception> {
@@ -232,46 +249,41 @@ impl Publisher {
     fn add_to_one(
         &mut self,
         broker: &Broker,
-        parcel: &Parcel<'_>,
+        message: &Outgoing<'_>,
         row: Row,
-        key: Option<&[u8]>,
         targets: &[Routed],
-        confirm: Option<(u16, u64)>,
     ) -> Result<(), Exception> {
-        let open = self.open.get(&row.partition).copied();
-        let open = open.filter(|&at| {
+        let open = self.open.get(&row.partition).copied().filter(|&at| {
             let building = &self.batches[at];
-            building.partitions.len() == 1 && self.fits(at, parcel, key)
+            let alike = building.partitions.len() == 1 && building.deferred == row.deferred;
+            alike && self.fits(at, message)
         });
         match open {
-            Some(at) => self.push(at, parcel, key, row.deferred, confirm),
-            None => self.open_for(broker, parcel, &[row], key, targets, confirm).map(|_| ()),
+            Some(at) => self.push(at, message),
+            None => self.open_for(broker, message, &[row], targets).map(|_| ()),
         }
     }
 
     fn add_to_many(
         &mut self,
         broker: &Broker,
-        parcel: &Parcel<'_>,
+        message: &Outgoing<'_>,
         rows: &[Row],
-        key: Option<&[u8]>,
         targets: &[Routed],
-        confirm: Option<(u16, u64)>,
     ) -> Result<(), Exception> {
-        if self.is_fan_open(rows) && self.fan.batches.iter().all(|&at| self.fits(at, parcel, key)) {
+        if self.is_fan_open(rows) && self.fan.batches.iter().all(|&at| self.fits(at, message)) {
             for place in 0..self.fan.batches.len() {
-                let at = self.fan.batches[place];
-                self.push(at, parcel, key, self.batches[at].deferred, confirm)?;
+                self.push(self.fan.batches[place], message)?;
             }
             return Ok(());
         }
-        let batches = self.open_for(broker, parcel, rows, key, targets, confirm)?;
+        let batches = self.open_for(broker, message, rows, targets)?;
         self.fan = Fan { rows: rows.to_vec(), batches, checked_at: self.batches.len() };
         Ok(())
     }
 
-    /// Whether the last message with several targets had these, and nothing else went to any of them
-    /// since.
+    /// Whether the last message with several targets had these, and no other message went to any of
+    /// them since.
     fn is_fan_open(&mut self, rows: &[Row]) -> bool {
         if self.fan.batches.is_empty() || self.fan.rows != rows {
             return false;
@@ -280,58 +292,51 @@ impl Publisher {
         let last =
             |row: &Row| self.open.get(&row.partition).is_some_and(|at| fan.batches.contains(at));
         let is_open = fan.checked_at == self.batches.len() || rows.iter().all(last);
-        self.fan.checked_at = self.batches.len();
+        if is_open {
+            self.fan.checked_at = self.batches.len();
+        }
         is_open
     }
 
-    fn fits(&self, at: usize, parcel: &Parcel<'_>, key: Option<&[u8]>) -> bool {
+    fn fits(&self, at: usize, message: &Outgoing<'_>) -> bool {
         let building = &self.batches[at];
-        let bytes = self.bytes_with(building, parcel, key);
-        bytes <= building.bytes_max()
+        self.bytes_with(building, message) <= building.bytes_max.min(BATCH_BYTES_DEFAULT) as usize
     }
 
-    fn bytes_with(&self, building: &Building, parcel: &Parcel<'_>, key: Option<&[u8]>) -> usize {
+    fn bytes_with(&self, building: &Building, message: &Outgoing<'_>) -> usize {
+        let Outgoing { parcel, key, .. } = *message;
         let headers = if building.deferred { &self.headers_deferred } else { &self.headers };
         building.builder.len_with_encoded(key, parcel.body.bytes(), headers)
     }
 
-    fn push(
-        &mut self,
-        at: usize,
-        parcel: &Parcel<'_>,
-        key: Option<&[u8]>,
-        deferred: bool,
-        confirm: Option<(u16, u64)>,
-    ) -> Result<(), Exception> {
-        let headers = if deferred { &self.headers_deferred } else { &self.headers };
-        let builder = &mut self.batches[at].builder;
-        builder
-            .push_sliced(parcel.now_ms, key, parcel.body.slices(), headers)
-            .map_err(|error| too_large(&error))?;
-        self.confirms.note_part(at, confirm);
+    /// Adds the message to a batch.
+    fn push(&mut self, at: usize, message: &Outgoing<'_>) -> Result<(), Exception> {
+        let Building { deferred, builder, .. } = &mut self.batches[at];
+        let headers = if *deferred { &self.headers_deferred } else { &self.headers };
+        message.write(builder, headers)?;
+        self.confirms.note_part(at, message.confirm);
+        self.bytes += message.parcel.body.bytes();
         Ok(())
     }
 
-    /// Begins batches for the message, one for all rows of a kind; which those are. None are left open
-    /// where messages are refused one by one.
+    /// Begins batches for the message, one for all rows whose topics take the same bytes, and returns
+    /// their places. Returns none where one of the topics refuses messages one by one.
     fn open_for(
         &mut self,
         broker: &Broker,
-        parcel: &Parcel<'_>,
+        message: &Outgoing<'_>,
         rows: &[Row],
-        key: Option<&[u8]>,
         targets: &[Routed],
-        confirm: Option<(u16, u64)>,
     ) -> Result<Vec<usize>, Exception> {
-        let mut kinds: Vec<Building> = Vec::new();
+        let mut begun: Vec<Building> = Vec::new();
         let configs: Vec<Option<Arc<TopicConfig>>> = broker.read(|state| {
             let config = |row: &Row| Some(Arc::clone(&state.topic(row.partition.topic)?.config));
             rows.iter().map(config).collect()
         });
         for ((row, config), target) in rows.iter().zip(configs).zip(targets) {
-            // The queue went between its being found and now, and the message with it.
+            // The queue was deleted after it was found, and the message with it.
             let config = config.unwrap_or_default();
-            if config.cleanup_policy.compact && key.is_none() {
+            if config.cleanup_policy.compact && message.key.is_none() {
                 let text = format!(
                     "{} is compacted: a message needs the header 'postroad.key'",
                     target.queue.resource()
@@ -339,48 +344,41 @@ impl Publisher {
                 return Err(Exception::precondition_failed(text));
             }
             let shape = Shape::of(&config);
-            let kind =
-                |known: &&mut Building| (known.deferred, known.shape) == (row.deferred, shape);
-            match kinds.iter_mut().find(kind) {
-                Some(known) => known.partitions.push(row.partition),
-                None => kinds.push(Building::new(row.partition, row.deferred, shape)),
+            let same = |it: &&mut Building| (it.deferred, it.shape) == (row.deferred, shape);
+            match begun.iter_mut().find(same) {
+                Some(building) => building.add_partition(row.partition, &config),
+                None => begun.push(Building::new(*row, &config)),
             }
         }
-        for building in &kinds {
-            let (bytes_max, body_bytes) = (building.shape.bytes_max as usize, parcel.body.bytes());
-            if self.bytes_with(building, parcel, key) > bytes_max {
+        for building in &mut begun {
+            let (bytes_max, body_bytes) = (building.bytes_max, message.parcel.body.bytes());
+            if self.bytes_with(building, message) > bytes_max as usize {
                 let text = format!(
                     "message size {body_bytes} is larger than configured max size {bytes_max}"
                 );
                 return Err(Exception::precondition_failed(text));
             }
-        }
-        let mut stay_open = Vec::with_capacity(kinds.len());
-        let mut all_stay_open = true;
-        for mut building in kinds {
-            let at = self.batches.len();
             let headers = if building.deferred { &self.headers_deferred } else { &self.headers };
-            building
-                .builder
-                .push_sliced(parcel.now_ms, key, parcel.body.slices(), headers)
-                .map_err(|error| too_large(&error))?;
+            message.write(&mut building.builder, headers)?;
+        }
+        let first = self.batches.len();
+        let places = first..first + begun.len();
+        let mut stay_open = true;
+        for (at, building) in places.clone().zip(begun) {
             let stays = self.is_transaction || !building.shape.refuses;
+            stay_open &= stays;
             for partition in &building.partitions {
                 match stays {
                     true => self.open.insert(*partition, at),
                     false => self.open.remove(partition),
                 };
             }
-            self.bytes += building.partitions.len() * ROW_BYTES;
+            let rows = building.partitions.len();
+            self.bytes += message.parcel.body.bytes() + rows * ENTRY_ROW_BYTES;
             self.batches.push(building);
-            self.confirms.note_part(at, confirm);
-            stay_open.push(at);
-            all_stay_open &= stays;
+            self.confirms.note_part(at, message.confirm);
         }
-        if !all_stay_open {
-            stay_open.clear();
-        }
-        Ok(stay_open)
+        Ok(if stay_open { places.collect() } else { Vec::new() })
     }
 
     /// As Kafka's producers choose: by the key, or in turn.
@@ -401,14 +399,14 @@ impl Shape {
         Self {
             compression: config.compression_type,
             log_append_time: config.timestamp_type == TimestampType::LogAppendTime,
-            bytes_max: config.max_message_bytes,
             refuses: refuses(config),
         }
     }
 }
 
 impl Building {
-    fn new(partition: PartitionId, deferred: bool, shape: Shape) -> Self {
+    fn new(row: Row, config: &TopicConfig) -> Self {
+        let shape = Shape::of(config);
         let compression = match shape.compression {
             CompressionType::Producer | CompressionType::Uncompressed => Compression::None,
             CompressionType::Gzip => Compression::Gzip,
@@ -417,13 +415,13 @@ impl Building {
             CompressionType::Zstd => Compression::Zstd,
         };
         let builder = BatchBuilder::new(BatchOptions { compression, ..BatchOptions::default() });
-        Self { partitions: vec![partition], deferred, shape, builder }
+        let (partitions, deferred) = (vec![row.partition], row.deferred);
+        Self { partitions, deferred, shape, bytes_max: config.max_message_bytes, builder }
     }
 
-    /// A batch is not filled further than this, whatever the topic takes: a consumer reads whole
-    /// batches.
-    fn bytes_max(&self) -> usize {
-        self.shape.bytes_max.min(BATCH_BYTES_DEFAULT) as usize
+    fn add_partition(&mut self, partition: PartitionId, config: &TopicConfig) {
+        self.partitions.push(partition);
+        self.bytes_max = self.bytes_max.min(config.max_message_bytes);
     }
 
     fn finish(self) -> AppendBatch {
@@ -444,8 +442,4 @@ impl Building {
 fn refuses(config: &TopicConfig) -> bool {
     let limited = config.limit_records.is_some() || config.limit_bytes.is_some();
     limited && config.limit_overflow != LimitOverflow::DropOldest
-}
-
-fn too_large(error: &record::BatchError) -> Exception {
-    Exception::precondition_failed(format!("invalid message: {error}"))
 }

@@ -186,6 +186,47 @@ async fn a_message_goes_to_every_queue_that_is_bound() {
     }
 }
 
+/// Messages of one write to the socket, some to all queues and some to one of them. The third queue
+/// refuses when it is full, so that its messages are in batches of their own.
+#[tokio::test]
+async fn every_queue_has_its_messages_in_their_order_whichever_other_queues_get_them() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    client.select_confirms(1).await;
+    let limited = [("x-max-length", 1_000.into()), ("x-overflow", "reject-publish".into())];
+    let queues = [("one", &[][..]), ("two", &[]), ("three", &limited)];
+    for (queue, arguments) in queues {
+        client.declare_with(queue, arguments).await;
+        client.bind(queue, "amq.fanout", "").await;
+    }
+    let mut out = Vec::new();
+    let mut expected = queues.map(|(queue, _)| (queue, Vec::new()));
+    for number in 0..60_usize {
+        let body = number.to_string();
+        // Runs of messages to all, and single ones between them.
+        let only = (number % 5 == 3).then_some(number / 5 % 3);
+        let target = match only {
+            Some(queue) => to("", queues[queue].0),
+            None => to("amq.fanout", ""),
+        };
+        out.extend_from_slice(&client.content(1, target, &Properties::default(), body.as_bytes()));
+        for (place, (_, messages)) in expected.iter_mut().enumerate() {
+            if only.is_none_or(|queue| queue == place) {
+                messages.push(body.clone());
+            }
+        }
+    }
+    client.send_bytes(&out).await;
+    client.confirmed_up_to(1, 60).await;
+    for (queue, messages) in expected {
+        for message in messages {
+            let (_, body) = client.get(1, queue).await.expect("it is there");
+            assert_eq!(body, message.as_bytes(), "{queue}");
+        }
+        assert!(client.get(1, queue).await.is_none());
+    }
+}
+
 #[tokio::test]
 async fn a_full_queue_that_refuses_is_a_nack_and_nothing_else() {
     let node = Node::start().await;
