@@ -28,7 +28,7 @@ pub struct AppendBatch {
     /// came in between (optimistic concurrency).
     pub expect: Option<Offset>,
     /// The ids of its records if they were read already: a gateway reads those of batches that take
-    /// long to unpack, because whoever gives batches their places must not wait for that. Only topics
+    /// long to unpack, because the sequencer must not wait for that. Only topics
     /// with `dedup.window.ms` need them.
     pub ids: Option<RecordIds>,
 }

@@ -65,7 +65,7 @@ impl Budget {
         }
     }
 
-    /// Whether somebody who asks for more than a little has to wait.
+    /// Whether a request for more than a little would have to wait.
     pub fn is_used_up(&self) -> bool {
         self.units.available_permits() < (self.units_max as usize / 16).max(1)
     }

@@ -32,7 +32,7 @@ pub struct RecordIds(Box<[(u64, u128)]>);
 impl RecordIds {
     /// Unpacks the batch if it is compressed.
     pub fn read(batch: &[u8]) -> Self {
-        // One that cannot be read was validated by nobody of ours; it is no duplicate.
+        // A batch that cannot be read did not come through a gateway; it is no duplicate.
         let Ok(batch) = Batch::decode(batch) else { return Self(Box::default()) };
         let records = batch.records().map_while(Result::ok).enumerate();
         let ids = records.filter_map(|(delta, record)| {

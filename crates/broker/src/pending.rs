@@ -1,4 +1,4 @@
-//! Those who wait for a proposal: what each is to be told, once it is written or applied.
+//! Requests that wait for a proposal, and their answers once it is written or applied.
 
 use base::{Offset, PartitionId};
 use bytes::Bytes;

@@ -85,8 +85,8 @@ impl Shard {
         Some(pending)
     }
 
-    /// Waits until all that was answered before it was applied is applied, so that whoever asks from
-    /// then on sees it. Proposals are applied in the order of their tickets.
+    /// Waits until all that was answered before it was applied is applied, so that a
+    /// reader sees it from then on. Proposals are applied in the order of their tickets.
     pub(crate) async fn apply_answered(&self) {
         let ticket = self.answered_early.load(Ordering::Acquire);
         let applied = {
@@ -189,7 +189,7 @@ impl StateMachine for Shard {
             return;
         }
         if let Some(pending) = self.pending.lock().get_mut(&ticket) {
-            // Before the answers: whoever has one may tell others to look.
+            // Before the answers: a client that has one may send another client to read.
             if pending.early() > 0 {
                 self.answered_early.fetch_max(ticket, Ordering::AcqRel);
             }

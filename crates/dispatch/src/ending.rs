@@ -29,8 +29,8 @@ impl Dispatch {
         *waiting = waiting.saturating_sub(meta.value_bytes());
     }
 
-    /// So many of the partition's waiting records are gone, and nobody looked at each of them: they
-    /// are taken to be like the others.
+    /// So many of the partition's waiting records are gone without having been read one by one: their
+    /// sizes are taken to be those of the others.
     pub(crate) fn waits_less(&mut self, partition: u32, records: u64) {
         let found = &mut self.partitions[partition as usize];
         let busy = u64::from(found.leased) + found.ending.len() as u64;
@@ -78,8 +78,8 @@ impl Dispatch {
     }
 
     /// Takes the leases off records that a log entry is to settle with other things: all or
-    /// nothing. Nobody gets them, and they hold up what they held up, until [`Dispatch::ended`] or
-    /// [`Dispatch::give_back`] says what became of the entry. Partition and offset of each.
+    /// nothing. They are not delivered, and go on to hold their keys, until [`Dispatch::ended`] or
+    /// [`Dispatch::give_back`] is called. Returns partition and offset of each.
     pub fn withhold(
         &mut self,
         session: SessionId,

@@ -224,7 +224,7 @@ fn the_last_handle_may_go_in_a_callback() {
 }
 
 #[test]
-fn who_applies_an_entry_waits_until_it_has_its_place_or_the_journal_failed() {
+fn placed_waits_until_the_entry_has_its_place_or_the_journal_fails() {
     for fails in [false, true] {
         let disk = SimulatedDisk::new();
         let journal = open(&disk).journal;

@@ -63,7 +63,7 @@ impl Append {
 
 /// Neighbouring appends and commands of an entry that take effect together or not at all.
 ///
-/// Only commands whose refusal can be told beforehand may be in a unit: any number of `Settle`, and
+/// Only commands that can be judged beforehand may be in a unit: any number of `Settle`, and
 /// one `PutDocument` or `DeleteDocument`. Any other refuses its unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Unit {

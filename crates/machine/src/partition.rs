@@ -113,8 +113,8 @@ impl Partition {
         self.active.as_ref().map_or(&[], |active| &active.producers)
     }
 
-    /// Whether a batch would be taken at `end`, where those before it in its unit end; or what it
-    /// would be told.
+    /// Whether a batch would be taken at `end`, where those before it in its unit end; `Err` has the
+    /// outcome that it would get otherwise.
     pub(crate) fn judge(
         &self,
         append: &Append,

@@ -189,7 +189,7 @@ fn run(entries: &[Vec<Step>]) -> (State, Vec<Logged>, [usize; 2]) {
             (applied.appends.len(), applied.commands.len()),
             (appends.len(), commands.len())
         );
-        told_alike(&applied, &units, &taken);
+        assert_outcomes(&applied, &units, &taken);
         counts[0] += taken.iter().filter(|taken| **taken).count();
         counts[1] += taken.iter().filter(|taken| !**taken).count();
         log.push(Logged { head: encode_head(now_ms, &commands, &units), appends, applied });
@@ -198,7 +198,7 @@ fn run(entries: &[Vec<Step>]) -> (State, Vec<Logged>, [usize; 2]) {
 }
 
 /// All parts of a unit that was taken say so, none of one that was refused does.
-fn told_alike(applied: &Applied, units: &[Unit], taken: &[bool]) {
+fn assert_outcomes(applied: &Applied, units: &[Unit], taken: &[bool]) {
     let mut commands = applied.commands.iter();
     for (unit, &taken) in units.iter().zip(taken) {
         let first = unit.first_append as usize;

@@ -45,8 +45,8 @@ pub(crate) struct Said {
     /// Others are made with 'postroad user'. Without any there is guest:guest, from this machine only
     #[arg(long, value_name = "USER", env = "POSTROAD_AMQP_USER", value_delimiter = ' ')]
     amqp_user: Option<Vec<String>>,
-    /// The user that an AMQP client is which logs in without a name or a password (SASL ANONYMOUS)
-    /// [default: none may]
+    /// The user whose permissions AMQP clients get that log in without a name (SASL ANONYMOUS)
+    /// [default: such a log-in is refused]
     #[arg(long, value_name = "NAME", env = "POSTROAD_AMQP_ANONYMOUS")]
     amqp_anonymous: Option<String>,
     /// This node's id [default: 1]

@@ -82,7 +82,7 @@ impl Doomed {
 pub(super) struct Transfer {
     /// How many results its own batches have; those of dead letters follow.
     own_rows: usize,
-    /// What it settles, and nobody gets meanwhile.
+    /// Records that it settles. They are not delivered meanwhile.
     withheld: Vec<Withheld>,
     /// In the entry: buried with it.
     buried: Vec<Letters>,
@@ -90,8 +90,8 @@ pub(super) struct Transfer {
     to_bury: Vec<Letters>,
     /// How often records came back that were released with it: durable also if it is refused.
     attempts: Vec<GroupSettle>,
-    /// Records were removed with it that cannot be told from others any more: if it is refused,
-    /// their groups are made anew.
+    /// Records of this group were removed, and cannot be given back one by one: if the transfer is
+    /// refused, the group is made anew.
     removed_from: Option<LeaseGroupId>,
     pub(super) reply: oneshot::Sender<Transferred>,
 }

@@ -28,7 +28,7 @@ pub(super) struct Proposal {
     pub(super) units: Vec<Unit>,
     pub(super) touched: Touched,
     appends: Vec<PendingAppend>,
-    /// Commands of units, in their order: nobody asks for their outcomes.
+    /// Commands of units, in their order. Their outcomes are not answered.
     bound: Vec<Command>,
     /// Commands that stand alone.
     alone: Vec<Command>,

@@ -87,7 +87,7 @@ async fn a_delete_under_way_keeps_the_whole_transfer_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_appended_after_a_delete_is_told_so_and_not_to_try_again() {
+async fn an_append_after_a_delete_is_refused_as_unknown_and_not_as_retriable() {
     let node = open(&SimulatedDisk::new()).await;
     let (gone, stays) = (node.topic("gone", 1, &[]).await, node.topic("stays", 1, &[]).await);
     let to = |topic| batch(PartitionId::new(topic, 0), Default::default(), &values(1));

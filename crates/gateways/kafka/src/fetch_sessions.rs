@@ -25,7 +25,7 @@ const EVICTABLE_AFTER: Duration = Duration::from_secs(120);
 /// Partitions of all cached sessions together: each takes some 200 bytes.
 const PARTITIONS_MAX: usize = 1_000_000;
 
-/// What a waiting fetch without a session holds for each of its partitions (measured).
+/// What a waiting fetch without a session holds for each of its partitions, about.
 const WAITING_BYTES_PER_PARTITION: usize = 160;
 
 /// What a consumer wants of one partition.

@@ -1,4 +1,4 @@
-//! Long work in steps: whoever answers for a million partitions lets others run in between.
+//! Long work in steps: an answer about a million partitions yields to other requests in between.
 
 /// Counts steps, and gives way to others after so many.
 #[derive(Debug)]

@@ -107,7 +107,7 @@ impl Segment {
     }
 
     /// Whether so many rows died since the shared bodies were counted that it pays to look. Less
-    /// than a quarter of the file is therefore dead without anybody's knowing.
+    /// than a quarter of the file is therefore dead and not yet counted so.
     fn count_is_due(&self) -> bool {
         let Some(SharedBytes { once, counted_at }) = self.shared else { return false };
         let died = counted_at.saturating_sub(self.live_bytes);
