@@ -2,6 +2,7 @@
 //! stopped. All servers go through the same function, so that none is treated better.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -112,6 +113,36 @@ impl CpuClock {
     pub(super) fn stop(self, records: f64) -> Outcome<Used> {
         Ok(Used::of(self.seconds()?, records))
     }
+}
+
+/// What was written to the disk below a folder over a stretch, by whomever: the file system's own
+/// writes are part of what a message costs. Only the server should write there meanwhile.
+#[derive(Debug)]
+pub(super) struct DiskClock {
+    stat: PathBuf,
+    bytes_before: u64,
+}
+
+impl DiskClock {
+    /// `None` where the folder is on no block device, or the kernel keeps no account of it.
+    pub(super) fn start(folder: &Path) -> Option<DiskClock> {
+        let device = fs::metadata(folder).ok()?.dev();
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let stat = PathBuf::from(format!("/sys/dev/block/{major}:{minor}/stat"));
+        let bytes_before = written_bytes(&stat)?;
+        Some(DiskClock { stat, bytes_before })
+    }
+
+    pub(super) fn bytes(self) -> Option<f64> {
+        Some((written_bytes(&self.stat)? - self.bytes_before) as f64)
+    }
+}
+
+/// The seventh number is sectors of 512 bytes, whatever the disk's are (Linux,
+/// `Documentation/block/stat.rst`).
+fn written_bytes(stat: &Path) -> Option<u64> {
+    let text = fs::read_to_string(stat).ok()?;
+    text.split_whitespace().nth(6)?.parse::<u64>().ok()?.checked_mul(512)
 }
 
 /// What a server has in memory now, its child processes included.

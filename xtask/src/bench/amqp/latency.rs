@@ -14,7 +14,7 @@ impl Amqp {
         let mut arguments = vec!["--producers", "1", "--consumers", "1", "--queue", "bench"];
         arguments.extend(["--rate", "2000"]);
         arguments.extend(contender.queue_type());
-        let run = self.perf_test.run(server, &arguments, plan)?;
+        let run = self.perf_test.run((server, &self.stage.folder), &arguments, plan)?;
         let consumed = run.interval.received_per_second;
         Ok(Figures {
             consumed_per_second: Some(consumed),

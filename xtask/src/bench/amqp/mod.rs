@@ -3,6 +3,7 @@
 //! RabbitMQ has two kinds of durable queue: a classic one confirms what it has written, a quorum
 //! one what it has synced. Postroad syncs before every confirm and is held against both.
 
+mod fanout;
 mod latency;
 mod perf_test;
 mod queues;
@@ -53,6 +54,8 @@ pub(crate) enum Workload {
     OneQueue,
     /// The same through 10 queues, with a producer and a consumer each
     TenQueues,
+    /// One producer, a fanout exchange and 10 queues with a consumer each: deliveries, bytes on disk
+    Fanout,
     /// 1 queue and a publisher limited to 2,000 messages/s: latencies
     Latency,
     /// 10,000 queues with one message each: memory
@@ -64,6 +67,7 @@ impl Entry for Workload {
         match self {
             Workload::OneQueue => "1 queue",
             Workload::TenQueues => "10 queues",
+            Workload::Fanout => "fanout to 10",
             Workload::Latency => "2,000/s",
             Workload::Queues10000 => "10,000 queues",
         }
@@ -82,6 +86,8 @@ pub(crate) struct Figures {
     /// How many cores PerfTest kept busy: near all of them, it is the client that is measured.
     client_cores: Option<f64>,
     bytes_per_queue: Option<f64>,
+    /// Written to the disk for each message that was confirmed.
+    disk_bytes_per_message: Option<f64>,
     #[serde(flatten)]
     used: Option<Used>,
     #[serde(flatten)]
@@ -119,6 +125,7 @@ impl Contest for Amqp {
             .decimals(1),
         Column::<Figures>::of("client cores", &[|of| of.client_cores]).decimals(2),
         Column::<Figures>::of("bytes per queue", &[|of| of.bytes_per_queue]),
+        Column::<Figures>::of("disk bytes per message", &[|of| of.disk_bytes_per_message]),
         Column::<Figures>::of("idle MB", &[|of| Some(of.memory.idle_mb)]),
         Column::<Figures>::of("peak MB", &[|of| Some(of.memory.peak_mb)]),
         Column::<Figures>::of("after MB", &[|of| Some(of.memory.after_mb)]),
@@ -146,8 +153,8 @@ impl Contest for Amqp {
         Contender::value_variants()
     }
 
-    fn is_held_against(_leg: (Workload, Contender), _asked: Workload) -> bool {
-        false
+    fn is_held_against((workload, _): (Workload, Contender), asked: Workload) -> bool {
+        asked == Workload::Fanout && workload == Workload::OneQueue
     }
 
     fn stage(&self) -> &Stage {
@@ -162,6 +169,7 @@ impl Contest for Amqp {
         let (figures, memory) = self.stage.turn(start, |server| match workload {
             Workload::OneQueue => self.throughput(server, contender, 1),
             Workload::TenQueues => self.throughput(server, contender, 10),
+            Workload::Fanout => self.fanout(server, contender),
             Workload::Latency => self.latency(server, contender),
             Workload::Queues10000 => self.queues(server, contender),
         })?;
@@ -178,6 +186,9 @@ impl Contest for Amqp {
         }
         if let Some(used) = figures.used {
             parts.push(format!("{:.1} CPU s per million", used.cpu_seconds_per_million));
+        }
+        if let Some(bytes) = figures.disk_bytes_per_message {
+            parts.push(format!("{bytes:.0} disk bytes per message"));
         }
         if let Some(bytes) = figures.bytes_per_queue {
             parts.push(format!("{bytes:.0} bytes per queue"));

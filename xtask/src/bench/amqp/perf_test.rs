@@ -10,7 +10,7 @@ use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
 use crate::bench::jars::{self, Coordinates, TOOL_HEAP};
-use crate::bench::stage::CpuClock;
+use crate::bench::stage::{CpuClock, DiskClock};
 use crate::failure::{Context, Failure, Outcome};
 use crate::server::Server;
 
@@ -41,6 +41,14 @@ pub(super) struct Measured {
     pub(super) interval: Interval,
     pub(super) server_cpu_seconds: f64,
     pub(super) client_cpu_seconds: f64,
+    /// Bytes that the disk was given; `None` where the kernel does not tell.
+    disk_bytes: Option<f64>,
+}
+
+impl Measured {
+    pub(super) fn disk_bytes_per_confirmed(&self) -> Option<f64> {
+        Some(self.disk_bytes? / (self.interval.confirmed_per_second * self.seconds))
+    }
 }
 
 /// One line of it. A latency is the quantile of a sample of about 1,000 messages of the interval.
@@ -70,7 +78,13 @@ impl PerfTest {
 
     /// 1 KB persistent messages, 200 unconfirmed a producer, each acknowledged by hand, at most 100
     /// unacknowledged a consumer; `arguments` say through which queues.
-    pub(super) fn run(&self, server: &Server, arguments: &[&str], plan: Plan) -> Outcome<Measured> {
+    /// The server's data is below `folder`.
+    pub(super) fn run(
+        &self,
+        (server, folder): (&Server, &Path),
+        arguments: &[&str],
+        plan: Plan,
+    ) -> Outcome<Measured> {
         let lines = plan.warm_up + plan.measured;
         // Some seconds more, so that the last interval ends before the run does.
         let seconds = lines as u64 * u64::from(plan.interval_seconds) + 3;
@@ -81,7 +95,8 @@ impl PerfTest {
         command.args(["--confirm", "200", "--qos", "100", "--auto-delete", "false"]);
         command.args(["--interval", &plan.interval_seconds.to_string()]);
         command.args(["--time", &seconds.to_string()]).args(arguments);
-        Run::start(command, PATIENCE + Duration::from_secs(seconds))?.measure(server, plan)
+        let run = Run::start(command, PATIENCE + Duration::from_secs(seconds))?;
+        run.measure(server, folder, plan)
     }
 }
 
@@ -109,13 +124,14 @@ impl Run {
         Ok(Run { child, lines, deadline: Instant::now() + within, said: Vec::new() })
     }
 
-    fn measure(mut self, server: &Server, plan: Plan) -> Outcome<Measured> {
+    fn measure(mut self, server: &Server, folder: &Path, plan: Plan) -> Outcome<Measured> {
         let mut begun = self.interval()?;
         for _ in 1..plan.warm_up {
             begun = self.interval()?;
         }
         let (server_clock, client_clock) =
             (CpuClock::start(server.pid())?, CpuClock::start(self.child.id())?);
+        let disk_clock = DiskClock::start(folder);
         let mut intervals = Vec::with_capacity(plan.measured);
         for _ in 0..plan.measured {
             intervals.push(self.interval()?);
@@ -123,6 +139,7 @@ impl Run {
         let measured = Measured {
             server_cpu_seconds: server_clock.seconds()?,
             client_cpu_seconds: client_clock.seconds()?,
+            disk_bytes: disk_clock.and_then(|clock| clock.bytes()),
             ..mean(begun.at_seconds, &intervals)
         };
         if measured.interval.nacked_per_second > 0.0 {

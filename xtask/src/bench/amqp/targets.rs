@@ -18,6 +18,7 @@ pub(super) fn of(report: &AmqpReport) -> Vec<Target> {
     for workload in [Workload::OneQueue, Workload::TenQueues] {
         judge_throughput(report, workload, &mut targets);
     }
+    judge_fanout(report, &mut targets);
     judge_latency(report, &mut targets);
     judge_memory(report, &mut targets);
     targets.into_iter().flatten().collect()
@@ -36,6 +37,23 @@ fn judge_throughput(report: &AmqpReport, workload: Workload, targets: &mut Vec<O
         let (ours, theirs) = pair(CPU);
         targets.push(at_most(&format!("{queues}: CPU per message to {name}"), ours, theirs, 0.2));
     }
+}
+
+fn judge_fanout(report: &AmqpReport, targets: &mut Vec<Option<Target>>) {
+    for (peer, name) in PEERS {
+        let pair = |figure| {
+            let ours = report.median((Workload::Fanout, Contender::Postroad), figure);
+            (ours, report.median((Workload::Fanout, peer), figure))
+        };
+        let (ours, theirs) = pair(CONSUMED);
+        targets.push(told(&format!("fanout to 10: deliveries to {name}"), ours, theirs));
+        let (ours, theirs) = pair(CPU);
+        targets.push(told(&format!("fanout to 10: CPU per delivery to {name}"), ours, theirs));
+    }
+    let disk =
+        |workload| report.median((workload, Contender::Postroad), |of| of.disk_bytes_per_message);
+    let (ten, one) = (disk(Workload::Fanout), disk(Workload::OneQueue));
+    targets.push(at_most("fanout to 10: disk bytes per message to 1 queue", ten, one, 1.3));
 }
 
 fn judge_latency(report: &AmqpReport, targets: &mut Vec<Option<Target>>) {

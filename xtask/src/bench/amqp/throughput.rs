@@ -21,7 +21,7 @@ impl Amqp {
         arguments.extend(["--queue-pattern", "bench-%d"]);
         arguments.extend(["--queue-pattern-from", "1", "--queue-pattern-to", &count]);
         arguments.extend(contender.queue_type());
-        let run = self.perf_test.run(server, &arguments, plan)?;
+        let run = self.perf_test.run((server, &self.stage.folder), &arguments, plan)?;
         let (confirmed, consumed) =
             (run.interval.confirmed_per_second, run.interval.received_per_second);
         // Where producers outrun consumers, half of a message's work is done for those that wait.
@@ -34,6 +34,7 @@ impl Amqp {
             consumer_p50_us: Some(run.interval.consumer.p50_us),
             consumer_p99_us: Some(run.interval.consumer.p99_us),
             client_cores: Some(run.client_cpu_seconds / run.seconds),
+            disk_bytes_per_message: run.disk_bytes_per_confirmed(),
             used: Some(Used::of(run.server_cpu_seconds, messages)),
             ..Figures::default()
         })
