@@ -7,6 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::hash::{BuildHasher, RandomState};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
@@ -84,7 +85,14 @@ pub(crate) struct Registry {
 #[derive(Debug, Default)]
 struct Shard {
     slots: HashMap<StrBytes, Slot>,
-    waiting: HashMap<Waiter, oneshot::Sender<Reply>>,
+    waiting: HashMap<Waiter, Waiting>,
+}
+
+/// Who waits for an answer of a group.
+#[derive(Debug)]
+struct Waiting {
+    group: StrBytes,
+    answer: oneshot::Sender<Reply>,
 }
 
 #[derive(Debug, Default)]
@@ -263,9 +271,9 @@ impl Registry {
         event: impl FnOnce(Visit<'_>, Waiter),
     ) -> oneshot::Receiver<Reply> {
         let waiter = Waiter(self.last_waiter.fetch_add(1, Ordering::Relaxed) + 1);
-        let (sender, receiver) = oneshot::channel();
+        let (answer, receiver) = oneshot::channel();
         let mut shard = self.shard(name).lock();
-        shard.waiting.insert(waiter, sender);
+        shard.waiting.insert(waiter, Waiting { group: own(name), answer });
         self.visit_in(&mut shard, name, |visit| event(visit, waiter));
         receiver
     }
@@ -288,7 +296,12 @@ impl Registry {
             Some(slot) => (slot, true),
             None => (&mut fresh, false),
         };
-        let result = event(Visit { group: &mut slot.group, now, effects: &mut effects });
+        let visit = Visit { group: &mut slot.group, now, effects: &mut effects };
+        // The panic is the session's; a group that is half changed would be all its members'.
+        let result = catch_unwind(AssertUnwindSafe(|| event(visit)));
+        if result.is_err() {
+            slot.group = None;
+        }
         let is_there = slot.group.is_some();
         self.settle(name, slot, now);
         match (was_there, is_there) {
@@ -303,12 +316,16 @@ impl Registry {
             _ => {}
         }
         for (waiter, reply) in effects.replies {
-            if let Some(sender) = shard.waiting.remove(&waiter) {
+            if let Some(Waiting { answer, .. }) = shard.waiting.remove(&waiter) {
                 // Whoever asked may be gone: the group will notice by its silence.
-                let _ = sender.send(reply);
+                let _ = answer.send(reply);
             }
         }
-        result
+        result.unwrap_or_else(|panic| {
+            // Nobody is left who would answer them: members join again, and find a new group.
+            shard.waiting.retain(|_, waiting| waiting.group != *name);
+            resume_unwind(panic)
+        })
     }
 
     /// Brings what is known about a group up to what an event has made of it.
@@ -425,5 +442,44 @@ impl Registry {
             Some(Reverse((at, _))) if *at <= now() => alarms.pop().map(|Reverse(due)| due),
             _ => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use broker::BrokerOptions;
+    use journal::disk::SimulatedDisk;
+
+    use super::*;
+
+    async fn registry() -> Registry {
+        let disk = Arc::new(SimulatedDisk::new());
+        let opened = Broker::open(disk, Path::new("/data"), BrokerOptions::default()).await;
+        Registry::new(opened.expect("an empty disk opens"))
+    }
+
+    fn found(name: &StrBytes) -> Group {
+        Group::Classic(ClassicGroup::new(name.clone()))
+    }
+
+    #[tokio::test]
+    async fn a_group_in_which_an_event_panics_is_forgotten_and_its_waiters_are_told() {
+        let registry = registry().await;
+        let names = ["half changed", "another"].map(StrBytes::from_static_str);
+        let mut answers = names.clone().map(|name| {
+            registry.visit_and_wait(&name, |visit, _| *visit.group = Some(found(&name)))
+        });
+        let visit = || registry.visit(&names[0], |_| panic!("injected: an event panics"));
+        catch_unwind(AssertUnwindSafe(visit)).expect_err("the session that asked ends");
+        let is_there = |name| registry.visit(name, |visit| visit.group.is_some());
+        assert_eq!([is_there(&names[0]), is_there(&names[1])], [false, true]);
+        let closed = Err(oneshot::error::TryRecvError::Closed);
+        let empty = Err(oneshot::error::TryRecvError::Empty);
+        assert_eq!(answers[0].try_recv().map(drop), closed);
+        assert_eq!(answers[1].try_recv().map(drop), empty);
+        assert_eq!(registry.groups.load(Ordering::Relaxed), 1, "the other one is counted");
+        registry.broker.clone().shutdown().await;
     }
 }
