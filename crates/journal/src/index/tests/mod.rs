@@ -1,5 +1,6 @@
 //! The index beside a model: every batch in a map, nothing else.
 
+mod bytes;
 mod concurrent;
 mod crashes;
 mod measure;
