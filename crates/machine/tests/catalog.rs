@@ -2,7 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use base::limits::{OFFSET_METADATA_BYTES_MAX, PARTITIONS_PER_SHARD_MAX, PARTITIONS_PER_TOPIC_MAX};
+use base::limits::{
+    GROUP_CONFIGS_MAX, OFFSET_METADATA_BYTES_MAX, PARTITIONS_PER_SHARD_MAX,
+    PARTITIONS_PER_TOPIC_MAX,
+};
 use base::{PartitionId, TopicId};
 use machine::{
     Append, AppendOutcome, Applied, Command, CommitOffset, Entry, NewTopic, Outcome, Refusal,
@@ -257,6 +260,27 @@ fn a_group_may_be_configured_before_it_exists_and_after_it_is_gone() {
     assert!(machine.state.group("g").is_none());
     machine.run(Command::SetGroupConfig { group, config: BTreeMap::new() }).unwrap();
     assert_eq!(machine.state.group_config("g"), &machine::GroupConfig::DEFAULT);
+}
+
+#[test]
+fn groups_with_a_configuration_are_limited_and_those_that_are_there_can_still_be_changed() {
+    let mut machine = Machine::new();
+    let mut set = |number: usize, seconds: &str| {
+        let config = values(&[("consumer.session.timeout.ms", seconds)]);
+        machine.run(Command::SetGroupConfig { group: format!("g{number}"), config })
+    };
+    for number in 0..GROUP_CONFIGS_MAX {
+        set(number, "10000").unwrap();
+    }
+    let too_many = Refusal::TooManyGroupConfigs { at_most: GROUP_CONFIGS_MAX };
+    assert_eq!(set(GROUP_CONFIGS_MAX, "10000"), Err(too_many));
+    set(7, "20000").unwrap();
+    assert_eq!(machine.state.group_config("g7").session_timeout_ms, Some(20_000));
+    let back_to_default = BTreeMap::new();
+    let group = "g7".to_owned();
+    machine.run(Command::SetGroupConfig { group, config: back_to_default }).unwrap();
+    let config = values(&[("consumer.session.timeout.ms", "10000")]);
+    machine.run(Command::SetGroupConfig { group: "one more".to_owned(), config }).unwrap();
 }
 
 #[test]
