@@ -14,8 +14,9 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use crate::errors::Fault;
 use crate::fetch_collector::Collector;
 use crate::fetch_response::{self, Fetched, FetchedPartition, FetchedTopic};
-use crate::fetch_sessions::{FetchSession, FetchState, Want, next_epoch};
+use crate::fetch_sessions::{FetchSession, FetchState, PARTITIONS_AT_ONCE, Want, next_epoch};
 use crate::gateway::{Gateway, Session};
+use crate::pace::Pace;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 use crate::topic_ref::TopicRef;
@@ -98,7 +99,7 @@ async fn answer_by(
     let by_id = request.head.version >= TOPIC_IDS_SINCE;
     let committed_only = fetch.isolation_level == 1;
     let limits = FetchLimits::of(&fetch);
-    let mut context = match begin(gateway, session, by_id, fetch) {
+    let mut context = match begin(gateway, session, by_id, fetch).await {
         Ok(context) => context,
         Err(fault) => {
             let fetched = Fetched { error: fault.code(), committed_only, ..Fetched::default() };
@@ -119,7 +120,7 @@ async fn answer_by(
         drop(permit.take());
         wait(gateway, &mut collector, state, limits, deadline).await;
     }
-    let (topics, fetched_room) = answer(state, collector, is_full);
+    let (topics, fetched_room) = answer(state, collector, is_full).await;
     if let Context::Cached { id, session, .. } = &context {
         gateway.fetch_sessions.resized(*id, session.state.partitions());
     }
@@ -147,7 +148,7 @@ impl FetchLimits {
 }
 
 /// Finds or makes the fetch's session, and takes in what the request changes about it.
-fn begin(
+async fn begin(
     gateway: &Gateway,
     session: &Session,
     by_id: bool,
@@ -162,7 +163,7 @@ fn begin(
         }
         let wants = wants(fetch.topics, by_id);
         let keep = epoch == INITIAL_EPOCH && !wants.is_empty();
-        return Ok(begin_full(gateway, session, by_id, wants, keep));
+        return Ok(begin_full(gateway, session, by_id, wants, keep).await);
     }
     let cached = gateway
         .fetch_sessions
@@ -185,12 +186,12 @@ fn begin(
             cached.state.forget(&name, *index);
         }
     }
-    cached.state.find_missing(&gateway.broker);
-    cached.state.want(&gateway.broker, wants(fetch.topics, by_id));
+    cached.state.find_missing(&gateway.broker).await;
+    cached.state.want(&gateway.broker, wants(fetch.topics, by_id)).await;
     Ok(Context::Cached { id, session: cached, is_new: false })
 }
 
-fn begin_full(
+async fn begin_full(
     gateway: &Gateway,
     session: &Session,
     by_id: bool,
@@ -199,7 +200,7 @@ fn begin_full(
 ) -> Context {
     let named: Vec<_> = wants.iter().map(|(topic, index, _)| (topic.clone(), *index)).collect();
     let mut state = Box::new(FetchState::new(keep.then(|| gateway.broker.watch())));
-    state.want(&gateway.broker, wants);
+    state.want(&gateway.broker, wants).await;
     state.named = named;
     if !keep {
         return Context::Once(state);
@@ -263,7 +264,7 @@ async fn wait(
     deadline: Instant,
 ) {
     if state.watch.is_none() {
-        state.watch_all(&gateway.broker);
+        state.watch_all(&gateway.broker).await;
         // Once more, now that no change can slip by.
         state.queue_all();
         collector.look(state).await;
@@ -282,14 +283,16 @@ async fn wait(
 }
 
 /// Makes the response's topics of what was found, and remembers what the client is told.
-fn answer(
+async fn answer(
     state: &mut FetchState,
     mut collector: Collector<'_>,
     is_full: bool,
 ) -> (Vec<FetchedTopic>, Option<tokio::sync::OwnedSemaphorePermit>) {
     let mut topics = Topics::default();
     if is_full {
+        let mut pace = Pace::new(PARTITIONS_AT_ONCE);
         for (topic, index) in std::mem::take(&mut state.named) {
+            pace.step(1).await;
             let partition = match state.resolved(&topic, index) {
                 Some(partition) if state.wanted.contains_key(&partition) => {
                     collector.take(state, partition).unwrap_or_default()
@@ -333,5 +336,120 @@ impl Topics {
                 self.0.push(FetchedTopic { topic: topic.clone(), partitions });
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::future::{Future, poll_fn};
+    use std::path::Path;
+    use std::pin::pin;
+    use std::sync::Arc;
+
+    use broker::{Broker, BrokerOptions};
+    use machine::Command;
+    use machine::command::NewTopic;
+    use tokio::sync::watch;
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::options::GatewayOptions;
+
+    const PARTITIONS: u32 = 5_000;
+    const STEPS: u32 = PARTITIONS / PARTITIONS_AT_ONCE;
+
+    /// The result of `work`, and how often it let other tasks run.
+    async fn counting_pauses<R>(work: impl Future<Output = R>) -> (R, u32) {
+        let (mut work, mut pauses) = (pin!(work), 0);
+        let done = poll_fn(|context| {
+            let polled = work.as_mut().poll(context);
+            pauses += u32::from(polled.is_pending());
+            polled
+        });
+        (done.await, pauses)
+    }
+
+    async fn with_topic(name: &str, stopping: watch::Receiver<bool>) -> Gateway {
+        let disk = Arc::new(journal::disk::SimulatedDisk::new());
+        let broker = Broker::open(disk, Path::new("/data"), BrokerOptions::default());
+        let broker = broker.await.expect("opens");
+        let topic = NewTopic {
+            name: name.to_owned(),
+            uuid: Uuid::from_u128(1),
+            partitions: PARTITIONS,
+            config: BTreeMap::new(),
+        };
+        broker.execute(Command::CreateTopics { topics: vec![topic] }).await.expect("is created");
+        Gateway::new(broker, GatewayOptions::new("127.0.0.1", 9092), stopping)
+    }
+
+    fn wants_of(topic: &TopicRef, partitions: u32) -> Vec<(TopicRef, i32, Want)> {
+        let want = Want { offset: 0, bytes_max: 1 << 20, leader_epoch: -1 };
+        (0..partitions).map(|index| (topic.clone(), index as i32, want)).collect()
+    }
+
+    #[tokio::test]
+    async fn others_run_within_every_phase_of_a_fetch_of_many_partitions() {
+        let (_stop, stopping) = watch::channel(false);
+        let gateway = with_topic("wide", stopping).await;
+        let topic = TopicRef::Name("wide".into());
+        // Some are not there.
+        let wants = wants_of(&topic, PARTITIONS + 10);
+        let mut state = FetchState::new(None);
+        state.named = wants.iter().map(|(topic, index, _)| (topic.clone(), *index)).collect();
+
+        let ((), pauses) = counting_pauses(state.want(&gateway.broker, wants)).await;
+        assert!(pauses >= STEPS, "looking up: {pauses}");
+        assert_eq!((state.wanted.len(), state.missing.len()), (PARTITIONS as usize, 10));
+
+        let ((), pauses) = counting_pauses(state.watch_all(&gateway.broker)).await;
+        assert!(pauses >= STEPS - 1, "watching: {pauses}");
+
+        let mut collector = Collector::new(&gateway, 1 << 20, true);
+        let ((), pauses) = counting_pauses(collector.look(&mut state)).await;
+        assert!(pauses >= STEPS - 1, "looking at them: {pauses}");
+
+        let ((topics, _), pauses) = counting_pauses(answer(&mut state, collector, true)).await;
+        assert!(pauses >= STEPS - 1, "answering: {pauses}");
+        assert_eq!(topics.len(), 1);
+        let partitions = &topics[0].partitions;
+        assert_eq!(partitions.len(), PARTITIONS as usize + 10);
+        assert!(partitions.iter().enumerate().all(|(place, answered)| {
+            let is_known = place < PARTITIONS as usize;
+            answered.index as usize == place && (answered.error == 0) == is_known
+        }));
+    }
+
+    #[tokio::test]
+    async fn a_partition_that_is_gone_does_not_hide_its_topic_made_anew() {
+        let (_stop, stopping) = watch::channel(false);
+        let gateway = with_topic("again", stopping).await;
+        let topic = TopicRef::Name("again".into());
+        let mut state = FetchState::new(None);
+        state.want(&gateway.broker, wants_of(&topic, 2)).await;
+        let former = state.resolved(&topic, 0).expect("is known");
+        gateway
+            .broker
+            .execute(Command::DeleteTopic { topic: former.topic })
+            .await
+            .expect("is deleted");
+        let anew = NewTopic {
+            name: "again".to_owned(),
+            uuid: Uuid::from_u128(2),
+            partitions: 2,
+            config: BTreeMap::new(),
+        };
+        gateway
+            .broker
+            .execute(Command::CreateTopics { topics: vec![anew] })
+            .await
+            .expect("is created");
+        state.want(&gateway.broker, wants_of(&topic, 1)).await;
+        let found = state.resolved(&topic, 0).expect("is known");
+        assert_ne!(found, former);
+        state.lose(former);
+        assert_eq!(state.resolved(&topic, 0), Some(found));
+        assert!(state.missing.is_empty());
     }
 }

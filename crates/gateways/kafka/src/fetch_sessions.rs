@@ -13,11 +13,17 @@ use std::time::Duration;
 use base::{PartitionId, TopicId};
 use broker::{Broker, Watch};
 use hashbrown::{HashMap, HashSet};
+use machine::State;
 use parking_lot::Mutex;
 use tokio::sync::Mutex as SessionMutex;
 use tokio::time::Instant;
 
+use crate::pace::Pace;
 use crate::topic_ref::TopicRef;
+
+/// Partitions of a fetch that are looked up, watched, looked at or answered without a pause: some
+/// 0.1 ms, which is how long others wait for the thread.
+pub(crate) const PARTITIONS_AT_ONCE: u32 = 256;
 
 /// A full cache gives up a session that was silent for so long (Kafka's
 /// `min.incremental.fetch.session.eviction.ms`).
@@ -94,33 +100,21 @@ impl FetchState {
         Some(PartitionId::new(topic, u32::try_from(index).ok()?))
     }
 
-    /// Takes in what a client wants, or wants differently from now on.
-    pub(crate) fn want(&mut self, broker: &Broker, wants: Vec<(TopicRef, i32, Want)>) {
-        let found = broker.read(|state| {
-            let mut found: HashMap<&TopicRef, (TopicId, u32)> = HashMap::new();
-            for (topic, ..) in &wants {
-                // Partitions of a topic follow one another, so this is one look-up a topic.
-                if found.contains_key(topic) {
-                    continue;
-                }
-                let known = match topic {
-                    TopicRef::Name(name) => state.topic_named(name),
-                    TopicRef::Id(id) => state.topic_with_uuid(id),
-                };
-                if let Some(known) = known {
-                    found.insert(topic, (known.id, known.partition_count()));
+    /// Takes in what a client wants, or wants differently from now on. In steps: a client may name
+    /// 100,000 partitions.
+    pub(crate) async fn want(&mut self, broker: &Broker, wants: Vec<(TopicRef, i32, Want)>) {
+        let mut wants = wants.into_iter();
+        while !wants.as_slice().is_empty() {
+            let step = &wants.as_slice()[..wants.len().min(PARTITIONS_AT_ONCE as usize)];
+            let found = broker.read(|state| find_partitions(state, step));
+            for (found, (topic, index, want)) in found.into_iter().zip(wants.by_ref()) {
+                match found {
+                    Some(partition) => self.want_partition(topic, index, partition, want),
+                    None => self.miss(topic, index, want),
                 }
             }
-            wants.iter().map(|(topic, ..)| found.get(topic).copied()).collect::<Vec<_>>()
-        });
-        for ((topic, index, want), found) in wants.into_iter().zip(found) {
-            let partition = found.and_then(|(id, count)| {
-                let index = u32::try_from(index).ok().filter(|index| *index < count)?;
-                Some(PartitionId::new(id, index))
-            });
-            match partition {
-                Some(partition) => self.want_partition(topic, index, partition, want),
-                None => self.miss(topic, index, want),
+            if wants.len() > 0 {
+                tokio::task::yield_now().await;
             }
         }
     }
@@ -155,7 +149,15 @@ impl FetchState {
             watch.remove(partition);
         }
         let Some(topic) = self.names.get(&partition.topic).cloned() else { return };
-        self.topics.remove(&topic);
+        match self.topics.get(&topic) {
+            // A topic of this name was made anew and found already.
+            Some(anew) if *anew != partition.topic => {
+                if self.wanted.contains_key(&PartitionId::new(*anew, partition.index)) {
+                    return;
+                }
+            }
+            _ => drop(self.topics.remove(&topic)),
+        }
         self.miss(topic, partition.index as i32, wanted.want);
     }
 
@@ -173,7 +175,7 @@ impl FetchState {
     }
 
     /// Looks again for what was not there.
-    pub(crate) fn find_missing(&mut self, broker: &Broker) {
+    pub(crate) async fn find_missing(&mut self, broker: &Broker) {
         if self.missing.is_empty() {
             return;
         }
@@ -182,7 +184,7 @@ impl FetchState {
             .iter()
             .map(|((topic, index), missing)| (topic.clone(), *index, missing.want));
         let wants = wants.collect();
-        self.want(broker, wants);
+        self.want(broker, wants).await;
     }
 
     /// A partition is worth a look.
@@ -224,14 +226,41 @@ impl FetchState {
         }
     }
 
-    /// Watches everything; from now on a change cannot be missed.
-    pub(crate) fn watch_all(&mut self, broker: &Broker) {
+    /// Watches everything; from now on a change cannot be missed. In steps, as [`Self::want`].
+    pub(crate) async fn watch_all(&mut self, broker: &Broker) {
         let watch = broker.watch();
+        let mut pace = Pace::new(PARTITIONS_AT_ONCE);
         for partition in self.wanted.keys() {
+            pace.step(1).await;
             watch.add(*partition);
         }
         self.watch = Some(watch);
     }
+}
+
+/// Partitions that exist, each at the place of the one that names it. Those of a topic mostly follow
+/// one another: the topic is looked up once for all of them.
+fn find_partitions(state: &State, wants: &[(TopicRef, i32, Want)]) -> Vec<Option<PartitionId>> {
+    let mut last: Option<(&TopicRef, Option<(TopicId, u32)>)> = None;
+    let mut found = Vec::with_capacity(wants.len());
+    for (topic, index, _) in wants {
+        let known = match last {
+            Some((last, known)) if last == topic => known,
+            _ => {
+                let known = match topic {
+                    TopicRef::Name(name) => state.topic_named(name),
+                    TopicRef::Id(id) => state.topic_with_uuid(id),
+                };
+                known.map(|known| (known.id, known.partition_count()))
+            }
+        };
+        last = Some((topic, known));
+        found.push(known.and_then(|(id, count)| {
+            let index = u32::try_from(*index).ok().filter(|index| *index < count)?;
+            Some(PartitionId::new(id, index))
+        }));
+    }
+    found
 }
 
 /// A session that is remembered.

@@ -66,6 +66,18 @@ pub(super) struct Figures {
     max_ms: f64,
 }
 
+impl Latency {
+    /// What to say if its p99 during the abuse was above so much. Records that were never answered
+    /// are none of its records: who hears nothing is told of as stopped.
+    pub(super) fn above(&self, p99_ms_max: f64) -> Option<String> {
+        let p99_ms = self.during.p99_ms;
+        let who = self.who;
+        (p99_ms > p99_ms_max).then(|| {
+            format!("the {who}'s p99 was {p99_ms:.1} ms, and {p99_ms_max} ms is the limit")
+        })
+    }
+}
+
 impl fmt::Display for Latency {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { who, before, during } = self;
@@ -253,4 +265,30 @@ pub(super) fn cut_off(error: &io::Error) -> bool {
 
 pub(super) fn failed(what: &str) -> impl FnOnce(io::Error) -> Failure + '_ {
     move |error| Failure::new(format!("{what}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn latency(before_ms: u64, during_ms: u64) -> Latency {
+        let of = |ms| Figures::of(vec![Duration::from_millis(ms); 100]);
+        Latency { who: "producer", before: of(before_ms), during: of(during_ms) }
+    }
+
+    #[test]
+    fn only_the_p99_during_an_abuse_is_held_against_the_limit() {
+        assert_eq!(latency(900, 250).above(250.0), None);
+        let failure = latency(1, 251).above(250.0).expect("it is above");
+        assert_eq!(failure, "the producer's p99 was 251.0 ms, and 250 ms is the limit");
+    }
+
+    #[test]
+    fn one_slow_record_in_a_hundred_is_within_the_limit() {
+        let mut taken = vec![Duration::from_millis(1); 99];
+        taken.push(Duration::from_secs(20));
+        let during = Figures::of(taken);
+        let latency = Latency { during, ..latency(1, 1) };
+        assert_eq!(latency.above(250.0), None);
+    }
 }

@@ -2,8 +2,8 @@
 //! lets well-behaved clients run for a while, abuses the server beside them, and reports how long
 //! their records took before and meanwhile, and the most memory that the server ever had.
 //!
-//! A case fails when the server takes more memory than [`MEMORY_MAX`], when it ends, or when one of
-//! the well-behaved clients stops.
+//! A case fails when the server takes more memory than [`MEMORY_MAX`], when it ends, when one of the
+//! well-behaved clients stops, or when the p99 of one of them passes the limit (`--p99-ms`).
 
 mod amqp_cases;
 mod bystanders;
@@ -39,6 +39,10 @@ pub(crate) struct AbuseOptions {
     /// How long the well-behaved clients run alone before
     #[arg(long, default_value_t = 5)]
     before_seconds: u64,
+    /// The most that the p99 of a well-behaved client's records may be during an abuse. For a
+    /// release build on a quiet machine
+    #[arg(long, default_value_t = 250.0, value_parser = limit_ms)]
+    p99_ms: f64,
     #[arg(long, value_enum, default_value_t = Output::Table)]
     output: Output,
     /// The server's binary [default: a release build of this checkout]
@@ -47,6 +51,14 @@ pub(crate) struct AbuseOptions {
     /// Further arguments of `postroad serve`, after `--`
     #[arg(last = true)]
     serve: Vec<String>,
+}
+
+/// A limit that every latency passes, or none does, is a mistake.
+fn limit_ms(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(limit) if f64::is_finite(limit) && limit > 0.0 => Ok(limit),
+        _ => Err("must be a number of milliseconds above 0".to_owned()),
+    }
 }
 
 struct Case {
@@ -111,6 +123,8 @@ impl Abuse {
 struct Report {
     case: &'static str,
     what: &'static str,
+    /// What the p99 of the well-behaved may be during the abuse.
+    p99_ms_max: f64,
     done: u64,
     refused: u64,
     peak_memory_bytes: u64,
@@ -201,6 +215,7 @@ fn one(case: &Case, options: &AbuseOptions, binary: PathBuf) -> Outcome<Report> 
     } else {
         failures.extend(stopped);
     }
+    failures.extend(latencies.iter().filter_map(|latency| latency.above(options.p99_ms)));
     if peak > MEMORY_MAX {
         failures.push(format!("{} MB of memory", peak >> 20));
     }
@@ -209,6 +224,7 @@ fn one(case: &Case, options: &AbuseOptions, binary: PathBuf) -> Outcome<Report> 
     Ok(Report {
         case: case.name,
         what: case.what,
+        p99_ms_max: options.p99_ms,
         done: abuse.done.into_inner(),
         refused: abuse.refused.into_inner(),
         peak_memory_bytes: peak,
@@ -231,6 +247,9 @@ fn print(report: &Report) {
 /// One line a case: the p99 of the well-behaved, before and during.
 fn summary(reports: &[Report]) {
     println!();
+    if let Some(report) = reports.first() {
+        println!("p99 during an abuse: {} ms at most", report.p99_ms_max);
+    }
     print!("{:<26} {:>8}", "case", "peak MB");
     for latency in reports.first().map(|report| &report.bystanders[..]).unwrap_or_default() {
         print!(" {:>21}", format!("{} p99 ms", latency.who));
