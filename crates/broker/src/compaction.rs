@@ -10,12 +10,17 @@
 //!
 //! The last batch of a partition stays, empty if need be: consumers that read up to the end offset
 //! have to find a batch that reaches it.
+//!
+//! Whether a pass is due takes a list of all batches of a partition. It is made when a partition
+//! changed by more than an append, when the date has come that the last list gave, and when so much
+//! was appended since that the rule may hold: an eighth of the partition at most, so that a batch is
+//! listed a bounded number of times however large its partition becomes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::Duration;
 
-use base::{Offset, PartitionId};
+use base::{Offset, PartitionId, TopicId};
 use bytes::Bytes;
 use hashbrown::HashMap;
 use journal::{Address, Journal, Keep, Stored};
@@ -25,7 +30,10 @@ use tasks::Task;
 use tokio::runtime::Handle;
 
 use crate::broker::Broker;
+use crate::changes::Change;
+use crate::due::{Dues, split_topic};
 use crate::error::ExecuteError;
+use crate::outlook::{Outlook, Rule};
 
 /// Keys of one pass, in bytes; a partition with more is compacted in several passes.
 const KEY_BYTES_MAX: usize = 64 << 20;
@@ -36,12 +44,28 @@ const KEY_ENTRY_BYTES: usize = 48;
 const SEAL_LOOK_EVERY: Duration = Duration::from_millis(20);
 const SEAL_LOOKS: u32 = 100;
 
-/// What is remembered from pass to pass. Only a hint: after a restart the next dirty record of a
-/// partition brings its tombstones up again.
+/// Partitions that are looked up under one lock: an apply waits for it.
+const ROWS_PER_READ: usize = 1_000;
+
+/// What is remembered from pass to pass. Only a hint: after a restart every partition is looked at,
+/// and the next dirty record of one brings its tombstones up again.
 #[derive(Debug, Default)]
 pub(crate) struct Compaction {
     /// When the earliest tombstone of a partition may go, ms since the epoch.
-    horizons: HashMap<PartitionId, i64>,
+    horizons: BTreeMap<PartitionId, i64>,
+    /// When a pass may be due though nothing is appended, ms since the epoch.
+    dates: Dues<i64>,
+    /// After how many appended bytes it may be, by what was last listed.
+    outlooks: BTreeMap<PartitionId, Grows>,
+    /// To be listed in the next round.
+    todo: BTreeSet<PartitionId>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Grows {
+    /// The partition's bytes at which it is listed again.
+    to_bytes: u64,
+    segment_ms: i64,
 }
 
 /// A partition that may be worth a pass.
@@ -52,15 +76,7 @@ struct Candidate {
     /// The offset after the last record. The batch that ends here stays.
     end: Offset,
     compacted_to: Offset,
-    /// Batches as young as this are left alone, ms since the epoch (`min.compaction.lag.ms`).
-    before_ms: i64,
-    /// What would be Kafka's active segment is left alone too: batches as young as this
-    /// (`segment.ms`) that are among the newest so many bytes (`segment.bytes`).
-    active_after_ms: i64,
-    active_bytes: u64,
-    dirty_ratio_min: f64,
-    /// Dirty records older than this make the pass due whatever the ratio.
-    overdue_before_ms: i64,
+    rule: Rule,
     /// A tombstone met for the first time may go at this time.
     horizon_ms: i64,
     /// A tombstone may go by now.
@@ -78,24 +94,84 @@ struct Pass {
     segments: BTreeSet<u32>,
 }
 
+/// What a look at the candidates came to.
+#[derive(Debug, Default)]
+struct Prepared {
+    passes: Vec<Pass>,
+    /// Those that are not due yet.
+    outlooks: Vec<(PartitionId, Outlook, Rule)>,
+    /// There was no room to look at these.
+    left: Vec<PartitionId>,
+}
+
 impl Compaction {
-    /// Looks at every compacted partition, and compacts those that are due.
-    pub(crate) async fn run(&mut self, broker: &Broker) -> io::Result<()> {
+    /// Takes in what changed since the last round.
+    pub(crate) fn note(&mut self, broker: &Broker, changed: &HashMap<PartitionId, Change>) {
+        let changed: Vec<(PartitionId, Change)> =
+            changed.iter().map(|(&id, &it)| (id, it)).collect();
+        for changed in changed.chunks(ROWS_PER_READ) {
+            let compacted = broker.read(|state| {
+                let compacts = |id: PartitionId| {
+                    state.topic(id.topic).is_some_and(|topic| topic.config.cleanup_policy.compact)
+                };
+                changed.iter().map(|(id, _)| compacts(*id)).collect::<Vec<_>>()
+            });
+            for (&(partition, change), compacted) in changed.iter().zip(compacted) {
+                match self.outlooks.get(&partition) {
+                    _ if !compacted => self.forget_partition(partition),
+                    Some(grows) if !change.anew => {
+                        if broker.partition_bytes(partition) >= grows.to_bytes {
+                            self.todo.insert(partition);
+                        }
+                        // A batch of long ago closes what is before it.
+                        if change.oldest_ms < i64::MAX {
+                            let closes = change.oldest_ms.saturating_add(grows.segment_ms);
+                            self.dates.hasten(partition, closes.saturating_add(1));
+                        }
+                    }
+                    _ => {
+                        self.todo.insert(partition);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Looks at what may be due, and compacts what is. How many partitions were looked at.
+    pub(crate) async fn run(&mut self, broker: &Broker) -> io::Result<usize> {
         let now_ms = broker.timeline().unstepped_ms();
+        while let Some(partition) = self.dates.pop(now_ms) {
+            self.todo.insert(partition);
+        }
+        if self.todo.is_empty() {
+            return Ok(0);
+        }
         let candidates = self.candidates(broker, now_ms);
         if candidates.is_empty() {
-            return Ok(());
+            return Ok(0);
         }
+        let looked: Vec<PartitionId> = candidates.iter().map(|it| it.partition).collect();
+        let looks = looked.len();
+        // Unless it comes to an end they are looked at again.
+        self.todo.extend(looked);
         let journal = broker.journal().clone();
-        let passes = blocking(move || prepare(&journal, candidates, now_ms)).await?;
+        let prepared = blocking(move || prepare(&journal, candidates, now_ms)).await?;
+        let Prepared { passes, outlooks, left } = prepared;
+        for (partition, outlook, rule) in outlooks {
+            self.todo.remove(&partition);
+            self.remember(partition, outlook, rule);
+        }
+        if !left.is_empty() {
+            tracing::debug!(partitions = left.len(), "no room for more keys; later rounds go on");
+        }
         if passes.is_empty() {
-            return Ok(());
+            return Ok(looks);
         }
         let segments: BTreeSet<u32> =
             passes.iter().flat_map(|pass| pass.segments.iter().copied()).collect();
         if !segments.is_empty() && !seal(broker, &segments).await? {
             tracing::debug!(?segments, "not sealed yet; compaction goes on in a later round");
-            return Ok(());
+            return Ok(looks);
         }
         let journal = broker.journal().clone();
         let passes = blocking(move || {
@@ -104,51 +180,95 @@ impl Compaction {
         })
         .await?;
         for Pass { candidate, up_to, .. } in passes {
-            if up_to > candidate.compacted_to {
-                self.horizons.insert(candidate.partition, candidate.horizon_ms);
-            } else {
-                self.horizons.remove(&candidate.partition);
+            let partition = candidate.partition;
+            if up_to <= candidate.compacted_to {
+                // Its tombstones went. It is looked at once more, for what is dirty.
+                self.horizons.remove(&partition);
                 continue;
             }
-            let command = Command::Compacted { partition: candidate.partition, up_to };
-            match broker.execute(command).await {
-                // Refused: its topic was deleted meanwhile.
-                Ok(_) | Err(ExecuteError::Refused(_)) => {}
+            self.horizons.insert(partition, candidate.horizon_ms);
+            match broker.execute(Command::Compacted { partition, up_to }).await {
+                // Applied, and so it is among what changed; or its topic was deleted meanwhile.
+                Ok(_) | Err(ExecuteError::Refused(_)) => {
+                    self.todo.remove(&partition);
+                }
                 Err(error) => return Err(io::Error::other(error)),
             }
         }
-        Ok(())
+        Ok(looks)
     }
 
-    fn candidates(&self, broker: &Broker, now_ms: i64) -> Vec<Candidate> {
-        broker.read(|state| {
-            let mut candidates = Vec::new();
-            for topic in state.topics().filter(|topic| topic.config.cleanup_policy.compact) {
-                let config = &topic.config;
-                for (partition, row) in topic.partition_ids().zip(&topic.partitions) {
-                    let compacted_to = row.compacted_to().max(row.log_start());
+    /// The topic is gone.
+    pub(crate) fn forget(&mut self, topic: TopicId) {
+        split_topic(&mut self.horizons, topic);
+        split_topic(&mut self.outlooks, topic);
+        self.dates.forget(topic);
+        self.todo.retain(|partition| partition.topic != topic);
+    }
+
+    fn forget_partition(&mut self, partition: PartitionId) {
+        self.horizons.remove(&partition);
+        self.outlooks.remove(&partition);
+        self.dates.set(partition, None);
+        self.todo.remove(&partition);
+    }
+
+    fn remember(&mut self, partition: PartitionId, outlook: Outlook, rule: Rule) {
+        let Outlook { date_ms, to_bytes } = outlook;
+        self.outlooks.insert(partition, Grows { to_bytes, segment_ms: rule.segment_ms });
+        let date = [Some(date_ms), self.horizons.get(&partition).copied()].into_iter().flatten();
+        self.dates.set(partition, date.min().filter(|date| *date < i64::MAX));
+    }
+
+    /// Takes what is to be listed, and of that what has anything to compact.
+    fn candidates(&mut self, broker: &Broker, now_ms: i64) -> Vec<Candidate> {
+        let todo: Vec<PartitionId> = std::mem::take(&mut self.todo).into_iter().collect();
+        let mut candidates = Vec::new();
+        for todo in todo.chunks(ROWS_PER_READ) {
+            let found = broker.read(|state| {
+                let candidate = |partition: PartitionId| {
+                    let topic = state.topic(partition.topic)?;
+                    let row = topic.partition(partition.index)?;
+                    let config = &topic.config;
                     let horizon = self.horizons.get(&partition);
-                    let horizon_passed = horizon.is_some_and(|horizon| *horizon <= now_ms);
-                    if row.next_offset() <= compacted_to && !horizon_passed {
-                        continue;
-                    }
-                    candidates.push(Candidate {
+                    config.cleanup_policy.compact.then(|| Candidate {
                         partition,
                         log_start: row.log_start(),
                         end: row.next_offset(),
-                        compacted_to,
-                        before_ms: now_ms.saturating_sub(config.min_compaction_lag_ms),
-                        active_after_ms: now_ms.saturating_sub(config.segment_ms),
-                        active_bytes: u64::from(config.segment_bytes),
-                        dirty_ratio_min: config.min_cleanable_dirty_ratio,
-                        overdue_before_ms: now_ms.saturating_sub(config.max_compaction_lag_ms),
+                        compacted_to: row.compacted_to().max(row.log_start()),
+                        rule: Rule {
+                            min_lag_ms: config.min_compaction_lag_ms,
+                            max_lag_ms: config.max_compaction_lag_ms,
+                            segment_ms: config.segment_ms,
+                            active_bytes: u64::from(config.segment_bytes),
+                            dirty_ratio_min: config.min_cleanable_dirty_ratio,
+                        },
                         horizon_ms: now_ms.saturating_add(config.delete_retention_ms),
-                        horizon_passed,
-                    });
+                        horizon_passed: horizon.is_some_and(|horizon| *horizon <= now_ms),
+                    })
+                };
+                todo.iter().map(|&partition| candidate(partition)).collect::<Vec<_>>()
+            });
+            for (&partition, found) in todo.iter().zip(found) {
+                let Some(found) = found else {
+                    self.forget_partition(partition);
+                    continue;
+                };
+                if found.end > found.compacted_to || found.horizon_passed {
+                    candidates.push(found);
+                } else {
+                    // Clean: only its tombstones are left, if it has any.
+                    self.outlooks.remove(&partition);
+                    self.dates.set(partition, self.horizons.get(&partition).copied());
                 }
             }
-            candidates
-        })
+        }
+        candidates
+    }
+
+    #[cfg(test)]
+    pub(crate) fn remembered(&self) -> usize {
+        self.horizons.len() + self.dates.len() + self.outlooks.len() + self.todo.len()
     }
 }
 
@@ -184,58 +304,31 @@ async fn blocking<R: Send + 'static>(
 }
 
 /// Decides which partitions are due, learns their keys, and finds what would change.
-fn prepare(journal: &Journal, candidates: Vec<Candidate>, now_ms: i64) -> io::Result<Vec<Pass>> {
-    let mut passes = Vec::new();
+fn prepare(journal: &Journal, candidates: Vec<Candidate>, now_ms: i64) -> io::Result<Prepared> {
+    let mut prepared = Prepared::default();
     let mut room = KEY_BYTES_MAX;
     for candidate in candidates {
+        if room == 0 {
+            prepared.left.push(candidate.partition);
+            continue;
+        }
         let batches = journal
             .batches(candidate.partition.stream(), candidate.log_start)
             .map_err(io::Error::other)?;
-        let up_to = candidate.eligible_up_to(&batches);
-        if !candidate.is_due(&batches, up_to) {
+        let rule = candidate.rule;
+        let up_to = rule.eligible_up_to(&batches, now_ms).unwrap_or(candidate.log_start);
+        if !candidate.horizon_passed && !rule.is_due(&batches, candidate.compacted_to, now_ms) {
+            let outlook = rule.outlook(&batches, candidate.compacted_to);
+            prepared.outlooks.push((candidate.partition, outlook, rule));
             continue;
         }
         let mut pass =
             Pass { candidate, up_to, last_offsets: HashMap::new(), segments: BTreeSet::new() };
         pass.learn(journal, &batches, &mut room)?;
         pass.find_changes(journal, &batches, now_ms)?;
-        passes.push(pass);
-        if room == 0 {
-            break;
-        }
+        prepared.passes.push(pass);
     }
-    Ok(passes)
-}
-
-impl Candidate {
-    /// The end of the part that is old enough.
-    fn eligible_up_to(&self, batches: &[Address]) -> Offset {
-        let mut active = 0;
-        let active_from = batches.iter().rposition(|batch| {
-            active += u64::from(batch.len);
-            active > self.active_bytes || batch.max_timestamp < self.active_after_ms
-        });
-        let closed = active_from.map_or(0, |last_closed| last_closed + 1);
-        let old = batches[..closed].iter().take_while(|batch| batch.max_timestamp < self.before_ms);
-        old.last().map_or(self.log_start, Address::next_offset)
-    }
-
-    fn is_due(&self, batches: &[Address], up_to: Offset) -> bool {
-        if self.horizon_passed {
-            return true;
-        }
-        let (mut clean, mut dirty) = (0_u64, 0_u64);
-        let mut overdue = false;
-        for batch in batches.iter().filter(|batch| batch.base_offset < up_to) {
-            if batch.base_offset < self.compacted_to {
-                clean += u64::from(batch.len);
-            } else {
-                dirty += u64::from(batch.len);
-                overdue |= batch.max_timestamp < self.overdue_before_ms;
-            }
-        }
-        dirty > 0 && (overdue || dirty as f64 >= self.dirty_ratio_min * (clean + dirty) as f64)
-    }
+    Ok(prepared)
 }
 
 fn read(journal: &Journal, partition: PartitionId, batch: &Address) -> io::Result<Option<Bytes>> {

@@ -7,24 +7,49 @@
 //! it is stored, each is stored for the interval at least. What was found is remembered per
 //! partition, and only while there is something to remember; a restart begins anew, so that it
 //! makes the wait longer and never shorter.
+//!
+//! Only what may have changed is looked at: partitions that entries changed, and those of which the
+//! time has come. Each has at most one date, that of its oldest batch, and while something of it was
+//! found one moment. Dates are compared with the log's kind of time, the moment with the monotonic
+//! clock; so a step of the wall clock makes no date come early, and none is missed: a date is due
+//! for as long as it is past.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use base::{Offset, PartitionId};
+use base::{Offset, PartitionId, TopicId};
 use hashbrown::HashMap;
-use journal::Journal;
+use journal::{Journal, ReadError};
 
 use crate::broker::Broker;
+use crate::changes::Change;
+use crate::due::{Dues, split_topic};
 
 /// How many findings of a partition are remembered: each lasts for the check interval, and they
 /// are at least this part of it apart. More of them delete a steady stream in smaller steps.
 const FINDINGS_MAX: u32 = 8;
+/// Partitions that are looked up under one lock: an apply waits for it.
+const ROWS_PER_READ: usize = 1_000;
+/// What could not be read is tried again.
+const TRY_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
-/// Remembers which records were found to be too old, and when.
+/// Remembers which records were found to be too old, and when; and who is looked at next.
 #[derive(Debug, Default)]
 pub(crate) struct Retention {
-    findings: HashMap<PartitionId, Findings>,
+    findings: BTreeMap<PartitionId, Findings>,
+    /// When the oldest batch that is not too old will be, ms since the epoch.
+    dates: Dues<i64>,
+    /// When there is more to say of what was found.
+    moments: Dues<Instant>,
+}
+
+/// What a round of retention came to.
+#[derive(Debug, Default)]
+pub(crate) struct Round {
+    /// New starts of the partitions that hold more, or older, than their topic keeps.
+    pub(crate) starts: Vec<(PartitionId, Offset)>,
+    /// Partitions whose batches were looked at.
+    pub(crate) looks: usize,
 }
 
 /// Everything below an offset was found to be too old, at these times; both ascend.
@@ -55,6 +80,15 @@ impl Findings {
         // The retention time may have been raised meanwhile, and then less is too old.
         due.map(|due| due.min(old_to))
     }
+
+    /// When to look again, though nothing else becomes too old.
+    fn next(&self, old_to: Offset, interval: Duration) -> Option<Instant> {
+        let &(first_at, _) = self.0.front()?;
+        let &(last_at, offset) = self.0.back()?;
+        let due = first_at + interval;
+        let unnoted = old_to > offset;
+        Some(if unnoted { due.min(last_at + interval / FINDINGS_MAX) } else { due })
+    }
 }
 
 /// What a topic keeps of one partition.
@@ -62,68 +96,148 @@ struct Kept {
     partition: PartitionId,
     log_start: Offset,
     bytes: Option<u64>,
-    after_ms: Option<i64>,
+    keep_ms: Option<i64>,
 }
 
 impl Retention {
-    /// New starts of the partitions that hold more, or older, than their topic keeps.
-    pub(crate) fn starts(&mut self, broker: &Broker, now: Instant) -> Vec<(PartitionId, Offset)> {
+    /// Whether there is something to look at though nothing changed.
+    pub(crate) fn is_due(&self, broker: &Broker, now: Instant) -> bool {
+        self.dates.is_due(broker.timeline().unstepped_ms()) || self.moments.is_due(now)
+    }
+
+    /// The start of these could not be moved.
+    pub(crate) fn again(&mut self, partitions: impl Iterator<Item = PartitionId>, now: Instant) {
+        partitions.for_each(|partition| self.moments.set(partition, Some(now)));
+    }
+
+    /// Looks at what changed, and at what is due.
+    pub(crate) fn round(
+        &mut self,
+        broker: &Broker,
+        changed: &HashMap<PartitionId, Change>,
+        now: Instant,
+    ) -> Round {
+        let now_ms = broker.timeline().unstepped_ms();
         let interval_ms = broker.read(|state| state.node_config().own.retention_check_interval_ms);
         let interval = Duration::from_millis(u64::try_from(interval_ms).unwrap_or(0));
-        let mut before = std::mem::take(&mut self.findings);
-        let mut starts = Vec::new();
-        for kept in kept(broker) {
-            let by_bytes = by_bytes(broker.journal(), &kept);
-            let by_time = old_to(broker.journal(), &kept).and_then(|old_to| {
-                let mut findings = before.remove(&kept.partition).unwrap_or_default();
-                let due = findings.due(old_to, now, interval);
-                if !findings.0.is_empty() {
-                    self.findings.insert(kept.partition, findings);
+        // And whether its age is asked for: what is appended does not make the oldest batch older.
+        let mut todo: BTreeMap<PartitionId, bool> = BTreeMap::new();
+        for (&partition, change) in changed {
+            let known = self.dates.has(partition) || self.moments.has(partition);
+            todo.insert(partition, change.anew || !known);
+        }
+        while let Some(partition) = self.dates.pop(now_ms) {
+            todo.insert(partition, true);
+        }
+        while let Some(partition) = self.moments.pop(now) {
+            todo.insert(partition, true);
+        }
+        let mut round = Round::default();
+        let mut todo = todo.into_iter().peekable();
+        while todo.peek().is_some() {
+            let some: Vec<_> = todo.by_ref().take(ROWS_PER_READ).collect();
+            for (kept, by_time) in self.kept(broker, some) {
+                round.looks += 1;
+                let start = self.start(broker.journal(), &kept, by_time, (now, now_ms), interval);
+                let start = start.unwrap_or_else(|error| {
+                    let partition = kept.partition;
+                    tracing::warn!(%partition, %error, "retention cannot tell what is old");
+                    self.moments.set(partition, Some(now + TRY_AGAIN_AFTER));
+                    None
+                });
+                if let Some(start) = start.filter(|start| *start > kept.log_start) {
+                    round.starts.push((kept.partition, start));
                 }
-                due
-            });
-            let start = by_bytes.max(by_time);
-            if let Some(start) = start.filter(|start| *start > kept.log_start) {
-                starts.push((kept.partition, start));
             }
         }
-        starts
+        round
     }
-}
 
-fn by_bytes(journal: &Journal, kept: &Kept) -> Option<Offset> {
-    let stream = kept.partition.stream();
-    kept.bytes
-        .filter(|bytes| journal.stream_bytes(stream) > *bytes)
-        .and_then(|bytes| journal.retention_by_bytes(stream, bytes))
-}
+    /// The topic is gone.
+    pub(crate) fn forget(&mut self, topic: TopicId) {
+        split_topic(&mut self.findings, topic);
+        self.dates.forget(topic);
+        self.moments.forget(topic);
+    }
 
-/// The first offset that is not too old, if something before it is.
-fn old_to(journal: &Journal, kept: &Kept) -> Option<Offset> {
-    let after_ms = kept.after_ms?;
-    let young = journal.retention_by_time(kept.partition.stream(), after_ms);
-    young.filter(|young| *young > kept.log_start)
-}
-
-fn kept(broker: &Broker) -> Vec<Kept> {
-    let now_ms = broker.timeline().unstepped_ms();
-    broker.read(|state| {
+    /// Those of which something may go. Of the others nothing is remembered.
+    fn kept(&mut self, broker: &Broker, some: Vec<(PartitionId, bool)>) -> Vec<(Kept, bool)> {
+        let found = broker.read(|state| {
+            let kept = |partition: PartitionId| {
+                let topic = state.topic(partition.topic)?;
+                let row = topic.partition(partition.index)?;
+                let config = &topic.config;
+                let (bytes, keep_ms) = (config.retention_bytes, config.retention_ms);
+                let holds = row.next_offset() > row.log_start();
+                let keeps = bytes.is_some() || keep_ms.is_some();
+                let applies = config.cleanup_policy.delete && keeps && holds;
+                applies.then(|| Kept { partition, log_start: row.log_start(), bytes, keep_ms })
+            };
+            some.iter().map(|&(partition, _)| kept(partition)).collect::<Vec<_>>()
+        });
         let mut kept = Vec::new();
-        for topic in state.topics().filter(|topic| topic.config.cleanup_policy.delete) {
-            let bytes = topic.config.retention_bytes;
-            let after_ms = topic.config.retention_ms.map(|keep| now_ms.saturating_sub(keep));
-            if bytes.is_none() && after_ms.is_none() {
-                continue;
-            }
-            for (partition, row) in topic.partition_ids().zip(&topic.partitions) {
-                if row.next_offset() > row.log_start() {
-                    let log_start = row.log_start();
-                    kept.push(Kept { partition, log_start, bytes, after_ms });
-                }
+        for ((partition, by_time), found) in some.into_iter().zip(found) {
+            match found {
+                Some(found) => kept.push((found, by_time)),
+                None => self.forget_partition(partition),
             }
         }
         kept
-    })
+    }
+
+    fn forget_partition(&mut self, partition: PartitionId) {
+        self.findings.remove(&partition);
+        self.dates.set(partition, None);
+        self.moments.set(partition, None);
+    }
+
+    fn start(
+        &mut self,
+        journal: &Journal,
+        kept: &Kept,
+        by_time: bool,
+        (now, now_ms): (Instant, i64),
+        interval: Duration,
+    ) -> Result<Option<Offset>, ReadError> {
+        let by_bytes = by_bytes(journal, kept)?;
+        let Some(keep_ms) = kept.keep_ms else {
+            self.forget_partition(kept.partition);
+            return Ok(by_bytes);
+        };
+        if !by_time {
+            return Ok(by_bytes);
+        }
+        let partition = kept.partition;
+        let age = journal.age(partition.stream(), now_ms.saturating_sub(keep_ms))?;
+        // A batch is too old once more than `keep_ms` have passed.
+        let date = age.young_ms.map(|young_ms| young_ms.saturating_add(keep_ms).saturating_add(1));
+        self.dates.set(partition, date);
+        let mut findings = self.findings.remove(&partition).unwrap_or_default();
+        let mut due = None;
+        let mut next = None;
+        if let Some(old_to) = age.old_to.filter(|old_to| *old_to > kept.log_start) {
+            due = findings.due(old_to, now, interval);
+            next = findings.next(old_to, interval);
+            if !findings.0.is_empty() {
+                self.findings.insert(partition, findings);
+            }
+        }
+        self.moments.set(partition, next);
+        Ok(by_bytes.max(due))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn remembered(&self) -> usize {
+        self.findings.len() + self.dates.len() + self.moments.len()
+    }
+}
+
+fn by_bytes(journal: &Journal, kept: &Kept) -> Result<Option<Offset>, ReadError> {
+    let stream = kept.partition.stream();
+    match kept.bytes.filter(|bytes| journal.stream_bytes(stream) > *bytes) {
+        Some(bytes) => journal.retention_by_bytes(stream, bytes),
+        None => Ok(None),
+    }
 }
 
 #[cfg(test)]

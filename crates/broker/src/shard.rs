@@ -19,6 +19,7 @@ use record::BatchHeader;
 use tasks::Task;
 use tokio::sync::oneshot;
 
+use crate::changes::Changes;
 use crate::delivery::driver::Handle;
 use crate::error::Unavailable;
 use crate::pending::Pending;
@@ -28,6 +29,8 @@ use crate::watch::Watchers;
 pub(crate) struct Shard {
     pub(crate) journal: Journal,
     pub(crate) watchers: Arc<Watchers>,
+    /// What housekeeping has not looked at.
+    pub(crate) changes: Changes,
     /// Set once the node leads: until then there is nobody to deliver to.
     pub(crate) delivery: OnceLock<Handle>,
     state: RwLock<State>,
@@ -53,6 +56,7 @@ impl Shard {
         Self {
             journal,
             watchers: Arc::default(),
+            changes: Changes::default(),
             delivery: OnceLock::new(),
             state: RwLock::new(State::new()),
             pending: Mutex::default(),
@@ -171,6 +175,7 @@ impl StateMachine for Shard {
             // Under the lock: whoever reads the new end must find its batches in the index.
             self.settle_bytes(entry.id.index, applied);
         }
+        self.changes.note(appends, &commands, applied);
         if let Some(delivery) = self.delivery.get() {
             delivery.applied(&commands, applied);
         }

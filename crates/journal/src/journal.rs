@@ -31,7 +31,7 @@ use crate::read::Reader;
 use crate::recover::{Full, Recovered, Sizes, recover};
 use crate::shared::{Applying, Counters, Hooks, Shared};
 use crate::snapshot::SnapshotFile;
-use crate::stats::{Reclaimed, RecoveryReport, Room, SegmentInfo, Stats};
+use crate::stats::{Age, Reclaimed, RecoveryReport, Room, SegmentInfo, Stats};
 use crate::vote::Vote;
 
 /// Smaller segments would be mostly ends. Tests use these; an operator's least is in `limits`.
@@ -147,6 +147,7 @@ impl PendingSnapshot {
             return Ok(());
         }
         self.file.write(&*shared.disk, &shared.dir)?;
+        shared.snapshot_bytes.store(self.file.bytes(), Ordering::Relaxed);
         shared.index.snapshot_written(&self.dead, self.file.scan_from.segment);
         shared.bytes_at_snapshot.store(self.bytes_written, Ordering::Relaxed);
         *newest = Some(self.file.id);
@@ -176,6 +177,7 @@ impl Journal {
             tail_cache_bytes: options.tail_cache_bytes,
         };
         let mut recovered = recover(&*disk, dir, sizes)?;
+        let snapshot_bytes = recovered.snapshot.as_ref().map_or(0, SnapshotFile::bytes);
         let snapshot = recovered.snapshot.take().map(|file| Snapshot {
             id: file.id,
             meta: file.meta,
@@ -183,6 +185,7 @@ impl Journal {
         });
         let mut report = std::mem::take(&mut recovered.report);
         let journal = Self::start(disk, dir, options, vote, recovered, claim)?;
+        journal.inner.shared.snapshot_bytes.store(snapshot_bytes, Ordering::Relaxed);
         report.took = begun.elapsed();
         tracing::info!("{report}");
         Ok(Opened { journal, snapshot, report })
@@ -249,6 +252,7 @@ impl Journal {
             placed: Notify::new(),
             applying: Mutex::default(),
             snapshot: Mutex::new(snapshot),
+            snapshot_bytes: AtomicU64::new(0),
             // Wraps: the counter of bytes begins at 0 with each opening.
             bytes_at_snapshot: AtomicU64::new(0_u64.wrapping_sub(bytes)),
         });
@@ -465,16 +469,21 @@ impl Journal {
         self.inner.shared.index.stream_bytes(stream)
     }
 
-    /// The start offset that keeps at least `keep_bytes`; `None` when that is all there is, or when
-    /// it cannot be said now (logged). Blocking.
-    pub fn retention_by_bytes(&self, stream: u64, keep_bytes: u64) -> Option<u64> {
-        told(stream, self.inner.shared.index.retention_by_bytes(stream, keep_bytes))
+    /// The start offset that keeps at least `keep_bytes`; `None` when that is all there is. Blocking.
+    pub fn retention_by_bytes(
+        &self,
+        stream: u64,
+        keep_bytes: u64,
+    ) -> Result<Option<u64>, ReadError> {
+        self.inner.shared.index.retention_by_bytes(stream, keep_bytes)
     }
 
-    /// The offset of the first batch with `max_timestamp >= before`, or the end; `None` when nothing
-    /// comes before it, or when it cannot be said now (logged). Blocking.
-    pub fn retention_by_time(&self, stream: u64, before: i64) -> Option<u64> {
-        told(stream, self.inner.shared.index.retention_by_time(stream, before))
+    /// What of a stream is older than `before`, and when the rest will be. Blocking.
+    pub fn age(&self, stream: u64, before: i64) -> Result<Age, ReadError> {
+        let index = &self.inner.shared.index;
+        let old_to = index.retention_by_time(stream, before)?;
+        let young_ms = index.find_time(stream, before)?.map(|(batch, _)| batch.max_timestamp);
+        Ok(Age { old_to, young_ms })
     }
 
     /// Addresses from the batch that holds `from` on. Blocking.
@@ -501,14 +510,6 @@ fn left_before(
     Ok(())
 }
 
-/// Retention that cannot read an index deletes nothing, and is asked again.
-fn told(stream: u64, start: Result<Option<u64>, ReadError>) -> Option<u64> {
-    start.unwrap_or_else(|error| {
-        tracing::warn!(stream, %error, "retention cannot tell what is old");
-        None
-    })
-}
-
 /// Space, for housekeeping.
 impl Journal {
     pub fn segments(&self) -> Vec<SegmentInfo> {
@@ -526,6 +527,11 @@ impl Journal {
         let aged = self.inner.shared.log.write().rest(Instant::now(), age);
         // Many at times: not while the log is locked.
         drop(aged);
+    }
+
+    /// Size of the newest snapshot; 0 before the first.
+    pub fn snapshot_bytes(&self) -> u64 {
+        self.inner.shared.snapshot_bytes.load(Ordering::Relaxed)
     }
 
     /// Deletes dead segments and rewrites mostly dead ones. Blocking.

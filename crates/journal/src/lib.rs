@@ -42,4 +42,4 @@ pub use disk::{Disk, DiskFile};
 pub use entry::{Body, Entry, EntryId, EntryKind};
 pub use error::{JournalFailed, OpenError, ReadError};
 pub use journal::{Journal, Keep, Opened, Options, PendingSnapshot, Snapshot};
-pub use stats::{Reclaimed, RecoveryReport, Room, SegmentInfo, Stats, TornTail};
+pub use stats::{Age, Reclaimed, RecoveryReport, Room, SegmentInfo, Stats, TornTail};

@@ -47,7 +47,11 @@ impl Index {
             done.bytes += self.rewrite_locked(segment, None)?;
             done.rewritten += 1;
         }
-        done.waiting = self.table().read().dead().len() as u32;
+        let table = self.table().read();
+        let waiting = table.dead();
+        done.waiting = waiting.len() as u32;
+        let segments = waiting.iter().filter_map(|&id| table.segment(id));
+        done.waiting_bytes = segments.map(|segment| segment.file_bytes).sum();
         Ok(done)
     }
 

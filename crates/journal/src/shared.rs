@@ -46,6 +46,8 @@ pub(crate) struct Shared {
     /// held while one is written, so that they become durable one after the other.
     pub(crate) snapshot: Mutex<Option<EntryId>>,
     pub(crate) bytes_at_snapshot: AtomicU64,
+    /// Size of the newest durable snapshot.
+    pub(crate) snapshot_bytes: AtomicU64,
 }
 
 #[derive(Debug, Default)]

@@ -46,6 +46,11 @@ pub(crate) fn parse_name(name: &str) -> Option<u64> {
 }
 
 impl SnapshotFile {
+    /// Size of the file.
+    pub(crate) fn bytes(&self) -> u64 {
+        (HEADER_BYTES + self.meta.len() + self.machine.len() + self.table.len()) as u64
+    }
+
     fn header(&self) -> [u8; HEADER_BYTES] {
         let mut out = [0; HEADER_BYTES];
         out[..4].copy_from_slice(&MAGIC);

@@ -55,6 +55,18 @@ pub struct Reclaimed {
     pub bytes: u64,
     /// Dead segments that wait for the next snapshot: without one they stay.
     pub waiting: u32,
+    /// What they take on the disk.
+    pub waiting_bytes: u64,
+}
+
+/// How old the batches of a stream are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Age {
+    /// The offset of the first batch that is not too old, or the end; `None` when nothing comes
+    /// before it.
+    pub old_to: Option<u64>,
+    /// That batch's largest timestamp: nothing more becomes too old before it does.
+    pub young_ms: Option<i64>,
 }
 
 /// What opening a journal found, in one line.

@@ -1,0 +1,153 @@
+//! What applied entries changed, for housekeeping: it looks at these partitions, and at no others.
+//!
+//! Each entry notes its partitions under one short lock, and each of them once, however often it
+//! changes before housekeeping comes by: so there are never more than there are partitions.
+
+use std::collections::BTreeSet;
+
+use base::{PartitionId, TopicId};
+use hashbrown::HashMap;
+use machine::outcome::{AppendOutcome, Applied};
+use machine::{Append, Command};
+use parking_lot::Mutex;
+
+#[derive(Debug)]
+pub(crate) struct Changes(Mutex<Changed>);
+
+#[derive(Debug, Default)]
+pub(crate) struct Changed {
+    /// Every partition: the node has just started, or its configuration was altered.
+    pub(crate) all: bool,
+    /// Topics that were configured anew, or are gone. What is created holds nothing yet.
+    pub(crate) topics: BTreeSet<TopicId>,
+    pub(crate) partitions: HashMap<PartitionId, Change>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Change {
+    /// The largest timestamp of the batch that has the lowest one of those appended; `i64::MAX`
+    /// when none was.
+    pub(crate) oldest_ms: i64,
+    /// Something else may be its first batch, or what is known of it may not hold any more.
+    pub(crate) anew: bool,
+}
+
+impl Change {
+    pub(crate) const ANEW: Self = Self { oldest_ms: i64::MAX, anew: true };
+
+    fn and(self, other: Self) -> Self {
+        let oldest_ms = self.oldest_ms.min(other.oldest_ms);
+        Self { oldest_ms, anew: self.anew || other.anew }
+    }
+}
+
+impl Default for Changes {
+    /// Of a node that has just started.
+    fn default() -> Self {
+        Self(Mutex::new(Changed { all: true, ..Changed::default() }))
+    }
+}
+
+impl Changes {
+    pub(crate) fn note(&self, appends: &[Append], commands: &[Command], applied: &Applied) {
+        let mut changed = self.0.lock();
+        changed.topics.extend(applied.removed.iter().map(|(topic, _)| *topic));
+        for command in commands {
+            match command {
+                Command::SetNodeConfig { .. } => changed.all = true,
+                Command::SetTopicConfig { topic, .. } => {
+                    changed.topics.insert(*topic);
+                }
+                Command::Compacted { partition, .. } => changed.add(*partition, Change::ANEW),
+                _ => {}
+            }
+        }
+        if changed.all {
+            changed.partitions = HashMap::new();
+            return;
+        }
+        for (append, outcome) in appends.iter().zip(&applied.appends) {
+            if matches!(outcome, AppendOutcome::Taken { .. }) {
+                let change = Change { oldest_ms: append.max_timestamp, anew: false };
+                changed.add(append.partition, change);
+            }
+        }
+        let trimmed = applied.trimmed.iter().map(|(partition, _)| *partition);
+        let punched = applied.punched.iter().map(|(partition, _, _)| *partition);
+        trimmed.chain(punched).for_each(|partition| changed.add(partition, Change::ANEW));
+    }
+
+    #[cfg(test)]
+    pub(crate) fn all(&self) -> bool {
+        self.0.lock().all
+    }
+
+    /// What changed since this was last called.
+    pub(crate) fn take(&self) -> Changed {
+        std::mem::take(&mut self.0.lock())
+    }
+}
+
+impl Changed {
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.all && self.topics.is_empty() && self.partitions.is_empty()
+    }
+
+    pub(crate) fn add(&mut self, partition: PartitionId, change: Change) {
+        let known = self.partitions.entry(partition).or_insert(change);
+        *known = known.and(change);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn append(index: u32, max_timestamp: i64) -> Append {
+        Append {
+            partition: PartitionId::new(TopicId(1), index),
+            base_offset: 0,
+            span: 1,
+            leader_epoch: 1,
+            max_timestamp,
+            producer_id: -1,
+            producer_epoch: -1,
+            base_sequence: -1,
+        }
+    }
+
+    /// After the first look at everything.
+    fn settled() -> Changes {
+        let changes = Changes::default();
+        assert!(changes.take().all, "a start looks at everything");
+        changes
+    }
+
+    #[test]
+    fn a_partition_is_noted_once_with_the_oldest_of_what_was_appended() {
+        let changes = settled();
+        let taken = AppendOutcome::Taken { base_offset: 0 };
+        for stamp in [30, 10, 20] {
+            let appends = [append(0, stamp), append(1, 5)];
+            let outcomes = vec![taken.clone(), AppendOutcome::UnknownPartition];
+            changes.note(&appends, &[], &Applied { appends: outcomes, ..Applied::default() });
+        }
+        let changed = changes.take();
+        assert_eq!(changed.partitions.len(), 1, "what was refused changed nothing");
+        let change = changed.partitions[&PartitionId::new(TopicId(1), 0)];
+        assert_eq!(change, Change { oldest_ms: 10, anew: false });
+        assert!(changes.take().is_empty());
+    }
+
+    #[test]
+    fn all_stands_for_each_partition_and_still_tells_which_topics_went() {
+        let changes = Changes::default();
+        let gone = Applied { removed: vec![(TopicId(7), 3)], ..Applied::default() };
+        changes.note(&[], &[], &gone);
+        let trimmed = vec![(PartitionId::new(TopicId(1), 0), 5)];
+        changes.note(&[], &[], &Applied { trimmed, ..Applied::default() });
+        let changed = changes.take();
+        assert!(changed.all && changed.partitions.is_empty());
+        assert!(changed.topics.contains(&TopicId(7)));
+    }
+}

@@ -1,0 +1,236 @@
+//! Rounds carried out by hand, and what each of them looks at.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use base::{Clock, ManualClock, TopicId};
+use bytes::BytesMut;
+use journal::disk::SimulatedDisk;
+use machine::Outcome;
+use machine::command::NewTopic;
+use record::{BatchBuilder, BatchHeader, BatchOptions};
+
+use super::*;
+use crate::{AppendBatch, BrokerOptions};
+
+const START_MS: i64 = 1_700_000_000_000;
+const HOUR_MS: i64 = 60 * 60 * 1000;
+const WEEK: (&str, &str) = ("retention.ms", "604800000");
+
+struct Node {
+    broker: Broker,
+    clock: Arc<ManualClock>,
+    housekeeping: Housekeeping,
+}
+
+impl Node {
+    /// The broker's own housekeeping has its first round behind it, and no other for a year.
+    async fn open(disk: &SimulatedDisk) -> Self {
+        let clock = Arc::new(ManualClock::new(START_MS));
+        let options = BrokerOptions {
+            clock: Arc::clone(&clock) as Arc<dyn Clock>,
+            housekeeping_interval: Duration::from_secs(365 * 24 * 60 * 60),
+            ..BrokerOptions::default()
+        };
+        let disk = Arc::new(disk.clone());
+        let broker = Broker::open(disk, Path::new("/data"), options).await.expect("opens");
+        while broker.shard().changes.all() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        Self { broker, clock, housekeeping: Housekeeping::default() }
+    }
+
+    async fn topic(&self, name: &str, partitions: u32, config: &[(&str, &str)]) -> TopicId {
+        let config = config.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+        let uuid = uuid::Uuid::new_v4();
+        let topics = vec![NewTopic { name: name.into(), uuid, partitions, config }];
+        match self.broker.execute(Command::CreateTopics { topics }).await.expect("created") {
+            Outcome::Topics(mut topics) => topics.remove(0).expect("the topic is new"),
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+
+    async fn append(&self, topic: TopicId, partitions: std::ops::Range<u32>, stamp_ms: i64) {
+        let batches = partitions.map(|index| {
+            let mut batch = BatchBuilder::new(BatchOptions::default());
+            batch.push(stamp_ms, Some(b"key"), Some(b"value"), &[]).expect("has room");
+            let bytes = BytesMut::from(&batch.finish()[..]);
+            let header = BatchHeader::parse(&bytes).expect("a batch");
+            AppendBatch::new(PartitionId::new(topic, index), header, bytes)
+        });
+        for answer in self.broker.append(batches.collect()).await {
+            answer.expect("taken");
+        }
+    }
+
+    async fn configure(&self, topic: TopicId, config: &[(&str, &str)]) {
+        let config = config.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
+        let command = Command::SetTopicConfig { topic, config };
+        self.broker.execute(command).await.expect("configured");
+    }
+
+    /// Partitions that retention and compaction looked at.
+    async fn round(&mut self) -> (usize, usize) {
+        let Looks { retention, compaction, .. } = self.housekeeping.round(&self.broker).await;
+        (retention, compaction)
+    }
+
+    fn start(&self, topic: TopicId, index: u32) -> u64 {
+        let partition = PartitionId::new(topic, index);
+        self.broker.read(|state| state.partition(partition).expect("there").log_start())
+    }
+}
+
+#[tokio::test]
+async fn what_did_not_change_is_not_looked_at() {
+    let mut node = Node::open(&SimulatedDisk::new()).await;
+    let topic = node.topic("kept", 1_000, &[WEEK]).await;
+    node.append(topic, 0..100, START_MS).await;
+    assert_eq!(node.round().await, (100, 0));
+    assert_eq!(node.round().await, (0, 0));
+    node.append(topic, 5..8, START_MS).await;
+    assert_eq!(node.round().await, (3, 0));
+    assert_eq!(node.round().await, (0, 0));
+}
+
+#[tokio::test]
+async fn what_grows_old_is_looked_at_when_it_does() {
+    let mut node = Node::open(&SimulatedDisk::new()).await;
+    let topic = node.topic("hour", 3, &[("retention.ms", "3600000")]).await;
+    node.append(topic, 0..1, START_MS).await;
+    node.append(topic, 1..2, START_MS + 1).await;
+    node.append(topic, 2..3, START_MS + HOUR_MS).await;
+    node.round().await;
+    node.clock.advance_ms(HOUR_MS);
+    assert_eq!(node.round().await, (0, 0), "as old as may be");
+    node.clock.advance_ms(1);
+    assert_eq!(node.round().await, (1, 0));
+    node.clock.advance_ms(1);
+    assert_eq!(node.round().await, (1, 0));
+    assert_eq!(node.round().await, (0, 0), "found, and waiting for the check interval");
+}
+
+#[tokio::test]
+async fn a_step_of_the_clock_neither_expires_nor_loses_a_date() {
+    let mut node = Node::open(&SimulatedDisk::new()).await;
+    let topic = node.topic("hour", 1, &[("retention.ms", "3600000")]).await;
+    node.append(topic, 0..1, START_MS).await;
+    node.round().await;
+    for step in [100 * HOUR_MS, -200 * HOUR_MS, 100 * HOUR_MS] {
+        node.clock.step_ms(step);
+        assert_eq!(node.round().await, (0, 0));
+    }
+    // The clock was 100 hours behind for a while, and what was stamped then is not old before.
+    node.clock.advance_ms(101 * HOUR_MS + 1);
+    assert_eq!(node.round().await, (1, 0));
+}
+
+#[tokio::test]
+async fn an_altered_configuration_has_its_topic_looked_at() {
+    let mut node = Node::open(&SimulatedDisk::new()).await;
+    let altered = node.topic("altered", 2, &[WEEK]).await;
+    let other = node.topic("other", 2, &[WEEK]).await;
+    for topic in [altered, other] {
+        node.append(topic, 0..2, START_MS).await;
+        node.append(topic, 0..2, START_MS).await;
+    }
+    assert_eq!(node.round().await, (4, 0));
+    node.configure(altered, &[WEEK, ("retention.bytes", "1")]).await;
+    assert_eq!(node.round().await, (2, 0));
+    assert_eq!((node.start(altered, 0), node.start(other, 0)), (1, 0));
+    node.round().await;
+    node.configure(other, &[("cleanup.policy", "compact")]).await;
+    assert_eq!(node.round().await, (0, 2), "retention has no say in it any more");
+    let command = Command::SetNodeConfig { config: Default::default() };
+    node.broker.execute(command).await.expect("configured");
+    assert_eq!(node.round().await, (2, 2), "the node's concerns all");
+}
+
+#[tokio::test]
+async fn a_restart_looks_at_all_that_holds_records_once() {
+    let disk = SimulatedDisk::new();
+    let node = Node::open(&disk).await;
+    let kept = node.topic("kept", 300, &[WEEK]).await;
+    node.append(kept, 0..200, START_MS).await;
+    let compacted = node.topic("compacted", 20, &[("cleanup.policy", "compact")]).await;
+    node.append(compacted, 0..10, START_MS).await;
+    node.broker.shutdown().await;
+    drop(node);
+
+    let mut node = Node::open(&disk).await;
+    node.housekeeping.survey.add_all();
+    assert_eq!(node.round().await, (200, 10));
+    assert_eq!(node.round().await, (0, 0));
+}
+
+#[tokio::test]
+async fn a_start_with_much_is_spread_over_rounds() {
+    let mut node = Node::open(&SimulatedDisk::new()).await;
+    let partitions = 25_000;
+    let topic = node.topic("many", partitions, &[WEEK]).await;
+    for first in (0..partitions).step_by(1_000) {
+        node.append(topic, first..first + 1_000, START_MS).await;
+    }
+    node.broker.shard().changes.take();
+    node.housekeeping.survey.add_all();
+    let mut looks = Vec::new();
+    for _ in 0..4 {
+        looks.push(node.round().await.0);
+    }
+    assert_eq!(looks, [10_000, 10_000, 5_000, 0]);
+}
+
+#[tokio::test]
+async fn a_deleted_topic_leaves_nothing_behind() {
+    let mut node = Node::open(&SimulatedDisk::new()).await;
+    let policy = ("cleanup.policy", "compact,delete");
+    let topic = node.topic("gone", 5, &[policy, ("retention.ms", "1000")]).await;
+    // Old when it comes, so that something is found.
+    node.append(topic, 0..5, START_MS - HOUR_MS).await;
+    node.append(topic, 0..5, START_MS).await;
+    node.round().await;
+    assert!(node.housekeeping.retention.remembered() >= 10);
+    assert!(node.housekeeping.compaction.remembered() >= 5);
+    node.broker.execute(Command::DeleteTopic { topic }).await.expect("deleted");
+    node.round().await;
+    assert_eq!(node.housekeeping.retention.remembered(), 0);
+    assert_eq!(node.housekeeping.compaction.remembered(), 0);
+}
+
+#[tokio::test]
+async fn a_dirty_partition_is_listed_as_it_grows_by_an_eighth_and_not_with_each_append() {
+    let mut node = Node::open(&SimulatedDisk::new()).await;
+    let topic = node.topic("compacted", 1, &[("cleanup.policy", "compact")]).await;
+    let mut looks = 0;
+    for _ in 0..400 {
+        node.append(topic, 0..1, START_MS).await;
+        looks += node.round().await.1;
+    }
+    assert!((10..60).contains(&looks), "{looks} of 400");
+}
+
+#[tokio::test]
+async fn a_partition_is_compacted_when_its_segment_would_have_closed_and_then_left_alone() {
+    let mut node = Node::open(&SimulatedDisk::new()).await;
+    let config = [("cleanup.policy", "compact"), ("segment.ms", "3600000")];
+    let topic = node.topic("compacted", 1, &config).await;
+    for _ in 0..5 {
+        node.append(topic, 0..1, START_MS).await;
+    }
+    node.round().await;
+    node.clock.advance_ms(HOUR_MS);
+    assert_eq!(node.round().await, (0, 0));
+    node.clock.advance_ms(1);
+    let partition = PartitionId::new(topic, 0);
+    let compacted_to =
+        |node: &Node| node.broker.read(|it| it.partition(partition).map(|row| row.compacted_to()));
+    for _ in 0..100 {
+        node.round().await;
+        if compacted_to(&node) == Some(5) {
+            break;
+        }
+    }
+    assert_eq!(compacted_to(&node), Some(5));
+    node.round().await;
+    assert_eq!(node.round().await, (0, 0));
+}

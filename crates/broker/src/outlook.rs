@@ -1,0 +1,201 @@
+//! When a partition is due for compaction, by its batches: now, and what has to come about first if
+//! not.
+
+use base::Offset;
+use journal::Address;
+
+/// What a topic's configuration says of when.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rule {
+    /// Batches as young as this are left alone (`min.compaction.lag.ms`).
+    pub(crate) min_lag_ms: i64,
+    /// Dirty records older than this make the pass due whatever the ratio.
+    pub(crate) max_lag_ms: i64,
+    /// What would be Kafka's active segment is left alone too: batches as young as this
+    /// (`segment.ms`) that are among the newest so many bytes (`segment.bytes`).
+    pub(crate) segment_ms: i64,
+    pub(crate) active_bytes: u64,
+    pub(crate) dirty_ratio_min: f64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Outlook {
+    /// From when on a pass is due if nothing is appended, ms since the epoch; `i64::MAX` for never.
+    pub(crate) date_ms: i64,
+    /// The partition's bytes before which appends make none due earlier.
+    pub(crate) to_bytes: u64,
+}
+
+/// After `ms` more than that have passed.
+fn later(at_ms: i64, ms: i64) -> i64 {
+    at_ms.saturating_add(ms).saturating_add(1)
+}
+
+impl Rule {
+    /// The end of the part that is old enough; `None` when nothing is.
+    pub(crate) fn eligible_up_to(&self, batches: &[Address], now_ms: i64) -> Option<Offset> {
+        let before_ms = now_ms.saturating_sub(self.min_lag_ms);
+        let active_after_ms = now_ms.saturating_sub(self.segment_ms);
+        let mut active = 0;
+        let active_from = batches.iter().rposition(|batch| {
+            active += u64::from(batch.len);
+            active > self.active_bytes || batch.max_timestamp < active_after_ms
+        });
+        let closed = active_from.map_or(0, |last_closed| last_closed + 1);
+        let old = batches[..closed].iter().take_while(|batch| batch.max_timestamp < before_ms);
+        old.last().map(Address::next_offset)
+    }
+
+    /// Whether what is dirty of the part that is old enough is worth a pass.
+    pub(crate) fn is_due(&self, batches: &[Address], compacted_to: Offset, now_ms: i64) -> bool {
+        let Some(up_to) = self.eligible_up_to(batches, now_ms) else { return false };
+        let overdue_before_ms = now_ms.saturating_sub(self.max_lag_ms);
+        let (mut clean, mut dirty) = (0_u64, 0_u64);
+        let mut overdue = false;
+        for batch in batches.iter().filter(|batch| batch.base_offset < up_to) {
+            if batch.base_offset < compacted_to {
+                clean += u64::from(batch.len);
+            } else {
+                dirty += u64::from(batch.len);
+                overdue |= batch.max_timestamp < overdue_before_ms;
+            }
+        }
+        dirty > 0 && (overdue || self.is_worth(clean, dirty))
+    }
+
+    fn is_worth(&self, clean: u64, dirty: u64) -> bool {
+        dirty as f64 >= self.dirty_ratio_min * (clean + dirty) as f64
+    }
+
+    /// When that will be so. Exact where nothing is appended; appends are to be followed by
+    /// [`Outlook::to_bytes`] and by what an older batch than all of these closes.
+    pub(crate) fn outlook(&self, batches: &[Address], compacted_to: Offset) -> Outlook {
+        let old_enough = self.old_enough(batches);
+        let all_bytes: u64 = batches.iter().map(|batch| u64::from(batch.len)).sum();
+        let mut date_ms = i64::MAX;
+        // More of the partition than this is not waited for.
+        let mut grows = all_bytes / 8 + 1;
+        // Appended so much, a batch that begins here is not among the newest any more.
+        let closes = |begin: u64| match (self.active_bytes + 1).saturating_sub(all_bytes - begin) {
+            0 => u64::MAX,
+            bytes => bytes,
+        };
+        let (mut end, mut clean, mut dirty) = (0_u64, 0_u64, 0_u64);
+        let mut worth = false;
+        for (batch, old_enough_ms) in batches.iter().zip(old_enough) {
+            let begin = end;
+            end += u64::from(batch.len);
+            if batch.base_offset < compacted_to {
+                clean += u64::from(batch.len);
+                continue;
+            }
+            let first = dirty == 0;
+            dirty += u64::from(batch.len);
+            let overdue_ms = later(batch.max_timestamp, self.max_lag_ms);
+            date_ms = date_ms.min(old_enough_ms.max(overdue_ms));
+            let becomes_worth = !worth && self.is_worth(clean, dirty);
+            worth |= becomes_worth;
+            if worth {
+                date_ms = date_ms.min(old_enough_ms);
+            }
+            if becomes_worth || (first && self.max_lag_ms < i64::MAX) {
+                grows = grows.min(closes(begin));
+            }
+        }
+        if !worth {
+            let needed = self.dirty_ratio_min * clean as f64 / (1.0 - self.dirty_ratio_min);
+            // Too many to count, where all has to be dirty, is as good as never.
+            grows = grows.min((needed as u64).saturating_sub(dirty).max(1));
+        }
+        Outlook { date_ms, to_bytes: all_bytes.saturating_add(grows) }
+    }
+
+    /// From when on each batch is old enough, with all before it.
+    fn old_enough(&self, batches: &[Address]) -> Vec<i64> {
+        let mut from: Vec<i64> = Vec::with_capacity(batches.len());
+        let (mut newest, mut oldest_ms) = (0_u64, i64::MAX);
+        for batch in batches.iter().rev() {
+            newest += u64::from(batch.len);
+            oldest_ms = oldest_ms.min(batch.max_timestamp);
+            let closed = newest > self.active_bytes;
+            from.push(if closed { i64::MIN } else { later(oldest_ms, self.segment_ms) });
+        }
+        from.reverse();
+        let mut rested_ms = i64::MIN;
+        for (from, batch) in from.iter_mut().zip(batches) {
+            rested_ms = rested_ms.max(later(batch.max_timestamp, self.min_lag_ms));
+            *from = (*from).max(rested_ms);
+        }
+        from
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn batches(of: &[(u32, i64)]) -> Vec<Address> {
+        let batch = |(index, &(len, max_timestamp)): (usize, &(u32, i64))| Address {
+            base_offset: index as u64,
+            span: 1,
+            segment: 1,
+            position: index as u32 * 1_000,
+            len,
+            max_timestamp,
+            shared: false,
+        };
+        of.iter().enumerate().map(batch).collect()
+    }
+
+    fn rule() -> impl Strategy<Value = Rule> {
+        let lags = (0..50_i64, prop_oneof![Just(i64::MAX), 0..200_i64], 0..100_i64);
+        (lags, 0..400_u64, 0.0..1.0_f64).prop_map(|(lags, active_bytes, dirty_ratio_min)| Rule {
+            min_lag_ms: lags.0,
+            max_lag_ms: lags.1,
+            segment_ms: lags.2,
+            active_bytes,
+            dirty_ratio_min,
+        })
+    }
+
+    fn stored() -> impl Strategy<Value = Vec<(u32, i64)>> {
+        prop::collection::vec((1..100_u32, 0..200_i64), 1..12)
+    }
+
+    proptest! {
+        #[test]
+        fn a_pass_is_due_from_the_date_on_and_not_before(
+            rule in rule(), stored in stored(), compacted_to in 0..12_u64,
+        ) {
+            let batches = batches(&stored);
+            let Outlook { date_ms, .. } = rule.outlook(&batches, compacted_to);
+            for now_ms in -10..600 {
+                let due = rule.is_due(&batches, compacted_to, now_ms);
+                prop_assert_eq!(due, now_ms >= date_ms, "at {} of {}", now_ms, date_ms);
+            }
+        }
+
+        #[test]
+        fn appends_make_none_due_before_so_many_bytes_or_what_an_old_batch_closes(
+            rule in rule(), stored in stored(), more in stored(), compacted_to in 0..12_u64,
+        ) {
+            // Without the exception that bytes of a later batch may close an older dirty one.
+            let rule = Rule { max_lag_ms: i64::MAX, ..rule };
+            let outlook = rule.outlook(&batches(&stored), compacted_to);
+            let all: Vec<_> = stored.iter().chain(&more).copied().collect();
+            let (mut bytes, mut date_ms) = (0_u64, outlook.date_ms);
+            for count in stored.len() + 1..=all.len() {
+                bytes = all[..count].iter().map(|(len, _)| u64::from(*len)).sum();
+                if bytes >= outlook.to_bytes {
+                    break;
+                }
+                date_ms = date_ms.min(later(all[count - 1].1, rule.segment_ms));
+                let due = (0..600).find(|now| rule.is_due(&batches(&all[..count]), compacted_to, *now));
+                prop_assert!(due.is_none_or(|due| due >= date_ms), "{:?} before {}", due, date_ms);
+            }
+            prop_assert!(bytes > 0);
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! A look at all partitions that hold records, or at all of a topic, some at a time: an apply waits
+//! while they are listed, and whoever looks at them has other things to do as well.
+
+use std::collections::VecDeque;
+use std::ops::Bound;
+
+use base::{PartitionId, TopicId};
+
+use crate::broker::Broker;
+
+/// Rows that are passed under one lock.
+const ROWS_PER_READ: usize = 1_000;
+/// Topics that are listed under one lock.
+const TOPICS_PER_READ: usize = 1_000;
+/// Partitions with records that a round takes.
+const PARTITIONS_PER_ROUND: usize = 10_000;
+/// Rows that a round passes, with records or without.
+const ROWS_PER_ROUND: usize = 100_000;
+
+#[derive(Debug, Default)]
+pub(crate) struct Survey {
+    /// The last topic that was listed of all, while all are.
+    all_after: Option<Bound<String>>,
+    /// Topics to go through, and the partition that the first is at.
+    topics: VecDeque<TopicId>,
+    next_index: u32,
+}
+
+impl Survey {
+    /// From the first topic on, also when it is under way.
+    pub(crate) fn add_all(&mut self) {
+        self.all_after = Some(Bound::Unbounded);
+    }
+
+    pub(crate) fn add(&mut self, topic: TopicId) {
+        // Of the one that it is at some were passed already.
+        if !self.topics.iter().skip(1).any(|known| *known == topic) {
+            self.topics.push_back(topic);
+        }
+    }
+
+    /// The partitions of this round.
+    pub(crate) fn next(&mut self, broker: &Broker) -> Vec<PartitionId> {
+        let mut found = Vec::new();
+        let mut passed = 0;
+        while found.len() < PARTITIONS_PER_ROUND && passed < ROWS_PER_ROUND {
+            let Some(&topic) = self.topics.front() else {
+                if !self.list(broker) {
+                    break;
+                }
+                continue;
+            };
+            passed += self.pass(broker, topic, &mut found);
+        }
+        found
+    }
+
+    /// Lists more topics of all. `false` when there are no more.
+    fn list(&mut self, broker: &Broker) -> bool {
+        let Some(after) = self.all_after.take() else { return false };
+        let from = after.as_ref().map(String::as_str);
+        let (topics, last) = broker.read(|state| {
+            let mut last = None;
+            let listed = state.topics_from(from).take(TOPICS_PER_READ).inspect(|topic| {
+                last = Some(topic.name.clone());
+            });
+            let topics: Vec<TopicId> = listed.map(|topic| topic.id).collect();
+            (topics, last)
+        });
+        self.all_after = last.map(|name| Bound::Excluded(name.to_string()));
+        self.topics.extend(topics);
+        self.all_after.is_some()
+    }
+
+    /// Goes on in the first topic; how many rows it passed, at least one.
+    fn pass(&mut self, broker: &Broker, topic: TopicId, found: &mut Vec<PartitionId>) -> usize {
+        let (from, to) = (self.next_index, self.next_index.saturating_add(ROWS_PER_READ as u32));
+        let rows = broker.read(|state| {
+            let topic = state.topic(topic)?;
+            let end = topic.partition_count().min(to);
+            found.extend((from..end).filter_map(|index| {
+                let row = topic.partition(index)?;
+                let holds = row.next_offset() > row.log_start();
+                holds.then(|| PartitionId::new(topic.id, index))
+            }));
+            (end < topic.partition_count()).then_some(end - from)
+        });
+        match rows {
+            Some(rows) => {
+                self.next_index = to;
+                rows as usize
+            }
+            None => {
+                self.topics.pop_front();
+                self.next_index = 0;
+                ROWS_PER_READ.min(100)
+            }
+        }
+    }
+}
