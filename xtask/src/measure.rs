@@ -1,6 +1,7 @@
 //! `cargo xtask measure`: single figures of the real binary, each with its target beside it.
 
 mod delays;
+mod idle;
 mod keys;
 mod latency;
 mod load;
@@ -43,6 +44,8 @@ pub(crate) enum Measure {
     Space(space::SpaceOptions),
     /// Bytes of memory for each record that waits in a queue
     Waiting(waiting::WaitingOptions),
+    /// Processor time and memory of a node that is left alone with much stored
+    Idle(idle::IdleOptions),
     /// What this machine can do at best: write + fdatasync by size, and a hop over loopback
     Machine(MachineOptions),
 }
@@ -106,6 +109,7 @@ pub(crate) fn run(measure: &Measure) -> Outcome {
         Measure::Delays(options) => delays::run(options),
         Measure::Space(options) => space::run(options),
         Measure::Waiting(options) => waiting::run(options),
+        Measure::Idle(options) => idle::run(options),
         Measure::Machine(options) => machine(options),
     }
 }
