@@ -69,6 +69,12 @@ impl SnapshotFile {
         out
     }
 
+    /// How many bytes the file has.
+    pub(crate) fn bytes(&self) -> u64 {
+        let sections = [&self.meta, &self.machine, &self.table].map(Bytes::len);
+        (HEADER_BYTES + sections.iter().sum::<usize>()) as u64
+    }
+
     /// Writes it durably, then removes what is older than the last two. Blocking.
     pub(crate) fn write(&self, disk: &dyn Disk, dir: &Path) -> io::Result<()> {
         let header = self.header();

@@ -104,10 +104,7 @@ impl LeaseGroups {
 
     /// Where the topic's group of this name is, or would be.
     fn place(&self, topic: TopicId, name: &str) -> Result<usize, usize> {
-        self.ids_of(topic).binary_search_by(|id| {
-            let found = self.by_id.get(id).expect("a group that is found by topic is found by number");
-            (*found.name).cmp(name)
-        })
+        self.ids_of(topic).binary_search_by(|id| (*self.by_id[id].name).cmp(name))
     }
 
     /// Whether one more group with so many partitions may be made.
@@ -141,10 +138,7 @@ impl LeaseGroups {
         self.by_id.insert(group.id, Arc::new(group));
     }
 
-    pub(crate) fn remove(
-        &mut self,
-        group: LeaseGroupId,
-    ) -> Result<Arc<LeaseGroup>, Refusal> {
+    pub(crate) fn remove(&mut self, group: LeaseGroupId) -> Result<Arc<LeaseGroup>, Refusal> {
         let removed = self.by_id.remove(&group).ok_or(Refusal::UnknownLeaseGroup { group })?;
         let ids = self.ids_of(removed.topic).iter().copied().filter(|id| *id != group).collect();
         self.set_ids_of(removed.topic, ids);

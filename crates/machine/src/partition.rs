@@ -195,9 +195,6 @@ impl Partition {
 
     /// Forgets producers whose last batch was applied before `before_ms`; how many those were.
     pub(crate) fn expire_producers(&mut self, before_ms: i64) -> u64 {
-        if !self.has_producers_before(before_ms) {
-            return 0;
-        }
         let Some(active) = &mut self.active else { return 0 };
         let active = Arc::make_mut(active);
         let known = active.producers.len();

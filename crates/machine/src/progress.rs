@@ -110,7 +110,7 @@ impl Progress {
         if above.settled.insert(from, to) == 0 {
             return false;
         }
-        while let Some((&offset, _)) = above.attempts.range(&from..&to).next() {
+        while let Some((&offset, _)) = above.attempts.range(from..to).next() {
             above.attempts.remove(&offset);
         }
         true

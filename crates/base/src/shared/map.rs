@@ -6,10 +6,11 @@
 use std::borrow::Borrow;
 use std::fmt;
 use std::marker::PhantomData;
-use std::ops::{Bound, RangeBounds};
+use std::ops::{Bound, Index, RangeBounds};
 use std::sync::Arc;
 
 use serde::de::{MapAccess, Visitor};
+use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Rows of a chunk at most. The first change of one after a copy was taken copies so many.
@@ -62,16 +63,54 @@ impl<K, V> SharedMap<K, V> {
         Iter { chunks: &self.chunks, front: (0, 0), end: (self.chunks.len(), 0) }
     }
 
-    pub fn keys(&self) -> impl Iterator<Item = &K> {
+    pub fn keys(&self) -> impl Iterator<Item = &K> + Clone {
         self.iter().map(|(key, _)| key)
     }
 
-    pub fn values(&self) -> impl Iterator<Item = &V> {
+    pub fn values(&self) -> impl Iterator<Item = &V> + Clone {
         self.iter().map(|(_, value)| value)
     }
 
     pub fn first_key_value(&self) -> Option<(&K, &V)> {
         self.iter().next()
+    }
+
+    pub fn last_key_value(&self) -> Option<(&K, &V)> {
+        let (_, last) = self.chunks.last()?;
+        Some((last.keys.last()?, last.values.last()?))
+    }
+
+    /// From the first row on for which `before` does not hold; it holds for those before that.
+    pub fn iter_from(&self, before: impl Fn(&K, &V) -> bool) -> Iter<'_, K, V> {
+        let begins_before =
+            |(_, chunk): &(K, Arc<Chunk<K, V>>)| before(&chunk.keys[0], &chunk.values[0]);
+        let chunk = self.chunks.partition_point(begins_before).saturating_sub(1);
+        let mut rows =
+            Iter { chunks: &self.chunks, front: (chunk, 0), end: (self.chunks.len(), 0) };
+        if let Some((_, found)) = self.chunks.get(chunk) {
+            let (mut low, mut high) = (0, found.keys.len());
+            while low < high {
+                let middle = low + (high - low) / 2;
+                match before(&found.keys[middle], &found.values[middle]) {
+                    true => low = middle + 1,
+                    false => high = middle,
+                }
+            }
+            rows.front = (chunk, low);
+        }
+        rows
+    }
+
+    /// Bytes of memory that it takes, without what its keys and values have elsewhere.
+    pub fn allocation_size(&self) -> usize {
+        let of_chunk = |(_, chunk): &(K, Arc<Chunk<K, V>>)| {
+            let counts = 2 * size_of::<usize>();
+            let rows =
+                chunk.keys.capacity() * size_of::<K>() + chunk.values.capacity() * size_of::<V>();
+            counts + size_of::<Chunk<K, V>>() + rows
+        };
+        self.chunks.capacity() * size_of::<(K, Arc<Chunk<K, V>>)>()
+            + self.chunks.iter().map(of_chunk).sum::<usize>()
     }
 
     /// How many chunks `other` does not have: what a change after a copy made.
@@ -90,9 +129,7 @@ impl<K: Ord, V> SharedMap<K, V> {
         let after = self.chunks.partition_point(|(first, _)| first.borrow() <= key);
         let chunk = after.saturating_sub(1);
         match self.chunks.get(chunk) {
-            Some((_, found)) => {
-                (chunk, found.keys.binary_search_by(|held| held.borrow().cmp(key)))
-            }
+            Some((_, found)) => (chunk, found.keys.binary_search_by(|held| held.borrow().cmp(key))),
             None => (0, Err(0)),
         }
     }
@@ -121,7 +158,7 @@ impl<K: Ord, V> SharedMap<K, V> {
     }
 
     /// Ascending.
-    pub fn range<Q: Ord + ?Sized>(&self, range: impl RangeBounds<Q>) -> Iter<'_, K, V>
+    pub fn range<Q: Ord + ?Sized, R: RangeBounds<Q>>(&self, range: R) -> Iter<'_, K, V>
     where
         K: Borrow<Q>,
     {
@@ -152,6 +189,11 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         let (chunk, at) = self.place(key);
         let at = at.ok()?;
         Some(&mut Arc::make_mut(&mut self.chunks[chunk].1).values[at])
+    }
+
+    pub fn last_mut(&mut self) -> Option<&mut V> {
+        let (_, last) = self.chunks.last_mut()?;
+        Arc::make_mut(last).values.last_mut()
     }
 
     /// What is there, or what `make` makes.
@@ -264,6 +306,14 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     }
 }
 
+impl<K: Ord, V> Index<&K> for SharedMap<K, V> {
+    type Output = V;
+
+    fn index(&self, key: &K) -> &V {
+        self.get(key).expect("the caller knows that the key is there")
+    }
+}
+
 #[derive(Debug)]
 pub struct Iter<'a, K, V> {
     chunks: &'a [(K, Arc<Chunk<K, V>>)],
@@ -349,7 +399,11 @@ impl<K: fmt::Debug, V: fmt::Debug> fmt::Debug for Chunk<K, V> {
 /// As any map is.
 impl<K: Serialize, V: Serialize> Serialize for SharedMap<K, V> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_map(self)
+        let mut map = serializer.serialize_map(Some(self.len))?;
+        for (key, value) in self {
+            map.serialize_entry(key, value)?;
+        }
+        map.end()
     }
 }
 
@@ -464,6 +518,9 @@ mod tests {
                 prop_assert!(map.range(..=to).eq(model.range(..=to)));
                 let after = (Bound::Excluded(from), Bound::Unbounded);
                 prop_assert!(map.range(after).eq(model.range(after)));
+                let tail = map.iter_from(|key, _| *key < from);
+                prop_assert!(tail.eq(model.range(from..)));
+                prop_assert_eq!(map.last_key_value(), model.last_key_value());
                 if from <= to {
                     prop_assert!(map.range(from..to).eq(model.range(from..to)));
                 }
