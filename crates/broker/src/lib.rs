@@ -12,35 +12,24 @@
 //! * [`delivery`]: leasing records one by one, and settling each
 //! * `dedup`: records that were appended before
 //! * [`operations`]: what operators ask of one gateway and another carries out
-//! * `housekeeping`, `retention`, `compaction`: what goes, and when; expiry
-//! * `outlook`: when compaction is due
-//! * `changes`, `due`: which partitions these look at, so that idle ones cost nothing
-//! * `survey`: a look at all of them, in steps
-//! * `space`: when space is taken back
+//! * `housekeeping`: retention, compaction, expiry, and space that comes back
 //! * `watchdog`: tells when the disk hangs
 //! * [`error`]: what can go wrong, per operation
 
 pub mod append;
 pub mod broker;
 pub mod budget;
-mod changes;
 mod cluster;
-mod compaction;
 pub mod cpu;
 mod dedup;
 pub mod delivery;
-mod due;
 pub mod error;
 pub mod fetch;
 mod housekeeping;
 pub mod operations;
-mod outlook;
 mod pending;
-mod retention;
 mod sequencer;
 mod shard;
-mod space;
-mod survey;
 pub mod watch;
 mod watchdog;
 

@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use base::PartitionId;
 use bytes::Bytes;
-use consensus::{Committed, RestoreError, StateMachine};
+use consensus::{Committed, Encode, RestoreError, StateMachine};
 use hashbrown::HashMap;
 use journal::{Body, Journal};
 use machine::outcome::{AppendOutcome, Applied};
@@ -19,9 +19,9 @@ use record::BatchHeader;
 use tasks::Task;
 use tokio::sync::oneshot;
 
-use crate::changes::Changes;
 use crate::delivery::driver::Handle;
 use crate::error::Unavailable;
+use crate::housekeeping::changes::Changes;
 use crate::pending::Pending;
 use crate::watch::Watchers;
 
@@ -203,8 +203,9 @@ impl StateMachine for Shard {
         }
     }
 
-    fn snapshot(&self) -> Bytes {
-        Bytes::from(self.state.read().encode())
+    fn capture(&self) -> Encode {
+        let image = self.state.read().capture();
+        Box::new(move || Bytes::from(image.encode()))
     }
 
     fn restore(&self, machine: &[u8]) -> Result<(), RestoreError> {

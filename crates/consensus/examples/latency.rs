@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use consensus::{Committed, Consensus, ConsensusOptions, Payload, RestoreError, StateMachine};
+use consensus::{
+    Committed, Consensus, ConsensusOptions, Encode, Payload, RestoreError, StateMachine,
+};
 use journal::disk::RealDisk;
 use journal::{Body, Entry, EntryId, EntryKind, Journal, Opened, Options};
 use tokio::sync::oneshot;
@@ -25,8 +27,8 @@ impl StateMachine for Nothing {
         0
     }
 
-    fn snapshot(&self) -> Bytes {
-        Bytes::new()
+    fn capture(&self) -> Encode {
+        Box::new(Bytes::new)
     }
 
     fn restore(&self, _machine: &[u8]) -> Result<(), RestoreError> {

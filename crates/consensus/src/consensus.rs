@@ -84,7 +84,7 @@ impl Consensus {
         let begun = Instant::now();
         let newest = snapshot.map(|snapshot| restore(&snapshot, &*machine)).transpose()?;
         let meta = newest.as_ref().map(|(meta, _)| meta.clone()).unwrap_or_default();
-        let state_bytes = newest.as_ref().map_or(0, |(_, bytes)| *bytes);
+        let snapshot_bytes = newest.as_ref().map_or(0, |(_, bytes)| *bytes);
         let restored = begun.elapsed();
         let log = LogStore::new(journal.clone())
             .map_err(|error| unreadable("the vote", error.to_string()))?;
@@ -116,7 +116,7 @@ impl Consensus {
         tracing::info!(
             "machine: {} MB restored in {} ms, log looked through in {} ms, {} entries applied with {} \
              changes in {} ms",
-            state_bytes >> 20,
+            snapshot_bytes >> 20,
             restored.as_millis(),
             (looked_through - restored).as_millis(),
             report.entries,
@@ -291,13 +291,13 @@ impl From<Fatal<TypeConfig>> for Failure {
 fn restore(
     snapshot: &Snapshot,
     machine: &dyn StateMachine,
-) -> Result<(SnapshotMeta, usize), StartError> {
+) -> Result<(SnapshotMeta, u64), StartError> {
     let meta = encoding::decode_snapshot_meta(&snapshot.meta)
         .map_err(|error| unreadable("the head of the snapshot", error.to_string()))?;
     machine
         .restore(&snapshot.machine)
         .map_err(|source| StartError::Restore { index: snapshot.id.index, source })?;
-    Ok((meta, snapshot.machine.len()))
+    Ok((meta, snapshot.bytes))
 }
 
 fn unreadable(what: &'static str, reason: String) -> StartError {

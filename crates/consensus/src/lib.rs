@@ -31,4 +31,4 @@ mod types;
 
 pub use consensus::{Consensus, ConsensusOptions, Proposed};
 pub use error::{Failure, ProposeError, RestoreError, SnapshotError, StartError};
-pub use machine::{Committed, Payload, StateMachine};
+pub use machine::{Committed, Encode, Payload, StateMachine};

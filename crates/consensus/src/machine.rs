@@ -32,6 +32,9 @@ pub struct Committed<'a> {
     pub replay: bool,
 }
 
+/// A state that is fixed, to be encoded.
+pub type Encode = Box<dyn FnOnce() -> Bytes + Send>;
+
 /// The replicated state of a shard, implemented by the broker.
 pub trait StateMachine: Send + Sync + 'static {
     /// Called in log order, from one task. It is on the path of every proposal: it must neither
@@ -46,8 +49,9 @@ pub trait StateMachine: Send + Sync + 'static {
     /// journal's thread, before the sync: it must be quick.
     fn written(&self, _ticket: u64) {}
 
-    /// The state after the last `apply`. Called between two of them.
-    fn snapshot(&self) -> Bytes;
+    /// The state after the last `apply`. Called between two of them, on the task that applies: what is
+    /// answered encodes that state later, on another thread, while more is applied.
+    fn capture(&self) -> Encode;
 
     /// Takes the place of the state; called at most once, before anything is applied.
     fn restore(&self, machine: &[u8]) -> Result<(), RestoreError>;

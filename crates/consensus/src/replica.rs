@@ -4,7 +4,6 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use bytes::Bytes;
 use futures_util::{Stream, StreamExt};
 use journal::Journal;
 use openraft::entry::EntryPayload;
@@ -72,15 +71,15 @@ impl Replica {
         if self.snapshots.newest().and_then(|meta| meta.last_log_id) == Some(applied) {
             return Ok(None);
         }
-        let machine: Bytes = catch_unwind(AssertUnwindSafe(|| self.machine.snapshot()))
+        let machine = catch_unwind(AssertUnwindSafe(|| self.machine.capture()))
             .map_err(|_| SnapshotError::Panicked)?;
-        let (bytes, changes) = (machine.len(), self.snapshots.changes());
+        let changes = self.snapshots.changes();
         let meta =
             SnapshotMeta { last_log_id: Some(applied), last_membership: self.members.clone() };
         let head = encoding::encode_snapshot_meta(&meta);
         let id = self.log.entry_id(applied);
-        let pending = self.journal.begin_snapshot(id, head, machine);
-        Ok(Some(Captured { meta, bytes, changes, pending }))
+        let pending = self.journal.begin_snapshot(id, head);
+        Ok(Some(Captured { meta, machine, changes, pending }))
     }
 }
 

@@ -2,10 +2,11 @@
 //!
 //! A snapshot bounds what a restart replays, and frees the log's claim on older segments. It is due
 //! once the log has grown by a segment, or by eight times the last snapshot if that is more: so a
-//! large state is not written over and over for little log. It is also due once replaying the log
+//! large state is not written over and over for little log: of the log's bytes, an eighth is written
+//! again as snapshots at most, whatever a snapshot has most of. It is also due once replaying the log
 //! would take about a second, however short it is: an entry of some kilobytes may settle a thousand
 //! records here and there. Here too a large state waits for more. The state is taken between two
-//! applied entries, and written while more are applied.
+//! applied entries, and encoded and written while more are applied.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,6 +20,7 @@ use tokio::sync::Notify;
 
 use crate::consensus::ConsensusOptions;
 use crate::error::{Failure, SnapshotError};
+use crate::machine::Encode;
 use crate::replica::Replica;
 use crate::types::{SnapshotMeta, TypeConfig};
 
@@ -37,19 +39,18 @@ pub(crate) struct Snapshots {
     /// Changes that were applied since the start, and those of them that are in the newest snapshot.
     changes: AtomicU64,
     changes_saved: AtomicU64,
-    /// Size of the last snapshot's state.
-    state_bytes: AtomicU64,
+    /// Size of the last snapshot: the machine's state and the journal's table of runs.
+    snapshot_bytes: AtomicU64,
     /// The newest that is on disk.
     newest: Mutex<Option<SnapshotMeta>>,
     due: Notify,
     one_at_a_time: tokio::sync::Mutex<()>,
 }
 
-/// A state that is fixed and not yet on disk.
-#[derive(Debug)]
+/// A state that is fixed, and neither encoded nor on disk yet.
 pub(crate) struct Captured {
     pub(crate) meta: SnapshotMeta,
-    pub(crate) bytes: usize,
+    pub(crate) machine: Encode,
     /// Applied up to here since the start.
     pub(crate) changes: u64,
     pub(crate) pending: PendingSnapshot,
@@ -59,16 +60,17 @@ impl Snapshots {
     pub(crate) fn new(
         journal: Journal,
         options: &ConsensusOptions,
-        newest: Option<(SnapshotMeta, usize)>,
+        newest: Option<(SnapshotMeta, u64)>,
     ) -> Self {
-        let (newest, state_bytes) = newest.map_or((None, 0), |(meta, bytes)| (Some(meta), bytes));
+        let (newest, snapshot_bytes) =
+            newest.map_or((None, 0), |(meta, bytes)| (Some(meta), bytes));
         Self {
             journal,
             log_bytes_min: options.snapshot_log_bytes_min,
             changes_min: options.snapshot_changes_min,
             changes: AtomicU64::new(0),
             changes_saved: AtomicU64::new(0),
-            state_bytes: AtomicU64::new(state_bytes as u64),
+            snapshot_bytes: AtomicU64::new(snapshot_bytes),
             newest: Mutex::new(newest),
             due: Notify::new(),
             one_at_a_time: tokio::sync::Mutex::new(()),
@@ -92,9 +94,9 @@ impl Snapshots {
     }
 
     fn is_due(&self) -> bool {
-        let state_bytes = self.state_bytes.load(Ordering::Relaxed);
-        let log_bytes = self.log_bytes_min.max(state_bytes.saturating_mul(LOG_PER_SNAPSHOT));
-        let changes = self.changes_min.max(state_bytes / STATE_BYTES_PER_CHANGE);
+        let snapshot_bytes = self.snapshot_bytes.load(Ordering::Relaxed);
+        let log_bytes = self.log_bytes_min.max(snapshot_bytes.saturating_mul(LOG_PER_SNAPSHOT));
+        let changes = self.changes_min.max(snapshot_bytes / STATE_BYTES_PER_CHANGE);
         self.journal.bytes_since_snapshot() > log_bytes
             || self.changes() - self.changes_saved.load(Ordering::Relaxed) > changes
     }
@@ -110,9 +112,9 @@ impl Snapshots {
             })
             .await
             .map_err(Failure::from)?;
-        let Some(Captured { meta, bytes, changes, pending }) = captured? else { return Ok(()) };
+        let Some(Captured { meta, machine, changes, pending }) = captured? else { return Ok(()) };
         let fixed = begun.elapsed();
-        tasks::blocking(Task::SnapshotWriting, move || pending.write())
+        let bytes = tasks::blocking(Task::SnapshotWriting, move || pending.write(machine()))
             .await
             .map_err(|_| SnapshotError::Panicked)??;
         tracing::debug!(
@@ -122,7 +124,7 @@ impl Snapshots {
             written_ms = (begun.elapsed() - fixed).as_millis(),
             "snapshot taken"
         );
-        self.state_bytes.store(bytes as u64, Ordering::Relaxed);
+        self.snapshot_bytes.store(bytes, Ordering::Relaxed);
         self.changes_saved.store(changes, Ordering::Relaxed);
         *self.newest.lock() = Some(meta);
         raft.trigger().snapshot().await.map_err(Failure::from)?;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use common::{Ledger, Node, Seen, changes, head};
 use consensus::{Consensus, ConsensusOptions, Failure, Payload, ProposeError};
-use journal::disk::{RealDisk, SimulatedDisk};
+use journal::disk::{Disk, RealDisk, SimulatedDisk};
 use journal::{Body, Journal};
 
 const DIR: &str = "/shard";
@@ -148,6 +148,59 @@ async fn snapshots_are_taken_as_the_log_grows_and_free_it() {
     let node = Node::start(disk, Path::new(DIR)).await;
     node.ledger.assert_holds(4_000);
     assert!(node.ledger.seen().len() < 4_000, "it began from a snapshot");
+}
+
+/// The bytes of the newest snapshot that is on disk.
+fn snapshot_bytes(disk: &SimulatedDisk) -> u64 {
+    let names = disk.list(Path::new(DIR)).unwrap();
+    let newest = names.iter().filter(|name| name.starts_with("snapshot-")).max();
+    let newest = newest.expect("a snapshot was taken");
+    disk.content(&Path::new(DIR).join(newest)).unwrap().len() as u64
+}
+
+/// One entry with one batch of its stream's.
+async fn write(node: &Node, stream: u64, base_offset: u64, bytes: usize) {
+    let bytes = Bytes::from(vec![7; bytes]);
+    let body = Body { stream, base_offset, span: 1, max_timestamp: -1, bytes };
+    let payload = Payload { head: Bytes::new(), bodies: vec![body], ticket: 0 };
+    node.consensus.propose(payload).await.unwrap().await.unwrap();
+}
+
+/// Nearly all of a snapshot is where the batches of many streams are: the machine's part is small.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_next_snapshot_waits_for_eight_times_all_that_the_last_one_wrote() {
+    const STREAMS: u64 = 1_500;
+    let mut disk = SimulatedDisk::new();
+    let node = Node::start(disk.clone(), Path::new(DIR)).await;
+    for stream in 0..STREAMS {
+        write(&node, stream, 0, 100).await;
+    }
+    node.consensus.snapshot_now().await.unwrap();
+    let saved = snapshot_bytes(&disk);
+    let machine = STREAMS * 4;
+    assert!(saved > 3 * machine, "{saved}");
+    drop(node);
+
+    let mut written = 0;
+    // The first of these lives knows the size from the snapshot that it began with.
+    for _ in 0..2 {
+        disk = disk.killed();
+        let node = Node::start_with(disk.clone(), Path::new(DIR), 1_000).await;
+        let saved = snapshot_bytes(&disk);
+        while node.journal.bytes_since_snapshot() < saved * 6 {
+            write(&node, STREAMS, written, 5_000).await;
+            written += 1;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert!(node.journal.bytes_since_snapshot() >= saved * 6, "a snapshot came too soon");
+        while node.journal.bytes_since_snapshot() >= saved * 6 {
+            write(&node, STREAMS, written, 5_000).await;
+            written += 1;
+            assert!(node.journal.bytes_since_snapshot() < saved * 20, "no snapshot came");
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        drop(node);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

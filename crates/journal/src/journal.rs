@@ -24,7 +24,7 @@ use crate::error::{JournalFailed, OpenError, ReadError};
 use crate::frame::EncodedEntry;
 use crate::index::files::{FileKind, file_name};
 use crate::index::{Capture, Index, Setup};
-use crate::log::Log;
+use crate::log::{Log, LogPosition};
 use crate::prepare::Spares;
 use crate::queue::Queue;
 use crate::read::Reader;
@@ -83,6 +83,8 @@ pub struct Snapshot {
     pub meta: Bytes,
     /// The machine's part, opaque here.
     pub machine: Bytes,
+    /// How many bytes the whole snapshot has, the journal's own part among them.
+    pub bytes: u64,
 }
 
 /// What key compaction does with a batch.
@@ -127,31 +129,38 @@ impl Drop for Inner {
     }
 }
 
-/// A snapshot whose content is fixed and which is not yet on disk.
+/// A snapshot whose content is fixed and which is neither encoded nor on disk yet.
 #[derive(Debug)]
 pub struct PendingSnapshot {
     shared: Arc<Shared>,
-    file: SnapshotFile,
-    dead: Vec<u32>,
+    id: EntryId,
+    scan_from: LogPosition,
+    meta: Bytes,
+    capture: Capture,
     bytes_written: u64,
 }
 
 impl PendingSnapshot {
-    /// Writes it durably; blocking, for a thread of its own. Afterwards the log's claim on older
-    /// segments is gone. Nothing is written when a later snapshot is durable already.
-    pub fn write(self) -> io::Result<()> {
-        let shared = self.shared;
+    /// Encodes it, with the machine's state of the same moment, and writes it durably; blocking, for a
+    /// thread of its own. Afterwards the log's claim on older segments is gone. Nothing is written when
+    /// a later snapshot is durable already. Answers how many bytes the snapshot has.
+    pub fn write(self, machine: Bytes) -> io::Result<u64> {
+        let Self { shared, id, scan_from, meta, capture: Capture { table, dead }, .. } = self;
         shared.check().map_err(io::Error::other)?;
+        let encoded = Bytes::from(table.encode());
+        // Its memory, as far as the index has let go of it, is given back before the disk is waited for.
+        drop(table);
+        let file = SnapshotFile { id, scan_from, meta, machine, table: encoded };
         let mut newest = shared.snapshot.lock();
-        if newest.is_some_and(|newest| newest.index > self.file.id.index) {
-            return Ok(());
+        if newest.is_some_and(|newest| newest.index > id.index) {
+            return Ok(file.bytes());
         }
-        self.file.write(&*shared.disk, &shared.dir)?;
-        shared.snapshot_bytes.store(self.file.bytes(), Ordering::Relaxed);
-        shared.index.snapshot_written(&self.dead, self.file.scan_from.segment);
+        file.write(&*shared.disk, &shared.dir)?;
+        shared.snapshot_bytes.store(file.bytes(), Ordering::Relaxed);
+        shared.index.snapshot_written(&dead, scan_from.segment);
         shared.bytes_at_snapshot.store(self.bytes_written, Ordering::Relaxed);
-        *newest = Some(self.file.id);
-        Ok(())
+        *newest = Some(id);
+        Ok(file.bytes())
     }
 }
 
@@ -179,6 +188,7 @@ impl Journal {
         let mut recovered = recover(&*disk, dir, sizes)?;
         let snapshot_bytes = recovered.snapshot.as_ref().map_or(0, SnapshotFile::bytes);
         let snapshot = recovered.snapshot.take().map(|file| Snapshot {
+            bytes: file.bytes(),
             id: file.id,
             meta: file.meta,
             machine: file.machine,
@@ -351,15 +361,15 @@ impl Journal {
     }
 
     /// Called in apply order while nothing else is applied: fixes the index as of `id` at once and
-    /// returns the work of writing it.
-    pub fn begin_snapshot(&self, id: EntryId, meta: Bytes, machine: Bytes) -> PendingSnapshot {
+    /// returns the work of encoding and writing it. What was fixed is shared with the index: it takes
+    /// little time, and memory for what changes until it is written.
+    pub fn begin_snapshot(&self, id: EntryId, meta: Bytes) -> PendingSnapshot {
         let shared = self.inner.shared.clone();
         shared.index.applied(id.index);
         let bytes_written = shared.counters.bytes.load(Ordering::Relaxed);
         let scan_from = shared.log.read().scan_from(id.index);
-        let Capture { table, dead } = shared.index.capture();
-        let file = SnapshotFile { id, scan_from, meta, machine, table: table.into() };
-        PendingSnapshot { shared, file, dead, bytes_written }
+        let capture = shared.index.capture();
+        PendingSnapshot { shared, id, scan_from, meta, capture, bytes_written }
     }
 
     /// Bytes written to the log since the newest durable snapshot.

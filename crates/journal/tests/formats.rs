@@ -162,7 +162,7 @@ fn a_directory_of_version_1_is_served_and_written_on() {
     journal.roll();
     append_durably(&journal, vec![blank(3, LAST + 2)]);
     eventually("all segments but the last are sealed", || {
-        journal.begin_snapshot(id, Bytes::new(), Bytes::new()).write().unwrap();
+        journal.begin_snapshot(id, Bytes::new()).write(Bytes::new()).unwrap();
         journal.segments().iter().all(|it| it.sealed)
     });
     journal.reclaim().unwrap();
@@ -216,7 +216,7 @@ fn write_a_directory() {
             });
             let id = written(index).id;
             let (meta, machine) = (Bytes::from_static(b"meta"), Bytes::from_static(b"machine"));
-            journal.begin_snapshot(id, meta.clone(), machine.clone()).write().unwrap();
+            journal.begin_snapshot(id, meta.clone()).write(machine.clone()).unwrap();
             journal.purge(id);
             let reclaimed = journal.reclaim().unwrap();
             assert!(reclaimed.rewritten > 0, "{reclaimed:?}");

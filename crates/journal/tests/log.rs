@@ -222,7 +222,7 @@ proptest! {
                     applied = last;
                     if last > 0 {
                         let id = model[last as usize - 1].id;
-                        journal.begin_snapshot(id, Bytes::new(), Bytes::new()).write().unwrap();
+                        journal.begin_snapshot(id, Bytes::new()).write(Bytes::new()).unwrap();
                         snapshot = last;
                         let purged = last.saturating_sub(keep).max(1);
                         journal.purge(model[purged as usize - 1].id);
@@ -259,13 +259,9 @@ fn a_snapshot_ends_the_need_for_what_came_before_it() {
     }
     let id = EntryId { term: 1, leader: 1, index: 290 };
     // The index knows 300 already; a machine would stop at the snapshot's entry.
-    let pending = journal.begin_snapshot(
-        EntryId { index: 300, ..id },
-        Bytes::from_static(b"meta"),
-        Bytes::from_static(b"machine"),
-    );
+    let pending = journal.begin_snapshot(EntryId { index: 300, ..id }, Bytes::from_static(b"meta"));
     let before = journal.bytes_since_snapshot();
-    pending.write().unwrap();
+    let bytes = pending.write(Bytes::from_static(b"machine")).unwrap();
     assert!(before > 300_000 && journal.bytes_since_snapshot() < 1000);
     journal.purge(id);
     assert_eq!(journal.purged_id(), Some(id));
@@ -280,6 +276,8 @@ fn a_snapshot_ends_the_need_for_what_came_before_it() {
     let snapshot = opened.snapshot.unwrap();
     assert_eq!((snapshot.id.index, &snapshot.meta[..]), (300, &b"meta"[..]));
     assert_eq!(snapshot.machine, "machine");
+    // All of it, the part of the index with it.
+    assert!(bytes > 80 + 11 && snapshot.bytes == bytes, "{bytes}");
     assert_eq!(opened.report.entries, 1);
     assert_eq!(all(&opened.journal), [entry(1, 301, 300, 1000)]);
     opened.journal.accept(301, 0);

@@ -95,7 +95,7 @@ fn live(journal: &Journal, model: &mut Model, random: &mut Random, life: u64) {
             3 if applied > 0 => {
                 let id = EntryId { index: applied, ..model.entries[applied as usize - 1].id };
                 let machine = filling(applied, 3000);
-                if journal.begin_snapshot(id, Bytes::new(), machine).write().is_err() {
+                if journal.begin_snapshot(id, Bytes::new()).write(machine).is_err() {
                     return;
                 }
                 if random.below(2) == 0 {

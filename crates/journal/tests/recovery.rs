@@ -376,7 +376,7 @@ fn with_snapshots() -> (SimulatedDisk, Vec<Entry>) {
         (from..=to).for_each(|index| journal.accept(index, 0));
         let id = EntryId { term: 1, leader: 1, index: to };
         let machine = Bytes::from(to.to_string());
-        journal.begin_snapshot(id, Bytes::new(), machine).write().unwrap();
+        journal.begin_snapshot(id, Bytes::new()).write(machine).unwrap();
     }
     entries.extend(write_some(&journal, 1, 61..=70));
     wait_for_files(&disk, ".idx", 2);

@@ -142,7 +142,7 @@ impl Model {
 
     fn snapshot(&self, journal: &Journal) {
         let id = self.id();
-        journal.begin_snapshot(id, Bytes::new(), Bytes::new()).write().unwrap();
+        journal.begin_snapshot(id, Bytes::new()).write(Bytes::new()).unwrap();
         journal.purge(id);
     }
 
@@ -241,7 +241,7 @@ fn assert_space_comes_back(journal: &Journal, model: &Model) {
     let mut reclaimed = Default::default();
     let segment_bytes = small().segment_bytes;
     eventually("sidecars are written and space comes back", || {
-        journal.begin_snapshot(id, Bytes::new(), Bytes::new()).write().unwrap();
+        journal.begin_snapshot(id, Bytes::new()).write(Bytes::new()).unwrap();
         reclaimed = journal.reclaim().unwrap();
         let segments = journal.segments();
         let files: u64 = segments.iter().map(|it| it.file_bytes).sum();

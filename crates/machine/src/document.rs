@@ -1,8 +1,9 @@
 //! Small replicated documents of gateways: what a protocol declares and the broker has no word
 //! for. A space is a gateway's own (its bindings, its policies); the machine reads no body.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use base::SharedMap;
 use base::limits::{
     DOCUMENT_BYTES_MAX, DOCUMENT_NAME_BYTES_MAX, DOCUMENT_SPACE_BYTES_MAX, DOCUMENTS_BYTES_MAX,
     DOCUMENTS_MAX,
@@ -14,12 +15,12 @@ use crate::outcome::Refusal;
 pub struct Document {
     /// One count for all documents of a shard: the change that made it what it is.
     pub version: u64,
-    pub body: Box<[u8]>,
+    pub body: Arc<[u8]>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Documents {
-    spaces: BTreeMap<String, BTreeMap<Box<str>, Document>>,
+    spaces: SharedMap<Arc<str>, SharedMap<Arc<str>, Document>>,
     /// Of the last change.
     version: u64,
     count: usize,
@@ -41,7 +42,7 @@ impl Documents {
     /// Sorted by space and name.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str, &Document)> {
         self.spaces.iter().flat_map(|(space, documents)| {
-            documents.iter().map(|(name, found)| (space.as_str(), &**name, found))
+            documents.iter().map(|(name, found)| (&**space, &**name, found))
         })
     }
 
@@ -134,14 +135,14 @@ impl Documents {
         sound
     }
 
-    fn insert(&mut self, space: &str, name: Box<str>, document: Document) {
+    fn insert(&mut self, space: &str, name: Arc<str>, document: Document) {
         self.bytes += weight(space, &name, &document.body);
         self.count += 1;
         let names = (space.len() + name.len()) as u64;
-        let documents = match self.spaces.get_mut(space) {
-            Some(documents) => documents,
-            None => self.spaces.entry(space.to_owned()).or_default(),
-        };
+        if !self.spaces.contains_key(space) {
+            self.spaces.insert(space.into(), SharedMap::new());
+        }
+        let Some(documents) = self.spaces.get_mut(space) else { return };
         if let Some(old) = documents.insert(name, document) {
             self.bytes -= names + old.body.len() as u64;
             self.count -= 1;

@@ -2,10 +2,9 @@
 //! volatile state and no part of the machine; a group exists here while it has an offset.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 use base::limits::{GROUP_NAME_BYTES_MAX, OFFSET_METADATA_BYTES_MAX};
-use base::{Offset, PartitionId, TopicId};
+use base::{Offset, PartitionId, SharedMap, TopicId};
 
 use crate::command::CommitOffset;
 use crate::outcome::Refusal;
@@ -55,7 +54,7 @@ impl CommittedOffset {
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Group {
-    pub offsets: BTreeMap<PartitionId, CommittedOffset>,
+    pub offsets: SharedMap<PartitionId, CommittedOffset>,
 }
 
 impl Group {

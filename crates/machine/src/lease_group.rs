@@ -2,11 +2,10 @@
 //! outlive the leader: how far the group has come, and what is configured. Who holds a lease is
 //! the leader's volatile state and no part of the machine.
 
-use std::collections::BTreeMap;
 use std::sync::{Arc, LazyLock};
 
 use base::limits::{LEASE_GROUP_PARTITIONS_MAX, LEASE_GROUPS_MAX};
-use base::{LeaseGroupId, MAIN_LEASE_GROUP, Offset, TopicId};
+use base::{LeaseGroupId, MAIN_LEASE_GROUP, Offset, SharedMap, SharedRows, TopicId};
 use hashbrown::HashMap;
 
 use crate::config::{LeaseGroupConfig, Overrides, SharedConfigs};
@@ -25,7 +24,7 @@ pub struct LeaseGroup {
     /// The group's own values, as they were given.
     pub overrides: Arc<Overrides>,
     /// One for each partition of the topic.
-    pub progress: Vec<Progress>,
+    pub progress: SharedRows<Progress>,
     /// Nothing is delivered.
     pub paused: bool,
     pub created_ms: i64,
@@ -40,7 +39,7 @@ impl LeaseGroup {
 /// Every lease group of a shard, by number, and by topic and name.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct LeaseGroups {
-    by_id: BTreeMap<LeaseGroupId, Box<LeaseGroup>>,
+    pub(crate) by_id: SharedMap<LeaseGroupId, Arc<LeaseGroup>>,
     by_topic: HashMap<TopicId, OfTopic>,
     pub(crate) next: u32,
     /// Of all groups together.
@@ -76,11 +75,11 @@ pub(crate) fn shared_name(name: &str) -> Arc<str> {
 
 impl LeaseGroups {
     pub(crate) fn get(&self, group: LeaseGroupId) -> Option<&LeaseGroup> {
-        self.by_id.get(&group).map(Box::as_ref)
+        self.by_id.get(&group).map(Arc::as_ref)
     }
 
     pub(crate) fn get_mut(&mut self, group: LeaseGroupId) -> Result<&mut LeaseGroup, Refusal> {
-        let found = self.by_id.get_mut(&group).map(Box::as_mut);
+        let found = self.by_id.get_mut(&group).map(Arc::make_mut);
         found.ok_or(Refusal::UnknownLeaseGroup { group })
     }
 
@@ -91,7 +90,7 @@ impl LeaseGroups {
 
     /// By number.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &LeaseGroup> {
-        self.by_id.values().map(Box::as_ref)
+        self.by_id.values().map(Arc::as_ref)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -136,15 +135,15 @@ impl LeaseGroups {
             self.set_ids_of(group.topic, ids);
         }
         self.partitions += group.progress.len() as u64;
-        self.by_id.insert(group.id, Box::new(group));
+        self.by_id.insert(group.id, Arc::new(group));
     }
 
-    pub(crate) fn remove(&mut self, group: LeaseGroupId) -> Result<LeaseGroup, Refusal> {
+    pub(crate) fn remove(&mut self, group: LeaseGroupId) -> Result<Arc<LeaseGroup>, Refusal> {
         let removed = self.by_id.remove(&group).ok_or(Refusal::UnknownLeaseGroup { group })?;
         let ids = self.ids_of(removed.topic).iter().copied().filter(|id| *id != group).collect();
         self.set_ids_of(removed.topic, ids);
         self.partitions -= removed.progress.len() as u64;
-        Ok(*removed)
+        Ok(removed)
     }
 
     fn set_ids_of(&mut self, topic: TopicId, ids: Vec<LeaseGroupId>) {
@@ -170,10 +169,10 @@ impl LeaseGroups {
     pub(crate) fn grow(&mut self, topic: TopicId, total: u32) {
         for id in self.by_topic.get(&topic).map_or(&[][..], OfTopic::as_slice) {
             if let Some(group) = self.by_id.get_mut(id) {
-                let more = (total as usize).saturating_sub(group.progress.len());
-                group.progress.reserve_exact(more);
-                group.progress.resize(group.progress.len() + more, Progress::default());
-                self.partitions += more as u64;
+                let group = Arc::make_mut(group);
+                let held = group.progress.len();
+                group.progress.grow(total as usize, &Progress::default());
+                self.partitions += (group.progress.len() - held) as u64;
             }
         }
     }

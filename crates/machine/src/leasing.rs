@@ -85,7 +85,7 @@ impl State {
             name: shared_name(name),
             config,
             overrides,
-            progress,
+            progress: progress.into(),
             paused: false,
             created_ms: now_ms,
         });

@@ -42,5 +42,6 @@ pub use outcome::{ALL_PARTITIONS, AppendOutcome, Applied, Outcome, Refusal};
 pub use partition::{LeaderEpoch, Partition};
 pub use producer::{BatchSequence, ProducerState, SequenceRefusal, SequenceVerdict};
 pub use progress::Progress;
+pub use snapshot::Image;
 pub use state::{CatalogStamp, State};
 pub use topic::{Topic, TopicNameError, validate_topic_name};

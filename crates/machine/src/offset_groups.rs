@@ -9,7 +9,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use base::limits::OFFSET_GROUPS_BYTES_MAX;
-use base::{PartitionId, TopicId};
+use base::{PartitionId, SharedMap, TopicId};
 
 use crate::command::CommitOffset;
 use crate::group::{CommittedOffset, Group};
@@ -21,7 +21,7 @@ const OFFSET_BYTES: u64 = 96;
 
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct OffsetGroups {
-    groups: BTreeMap<Arc<str>, Group>,
+    pub(crate) groups: SharedMap<Arc<str>, Arc<Group>>,
     /// The groups that have offsets in a topic, so that a topic that is deleted leaves none behind
     /// and costs a look at no other group.
     by_topic: BTreeMap<TopicId, BTreeSet<Arc<str>>>,
@@ -46,18 +46,18 @@ impl OffsetGroups {
     }
 
     pub(crate) fn get(&self, name: &str) -> Option<&Group> {
-        self.groups.get(name)
+        self.groups.get(name).map(Arc::as_ref)
     }
 
     /// Sorted by name.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &Group)> {
-        self.groups.iter().map(|(name, group)| (&**name, group))
+        self.groups.iter().map(|(name, group)| (&**name, &**group))
     }
 
     /// Sorted by name, from the first after `name`.
     pub(crate) fn after(&self, name: &str) -> impl Iterator<Item = (&str, &Group)> {
         let range = (Bound::Excluded(name), Bound::Unbounded);
-        self.groups.range::<str, _>(range).map(|(name, group)| (&**name, group))
+        self.groups.range::<str, _>(range).map(|(name, group)| (&**name, &**group))
     }
 
     pub(crate) fn commit(
@@ -82,7 +82,7 @@ impl OffsetGroups {
         if let Some(group) = self.groups.get_mut(name)
             && former_bytes > 0
         {
-            group.commit(commit, now_ms);
+            Arc::make_mut(group).commit(commit, now_ms);
             return Ok(());
         }
         let name: Arc<str> = match self.groups.get_key_value(name) {
@@ -91,19 +91,19 @@ impl OffsetGroups {
         };
         let topic = commit.partition.topic;
         self.by_topic.entry(topic).or_default().insert(Arc::clone(&name));
-        self.groups.entry(name).or_default().commit(commit, now_ms);
+        Arc::make_mut(self.groups.get_or_insert_with(name, Arc::default)).commit(commit, now_ms);
         Ok(())
     }
 
     /// Adds a group as it was stored.
-    pub(crate) fn insert(&mut self, name: &str, offsets: BTreeMap<PartitionId, CommittedOffset>) {
+    pub(crate) fn insert(&mut self, name: &str, offsets: SharedMap<PartitionId, CommittedOffset>) {
         let name: Arc<str> = Arc::from(name);
         let group = Group { offsets };
         self.bytes += group_bytes(&name) + bytes_of(&group);
         for partition in group.offsets.keys() {
             self.by_topic.entry(partition.topic).or_default().insert(Arc::clone(&name));
         }
-        self.groups.insert(name, group);
+        self.groups.insert(name, Arc::new(group));
     }
 
     /// False if there is no such group.
@@ -135,7 +135,7 @@ impl OffsetGroups {
         let (name, group) = self.groups.get_key_value(name)?;
         let name = Arc::clone(name);
         let topics: BTreeSet<TopicId> = group.offsets.keys().map(|it| it.topic).collect();
-        let group = self.groups.get_mut(&name)?;
+        let group = Arc::make_mut(self.groups.get_mut(&name)?);
         self.bytes -= bytes_of(group);
         let changed = change(group);
         self.bytes += bytes_of(group);

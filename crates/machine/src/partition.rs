@@ -1,5 +1,8 @@
 //! A partition: a row of its topic. Idle, it is three words; what only a written one needs is
-//! boxed, so that a million of them cost what they use.
+//! apart, so that a million of them cost what they use; and shared with the images that are taken of the
+//! state, so that the neighbours of a partition that changes need not be copied whole.
+
+use std::sync::Arc;
 
 use base::Offset;
 use base::limits::PRODUCERS_PER_PARTITION_MAX;
@@ -20,7 +23,7 @@ pub struct LeaderEpoch {
 pub struct Partition {
     log_start: Offset,
     next_offset: Offset,
-    active: Option<Box<Active>>,
+    active: Option<Arc<Active>>,
 }
 
 // An idle partition must stay under 100 bytes with all that other crates keep of it.
@@ -152,7 +155,8 @@ impl Partition {
             return refused;
         }
         self.next_offset = append.end();
-        let active = self.active.get_or_insert_with(|| Box::new(Active::new()));
+        let active = self.active.get_or_insert_with(|| Arc::new(Active::new()));
+        let active = Arc::make_mut(active);
         active.last_append_ms = now_ms;
         active.max_timestamp = active.max_timestamp.max(append.max_timestamp);
         active.note_epoch(append.leader_epoch, append.base_offset);
@@ -170,7 +174,7 @@ impl Partition {
         }
         self.log_start = offset;
         if let Some(active) = &mut self.active {
-            active.forget_epochs_below(offset);
+            Arc::make_mut(active).forget_epochs_below(offset);
         }
         true
     }
@@ -179,13 +183,20 @@ impl Partition {
     pub(crate) fn note_compacted(&mut self, offset: Offset) {
         let offset = offset.min(self.next_offset);
         if let Some(active) = &mut self.active {
+            let active = Arc::make_mut(active);
             active.compacted_to = active.compacted_to.max(offset);
         }
+    }
+
+    /// Whether there are producers whose last batch was applied before `before_ms`.
+    pub(crate) fn has_producers_before(&self, before_ms: i64) -> bool {
+        self.producers().iter().any(|(_, producer)| producer.last_ms() < before_ms)
     }
 
     /// Forgets producers whose last batch was applied before `before_ms`; how many those were.
     pub(crate) fn expire_producers(&mut self, before_ms: i64) -> u64 {
         let Some(active) = &mut self.active else { return 0 };
+        let active = Arc::make_mut(active);
         let known = active.producers.len();
         active.producers.retain(|(_, producer)| producer.last_ms() >= before_ms);
         let expired = known - active.producers.len();
@@ -229,7 +240,7 @@ impl From<PartitionV1> for Partition {
             let epochs =
                 active.epochs.into_iter().map(|(epoch, start)| LeaderEpoch { epoch, start });
             let producers = active.producers.into_iter();
-            Box::new(Active {
+            Arc::new(Active {
                 // Exactly as long as they are: a decoder's growth left over is not kept.
                 epochs: epochs.collect::<Box<[_]>>().into_vec(),
                 producers: producers

@@ -7,16 +7,17 @@
 //! count. Nothing is ever left out to save room.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use base::{Offset, OffsetRanges};
+use base::{Offset, OffsetRanges, SharedMap};
 
 use crate::snapshot::stored::{ExceptionsV2, ProgressV2};
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Progress {
     floor: Offset,
-    above: Option<Box<Exceptions>>,
+    /// Shared with the images that were taken since it changed.
+    above: Option<Arc<Exceptions>>,
 }
 
 // Every partition of every lease group has one.
@@ -28,7 +29,7 @@ struct Exceptions {
     /// Not touching the floor: the record at it is not settled.
     settled: OffsetRanges,
     /// Records that are not settled and were delivered, and how often; never 0.
-    attempts: BTreeMap<Offset, u16>,
+    attempts: SharedMap<Offset, u16>,
 }
 
 impl Exceptions {
@@ -105,7 +106,7 @@ impl Progress {
             self.raise_floor(to);
             return true;
         }
-        let above = self.above.get_or_insert_default();
+        let above = Arc::make_mut(self.above.get_or_insert_default());
         if above.settled.insert(from, to) == 0 {
             return false;
         }
@@ -121,9 +122,9 @@ impl Progress {
             return;
         }
         if count > 0 {
-            self.above.get_or_insert_default().attempts.insert(offset, count);
+            Arc::make_mut(self.above.get_or_insert_default()).attempts.insert(offset, count);
         } else if let Some(above) = &mut self.above {
-            above.attempts.remove(&offset);
+            Arc::make_mut(above).attempts.remove(&offset);
             self.drop_if_empty();
         }
     }
@@ -135,11 +136,12 @@ impl Progress {
         }
         self.floor = floor;
         let Some(above) = &mut self.above else { return true };
+        let above = Arc::make_mut(above);
         self.floor = above.settled.join_below(floor);
-        while let Some(first) = above.attempts.first_entry()
-            && *first.key() < self.floor
+        while let Some((&first, _)) = above.attempts.first_key_value()
+            && first < self.floor
         {
-            first.remove();
+            above.attempts.remove(&first);
         }
         self.drop_if_empty();
         true
@@ -181,7 +183,7 @@ impl From<ProgressV2<'_>> for Progress {
     fn from(stored: ProgressV2<'_>) -> Self {
         let above = stored.above.map(|above| {
             let (settled, attempts) = (above.settled.into_owned(), above.attempts.into_owned());
-            Box::new(Exceptions { settled, attempts })
+            Arc::new(Exceptions { settled, attempts })
         });
         Self { floor: stored.floor, above }
     }

@@ -8,7 +8,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use base::limits::{GROUP_CONFIGS_MAX, PARTITIONS_PER_SHARD_MAX, PARTITIONS_PER_TOPIC_MAX};
-use base::{Offset, PartitionId, TopicId};
+use base::{Offset, PartitionId, SharedMap, SharedRows, TopicId};
 use hashbrown::HashMap;
 use uuid::Uuid;
 
@@ -30,8 +30,9 @@ static GROUP_CONFIG_DEFAULT: GroupConfig = GroupConfig::DEFAULT;
 
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct State {
-    /// Boxed: a table has room for many more than are in it.
-    pub(crate) topics: HashMap<TopicId, Box<Topic>>,
+    /// This, like all else that a snapshot holds, is shared with the images that were taken of it:
+    /// see [`State::capture`]. The maps that lead to it are not in a snapshot.
+    pub(crate) topics: SharedMap<TopicId, Arc<Topic>>,
     by_name: BTreeMap<Arc<str>, TopicId>,
     by_uuid: HashMap<Uuid, TopicId>,
     /// Names with `.` or `_` as [`collapsed_name`] has them.
@@ -43,7 +44,7 @@ pub struct State {
     pub(crate) topic_configs: SharedConfigs<TopicConfig>,
     pub(crate) groups: OffsetGroups,
     /// Apart from `groups`: a group may be configured before it commits, and after.
-    pub(crate) group_configs: BTreeMap<String, GroupConfig>,
+    pub(crate) group_configs: SharedMap<Arc<str>, Arc<GroupConfig>>,
     pub(crate) lease_groups: LeaseGroups,
     pub(crate) documents: Documents,
     /// See [`State::last_ms`].
@@ -58,7 +59,7 @@ impl State {
     }
 
     pub fn topic(&self, topic: TopicId) -> Option<&Topic> {
-        self.topics.get(&topic).map(Box::as_ref)
+        self.topics.get(&topic).map(Arc::as_ref)
     }
 
     pub fn topic_named(&self, name: &str) -> Option<&Topic> {
@@ -118,12 +119,12 @@ impl State {
 
     /// A group's configuration; the default if none was set, whether or not the group exists.
     pub fn group_config(&self, name: &str) -> &GroupConfig {
-        self.group_configs.get(name).unwrap_or(&GROUP_CONFIG_DEFAULT)
+        self.group_configs.get(name).map_or(&GROUP_CONFIG_DEFAULT, Arc::as_ref)
     }
 
     /// Groups that have values of their own. Sorted by name.
     pub fn configured_groups(&self) -> impl Iterator<Item = &str> {
-        self.group_configs.keys().map(String::as_str)
+        self.group_configs.keys().map(Arc::as_ref)
     }
 
     pub fn node_config(&self) -> &NodeConfig {
@@ -259,9 +260,7 @@ impl State {
                 Ok(Outcome::Expired { count: expired.sum() })
             }
             Command::ExpireProducers { before_ms } => {
-                let partitions = self.topics.values_mut().flat_map(|topic| &mut topic.partitions);
-                let expired = partitions.map(|partition| partition.expire_producers(*before_ms));
-                Ok(Outcome::Expired { count: expired.sum() })
+                Ok(Outcome::Expired { count: self.expire_producers(*before_ms) })
             }
             Command::CreateLeaseGroup { topic, name, starts, config } => {
                 self.create_lease_group(*topic, name, starts, config, now_ms, applied)
@@ -297,8 +296,25 @@ impl State {
     ) -> Result<&mut Partition, Refusal> {
         self.topics
             .get_mut(&partition.topic)
-            .and_then(|topic| topic.partitions.get_mut(partition.index as usize))
+            .and_then(|topic| Arc::make_mut(topic).partitions.get_mut(partition.index as usize))
             .ok_or(Refusal::UnknownPartition { partition })
+    }
+
+    /// How many producers are forgotten. Only what changes is copied from an image.
+    fn expire_producers(&mut self, before_ms: i64) -> u64 {
+        let mut silent = Vec::new();
+        for topic in self.topics.values() {
+            let partitions = topic.partition_ids().zip(&topic.partitions);
+            let with_some = partitions.filter(|(_, it)| it.has_producers_before(before_ms));
+            silent.extend(with_some.map(|(id, _)| id));
+        }
+        let mut expired = 0;
+        for id in silent {
+            if let Ok(partition) = self.partition_mut(id) {
+                expired += partition.expire_producers(before_ms);
+            }
+        }
+        expired
     }
 
     fn create_topic(&mut self, new: &NewTopic, now_ms: i64) -> Result<TopicId, Refusal> {
@@ -313,7 +329,7 @@ impl State {
             created_ms: now_ms,
             config,
             overrides,
-            partitions: vec![Partition::default(); new.partitions as usize],
+            partitions: SharedRows::from(vec![Partition::default(); new.partitions as usize]),
         });
         Ok(id)
     }
@@ -326,7 +342,7 @@ impl State {
         if let Some(collapsed) = collapsed_name(&topic.name) {
             self.by_collapsed_name.insert(collapsed, topic.id);
         }
-        self.topics.insert(topic.id, Box::new(topic));
+        self.topics.insert(topic.id, Arc::new(topic));
     }
 
     fn delete_topic(&mut self, topic: TopicId, applied: &mut Applied) -> Result<Outcome, Refusal> {
@@ -352,9 +368,7 @@ impl State {
         self.check_create_partitions(topic, total)?;
         let grown = self.topics.get_mut(&topic).ok_or(Refusal::UnknownTopic { topic })?;
         self.partition_count += u64::from(total - grown.partition_count());
-        // Exactly: a topic grows rarely and stays for long.
-        grown.partitions.reserve_exact(total as usize - grown.partitions.len());
-        grown.partitions.resize(total as usize, Partition::default());
+        Arc::make_mut(grown).partitions.grow(total as usize, &Partition::default());
         self.lease_groups.grow(topic, total);
         self.note_lease_groups_moved(topic, applied);
         Ok(Outcome::Done)
@@ -372,6 +386,7 @@ impl State {
         let config = TopicConfig::parse(&self.node_config, overrides)?;
         let (overrides, config) = self.topic_configs.share(overrides, config);
         let changed = self.topics.get_mut(&topic).ok_or(Refusal::UnknownTopic { topic })?;
+        let changed = Arc::make_mut(changed);
         changed.config = config;
         changed.overrides = overrides;
         self.note_lease_groups_moved(topic, applied);
@@ -396,6 +411,7 @@ impl State {
         }
         for (id, (overrides, config)) in shared {
             if let Some(topic) = self.topics.get_mut(&id) {
+                let topic = Arc::make_mut(topic);
                 (topic.overrides, topic.config) = (overrides, config);
             }
         }
@@ -415,7 +431,7 @@ impl State {
             if is_new && self.group_configs.len() >= GROUP_CONFIGS_MAX {
                 return Err(Refusal::TooManyGroupConfigs { at_most: GROUP_CONFIGS_MAX });
             }
-            self.group_configs.insert(group.to_owned(), config);
+            self.group_configs.insert(group.into(), Arc::new(config));
         }
         Ok(Outcome::Done)
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use base::limits::TOPIC_NAME_BYTES_MAX;
-use base::{PartitionId, TopicId};
+use base::{PartitionId, SharedRows, TopicId};
 use uuid::Uuid;
 
 use crate::config::{Overrides, TopicConfig};
@@ -20,7 +20,7 @@ pub struct Topic {
     pub config: Arc<TopicConfig>,
     /// The topic's own values, as they were given.
     pub overrides: Arc<Overrides>,
-    pub partitions: Vec<Partition>,
+    pub partitions: SharedRows<Partition>,
 }
 
 impl Topic {

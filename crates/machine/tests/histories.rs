@@ -508,6 +508,12 @@ proptest! {
         let mut restored = State::new();
         replay(&mut restored, before);
         let snapshot = restored.encode();
+        // What is captured stays as it was, whatever the state goes through.
+        let image = restored.capture();
+        replay(&mut restored, after);
+        prop_assert_eq!(&restored.encode(), &bytes);
+        prop_assert_eq!(&image.encode(), &snapshot);
+        drop(image);
         let mut restored = State::decode(&snapshot).expect("it was encoded by us");
         prop_assert_eq!(&restored.encode(), &snapshot);
         replay(&mut restored, after);

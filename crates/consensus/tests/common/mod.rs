@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use consensus::{
-    Committed, Consensus, ConsensusOptions, Payload, Proposed, RestoreError, StateMachine,
+    Committed, Consensus, ConsensusOptions, Encode, Payload, Proposed, RestoreError, StateMachine,
 };
 use journal::{Disk, Journal, Options};
 use parking_lot::Mutex;
@@ -72,14 +72,14 @@ impl StateMachine for Ledger {
         said.map_or(0, |changes| changes.parse().expect("a number"))
     }
 
-    fn snapshot(&self) -> Bytes {
+    fn capture(&self) -> Encode {
         let heads = self.heads();
         let mut bytes = Vec::new();
         for head in heads {
             bytes.extend_from_slice(&(head.len() as u32).to_le_bytes());
             bytes.extend_from_slice(&head);
         }
-        bytes.into()
+        Box::new(move || bytes.into())
     }
 
     fn restore(&self, mut machine: &[u8]) -> Result<(), RestoreError> {

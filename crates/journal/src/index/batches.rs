@@ -5,6 +5,7 @@ use std::ops::Range;
 
 use base::OffsetRanges;
 
+use super::addresses::AddressList;
 use super::runs::Run;
 use super::sidecar::Sidecar;
 use crate::address::Address;
@@ -12,23 +13,24 @@ use crate::address::Address;
 /// Ascending by offset, not overlapping.
 #[derive(Clone, Debug)]
 pub(crate) enum Batches<'a> {
-    Memory(&'a [Address]),
+    Memory { list: &'a AddressList, places: Range<usize> },
     Sidecar { sidecar: &'a Sidecar, places: Range<usize> },
 }
 
 impl<'a> Batches<'a> {
-    pub(crate) const NONE: Batches<'static> = Batches::Memory(&[]);
+    pub(crate) fn of_list(list: &'a AddressList) -> Self {
+        Self::Memory { list, places: 0..list.len() }
+    }
 
     pub(crate) fn len(&self) -> usize {
         match self {
-            Self::Memory(addresses) => addresses.len(),
-            Self::Sidecar { places, .. } => places.len(),
+            Self::Memory { places, .. } | Self::Sidecar { places, .. } => places.len(),
         }
     }
 
     pub(crate) fn get(&self, place: usize) -> Address {
         match self {
-            Self::Memory(addresses) => addresses[place],
+            Self::Memory { list, places } => *list.get(places.start + place),
             Self::Sidecar { sidecar, places } => sidecar.address(places.start + place),
         }
     }
@@ -67,7 +69,9 @@ impl<'a> Batches<'a> {
 
     fn narrow(self, start: usize, end: usize) -> Self {
         match self {
-            Self::Memory(addresses) => Self::Memory(&addresses[start..end]),
+            Self::Memory { list, places } => {
+                Self::Memory { list, places: places.start + start..places.start + end }
+            }
             Self::Sidecar { sidecar, places } => {
                 Self::Sidecar { sidecar, places: places.start + start..places.start + end }
             }
@@ -192,7 +196,8 @@ mod tests {
                 })
                 .copied()
                 .collect();
-            let live = Batches::Memory(&addresses).live(&run, Some(&holes)).from(from);
+            let list: AddressList = addresses.iter().copied().collect();
+            let live = Batches::of_list(&list).live(&run, Some(&holes)).from(from);
             prop_assert_eq!(&live.iter().collect::<Vec<_>>(), &expected);
             let mut backwards: Vec<Address> = live.iter().rev().collect();
             backwards.reverse();

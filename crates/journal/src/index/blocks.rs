@@ -30,9 +30,9 @@ use base::checksum::crc32c;
 use bytes::Bytes;
 use hashbrown::HashMap;
 
+use super::addresses::Addresses;
 use super::fields::Fields;
 use super::files::Draft;
-use super::table::Addresses;
 use crate::address::Address;
 use crate::disk::DiskFile;
 
@@ -169,7 +169,6 @@ impl BlockWriter {
         let mut descriptors = Vec::with_capacity(count * DESCRIPTOR_BYTES);
         let mut position =
             self.draft.len() + HEADER_BYTES as u64 + (count * DESCRIPTOR_BYTES) as u64;
-        let addresses = self.addresses.entry(self.stream).or_default();
         for (old, pending) in &self.pending {
             let (address, crc, elsewhere) = match pending {
                 Pending::Here(bytes) => {
@@ -192,7 +191,7 @@ impl BlockWriter {
             for number in [address.span, address.len | shared, crc, elsewhere] {
                 descriptors.extend_from_slice(&number.to_le_bytes());
             }
-            addresses.push(address);
+            self.addresses.push(self.stream, address);
         }
         let (bytes, crc) = (self.pending_bytes as u64, crc32c(&descriptors));
         let header = block_header(BLOCK_MAGIC, count as u32, self.stream, bytes, crc);

@@ -49,11 +49,11 @@ impl Index {
         held: Option<&Held>,
     ) -> Planned {
         let table = self.table.read();
-        let (runs, holes) = (table.runs(stream), table.holes(stream));
-        let first = runs.partition_point(|run| run.next_offset <= offset);
+        let holes = table.holes(stream);
+        let runs = table.runs_of(stream).into_iter().flat_map(|runs| runs.after(offset));
         let mut parts = Vec::new();
         let mut room = Room { left: bytes_max, used: false };
-        for run in &runs[first..] {
+        for run in runs {
             let segment = run.segment();
             let Some(found) = table.segment(segment) else { break };
             let generation = found.generation;
@@ -141,7 +141,7 @@ impl Index {
         let runs = {
             let table = self.table.read();
             let exact = |run: &Run| !table.is_ragged(run.segment(), stream);
-            table.runs(stream).iter().map(|run| (*run, exact(run))).collect::<Vec<_>>()
+            table.runs(stream).map(|run| (*run, exact(run))).collect::<Vec<_>>()
         };
         let Some((last, _)) = runs.last() else { return Ok(None) };
         let mut start = last.next_offset;
@@ -183,7 +183,7 @@ impl Index {
         stream: u64,
         before: i64,
     ) -> Result<Option<u64>, ReadError> {
-        let runs = self.table.read().runs(stream).to_vec();
+        let runs: Vec<Run> = self.table.read().runs(stream).copied().collect();
         for (place, run) in runs.iter().enumerate() {
             if run.max_timestamp < before {
                 continue;
@@ -201,7 +201,7 @@ impl Index {
 
     /// All live batches from the one that holds `from` on.
     pub(crate) fn batches(&self, stream: u64, from: u64) -> Result<Vec<Address>, ReadError> {
-        let runs = self.table.read().runs(stream).to_vec();
+        let runs: Vec<Run> = self.table.read().runs(stream).copied().collect();
         let mut found = Vec::new();
         for run in runs.iter().filter(|run| run.next_offset > from) {
             self.in_run(stream, run.segment(), |live, _| {
@@ -267,7 +267,7 @@ impl Index {
 
     fn timestamp_bounds(&self, stream: u64) -> Vec<(u32, i64)> {
         let table = self.table.read();
-        table.runs(stream).iter().map(|run| (run.segment(), run.max_timestamp)).collect()
+        table.runs(stream).map(|run| (run.segment(), run.max_timestamp)).collect()
     }
 }
 

@@ -7,6 +7,7 @@
 //!
 //! * [`table`]: the state, pure: runs, live bytes per segment
 //! * [`runs`]: a stream's runs
+//! * [`addresses`]: those of a segment that are in memory
 //! * [`batches`]: one stream's batches in one segment
 //! * [`snapshot`]: the table as bytes; [`fields`]: reading them back with care
 //! * [`sidecar`], [`cache`]: a sealed segment's addresses, and the ones in memory
@@ -31,6 +32,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::address::Address;
 use crate::disk::DiskFile;
 
+mod addresses;
 mod batches;
 mod blocks;
 mod cache;
@@ -92,7 +94,7 @@ pub(crate) struct Index {
 /// The run table as of one log index, for a snapshot.
 #[derive(Debug)]
 pub(crate) struct Capture {
-    pub(crate) table: Vec<u8>,
+    pub(crate) table: RunTable,
     /// Segments without a live byte in it: for [`Index::snapshot_written`].
     pub(crate) dead: Vec<u32>,
 }
@@ -141,10 +143,10 @@ impl Index {
         self.table.write().remove(streams);
     }
 
-    /// The table as it stands, to be called between two entries.
+    /// The table as it stands, to be called between two entries. Copies little: see [`RunTable`].
     pub(crate) fn capture(&self) -> Capture {
         let table = self.table.read();
-        Capture { table: table.encode(), dead: table.dead() }
+        Capture { table: table.clone(), dead: table.dead() }
     }
 
     /// The snapshot with this capture is durable, and recovery from it would begin to read in

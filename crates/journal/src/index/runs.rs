@@ -2,9 +2,14 @@
 //!
 //! This is all that memory keeps of a sealed segment, so its size decides what a partition costs.
 //! Most partitions of a large topic set have exactly one run: it lies inline, and the enum borrows
-//! the segment number's zero as its tag, so that a stream is no larger than the run itself.
+//! the segment number's zero as its tag, so that a stream is no larger than the run itself. Several
+//! are a map in chunks, which the captures that snapshots are written from share: of a stream that is
+//! written to, only the last chunk is copied.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use base::SharedMap;
 
 /// The batches of one stream in one segment: those that end after `first_offset` and begin before
 /// `next_offset`. What the segment holds of the stream below `first_offset` is dead.
@@ -29,46 +34,71 @@ impl Run {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Runs {
     One(Run),
-    Many(Vec<Run>),
+    /// By segment.
+    Many(Arc<SharedMap<u32, Run>>),
 }
 
 // 100,000 idle partitions pay for this type 100,000 times.
 const _: () = assert!(size_of::<Runs>() == 32);
 
 impl Runs {
-    pub(crate) fn as_slice(&self) -> &[Run] {
+    fn one(&self) -> Option<&Run> {
         match self {
-            Self::One(run) => std::slice::from_ref(run),
-            Self::Many(runs) => runs,
+            Self::One(run) => Some(run),
+            Self::Many(_) => None,
         }
     }
 
-    pub(crate) fn as_mut_slice(&mut self) -> &mut [Run] {
+    fn many(&self) -> Option<&SharedMap<u32, Run>> {
         match self {
-            Self::One(run) => std::slice::from_mut(run),
-            Self::Many(runs) => runs,
+            Self::One(_) => None,
+            Self::Many(runs) => Some(runs),
+        }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.many().map_or(1, SharedMap::len)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Run> {
+        self.one().into_iter().chain(self.many().into_iter().flat_map(SharedMap::values))
+    }
+
+    /// Those that end after `offset`.
+    pub(crate) fn after(&self, offset: u64) -> impl Iterator<Item = &Run> {
+        let one = self.one().filter(|run| run.next_offset > offset);
+        let many = self.many().map(|runs| runs.iter_from(|_, run| run.next_offset <= offset));
+        one.into_iter().chain(many.into_iter().flatten().map(|(_, run)| run))
+    }
+
+    pub(crate) fn first(&self) -> Option<&Run> {
+        match self {
+            Self::One(run) => Some(run),
+            Self::Many(runs) => runs.first_key_value().map(|(_, run)| run),
+        }
+    }
+
+    pub(crate) fn last(&self) -> Option<&Run> {
+        match self {
+            Self::One(run) => Some(run),
+            Self::Many(runs) => runs.last_key_value().map(|(_, run)| run),
         }
     }
 
     pub(crate) fn last_mut(&mut self) -> Option<&mut Run> {
-        self.as_mut_slice().last_mut()
+        match self {
+            Self::One(run) => Some(run),
+            Self::Many(runs) => Arc::make_mut(runs).last_mut(),
+        }
     }
 
     pub(crate) fn push(&mut self, run: Run) {
         match self {
-            Self::One(first) => *self = Self::Many(vec![*first, run]),
-            Self::Many(runs) => runs.push(run),
-        }
-    }
-
-    /// Forgets the first `count` runs; `false` when none is left.
-    pub(crate) fn drop_front(&mut self, count: usize) -> bool {
-        match self {
-            Self::One(_) => count == 0,
-            Self::Many(runs) => {
-                runs.drain(..count);
-                self.shrink()
+            Self::One(first) => {
+                let runs = [(first.segment(), *first), (run.segment(), run)];
+                *self = Self::Many(Arc::new(runs.into_iter().collect()));
             }
+            Self::Many(runs) => drop(Arc::make_mut(runs).insert(run.segment(), run)),
         }
     }
 
@@ -77,31 +107,35 @@ impl Runs {
         match self {
             Self::One(run) => run.segment() != segment,
             Self::Many(runs) => {
-                runs.retain(|run| run.segment() != segment);
+                if runs.contains_key(&segment) {
+                    Arc::make_mut(runs).remove(&segment);
+                }
                 self.shrink()
             }
         }
     }
 
     pub(crate) fn find_mut(&mut self, segment: u32) -> Option<&mut Run> {
-        let runs = self.as_mut_slice();
-        let place = runs.binary_search_by_key(&segment, Run::segment).ok()?;
-        Some(&mut runs[place])
+        match self {
+            Self::One(run) => (run.segment() == segment).then_some(run),
+            Self::Many(runs) => Arc::make_mut(runs).get_mut(&segment),
+        }
     }
 
     pub(crate) fn find(&self, segment: u32) -> Option<&Run> {
-        let runs = self.as_slice();
-        let place = runs.binary_search_by_key(&segment, Run::segment).ok()?;
-        Some(&runs[place])
+        match self {
+            Self::One(run) => (run.segment() == segment).then_some(run),
+            Self::Many(runs) => runs.get(&segment),
+        }
     }
 
-    /// A stream that is down to one run gives its vector back.
+    /// A stream that is down to one run gives its map back.
     fn shrink(&mut self) -> bool {
         if let Self::Many(runs) = self {
-            match runs.as_slice() {
-                [] => return false,
-                [only] => *self = Self::One(*only),
-                _ => {}
+            match runs.first_key_value() {
+                None => return false,
+                Some((_, only)) if runs.len() == 1 => *self = Self::One(*only),
+                Some(_) => {}
             }
         }
         true

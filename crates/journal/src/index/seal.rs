@@ -12,11 +12,12 @@ use parking_lot::{Condvar, Mutex};
 use tasks::Task;
 use tracing::{info, warn};
 
+use super::addresses::Addresses;
 use super::blocks;
 use super::files::FileKind;
 use super::runs::Run;
 use super::sidecar::Sidecar;
-use super::table::{Addresses, Refused};
+use super::table::Refused;
 use super::{Batches, Index};
 use crate::address::Address;
 use crate::error::ReadError;
@@ -165,7 +166,7 @@ impl Index {
         let mut addresses = Addresses::new();
         if generation > 1 {
             blocks::scan(&*file, segment, generation, &mut |stream, address| {
-                addresses.entry(stream).or_default().push(address);
+                addresses.push(stream, address);
             })
             .map_err(io_error)?;
         } else {
@@ -173,7 +174,7 @@ impl Index {
             self.log
                 .scan(segment, &*file, &mut |stream, address| {
                     if expected.holds(stream, &address) {
-                        addresses.entry(stream).or_default().push(address);
+                        addresses.push(stream, address);
                     }
                 })
                 .map_err(io_error)?;
@@ -214,7 +215,7 @@ impl Index {
 /// Which bodies in a segment of the log belong to the index.
 struct Expected {
     runs: HashMap<u64, Counted>,
-    refused: Vec<Refused>,
+    refused: Arc<Vec<Refused>>,
 }
 
 /// A stream's run, and the holes in it.
@@ -238,11 +239,12 @@ impl Expected {
     /// What was found must be what was counted: anything else would serve wrong records.
     fn check(&self, found: &Addresses) -> Result<(), &'static str> {
         for (stream, Counted { run, holes, ragged }) in &self.runs {
-            let addresses = found.get(stream).map_or(&[][..], Vec::as_slice);
-            if addresses.windows(2).any(|pair| pair[0].next_offset() > pair[1].base_offset) {
+            let addresses = found.of(*stream);
+            let mut pairs = addresses.iter().zip(addresses.iter().skip(1));
+            if pairs.any(|(one, next)| one.next_offset() > next.base_offset) {
                 return Err("batches overlap: some of them were never accepted");
             }
-            let live = Batches::Memory(addresses).live(run, holes.as_ref());
+            let live = Batches::of_list(addresses).live(run, holes.as_ref());
             let bytes: u64 = live.iter().map(|batch| u64::from(batch.len)).sum();
             let counted = u64::from(run.bytes);
             if bytes > counted || (bytes < counted && !ragged) {
@@ -259,8 +261,5 @@ pub(crate) fn sidecar_of(
     indexes: Option<(u64, u64)>,
     addresses: &Addresses,
 ) -> Sidecar {
-    let mut streams: Vec<(u64, &[Address])> =
-        addresses.iter().map(|(&stream, found)| (stream, &found[..])).collect();
-    streams.sort_unstable_by_key(|(stream, _)| *stream);
-    Sidecar::build(segment, generation, indexes, streams.into_iter())
+    Sidecar::build(segment, generation, indexes, addresses.iter())
 }

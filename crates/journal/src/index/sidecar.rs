@@ -24,6 +24,7 @@ use base::checksum::crc32c;
 use hashbrown::HashSet;
 use thiserror::Error;
 
+use super::addresses::AddressList;
 use super::batches::Batches;
 use super::fields::Fields;
 use crate::address::Address;
@@ -76,7 +77,7 @@ impl Sidecar {
         segment: u32,
         generation: u32,
         indexes: Option<(u64, u64)>,
-        streams: impl Iterator<Item = (u64, &'a [Address])> + Clone,
+        streams: impl Iterator<Item = (u64, &'a AddressList)> + Clone,
     ) -> Self {
         let stream_count = streams.clone().count();
         let batch_count: usize = streams.clone().map(|(_, addresses)| addresses.len()).sum();
@@ -90,7 +91,7 @@ impl Sidecar {
             bytes.extend_from_slice(&stream.to_le_bytes());
             bytes.extend_from_slice(&end.to_le_bytes());
         }
-        for address in streams.flat_map(|(_, addresses)| addresses) {
+        for address in streams.flat_map(|(_, addresses)| addresses.iter()) {
             bytes.extend_from_slice(&address.position.to_le_bytes());
             debug_assert!(address.len < SHARED_BIT, "a segment is shorter than that");
             let shared = if address.shared { SHARED_BIT } else { 0 };
@@ -173,7 +174,7 @@ impl Sidecar {
             }
         }
         if low == self.streams || self.stream(low).0 != stream {
-            return Batches::NONE;
+            return Batches::Sidecar { sidecar: self, places: 0..0 };
         }
         Batches::Sidecar { sidecar: self, places: self.places(low) }
     }
@@ -281,7 +282,8 @@ mod tests {
     #[test]
     fn a_sidecar_of_version_1_is_still_read() {
         let addresses = [address(0), address(2)];
-        let streams = [(3, &addresses[..])];
+        let list: AddressList = addresses.into_iter().collect();
+        let streams = [(3, &list)];
         let old = version_1(Sidecar::build(7, 1, Some((4, 9)), streams.into_iter()).bytes);
         let sidecar = Sidecar::parse(old, 7, 1).unwrap();
         assert_eq!(sidecar.batches(3).iter().collect::<Vec<_>>(), addresses);
@@ -293,8 +295,7 @@ mod tests {
     fn a_body_that_several_streams_share_counts_once() {
         let one = [address(0), address(1)];
         let two = [Address { base_offset: 77, ..address(1) }, address(2)];
-        let sidecar =
-            Sidecar::build(7, 1, Some((4, 9)), [(3, &one[..]), (9, &two[..])].into_iter());
+        let sidecar = build_of_two(&one, &two);
         let sidecar = Sidecar::parse(sidecar.bytes, 7, 1).unwrap();
         assert_eq!(sidecar.batch_bytes(), SidecarBytes { once: 300, any_shared: true });
         assert_eq!(sidecar.batches(9).iter().collect::<Vec<_>>(), two);
@@ -303,7 +304,12 @@ mod tests {
 
     fn sidecar() -> Sidecar {
         let (one, two) = ([address(0), address(1), address(2)], [address(5)]);
-        Sidecar::build(7, 1, Some((4, 9)), [(3, &one[..]), (9, &two[..])].into_iter())
+        build_of_two(&one, &two)
+    }
+
+    fn build_of_two(one: &[Address], two: &[Address]) -> Sidecar {
+        let [one, two] = [one, two].map(|list| list.iter().copied().collect::<AddressList>());
+        Sidecar::build(7, 1, Some((4, 9)), [(3, &one), (9, &two)].into_iter())
     }
 
     #[test]

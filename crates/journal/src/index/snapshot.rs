@@ -27,12 +27,12 @@ use std::sync::Arc;
 
 use base::OffsetRanges;
 use base::checksum::crc32c;
-use hashbrown::HashMap;
 use thiserror::Error;
 
+use super::addresses::{AddressList, Addresses};
 use super::fields::{Fields, put_signed, put_varint};
 use super::runs::{Run, Runs};
-use super::table::{Addresses, Content, Refused, RunTable, Segment, SharedBytes};
+use super::table::{Content, Refused, RunTable, Segment, SharedBytes};
 use crate::address::Address;
 
 const MAGIC: [u8; 4] = *b"PRIT";
@@ -77,15 +77,17 @@ impl RunTable {
             last = id;
         }
         put_varint(&mut out, self.streams.len() as u64);
-        put_ascending(&mut out, &self.streams, |out, runs| put_runs(out, runs.as_slice()));
+        put_ascending(&mut out, self.streams.iter().map(by_id), put_runs);
         put_varint(&mut out, self.ragged.len() as u64);
-        for &(segment, stream) in &self.ragged {
+        for &(segment, stream) in self.ragged.keys() {
             put_varint(&mut out, u64::from(segment));
             put_varint(&mut out, stream);
         }
         if version >= HOLES_SINCE {
             put_varint(&mut out, self.holes.len() as u64);
-            put_ascending(&mut out, &self.holes, put_holes);
+            put_ascending(&mut out, self.holes.iter().map(by_id), |out, holes| {
+                put_holes(out, holes)
+            });
         }
         let crc = crc32c(&out);
         out.extend_from_slice(&crc.to_le_bytes());
@@ -121,7 +123,7 @@ impl RunTable {
     /// Live bytes are not stored: they are the sum of the runs.
     fn count_live_bytes(&mut self) -> Result<(), TableError> {
         for runs in self.streams.values() {
-            for run in runs.as_slice() {
+            for run in runs.iter() {
                 let segment = self
                     .segments
                     .get_mut(&run.segment())
@@ -129,7 +131,7 @@ impl RunTable {
                 segment.live_bytes += u64::from(run.bytes);
             }
         }
-        for &(segment, stream) in &self.ragged {
+        for &(segment, stream) in self.ragged.keys() {
             let sealed = self.segments.get(&segment).is_some_and(Segment::sealed);
             let run = self.streams.get(&stream).and_then(|runs| runs.find(segment));
             if !sealed || run.is_none() {
@@ -156,7 +158,7 @@ fn put_segment(out: &mut Vec<u8>, segment: &Segment, version: u32) {
             if let Some(last_index) = last_index {
                 put_varint(out, *last_index);
             }
-            Some(&**addresses)
+            Some(addresses)
         }
         Content::Sealed => {
             out.push(KIND_SEALED);
@@ -167,7 +169,7 @@ fn put_segment(out: &mut Vec<u8>, segment: &Segment, version: u32) {
     put_varint(out, segment.payload_bytes);
     put_varint(out, segment.refused.len() as u64);
     let mut last = 0;
-    for &(position, stream) in &segment.refused {
+    for &(position, stream) in segment.refused.iter() {
         put_varint(out, u64::from(position - last));
         if version >= SHARED_SINCE {
             put_optional(out, stream);
@@ -187,7 +189,7 @@ fn put_segment(out: &mut Vec<u8>, segment: &Segment, version: u32) {
     }
     if let Some(addresses) = addresses {
         put_varint(out, addresses.len() as u64);
-        put_ascending(out, addresses, |out, addresses| put_addresses(out, addresses, version));
+        put_ascending(out, addresses.iter(), |out, list| put_addresses(out, list, version));
     }
 }
 
@@ -196,21 +198,27 @@ fn put_optional(out: &mut Vec<u8>, number: Option<u64>) {
     put_varint(out, number.map_or(0, |number| number.saturating_add(1)));
 }
 
-fn put_ascending<T>(out: &mut Vec<u8>, streams: &HashMap<u64, T>, put: impl Fn(&mut Vec<u8>, &T)) {
-    let mut ascending: Vec<(u64, &T)> = streams.iter().map(|(&id, value)| (id, value)).collect();
-    ascending.sort_unstable_by_key(|(stream, _)| *stream);
+fn by_id<'a, T>((&id, value): (&u64, &'a T)) -> (u64, &'a T) {
+    (id, value)
+}
+
+fn put_ascending<'a, T: 'a>(
+    out: &mut Vec<u8>,
+    streams: impl Iterator<Item = (u64, &'a T)>,
+    put: impl Fn(&mut Vec<u8>, &T),
+) {
     let mut last = 0;
-    for (stream, value) in ascending {
+    for (stream, value) in streams {
         put_varint(out, stream - last);
         put(out, value);
         last = stream;
     }
 }
 
-fn put_runs(out: &mut Vec<u8>, runs: &[Run]) {
+fn put_runs(out: &mut Vec<u8>, runs: &Runs) {
     put_varint(out, runs.len() as u64);
     let (mut segment, mut offset, mut timestamp) = (0, 0, 0_i64);
-    for run in runs {
+    for run in runs.iter() {
         put_varint(out, u64::from(run.segment() - segment));
         put_varint(out, run.first_offset - offset);
         put_varint(out, run.next_offset - run.first_offset);
@@ -220,10 +228,10 @@ fn put_runs(out: &mut Vec<u8>, runs: &[Run]) {
     }
 }
 
-fn put_addresses(out: &mut Vec<u8>, addresses: &[Address], version: u32) {
+fn put_addresses(out: &mut Vec<u8>, addresses: &AddressList, version: u32) {
     put_varint(out, addresses.len() as u64);
     let (mut position, mut offset, mut timestamp) = (0, 0, 0_i64);
-    for address in addresses {
+    for address in addresses.iter() {
         put_varint(out, u64::from(address.position - position));
         let len = u64::from(address.len);
         let shared = u64::from(address.shared);
@@ -254,7 +262,6 @@ fn table(fields: &mut Fields<'_>, version: u32) -> Option<RunTable> {
         table.segments.insert(id, segment(id, fields, version)?);
     }
     let count = fields.count(7)?;
-    table.streams.reserve(count);
     let mut last = None;
     for _ in 0..count {
         let stream = ascend(last, fields)?;
@@ -262,7 +269,7 @@ fn table(fields: &mut Fields<'_>, version: u32) -> Option<RunTable> {
         last = Some(stream);
     }
     for _ in 0..fields.count(2)? {
-        table.ragged.insert((fields.varint_u32()?, fields.varint()?));
+        table.ragged.insert((fields.varint_u32()?, fields.varint()?), ());
     }
     Some(table)
 }
@@ -286,7 +293,7 @@ fn segment(id: u32, fields: &mut Fields<'_>, version: u32) -> Option<Segment> {
     }
     let content = match kind {
         KIND_OPEN | KIND_FULL => {
-            let addresses = Arc::new(addresses_of_streams(id, fields, version)?);
+            let addresses = addresses_of_streams(id, fields, version)?;
             Content::Memory { addresses, last_index }
         }
         KIND_SEALED => Content::Sealed,
@@ -306,7 +313,7 @@ fn segment(id: u32, fields: &mut Fields<'_>, version: u32) -> Option<Segment> {
     (generation > 0).then_some(segment)
 }
 
-fn refused(fields: &mut Fields<'_>, version: u32) -> Option<Vec<Refused>> {
+fn refused(fields: &mut Fields<'_>, version: u32) -> Option<Arc<Vec<Refused>>> {
     let count = fields.count(1)?;
     let mut refused: Vec<Refused> = Vec::with_capacity(count);
     for _ in 0..count {
@@ -319,7 +326,7 @@ fn refused(fields: &mut Fields<'_>, version: u32) -> Option<Vec<Refused>> {
         }
         refused.push((position, stream));
     }
-    Some(refused)
+    Some(Arc::new(refused))
 }
 
 /// What [`put_optional`] wrote.
@@ -329,12 +336,11 @@ fn optional(fields: &mut Fields<'_>) -> Option<Option<u64>> {
 
 fn addresses_of_streams(segment: u32, fields: &mut Fields<'_>, version: u32) -> Option<Addresses> {
     let count = fields.count(7)?;
-    let mut streams = Addresses::with_capacity(count);
+    let mut streams = Addresses::new();
     let mut last = None;
     for _ in 0..count {
         let stream = ascend(last, fields)?;
         let batch_count = fields.count(5)?;
-        let mut addresses = Vec::with_capacity(batch_count);
         let (mut position, mut offset, mut timestamp) = (0_u32, 0_u64, 0_i64);
         for _ in 0..batch_count {
             position = position.checked_add(fields.varint_u32()?)?;
@@ -347,17 +353,11 @@ fn addresses_of_streams(segment: u32, fields: &mut Fields<'_>, version: u32) -> 
             offset = base_offset.checked_add(u64::from(span))?;
             timestamp = timestamp.wrapping_add(fields.signed()?);
             let max_timestamp = timestamp;
-            addresses.push(Address {
-                segment,
-                position,
-                len,
-                span,
-                base_offset,
-                max_timestamp,
-                shared,
-            });
+            streams.push(
+                stream,
+                Address { segment, position, len, span, base_offset, max_timestamp, shared },
+            );
         }
-        streams.insert(stream, addresses);
         last = Some(stream);
     }
     Some(streams)
@@ -403,7 +403,7 @@ fn holes(fields: &mut Fields<'_>, table: &mut RunTable) -> Option<()> {
         if holes.is_empty() {
             return None;
         }
-        table.holes.insert(stream, holes);
+        table.holes.insert(stream, Arc::new(holes));
         last = Some(stream);
     }
     Some(())

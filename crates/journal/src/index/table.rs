@@ -17,21 +17,19 @@
 //! must not wait for a disk. Such a run is *ragged*: it counts in full until housekeeping recounts it
 //! ([`RunTable::recount`]). A segment is therefore never thought emptier than it is.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 
-use base::OffsetRanges;
+use base::{OffsetRanges, SharedMap};
 use hashbrown::HashMap;
 
+use super::addresses::Addresses;
 use super::batches::{Batches, Live};
 use super::runs::{Run, Runs};
 use super::sidecar::{Sidecar, SidecarBytes};
 use crate::address::Address;
-
-/// All batches accepted in a segment, by stream; those of a stream ascend.
-pub(crate) type Addresses = HashMap<u64, Vec<Address>>;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Segment {
@@ -46,7 +44,7 @@ pub(crate) struct Segment {
     pub(crate) payload_bytes: u64,
     /// Bodies that the machine did not take, ascending. They look like the others in the log:
     /// without this list a lost sidecar could not be rebuilt.
-    pub(crate) refused: Vec<Refused>,
+    pub(crate) refused: Arc<Vec<Refused>>,
     /// Log indexes of the first and the last entry of which a batch was taken here, rewritten or
     /// not. Not known of segments from before this was kept.
     pub(crate) indexes: Option<(u64, u64)>,
@@ -79,8 +77,8 @@ impl SharedBytes {
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
     /// In memory. Once the log writes no more to the segment its last entry is known; when that
-    /// one is decided the addresses are complete and the sidecar is due. Shared only from then on.
-    Memory { addresses: Arc<Addresses>, last_index: Option<u64> },
+    /// one is decided the addresses are complete and the sidecar is due.
+    Memory { addresses: Addresses, last_index: Option<u64> },
     /// In the sidecar.
     Sealed,
 }
@@ -89,11 +87,11 @@ impl Segment {
     pub(super) fn new() -> Self {
         Self {
             generation: 1,
-            content: Content::Memory { addresses: Arc::default(), last_index: None },
+            content: Content::Memory { addresses: Addresses::new(), last_index: None },
             live_bytes: 0,
             file_bytes: 0,
             payload_bytes: 0,
-            refused: Vec::new(),
+            refused: Arc::default(),
             indexes: None,
             shared: None,
             dead_in_snapshot: false,
@@ -127,10 +125,10 @@ impl Segment {
         matches!(self.content, Content::Sealed)
     }
 
-    /// Its addresses, while more may come.
-    fn growing(&mut self) -> Option<&mut Addresses> {
+    /// Its addresses, until they are in the sidecar.
+    fn addresses(&mut self) -> Option<&mut Addresses> {
         match &mut self.content {
-            Content::Memory { addresses, .. } => Arc::get_mut(addresses),
+            Content::Memory { addresses, .. } => Some(addresses),
             Content::Sealed => None,
         }
     }
@@ -143,19 +141,21 @@ impl Segment {
     /// A stream's batches while they are in memory; `None` once they are in the sidecar.
     pub(crate) fn in_memory(&self, stream: u64) -> Option<Batches<'_>> {
         let Content::Memory { addresses, .. } = &self.content else { return None };
-        Some(addresses.get(&stream).map_or(Batches::NONE, |found| Batches::Memory(found)))
+        Some(Batches::of_list(addresses.of(stream)))
     }
 }
 
+/// A copy costs a look at each segment and each chunk of streams, and shares all else: that is how it
+/// is captured for a snapshot.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RunTable {
-    pub(super) streams: HashMap<u64, Runs>,
+    pub(super) streams: SharedMap<u64, Runs>,
     pub(super) segments: BTreeMap<u32, Segment>,
     /// What is dead of a stream between live batches. Only of streams that have runs.
-    pub(super) holes: HashMap<u64, OffsetRanges>,
+    pub(super) holes: SharedMap<u64, Arc<OffsetRanges>>,
     /// (segment, stream) of runs that were trimmed or punched inside a sealed segment and count in
     /// full.
-    pub(super) ragged: BTreeSet<(u32, u64)>,
+    pub(super) ragged: SharedMap<(u32, u64), ()>,
     /// Bodies of entries below this index are all accepted or refused.
     pub(super) undecided: u64,
     /// Lowest `last_index` of a full segment: the cheap test whether a sidecar is due.
@@ -167,12 +167,11 @@ impl RunTable {
     /// The batch at `address` is the stream's next. `true` when a sidecar became due.
     pub(crate) fn accept(&mut self, log_index: u64, stream: u64, address: Address) -> bool {
         let segment = self.segments.entry(address.segment).or_insert_with(Segment::new);
-        let addresses = segment.growing().unwrap_or_else(|| {
-            panic!("entry {log_index} lies in segment {}, which is complete", address.segment)
+        let addresses = segment.addresses().unwrap_or_else(|| {
+            panic!("entry {log_index} lies in segment {}, which is sealed", address.segment)
         });
         debug_assert!(address.len > 0, "a batch has a header at least");
-        // Most streams of a large topic set have one batch in a segment: no room for more yet.
-        addresses.entry(stream).or_insert_with(|| Vec::with_capacity(1)).push(address);
+        addresses.push(stream, address);
         segment.live_bytes += u64::from(address.len);
         segment.note_index(log_index);
         match &mut segment.shared {
@@ -206,7 +205,7 @@ impl RunTable {
         if let Err(place) = segment.refused.binary_search(&refused)
             && !segment.sealed()
         {
-            segment.refused.insert(place, refused);
+            Arc::make_mut(&mut segment.refused).insert(place, refused);
         }
         self.decided(log_index)
     }
@@ -233,27 +232,35 @@ impl RunTable {
 
     /// Everything of `stream` below `start` is dead.
     pub(crate) fn trim(&mut self, stream: u64, start: u64) {
-        let Some(runs) = self.streams.get_mut(&stream) else { return };
-        let dead = runs.as_slice().partition_point(|run| run.next_offset <= start);
-        for run in &runs.as_slice()[..dead] {
-            release(&mut self.segments, run.segment(), run.bytes);
-            self.ragged.remove(&(run.segment(), stream));
+        // Looked at before it is changed: what does not change stays shared with a capture.
+        if self.runs_of(stream).and_then(Runs::first).is_none_or(|run| run.first_offset >= start) {
+            return;
         }
-        if dead == runs.as_slice().len() {
+        let Some(runs) = self.streams.get_mut(&stream) else { return };
+        let ends_before = runs.iter().take_while(|run| run.next_offset <= start);
+        let dead: Vec<(u32, u32)> = ends_before.map(|run| (run.segment(), run.bytes)).collect();
+        for &(segment, bytes) in &dead {
+            release(&mut self.segments, segment, bytes);
+            self.ragged.remove(&(segment, stream));
+        }
+        if dead.len() == runs.len() {
             self.streams.remove(&stream);
             self.holes.remove(&stream);
             return;
         }
-        runs.drop_front(dead);
-        let Some(run) = runs.as_mut_slice().first_mut() else { return };
+        for (segment, _) in dead {
+            runs.drop_segment(segment);
+        }
+        let Some(first) = runs.first().map(Run::segment) else { return };
+        let Some(run) = runs.find_mut(first) else { return };
         if run.first_offset < start {
             let trimmed = Run { first_offset: start, ..*run };
             match self.segments[&run.segment()].in_memory(stream) {
                 None => {
-                    self.ragged.insert((run.segment(), stream));
+                    self.ragged.insert((run.segment(), stream), ());
                 }
                 Some(batches) => {
-                    let holes = self.holes.get(&stream);
+                    let holes = self.holes.get(&stream).map(Arc::as_ref);
                     let bytes = |run| {
                         let live = batches.clone().live(run, holes).touching(0, start);
                         live.iter().map(|batch| batch.len).sum::<u32>()
@@ -274,22 +281,17 @@ impl RunTable {
     /// The offsets `from..to` of `stream` are dead, and so are the batches of which that is the
     /// rest. Costs a search, and what it changes: to punch the same again costs no more.
     pub(crate) fn punch(&mut self, stream: u64, from: u64, to: u64) {
-        let (Some(first), Some(last)) = (self.runs(stream).first(), self.runs(stream).last())
-        else {
-            return;
-        };
+        let Some(runs) = self.runs_of(stream) else { return };
+        let (Some(first), Some(last)) = (runs.first(), runs.last()) else { return };
         let (from, to) = (from.max(first.first_offset), to.min(last.next_offset));
         if from >= to {
             return;
         }
-        let holes = self.holes.entry(stream).or_default();
-        let new = holes.gaps(from, to);
-        holes.insert(from, to);
+        let new = self.holes(stream).map_or(vec![(from, to)], |holes| holes.gaps(from, to));
         let (Some(&(begin, _)), Some(&(_, end))) = (new.first(), new.last()) else { return };
-        let runs = self.runs(stream);
-        let first = runs.partition_point(|run| run.next_offset <= begin);
-        let touched = runs[first..].iter().take_while(|run| run.first_offset < end);
+        let touched = runs.after(begin).take_while(|run| run.first_offset < end);
         let touched: Vec<u32> = touched.map(Run::segment).collect();
+        Arc::make_mut(self.holes.get_or_insert_with(stream, Arc::default)).insert(from, to);
         for segment in touched {
             self.punch_run(stream, segment, &new);
         }
@@ -301,11 +303,11 @@ impl RunTable {
         if self.drop_if_dead(stream, segment) {
             return;
         }
-        let holes = self.holes.get(&stream);
+        let holes = self.holes.get(&stream).map(Arc::as_ref);
         let run = self.streams.get_mut(&stream).and_then(|runs| runs.find_mut(segment));
         let (Some(run), Some(found)) = (run, self.segments.get_mut(&segment)) else { return };
         let Some(batches) = found.in_memory(stream) else {
-            self.ragged.insert((segment, stream));
+            self.ragged.insert((segment, stream), ());
             return;
         };
         // Each batch that has a part in a new hole was live until now.
@@ -327,16 +329,16 @@ impl RunTable {
 
     /// Drops a run if all of it lies in one hole or nothing of it is left; `true` if it is gone.
     fn drop_if_dead(&mut self, stream: u64, segment: u32) -> bool {
-        let Some(runs) = self.streams.get_mut(&stream) else { return true };
-        let Some(run) = runs.find(segment).copied() else { return true };
-        let holes = self.holes.get(&stream);
+        let Some(run) = self.run(stream, segment).copied() else { return true };
+        let holes = self.holes.get(&stream).map(Arc::as_ref);
         let hole = holes.and_then(|holes| holes.around(run.first_offset));
         if run.bytes > 0 && hole.is_none_or(|(_, end)| end < run.next_offset) {
             return false;
         }
         release(&mut self.segments, segment, run.bytes);
         self.ragged.remove(&(segment, stream));
-        if !runs.drop_segment(segment) {
+        let left = self.streams.get_mut(&stream).is_some_and(|runs| runs.drop_segment(segment));
+        if !left {
             self.streams.remove(&stream);
             self.holes.remove(&stream);
         }
@@ -345,8 +347,14 @@ impl RunTable {
 
     /// Holes before the first run say nothing that the run does not.
     fn forget_holes_below(&mut self, stream: u64) {
-        let Some(first) = self.runs(stream).first().map(|run| run.first_offset) else { return };
+        let first = self.runs_of(stream).and_then(Runs::first).map(|run| run.first_offset);
+        let begins = self.holes(stream).and_then(OffsetRanges::first).map(|(begin, _)| begin);
+        let (Some(first), Some(begins)) = (first, begins) else { return };
+        if begins >= first {
+            return;
+        }
         if let Some(holes) = self.holes.get_mut(&stream) {
+            let holes = Arc::make_mut(holes);
             holes.forget_below(first);
             if holes.is_empty() {
                 self.holes.remove(&stream);
@@ -356,29 +364,21 @@ impl RunTable {
 
     /// All of these streams is dead.
     pub(crate) fn remove(&mut self, streams: Range<u64>) {
-        let count = streams.end.saturating_sub(streams.start);
-        if count < self.streams.len() as u64 {
-            for stream in streams {
-                self.remove_one(stream);
-            }
-        } else {
-            let present: Vec<u64> =
-                self.streams.keys().copied().filter(|stream| streams.contains(stream)).collect();
-            for stream in present {
-                self.remove_one(stream);
-            }
+        let present: Vec<u64> = self.streams.range(streams).map(|(&stream, _)| stream).collect();
+        for stream in present {
+            self.remove_one(stream);
         }
     }
 
     fn remove_one(&mut self, stream: u64) {
         let Some(runs) = self.streams.remove(&stream) else { return };
         self.holes.remove(&stream);
-        for run in runs.as_slice() {
+        for run in runs.iter() {
             release(&mut self.segments, run.segment(), run.bytes);
             self.ragged.remove(&(run.segment(), stream));
             let segment = self.segments.get_mut(&run.segment());
-            if let Some(addresses) = segment.and_then(Segment::growing) {
-                addresses.remove(&stream);
+            if let Some(addresses) = segment.and_then(Segment::addresses) {
+                addresses.remove(stream);
             }
         }
     }
@@ -387,7 +387,7 @@ impl RunTable {
 /// What housekeeping does to it.
 impl RunTable {
     /// Full segments in which every entry is decided, with all their addresses.
-    pub(crate) fn due(&self) -> Vec<(u32, Arc<Addresses>)> {
+    pub(crate) fn due(&self) -> Vec<(u32, Addresses)> {
         let due = self.segments.iter().filter_map(|(&id, segment)| match &segment.content {
             Content::Memory { addresses, last_index: Some(last_index) }
                 if *last_index < self.undecided =>
@@ -412,7 +412,7 @@ impl RunTable {
         self.ragged.remove(&(segment, stream));
         let Some(runs) = self.streams.get_mut(&stream) else { return };
         let Some(run) = runs.find_mut(segment) else { return };
-        let live = sidecar.batches(stream).live(run, self.holes.get(&stream));
+        let live = sidecar.batches(stream).live(run, self.holes.get(&stream).map(Arc::as_ref));
         let before = run.bytes;
         run.bytes = live.iter().map(|batch| batch.len).sum();
         run.max_timestamp = live.iter().map(|batch| batch.max_timestamp).max().unwrap_or(-1);
@@ -442,7 +442,7 @@ impl RunTable {
             found.file_bytes = file_bytes;
             let SidecarBytes { once, any_shared } = sidecar.batch_bytes();
             found.payload_bytes = once;
-            found.refused = Vec::new();
+            found.refused = Arc::default();
             let counted_at = found.live_bytes;
             found.shared = any_shared.then_some(SharedBytes { once, counted_at });
         }
@@ -470,10 +470,10 @@ impl RunTable {
         found.content = Content::Sealed;
         found.file_bytes = file_bytes;
         found.payload_bytes = file_bytes;
-        found.refused = Vec::new();
+        found.refused = Arc::default();
         found.shared = found.shared.map(|_| SharedBytes::UNKNOWN);
         let of_segment = self.streams.iter().filter(|(_, runs)| runs.find(segment).is_some());
-        self.ragged.extend(of_segment.map(|(&stream, _)| (segment, stream)));
+        self.ragged.extend(of_segment.map(|(&stream, _)| ((segment, stream), ())));
         self.note_seal_after();
     }
 
@@ -494,7 +494,7 @@ impl RunTable {
     }
 
     pub(crate) fn ragged(&self) -> Vec<(u32, u64)> {
-        self.ragged.iter().copied().collect()
+        self.ragged.keys().copied().collect()
     }
 
     /// Segments that may be deleted.
@@ -529,12 +529,16 @@ impl RunTable {
 
 /// What is asked of it.
 impl RunTable {
-    pub(crate) fn runs(&self, stream: u64) -> &[Run] {
-        self.streams.get(&stream).map_or(&[], Runs::as_slice)
+    pub(crate) fn runs_of(&self, stream: u64) -> Option<&Runs> {
+        self.streams.get(&stream)
+    }
+
+    pub(crate) fn runs(&self, stream: u64) -> impl Iterator<Item = &Run> {
+        self.streams.get(&stream).into_iter().flat_map(Runs::iter)
     }
 
     pub(crate) fn holes(&self, stream: u64) -> Option<&OffsetRanges> {
-        self.holes.get(&stream)
+        self.holes.get(&stream).map(Arc::as_ref)
     }
 
     /// Bytes of memory that streams and their runs take.
@@ -542,7 +546,9 @@ impl RunTable {
     pub(super) fn streams_bytes(&self) -> usize {
         let beside = |runs: &Runs| match runs {
             Runs::One(_) => 0,
-            Runs::Many(runs) => runs.capacity() * size_of::<Run>(),
+            Runs::Many(runs) => {
+                2 * size_of::<usize>() + size_of_val(&**runs) + runs.allocation_size()
+            }
         };
         self.streams.allocation_size() + self.streams.values().map(beside).sum::<usize>()
     }
@@ -552,7 +558,7 @@ impl RunTable {
     }
 
     pub(crate) fn is_ragged(&self, segment: u32, stream: u64) -> bool {
-        self.ragged.contains(&(segment, stream))
+        self.ragged.contains_key(&(segment, stream))
     }
 
     pub(crate) fn segment(&self, segment: u32) -> Option<&Segment> {
@@ -560,7 +566,7 @@ impl RunTable {
     }
 
     pub(crate) fn stream_bytes(&self, stream: u64) -> u64 {
-        self.runs(stream).iter().map(|run| u64::from(run.bytes)).sum()
+        self.runs(stream).map(|run| u64::from(run.bytes)).sum()
     }
 
     /// Every stream's run in `segment`. Walks all streams: for rebuilding only.

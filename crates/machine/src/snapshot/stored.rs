@@ -5,7 +5,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use base::OffsetRanges;
+use base::{OffsetRanges, SharedMap};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -117,7 +117,7 @@ pub(crate) struct ProgressV2<'a> {
 pub(crate) struct ExceptionsV2<'a> {
     /// Encoded as a map of begins and ends.
     pub(crate) settled: Cow<'a, OffsetRanges>,
-    pub(crate) attempts: Cow<'a, BTreeMap<u64, u16>>,
+    pub(crate) attempts: Cow<'a, SharedMap<u64, u16>>,
 }
 
 #[derive(Serialize, Deserialize)]

@@ -63,13 +63,13 @@ fn read<T: DeserializeOwned>(
     broker: &Broker,
     space: &'static str,
 ) -> Result<Vec<Found<T>>, OpenError> {
-    let raw: Vec<(String, u64, Box<[u8]>)> = broker.read(|state| {
+    let raw: Vec<(String, u64, Arc<[u8]>)> = broker.read(|state| {
         let documents = state.documents(space);
         documents
             .map(|(name, found)| (name.to_owned(), found.version, found.body.clone()))
             .collect()
     });
-    let decode = |(name, version, body): (String, u64, Box<[u8]>)| {
+    let decode = |(name, version, body): (String, u64, Arc<[u8]>)| {
         let parts = documents::parts(&name);
         match serde_json::from_slice(&body) {
             Ok(body) => Ok(Found { stored: Stored { space, name, version }, parts, body }),

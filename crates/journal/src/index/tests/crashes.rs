@@ -128,7 +128,7 @@ fn a_damaged_sidecar_is_rebuilt_wherever_it_is_damaged() {
 #[test]
 fn a_missing_segment_is_reported_and_a_deleted_one_is_not() {
     let mut world = mostly_dead();
-    let table = RunTable::decode(&world.index.capture().table).unwrap();
+    let table = RunTable::decode(&world.index.capture().table.encode()).unwrap();
     assert!(!table.dead().is_empty());
     // Deleted, then the crash: the snapshot still lists it, as dead.
     world.index.reclaim().unwrap();
@@ -340,7 +340,7 @@ fn run_tables_of_former_versions_are_still_read() {
         if version > 1 {
             world.punch(1, 2, 4);
         }
-        let table = RunTable::decode(&world.index.capture().table).unwrap();
+        let table = RunTable::decode(&world.index.capture().table.encode()).unwrap();
         let old = RunTable::decode(&table.encode_version(version)).unwrap();
         // They know all but the log indexes.
         assert_eq!(old.encode_version(version), table.encode_version(version));
@@ -396,7 +396,7 @@ fn a_reader_that_comes_as_a_dead_segment_goes_is_told_to_look_again() {
 
 #[test]
 fn garbage_is_never_taken_for_a_run_table() {
-    let good = mostly_dead().index.capture().table;
+    let good = mostly_dead().index.capture().table.encode();
     assert!(RunTable::decode(&good).is_ok());
     for position in 0..good.len() {
         let mut bad = good.clone();

@@ -51,21 +51,29 @@ fn measure_accept_plan_and_snapshot() {
         let plan = started.elapsed().as_nanos() / 1_000_000;
 
         let started = Instant::now();
-        let open_bytes = index.capture().table.len();
+        let capture = index.capture();
         let capture_open = started.elapsed();
+        let started = Instant::now();
+        let open_bytes = capture.table.encode().len();
+        let encode_open = started.elapsed();
+        drop(capture);
         index.full(1, log_index - 1, 128 << 20);
         index.applied(log_index - 1);
         let started = Instant::now();
         index.seal_due().unwrap();
         let seal = started.elapsed();
         let started = Instant::now();
-        let sealed_bytes = index.capture().table.len();
+        let capture = index.capture();
         let capture_sealed = started.elapsed();
+        let started = Instant::now();
+        let sealed_bytes = capture.table.encode().len();
+        let encode_sealed = started.elapsed();
         let memory = index.table().read().streams_bytes() as f64 / streams as f64;
         println!(
             "{streams} streams, {log_index} batches: accept {accept} ns, plan at the tail {plan} ns, \
-             snapshot {open_bytes} B in {capture_open:?}, seal in {seal:?}, \
-             then snapshot {sealed_bytes} B in {capture_sealed:?}, {memory:.1} B a stream"
+             capture in {capture_open:?}, {open_bytes} B encoded in {encode_open:?}, \
+             seal in {seal:?}, then capture in {capture_sealed:?}, {sealed_bytes} B encoded in \
+             {encode_sealed:?}, {memory:.1} B a stream"
         );
     }
 }

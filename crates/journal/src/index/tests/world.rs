@@ -86,6 +86,8 @@ pub(super) struct World {
     /// Last index and size of the segments that the log is through with.
     full: BTreeMap<u32, (u64, u64)>,
     snapshot: Option<Snapshot>,
+    /// Captures that are still held, and their bytes when they were taken.
+    captures: Vec<(RunTable, Vec<u8>)>,
     active: u32,
     position: u32,
     pub(super) model: BTreeMap<u64, BTreeMap<u64, ModelBatch>>,
@@ -108,6 +110,7 @@ impl World {
             entries: Vec::new(),
             full: BTreeMap::new(),
             snapshot: None,
+            captures: Vec::new(),
             active: 0,
             position: FIRST_BODY,
             model: BTreeMap::new(),
@@ -273,11 +276,13 @@ impl World {
     pub(super) fn take_snapshot(&mut self) {
         let capture = self.index.capture();
         self.snapshot = Some(Snapshot {
-            table: capture.table,
+            table: capture.table.encode(),
             entries: self.entries.len(),
             claimed_from: self.active,
         });
         self.index.snapshot_written(&capture.dead, self.active);
+        let bytes = capture.table.encode();
+        self.captures.push((capture.table, bytes));
     }
 
     /// Compaction as a broker does it: drops or halves some batches.
@@ -364,8 +369,11 @@ impl World {
         let of_segments: u64 = self.index.segments().iter().map(|info| info.live_bytes).sum();
         let of_streams: u64 = streams.iter().map(|id| self.index.stream_bytes(*id)).sum();
         assert_eq!(of_segments, of_streams, "live bytes by segment and by stream");
-        let table = RunTable::decode(&self.index.capture().table).unwrap();
-        assert_eq!(table.encode(), self.index.capture().table, "the table and its bytes");
+        let table = RunTable::decode(&self.index.capture().table.encode()).unwrap();
+        assert_eq!(table.encode(), self.index.capture().table.encode(), "the table and its bytes");
+        for (capture, bytes) in &self.captures {
+            assert_eq!(capture.encode(), *bytes, "a capture stays as it was");
+        }
     }
 
     /// Exact once ragged runs were counted.

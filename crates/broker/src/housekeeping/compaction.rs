@@ -30,10 +30,10 @@ use tasks::Task;
 use tokio::runtime::Handle;
 
 use crate::broker::Broker;
-use crate::changes::Change;
-use crate::due::{Dues, split_topic};
 use crate::error::ExecuteError;
-use crate::outlook::{Outlook, Rule};
+use crate::housekeeping::changes::Change;
+use crate::housekeeping::due::{Dues, split_topic};
+use crate::housekeeping::outlook::{Outlook, Rule};
 
 /// Keys of one pass, in bytes; a partition with more is compacted in several passes.
 const KEY_BYTES_MAX: usize = 64 << 20;

@@ -4,6 +4,20 @@
 //! A round looks at what changed since the one before and at what has become due, whatever is
 //! stored. After a start, and when the node is configured anew, every partition that holds records
 //! is looked at once, some of them a round.
+//!
+//! * `retention`: what is too old or too much
+//! * `compaction`: what a later record replaced, and `outlook`: when a pass is due
+//! * `changes`, `due`: which partitions these look at, so that idle ones cost nothing
+//! * `survey`: a look at all of them, in steps
+//! * `space`: when space is taken back
+
+pub(crate) mod changes;
+mod compaction;
+mod due;
+mod outlook;
+mod retention;
+mod space;
+mod survey;
 
 use std::time::Duration;
 
@@ -16,11 +30,11 @@ use tasks::Task;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::broker::{Broker, WeakBroker};
-use crate::changes::Change;
-use crate::compaction::Compaction;
-use crate::retention::{Retention, Round};
-use crate::space::Space;
-use crate::survey::Survey;
+use crate::housekeeping::changes::Change;
+use crate::housekeeping::compaction::Compaction;
+use crate::housekeeping::retention::{Retention, Round};
+use crate::housekeeping::space::Space;
+use crate::housekeeping::survey::Survey;
 
 /// Producers are forgotten after a day or so; an hour more or less does not matter.
 const PRODUCERS_EVERY: Duration = Duration::from_secs(60 * 60);

@@ -22,8 +22,8 @@ use hashbrown::HashMap;
 use journal::{Journal, ReadError};
 
 use crate::broker::Broker;
-use crate::changes::Change;
-use crate::due::{Dues, split_topic};
+use crate::housekeeping::changes::Change;
+use crate::housekeeping::due::{Dues, split_topic};
 
 /// How many findings of a partition are remembered: each lasts for the check interval, and they
 /// are at least this part of it apart. More of them delete a steady stream in smaller steps.

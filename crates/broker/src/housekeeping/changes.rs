@@ -129,7 +129,7 @@ mod tests {
         let taken = AppendOutcome::Taken { base_offset: 0 };
         for stamp in [30, 10, 20] {
             let appends = [append(0, stamp), append(1, 5)];
-            let outcomes = vec![taken.clone(), AppendOutcome::UnknownPartition];
+            let outcomes = vec![taken, AppendOutcome::UnknownPartition];
             changes.note(&appends, &[], &Applied { appends: outcomes, ..Applied::default() });
         }
         let changed = changes.take();
