@@ -10,6 +10,7 @@ use bytes::Bytes;
 
 use crate::address::Address;
 use crate::disk::{self, Disk, SimulatedDisk};
+use crate::index::addresses::AddressList;
 use crate::index::blocks::{self, BlockWriter};
 use crate::index::files::{FileKind, Files};
 use crate::index::sidecar::Sidecar;
@@ -178,8 +179,9 @@ fn offsets_and_lengths_that_overflow_are_refused_though_the_checksums_are_right(
 
 #[test]
 fn the_bytes_of_a_sidecar_are_these() {
-    let (one, two) = ([address(600, 10, false), address(700, 12, true)], [address(700, 90, true)]);
-    let streams = [(5, &one[..]), (6, &two[..])];
+    let one: AddressList = [address(600, 10, false), address(700, 12, true)].into_iter().collect();
+    let two: AddressList = [address(700, 90, true)].into_iter().collect();
+    let streams = [(5, &one), (6, &two)];
     let sidecar = Sidecar::build(SEGMENT, GENERATION, Some((16, 17)), streams.into_iter());
     let content = hex("0500000000000000 02000000 0600000000000000 03000000 \
          58020000 03000000 02000000 0a00000000000000 0403020100000000 \
