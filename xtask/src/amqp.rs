@@ -340,6 +340,15 @@ impl Connection {
         }
     }
 
+    /// As [`Connection::confirms`]; `None` if none begins to come within this time.
+    pub(crate) fn confirms_within(&mut self, wait: Duration) -> io::Result<Option<Vec<Confirm>>> {
+        self.flush()?;
+        match self.begins_to_come(wait)? {
+            true => self.confirms().map(Some),
+            false => Ok(None),
+        }
+    }
+
     /// Consumes a queue, with so many messages unsettled at most; 0 is as many as the server gives.
     pub(crate) fn consume(&mut self, queue: &str, prefetch: u16) -> io::Result<()> {
         self.method(CHANNEL, BASIC_QOS, |arguments| {

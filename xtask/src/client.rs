@@ -227,6 +227,29 @@ impl Connection {
         answers.first().copied().ok_or_else(|| invalid("Produce answered for no partition"))
     }
 
+    /// As [`Connection::answer`]; `None` if it does not begin to come within this time.
+    pub(crate) fn answer_within(
+        &mut self,
+        correlation: i32,
+        wait: Duration,
+    ) -> io::Result<Option<Answer>> {
+        let patience = self.stream.read_timeout()?;
+        // A timeout of zero would be none.
+        self.stream.set_read_timeout(Some(wait.max(Duration::from_millis(1))))?;
+        let found = self.stream.peek(&mut [0]);
+        self.stream.set_read_timeout(patience)?;
+        match found {
+            // Also when the connection was closed, which the answer tells.
+            Ok(_) => self.answer(correlation).map(Some),
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     /// The same of a request with several batches, in their order.
     pub(crate) fn answers(&mut self, correlation: i32) -> io::Result<Vec<Answer>> {
         let response = self.receive::<ProduceRequest>(PRODUCE, correlation)?;

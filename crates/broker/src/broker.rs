@@ -24,6 +24,7 @@ use crate::error::{ExecuteError, OpenError, Unavailable};
 use crate::housekeeping;
 use crate::sequencer::{Request, Sequencer};
 use crate::shard::Shard;
+use crate::turns::Turns;
 use crate::watch::Watch;
 use crate::watchdog;
 
@@ -69,6 +70,7 @@ struct Inner {
     requests: Mutex<Option<mpsc::UnboundedSender<Request>>>,
     budget: Budget,
     cpu: CpuPool,
+    turns: Turns,
     delivery: driver::Handle,
     failure: Failure,
     /// None once the broker shut down.
@@ -169,6 +171,7 @@ impl Broker {
             requests: Mutex::new(Some(requests)),
             budget: Budget::new(options.request_bytes_in_flight_max),
             cpu: CpuPool::default(),
+            turns: Turns::of_runtime(),
             delivery,
             failure: failure.clone(),
             tasks: Mutex::new(None),
@@ -233,6 +236,11 @@ impl Broker {
     /// For work on records that takes long.
     pub fn cpu(&self) -> &CpuPool {
         &self.0.cpu
+    }
+
+    /// For work in steps on the threads that serve sockets.
+    pub fn turns(&self) -> &Turns {
+        &self.0.turns
     }
 
     /// The budget of what producers send, from read to durable.

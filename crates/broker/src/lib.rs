@@ -9,6 +9,7 @@
 //! * [`watch`]: waiting for records
 //! * [`budget`]: bytes in flight, bounded for the whole node
 //! * [`cpu`]: work on records that takes long, away from the threads of sockets
+//! * [`turns`]: how long work shares these threads
 //! * [`delivery`]: leasing records one by one, and settling each
 //! * `dedup`: records that were appended before
 //! * [`operations`]: what operators ask of one gateway and another carries out
@@ -30,6 +31,7 @@ pub mod operations;
 mod pending;
 mod sequencer;
 mod shard;
+pub mod turns;
 pub mod watch;
 mod watchdog;
 
@@ -45,4 +47,5 @@ pub use delivery::{
 pub use error::{AppendError, ExecuteError, FetchError, OpenError, Unavailable};
 pub use fetch::{Batches, Bounds, TimedOffset, batches_in};
 pub use journal::Stored;
+pub use turns::{Pace, Turns};
 pub use watch::Watch;

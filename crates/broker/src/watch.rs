@@ -98,11 +98,26 @@ impl Watchers {
 
 impl Watch {
     pub fn add(&self, partition: PartitionId) {
-        if self.members.lock().insert(partition) {
-            let mut watchers = self.registry.by_partition.lock();
+        self.add_all(&[partition]);
+    }
+
+    /// The registry is locked meanwhile: some hundred at a time.
+    pub fn add_all(&self, partitions: &[PartitionId]) {
+        let mut members = self.members.lock();
+        let mut watchers = self.registry.by_partition.lock();
+        for &partition in partitions {
+            if !members.insert(partition) {
+                continue;
+            }
             let watching = watchers.entry(partition).or_default();
-            let place = watching.partition_point(|(id, _)| *id < self.ready.id);
-            watching.insert(place, (self.ready.id, Arc::clone(&self.ready)));
+            let mine = (self.ready.id, Arc::clone(&self.ready));
+            // Mostly the latest watch is the one that grows.
+            if watching.last().is_none_or(|(last, _)| *last < self.ready.id) {
+                watching.push(mine);
+            } else {
+                let place = watching.partition_point(|(id, _)| *id < self.ready.id);
+                watching.insert(place, mine);
+            }
         }
     }
 
@@ -110,6 +125,10 @@ impl Watch {
         if self.members.lock().remove(&partition) {
             self.unregister(&mut self.registry.by_partition.lock(), partition);
         }
+    }
+
+    pub fn partitions(&self) -> usize {
+        self.members.lock().len()
     }
 
     /// The partitions that changed since this was last called, each once, oldest change first.
@@ -198,9 +217,8 @@ mod tests {
     fn of_thousands_that_watch_the_same_each_goes_alone() {
         let watchers = Arc::new(Watchers::default());
         let mut watches: Vec<Watch> = (0..2_000).map(|_| watchers.watch()).collect();
-        for index in 0..600 {
-            watches.iter().for_each(|watch| watch.add(partition(index)));
-        }
+        let all: Vec<_> = (0..600).map(partition).collect();
+        watches.iter().rev().for_each(|watch| watch.add_all(&all));
         let kept = watches.swap_remove(1_000);
         drop(watches);
         assert!(watchers.by_partition.lock().values().all(|watching| watching.len() == 1));

@@ -12,13 +12,14 @@ use std::time::Duration;
 use base::limits::{
     AMQP_READ_BYTES_MAX, AMQP_READ_BYTES_MIN, AMQP_UNSENT_BYTES_MAX, AMQP_UNSENT_BYTES_SOFT,
 };
-use broker::Permit;
+use broker::{Pace, Permit};
 use futures_util::{FutureExt, StreamExt};
 use tasks::Task;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::input::{Input, Read};
+use crate::output::WRITTEN_AT_ONCE;
 use crate::session::{Phase, Session, SessionEnd};
 
 /// How often a session looks at its clock when nothing is to happen sooner.
@@ -39,6 +40,8 @@ struct Connection {
     heartbeat: Heartbeat,
     /// Since when the client takes nothing.
     stalled_since: Option<Instant>,
+    /// The socket took all that it is given at once, and there is more.
+    has_more: bool,
 }
 
 /// Signs of life, both ways.
@@ -76,6 +79,7 @@ pub(crate) async fn run(socket: TcpStream, session: Session) -> (SessionEnd, Str
             silent_ticks: 0,
         },
         stalled_since: None,
+        has_more: false,
     };
     // Its exclusive queues and consumers are nobody else's, whatever ended it.
     let served = AssertUnwindSafe(serve(&mut connection)).catch_unwind().await;
@@ -89,10 +93,16 @@ async fn serve(connection: &mut Connection) -> SessionEnd {
     let mut alarm = connection.session.gateway.alarm.subscribe();
     let mut catalog = connection.session.gateway.catalog.changes();
     let mut draining = false;
+    let mut pace = Pace::new(connection.session.gateway.broker.turns(), WRITTEN_AT_ONCE as u32);
     loop {
         if let Some(end) = connection.turn() {
             return end;
         }
+        if connection.has_more {
+            pace.step(WRITTEN_AT_ONCE as u32).await;
+            continue;
+        }
+        pace.rest();
         let wake = tokio::select! {
             biased;
             wake = poll_fn(|context| connection.poll(context)) => wake,
@@ -144,10 +154,12 @@ impl Connection {
     }
 
     fn write(&mut self) -> std::io::Result<()> {
+        self.has_more = false;
         if self.session.output.is_empty() {
             return Ok(());
         }
         let taken = self.session.output.write_to(&self.socket)?;
+        self.has_more = taken >= WRITTEN_AT_ONCE && !self.session.output.is_empty();
         self.heartbeat.sent |= taken > 0;
         if self.session.output.is_empty() || taken > 0 {
             self.stalled_since = None;

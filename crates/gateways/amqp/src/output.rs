@@ -17,6 +17,9 @@ use crate::codec::properties::Properties;
 const BASIC: u16 = 60;
 /// Slices given to one system call; Linux takes 1,024.
 const SLICES_MAX: usize = 256;
+/// Bytes that are given to a socket before others have their turn: the kernel copies them, and a
+/// socket may take megabytes at once.
+pub(crate) const WRITTEN_AT_ONCE: usize = 256 << 10;
 /// A buffer that grew beyond this is given back once it is empty.
 const KEPT_BYTES_MAX: usize = 64 << 10;
 
@@ -133,11 +136,11 @@ impl Output {
         }
     }
 
-    /// Writes what the socket takes without waiting; returns how much.
+    /// Writes what the socket takes without waiting, [`WRITTEN_AT_ONCE`] at most; returns how much.
     pub(crate) fn write_to(&mut self, socket: &TcpStream) -> std::io::Result<usize> {
         let mut taken = 0;
-        while !self.is_empty() {
-            match self.write_once(socket) {
+        while !self.is_empty() && taken < WRITTEN_AT_ONCE {
+            match self.write_once(socket, WRITTEN_AT_ONCE - taken) {
                 Ok(0) => return Err(ErrorKind::WriteZero.into()),
                 Ok(written) => {
                     self.advance(written);
@@ -154,19 +157,24 @@ impl Output {
         Ok(taken)
     }
 
-    fn write_once(&self, socket: &TcpStream) -> std::io::Result<usize> {
+    fn write_once(&self, socket: &TcpStream, bytes_max: usize) -> std::io::Result<usize> {
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
         let mut frames = &self.frames[..];
-        let mut count = 0;
-        for segment in self.segments.iter().take(SLICES_MAX) {
-            slices[count] = match segment {
+        let (mut count, mut left) = (0, bytes_max);
+        for (slice, segment) in slices.iter_mut().zip(&self.segments) {
+            if left == 0 {
+                break;
+            }
+            let whole = match segment {
                 Segment::Frames(bytes) => {
                     let (now, later) = frames.split_at(*bytes);
                     frames = later;
-                    IoSlice::new(now)
+                    now
                 }
-                Segment::Body(body) => IoSlice::new(body),
+                Segment::Body(body) => body,
             };
+            *slice = IoSlice::new(&whole[..whole.len().min(left)]);
+            left -= slice.len();
             count += 1;
         }
         socket.try_write_vectored(&slices[..count])

@@ -1,10 +1,11 @@
 //! Fetch: which session it belongs to, waiting, and what is answered. Reading is in
 //! [`crate::fetch_collector`].
 
+use std::pin::pin;
 use std::time::Duration;
 
 use base::limits::{FETCH_BYTES_MAX, FETCH_WAIT_MAX, FETCH_WAIT_WITHOUT_ROOM};
-use broker::Permit;
+use broker::{Pace, Permit, Watch};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::FetchRequest;
 use kafka_protocol::messages::fetch_request::FetchTopic;
@@ -16,7 +17,6 @@ use crate::fetch_collector::Collector;
 use crate::fetch_response::{self, Fetched, FetchedPartition, FetchedTopic};
 use crate::fetch_sessions::{FetchSession, FetchState, PARTITIONS_AT_ONCE, Want, next_epoch};
 use crate::gateway::{Gateway, Session};
-use crate::pace::Pace;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 use crate::topic_ref::TopicRef;
@@ -55,6 +55,18 @@ impl Context {
     }
 }
 
+/// Decoded, a request is several times as large as it came: of those that are larger than this only
+/// as many are decoded at a time as there are turns.
+const LARGE_BYTES: usize = 4 << 10;
+/// A fetch without a session that has more partitions than this waits in the form in which it came.
+const WAITING_DECODED_MAX: usize = PARTITIONS_AT_ONCE as usize;
+/// What a watch holds for each of its partitions, about.
+const WATCH_BYTES_PER_PARTITION: usize = 48;
+/// A large fetch that has to be decoded anew for each look pauses in between for so many times as
+/// long as its last look took, and no longer than [`PAUSE_MAX`].
+const PAUSES_PER_LOOK: u32 = 8;
+const PAUSE_MAX: Duration = Duration::from_millis(50);
+
 pub(crate) async fn handle(
     gateway: &Gateway,
     session: &Session,
@@ -62,73 +74,121 @@ pub(crate) async fn handle(
 ) -> Result<Response, RequestError> {
     // Kept as it came: that is the least that a fetch can hold while it waits.
     let body = std::mem::take(&mut request.body).freeze();
-    let mut permit = request.permit.take();
-    let fetch: FetchRequest = request.decode_from(body.clone())?;
-    let limits = FetchLimits::of(&fetch);
-    let deadline = Instant::now() + limits.wait;
-    let response = answer_by(gateway, session, &request, fetch, deadline, &mut permit).await;
-    if let Some(response) = response {
-        return Ok(response);
+    let mut asked = Asked { gateway, session, permit: request.permit.take(), watch: None };
+    let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE);
+    let mut deadline = None;
+    let mut room = None;
+    loop {
+        if body.len() > LARGE_BYTES {
+            pace.begin().await;
+        }
+        let begun = Instant::now();
+        let fetch: FetchRequest = request.decode_from(body.clone())?;
+        let wait = FetchLimits::of(&fetch).wait;
+        let until = *deadline.get_or_insert_with(|| begun + wait);
+        if let Some(response) = asked.answer_by(&request, fetch, until, &mut pace).await {
+            return Ok(response);
+        }
+        pace.rest();
+        if room.is_none() {
+            let watched = asked.watch.as_ref().map_or(0, Watch::partitions);
+            let bytes = body.len() + watched * WATCH_BYTES_PER_PARTITION;
+            room = gateway.waiting_budget.try_admit(bytes);
+        }
+        let mut draining = pin!(gateway.draining());
+        match &asked.watch {
+            Some(watch) if room.is_some() => {
+                drop(asked.permit.take());
+                let pause = (begun.elapsed() * PAUSES_PER_LOOK).min(PAUSE_MAX);
+                let again = until.min(Instant::now() + pause);
+                tokio::select! {
+                    _ = timeout_at(until, watch.ready()) => {}
+                    () = &mut draining => deadline = Some(Instant::now()),
+                }
+                sleep_until(again).await;
+            }
+            // There is no room for what it would hold: it looks once more, after a while.
+            _ => {
+                asked.watch = None;
+                tokio::select! {
+                    () = sleep_until(until.min(Instant::now() + FETCH_WAIT_WITHOUT_ROOM)) => {}
+                    () = &mut draining => {}
+                }
+                deadline = Some(Instant::now());
+            }
+        }
     }
-    // There is no room for what it would hold: it looks once more, after a while.
-    let again = deadline.min(Instant::now() + FETCH_WAIT_WITHOUT_ROOM);
-    tokio::select! {
-        () = sleep_until(again) => {}
-        () = gateway.draining() => {}
-    }
-    let fetch: FetchRequest = request.decode_from(body)?;
-    let now = Instant::now();
-    let response = answer_by(gateway, session, &request, fetch, now, &mut permit).await;
-    response.ok_or_else(|| RequestError::Encode {
-        api: request.head.api,
-        version: request.head.version,
-        reason: "a fetch that does not wait was not answered".into(),
-    })
 }
 
-/// Answers at the deadline, or earlier if there is enough. `None` if it would have to wait for that
-/// and there is no room for what it holds.
-async fn answer_by(
-    gateway: &Gateway,
-    session: &Session,
-    request: &Request,
-    fetch: FetchRequest,
-    deadline: Instant,
-    permit: &mut Option<Permit>,
-) -> Option<Response> {
-    let by_id = request.head.version >= TOPIC_IDS_SINCE;
-    let committed_only = fetch.isolation_level == 1;
-    let limits = FetchLimits::of(&fetch);
-    let mut context = match begin(gateway, session, by_id, fetch).await {
-        Ok(context) => context,
-        Err(fault) => {
-            let fetched = Fetched { error: fault.code(), committed_only, ..Fetched::default() };
-            return Some(fetch_response::encode(&request.head, fetched));
+/// Who asks, and what is held for it from one look to the next.
+struct Asked<'a> {
+    gateway: &'a Gateway,
+    session: &'a Session,
+    /// Its part of the budget of requests, until it waits.
+    permit: Option<Permit>,
+    /// On all that it wants, while it waits in the form in which it came.
+    watch: Option<Watch>,
+}
+
+impl Asked<'_> {
+    /// Answers at the deadline, or earlier if there is enough. `None` before the deadline if it is
+    /// not to wait here: there is no room for what it would hold, or it holds too much.
+    async fn answer_by(
+        &mut self,
+        request: &Request,
+        fetch: FetchRequest,
+        deadline: Instant,
+        pace: &mut Pace,
+    ) -> Option<Response> {
+        let (gateway, session) = (self.gateway, self.session);
+        let by_id = request.head.version >= TOPIC_IDS_SINCE;
+        let committed_only = fetch.isolation_level == 1;
+        let limits = FetchLimits::of(&fetch);
+        if let Some(watch) = &self.watch {
+            // All is looked at now; what changes from now on makes it ready again.
+            watch.take_ready();
         }
-    };
-    let (is_full, session_id) = (context.is_full(), context.session_id());
-    // What a session remembers is bounded by the cache of sessions.
-    let is_once = matches!(context, Context::Once(_));
-    let state = context.state();
-    let mut collector = Collector::new(gateway, limits.bytes_max, is_full);
-    let mut room = None;
-    if !look(&mut collector, state, limits).await && Instant::now() < deadline {
-        if is_once {
-            state.compact();
-            room = Some(gateway.waiting_budget.try_admit(state.waiting_bytes())?);
+        let mut context = match begin(gateway, session, by_id, fetch, pace).await {
+            Ok(context) => context,
+            Err(fault) => {
+                let fetched = Fetched { error: fault.code(), committed_only, ..Fetched::default() };
+                return Some(fetch_response::encode(&request.head, fetched));
+            }
+        };
+        let (is_full, session_id) = (context.is_full(), context.session_id());
+        // What a session remembers is bounded by the cache of sessions.
+        let is_once = matches!(context, Context::Once(_));
+        let state = context.state();
+        let mut collector = Collector::new(gateway, limits.bytes_max, is_full);
+        let mut room = None;
+        if !look(&mut collector, state, limits, pace).await && Instant::now() < deadline {
+            if is_once && state.partitions() > WAITING_DECODED_MAX {
+                if self.watch.is_some() {
+                    return None;
+                }
+                self.watch = Some(watch_all(&mut collector, state, pace).await);
+                if !is_enough(&collector, state, limits) {
+                    return None;
+                }
+            } else {
+                if is_once {
+                    state.compact();
+                    room = Some(gateway.waiting_budget.try_admit(state.waiting_bytes())?);
+                }
+                drop(self.permit.take());
+                wait(gateway, &mut collector, state, limits, deadline, pace).await;
+            }
         }
-        drop(permit.take());
-        wait(gateway, &mut collector, state, limits, deadline).await;
+        let (topics, fetched_room) = answer(state, collector, is_full, pace).await;
+        if let Context::Cached { id, session, .. } = &context {
+            gateway.fetch_sessions.resized(*id, session.state.partitions());
+        }
+        drop((context, room));
+        let fetched = Fetched { error: 0, session_id, committed_only, topics };
+        let mut response = fetch_response::encode(&request.head, fetched);
+        response.room = fetched_room;
+        Some(response)
     }
-    let (topics, fetched_room) = answer(state, collector, is_full).await;
-    if let Context::Cached { id, session, .. } = &context {
-        gateway.fetch_sessions.resized(*id, session.state.partitions());
-    }
-    drop((context, room));
-    let fetched = Fetched { error: 0, session_id, committed_only, topics };
-    let mut response = fetch_response::encode(&request.head, fetched);
-    response.room = fetched_room;
-    Some(response)
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -153,6 +213,7 @@ async fn begin(
     session: &Session,
     by_id: bool,
     fetch: FetchRequest,
+    pace: &mut Pace,
 ) -> Result<Context, Fault> {
     let (id, epoch) = (fetch.session_id, fetch.session_epoch);
     if epoch == FINAL_EPOCH || epoch == INITIAL_EPOCH {
@@ -163,7 +224,7 @@ async fn begin(
         }
         let wants = wants(fetch.topics, by_id);
         let keep = epoch == INITIAL_EPOCH && !wants.is_empty();
-        return Ok(begin_full(gateway, session, by_id, wants, keep).await);
+        return Ok(begin_full(gateway, session, by_id, wants, keep, pace).await);
     }
     let cached = gateway
         .fetch_sessions
@@ -186,8 +247,8 @@ async fn begin(
             cached.state.forget(&name, *index);
         }
     }
-    cached.state.find_missing(&gateway.broker).await;
-    cached.state.want(&gateway.broker, wants(fetch.topics, by_id)).await;
+    cached.state.find_missing(&gateway.broker, pace).await;
+    cached.state.want(&gateway.broker, wants(fetch.topics, by_id), pace).await;
     Ok(Context::Cached { id, session: cached, is_new: false })
 }
 
@@ -197,10 +258,11 @@ async fn begin_full(
     by_id: bool,
     wants: Vec<(TopicRef, i32, Want)>,
     keep: bool,
+    pace: &mut Pace,
 ) -> Context {
     let named: Vec<_> = wants.iter().map(|(topic, index, _)| (topic.clone(), *index)).collect();
     let mut state = Box::new(FetchState::new(keep.then(|| gateway.broker.watch())));
-    state.want(&gateway.broker, wants).await;
+    state.want(&gateway.broker, wants, pace).await;
     state.named = named;
     if !keep {
         return Context::Once(state);
@@ -241,9 +303,14 @@ fn topic_name(by_id: bool, name: &str, id: uuid::Uuid) -> TopicRef {
 }
 
 /// Reads what is there; whether that is enough.
-async fn look(collector: &mut Collector<'_>, state: &mut FetchState, limits: FetchLimits) -> bool {
+async fn look(
+    collector: &mut Collector<'_>,
+    state: &mut FetchState,
+    limits: FetchLimits,
+    pace: &mut Pace,
+) -> bool {
     state.queue_ready();
-    collector.look(state).await;
+    collector.look(state, pace).await;
     is_enough(collector, state, limits)
 }
 
@@ -255,6 +322,18 @@ fn is_enough(collector: &Collector<'_>, state: &FetchState, limits: FetchLimits)
         || state.missing.values().any(|missing| !missing.told)
 }
 
+/// Watches all that is wanted, and looks once more: no change can slip by.
+async fn watch_all(
+    collector: &mut Collector<'_>,
+    state: &mut FetchState,
+    pace: &mut Pace,
+) -> Watch {
+    let watch = state.watch_all(&collector.gateway().broker, pace).await;
+    state.queue_all();
+    collector.look(state, pace).await;
+    watch
+}
+
 /// Waits until there is enough, or until the deadline.
 async fn wait(
     gateway: &Gateway,
@@ -262,23 +341,22 @@ async fn wait(
     state: &mut FetchState,
     limits: FetchLimits,
     deadline: Instant,
+    pace: &mut Pace,
 ) {
     if state.watch.is_none() {
-        state.watch_all(&gateway.broker).await;
-        // Once more, now that no change can slip by.
-        state.queue_all();
-        collector.look(state).await;
+        state.watch = Some(watch_all(collector, state, pace).await);
         state.compact();
     }
-    let mut draining = std::pin::pin!(gateway.draining());
+    let mut draining = pin!(gateway.draining());
     while !is_enough(collector, state, limits) {
         let Some(watch) = &state.watch else { break };
+        pace.rest();
         tokio::select! {
             woken = timeout_at(deadline, watch.ready()) => if woken.is_err() { break },
             () = &mut draining => break,
         }
         state.queue_ready();
-        collector.look(state).await;
+        collector.look(state, pace).await;
     }
 }
 
@@ -287,10 +365,10 @@ async fn answer(
     state: &mut FetchState,
     mut collector: Collector<'_>,
     is_full: bool,
+    pace: &mut Pace,
 ) -> (Vec<FetchedTopic>, Option<tokio::sync::OwnedSemaphorePermit>) {
     let mut topics = Topics::default();
     if is_full {
-        let mut pace = Pace::new(PARTITIONS_AT_ONCE);
         for (topic, index) in std::mem::take(&mut state.named) {
             pace.step(1).await;
             let partition = match state.resolved(&topic, index) {
@@ -399,18 +477,21 @@ mod tests {
         let mut state = FetchState::new(None);
         state.named = wants.iter().map(|(topic, index, _)| (topic.clone(), *index)).collect();
 
-        let ((), pauses) = counting_pauses(state.want(&gateway.broker, wants)).await;
+        let pace = &mut Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE);
+        let ((), pauses) = counting_pauses(state.want(&gateway.broker, wants, pace)).await;
         assert!(pauses >= STEPS, "looking up: {pauses}");
         assert_eq!((state.wanted.len(), state.missing.len()), (PARTITIONS as usize, 10));
 
-        let ((), pauses) = counting_pauses(state.watch_all(&gateway.broker)).await;
+        let (watch, pauses) = counting_pauses(state.watch_all(&gateway.broker, pace)).await;
+        assert_eq!(watch.partitions(), PARTITIONS as usize);
         assert!(pauses >= STEPS - 1, "watching: {pauses}");
 
         let mut collector = Collector::new(&gateway, 1 << 20, true);
-        let ((), pauses) = counting_pauses(collector.look(&mut state)).await;
+        let ((), pauses) = counting_pauses(collector.look(&mut state, pace)).await;
         assert!(pauses >= STEPS - 1, "looking at them: {pauses}");
 
-        let ((topics, _), pauses) = counting_pauses(answer(&mut state, collector, true)).await;
+        let ((topics, _), pauses) =
+            counting_pauses(answer(&mut state, collector, true, pace)).await;
         assert!(pauses >= STEPS - 1, "answering: {pauses}");
         assert_eq!(topics.len(), 1);
         let partitions = &topics[0].partitions;
@@ -427,7 +508,8 @@ mod tests {
         let gateway = with_topic("again", stopping).await;
         let topic = TopicRef::Name("again".into());
         let mut state = FetchState::new(None);
-        state.want(&gateway.broker, wants_of(&topic, 2)).await;
+        let pace = &mut Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE);
+        state.want(&gateway.broker, wants_of(&topic, 2), pace).await;
         let former = state.resolved(&topic, 0).expect("is known");
         gateway
             .broker
@@ -445,7 +527,7 @@ mod tests {
             .execute(Command::CreateTopics { topics: vec![anew] })
             .await
             .expect("is created");
-        state.want(&gateway.broker, wants_of(&topic, 1)).await;
+        state.want(&gateway.broker, wants_of(&topic, 1), pace).await;
         let found = state.resolved(&topic, 0).expect("is known");
         assert_ne!(found, former);
         state.lose(former);

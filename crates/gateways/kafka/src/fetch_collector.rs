@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use base::{Offset, PartitionId};
-use broker::{Bounds, Stored, batches_in};
+use broker::{Bounds, Pace, Stored, batches_in};
 use bytes::Bytes;
 use hashbrown::HashMap;
 use kafka_protocol::error::ResponseError;
@@ -16,9 +16,8 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use crate::errors::Fault;
 use crate::fetch_response::FetchedPartition;
-use crate::fetch_sessions::{FetchState, PARTITIONS_AT_ONCE, Wanted};
+use crate::fetch_sessions::{FetchState, Wanted};
 use crate::gateway::{FETCH_BUDGET_UNIT, Gateway};
-use crate::pace::Pace;
 
 /// What a fetch may read when the node's budget for fetched bytes is used up: consumers that do
 /// not take their responses must not stop the others.
@@ -35,7 +34,6 @@ pub(crate) struct Collector<'a> {
     full: bool,
     found: HashMap<PartitionId, Found>,
     room: Option<OwnedSemaphorePermit>,
-    pace: Pace,
 }
 
 #[derive(Default)]
@@ -70,8 +68,11 @@ impl<'a> Collector<'a> {
             full: false,
             found: HashMap::new(),
             room: None,
-            pace: Pace::new(PARTITIONS_AT_ONCE),
         }
+    }
+
+    pub(crate) fn gateway(&self) -> &'a Gateway {
+        self.gateway
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -87,10 +88,10 @@ impl<'a> Collector<'a> {
     }
 
     /// Looks at every partition whose turn it is, and lets others run in between.
-    pub(crate) async fn look(&mut self, state: &mut FetchState) {
+    pub(crate) async fn look(&mut self, state: &mut FetchState, pace: &mut Pace) {
         self.full = false;
         for _ in 0..state.turns.len() {
-            self.pace.step(1).await;
+            pace.step(1).await;
             let Some(partition) = state.turns.pop_front() else { break };
             // It may have been forgotten since it was queued.
             let Some(wanted) = state.wanted.get_mut(&partition) else { continue };

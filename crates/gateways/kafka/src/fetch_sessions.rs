@@ -11,14 +11,13 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use base::{PartitionId, TopicId};
-use broker::{Broker, Watch};
+use broker::{Broker, Pace, Watch};
 use hashbrown::{HashMap, HashSet};
 use machine::State;
 use parking_lot::Mutex;
 use tokio::sync::Mutex as SessionMutex;
 use tokio::time::Instant;
 
-use crate::pace::Pace;
 use crate::topic_ref::TopicRef;
 
 /// Partitions of a fetch that are looked up, watched, looked at or answered without a pause: some
@@ -102,9 +101,15 @@ impl FetchState {
 
     /// Takes in what a client wants, or wants differently from now on. In steps: a client may name
     /// 100,000 partitions.
-    pub(crate) async fn want(&mut self, broker: &Broker, wants: Vec<(TopicRef, i32, Want)>) {
+    pub(crate) async fn want(
+        &mut self,
+        broker: &Broker,
+        wants: Vec<(TopicRef, i32, Want)>,
+        pace: &mut Pace,
+    ) {
         let mut wants = wants.into_iter();
         while !wants.as_slice().is_empty() {
+            pace.step(wants.len().min(PARTITIONS_AT_ONCE as usize) as u32).await;
             let step = &wants.as_slice()[..wants.len().min(PARTITIONS_AT_ONCE as usize)];
             let found = broker.read(|state| find_partitions(state, step));
             for (found, (topic, index, want)) in found.into_iter().zip(wants.by_ref()) {
@@ -112,9 +117,6 @@ impl FetchState {
                     Some(partition) => self.want_partition(topic, index, partition, want),
                     None => self.miss(topic, index, want),
                 }
-            }
-            if wants.len() > 0 {
-                tokio::task::yield_now().await;
             }
         }
     }
@@ -175,7 +177,7 @@ impl FetchState {
     }
 
     /// Looks again for what was not there.
-    pub(crate) async fn find_missing(&mut self, broker: &Broker) {
+    pub(crate) async fn find_missing(&mut self, broker: &Broker, pace: &mut Pace) {
         if self.missing.is_empty() {
             return;
         }
@@ -184,7 +186,7 @@ impl FetchState {
             .iter()
             .map(|((topic, index), missing)| (topic.clone(), *index, missing.want));
         let wants = wants.collect();
-        self.want(broker, wants).await;
+        self.want(broker, wants, pace).await;
     }
 
     /// A partition is worth a look.
@@ -227,14 +229,16 @@ impl FetchState {
     }
 
     /// Watches everything; from now on a change cannot be missed. In steps, as [`Self::want`].
-    pub(crate) async fn watch_all(&mut self, broker: &Broker) {
+    pub(crate) async fn watch_all(&self, broker: &Broker, pace: &mut Pace) -> Watch {
         let watch = broker.watch();
-        let mut pace = Pace::new(PARTITIONS_AT_ONCE);
-        for partition in self.wanted.keys() {
-            pace.step(1).await;
-            watch.add(*partition);
+        // In their order neighbours of the registry follow one another.
+        let mut partitions: Vec<_> = self.wanted.keys().copied().collect();
+        partitions.sort_unstable();
+        for step in partitions.chunks(PARTITIONS_AT_ONCE as usize) {
+            pace.step(step.len() as u32).await;
+            watch.add_all(step);
         }
-        self.watch = Some(watch);
+        watch
     }
 }
 

@@ -37,7 +37,6 @@ mod no_transactions;
 mod offsets;
 pub mod operations;
 mod options;
-mod pace;
 mod produce;
 mod produce_request;
 mod produce_response;

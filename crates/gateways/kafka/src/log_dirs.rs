@@ -8,10 +8,10 @@ use kafka_protocol::messages::{DescribeLogDirsRequest, DescribeLogDirsResponse, 
 use kafka_protocol::protocol::StrBytes;
 
 use base::PartitionId;
+use broker::Pace;
 
 use crate::gateway::Gateway;
 use crate::metadata::all_topics;
-use crate::pace::Pace;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 
@@ -78,7 +78,7 @@ async fn topics(
     gateway: &Gateway,
     wanted: Vec<(TopicName, Vec<PartitionId>)>,
 ) -> Vec<DescribeLogDirsTopic> {
-    let mut pace = Pace::new(PARTITIONS_AT_ONCE);
+    let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE);
     let mut topics = Vec::with_capacity(wanted.len());
     for (name, ids) in wanted {
         let mut partitions = Vec::with_capacity(ids.len());

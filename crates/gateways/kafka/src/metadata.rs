@@ -142,7 +142,8 @@ pub(crate) async fn metadata(
         .with_controller_id(node)
         .with_cluster_authorized_operations(cluster_operations);
     let epoch = gateway.broker.leader_epoch();
-    let mut writer = MetadataWriter::new(&head, &response, rows.len(), node, epoch)?;
+    let mut writer =
+        MetadataWriter::new(&head, &response, rows.len(), node, epoch, gateway.broker.turns())?;
     for row in rows {
         let (topic, partitions) = row.describe(head.version, topic_operations);
         writer.push(&topic, partitions).await?;

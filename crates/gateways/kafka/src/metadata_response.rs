@@ -4,6 +4,7 @@
 //! All partitions of a topic look the same but for their index, so a row is written once by the
 //! message crate and copied. The crate also writes everything around the rows.
 
+use broker::{Pace, Turns};
 use bytes::{BufMut, Bytes, BytesMut};
 use kafka_protocol::messages::metadata_response::{
     MetadataResponsePartition, MetadataResponseTopic,
@@ -11,7 +12,6 @@ use kafka_protocol::messages::metadata_response::{
 use kafka_protocol::messages::{BrokerId, MetadataResponse};
 use kafka_protocol::protocol::Encodable;
 
-use crate::pace::Pace;
 use crate::request::{RequestError, RequestHead};
 use crate::response::Response;
 use crate::wire::primitives::Put;
@@ -47,6 +47,7 @@ impl MetadataWriter {
         topics: usize,
         leader: BrokerId,
         leader_epoch: i32,
+        turns: &Turns,
     ) -> Result<Self, RequestError> {
         let version = head.version;
         let failed = |reason: String| RequestError::Encode { api: head.api, version, reason };
@@ -70,7 +71,7 @@ impl MetadataWriter {
             done_bytes: 0,
             buffer,
             tail,
-            pace: Pace::new(ROWS_AT_ONCE),
+            pace: Pace::new(turns, ROWS_AT_ONCE),
         })
     }
 
@@ -184,7 +185,8 @@ mod tests {
             if version >= 2 {
                 around.cluster_id = Some(StrBytes::from_static_str("cluster"));
             }
-            let mut writer = MetadataWriter::new(&head, &around, 3, BrokerId(3), 9).unwrap();
+            let mut writer =
+                MetadataWriter::new(&head, &around, 3, BrokerId(3), 9, &Turns::new(1)).unwrap();
             // More than a chunk has.
             let counts = [2, 0, 12_000];
             for (name, count) in ["one", "none", "many"].into_iter().zip(counts) {

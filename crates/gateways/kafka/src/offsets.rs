@@ -1,7 +1,7 @@
 //! Questions about offsets, by time and by leader epoch; and deleting records below one.
 
 use base::{Offset, PartitionId};
-use broker::TimedOffset;
+use broker::{Pace, TimedOffset};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::delete_records_request::DeleteRecordsPartition;
 use kafka_protocol::messages::delete_records_response::{
@@ -24,7 +24,6 @@ use machine::{Command, Outcome};
 use crate::errors::{Fault, code_of};
 use crate::fetch_collector::check_leader_epoch;
 use crate::gateway::Gateway;
-use crate::pace::Pace;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 
@@ -61,7 +60,7 @@ pub(crate) async fn list_offsets(
     let message: ListOffsetsRequest = request.decode()?;
     let version = request.head.version;
     let mut topics = Vec::with_capacity(message.topics.len());
-    let mut pace = Pace::new(PARTITIONS_AT_ONCE);
+    let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE);
     for topic in message.topics {
         let mut partitions = Vec::with_capacity(topic.partitions.len());
         for wanted in &topic.partitions {

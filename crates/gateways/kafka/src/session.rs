@@ -16,7 +16,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use base::limits::REQUESTS_IN_FLIGHT_PER_SESSION_MAX;
-use broker::Permit;
+use broker::{Pace, Permit, Turns};
 use bytes::{Buf, Bytes};
 use tasks::Task;
 use thiserror::Error;
@@ -36,6 +36,9 @@ use crate::response::Response;
 const COALESCED_BYTES_MAX: usize = 256 << 10;
 /// Slices given to one system call; Linux takes 1,024.
 const SLICES_MAX: usize = 64;
+/// Bytes that are given to a socket before others have their turn: the kernel copies them, and a
+/// socket may take megabytes at once.
+const WRITTEN_AT_ONCE: usize = 256 << 10;
 /// What a slow client must at least take of a response in each period it is granted.
 const PROGRESS_BYTES_MIN: usize = 64 << 10;
 
@@ -93,7 +96,8 @@ pub(crate) async fn run(
     let frames = FrameReader::new(read_half, limits);
     let backlog = Backlog::default();
     let mut reading = pin!(read(frames, queue, &backlog, &session, &gateway));
-    let writer = Writer::new(write_half, &backlog, gateway.options.response_taken_within);
+    let taken_within = gateway.options.response_taken_within;
+    let writer = Writer::new(write_half, &backlog, taken_within, gateway.broker.turns());
     let mut writing = pin!(writer.run(turns));
     tokio::select! {
         // What was just read may be answered in the same poll.
@@ -154,6 +158,7 @@ struct Writer<'a> {
     socket: WriteHalf<'a>,
     backlog: &'a Backlog,
     taken_within: Duration,
+    pace: Pace,
     outgoing: VecDeque<Bytes>,
     outgoing_bytes: usize,
     rooms: Vec<OwnedSemaphorePermit>,
@@ -161,8 +166,14 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    fn new(socket: WriteHalf<'a>, backlog: &'a Backlog, taken_within: Duration) -> Self {
+    fn new(
+        socket: WriteHalf<'a>,
+        backlog: &'a Backlog,
+        taken_within: Duration,
+        turns: &Turns,
+    ) -> Self {
         Self {
+            pace: Pace::new(turns, WRITTEN_AT_ONCE as u32),
             socket,
             backlog,
             taken_within,
@@ -226,14 +237,19 @@ impl<'a> Writer<'a> {
         let mut taken = 0;
         while !self.outgoing.is_empty() {
             match self.write_some() {
-                Ok(written) => taken += written,
+                Ok(written) => {
+                    taken += written;
+                    self.pace.step(written as u32).await;
+                }
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                    self.pace.rest();
                     self.wait_for_reader(&mut taken).await?;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(SessionEnd::Write(error)),
             }
         }
+        self.pace.rest();
         self.outgoing_bytes = 0;
         self.rooms.clear();
         self.permits.clear();
@@ -263,9 +279,14 @@ impl<'a> Writer<'a> {
 
     fn write_some(&mut self) -> std::io::Result<usize> {
         let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-        let count = self.outgoing.len().min(SLICES_MAX);
+        let (mut count, mut left) = (0, WRITTEN_AT_ONCE);
         for (slice, chunk) in slices.iter_mut().zip(&self.outgoing) {
-            *slice = IoSlice::new(chunk);
+            if left == 0 {
+                break;
+            }
+            *slice = IoSlice::new(&chunk[..chunk.len().min(left)]);
+            left -= slice.len();
+            count += 1;
         }
         let written = self.socket.try_write_vectored(&slices[..count])?;
         if written == 0 {

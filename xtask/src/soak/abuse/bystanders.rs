@@ -1,8 +1,9 @@
-//! Well-behaved clients: a Kafka producer and a consumer of what it writes, and an AMQP publisher
-//! that waits for each confirm. A record is due at its time whether the one before was answered or
-//! not, and its latency counts from then: a server that stands still for a second shows in all the
-//! records of that second.
+//! Well-behaved clients: a Kafka producer and a consumer of what it writes, and an AMQP publisher with
+//! confirms. A record is sent at its time whether the one before was answered or not, as
+//! applications do, and its latency counts from then: a server that stands still for a second shows
+//! in all the records of that second.
 
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
@@ -132,6 +133,8 @@ impl Bystanders {
         publisher
             .declare_with(&[QUEUE.to_owned()], &length)
             .context(|| "cannot declare their queue")?;
+        let mut producer = Producer { connection: producer, sent: VecDeque::new() };
+        let mut publisher = Publisher { connection: publisher, sent: HashMap::new() };
         let shared = Arc::new(Shared {
             begun: Instant::now(),
             stop: AtomicBool::new(false),
@@ -143,9 +146,9 @@ impl Bystanders {
             std::thread::spawn(move || work(&shared))
         };
         let threads = vec![
-            (WHO[0], run(Box::new(move |shared| produce(shared, producer)))),
+            (WHO[0], run(Box::new(move |shared| send_each(shared, 0, &mut producer)))),
             (WHO[1], run(Box::new(move |shared| consume(shared, consumer)))),
-            (WHO[2], run(Box::new(move |shared| publish(shared, publisher)))),
+            (WHO[2], run(Box::new(move |shared| send_each(shared, 2, &mut publisher)))),
         ];
         Ok(Bystanders { shared, threads })
     }
@@ -191,34 +194,67 @@ fn open(address: SocketAddr) -> io::Result<Connection> {
     Connection::open(address, PATIENCE)
 }
 
-/// Calls `send` at each moment that a record is due.
-fn at_each_due(
-    shared: &Shared,
-    mut send: impl FnMut(Instant, Bytes) -> io::Result<()>,
-) -> io::Result<()> {
+/// Who sends records, each at its time.
+trait Sender {
+    fn send(&mut self, due: Instant, value: Bytes) -> io::Result<()>;
+
+    fn unanswered(&self) -> usize;
+
+    /// Waits for an answer, so long at most. When those were due that it answers.
+    fn answered(&mut self, wait: Duration) -> io::Result<Vec<Instant>>;
+}
+
+fn send_each(shared: &Shared, who: usize, sender: &mut impl Sender) -> io::Result<()> {
     let mut due = Instant::now();
     while !shared.stops() {
-        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        let left = due.saturating_duration_since(Instant::now());
+        if !left.is_zero() {
+            // A socket's timeout is some milliseconds late, a sleep is not.
+            match sender.unanswered() {
+                0 => std::thread::sleep(left),
+                _ => sender.answered(left)?.into_iter().for_each(|due| shared.saw(who, due)),
+            }
+            continue;
+        }
         let mut value = vec![b'x'; RECORD_BYTES];
         let nanos = due.saturating_duration_since(shared.begun).as_nanos() as u64;
         value[..8].copy_from_slice(&nanos.to_be_bytes());
-        send(due, value.into())?;
+        sender.send(due, value.into())?;
         due += EVERY;
     }
     Ok(())
 }
 
-fn produce(shared: &Shared, mut connection: Connection) -> io::Result<()> {
-    at_each_due(shared, |due, value| {
-        let sent = connection.produce(TOPIC, 0, batch(std::iter::once(value)))?;
-        match connection.answer(sent)? {
-            Answer::Acknowledged { .. } => shared.saw(0, due),
-            Answer::Refused { code } => {
-                return Err(io::Error::other(format!("refused with error code {code}")));
+struct Producer {
+    connection: Connection,
+    /// Not yet answered: its correlation id, and when it was due.
+    sent: VecDeque<(i32, Instant)>,
+}
+
+impl Sender for Producer {
+    fn send(&mut self, due: Instant, value: Bytes) -> io::Result<()> {
+        let sent = self.connection.produce(TOPIC, 0, batch(std::iter::once(value)))?;
+        self.sent.push_back((sent, due));
+        Ok(())
+    }
+
+    fn unanswered(&self) -> usize {
+        self.sent.len()
+    }
+
+    fn answered(&mut self, wait: Duration) -> io::Result<Vec<Instant>> {
+        let Some(&(sent, due)) = self.sent.front() else { return Ok(Vec::new()) };
+        match self.connection.answer_within(sent, wait)? {
+            None => Ok(Vec::new()),
+            Some(Answer::Acknowledged { .. }) => {
+                self.sent.pop_front();
+                Ok(vec![due])
+            }
+            Some(Answer::Refused { code }) => {
+                Err(io::Error::other(format!("refused with error code {code}")))
             }
         }
-        Ok(())
-    })
+    }
 }
 
 fn consume(shared: &Shared, mut connection: Connection) -> io::Result<()> {
@@ -244,17 +280,30 @@ fn consume(shared: &Shared, mut connection: Connection) -> io::Result<()> {
     Ok(())
 }
 
-fn publish(shared: &Shared, mut connection: amqp::Connection) -> io::Result<()> {
-    at_each_due(shared, |due, value| {
-        connection.publish(QUEUE, &value);
-        while connection.unconfirmed() > 0 {
-            if connection.confirms()?.iter().any(|confirm| !confirm.taken) {
-                return Err(io::Error::other("a message was refused"));
-            }
+struct Publisher {
+    connection: amqp::Connection,
+    /// Not yet confirmed, by their tags: when each was due.
+    sent: HashMap<u64, Instant>,
+}
+
+impl Sender for Publisher {
+    fn send(&mut self, due: Instant, value: Bytes) -> io::Result<()> {
+        let tag = self.connection.publish(QUEUE, &value);
+        self.sent.insert(tag, due);
+        self.connection.flush()
+    }
+
+    fn unanswered(&self) -> usize {
+        self.sent.len()
+    }
+
+    fn answered(&mut self, wait: Duration) -> io::Result<Vec<Instant>> {
+        let confirms = self.connection.confirms_within(wait)?.unwrap_or_default();
+        if confirms.iter().any(|confirm| !confirm.taken) {
+            return Err(io::Error::other("a message was refused"));
         }
-        shared.saw(2, due);
-        Ok(())
-    })
+        Ok(confirms.iter().filter_map(|confirm| self.sent.remove(&confirm.tag)).collect())
+    }
 }
 
 /// A failure of an abuse that is none: what was sent is meant to be refused.

@@ -8,7 +8,7 @@ use std::ops::Bound;
 
 use base::limits::OFFSET_METADATA_BYTES_MAX;
 use base::{PartitionId, TopicId};
-use broker::{ExecuteError, Unavailable};
+use broker::{ExecuteError, Pace, Unavailable};
 use hashbrown::{HashMap, HashSet};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::offset_commit_request::OffsetCommitRequestPartition;
@@ -38,7 +38,6 @@ use crate::errors::Fault;
 use crate::gateway::Gateway;
 use crate::groups::classic_requests::check_group_name;
 use crate::groups::registry::Group;
-use crate::pace::Pace;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 
@@ -328,7 +327,7 @@ async fn fetch_topics(
         return fetch_all(gateway, &wanted.group_id).await;
     };
     let mut fetched = Vec::with_capacity(topics.len());
-    let mut pace = Pace::new(OFFSETS_PER_LOOK as u32);
+    let mut pace = Pace::new(gateway.broker.turns(), OFFSETS_PER_LOOK as u32);
     for topic in topics {
         let mut partitions = Vec::with_capacity(topic.partition_indexes.len());
         for indexes in topic.partition_indexes.chunks(OFFSETS_PER_LOOK) {

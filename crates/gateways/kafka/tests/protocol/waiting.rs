@@ -149,3 +149,39 @@ async fn a_fetch_without_room_to_wait_looks_again_after_a_while() {
     assert_eq!(values(&client.ask(12, &wanted).await), ["a"]);
     assert_eq!(values(&first.receive::<FetchRequest>(12).await.1), ["a"]);
 }
+
+/// A fetch without a session of so many partitions waits in the form in which it came.
+#[tokio::test]
+async fn a_large_fetch_that_waits_is_answered_when_there_is_enough() {
+    const PARTITIONS: i32 = 1_000;
+    let node = Node::start().await;
+    let (mut client, mut producer) = (node.client().await, node.client().await);
+    client.create("wide", PARTITIONS, &[]).await;
+    let mut wanted = fetch("wide", 0, 0, 120_000).with_min_bytes(100);
+    let row = wanted.topics[0].partitions[0].clone();
+    wanted.topics[0].partitions = (0..PARTITIONS).map(|n| row.clone().with_partition(n)).collect();
+
+    let mut waiting = Vec::new();
+    for _ in 0..3 {
+        let mut client = node.client().await;
+        client.send(12, &wanted).await;
+        waiting.push(client);
+    }
+    // One record is not enough, two are.
+    producer.put("wide", 7, &["a"]).await;
+    let early = timeout(Duration::from_millis(300), waiting[0].receive::<FetchRequest>(12)).await;
+    assert!(early.is_err(), "less came than it waits for");
+    waiting.remove(0);
+    producer.put("wide", 999, &["b"]).await;
+    for mut client in waiting {
+        let answer = timeout(SOON, client.receive::<FetchRequest>(12)).await.expect("is woken").1;
+        assert_eq!(values(&answer), ["a", "b"]);
+        assert_eq!(answer.responses[0].partitions.len(), PARTITIONS as usize);
+    }
+
+    // At its deadline it is answered with what there is.
+    let begun = Instant::now();
+    let answer = client.ask(12, &wanted.clone().with_min_bytes(1_000).with_max_wait_ms(200)).await;
+    assert!(begun.elapsed() >= Duration::from_millis(200));
+    assert_eq!(values(&answer), ["a", "b"]);
+}
