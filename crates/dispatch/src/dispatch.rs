@@ -38,6 +38,8 @@ pub struct Dispatch {
     pub(crate) pulled: bool,
     /// Sums over the partitions.
     pub(crate) depth: u64,
+    /// Of the offsets at which they end.
+    pub(crate) ends: u64,
     pub(crate) loaded: usize,
     pub(crate) delayed: u64,
     pub(crate) due: usize,
@@ -59,13 +61,17 @@ pub struct Dispatch {
 impl Dispatch {
     /// `first_token`: where this engine's fencing tokens begin. A node that drops an engine and
     /// makes it again goes on from [`Dispatch::next_token`], so that no token ever comes back.
-    pub fn new(policy: Policy, partitions: Vec<PartitionStart>, first_token: Token) -> Self {
+    pub fn new(
+        policy: Policy,
+        partitions: impl IntoIterator<Item = PartitionStart>,
+        first_token: Token,
+    ) -> Self {
         Self::with_bounds(policy, partitions, first_token, Bounds::default())
     }
 
     pub fn with_bounds(
         policy: Policy,
-        partitions: Vec<PartitionStart>,
+        partitions: impl IntoIterator<Item = PartitionStart>,
         first_token: Token,
         bounds: Bounds,
     ) -> Self {
@@ -73,7 +79,7 @@ impl Dispatch {
             policy: Policy::default(),
             bounds,
             paused: false,
-            partitions: Vec::with_capacity(partitions.len()),
+            partitions: Vec::new(),
             heads: BTreeSet::new(),
             leases: LeaseTable::default(),
             lanes: Lanes::default(),
@@ -84,6 +90,7 @@ impl Dispatch {
             wanting: VecDeque::new(),
             pulled: false,
             depth: 0,
+            ends: 0,
             loaded: 0,
             delayed: 0,
             due: 0,
@@ -127,7 +134,9 @@ impl Dispatch {
         }
         for index in 0..self.partitions.len() as u32 {
             self.refresh_head(index);
-            self.list(index);
+            if self.partitions[index as usize].depth() > 0 {
+                self.list(index);
+            }
         }
     }
 
@@ -141,8 +150,12 @@ impl Dispatch {
     pub fn grow(&mut self, start: PartitionStart) {
         let partition = Partition::new(start, 0);
         self.depth += partition.depth();
+        self.ends += partition.end;
+        let has_some = partition.depth() > 0 || !partition.is_empty();
         self.partitions.push(partition);
-        self.list(self.partitions.len() as u32 - 1);
+        if has_some {
+            self.list(self.partitions.len() as u32 - 1);
+        }
     }
 
     /// The log grew. O(1).
@@ -153,6 +166,7 @@ impl Dispatch {
             && end > found.end
         {
             self.depth += end - found.end;
+            self.ends += end - found.end;
             if awaited && found.prompt.1 == found.end && found.prompt.0 < found.prompt.1 {
                 found.prompt.1 = end;
             } else if awaited {
@@ -205,6 +219,7 @@ impl Dispatch {
         let before = &self.partitions[partition as usize];
         let (head, epoch) = (before.head, Place::next_epoch(before.epoch));
         self.depth -= before.depth();
+        self.ends -= before.end;
         self.loaded -= before.ready.loaded();
         self.due -= before.ready.due.len();
         self.delayed -= before.delayed;
@@ -222,6 +237,7 @@ impl Dispatch {
         (fresh.listed, fresh.changed) = (listed, changed);
         self.prompted.retain(|&prompted| prompted != partition);
         self.depth += fresh.depth();
+        self.ends += fresh.end;
         self.partitions[partition as usize] = fresh;
         self.list(partition);
     }
@@ -234,6 +250,13 @@ impl Dispatch {
             return;
         }
         self.extended(partition, log_start);
+        let found = &mut self.partitions[partition as usize];
+        if found.is_empty() && found.leased == 0 {
+            found.scan_next = found.scan_next.max(log_start);
+            self.depth -= found.lift_floor(log_start);
+            self.list(partition);
+            return;
+        }
         self.void_leases(partition, log_start);
         let found = &mut self.partitions[partition as usize];
         let above = found.ending.split_off(&log_start);
@@ -343,5 +366,81 @@ impl Dispatch {
             }
         }
         lease
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::changes::Changes;
+    use crate::consumer::Take;
+    use crate::policy::Ordering;
+    use crate::record::Scanned;
+    use crate::settlement::{Selection, Settlement};
+
+    const PARTITIONS: u32 = 1_000_000;
+
+    fn with_records(dispatch: &Dispatch) -> usize {
+        dispatch.partitions.iter().filter(|partition| !partition.is_empty()).count()
+    }
+
+    /// Takes a record of the partition, which has one more now, and settles it.
+    fn pass_one(dispatch: &mut Dispatch, partition: u32) {
+        let end = dispatch.partitions[partition as usize].end;
+        dispatch.extended(partition, end + 1);
+        let take = Take {
+            session: 1,
+            consumer: 0,
+            records_max: 1,
+            bytes_max: u64::MAX,
+            settle_on_send: false,
+            lease_ms: None,
+        };
+        let mut taken = Vec::new();
+        dispatch.take(take, 0, &mut taken);
+        let want = dispatch.wants().expect("it is not read yet");
+        assert_eq!((want.partition, want.from, want.up_to), (partition, end, end + 1));
+        let record = Scanned {
+            offset: end,
+            bytes: 1,
+            value_bytes: 1,
+            timestamp: 0,
+            key: None,
+            priority: 0,
+            due_ms: i64::MIN,
+            expires_ms: i64::MAX,
+        };
+        dispatch.scanned(partition, end, end + 1, [record].into_iter(), 0);
+        dispatch.take(take, 0, &mut taken);
+        assert_eq!(taken.len(), 1);
+        let lease = Selection::Token(taken[0].token);
+        assert_eq!(dispatch.settle(1, lease, Settlement::Accept, 0), Ok(1));
+    }
+
+    #[test]
+    fn partitions_without_records_are_small_and_nobody_looks_at_them() {
+        assert!(size_of::<Partition>() <= 48);
+        let start = |end| PartitionStart { floor: end, end, ..PartitionStart::default() };
+        let starts = (0..PARTITIONS).map(|index| start(u64::from(index)));
+        let mut dispatch = Dispatch::new(Policy::default(), starts, 1);
+        assert_eq!((with_records(&dispatch), dispatch.wanting.len()), (0, 0));
+        assert_eq!(dispatch.ends_sum(), dispatch.ends().sum());
+
+        let mut changes = Changes::default();
+        for partition in [7, 500_000, PARTITIONS - 1] {
+            pass_one(&mut dispatch, partition);
+            assert_eq!(with_records(&dispatch), 1, "{partition}");
+            dispatch.drain(&mut changes);
+            assert_eq!(with_records(&dispatch), 0, "all of {partition} is settled");
+        }
+        assert_eq!(changes.partitions.len(), 3);
+
+        let policy = Policy { ordering: Ordering::Partition, priorities: 9, ..Policy::default() };
+        dispatch.set_policy(policy);
+        dispatch.trimmed(9, 20);
+        // The last that had a record, and the one whose end has moved.
+        assert_eq!((with_records(&dispatch), dispatch.wanting.len()), (0, 2));
+        assert_eq!(dispatch.wants(), None);
+        assert_eq!(dispatch.ends_sum(), dispatch.ends().sum());
     }
 }

@@ -44,6 +44,10 @@ impl Turn {
 }
 
 impl Due {
+    pub(crate) const fn new() -> Self {
+        Self { turns: VecDeque::new(), records: 0 }
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.records
     }

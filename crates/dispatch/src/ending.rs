@@ -9,6 +9,10 @@ use crate::ready::Meta;
 use crate::settlement::{Selection, SettleRefused};
 use crate::{DeadReason, SessionId};
 
+/// A group of more partitions gives memory back of those that have nothing unsettled; in one of fewer
+/// it would only be asked for again.
+const PARTITIONS_KEPT: usize = 64;
+
 impl Dispatch {
     /// Settles a record and lets through what it held up.
     pub(crate) fn finish(&mut self, partition: u32, offset: Offset, key: u64) {
@@ -133,9 +137,14 @@ impl Dispatch {
 
     /// Takes the deltas since the last drain; appends to what `out` holds.
     pub fn drain(&mut self, out: &mut Changes) {
+        let shrinks = self.partitions.len() > PARTITIONS_KEPT;
         self.changed.sort_unstable();
         for partition in self.changed.drain(..) {
-            let changes = self.partitions[partition as usize].drain(partition);
+            let found = &mut self.partitions[partition as usize];
+            let changes = found.drain(partition);
+            if shrinks {
+                found.shrink();
+            }
             if !changes.settled.is_empty() || !changes.attempts.is_empty() {
                 out.partitions.push(changes);
             }

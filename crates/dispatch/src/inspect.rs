@@ -86,6 +86,11 @@ impl Dispatch {
         self.partitions.iter().map(|partition| partition.end)
     }
 
+    /// The sum of [`Dispatch::ends`].
+    pub fn ends_sum(&self) -> Offset {
+        self.ends
+    }
+
     /// Whether the best record of what is below `ends` can be told: always, unless there are
     /// priorities and something was not read yet. What is too much to wait for is not waited for
     /// ([`crate::Bounds::read_first`]).

@@ -14,7 +14,7 @@ impl Dispatch {
     /// The ordering changed: lanes and holders are made anew from what is leased.
     pub(crate) fn order_again(&mut self) {
         let blocked = self.lanes.dissolve();
-        for partition in &mut self.partitions {
+        for partition in self.partitions.iter_mut().filter(|it| it.holder.is_some()) {
             partition.holder = None;
         }
         let all = self.leases.iter();
@@ -33,6 +33,9 @@ impl Dispatch {
         let (window, now_ms) = (self.bounds.loaded_per_partition * 2, self.now_ms);
         let policy = self.policy.clone();
         for partition in 0..self.partitions.len() as u32 {
+            if self.partitions[partition as usize].ready.is_empty() {
+                continue;
+            }
             self.with_ready(partition, |ready| {
                 ready.arrange_again(window, |meta, since_ms| {
                     turn(&policy, meta, since_ms.unwrap_or(meta.timestamp.min(now_ms)))
@@ -145,6 +148,9 @@ impl Dispatch {
     /// Puts the partition in its place among the heads.
     pub(crate) fn refresh_head(&mut self, partition: u32) {
         let found = &mut self.partitions[partition as usize];
+        if found.is_empty() {
+            return;
+        }
         let first = match found.holder {
             None => {
                 let others = self.policy.is_turn_of_others(found.handed_out);

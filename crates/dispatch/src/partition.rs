@@ -1,6 +1,7 @@
 //! What the engine knows of one partition.
 
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 
 use base::{Offset, OffsetRanges};
 
@@ -26,6 +27,8 @@ pub(crate) struct Head {
     pub(crate) partition: u32,
 }
 
+/// A group may have a million partitions, of which most are empty at any time: what only those with
+/// records need is in [`Unsettled`], and is made when something of it changes.
 #[derive(Debug, Default)]
 pub(crate) struct Partition {
     /// Everything below is settled.
@@ -34,6 +37,23 @@ pub(crate) struct Partition {
     /// and in none of the other sets is delayed: the wheel alone has it.
     pub(crate) scan_next: Offset,
     pub(crate) end: Offset,
+    /// Distinguishes what the wheel held before the partition was reset.
+    pub(crate) epoch: u32,
+    pub(crate) leased: u32,
+    /// A want was handed out and not answered.
+    pub(crate) reading: bool,
+    /// The last one was of what is due: what was not read yet has its turn.
+    pub(crate) read_due: bool,
+    /// Stands in the list of those that may want something.
+    pub(crate) listed: bool,
+    /// Stands in the list of those with deltas.
+    pub(crate) changed: bool,
+    unsettled: Option<Box<Unsettled>>,
+}
+
+/// What is known of a partition's records that are not settled.
+#[derive(Debug)]
+pub(crate) struct Unsettled {
     /// Above the floor.
     pub(crate) settled: OffsetRanges,
     /// Of unsettled records that came back.
@@ -54,40 +74,93 @@ pub(crate) struct Partition {
     pub(crate) handed_out: u8,
     /// Bytes of the values of records that are known and neither leased, dead nor settled.
     pub(crate) waiting_bytes: u64,
-    /// Distinguishes what the wheel held before the partition was reset.
-    pub(crate) epoch: u32,
-    pub(crate) leased: u32,
     /// `[first, end)` came while somebody waited for it: it was in time, and does not expire before
     /// it has been offered.
     pub(crate) prompt: (Offset, Offset),
-    /// A want was handed out and not answered.
-    pub(crate) reading: bool,
-    /// The last one was of what is due: what was not read yet has its turn.
-    pub(crate) read_due: bool,
-    /// Stands in the list of those that may want something.
-    pub(crate) listed: bool,
-    /// Stands in the list of those with deltas.
-    pub(crate) changed: bool,
     settled_since: Vec<(Offset, Offset)>,
     returned_since: Vec<Offset>,
+}
+
+impl Unsettled {
+    const fn new() -> Self {
+        Self {
+            settled: OffsetRanges::new(),
+            attempts: BTreeMap::new(),
+            ending: BTreeMap::new(),
+            ready: Ready::new(),
+            holder: None,
+            head: None,
+            head_offset: 0,
+            head_timer_ms: i64::MAX,
+            delayed: 0,
+            handed_out: 0,
+            waiting_bytes: 0,
+            prompt: (0, 0),
+            settled_since: Vec::new(),
+            returned_since: Vec::new(),
+        }
+    }
+
+    /// Whether it says no more than a new one does. Whose turn it is among priorities begins anew.
+    fn is_new(&self) -> bool {
+        self.settled.is_empty()
+            && self.attempts.is_empty()
+            && self.ending.is_empty()
+            && self.ready.is_empty()
+            && self.holder.is_none()
+            && self.head.is_none()
+            && self.head_timer_ms == i64::MAX
+            && self.delayed == 0
+            && self.waiting_bytes == 0
+            && self.prompt == (0, 0)
+            && self.settled_since.is_empty()
+            && self.returned_since.is_empty()
+    }
+}
+
+/// Of partitions that have nothing unsettled.
+static NOTHING: Unsettled = Unsettled::new();
+
+impl Deref for Partition {
+    type Target = Unsettled;
+
+    fn deref(&self) -> &Unsettled {
+        self.unsettled.as_deref().unwrap_or(&NOTHING)
+    }
+}
+
+impl DerefMut for Partition {
+    fn deref_mut(&mut self) -> &mut Unsettled {
+        self.unsettled.get_or_insert_with(|| Box::new(Unsettled::new()))
+    }
 }
 
 impl Partition {
     pub(crate) fn new(start: PartitionStart, epoch: u32) -> Self {
         let mut settled = start.settled;
         let floor = settled.join_below(start.floor.max(start.log_start));
+        // Settled beyond what may be read yet: the end follows.
+        let end = start.end.max(floor);
+        let mut partition = Self { floor, scan_next: floor, end, epoch, ..Self::default() };
         let unsettled = |&(offset, _): &(Offset, u16)| offset >= floor && !settled.contains(offset);
-        Self {
-            floor,
-            scan_next: floor,
-            // Settled beyond what may be read yet: the end follows.
-            end: start.end.max(floor),
-            attempts: start.attempts.into_iter().filter(unsettled).collect(),
-            settled,
-            head_timer_ms: i64::MAX,
-            epoch,
-            ..Self::default()
+        let attempts: BTreeMap<_, _> = start.attempts.into_iter().filter(unsettled).collect();
+        if !settled.is_empty() || !attempts.is_empty() {
+            partition.settled = settled;
+            partition.attempts = attempts;
         }
+        partition
+    }
+
+    /// Gives memory back if nothing is unsettled.
+    pub(crate) fn shrink(&mut self) {
+        if self.unsettled.as_ref().is_some_and(|unsettled| unsettled.is_new()) {
+            self.unsettled = None;
+        }
+    }
+
+    /// Nothing is known of it but where it begins and ends.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.unsettled.is_none()
     }
 
     /// Offsets that are not settled. The settled ones never reach beyond the end.

@@ -98,8 +98,24 @@ pub(crate) struct Ready {
 const NEAR: u64 = 32;
 
 impl Ready {
+    pub(crate) const fn new() -> Self {
+        Self {
+            ranks: BTreeMap::new(),
+            scheduled: BTreeMap::new(),
+            loaded: 0,
+            loaded_scheduled: 0,
+            ranged: BTreeMap::new(),
+            unranked: OffsetRanges::new(),
+            due: Due::new(),
+        }
+    }
+
     pub(crate) fn loaded(&self) -> usize {
         self.loaded
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.loaded == 0 && !self.has_ranges()
     }
 
     /// Of the loaded ones, those that go by offset.

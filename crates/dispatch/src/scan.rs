@@ -4,7 +4,7 @@ use base::Offset;
 
 use crate::DeadReason;
 use crate::dispatch::Dispatch;
-use crate::partition::Partition;
+use crate::partition::{Partition, Unsettled};
 use crate::place::Place;
 use crate::policy::Ordering;
 use crate::ready::Meta;
@@ -60,25 +60,26 @@ impl Dispatch {
         let (window, low) = (self.bounds.window(self.loaded), self.bounds.low(self.loaded));
         let may_read_on = self.may_read_on(&self.partitions[index as usize]);
         let partition = &mut self.partitions[index as usize];
-        let ready = &mut partition.ready;
         let want = |due, (from, up_to)| Need::Read { from, up_to, due };
-        if partition.reading {
+        let unread =
+            (partition.scan_next < partition.end).then_some((partition.scan_next, partition.end));
+        if partition.reading || unread.is_none() && partition.is_empty() {
             return Need::Nothing;
         }
+        let read_due = partition.read_due;
+        let Unsettled { ready, holder, .. } = &mut **partition;
         // All of the partition waits for this one.
-        if let Some(holder) = partition.holder.filter(|&holder| ready.due.contains(holder)) {
+        if let Some(holder) = holder.filter(|&holder| ready.due.contains(holder)) {
             return want(true, (holder, holder + 1));
         }
         let loaded = ready.loaded();
-        let unread =
-            (partition.scan_next < partition.end).then_some((partition.scan_next, partition.end));
         // The best may be the last: with priorities all is read, as long as there is something to
         // hand out meanwhile.
         let ahead = self.policy.measured || self.policy.ranks() && loaded > 0;
         // What is due takes none of the others' window: who waits for the time of a record that was
         // not read yet must learn of it, however much is due before.
         let lacks = ready.loaded_by_offset() < low;
-        let turn = partition.read_due && (ahead || lacks) && may_read_on;
+        let turn = read_due && (ahead || lacks) && may_read_on;
         if let Some(unread) = unread.filter(|_| turn && self.policy.ordering == Ordering::Free) {
             return want(false, unread);
         }
