@@ -3,11 +3,15 @@
 //! A [`Watch`] names the partitions that somebody waits for. It collects those that changed, so
 //! that a consumer of 10,000 partitions looks at the three that did and not at all of them. An
 //! append costs one look-up a batch; a partition that nobody watches costs nothing.
+//!
+//! Delivery watches whole topics: a million partitions are one entry, and what changed in them is
+//! noted before anybody can know of the change.
 
+use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use base::PartitionId;
+use base::{PartitionId, TopicId};
 use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -17,6 +21,7 @@ use tokio::sync::Notify;
 pub struct Watch {
     ready: Arc<Ready>,
     members: Mutex<HashSet<PartitionId>>,
+    topics: Mutex<HashSet<TopicId>>,
     registry: Arc<Watchers>,
 }
 
@@ -37,6 +42,14 @@ struct ReadyPartitions {
 
 /// Up to here a scan is cheaper than a hash.
 const SCAN_MAX: usize = 8;
+
+impl Ready {
+    /// Whether it has something to say and had nothing before.
+    fn note(&self, partition: PartitionId) -> bool {
+        let mut partitions = self.partitions.lock();
+        partitions.insert(partition) && partitions.in_order.len() == 1
+    }
+}
 
 impl ReadyPartitions {
     /// False when it is there already.
@@ -63,6 +76,19 @@ impl ReadyPartitions {
 pub(crate) struct Watchers {
     last_id: AtomicU64,
     by_partition: Mutex<HashMap<PartitionId, Watching>>,
+    by_topic: Mutex<HashMap<TopicId, Watching>>,
+}
+
+/// Watches of topics that were told of a change and are not woken yet.
+#[derive(Debug, Default)]
+pub(crate) struct Told(Vec<Arc<Ready>>);
+
+impl Told {
+    pub(crate) fn wake(&mut self) {
+        for ready in self.0.drain(..) {
+            ready.notify.notify_one();
+        }
+    }
 }
 
 /// Those that watch one partition, by their ids: with thousands of them one that goes must be found
@@ -76,7 +102,22 @@ impl Watchers {
     pub(crate) fn watch(self: &Arc<Self>) -> Watch {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed);
         let ready = Arc::new(Ready { id, ..Ready::default() });
-        Watch { ready, members: Mutex::default(), registry: Arc::clone(self) }
+        let (members, topics, registry) = (Mutex::default(), Mutex::default(), Arc::clone(self));
+        Watch { ready, members, topics, registry }
+    }
+
+    /// Tells those that watch topics which partitions changed. They are woken apart from that, when
+    /// whoever waits for an answer has it.
+    pub(crate) fn tell(&self, partitions: impl Iterator<Item = PartitionId>, told: &mut Told) {
+        let watchers = self.by_topic.lock();
+        if watchers.is_empty() {
+            return;
+        }
+        for partition in partitions {
+            let Some(watching) = watchers.get(&partition.topic) else { continue };
+            let first = watching.iter().filter(|(_, ready)| ready.note(partition));
+            told.0.extend(first.map(|(_, ready)| Arc::clone(ready)));
+        }
     }
 
     /// These partitions changed: they were appended to, or they are gone.
@@ -88,7 +129,7 @@ impl Watchers {
         for partition in partitions {
             let Some(watching) = watchers.get(&partition) else { continue };
             for (_, ready) in watching {
-                if ready.partitions.lock().insert(partition) {
+                if ready.note(partition) {
                     ready.notify.notify_one();
                 }
             }
@@ -109,15 +150,18 @@ impl Watch {
             if !members.insert(partition) {
                 continue;
             }
-            let watching = watchers.entry(partition).or_default();
-            let mine = (self.ready.id, Arc::clone(&self.ready));
-            // Mostly the latest watch is the one that grows.
-            if watching.last().is_none_or(|(last, _)| *last < self.ready.id) {
-                watching.push(mine);
-            } else {
-                let place = watching.partition_point(|(id, _)| *id < self.ready.id);
-                watching.insert(place, mine);
-            }
+            self.register(watchers.entry(partition).or_default());
+        }
+    }
+
+    fn register(&self, watching: &mut Watching) {
+        let mine = (self.ready.id, Arc::clone(&self.ready));
+        // Mostly the latest watch is the one that grows.
+        if watching.last().is_none_or(|(last, _)| *last < self.ready.id) {
+            watching.push(mine);
+        } else {
+            let place = watching.partition_point(|(id, _)| *id < self.ready.id);
+            watching.insert(place, mine);
         }
     }
 
@@ -127,6 +171,20 @@ impl Watch {
         }
     }
 
+    /// All of the topic's partitions, also those that are to come.
+    pub(crate) fn add_topic(&self, topic: TopicId) {
+        if self.topics.lock().insert(topic) {
+            self.register(self.registry.by_topic.lock().entry(topic).or_default());
+        }
+    }
+
+    pub(crate) fn remove_topic(&self, topic: TopicId) {
+        if self.topics.lock().remove(&topic) {
+            self.unregister(&mut self.registry.by_topic.lock(), topic);
+        }
+    }
+
+    /// Those that were named one by one.
     pub fn partitions(&self) -> usize {
         self.members.lock().len()
     }
@@ -145,13 +203,13 @@ impl Watch {
         }
     }
 
-    fn unregister(&self, watchers: &mut HashMap<PartitionId, Watching>, partition: PartitionId) {
-        if let Some(watching) = watchers.get_mut(&partition) {
+    fn unregister<K: Eq + Hash>(&self, watchers: &mut HashMap<K, Watching>, watched: K) {
+        if let Some(watching) = watchers.get_mut(&watched) {
             if let Ok(place) = watching.binary_search_by_key(&self.ready.id, |(id, _)| *id) {
                 watching.remove(place);
             }
             if watching.is_empty() {
-                watchers.remove(&partition);
+                watchers.remove(&watched);
             } else if watching.len() < watching.capacity() / 4 {
                 watching.shrink_to(watching.len() * 2);
             }
@@ -161,6 +219,9 @@ impl Watch {
 
 impl Drop for Watch {
     fn drop(&mut self) {
+        for topic in std::mem::take(self.topics.get_mut()) {
+            self.unregister(&mut self.registry.by_topic.lock(), topic);
+        }
         let members = std::mem::take(self.members.get_mut());
         let mut members = members.into_iter().peekable();
         while members.peek().is_some() {
@@ -211,6 +272,27 @@ mod tests {
         assert_eq!(second.take_ready(), vec![partition(1)]);
         drop((first, second));
         assert!(watchers.by_partition.lock().is_empty());
+    }
+
+    #[test]
+    fn the_watch_of_a_topic_names_the_partitions_that_changed_and_wakes_once_for_all() {
+        let watchers = Arc::new(Watchers::default());
+        let (watch, mut told) = (watchers.watch(), Told::default());
+        watchers.tell([partition(1)].into_iter(), &mut told);
+        watch.add_topic(TopicId(1));
+        watch.add_topic(TopicId(1));
+        let other = PartitionId::new(TopicId(2), 0);
+        watchers.tell([partition(999_999), other, partition(7)].into_iter(), &mut told);
+        watchers.tell([partition(7)].into_iter(), &mut told);
+        assert_eq!((told.0.len(), watch.partitions()), (1, 0));
+        told.wake();
+        assert_eq!(watch.take_ready(), vec![partition(999_999), partition(7)]);
+        watch.remove_topic(TopicId(1));
+        watchers.tell([partition(7)].into_iter(), &mut told);
+        assert!(told.0.is_empty());
+        watch.add_topic(TopicId(1));
+        drop(watch);
+        assert!(watchers.by_topic.lock().is_empty());
     }
 
     #[test]

@@ -78,6 +78,10 @@ impl LeaseGroups {
         self.by_id.get(&group).map(Arc::as_ref)
     }
 
+    pub(crate) fn shared(&self, group: LeaseGroupId) -> Option<Arc<LeaseGroup>> {
+        self.by_id.get(&group).map(Arc::clone)
+    }
+
     pub(crate) fn get_mut(&mut self, group: LeaseGroupId) -> Result<&mut LeaseGroup, Refusal> {
         let found = self.by_id.get_mut(&group).map(Arc::make_mut);
         found.ok_or(Refusal::UnknownLeaseGroup { group })

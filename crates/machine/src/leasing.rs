@@ -2,6 +2,8 @@
 //! every group of a topic has settled is deleted, from the start on (`trimmed`) and in between
 //! (`punched`).
 
+use std::sync::Arc;
+
 use base::{LeaseGroupId, Offset, PartitionId, TopicId};
 
 use crate::command::GroupSettle;
@@ -17,6 +19,11 @@ use crate::state::State;
 impl State {
     pub fn lease_group(&self, group: LeaseGroupId) -> Option<&LeaseGroup> {
         self.lease_groups.get(group)
+    }
+
+    /// The group as it is now: who looks at all of a large one keeps nobody waiting meanwhile.
+    pub fn shared_lease_group(&self, group: LeaseGroupId) -> Option<Arc<LeaseGroup>> {
+        self.lease_groups.shared(group)
     }
 
     pub fn lease_group_named(&self, topic: TopicId, name: &str) -> Option<&LeaseGroup> {

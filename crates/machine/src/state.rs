@@ -62,6 +62,11 @@ impl State {
         self.topics.get(&topic).map(Arc::as_ref)
     }
 
+    /// The topic as it is now: who looks at all of a large one keeps nobody waiting meanwhile.
+    pub fn shared_topic(&self, topic: TopicId) -> Option<Arc<Topic>> {
+        self.topics.get(&topic).map(Arc::clone)
+    }
+
     pub fn topic_named(&self, name: &str) -> Option<&Topic> {
         self.topic(*self.by_name.get(name)?)
     }

@@ -206,7 +206,7 @@ impl Broker {
                 if !driver.load(group) {
                     return Err(RemoveError::UnknownGroup(group));
                 }
-                driver.refresh_ends(group);
+                driver.appended(None);
                 let purged = driver.groups.get_mut(&group).map_or(0, |it| it.dispatch.purge());
                 driver.changed_from_outside(group, durable);
                 Ok(purged)
@@ -228,7 +228,7 @@ impl Broker {
             if !driver.load(group) {
                 return Err(RemoveError::UnknownGroup(group));
             }
-            driver.refresh_ends(group);
+            driver.appended(None);
             if let Some(found) = driver.groups.get_mut(&group) {
                 found.dispatch.remove(partition, offset)?;
             }
@@ -492,7 +492,7 @@ impl Driver {
             let (group, topic) = find(state, id)?;
             Some((depth(group, topic), topic.id, topic.partition_count()))
         })?;
-        self.refresh_ends(id);
+        self.appended(None);
         let published = self.published.per_second(topic, self.clock.now_ms());
         let now_ms = self.timeline.now_ms();
         let Some(group) = self.groups.get_mut(&id) else {
@@ -529,7 +529,7 @@ impl Driver {
         if !self.load(group) {
             return None;
         }
-        self.refresh_ends(group);
+        self.appended(None);
         let group = self.groups.get(&group)?;
         Some(group.dispatch.peek(partition, from, records_max))
     }

@@ -318,7 +318,7 @@ impl Driver {
             },
             Some(done) = self.commits.next(), if !self.commits.is_empty() => self.committed(done),
             Some(done) = self.reads.next(), if !self.reads.is_empty() => self.was_read(done),
-            () = watch.ready() => self.appended(),
+            () = watch.ready() => self.appended(None),
             () = sleep => {}
             () = tokio::task::yield_now(), if busy => {}
         }

@@ -12,6 +12,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::error::Unavailable;
+use crate::shard::Shard;
 
 use super::ConsumerId;
 use super::commit::Waiter;
@@ -156,6 +157,16 @@ impl Group {
         PartitionId::new(self.topic, index)
     }
 
+    /// The partition's log begins here now, or did before.
+    pub(super) fn begins(&mut self, partition: u32, log_start: Offset) {
+        if let Some(known) = self.log_starts.get_mut(partition as usize)
+            && log_start > *known
+        {
+            *known = log_start;
+            self.dispatch.trimmed(partition, log_start);
+        }
+    }
+
     pub(super) fn keyed(&self) -> bool {
         self.config.ordering == LeaseOrdering::Key
     }
@@ -232,18 +243,26 @@ pub(super) fn policy(group: &LeaseGroupConfig, topic: &TopicConfig) -> Policy {
 
 /// Where its partitions stand by what is durable, and by what is on its way to be: that will be in the
 /// machine, and nobody would tell the engine.
-fn starts(group: &LeaseGroup, topic: &Topic, under_way: &[UnderWay]) -> Vec<PartitionStart> {
-    let all = (0..topic.partition_count()).filter_map(|index| start(group, topic, index));
-    let mut starts: Vec<PartitionStart> = all.collect();
-    let under_way = under_way.iter().flat_map(|(_, settles)| settles.iter());
-    for settle in under_way.filter(|settle| settle.group == group.id) {
-        let Some(start) = starts.get_mut(settle.partition as usize) else { continue };
-        for &(offset, count) in &settle.settled {
-            start.settled.insert(offset, offset + u64::from(count));
-        }
-        start.attempts.extend(&settle.attempts);
+fn starts(
+    group: &LeaseGroup,
+    topic: &Topic,
+    under_way: &[UnderWay],
+) -> impl Iterator<Item = PartitionStart> {
+    let settles = under_way.iter().flat_map(|(_, settles)| settles.iter());
+    let mut of_partitions: HashMap<u32, Vec<&GroupSettle>> = HashMap::new();
+    for settle in settles.filter(|settle| settle.group == group.id) {
+        of_partitions.entry(settle.partition).or_default().push(settle);
     }
-    starts
+    (0..topic.partition_count()).map_while(move |index| {
+        let mut start = start(group, topic, index)?;
+        for settle in of_partitions.get(&index).into_iter().flatten() {
+            for &(offset, count) in &settle.settled {
+                start.settled.insert(offset, offset + u64::from(count));
+            }
+            start.attempts.extend(&settle.attempts);
+        }
+        Some(start)
+    })
 }
 
 /// Where a partition of the group stands by what is durable.
@@ -266,6 +285,15 @@ pub(super) fn depth(group: &LeaseGroup, topic: &Topic) -> u64 {
         partition.next_offset().saturating_sub(progress.floor()).saturating_sub(above)
     });
     unsettled.sum()
+}
+
+/// The group and its topic as they are now, to be looked at while nobody waits for the machine.
+pub(super) fn share(shard: &Shard, id: LeaseGroupId) -> Option<(Arc<LeaseGroup>, Arc<Topic>)> {
+    shard.read(|state| {
+        let group = state.shared_lease_group(id)?;
+        let topic = state.shared_topic(group.topic)?;
+        Some((group, topic))
+    })
 }
 
 /// The group and its topic, if both are there.

@@ -1,7 +1,7 @@
 //! Which groups the driver knows, and how it notices that one changed: it was moved, its topic
 //! grew, records were appended.
 
-use base::{LeaseGroupId, Offset, PartitionId};
+use base::{LeaseGroupId, Offset, PartitionId, TopicId};
 use machine::ALL_PARTITIONS;
 
 use crate::error::Unavailable;
@@ -9,7 +9,7 @@ use crate::error::Unavailable;
 use super::commit::Waiter;
 use super::driver::Driver;
 use super::event::GoneReason;
-use super::group::{Counts, Group, drops_oldest, find, is_attentive, policy, start};
+use super::group::{Counts, Group, drops_oldest, find, is_attentive, policy, share, start};
 
 impl Driver {
     /// Groups to whose records something happens though nobody consumes.
@@ -33,36 +33,25 @@ impl Driver {
             return true;
         }
         // First the watch, then the look: nothing that is appended in between is missed.
-        let partitions = self
-            .shard
-            .read(|state| find(state, id).map(|(_, topic)| (topic.id, topic.partition_count())));
-        let Some((topic, partitions)) = partitions else { return false };
-        if !self.by_topic.contains_key(&topic) {
-            for index in 0..partitions {
-                self.watch.add(PartitionId::new(topic, index));
-            }
-        }
+        let topic = self.shard.read(|state| find(state, id).map(|(_, topic)| topic.id));
+        let Some(topic) = topic else { return false };
+        self.watch.add_topic(topic);
         let (counts, token) = self.retired.remove(&id).unwrap_or((Counts::default(), 1));
         let engine = self.next_engine;
         self.next_engine += 1;
-        let group = self.shard.read(|state| {
-            let (group, topic) = find(state, id)?;
-            Some(Group::new(group, topic, token, engine, counts, Vec::new()))
-        });
-        let Some(group) = group else {
-            self.unwatch(topic, partitions);
+        let Some((group, of_topic)) = share(&self.shard, id) else {
+            self.unwatch(topic);
             return false;
         };
+        let group = Group::new(&group, &of_topic, token, engine, counts, Vec::new());
         self.by_topic.entry(topic).or_default().push(id);
         self.groups.insert(id, group);
         true
     }
 
-    fn unwatch(&mut self, topic: base::TopicId, partitions: u32) {
+    fn unwatch(&mut self, topic: TopicId) {
         if !self.by_topic.contains_key(&topic) {
-            for index in 0..partitions {
-                self.watch.remove(PartitionId::new(topic, index));
-            }
+            self.watch.remove_topic(topic);
         }
     }
 
@@ -86,7 +75,7 @@ impl Driver {
             of_topic.retain(|other| *other != id);
             if of_topic.is_empty() {
                 self.by_topic.remove(&topic);
-                self.unwatch(topic, group.log_starts.len() as u32);
+                self.unwatch(topic);
             }
         }
         Some(group)
@@ -99,9 +88,8 @@ impl Driver {
         self.next_engine += 1;
         let token = old.dispatch.next_token();
         let under_way = old.under_way.clone();
-        let made = self.shard.read(|state| {
-            let (group, topic) = find(state, id)?;
-            Some(Group::new(group, topic, token, engine, old.counts, under_way))
+        let made = share(&self.shard, id).map(|(group, topic)| {
+            Group::new(&group, &topic, token, engine, old.counts, under_way)
         });
         self.give_back_pools(&mut old);
         let Some(mut group) = made else {
@@ -197,24 +185,20 @@ impl Driver {
     /// Takes over the group's configuration, and partitions that are new.
     fn configure(&mut self, id: LeaseGroupId) {
         let Some(known) = self.groups.get_mut(&id) else { return };
-        let watch = &self.watch;
-        self.shard.read(|state| {
-            let Some((group, topic)) = find(state, id) else { return };
-            let former = known.dispatch.policy();
-            let policy = policy(&group.config, &topic.config);
-            if *former != policy {
-                known.dispatch.set_policy(policy);
-            }
-            known.config = group.config.clone();
-            known.topic_config = topic.config.clone();
-            known.dispatch.set_paused(group.paused);
-            for index in known.log_starts.len() as u32..topic.partition_count() {
-                watch.add(PartitionId::new(topic.id, index));
-                let Some(start) = start(group, topic, index) else { break };
-                known.log_starts.push(start.log_start);
-                known.dispatch.grow(start);
-            }
-        });
+        let Some((group, topic)) = share(&self.shard, id) else { return };
+        let former = known.dispatch.policy();
+        let policy = policy(&group.config, &topic.config);
+        if *former != policy {
+            known.dispatch.set_policy(policy);
+        }
+        known.config = group.config.clone();
+        known.topic_config = topic.config.clone();
+        known.dispatch.set_paused(group.paused);
+        for index in known.log_starts.len() as u32..topic.partition_count() {
+            let Some(start) = start(&group, &topic, index) else { break };
+            known.log_starts.push(start.log_start);
+            known.dispatch.grow(start);
+        }
     }
 
     fn sought(&mut self, id: LeaseGroupId, partition: u32) {
@@ -234,16 +218,15 @@ impl Driver {
         let mut sought = std::mem::take(&mut known.sought);
         sought.sort_unstable();
         sought.dedup();
-        self.shard.read(|state| {
-            let Some((group, topic)) = find(state, id) else { return };
+        if let Some((group, topic)) = share(&self.shard, id) {
             for &index in &sought {
-                let Some(start) = start(group, topic, index) else { continue };
+                let Some(start) = start(&group, &topic, index) else { continue };
                 if let Some(log_start) = known.log_starts.get_mut(index as usize) {
                     *log_start = start.log_start;
                 }
                 known.dispatch.reset_partition(index, start);
             }
-        });
+        }
         let buried_before = known.dead.len();
         known.dead.retain(|dying| !sought.contains(&dying.letter.partition));
         // Their rejects are answered: the seek came after them.
@@ -255,22 +238,22 @@ impl Driver {
 
     fn look_at_starts(&mut self, id: LeaseGroupId, partition: u32) {
         let Some(known) = self.groups.get_mut(&id) else { return };
-        self.shard.read(|state| {
-            let Some((_, topic)) = find(state, id) else { return };
-            for (index, known_start) in known.log_starts.iter_mut().enumerate() {
-                let index = index as u32;
-                let Some(found) = topic.partition(index) else { continue };
-                let asked = partition == ALL_PARTITIONS || partition == index;
-                if asked && found.log_start() > *known_start {
-                    *known_start = found.log_start();
-                    known.dispatch.trimmed(index, found.log_start());
-                }
-            }
-        });
+        let Some((_, topic)) = share(&self.shard, id) else { return };
+        let partitions = known.log_starts.len() as u32;
+        let asked = match partition {
+            ALL_PARTITIONS => 0..partitions,
+            partition => partition..partition.saturating_add(1).min(partitions),
+        };
+        for index in asked {
+            let Some(found) = topic.partition(index) else { break };
+            known.begins(index, found.log_start());
+        }
     }
 
-    /// Records were appended, or a start moved, where groups are known.
-    pub(super) fn appended(&mut self) {
+    /// Takes over where partitions end and begin that changed since this was last called. Who can
+    /// know of a record, its producer included, finds it after this: the watch was told before.
+    /// `serving` is being served, and need not be served again for it.
+    pub(super) fn appended(&mut self, serving: Option<LeaseGroupId>) {
         let ready = self.watch.take_ready();
         let bounds: Vec<(PartitionId, Offset, Offset)> = self.shard.read(|state| {
             let found = ready.into_iter().filter_map(|id| {
@@ -284,30 +267,12 @@ impl Driver {
             for id in ids.clone() {
                 let Some(group) = self.groups.get_mut(&id) else { continue };
                 group.dispatch.extended(partition.index, end);
-                if let Some(known) = group.log_starts.get_mut(partition.index as usize)
-                    && log_start > *known
-                {
-                    *known = log_start;
-                    group.dispatch.trimmed(partition.index, log_start);
+                group.begins(partition.index, log_start);
+                if serving != Some(id) {
+                    self.enqueue(id);
                 }
-                self.enqueue(id);
             }
         }
-    }
-
-    /// Looks where the group's partitions end now; whether there is more. Who was told that
-    /// records are there finds them, whether or not the watch has said so.
-    pub(super) fn refresh_ends(&mut self, id: LeaseGroupId) -> bool {
-        let Some(group) = self.groups.get_mut(&id) else { return false };
-        let before = group.dispatch.counters().depth;
-        self.shard.read(|state| {
-            let Some(topic) = state.topic(group.topic) else { return };
-            for index in 0..group.log_starts.len() as u32 {
-                let Some(partition) = topic.partition(index) else { break };
-                group.dispatch.extended(index, partition.next_offset());
-            }
-        });
-        group.dispatch.counters().depth > before
     }
 
     /// Makes room where a topic holds more than it may: the oldest records go.

@@ -114,7 +114,7 @@ impl Driver {
         if !self.groups.get(&id).is_some_and(ranked) {
             return Vec::new();
         }
-        self.refresh_ends(id);
+        self.appended(Some(id));
         self.groups.get(&id).map_or_else(Vec::new, |group| group.dispatch.ends().collect())
     }
 
@@ -135,7 +135,7 @@ impl Driver {
             waiting: counters.ready + counters.blocked,
             delayed: counters.delayed,
             credit: group.dispatch.spare_credit(&self.pools, u64::from(u32::MAX)),
-            ends: group.dispatch.ends().sum(),
+            ends: group.dispatch.ends_sum(),
         };
         if group.standing != Some(standing) {
             group.standing = Some(standing);
@@ -156,7 +156,7 @@ impl Driver {
             let mut enough = taker.reply.is_closed() || group.take_more(&mut taker, now_ms);
             if !enough {
                 // It may be that little is known yet: what this take wants is read first.
-                self.refresh_ends(id);
+                self.appended(Some(id));
                 let mut budget = LEASE_READ_BYTES;
                 // The engine wants no more than makes something ready; this wants all it asked for.
                 while !enough && self.read_what_is_wanted(id, &mut budget) {

@@ -217,7 +217,7 @@ impl Driver {
         if !self.load(group) {
             return None;
         }
-        self.refresh_ends(group);
+        self.appended(None);
         let group = self.groups.get(&group)?;
         let free = offsets.iter().map(|&offset| {
             let known = group.dispatch.peek(partition, offset, 1);

@@ -7,5 +7,6 @@ mod delivery;
 mod durability;
 mod formats;
 mod harness;
+mod large_topics;
 mod limits;
 mod transfers;
