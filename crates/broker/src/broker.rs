@@ -139,10 +139,12 @@ impl Broker {
         )
         .await?;
         let (requests, inbox) = mpsc::unbounded_channel();
+        let cpu = CpuPool::default();
         let sequencer = Sequencer::new(
             Arc::clone(&shard),
             consensus.clone(),
             Arc::clone(&options.clock),
+            cpu.clone(),
             inbox,
         );
         let sequencing = tasks::vital(Task::Sequencer, sequencer.run(), &failure);
@@ -170,7 +172,7 @@ impl Broker {
             consensus,
             requests: Mutex::new(Some(requests)),
             budget: Budget::new(options.request_bytes_in_flight_max),
-            cpu: CpuPool::default(),
+            cpu,
             turns: Turns::of_runtime(),
             delivery,
             failure: failure.clone(),

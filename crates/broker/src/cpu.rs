@@ -56,6 +56,13 @@ impl CpuPool {
 const INLINE_BYTES_MAX: usize = 1 << 20;
 const INLINE_RECORDS_MAX: i32 = 10_000;
 
+/// Whether the records of a batch of so many bytes are read about as soon as another thread could begin.
+pub(crate) fn is_quick(header: &BatchHeader, bytes: usize) -> bool {
+    header.attributes.compression().is_none()
+        && bytes <= INLINE_BYTES_MAX
+        && header.record_count <= INLINE_RECORDS_MAX
+}
+
 impl CpuPool {
     /// Reads a stored batch: here if that is quickly done, else on another thread.
     pub async fn read_batch<R: Send + 'static>(
@@ -63,16 +70,13 @@ impl CpuPool {
         batch: Bytes,
         read: impl FnOnce(&Bytes) -> R + Send + 'static,
     ) -> R {
-        let is_quick = match BatchHeader::parse(&batch) {
-            Ok(header) => {
-                header.attributes.compression().is_none()
-                    && batch.len() <= INLINE_BYTES_MAX
-                    && header.record_count <= INLINE_RECORDS_MAX
-            }
-            // It cannot be read, which takes no time.
-            Err(_) => true,
-        };
-        if is_quick { read(&batch) } else { self.run(move || read(&batch)).await }
+        // One that cannot be read takes no time.
+        let header = BatchHeader::parse(&batch);
+        if header.map_or(true, |header| is_quick(&header, batch.len())) {
+            read(&batch)
+        } else {
+            self.run(move || read(&batch)).await
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::LazyLock;
 
 use base::limits::DEDUP_IDS_MAX;
 use base::{Offset, PartitionId, TopicId};
-use hashbrown::HashMap;
+use hashbrown::{HashMap, HashSet};
 use record::{Batch, BatchHeader, Reserved, Retained, retain_or_empty};
 
 use crate::fetch::batches_in;
@@ -26,7 +26,7 @@ fn hash(id: &[u8]) -> u128 {
 }
 
 /// The ids of a batch's records, each with its record's place in the batch.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct RecordIds(Box<[(u64, u128)]>);
 
 impl RecordIds {
@@ -39,6 +39,12 @@ impl RecordIds {
             Some((delta as u64, hash(Reserved::read(&record.headers).id?)))
         });
         Self(ids.collect())
+    }
+
+    /// Those of the records that are not copies, at the places that they had.
+    pub(crate) fn without(self, copies: &[u64]) -> Self {
+        let ids = self.0.into_iter();
+        Self(ids.filter(|(delta, _)| copies.binary_search(delta).is_err()).collect())
     }
 }
 
@@ -71,8 +77,26 @@ pub(crate) enum Deduplicated {
     Whole,
     /// Everything was; this is where the first record is.
     Nothing { partition: PartitionId, offset: Offset },
-    /// This batch takes its place: the same offsets, without the records that were there.
-    Part(Vec<u8>),
+    /// Records at these places in the batch were: see [`without`].
+    Part(Copies),
+}
+
+/// Places of records in their batch, ascending.
+pub(crate) type Copies = Vec<u64>;
+
+/// The batch without these records: the same offsets, and the same numbers of its producer. `None`
+/// where it cannot be read: it stays as it is.
+pub(crate) fn without(batch: &[u8], copies: &[u64]) -> Option<Vec<u8>> {
+    let header = BatchHeader::parse(batch).ok()?;
+    if copies.len() == header.record_count as usize {
+        return record::empty(batch).ok();
+    }
+    let base = header.base_offset;
+    let is_new = |offset: Offset| copies.binary_search(&(offset - base)).is_err();
+    match retain_or_empty(batch, |record| is_new(record.offset)) {
+        Ok(Retained::Part(rest)) => Some(rest),
+        Ok(Retained::All | Retained::None) | Err(_) => None,
+    }
 }
 
 /// Where a batch is about to go.
@@ -112,22 +136,32 @@ impl Dedup {
                 window.remember(id, Seen { at_ms: now_ms, partition, offset, ticket });
             }
         }
-        let Some(first) = first else { return Deduplicated::Whole };
         // An idempotent producer counts what it sends: its batch keeps its place, be it empty.
-        if copies.len() == header.record_count as usize {
-            if !header.is_idempotent() {
-                let Seen { partition, offset, .. } = first;
-                return Deduplicated::Nothing { partition, offset };
-            }
-            return record::empty(bytes).map_or(Deduplicated::Whole, Deduplicated::Part);
+        if let Some(Seen { partition, offset, .. }) = first
+            && copies.len() == header.record_count as usize
+            && !header.is_idempotent()
+        {
+            return Deduplicated::Nothing { partition, offset };
         }
-        let base = header.base_offset;
-        let kept =
-            retain_or_empty(bytes, |record| copies.binary_search(&(record.offset - base)).is_err());
-        match kept {
-            Ok(Retained::Part(rest)) => Deduplicated::Part(rest),
-            Ok(Retained::All | Retained::None) | Err(_) => Deduplicated::Whole,
-        }
+        if copies.is_empty() { Deduplicated::Whole } else { Deduplicated::Part(copies) }
+    }
+
+    /// Which of a batch's records are copies, if some are and some are not. Nothing is remembered.
+    pub(crate) fn copies_among(
+        &self,
+        header: &BatchHeader,
+        ids: &RecordIds,
+        going: Going,
+    ) -> Option<Copies> {
+        let from_ms = going.now_ms.saturating_sub(going.window_ms);
+        let window = self.topics.get(&going.partition.topic);
+        let is_there = |id: &u128| {
+            window.and_then(|it| it.seen.get(id)).is_some_and(|seen| seen.at_ms >= from_ms)
+        };
+        let mut own = HashSet::new();
+        let copies = ids.0.iter().filter(|(_, id)| is_there(id) || !own.insert(*id));
+        let copies: Copies = copies.map(|(delta, _)| *delta).collect();
+        (!copies.is_empty() && copies.len() < header.record_count as usize).then_some(copies)
     }
 
     /// Proposals from this one on failed: what they would have brought is not there.
@@ -281,7 +315,8 @@ mod tests {
         check(&mut dedup, &batch(&[Some("a")], -1), 0, 0);
         // The same id twice in one batch is one too many as well.
         let mixed = batch(&[Some("b"), Some("a"), None, Some("b"), Some("c")], -1);
-        let Deduplicated::Part(rest) = check(&mut dedup, &mixed, 1, 0) else { panic!("a part") };
+        let Deduplicated::Part(copies) = check(&mut dedup, &mixed, 1, 0) else { panic!("a part") };
+        let rest = without(&mixed, &copies).expect("it can be read");
         let rest = Batch::decode(&rest).expect("a batch");
         let offsets: Vec<u64> = rest.records().map(|it| it.expect("a record").offset).collect();
         assert_eq!((offsets, rest.header().last_offset_delta), (vec![0, 2, 4], 4));
@@ -291,8 +326,10 @@ mod tests {
     fn a_producer_that_counts_keeps_its_place_though_nothing_is_new() {
         let mut dedup = Dedup::default();
         check(&mut dedup, &batch(&[Some("a")], 7), 0, 0);
-        let again = check(&mut dedup, &batch(&[Some("a")], 7), 1, 0);
-        let Deduplicated::Part(rest) = again else { panic!("an empty batch") };
+        let bytes = batch(&[Some("a")], 7);
+        let again = check(&mut dedup, &bytes, 1, 0);
+        let Deduplicated::Part(copies) = again else { panic!("an empty batch") };
+        let rest = without(&bytes, &copies).expect("it can be read");
         let header = BatchHeader::parse(&rest).expect("a batch");
         assert_eq!((header.record_count, header.last_offset_delta), (0, 0));
         assert_eq!((header.producer_id, header.base_sequence), (7, 0));

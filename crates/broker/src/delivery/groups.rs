@@ -88,9 +88,8 @@ impl Driver {
         self.next_engine += 1;
         let token = old.dispatch.next_token();
         let under_way = old.under_way.clone();
-        let made = share(&self.shard, id).map(|(group, topic)| {
-            Group::new(&group, &topic, token, engine, old.counts, under_way)
-        });
+        let made = share(&self.shard, id)
+            .map(|(group, topic)| Group::new(&group, &topic, token, engine, old.counts, under_way));
         self.give_back_pools(&mut old);
         let Some(mut group) = made else {
             self.groups.insert(id, old);

@@ -5,9 +5,13 @@
 //! holds the ends and the producers' sequences of what is proposed and not yet applied. The
 //! machine has the last word: an entry that does not fit is refused there, alike on every replica.
 //!
+//! A batch of which some records were there before is written without them. Where that takes long the
+//! request is set aside until it is done ([`partial`]): others do not wait for it.
+//!
 //! Batching needs no timer: while proposals are under way, what arrives joins the next one.
 
 mod ahead;
+mod partial;
 mod proposal;
 
 use std::collections::VecDeque;
@@ -16,10 +20,14 @@ use std::sync::Arc;
 use base::limits::{ENTRY_ROW_BYTES, PROPOSAL_BYTES_MAX, PROPOSALS_IN_FLIGHT_MAX};
 use base::{Clock, PartitionId};
 use consensus::{Consensus, Payload, ProposeError, Proposed};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use machine::{Command, State};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::append::AppendBatch;
+use crate::cpu::CpuPool;
 use crate::dedup::Dedup;
 use crate::error::Unavailable;
 use crate::pending::{Appends, CommandReply};
@@ -55,6 +63,9 @@ pub(crate) struct Sequencer {
     inbox: mpsc::UnboundedReceiver<Request>,
     ahead: Ahead,
     dedup: Dedup,
+    cpu: CpuPool,
+    /// Requests that are set aside until their batches are made without copies.
+    aside: FuturesUnordered<BoxFuture<'static, Request>>,
     under_way: VecDeque<UnderWay>,
     /// Time in the log never runs backwards, whatever the clock does.
     now_ms: i64,
@@ -72,6 +83,7 @@ impl Sequencer {
         shard: Arc<Shard>,
         consensus: Consensus,
         clock: Arc<dyn Clock>,
+        cpu: CpuPool,
         inbox: mpsc::UnboundedReceiver<Request>,
     ) -> Self {
         Self {
@@ -81,6 +93,8 @@ impl Sequencer {
             inbox,
             ahead: Ahead::default(),
             dedup: Dedup::default(),
+            cpu,
+            aside: FuturesUnordered::new(),
             under_way: VecDeque::new(),
             now_ms: 0,
             drained: Vec::new(),
@@ -93,14 +107,17 @@ impl Sequencer {
         self.now_ms = self.shard.read(State::last_ms);
         self.dedup.load(&self.shard, self.clock.now_ms()).await;
         let mut open = true;
-        while open || !self.under_way.is_empty() {
-            let may_propose = open && self.under_way.len() < PROPOSALS_IN_FLIGHT_MAX;
+        while open || !self.under_way.is_empty() || !self.aside.is_empty() {
+            let has_room = self.under_way.len() < PROPOSALS_IN_FLIGHT_MAX;
             tokio::select! {
                 biased;
                 settled = settled(self.under_way.front_mut()), if !self.under_way.is_empty() => {
                     self.settle(settled).await;
                 }
-                received = self.inbox.recv(), if may_propose => match received {
+                Some(request) = self.aside.next(), if has_room && !self.aside.is_empty() => {
+                    self.drain(request).await;
+                }
+                received = self.inbox.recv(), if open && has_room => match received {
                     Some(request) => self.drain(request).await,
                     None => open = false,
                 }
@@ -126,11 +143,16 @@ impl Sequencer {
             shard: &shard,
         };
         let mut proposal = Proposal::new(self.shard.ticket());
-        let Self { ahead, dedup, drained, .. } = self;
+        let Self { ahead, dedup, drained, aside, cpu, .. } = self;
         shard.read(|state| {
             let mut context = Context { ahead, dedup, state, terms: &terms };
             for request in drained.drain(..) {
-                proposal.add(request, &mut context);
+                let partial = partial::copies_in(&request, &context);
+                if partial.is_empty() {
+                    proposal.add(request, &mut context);
+                } else {
+                    aside.push(partial::made_without(request, partial, cpu.clone()).boxed());
+                }
             }
         });
         let finished = proposal.finish();

@@ -16,7 +16,7 @@ use tokio::sync::oneshot;
 use super::ahead::{Ahead, Touched};
 use super::{Appends, Request};
 use crate::append::AppendBatch;
-use crate::dedup::{Dedup, Deduplicated, Going, RecordIds};
+use crate::dedup::{self, Copies, Dedup, Deduplicated, Going, RecordIds};
 use crate::delivery::overflow;
 use crate::error::AppendError;
 use crate::pending::{CommandReply, Overflow, Pending, PendingAppend, Slot};
@@ -28,11 +28,22 @@ pub(super) struct Proposal {
     pub(super) units: Vec<Unit>,
     pub(super) touched: Touched,
     appends: Vec<PendingAppend>,
+    /// Bodies that are written without records that were there before.
+    parts: Vec<Part>,
     /// Commands of units, in their order. Their outcomes are not answered.
     bound: Vec<Command>,
     /// Commands that stand alone.
     alone: Vec<Command>,
     replies: Vec<CommandReply>,
+}
+
+/// A body that is made when nothing waits for the machine's lock.
+struct Part {
+    body: usize,
+    base_offset: Offset,
+    leader_epoch: i32,
+    whole: Bytes,
+    copies: Copies,
 }
 
 /// What holds for every batch of one drain.
@@ -75,6 +86,14 @@ impl Written {
         }
     }
 
+    /// The bytes as they are, for somebody else.
+    fn copied(&self) -> Bytes {
+        match self {
+            Self::Not(bytes) => Bytes::copy_from_slice(bytes),
+            Self::At(bytes) => bytes.clone(),
+        }
+    }
+
     /// The bytes as they are written: those of the first row have its offset, others share them.
     fn place(&mut self, base_offset: Offset, leader_epoch: i32) -> Bytes {
         if let Self::Not(bytes) = self {
@@ -97,6 +116,7 @@ impl Proposal {
             units: Vec::new(),
             touched: Touched::default(),
             appends: Vec::new(),
+            parts: Vec::new(),
             bound: Vec::new(),
             alone: Vec::new(),
             replies: Vec::new(),
@@ -105,7 +125,13 @@ impl Proposal {
 
     /// What goes into the entry's head, and who waits.
     pub(super) fn finish(self) -> Finished {
-        let Self { ticket, bodies, units, touched, appends, bound, alone, replies } = self;
+        let Self { ticket, mut bodies, units, touched, appends, parts, bound, alone, replies } =
+            self;
+        for Part { body, base_offset, leader_epoch, whole, copies } in parts {
+            let rest = dedup::without(&whole, &copies).map_or(whole, Bytes::from);
+            bodies[body].bytes =
+                Written::Not(BytesMut::from(rest)).place(base_offset, leader_epoch);
+        }
         let first_alone = bound.len();
         let mut commands = bound;
         commands.extend(alone);
@@ -205,11 +231,7 @@ impl Proposal {
             if matches!(slot, Slot::Refused(AppendError::Full { .. }))
                 && makes_dead_letters(partition, context.state)
             {
-                let bytes = match &mut batch.bytes {
-                    Written::At(bytes) => bytes.clone(),
-                    Written::Not(bytes) => Bytes::copy_from_slice(bytes),
-                };
-                overflowed.push((partition, bytes));
+                overflowed.push((partition, batch.bytes.copied()));
             }
             slots.push(slot);
         }
@@ -251,7 +273,7 @@ impl Proposal {
             let (ticket, touched) = (self.ticket, &mut self.touched);
             ahead.record_producer(producer, found, sequence, base_offset, ticket, touched);
         }
-        let mut own = None;
+        let mut copies = None;
         let window_of = |topic| state.topic(topic).map_or(0, |it| it.config.dedup_window_ms);
         let window_ms = window_of(partition.topic);
         if batch.deduplicated && window_ms > 0 {
@@ -263,16 +285,20 @@ impl Proposal {
                 Deduplicated::Nothing { partition, offset } => {
                     return Slot::Duplicate { partition, base_offset: offset };
                 }
-                Deduplicated::Part(rest) => own = Some(BytesMut::from(Bytes::from(rest))),
+                Deduplicated::Part(some) => copies = Some(some),
             }
         }
-        let bytes = match own {
-            Some(bytes) => Written::Not(bytes).place(base_offset, terms.leader_epoch),
-            None => batch.bytes.place(base_offset, terms.leader_epoch),
+        let (body, leader_epoch) = (self.bodies.len(), terms.leader_epoch);
+        let bytes = match copies {
+            Some(copies) => {
+                let whole = batch.bytes.copied();
+                self.parts.push(Part { body, base_offset, leader_epoch, whole, copies });
+                Bytes::new()
+            }
+            None => batch.bytes.place(base_offset, leader_epoch),
         };
         let end = base_offset + u64::from(span);
         ahead.record_end(partition, end, self.ticket, &mut self.touched);
-        let body = self.bodies.len();
         self.bodies.push(Body {
             stream: partition.stream(),
             base_offset,

@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use base::{PartitionId, headers};
-use broker::{AppendError, ConsumeOptions, Credit, Settlement};
+use broker::{AppendError, ConsumeOptions, Credit, RecordIds, Settlement};
+use futures_util::FutureExt;
 use journal::disk::SimulatedDisk;
+use record::Compression;
 
 use crate::harness::*;
 
@@ -212,5 +214,43 @@ async fn a_record_with_an_id_that_was_there_lately_is_not_appended_again() {
     node.clock.advance_ms(60_001);
     let later = node.try_append(topic, &[id("b")]).await.expect("taken");
     assert!(!later.duplicate);
+    node.broker.shutdown().await;
+}
+
+/// Unpacking and packing the rest of such a batch takes a tenth of a second and more.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_waits_while_a_large_batch_is_made_without_its_copies() {
+    let node = open(&SimulatedDisk::new()).await;
+    let once = node.topic("once", 1, &[("dedup.window.ms", "60000")]).await;
+    let other = node.topic("other", 1, &[]).await;
+    let id = |number: u32| new("v".repeat(2_000)).header(headers::ID, number);
+    node.append(once, &[id(7), id(8)]).await;
+
+    let records: Vec<_> = (0..20_000).map(id).chain([id(5)]).collect();
+    let mut large = batch(PartitionId::new(once, 0), Compression::Zstd, &records);
+    large.ids = Some(RecordIds::read(&large.bytes));
+    let mut large = node.broker.append(vec![large]);
+    node.append(other, &values(1)).await;
+    assert!((&mut large).now_or_never().is_none(), "the other append waited for it");
+    let taken = large.await.remove(0).expect("taken");
+    assert_eq!((taken.base_offset, taken.duplicate), (2, false));
+
+    // Its records have the places that they had in the batch; the copies' are empty.
+    let group = node.group(once, &[]).await;
+    let session = node.broker.lease_session();
+    let mut offsets = Vec::new();
+    loop {
+        let leased = take(&session, group, 1_000).await;
+        if leased.is_empty() {
+            break;
+        }
+        offsets.extend(leased.iter().map(|it| it.offset));
+        settle(&session, &leased, Settlement::Accept).await;
+    }
+    let copies = [2 + 7, 2 + 8, 2 + 20_000];
+    let expected: Vec<u64> = (0..2 + 20_001).filter(|offset| !copies.contains(offset)).collect();
+    assert_eq!(offsets, expected);
+    let again = node.try_append(once, &[id(19_999)]).await.expect("recognised");
+    assert_eq!((again.base_offset, again.duplicate), (2 + 19_999, true));
     node.broker.shutdown().await;
 }

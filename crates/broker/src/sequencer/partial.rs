@@ -1,0 +1,67 @@
+//! Batches of which some records are copies, and which take long to be made without those: they are
+//! compressed, or large. Others are made where they are sequenced.
+//!
+//! The request comes back behind what arrived meanwhile. A producer that numbers its batches is told
+//! that a later one came first, and sends it again; of one that does not, requests that it sent without
+//! waiting change places, as when one of them is sent again.
+
+use base::PartitionId;
+use bytes::{Bytes, BytesMut};
+use record::BatchHeader;
+
+use super::Request;
+use super::proposal::Context;
+use crate::cpu::{CpuPool, is_quick};
+use crate::dedup::{self, Copies, Going, RecordIds};
+
+/// Copies in the request's batches that are to be made without them elsewhere, by the batch's place.
+pub(super) fn copies_in(request: &Request, context: &Context<'_>) -> Vec<(usize, Copies)> {
+    // What the broker itself moves from topic to topic is a copy on purpose.
+    let Request::Append { batches, .. } = request else { return Vec::new() };
+    let found = batches.iter().enumerate().filter_map(|(place, batch)| {
+        let ids = batch.ids.as_ref()?;
+        if is_quick(&batch.header, batch.bytes.len()) {
+            return None;
+        }
+        let copies_at = |partition: PartitionId| {
+            let topic = context.state.topic(partition.topic)?;
+            let (window_ms, now_ms) = (topic.config.dedup_window_ms, context.terms.now_ms);
+            if window_ms == 0 {
+                return None;
+            }
+            let going = Going { partition, base_offset: 0, window_ms, now_ms, ticket: 0 };
+            context.dedup.copies_among(&batch.header, ids, going)
+        };
+        Some((place, copies_at(batch.partition)?))
+    });
+    found.collect()
+}
+
+/// The request with these batches made without their copies.
+pub(super) async fn made_without(
+    mut request: Request,
+    copies: Vec<(usize, Copies)>,
+    cpu: CpuPool,
+) -> Request {
+    let Request::Append { batches, .. } = &mut request else { return request };
+    for (place, copies) in copies {
+        let Some(batch) = batches.get_mut(place) else { continue };
+        let whole = std::mem::take(&mut batch.bytes).freeze();
+        let (made, whole, copies) =
+            cpu.run(move || (dedup::without(&whole, &copies), whole, copies)).await;
+        let rest = made.and_then(|rest| Some((BatchHeader::parse(&rest).ok()?, rest)));
+        match rest {
+            Some((header, rest)) => {
+                batch.header = header;
+                batch.bytes = BytesMut::from(Bytes::from(rest));
+                batch.ids = batch.ids.take().map(|ids| ids.without(&copies));
+            }
+            // It cannot be read, so that nobody will see its records twice either.
+            None => {
+                batch.bytes = BytesMut::from(whole);
+                batch.ids = Some(RecordIds::default());
+            }
+        }
+    }
+    request
+}
