@@ -145,6 +145,10 @@ pub const LEASE_CONSUMERS_PER_SESSION_MAX: usize = 65_536;
 pub const LEASE_BATCH_CACHE_BYTES: usize = 64 << 20;
 /// One read of what is to be delivered next.
 pub const LEASE_READ_BYTES: usize = 1 << 20;
+/// What it may unfold to: no further batch is unpacked beyond this.
+pub const LEASE_READ_UNPACKED_BYTES: usize = 4 << 20;
+/// Bytes of records that become dead letters in one request, where their producer sent too many.
+pub const OVERFLOW_BYTES_AT_ONCE: usize = 1 << 20;
 /// Reads of that kind under way at once, in a shard.
 pub const LEASE_READS_IN_FLIGHT_MAX: usize = 16;
 /// Log entries of settles under way at once, in a shard; meanwhile further settles are joined.

@@ -33,12 +33,21 @@ impl CpuPool {
         Self { slots: Arc::new(Semaphore::new(jobs_max)) }
     }
 
+    /// As a session's work: see [`Self::run_as`].
+    pub async fn run<R: Send + 'static>(&self, job: impl FnOnce() -> R + Send + 'static) -> R {
+        self.run_as(Task::Unpacking, job).await
+    }
+
     /// Runs `job` on another thread. If the caller goes away meanwhile the job still ends, and holds
     /// its slot until then. A panic in it goes on in the caller.
-    pub async fn run<R: Send + 'static>(&self, job: impl FnOnce() -> R + Send + 'static) -> R {
+    pub(crate) async fn run_as<R: Send + 'static>(
+        &self,
+        task: Task,
+        job: impl FnOnce() -> R + Send + 'static,
+    ) -> R {
         // The semaphore is never closed.
         let slot = Arc::clone(&self.slots).acquire_owned().await.ok();
-        let running = tasks::blocking(Task::Unpacking, move || {
+        let running = tasks::blocking(task, move || {
             let _slot = slot;
             job()
         });

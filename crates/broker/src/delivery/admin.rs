@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use base::limits::LEASE_READ_BYTES;
+use base::limits::{LEASE_READ_BYTES, LEASE_READ_UNPACKED_BYTES};
 use base::{LeaseGroupId, Offset, PartitionId, Shifts};
 use bytes::Bytes;
 use dispatch::{Peeked as Known, RemoveRefused, SessionId};
 use machine::Command;
-use record::{Reserved, SharedBatch, SharedRecord};
+use record::{BatchError, Reserved, SharedBatch, SharedRecord};
 use tokio::sync::oneshot;
 
 use crate::broker::Broker;
@@ -404,11 +404,17 @@ async fn read_shared(
         return Ok(Vec::new());
     }
     let found = broker.read_batches(partition, offset, LEASE_READ_BYTES).await?;
-    let mut batches = Vec::new();
+    let unreadable = |error: BatchError| FetchError::Storage(error.to_string());
+    let (mut batches, mut unpacked) = (Vec::new(), 0);
     for batch in batches_in(&found.records) {
-        let decoded = batch
-            .and_then(|(header, bytes)| SharedBatch::decode_at(&bytes, Some(header.base_offset)));
-        let batch = decoded.map_err(|error| FetchError::Storage(error.to_string()))?;
+        if unpacked >= LEASE_READ_UNPACKED_BYTES {
+            break;
+        }
+        let (header, bytes) = batch.map_err(unreadable)?;
+        let base_offset = Some(header.base_offset);
+        let decode = move |bytes: &Bytes| SharedBatch::decode_at(bytes, base_offset);
+        let batch = broker.cpu().read_batch(bytes, decode).await.map_err(unreadable)?;
+        unpacked += batch.bytes();
         batches.push(Arc::new(batch));
     }
     Ok(batches)

@@ -345,6 +345,15 @@ impl Grave {
         self.bytes += builder.len() - before;
     }
 
+    /// About what they take of an entry.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.finished.is_empty() && self.builders.iter().all(|(_, builder)| builder.is_empty())
+    }
+
     pub(super) fn batches(self) -> Vec<AppendBatch> {
         let mut batches = self.finished;
         for (partition, builder) in self.builders {

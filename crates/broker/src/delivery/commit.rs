@@ -18,7 +18,6 @@ use tokio::time::Instant;
 
 use crate::append::{AppendBatch, Appended};
 use crate::error::{AppendError, ExecuteError, Unavailable};
-use crate::pending::Appends;
 use crate::sequencer::Request;
 
 use super::burial::Burial;
@@ -26,6 +25,7 @@ use super::driver::Driver;
 use super::error::SettleError;
 use super::event::Event;
 use super::group::Dying;
+use super::overflow::Overflowed;
 use super::session::Settle;
 use super::transfer::{Transfer, Transferred};
 
@@ -66,13 +66,6 @@ pub(super) enum UnderWay {
     Overflow(Overflowed),
 }
 
-/// A producer whose batches were refused for want of room, while dead letters are made of them.
-#[derive(Debug)]
-pub(super) struct Overflowed {
-    pub(super) answers: Appends,
-    pub(super) reply: oneshot::Sender<Appends>,
-}
-
 /// What came of it: of each batch, or of all.
 #[derive(Debug)]
 pub(super) struct Committed {
@@ -80,6 +73,13 @@ pub(super) struct Committed {
     groups: Vec<LeaseGroupId>,
     under_way: UnderWay,
     result: Result<Vec<Result<Appended, AppendError>>, Unavailable>,
+}
+
+impl Committed {
+    /// What was under way had nothing to make durable.
+    pub(super) fn of_nothing(under_way: UnderWay) -> Self {
+        Self { number: 0, groups: Vec::new(), under_way, result: Ok(Vec::new()) }
+    }
 }
 
 impl Driver {
@@ -301,12 +301,8 @@ impl Driver {
         self.commits.push(answered.map(committed).boxed());
     }
 
-    /// Appends dead letters of what was refused, then answers whose it was.
+    /// Appends dead letters of what was refused.
     pub(super) fn append_overflow(&mut self, batches: Vec<AppendBatch>, overflowed: Overflowed) {
-        if batches.is_empty() {
-            let _ = overflowed.reply.send(overflowed.answers);
-            return;
-        }
         let (reply, answer) = oneshot::channel();
         let _ = self.requests.send(Request::Append { batches, reply });
         let (number, groups, under_way) = (0, Vec::new(), UnderWay::Overflow(overflowed));
@@ -384,8 +380,12 @@ impl Driver {
                     let _ = transfer.reply.send(Err(why.into()));
                 }
             },
-            // The producer was told that they were refused; the dead letters may have been as well.
-            UnderWay::Overflow(Overflowed { answers, reply }) => drop(reply.send(answers)),
+            UnderWay::Overflow(overflowed) => match result {
+                // The dead letters may have been refused as well: their producer is told no more than
+                // that its records were.
+                Ok(_) => self.bury_refused(overflowed),
+                Err(_) => overflowed.answer(),
+            },
         }
     }
 

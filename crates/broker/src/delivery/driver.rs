@@ -24,6 +24,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::append::{AppendBatch, Appended};
+use crate::cpu::CpuPool;
 use crate::pending::Appends;
 use crate::sequencer::Request;
 use crate::shard::Shard;
@@ -36,6 +37,7 @@ use super::error::{ConsumeError, SettleError, TakeError, TransferError};
 use super::event::{Delivery, Sent, Unread};
 use super::group::{Counts, Group};
 use super::hand_out::PendingTake;
+use super::overflow::Overflowed;
 use super::rates::Published;
 use super::reading::ReadDone;
 use super::session::{ConsumeOptions, Credit, Settle, TakeOptions};
@@ -185,6 +187,8 @@ pub(crate) struct Driver {
     pub(super) standings: Arc<Standings>,
     pub(super) published: Arc<Published>,
     pub(super) watch: Arc<Watch>,
+    /// Apart from that of producers, who would be served first: they are many.
+    pub(super) cpu: CpuPool,
     inbox: mpsc::UnboundedReceiver<Message>,
     /// However far the next deadline is: the wall clock may be set, which has to be noticed soon,
     /// and the machine may be suspended, which a timer does not count.
@@ -259,6 +263,7 @@ impl Driver {
             standings: Arc::clone(&handle.standings),
             published: Arc::clone(&handle.published),
             watch,
+            cpu: CpuPool::default(),
             inbox,
             sleep_max,
             groups: HashMap::new(),
@@ -438,7 +443,7 @@ impl Driver {
             Message::Room { session } => self.has_room(session),
             Message::Moved { group, partition, sought } => self.moved(group, partition, sought),
             Message::Overflowed { batches, answers, reply } => {
-                self.bury_refused(&batches, answers, reply);
+                self.bury_refused(Overflowed::new(batches, answers, reply));
             }
             Message::Ask(question) => question(self),
             Message::Stop => {}

@@ -6,20 +6,26 @@
 //! as it reads each record, which it does for a topic with such a limit; what was sequenced since then
 //! is counted by its batches, whose records are only stepped over.
 
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use base::limits::OVERFLOW_BYTES_AT_ONCE;
 use base::{Offset, PartitionId};
 use bytes::Bytes;
 use dispatch::{Selection, Settlement, Take};
+use futures_util::FutureExt;
 use machine::{LeaseGroup, State, Topic};
-use record::SharedBatch;
-use std::sync::Arc;
+use record::{BatchHeader, SharedBatch};
+use tasks::Task;
 use tokio::sync::oneshot;
 
+use crate::cpu::is_quick;
 use crate::error::AppendError;
 use crate::pending::Appends;
 use crate::shard::Shard;
 
 use super::burial::Grave;
-use super::commit::Overflowed;
+use super::commit::{Committed, UnderWay};
 use super::dead_letter::{DeadRecord, DeathReason};
 use super::driver::Driver;
 use super::group::{Group, depth, drops_oldest, has_dead_letters, refuses};
@@ -124,24 +130,84 @@ pub(super) fn drop_oldest(group: &mut Group, now_ms: i64) {
     }
 }
 
-impl Driver {
-    /// Makes dead letters of records that were refused for want of room. Their producer is answered
-    /// once those are in the log, so that it cannot send more than its budget ahead of them.
-    pub(super) fn bury_refused(
-        &mut self,
-        refused: &[(PartitionId, Bytes)],
+/// A producer whose batches were refused for want of room, while dead letters are made of them: it is
+/// answered once those are in the log, so that it cannot send more than its budget ahead of them.
+#[derive(Debug)]
+pub(super) struct Overflowed {
+    /// Batches that are not looked at.
+    refused: VecDeque<(PartitionId, Bytes)>,
+    /// The one that is, from this offset on. `None`: it cannot be read.
+    unpacked: Option<(PartitionId, Option<Arc<SharedBatch>>, Offset)>,
+    answers: Appends,
+    reply: oneshot::Sender<Appends>,
+}
+
+impl Overflowed {
+    pub(super) fn new(
+        refused: Vec<(PartitionId, Bytes)>,
         answers: Appends,
         reply: oneshot::Sender<Appends>,
-    ) {
-        let mut grave = Grave::default();
-        for (partition, bytes) in refused {
-            self.add_refused(*partition, bytes, &mut grave);
-        }
-        self.append_overflow(grave.batches(), Overflowed { answers, reply });
+    ) -> Self {
+        Self { refused: refused.into(), unpacked: None, answers, reply }
     }
 
-    fn add_refused(&mut self, partition: PartitionId, bytes: &Bytes, grave: &mut Grave) {
-        let Ok(batch) = SharedBatch::decode(bytes).map(Arc::new) else { return };
+    pub(super) fn answer(self) {
+        // The producer may have gone.
+        let _ = self.reply.send(self.answers);
+    }
+}
+
+impl Driver {
+    /// Makes dead letters of the next of these records, as many as go into one request; of all of them
+    /// it answers the producer.
+    pub(super) fn bury_refused(&mut self, mut overflowed: Overflowed) {
+        let mut grave = Grave::default();
+        while grave.bytes() < OVERFLOW_BYTES_AT_ONCE {
+            if let Some((partition, batch, from)) = overflowed.unpacked.take() {
+                let Some(batch) = batch else { continue };
+                let next = self.add_refused(partition, &batch, from, &mut grave);
+                overflowed.unpacked = next.map(|next| (partition, Some(batch), next));
+                continue;
+            }
+            let Some((partition, bytes)) = overflowed.refused.pop_front() else { break };
+            let header = BatchHeader::parse(&bytes);
+            if header.is_ok_and(|header| !is_quick(&header, bytes.len())) {
+                if !grave.is_empty() {
+                    overflowed.refused.push_front((partition, bytes));
+                    break;
+                }
+                return self.unpack_refused(partition, bytes, overflowed);
+            }
+            let batch = SharedBatch::decode(&bytes).ok().map(Arc::new);
+            overflowed.unpacked = Some((partition, batch, 0));
+        }
+        if grave.is_empty() {
+            overflowed.answer();
+        } else {
+            self.append_overflow(grave.batches(), overflowed);
+        }
+    }
+
+    /// Goes on with this batch when another thread has unpacked it.
+    fn unpack_refused(&mut self, partition: PartitionId, bytes: Bytes, mut overflowed: Overflowed) {
+        let cpu = self.cpu.clone();
+        let unpacked = async move {
+            let decode = move || SharedBatch::decode(&bytes).ok().map(Arc::new);
+            let batch = cpu.run_as(Task::DeliveryDecoding, decode).await;
+            overflowed.unpacked = Some((partition, batch, 0));
+            Committed::of_nothing(UnderWay::Overflow(overflowed))
+        };
+        self.commits.push(unpacked.boxed());
+    }
+
+    /// Adds dead letters of the batch's records from this offset on. Where the next request begins.
+    fn add_refused(
+        &self,
+        partition: PartitionId,
+        batch: &Arc<SharedBatch>,
+        from: Offset,
+        grave: &mut Grave,
+    ) -> Option<Offset> {
         let time_ms = self.clock.now_ms();
         let found = self.shard.read(|state| {
             let topic = state.topic(partition.topic)?;
@@ -157,9 +223,12 @@ impl Driver {
             let (name, topic_name) = (group.name.clone(), topic.name.clone());
             Some((group.id, name, topic_name, group.config.clone(), target, end))
         });
-        let Some((group, group_name, topic_name, config, target, offset)) = found else { return };
+        let (group, group_name, topic_name, config, target, offset) = found?;
         let route = config.dead_letter_route.as_deref().and_then(|route| self.routers.of(route));
-        for record in batch.records().map_while(Result::ok) {
+        for record in batch.records_from(from).map_while(Result::ok) {
+            if grave.bytes() >= OVERFLOW_BYTES_AT_ONCE {
+                return Some(record.offset);
+            }
             let Some(record) = batch.record(record.offset) else { continue };
             let dead = DeadRecord {
                 group,
@@ -179,5 +248,6 @@ impl Driver {
                 grave.add(target, &dead);
             }
         }
+        None
     }
 }

@@ -4,10 +4,11 @@
 
 use std::sync::Arc;
 
-use base::limits::{LEASE_READ_BYTES, LEASE_READS_IN_FLIGHT_MAX};
+use base::limits::{LEASE_READ_BYTES, LEASE_READ_UNPACKED_BYTES, LEASE_READS_IN_FLIGHT_MAX};
 use base::{LeaseGroupId, Offset, PartitionId};
 use dispatch::{Assignment, Selection, Settlement, Want};
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use journal::{Journal, Stored};
 use record::SharedBatch;
 use tasks::Task;
@@ -15,6 +16,7 @@ use tasks::Task;
 use super::driver::Driver;
 use super::group::Group;
 use super::hand_out::Found;
+use crate::cpu::CpuPool;
 use crate::fetch::batches_in;
 
 /// Less is not worth a call, where what follows is wanted next.
@@ -48,7 +50,7 @@ pub(super) struct Read {
 pub(super) type ReadDone = (Read, Result<Vec<Arc<SharedBatch>>, journal::error::ReadError>);
 
 /// Batches from the one that holds `read.from` on, or the next after it; none at the end.
-pub(super) async fn read(journal: Journal, read: Read) -> ReadDone {
+pub(super) async fn read(journal: Journal, cpu: CpuPool, read: Read) -> ReadDone {
     let found = journal.read(read.partition.stream(), read.from, read.bytes_max).await;
     let pieces = match found {
         Ok(pieces) => pieces,
@@ -59,21 +61,29 @@ pub(super) async fn read(journal: Journal, read: Read) -> ReadDone {
     let partition = read.partition;
     let batches = if packed {
         // Unpacking takes its time, which is not the loop's.
-        let decoded = tasks::blocking(Task::DeliveryDecoding, move || decode(partition, &pieces));
-        decoded.await.unwrap_or_default()
+        cpu.run_as(Task::DeliveryDecoding, move || decode(partition, &pieces)).await
     } else {
         decode(partition, &pieces)
     };
     (read, Ok(batches))
 }
 
+/// As many batches as unfold to [`LEASE_READ_UNPACKED_BYTES`], at least one: what is stored in a
+/// megabyte may be gigabytes.
 fn decode(partition: PartitionId, pieces: &[Stored]) -> Vec<Arc<SharedBatch>> {
-    let mut batches = Vec::new();
+    let mut batches: Vec<Arc<SharedBatch>> = Vec::new();
+    let mut unpacked = 0;
     for batch in batches_in(pieces) {
+        if unpacked >= LEASE_READ_UNPACKED_BYTES {
+            break;
+        }
         let decoded = batch
             .and_then(|(header, bytes)| SharedBatch::decode_at(&bytes, Some(header.base_offset)));
         match decoded {
-            Ok(batch) => batches.push(Arc::new(batch)),
+            Ok(batch) => {
+                unpacked += batch.bytes();
+                batches.push(Arc::new(batch));
+            }
             // It was valid when it was taken, and what was read passed the journal's checks: the
             // group must not stand still for ever.
             Err(error) => {
@@ -95,7 +105,7 @@ impl Driver {
             let Some(want) = group.dispatch.wants() else { return found };
             group.reads += 1;
             let what = group.read_of(want);
-            let mut reading = read(self.shard.journal.clone(), what).boxed();
+            let mut reading = self.reading(what);
             if *budget > 0 {
                 *budget = budget.saturating_sub(what.bytes_max.max(LOOK_UP_BYTES_MIN));
                 if let Some(done) = (&mut reading).now_or_never() {
@@ -112,8 +122,11 @@ impl Driver {
     }
 
     fn start(&mut self, what: Read) {
-        let journal = self.shard.journal.clone();
-        self.reads.push(read(journal, what).boxed());
+        self.reads.push(self.reading(what));
+    }
+
+    fn reading(&self, what: Read) -> BoxFuture<'static, ReadDone> {
+        read(self.shard.journal.clone(), self.cpu.clone(), what).boxed()
     }
 
     /// Reads a single record again, unless that is under way.
@@ -258,5 +271,30 @@ impl Group {
             bytes_max: bytes.clamp(bytes_min, LEASE_READ_BYTES),
             purpose: ReadFor::Scan { group: self.id, engine: self.engine, up_to },
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base::TopicId;
+    use record::{BatchBuilder, BatchOptions, Compression};
+
+    use super::*;
+
+    #[test]
+    fn a_read_unfolds_to_little_more_than_its_bound() {
+        let bomb = |base_offset: u64| {
+            let options =
+                BatchOptions { compression: Compression::Zstd, ..BatchOptions::default() };
+            let mut builder = BatchBuilder::new(options);
+            builder.push(0, None, Some(&vec![b'x'; 3 << 20]), &[]).expect("it fits");
+            let bytes = builder.finish().into();
+            Stored { base_offset: Some(base_offset), bytes }
+        };
+        let pieces: Vec<Stored> = (0..20).map(bomb).collect();
+        assert!(pieces.iter().map(|it| it.bytes.len()).sum::<usize>() < LEASE_READ_BYTES);
+        let batches = decode(PartitionId::new(TopicId(1), 0), &pieces);
+        assert_eq!(batches.len(), 2);
+        assert_eq!(batches[1].header().base_offset, 1);
     }
 }

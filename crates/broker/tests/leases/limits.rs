@@ -254,3 +254,37 @@ async fn nobody_waits_while_a_large_batch_is_made_without_its_copies() {
     assert_eq!((again.base_offset, again.duplicate), (2 + 19_999, true));
     node.broker.shutdown().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_packed_batch_for_a_full_topic_becomes_dead_letters_of_bounded_requests() {
+    let node = open(&SimulatedDisk::new()).await;
+    let dead = node.topic("dead", 1, &[]).await;
+    let refusing = [("limit.records", "1"), ("limit.overflow", "reject-dead-letter")];
+    let small = node.topic("small", 1, &refusing).await;
+    node.group(small, &[("dead.letter.topic", "dead")]).await;
+    let record = |number: u32| new(format!("{number:->500}"));
+    let packed = |from: u32| {
+        let records: Vec<_> = (from..from + 10_000).map(record).collect();
+        batch(PartitionId::new(small, 0), Compression::Zstd, &records)
+    };
+    // Five megabytes and a few records each, and one that is not packed.
+    let plain = batch(PartitionId::new(small, 0), Compression::None, &values(3));
+    let answers = node.broker.append(vec![packed(0), plain, packed(10_000)]).await;
+    let full = Err(AppendError::Full { limit: "limit.records" });
+    assert!(answers.iter().all(|answer| *answer == full), "{answers:?}");
+
+    // All of them are there when the producer has its answer.
+    let group = node.group(dead, &[]).await;
+    let session = node.broker.lease_session();
+    let letters = texts(&take_all(&session, group).await);
+    let expected = (0..10_000).map(|it| record(it).value);
+    let expected = expected.chain(values(3).into_iter().map(|it| it.value));
+    let expected = expected.chain((10_000..20_000).map(|it| record(it).value));
+    assert!(
+        letters
+            .iter()
+            .map(String::as_str)
+            .eq(expected.collect::<Vec<_>>().iter().map(String::as_str))
+    );
+    node.broker.shutdown().await;
+}
