@@ -2,6 +2,8 @@
 //! outlive the leader: how far the group has come, and what is configured. Who holds a lease is
 //! the leader's volatile state and no part of the machine.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::sync::{Arc, LazyLock};
 
 use base::limits::{LEASE_GROUP_PARTITIONS_MAX, LEASE_GROUPS_MAX};
@@ -41,6 +43,8 @@ impl LeaseGroup {
 pub(crate) struct LeaseGroups {
     pub(crate) by_id: SharedMap<LeaseGroupId, Arc<LeaseGroup>>,
     by_topic: HashMap<TopicId, OfTopic>,
+    /// Those of one name are one share group to Kafka.
+    by_name: BTreeMap<Arc<str>, BTreeSet<LeaseGroupId>>,
     pub(crate) next: u32,
     /// Of all groups together.
     partitions: u64,
@@ -97,6 +101,18 @@ impl LeaseGroups {
         self.by_id.values().map(Arc::as_ref)
     }
 
+    /// Of this name, by number.
+    pub(crate) fn of_name(&self, name: &str) -> impl Iterator<Item = &LeaseGroup> {
+        let ids = self.by_name.get(name).into_iter().flatten();
+        ids.filter_map(|id| self.get(*id))
+    }
+
+    /// Names after this one, sorted.
+    pub(crate) fn names_after(&self, name: &str) -> impl Iterator<Item = &str> {
+        let after = (Bound::Excluded(name), Bound::Unbounded);
+        self.by_name.range::<str, _>(after).map(|(name, _)| &**name)
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.by_id.len()
     }
@@ -138,6 +154,7 @@ impl LeaseGroups {
             ids.insert(at, group.id);
             self.set_ids_of(group.topic, ids);
         }
+        self.by_name.entry(Arc::clone(&group.name)).or_default().insert(group.id);
         self.partitions += group.progress.len() as u64;
         self.by_id.insert(group.id, Arc::new(group));
     }
@@ -146,8 +163,18 @@ impl LeaseGroups {
         let removed = self.by_id.remove(&group).ok_or(Refusal::UnknownLeaseGroup { group })?;
         let ids = self.ids_of(removed.topic).iter().copied().filter(|id| *id != group).collect();
         self.set_ids_of(removed.topic, ids);
-        self.partitions -= removed.progress.len() as u64;
+        self.removed(&removed);
         Ok(removed)
+    }
+
+    fn removed(&mut self, group: &LeaseGroup) {
+        self.partitions -= group.progress.len() as u64;
+        if let Some(ids) = self.by_name.get_mut(&group.name) {
+            ids.remove(&group.id);
+            if ids.is_empty() {
+                self.by_name.remove(&group.name);
+            }
+        }
     }
 
     fn set_ids_of(&mut self, topic: TopicId, ids: Vec<LeaseGroupId>) {
@@ -163,8 +190,9 @@ impl LeaseGroups {
         let ids = self.ids_of(topic).to_vec();
         self.by_topic.remove(&topic);
         for id in &ids {
-            let removed = self.by_id.remove(id);
-            self.partitions -= removed.map_or(0, |group| group.progress.len() as u64);
+            if let Some(removed) = self.by_id.remove(id) {
+                self.removed(&removed);
+            }
         }
         ids
     }

@@ -30,6 +30,16 @@ impl State {
         self.lease_groups.named(topic, name)
     }
 
+    /// Groups of this name, one a topic, sorted by number.
+    pub fn lease_groups_with_name(&self, name: &str) -> impl Iterator<Item = &LeaseGroup> {
+        self.lease_groups.of_name(name)
+    }
+
+    /// Names of lease groups after this one, sorted: for those who look at all, some at a time.
+    pub fn lease_group_names_after(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.lease_groups.names_after(name)
+    }
+
     /// Sorted by name.
     pub fn lease_groups_of(&self, topic: TopicId) -> impl Iterator<Item = &LeaseGroup> {
         let ids = self.lease_groups.ids_of(topic);

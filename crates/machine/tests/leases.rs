@@ -386,6 +386,16 @@ impl Model {
             let named = state.lease_group_named(found.topic, &found.name);
             assert_eq!(named.map(|group| group.id), Some(id));
         }
+        let mut by_name: BTreeMap<String, Vec<LeaseGroupId>> = BTreeMap::new();
+        for (&id, group) in &self.groups {
+            by_name.entry(group.name.clone()).or_default().push(id);
+        }
+        let names: Vec<_> = state.lease_group_names_after("").collect();
+        assert_eq!(names, by_name.keys().collect::<Vec<_>>());
+        for (name, ids) in by_name {
+            let found = state.lease_groups_with_name(&name).map(|group| group.id);
+            assert_eq!(found.collect::<Vec<_>>(), ids);
+        }
         for topic in (0..TOPICS).map(TopicId) {
             let named = |group: &LeaseGroup| group.name.to_string();
             let found: Vec<_> = state.lease_groups_of(topic).map(named).collect();

@@ -20,6 +20,7 @@ use tracing::level_filters::LevelFilter;
 use crate::configs::{Resource, resource_types};
 use crate::errors::{Fault, code_of};
 use crate::gateway::Gateway;
+use crate::list_response::ListWriter;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 use crate::static_configs::STATIC_CONFIGS;
@@ -55,23 +56,35 @@ impl Owner {
     }
 }
 
-pub(crate) fn describe(gateway: &Gateway, mut request: Request) -> Result<Response, RequestError> {
+/// What a resource takes of an answer, without synonyms and documentation.
+const RESOURCE_BYTES: usize = 2_500;
+
+pub(crate) async fn describe(
+    gateway: &Gateway,
+    mut request: Request,
+) -> Result<Response, RequestError> {
     let message: DescribeConfigsRequest = request.decode()?;
     let detail =
         Detail { synonyms: message.include_synonyms, documentation: message.include_documentation };
-    let results = message.resources.into_iter().map(|resource| {
-        let described = describe_resource(gateway, &resource, detail);
-        let result = DescribeConfigsResult::default()
-            .with_resource_type(resource.resource_type)
-            .with_resource_name(resource.resource_name)
-            .with_error_code(code_of(&described));
-        match described {
-            Ok(configs) => result.with_configs(configs),
-            Err(fault) => result.with_error_message(fault.message_bytes()),
-        }
-    });
-    let response = DescribeConfigsResponse::default().with_results(results.collect());
-    Response::encode(&request.head, &response)
+    let count = message.resources.len();
+    let permit = gateway.described_room(count, RESOURCE_BYTES).await;
+    let response = DescribeConfigsResponse::default();
+    let mut results = ListWriter::new(gateway, &request.head, &response, count)?;
+    for resource in message.resources {
+        let result = |described: Result<Vec<_>, Fault>| {
+            let result = DescribeConfigsResult::default()
+                .with_resource_type(resource.resource_type)
+                .with_resource_name(resource.resource_name.clone())
+                .with_error_code(code_of(&described));
+            match described {
+                Ok(configs) => result.with_configs(configs),
+                Err(fault) => result.with_error_message(fault.message_bytes()),
+            }
+        };
+        let describe = || result(describe_resource(gateway, &resource, detail));
+        results.push(describe, |fault| result(Err(fault))).await?;
+    }
+    Ok(results.finish().with_permit(permit))
 }
 
 #[derive(Clone, Copy)]

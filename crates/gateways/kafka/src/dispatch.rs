@@ -116,7 +116,7 @@ async fn handle(
         ApiKey::CreateTopics => topics::create(&gateway, request).await,
         ApiKey::DeleteTopics => topics::delete(&gateway, request).await,
         ApiKey::CreatePartitions => topics::create_partitions(&gateway, request).await,
-        ApiKey::DescribeConfigs => config_describe::describe(&gateway, request),
+        ApiKey::DescribeConfigs => config_describe::describe(&gateway, request).await,
         ApiKey::AlterConfigs => configs::alter(&gateway, request).await,
         ApiKey::IncrementalAlterConfigs => configs::alter_incrementally(&gateway, request).await,
         ApiKey::ListConfigResources => config_describe::list_resources(&gateway, request),

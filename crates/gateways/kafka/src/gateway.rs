@@ -11,8 +11,8 @@ use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
 
 use base::limits::{
     ANSWER_BYTES_IN_FLIGHT_MAX, ANSWER_UNCOUNTED_BYTES_MAX, ARRIVING_BYTES_MAX,
-    FETCH_BYTES_IN_FLIGHT_MAX, OPERATIONS_AT_ONCE_MAX, PACKED_BYTES_IN_FLIGHT_MAX,
-    REQUEST_BYTES_IN_FLIGHT_MAX,
+    DESCRIBED_BYTES_MAX, FETCH_BYTES_IN_FLIGHT_MAX, OPERATIONS_AT_ONCE_MAX,
+    PACKED_BYTES_IN_FLIGHT_MAX, REQUEST_BYTES_IN_FLIGHT_MAX,
 };
 
 use crate::fetch_sessions::{FetchSessions, OwnSessions};
@@ -84,6 +84,11 @@ impl Gateway {
             return None;
         }
         Some(self.answer_budget.admit(bytes).await)
+    }
+
+    /// Room for an answer that describes so many items, each of about so many bytes.
+    pub(crate) async fn described_room(&self, items: usize, item_bytes: usize) -> Option<Permit> {
+        self.answer_room(items.saturating_mul(item_bytes).min(DESCRIBED_BYTES_MAX)).await
     }
 
     /// Returns when the node shuts down: whoever waits for something that may never come (records,

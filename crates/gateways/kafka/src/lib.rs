@@ -29,6 +29,7 @@ mod fetch_sessions;
 mod frames;
 mod gateway;
 mod groups;
+mod list_response;
 mod listener;
 mod log_dirs;
 mod metadata;

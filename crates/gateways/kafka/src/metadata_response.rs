@@ -5,21 +5,20 @@
 //! message crate and copied. The crate also writes everything around the rows.
 
 use broker::{Pace, Turns};
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes};
 use kafka_protocol::messages::metadata_response::{
     MetadataResponsePartition, MetadataResponseTopic,
 };
 use kafka_protocol::messages::{BrokerId, MetadataResponse};
 use kafka_protocol::protocol::Encodable;
 
+use crate::list_response::{Chunks, around};
 use crate::request::{RequestError, RequestHead};
 use crate::response::Response;
 use crate::wire::primitives::Put;
 
 /// From this version on lengths are compact and structs end with tagged fields.
 const FLEXIBLE_SINCE: i16 = 9;
-/// Bytes that go to the socket as one slice.
-const CHUNK_BYTES: usize = 256 << 10;
 /// Partitions that are written without a pause: some 30 us.
 const ROWS_AT_ONCE: u32 = 4_096;
 /// Where the index is in a row: after the error code.
@@ -31,9 +30,7 @@ pub(crate) struct MetadataWriter {
     head: RequestHead,
     /// A partition's row.
     row: Vec<u8>,
-    done: Vec<Bytes>,
-    done_bytes: usize,
-    buffer: BytesMut,
+    chunks: Chunks,
     /// What follows the topics.
     tail: Bytes,
     pace: Pace,
@@ -59,7 +56,8 @@ impl MetadataWriter {
             .with_isr_nodes(vec![leader])
             .encode(&mut row, version)
             .map_err(|error| failed(error.to_string()))?;
-        let (before, tail) = around(version, response, response_tail(version))
+        let flexible = version >= FLEXIBLE_SINCE;
+        let (before, tail) = around(version, flexible, response, response_tail(version))
             .map_err(|error| failed(error.to_string()))?;
         let mut buffer = Response::begin(head.correlation, version >= FLEXIBLE_SINCE, before.len());
         buffer.put_slice(&before);
@@ -67,9 +65,7 @@ impl MetadataWriter {
         Ok(Self {
             head: head.clone(),
             row,
-            done: Vec::new(),
-            done_bytes: 0,
-            buffer,
+            chunks: Chunks::new(buffer),
             tail,
             pace: Pace::new(turns, ROWS_AT_ONCE),
         })
@@ -89,54 +85,28 @@ impl MetadataWriter {
         partitions: u32,
     ) -> Result<(), RequestError> {
         let (api, version) = (self.head.api, self.head.version);
-        let (before, after) = around(version, topic, topic_tail(version))
+        let flexible = version >= FLEXIBLE_SINCE;
+        let (before, after) = around(version, flexible, topic, topic_tail(version))
             .map_err(|error| RequestError::Encode { api, version, reason: error.to_string() })?;
-        self.buffer.put_slice(&before);
-        self.buffer.put_count(partitions as usize, version >= FLEXIBLE_SINCE);
+        self.chunks.buffer.put_slice(&before);
+        self.chunks.buffer.put_count(partitions as usize, version >= FLEXIBLE_SINCE);
         for index in 0..partitions {
             self.row[INDEX_AT..INDEX_AT + 4].copy_from_slice(&index.to_be_bytes());
-            self.buffer.put_slice(&self.row);
-            if self.buffer.len() >= CHUNK_BYTES {
-                self.close_chunk();
-            }
+            self.chunks.buffer.put_slice(&self.row);
+            self.chunks.cut(self.row.len());
             self.pace.step(1).await;
         }
-        self.buffer.put_slice(&after);
+        self.chunks.buffer.put_slice(&after);
         // A topic without partitions is work too.
         self.pace.step(16).await;
         Ok(())
     }
 
-    fn close_chunk(&mut self) {
-        self.done_bytes += self.buffer.len();
-        self.done.push(self.buffer.split().freeze());
-        self.buffer.reserve(CHUNK_BYTES + self.row.len());
-    }
-
     pub(crate) fn finish(mut self) -> Response {
         let tail = std::mem::take(&mut self.tail);
-        self.buffer.put_slice(&tail);
-        let mut chunks = self.done;
-        let bytes = self.done_bytes + self.buffer.len();
-        chunks.push(self.buffer.freeze());
-        Response::from_chunks_with_length(chunks, bytes)
+        self.chunks.buffer.put_slice(&tail);
+        self.chunks.finish()
     }
-}
-
-/// A message as it is written before and after its last array, which is empty.
-fn around(
-    version: i16,
-    message: &impl Encodable,
-    after: usize,
-) -> Result<(Bytes, Bytes), Box<dyn std::error::Error>> {
-    let mut bytes = BytesMut::new();
-    message.encode(&mut bytes, version)?;
-    let mut bytes = bytes.freeze();
-    let after_at = bytes.len() - after;
-    let tail = bytes.split_off(after_at);
-    let count_bytes = if version >= FLEXIBLE_SINCE { 1 } else { 4 };
-    bytes.truncate(after_at - count_bytes);
-    Ok((bytes, tail))
 }
 
 /// Bytes of the fields after a response's topics.

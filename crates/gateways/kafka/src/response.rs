@@ -83,6 +83,11 @@ impl Response {
         Self::from_chunks(chunks)
     }
 
+    /// It holds room in the node's budget of large answers until it is written.
+    pub(crate) fn with_permit(self, permit: Option<Permit>) -> Self {
+        Self { permit, ..self }
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.chunks.iter().map(Bytes::len).sum()
     }

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use broker::Pace;
 use hashbrown::HashSet;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::delete_groups_response::DeletableGroupResult;
@@ -16,7 +17,7 @@ use kafka_protocol::messages::{
     ListGroupsRequest, ListGroupsResponse,
 };
 use kafka_protocol::protocol::StrBytes;
-use machine::Command;
+use machine::{Command, State};
 
 use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
@@ -29,6 +30,7 @@ use crate::groups::registry::{CLASSIC_TYPE_NAME, Group, SHARE_TYPE_NAME};
 use crate::groups::share::EMPTY_STATE;
 use crate::groups::share_offset_requests::delete_part;
 use crate::groups::share_requests::group_not_found;
+use crate::list_response::ListWriter;
 use crate::no_transactions::no_transactions_for;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
@@ -136,29 +138,28 @@ pub(crate) async fn list(
     let types = lower_case(&message.types_filter);
     // Groups that have no members, unless members are known as well.
     let mut listed: BTreeMap<String, ListedGroup> = BTreeMap::new();
-    gateway.broker.read(|state| {
-        for lease_group in state.lease_groups() {
-            // One of many topics.
-            if !listed.contains_key(&*lease_group.name) {
-                let row = listed_group(SHARE_TYPE_NAME, EMPTY_STATE, SHARE_TYPE_NAME);
-                listed.insert(lease_group.name.to_string(), row);
-            }
+    let mut pace = Pace::new(gateway.broker.turns(), GROUPS_PER_LOOK as u32);
+    let mut list = async |names_after: fn(&State, &str) -> Vec<String>, row: ListedGroup| {
+        let mut last = String::new();
+        loop {
+            let names = gateway.broker.read(|state| names_after(state, &last));
+            let Some(end) = names.last() else { break };
+            last.clone_from(end);
+            pace.step(names.len() as u32).await;
+            listed.extend(names.into_iter().map(|name| (name, row.clone())));
         }
-    });
-    let mut last = String::new();
-    loop {
-        let names: Vec<String> = gateway.broker.read(|state| {
-            let groups = state.groups_after(&last).take(GROUPS_PER_LOOK);
-            groups.map(|(name, _)| name.to_owned()).collect()
-        });
-        let Some(end) = names.last() else { break };
-        last.clone_from(end);
-        for name in names {
-            let row = listed_group("", Phase::Empty.name(), CLASSIC_TYPE_NAME);
-            listed.insert(name, row);
-        }
-        tokio::task::yield_now().await;
-    }
+    };
+    // Share groups first: what has offsets as well counts as classic.
+    let lease_group_names = |state: &State, after: &str| {
+        let names = state.lease_group_names_after(after).take(GROUPS_PER_LOOK);
+        names.map(str::to_owned).collect()
+    };
+    list(lease_group_names, listed_group(SHARE_TYPE_NAME, EMPTY_STATE, SHARE_TYPE_NAME)).await;
+    let group_names = |state: &State, after: &str| {
+        let groups = state.groups_after(after).take(GROUPS_PER_LOOK);
+        groups.map(|(name, _)| name.to_owned()).collect()
+    };
+    list(group_names, listed_group("", Phase::Empty.name(), CLASSIC_TYPE_NAME)).await;
     gateway.groups.for_each(|name, group| {
         let row = listed_group(&group.protocol_type(), group.state_name(), group.type_name());
         listed.insert(name.to_string(), row);
@@ -187,18 +188,35 @@ fn listed_group(protocol_type: &str, state: &'static str, kind: &'static str) ->
         .with_group_type(StrBytes::from_static_str(kind))
 }
 
-pub(crate) fn describe(gateway: &Gateway, mut request: Request) -> Result<Response, RequestError> {
+/// What a group with a few members takes of an answer that describes it.
+pub(super) const DESCRIBED_GROUP_BYTES: usize = 1_024;
+
+pub(crate) async fn describe(
+    gateway: &Gateway,
+    mut request: Request,
+) -> Result<Response, RequestError> {
     let message: DescribeGroupsRequest = request.decode()?;
-    let groups = message.groups.iter().map(|name| {
-        let described = describe_one(gateway, name, request.head.version);
-        if message.include_authorized_operations && described.error_code == 0 {
-            described.with_authorized_operations(GROUP_OPERATIONS)
-        } else {
-            described
-        }
-    });
-    let response = DescribeGroupsResponse::default().with_groups(groups.collect());
-    Response::encode(&request.head, &response)
+    let (count, version) = (message.groups.len(), request.head.version);
+    let permit = gateway.described_room(count, DESCRIBED_GROUP_BYTES).await;
+    let response = DescribeGroupsResponse::default();
+    let mut groups = ListWriter::new(gateway, &request.head, &response, count)?;
+    for name in &message.groups {
+        let describe = || {
+            let described = describe_one(gateway, name, version);
+            if message.include_authorized_operations && described.error_code == 0 {
+                described.with_authorized_operations(GROUP_OPERATIONS)
+            } else {
+                described
+            }
+        };
+        let refuse = |fault: Fault| {
+            let refused = DescribedGroup::default().with_group_id(name.clone());
+            let message = if version < 6 { None } else { fault.message_bytes() };
+            refused.with_error_code(fault.code()).with_error_message(message)
+        };
+        groups.push(describe, refuse).await?;
+    }
+    Ok(groups.finish().with_permit(permit))
 }
 
 fn describe_one(gateway: &Gateway, name: &GroupId, version: i16) -> DescribedGroup {

@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
-use crate::groups::admin_requests::{GROUP_OPERATIONS, is_durable};
+use crate::groups::admin_requests::{DESCRIBED_GROUP_BYTES, GROUP_OPERATIONS, is_durable};
 use crate::groups::assignment::Assignment;
 use crate::groups::assignor::Assignor;
 use crate::groups::classic_requests::{check_group_name, client_of};
@@ -30,6 +30,7 @@ use crate::groups::consumer::{ConsumerGroup, ConsumerLimits, Heartbeat, Member, 
 use crate::groups::member::{Client, own};
 use crate::groups::registry::{Group, Visit, millis};
 use crate::groups::share_requests::group_not_found;
+use crate::list_response::ListWriter;
 use crate::request::{Request, RequestError, RequestHead};
 use crate::response::Response;
 
@@ -243,21 +244,32 @@ fn reported(assignment: &Assignment) -> ReportedAssignment {
 
 // -------------------------------------------------------------------------------------- describe
 
-pub(crate) fn describe(gateway: &Gateway, mut request: Request) -> Result<Response, RequestError> {
+pub(crate) async fn describe(
+    gateway: &Gateway,
+    mut request: Request,
+) -> Result<Response, RequestError> {
     let message: ConsumerGroupDescribeRequest = request.decode()?;
-    let version = request.head.version;
-    let groups = message.group_ids.iter().map(|name| match describe_one(gateway, name, version) {
-        Ok(described) if message.include_authorized_operations => {
-            described.with_authorized_operations(GROUP_OPERATIONS)
-        }
-        Ok(described) => described,
-        Err(fault) => DescribedGroup::default()
-            .with_group_id(name.clone())
-            .with_error_code(fault.code())
-            .with_error_message(fault.message_bytes()),
-    });
-    let response = ConsumerGroupDescribeResponse::default().with_groups(groups.collect());
-    Response::encode(&request.head, &response)
+    let (count, version) = (message.group_ids.len(), request.head.version);
+    let permit = gateway.described_room(count, DESCRIBED_GROUP_BYTES).await;
+    let response = ConsumerGroupDescribeResponse::default();
+    let mut groups = ListWriter::new(gateway, &request.head, &response, count)?;
+    for name in &message.group_ids {
+        let refuse = |fault: Fault| {
+            DescribedGroup::default()
+                .with_group_id(name.clone())
+                .with_error_code(fault.code())
+                .with_error_message(fault.message_bytes())
+        };
+        let describe = || match describe_one(gateway, name, version) {
+            Ok(described) if message.include_authorized_operations => {
+                described.with_authorized_operations(GROUP_OPERATIONS)
+            }
+            Ok(described) => described,
+            Err(fault) => refuse(fault),
+        };
+        groups.push(describe, refuse).await?;
+    }
+    Ok(groups.finish().with_permit(permit))
 }
 
 fn describe_one(gateway: &Gateway, name: &GroupId, version: i16) -> Result<DescribedGroup, Fault> {

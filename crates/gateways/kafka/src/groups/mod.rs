@@ -56,17 +56,19 @@ pub(crate) async fn handle(
         ApiKey::Heartbeat => classic_requests::heartbeat(gateway, request),
         ApiKey::LeaveGroup => classic_requests::leave(gateway, request),
         ApiKey::ConsumerGroupHeartbeat => consumer_requests::heartbeat(gateway, session, request),
-        ApiKey::ConsumerGroupDescribe => consumer_requests::describe(gateway, request),
+        ApiKey::ConsumerGroupDescribe => consumer_requests::describe(gateway, request).await,
         ApiKey::ShareGroupHeartbeat => share_requests::heartbeat(gateway, session, request).await,
-        ApiKey::ShareGroupDescribe => share_requests::describe(gateway, request),
-        ApiKey::DescribeShareGroupOffsets => share_offset_requests::describe(gateway, request),
+        ApiKey::ShareGroupDescribe => share_requests::describe(gateway, request).await,
+        ApiKey::DescribeShareGroupOffsets => {
+            share_offset_requests::describe(gateway, request).await
+        }
         ApiKey::AlterShareGroupOffsets => share_offset_requests::alter(gateway, request).await,
         ApiKey::DeleteShareGroupOffsets => share_offset_requests::delete(gateway, request).await,
         ApiKey::OffsetCommit => offset_requests::commit(gateway, request).await,
         ApiKey::OffsetFetch => offset_requests::fetch(gateway, request).await,
         ApiKey::OffsetDelete => offset_requests::delete(gateway, request).await,
         ApiKey::ListGroups => admin_requests::list(gateway, request).await,
-        ApiKey::DescribeGroups => admin_requests::describe(gateway, request),
+        ApiKey::DescribeGroups => admin_requests::describe(gateway, request).await,
         ApiKey::DeleteGroups => admin_requests::delete(gateway, request).await,
         other => Err(RequestError::UnknownApi(other as i16)),
     }

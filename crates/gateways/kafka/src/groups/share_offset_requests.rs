@@ -6,9 +6,11 @@
 //! protocol's consumers of the same lease group go on from where it then is.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use base::PartitionId;
-use broker::ExecuteError;
+use base::limits::DESCRIBED_BYTES_MAX;
+use broker::{ExecuteError, Pace};
 use bytes::BufMut;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::alter_share_group_offsets_request::AlterShareGroupOffsetsRequestTopic;
@@ -30,7 +32,8 @@ use crate::groups::classic_requests::check_group_name;
 use crate::groups::member::own;
 use crate::groups::registry::Group;
 use crate::groups::share_requests::{group_not_found, not_a_share_group};
-use crate::request::{Request, RequestError, RequestHead};
+use crate::list_response::{Chunks, too_much};
+use crate::request::{Request, RequestError};
 use crate::response::Response;
 use crate::share::lease_groups::{self, Part};
 use crate::wire::primitives::Put;
@@ -49,74 +52,159 @@ struct PartitionOffset {
     lag: i64,
 }
 
-#[derive(Debug)]
-struct TopicOffsets {
-    name: String,
-    uuid: Uuid,
-    partitions: Vec<PartitionOffset>,
-}
+/// Partitions that are looked at without a pause.
+const PARTITIONS_AT_ONCE: u32 = 4_096;
+/// A partition in the answer, without and with its lag.
+const PARTITION_BYTES: usize = 28;
 
 /// The message crate lacks version 1, whose request is that of version 0, and whose response has
 /// its own codec here.
-pub(crate) fn describe(gateway: &Gateway, mut request: Request) -> Result<Response, RequestError> {
+pub(crate) async fn describe(
+    gateway: &Gateway,
+    mut request: Request,
+) -> Result<Response, RequestError> {
     let message: DescribeShareGroupOffsetsRequest = request.decode_as(0)?;
-    let groups: Vec<_> = message
-        .groups
-        .into_iter()
-        .map(|group| {
-            let described = describe_one(gateway, &group.group_id, group.topics);
-            (group.group_id, described)
-        })
-        .collect();
-    Ok(encode(&request.head, gateway.broker.leader_epoch(), &groups))
+    let (head, leader_epoch) = (request.head, gateway.broker.leader_epoch());
+    let permit = gateway.described_room(named(&message), PARTITION_BYTES).await;
+    let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE);
+    let mut chunks = Chunks::new(Response::begin(head.correlation, true, 1024));
+    // Nobody is throttled.
+    chunks.buffer.put_i32(0);
+    chunks.buffer.put_count(message.groups.len(), true);
+    for group in message.groups {
+        let left = DESCRIBED_BYTES_MAX.saturating_sub(chunks.bytes()) / PARTITION_BYTES;
+        let name = group.group_id;
+        pace.step(1).await;
+        let described = described_topics(gateway, &name, group.topics, left);
+        chunks.buffer.put_nullable_text(Some(&name), true);
+        let topics = described.as_deref().unwrap_or_default();
+        chunks.buffer.put_count(topics.len(), true);
+        for topic in topics {
+            put_topic(&mut chunks, &mut pace, head.version, leader_epoch, topic).await;
+        }
+        let fault = described.as_ref().err();
+        chunks.buffer.put_i16(fault.map_or(0, Fault::code));
+        chunks.buffer.put_nullable_text(fault.and_then(Fault::message), true);
+        chunks.buffer.put_no_tagged_fields(true);
+    }
+    chunks.buffer.put_no_tagged_fields(true);
+    Ok(chunks.finish().with_permit(permit))
 }
 
-fn describe_one(
+/// Topics that a group is asked about, each with the partitions. A fault if those are more than
+/// `left`.
+fn described_topics(
     gateway: &Gateway,
     name: &GroupId,
     topics: Option<Vec<DescribeShareGroupOffsetsRequestTopic>>,
-) -> Result<Vec<TopicOffsets>, Fault> {
+    left: usize,
+) -> Result<Vec<DescribedTopic>, Fault> {
     check_group_name(name).map_err(Fault::plain)?;
     let has_members = share_group_has_members(gateway, name)?;
-    gateway.broker.read(|state| {
-        let Some(topics) = topics else {
-            let parts = lease_groups::parts(state, name);
-            if parts.is_empty() && !has_members {
-                return Err(group_not_found(name));
-            }
-            let described = parts.values().filter_map(|part| {
-                let topic = state.topic(part.topic)?;
-                let indexes = (0..topic.partition_count()).map(|index| index as i32);
-                Some(topic_offsets(state, topic, name, indexes))
+    let asked_of_all = topics.is_none();
+    let described: Vec<DescribedTopic> = gateway.broker.read(|state| match topics {
+        None => {
+            let groups = state.lease_groups_with_name(name);
+            let topics = groups.filter_map(|group| state.shared_topic(group.topic));
+            let mut described: Vec<_> =
+                topics.map(|topic| DescribedTopic::of(state, topic, name, None)).collect();
+            described.sort_by(|one, other| one.name.cmp(&other.name));
+            described
+        }
+        Some(topics) => {
+            let described = topics.into_iter().map(|wanted| {
+                let topic = state.topic_named(&wanted.topic_name).map(|topic| topic.id);
+                match topic.and_then(|topic| state.shared_topic(topic)) {
+                    Some(topic) => DescribedTopic::of(state, topic, name, Some(wanted.partitions)),
+                    None => DescribedTopic {
+                        name: wanted.topic_name.as_str().into(),
+                        topic: None,
+                        lease_group: None,
+                        named: Some(wanted.partitions),
+                    },
+                }
             });
-            return Ok(described.collect());
-        };
-        let described =
-            topics.into_iter().map(|wanted| match state.topic_named(&wanted.topic_name) {
-                Some(topic) => topic_offsets(state, topic, name, wanted.partitions.into_iter()),
-                None => TopicOffsets {
-                    name: wanted.topic_name.to_string(),
-                    uuid: Uuid::nil(),
-                    partitions: wanted.partitions.into_iter().map(no_offset).collect(),
-                },
-            });
-        Ok(described.collect())
-    })
+            described.collect()
+        }
+    });
+    if asked_of_all && described.is_empty() && !has_members {
+        return Err(group_not_found(name));
+    }
+    match described.iter().map(DescribedTopic::partitions).sum::<usize>() {
+        partitions if partitions > left => Err(too_much()),
+        _ => Ok(described),
+    }
 }
 
-fn topic_offsets(
-    state: &State,
-    topic: &Topic,
-    group: &str,
-    indexes: impl Iterator<Item = i32>,
-) -> TopicOffsets {
-    let lease_group = state.lease_group_named(topic.id, group);
-    let offset = |index| partition_offset(topic, lease_group?, index);
-    TopicOffsets {
-        name: topic.name.to_string(),
-        uuid: topic.uuid,
-        partitions: indexes.map(|index| offset(index).unwrap_or(no_offset(index))).collect(),
+/// Partitions that the request names; of all topics, as many as an answer may have.
+fn named(message: &DescribeShareGroupOffsetsRequest) -> usize {
+    let groups = message.groups.iter().map(|group| match &group.topics {
+        Some(topics) => topics.iter().map(|topic| topic.partitions.len()).sum(),
+        None => DESCRIBED_BYTES_MAX / PARTITION_BYTES,
+    });
+    groups.fold(0, usize::saturating_add)
+}
+
+/// A topic and the group's part in it as they were at one time.
+struct DescribedTopic {
+    name: Arc<str>,
+    topic: Option<Arc<Topic>>,
+    lease_group: Option<Arc<LeaseGroup>>,
+    /// `None`: all.
+    named: Option<Vec<i32>>,
+}
+
+impl DescribedTopic {
+    fn of(state: &State, topic: Arc<Topic>, group: &str, named: Option<Vec<i32>>) -> Self {
+        let lease_group = state.lease_group_named(topic.id, group).map(|group| group.id);
+        Self {
+            name: Arc::clone(&topic.name),
+            lease_group: lease_group.and_then(|id| state.shared_lease_group(id)),
+            topic: Some(topic),
+            named,
+        }
     }
+
+    fn partitions(&self) -> usize {
+        let all = || self.topic.as_ref().map_or(0, |topic| topic.partition_count() as usize);
+        self.named.as_ref().map_or_else(all, Vec::len)
+    }
+
+    /// The offset of the partition that has this place in the answer.
+    fn offset(&self, place: usize) -> PartitionOffset {
+        let index = self.named.as_ref().map_or(place as i32, |named| named[place]);
+        let known = self.topic.as_ref().zip(self.lease_group.as_ref());
+        let found = known.and_then(|(topic, group)| partition_offset(topic, group, index));
+        found.unwrap_or(no_offset(index))
+    }
+}
+
+async fn put_topic(
+    chunks: &mut Chunks,
+    pace: &mut Pace,
+    version: i16,
+    leader_epoch: i32,
+    topic: &DescribedTopic,
+) {
+    chunks.buffer.put_nullable_text(Some(&topic.name), true);
+    chunks.buffer.put_uuid(topic.topic.as_ref().map_or(Uuid::nil(), |topic| topic.uuid));
+    chunks.buffer.put_count(topic.partitions(), true);
+    for place in 0..topic.partitions() {
+        let partition = topic.offset(place);
+        let out = &mut chunks.buffer;
+        out.put_i32(partition.index);
+        out.put_i64(partition.start);
+        out.put_i32(if partition.start == NONE { 0 } else { leader_epoch });
+        if version >= LAG_SINCE {
+            out.put_i64(partition.lag);
+        }
+        out.put_i16(0);
+        out.put_nullable_text(None, true);
+        out.put_no_tagged_fields(true);
+        chunks.cut(PARTITION_BYTES);
+        pace.step(1).await;
+    }
+    chunks.buffer.put_no_tagged_fields(true);
 }
 
 /// The lag is what lies between the start and the end and is not settled.
@@ -132,45 +220,6 @@ fn partition_offset(topic: &Topic, group: &LeaseGroup, index: i32) -> Option<Par
 
 fn no_offset(index: i32) -> PartitionOffset {
     PartitionOffset { index, start: NONE, lag: NONE }
-}
-
-fn encode(
-    head: &RequestHead,
-    leader_epoch: i32,
-    groups: &[(GroupId, Result<Vec<TopicOffsets>, Fault>)],
-) -> Response {
-    let mut out = Response::begin(head.correlation, true, 1024);
-    // Nobody is throttled.
-    out.put_i32(0);
-    out.put_count(groups.len(), true);
-    for (name, described) in groups {
-        out.put_nullable_text(Some(name), true);
-        let topics = described.as_deref().unwrap_or_default();
-        out.put_count(topics.len(), true);
-        for topic in topics {
-            out.put_nullable_text(Some(&topic.name), true);
-            out.put_uuid(topic.uuid);
-            out.put_count(topic.partitions.len(), true);
-            for partition in &topic.partitions {
-                out.put_i32(partition.index);
-                out.put_i64(partition.start);
-                out.put_i32(if partition.start == NONE { 0 } else { leader_epoch });
-                if head.version >= LAG_SINCE {
-                    out.put_i64(partition.lag);
-                }
-                out.put_i16(0);
-                out.put_nullable_text(None, true);
-                out.put_no_tagged_fields(true);
-            }
-            out.put_no_tagged_fields(true);
-        }
-        let fault = described.as_ref().err();
-        out.put_i16(fault.map_or(0, Fault::code));
-        out.put_nullable_text(fault.and_then(Fault::message), true);
-        out.put_no_tagged_fields(true);
-    }
-    out.put_no_tagged_fields(true);
-    Response::finish(out)
 }
 
 /// Whether the share group has members here; a fault if the name is another kind of group's.

@@ -21,7 +21,7 @@ use uuid::Uuid;
 
 use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
-use crate::groups::admin_requests::GROUP_OPERATIONS;
+use crate::groups::admin_requests::{DESCRIBED_GROUP_BYTES, GROUP_OPERATIONS};
 use crate::groups::assignment::Assignment;
 use crate::groups::assignor::simple;
 use crate::groups::classic_requests::{check_group_name, client_of};
@@ -30,6 +30,7 @@ use crate::groups::registry::{Group, Visit, millis};
 use crate::groups::share::{
     EMPTY_STATE, Heartbeat, JOINING, LEAVING, Member, Report, ShareGroup, ShareLimits,
 };
+use crate::list_response::ListWriter;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 use crate::share::lease_groups;
@@ -183,20 +184,32 @@ fn reported(assignment: &Assignment) -> ReportedAssignment {
 
 // -------------------------------------------------------------------------------------- describe
 
-pub(crate) fn describe(gateway: &Gateway, mut request: Request) -> Result<Response, RequestError> {
+pub(crate) async fn describe(
+    gateway: &Gateway,
+    mut request: Request,
+) -> Result<Response, RequestError> {
     let message: ShareGroupDescribeRequest = request.decode()?;
-    let groups = message.group_ids.iter().map(|name| match describe_one(gateway, name) {
-        Ok(described) if message.include_authorized_operations => {
-            described.with_authorized_operations(GROUP_OPERATIONS)
-        }
-        Ok(described) => described,
-        Err(fault) => DescribedGroup::default()
-            .with_group_id(name.clone())
-            .with_error_code(fault.code())
-            .with_error_message(fault.message_bytes()),
-    });
-    let response = ShareGroupDescribeResponse::default().with_groups(groups.collect());
-    Response::encode(&request.head, &response)
+    let count = message.group_ids.len();
+    let permit = gateway.described_room(count, DESCRIBED_GROUP_BYTES).await;
+    let response = ShareGroupDescribeResponse::default();
+    let mut groups = ListWriter::new(gateway, &request.head, &response, count)?;
+    for name in &message.group_ids {
+        let refuse = |fault: Fault| {
+            DescribedGroup::default()
+                .with_group_id(name.clone())
+                .with_error_code(fault.code())
+                .with_error_message(fault.message_bytes())
+        };
+        let describe = || match describe_one(gateway, name) {
+            Ok(described) if message.include_authorized_operations => {
+                described.with_authorized_operations(GROUP_OPERATIONS)
+            }
+            Ok(described) => described,
+            Err(fault) => refuse(fault),
+        };
+        groups.push(describe, refuse).await?;
+    }
+    Ok(groups.finish().with_permit(permit))
 }
 
 fn describe_one(gateway: &Gateway, name: &GroupId) -> Result<DescribedGroup, Fault> {

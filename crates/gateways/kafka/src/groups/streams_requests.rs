@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use base::limits::GROUP_MEMBER_BYTES_MAX;
+use base::limits::{DESCRIBED_BYTES_MAX, GROUP_MEMBER_BYTES_MAX};
+use broker::Pace;
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::api_versions_response::ApiVersion;
@@ -17,7 +18,7 @@ use crate::dispatch::Started;
 use crate::errors::Fault;
 use crate::frames::Frame;
 use crate::gateway::{Gateway, Session};
-use crate::groups::admin_requests::{GROUP_OPERATIONS, is_durable};
+use crate::groups::admin_requests::{DESCRIBED_GROUP_BYTES, GROUP_OPERATIONS, is_durable};
 use crate::groups::classic_requests::check_group_name;
 use crate::groups::consumer::member::{JOINING, LEAVING, PAUSING};
 use crate::groups::member::{Client, own};
@@ -25,15 +26,16 @@ use crate::groups::registry::{Group, Visit, millis};
 use crate::groups::share_requests::group_not_found;
 use crate::groups::streams::message::{
     DescribeRequest, DescribedGroup, HeartbeatRequest, HeartbeatResponse, StatusCode,
-    write_described,
+    begin_described,
 };
 use crate::groups::streams::tasks::Tasks;
 use crate::groups::streams::topology::InternalTopic;
 use crate::groups::streams::{Heartbeat, Report, StreamsGroup, StreamsLimits};
+use crate::list_response::{Chunks, too_much};
 use crate::request::{Preamble, RequestError};
 use crate::response::Response;
 use crate::topics::check_replication_factor;
-use crate::wire::primitives::{Cursor, Malformed};
+use crate::wire::primitives::{Cursor, Malformed, Put};
 
 /// The keys of both requests, which the message crate does not know, each in version 0.
 const HEARTBEAT: i16 = 88;
@@ -43,6 +45,9 @@ const VERSION: i16 = 0;
 pub(crate) fn is_ours(api_key: i16) -> bool {
     matches!(api_key, HEARTBEAT | DESCRIBE)
 }
+
+/// Groups that are described without a pause.
+const GROUPS_AT_ONCE: u32 = 16;
 
 /// What ApiVersions tells of them.
 pub(crate) fn supported() -> impl Iterator<Item = ApiVersion> {
@@ -80,15 +85,19 @@ pub(crate) fn start(
         let refused = if api_key == HEARTBEAT {
             respond(correlation, |frame| refused(&fault).write(frame))
         } else {
-            respond(correlation, |frame| write_described(&[], frame))
+            respond(correlation, |frame| {
+                begin_described(0, frame);
+                frame.put_no_tagged_fields(true);
+            })
         };
         return Ok(Started::Answered(refused));
     }
     if api_key == DESCRIBE {
         let request = DescribeRequest::parse(&body).map_err(malformed)?;
-        let groups = describe(gateway, &request);
-        return Ok(Started::Answered(respond(correlation, |frame| {
-            write_described(&groups, frame)
+        let gateway = Arc::clone(gateway);
+        return Ok(Started::Later(Box::pin(async move {
+            let _permit = permit;
+            Ok(describe(&gateway, &request, correlation).await)
         })));
     }
     let request = HeartbeatRequest::parse(&body).map_err(malformed)?;
@@ -378,21 +387,33 @@ fn explain(report: &mut Report, reason: &str) {
 
 // -------------------------------------------------------------------------------------- describe
 
-fn describe(gateway: &Gateway, request: &DescribeRequest) -> Vec<DescribedGroup> {
+async fn describe(gateway: &Gateway, request: &DescribeRequest, correlation: i32) -> Response {
     let operations = if request.include_operations { GROUP_OPERATIONS } else { i32::MIN };
-    let mut seen = BTreeSet::new();
-    let describe = |name: &StrBytes| match describe_one(gateway, name) {
-        Ok(described) => DescribedGroup { operations, ..described },
-        Err(fault) => DescribedGroup {
-            code: fault.code(),
-            message: fault.message().map(str::to_owned),
-            name: name.clone(),
-            operations: i32::MIN,
-            ..DescribedGroup::default()
-        },
-    };
     // Each once: a name takes a few bytes, and a description many.
-    request.groups.iter().filter(|name| seen.insert(*name)).map(describe).collect()
+    let names: BTreeSet<&StrBytes> = request.groups.iter().collect();
+    let permit = gateway.described_room(names.len(), DESCRIBED_GROUP_BYTES).await;
+    let mut pace = Pace::new(gateway.broker.turns(), GROUPS_AT_ONCE);
+    let mut chunks = Chunks::new(Response::begin(correlation, true, 128));
+    begin_described(names.len(), &mut chunks.buffer);
+    for name in names {
+        pace.step(1).await;
+        let has_room = chunks.bytes() < DESCRIBED_BYTES_MAX;
+        let described = if has_room { describe_one(gateway, name) } else { Err(too_much()) };
+        let group = match described {
+            Ok(described) => DescribedGroup { operations, ..described },
+            Err(fault) => DescribedGroup {
+                code: fault.code(),
+                message: fault.message().map(str::to_owned),
+                name: name.clone(),
+                operations: i32::MIN,
+                ..DescribedGroup::default()
+            },
+        };
+        group.write(&mut chunks.buffer);
+        chunks.cut(0);
+    }
+    chunks.buffer.put_no_tagged_fields(true);
+    chunks.finish().with_permit(permit)
 }
 
 fn describe_one(gateway: &Gateway, name: &StrBytes) -> Result<DescribedGroup, Fault> {

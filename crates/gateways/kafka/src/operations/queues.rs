@@ -1,7 +1,7 @@
 //! Queues, which are lease groups of topics: made, looked at, emptied, paused, moved, deleted.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::ops::Bound;
 
 use base::limits::{OPERATION_LEASES_MAX, OPERATION_RECORDS_MAX};
 use base::{LeaseGroupId, MAIN_LEASE_GROUP, PartitionId};
@@ -137,22 +137,23 @@ pub(super) async fn list(
     after: Option<&QueueName>,
     queues_max: u32,
 ) -> Result<QueuePage, Fault> {
-    let mut found: Vec<(Arc<str>, Arc<str>, LeaseGroupId)> = gateway.broker.read(|state| {
-        let groups = state.lease_groups().filter_map(|group| {
-            let topic = state.topic(group.topic)?;
-            Some((Arc::clone(&topic.name), Arc::clone(&group.name), group.id))
-        });
-        let is_after = |topic: &str, group: &str| {
-            after.is_none_or(|after| (topic, group) > (&*after.topic, &*after.group))
-        };
-        groups.filter(|(topic, group, _)| is_after(topic, group)).collect()
-    });
-    found.sort_unstable();
     let queues_max = (queues_max as usize).clamp(1, OPERATION_RECORDS_MAX);
+    let mut found: Vec<LeaseGroupId> = gateway.broker.read(|state| {
+        let from = after.map_or(Bound::Unbounded, |after| Bound::Included(&*after.topic));
+        // Sorted by name, as the groups of each topic are.
+        let groups = state.topics_from(from).flat_map(|topic| {
+            state.lease_groups_of(topic.id).filter(move |group| {
+                after.is_none_or(|after| {
+                    (&*topic.name, &*group.name) > (&*after.topic, &*after.group)
+                })
+            })
+        });
+        groups.map(|group| group.id).take(queues_max + 1).collect()
+    });
     let more = found.len() > queues_max;
     found.truncate(queues_max);
     let mut queues = Vec::with_capacity(found.len());
-    for (_, _, id) in found {
+    for id in found {
         // One that was deleted meanwhile is none.
         if let Some(summary) = summary(&gateway.broker, id).await? {
             queues.push(summary);

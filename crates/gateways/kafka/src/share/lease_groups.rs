@@ -24,26 +24,21 @@ use crate::share::dead_letters;
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
     pub(crate) lease_group: LeaseGroupId,
-    pub(crate) topic: TopicId,
     pub(crate) topic_name: Arc<str>,
 }
 
 /// Every topic that a share group has a part in, by name.
 pub(crate) fn parts(state: &State, group: &str) -> BTreeMap<Arc<str>, Part> {
-    let named = state.lease_groups().filter(|lease_group| *lease_group.name == *group);
+    let named = state.lease_groups_with_name(group);
     let part = |lease_group: &machine::LeaseGroup| {
         let topic = state.topic(lease_group.topic)?;
-        Some(Part {
-            lease_group: lease_group.id,
-            topic: topic.id,
-            topic_name: Arc::clone(&topic.name),
-        })
+        Some(Part { lease_group: lease_group.id, topic_name: Arc::clone(&topic.name) })
     };
     named.filter_map(part).map(|part| (Arc::clone(&part.topic_name), part)).collect()
 }
 
 pub(crate) fn exists(state: &State, group: &str) -> bool {
-    state.lease_groups().any(|lease_group| *lease_group.name == *group)
+    state.lease_groups_with_name(group).next().is_some()
 }
 
 /// How long a record is leased to a member of the group.
@@ -200,7 +195,7 @@ pub(crate) async fn carry_over(
         let (before, after) = (lease_group_config(before, node), lease_group_config(after, node));
         let changed: Overrides =
             after.into_iter().filter(|(name, value)| before.get(name) != Some(value)).collect();
-        let named = state.lease_groups().filter(|lease_group| *lease_group.name == *group);
+        let named = state.lease_groups_with_name(group);
         let with_changes = named.map(|lease_group| {
             let mut config = (*lease_group.overrides).clone();
             config.extend(changed.clone());

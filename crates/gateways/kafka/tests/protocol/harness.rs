@@ -116,6 +116,19 @@ impl Client {
         response
     }
 
+    /// The response, and how many bytes it had.
+    pub(crate) async fn ask_counted<R: Request>(
+        &mut self,
+        version: i16,
+        message: &R,
+    ) -> (usize, R::Response) {
+        self.send(version, message).await;
+        let mut frame = self.receive_frame().await.expect("the connection is open");
+        let bytes = frame.len();
+        ResponseHeader::decode(&mut frame, R::Response::header_version(version)).expect("a header");
+        (bytes, R::Response::decode(&mut frame, version).expect("a response"))
+    }
+
     /// Returns the correlation id.
     pub(crate) async fn send<R: Request>(&mut self, version: i16, message: &R) -> i32 {
         self.correlation += 1;

@@ -5,6 +5,7 @@ mod bad_input;
 mod fetch;
 mod groups;
 mod harness;
+mod large_answers;
 mod operations;
 mod packed;
 mod produce;

@@ -420,23 +420,26 @@ fn put_member(frame: &mut BytesMut, member: &DescribedMember) {
     frame.put_no_tagged_fields(true);
 }
 
-pub(crate) fn write_described(groups: &[DescribedGroup], frame: &mut BytesMut) {
+/// What comes before the groups of a description; an end of tagged fields follows them.
+pub(crate) fn begin_described(groups: usize, frame: &mut BytesMut) {
     frame.put_i32(0);
-    frame.put_count(groups.len(), true);
-    for group in groups {
-        frame.put_i16(group.code);
-        frame.put_nullable_text(group.message.as_deref(), true);
-        put_text(frame, &group.name);
-        put_text(frame, group.state);
-        frame.put_i32(group.epoch);
-        frame.put_i32(group.target_epoch);
-        put_topology(frame, group.topology.as_ref());
-        frame.put_count(group.members.len(), true);
-        group.members.iter().for_each(|member| put_member(frame, member));
-        frame.put_i32(group.operations);
+    frame.put_count(groups, true);
+}
+
+impl DescribedGroup {
+    pub(crate) fn write(&self, frame: &mut BytesMut) {
+        frame.put_i16(self.code);
+        frame.put_nullable_text(self.message.as_deref(), true);
+        put_text(frame, &self.name);
+        put_text(frame, self.state);
+        frame.put_i32(self.epoch);
+        frame.put_i32(self.target_epoch);
+        put_topology(frame, self.topology.as_ref());
+        frame.put_count(self.members.len(), true);
+        self.members.iter().for_each(|member| put_member(frame, member));
+        frame.put_i32(self.operations);
         frame.put_no_tagged_fields(true);
     }
-    frame.put_no_tagged_fields(true);
 }
 
 #[cfg(test)]
@@ -458,7 +461,9 @@ mod tests {
         let mut frame = BytesMut::new();
         let name = StrBytes::from_static_str("g");
         let group = DescribedGroup { name, state: "Empty", operations: 7, ..Default::default() };
-        write_described(&[group], &mut frame);
+        begin_described(1, &mut frame);
+        group.write(&mut frame);
+        frame.put_no_tagged_fields(true);
         let expected = [
             &[0, 0, 0, 0, 2, 0, 0, 0, 2][..],
             b"g",
