@@ -410,7 +410,7 @@ mod tests {
             due_ms: i64::MIN,
             expires_ms: i64::MAX,
         };
-        dispatch.scanned(partition, end, end + 1, [record].into_iter(), 0);
+        dispatch.scanned(partition, end, end + 1, [record], 0);
         dispatch.take(take, 0, &mut taken);
         assert_eq!(taken.len(), 1);
         let lease = Selection::Token(taken[0].token);

@@ -132,6 +132,10 @@ impl State {
         self.group_configs.keys().map(Arc::as_ref)
     }
 
+    pub fn configured_group_count(&self) -> usize {
+        self.group_configs.len()
+    }
+
     pub fn node_config(&self) -> &NodeConfig {
         &self.node_config
     }

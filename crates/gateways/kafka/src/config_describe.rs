@@ -1,5 +1,7 @@
 //! Configuration as DescribeConfigs and CreateTopics show it.
 
+use std::collections::BTreeSet;
+
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::create_topics_response::CreatableTopicConfigs;
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
@@ -21,6 +23,7 @@ use crate::configs::{Resource, resource_types};
 use crate::errors::{Fault, code_of};
 use crate::gateway::Gateway;
 use crate::list_response::ListWriter;
+use crate::metadata::all_topics;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 use crate::static_configs::STATIC_CONFIGS;
@@ -264,8 +267,11 @@ pub(crate) fn creatable_configs(
     })
 }
 
+/// What a resource takes while the list is made, about.
+const RESOURCE_NAME_BYTES: usize = 160;
+
 /// Version 0 asks for client metrics only, of which there are none.
-pub(crate) fn list_resources(
+pub(crate) async fn list_resources(
     gateway: &Gateway,
     mut request: Request,
 ) -> Result<Response, RequestError> {
@@ -277,22 +283,24 @@ pub(crate) fn list_resources(
         resource_types::CLIENT_METRICS,
         resource_types::GROUP,
     ];
-    let wanted = match (request.head.version, message.resource_types.is_empty()) {
-        (0, _) => vec![resource_types::CLIENT_METRICS],
-        (_, true) => all.to_vec(),
-        (_, false) => message.resource_types,
+    let wanted: BTreeSet<i8> = match (request.head.version, message.resource_types.is_empty()) {
+        (0, _) => [resource_types::CLIENT_METRICS].into(),
+        (_, true) => all.into(),
+        (_, false) => message.resource_types.into_iter().collect(),
     };
     if !wanted.iter().all(|kind| all.contains(kind)) {
         let code = ResponseError::UnsupportedVersion.code();
         let refused = ListConfigResourcesResponse::default().with_error_code(code);
         return Response::encode(&request.head, &refused);
     }
+    let count = gateway.broker.read(|state| state.topic_count() + state.configured_group_count());
+    let permit = gateway.answer_room(count * RESOURCE_NAME_BYTES).await;
     let mut resources = Vec::new();
     for kind in wanted {
         let names: Vec<String> = match kind {
-            resource_types::TOPIC => gateway
-                .broker
-                .read(|state| state.topics().map(|topic| topic.name.to_string()).collect()),
+            resource_types::TOPIC => {
+                all_topics(gateway).await.iter().map(|topic| topic.name.to_string()).collect()
+            }
             resource_types::BROKER | resource_types::BROKER_LOGGER => {
                 vec![gateway.node_id().to_string()]
             }
@@ -308,5 +316,5 @@ pub(crate) fn list_resources(
         }));
     }
     let response = ListConfigResourcesResponse::default().with_config_resources(resources);
-    Response::encode(&request.head, &response)
+    Ok(Response::encode(&request.head, &response)?.with_permit(permit))
 }

@@ -119,7 +119,7 @@ async fn handle(
         ApiKey::DescribeConfigs => config_describe::describe(&gateway, request).await,
         ApiKey::AlterConfigs => configs::alter(&gateway, request).await,
         ApiKey::IncrementalAlterConfigs => configs::alter_incrementally(&gateway, request).await,
-        ApiKey::ListConfigResources => config_describe::list_resources(&gateway, request),
+        ApiKey::ListConfigResources => config_describe::list_resources(&gateway, request).await,
         ApiKey::InitProducerId => producers::init_producer_id(&gateway, &session, request).await,
         ApiKey::DescribeProducers => producers::describe_producers(&gateway, request),
         ApiKey::DescribeQuorum => quorum::describe(&gateway, request),

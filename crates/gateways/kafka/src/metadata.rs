@@ -57,7 +57,7 @@ mod operations {
 #[derive(Clone, Debug)]
 pub(crate) struct Summary {
     id: TopicId,
-    name: Arc<str>,
+    pub(crate) name: Arc<str>,
     uuid: Uuid,
     partitions: u32,
 }
