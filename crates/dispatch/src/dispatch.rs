@@ -374,6 +374,7 @@ mod tests {
     use super::*;
     use crate::changes::Changes;
     use crate::consumer::Take;
+    use crate::partition::Unsettled;
     use crate::policy::Ordering;
     use crate::record::Scanned;
     use crate::settlement::{Selection, Settlement};
@@ -419,7 +420,7 @@ mod tests {
 
     #[test]
     fn partitions_without_records_are_small_and_nobody_looks_at_them() {
-        assert!(size_of::<Partition>() <= 48);
+        assert!(size_of::<Partition>() <= 48 && size_of::<Unsettled>() <= 384);
         let start = |end| PartitionStart { floor: end, end, ..PartitionStart::default() };
         let starts = (0..PARTITIONS).map(|index| start(u64::from(index)));
         let mut dispatch = Dispatch::new(Policy::default(), starts, 1);

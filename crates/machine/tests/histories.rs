@@ -5,6 +5,8 @@
 //! * whoever replays a history, whole or from a snapshot taken anywhere in it, has the same state,
 //!   byte for byte, and gives the same answers
 
+mod common;
+
 use std::collections::BTreeMap;
 
 use base::limits::PRODUCER_BATCHES_REMEMBERED;
@@ -490,7 +492,7 @@ fn history() -> impl Strategy<Value = Vec<Vec<Step>>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: common::histories(), ..ProptestConfig::default() })]
 
     #[test]
     fn a_history_agrees_with_the_model_and_replays_alike(

@@ -8,6 +8,8 @@
 //! * whoever replays a history, whole or from a snapshot taken anywhere in it, has the same state,
 //!   byte for byte, and gives the same answers
 
+mod common;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use base::{LeaseGroupId, Offset, PartitionId, TopicId};
@@ -590,7 +592,7 @@ fn history() -> impl Strategy<Value = Vec<Vec<Step>>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: common::histories(), ..ProptestConfig::default() })]
 
     #[test]
     fn a_history_agrees_with_the_model_and_replays_alike(

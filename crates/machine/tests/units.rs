@@ -4,6 +4,8 @@
 //! Topics are deleted, grown and trimmed in between, documents and lease groups change, and the
 //! history is replayed from its start and from a snapshot anywhere in it, as after a crash.
 
+mod common;
+
 use std::collections::BTreeMap;
 
 use base::{LeaseGroupId, PartitionId, TopicId};
@@ -296,7 +298,7 @@ fn history() -> impl Strategy<Value = Vec<Vec<Step>>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: common::histories(), ..ProptestConfig::default() })]
 
     #[test]
     fn a_unit_is_done_whole_or_not_at_all_and_replays_alike(
