@@ -102,6 +102,10 @@ impl RaftStateMachine<TypeConfig> for Replica {
             match entry.payload {
                 EntryPayload::Blank => {}
                 EntryPayload::Normal(payload) => {
+                    // The disks of other nodes may have made the quorum while ours is still busy with
+                    // the frame before. The machine needs the place, and must not wait for it: it is
+                    // locked while it applies.
+                    self.journal.placed(entry.log_id.index).await.map_err(io::Error::other)?;
                     changes += self.apply_command(entry.log_id, &payload)?;
                 }
                 EntryPayload::Membership(members) => {
@@ -153,5 +157,94 @@ impl RaftSnapshotBuilder<TypeConfig> for NewestSnapshot {
             io::Error::new(io::ErrorKind::NotFound, "the log was purged and no snapshot is there")
         })?;
         Ok(openraft::Snapshot { meta, snapshot: Image })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::Duration;
+
+    use bytes::Bytes;
+    use futures_util::stream;
+    use journal::disk::SimulatedDisk;
+    use journal::{Body, Options};
+    use openraft::storage::{IOFlushed, RaftLogStorage};
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::RestoreError;
+    use crate::consensus::ConsensusOptions;
+    use crate::machine::Encode;
+    use crate::types::{Entry, log_id};
+
+    /// Asks the journal for the place of what it applies, as the broker's machine does.
+    struct Machine {
+        journal: Journal,
+        applied: AtomicU64,
+    }
+
+    impl StateMachine for Machine {
+        fn apply(&self, entry: Committed<'_>) -> u64 {
+            self.journal.accept(entry.id.index, 0);
+            self.applied.store(entry.id.index, Ordering::SeqCst);
+            1
+        }
+
+        fn capture(&self) -> Encode {
+            Box::new(Bytes::new)
+        }
+
+        fn restore(&self, _: &[u8]) -> Result<(), RestoreError> {
+            Ok(())
+        }
+    }
+
+    fn entry(index: u64) -> Entry {
+        let body = Body {
+            stream: 1,
+            base_offset: index,
+            span: 1,
+            max_timestamp: 0,
+            bytes: Bytes::from_static(b"body"),
+        };
+        let payload = Payload { head: Bytes::new(), bodies: vec![body], ticket: 0 };
+        Entry { log_id: log_id(1, index), payload: EntryPayload::Normal(payload) }
+    }
+
+    /// Of three nodes the others make a quorum without this one's disk.
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn an_entry_that_is_committed_elsewhere_is_applied_once_it_has_its_place_here() {
+        let disk = SimulatedDisk::new();
+        let opened =
+            Journal::open(Arc::new(disk.clone()), Path::new("/data"), Options::default()).unwrap();
+        let journal = opened.journal;
+        let machine = Arc::new(Machine { journal: journal.clone(), applied: AtomicU64::new(0) });
+        let mut log = LogStore::new(journal.clone()).unwrap();
+        let options = ConsensusOptions::default();
+        let snapshots = Arc::new(Snapshots::new(journal.clone(), &options, None));
+        let mut replica = Replica::new(
+            Arc::clone(&machine) as Arc<dyn StateMachine>,
+            journal.clone(),
+            log.clone(),
+            snapshots,
+            SnapshotMeta::default(),
+        );
+        disk.hang_syncs(true);
+        // The first has its place and hangs in its sync; the second waits behind it.
+        log.append([entry(1)], IOFlushed::noop()).await.unwrap();
+        while disk.syncs_hanging() == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        log.append([entry(2)], IOFlushed::noop()).await.unwrap();
+
+        let committed = stream::iter([1, 2].map(|index| Ok((entry(index), None))));
+        let mut applying = std::pin::pin!(replica.apply(committed));
+        assert!(timeout(Duration::from_millis(100), &mut applying).await.is_err());
+        assert_eq!(machine.applied.load(Ordering::SeqCst), 1, "the machine is not asked to wait");
+        disk.hang_syncs(false);
+        timeout(Duration::from_secs(10), applying).await.expect("it is applied").unwrap();
+        assert_eq!(machine.applied.load(Ordering::SeqCst), 2);
     }
 }

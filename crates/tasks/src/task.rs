@@ -80,6 +80,7 @@ table! {
     AmqpSession: "amqp-session", Session;
     AmqpStreamReader: "amqp-stream-reader", Session;
     AmqpOperation: "amqp-operation", Session;
+    AmqpTopology: "amqp-topology", Process;
     AmqpSessionEnd: "amqp-session-end", Request;
     AmqpPassword: "amqp-password", Request;
 }

@@ -175,6 +175,12 @@ fn deliver_compressed(broker: &Broker) {
     assert!(!consumed.is_ok_and(|message| message.is_some()), "it was to be unpacked first");
 }
 
+/// A session changes what others route by.
+fn declare_a_queue(broker: &Broker) {
+    let declared = connect(broker.amqp()).declare(&["another".to_owned()], "quorum");
+    assert!(declared.is_err(), "nobody is left to answer");
+}
+
 fn terminate(broker: &Broker) {
     broker.signal(Signal::TERM);
 }
@@ -251,6 +257,7 @@ vital! {
     kafka_offset_expiry: KafkaOffsetExpiry, by_itself;
     amqp_listener: AmqpListener, by_itself;
     amqp_queue_expiry: AmqpQueueExpiry, by_itself;
+    amqp_topology: AmqpTopology, declare_a_queue;
 }
 
 /// Those whose tests are below.

@@ -3,12 +3,15 @@
 //! neither disk nor broker.
 
 use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use base::TopicId;
 use bytes::Bytes;
 use hashbrown::{HashMap, HashSet};
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use routing::{Network, NodeOptions, SinkId, Target};
+use tasks::{Entered, Task};
 
 use super::Destination;
 use super::documents::{self, BINDINGS_PER_DOCUMENT, BindingDocument, BindingsDocument, Stored};
@@ -28,6 +31,48 @@ pub(super) struct Topology {
     topics: HashMap<TopicId, SinkId>,
     pub(super) policies: Policies,
     next_generation: u64,
+}
+
+/// A topology that sessions share.
+#[derive(Debug)]
+pub(super) struct SharedTopology(RwLock<Topology>);
+
+/// Half a change is something that nobody may route by: a panic in it ends the process, though it
+/// is a session that makes the change.
+pub(super) struct Change<'a> {
+    topology: RwLockWriteGuard<'a, Topology>,
+    _entered: Entered,
+}
+
+impl SharedTopology {
+    pub(super) fn new(topology: Topology) -> Self {
+        Self(RwLock::new(topology))
+    }
+
+    pub(super) fn read(&self) -> RwLockReadGuard<'_, Topology> {
+        self.0.read()
+    }
+
+    pub(super) fn write(&self) -> Change<'_> {
+        let change =
+            Change { topology: self.0.write(), _entered: tasks::enter(Task::AmqpTopology) };
+        tasks::inject::point(Task::AmqpTopology);
+        change
+    }
+}
+
+impl Deref for Change<'_> {
+    type Target = Topology;
+
+    fn deref(&self) -> &Topology {
+        &self.topology
+    }
+}
+
+impl DerefMut for Change<'_> {
+    fn deref_mut(&mut self) -> &mut Topology {
+        &mut self.topology
+    }
 }
 
 #[derive(Debug)]

@@ -7,7 +7,6 @@ mod queues;
 use std::sync::Arc;
 
 use broker::Broker;
-use parking_lot::RwLock;
 
 use super::documents::{self, ExchangeDocument, Stored};
 use super::exchange::{
@@ -19,7 +18,7 @@ use super::queue::Queue;
 use super::routes::Routes;
 use super::shared::SharedValues;
 use super::stripes::{Access, Held, Key, Stripes};
-use super::topology::{Binding, Removed, Topology};
+use super::topology::{Binding, Removed, SharedTopology, Topology};
 use super::{Destination, values};
 use crate::codec::table::FieldTable;
 use crate::errors::{Exception, ReplyCode, Resource};
@@ -43,7 +42,7 @@ pub(super) struct Shared {
 struct Inner {
     name: Arc<str>,
     broker: Broker,
-    topology: RwLock<Topology>,
+    topology: SharedTopology,
     stripes: Stripes,
     /// Read by who makes a queue or an exchange, written by who changes policies.
     policing: tokio::sync::RwLock<()>,
@@ -83,7 +82,7 @@ impl Vhost {
         Self(Arc::new(Inner {
             name,
             broker: broker.clone(),
-            topology: RwLock::new(topology),
+            topology: SharedTopology::new(topology),
             stripes: Stripes::default(),
             policing: tokio::sync::RwLock::default(),
             shared: shared.clone(),
@@ -103,7 +102,7 @@ impl Vhost {
         &self.0.name
     }
 
-    pub(super) fn topology(&self) -> &RwLock<Topology> {
+    pub(super) fn topology(&self) -> &SharedTopology {
         &self.0.topology
     }
 
