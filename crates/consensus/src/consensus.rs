@@ -112,7 +112,10 @@ impl Consensus {
         let watching = watch(raft.clone(), Arc::clone(&state), options.node.clone());
         tasks::spawn(Task::ConsensusEnd, watching);
         let consensus = Self { raft, journal, snapshots, server, state };
-        consensus.lead(pristine).await?;
+        tokio::select! {
+            led = consensus.lead(pristine) => led?,
+            _ = consensus.ended() => return Err(consensus.state.failure().into()),
+        }
         tracing::info!(
             "machine: {} MB restored in {} ms, log looked through in {} ms, {} entries applied with {} \
              changes in {} ms",
@@ -198,12 +201,24 @@ impl Consensus {
         self.snapshots.take(&self.raft).await
     }
 
+    /// Waits until the engine is gone, and with it every outcome that is not known by then. A
+    /// request that is sent in the moment in which the engine drops its queue stays in there: nobody
+    /// answers it, and its sender does not learn that nobody will.
+    pub async fn ended(&self) -> ProposeError {
+        let mut server = self.raft.server_metrics();
+        while server.changed().await.is_ok() {}
+        self.state.refusal(None)
+    }
+
     /// Takes no more proposals, waits for those under way, then closes the journal. Waits as long
     /// as the disk does: whoever is in a hurry adds a timeout.
     pub async fn shutdown(&self) {
         self.state.stopping.store(true, Ordering::Release);
         // Applied after everything that was proposed before it. Not leading, nothing is under way.
-        let _ = self.raft.write_blank().await;
+        tokio::select! {
+            _ = self.raft.write_blank() => {}
+            _ = self.ended() => {}
+        }
         if let Some(task) = self.state.snapshots_task.get() {
             task.abort();
         }
@@ -240,7 +255,8 @@ impl State {
     }
 }
 
-/// The outcome of a proposal: where in the log it was applied.
+/// The outcome of a proposal: where in the log it was applied. It may never come if the engine ends:
+/// see [`Consensus::ended`].
 #[derive(Debug)]
 #[must_use = "the outcome is known only to who awaits it"]
 pub struct Proposed {

@@ -15,13 +15,14 @@ mod partial;
 mod proposal;
 
 use std::collections::VecDeque;
+use std::pin::pin;
 use std::sync::Arc;
 
 use base::limits::{ENTRY_ROW_BYTES, PROPOSAL_BYTES_MAX, PROPOSALS_IN_FLIGHT_MAX};
 use base::{Clock, PartitionId};
 use consensus::{Consensus, Payload, ProposeError, Proposed};
 use futures_util::FutureExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, FusedFuture};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use machine::{Command, State};
 use tokio::sync::{mpsc, oneshot};
@@ -107,18 +108,21 @@ impl Sequencer {
         self.now_ms = self.shard.read(State::last_ms);
         self.dedup.load(&self.shard, self.clock.now_ms()).await;
         let mut open = true;
+        let consensus = self.consensus.clone();
+        let mut ended = pin!(consensus.ended().fuse());
         while open || !self.under_way.is_empty() || !self.aside.is_empty() {
             let has_room = self.under_way.len() < PROPOSALS_IN_FLIGHT_MAX;
             tokio::select! {
                 biased;
                 settled = settled(self.under_way.front_mut()), if !self.under_way.is_empty() => {
-                    self.settle(settled).await;
+                    self.settle(settled, &mut ended).await;
                 }
+                error = &mut ended, if !self.under_way.is_empty() => self.fail_under_way(&error),
                 Some(request) = self.aside.next(), if has_room && !self.aside.is_empty() => {
-                    self.drain(request).await;
+                    self.drain(request, &mut ended).await;
                 }
                 received = self.inbox.recv(), if open && has_room => match received {
-                    Some(request) => self.drain(request).await,
+                    Some(request) => self.drain(request, &mut ended).await,
                     None => open = false,
                 }
             }
@@ -126,7 +130,7 @@ impl Sequencer {
     }
 
     /// Makes one proposal of `first` and of all that waits behind it.
-    async fn drain(&mut self, first: Request) {
+    async fn drain(&mut self, first: Request, ended: &mut impl Ended) {
         let mut bytes = first.bytes();
         self.drained.push(first);
         while bytes < PROPOSAL_BYTES_MAX {
@@ -157,13 +161,13 @@ impl Sequencer {
         });
         let finished = proposal.finish();
         if finished.pending.awaits_the_log() {
-            self.propose(finished).await;
+            self.propose(finished, ended).await;
         } else {
             finished.pending.answer_refused();
         }
     }
 
-    async fn propose(&mut self, finished: Finished) {
+    async fn propose(&mut self, finished: Finished, ended: &mut impl Ended) {
         let Finished { ticket, pending, bodies, units, commands, touched } = finished;
         self.shard.expect(ticket, pending);
         if let Some(delivery) = self.shard.delivery.get().filter(|_| !bodies.is_empty()) {
@@ -174,33 +178,53 @@ impl Sequencer {
         let head = machine::encode_head(self.now_ms, &commands, &units);
         match self.consensus.propose(Payload { head, bodies, ticket }).await {
             Ok(proposed) => self.under_way.push_back(UnderWay { ticket, proposed, touched }),
-            Err(error) => self.fail_all(ticket, &error).await,
+            Err(error) => self.fail_all(ticket, &error, ended).await,
         }
     }
 
     /// The oldest proposal under way came to its end.
-    async fn settle(&mut self, settled: Result<(), ProposeError>) {
+    async fn settle(&mut self, settled: Result<(), ProposeError>, ended: &mut impl Ended) {
         let Some(done) = self.under_way.pop_front() else { return };
         match settled {
             Ok(()) => self.ahead.forget(done.ticket, &done.touched),
-            Err(error) => self.fail_all(done.ticket, &error).await,
+            Err(error) => self.fail_all(done.ticket, &error, ended).await,
         }
     }
 
     /// A proposal failed, so whatever was sequenced after it stands on nothing: let all that is
     /// under way come to its end, then look at the machine afresh.
-    async fn fail_all(&mut self, ticket: u64, error: &ProposeError) {
+    async fn fail_all(&mut self, ticket: u64, error: &ProposeError, ended: &mut impl Ended) {
         tracing::warn!(%error, "a proposal failed");
         self.shard.fail(ticket, &unavailable(error));
-        while let Some(mut next) = self.under_way.pop_front() {
-            if let Err(error) = settled(Some(&mut next)).await {
-                self.shard.fail(next.ticket, &unavailable(&error));
+        while !self.under_way.is_empty() {
+            tokio::select! {
+                biased;
+                settled = settled(self.under_way.front_mut()) => {
+                    let done = self.under_way.pop_front();
+                    if let (Some(done), Err(error)) = (done, settled) {
+                        self.shard.fail(done.ticket, &unavailable(&error));
+                    }
+                }
+                error = &mut *ended => self.fail_under_way(&error),
             }
         }
         self.ahead = Ahead::default();
         self.dedup.forget_from(ticket);
     }
+
+    /// Consensus has ended: nobody will tell what became of these.
+    fn fail_under_way(&mut self, error: &ProposeError) {
+        tracing::warn!(%error, "consensus ended with proposals under way");
+        for lost in self.under_way.drain(..) {
+            self.shard.fail(lost.ticket, &unavailable(error));
+        }
+    }
 }
+
+/// The end of consensus, which comes once.
+trait Ended: FusedFuture<Output = ProposeError> + Unpin {}
+
+impl<F: FusedFuture<Output = ProposeError> + Unpin> Ended for F {}
 
 /// How the proposal ended. Pending for ever when there is none.
 async fn settled(under_way: Option<&mut UnderWay>) -> Result<(), ProposeError> {
