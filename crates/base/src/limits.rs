@@ -188,7 +188,7 @@ pub const LEASE_SEQUENCED_BATCHES_MAX: usize = 65_536;
 pub const LEASE_BLOCKED_PER_GROUP: usize = 262_144;
 /// Delayed records of a group, 20 bytes each; a later one waits unread until some are due.
 pub const LEASE_DELAYED_PER_GROUP: u64 = 50_000_000;
-/// Dead letters of a group that are not buried yet.
+/// Dead letters of a group that are not appended yet.
 pub const LEASE_DEAD_PER_GROUP: usize = 4_096;
 /// Live leases of a group, about 120 bytes each: the credit of those who set none.
 pub const LEASES_PER_GROUP: usize = 4_000_000;

@@ -36,7 +36,7 @@ pub struct Counters {
 pub enum RemoveRefused {
     #[error("record {partition}/{offset} is settled, or was never written")]
     Absent { partition: u32, offset: Offset },
-    #[error("record {partition}/{offset} is leased, or about to be buried")]
+    #[error("record {partition}/{offset} is leased, or about to be dead-lettered")]
     Busy { partition: u32, offset: Offset },
     /// It was to be taken off the delayed ones, and is not delayed.
     #[error("record {partition}/{offset} is not delayed")]
@@ -309,7 +309,7 @@ impl Dispatch {
         Ok(())
     }
 
-    /// Settles all that is neither leased nor about to be buried; how many.
+    /// Settles all that is neither leased nor about to be dead-lettered; how many.
     pub fn purge(&mut self) -> u64 {
         let all = self.leases.iter();
         let mut busy: Vec<(u32, Offset)> =

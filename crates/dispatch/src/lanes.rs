@@ -1,7 +1,7 @@
 //! Key lanes: one record of a key at a time, for any number of keys.
 //!
 //! A lane exists while a record of its key is held, and only then: leased, backing off, ready as
-//! the next one, or about to be buried. What comes upon a held key waits in its lane, and
+//! the next one, or about to be dead-lettered. What comes upon a held key waits in its lane, and
 //! stops nobody else.
 
 use std::collections::VecDeque;

@@ -46,7 +46,7 @@
 //!
 //! Higher priorities first; among equals the partition whose head is the oldest; in a partition by
 //! offset, so that what came back goes before what came later. Ordered by key or by partition, the
-//! head holds its lane until it is settled, also while it backs off or waits for its burial, and
+//! head holds its lane until it is settled, also while it backs off or waits for its dead-lettering, and
 //! priorities are not looked at. A record that was scheduled joins the order when it is due.
 
 mod assign;

@@ -39,7 +39,7 @@ pub struct Policy {
     pub two_to_one: bool,
     /// Whether the bytes of what waits are wanted: then all is read, not only what is next.
     pub measured: bool,
-    /// Whether rejected, exhausted and expired records wait until they are buried; where they do
+    /// Whether rejected, exhausted and expired records wait until they are dead-lettered; where they do
     /// not, they are settled at once.
     pub dead_letters: bool,
     /// Whether records expire also while nobody consumes, which costs a scan of the head.

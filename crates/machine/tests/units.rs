@@ -360,7 +360,7 @@ fn floor(state: &State) -> u64 {
     state.lease_group(LeaseGroupId(0)).unwrap().progress(0).unwrap().floor()
 }
 
-/// A delete of the dead letters' topic was under way when the burial was sequenced.
+/// A delete of the dead letters' topic was under way when the dead-lettering was sequenced.
 #[test]
 fn a_dead_letter_whose_topic_is_gone_leaves_its_record_unsettled() {
     let mut state = queue();

@@ -38,7 +38,7 @@ pub enum RecordState {
         due_ms: i64,
     },
     /// On its way to the dead letters.
-    Dying,
+    DeadLettering,
 }
 
 /// A record that was looked at and not taken.
@@ -72,7 +72,8 @@ impl Default for PeekOptions {
 pub struct Counters {
     /// Records that are not settled.
     pub depth: u64,
-    /// Of those, not leased, delayed or dying. A group that nobody uses counts all as ready.
+    /// Of those, neither leased, delayed nor on the way to the dead letters. A group that nobody uses
+    /// counts all as ready.
     pub ready: u64,
     pub leased: u64,
     pub leased_bytes: u64,
@@ -462,7 +463,9 @@ fn told(known: &Known, record: SharedRecord, shifts: &Shifts) -> Peeked {
         dispatch::RecordState::Leased { session, expires_ms, .. } => {
             RecordState::Leased { session, expires_ms: ends(expires_ms, shifts) }
         }
-        dispatch::RecordState::Dead { .. } | dispatch::RecordState::Settling => RecordState::Dying,
+        dispatch::RecordState::Dead { .. } | dispatch::RecordState::Settling => {
+            RecordState::DeadLettering
+        }
     };
     let Known { partition, offset, attempts, .. } = *known;
     Peeked { partition, offset, state, attempts, record }

@@ -20,11 +20,11 @@ use crate::append::{AppendBatch, Appended};
 use crate::error::{AppendError, ExecuteError, Unavailable};
 use crate::sequencer::Request;
 
-use super::burial::Burial;
+use super::dead_lettering::DeadLettering;
 use super::driver::Driver;
 use super::error::SettleError;
 use super::event::Event;
-use super::group::Dying;
+use super::group::PendingLetter;
 use super::overflow::Overflowed;
 use super::session::Settle;
 use super::transfer::{Transfer, Transferred};
@@ -51,17 +51,17 @@ pub(super) enum Reply {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reject {
     pub(super) group: LeaseGroupId,
-    /// The engine that took the reject, and how many of its dead letters have to be buried before
+    /// The engine that took the reject, and how many of its dead letters have to be appended before
     /// that is durable. Known once the group's changes are drained.
     pub(super) engine: u64,
-    pub(super) buried: u64,
+    pub(super) dead_lettered: u64,
 }
 
 /// What is under way.
 #[derive(Debug)]
 pub(super) enum UnderWay {
     Settles(Vec<Waiter>),
-    Burial(Burial),
+    DeadLettering(DeadLettering),
     Transfer(Transfer),
     Overflow(Overflowed),
 }
@@ -215,23 +215,23 @@ impl Driver {
         self.execute(groups, settles, UnderWay::Settles(waiters));
     }
 
-    /// Where burials have to get to, as now nothing of these groups is undrained.
+    /// How many dead letters have to be appended: now nothing of these groups is undrained.
     fn count_deaths(&self, rejects: &mut [Reject]) {
         for reject in rejects {
             if let Some(group) = self.groups.get(&reject.group) {
-                (reject.engine, reject.buried) = (group.engine, group.died);
+                (reject.engine, reject.dead_lettered) = (group.engine, group.died);
             }
         }
     }
 
-    /// Takes a group's changes, and lets those who died be buried.
+    /// Takes a group's changes, and notes its dead letters.
     fn drain_group(&mut self, id: LeaseGroupId, settles: &mut Vec<GroupSettle>) {
         let dead = self.take_changes(id, settles);
         if !dead.is_empty()
             && let Some(group) = self.groups.get_mut(&id)
         {
-            group.mourn(dead);
-            self.dying.insert(id);
+            group.add_dead(dead);
+            self.groups_with_dead.insert(id);
         }
     }
 
@@ -240,7 +240,7 @@ impl Driver {
         &mut self,
         id: LeaseGroupId,
         settles: &mut Vec<GroupSettle>,
-    ) -> Vec<Dying> {
+    ) -> Vec<PendingLetter> {
         let Some(group) = self.groups.get_mut(&id) else { return Vec::new() };
         group.changed = false;
         group.dispatch.drain(&mut self.changes);
@@ -254,7 +254,7 @@ impl Driver {
                 attempts: change.attempts,
             });
         }
-        let dead = self.changes.dead.drain(..).map(|letter| group.dying(letter)).collect();
+        let dead = self.changes.dead.drain(..).map(|letter| group.pending_letter(letter)).collect();
         for (consumer, active) in self.changes.active.drain(..) {
             let Some(joined) = group.consumers.get(&consumer) else { continue };
             if let Some(session) = self.sessions.get(&joined.session) {
@@ -356,10 +356,10 @@ impl Driver {
                 }
                 self.ended(number, &groups, result.is_err());
             }
-            UnderWay::Burial(burial) => {
-                let group = burial.group;
-                let lost = self.buried(burial, result);
-                // What could not be buried is tried again, and is not settled until then.
+            UnderWay::DeadLettering(letters) => {
+                let group = letters.group;
+                let lost = self.dead_lettered(letters, result);
+                // What could not be appended is tried again, and is not settled until then.
                 self.ended(number, &groups, false);
                 if lost {
                     self.reload(group);
@@ -383,7 +383,7 @@ impl Driver {
             UnderWay::Overflow(overflowed) => match result {
                 // The dead letters may have been refused as well: their producer is told no more than
                 // that its records were.
-                Ok(_) => self.bury_refused(overflowed),
+                Ok(_) => self.dead_letter_refused(overflowed),
                 Err(_) => overflowed.answer(),
             },
         }
@@ -403,19 +403,19 @@ impl Driver {
         }
     }
 
-    /// Answers a settle, or lets it wait for its dead letters to be buried.
+    /// Answers a settle, or lets it wait until its dead letters are appended.
     pub(super) fn answer(&mut self, mut waiter: Waiter) {
-        while let Some(Reject { group, engine, buried }) = waiter.rejects.pop() {
+        while let Some(Reject { group, engine, dead_lettered }) = waiter.rejects.pop() {
             // Gone with its group, the record is not delivered any more either.
             let Some(group) = self.groups.get_mut(&group) else { continue };
             if group.engine != engine {
                 return waiter.fail(&Unavailable::NotLeader);
             }
-            if group.buried < buried {
-                if let Some(why) = &group.bury_failed {
+            if group.dead_lettered < dead_lettered {
+                if let Some(why) = &group.dead_lettering_failed {
                     return waiter.fail(why);
                 }
-                group.reject_waiters.push_back((buried, waiter));
+                group.reject_waiters.push_back((dead_lettered, waiter));
                 return;
             }
         }
@@ -495,7 +495,7 @@ fn take_front<T>(all: &mut Vec<T>, count: usize) -> Vec<T> {
 fn note_reject(rejects: &mut Vec<Reject>, settle: &Settle) {
     let known = rejects.iter().any(|reject| reject.group == settle.group);
     if settle.settlement == Settlement::Reject && !known {
-        rejects.push(Reject { group: settle.group, engine: 0, buried: 0 });
+        rejects.push(Reject { group: settle.group, engine: 0, dead_lettered: 0 });
     }
 }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use parking_lot::RwLock;
 use record::{BatchBuilder, BatchError, SharedRecord};
 
-use super::burial::copy;
+use super::dead_lettering::copy;
 
 /// Why a record is not delivered any more.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

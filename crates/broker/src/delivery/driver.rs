@@ -229,8 +229,8 @@ pub(crate) struct Driver {
     pub(super) next_request: u64,
     pub(super) settles_under_way: usize,
     pub(super) waiters: Vec<Waiter>,
-    pub(super) dying: BTreeSet<LeaseGroupId>,
-    pub(super) bury_at: Option<Instant>,
+    pub(super) groups_with_dead: BTreeSet<LeaseGroupId>,
+    pub(super) dead_letter_at: Option<Instant>,
     /// When what changed is made durable at the latest, though nobody waits for it.
     pub(super) settle_at: Option<Instant>,
 
@@ -290,8 +290,8 @@ impl Driver {
             next_request: 0,
             settles_under_way: 0,
             waiters: Vec::new(),
-            dying: BTreeSet::new(),
-            bury_at: None,
+            groups_with_dead: BTreeSet::new(),
+            dead_letter_at: None,
             settle_at: None,
             sweep_at: Instant::now() + SWEEP_EVERY,
             changes: Changes::default(),
@@ -368,7 +368,7 @@ impl Driver {
         }
         self.send();
         self.commit();
-        self.bury();
+        self.start_dead_lettering();
         self.sweep();
     }
 
@@ -390,8 +390,8 @@ impl Driver {
             self.take_deadlines.pop_first();
             self.enqueue(group);
         }
-        if self.bury_at.is_some_and(|due| due <= now) {
-            self.bury_at = None;
+        if self.dead_letter_at.is_some_and(|due| due <= now) {
+            self.dead_letter_at = None;
         }
     }
 
@@ -406,7 +406,7 @@ impl Driver {
         let sweep = (!self.groups.is_empty()).then_some(self.sweep_at);
         // While enough are under way, their end is what is waited for.
         let settle = self.settle_at.filter(|_| self.may_settle());
-        let due = [due, takes, self.bury_at, settle, sweep].into_iter().flatten().min();
+        let due = [due, takes, self.dead_letter_at, settle, sweep].into_iter().flatten().min();
         async move {
             match due {
                 Some(due) => tokio::time::sleep_until(due).await,
@@ -443,7 +443,7 @@ impl Driver {
             Message::Room { session } => self.has_room(session),
             Message::Moved { group, partition, sought } => self.moved(group, partition, sought),
             Message::Overflowed { batches, answers, reply } => {
-                self.bury_refused(Overflowed::new(batches, answers, reply));
+                self.dead_letter_refused(Overflowed::new(batches, answers, reply));
             }
             Message::Ask(question) => question(self),
             Message::Stop => {}

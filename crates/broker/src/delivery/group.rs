@@ -39,17 +39,17 @@ pub(super) struct Group {
     /// So that they can join again should the engine have to be made anew.
     pub(super) consumers: HashMap<ConsumerId, Joined>,
     pub(super) takers: VecDeque<Taker>,
-    pub(super) dead: VecDeque<Dying>,
-    /// A request that buries some of `dead` is under way.
-    pub(super) burying: bool,
-    /// Burying failed: not tried again before this.
-    pub(super) bury_after: Option<Instant>,
+    pub(super) dead: VecDeque<PendingLetter>,
+    /// A request that appends some of `dead` is under way.
+    pub(super) dead_lettering: bool,
+    /// It failed: not tried again before this.
+    pub(super) dead_letter_after: Option<Instant>,
     /// Why, if it was not for want of room: rejects are answered so until it works again.
-    pub(super) bury_failed: Option<Unavailable>,
-    /// How many records ever joined `dead`, and how many left it buried.
+    pub(super) dead_lettering_failed: Option<Unavailable>,
+    /// How many records ever joined `dead`, and how many of them were appended.
     pub(super) died: u64,
-    pub(super) buried: u64,
-    /// Rejects whose dead letters are not buried yet, with `died` as it was then.
+    pub(super) dead_lettered: u64,
+    /// Rejects whose dead letters are not appended yet, with `died` as it was then.
     pub(super) reject_waiters: VecDeque<(u64, Waiter)>,
     /// Records that were rejected because there were too many.
     pub(super) overflowed: HashSet<(u32, Offset)>,
@@ -87,7 +87,7 @@ pub(super) struct Counts {
 
 /// A record on its way to the dead letters.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Dying {
+pub(super) struct PendingLetter {
     pub(super) letter: DeadLetter,
     pub(super) reason: DeathReason,
 }
@@ -131,11 +131,11 @@ impl Group {
             consumers: HashMap::new(),
             takers: VecDeque::new(),
             dead: VecDeque::new(),
-            burying: false,
-            bury_after: None,
-            bury_failed: None,
+            dead_lettering: false,
+            dead_letter_after: None,
+            dead_lettering_failed: None,
             died: 0,
-            buried: 0,
+            dead_lettered: 0,
             reject_waiters: VecDeque::new(),
             overflowed: HashSet::new(),
             under_way,

@@ -69,7 +69,7 @@ impl Driver {
         if group.standing.is_some() {
             self.standings.forget(id);
         }
-        self.dying.remove(&id);
+        self.groups_with_dead.remove(&id);
         let topic = group.topic;
         if let Some(of_topic) = self.by_topic.get_mut(&topic) {
             of_topic.retain(|other| *other != id);
@@ -226,12 +226,12 @@ impl Driver {
                 known.dispatch.reset_partition(index, start);
             }
         }
-        let buried_before = known.dead.len();
-        known.dead.retain(|dying| !sought.contains(&dying.letter.partition));
+        let dead_before = known.dead.len();
+        known.dead.retain(|pending| !sought.contains(&pending.letter.partition));
         // Their rejects are answered: the seek came after them.
-        known.buried += (buried_before - known.dead.len()) as u64;
+        known.dead_lettered += (dead_before - known.dead.len()) as u64;
         known.overflowed.retain(|(partition, _)| !sought.contains(partition));
-        self.answer_buried(id);
+        self.answer_dead_lettered(id);
         self.enqueue(id);
     }
 

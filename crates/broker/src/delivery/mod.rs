@@ -12,9 +12,9 @@
 
 pub mod admin;
 mod batches;
-mod burial;
 mod commit;
 pub mod dead_letter;
+mod dead_lettering;
 pub(crate) mod driver;
 pub mod error;
 pub mod event;

@@ -24,9 +24,9 @@ use crate::error::AppendError;
 use crate::pending::Appends;
 use crate::shard::Shard;
 
-use super::burial::Grave;
 use super::commit::{Committed, UnderWay};
 use super::dead_letter::{DeadRecord, DeathReason};
+use super::dead_lettering::DeadLetterBatches;
 use super::driver::Driver;
 use super::group::{Group, depth, drops_oldest, has_dead_letters, refuses};
 
@@ -160,19 +160,19 @@ impl Overflowed {
 impl Driver {
     /// Makes dead letters of the next of these records, as many as go into one request; of all of them
     /// it answers the producer.
-    pub(super) fn bury_refused(&mut self, mut overflowed: Overflowed) {
-        let mut grave = Grave::default();
-        while grave.bytes() < OVERFLOW_BYTES_AT_ONCE {
+    pub(super) fn dead_letter_refused(&mut self, mut overflowed: Overflowed) {
+        let mut letters = DeadLetterBatches::default();
+        while letters.bytes() < OVERFLOW_BYTES_AT_ONCE {
             if let Some((partition, batch, from)) = overflowed.unpacked.take() {
                 let Some(batch) = batch else { continue };
-                let next = self.add_refused(partition, &batch, from, &mut grave);
+                let next = self.add_refused(partition, &batch, from, &mut letters);
                 overflowed.unpacked = next.map(|next| (partition, Some(batch), next));
                 continue;
             }
             let Some((partition, bytes)) = overflowed.refused.pop_front() else { break };
             let header = BatchHeader::parse(&bytes);
             if header.is_ok_and(|header| !is_quick(&header, bytes.len())) {
-                if !grave.is_empty() {
+                if !letters.is_empty() {
                     overflowed.refused.push_front((partition, bytes));
                     break;
                 }
@@ -181,10 +181,10 @@ impl Driver {
             let batch = SharedBatch::decode(&bytes).ok().map(Arc::new);
             overflowed.unpacked = Some((partition, batch, 0));
         }
-        if grave.is_empty() {
+        if letters.is_empty() {
             overflowed.answer();
         } else {
-            self.append_overflow(grave.batches(), overflowed);
+            self.append_overflow(letters.batches(), overflowed);
         }
     }
 
@@ -206,7 +206,7 @@ impl Driver {
         partition: PartitionId,
         batch: &Arc<SharedBatch>,
         from: Offset,
-        grave: &mut Grave,
+        letters: &mut DeadLetterBatches,
     ) -> Option<Offset> {
         let time_ms = self.clock.now_ms();
         let found = self.shard.read(|state| {
@@ -226,7 +226,7 @@ impl Driver {
         let (group, group_name, topic_name, config, target, offset) = found?;
         let route = config.dead_letter_route.as_deref().and_then(|route| self.routers.of(route));
         for record in batch.records_from(from).map_while(Result::ok) {
-            if grave.bytes() >= OVERFLOW_BYTES_AT_ONCE {
+            if letters.bytes() >= OVERFLOW_BYTES_AT_ONCE {
                 return Some(record.offset);
             }
             let Some(record) = batch.record(record.offset) else { continue };
@@ -243,9 +243,9 @@ impl Driver {
                 record,
             };
             if let Some((route, router)) = &route {
-                grave.routed(router.route(route, &dead));
+                letters.routed(router.route(route, &dead));
             } else if let Some(target) = target {
-                grave.add(target, &dead);
+                letters.add(target, &dead);
             }
         }
         None

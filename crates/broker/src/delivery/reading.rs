@@ -35,7 +35,7 @@ const READ_AGAIN_AFTER_MS: i64 = 1_000;
 pub(super) enum ReadFor {
     /// A want of the group's engine, as long as it is still the same engine.
     Scan { group: LeaseGroupId, engine: u64, up_to: Offset },
-    /// A record whose batch left memory before it was handed out, or buried.
+    /// A record whose batch left memory before it was handed out, or dead-lettered.
     Record,
 }
 
@@ -156,8 +156,8 @@ impl Driver {
                     Err(error) => {
                         tracing::warn!(%partition, offset = from, %error, "a record cannot be read");
                         self.give_up(partition, from);
-                        self.put_off_burials(partition, from);
-                        self.put_letters_apart(partition, from);
+                        self.postpone_dead_letters(partition, from);
+                        self.dead_letter_separately(partition, from);
                     }
                 }
                 self.go_on_waiting();

@@ -12,7 +12,7 @@ use crate::broker::Broker;
 use crate::error::Unavailable;
 
 use super::admin::{PeekOptions, Peeked, RecordReader};
-use super::burial::{append_batch, copy};
+use super::dead_lettering::{append_batch, copy};
 use super::driver::Driver;
 use super::error::{BrowseError, RedriveError, TransferError};
 

@@ -4,8 +4,8 @@
 //! What a transfer rejects becomes dead letters in its own log entry. For that the records must be in
 //! memory when the entry is made; so a transfer waits until they are, and nothing of it is done yet.
 //! Where that cannot be (their router is not there, they are too many, the disk does not give them)
-//! they are buried afterwards: once the entry is in the log, so that a transfer that is refused
-//! buries nothing, and before the transfer is answered.
+//! they are appended afterwards: once the entry is in the log, so that a transfer that is refused
+//! dead-letters nothing, and before the transfer is answered.
 
 use base::limits::{DEAD_LETTERS_PER_ENTRY, LEASE_BATCH_CACHE_BYTES, PROPOSAL_BYTES_MAX};
 use base::{LeaseGroupId, Offset, PartitionId};
@@ -18,11 +18,11 @@ use tokio::sync::oneshot;
 use crate::append::{AppendBatch, Appended};
 use crate::error::AppendError;
 
-use super::burial::{Grave, cause, settles_of};
 use super::commit::{Reject, Reply, UnderWay, Waiter};
+use super::dead_lettering::{DeadLetterBatches, cause, settles_of};
 use super::driver::Driver;
 use super::error::TransferError;
-use super::group::Dying;
+use super::group::PendingLetter;
 use super::session::Settle;
 
 /// Records that are read for a transfer at a time.
@@ -39,22 +39,22 @@ pub(super) struct PendingTransfer {
     settles: Vec<Settle>,
     batches: Vec<AppendBatch>,
     reply: oneshot::Sender<Transferred>,
-    doomed: Doomed,
+    rejected: RejectedRecords,
     reading: Vec<(PartitionId, Offset)>,
 }
 
 /// Records that become dead letters; `None`: nothing is left of it.
 #[derive(Debug, Default)]
-struct Doomed {
+struct RejectedRecords {
     records: HashMap<(PartitionId, Offset), Option<SharedRecord>>,
     bytes: usize,
     pinned_bytes: usize,
     last_batch: Option<(PartitionId, Offset)>,
-    /// They are too many, or cannot be read: they are buried by entries of their own.
+    /// They are too many, or cannot be read: they are appended by entries of their own.
     apart: bool,
 }
 
-impl Doomed {
+impl RejectedRecords {
     fn add(&mut self, at: (PartitionId, Offset), record: Option<SharedRecord>) {
         if let Some(record) = &record {
             self.bytes += record.encoded_len();
@@ -68,11 +68,11 @@ impl Doomed {
             || self.pinned_bytes > PINNED_BYTES_MAX
             || self.records.len() > DEAD_LETTERS_PER_ENTRY
         {
-            self.put_apart();
+            self.separate();
         }
     }
 
-    fn put_apart(&mut self) {
+    fn separate(&mut self) {
         *self = Self { apart: true, ..Self::default() };
     }
 }
@@ -84,10 +84,10 @@ pub(super) struct Transfer {
     own_rows: usize,
     /// Records that it settles. They are not delivered meanwhile.
     withheld: Vec<Withheld>,
-    /// In the entry: buried with it.
-    buried: Vec<Letters>,
+    /// In the entry: appended with it.
+    dead_lettered: Vec<Letters>,
     /// Not in it.
-    to_bury: Vec<Letters>,
+    to_dead_letter: Vec<Letters>,
     /// How often records came back that were released with it: durable also if it is refused.
     attempts: Vec<GroupSettle>,
     /// Records of this group were removed, and cannot be given back one by one: if the transfer is
@@ -112,7 +112,7 @@ struct Letters {
     group: LeaseGroupId,
     /// The engine in which they died.
     engine: u64,
-    dying: Vec<Dying>,
+    pending: Vec<PendingLetter>,
 }
 
 impl Driver {
@@ -123,8 +123,8 @@ impl Driver {
         batches: Vec<AppendBatch>,
         reply: oneshot::Sender<Transferred>,
     ) {
-        let (doomed, reading) = (Doomed::default(), Vec::new());
-        let transfer = PendingTransfer { session, settles, batches, reply, doomed, reading };
+        let (rejected, reading) = (RejectedRecords::default(), Vec::new());
+        let transfer = PendingTransfer { session, settles, batches, reply, rejected, reading };
         self.go_on_with(transfer);
     }
 
@@ -136,10 +136,10 @@ impl Driver {
     }
 
     /// A record cannot be read: whoever waits for it does without.
-    pub(super) fn put_letters_apart(&mut self, partition: PartitionId, offset: Offset) {
+    pub(super) fn dead_letter_separately(&mut self, partition: PartitionId, offset: Offset) {
         for transfer in &mut self.pending_transfers {
             if transfer.reading.contains(&(partition, offset)) {
-                transfer.doomed.put_apart();
+                transfer.rejected.separate();
             }
         }
     }
@@ -161,15 +161,15 @@ impl Driver {
             let places: Vec<_> =
                 dies.into_iter().map(|(index, offset)| (group.partition(index), offset)).collect();
             for at in places {
-                if transfer.doomed.apart {
+                if transfer.rejected.apart {
                     return true;
                 }
-                if transfer.doomed.records.contains_key(&at) {
+                if transfer.rejected.records.contains_key(&at) {
                     continue;
                 }
                 match self.batches.record(at.0, at.1) {
-                    Some(found) => transfer.doomed.add(at, found.ok()),
-                    None if self.lost.contains(&at) => transfer.doomed.add(at, None),
+                    Some(found) => transfer.rejected.add(at, found.ok()),
+                    None if self.lost.contains(&at) => transfer.rejected.add(at, None),
                     None => {
                         self.read_record(at.0, at.1);
                         transfer.reading.push(at);
@@ -184,7 +184,7 @@ impl Driver {
     }
 
     fn carry_out(&mut self, transfer: PendingTransfer) {
-        let PendingTransfer { session, settles, batches, reply, doomed, .. } = transfer;
+        let PendingTransfer { session, settles, batches, reply, rejected, .. } = transfer;
         // What was settled before goes before, and is answered by itself.
         self.commit_all();
         let withheld = match self.settle_all(session, &settles, &batches) {
@@ -194,7 +194,7 @@ impl Driver {
         let mut groups: Vec<LeaseGroupId> = settles.iter().map(|settle| settle.group).collect();
         groups.sort_unstable();
         groups.dedup();
-        self.transfer_changes(groups, doomed, withheld, batches, None, reply);
+        self.transfer_changes(groups, rejected, withheld, batches, None, reply);
     }
 
     /// Puts what changed in a group and the batches into one log entry.
@@ -204,14 +204,14 @@ impl Driver {
         batches: Vec<AppendBatch>,
         reply: oneshot::Sender<Transferred>,
     ) {
-        let (doomed, withheld) = (Doomed::default(), Vec::new());
-        self.transfer_changes(vec![group], doomed, withheld, batches, Some(group), reply);
+        let (rejected, withheld) = (RejectedRecords::default(), Vec::new());
+        self.transfer_changes(vec![group], rejected, withheld, batches, Some(group), reply);
     }
 
     fn transfer_changes(
         &mut self,
         groups: Vec<LeaseGroupId>,
-        doomed: Doomed,
+        rejected: RejectedRecords,
         withheld: Vec<Withheld>,
         mut batches: Vec<AppendBatch>,
         removed_from: Option<LeaseGroupId>,
@@ -221,57 +221,68 @@ impl Driver {
         for Withheld { group, records, .. } in &withheld {
             changes.extend(settles_of(*group, records.clone()));
         }
-        let mut grave = Grave::default();
-        let (mut buried, mut to_bury) = (Vec::new(), Vec::new());
+        let mut letters = DeadLetterBatches::default();
+        let (mut dead_lettered, mut to_dead_letter) = (Vec::new(), Vec::new());
         for &id in &groups {
             self.changed.retain(|changed| *changed != id);
             let dead = self.take_changes(id, &mut changes);
             let Some(group) = self.groups.get(&id).filter(|_| !dead.is_empty()) else { continue };
             let engine = group.engine;
-            let (dug, rest) = self.dig(id, dead, &doomed, &mut grave, &mut changes);
-            let letters = |dying: Vec<Dying>| {
-                (!dying.is_empty()).then_some(Letters { group: id, engine, dying })
+            let (included, rest) =
+                self.include_dead_letters(id, dead, &rejected, &mut letters, &mut changes);
+            let letters = |pending: Vec<PendingLetter>| {
+                (!pending.is_empty()).then_some(Letters { group: id, engine, pending })
             };
-            buried.extend(letters(dug));
-            to_bury.extend(letters(rest));
+            dead_lettered.extend(letters(included));
+            to_dead_letter.extend(letters(rest));
         }
         let own_rows = batches.iter().map(AppendBatch::rows).sum();
-        batches.extend(grave.batches());
+        batches.extend(letters.batches());
         let attempts = attempts_of(&changes);
-        let transfer =
-            Transfer { own_rows, withheld, buried, to_bury, attempts, removed_from, reply };
+        let transfer = Transfer {
+            own_rows,
+            withheld,
+            dead_lettered,
+            to_dead_letter,
+            attempts,
+            removed_from,
+            reply,
+        };
         self.execute_with(groups, changes, batches, UnderWay::Transfer(transfer));
     }
 
-    /// Puts dead letters into the grave, and their settles into `changes`; which of them are there,
+    /// Adds dead letters to `letters`, and their settles into `changes`; which of them are there,
     /// and which are not.
-    fn dig(
+    fn include_dead_letters(
         &mut self,
         id: LeaseGroupId,
-        dead: Vec<Dying>,
-        doomed: &Doomed,
-        grave: &mut Grave,
+        dead: Vec<PendingLetter>,
+        rejected: &RejectedRecords,
+        letters: &mut DeadLetterBatches,
         changes: &mut Vec<GroupSettle>,
-    ) -> (Vec<Dying>, Vec<Dying>) {
-        let Some(place) = self.resting_place(id) else { return (Vec::new(), dead) };
+    ) -> (Vec<PendingLetter>, Vec<PendingLetter>) {
+        let Some(target) = self.dead_letter_target(id) else { return (Vec::new(), dead) };
         let Some(group) = self.groups.get(&id) else { return (Vec::new(), dead) };
         let now_ms = self.clock.now_ms();
-        let at = |dying: &Dying| (group.partition(dying.letter.partition), dying.letter.offset);
-        let (dug, rest): (Vec<Dying>, Vec<Dying>) =
-            dead.into_iter().partition(|dying| doomed.records.contains_key(&at(dying)));
-        for dying in &dug {
-            if let Some(Some(record)) = doomed.records.get(&at(dying)) {
-                place.bury(grave, group.dead_record(*dying, record.clone(), now_ms));
+        let at = |pending: &PendingLetter| {
+            (group.partition(pending.letter.partition), pending.letter.offset)
+        };
+        let (included, rest): (Vec<PendingLetter>, Vec<PendingLetter>) =
+            dead.into_iter().partition(|pending| rejected.records.contains_key(&at(pending)));
+        for pending in &included {
+            if let Some(Some(record)) = rejected.records.get(&at(pending)) {
+                target.add(letters, group.dead_record(*pending, record.clone(), now_ms));
             }
         }
-        let settled = dug.iter().map(|dying| (dying.letter.partition, dying.letter.offset));
+        let settled =
+            included.iter().map(|pending| (pending.letter.partition, pending.letter.offset));
         changes.extend(settles_of(id, settled.collect()));
-        (dug, rest)
+        (included, rest)
     }
 
     /// It took effect.
     pub(super) fn transferred(&mut self, transfer: Transfer, mut appended: Vec<Appended>) {
-        let Transfer { own_rows, withheld, buried, to_bury, reply, .. } = transfer;
+        let Transfer { own_rows, withheld, dead_lettered, to_dead_letter, reply, .. } = transfer;
         appended.truncate(own_rows);
         for Withheld { group: id, engine, records } in withheld {
             let group = self.groups.get_mut(&id).filter(|group| group.engine == engine);
@@ -282,24 +293,24 @@ impl Driver {
             group.counts.settled += records.len() as u64;
             self.enqueue(id);
         }
-        for Letters { group: id, engine, dying } in buried {
+        for Letters { group: id, engine, pending } in dead_lettered {
             let group = self.groups.get_mut(&id).filter(|group| group.engine == engine);
             let Some(group) = group else { continue };
-            for Dying { letter, .. } in &dying {
+            for PendingLetter { letter, .. } in &pending {
                 group.dispatch.ended(letter.partition, letter.offset);
             }
-            group.counts.dead_letters += dying.len() as u64;
-            group.counts.settled += dying.len() as u64;
+            group.counts.dead_letters += pending.len() as u64;
+            group.counts.settled += pending.len() as u64;
             self.enqueue(id);
         }
         let (mut rejects, mut groups) = (Vec::new(), Vec::new());
-        for Letters { group: id, engine, dying } in to_bury {
+        for Letters { group: id, engine, pending } in to_dead_letter {
             let Some(group) = self.groups.get_mut(&id) else { continue };
             if group.engine == engine {
-                group.mourn(dying);
-                self.dying.insert(id);
+                group.add_dead(pending);
+                self.groups_with_dead.insert(id);
             }
-            rejects.push(Reject { group: id, engine, buried: group.died });
+            rejects.push(Reject { group: id, engine, dead_lettered: group.died });
             groups.push(id);
         }
         self.answer(Waiter { reply: Reply::Transfer(appended, reply), groups, rejects });
@@ -308,12 +319,14 @@ impl Driver {
     /// It was refused, so nothing of it is done: its records are available again. What else is
     /// leased of their groups is not touched.
     pub(super) fn undo(&mut self, transfer: Transfer, rows: Vec<Result<Appended, AppendError>>) {
-        let Transfer { withheld, buried, to_bury, attempts, removed_from, reply, .. } = transfer;
-        let letters = buried.into_iter().chain(to_bury).map(|letters| Withheld {
+        let Transfer {
+            withheld, dead_lettered, to_dead_letter, attempts, removed_from, reply, ..
+        } = transfer;
+        let letters = dead_lettered.into_iter().chain(to_dead_letter).map(|letters| Withheld {
             group: letters.group,
             engine: letters.engine,
             records: letters
-                .dying
+                .pending
                 .iter()
                 .map(|it| (it.letter.partition, it.letter.offset))
                 .collect(),

@@ -165,10 +165,10 @@ async fn records_deleted_from_the_log_are_delivered_no_more() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dead_letters_go_back_to_where_they_came_from_in_order() {
     let node = open(&SimulatedDisk::new()).await;
-    let graves = node.topic("graves", 1, &[]).await;
-    let of_graves = node.group(graves, &[]).await;
+    let dead = node.topic("dead", 1, &[]).await;
+    let of_dead = node.group(dead, &[]).await;
     let topic = node.topic("jobs", 2, &[]).await;
-    let group = node.group(topic, &[("dead.letter.topic", "graves")]).await;
+    let group = node.group(topic, &[("dead.letter.topic", "dead")]).await;
     for index in 0..2 {
         let batch = batch(base::PartitionId::new(topic, index), Compression::None, &values(3));
         node.broker.append(vec![batch]).await.remove(0).expect("taken");
@@ -176,15 +176,15 @@ async fn dead_letters_go_back_to_where_they_came_from_in_order() {
     let session = node.broker.lease_session();
     let taken = take(&session, group, 6).await;
     settle(&session, &taken, Settlement::Reject).await;
-    assert_eq!((node.depth(group).await, node.depth(of_graves).await), (0, 6));
-    node.append(graves, &[new("of unknown origin")]).await;
+    assert_eq!((node.depth(group).await, node.depth(of_dead).await), (0, 6));
+    node.append(dead, &[new("of unknown origin")]).await;
 
     let one = RedriveWhat::Records(vec![(0, 0)]);
-    let redriven = node.broker.redrive(of_graves, one, RedriveTo::Source).await;
+    let redriven = node.broker.redrive(of_dead, one, RedriveTo::Source).await;
     assert_eq!(redriven, Ok(Redriven { moved: 1, left: 0 }));
-    let redriven = node.broker.redrive(of_graves, RedriveWhat::All, RedriveTo::Source).await;
+    let redriven = node.broker.redrive(of_dead, RedriveWhat::All, RedriveTo::Source).await;
     assert_eq!(redriven, Ok(Redriven { moved: 5, left: 1 }));
-    assert_eq!((node.depth(group).await, node.depth(of_graves).await), (6, 1));
+    assert_eq!((node.depth(group).await, node.depth(of_dead).await), (6, 1));
     let again = take(&session, group, 10).await;
     for index in 0..2 {
         let of_partition: Vec<_> =

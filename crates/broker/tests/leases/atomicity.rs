@@ -148,12 +148,12 @@ async fn a_batch_for_several_partitions_is_taken_in_each_by_itself() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_producer_is_answered_after_its_dead_letters_are_in_the_log() {
     let node = open(&SimulatedDisk::new()).await;
-    let graves = node.topic("graves", 1, &[]).await;
+    let dead = node.topic("dead", 1, &[]).await;
     let limits = [("limit.records", "1"), ("limit.overflow", "reject-dead-letter")];
     let full = node.topic("full", 1, &limits).await;
-    node.group(full, &[("dead.letter.topic", "graves")]).await;
+    node.group(full, &[("dead.letter.topic", "dead")]).await;
     node.append(full, &values(1)).await;
-    let end = PartitionId::new(graves, 0);
+    let end = PartitionId::new(dead, 0);
     for number in 1..=20 {
         let refused = node.try_append(full, &values(1)).await;
         assert_eq!(refused, Err(AppendError::Full { limit: "limit.records" }));

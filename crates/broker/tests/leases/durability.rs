@@ -90,10 +90,10 @@ async fn a_rejected_record_is_in_the_dead_letters_exactly_once_whenever_the_powe
     for seed in 0..30 {
         let disk = SimulatedDisk::new();
         let node = open(&disk).await;
-        let graves = node.topic("graves", 1, &[]).await;
-        let of_graves = node.group(graves, &[]).await;
+        let dead = node.topic("dead", 1, &[]).await;
+        let of_dead = node.group(dead, &[]).await;
         let topic = node.topic("jobs", 1, &[]).await;
-        let group = node.group(topic, &[("dead.letter.topic", "graves")]).await;
+        let group = node.group(topic, &[("dead.letter.topic", "dead")]).await;
         node.append(topic, &values(20)).await;
         disk.cut_power_after(seed * 2);
         let session = node.broker.lease_session();
@@ -110,12 +110,12 @@ async fn a_rejected_record_is_in_the_dead_letters_exactly_once_whenever_the_powe
 
         let node = open(&disk.power_loss(seed)).await;
         let session = node.broker.lease_session();
-        let dead = texts(&take_all(&session, of_graves).await);
+        let dead = texts(&take_all(&session, of_dead).await);
         let alive = texts(&take_all(&session, group).await);
         for value in &rejected {
             assert!(
                 dead.contains(value),
-                "seed {seed}: {value} was rejected and is not buried: {dead:?}, alive {alive:?}"
+                "seed {seed}: {value} was rejected and is not dead-lettered: {dead:?}, alive {alive:?}"
             );
         }
         let mut all: Vec<&String> = dead.iter().chain(&alive).collect();
@@ -130,10 +130,10 @@ async fn a_rejected_record_is_in_the_dead_letters_exactly_once_whenever_the_powe
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_dead_letter_says_why_and_where_and_keeps_the_rest() {
     let node = open(&SimulatedDisk::new()).await;
-    let graves = node.topic("graves", 1, &[]).await;
-    let of_graves = node.group(graves, &[]).await;
+    let dead = node.topic("dead", 1, &[]).await;
+    let of_dead = node.group(dead, &[]).await;
     let topic = node.topic("jobs", 1, &[]).await;
-    let config = [("dead.letter.topic", "graves"), ("attempts.max", "2")];
+    let config = [("dead.letter.topic", "dead"), ("attempts.max", "2")];
     let group = node.group(topic, &config).await;
     node.append(topic, &[new("first"), new("a").key("k").header("h", "x")]).await;
     let session = node.broker.lease_session();
@@ -144,8 +144,8 @@ async fn a_dead_letter_says_why_and_where_and_keeps_the_rest() {
         assert_eq!(taken[0].attempt, attempt);
         settle(&session, &taken, Settlement::Release { delay_ms: None, count: true }).await;
     }
-    node.wait_for_depth(of_graves, 1).await;
-    let dead = take(&session, of_graves, 2).await;
+    node.wait_for_depth(of_dead, 1).await;
+    let dead = take(&session, of_dead, 2).await;
     assert_eq!(texts(&dead), ["a"]);
     assert_eq!(dead[0].key().as_deref(), Some(&b"k"[..]));
     let said = |name: &str| header(&dead[0], name).unwrap_or_default();
@@ -164,22 +164,22 @@ async fn a_dead_letter_says_why_and_where_and_keeps_the_rest() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_expired_record_goes_to_the_dead_letters_though_nobody_consumes() {
     let node = open(&SimulatedDisk::new()).await;
-    let graves = node.topic("graves", 1, &[]).await;
-    let of_graves = node.group(graves, &[]).await;
+    let dead = node.topic("dead", 1, &[]).await;
+    let of_dead = node.group(dead, &[]).await;
     let topic = node.topic("short", 1, &[]).await;
-    let config = [("dead.letter.topic", "graves"), ("record.ttl.ms", "5000")];
+    let config = [("dead.letter.topic", "dead"), ("record.ttl.ms", "5000")];
     let group = node.group(topic, &config).await;
     let soon = START_MS + 1_000;
     node.append(topic, &[new("sooner").header(headers::EXPIRES_AT, soon), new("later")]).await;
     tokio::time::sleep(Duration::from_millis(50)).await;
-    assert_eq!((node.depth(group).await, node.depth(of_graves).await), (2, 0));
+    assert_eq!((node.depth(group).await, node.depth(of_dead).await), (2, 0));
     node.clock.advance_ms(1_000);
-    node.wait_for_depth(of_graves, 1).await;
+    node.wait_for_depth(of_dead, 1).await;
     node.clock.advance_ms(4_000);
-    node.wait_for_depth(of_graves, 2).await;
+    node.wait_for_depth(of_dead, 2).await;
     node.wait_for_depth(group, 0).await;
     let session = node.broker.lease_session();
-    let dead = take(&session, of_graves, 2).await;
+    let dead = take(&session, of_dead, 2).await;
     assert_eq!(texts(&dead), ["sooner", "later"]);
     assert!(dead.iter().all(|dead| reason(dead) == "expired"));
     assert_eq!(header(&dead[0], headers::EXPIRES_AT), None, "it would expire again");
@@ -188,7 +188,7 @@ async fn an_expired_record_goes_to_the_dead_letters_though_nobody_consumes() {
     // The same, after a restart in which nobody asked for the group.
     let disk = SimulatedDisk::new();
     let node = open(&disk).await;
-    node.topic("graves", 1, &[]).await;
+    node.topic("dead", 1, &[]).await;
     let topic = node.topic("short", 1, &[]).await;
     let group = node.group(topic, &config).await;
     node.append(topic, &[new("x")]).await;
@@ -200,26 +200,26 @@ async fn an_expired_record_goes_to_the_dead_letters_though_nobody_consumes() {
 
 /// Buries everything in one topic, whatever the route says.
 #[derive(Debug)]
-struct Undertaker {
-    graves: PartitionId,
+struct TestRouter {
+    dead: PartitionId,
 }
 
-impl DeadLetterRouter for Undertaker {
+impl DeadLetterRouter for TestRouter {
     fn route(&self, route: &str, dead: &DeadRecord) -> Vec<(PartitionId, Bytes)> {
-        assert_eq!(route, "to the graves");
+        assert_eq!(route, "dead");
         let mut builder = BatchBuilder::new(BatchOptions::default());
         dead.copy_into(&mut builder, &[]).expect("a small record fits");
-        vec![(self.graves, builder.finish().into())]
+        vec![(self.dead, builder.finish().into())]
     }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transfer_that_rejects_is_answered_when_the_dead_letter_is_durable() {
     let node = open(&SimulatedDisk::new()).await;
-    let graves = node.topic("graves", 1, &[]).await;
-    let of_graves = node.group(graves, &[]).await;
+    let dead = node.topic("dead", 1, &[]).await;
+    let of_dead = node.group(dead, &[]).await;
     let topic = node.topic("jobs", 1, &[]).await;
-    let group = node.group(topic, &[("dead.letter.route", "church:to the graves")]).await;
+    let group = node.group(topic, &[("dead.letter.route", "test:dead")]).await;
     node.append(topic, &values(2)).await;
     let session = node.broker.lease_session();
     let taken = take(&session, group, 2).await;
@@ -227,14 +227,14 @@ async fn a_transfer_that_rejects_is_answered_when_the_dead_letter_is_durable() {
     let settles =
         vec![end(taken[0].token, Settlement::Accept), end(taken[1].token, Settlement::Reject)];
     let mut transfer = std::pin::pin!(session.transfer(settles, Vec::new()));
-    // Nobody can bury it yet: what was rejected would come again if the power failed now.
+    // Nobody can dead-letter it yet: what was rejected would come again if the power failed now.
     let early = tokio::time::timeout(Duration::from_millis(200), &mut transfer).await;
     assert!(early.is_err(), "answered too early: {early:?}");
-    assert_eq!((node.depth(group).await, node.depth(of_graves).await), (1, 0));
-    let graves = PartitionId::new(graves, 0);
-    node.broker.set_dead_letter_router("church", Arc::new(Undertaker { graves }));
+    assert_eq!((node.depth(group).await, node.depth(of_dead).await), (1, 0));
+    let dead = PartitionId::new(dead, 0);
+    node.broker.set_dead_letter_router("test", Arc::new(TestRouter { dead }));
     transfer.await.expect("done");
-    assert_eq!((node.depth(group).await, node.depth(of_graves).await), (0, 1));
+    assert_eq!((node.depth(group).await, node.depth(of_dead).await), (0, 1));
     node.broker.shutdown().await;
 }
 
@@ -242,10 +242,10 @@ async fn a_transfer_that_rejects_is_answered_when_the_dead_letter_is_durable() {
 async fn a_dead_letter_waits_for_the_gateway_that_routes_it() {
     let disk = SimulatedDisk::new();
     let node = open(&disk).await;
-    let graves = node.topic("graves", 1, &[]).await;
-    let of_graves = node.group(graves, &[]).await;
+    let dead = node.topic("dead", 1, &[]).await;
+    let of_dead = node.group(dead, &[]).await;
     let topic = node.topic("short", 1, &[]).await;
-    let config = [("dead.letter.route", "church:to the graves"), ("record.ttl.ms", "5000")];
+    let config = [("dead.letter.route", "test:dead"), ("record.ttl.ms", "5000")];
     let group = node.group(topic, &config).await;
     node.append(topic, &[new("x")]).await;
     node.broker.shutdown().await;
@@ -253,10 +253,10 @@ async fn a_dead_letter_waits_for_the_gateway_that_routes_it() {
     // It dies as the node starts, when no gateway is there yet.
     let node = open_at(Arc::new(disk), Path::new("/data"), START_MS + 6_000).await;
     tokio::time::sleep(Duration::from_millis(200)).await;
-    assert_eq!((node.depth(group).await, node.depth(of_graves).await), (1, 0));
-    let graves = PartitionId::new(graves, 0);
-    node.broker.set_dead_letter_router("church", Arc::new(Undertaker { graves }));
-    node.wait_for_depth(of_graves, 1).await;
+    assert_eq!((node.depth(group).await, node.depth(of_dead).await), (1, 0));
+    let dead = PartitionId::new(dead, 0);
+    node.broker.set_dead_letter_router("test", Arc::new(TestRouter { dead }));
+    node.wait_for_depth(of_dead, 1).await;
     node.wait_for_depth(group, 0).await;
     node.broker.shutdown().await;
 }

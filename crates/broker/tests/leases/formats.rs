@@ -85,7 +85,7 @@ async fn a_data_directory_of_version_1_has_all_its_records_and_what_became_of_th
         let dead = take_all(&session, of_graves).await;
         assert_eq!(name(&text(&dead[0])), "job 1");
         assert_eq!(reason(&dead[0]), headers::DEATH_REASON_REJECTED);
-        // What had expired when it came is buried sooner or later.
+        // What had expired when it came is dead-lettered sooner or later.
         let expired = |it| reason(it) == headers::DEATH_REASON_EXPIRED && text(it) == "fill";
         assert!(dead[1..].iter().all(expired), "{:?}", texts(&dead));
         drop(session);

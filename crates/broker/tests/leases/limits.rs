@@ -78,16 +78,16 @@ async fn what_is_leased_makes_no_room_and_needs_none() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_full_topic_refuses_may_become_a_dead_letter() {
     let node = open(&SimulatedDisk::new()).await;
-    let graves = node.topic("graves", 1, &[]).await;
-    let of_graves = node.group(graves, &[]).await;
+    let dead = node.topic("dead", 1, &[]).await;
+    let of_dead = node.group(dead, &[]).await;
     let limits = [("limit.records", "1"), ("limit.overflow", "reject-dead-letter")];
     let topic = node.topic("small", 1, &limits).await;
-    node.group(topic, &[("dead.letter.topic", "graves")]).await;
+    node.group(topic, &[("dead.letter.topic", "dead")]).await;
     node.append(topic, &[new("kept")]).await;
     assert!(node.try_append(topic, &[new("refused")]).await.is_err());
-    node.wait_for_depth(of_graves, 1).await;
+    node.wait_for_depth(of_dead, 1).await;
     let session = node.broker.lease_session();
-    let dead = take(&session, of_graves, 1).await;
+    let dead = take(&session, of_dead, 1).await;
     assert_eq!((text(&dead[0]), reason(&dead[0])), ("refused".into(), "overflow".into()));
     node.broker.shutdown().await;
 }
@@ -96,11 +96,11 @@ async fn what_a_full_topic_refuses_may_become_a_dead_letter() {
 async fn the_oldest_records_make_room_for_new_ones() {
     for dead_letters in [false, true] {
         let node = open(&SimulatedDisk::new()).await;
-        let graves = node.topic("graves", 1, &[]).await;
-        let of_graves = node.group(graves, &[]).await;
+        let dead = node.topic("dead", 1, &[]).await;
+        let of_dead = node.group(dead, &[]).await;
         let limits = [("limit.records", "5"), ("limit.overflow", "drop-oldest")];
         let topic = node.topic("recent", 1, &limits).await;
-        let config = [("dead.letter.topic", "graves")];
+        let config = [("dead.letter.topic", "dead")];
         let group = node.group(topic, if dead_letters { &config } else { &[] }).await;
         node.append(topic, &values(12)).await;
         node.wait_for_depth(group, 5).await;
@@ -108,7 +108,7 @@ async fn the_oldest_records_make_room_for_new_ones() {
         let kept = take(&session, group, 20).await;
         assert_eq!(texts(&kept), ["v7", "v8", "v9", "v10", "v11"]);
         if dead_letters {
-            let dead = take(&session, of_graves, 20).await;
+            let dead = take(&session, of_dead, 20).await;
             assert_eq!(texts(&dead), ["v0", "v1", "v2", "v3", "v4", "v5", "v6"]);
             assert!(dead.iter().all(|dead| reason(dead) == "overflow"));
         }
@@ -163,15 +163,15 @@ async fn an_append_that_expects_another_offset_is_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn dead_letters_wait_while_their_topic_is_full() {
     let node = open(&SimulatedDisk::new()).await;
-    let graves = node.topic("graves", 1, &[("limit.records", "1")]).await;
-    let of_graves = node.group(graves, &[]).await;
+    let dead = node.topic("dead", 1, &[("limit.records", "1")]).await;
+    let of_dead = node.group(dead, &[]).await;
     let topic = node.topic("jobs", 1, &[]).await;
-    let group = node.group(topic, &[("dead.letter.topic", "graves")]).await;
+    let group = node.group(topic, &[("dead.letter.topic", "dead")]).await;
     let session = node.broker.lease_session();
     for value in ["a", "b"] {
         node.append(topic, &[new(value)]).await;
         let taken = take(&session, group, 1).await;
-        // The second is not answered before it is buried.
+        // The second is not answered before it is dead-lettered.
         let reply = session.settle(vec![broker::Settle {
             group,
             what: broker::SettleWhat::Token(taken[0].token),
@@ -180,10 +180,10 @@ async fn dead_letters_wait_while_their_topic_is_full() {
         let answered = tokio::time::timeout(Duration::from_millis(300), reply).await;
         assert_eq!(answered.is_ok(), value == "a");
     }
-    let buried = take(&session, of_graves, 1).await;
-    settle(&session, &buried, Settlement::Accept).await;
+    let dead_lettered = take(&session, of_dead, 1).await;
+    settle(&session, &dead_lettered, Settlement::Accept).await;
     node.wait_for_depth(group, 0).await;
-    assert_eq!(texts(&take(&session, of_graves, 1).await), ["b"]);
+    assert_eq!(texts(&take(&session, of_dead, 1).await), ["b"]);
     node.broker.shutdown().await;
 }
 

@@ -12,22 +12,22 @@ use journal::disk::{RealDisk, SimulatedDisk};
 
 use crate::harness::*;
 
-/// A queue whose dead letters go to `graves`, and a topic that takes two records.
+/// A queue whose dead letters go to `dead`, and a topic that takes two records.
 struct Stage {
     node: Node,
     jobs: TopicId,
     group: LeaseGroupId,
-    of_graves: LeaseGroupId,
+    of_dead: LeaseGroupId,
     small: TopicId,
 }
 
-async fn stage_on(node: Node, graves: &[(&str, &str)]) -> Stage {
-    let graves = node.topic("graves", 1, graves).await;
-    let of_graves = node.group(graves, &[]).await;
+async fn stage_on(node: Node, dead: &[(&str, &str)]) -> Stage {
+    let dead = node.topic("dead", 1, dead).await;
+    let of_dead = node.group(dead, &[]).await;
     let small = node.topic("small", 1, &[("limit.records", "2")]).await;
     let jobs = node.topic("jobs", 1, &[]).await;
-    let group = node.group(jobs, &[("dead.letter.topic", "graves")]).await;
-    Stage { node, jobs, group, of_graves, small }
+    let group = node.group(jobs, &[("dead.letter.topic", "dead")]).await;
+    Stage { node, jobs, group, of_dead, small }
 }
 
 async fn stage() -> Stage {
@@ -52,7 +52,7 @@ impl Stage {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_transfer_that_is_refused_settles_and_buries_nothing() {
     let stage = stage().await;
-    let Stage { node, jobs, group, of_graves, small } = &stage;
+    let Stage { node, jobs, group, of_dead, small } = &stage;
     node.append(*jobs, &values(3)).await;
     node.append(*small, &values(2)).await;
     let session = node.broker.lease_session();
@@ -67,7 +67,7 @@ async fn a_transfer_that_is_refused_settles_and_buries_nothing() {
         let refused = session.transfer(settles, vec![stage.to_small("x")]).await;
         let source = AppendError::Full { limit: "limit.records" };
         assert_eq!(refused, Err(TransferError::Append { batch: 0, source }));
-        assert_eq!((node.depth(*group).await, node.depth(*of_graves).await), (3, 0));
+        assert_eq!((node.depth(*group).await, node.depth(*of_dead).await), (3, 0));
     }
     assert_eq!(stage.stored(*small), 2);
     node.broker.shutdown().await;
@@ -77,7 +77,7 @@ async fn a_transfer_that_is_refused_settles_and_buries_nothing() {
 async fn dead_letters_that_have_no_room_keep_the_whole_transfer_out() {
     let node = open(&SimulatedDisk::new()).await;
     let stage = stage_on(node, &[("limit.records", "1")]).await;
-    let Stage { node, jobs, group, of_graves, small } = &stage;
+    let Stage { node, jobs, group, of_dead, small } = &stage;
     node.append(*jobs, &values(2)).await;
     let session = node.broker.lease_session();
     let taken = take(&session, *group, 2).await;
@@ -85,12 +85,12 @@ async fn dead_letters_that_have_no_room_keep_the_whole_transfer_out() {
     let refused = session.transfer(rejects, vec![stage.to_small("x")]).await;
     let source = AppendError::Full { limit: "limit.records" };
     assert_eq!(refused, Err(TransferError::Append { batch: 0, source }));
-    assert_eq!((node.depth(*group).await, node.depth(*of_graves).await), (2, 0));
+    assert_eq!((node.depth(*group).await, node.depth(*of_dead).await), (2, 0));
     assert_eq!(stage.stored(*small), 0);
     let taken = take(&session, *group, 2).await;
     let one = vec![stage.end(&taken[0], Settlement::Reject)];
     session.transfer(one, vec![stage.to_small("x")]).await.expect("there is room for one");
-    assert_eq!((node.depth(*group).await, node.depth(*of_graves).await), (1, 1));
+    assert_eq!((node.depth(*group).await, node.depth(*of_dead).await), (1, 1));
     node.broker.shutdown().await;
 }
 
@@ -135,14 +135,14 @@ async fn a_transfer_is_there_with_its_dead_letters_or_not_at_all_whenever_the_po
         drop(session);
         stage.node.broker.shutdown().await;
 
-        let Stage { jobs, group, of_graves, small, .. } = stage;
+        let Stage { jobs, group, of_dead, small, .. } = stage;
         let node = open(&disk.power_loss(seed)).await;
-        let stage = Stage { node, jobs, group, of_graves, small };
+        let stage = Stage { node, jobs, group, of_dead, small };
         let appended = stage.stored(small);
         assert!(appended == 1 || !done, "seed {seed}: lost");
         there += appended;
         let expected = if appended == 1 { (1, 1) } else { (3, 0) };
-        let depths = (stage.node.depth(group).await, stage.node.depth(of_graves).await);
+        let depths = (stage.node.depth(group).await, stage.node.depth(of_dead).await);
         assert_eq!(depths, expected, "seed {seed}: a part of it");
         stage.node.broker.shutdown().await;
     }
@@ -150,9 +150,9 @@ async fn a_transfer_is_there_with_its_dead_letters_or_not_at_all_whenever_the_po
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_is_to_be_buried_and_left_memory_is_read_before_anything_is_done() {
+async fn what_is_to_be_dead_lettered_and_left_memory_is_read_before_anything_is_done() {
     let stage = stage().await;
-    let Stage { node, jobs, group, of_graves, small } = &stage;
+    let Stage { node, jobs, group, of_dead, small } = &stage;
     // More than is kept of what was delivered.
     let large = "x".repeat(900_000);
     for number in 0..80 {
@@ -162,13 +162,13 @@ async fn what_is_to_be_buried_and_left_memory_is_read_before_anything_is_done() 
     let taken = take(&session, *group, 80).await;
     let settles = [0, 79, 1].map(|at| stage.end(&taken[at], Settlement::Reject)).to_vec();
     session.transfer(settles, vec![stage.to_small("x")]).await.expect("done");
-    assert_eq!((node.depth(*group).await, node.depth(*of_graves).await), (77, 3));
+    assert_eq!((node.depth(*group).await, node.depth(*of_dead).await), (77, 3));
     assert_eq!(stage.stored(*small), 1);
     // Too much for one entry: afterwards, and still before the answer.
     let rest: Vec<Settle> =
         taken[2..79].iter().map(|it| stage.end(it, Settlement::Reject)).collect();
     session.transfer(rest, vec![stage.to_small("y")]).await.expect("done");
-    assert_eq!((node.depth(*group).await, node.depth(*of_graves).await), (0, 80));
+    assert_eq!((node.depth(*group).await, node.depth(*of_dead).await), (0, 80));
     node.broker.shutdown().await;
 }
 

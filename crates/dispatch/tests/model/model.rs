@@ -160,7 +160,7 @@ impl Rules {
             if offset as u64 == assignment.offset || !together(other) {
                 continue;
             }
-            // One that ended on its own, without a burial, is told of with the next drain.
+            // One that ended on its own, without a dead-lettering, is told of with the next drain.
             let died = !self.dead_letters && self.may_die(other, None, now_ms);
             let ended = died || other.gone && other.state == State::Idle;
             assert!(

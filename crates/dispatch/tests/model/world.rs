@@ -150,7 +150,7 @@ impl World {
             77 => self.leave(a, b),
             78..=79 => self.end_session(u64::from(a % 3)),
             80..=83 => self.drain(),
-            84 => self.bury(a),
+            84 => self.dead_letter(a),
             85 => self.conclude(a),
             86..=87 => self.credit(a, b, c),
             88 => self.seek(partition, a),

@@ -45,7 +45,7 @@ fn what_is_given_back_unlooked_at_counts_for_nothing_and_waits_for_nothing() {
 }
 
 #[test]
-fn the_last_attempt_that_comes_back_is_a_dead_letter_until_it_is_buried() {
+fn the_last_attempt_that_comes_back_is_a_dead_letter_until_it_is_dead_lettered() {
     let mut bench = Bench::new(limited(2), [record()]);
     for _ in 0..2 {
         let lease = bench.take(1, 1)[0];
@@ -70,8 +70,8 @@ fn a_reject_is_a_dead_letter_whatever_attempts_are_left() {
     let mut bench = Bench::new(limited(9), [record(), record()]);
     let lease = bench.take(1, 1)[0];
     bench.settle(&lease, Settlement::Reject);
-    assert_eq!(bench.bury(), [(0, DeadReason::Rejected)]);
-    assert_eq!(bench.buried[0].attempts, 1);
+    assert_eq!(bench.dead_letter(), [(0, DeadReason::Rejected)]);
+    assert_eq!(bench.dead_lettered[0].attempts, 1);
     assert_eq!(bench.engine.floor(0), Some(1));
 }
 
@@ -91,7 +91,7 @@ fn attempts_from_before_a_restart_count() {
     bench.engine.reset_partition(0, start);
     let leases = bench.take(1, 9);
     assert_eq!(leases.iter().map(|it| (it.offset, it.attempt)).collect::<Vec<_>>(), [(1, 2)]);
-    assert_eq!(bench.bury(), [(0, DeadReason::Attempts)]);
+    assert_eq!(bench.dead_letter(), [(0, DeadReason::Attempts)]);
 }
 
 #[test]

@@ -7,7 +7,7 @@ pub(crate) struct Bench {
     pub(crate) pools: Pools,
     pub(crate) logs: Vec<Vec<Scanned>>,
     pub(crate) now_ms: i64,
-    pub(crate) buried: Vec<DeadLetter>,
+    pub(crate) dead_lettered: Vec<DeadLetter>,
 }
 
 /// A record that is like most: no key, due at once, for ever.
@@ -59,7 +59,7 @@ impl Bench {
             pools: Pools::new(),
             logs: vec![Vec::new(); logs.len()],
             now_ms: 1_000,
-            buried: Vec::new(),
+            dead_lettered: Vec::new(),
         };
         for (partition, records) in logs.into_iter().enumerate() {
             bench.append(partition as u32, records);
@@ -154,12 +154,12 @@ impl Bench {
     }
 
     /// Buries what died, as offset and reason.
-    pub(crate) fn bury(&mut self) -> Vec<(u64, DeadReason)> {
+    pub(crate) fn dead_letter(&mut self) -> Vec<(u64, DeadReason)> {
         let dead = self.drain().dead;
         for letter in &dead {
             self.engine.ended(letter.partition, letter.offset);
         }
-        self.buried.extend(&dead);
+        self.dead_lettered.extend(&dead);
         dead.iter().map(|it| (it.offset, it.reason)).collect()
     }
 }

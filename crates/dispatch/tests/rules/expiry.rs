@@ -18,7 +18,7 @@ fn what_has_expired_is_never_handed_out() {
     bench.pass(1);
     bench.engine.grant(1, 9, 0);
     assert_eq!(bench.offsets(), [3]);
-    assert_eq!(bench.bury(), [(0, DeadReason::Expired), (2, DeadReason::Expired)]);
+    assert_eq!(bench.dead_letter(), [(0, DeadReason::Expired), (2, DeadReason::Expired)]);
 }
 
 #[test]
@@ -36,14 +36,14 @@ fn heads_expire_at_their_time_also_while_nobody_consumes() {
     bench.read();
     assert!(bench.engine.next_deadline().is_some_and(|due| due <= 2_000));
     bench.pass(999);
-    assert_eq!(bench.bury(), []);
+    assert_eq!(bench.dead_letter(), []);
     bench.pass(1);
-    assert_eq!(bench.bury(), [(0, DeadReason::Expired)]);
+    assert_eq!(bench.dead_letter(), [(0, DeadReason::Expired)]);
     bench.pass(5_000);
-    assert_eq!(bench.bury(), [], "it is not at the head");
+    assert_eq!(bench.dead_letter(), [], "it is not at the head");
     bench.join(1, anything(1));
     assert_eq!(bench.offsets(), [1]);
-    assert_eq!(bench.bury(), [(2, DeadReason::Expired)]);
+    assert_eq!(bench.dead_letter(), [(2, DeadReason::Expired)]);
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn a_queue_of_retries_by_time_to_live_empties_itself() {
     for _ in 0..1_000 {
         bench.read();
         bench.pass(1);
-        for (offset, reason) in bench.bury() {
+        for (offset, reason) in bench.dead_letter() {
             assert_eq!((offset, reason), (dead, DeadReason::Expired));
             assert_eq!(bench.now_ms, 1_500 + dead as i64, "in time");
             dead += 1;
@@ -79,7 +79,7 @@ fn a_leased_record_does_not_expire_but_one_that_comes_back_does() {
 }
 
 #[test]
-fn more_than_can_be_buried_wait_their_turn() {
+fn more_than_can_be_dead_lettered_wait_their_turn() {
     let bounds = Bounds { dead: 10, ..Bounds::default() };
     let mut bench = Bench::with_bounds(policy(), bounds, vec![vec![expires(1_500); 95]]);
     bench.join(1, anything(1));
@@ -88,7 +88,7 @@ fn more_than_can_be_buried_wait_their_turn() {
     for _ in 0..30 {
         assert_eq!(bench.offsets(), []);
         assert!(bench.engine.counters().dead <= 10);
-        dead += bench.bury().len();
+        dead += bench.dead_letter().len();
         bench.pass(1);
     }
     assert_eq!((dead, bench.engine.counters().depth), (95, 0));
@@ -105,11 +105,11 @@ fn what_comes_while_somebody_waits_is_in_time_for_him_and_for_nobody_after() {
     let leases = bench.assign();
     assert_eq!(leases.iter().map(|it| it.offset).collect::<Vec<_>>(), [0, 1]);
     bench.pass(0);
-    assert_eq!(bench.bury(), [(2, DeadReason::Expired)], "there was no credit for it");
+    assert_eq!(bench.dead_letter(), [(2, DeadReason::Expired)], "there was no credit for it");
     bench.accept(&leases[0]);
     bench.release(&leases[1]);
     assert_eq!(bench.offsets(), [3], "what comes back is not in time any more");
-    assert_eq!(bench.bury(), [(1, DeadReason::Expired)]);
+    assert_eq!(bench.dead_letter(), [(1, DeadReason::Expired)]);
 }
 
 #[test]
@@ -122,5 +122,5 @@ fn what_came_before_somebody_waited_expires_at_its_time() {
     bench.append(0, [expires(1_000)]);
     bench.engine.set_paused(false);
     assert_eq!(bench.offsets(), []);
-    assert_eq!(bench.bury(), [(0, DeadReason::Expired), (1, DeadReason::Expired)]);
+    assert_eq!(bench.dead_letter(), [(0, DeadReason::Expired), (1, DeadReason::Expired)]);
 }

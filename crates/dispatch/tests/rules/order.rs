@@ -40,13 +40,13 @@ fn a_failing_head_blocks_its_own_key_also_while_it_backs_off() {
 }
 
 #[test]
-fn a_dead_head_blocks_its_key_until_it_is_buried() {
+fn a_dead_head_blocks_its_key_until_it_is_dead_lettered() {
     let mut bench = Bench::new(by(Ordering::Key), [keyed(1), keyed(1)]);
     bench.join(1, anything(1));
     let lease = bench.assign()[0];
     bench.settle(&lease, Settlement::Reject);
     assert_eq!(bench.offsets(), []);
-    assert_eq!(bench.bury(), [(0, DeadReason::Rejected)]);
+    assert_eq!(bench.dead_letter(), [(0, DeadReason::Rejected)]);
     assert_eq!(bench.offsets(), [1]);
 }
 

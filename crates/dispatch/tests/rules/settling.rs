@@ -221,5 +221,5 @@ fn who_would_die_of_a_settle_can_be_told_before() {
     assert_eq!(bench.engine.dies(2, others, Settlement::Reject), [], "it is not his");
     // It was only a question.
     bench.settle(&again, counted);
-    assert_eq!(bench.bury(), [(1, DeadReason::Attempts)]);
+    assert_eq!(bench.dead_letter(), [(1, DeadReason::Attempts)]);
 }

@@ -514,7 +514,7 @@ fn peek_table(records: &[QueuedRecord]) -> String {
             (RecordState::Leased, Some(at)) => format!("leased for {}", until(*at, now)),
             (RecordState::Delayed, None) => "delayed".to_owned(),
             (RecordState::Delayed, Some(at)) => format!("delayed for {}", until(*at, now)),
-            (RecordState::Dying, _) => "dying".to_owned(),
+            (RecordState::DeadLettering, _) => "dead-lettering".to_owned(),
         };
         table.row([
             record.partition.to_string(),

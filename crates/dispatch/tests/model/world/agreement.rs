@@ -100,7 +100,7 @@ impl World {
                 assert_eq!(settled, Ok(1));
                 self.ended(partition, offset, Settlement::Accept);
             }
-            self.bury(3);
+            self.dead_letter(3);
             self.conclude(4);
             self.agree();
             if self.logs.iter().flatten().all(|record| record.state == State::Settled) {

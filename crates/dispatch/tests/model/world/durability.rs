@@ -63,7 +63,7 @@ impl World {
         }
     }
 
-    pub(super) fn bury(&mut self, a: u16) {
+    pub(super) fn dead_letter(&mut self, a: u16) {
         self.drain();
         let count = usize::from(a % 4).min(self.letters.len());
         for letter in self.letters.drain(..count).collect::<Vec<_>>() {

@@ -289,7 +289,7 @@ pub enum RecordState {
     Leased,
     Delayed,
     /// On its way to the dead letters.
-    Dying,
+    DeadLettering,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]

@@ -333,7 +333,7 @@ fn queued(peeked: &Peeked, now_ms: i64) -> QueuedRecord {
         BrokerState::Blocked => (RecordState::Blocked, None),
         BrokerState::Leased { expires_ms, .. } => (RecordState::Leased, expires_ms),
         BrokerState::Delayed { due_ms } => (RecordState::Delayed, Some(due_ms)),
-        BrokerState::Dying => (RecordState::Dying, None),
+        BrokerState::DeadLettering => (RecordState::DeadLettering, None),
     };
     let record = stored(peeked.partition, &view);
     QueuedRecord { state, until_ms, attempts: peeked.attempts, record }

@@ -1,7 +1,7 @@
 //! Burying dead letters: a record's copy is appended where it belongs, in the same log entry that
 //! settles it, so that a crash neither loses nor doubles it.
 //!
-//! A group's dead letters are buried in the order in which they died, one request at a time. What
+//! A group's dead letters are appended in the order in which they died, one request at a time. What
 //! is refused (a full disk, a full topic) is tried again: it is not lost, and not delivered.
 
 use std::sync::Arc;
@@ -21,13 +21,13 @@ use crate::error::{AppendError, Unavailable};
 use super::commit::UnderWay;
 use super::dead_letter::{DeadLetterRouter, DeadRecord, DeathReason};
 use super::driver::Driver;
-use super::group::{Dying, Group};
+use super::group::{Group, PendingLetter};
 
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// A request under way that buries the first `count` of a group's dead letters.
+/// A request under way that appends the first `count` of a group's dead letters.
 #[derive(Debug)]
-pub(super) struct Burial {
+pub(super) struct DeadLettering {
     pub(super) group: LeaseGroupId,
     engine: u64,
     count: usize,
@@ -35,7 +35,7 @@ pub(super) struct Burial {
 
 impl Group {
     /// Why it died is known better here.
-    pub(super) fn dying(&mut self, letter: DeadLetter) -> Dying {
+    pub(super) fn pending_letter(&mut self, letter: DeadLetter) -> PendingLetter {
         let reason = match letter.reason {
             _ if self.overflowed.remove(&(letter.partition, letter.offset)) => {
                 DeathReason::Overflow
@@ -44,18 +44,18 @@ impl Group {
             DeadReason::Attempts => DeathReason::Attempts,
             DeadReason::Expired => DeathReason::Expired,
         };
-        Dying { letter, reason }
+        PendingLetter { letter, reason }
     }
 
-    /// Takes over what died, to be buried.
-    pub(super) fn mourn(&mut self, dead: Vec<Dying>) {
+    /// Takes over dead letters, to be appended.
+    pub(super) fn add_dead(&mut self, dead: Vec<PendingLetter>) {
         self.died += dead.len() as u64;
         self.dead.extend(dead);
     }
 
     pub(super) fn dead_record(
         &self,
-        Dying { letter, reason }: Dying,
+        PendingLetter { letter, reason }: PendingLetter,
         record: SharedRecord,
         time_ms: i64,
     ) -> DeadRecord {
@@ -75,18 +75,18 @@ impl Group {
 }
 
 /// Where a group's dead letters go.
-pub(super) enum RestingPlace {
+pub(super) enum DeadLetterTarget {
     Routed { route: String, router: Arc<dyn DeadLetterRouter> },
     Topic { topic: TopicId, partitions: u32 },
     Nowhere,
 }
 
-impl RestingPlace {
-    pub(super) fn bury(&self, grave: &mut Grave, dead: DeadRecord) {
+impl DeadLetterTarget {
+    pub(super) fn add(&self, letters: &mut DeadLetterBatches, dead: DeadRecord) {
         match self {
-            Self::Routed { route, router } => grave.routed(router.route(route, &dead)),
+            Self::Routed { route, router } => letters.routed(router.route(route, &dead)),
             Self::Topic { topic, partitions } => {
-                grave.add(PartitionId::new(*topic, dead.partition % partitions), &dead);
+                letters.add(PartitionId::new(*topic, dead.partition % partitions), &dead);
             }
             Self::Nowhere => {
                 tracing::warn!(group = %dead.group_name, topic = %dead.topic_name,
@@ -98,35 +98,35 @@ impl RestingPlace {
 }
 
 impl Driver {
-    /// Starts burials where dead letters wait and none is under way.
-    pub(super) fn bury(&mut self) {
-        if self.dying.is_empty() {
+    /// Starts a request where dead letters wait and none is under way.
+    pub(super) fn start_dead_lettering(&mut self) {
+        if self.groups_with_dead.is_empty() {
             return;
         }
-        let ids: Vec<LeaseGroupId> = self.dying.iter().copied().collect();
+        let ids: Vec<LeaseGroupId> = self.groups_with_dead.iter().copied().collect();
         for id in ids {
             let Some(group) = self.groups.get(&id).filter(|group| !group.dead.is_empty()) else {
-                self.dying.remove(&id);
+                self.groups_with_dead.remove(&id);
                 continue;
             };
-            if group.burying {
+            if group.dead_lettering {
                 continue;
             }
-            if let Some(after) = group.bury_after.filter(|after| *after > Instant::now()) {
-                self.bury_at = Some(self.bury_at.map_or(after, |at| at.min(after)));
+            if let Some(after) = group.dead_letter_after.filter(|after| *after > Instant::now()) {
+                self.dead_letter_at = Some(self.dead_letter_at.map_or(after, |at| at.min(after)));
                 continue;
             }
-            self.bury_first(id);
+            self.dead_letter_first(id);
         }
     }
 
-    /// `None` while nobody is there who knows: gateways come after the broker, and to bury then would
-    /// be to drop.
-    pub(super) fn resting_place(&self, id: LeaseGroupId) -> Option<RestingPlace> {
+    /// `None` while nobody is there who knows: gateways come after the broker, and to append then would be
+    /// to drop.
+    pub(super) fn dead_letter_target(&self, id: LeaseGroupId) -> Option<DeadLetterTarget> {
         let config = &self.groups.get(&id)?.config;
         if let Some(named) = &config.dead_letter_route {
             let (route, router) = self.routers.of(named)?;
-            return Some(RestingPlace::Routed { route: route.to_owned(), router });
+            return Some(DeadLetterTarget::Routed { route: route.to_owned(), router });
         }
         let topic = config.dead_letter_topic.as_deref().and_then(|name| {
             self.shard.read(|state| {
@@ -134,23 +134,22 @@ impl Driver {
                 Some((topic.id, topic.partition_count()))
             })
         });
-        Some(topic.map_or(RestingPlace::Nowhere, |(topic, partitions)| RestingPlace::Topic {
-            topic,
-            partitions,
+        Some(topic.map_or(DeadLetterTarget::Nowhere, |(topic, partitions)| {
+            DeadLetterTarget::Topic { topic, partitions }
         }))
     }
 
     /// Buries the first of a group's dead letters, as many as are in memory and fit.
-    fn bury_first(&mut self, id: LeaseGroupId) {
-        let Some(place) = self.resting_place(id) else { return self.bury_later(id) };
+    fn dead_letter_first(&mut self, id: LeaseGroupId) {
+        let Some(target) = self.dead_letter_target(id) else { return self.dead_letter_later(id) };
         let Some(group) = self.groups.get(&id) else { return };
         let engine = group.engine;
         let now_ms = self.clock.now_ms();
-        let mut grave = Grave::default();
+        let mut letters = DeadLetterBatches::default();
         let mut settled: Vec<(u32, Offset)> = Vec::new();
         let mut missing = None;
-        for dying in group.dead.iter().take(DEAD_LETTERS_PER_ENTRY) {
-            let letter = dying.letter;
+        for pending in group.dead.iter().take(DEAD_LETTERS_PER_ENTRY) {
+            let letter = pending.letter;
             let partition = group.partition(letter.partition);
             let at = (letter.partition, letter.offset);
             match self.batches.record(partition, letter.offset) {
@@ -162,9 +161,9 @@ impl Driver {
                     break;
                 }
                 Some(Ok(record)) => {
-                    place.bury(&mut grave, group.dead_record(*dying, record, now_ms));
+                    target.add(&mut letters, group.dead_record(*pending, record, now_ms));
                     settled.push(at);
-                    if grave.bytes >= BATCH_BYTES_DEFAULT as usize {
+                    if letters.bytes >= BATCH_BYTES_DEFAULT as usize {
                         break;
                     }
                 }
@@ -176,30 +175,30 @@ impl Driver {
             }
             return;
         }
-        let burial = Burial { group: id, engine, count: settled.len() };
+        let under_way = DeadLettering { group: id, engine, count: settled.len() };
         if let Some(group) = self.groups.get_mut(&id) {
-            group.burying = true;
+            group.dead_lettering = true;
         }
         let settles = settles_of(id, settled);
-        self.execute_with(vec![id], settles, grave.batches(), UnderWay::Burial(burial));
+        self.execute_with(vec![id], settles, letters.batches(), UnderWay::DeadLettering(under_way));
     }
 
-    fn bury_later(&mut self, id: LeaseGroupId) {
+    fn dead_letter_later(&mut self, id: LeaseGroupId) {
         let after = Instant::now() + TRY_AGAIN_AFTER;
         if let Some(group) = self.groups.get_mut(&id) {
-            group.bury_after = Some(after);
+            group.dead_letter_after = Some(after);
         }
-        self.bury_at = Some(self.bury_at.map_or(after, |at| at.min(after)));
+        self.dead_letter_at = Some(self.dead_letter_at.map_or(after, |at| at.min(after)));
     }
 
-    /// The request that buries dead letters came to its end. True where the group has to be made
+    /// The request that appends dead letters came to its end. True where the group has to be made
     /// anew, because it took effect for settled what was refused.
-    pub(super) fn buried(
+    pub(super) fn dead_lettered(
         &mut self,
-        burial: Burial,
+        under_way: DeadLettering,
         result: Result<Vec<Result<Appended, AppendError>>, Unavailable>,
     ) -> bool {
-        let Burial { group: id, engine, count } = burial;
+        let DeadLettering { group: id, engine, count } = under_way;
         let Some(group) = self.groups.get_mut(&id) else { return false };
         let refused = match result {
             Ok(rows) => cause(rows),
@@ -209,51 +208,51 @@ impl Driver {
             // The new engine took them for settled, since their entry was under way.
             return refused.is_some();
         }
-        group.burying = false;
+        group.dead_lettering = false;
         if let Some(why) = refused {
             tracing::warn!(group = %group.name, topic = %group.topic_name, %why,
-                "dead letters could not be buried; trying again");
-            group.bury_after = Some(Instant::now() + TRY_AGAIN_AFTER);
+                "dead letters could not be appended; trying again");
+            group.dead_letter_after = Some(Instant::now() + TRY_AGAIN_AFTER);
             if let AppendError::Unavailable(why) = why {
                 // Nobody can tell when, or whether it has happened.
                 let waiters = std::mem::take(&mut group.reject_waiters);
                 waiters.into_iter().for_each(|(_, waiter)| waiter.fail(&why));
-                group.bury_failed = Some(why);
+                group.dead_lettering_failed = Some(why);
             }
         } else {
-            group.bury_after = None;
-            group.bury_failed = None;
-            for Dying { letter, .. } in group.dead.drain(..count) {
+            group.dead_letter_after = None;
+            group.dead_lettering_failed = None;
+            for PendingLetter { letter, .. } in group.dead.drain(..count) {
                 group.dispatch.ended(letter.partition, letter.offset);
             }
-            group.buried += count as u64;
+            group.dead_lettered += count as u64;
             group.counts.dead_letters += count as u64;
             group.counts.settled += count as u64;
-            self.answer_buried(id);
+            self.answer_dead_lettered(id);
             self.enqueue(id);
         }
         false
     }
 
     /// A dead letter could not be read: it is not tried again at once.
-    pub(super) fn put_off_burials(&mut self, partition: PartitionId, offset: Offset) {
-        for id in &self.dying {
+    pub(super) fn postpone_dead_letters(&mut self, partition: PartitionId, offset: Offset) {
+        for id in &self.groups_with_dead {
             let Some(group) = self.groups.get_mut(id) else { continue };
-            let first = group.dead.front().map(|dying| dying.letter);
+            let first = group.dead.front().map(|pending| pending.letter);
             if first
                 .is_some_and(|it| group.partition(it.partition) == partition && it.offset == offset)
             {
-                group.bury_after = Some(Instant::now() + TRY_AGAIN_AFTER);
+                group.dead_letter_after = Some(Instant::now() + TRY_AGAIN_AFTER);
             }
         }
     }
 
-    /// Answers rejects whose dead letters are buried.
-    pub(super) fn answer_buried(&mut self, id: LeaseGroupId) {
+    /// Answers rejects whose dead letters are appended.
+    pub(super) fn answer_dead_lettered(&mut self, id: LeaseGroupId) {
         let Some(group) = self.groups.get_mut(&id) else { return };
         let mut ready = Vec::new();
         while let Some((mark, _)) = group.reject_waiters.front()
-            && *mark <= group.buried
+            && *mark <= group.dead_lettered
         {
             ready.extend(group.reject_waiters.pop_front().map(|(_, waiter)| waiter));
         }
@@ -276,7 +275,7 @@ pub(super) fn cause(rows: Vec<Result<Appended, AppendError>>) -> Option<AppendEr
     }
 }
 
-/// The settles of buried records, as ranges of each partition.
+/// The settles of dead-lettered records, as ranges of each partition.
 pub(super) fn settles_of(group: LeaseGroupId, mut records: Vec<(u32, Offset)>) -> Vec<GroupSettle> {
     records.sort_unstable();
     let mut settles: Vec<GroupSettle> = Vec::new();
@@ -296,13 +295,13 @@ pub(super) fn settles_of(group: LeaseGroupId, mut records: Vec<(u32, Offset)>) -
 
 /// Dead letters on their way, as batches of the partitions that they go to.
 #[derive(Default)]
-pub(super) struct Grave {
+pub(super) struct DeadLetterBatches {
     builders: Vec<(PartitionId, BatchBuilder)>,
     finished: Vec<AppendBatch>,
     bytes: usize,
 }
 
-impl Grave {
+impl DeadLetterBatches {
     pub(super) fn routed(&mut self, batches: Vec<(PartitionId, Bytes)>) {
         // What goes to several partitions alike is written once.
         let same = |a: &(_, Bytes), b: &(_, Bytes)| a.1.as_ptr_range() == b.1.as_ptr_range();
