@@ -430,8 +430,4 @@ impl LogBodies for Log {
     fn recent(&self, address: &Address) -> Option<Bytes> {
         self.state.read().tail.body(address)
     }
-
-    fn recycle(&self, _segment: u32, _path: &Path) -> bool {
-        false
-    }
 }

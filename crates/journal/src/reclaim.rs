@@ -133,7 +133,7 @@ impl Index {
         };
         self.forget_sidecar(segment, generation);
         self.files().remove_sidecar(segment, generation)?;
-        self.files().retire(segment, generation, |path| self.log().recycle(segment, path))?;
+        self.files().remove_segment(segment, generation)?;
         self.files().sync_dir()?;
         self.table().write().forget(segment);
         info!(segment, generation, bytes = file_bytes, "deleted a dead segment");
@@ -174,7 +174,7 @@ impl Index {
 
         self.forget_sidecar(segment, generation);
         self.files().remove_sidecar(segment, generation)?;
-        self.files().retire(segment, generation, |_| false)?;
+        self.files().remove_segment(segment, generation)?;
         self.files().sync_dir()?;
         info!(segment, generation = next, file_bytes, new_bytes, "rewrote a segment");
         Ok(file_bytes.saturating_sub(new_bytes))

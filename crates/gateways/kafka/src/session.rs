@@ -133,9 +133,10 @@ async fn read(
             arriving: &gateway.arriving_budget,
         };
         let frame = tokio::select! {
+            // A client that always has a request ready must not hold a shutdown up.
             biased;
-            frame = frames.next(budgets, backlog) => frame,
             () = &mut draining => return SessionEnd::Drained,
+            frame = frames.next(budgets, backlog) => frame,
         };
         let frame = match frame {
             Ok(frame) => frame,

@@ -96,7 +96,6 @@ impl Files {
         if let Some(file) = open.find(segment, generation) {
             return Ok(file);
         }
-        // Under the lock: `retire` relies on nobody opening what it takes away.
         let file = self.disk.open(&self.path(FileKind::Segment, segment, generation), false)?;
         open.insert(segment, generation, file.clone());
         Ok(file)
@@ -134,23 +133,11 @@ impl Files {
         remove_if_there(&*self.disk, &self.path(FileKind::Sidecar, segment, generation))
     }
 
-    /// Takes a segment's file out of use. `recycle` may have its blocks, under another name, if no
-    /// reader holds the file: a reader would see it being written anew.
-    pub(crate) fn retire(
-        &self,
-        segment: u32,
-        generation: u32,
-        recycle: impl FnOnce(&Path) -> bool,
-    ) -> io::Result<()> {
+    /// Removes a segment's file. Reads under way end well: the blocks go with the last of them.
+    pub(crate) fn remove_segment(&self, segment: u32, generation: u32) -> io::Result<()> {
         let path = self.path(FileKind::Segment, segment, generation);
-        let mut open = self.open.lock();
-        let handle = open.by_name.remove(&(segment, generation));
-        let unused = handle.as_ref().is_none_or(|handle| Arc::strong_count(&handle.file) == 1);
-        if unused && recycle(&path) {
-            return Ok(());
-        }
         // Freeing the blocks of a large file takes its time; readers need not wait for it.
-        drop(open);
+        let handle = self.open.lock().by_name.remove(&(segment, generation));
         remove_if_there(&*self.disk, &path)?;
         // Whoever opened it just before must not keep its blocks for longer than the read takes.
         let late = self.open.lock().by_name.remove(&(segment, generation));
@@ -169,7 +156,7 @@ impl Handles {
 
     fn insert(&mut self, segment: u32, generation: u32, file: Arc<dyn DiskFile>) {
         if self.by_name.len() >= limits::SEGMENTS_OPEN_MAX {
-            // Only what no reader holds, or `retire` could not tell that one does.
+            // What a reader holds is not free by being forgotten here.
             let idle = self.by_name.iter().filter(|(_, it)| Arc::strong_count(&it.file) == 1);
             if let Some((&name, _)) = idle.min_by_key(|(_, handle)| handle.last_use) {
                 self.by_name.remove(&name);

@@ -22,7 +22,6 @@
 use std::fmt::Debug;
 use std::io;
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -72,10 +71,6 @@ pub(crate) trait LogBodies: Send + Sync + Debug {
 
     /// A body's bytes if they are still in memory. If a body is, those after it in the log are too.
     fn recent(&self, address: &Address) -> Option<Bytes>;
-
-    /// May take the file of a dead segment at `path` for a new one, by renaming it. Nobody reads
-    /// it any more. `false` leaves it to be removed.
-    fn recycle(&self, segment: u32, path: &Path) -> bool;
 }
 
 #[derive(Debug)]

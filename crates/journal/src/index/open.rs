@@ -125,7 +125,7 @@ impl Index {
             let forgotten = segment < claimed_from && self.table.read().segment(segment).is_none();
             if superseded || forgotten {
                 match kind {
-                    FileKind::Segment => self.files.retire(segment, generation, |_| false)?,
+                    FileKind::Segment => self.files.remove_segment(segment, generation)?,
                     FileKind::Sidecar => self.files.remove_sidecar(segment, generation)?,
                 }
                 removed = true;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use kafka_protocol::messages::{ApiVersionsRequest, FetchRequest, MetadataRequest, ProduceRequest};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use crate::harness::*;
@@ -121,6 +121,24 @@ async fn a_silent_connection_is_closed() {
     let mut client = node.client().await;
     client.ask(3, &versions_request()).await;
     client.is_cut_off().await;
+}
+
+#[tokio::test]
+async fn a_client_that_never_pauses_does_not_hold_a_shutdown_up() {
+    let node = Node::start().await;
+    let client = node.client().await;
+    let (mut reads, mut writes) = client.stream.into_split();
+    let requests = frame(1, 3, &versions_request()).repeat(1_000);
+    let sends = tokio::spawn(async move { while writes.write_all(&requests).await.is_ok() {} });
+    let answers = tokio::spawn(async move {
+        let mut answers = vec![0; 1 << 20];
+        while reads.read(&mut answers).await.is_ok_and(|read| read > 0) {}
+    });
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    node.stop.send_replace(true);
+    timeout(Duration::from_secs(4), node.serving).await.expect("drains at once").unwrap();
+    answers.await.unwrap();
+    sends.await.unwrap();
 }
 
 #[tokio::test]

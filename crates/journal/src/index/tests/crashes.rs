@@ -389,7 +389,7 @@ fn a_reader_that_comes_as_a_dead_segment_goes_is_told_to_look_again() {
     }
     world.take_snapshot();
     // As far as a deletion has come when the file is gone and the table does not know it yet.
-    world.index.files().retire(part.segment, part.generation, |_| false).unwrap();
+    world.index.files().remove_segment(part.segment, part.generation).unwrap();
     let read = read_part(&world.index, part, &mut Vec::new());
     assert!(matches!(read, Err(LoadError::Gone)), "{read:?}");
 }
@@ -425,21 +425,4 @@ fn what_the_log_remembers_is_not_taken_for_what_lies_there_after_a_rewrite() {
     // The first batch now lies where the log wrote the second, and still has that in memory.
     assert_eq!(world.index.batches(1, 0).unwrap()[0].position, before[1].position);
     world.check();
-}
-
-#[test]
-fn a_file_that_somebody_reads_is_not_written_anew() {
-    let world = mostly_dead();
-    let files = world.index.files();
-    let mut offered = Vec::new();
-    let held = files.segment(2, 1).unwrap();
-    for segment in [1, 2] {
-        let offer = |_: &std::path::Path| {
-            offered.push(segment);
-            false
-        };
-        files.retire(segment, 1, offer).unwrap();
-    }
-    assert_eq!(offered, [1]);
-    drop(held);
 }

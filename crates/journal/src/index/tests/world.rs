@@ -45,10 +45,6 @@ impl LogBodies for FakeLog {
         let tail = self.tail.lock();
         tail.iter().find(|(id, at, _)| (*id, *at) == place).map(|(_, _, bytes)| bytes.clone())
     }
-
-    fn recycle(&self, _segment: u32, _path: &Path) -> bool {
-        false
-    }
 }
 
 #[derive(Clone, Copy, Debug)]
