@@ -428,7 +428,7 @@ async fn a_failed_sync_stops_the_node_and_loses_nothing_acknowledged() {
     let node = open_on(Arc::new(disk.clone()), Path::new("/data")).await;
     let partition = PartitionId::new(node.topic("safe", 1, &[]).await, 0);
     node.append(partition, &["kept"]).await;
-    disk.fail_sync(".seg", 0);
+    disk.fail_sync("00000001.seg", 0);
     let answers = node.broker.append(vec![batch(partition, BatchOptions::default(), &["?"])]).await;
     assert!(matches!(answers[0], Err(AppendError::Unavailable(_))), "{answers:?}");
     let reason = tokio::time::timeout(Duration::from_secs(10), node.broker.failed()).await;

@@ -338,7 +338,7 @@ async fn a_failed_sync_stops_everything_and_is_told() {
     let disk = SimulatedDisk::new();
     let node = Node::start(disk.clone(), Path::new(DIR)).await;
     node.propose_all(0..10).await;
-    disk.fail_sync(".seg", 0);
+    disk.fail_sync("00000001.seg", 0);
     let outcome = node.propose(10).await.await;
     assert!(matches!(outcome, Err(ProposeError::Failed(_))), "{outcome:?}");
     assert_eq!(node.ledger.len(), 10, "what is not durable is not applied");

@@ -242,7 +242,7 @@ fn placed_waits_until_the_entry_has_its_place_or_the_journal_fails() {
         let early = hears.recv_timeout(std::time::Duration::from_millis(50));
         assert!(early.is_err(), "it is not placed: {early:?}");
         if fails {
-            disk.fail_sync(".seg", 0);
+            disk.fail_sync("00000001.seg", 0);
         }
         disk.hang_syncs(false);
         assert_eq!(hears.recv_timeout(PATIENCE).unwrap(), !fails);
