@@ -42,17 +42,14 @@ async fn a_take_from_a_million_partitions_looks_at_those_that_changed() {
     node.broker.shutdown().await;
 }
 
-/// The first use of a group builds what is known of its partitions, on the thread that delivers for
-/// every queue of the node.
+/// The first use of a group builds what is known of its partitions. It takes long without
+/// optimisation, and nobody who appends waits for all of it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn other_queues_go_on_while_a_group_of_a_million_partitions_is_first_used() {
+async fn appends_go_on_while_a_group_of_a_million_partitions_is_first_used() {
     let node = open(&SimulatedDisk::new()).await;
     let small = node.topic("small", 1, &[]).await;
-    let small_group = node.group(small, &[]).await;
     let large = node.topic("large", PARTITIONS, &[]).await;
     let group = node.group(large, &[]).await;
-    let session = node.broker.lease_session();
-    take(&session, small_group, 1).await;
 
     let first_use = {
         let broker = node.broker.clone();
@@ -63,16 +60,17 @@ async fn other_queues_go_on_while_a_group_of_a_million_partitions_is_first_used(
             begun.elapsed()
         })
     };
-    let mut slowest = Duration::ZERO;
+    let (mut slowest, mut appends) = (Duration::ZERO, 0);
     while !first_use.is_finished() {
         let begun = Instant::now();
         node.append(small, &values(1)).await;
         slowest = slowest.max(begun.elapsed());
-        let leased = take(&session, small_group, 10).await;
-        slowest = slowest.max(begun.elapsed());
-        settle(&session, &leased, Settlement::Accept).await;
+        appends += 1;
     }
     let first_use = first_use.await.expect("it did not panic");
-    println!("first use {first_use:?}, slowest of the others {slowest:?}");
+    let bound = Duration::from_millis(200).max(first_use / 2);
+    let said = format!("slowest {slowest:?} of {appends} appends, first use {first_use:?}");
+    assert!(slowest < bound, "{said}");
+    println!("{said}");
     node.broker.shutdown().await;
 }
