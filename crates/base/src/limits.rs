@@ -85,7 +85,7 @@ pub const FETCH_BYTES_IN_FLIGHT_MAX: usize = 64 << 20;
 /// one of a million partitions has 30 MB.
 pub const ANSWER_BYTES_IN_FLIGHT_MAX: usize = 96 << 20;
 /// One answer that describes what a client named: beyond it the client is told to name fewer. The
-/// configurations of 10,000 topics have 25 MB.
+/// configurations of 10,000 topics have 16 MB.
 pub const DESCRIBED_BYTES_MAX: usize = 32 << 20;
 /// Smaller ones are not counted.
 pub const ANSWER_UNCOUNTED_BYTES_MAX: usize = 64 << 10;

@@ -76,13 +76,12 @@ pub(crate) fn around(
     Ok((bytes, tail))
 }
 
-/// A response whose last field is the list. Responses of at least one item fit.
+/// A response whose last field is the list.
 pub(crate) struct ListWriter {
     head: RequestHead,
     chunks: Chunks,
     tail: Bytes,
     pace: Pace,
-    bytes_max: usize,
     has_refused: bool,
 }
 
@@ -109,7 +108,6 @@ impl ListWriter {
             chunks: Chunks::new(buffer),
             tail,
             pace: Pace::new(gateway.broker.turns(), BYTES_AT_ONCE),
-            bytes_max: DESCRIBED_BYTES_MAX,
             has_refused: false,
         })
     }
@@ -121,7 +119,7 @@ impl ListWriter {
         refuse: impl FnOnce(Fault) -> I,
     ) -> Result<(), RequestError> {
         self.pace.step(ITEM_COST).await;
-        let left = self.bytes_max.saturating_sub(self.chunks.bytes());
+        let left = DESCRIBED_BYTES_MAX.saturating_sub(self.chunks.bytes());
         let described = if left > 0 {
             let item = describe();
             let size = item.compute_size(self.head.version).map_err(|error| self.failed(error))?;

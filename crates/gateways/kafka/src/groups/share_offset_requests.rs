@@ -54,8 +54,10 @@ struct PartitionOffset {
 
 /// Partitions that are looked at without a pause.
 const PARTITIONS_AT_ONCE: u32 = 4_096;
-/// A partition in the answer, without and with its lag.
+/// A partition in the answer, with its lag.
 const PARTITION_BYTES: usize = 28;
+/// A topic in the answer, without its name and partitions.
+const TOPIC_BYTES: usize = 24;
 
 /// The message crate lacks version 1, whose request is that of version 0, and whose response has
 /// its own codec here.
@@ -72,7 +74,7 @@ pub(crate) async fn describe(
     chunks.buffer.put_i32(0);
     chunks.buffer.put_count(message.groups.len(), true);
     for group in message.groups {
-        let left = DESCRIBED_BYTES_MAX.saturating_sub(chunks.bytes()) / PARTITION_BYTES;
+        let left = DESCRIBED_BYTES_MAX.saturating_sub(chunks.bytes());
         let name = group.group_id;
         pace.step(1).await;
         let described = described_topics(gateway, &name, group.topics, left);
@@ -91,8 +93,8 @@ pub(crate) async fn describe(
     Ok(chunks.finish().with_permit(permit))
 }
 
-/// Topics that a group is asked about, each with the partitions. A fault if those are more than
-/// `left`.
+/// Topics that a group is asked about, each with the partitions. A fault if they take more than
+/// `left` bytes of the answer.
 fn described_topics(
     gateway: &Gateway,
     name: &GroupId,
@@ -130,8 +132,8 @@ fn described_topics(
     if asked_of_all && described.is_empty() && !has_members {
         return Err(group_not_found(name));
     }
-    match described.iter().map(DescribedTopic::partitions).sum::<usize>() {
-        partitions if partitions > left => Err(too_much()),
+    match described.iter().map(DescribedTopic::bytes).sum::<usize>() {
+        bytes if bytes > left => Err(too_much()),
         _ => Ok(described),
     }
 }
@@ -168,6 +170,11 @@ impl DescribedTopic {
     fn partitions(&self) -> usize {
         let all = || self.topic.as_ref().map_or(0, |topic| topic.partition_count() as usize);
         self.named.as_ref().map_or_else(all, Vec::len)
+    }
+
+    /// In the answer.
+    fn bytes(&self) -> usize {
+        TOPIC_BYTES + self.name.len() + self.partitions() * PARTITION_BYTES
     }
 
     /// The offset of the partition that has this place in the answer.

@@ -1,6 +1,6 @@
 //! The requests of the Streams group protocol: from messages to events, and back.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use base::limits::{DESCRIBED_BYTES_MAX, GROUP_MEMBER_BYTES_MAX};
@@ -390,7 +390,8 @@ fn explain(report: &mut Report, reason: &str) {
 async fn describe(gateway: &Gateway, request: &DescribeRequest, correlation: i32) -> Response {
     let operations = if request.include_operations { GROUP_OPERATIONS } else { i32::MIN };
     // Each once: a name takes a few bytes, and a description many.
-    let names: BTreeSet<&StrBytes> = request.groups.iter().collect();
+    let mut seen = HashSet::new();
+    let names: Vec<&StrBytes> = request.groups.iter().filter(|name| seen.insert(*name)).collect();
     let permit = gateway.described_room(names.len(), DESCRIBED_GROUP_BYTES).await;
     let mut pace = Pace::new(gateway.broker.turns(), GROUPS_AT_ONCE);
     let mut chunks = Chunks::new(Response::begin(correlation, true, 128));
