@@ -33,13 +33,13 @@ impl CpuPool {
         Self { slots: Arc::new(Semaphore::new(jobs_max)) }
     }
 
-    /// As a session's work: see [`Self::run_as`].
+    /// Runs a session's work on another thread. If the caller goes away meanwhile the job still ends,
+    /// and holds its slot until then. A panic in it goes on in the caller.
     pub async fn run<R: Send + 'static>(&self, job: impl FnOnce() -> R + Send + 'static) -> R {
         self.run_as(Task::Unpacking, job).await
     }
 
-    /// Runs `job` on another thread. If the caller goes away meanwhile the job still ends, and holds
-    /// its slot until then. A panic in it goes on in the caller.
+    /// [`run`](Self::run) for work that is not a session's.
     pub(crate) async fn run_as<R: Send + 'static>(
         &self,
         task: Task,

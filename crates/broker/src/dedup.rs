@@ -146,15 +146,16 @@ impl Dedup {
         if copies.is_empty() { Deduplicated::Whole } else { Deduplicated::Part(copies) }
     }
 
-    /// Which of a batch's records are copies, if some are and some are not. Nothing is remembered.
+    /// Which of a batch's records are copies of others in it or of those that came since `from_ms`, if
+    /// some are and some are not. Nothing is remembered.
     pub(crate) fn copies_among(
         &self,
+        topic: TopicId,
         header: &BatchHeader,
         ids: &RecordIds,
-        going: Going,
+        from_ms: i64,
     ) -> Option<Copies> {
-        let from_ms = going.now_ms.saturating_sub(going.window_ms);
-        let window = self.topics.get(&going.partition.topic);
+        let window = self.topics.get(&topic);
         let is_there = |id: &u128| {
             window.and_then(|it| it.seen.get(id)).is_some_and(|seen| seen.at_ms >= from_ms)
         };

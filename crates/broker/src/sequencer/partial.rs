@@ -5,14 +5,13 @@
 //! that a later one came first, and sends it again; of one that does not, requests that it sent without
 //! waiting change places, as when one of them is sent again.
 
-use base::PartitionId;
 use bytes::{Bytes, BytesMut};
 use record::BatchHeader;
 
 use super::Request;
 use super::proposal::Context;
 use crate::cpu::{CpuPool, is_quick};
-use crate::dedup::{self, Copies, Going, RecordIds};
+use crate::dedup::{self, Copies, RecordIds};
 
 /// Copies in the request's batches that are to be made without them elsewhere, by the batch's place.
 pub(super) fn copies_in(request: &Request, context: &Context<'_>) -> Vec<(usize, Copies)> {
@@ -23,16 +22,14 @@ pub(super) fn copies_in(request: &Request, context: &Context<'_>) -> Vec<(usize,
         if is_quick(&batch.header, batch.bytes.len()) {
             return None;
         }
-        let copies_at = |partition: PartitionId| {
-            let topic = context.state.topic(partition.topic)?;
-            let (window_ms, now_ms) = (topic.config.dedup_window_ms, context.terms.now_ms);
-            if window_ms == 0 {
-                return None;
-            }
-            let going = Going { partition, base_offset: 0, window_ms, now_ms, ticket: 0 };
-            context.dedup.copies_among(&batch.header, ids, going)
-        };
-        Some((place, copies_at(batch.partition)?))
+        let topic = context.state.topic(batch.partition.topic)?;
+        let window_ms = topic.config.dedup_window_ms;
+        if window_ms == 0 {
+            return None;
+        }
+        let from_ms = context.terms.now_ms.saturating_sub(window_ms);
+        let copies = context.dedup.copies_among(topic.id, &batch.header, ids, from_ms)?;
+        Some((place, copies))
     });
     found.collect()
 }
