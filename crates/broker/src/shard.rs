@@ -23,7 +23,7 @@ use crate::delivery::driver::Handle;
 use crate::error::Unavailable;
 use crate::housekeeping::changes::Changes;
 use crate::pending::Pending;
-use crate::watch::{Told, Watchers};
+use crate::watch::{MarkedWatches, Watchers};
 
 #[derive(Debug)]
 pub(crate) struct Shard {
@@ -49,7 +49,7 @@ pub(crate) struct Shard {
 struct Scratch {
     appends: Vec<Append>,
     applied: Applied,
-    told: Told,
+    marked: MarkedWatches,
 }
 
 impl Shard {
@@ -163,7 +163,7 @@ impl Shard {
 impl StateMachine for Shard {
     fn apply(&self, entry: Committed<'_>) -> u64 {
         let mut scratch = self.scratch.lock();
-        let Scratch { appends, applied, told } = &mut *scratch;
+        let Scratch { appends, applied, marked } = &mut *scratch;
         let Head { now_ms, commands, units, epochs_are_terms } = machine::decode_head(entry.head)
             .expect("a committed entry was encoded by this version or one that it can read");
         let leader_epoch = epochs_are_terms.then_some(entry.id.term as i32);
@@ -178,7 +178,7 @@ impl StateMachine for Shard {
             // Under the lock, for the same reason: whoever knows of a record finds it delivered.
             let trimmed = applied.trimmed.iter().map(|(partition, _)| *partition);
             let appended = appends.iter().map(|append| append.partition);
-            self.watchers.tell(appended.chain(trimmed), told);
+            self.watchers.mark_topics(appended.chain(trimmed), marked);
         }
         self.changes.note(appends, &commands, applied);
         if let Some(delivery) = self.delivery.get() {
@@ -190,7 +190,7 @@ impl StateMachine for Shard {
             let state = self.state.read();
             pending.answer(&state, applied);
         }
-        told.wake();
+        marked.wake();
         self.wake(appends, applied);
         changes(appends, &commands)
     }

@@ -5,7 +5,7 @@
 //! append costs one look-up a batch; a partition that nobody watches costs nothing.
 //!
 //! Delivery watches whole topics: a million partitions are one entry, and what changed in them is
-//! noted before anybody can know of the change.
+//! marked before a producer is answered.
 
 use std::hash::Hash;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ const SCAN_MAX: usize = 8;
 
 impl Ready {
     /// Whether it has something to say and had nothing before.
-    fn note(&self, partition: PartitionId) -> bool {
+    fn mark(&self, partition: PartitionId) -> bool {
         let mut partitions = self.partitions.lock();
         partitions.insert(partition) && partitions.in_order.len() == 1
     }
@@ -79,11 +79,11 @@ pub(crate) struct Watchers {
     by_topic: Mutex<HashMap<TopicId, Watching>>,
 }
 
-/// Watches of topics that were told of a change and are not woken yet.
+/// Watches of topics that have a change marked and are not woken yet.
 #[derive(Debug, Default)]
-pub(crate) struct Told(Vec<Arc<Ready>>);
+pub(crate) struct MarkedWatches(Vec<Arc<Ready>>);
 
-impl Told {
+impl MarkedWatches {
     pub(crate) fn wake(&mut self) {
         for ready in self.0.drain(..) {
             ready.notify.notify_one();
@@ -106,17 +106,21 @@ impl Watchers {
         Watch { ready, members, topics, registry }
     }
 
-    /// Tells those that watch topics which partitions changed. They are woken apart from that, when
-    /// whoever waits for an answer has it.
-    pub(crate) fn tell(&self, partitions: impl Iterator<Item = PartitionId>, told: &mut Told) {
+    /// Marks partitions that changed in the watches of their topics. Those are woken apart from that,
+    /// when producers have their answers.
+    pub(crate) fn mark_topics(
+        &self,
+        partitions: impl Iterator<Item = PartitionId>,
+        marked: &mut MarkedWatches,
+    ) {
         let watchers = self.by_topic.lock();
         if watchers.is_empty() {
             return;
         }
         for partition in partitions {
             let Some(watching) = watchers.get(&partition.topic) else { continue };
-            let first = watching.iter().filter(|(_, ready)| ready.note(partition));
-            told.0.extend(first.map(|(_, ready)| Arc::clone(ready)));
+            let first = watching.iter().filter(|(_, ready)| ready.mark(partition));
+            marked.0.extend(first.map(|(_, ready)| Arc::clone(ready)));
         }
     }
 
@@ -129,7 +133,7 @@ impl Watchers {
         for partition in partitions {
             let Some(watching) = watchers.get(&partition) else { continue };
             for (_, ready) in watching {
-                if ready.note(partition) {
+                if ready.mark(partition) {
                     ready.notify.notify_one();
                 }
             }
@@ -277,19 +281,19 @@ mod tests {
     #[test]
     fn the_watch_of_a_topic_names_the_partitions_that_changed_and_wakes_once_for_all() {
         let watchers = Arc::new(Watchers::default());
-        let (watch, mut told) = (watchers.watch(), Told::default());
-        watchers.tell([partition(1)].into_iter(), &mut told);
+        let (watch, mut marked) = (watchers.watch(), MarkedWatches::default());
+        watchers.mark_topics([partition(1)].into_iter(), &mut marked);
         watch.add_topic(TopicId(1));
         watch.add_topic(TopicId(1));
         let other = PartitionId::new(TopicId(2), 0);
-        watchers.tell([partition(999_999), other, partition(7)].into_iter(), &mut told);
-        watchers.tell([partition(7)].into_iter(), &mut told);
-        assert_eq!((told.0.len(), watch.partitions()), (1, 0));
-        told.wake();
+        watchers.mark_topics([partition(999_999), other, partition(7)].into_iter(), &mut marked);
+        watchers.mark_topics([partition(7)].into_iter(), &mut marked);
+        assert_eq!((marked.0.len(), watch.partitions()), (1, 0));
+        marked.wake();
         assert_eq!(watch.take_ready(), vec![partition(999_999), partition(7)]);
         watch.remove_topic(TopicId(1));
-        watchers.tell([partition(7)].into_iter(), &mut told);
-        assert!(told.0.is_empty());
+        watchers.mark_topics([partition(7)].into_iter(), &mut marked);
+        assert!(marked.0.is_empty());
         watch.add_topic(TopicId(1));
         drop(watch);
         assert!(watchers.by_topic.lock().is_empty());

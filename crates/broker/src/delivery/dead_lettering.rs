@@ -1,4 +1,4 @@
-//! Burying dead letters: a record's copy is appended where it belongs, in the same log entry that
+//! Dead-lettering: a record's copy is appended where it belongs, in the same log entry that
 //! settles it, so that a crash neither loses nor doubles it.
 //!
 //! A group's dead letters are appended in the order in which they died, one request at a time. What
@@ -139,7 +139,7 @@ impl Driver {
         }))
     }
 
-    /// Buries the first of a group's dead letters, as many as are in memory and fit.
+    /// Moves the first of a group's dead letters, as many as are in memory and fit.
     fn dead_letter_first(&mut self, id: LeaseGroupId) {
         let Some(target) = self.dead_letter_target(id) else { return self.dead_letter_later(id) };
         let Some(group) = self.groups.get(&id) else { return };

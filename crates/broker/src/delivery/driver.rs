@@ -187,7 +187,7 @@ pub(crate) struct Driver {
     pub(super) standings: Arc<Standings>,
     pub(super) published: Arc<Published>,
     pub(super) watch: Arc<Watch>,
-    /// Apart from that of producers, who would be served first: they are many.
+    /// Not the pool of producers: a read would wait behind all of them.
     pub(super) cpu: CpuPool,
     inbox: mpsc::UnboundedReceiver<Message>,
     /// However far the next deadline is: the wall clock may be set, which has to be noticed soon,

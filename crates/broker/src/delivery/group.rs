@@ -287,7 +287,8 @@ pub(super) fn depth(group: &LeaseGroup, topic: &Topic) -> u64 {
     unsettled.sum()
 }
 
-/// The group and its topic as they are now, to be looked at while nobody waits for the machine.
+/// The group and its topic as they are now, for a look that takes long: the machine is not locked
+/// meanwhile.
 pub(super) fn share(shard: &Shard, id: LeaseGroupId) -> Option<(Arc<LeaseGroup>, Arc<Topic>)> {
     shard.read(|state| {
         let group = state.shared_lease_group(id)?;

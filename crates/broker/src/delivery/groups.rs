@@ -249,8 +249,8 @@ impl Driver {
         }
     }
 
-    /// Takes over where partitions end and begin that changed since this was last called. Who can
-    /// know of a record, its producer included, finds it after this: the watch was told before.
+    /// Takes over where partitions end and begin that changed since this was last called. After this
+    /// every record is found whose producer was answered: the watch is marked before the answer.
     /// `serving` is being served, and need not be served again for it.
     pub(super) fn appended(&mut self, serving: Option<LeaseGroupId>) {
         let ready = self.watch.take_ready();

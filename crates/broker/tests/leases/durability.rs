@@ -198,7 +198,7 @@ async fn an_expired_record_goes_to_the_dead_letters_though_nobody_consumes() {
     node.broker.shutdown().await;
 }
 
-/// Buries everything in one topic, whatever the route says.
+/// Sends all dead letters to one topic, whatever the route says.
 #[derive(Debug)]
 struct TestRouter {
     dead: PartitionId,

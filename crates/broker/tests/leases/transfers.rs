@@ -50,7 +50,7 @@ impl Stage {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_transfer_that_is_refused_settles_and_buries_nothing() {
+async fn a_transfer_that_is_refused_settles_and_moves_nothing() {
     let stage = stage().await;
     let Stage { node, jobs, group, of_dead, small } = &stage;
     node.append(*jobs, &values(3)).await;

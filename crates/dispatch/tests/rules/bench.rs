@@ -153,7 +153,7 @@ impl Bench {
         changes
     }
 
-    /// Buries what died, as offset and reason.
+    /// Takes away what died, as offset and reason.
     pub(crate) fn dead_letter(&mut self) -> Vec<(u64, DeadReason)> {
         let dead = self.drain().dead;
         for letter in &dead {
