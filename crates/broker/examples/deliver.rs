@@ -17,10 +17,10 @@ use broker::{
     Settlement,
 };
 use bytes::BytesMut;
-use journal::disk::RealDisk;
 use machine::command::NewTopic;
 use machine::{Command, Outcome};
 use record::{BatchBuilder, BatchHeader, BatchOptions};
+use world::{Entropy, OsEntropy, World};
 
 const VALUE_BYTES: usize = 1024;
 /// Batches that a producer has under way.
@@ -72,9 +72,8 @@ fn arguments() -> Arguments {
 async fn main() {
     let arguments = arguments();
     let _ = std::fs::remove_dir_all(&arguments.dir);
-    let broker = Broker::open(Arc::new(RealDisk), &arguments.dir, BrokerOptions::default())
-        .await
-        .expect("opens");
+    let broker =
+        Broker::open(World::real(), &arguments.dir, BrokerOptions::default()).await.expect("opens");
     let (topic, group) = prepare(&broker, &arguments).await;
     let (begun, cpu) = (Instant::now(), cpu_seconds());
     if arguments.backlog {
@@ -114,7 +113,7 @@ fn report(what: &str, arguments: &Arguments, begun: Instant, cpu_before: f64) {
 async fn prepare(broker: &Broker, arguments: &Arguments) -> (TopicId, LeaseGroupId) {
     let topic = NewTopic {
         name: "deliver".into(),
-        uuid: uuid::Uuid::new_v4(),
+        uuid: OsEntropy.uuid(),
         partitions: 1,
         config: [("retention.settled".to_string(), "true".to_string())].into(),
     };

@@ -8,17 +8,16 @@
 
 use std::future::Future;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
 use base::{LeaseGroupId, PartitionId, TopicId};
 use broker::{AppendBatch, Broker, BrokerOptions};
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::{self, StreamExt};
-use journal::disk::RealDisk;
 use machine::command::NewTopic;
 use machine::{Command, Outcome};
 use record::{BatchBuilder, BatchHeader, BatchOptions};
+use world::{Entropy, OsEntropy, World};
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
@@ -32,8 +31,7 @@ const REST: Duration = Duration::from_secs(15);
 async fn main() {
     let (dir, queues) = arguments();
     let _ = std::fs::remove_dir_all(&dir);
-    let broker =
-        Broker::open(Arc::new(RealDisk), &dir, BrokerOptions::default()).await.expect("opens");
+    let broker = Broker::open(World::real(), &dir, BrokerOptions::default()).await.expect("opens");
     // What the first of everything takes is no queue's.
     all(WARM_UP, |number| create_topic(broker.clone(), u32::MAX - number)).await;
     tokio::time::sleep(REST / 5).await;
@@ -100,7 +98,7 @@ fn values(values: &[(&str, &str)]) -> std::collections::BTreeMap<String, String>
 async fn create_topic(broker: Broker, number: u32) -> TopicId {
     let topic = NewTopic {
         name: format!("bench-{number}"),
-        uuid: uuid::Uuid::new_v4(),
+        uuid: OsEntropy.uuid(),
         partitions: 1,
         config: values(&[
             ("max.message.bytes", "16908288"),

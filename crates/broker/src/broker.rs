@@ -5,15 +5,16 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use base::PartitionId;
 use base::limits::SEGMENT_BYTES_DEFAULT;
-use base::{Clock, PartitionId, SystemClock, Timeline};
 use consensus::{Consensus, ConsensusOptions};
-use journal::{Disk, Journal};
+use journal::Journal;
 use machine::{Command, Outcome, State};
 use parking_lot::Mutex;
 use tasks::{Failure, Task};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
+use world::{Clock, Entropy, World};
 
 use crate::append::{AppendBatch, AppendReply};
 use crate::budget::{Budget, Permit};
@@ -24,6 +25,7 @@ use crate::error::{ExecuteError, OpenError, Unavailable};
 use crate::housekeeping;
 use crate::sequencer::{Request, Sequencer};
 use crate::shard::Shard;
+use crate::timeline::Timeline;
 use crate::turns::Turns;
 use crate::watch::Watch;
 use crate::watchdog;
@@ -32,7 +34,6 @@ use crate::watchdog;
 pub struct BrokerOptions {
     /// This node's id in the cluster.
     pub node: u32,
-    pub clock: Arc<dyn Clock>,
     pub journal: journal::Options,
     /// Bytes of produce requests between socket and disk, for the whole node.
     pub request_bytes_in_flight_max: usize,
@@ -44,7 +45,6 @@ impl Default for BrokerOptions {
     fn default() -> Self {
         Self {
             node: 1,
-            clock: Arc::new(SystemClock),
             journal: journal::Options::default(),
             request_bytes_in_flight_max: base::limits::PRODUCE_BYTES_IN_FLIGHT_MAX,
             housekeeping_interval: Duration::from_secs(1),
@@ -60,9 +60,8 @@ pub struct Broker(Arc<Inner>);
 struct Inner {
     node: u32,
     cluster_id: Arc<str>,
-    clock: Arc<dyn Clock>,
+    world: World,
     timeline: Arc<Timeline>,
-    disk: Arc<dyn Disk>,
     dir: PathBuf,
     shard: Arc<Shard>,
     consensus: Consensus,
@@ -104,22 +103,14 @@ pub struct Storage {
 
 impl Broker {
     /// Opens the data directory, recovers what a crash left, and leads. Ready when it returns.
-    pub async fn open(
-        disk: Arc<dyn Disk>,
-        dir: &Path,
-        options: BrokerOptions,
-    ) -> Result<Self, OpenError> {
-        disk.create_dir(dir).map_err(|source| OpenError::Io {
+    pub async fn open(world: World, dir: &Path, options: BrokerOptions) -> Result<Self, OpenError> {
+        world.disk.create_dir(dir).map_err(|source| OpenError::Io {
             doing: format!("making the data directory {}", dir.display()),
             source,
         })?;
         // The catalog is shard 0; a single node keeps its partitions there too.
-        let opened = journal::Journal::open(
-            Arc::clone(&disk),
-            &dir.join("shard-0"),
-            options.journal.clone(),
-        )?;
-        let cluster_id = cluster::open(&*disk, dir)?;
+        let opened = journal::Journal::open(&world, &dir.join("shard-0"), options.journal.clone())?;
+        let cluster_id = cluster::open(&world, dir)?;
         let journal = opened.journal.clone();
         let failure = Failure::new();
         let failing = failure.clone();
@@ -143,17 +134,17 @@ impl Broker {
         let sequencer = Sequencer::new(
             Arc::clone(&shard),
             consensus.clone(),
-            Arc::clone(&options.clock),
+            Arc::clone(&world.clock),
             cpu.clone(),
             inbox,
         );
         let sequencing = tasks::vital(Task::Sequencer, sequencer.run(), &failure);
         let (delivery, messages) = driver::Handle::new();
         let _ = shard.delivery.set(delivery.clone());
-        let timeline = Arc::new(Timeline::new(Arc::clone(&options.clock)));
+        let timeline = Arc::new(Timeline::new(Arc::clone(&world.clock)));
         let driver = Driver::new(
             Arc::clone(&shard),
-            Arc::clone(&options.clock),
+            Arc::clone(&world.clock),
             Arc::clone(&timeline),
             requests.clone(),
             &delivery,
@@ -164,9 +155,8 @@ impl Broker {
         let broker = Self(Arc::new(Inner {
             node: options.node,
             cluster_id,
-            clock: options.clock,
+            world,
             timeline,
-            disk,
             dir: dir.to_path_buf(),
             shard,
             consensus,
@@ -256,7 +246,7 @@ impl Broker {
     }
 
     pub fn storage(&self) -> std::io::Result<Storage> {
-        let space = self.0.disk.space(&self.0.dir)?;
+        let space = self.0.world.disk.space(&self.0.dir)?;
         Ok(Storage {
             dir: self.0.dir.clone(),
             free_bytes: space.free_bytes,
@@ -282,7 +272,12 @@ impl Broker {
     }
 
     pub fn clock(&self) -> &dyn Clock {
-        &*self.0.clock
+        &*self.0.world.clock
+    }
+
+    /// Random bytes: for ids, salts and secrets.
+    pub fn entropy(&self) -> &dyn Entropy {
+        &*self.0.world.entropy
     }
 
     /// What dates in the log are compared with to tell whether they are long past.

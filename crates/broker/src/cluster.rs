@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use base::checksum::crc32c;
-use journal::Disk;
 use uuid::Uuid;
+use world::{Disk, World};
 
 use crate::error::OpenError;
 
@@ -16,14 +16,15 @@ const MAGIC: &[u8; 8] = b"PRclust1";
 const LEN: usize = 8 + 16 + 4;
 
 /// The id as Kafka clients like to see one: a UUID in unpadded URL-safe base64, 22 characters.
-pub(crate) fn open(disk: &dyn Disk, dir: &Path) -> Result<Arc<str>, OpenError> {
+pub(crate) fn open(world: &World, dir: &Path) -> Result<Arc<str>, OpenError> {
+    let disk = &*world.disk;
     let path = dir.join(FILE);
     let known = disk
         .list(dir)
         .map_err(|source| io_error(format!("reading {}", dir.display()), source))?
         .iter()
         .any(|name| name == FILE);
-    let id = if known { load(disk, &path)? } else { create(disk, dir, &path)? };
+    let id = if known { load(disk, &path)? } else { create(world, dir, &path)? };
     Ok(base64_url(id.as_bytes()).into())
 }
 
@@ -48,9 +49,10 @@ fn load(disk: &dyn Disk, path: &Path) -> Result<Uuid, OpenError> {
     Uuid::from_slice(&content[MAGIC.len()..]).map_err(|_| damaged("it holds no id"))
 }
 
-fn create(disk: &dyn Disk, dir: &Path, path: &Path) -> Result<Uuid, OpenError> {
+fn create(world: &World, dir: &Path, path: &Path) -> Result<Uuid, OpenError> {
+    let disk = &*world.disk;
     let writing = |source| io_error(format!("writing {}", path.display()), source);
-    let id = Uuid::new_v4();
+    let id = world.entropy.uuid();
     let mut content = MAGIC.to_vec();
     content.extend_from_slice(id.as_bytes());
     content.extend_from_slice(&crc32c(&content).to_le_bytes());

@@ -6,18 +6,20 @@
 //! from the log when the node starts, by the records' timestamps.
 
 use std::collections::VecDeque;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
+#[expect(clippy::disallowed_types, reason = "a client must not find two ids with one hash")]
+use std::hash::RandomState;
 use std::sync::LazyLock;
 
 use base::limits::DEDUP_IDS_MAX;
-use base::{Offset, PartitionId, TopicId};
-use hashbrown::{HashMap, HashSet};
+use base::{HashMap, HashSet, Offset, PartitionId, TopicId};
 use record::{Batch, BatchHeader, Reserved, Retained, retain_or_empty};
 
 use crate::fetch::batches_in;
 use crate::shard::Shard;
 
-/// Of this process.
+/// Of this process, and never seen outside of it.
+#[expect(clippy::disallowed_types, reason = "a client must not find two ids with one hash")]
 static KEYS: LazyLock<(RandomState, RandomState)> = LazyLock::new(Default::default);
 
 fn hash(id: &[u8]) -> u128 {
@@ -159,7 +161,7 @@ impl Dedup {
         let is_there = |id: &u128| {
             window.and_then(|it| it.seen.get(id)).is_some_and(|seen| seen.at_ms >= from_ms)
         };
-        let mut own = HashSet::new();
+        let mut own = HashSet::default();
         let copies = ids.0.iter().filter(|(_, id)| is_there(id) || !own.insert(*id));
         let copies: Copies = copies.map(|(delta, _)| *delta).collect();
         (!copies.is_empty() && copies.len() < header.record_count as usize).then_some(copies)

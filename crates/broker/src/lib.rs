@@ -31,6 +31,7 @@ pub mod operations;
 mod pending;
 mod sequencer;
 mod shard;
+pub mod timeline;
 pub mod turns;
 pub mod watch;
 mod watchdog;

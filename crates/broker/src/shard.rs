@@ -7,10 +7,9 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use base::PartitionId;
+use base::{HashMap, PartitionId};
 use bytes::Bytes;
 use consensus::{Committed, Encode, RestoreError, StateMachine};
-use hashbrown::HashMap;
 use journal::{Body, Journal};
 use machine::outcome::{AppendOutcome, Applied};
 use machine::{Append, Command, Entry, Head, State};

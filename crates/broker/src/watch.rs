@@ -11,8 +11,7 @@ use std::hash::Hash;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use base::{PartitionId, TopicId};
-use hashbrown::{HashMap, HashSet};
+use base::{HashMap, HashSet, PartitionId, TopicId};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 

@@ -4,14 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::{Clock, ManualClock, PartitionId, TopicId};
+use base::{PartitionId, TopicId};
 use broker::{AppendBatch, AppendError, Broker, BrokerOptions, FetchError, Stored, batches_in};
 use bytes::BytesMut;
-use journal::Disk;
-use journal::disk::{RealDisk, SimulatedDisk};
 use machine::command::{CommitOffset, NewTopic};
 use machine::{Command, Outcome};
 use record::{Batch, BatchBuilder, BatchHeader, BatchOptions};
+use world::disk::{RealDisk, SimulatedDisk};
+use world::{Disk, Entropy, ManualClock, OsEntropy, World};
 
 const START_MS: i64 = 1_700_000_000_000;
 
@@ -27,12 +27,13 @@ async fn open(dir: &Path) -> Node {
 async fn open_on(disk: Arc<dyn Disk>, dir: &Path) -> Node {
     let clock = Arc::new(ManualClock::new(START_MS));
     let options = BrokerOptions {
-        clock: Arc::clone(&clock) as Arc<dyn Clock>,
         journal: journal::Options { segment_bytes: 4 << 20, ..journal::Options::default() },
         housekeeping_interval: Duration::from_millis(20),
         ..BrokerOptions::default()
     };
-    let broker = Broker::open(disk, dir, options).await.expect("opens");
+    let broker = Broker::open(World::on(disk).with_clock(Arc::clone(&clock) as _), dir, options)
+        .await
+        .expect("opens");
     Node { broker, clock }
 }
 
@@ -40,7 +41,7 @@ impl Node {
     async fn topic(&self, name: &str, partitions: u32, config: &[(&str, &str)]) -> TopicId {
         let topic = NewTopic {
             name: name.into(),
-            uuid: uuid::Uuid::new_v4(),
+            uuid: OsEntropy.uuid(),
             partitions,
             config: config.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect(),
         };
@@ -67,7 +68,7 @@ impl Node {
     /// Returns when retention has looked at all that was there before the call: it deletes by size
     /// what is appended here.
     async fn wait_for_retention(&self) {
-        let name = format!("looked-at-{}", uuid::Uuid::new_v4());
+        let name = format!("looked-at-{}", OsEntropy.uuid());
         let config = [("retention.bytes", "1"), ("retention.ms", "-1")];
         let partition = PartitionId::new(self.topic(&name, 1, &config).await, 0);
         self.append(partition, &["first"]).await;

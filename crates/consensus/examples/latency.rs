@@ -14,9 +14,9 @@ use bytes::Bytes;
 use consensus::{
     Committed, Consensus, ConsensusOptions, Encode, Payload, RestoreError, StateMachine,
 };
-use journal::disk::RealDisk;
 use journal::{Body, Entry, EntryId, EntryKind, Journal, Opened, Options};
 use tokio::sync::oneshot;
+use world::World;
 
 const IN_FLIGHT: usize = 8;
 
@@ -65,7 +65,7 @@ fn millis(since: Instant) -> f64 {
 }
 
 fn open(dir: &Path) -> Result<Opened, journal::OpenError> {
-    Journal::open(Arc::new(RealDisk), dir, Options::default())
+    Journal::open(&World::real(), dir, Options::default())
 }
 
 async fn bare_journal(journal: Journal, count: usize) -> Result<(), Box<dyn Error + Send + Sync>> {

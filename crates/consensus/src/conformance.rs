@@ -5,13 +5,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use futures_util::{Stream, StreamExt};
-use journal::disk::SimulatedDisk;
 use journal::{Journal, Options};
 use openraft::entry::RaftEntry;
 use openraft::storage::{EntryResponder, RaftStateMachine};
 use openraft::testing::log::{StoreBuilder, Suite};
 use openraft::{OptionalSend, RaftSnapshotBuilder, Snapshot, StorageError};
 use parking_lot::Mutex;
+use world::{SimulatedDisk, World};
 
 use crate::log_store::LogStore;
 use crate::types::{LogId, SnapshotMeta, StoredMembership, TypeConfig};
@@ -81,7 +81,7 @@ impl StoreBuilder<TypeConfig, LogStore, NoMachine> for OnSimulatedDisk {
         let options =
             Options { segment_bytes: 1 << 20, disk_reserve_bytes: 0, ..Options::default() };
         let disk = Arc::new(SimulatedDisk::new());
-        let opened = Journal::open(disk, Path::new("/log"), options).unwrap();
+        let opened = Journal::open(&World::on(disk), Path::new("/log"), options).unwrap();
         Ok(((), LogStore::new(opened.journal).unwrap(), NoMachine::default()))
     }
 }

@@ -383,9 +383,9 @@ mod tests {
     use std::time::Duration;
 
     use journal::Options;
-    use journal::disk::SimulatedDisk;
     use openraft::storage::RaftLogStorageExt;
     use openraft::type_config::TypeConfigExt;
+    use world::{SimulatedDisk, World};
 
     use super::*;
     use crate::types::{Membership, log_id};
@@ -395,7 +395,8 @@ mod tests {
     fn open(disk: &SimulatedDisk) -> LogStore {
         let options =
             Options { segment_bytes: 1 << 20, disk_reserve_bytes: 0, ..Options::default() };
-        let opened = Journal::open(Arc::new(disk.clone()), Path::new("/log"), options).unwrap();
+        let opened =
+            Journal::open(&World::on(Arc::new(disk.clone())), Path::new("/log"), options).unwrap();
         LogStore::new(opened.journal).unwrap()
     }
 

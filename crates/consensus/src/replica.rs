@@ -168,10 +168,10 @@ mod tests {
 
     use bytes::Bytes;
     use futures_util::stream;
-    use journal::disk::SimulatedDisk;
     use journal::{Body, Options};
     use openraft::storage::{IOFlushed, RaftLogStorage};
     use tokio::time::timeout;
+    use world::{SimulatedDisk, World};
 
     use super::*;
     use crate::RestoreError;
@@ -217,8 +217,12 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn an_entry_that_is_committed_elsewhere_is_applied_once_it_has_its_place_here() {
         let disk = SimulatedDisk::new();
-        let opened =
-            Journal::open(Arc::new(disk.clone()), Path::new("/data"), Options::default()).unwrap();
+        let opened = Journal::open(
+            &World::on(Arc::new(disk.clone())),
+            Path::new("/data"),
+            Options::default(),
+        )
+        .unwrap();
         let journal = opened.journal;
         let machine = Arc::new(Machine { journal: journal.clone(), applied: AtomicU64::new(0) });
         let mut log = LogStore::new(journal.clone()).unwrap();

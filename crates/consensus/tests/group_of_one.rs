@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use common::{Ledger, Node, Seen, changes, head};
 use consensus::{Consensus, ConsensusOptions, Failure, Payload, ProposeError};
-use journal::disk::{Disk, RealDisk, SimulatedDisk};
 use journal::{Body, Journal};
+use world::World;
+use world::disk::{Disk, RealDisk, SimulatedDisk};
 
 const DIR: &str = "/shard";
 
@@ -57,7 +58,7 @@ async fn proposals_of_many_tasks_are_all_applied_once_and_each_tasks_in_its_orde
         task.await.unwrap();
     }
     let applied = node.ledger.heads();
-    assert_eq!(applied.iter().collect::<HashSet<_>>().len(), 8 * 200);
+    assert_eq!(applied.iter().collect::<BTreeSet<_>>().len(), 8 * 200);
     assert_eq!(applied.len(), 8 * 200);
     for task in 0..8 {
         let prefix = format!("{task}/");
@@ -404,7 +405,8 @@ async fn a_shutdown_finishes_what_is_under_way_and_takes_nothing_more() {
 async fn a_node_under_another_id_is_refused_and_told_who_votes() {
     let disk = SimulatedDisk::new();
     Node::start(disk.clone(), Path::new(DIR)).await.consensus.shutdown().await;
-    let opened = Journal::open(Arc::new(disk), Path::new(DIR), common::small()).unwrap();
+    let opened =
+        Journal::open(&World::on(Arc::new(disk)), Path::new(DIR), common::small()).unwrap();
     let machine = Arc::new(Ledger::default());
     let refused = Consensus::start(2, opened, machine, ConsensusOptions::default()).await;
     let why = refused.unwrap_err().to_string();

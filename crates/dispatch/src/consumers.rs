@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
-use hashbrown::HashMap;
+use base::HashMap;
 
 use crate::consumer::{Credit, JoinRefused, Joined};
 use crate::pools::Pools;

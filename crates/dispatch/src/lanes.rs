@@ -6,8 +6,7 @@
 
 use std::collections::VecDeque;
 
-use base::Offset;
-use hashbrown::HashMap;
+use base::{HashMap, Offset};
 
 use crate::ready::Meta;
 

@@ -6,8 +6,8 @@
 
 use std::collections::BTreeMap;
 
-use base::Offset;
-use hashbrown::{HashMap, HashTable};
+use base::{HashMap, Offset};
+use hashbrown::HashTable;
 
 use crate::ready::Meta;
 use crate::{ConsumerId, SessionId, Token};

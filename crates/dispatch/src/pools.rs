@@ -1,7 +1,7 @@
 //! Limits that the consumers of a session share, over all groups that it consumes from: so they
 //! belong to the driver, and are lent to each engine as it dispatches.
 
-use hashbrown::HashMap;
+use base::HashMap;
 
 use crate::SessionId;
 

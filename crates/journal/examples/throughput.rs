@@ -10,8 +10,8 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use journal::disk::RealDisk;
-use journal::{Body, Disk, Entry, EntryId, EntryKind, Journal, Options};
+use journal::{Body, Entry, EntryId, EntryKind, Journal, Options};
+use world::{Disk, RealDisk, World};
 
 const SEGMENT_BYTES: u64 = 128 << 20;
 const COMMITS: usize = 4000;
@@ -48,7 +48,7 @@ fn percentiles(name: &str, mut times: Vec<Duration>) {
     println!("{name}: p50 {} us, p90 {} us, p99 {} us", at(0.5), at(0.9), at(0.99));
 }
 
-fn fresh_file(dir: &Path, written: bool) -> Arc<dyn journal::DiskFile> {
+fn fresh_file(dir: &Path, written: bool) -> Arc<dyn world::DiskFile> {
     let path = dir.join("raw");
     let _ = std::fs::remove_file(&path);
     let file = RealDisk.open(&path, true).unwrap();
@@ -83,7 +83,7 @@ fn open(dir: &Path) -> Journal {
     let _ = std::fs::remove_dir_all(&dir);
     let options =
         Options { segment_bytes: SEGMENT_BYTES, disk_reserve_bytes: 0, ..Options::default() };
-    Journal::open(Arc::new(RealDisk), &dir, options).unwrap().journal
+    Journal::open(&World::real(), &dir, options).unwrap().journal
 }
 
 fn entry(index: u64, body: &Bytes, bodies: usize) -> Entry {
@@ -188,7 +188,7 @@ fn bandwidth(dir: &Path, name: &str, body_bytes: usize, bodies: usize) {
 fn reopen(dir: &Path) {
     let report = |dir: &Path| {
         let options = Options { disk_reserve_bytes: 0, ..Options::default() };
-        Journal::open(Arc::new(RealDisk), dir, options).unwrap().report
+        Journal::open(&World::real(), dir, options).unwrap().report
     };
     println!("read back: {}", report(&dir.join("journal")));
     println!("empty start: {}", report(&dir.join("empty")));

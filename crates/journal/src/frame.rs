@@ -35,9 +35,9 @@
 
 use std::ops::Range;
 
+use base::HashSet;
 use base::checksum::{crc32c, crc32c_append};
 use bytes::Bytes;
-use hashbrown::HashSet;
 
 use crate::address::Address;
 use crate::entry::{Body, Entry, EntryId, EntryKind};
@@ -259,7 +259,7 @@ impl EncodedEntry {
 /// body are of different streams: by stream and place each of them can be told from the others.
 fn shares(bodies: &[Body]) -> Vec<bool> {
     let mut shares = Vec::new();
-    let mut streams: HashSet<u64> = HashSet::new();
+    let mut streams: HashSet<u64> = HashSet::default();
     for (row, pair) in bodies.windows(2).enumerate() {
         if !pair[1].shares_bytes_of(&pair[0]) {
             streams.clear();

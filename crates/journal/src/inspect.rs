@@ -10,7 +10,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::address::Address;
-use crate::disk::{self, Disk, DiskFile};
 use crate::entry::{EntryId, EntryKind};
 use crate::frame::{self, FRAME_HEADER_BYTES, FrameHeader};
 use crate::index::files::{FileKind, file_name, parse_name};
@@ -18,6 +17,7 @@ use crate::segment::{FIRST_FRAME, SegmentHeader};
 use crate::snapshot;
 use crate::vote;
 use crate::walk::{Found, FrameReader};
+use world::disk::{self, Disk, DiskFile};
 
 /// All files of a journal, by kind.
 #[derive(Clone, Debug, Default)]

@@ -18,7 +18,6 @@ use tokio::sync::Notify;
 
 use crate::address::{Address, Stored};
 use crate::commit::{WriteEnd, Writer};
-use crate::disk::Disk;
 use crate::entry::{Entry, EntryId};
 use crate::error::{JournalFailed, OpenError, ReadError};
 use crate::frame::EncodedEntry;
@@ -33,6 +32,7 @@ use crate::shared::{Applying, Counters, Hooks, Shared};
 use crate::snapshot::SnapshotFile;
 use crate::stats::{Age, Reclaimed, RecoveryReport, Room, SegmentInfo, Stats};
 use crate::vote::Vote;
+use world::{Disk, World};
 
 /// Smaller segments would be mostly ends. Tests use these; an operator's least is in `limits`.
 const SEGMENT_BYTES_MIN: u64 = 64 << 10;
@@ -167,7 +167,8 @@ impl PendingSnapshot {
 /// The Raft log, for consensus.
 impl Journal {
     /// Opens or makes the journal in `dir`, recovering what a crash left.
-    pub fn open(disk: Arc<dyn Disk>, dir: &Path, options: Options) -> Result<Opened, OpenError> {
+    pub fn open(world: &World, dir: &Path, options: Options) -> Result<Opened, OpenError> {
+        let disk = &world.disk;
         let begun = Instant::now();
         options.check()?;
         let io_error = |operation| {
@@ -179,13 +180,13 @@ impl Journal {
             io::ErrorKind::WouldBlock => OpenError::InUse { dir: dir.to_owned() },
             _ => io_error("lock")(source),
         })?;
-        let vote = Vote::load(&disk, dir)?;
+        let vote = Vote::load(disk, dir)?;
         let sizes = Sizes {
             segment_bytes: options.segment_bytes,
             frame_bytes_max: options.frame_bytes_max,
             tail_cache_bytes: options.tail_cache_bytes,
         };
-        let mut recovered = recover(&*disk, dir, sizes)?;
+        let mut recovered = recover(world, dir, sizes)?;
         let snapshot_bytes = recovered.snapshot.as_ref().map_or(0, SnapshotFile::bytes);
         let snapshot = recovered.snapshot.take().map(|file| Snapshot {
             bytes: file.bytes(),
@@ -194,7 +195,7 @@ impl Journal {
             machine: file.machine,
         });
         let mut report = std::mem::take(&mut recovered.report);
-        let journal = Self::start(disk, dir, options, vote, recovered, claim)?;
+        let journal = Self::start(world, dir, options, vote, recovered, claim)?;
         journal.inner.shared.snapshot_bytes.store(snapshot_bytes, Ordering::Relaxed);
         report.took = begun.elapsed();
         tracing::info!("{report}");
@@ -202,13 +203,14 @@ impl Journal {
     }
 
     fn start(
-        disk: Arc<dyn Disk>,
+        world: &World,
         dir: &Path,
         options: Options,
         vote: Vote,
         recovered: Recovered,
         claim: Box<dyn Send + Sync>,
     ) -> Result<Self, OpenError> {
+        let disk = &world.disk;
         let Recovered { log, end, spare, table, scan_from, full, replaced, bytes, .. } = recovered;
         let snapshot = log.purged;
         let older = !end.segment.header.takes_entries();
@@ -221,7 +223,7 @@ impl Journal {
             sidecar_cache_bytes: options.sidecar_cache_bytes,
         };
         let index = Arc::new(Index::open(setup, table, scan_from.segment)?);
-        left_before(&disk, dir, &index, scan_from.segment, snapshot)
+        left_before(disk, dir, &index, scan_from.segment, snapshot)
             .map_err(|source| OpenError::Io { operation: "measure", path: dir.into(), source })?;
         for Full { segment, last_index, file_bytes } in full {
             index.full(segment, last_index, file_bytes);
@@ -236,7 +238,7 @@ impl Journal {
             }
         }
         let spares = Spares::new(
-            disk.clone(),
+            world.clone(),
             dir.to_owned(),
             options.segment_bytes,
             options.disk_reserve_bytes,
@@ -247,7 +249,7 @@ impl Journal {
             |source| OpenError::Io { operation: "start threads for", path: dir.to_owned(), source };
         let readers = options.readers;
         let shared = Arc::new(Shared {
-            disk,
+            disk: disk.clone(),
             dir: dir.to_owned(),
             options,
             log,

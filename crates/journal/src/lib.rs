@@ -6,7 +6,6 @@
 //! consumers are served from the same bytes.
 //!
 //! * [`journal`]: the handle, what everyone else calls
-//! * [`disk`]: the file system behind a trait, real and simulated
 //! * [`entry`]: what is appended
 //! * [`address`]: where a body lies, and what is read from there
 //! * [`stats`]: what the journal tells about itself
@@ -14,7 +13,6 @@
 //! * [`inspect`]: looking at a journal's directory from outside
 
 pub mod address;
-pub mod disk;
 pub mod entry;
 pub mod error;
 pub mod inspect;
@@ -38,7 +36,6 @@ mod vote;
 mod walk;
 
 pub use address::{Address, Stored};
-pub use disk::{Disk, DiskFile};
 pub use entry::{Body, Entry, EntryId, EntryKind};
 pub use error::{JournalFailed, OpenError, ReadError};
 pub use journal::{Journal, Keep, Opened, Options, PendingSnapshot, Snapshot};

@@ -14,7 +14,6 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 
 use crate::address::Address;
-use crate::disk::{Disk, DiskFile};
 use crate::entry::{Entry, EntryId};
 use crate::error::ReadError;
 use crate::frame::{self, BLOCK, EncodedEntry, EntryLayout};
@@ -23,6 +22,7 @@ use crate::index::files::{FileKind, file_name};
 use crate::segment::{FIRST_FRAME, SegmentHeader};
 use crate::tail::Tail;
 use crate::walk::{Found, FrameReader};
+use world::disk::{Disk, DiskFile};
 
 /// A place between two frames: what comes next follows the frame whose checksum is `previous`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

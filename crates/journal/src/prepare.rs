@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 use parking_lot::{Condvar, Mutex};
 use tasks::Task;
 
-use crate::disk::Disk;
 use crate::segment::{self, FIRST_FRAME, OpenSegment};
 use crate::stats::Room;
+use world::World;
 
 /// How often the free space is looked at, and a failed attempt repeated.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -28,7 +28,7 @@ const ZEROS: usize = 512 << 10;
 
 #[derive(Debug)]
 pub(crate) struct Spares {
-    disk: Arc<dyn Disk>,
+    world: World,
     dir: PathBuf,
     segment_bytes: u64,
     reserve_bytes: u64,
@@ -88,7 +88,7 @@ struct Spare {
 impl Spares {
     /// `found`: a segment that was made ahead in a former life. `next_id`: for the one after.
     pub(crate) fn new(
-        disk: Arc<dyn Disk>,
+        world: World,
         dir: PathBuf,
         segment_bytes: u64,
         reserve_bytes: u64,
@@ -99,7 +99,7 @@ impl Spares {
         let state =
             State { ready, next_id, failed: None, room: Room::Ok, draining: false, closing: false };
         Self {
-            disk,
+            world,
             dir,
             segment_bytes,
             reserve_bytes,
@@ -193,7 +193,7 @@ impl Spares {
     }
 
     fn make(&self, id: u32) {
-        let made = segment::create(&*self.disk, &self.dir, id, self.segment_bytes);
+        let made = segment::create(&self.world, &self.dir, id, self.segment_bytes);
         let mut state = self.state.lock();
         match made {
             Ok(segment) => {
@@ -238,7 +238,7 @@ impl Spares {
     }
 
     fn look_at_space(&self) {
-        let space = self.disk.space(&self.dir);
+        let space = self.world.disk.space(&self.dir);
         let mut state = self.state.lock();
         let free_bytes = space.map_or(0, |space| space.free_bytes);
         let full = state.failed.is_some() || free_bytes < self.reserve_bytes;

@@ -16,9 +16,9 @@ use tasks::Task;
 use tokio::sync::oneshot;
 
 use crate::address::{Address, Stored, put_base_offset};
-use crate::disk::DiskFile;
 use crate::error::ReadError;
 use crate::index::{FileKind, Held, Index, LoadError, Part, Planned};
+use world::DiskFile;
 
 /// Reads for everyone who holds the journal. Dropped, it stops its threads.
 #[derive(Debug)]

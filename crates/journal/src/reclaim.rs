@@ -11,8 +11,8 @@
 use std::io::{self, IoSlice};
 use std::sync::Arc;
 
+use base::{HashMap, HashSet};
 use bytes::Bytes;
-use hashbrown::{HashMap, HashSet};
 use tracing::info;
 
 use crate::address::{Address, Stored};
@@ -199,7 +199,7 @@ impl Index {
 
     /// Positions of shared bodies that one stream alone still has.
     fn no_more_shared(&self, segment: u32, sidecar: &Sidecar) -> HashSet<u32> {
-        let mut rows: HashMap<u32, u32> = HashMap::new();
+        let mut rows: HashMap<u32, u32> = HashMap::default();
         for (stream, batches) in sidecar.streams() {
             for batch in self.live(segment, stream, batches).iter().filter(|it| it.shared) {
                 *rows.entry(batch.position).or_default() += 1;

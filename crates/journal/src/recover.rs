@@ -45,7 +45,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::commit::WriteEnd;
-use crate::disk::{Disk, DiskFile};
 use crate::error::OpenError;
 use crate::frame::{self, BLOCK, FrameHeader};
 use crate::index::RunTable;
@@ -56,6 +55,7 @@ use crate::snapshot::{self, SnapshotFile};
 use crate::stats::{RecoveryReport, TornTail};
 use crate::vote;
 use crate::walk::{Found, FrameReader, Search};
+use world::{Disk, DiskFile, World};
 
 /// What there is once recovery is done.
 #[derive(Debug)]
@@ -92,7 +92,8 @@ pub(crate) struct Sizes {
 }
 
 /// The directory must be locked.
-pub(crate) fn recover(disk: &dyn Disk, dir: &Path, sizes: Sizes) -> Result<Recovered, OpenError> {
+pub(crate) fn recover(world: &World, dir: &Path, sizes: Sizes) -> Result<Recovered, OpenError> {
+    let disk = &*world.disk;
     let dir_error = |operation| move |source| io_error(operation, dir.to_owned(), source);
     let names = disk.list(dir).map_err(dir_error("list"))?;
     for draft in names.iter().filter(|name| name.ends_with(".tmp")) {
@@ -104,7 +105,7 @@ pub(crate) fn recover(disk: &dyn Disk, dir: &Path, sizes: Sizes) -> Result<Recov
     let begun = Instant::now();
     let (snapshot, table) = newest_snapshot(disk, dir)?;
     let snapshot_took = begun.elapsed();
-    let mut walk = Walk::new(disk, dir, sizes, snapshot.as_ref(), &names)?;
+    let mut walk = Walk::new(world, dir, sizes, snapshot.as_ref(), &names)?;
     walk.run()?;
     walk.report.snapshot_took = snapshot_took;
     walk.report.log_took = begun.elapsed() - snapshot_took;
@@ -184,7 +185,7 @@ impl Candidate {
 }
 
 struct Walk<'a> {
-    disk: &'a dyn Disk,
+    world: &'a World,
     dir: &'a Path,
     sizes: Sizes,
     segments: BTreeMap<u32, Candidate>,
@@ -206,7 +207,7 @@ struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     fn new(
-        disk: &'a dyn Disk,
+        world: &'a World,
         dir: &'a Path,
         sizes: Sizes,
         snapshot: Option<&SnapshotFile>,
@@ -215,7 +216,7 @@ impl<'a> Walk<'a> {
         let scan_from = snapshot.map_or(LogPosition::START, |snapshot| snapshot.scan_from);
         let covered = snapshot.map(|snapshot| snapshot.id.index);
         let mut walk = Self {
-            disk,
+            world,
             dir,
             sizes,
             segments: BTreeMap::new(),
@@ -250,7 +251,7 @@ impl<'a> Walk<'a> {
         let unreadable = names.iter().any(|name| snapshot::parse_name(name).is_some());
         let voted = names.iter().any(|name| name == vote::NAME);
         if segments.is_empty() && !unreadable && !voted {
-            let made = segment::create(self.disk, self.dir, 1, self.sizes.segment_bytes)
+            let made = segment::create(self.world, self.dir, 1, self.sizes.segment_bytes)
                 .map_err(|source| io_error("make a segment in", self.dir.to_owned(), source))?;
             self.report.segments = 1;
             let OpenSegment { header, file, file_bytes } = made;
@@ -265,7 +266,7 @@ impl<'a> Walk<'a> {
         {
             let path = self.path(id);
             let open_error = |source| io_error("read", path.clone(), source);
-            let file = self.disk.open(&path, false).map_err(open_error)?;
+            let file = self.world.disk.open(&path, false).map_err(open_error)?;
             let header = SegmentHeader::read(&*file).map_err(open_error)?;
             let file_bytes = file.len().map_err(open_error)?;
             self.segments.insert(id, Candidate { path: path.clone(), file, header, file_bytes });
@@ -437,7 +438,7 @@ impl<'a> Walk<'a> {
                 _ => {
                     // Made while the one before it was about to be used.
                     let remove_error = |source| io_error("remove", candidate.path.clone(), source);
-                    self.disk.remove(&candidate.path).map_err(remove_error)?;
+                    self.world.disk.remove(&candidate.path).map_err(remove_error)?;
                     self.report.segments -= 1;
                     removed = true;
                 }
@@ -445,7 +446,7 @@ impl<'a> Walk<'a> {
         }
         if removed {
             let sync_error = |source| io_error("sync", self.dir.to_owned(), source);
-            self.disk.sync_dir(self.dir).map_err(sync_error)?;
+            self.world.disk.sync_dir(self.dir).map_err(sync_error)?;
         }
         Ok(spare)
     }

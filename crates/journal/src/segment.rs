@@ -13,16 +13,15 @@
 //! The salt differs from segment to segment: bytes that a client sent, and that happen to lie where a
 //! frame could begin, cannot pass for a frame.
 
-use std::hash::{BuildHasher, RandomState};
 use std::io::{self, IoSlice};
 use std::path::Path;
 use std::sync::Arc;
 
 use base::checksum::crc32c;
 
-use crate::disk::{Disk, DiskFile};
 use crate::frame::BLOCK;
 use crate::index::files::{FileKind, file_name};
+use world::{DiskFile, World};
 
 const MAGIC: [u8; 4] = *b"PRsg";
 const VERSION: u8 = 2;
@@ -41,8 +40,7 @@ pub(crate) struct SegmentHeader {
 }
 
 impl SegmentHeader {
-    pub(crate) fn new(id: u32, bytes: u64) -> Self {
-        let salt = RandomState::new().hash_one(id) as u32;
+    pub(crate) fn new(id: u32, salt: u32, bytes: u64) -> Self {
         Self { id, salt, bytes, version: VERSION }
     }
 
@@ -103,7 +101,8 @@ pub(crate) struct OpenSegment {
 }
 
 /// Makes a segment, durably. On an error nothing is left that a later call would stumble over.
-pub(crate) fn create(disk: &dyn Disk, dir: &Path, id: u32, bytes: u64) -> io::Result<OpenSegment> {
+pub(crate) fn create(world: &World, dir: &Path, id: u32, bytes: u64) -> io::Result<OpenSegment> {
+    let disk = &*world.disk;
     let name = file_name(FileKind::Segment, id, 1);
     let draft = dir.join(format!("{name}.tmp"));
     match disk.remove(&draft) {
@@ -111,10 +110,11 @@ pub(crate) fn create(disk: &dyn Disk, dir: &Path, id: u32, bytes: u64) -> io::Re
         _ => {}
     }
     let file = disk.open(&draft, true)?;
-    let filled = fill(&*file, id, bytes).and_then(|header| {
-        disk.rename(&draft, &dir.join(&name))?;
-        Ok(header)
-    });
+    let filled =
+        fill(&*file, SegmentHeader::new(id, world.entropy.u32(), bytes)).and_then(|header| {
+            disk.rename(&draft, &dir.join(&name))?;
+            Ok(header)
+        });
     match filled {
         Ok(header) => {
             disk.sync_dir(dir)?;
@@ -128,9 +128,8 @@ pub(crate) fn create(disk: &dyn Disk, dir: &Path, id: u32, bytes: u64) -> io::Re
     }
 }
 
-fn fill(file: &dyn DiskFile, id: u32, bytes: u64) -> io::Result<SegmentHeader> {
-    file.allocate(bytes)?;
-    let header = SegmentHeader::new(id, bytes);
+fn fill(file: &dyn DiskFile, header: SegmentHeader) -> io::Result<SegmentHeader> {
+    file.allocate(header.bytes)?;
     file.write_at(&mut [IoSlice::new(&header.encode())], 0)?;
     file.sync()?;
     Ok(header)
@@ -139,11 +138,15 @@ fn fill(file: &dyn DiskFile, id: u32, bytes: u64) -> io::Result<SegmentHeader> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::SimulatedDisk;
+    use world::{Disk, SimulatedDisk};
+
+    fn world(disk: &SimulatedDisk) -> World {
+        World::on(Arc::new(disk.clone()))
+    }
 
     #[test]
     fn a_header_is_read_back_and_one_bit_off_is_none() {
-        let header = SegmentHeader::new(7, 1 << 20);
+        let header = SegmentHeader::new(7, 0x5a17, 1 << 20);
         let block = header.encode();
         assert_eq!(SegmentHeader::decode(&block), Some(header));
         for bit in 0..28 * 8 {
@@ -159,7 +162,7 @@ mod tests {
         let disk = SimulatedDisk::new();
         let dir = Path::new("/j");
         disk.create_dir(dir).unwrap();
-        let OpenSegment { header, file, .. } = create(&disk, dir, 1, 1 << 20).unwrap();
+        let OpenSegment { header, file, .. } = create(&world(&disk), dir, 1, 1 << 20).unwrap();
         assert!(header.takes_entries());
         let old = SegmentHeader { version: 1, ..header };
         file.write_at(&mut [IoSlice::new(&old.encode())], 0).unwrap();
@@ -177,9 +180,9 @@ mod tests {
         let dir = Path::new("/j");
         disk.create_dir(dir).unwrap();
         disk.set_capacity(Some(1 << 20));
-        assert!(create(&disk, dir, 1, 2 << 20).is_err());
+        assert!(create(&world(&disk), dir, 1, 2 << 20).is_err());
         assert_eq!(disk.list(dir).unwrap(), Vec::<String>::new());
-        create(&disk, dir, 1, 1 << 19).unwrap();
+        create(&world(&disk), dir, 1, 1 << 19).unwrap();
         assert_eq!(disk.list(dir).unwrap(), ["00000001.seg"]);
     }
 }

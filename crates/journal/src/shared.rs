@@ -12,7 +12,6 @@ use tasks::Task;
 use tokio::sync::Notify;
 
 use crate::address::Address;
-use crate::disk::Disk;
 use crate::entry::EntryId;
 use crate::error::JournalFailed;
 use crate::index::Index;
@@ -22,6 +21,7 @@ use crate::prepare::Spares;
 use crate::queue::Queue;
 use crate::stats::Stats;
 use crate::vote::Vote;
+use world::Disk;
 
 #[derive(Debug)]
 pub(crate) struct Shared {

@@ -16,9 +16,9 @@ use std::path::Path;
 use base::checksum::{crc32c, crc32c_append};
 use bytes::Bytes;
 
-use crate::disk::{self, Disk};
 use crate::entry::EntryId;
 use crate::log::LogPosition;
+use world::disk::{self, Disk};
 
 const MAGIC: [u8; 4] = *b"PRsn";
 const VERSION: u8 = 1;
@@ -131,7 +131,7 @@ pub(crate) fn read(disk: &dyn Disk, dir: &Path, index: u64) -> io::Result<Option
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::SimulatedDisk;
+    use world::SimulatedDisk;
 
     fn snapshot(index: u64) -> SnapshotFile {
         SnapshotFile {

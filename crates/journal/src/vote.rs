@@ -22,9 +22,9 @@ use base::checksum::{crc32c, crc32c_append};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
-use crate::disk::{self, Disk, DiskFile};
 use crate::error::OpenError;
 use crate::frame::BLOCK;
+use world::disk::{self, Disk, DiskFile};
 
 pub(crate) const NAME: &str = "vote";
 const MAGIC: [u8; 4] = *b"PRvt";
@@ -169,7 +169,7 @@ pub(crate) fn decode(bytes: &[u8]) -> Option<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::SimulatedDisk;
+    use world::SimulatedDisk;
 
     const DIR: &str = "/j";
 

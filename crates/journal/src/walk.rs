@@ -3,8 +3,8 @@
 
 use std::io;
 
-use crate::disk::DiskFile;
 use crate::frame::{self, BLOCK, FrameHeader};
+use world::DiskFile;
 
 /// How much is read at once when looking for a frame that may be anywhere.
 const SEARCH_BYTES: usize = 1 << 20;

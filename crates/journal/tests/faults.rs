@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::*;
-use journal::disk::SimulatedDisk;
-use journal::{Disk, Entry, Journal, JournalFailed, Options, Room};
+use journal::{Entry, Journal, JournalFailed, Options, Room};
+use world::{Disk, SimulatedDisk};
 
 fn write(journal: &Journal, from: u64, count: u64) -> Vec<Entry> {
     let entries: Vec<_> = (from..from + count).map(|i| entry(1, i, i - 1, 2000)).collect();

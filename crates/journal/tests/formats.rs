@@ -14,9 +14,9 @@ use std::path::Path;
 
 use bytes::Bytes;
 use common::*;
-use journal::disk::SimulatedDisk;
 use journal::inspect::Frames;
-use journal::{Body, Disk, Entry, EntryId, EntryKind, Journal};
+use journal::{Body, Entry, EntryId, EntryKind, Journal};
+use world::{Disk, SimulatedDisk};
 
 const STREAMS: u64 = 4;
 /// The snapshot is taken after this entry.

@@ -7,10 +7,11 @@ use std::sync::mpsc::channel;
 
 use bytes::Bytes;
 use common::*;
-use journal::disk::{RealDisk, SimulatedDisk};
 use journal::{Entry, EntryId, Journal, OpenError, Options, ReadError};
 use proptest::collection::vec;
 use proptest::prelude::*;
+use world::SimulatedDisk;
+use world::World;
 
 #[test]
 fn an_empty_journal_has_nothing() {
@@ -298,7 +299,7 @@ fn the_vote_is_there_after_power_loss() {
 #[test]
 fn a_directory_belongs_to_one_journal_at_a_time() {
     let dir = tempfile::tempdir().unwrap();
-    let open = || Journal::open(std::sync::Arc::new(RealDisk), dir.path(), small());
+    let open = || Journal::open(&World::real(), dir.path(), small());
     let first = open().unwrap().journal;
     assert!(matches!(open(), Err(OpenError::InUse { .. })));
     first.close();
@@ -317,7 +318,7 @@ fn a_real_disk_gives_back_what_it_was_given() {
     let dir = tempfile::tempdir().unwrap();
     let open = || {
         let options = Options { disk_reserve_bytes: 0, segment_bytes: 1 << 20, ..small() };
-        Journal::open(std::sync::Arc::new(RealDisk), dir.path(), options).unwrap().journal
+        Journal::open(&World::real(), dir.path(), options).unwrap().journal
     };
     let entries: Vec<_> =
         (1..200).map(|i| entry(1, i, i - 1, (i * 97 % 20_000 + 1) as usize)).collect();

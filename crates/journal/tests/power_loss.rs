@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use bytes::Bytes;
 use common::*;
-use journal::disk::SimulatedDisk;
 use journal::{Entry, EntryId, Journal};
+use world::SimulatedDisk;
 
 const LIVES: u64 = 4;
 

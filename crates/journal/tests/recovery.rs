@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use common::*;
-use journal::disk::SimulatedDisk;
 use journal::inspect::{FrameInfo, Frames, Verdict};
-use journal::{Disk, Entry, EntryId, Journal, OpenError, Opened};
+use journal::{Entry, EntryId, Journal, OpenError, Opened};
+use world::{Disk, SimulatedDisk};
 
 fn path(name: &str) -> PathBuf {
     Path::new(DIR).join(name)

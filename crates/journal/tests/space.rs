@@ -11,8 +11,8 @@ use std::path::Path;
 
 use bytes::Bytes;
 use common::*;
-use journal::disk::SimulatedDisk;
-use journal::{Body, Disk, Entry, EntryId, EntryKind, Journal, Keep};
+use journal::{Body, Entry, EntryId, EntryKind, Journal, Keep};
+use world::{Disk, SimulatedDisk};
 
 const STREAMS: u64 = 3;
 

@@ -7,8 +7,7 @@ use std::ops::Bound;
 use std::sync::{Arc, LazyLock};
 
 use base::limits::{LEASE_GROUP_PARTITIONS_MAX, LEASE_GROUPS_MAX};
-use base::{LeaseGroupId, MAIN_LEASE_GROUP, Offset, SharedMap, SharedRows, TopicId};
-use hashbrown::HashMap;
+use base::{HashMap, LeaseGroupId, MAIN_LEASE_GROUP, Offset, SharedMap, SharedRows, TopicId};
 
 use crate::config::{LeaseGroupConfig, Overrides, SharedConfigs};
 use crate::outcome::Refusal;

@@ -8,8 +8,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use base::limits::{GROUP_CONFIGS_MAX, PARTITIONS_PER_SHARD_MAX, PARTITIONS_PER_TOPIC_MAX};
-use base::{Offset, PartitionId, SharedMap, SharedRows, TopicId};
-use hashbrown::HashMap;
+use base::{HashMap, Offset, PartitionId, SharedMap, SharedRows, TopicId};
 use uuid::Uuid;
 
 use crate::command::{Command, CommitOffset, NewTopic};

@@ -2,7 +2,7 @@
 
 mod model;
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 use record::{
@@ -202,7 +202,7 @@ fn the_last_header_of_a_name_counts() {
 
 #[test]
 fn codecs_are_named_as_in_kafkas_configuration() {
-    let names: HashSet<_> = Compression::ALL.iter().map(|codec| codec.name()).collect();
+    let names: BTreeSet<_> = Compression::ALL.iter().map(|codec| codec.name()).collect();
     assert_eq!(names.len(), Compression::ALL.len());
     for codec in Compression::ALL {
         assert_eq!(codec.name().parse(), Ok(codec));

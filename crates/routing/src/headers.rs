@@ -6,7 +6,8 @@
 
 use std::hash::{BuildHasher, Hash, Hasher};
 
-use hashbrown::{DefaultHashBuilder, HashMap};
+use base::HashMap;
+use base::collections::HashState;
 
 use crate::message::{Headers, Value};
 use crate::network::Target;
@@ -84,7 +85,7 @@ pub struct HeadersMatcher {
     filed: HashMap<u64, Vec<u32>>,
     /// Those that ask for nothing.
     always: Vec<u32>,
-    hasher: DefaultHashBuilder,
+    hasher: HashState,
 }
 
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! The kinds of nodes, behind one face.
 
-use hashbrown::HashMap;
+use base::HashMap;
 
 use crate::consistent::{ConsistentMatcher, HashOn};
 use crate::headers::{HeaderPattern, HeadersMatcher};
@@ -51,7 +51,7 @@ pub enum Matcher {
 impl Matcher {
     pub fn new(kind: &Kind) -> Self {
         match kind {
-            Kind::Direct => Self::Direct(HashMap::new()),
+            Kind::Direct => Self::Direct(HashMap::default()),
             Kind::Fanout => Self::Fanout(Targets::default()),
             Kind::Topic => Self::Topic(Box::default()),
             Kind::Headers => Self::Headers(Box::default()),

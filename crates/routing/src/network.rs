@@ -7,7 +7,9 @@
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
-use hashbrown::{DefaultHashBuilder, HashMap, HashSet, HashTable};
+use base::collections::HashState;
+use base::{HashMap, HashSet};
+use hashbrown::HashTable;
 
 use crate::matcher::{Arguments, Kind, Matcher};
 use crate::message::{Headers, Message};
@@ -45,7 +47,7 @@ pub struct Network<S> {
     free_sinks: Vec<SinkId>,
     /// By the sink's name.
     sink_names: HashTable<SinkId>,
-    hasher: DefaultHashBuilder,
+    hasher: HashState,
 }
 
 #[derive(Clone, Debug)]
@@ -79,11 +81,11 @@ impl<S> Default for Network<S> {
         Self {
             nodes: Vec::new(),
             free_nodes: Vec::new(),
-            node_names: HashMap::new(),
+            node_names: HashMap::default(),
             sinks: Vec::new(),
             free_sinks: Vec::new(),
             sink_names: HashTable::new(),
-            hasher: DefaultHashBuilder::default(),
+            hasher: HashState::default(),
         }
     }
 }

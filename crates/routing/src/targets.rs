@@ -1,7 +1,7 @@
 //! A set of destinations. Each is counted: bindings may differ in arguments that do not matter
 //! here, and a destination stays until the last of them is gone.
 
-use hashbrown::HashMap;
+use base::HashMap;
 
 use crate::network::Target;
 

@@ -7,7 +7,7 @@
 //! they do where the trie is searched with backtracking. Words are numbered and edges are one map,
 //! so that a pattern's word costs a few bytes and a key's word one hash.
 
-use hashbrown::HashMap;
+use base::HashMap;
 
 use crate::network::Target;
 use crate::targets::Targets;
@@ -68,9 +68,9 @@ impl Default for TopicMatcher {
                 children: 0,
             }],
             free: Vec::new(),
-            edges: HashMap::new(),
+            edges: HashMap::default(),
             words: Words::default(),
-            ends: HashMap::new(),
+            ends: HashMap::default(),
             any_count: 0,
         }
     }

@@ -8,15 +8,15 @@ use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use uuid::Uuid;
+use world::Entropy;
 
 const FILE: &str = "operator.token";
 
 /// The token of this data directory, which is there.
-pub(crate) fn of(data: &Path) -> io::Result<String> {
+pub(crate) fn of(data: &Path, entropy: &dyn Entropy) -> io::Result<String> {
     let path = data.join(FILE);
     match read(&path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => make(data, &path),
+        Err(error) if error.kind() == ErrorKind::NotFound => make(data, &path, entropy),
         found => found,
     }
 }
@@ -37,9 +37,8 @@ pub(crate) fn read(path: &Path) -> io::Result<String> {
 }
 
 /// Written beside and renamed: a crash leaves no half of one.
-fn make(data: &Path, path: &Path) -> io::Result<String> {
-    // Each has 122 bits of the system's randomness.
-    let token = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
+fn make(data: &Path, path: &Path, entropy: &dyn Entropy) -> io::Result<String> {
+    let token = format!("{}{}", entropy.uuid().simple(), entropy.uuid().simple());
     let beside = data.join(format!("{FILE}.new"));
     match fs::remove_file(&beside) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -55,25 +54,26 @@ fn make(data: &Path, path: &Path) -> io::Result<String> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+    use world::OsEntropy;
 
     use super::*;
 
     #[test]
     fn it_is_made_once_and_only_its_owner_reads_it() {
         let data = tempfile::tempdir().expect("a folder");
-        let token = of(data.path()).expect("is made");
+        let token = of(data.path(), &OsEntropy).expect("is made");
         assert_eq!(token.len(), 64);
-        assert_eq!(of(data.path()).expect("is read"), token);
+        assert_eq!(of(data.path(), &OsEntropy).expect("is read"), token);
         let mode = fs::metadata(data.path().join(FILE)).expect("is there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
         let other = tempfile::tempdir().expect("a folder");
-        assert_ne!(of(other.path()).expect("is made"), token);
+        assert_ne!(of(other.path(), &OsEntropy).expect("is made"), token);
     }
 
     #[test]
     fn an_empty_file_is_no_token() {
         let data = tempfile::tempdir().expect("a folder");
         fs::write(data.path().join(FILE), "\n").expect("is written");
-        assert!(of(data.path()).is_err());
+        assert!(of(data.path(), &OsEntropy).is_err());
     }
 }

@@ -11,12 +11,12 @@ use gateway_amqp::catalog::Catalog;
 use gateway_amqp::catalog::users::Users;
 use gateway_amqp::operations::Administration;
 use gateway_kafka::GatewayOptions;
-use journal::disk::RealDisk;
 use machine::Command;
 use tasks::Task;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use world::World;
 
 use crate::logging;
 use crate::operator_token;
@@ -97,15 +97,15 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     let bound = kafka.local_addr().map_err(ServeError::Runtime)?;
     let amqp_bound = amqp.as_ref().map(TcpListener::local_addr).transpose();
     let amqp_bound = amqp_bound.map_err(ServeError::Runtime)?;
-    let broker =
-        Broker::open(Arc::new(RealDisk), &settings.data, broker_options(&settings)).await?;
+    let broker = Broker::open(World::real(), &settings.data, broker_options(&settings)).await?;
     configure(&broker, &settings.kafka_configs).await?;
     let catalog = Catalog::open(broker.clone()).await?;
     let router = gateway_amqp::dead_letter::Router::new(&catalog);
     broker.set_dead_letter_router(gateway_amqp::dead_letter::SCHEME, Arc::new(router));
     let users = Users::open(&catalog, settings.amqp_users.clone()).await?;
     let mut options = gateway_options(&settings, bound);
-    let token = operator_token::of(&settings.data).map_err(ServeError::OperatorToken)?;
+    let token =
+        operator_token::of(&settings.data, broker.entropy()).map_err(ServeError::OperatorToken)?;
     options.operator_token = Some(token.into());
     // Operators talk to the Kafka gateway, which hands on what is AMQP's.
     let administration = Administration::new(catalog.clone(), users.clone());

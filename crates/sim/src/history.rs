@@ -5,7 +5,7 @@
 //! * nothing that was never sent, and nothing twice;
 //! * of one producer in one partition, the records in the order in which it sent them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Who sent a record, and as its how-manieth. It is the record's value, too.
@@ -18,7 +18,7 @@ pub struct Sent {
 #[derive(Debug, Default)]
 pub struct History {
     /// Partition of each record that was ever sent.
-    sent: HashMap<Sent, u32>,
+    sent: BTreeMap<Sent, u32>,
     acknowledged: BTreeMap<(u32, u64), Sent>,
 }
 
@@ -50,7 +50,7 @@ impl History {
     /// Judges all that a reader found in a partition, in the order in which it was found. A value
     /// that nobody can have sent is `None`.
     pub fn check(&self, partition: u32, found: &[(u64, Option<Sent>)]) -> Result<(), Violation> {
-        let mut last_of: HashMap<u32, u32> = HashMap::new();
+        let mut last_of: BTreeMap<u32, u32> = BTreeMap::new();
         for (expected, &(offset, sent)) in (0_u64..).zip(found) {
             if offset != expected {
                 return Err(Violation::Gap { partition, expected, found: offset });

@@ -7,10 +7,10 @@ use std::time::Duration;
 use base::{PartitionId, TopicId};
 use broker::{AppendBatch, Broker, BrokerOptions, Stored};
 use bytes::BytesMut;
-use journal::disk::SimulatedDisk;
 use machine::command::NewTopic;
 use machine::{Command, Outcome};
 use record::{Batch, BatchBuilder, BatchHeader, BatchOptions};
+use world::{SimulatedDisk, World};
 
 use crate::history::{History, Sent};
 use crate::random::Random;
@@ -33,7 +33,7 @@ pub async fn open(disk: &SimulatedDisk) -> Result<Broker, broker::OpenError> {
         housekeeping_interval: Duration::from_millis(5),
         ..BrokerOptions::default()
     };
-    Broker::open(Arc::new(disk.clone()), Path::new("/data"), options).await
+    Broker::open(World::on(Arc::new(disk.clone())), Path::new("/data"), options).await
 }
 
 /// The topic of the run, made if it is not there; `None` when the node cannot say.
@@ -43,7 +43,7 @@ pub async fn topic(broker: &Broker) -> Option<TopicId> {
     }
     let topic = NewTopic {
         name: TOPIC.into(),
-        uuid: uuid::Uuid::new_v4(),
+        uuid: broker.entropy().uuid(),
         partitions: PARTITIONS,
         config: [("retention.ms".to_string(), "-1".to_string())].into(),
     };

@@ -5,10 +5,10 @@
 use std::sync::{Arc, Mutex};
 
 use base::PartitionId;
-use journal::disk::SimulatedDisk;
 use sim::history::History;
 use sim::random::Random;
 use sim::workload::{self, PARTITIONS};
+use world::SimulatedDisk;
 
 const PRODUCERS: u32 = 3;
 const CRASHES: u64 = 3;

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use base::limits::{LEASE_READ_BYTES, LEASE_READ_UNPACKED_BYTES};
-use base::{LeaseGroupId, Offset, PartitionId, Shifts};
+use base::{LeaseGroupId, Offset, PartitionId};
 use bytes::Bytes;
 use dispatch::{Peeked as Known, RemoveRefused, SessionId};
 use machine::Command;
@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 use crate::broker::Broker;
 use crate::error::{ExecuteError, FetchError, Unavailable};
 use crate::fetch::batches_in;
+use crate::timeline::Shifts;
 
 use super::dead_letter::DeadLetterRouter;
 use super::driver::Driver;

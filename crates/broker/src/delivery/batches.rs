@@ -6,12 +6,14 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+use base::collections::HashState;
 use base::limits::LEASE_BATCH_CACHE_BYTES;
-use base::{Offset, PartitionId, Shifts};
+use base::{HashMap, Offset, PartitionId};
 use dispatch::Scanned;
-use hashbrown::{DefaultHashBuilder, HashMap};
 use record::{Reserved, SharedBatch, SharedRecord};
 use std::hash::BuildHasher;
+
+use crate::timeline::Shifts;
 
 #[derive(Debug, Default)]
 pub(super) struct Batches {
@@ -89,7 +91,7 @@ pub(super) struct Gone;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Facts {
     /// Keys of one node only meet each other.
-    hasher: DefaultHashBuilder,
+    hasher: HashState,
 }
 
 impl Facts {

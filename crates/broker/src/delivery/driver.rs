@@ -11,23 +11,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use base::limits::{LEASE_GROUP_IDLE_MAX, LEASE_GROUPS_PER_TURN, LEASE_MESSAGES_PER_TURN};
-use base::{Clock, LeaseGroupId, Offset, PartitionId, Timeline, TopicId};
+use base::{HashMap, HashSet, LeaseGroupId, Offset, PartitionId, TopicId};
 use bytes::Bytes;
 use dispatch::{Assignment, Changes, ConsumerId, Pools, SessionId};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use hashbrown::{HashMap, HashSet};
 use machine::outcome::Applied;
 use machine::{ALL_PARTITIONS, Command, Outcome};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
+use world::Clock;
 
 use crate::append::{AppendBatch, Appended};
 use crate::cpu::CpuPool;
 use crate::pending::Appends;
 use crate::sequencer::Request;
 use crate::shard::Shard;
+use crate::timeline::Timeline;
 use crate::watch::Watch;
 
 use super::batches::{Batches, Facts};
@@ -266,10 +267,10 @@ impl Driver {
             cpu: CpuPool::default(),
             inbox,
             sleep_max,
-            groups: HashMap::new(),
-            by_topic: HashMap::new(),
-            retired: HashMap::new(),
-            sessions: HashMap::new(),
+            groups: HashMap::default(),
+            by_topic: HashMap::default(),
+            retired: HashMap::default(),
+            sessions: HashMap::default(),
             pools: Pools::new(),
             next_consumer: 1,
             next_engine: 1,
@@ -280,8 +281,8 @@ impl Driver {
             batches: Batches::default(),
             facts: Facts::default(),
             reads: FuturesUnordered::new(),
-            record_reads: HashSet::new(),
-            lost: HashSet::new(),
+            record_reads: HashSet::default(),
+            lost: HashSet::default(),
             outgoing: Vec::new(),
             waiting: BTreeSet::new(),
             pending_takes: Vec::new(),

@@ -3,9 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use base::{LeaseGroupId, Offset, PartitionId, TopicId};
+use base::{HashMap, HashSet, LeaseGroupId, Offset, PartitionId, TopicId};
 use dispatch::{Assignment, DeadLetter, Dispatch, Joined, Ordering, PartitionStart, Policy, Token};
-use hashbrown::{HashMap, HashSet};
 use machine::config::{Consumers, LeaseGroupConfig, LeaseOrdering, LimitOverflow, PrioritiesOrder};
 use machine::{GroupSettle, LeaseGroup, State, Topic, TopicConfig};
 use tokio::sync::oneshot;
@@ -128,7 +127,7 @@ impl Group {
             dispatch,
             engine,
             log_starts: topic.partitions.iter().map(|partition| partition.log_start()).collect(),
-            consumers: HashMap::new(),
+            consumers: HashMap::default(),
             takers: VecDeque::new(),
             dead: VecDeque::new(),
             dead_lettering: false,
@@ -137,7 +136,7 @@ impl Group {
             died: 0,
             dead_lettered: 0,
             reject_waiters: VecDeque::new(),
-            overflowed: HashSet::new(),
+            overflowed: HashSet::default(),
             under_way,
             sought: Vec::new(),
             reads: 0,
@@ -249,7 +248,7 @@ fn starts(
     under_way: &[UnderWay],
 ) -> impl Iterator<Item = PartitionStart> {
     let settles = under_way.iter().flat_map(|(_, settles)| settles.iter());
-    let mut of_partitions: HashMap<u32, Vec<&GroupSettle>> = HashMap::new();
+    let mut of_partitions: HashMap<u32, Vec<&GroupSettle>> = HashMap::default();
     for settle in settles.filter(|settle| settle.group == group.id) {
         of_partitions.entry(settle.partition).or_default().push(settle);
     }

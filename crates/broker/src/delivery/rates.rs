@@ -3,8 +3,7 @@
 //! A meter counts by the second in a ring, and turns the ring when it is next touched: what nobody
 //! touches costs nothing, and what has been quiet for a window is forgotten whole.
 
-use base::TopicId;
-use hashbrown::HashMap;
+use base::{HashMap, TopicId};
 use parking_lot::Mutex;
 
 use super::group::Counts;

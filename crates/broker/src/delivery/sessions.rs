@@ -3,10 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use base::LeaseGroupId;
 use base::limits::{LEASE_CONSUMERS_PER_SESSION_MAX, LEASE_SESSION_UNREAD_BYTES_MAX};
+use base::{HashMap, HashSet, LeaseGroupId};
 use dispatch::{Assignment, ConsumerId, JoinRefused, Joined, Leases, SessionId};
-use hashbrown::{HashMap, HashSet};
 use tokio::sync::mpsc;
 
 use super::driver::Driver;
@@ -40,8 +39,8 @@ impl Driver {
         let session = Session {
             events,
             unread,
-            consumers: HashMap::new(),
-            groups: HashSet::new(),
+            consumers: HashMap::default(),
+            groups: HashSet::default(),
             outgoing: Vec::new(),
             outgoing_bytes: 0,
             waiting: VecDeque::new(),

@@ -8,9 +8,8 @@
 //! dead-letters nothing, and before the transfer is answered.
 
 use base::limits::{DEAD_LETTERS_PER_ENTRY, LEASE_BATCH_CACHE_BYTES, PROPOSAL_BYTES_MAX};
-use base::{LeaseGroupId, Offset, PartitionId};
+use base::{HashMap, LeaseGroupId, Offset, PartitionId};
 use dispatch::{SessionId, Settlement};
-use hashbrown::HashMap;
 use machine::GroupSettle;
 use record::SharedRecord;
 use tokio::sync::oneshot;

@@ -7,8 +7,7 @@
 use std::collections::VecDeque;
 
 use base::limits::LEASE_SEQUENCED_BATCHES_MAX;
-use base::{LeaseGroupId, TopicId};
-use hashbrown::HashMap;
+use base::{HashMap, LeaseGroupId, TopicId};
 use parking_lot::Mutex;
 
 /// Where a group stands.

@@ -5,8 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use base::{PartitionId, TopicId};
-use hashbrown::HashMap;
+use base::{HashMap, PartitionId, TopicId};
 use machine::outcome::{AppendOutcome, Applied};
 use machine::{Append, Command};
 use parking_lot::Mutex;
@@ -63,7 +62,7 @@ impl Changes {
             }
         }
         if changed.all {
-            changed.partitions = HashMap::new();
+            changed.partitions = HashMap::default();
             return;
         }
         for (append, outcome) in appends.iter().zip(&applied.appends) {

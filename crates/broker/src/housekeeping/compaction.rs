@@ -20,9 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::time::Duration;
 
-use base::{Offset, PartitionId, TopicId};
+use base::{HashMap, Offset, PartitionId, TopicId};
 use bytes::Bytes;
-use hashbrown::HashMap;
 use journal::{Address, Journal, Keep, Stored};
 use machine::Command;
 use record::{Batch, BatchHeader, RecordView, Retained};
@@ -323,7 +322,7 @@ fn prepare(journal: &Journal, candidates: Vec<Candidate>, now_ms: i64) -> io::Re
             continue;
         }
         let mut pass =
-            Pass { candidate, up_to, last_offsets: HashMap::new(), segments: BTreeSet::new() };
+            Pass { candidate, up_to, last_offsets: HashMap::default(), segments: BTreeSet::new() };
         pass.learn(journal, &batches, &mut room)?;
         pass.find_changes(journal, &batches, now_ms)?;
         prepared.passes.push(pass);

@@ -21,9 +21,8 @@ mod survey;
 
 use std::time::Duration;
 
-use base::PartitionId;
 use base::limits::TAIL_CACHE_AGE_MAX;
-use hashbrown::HashMap;
+use base::{HashMap, PartitionId};
 use journal::Reclaimed;
 use machine::Command;
 use tasks::Task;

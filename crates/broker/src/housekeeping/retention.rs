@@ -17,8 +17,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use base::{Offset, PartitionId, TopicId};
-use hashbrown::HashMap;
+use base::{HashMap, Offset, PartitionId, TopicId};
 use journal::{Journal, ReadError};
 
 use crate::broker::Broker;

@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use base::{Clock, ManualClock, TopicId};
+use base::TopicId;
 use bytes::BytesMut;
-use journal::disk::SimulatedDisk;
 use machine::Outcome;
 use machine::command::NewTopic;
 use record::{BatchBuilder, BatchHeader, BatchOptions};
+use world::{Entropy, ManualClock, OsEntropy, SimulatedDisk, World};
 
 use super::*;
 use crate::{AppendBatch, BrokerOptions};
@@ -28,12 +28,17 @@ impl Node {
     async fn open(disk: &SimulatedDisk) -> Self {
         let clock = Arc::new(ManualClock::new(START_MS));
         let options = BrokerOptions {
-            clock: Arc::clone(&clock) as Arc<dyn Clock>,
             housekeeping_interval: Duration::from_secs(365 * 24 * 60 * 60),
             ..BrokerOptions::default()
         };
         let disk = Arc::new(disk.clone());
-        let broker = Broker::open(disk, Path::new("/data"), options).await.expect("opens");
+        let broker = Broker::open(
+            World::on(disk).with_clock(Arc::clone(&clock) as _),
+            Path::new("/data"),
+            options,
+        )
+        .await
+        .expect("opens");
         while broker.shard().changes.all() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
@@ -42,7 +47,7 @@ impl Node {
 
     async fn topic(&self, name: &str, partitions: u32, config: &[(&str, &str)]) -> TopicId {
         let config = config.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
-        let uuid = uuid::Uuid::new_v4();
+        let uuid = OsEntropy.uuid();
         let topics = vec![NewTopic { name: name.into(), uuid, partitions, config }];
         match self.broker.execute(Command::CreateTopics { topics }).await.expect("created") {
             Outcome::Topics(mut topics) => topics.remove(0).expect("the topic is new"),

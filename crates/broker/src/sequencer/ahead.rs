@@ -1,7 +1,6 @@
 //! What the machine will know once all that is under way is applied, where it differs.
 
-use base::{Offset, PartitionId, TopicId};
-use hashbrown::HashMap;
+use base::{HashMap, Offset, PartitionId, TopicId};
 use machine::partition::Partition;
 use machine::producer::{BatchSequence, ProducerState, SequenceRefusal, SequenceVerdict};
 

@@ -18,14 +18,15 @@ use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::Arc;
 
+use base::PartitionId;
 use base::limits::{ENTRY_ROW_BYTES, PROPOSAL_BYTES_MAX, PROPOSALS_IN_FLIGHT_MAX};
-use base::{Clock, PartitionId};
 use consensus::{Consensus, Payload, ProposeError, Proposed};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, FusedFuture};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use machine::{Command, State};
 use tokio::sync::{mpsc, oneshot};
+use world::Clock;
 
 use crate::append::AppendBatch;
 use crate::cpu::CpuPool;

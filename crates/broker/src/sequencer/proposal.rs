@@ -2,9 +2,8 @@
 
 use std::mem;
 
-use base::{Offset, PartitionId};
+use base::{HashMap, Offset, PartitionId};
 use bytes::{Bytes, BytesMut};
-use hashbrown::HashMap;
 use journal::{Body, Room};
 use machine::config::{Durability, LimitOverflow};
 use machine::partition::Partition;
@@ -347,7 +346,7 @@ fn judge_sequence(
 /// those before it.
 fn refused(batches: &[AppendBatch], context: &Context<'_>) -> Option<AppendError> {
     let Context { ahead, state, terms, .. } = context;
-    let mut ends: HashMap<PartitionId, Offset> = HashMap::new();
+    let mut ends: HashMap<PartitionId, Offset> = HashMap::default();
     for batch in batches {
         let AppendBatch { header, bytes, expect, .. } = batch;
         for partition in batch.partitions() {

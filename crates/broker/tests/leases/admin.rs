@@ -5,9 +5,9 @@ use broker::delivery::{
     PeekOptions, RecordState, RedriveTo, RedriveWhat, Redriven, RemoveError, SeekTo,
 };
 use broker::{ConsumeOptions, Credit, Event, Settle, SettleWhat, Settlement};
-use journal::disk::SimulatedDisk;
 use machine::Command;
 use record::Compression;
+use world::SimulatedDisk;
 
 use crate::harness::*;
 

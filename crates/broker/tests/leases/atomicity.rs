@@ -7,8 +7,8 @@ use std::sync::Arc;
 use base::{Offset, PartitionId};
 use broker::delivery::TransferError;
 use broker::{AppendBatch, AppendError, Settle, SettleWhat, Settlement};
-use journal::disk::SimulatedDisk;
 use machine::Command;
+use world::SimulatedDisk;
 
 use crate::harness::*;
 

@@ -3,7 +3,7 @@
 
 use base::headers;
 use broker::ConsumeOptions;
-use journal::disk::SimulatedDisk;
+use world::SimulatedDisk;
 
 use crate::harness::{START_MS, consume, new, open, texts};
 

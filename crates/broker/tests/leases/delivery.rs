@@ -1,6 +1,6 @@
 //! Who gets what, in which order, and what becomes of it.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::task::Poll;
 use std::time::Duration;
@@ -8,8 +8,8 @@ use std::time::Duration;
 use base::{PartitionId, headers};
 use broker::delivery::{CreditReturns, SettleError};
 use broker::{ConsumeOptions, Credit, Event, Settle, SettleWhat, Settlement, TakeOptions};
-use journal::disk::SimulatedDisk;
 use record::Compression;
+use world::SimulatedDisk;
 
 use crate::harness::*;
 
@@ -475,7 +475,7 @@ async fn several_consumers_of_a_group_share_its_records() {
         let batch = batch(PartitionId::new(topic, index), Compression::None, &values(50));
         node.broker.append(vec![batch]).await.remove(0).expect("taken");
     }
-    let mut seen = HashSet::new();
+    let mut seen = BTreeSet::new();
     let mut counts = [0; 3];
     while seen.len() < 150 {
         for (place, consumer) in consumers.iter_mut().enumerate() {

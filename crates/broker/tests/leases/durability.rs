@@ -8,8 +8,8 @@ use base::{PartitionId, headers};
 use broker::delivery::{DeadLetterRouter, DeadRecord};
 use broker::{ConsumeOptions, Settle, SettleWhat, Settlement};
 use bytes::Bytes;
-use journal::disk::{RealDisk, SimulatedDisk};
 use record::{BatchBuilder, BatchOptions};
+use world::disk::{RealDisk, SimulatedDisk};
 
 use crate::harness::*;
 

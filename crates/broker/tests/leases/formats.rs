@@ -9,11 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::{Clock, ManualClock, PartitionId, headers};
+use base::{PartitionId, headers};
 use broker::{Broker, BrokerOptions, Settlement};
-use journal::Disk;
-use journal::disk::SimulatedDisk;
 use machine::{Command, Outcome};
+use world::{Disk, ManualClock, SimulatedDisk, World};
 
 use crate::harness::*;
 
@@ -23,7 +22,6 @@ const HOUR_MS: i64 = 3_600_000;
 async fn open_small(disk: &SimulatedDisk) -> Node {
     let clock = Arc::new(ManualClock::new(START_MS));
     let options = BrokerOptions {
-        clock: Arc::clone(&clock) as Arc<dyn Clock>,
         journal: journal::Options {
             segment_bytes: 64 << 10,
             disk_reserve_bytes: 0,
@@ -33,7 +31,13 @@ async fn open_small(disk: &SimulatedDisk) -> Node {
         ..BrokerOptions::default()
     };
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-    let broker = Broker::open(disk, Path::new("/data"), options).await.expect("opens");
+    let broker = Broker::open(
+        World::on(disk).with_clock(Arc::clone(&clock) as _),
+        Path::new("/data"),
+        options,
+    )
+    .await
+    .expect("opens");
     Node { broker, clock }
 }
 

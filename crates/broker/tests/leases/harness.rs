@@ -4,18 +4,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::{Clock, LeaseGroupId, ManualClock, PartitionId, TopicId, headers};
+use base::{LeaseGroupId, PartitionId, TopicId, headers};
 use broker::delivery::{Events, SettleError};
 use broker::{
     AppendBatch, AppendError, Appended, Broker, BrokerOptions, ConsumeOptions, Delivery, Event,
     LeaseSession, Settle, SettleWhat, Settlement, TakeOptions,
 };
 use bytes::BytesMut;
-use journal::Disk;
-use journal::disk::SimulatedDisk;
 use machine::command::NewTopic;
 use machine::{Command, Outcome};
 use record::{BatchBuilder, BatchHeader, BatchOptions, Compression, Header};
+use world::{Disk, Entropy, ManualClock, OsEntropy, SimulatedDisk, World};
 
 pub(crate) const START_MS: i64 = 1_700_000_000_000;
 pub(crate) const SOON: Duration = Duration::from_secs(10);
@@ -94,7 +93,6 @@ pub(crate) async fn open_on(disk: Arc<dyn Disk>, dir: &Path) -> Node {
 pub(crate) async fn open_at(disk: Arc<dyn Disk>, dir: &Path, now_ms: i64) -> Node {
     let clock = Arc::new(ManualClock::new(now_ms));
     let options = BrokerOptions {
-        clock: Arc::clone(&clock) as Arc<dyn Clock>,
         journal: journal::Options {
             segment_bytes: 1 << 20,
             disk_reserve_bytes: 0,
@@ -103,7 +101,9 @@ pub(crate) async fn open_at(disk: Arc<dyn Disk>, dir: &Path, now_ms: i64) -> Nod
         housekeeping_interval: Duration::from_millis(10),
         ..BrokerOptions::default()
     };
-    let broker = Broker::open(disk, dir, options).await.expect("opens");
+    let broker = Broker::open(World::on(disk).with_clock(Arc::clone(&clock) as _), dir, options)
+        .await
+        .expect("opens");
     Node { broker, clock }
 }
 
@@ -124,7 +124,7 @@ impl Node {
     ) -> TopicId {
         let topic = NewTopic {
             name: name.into(),
-            uuid: uuid::Uuid::new_v4(),
+            uuid: OsEntropy.uuid(),
             partitions,
             config: overrides(config),
         };

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use base::PartitionId;
 use broker::Settlement;
 use broker::delivery::PeekOptions;
-use journal::disk::SimulatedDisk;
+use world::SimulatedDisk;
 
 use crate::harness::*;
 

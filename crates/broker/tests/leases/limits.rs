@@ -5,8 +5,8 @@ use std::time::Duration;
 use base::{PartitionId, headers};
 use broker::{AppendError, ConsumeOptions, Credit, RecordIds, Settlement};
 use futures_util::FutureExt;
-use journal::disk::SimulatedDisk;
 use record::Compression;
+use world::SimulatedDisk;
 
 use crate::harness::*;
 

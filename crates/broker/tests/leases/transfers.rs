@@ -8,7 +8,7 @@ use broker::{AppendBatch, AppendError, Delivery, Settle, SettleWhat, Settlement}
 use futures_util::future::maybe_done;
 use futures_util::poll;
 use hashbrown::HashSet;
-use journal::disk::{RealDisk, SimulatedDisk};
+use world::disk::{RealDisk, SimulatedDisk};
 
 use crate::harness::*;
 

@@ -8,8 +8,9 @@ use bytes::Bytes;
 use consensus::{
     Committed, Consensus, ConsensusOptions, Encode, Payload, Proposed, RestoreError, StateMachine,
 };
-use journal::{Disk, Journal, Options};
+use journal::{Journal, Options};
 use parking_lot::Mutex;
+use world::{Disk, World};
 
 /// State: the heads of all applied entries, in order.
 #[derive(Default)]
@@ -122,7 +123,7 @@ impl Node {
         snapshot_log_bytes_min: u64,
         snapshot_changes_min: u64,
     ) -> Self {
-        let opened = Journal::open(Arc::new(disk), dir, small()).unwrap();
+        let opened = Journal::open(&World::on(Arc::new(disk)), dir, small()).unwrap();
         let journal = opened.journal.clone();
         let ledger = Arc::new(Ledger::default());
         *ledger.journal.lock() = Some(journal.clone());

@@ -5,13 +5,12 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use base::LeaseGroupId;
+use base::{HashMap, LeaseGroupId};
 use broker::delivery::{
     ConsumerId, Delivery, Event, Events, LeaseSession, Settle, SettleWhat, Settlement, Token,
 };
 use bytes::Bytes;
 use futures_util::Stream;
-use hashbrown::HashMap;
 use tasks::Task;
 use tokio::time::Instant;
 
@@ -140,8 +139,8 @@ impl Channel {
             confirms: None,
             transaction: None,
             content: None,
-            consumers: HashMap::new(),
-            tags: HashMap::new(),
+            consumers: HashMap::default(),
+            tags: HashMap::default(),
             early: Vec::new(),
             unacked: Unacked::default(),
             next_tag: 1,

@@ -44,7 +44,7 @@ impl Session {
             return Err(Exception::new(ReplyCode::NotAllowed, text));
         }
         let tag: Arc<str> = match consume.consumer_tag {
-            "" => format!("amq.ctag-{}", uuid::Uuid::new_v4().simple()).into(),
+            "" => format!("amq.ctag-{}", self.gateway.broker.entropy().uuid().simple()).into(),
             tag => tag.into(),
         };
         if name == REPLY_TO {
@@ -109,7 +109,8 @@ impl Session {
             return Err(Exception::precondition_failed("reply consumer already set"));
         }
         let receiver = Receiver { channel: number, generation: channel.generation, posts };
-        channel.reply_name = Some(self.gateway.replies.register(receiver));
+        channel.reply_name =
+            Some(self.gateway.replies.register(receiver, self.gateway.broker.entropy()));
         if !no_wait {
             let ok = BasicConsumeOk { consumer_tag: &tag, ..BasicConsumeOk::default() };
             self.output.method(number, ok);

@@ -159,7 +159,11 @@ impl Session {
         let rights = self.rights()?;
         if !passive {
             // One that the server makes up later looks like this.
-            let made_up = if name.is_empty() { generated_name() } else { String::new() };
+            let made_up = if name.is_empty() {
+                generated_name(self.gateway.broker.entropy())
+            } else {
+                String::new()
+            };
             let checked = if name.is_empty() { &made_up } else { &name };
             self.check_queue(Permission::Configure, checked)?;
         }

@@ -8,12 +8,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use base::PartitionId;
 use base::headers::{DELIVER_AT, EXPIRES_AT, PRIORITY};
 use base::limits::{BATCH_BYTES_DEFAULT, ENTRY_ROW_BYTES};
+use base::{HashMap, PartitionId};
 use broker::{AppendBatch, Broker};
 use bytes::{Bytes, BytesMut};
-use hashbrown::HashMap;
 use machine::TopicConfig;
 use machine::config::{CompressionType, LimitOverflow, TimestampType};
 use record::{BatchBuilder, BatchHeader, BatchOptions, Compression, EncodedHeaders};

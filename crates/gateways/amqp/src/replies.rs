@@ -6,11 +6,12 @@
 
 use std::sync::Arc;
 
+use base::HashMap;
 use broker::Permit;
 use bytes::Bytes;
-use hashbrown::HashMap;
 use parking_lot::Mutex;
 use tokio::sync::mpsc;
+use world::Entropy;
 
 use crate::publish::Body;
 use crate::stream::StreamRecords;
@@ -82,8 +83,12 @@ impl Drop for ReplyName {
 }
 
 impl Replies {
-    pub(crate) fn register(self: &Arc<Self>, receiver: Receiver) -> ReplyName {
-        let name: Arc<str> = format!("{REPLY_TO_PREFIX}{}", uuid::Uuid::new_v4().simple()).into();
+    pub(crate) fn register(
+        self: &Arc<Self>,
+        receiver: Receiver,
+        entropy: &dyn Entropy,
+    ) -> ReplyName {
+        let name: Arc<str> = format!("{REPLY_TO_PREFIX}{}", entropy.uuid().simple()).into();
         self.receivers.lock().insert(Arc::clone(&name), receiver);
         ReplyName { name, replies: Arc::clone(self) }
     }

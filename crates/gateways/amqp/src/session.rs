@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use base::HashMap;
 use base::limits::{
     AMQP_HANDSHAKE_FRAME_BYTES_MAX, AMQP_POSTED_MAX, PROPOSAL_BYTES_MAX,
     REQUESTS_IN_FLIGHT_PER_SESSION_MAX,
@@ -20,7 +21,6 @@ use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::SelectAll;
-use hashbrown::HashMap;
 use tasks::Task;
 use thiserror::Error;
 use tokio::sync::mpsc;
@@ -227,7 +227,7 @@ impl Session {
             vhost: None,
             rights: None,
             writable: None,
-            channels: HashMap::new(),
+            channels: HashMap::default(),
             generation: 0,
             output: Output::default(),
             publisher: Publisher::default(),

@@ -3,9 +3,9 @@
 //! What exists, what it may be and what it means stands in the machine's tables; here is Kafka's way
 //! of asking. The machine takes whole sets, so a change is "read, alter, write back", one at a time.
 
-use std::collections::{BTreeMap, HashSet};
+use base::{HashSet, TopicId};
+use std::collections::BTreeMap;
 
-use base::TopicId;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::alter_configs_response::AlterConfigsResourceResponse;
 use kafka_protocol::messages::incremental_alter_configs_request::AlterableConfig;
@@ -234,7 +234,7 @@ pub(crate) async fn alter(
 ) -> Result<Response, RequestError> {
     let message: AlterConfigsRequest = request.decode()?;
     let _one_at_a_time = gateway.config_changes.lock().await;
-    let mut seen = HashSet::new();
+    let mut seen = HashSet::default();
     let mut responses = Vec::with_capacity(message.resources.len());
     for resource in message.resources {
         let kind = resource.resource_type;
@@ -283,7 +283,7 @@ pub(crate) async fn alter_incrementally(
 ) -> Result<Response, RequestError> {
     let message: IncrementalAlterConfigsRequest = request.decode()?;
     let _one_at_a_time = gateway.config_changes.lock().await;
-    let mut seen = HashSet::new();
+    let mut seen = HashSet::default();
     let mut responses = Vec::with_capacity(message.resources.len());
     for resource in message.resources {
         let (kind, name) = (resource.resource_type, resource.resource_name);
@@ -314,7 +314,7 @@ async fn change(
 ) -> Result<(), Fault> {
     let resource = Resource::find(gateway, kind, name)?;
     let mut config = resource.overrides(gateway);
-    let mut changed = HashSet::new();
+    let mut changed = HashSet::default();
     for change in changes {
         if !changed.insert(&*change.name) {
             return Err(Fault::new(

@@ -430,6 +430,7 @@ mod tests {
     use machine::command::NewTopic;
     use tokio::sync::watch;
     use uuid::Uuid;
+    use world::World;
 
     use super::*;
     use crate::options::GatewayOptions;
@@ -449,8 +450,8 @@ mod tests {
     }
 
     async fn with_topic(name: &str, stopping: watch::Receiver<bool>) -> Gateway {
-        let disk = Arc::new(journal::disk::SimulatedDisk::new());
-        let broker = Broker::open(disk, Path::new("/data"), BrokerOptions::default());
+        let disk = Arc::new(world::SimulatedDisk::new());
+        let broker = Broker::open(World::on(disk), Path::new("/data"), BrokerOptions::default());
         let broker = broker.await.expect("opens");
         let topic = NewTopic {
             name: name.to_owned(),

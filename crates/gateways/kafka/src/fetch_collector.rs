@@ -7,10 +7,9 @@
 
 use std::sync::Arc;
 
-use base::{Offset, PartitionId};
+use base::{HashMap, Offset, PartitionId};
 use broker::{Bounds, Pace, Stored, batches_in};
 use bytes::Bytes;
-use hashbrown::HashMap;
 use kafka_protocol::error::ResponseError;
 use tokio::sync::OwnedSemaphorePermit;
 
@@ -66,7 +65,7 @@ impl<'a> Collector<'a> {
             bytes: 0,
             failed: false,
             full: false,
-            found: HashMap::new(),
+            found: HashMap::default(),
             room: None,
         }
     }

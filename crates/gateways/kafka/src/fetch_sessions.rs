@@ -10,9 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
-use base::{PartitionId, TopicId};
+use base::{HashMap, HashSet, PartitionId, TopicId};
 use broker::{Broker, Pace, Watch};
-use hashbrown::{HashMap, HashSet};
 use machine::State;
 use parking_lot::Mutex;
 use tokio::sync::Mutex as SessionMutex;
@@ -77,11 +76,11 @@ impl FetchState {
     pub(crate) fn new(watch: Option<Watch>) -> Self {
         Self {
             watch,
-            topics: HashMap::new(),
-            names: HashMap::new(),
-            wanted: HashMap::new(),
+            topics: HashMap::default(),
+            names: HashMap::default(),
+            wanted: HashMap::default(),
             turns: VecDeque::new(),
-            missing: HashMap::new(),
+            missing: HashMap::default(),
             named: Vec::new(),
         }
     }

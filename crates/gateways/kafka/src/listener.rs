@@ -123,6 +123,7 @@ mod tests {
     use std::path::Path;
 
     use broker::BrokerOptions;
+    use world::World;
 
     use super::*;
 
@@ -131,8 +132,8 @@ mod tests {
 
     #[tokio::test]
     async fn an_idle_session_is_small() {
-        let disk = Arc::new(journal::disk::SimulatedDisk::new());
-        let broker = Broker::open(disk, Path::new("/data"), BrokerOptions::default());
+        let disk = Arc::new(world::SimulatedDisk::new());
+        let broker = Broker::open(World::on(disk), Path::new("/data"), BrokerOptions::default());
         let (_stop, stopping) = watch::channel(false);
         let options = GatewayOptions::new("127.0.0.1", 9092);
         let gateway = Gateway::new(broker.await.expect("opens"), options, stopping);

@@ -250,7 +250,7 @@ async fn create_missing(
             places.push(place);
             topics.push(NewTopic {
                 name: name.to_string(),
-                uuid: Uuid::new_v4(),
+                uuid: gateway.broker.entropy().uuid(),
                 partitions: gateway.options.partitions_default,
                 config: BTreeMap::new(),
             });

@@ -1,8 +1,8 @@
 //! Making topics, growing them, and taking them away.
 
-use std::collections::{BTreeMap, HashMap};
+use base::{HashMap, TopicId};
+use std::collections::BTreeMap;
 
-use base::TopicId;
 use futures_util::future::join_all;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::create_partitions_request::CreatePartitionsTopic;
@@ -91,7 +91,12 @@ fn new_topic(gateway: &Gateway, topic: &CreatableTopic) -> Result<NewTopic, Faul
         })?;
         config.insert(entry.name.to_string(), value.to_string());
     }
-    Ok(NewTopic { name: topic.name.to_string(), uuid: Uuid::new_v4(), partitions, config })
+    Ok(NewTopic {
+        name: topic.name.to_string(),
+        uuid: gateway.broker.entropy().uuid(),
+        partitions,
+        config,
+    })
 }
 
 pub(crate) fn check_replication_factor(factor: i16) -> Result<(), Fault> {
@@ -145,7 +150,8 @@ fn check_brokers(gateway: &Gateway, brokers: &[BrokerId]) -> Result<(), Fault> {
 
 /// A name that a request has twice is refused wherever it stands, as in Kafka.
 fn refuse_duplicates(topics: &[CreatableTopic], wanted: &mut [Result<NewTopic, Fault>]) {
-    let mut named: HashMap<&str, usize> = HashMap::with_capacity(topics.len());
+    let mut named: HashMap<&str, usize> =
+        HashMap::with_capacity_and_hasher(topics.len(), Default::default());
     for topic in topics {
         *named.entry(&topic.name).or_default() += 1;
     }

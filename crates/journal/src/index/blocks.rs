@@ -26,15 +26,15 @@
 
 use std::io::{self, IoSlice};
 
+use base::HashMap;
 use base::checksum::crc32c;
 use bytes::Bytes;
-use hashbrown::HashMap;
 
 use super::addresses::Addresses;
 use super::fields::Fields;
 use super::files::Draft;
 use crate::address::Address;
-use crate::disk::DiskFile;
+use world::DiskFile;
 
 const FILE_MAGIC: [u8; 4] = *b"PRRW";
 const BLOCK_MAGIC: [u8; 4] = *b"PRBK";
@@ -106,7 +106,7 @@ impl BlockWriter {
             draft,
             addresses: Addresses::new(),
             pending: Vec::new(),
-            shared: HashMap::new(),
+            shared: HashMap::default(),
             stream: 0,
             pending_bytes: 0,
             blocks: 0,

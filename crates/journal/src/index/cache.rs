@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use hashbrown::HashMap;
+use base::HashMap;
 use parking_lot::Mutex;
 
 use super::sidecar::Sidecar;

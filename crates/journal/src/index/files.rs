@@ -9,11 +9,10 @@ use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use base::limits;
-use hashbrown::HashMap;
+use base::{HashMap, limits};
 use parking_lot::Mutex;
 
-use crate::disk::{Disk, DiskFile};
+use world::disk::{Disk, DiskFile};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum FileKind {

@@ -29,7 +29,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 
 use crate::address::Address;
-use crate::disk::DiskFile;
+use world::DiskFile;
 
 mod addresses;
 mod batches;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
-use hashbrown::HashMap;
+use base::HashMap;
 use parking_lot::{Mutex, RwLock};
 
 use super::cache::SidecarCache;
@@ -13,8 +13,8 @@ use super::files::{FileKind, Files};
 use super::seal::Sealer;
 use super::table::{RunTable, Segment};
 use super::{Index, LogBodies};
-use crate::disk::Disk;
 use crate::error::OpenError;
+use world::Disk;
 
 #[derive(Debug)]
 pub(crate) struct Setup {
@@ -48,7 +48,7 @@ impl Index {
             move |source| OpenError::Io { operation, path, source }
         };
         let found = index.files.list().map_err(io_error("list"))?;
-        let mut newest: HashMap<u32, u32> = HashMap::new();
+        let mut newest: HashMap<u32, u32> = HashMap::default();
         for &(kind, segment, generation) in &found {
             if kind == FileKind::Segment {
                 let known = newest.entry(segment).or_insert(generation);

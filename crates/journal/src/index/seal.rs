@@ -6,8 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use base::OffsetRanges;
-use hashbrown::HashMap;
+use base::{HashMap, OffsetRanges};
 use parking_lot::{Condvar, Mutex};
 use tasks::Task;
 use tracing::{info, warn};

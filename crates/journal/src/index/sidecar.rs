@@ -20,8 +20,8 @@
 
 use std::ops::Range;
 
+use base::HashSet;
 use base::checksum::crc32c;
-use hashbrown::HashSet;
 use thiserror::Error;
 
 use super::addresses::AddressList;

@@ -22,8 +22,7 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
 
-use base::{OffsetRanges, SharedMap};
-use hashbrown::HashMap;
+use base::{HashMap, OffsetRanges, SharedMap};
 
 use super::addresses::Addresses;
 use super::batches::{Batches, Live};

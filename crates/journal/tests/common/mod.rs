@@ -8,10 +8,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
 use bytes::Bytes;
-use journal::disk::SimulatedDisk;
-use journal::{
-    Body, Disk, Entry, EntryId, EntryKind, Journal, JournalFailed, Opened, Options, Stored,
-};
+use journal::{Body, Entry, EntryId, EntryKind, Journal, JournalFailed, Opened, Options, Stored};
+use world::{Disk, SimulatedDisk, World};
 
 pub const DIR: &str = "/shard";
 
@@ -28,7 +26,7 @@ pub fn small() -> Options {
 
 pub fn try_open(disk: &SimulatedDisk, options: Options) -> Result<Opened, journal::OpenError> {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-    Journal::open(disk, Path::new(DIR), options)
+    Journal::open(&World::on(disk), Path::new(DIR), options)
 }
 
 pub fn open(disk: &SimulatedDisk) -> Opened {

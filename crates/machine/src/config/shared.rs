@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use hashbrown::HashMap;
+use base::HashMap;
 
 use super::Overrides;
 
@@ -21,7 +21,7 @@ pub(crate) struct SharedConfigs<T> {
 
 impl<T> Default for SharedConfigs<T> {
     fn default() -> Self {
-        Self { known: HashMap::new(), look_through_at: LOOKED_THROUGH_FROM }
+        Self { known: HashMap::default(), look_through_at: LOOKED_THROUGH_FROM }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The brokers of a cluster: where they are, who leads which partition, who coordinates a group.
 
-use std::collections::{BTreeMap, HashMap};
+use base::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -81,7 +82,7 @@ impl Client {
         let bootstrap: Vec<String> =
             bootstrap.split(',').map(with_port).collect::<Result<_, _>>()?;
         let home = Arc::new(first_reachable(&bootstrap).await?);
-        let connections = HashMap::from([(home.address().to_owned(), home.clone())]);
+        let connections = HashMap::from_iter([(home.address().to_owned(), home.clone())]);
         let (home, connections) = (Mutex::new(home), Mutex::new(connections));
         Ok(Client { bootstrap, token, home, connections })
     }

@@ -4,7 +4,7 @@
 //! start many requests before it awaits the first answer. Nothing is retried here; who asked knows
 //! whether asking again is right.
 
-use std::collections::HashMap;
+use base::HashMap;
 use std::io;
 use std::marker::PhantomData;
 use std::ops::RangeInclusive;
@@ -83,7 +83,7 @@ impl Connection {
             address: address.to_owned(),
             outgoing,
             next_correlation: AtomicI32::new(0),
-            versions: HashMap::new(),
+            versions: HashMap::default(),
         };
         Ok(match connection.negotiate().await {
             Ok(versions) => {

@@ -4,16 +4,15 @@
 //! Streams of the journal get their topic's name where the snapshot, or an entry that is still
 //! there, tells it; otherwise they show as numbers (`t7/0`).
 
-use std::collections::HashMap;
+use base::{HashMap, PartitionId, TopicId};
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use ::journal::EntryKind;
-use ::journal::disk::RealDisk;
 use ::journal::inspect::{
     self, EntryInfo, FrameInfo, Frames, Inspection, SegmentFile, SnapshotFileInfo, Verdict,
 };
-use base::{PartitionId, TopicId};
+use ::world::RealDisk;
 use clap::{Args, Subcommand};
 use machine::{Applied, Command, Entry, Head, Outcome, State};
 use serde::Serialize;
@@ -607,7 +606,7 @@ fn state_of(
 
 impl Names {
     fn from_snapshots(dir: &Path, snapshots: &[SnapshotFileInfo]) -> Result<Self, CommandError> {
-        let mut names = Names { state: State::new(), applied: 0, topics: HashMap::new() };
+        let mut names = Names { state: State::new(), applied: 0, topics: HashMap::default() };
         for content in snapshots.iter().filter_map(|snapshot| snapshot.content) {
             if let Some(state) = state_of(dir, &content)? {
                 let named = state.topics().map(|topic| (topic.id, topic.name.to_string()));

@@ -4,7 +4,7 @@
 //! reading, parsing into batches, sending. A batch is closed when it is full or has waited a
 //! moment, so that a slow pipe is sent at once and a fast one in large batches.
 
-use std::collections::HashMap;
+use base::HashMap;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -278,8 +278,8 @@ impl Batcher {
             partitions,
             identity,
             batches,
-            open: HashMap::new(),
-            sequences: HashMap::new(),
+            open: HashMap::default(),
+            sequences: HashMap::default(),
             // Not always the first: many short pipes should not all end in one partition.
             sticky: (now_ms() % i64::from(partitions.max(1))) as i32,
             line: 0,

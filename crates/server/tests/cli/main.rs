@@ -1,5 +1,7 @@
 //! The real binary, driven through its own command line: what a user types and what comes back.
 
+#![allow(clippy::disallowed_types, reason = "the binary runs in the real world")]
+
 mod administration;
 #[allow(dead_code, reason = "the soak tests use more of it")]
 #[path = "../../../../xtask/src/amqp.rs"]

@@ -8,7 +8,7 @@ use std::sync::atomic::{self, AtomicU64};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use hashbrown::{HashMap, HashSet};
+use base::{HashMap, HashSet};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -32,7 +32,7 @@ pub(super) struct Connections {
 impl Connections {
     pub(super) fn open(&self) -> ConnectionId {
         let id = ConnectionId(self.next.fetch_add(1, atomic::Ordering::Relaxed) + 1);
-        self.open.lock().insert(id, HashSet::new());
+        self.open.lock().insert(id, HashSet::default());
         id
     }
 

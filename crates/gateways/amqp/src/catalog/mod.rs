@@ -34,8 +34,8 @@ mod tests;
 
 use std::sync::{Arc, Weak};
 
+use base::HashMap;
 use broker::Broker;
-use hashbrown::HashMap;
 use parking_lot::RwLock;
 use tasks::Task;
 

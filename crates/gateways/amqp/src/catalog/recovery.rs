@@ -10,8 +10,8 @@
 
 use std::sync::Arc;
 
+use base::HashMap;
 use broker::{Broker, ExecuteError};
-use hashbrown::HashMap;
 use machine::{Command, Refusal};
 use serde::de::DeserializeOwned;
 
@@ -90,7 +90,7 @@ pub(super) async fn load(
     broker: &Broker,
     shared: &Shared,
 ) -> Result<HashMap<Arc<str>, Vhost>, OpenError> {
-    let mut vhosts = HashMap::new();
+    let mut vhosts = HashMap::default();
     vhosts.insert(Arc::from(DEFAULT_VHOST), Vhost::new(DEFAULT_VHOST, broker, shared));
     for found in read::<documents::VhostDocument>(broker, VHOSTS)? {
         let name = found.part(0)?;

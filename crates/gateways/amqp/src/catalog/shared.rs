@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use base::{HashMap, HashSet};
 use bytes::Bytes;
-use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
 
 use super::settings::QueueSettings;

@@ -7,7 +7,7 @@
 
 use std::hash::{BuildHasher, Hash};
 
-use hashbrown::DefaultHashBuilder;
+use base::collections::HashState;
 use tokio::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 const STRIPES: usize = 256;
@@ -15,7 +15,7 @@ const STRIPES: usize = 256;
 #[derive(Debug)]
 pub(super) struct Stripes {
     locks: Box<[RwLock<()>]>,
-    hasher: DefaultHashBuilder,
+    hasher: HashState,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -46,7 +46,7 @@ pub(super) enum Held<'a> {
 impl Default for Stripes {
     fn default() -> Self {
         let locks = (0..STRIPES).map(|_| RwLock::new(())).collect();
-        Self { locks, hasher: DefaultHashBuilder::default() }
+        Self { locks, hasher: HashState::default() }
     }
 }
 

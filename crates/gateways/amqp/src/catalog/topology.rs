@@ -6,9 +6,8 @@ use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use base::TopicId;
+use base::{HashMap, HashSet, TopicId};
 use bytes::Bytes;
-use hashbrown::{HashMap, HashSet};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use routing::{Network, NodeOptions, SinkId, Target};
 use tasks::{Entered, Task};
@@ -153,9 +152,9 @@ impl Topology {
         Self {
             vhost,
             network: Network::new(),
-            exchanges: HashMap::new(),
-            pairs: HashMap::new(),
-            topics: HashMap::new(),
+            exchanges: HashMap::default(),
+            pairs: HashMap::default(),
+            topics: HashMap::default(),
             policies: Policies::default(),
             next_generation: 1,
         }
@@ -179,7 +178,8 @@ impl Topology {
             if exchange.name.is_empty() { routing::Kind::Names } else { exchange.matching() };
         exchange.node = self.network.add_node(&exchange.name, &kind, NodeOptions::default());
         let name = Arc::clone(&exchange.name);
-        let entry = Entry { exchange, destinations: HashSet::new(), sources: HashSet::new() };
+        let entry =
+            Entry { exchange, destinations: HashSet::default(), sources: HashSet::default() };
         self.exchanges.insert(Arc::clone(&name), entry);
         self.apply_policy_to_exchange(&name);
     }

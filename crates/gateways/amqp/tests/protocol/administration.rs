@@ -8,8 +8,8 @@ use gateway_amqp::catalog::users::{Permissions, hash_password};
 use gateway_amqp::catalog::{ApplyTo, PolicyDefinition};
 use gateway_amqp::codec::methods::*;
 use gateway_amqp::operations::document::Operation;
-use journal::disk::SimulatedDisk;
 use serde_json::{Value, json};
+use world::SimulatedDisk;
 
 use crate::harness::{Node, user};
 

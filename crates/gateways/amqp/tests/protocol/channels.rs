@@ -201,7 +201,7 @@ async fn a_client_that_does_not_wait_is_not_answered() {
 
 #[tokio::test]
 async fn durable_queues_and_their_messages_survive_a_restart_and_others_do_not() {
-    let disk = std::sync::Arc::new(journal::disk::SimulatedDisk::new());
+    let disk = std::sync::Arc::new(world::SimulatedDisk::new());
     let node = Node::on(std::sync::Arc::clone(&disk), |_| {}).await;
     let mut client = node.client().await;
     client.declare("kept").await;

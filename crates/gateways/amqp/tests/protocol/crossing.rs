@@ -12,12 +12,13 @@ use gateway_amqp::codec::properties::Properties;
 use gateway_amqp::codec::table::FieldValue;
 use machine::{Command, NewTopic, Outcome};
 use record::{Batch, BatchBuilder, BatchHeader, BatchOptions, Header};
+use world::{Entropy, OsEntropy};
 
 use crate::harness::{Node, table};
 
 /// A topic as Kafka's clients make it.
 async fn topic(node: &Node, name: &str, partitions: u32) -> TopicId {
-    let uuid = uuid::Uuid::new_v4();
+    let uuid = OsEntropy.uuid();
     // Its records are years old.
     let config = BTreeMap::from([("retention.ms".to_owned(), "-1".to_owned())]);
     let name = name.to_owned();

@@ -17,12 +17,12 @@ use gateway_amqp::codec::table::{FieldTable, FieldValue};
 use gateway_amqp::dead_letter::{Router, SCHEME};
 use gateway_amqp::operations::Administration;
 use gateway_amqp::{GatewayOptions, User};
-use journal::disk::SimulatedDisk;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use world::{SimulatedDisk, World};
 
 /// Longer than anything here takes; shorter than a hang.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
@@ -68,7 +68,8 @@ impl Node {
             journal: journal::Options { segment_bytes: 8 << 20, ..journal::Options::default() },
             ..BrokerOptions::default()
         };
-        let broker = Broker::open(disk, Path::new("/data"), options).await.expect("opens");
+        let broker =
+            Broker::open(World::on(disk), Path::new("/data"), options).await.expect("opens");
         let catalog = Catalog::open(broker.clone()).await.expect("opens");
         let users = Users::open(&catalog, users).await.expect("opens");
         broker.set_dead_letter_router(SCHEME, Arc::new(Router::new(&catalog)));

@@ -313,7 +313,7 @@ async fn a_message_is_held_back_for_as_long_as_it_asks() {
 
 #[tokio::test]
 async fn publishers_are_held_back_while_the_disk_is_full_and_are_told() {
-    let disk = std::sync::Arc::new(journal::disk::SimulatedDisk::new());
+    let disk = std::sync::Arc::new(world::SimulatedDisk::new());
     let node = Node::on(std::sync::Arc::clone(&disk), |_| {}).await;
     let mut client = node.client().await;
     client.declare("q").await;

@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
+use base::HashSet;
 use broker::Pace;
-use hashbrown::HashSet;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::delete_groups_response::DeletableGroupResult;
 use kafka_protocol::messages::describe_groups_response::{DescribedGroup, DescribedGroupMember};

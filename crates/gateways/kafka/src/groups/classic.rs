@@ -11,8 +11,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use base::HashMap;
 use bytes::Bytes;
-use hashbrown::HashMap;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::{JoinGroupResponse, SyncGroupResponse};
 use kafka_protocol::protocol::StrBytes;
@@ -161,9 +161,9 @@ impl ClassicGroup {
             protocol: None,
             leader: None,
             members: BTreeMap::new(),
-            instances: HashMap::new(),
-            pending: HashMap::new(),
-            supporters: HashMap::new(),
+            instances: HashMap::default(),
+            pending: HashMap::default(),
+            supporters: HashMap::default(),
             joined: 0,
             join_deadline: None,
             sync_deadline: None,

@@ -11,7 +11,6 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::StrBytes;
 use tokio::sync::oneshot;
-use uuid::Uuid;
 
 use crate::gateway::{Gateway, Session};
 use crate::groups::classic::{ClassicGroup, Join, Leaver, Protocol, Sync};
@@ -67,7 +66,7 @@ async fn join_response(
     let limits = join_limits(&gateway.groups.values());
     let client = client_of(session, head);
     let mut answer = gateway.groups.visit_and_wait(&message.group_id.0, |visit, waiter| {
-        let join = join_event(&message, head, client, waiter);
+        let join = join_event(gateway, &message, head, client, waiter);
         let Visit { group, now, effects } = visit;
         let is_other = |group: &Group| !matches!(group, Group::Classic(_));
         if group.as_ref().is_some_and(|group| is_other(group) && group.is_empty()) {
@@ -113,6 +112,7 @@ fn check_join(gateway: &Gateway, message: &JoinGroupRequest) -> Result<(), Respo
 }
 
 fn join_event(
+    gateway: &Gateway,
     message: &JoinGroupRequest,
     head: &RequestHead,
     client: Client,
@@ -129,7 +129,7 @@ fn join_event(
     Join {
         waiter,
         member_id: own(&message.member_id),
-        fresh_id: StrBytes::from_string(format!("{name}-{}", Uuid::new_v4())),
+        fresh_id: StrBytes::from_string(format!("{name}-{}", gateway.broker.entropy().uuid())),
         instance_id,
         client,
         session_timeout: millis(message.session_timeout_ms),

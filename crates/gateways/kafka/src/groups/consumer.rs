@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use hashbrown::HashMap;
+use base::HashMap;
 use kafka_protocol::ResponseError;
 use kafka_protocol::protocol::StrBytes;
 use machine::CatalogStamp;
@@ -112,10 +112,10 @@ impl ConsumerGroup {
             epoch: 0,
             target_epoch: 0,
             members: BTreeMap::new(),
-            instances: HashMap::new(),
-            holders: HashMap::new(),
+            instances: HashMap::default(),
+            holders: HashMap::default(),
             topics: BTreeMap::new(),
-            patterns: HashMap::new(),
+            patterns: HashMap::default(),
             stamp: None,
             check_at: None,
             bytes: 0,

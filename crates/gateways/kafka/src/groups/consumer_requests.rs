@@ -17,7 +17,6 @@ use kafka_protocol::messages::{
 };
 use kafka_protocol::protocol::StrBytes;
 use machine::State;
-use uuid::Uuid;
 
 use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
@@ -50,7 +49,7 @@ pub(crate) fn heartbeat(
         && message.member_epoch == JOINING
         && head.version < NAMED_BY_CLIENT_SINCE
     {
-        message.member_id = StrBytes::from_string(Uuid::new_v4().to_string());
+        message.member_id = StrBytes::from_string(gateway.broker.entropy().uuid().to_string());
     }
     let result = check_heartbeat(gateway, &message).and_then(|assignor| {
         if message.member_epoch < JOINING {

@@ -7,9 +7,8 @@
 use std::ops::Bound;
 
 use base::limits::OFFSET_METADATA_BYTES_MAX;
-use base::{PartitionId, TopicId};
+use base::{HashMap, HashSet, PartitionId, TopicId};
 use broker::{ExecuteError, Pace, Unavailable};
-use hashbrown::{HashMap, HashSet};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::offset_commit_request::OffsetCommitRequestPartition;
 use kafka_protocol::messages::offset_commit_response::{
@@ -510,7 +509,7 @@ fn subscribed_topics(
             Some(Group::Streams(group)) => {
                 Ok(topics.filter(|topic| group.is_subscribed_to(topic)).cloned().collect())
             }
-            Some(Group::Share(_)) | None if has_offsets => Ok(HashSet::new()),
+            Some(Group::Share(_)) | None if has_offsets => Ok(HashSet::default()),
             Some(Group::Share(_)) | None => Err(ResponseError::GroupIdNotFound),
         }
     })

@@ -6,15 +6,16 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::BuildHasher;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
+use base::HashMap;
+use base::collections::HashState;
 use base::limits::{GROUPS_BYTES_MAX, GROUPS_MAX};
 use broker::Broker;
-use hashbrown::HashMap;
 use kafka_protocol::protocol::StrBytes;
 use machine::GroupValues;
 use parking_lot::Mutex;
@@ -70,7 +71,7 @@ impl Drop for Groups {
 #[derive(Debug)]
 pub(crate) struct Registry {
     broker: Broker,
-    hasher: RandomState,
+    hasher: HashState,
     shards: [Mutex<Shard>; SHARDS],
     alarms: Mutex<BinaryHeap<Reverse<(Instant, StrBytes)>>>,
     /// Rings when an alarm was set before all others.
@@ -221,7 +222,7 @@ impl Registry {
     fn new(broker: Broker) -> Self {
         Self {
             broker,
-            hasher: RandomState::new(),
+            hasher: HashState::default(),
             shards: Default::default(),
             alarms: Mutex::default(),
             sooner: Notify::new(),
@@ -450,13 +451,14 @@ mod tests {
     use std::path::Path;
 
     use broker::BrokerOptions;
-    use journal::disk::SimulatedDisk;
+    use world::{SimulatedDisk, World};
 
     use super::*;
 
     async fn registry() -> Registry {
         let disk = Arc::new(SimulatedDisk::new());
-        let opened = Broker::open(disk, Path::new("/data"), BrokerOptions::default()).await;
+        let opened =
+            Broker::open(World::on(disk), Path::new("/data"), BrokerOptions::default()).await;
         Registry::new(opened.expect("an empty disk opens"))
     }
 

@@ -1,6 +1,7 @@
 //! The requests of the Streams group protocol: from messages to events, and back.
 
-use std::collections::{BTreeMap, HashSet};
+use base::HashSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::limits::{DESCRIBED_BYTES_MAX, GROUP_MEMBER_BYTES_MAX};
@@ -12,7 +13,6 @@ use kafka_protocol::protocol::StrBytes;
 use machine::command::NewTopic;
 use machine::{Command, Outcome, Refusal, State};
 use thiserror::Error;
-use uuid::Uuid;
 
 use crate::dispatch::Started;
 use crate::errors::Fault;
@@ -348,7 +348,9 @@ fn event(request: &HeartbeatRequest, client: &Client) -> Heartbeat {
 async fn create(gateway: &Gateway, missing: &[InternalTopic]) -> Result<(), String> {
     let topics: Vec<NewTopic> = missing
         .iter()
-        .map(|topic| new_topic(topic).map_err(|fault| format!("{}: {fault}", &*topic.name)))
+        .map(|topic| {
+            new_topic(gateway, topic).map_err(|fault| format!("{}: {fault}", &*topic.name))
+        })
         .collect::<Result<_, _>>()?;
     match gateway.broker.execute(Command::CreateTopics { topics }).await {
         Ok(Outcome::Topics(outcomes)) => {
@@ -364,7 +366,7 @@ async fn create(gateway: &Gateway, missing: &[InternalTopic]) -> Result<(), Stri
     }
 }
 
-fn new_topic(topic: &InternalTopic) -> Result<NewTopic, Fault> {
+fn new_topic(gateway: &Gateway, topic: &InternalTopic) -> Result<NewTopic, Fault> {
     machine::topic::validate_topic_name(&topic.name)
         .map_err(|error| Fault::new(ResponseError::InvalidTopicException, error.to_string()))?;
     if topic.replication_factor != 0 {
@@ -373,7 +375,12 @@ fn new_topic(topic: &InternalTopic) -> Result<NewTopic, Fault> {
     let config: BTreeMap<String, String> =
         topic.configs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
     let partitions = u32::try_from(topic.partitions).unwrap_or(0);
-    Ok(NewTopic { name: topic.name.to_string(), uuid: Uuid::new_v4(), partitions, config })
+    Ok(NewTopic {
+        name: topic.name.to_string(),
+        uuid: gateway.broker.entropy().uuid(),
+        partitions,
+        config,
+    })
 }
 
 /// Adds to what the members are told why the topics are missing.
@@ -390,7 +397,7 @@ fn explain(report: &mut Report, reason: &str) {
 async fn describe(gateway: &Gateway, request: &DescribeRequest, correlation: i32) -> Response {
     let operations = if request.include_operations { GROUP_OPERATIONS } else { i32::MIN };
     // Each once: a name takes a few bytes, and a description many.
-    let mut seen = HashSet::new();
+    let mut seen = HashSet::default();
     let names: Vec<&StrBytes> = request.groups.iter().filter(|name| seen.insert(*name)).collect();
     let permit = gateway.described_room(names.len(), DESCRIBED_GROUP_BYTES).await;
     let mut pace = Pace::new(gateway.broker.turns(), GROUPS_AT_ONCE);

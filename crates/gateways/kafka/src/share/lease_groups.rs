@@ -169,7 +169,7 @@ pub(crate) async fn ensure_dead_letter_topic(
     let takes_letters = ("errors.deadletterqueue.group.enable".to_owned(), "true".to_owned());
     let topic = NewTopic {
         name: name.clone(),
-        uuid: Uuid::new_v4(),
+        uuid: gateway.broker.entropy().uuid(),
         partitions: gateway.options.partitions_default,
         config: BTreeMap::from([takes_letters]),
     };

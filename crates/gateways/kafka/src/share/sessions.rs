@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use base::{HashMap, HashSet};
 use broker::LeaseSession;
-use hashbrown::{HashMap, HashSet};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::protocol::StrBytes;
 use parking_lot::Mutex;

@@ -9,7 +9,6 @@ use std::time::Duration;
 use broker::{Broker, BrokerOptions};
 use bytes::{Bytes, BytesMut};
 use gateway_kafka::GatewayOptions;
-use journal::disk::SimulatedDisk;
 use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
@@ -26,6 +25,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use world::{SimulatedDisk, World};
 
 /// Longer than anything here takes; shorter than a hang.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
@@ -55,7 +55,8 @@ impl Node {
             journal: journal::Options { segment_bytes: 8 << 20, ..journal::Options::default() },
             ..BrokerOptions::default()
         };
-        let broker = Broker::open(disk, Path::new("/data"), options).await.expect("opens");
+        let broker =
+            Broker::open(World::on(disk), Path::new("/data"), options).await.expect("opens");
         // As in the tests of Kafka itself: the first member of a group need not wait for others.
         if broker.read(|state| state.node_config().overrides.is_empty()) {
             let delay = ("group.initial.rebalance.delay.ms".to_owned(), "0".to_owned());

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use journal::disk::SimulatedDisk;
 use kafka_protocol::error::ResponseError::*;
 use kafka_protocol::messages::alter_share_group_offsets_request::{
     AlterShareGroupOffsetsRequestPartition, AlterShareGroupOffsetsRequestTopic,
@@ -23,6 +22,7 @@ use kafka_protocol::messages::share_fetch_response::PartitionData;
 use kafka_protocol::messages::*;
 use record::{BatchOptions, Compression};
 use uuid::Uuid;
+use world::SimulatedDisk;
 
 use crate::harness::*;
 

@@ -9,12 +9,12 @@ use base::checksum::crc32c;
 use bytes::Bytes;
 
 use crate::address::Address;
-use crate::disk::{self, Disk, SimulatedDisk};
 use crate::index::addresses::AddressList;
 use crate::index::blocks::{self, BlockWriter};
 use crate::index::files::{FileKind, Files};
 use crate::index::sidecar::Sidecar;
 use crate::index::table::RunTable;
+use world::{Disk, SimulatedDisk, disk};
 
 const SEGMENT: u32 = 7;
 const GENERATION: u32 = 2;

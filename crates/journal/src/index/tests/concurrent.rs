@@ -8,10 +8,10 @@ use std::thread;
 
 use super::world::{FakeLog, joined};
 use crate::address::Address;
-use crate::disk::{Disk, SimulatedDisk};
 use crate::index::files::{FileKind, file_name};
 use crate::index::{Index, RunTable, Setup};
 use crate::read::read_blocking;
+use world::{Disk, SimulatedDisk};
 
 const DIR: &str = "/journal";
 const STREAMS: u64 = 3;

@@ -9,10 +9,10 @@ use std::time::Instant;
 
 use super::world::FakeLog;
 use crate::address::Address;
-use crate::disk::RealDisk;
 use crate::index::files::{FileKind, file_name};
 use crate::index::{Index, RunTable, Setup};
 use crate::read::Reader;
+use world::RealDisk;
 
 fn address(segment: u32, position: u64, len: u32, base_offset: u64) -> Address {
     let (position, span, max_timestamp) = (position as u32, 10, 1_700_000_000_000);

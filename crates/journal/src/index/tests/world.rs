@@ -10,11 +10,11 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 
 use crate::address::{Address, Stored};
-use crate::disk::{Disk, DiskFile, SimulatedDisk};
 use crate::index::files::{FileKind, file_name};
 use crate::index::{Index, LogBodies, RunTable, Setup};
 use crate::journal::Keep;
 use crate::read::{Reader, read_blocking};
+use world::{Disk, DiskFile, SimulatedDisk};
 
 const DIR: &str = "/journal";
 /// Where the first body of a segment lies.

@@ -14,10 +14,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use broker::{Broker, BrokerOptions};
-use journal::disk::SimulatedDisk;
 use machine::command::NewTopic;
 use machine::{Command, Outcome};
 use routing::{Headers, Message, NoHeaders};
+use world::{Entropy, OsEntropy, SimulatedDisk, World};
 
 use super::vhost::BindingRequest;
 use super::{
@@ -44,7 +44,7 @@ async fn open_on(disk: SimulatedDisk) -> Node {
         },
         ..BrokerOptions::default()
     };
-    let broker = Broker::open(Arc::new(disk.clone()), Path::new("/data"), options).await;
+    let broker = Broker::open(World::on(Arc::new(disk.clone())), Path::new("/data"), options).await;
     let broker = broker.expect("the broker opens");
     let catalog = Catalog::open(broker.clone()).await.expect("the catalog opens");
     let vhost = catalog.vhost("/").expect("the default vhost is there");
@@ -172,7 +172,7 @@ impl Node {
 
     /// A topic as another protocol makes it.
     async fn topic(&self, name: &str, partitions: u32) {
-        let uuid = uuid::Uuid::new_v4();
+        let uuid = OsEntropy.uuid();
         let new = NewTopic { name: name.to_owned(), uuid, partitions, config: BTreeMap::new() };
         let made = self.broker.execute(Command::CreateTopics { topics: vec![new] }).await;
         assert!(matches!(made, Ok(Outcome::Topics(ref made)) if made[0].is_ok()), "{made:?}");

@@ -1,5 +1,6 @@
 use super::*;
 use crate::catalog::documents;
+use world::{Entropy, OsEntropy};
 
 #[tokio::test]
 async fn what_is_durable_survives_a_restart_and_nothing_else() {
@@ -41,7 +42,7 @@ async fn what_a_crash_left_half_done_is_put_in_order() {
     // A declaration that got as far as its document.
     let document = documents::QueueDocument {
         topic: "half".to_owned(),
-        uuid: uuid::Uuid::new_v4().to_string(),
+        uuid: OsEntropy.uuid().to_string(),
         kind: "classic".to_owned(),
         durable: true,
         auto_delete: false,

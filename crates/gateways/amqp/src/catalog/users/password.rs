@@ -15,7 +15,7 @@ use argon2::password_hash::phc;
 use argon2::{Algorithm, Argon2, Params, PasswordHasher, PasswordVerifier, Version};
 use base::limits::{AMQP_PASSWORD_BYTES_MAX, AMQP_PASSWORD_HASH_KIB_MAX};
 use parking_lot::Mutex;
-use uuid::Uuid;
+use world::{Entropy, OsEntropy};
 
 /// What `guest` has until somebody changes it. That password is public, so its hash may be too.
 pub(super) const GUEST_PASSWORD: &str = "guest";
@@ -47,7 +47,7 @@ pub fn hash_password(password: &str) -> Result<String, PasswordError> {
     if password.len() > AMQP_PASSWORD_BYTES_MAX {
         return Err(PasswordError::TooLong);
     }
-    let salt = Uuid::new_v4();
+    let salt = OsEntropy.uuid();
     let hash = Argon2::default().hash_password_with_salt(password.as_bytes(), salt.as_bytes());
     hash.map(|hash| hash.to_string()).map_err(|error| PasswordError::Hashing(error.to_string()))
 }
@@ -117,8 +117,7 @@ fn digest(password: &str) -> Option<Digest> {
     static SALT: OnceLock<[u8; 32]> = OnceLock::new();
     let salt = SALT.get_or_init(|| {
         let mut salt = [0; 32];
-        salt[..16].copy_from_slice(Uuid::new_v4().as_bytes());
-        salt[16..].copy_from_slice(Uuid::new_v4().as_bytes());
+        OsEntropy.fill(&mut salt);
         salt
     });
     let cheapest = Params::new(Params::MIN_M_COST, 1, 1, Some(32)).ok()?;

@@ -7,7 +7,7 @@ use base::{LeaseGroupId, TopicId};
 use broker::{Broker, ExecuteError};
 use machine::command::NewTopic;
 use machine::{Command, Outcome, Refusal};
-use uuid::Uuid;
+use world::Entropy;
 
 use super::{Vhost, refuse_reserved, without_line_ends};
 use crate::catalog::documents::{self, QueueDocument, Stored, internal, refused};
@@ -64,7 +64,7 @@ impl Vhost {
                     kind.module()
                 )))
             }
-            _ => Ok(generated_name()),
+            _ => Ok(generated_name(self.0.broker.entropy())),
         }
     }
 
@@ -143,7 +143,7 @@ impl Vhost {
         queue: &str,
         config: std::collections::BTreeMap<String, String>,
     ) -> Result<NewTopic, Exception> {
-        let uuid = Uuid::new_v4();
+        let uuid = self.0.broker.entropy().uuid();
         let mut new =
             NewTopic { name: topic_name(&self.0.name, queue), uuid, partitions: 1, config };
         let checked = self.0.broker.read(|state| state.check_new_topic(&new));
@@ -414,8 +414,8 @@ fn check_properties(
 }
 
 /// `amq.gen-` and 128 random bits, as RabbitMQ writes them.
-pub(crate) fn generated_name() -> String {
+pub(crate) fn generated_name(entropy: &dyn Entropy) -> String {
     use base64::Engine;
     use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-    format!("amq.gen-{}", URL_SAFE_NO_PAD.encode(Uuid::new_v4().as_bytes()))
+    format!("amq.gen-{}", URL_SAFE_NO_PAD.encode(entropy.uuid().as_bytes()))
 }

@@ -6,7 +6,8 @@
 //! matter which of them a partition is taken from: with equal subscriptions there is a single pool,
 //! counts differ by one at most, and nothing moves that need not.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use base::HashMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
 
@@ -68,7 +69,7 @@ fn pools(subscribers: &[Subscriber<'_>], partitions: &BTreeMap<Uuid, u32>) -> Ve
             wanted_by.entry(*topic).or_default().push(member);
         }
     }
-    let mut topics_of: HashMap<Vec<usize>, Vec<Uuid>> = HashMap::new();
+    let mut topics_of: HashMap<Vec<usize>, Vec<Uuid>> = HashMap::default();
     for (topic, subscribers) in wanted_by {
         topics_of.entry(subscribers).or_default().push(topic);
     }

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use base::HashSet;
 use bytes::Bytes;
-use hashbrown::HashSet;
 use kafka_protocol::protocol::StrBytes;
 
 use crate::groups::member::{Client, Waiter};

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use base::{HashMap, HashSet};
 use bytes::Bytes;
-use hashbrown::{HashMap, HashSet};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::join_group_response::JoinGroupResponseMember;
 use kafka_protocol::messages::{JoinGroupResponse, SyncGroupResponse};

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hashbrown::HashMap;
+use base::HashMap;
 use kafka_protocol::protocol::StrBytes;
 
 use super::tasks::{Task, Tasks};
@@ -119,12 +119,12 @@ impl PartialOrd for Load {
 
 impl Plan {
     fn new(candidates: &[Candidate<'_>]) -> Self {
-        let mut numbers: HashMap<&StrBytes, usize> = HashMap::new();
+        let mut numbers: HashMap<&StrBytes, usize> = HashMap::default();
         let mut plan = Self {
             members: Vec::with_capacity(candidates.len()),
             processes: Vec::new(),
-            active_before: HashMap::new(),
-            standby_before: HashMap::new(),
+            active_before: HashMap::default(),
+            standby_before: HashMap::default(),
             by_load: BTreeSet::new(),
         };
         for (member, candidate) in candidates.iter().enumerate() {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use hashbrown::HashSet;
+use base::HashSet;
 use kafka_protocol::ResponseError;
 use kafka_protocol::protocol::StrBytes;
 use tracing::{debug, info};
@@ -362,7 +362,7 @@ struct Taken<'a> {
 
 impl<'a> Taken<'a> {
     fn by_others(members: &'a BTreeMap<StrBytes, Member>, member: &Member) -> Self {
-        let mut taken = Self { active: HashSet::new(), in_process: HashSet::new() };
+        let mut taken = Self { active: HashSet::default(), in_process: HashSet::default() };
         for other in members.values().filter(|other| other.id != member.id) {
             let shares_process = other.process_id == member.process_id;
             for held in [&other.assigned, &other.revoking] {

@@ -13,7 +13,8 @@ use std::io::{self, ErrorKind, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hashbrown::{HashMap, HashSet};
+use base::collections::Entry;
+use base::{HashMap, HashSet};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::{Disk, DiskFile, Space};
@@ -331,7 +332,7 @@ impl Content {
         let per_page = (PAGE / SECTOR) as u64;
         let start = (sector % per_page) as usize * SECTOR;
         let page = self.pages.entry(sector / per_page);
-        if matches!(page, hashbrown::hash_map::Entry::Vacant(_)) && bytes.iter().all(|b| *b == 0) {
+        if matches!(page, Entry::Vacant(_)) && bytes.iter().all(|b| *b == 0) {
             return;
         }
         let page = page.or_insert_with(|| Box::new([0; PAGE]));

@@ -11,7 +11,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::Clock;
+use world::Clock;
 
 /// Two clocks are not read in the same moment: nearer than this they agree.
 const STEP_MIN_MS: i64 = 50;
@@ -111,7 +111,7 @@ impl Shifts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::ManualClock;
+    use world::ManualClock;
 
     const START_MS: i64 = 1_700_000_000_000;
     const HOUR_MS: i64 = 3_600_000;

@@ -1,0 +1,46 @@
+//! What a node asks of its surroundings, behind one value, so that a simulation in which a seed fixes
+//! everything can stand in for the machine.
+//!
+//! * [`disk`]: files; the machine's, and one in memory that fails on demand
+//! * [`clock`]: the wall clock and the monotonic one
+//! * [`entropy`]: random bytes
+//! * [`Instant`]: how long something took
+//!
+//! Other crates do not use what these replace: `crates/clippy.toml` refuses it. Hash maps whose order a
+//! seed fixes are in `base::collections`.
+
+pub mod clock;
+pub mod disk;
+pub mod entropy;
+
+use std::sync::Arc;
+
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use disk::{Disk, DiskFile, RealDisk, SimulatedDisk};
+pub use entropy::{Entropy, OsEntropy, SeededEntropy};
+/// Monotonic. In a simulation it is the runtime's time, which a seed fixes.
+pub use tokio::time::Instant;
+
+/// A node's surroundings. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct World {
+    pub disk: Arc<dyn Disk>,
+    pub clock: Arc<dyn Clock>,
+    pub entropy: Arc<dyn Entropy>,
+}
+
+impl World {
+    /// The machine that this runs on.
+    pub fn real() -> Self {
+        Self::on(Arc::new(RealDisk))
+    }
+
+    /// The machine that this runs on, but for its disk.
+    pub fn on(disk: Arc<dyn Disk>) -> Self {
+        Self { disk, clock: Arc::new(SystemClock), entropy: Arc::new(OsEntropy) }
+    }
+
+    pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
+        Self { clock, ..self }
+    }
+}
