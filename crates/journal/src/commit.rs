@@ -149,7 +149,6 @@ impl Writer {
         self.position = header.end();
         self.previous = header.checksum();
         self.last_index = last_index;
-        self.answer(self.batch.len() as u64);
         if let Some(last) = last {
             shared.log.write().durable(&last);
         }
@@ -158,6 +157,8 @@ impl Writer {
         shared.counters.bytes.fetch_add(header.bytes.into(), Ordering::Relaxed);
         let queued: u64 = self.batch.iter().map(|entry| u64::from(entry.len)).sum();
         shared.counters.queued_bytes.fetch_sub(queued, Ordering::Relaxed);
+        // Whoever is answered sees counters that include the frame.
+        self.answer(self.batch.len() as u64);
         shared.drained.notify_waiters();
         self.batch.clear();
         Ok(())
