@@ -110,13 +110,10 @@ pub(crate) fn create(world: &World, dir: &Path, id: u32, bytes: u64) -> io::Resu
         _ => {}
     }
     let file = disk.open(&draft, true)?;
-    let filled =
-        fill(&*file, SegmentHeader::new(id, world.entropy.u32(), bytes)).and_then(|header| {
-            disk.rename(&draft, &dir.join(&name))?;
-            Ok(header)
-        });
+    let header = SegmentHeader::new(id, world.entropy.u32(), bytes);
+    let filled = fill(&*file, &header).and_then(|()| disk.rename(&draft, &dir.join(&name)));
     match filled {
-        Ok(header) => {
+        Ok(()) => {
             disk.sync_dir(dir)?;
             Ok(OpenSegment { header, file, file_bytes: bytes })
         }
@@ -128,11 +125,10 @@ pub(crate) fn create(world: &World, dir: &Path, id: u32, bytes: u64) -> io::Resu
     }
 }
 
-fn fill(file: &dyn DiskFile, header: SegmentHeader) -> io::Result<SegmentHeader> {
+fn fill(file: &dyn DiskFile, header: &SegmentHeader) -> io::Result<()> {
     file.allocate(header.bytes)?;
     file.write_at(&mut [IoSlice::new(&header.encode())], 0)?;
-    file.sync()?;
-    Ok(header)
+    file.sync()
 }
 
 #[cfg(test)]
