@@ -3,7 +3,7 @@
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicI64, Ordering};
-#[expect(clippy::disallowed_types, reason = "here it is read")]
+#[expect(clippy::disallowed_types, reason = "the one place that reads it")]
 use std::time::{SystemTime, UNIX_EPOCH};
 
 pub trait Clock: Send + Sync + Debug + 'static {
@@ -20,7 +20,7 @@ pub trait Clock: Send + Sync + Debug + 'static {
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    #[expect(clippy::disallowed_types, reason = "here it is read")]
+    #[expect(clippy::disallowed_types, reason = "the one place that reads it")]
     fn now_ms(&self) -> i64 {
         // A clock before 1970 reads as 1970: no decision here is better with a negative time.
         SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as i64)

@@ -4,10 +4,9 @@
 //! * [`disk`]: files; the machine's, and one in memory that fails on demand
 //! * [`clock`]: the wall clock and the monotonic one
 //! * [`entropy`]: random bytes
-//! * [`Instant`]: how long something took
 //!
-//! Other crates do not use what these replace: `crates/clippy.toml` refuses it. Hash maps whose order a
-//! seed fixes are in `base::collections`.
+//! `crates/clippy.toml` refuses the wall clock of the standard library in other crates, and hash maps other
+//! than those of `base::collections`, whose order a seed fixes.
 
 pub mod clock;
 pub mod disk;
@@ -18,8 +17,6 @@ use std::sync::Arc;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use disk::{Disk, DiskFile, RealDisk, SimulatedDisk};
 pub use entropy::{Entropy, OsEntropy, SeededEntropy};
-/// Monotonic. In a simulation it is the runtime's time, which a seed fixes.
-pub use tokio::time::Instant;
 
 /// A node's surroundings. Clones are the same.
 #[derive(Clone, Debug)]
