@@ -1,8 +1,8 @@
 //! Hash maps whose order a seed fixes.
 //!
 //! The order in which a map gives its entries depends on the keys of its hash. Those are random in a
-//! server, so that no client can choose names that collide; in a simulation a seed fixes them, so that
-//! the same seed is the same run. One process is one run: the seed is the process's.
+//! server, so that a client cannot know in advance which names collide; in a simulation a seed fixes
+//! them, so that the same seed is the same run. One process is one run: the seed is the process's.
 
 use std::cell::Cell;
 use std::hash::BuildHasher;

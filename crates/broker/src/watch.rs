@@ -43,7 +43,7 @@ struct ReadyPartitions {
 const SCAN_MAX: usize = 8;
 
 impl Ready {
-    /// Whether it has something to say and had nothing before.
+    /// Whether nothing was marked before.
     fn mark(&self, partition: PartitionId) -> bool {
         let mut partitions = self.partitions.lock();
         partitions.insert(partition) && partitions.in_order.len() == 1

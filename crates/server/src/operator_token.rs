@@ -38,6 +38,7 @@ pub(crate) fn read(path: &Path) -> io::Result<String> {
 
 /// Written beside and renamed: a crash leaves no half of one.
 fn make(data: &Path, path: &Path, entropy: &dyn Entropy) -> io::Result<String> {
+    // Each has 122 random bits.
     let token = format!("{}{}", entropy.uuid().simple(), entropy.uuid().simple());
     let beside = data.join(format!("{FILE}.new"));
     match fs::remove_file(&beside) {

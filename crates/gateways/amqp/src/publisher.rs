@@ -239,7 +239,7 @@ impl Publisher {
             key = write(&mut self.headers, None).map_err(malformed_headers)?;
         }
         if self.targets.iter().any(|target| target.deferred) {
-            // Of the millisecond in which it came some is over, and it asks for a whole delay.
+            // The current millisecond has partly passed: without it the delay would be too short.
             let at = parcel.delay_ms.map(|delay| now_ms.saturating_add(delay).saturating_add(1));
             key = write(&mut self.headers_deferred, at).map_err(malformed_headers)?;
         }

@@ -1,6 +1,6 @@
 //! The real binary, driven through its own command line: what a user types and what comes back.
 
-#![allow(clippy::disallowed_types, reason = "the binary runs in the real world")]
+#![allow(clippy::disallowed_types, reason = "these tests run the real binary")]
 
 mod administration;
 #[allow(dead_code, reason = "the soak tests use more of it")]
