@@ -149,6 +149,24 @@ impl Consumers {
         Some(consumer.joined.session)
     }
 
+    /// Who is there, with what is left of the grants: first the active one, then in the order of arrival.
+    pub(crate) fn joined(&self) -> Vec<(ConsumerId, Joined)> {
+        let mut all: Vec<_> = self.by_id.iter().collect();
+        all.sort_unstable_by_key(|(id, consumer)| (self.active != Some(**id), consumer.number));
+        all.into_iter().map(|(id, consumer)| (*id, consumer.joined)).collect()
+    }
+
+    /// The consumer holds a record already. Of grants it was taken off when it was handed out.
+    pub(crate) fn resume(&mut self, id: ConsumerId, bytes: u32) {
+        if let Some(consumer) = self.by_id.get_mut(&id) {
+            consumer.held += 1;
+            if consumer.joined.credit == Credit::Window {
+                consumer.records_used += 1;
+                consumer.bytes_used += u64::from(bytes);
+            }
+        }
+    }
+
     /// Consumers of a session, in the order of arrival.
     pub(crate) fn of_session(&self, session: SessionId) -> Vec<ConsumerId> {
         let all = self.by_id.iter();

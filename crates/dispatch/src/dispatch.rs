@@ -4,10 +4,11 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use base::Offset;
+use base::{HashMap, Offset};
 
 use crate::bounds::Bounds;
 use crate::changes::DeadLetter;
+use crate::claim::Claimed;
 use crate::consumers::Consumers;
 use crate::lanes::Lanes;
 use crate::lease::{Lease, LeaseTable, Slot};
@@ -32,6 +33,8 @@ pub struct Dispatch {
     pub(crate) wheel: Wheel,
     pub(crate) consumers: Consumers,
     pub(crate) next_token: Token,
+    /// Records that were not read yet and were leased when this engine was made.
+    pub(crate) claimed: HashMap<(u32, Offset), Claimed>,
     /// Partitions that may want something; a look tells.
     pub(crate) wanting: VecDeque<u32>,
     /// A take got less than it asked for.
@@ -59,8 +62,8 @@ pub struct Dispatch {
 }
 
 impl Dispatch {
-    /// `first_token`: where this engine's fencing tokens begin. A node that drops an engine and
-    /// makes it again goes on from [`Dispatch::next_token`], so that no token ever comes back.
+    /// `first_token`: where this engine's fencing tokens begin. Whoever drops an engine and makes it again
+    /// goes on from [`Dispatch::next_token`] or above, so that no token ever comes back.
     pub fn new(
         policy: Policy,
         partitions: impl IntoIterator<Item = PartitionStart>,
@@ -87,6 +90,7 @@ impl Dispatch {
             consumers: Consumers::default(),
             // 0 marks what is no lease.
             next_token: first_token.max(1),
+            claimed: HashMap::default(),
             wanting: VecDeque::new(),
             pulled: false,
             depth: 0,
@@ -236,6 +240,7 @@ impl Dispatch {
         let mut fresh = Partition::new(start, epoch);
         (fresh.listed, fresh.changed) = (listed, changed);
         self.prompted.retain(|&prompted| prompted != partition);
+        self.claimed.retain(|&(of, _), _| of != partition);
         self.depth += fresh.depth();
         self.ends += fresh.end;
         self.partitions[partition as usize] = fresh;
@@ -250,6 +255,7 @@ impl Dispatch {
             return;
         }
         self.extended(partition, log_start);
+        self.claimed.retain(|&(of, offset), _| of != partition || offset >= log_start);
         let found = &mut self.partitions[partition as usize];
         if found.is_empty() && found.leased == 0 {
             found.scan_next = found.scan_next.max(log_start);

@@ -116,6 +116,9 @@ impl Dispatch {
     pub fn give_back(&mut self, partition: u32, offset: Offset) {
         let Some(ending) = self.take_aside(partition, offset) else { return };
         self.dead_letters.retain(|it| (it.partition, it.offset) != (partition, offset));
+        if self.comes_back_unread(partition, offset, i64::MIN) {
+            return;
+        }
         self.partitions[partition as usize].waiting_bytes += ending.meta.value_bytes();
         self.make_ready(partition, offset, ending.meta);
     }

@@ -160,12 +160,12 @@ impl Dispatch {
     ) -> Whereabouts {
         if offset >= found.end || found.is_settled(offset) {
             Whereabouts::Absent
-        } else if offset >= found.scan_next {
-            Whereabouts::Unread
         } else if self.leases.find(partition, offset).is_some() {
             Whereabouts::Leased
         } else if found.ending.contains_key(&offset) {
             Whereabouts::Ending
+        } else if offset >= found.scan_next {
+            Whereabouts::Unread
         } else if blocked.binary_search(&offset).is_ok() {
             Whereabouts::Blocked
         } else if found.ready.contains(offset) {
@@ -336,6 +336,7 @@ impl Dispatch {
         self.delayed -= std::mem::take(&mut found.delayed);
         found.waiting_bytes = 0;
         found.scan_next = found.end;
+        self.claimed.retain(|&(of, _), _| of != partition);
         let (floor, end) = (found.floor, found.end);
         self.lanes.drop_blocked_below(partition, end);
         let mut purged = 0;

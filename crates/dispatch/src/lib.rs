@@ -52,6 +52,7 @@
 mod assign;
 mod bounds;
 mod changes;
+mod claim;
 mod consumer;
 mod consumers;
 mod dispatch;
@@ -75,6 +76,7 @@ mod wheel;
 
 pub use bounds::Bounds;
 pub use changes::{Changes, DeadLetter, PartitionChanges};
+pub use claim::Claim;
 pub use consumer::{Credit, JoinRefused, Joined, Leases, Take, Within};
 pub use dispatch::Dispatch;
 pub use inspect::{Counters, RemoveRefused};
@@ -89,5 +91,5 @@ pub use settlement::{Selection, SettleRefused, Settlement};
 pub type ConsumerId = u64;
 /// A session's number: leases belong to sessions.
 pub type SessionId = u64;
-/// A lease's fencing token: unique for the life of the node, never reused.
+/// A lease's fencing token: unique in its lease group, never reused.
 pub type Token = u64;

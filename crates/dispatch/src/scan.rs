@@ -3,6 +3,7 @@
 use base::Offset;
 
 use crate::DeadReason;
+use crate::claim::Claimed;
 use crate::dispatch::Dispatch;
 use crate::partition::{Partition, Unsettled};
 use crate::place::Place;
@@ -186,15 +187,40 @@ impl Dispatch {
                 return at;
             }
             let settled = found.is_settled(record.offset);
-            self.settle_range(partition, at, record.offset);
+            self.settle_holes(partition, at, record.offset);
             at = record.offset + 1;
             self.partitions[partition as usize].scan_next = at;
-            if !settled {
-                self.learned(partition, &record, now_ms);
+            let claimed = self.read_claimed(partition, record.offset);
+            match claimed {
+                _ if settled => {}
+                None => self.learned(partition, &record, now_ms),
+                Some(Claimed::Held) => {}
+                Some(Claimed::Back { due_ms }) => self.is_back(partition, &record, due_ms, now_ms),
             }
         }
-        self.settle_range(partition, at, up_to);
+        self.settle_holes(partition, at, up_to);
         up_to
+    }
+
+    /// Nothing is in the log there. What is leased stays so: its consumer has it.
+    fn settle_holes(&mut self, partition: u32, first: Offset, end: Offset) {
+        let claimed = self.pass_claimed(partition, first, end);
+        let mut at = first;
+        for (offset, claimed) in claimed {
+            match claimed {
+                Claimed::Held => {
+                    self.settle_range(partition, at, offset);
+                    at = offset + 1;
+                }
+                // It held its key, and is gone.
+                Claimed::Back { .. } => {
+                    self.settle_range(partition, at, offset + 1);
+                    self.free_range(partition, offset, offset + 1);
+                    at = offset + 1;
+                }
+            }
+        }
+        self.settle_range(partition, at, end);
     }
 
     /// A record is seen for the first time.
@@ -213,6 +239,17 @@ impl Dispatch {
             self.with_ready(partition, |ready| ready.due.push(record.offset));
         } else {
             self.came_ready(partition, record, now_ms);
+        }
+    }
+
+    /// A record is seen for the first time that came back before, from a lease that was taken over.
+    fn is_back(&mut self, partition: u32, record: &Scanned, due_ms: i64, now_ms: i64) {
+        let meta = Meta::from(record);
+        self.partitions[partition as usize].waiting_bytes += meta.value_bytes();
+        match due_ms {
+            i64::MIN => self.make_ready(partition, record.offset, meta),
+            due_ms if due_ms > now_ms => self.delay(partition, record.offset, due_ms, now_ms),
+            _ => self.came_ready(partition, record, now_ms),
         }
     }
 

@@ -185,11 +185,15 @@ impl Dispatch {
                 return;
             }
         }
-        self.partitions[partition as usize].waiting_bytes += meta.value_bytes();
         let delay_ms = delay_ms.unwrap_or_else(|| self.policy.backoff_ms(attempt));
+        let due_ms = if delay_ms > 0 { now_ms.saturating_add(delay_ms) } else { i64::MIN };
+        if self.comes_back_unread(partition, offset, due_ms) {
+            return;
+        }
+        self.partitions[partition as usize].waiting_bytes += meta.value_bytes();
         // What expires before it is due may as well wait for its end at the head.
         if delay_ms > 0 {
-            self.delay(partition, offset, now_ms.saturating_add(delay_ms), now_ms);
+            self.delay(partition, offset, due_ms, now_ms);
         } else {
             self.make_ready(partition, offset, meta);
         }

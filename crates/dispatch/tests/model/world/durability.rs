@@ -118,14 +118,59 @@ impl World {
         if drained {
             self.drain();
         }
+        for record in self.logs.iter_mut().flatten() {
+            record.crash();
+        }
+        self.make_anew();
+        self.pools = Pools::new();
+        self.limits.clear();
+        self.consumers.clear();
+        self.active = None;
+    }
+
+    /// The engine of the next term: what is durable, and the consumers with what they lease.
+    pub(super) fn hand_over(&mut self) {
+        self.drain();
+        while !self.letters.is_empty() {
+            self.dead_letter(3);
+        }
+        while !self.held.is_empty() {
+            self.conclude(4);
+        }
+        self.drain();
+        for record in self.logs.iter_mut().flatten() {
+            if !matches!(record.state, State::Leased { .. }) {
+                record.crash();
+            }
+        }
+        let (joined, claims) = (self.engine.joined(), self.engine.claims());
+        let in_order = self.check_order;
+        self.make_anew();
+        self.check_order = in_order;
+        let mut records = self.logs.iter().flatten();
+        self.compacted = records.any(|it| it.gone && matches!(it.state, State::Leased { .. }));
+        self.pools = Pools::new();
+        for (&session, &records) in &self.limits {
+            self.pools.set_limit(session, Some(records));
+        }
+        for (consumer, joined) in joined {
+            assert_eq!(self.engine.join(consumer, joined), Ok(()));
+        }
+        for claim in claims {
+            assert!(self.engine.claim(claim, &mut self.pools));
+            assert!(!self.engine.claim(claim, &mut self.pools), "it is leased");
+        }
+    }
+
+    /// A new engine out of what is durable.
+    fn make_anew(&mut self) {
         let mut starts = Vec::new();
-        for (log, &log_start) in self.logs.iter_mut().zip(&self.log_starts) {
+        for (log, &log_start) in self.logs.iter().zip(&self.log_starts) {
             let mut start =
                 PartitionStart { log_start, end: log.len() as u64, ..PartitionStart::default() };
             let unsettled = |record: &Record| !record.durably_settled;
             start.floor = log.iter().position(unsettled).unwrap_or(log.len()) as u64;
-            for (offset, record) in (0_u64..).zip(log.iter_mut()) {
-                record.crash();
+            for (offset, record) in (0_u64..).zip(log.iter()) {
                 if offset >= start.floor && record.durably_settled {
                     start.settled.insert(offset, offset + 1);
                 }
@@ -138,10 +183,6 @@ impl World {
         let next = self.engine.next_token();
         self.engine = Dispatch::with_bounds(self.policy.clone(), starts, next, self.bounds);
         self.engine.set_paused(self.paused);
-        self.pools = Pools::new();
-        self.limits.clear();
-        self.consumers.clear();
-        self.active = None;
         self.reads.clear();
         self.letters.clear();
         self.held.clear();
