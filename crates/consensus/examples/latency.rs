@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use consensus::{
-    Committed, Consensus, ConsensusOptions, Encode, Payload, RestoreError, StateMachine,
+    Committed, Consensus, ConsensusOptions, Encode, Leadership, Payload, RestoreError, StateMachine,
 };
 use journal::{Body, Entry, EntryId, EntryKind, Journal, Opened, Options};
 use tokio::sync::oneshot;
@@ -53,8 +53,9 @@ async fn measure(dir: &Path, count: usize) -> Result<(), Box<dyn Error + Send + 
     let opened_after = millis(began);
     let node = Consensus::start(1, opened, Arc::new(Nothing), ConsensusOptions::default()).await?;
     println!("{:28} {:8.1} ms, of it open {opened_after:.1} ms", "open and lead", millis(began));
+    let leadership = node.leadership().await?;
     for in_flight in [1, IN_FLIGHT] {
-        proposals(&node, in_flight, count).await?;
+        proposals(&leadership, in_flight, count).await?;
     }
     node.shutdown().await;
     Ok(())
@@ -93,7 +94,7 @@ async fn bare_journal(journal: Journal, count: usize) -> Result<(), Box<dyn Erro
 }
 
 async fn proposals(
-    node: &Consensus,
+    leadership: &Leadership,
     in_flight: usize,
     count: usize,
 ) -> Result<(), Box<dyn Error + Send + Sync>> {
@@ -105,7 +106,7 @@ async fn proposals(
         }
         let began = Instant::now();
         let Entry { head, bodies, .. } = entry(number as u64);
-        let proposed = node.propose(Payload { head, bodies, ticket: 1 }).await?;
+        let proposed = leadership.propose(Payload { head, bodies, ticket: 1 }).await?;
         under_way.push_back((began, proposed));
     }
     while !under_way.is_empty() {

@@ -1,34 +1,33 @@
-//! The handle: start, propose, shut down.
+//! The handle: start, lead, shut down.
 //!
 //! A group of one voter takes the path of any group: election, log, quorum, apply. Alone it is its
 //! own quorum, so that a proposal is committed as soon as this node's journal has synced it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use base::limits;
-use journal::{EntryId, Journal, Opened, Snapshot};
+use journal::{Journal, Opened, Snapshot};
 use openraft::async_runtime::WatchReceiver;
-use openraft::errors::{ClientWriteError, Fatal, ForwardToLeader};
-use openraft::{BasicNode, Config, Raft, SnapshotPolicy};
+use openraft::errors::Fatal;
+use openraft::raft::VoteRequest;
+use openraft::{BasicNode, Config, Raft, ServerState, SnapshotPolicy};
 use tasks::Task;
-use tokio::sync::oneshot;
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
 use crate::encoding;
 use crate::error::{Failure, ProposeError, SnapshotError, StartError};
+use crate::leadership::Leadership;
 use crate::log_store::LogStore;
-use crate::machine::{Payload, StateMachine};
+use crate::machine::StateMachine;
 use crate::network::NoPeers;
-use crate::replica::Replica;
+use crate::replica::{FirstEntry, Replica};
 use crate::snapshot::Snapshots;
-use crate::types::{Answer, SnapshotMeta, TypeConfig, WriteResult};
+use crate::types::{SnapshotMeta, TypeConfig, Vote, log_id};
 
 #[derive(Clone, Debug)]
 pub struct ConsensusOptions {
@@ -54,19 +53,21 @@ impl Default for ConsensusOptions {
 /// A shard's membership in its group. Clones share it.
 #[derive(Clone)]
 pub struct Consensus {
-    raft: Raft<TypeConfig, Replica>,
-    journal: Journal,
+    pub(crate) raft: Raft<TypeConfig, Replica>,
+    pub(crate) journal: Journal,
     snapshots: Arc<Snapshots>,
-    server: openraft::type_config::alias::WatchReceiverOf<TypeConfig, ServerMetrics>,
-    state: Arc<State>,
+    pub(crate) server: openraft::type_config::alias::WatchReceiverOf<TypeConfig, ServerMetrics>,
+    /// The first entry of the newest term, once it is applied.
+    begun: watch::Receiver<FirstEntry>,
+    pub(crate) state: Arc<State>,
 }
 
 type ServerMetrics = openraft::metrics::RaftServerMetrics<TypeConfig>;
 
 #[derive(Debug)]
-struct State {
-    node: u64,
-    stopping: AtomicBool,
+pub(crate) struct State {
+    pub(crate) node: u64,
+    pub(crate) stopping: AtomicBool,
     failure: OnceLock<Failure>,
     snapshots_task: OnceLock<AbortHandle>,
 }
@@ -93,6 +94,7 @@ impl Consensus {
         log.tell_written(&machine);
         let replica =
             Replica::new(machine, journal.clone(), log.clone(), Arc::clone(&snapshots), meta);
+        let terms = replica.begun();
 
         log.set_starting(true);
         let raft = Raft::build(node, Arc::new(config()?), NoPeers, log.clone(), replica)
@@ -109,9 +111,9 @@ impl Consensus {
             snapshots_task: OnceLock::new(),
         });
         let server = raft.server_metrics();
-        let watching = watch(raft.clone(), Arc::clone(&state), options.node.clone());
+        let watching = watch_end(raft.clone(), Arc::clone(&state), options.node.clone());
         tasks::spawn(Task::ConsensusEnd, watching);
-        let consensus = Self { raft, journal, snapshots, server, state };
+        let consensus = Self { raft, journal, snapshots, server, begun: terms, state };
         tokio::select! {
             led = consensus.lead(pristine) => led?,
             _ = consensus.ended() => return Err(consensus.state.failure().into()),
@@ -146,14 +148,8 @@ impl Consensus {
             self.ensure_voter().await?;
             self.raft.trigger().elect(false).await.map_err(Failure::from)?;
         }
-        // The entry a leader begins its term with comes after all that was committed before.
-        let leads = |seen: &openraft::RaftMetrics<TypeConfig>| {
-            let applied = seen.last_applied.map(|id| id.committed_leader_id().term);
-            seen.running_state.is_err()
-                || seen.current_leader == Some(node) && applied == Some(seen.current_term)
-        };
-        match self.raft.wait(None).metrics(leads, "this node leads").await {
-            Ok(seen) => seen.running_state.map_err(|fatal| Failure::from(fatal).into()),
+        match self.leadership().await {
+            Ok(_) => Ok(()),
             Err(_) => Err(self.state.failure().into()),
         }
     }
@@ -172,28 +168,53 @@ impl Consensus {
         }
     }
 
-    /// Puts a payload in line; on return its place among this caller's proposals is fixed, and the
-    /// outcome comes through [`Proposed`]. Waits while the journal has too much queued.
-    pub async fn propose(&self, payload: Payload) -> Result<Proposed, ProposeError> {
-        if self.state.stopping.load(Ordering::Acquire) {
-            return Err(ProposeError::Stopping);
-        }
-        self.journal.queue_room().await;
-        let (answer, outcome) = Answer::channel();
-        match self.raft.client_write_ff(payload, Some(answer)).await {
-            Ok(()) => Ok(Proposed { outcome, state: Arc::clone(&self.state) }),
-            Err(fatal) => Err(self.state.refusal(Some(fatal))),
+    /// Waits until this node leads, with all applied that was committed before its term. Answers with the
+    /// same term again where that goes on.
+    pub async fn leadership(&self) -> Result<Leadership, ProposeError> {
+        let mut begun = self.begun.clone();
+        let mut server = self.raft.server_metrics();
+        loop {
+            let term = self.led_term();
+            let first = *begun.borrow_and_update();
+            if let Some(term) = term.filter(|term| first.term == *term) {
+                return Ok(Leadership::new(self.clone(), term, first.since));
+            }
+            tokio::select! {
+                changed = server.changed() => {
+                    if changed.is_err() {
+                        return Err(self.state.refusal(None));
+                    }
+                }
+                Ok(()) = begun.changed() => {}
+            }
         }
     }
 
-    /// The current term: the leader epoch of what is proposed now.
-    pub fn term(&self) -> u64 {
-        self.server.borrow_watched().vote.leader_id.term
-    }
-
-    pub fn is_leader(&self) -> bool {
+    /// The term that this node was elected for, while it is.
+    pub(crate) fn led_term(&self) -> Option<u64> {
         let seen = self.server.borrow_watched();
-        seen.current_leader == Some(self.state.node)
+        (seen.state == ServerState::Leader).then_some(seen.vote.leader_id.term)
+    }
+
+    /// The newest term of which the first entry is applied here: the leader epoch of what is read.
+    pub fn term(&self) -> u64 {
+        self.begun.borrow().term
+    }
+
+    /// Ends this node's term, as a candidate of a later one would, and stands for election again. Only
+    /// for a group of one voter: in others leadership is handed over.
+    pub async fn elect_anew(&self) -> Result<(), ProposeError> {
+        let term = self.server.borrow_watched().vote.leader_id.term + 1;
+        // It has a longer log than anybody, so that it gets the vote; and then it is never heard of again.
+        let candidate = VoteRequest {
+            vote: Vote::new(term, NOBODY),
+            last_log_id: Some(log_id(term, u64::MAX)),
+            leadership_transfer: true,
+        };
+        let deposed = self.raft.vote(candidate).await;
+        deposed.map_err(|error| self.state.refusal(error.into_fatal()))?;
+        let elected = self.raft.trigger().elect(false).await;
+        elected.map_err(|fatal| self.state.refusal(Some(fatal)))
     }
 
     /// Saves the state now, unless nothing was applied since the last time.
@@ -244,52 +265,13 @@ impl State {
     }
 
     /// Why a proposal cannot be taken or its outcome cannot be told.
-    fn refusal(&self, fatal: Option<Fatal<TypeConfig>>) -> ProposeError {
+    pub(crate) fn refusal(&self, fatal: Option<Fatal<TypeConfig>>) -> ProposeError {
         match fatal {
             Some(Fatal::Stopped) | None if self.stopping.load(Ordering::Acquire) => {
                 ProposeError::Stopping
             }
             Some(fatal) => ProposeError::Failed(fatal.into()),
             None => ProposeError::Failed(self.failure()),
-        }
-    }
-}
-
-/// The outcome of a proposal: where in the log it was applied. It may never come if the engine ends:
-/// see [`Consensus::ended`].
-#[derive(Debug)]
-#[must_use = "the outcome is known only to who awaits it"]
-pub struct Proposed {
-    outcome: oneshot::Receiver<WriteResult>,
-    state: Arc<State>,
-}
-
-impl Future for Proposed {
-    type Output = Result<EntryId, ProposeError>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let outcome = ready!(Pin::new(&mut self.outcome).poll(context));
-        Poll::Ready(match outcome {
-            Ok(Ok(applied)) => Ok(EntryId {
-                term: applied.log_id.committed_leader_id().term,
-                leader: self.state.node,
-                index: applied.log_id.index(),
-            }),
-            Ok(Err(error)) => Err(not_leader(error)),
-            Err(_) => Err(self.state.refusal(None)),
-        })
-    }
-}
-
-fn not_leader(error: ClientWriteError<TypeConfig>) -> ProposeError {
-    match error {
-        ClientWriteError::ForwardToLeader(ForwardToLeader { leader_id, .. })
-        | ClientWriteError::LogEntryDiscarded(ForwardToLeader { leader_id, .. }) => {
-            ProposeError::NotLeader { leader: leader_id }
-        }
-        // Only asked for by calls that this crate does not make.
-        ClientWriteError::ChangeMembershipError(_) | ClientWriteError::PreconditionFailed(_) => {
-            ProposeError::Failed(Failure::Unknown)
         }
     }
 }
@@ -320,8 +302,11 @@ fn unreadable(what: &'static str, reason: String) -> StartError {
     StartError::Unreadable { what, reason }
 }
 
+/// A node id that no node has.
+const NOBODY: u64 = u64::MAX;
+
 /// Waits for the engine's end, and tells why it came unless that was asked for.
-async fn watch(raft: Raft<TypeConfig, Replica>, state: Arc<State>, node: tasks::Failure) {
+async fn watch_end(raft: Raft<TypeConfig, Replica>, state: Arc<State>, node: tasks::Failure) {
     let mut server = raft.server_metrics();
     while server.changed().await.is_ok() {}
     let ended = raft.metrics().borrow_watched().running_state.clone();

@@ -21,10 +21,14 @@ pub enum Failure {
 /// Why nobody can say that the proposal was applied.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
 pub enum ProposeError {
-    /// This node does not lead. A proposal that was under way when leadership went may still be
-    /// applied: whoever tries again must recognise a duplicate.
+    /// This node does not lead in the term that the proposal is of. It is not in the log and never will
+    /// be.
     #[error("this node does not lead{}", leader.map(|node| format!("; node {node} does")).unwrap_or_default())]
     NotLeader { leader: Option<u64> },
+    /// Another leader's entry took its place in this node's log. A third node that still has it may yet
+    /// bring it back: whoever tries again must recognise a duplicate.
+    #[error("another leader's entry took the proposal's place; it may still be applied")]
+    Superseded,
     /// Consensus stopped for good; after a restart the proposal may turn out to be applied.
     #[error("consensus failed: {0}")]
     Failed(Failure),

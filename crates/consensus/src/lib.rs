@@ -5,7 +5,8 @@
 //! is taken. One decision shaped it: nothing of openraft shows in the API, so that its next alpha
 //! (or another engine) is a change to this crate alone.
 //!
-//! * [`consensus`]: the handle: start, propose, shut down
+//! * [`consensus`]: the handle: start, lead, shut down
+//! * [`leadership`]: the right to propose, for one term
 //! * [`machine`]: what the shard implements, and what it is handed
 //! * [`error`]: what can go wrong
 //! * `types`: the names openraft gives our types
@@ -21,6 +22,7 @@ mod conformance;
 pub mod consensus;
 mod encoding;
 pub mod error;
+pub mod leadership;
 mod log_store;
 pub mod machine;
 mod network;
@@ -29,6 +31,7 @@ mod runtime;
 mod snapshot;
 mod types;
 
-pub use consensus::{Consensus, ConsensusOptions, Proposed};
+pub use consensus::{Consensus, ConsensusOptions};
 pub use error::{Failure, ProposeError, RestoreError, SnapshotError, StartError};
+pub use leadership::{Leadership, Proposed};
 pub use machine::{Committed, Encode, Payload, StateMachine};

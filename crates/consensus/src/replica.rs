@@ -11,6 +11,7 @@ use openraft::storage::{EntryResponder, RaftStateMachine};
 use openraft::type_config::alias::{SnapshotMetaOf, SnapshotOf};
 use openraft::{OptionalSend, RaftSnapshotBuilder};
 use tasks::Task;
+use tokio::sync::watch;
 
 use crate::encoding;
 use crate::error::SnapshotError;
@@ -29,6 +30,16 @@ pub(crate) struct Replica {
     snapshots: Arc<Snapshots>,
     applied: Option<LogId>,
     members: StoredMembership,
+    begun: watch::Sender<FirstEntry>,
+}
+
+/// The entry with which a leader begins its term, applied. All that was committed before comes before it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct FirstEntry {
+    pub(crate) term: u64,
+    leader: u64,
+    /// The first of the terms up to this one in which nobody else led.
+    pub(crate) since: u64,
 }
 
 /// What a node that lags too far would be sent: a group of one has nobody to send it to, and what
@@ -46,7 +57,33 @@ impl Replica {
         meta: SnapshotMeta,
     ) -> Self {
         let SnapshotMeta { last_log_id, last_membership } = meta;
-        Self { machine, journal, log, snapshots, applied: last_log_id, members: last_membership }
+        Self {
+            machine,
+            journal,
+            log,
+            snapshots,
+            applied: last_log_id,
+            members: last_membership,
+            begun: watch::Sender::default(),
+        }
+    }
+
+    pub(crate) fn begun(&self) -> watch::Receiver<FirstEntry> {
+        self.begun.subscribe()
+    }
+
+    /// A leader's first entry, or another one without content.
+    fn begins(&self, id: LogId) {
+        let term = id.committed_leader_id().term;
+        let leader = self.journal.entry_id(id.index()).map_or(0, |id| id.leader);
+        self.begun.send_if_modified(|last| {
+            let begins = term > last.term;
+            if begins {
+                let since = if leader == last.leader { last.since } else { term };
+                *last = FirstEntry { term, leader, since };
+            }
+            begins
+        });
     }
 
     fn apply_command(&self, id: LogId, payload: &Payload) -> io::Result<u64> {
@@ -100,7 +137,9 @@ impl RaftStateMachine<TypeConfig> for Replica {
             let (entry, responder) = next?;
             changes += CHANGES_PER_ENTRY;
             match entry.payload {
-                EntryPayload::Blank => {}
+                EntryPayload::Blank => {
+                    self.begins(entry.log_id);
+                }
                 EntryPayload::Normal(payload) => {
                     // The disks of other nodes may have made the quorum while ours is still busy with
                     // the frame before. The machine needs the place, and must not wait for it: it is
@@ -238,9 +277,7 @@ mod tests {
         disk.hang_syncs(true);
         // The first has its place and hangs in its sync; the second waits behind it.
         log.append([entry(1)], IOFlushed::noop()).await.unwrap();
-        while disk.syncs_hanging() == 0 {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        journal.placed(1).await.unwrap();
         log.append([entry(2)], IOFlushed::noop()).await.unwrap();
 
         let committed = stream::iter([1, 2].map(|index| Ok((entry(index), None))));
