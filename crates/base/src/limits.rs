@@ -61,6 +61,8 @@ pub const SYNC_HUNG_AFTER: Duration = Duration::from_secs(10);
 
 /// Proposals on their way through consensus; what arrives meanwhile joins the next one.
 pub const PROPOSALS_IN_FLIGHT_MAX: usize = 8;
+/// How long requests wait while nobody leads; then they are refused.
+pub const LEADERLESS_HOLD: Duration = Duration::from_secs(5);
 /// What a row of a batch costs in memory while its entry is under way, about: what describes it, its
 /// answer, and what the machine and the index get of it.
 pub const ENTRY_ROW_BYTES: usize = 128;

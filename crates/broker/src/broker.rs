@@ -20,7 +20,7 @@ use crate::append::{AppendBatch, AppendReply};
 use crate::budget::{Budget, Permit};
 use crate::cluster;
 use crate::cpu::CpuPool;
-use crate::delivery::driver::{self, Driver, Message};
+use crate::delivery::driver::{self, Message};
 use crate::error::{ExecuteError, OpenError, Unavailable};
 use crate::housekeeping;
 use crate::sequencer::{Request, Sequencer};
@@ -142,16 +142,16 @@ impl Broker {
         let (delivery, messages) = driver::Handle::new();
         let _ = shard.delivery.set(delivery.clone());
         let timeline = Arc::new(Timeline::new(Arc::clone(&world.clock)));
-        let driver = Driver::new(
-            Arc::clone(&shard),
-            Arc::clone(&world.clock),
-            Arc::clone(&timeline),
-            requests.clone(),
-            &delivery,
-            messages,
-            options.housekeeping_interval,
-        );
-        let delivering = tasks::vital(Task::Delivery, driver.run(), &failure);
+        let parts = driver::Parts {
+            shard: Arc::clone(&shard),
+            consensus: consensus.clone(),
+            clock: Arc::clone(&world.clock),
+            timeline: Arc::clone(&timeline),
+            requests: requests.clone(),
+            handle: delivery.clone(),
+            sleep_max: options.housekeeping_interval,
+        };
+        let delivering = tasks::vital(Task::Delivery, driver::run(parts, messages), &failure);
         let broker = Self(Arc::new(Inner {
             node: options.node,
             cluster_id,
@@ -258,7 +258,13 @@ impl Broker {
         self.journal().stats()
     }
 
-    /// The current term: who leads writes it into batches as the leader epoch.
+    /// Ends the term in which this node leads, and begins another one: a pause for whoever writes or waits
+    /// for records, and no more.
+    pub async fn elect_anew(&self) -> Result<(), Unavailable> {
+        self.0.consensus.elect_anew().await.map_err(|error| Unavailable::from(&error))
+    }
+
+    /// The newest term in which something was applied: the leader epoch of the batches.
     pub fn leader_epoch(&self) -> i32 {
         self.0.consensus.term() as i32
     }

@@ -2,6 +2,7 @@
 //! protocol's words.
 
 use base::{Offset, PartitionId};
+use consensus::ProposeError;
 use machine::Refusal;
 
 /// The shard cannot take a proposal now. Trying again later, or elsewhere, may help.
@@ -13,6 +14,16 @@ pub enum Unavailable {
     Stopping,
     #[error("the node's storage failed and it must restart: {0}")]
     Failed(String),
+}
+
+impl From<&ProposeError> for Unavailable {
+    fn from(error: &ProposeError) -> Self {
+        match error {
+            ProposeError::NotLeader { .. } | ProposeError::Superseded => Self::NotLeader,
+            ProposeError::Stopping => Self::Stopping,
+            ProposeError::Failed(why) => Self::Failed(why.to_string()),
+        }
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

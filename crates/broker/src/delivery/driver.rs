@@ -1,4 +1,4 @@
-//! The task that owns a shard's leases, and how everyone reaches it.
+//! Who owns a shard's leases for one term, and how everyone reaches it.
 //!
 //! It waits for whatever comes first, then does one bounded turn: what sessions said, what was
 //! read, what became durable; then the groups that this touched, a bounded number of them, so that
@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::future::Future;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,7 +14,8 @@ use std::time::Duration;
 use base::limits::{LEASE_GROUP_IDLE_MAX, LEASE_GROUPS_PER_TURN, LEASE_MESSAGES_PER_TURN};
 use base::{HashMap, HashSet, LeaseGroupId, Offset, PartitionId, TopicId};
 use bytes::Bytes;
-use dispatch::{Assignment, Changes, ConsumerId, Pools, SessionId};
+use consensus::{Consensus, Leadership};
+use dispatch::{Assignment, Changes, ConsumerId, Pools, SessionId, Token};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -38,6 +40,7 @@ use super::error::{ConsumeError, SettleError, TakeError, TransferError};
 use super::event::{Delivery, Sent, Unread};
 use super::group::{Counts, Group};
 use super::hand_out::PendingTake;
+use super::handover::Handover;
 use super::overflow::Overflowed;
 use super::rates::Published;
 use super::reading::ReadDone;
@@ -132,7 +135,7 @@ pub(crate) struct Handle {
 }
 
 impl Handle {
-    pub(crate) fn new() -> (Self, mpsc::UnboundedReceiver<Message>) {
+    pub(crate) fn new() -> (Self, Inbox) {
         let (inbox, messages) = mpsc::unbounded_channel();
         // Session 0 is the driver's own.
         let sessions = Arc::new(AtomicU64::new(1));
@@ -178,6 +181,48 @@ impl Handle {
     }
 }
 
+/// What the drivers of all terms work with.
+pub(crate) struct Parts {
+    pub(crate) shard: Arc<Shard>,
+    pub(crate) consensus: Consensus,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) timeline: Arc<Timeline>,
+    pub(crate) requests: mpsc::UnboundedSender<Request>,
+    pub(crate) handle: Handle,
+    /// How long a driver sleeps at most, however far its next deadline is: the wall clock may be set, which
+    /// has to be noticed soon, and the machine may be suspended, which a timer does not count.
+    pub(crate) sleep_max: Duration,
+}
+
+pub(crate) type Inbox = mpsc::UnboundedReceiver<Message>;
+
+/// Owns the drivers' inbox, and makes a driver for each term that this node leads in. Messages wait while
+/// there is none.
+pub(crate) async fn run(parts: Parts, mut inbox: Inbox) {
+    let mut left = Handover::default();
+    while let Some(leadership) = left.wait_for_leadership(&parts.consensus, &mut inbox).await {
+        let mut driver = Driver::new(&parts, leadership.term(), inbox);
+        driver.resume(left, &leadership);
+        match driver.run(&leadership).await {
+            Some((messages, handover)) => (inbox, left) = (messages, handover),
+            None => return,
+        }
+    }
+}
+
+/// What a driver waited for.
+enum Woken {
+    Busy,
+    /// The term is over.
+    Lost,
+    /// There will be no more messages.
+    Stopped,
+}
+
+/// Of a token, the bits that count the leases of a group in one term; those above are the term's.
+pub(super) const TOKENS_PER_TERM_BITS: u32 = 40;
+
+/// Delivers for one term.
 pub(crate) struct Driver {
     pub(super) shard: Arc<Shard>,
     /// For what is written into records. Whatever is waited for is on the timeline.
@@ -190,14 +235,15 @@ pub(crate) struct Driver {
     pub(super) watch: Arc<Watch>,
     /// Not the pool of producers: a read would wait behind all of them.
     pub(super) cpu: CpuPool,
-    inbox: mpsc::UnboundedReceiver<Message>,
-    /// However far the next deadline is: the wall clock may be set, which has to be noticed soon,
-    /// and the machine may be suspended, which a timer does not count.
+    pub(super) inbox: Inbox,
     sleep_max: Duration,
+    /// Where the tokens of this term begin.
+    pub(super) first_token: Token,
 
     pub(super) groups: HashMap<LeaseGroupId, Group>,
     pub(super) by_topic: HashMap<TopicId, Vec<LeaseGroupId>>,
-    /// What is kept of groups that are not in `groups` now: counters, and the next token.
+    /// What is kept of groups that are not in `groups` now: counters, and the next token. Of some, since
+    /// before this term.
     pub(super) retired: HashMap<LeaseGroupId, (Counts, u64)>,
     pub(super) sessions: HashMap<SessionId, Session>,
     pub(super) pools: Pools,
@@ -245,28 +291,22 @@ pub(crate) struct Driver {
 const SWEEP_EVERY: Duration = Duration::from_secs(5);
 
 impl Driver {
-    pub(crate) fn new(
-        shard: Arc<Shard>,
-        clock: Arc<dyn Clock>,
-        timeline: Arc<Timeline>,
-        requests: mpsc::UnboundedSender<Request>,
-        handle: &Handle,
-        inbox: mpsc::UnboundedReceiver<Message>,
-        sleep_max: Duration,
-    ) -> Self {
+    fn new(parts: &Parts, term: u64, inbox: Inbox) -> Self {
+        let Parts { shard, clock, timeline, requests, handle, sleep_max, .. } = parts;
         let watch = Arc::new(shard.watchers.watch());
         Self {
-            shard,
-            clock,
-            timeline,
-            requests,
+            shard: Arc::clone(shard),
+            clock: Arc::clone(clock),
+            timeline: Arc::clone(timeline),
+            requests: requests.clone(),
             routers: Arc::clone(&handle.routers),
             standings: Arc::clone(&handle.standings),
             published: Arc::clone(&handle.published),
             watch,
             cpu: CpuPool::default(),
             inbox,
-            sleep_max,
+            sleep_max: *sleep_max,
+            first_token: term << TOKENS_PER_TERM_BITS | 1,
             groups: HashMap::default(),
             by_topic: HashMap::default(),
             retired: HashMap::default(),
@@ -300,26 +340,33 @@ impl Driver {
         }
     }
 
-    /// Runs until it is told to stop, or nobody is left who could tell it anything.
-    pub(crate) async fn run(mut self) {
+    /// Runs until the term is over, and answers with what it leaves to the next driver; `None`: it was
+    /// told to stop, or nobody is left who could tell it anything.
+    async fn run(mut self, leadership: &Leadership) -> Option<(Inbox, Handover)> {
         self.load_attentive();
-        while self.wait().await {
-            if !self.drain() {
-                break;
+        let mut lost = pin!(leadership.lost());
+        loop {
+            let stopped = match self.wait(lost.as_mut()).await {
+                Woken::Lost => return Some(self.wind_up().await),
+                Woken::Stopped => true,
+                Woken::Busy => !self.drain(),
+            };
+            if stopped {
+                self.finish().await;
+                return None;
             }
             self.turn();
         }
-        self.finish().await;
     }
 
-    /// One event, whichever comes first. False when there will be no more.
-    async fn wait(&mut self) -> bool {
+    /// One event, whichever comes first.
+    async fn wait(&mut self, lost: Pin<&mut impl Future<Output = ()>>) -> Woken {
         let watch = Arc::clone(&self.watch);
         let sleep = self.sleep();
         let busy = !self.queue.is_empty();
         tokio::select! {
             message = self.inbox.recv() => match message {
-                None | Some(Message::Stop) => return false,
+                None | Some(Message::Stop) => return Woken::Stopped,
                 Some(message) => self.handle(message),
             },
             Some(done) = self.commits.next(), if !self.commits.is_empty() => self.committed(done),
@@ -327,8 +374,9 @@ impl Driver {
             () = watch.ready() => self.appended(None),
             () = sleep => {}
             () = tokio::task::yield_now(), if busy => {}
+            () = lost => return Woken::Lost,
         }
-        true
+        Woken::Busy
     }
 
     /// Whatever else is there already. False when it is to stop.
@@ -416,7 +464,7 @@ impl Driver {
         }
     }
 
-    fn handle(&mut self, message: Message) {
+    pub(super) fn handle(&mut self, message: Message) {
         match message {
             Message::Open { session, events, unread } => self.open(session, events, unread),
             Message::Close { session } => self.close(session),

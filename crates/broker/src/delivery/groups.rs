@@ -36,7 +36,8 @@ impl Driver {
         let topic = self.shard.read(|state| find(state, id).map(|(_, topic)| topic.id));
         let Some(topic) = topic else { return false };
         self.watch.add_topic(topic);
-        let (counts, token) = self.retired.remove(&id).unwrap_or((Counts::default(), 1));
+        let unknown = (Counts::default(), self.first_token);
+        let (counts, token) = self.retired.remove(&id).unwrap_or(unknown);
         let engine = self.next_engine;
         self.next_engine += 1;
         let Some((group, of_topic)) = share(&self.shard, id) else {
@@ -90,12 +91,13 @@ impl Driver {
         let under_way = old.under_way.clone();
         let made = share(&self.shard, id)
             .map(|(group, topic)| Group::new(&group, &topic, token, engine, old.counts, under_way));
+        let joined = old.dispatch.joined();
         self.give_back_pools(&mut old);
         let Some(mut group) = made else {
             self.groups.insert(id, old);
             return;
         };
-        for (&consumer, &joined) in &old.consumers {
+        for (consumer, joined) in joined {
             // They were there together before.
             let _ = group.dispatch.join(consumer, joined);
         }

@@ -181,7 +181,7 @@ impl Driver {
         }
     }
 
-    fn hand_over(&mut self, id: LeaseGroupId, taker: Taker) {
+    pub(super) fn hand_over(&mut self, id: LeaseGroupId, taker: Taker) {
         // Before the taker knows: what it publishes next finds the room that it made.
         self.note_standing(id);
         let Taker { session, reply, assigned, .. } = taker;

@@ -1,6 +1,6 @@
 //! Delivery by lease: consumers lease records one by one and settle each.
 //!
-//! One task a shard, the driver, owns everything volatile (who consumes, what is leased, what
+//! A driver, one a shard and term, owns everything volatile (who consumes, what is leased, what
 //! waits); nothing of it is shared or locked. A turn of it drains what sessions said, lets
 //! `dispatch` decide, and makes ONE request to the sequencer of all that must be durable. Bodies
 //! are read beside the loop and never in it.
@@ -21,6 +21,7 @@ pub mod event;
 mod group;
 mod groups;
 mod hand_out;
+mod handover;
 pub(crate) mod overflow;
 pub(crate) mod rates;
 mod reading;

@@ -29,6 +29,13 @@ pub(super) struct Session {
     held_back: bool,
 }
 
+impl Session {
+    /// How many records its consumers may hold together; none while it has too much unread.
+    pub(super) fn pool(&self) -> Option<u32> {
+        if self.held_back { Some(0) } else { self.limit }
+    }
+}
+
 impl Driver {
     pub(super) fn open(
         &mut self,

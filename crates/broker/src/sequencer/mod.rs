@@ -13,19 +13,20 @@
 mod ahead;
 mod partial;
 mod proposal;
+mod refused;
+mod term;
 
-use std::collections::VecDeque;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
-use base::PartitionId;
-use base::limits::{ENTRY_ROW_BYTES, PROPOSAL_BYTES_MAX, PROPOSALS_IN_FLIGHT_MAX};
-use consensus::{Consensus, Payload, ProposeError, Proposed};
-use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, FusedFuture};
-use futures_util::stream::{FuturesUnordered, StreamExt};
-use machine::{Command, State};
+use base::limits::{ENTRY_ROW_BYTES, LEADERLESS_HOLD};
+use consensus::{Consensus, Leadership, ProposeError};
+use futures_util::future::BoxFuture;
+use futures_util::stream::FuturesUnordered;
+use machine::Command;
 use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
 use world::Clock;
 
 use crate::append::AppendBatch;
@@ -34,8 +35,7 @@ use crate::dedup::Dedup;
 use crate::error::Unavailable;
 use crate::pending::{Appends, CommandReply};
 use crate::shard::Shard;
-use ahead::{Ahead, Touched};
-use proposal::{Context, Finished, Proposal, Terms};
+use refused::Refused;
 
 /// What is asked of the log. An answer to batches has a result for each row: of each batch, its
 /// partition's first, then those of `also`.
@@ -58,27 +58,26 @@ pub(crate) enum Request {
     },
 }
 
+/// Owns the queue of requests. What it decides is decided for a term ([`term`]); between two of them
+/// requests wait.
 pub(crate) struct Sequencer {
     shard: Arc<Shard>,
     consensus: Consensus,
     clock: Arc<dyn Clock>,
     inbox: mpsc::UnboundedReceiver<Request>,
-    ahead: Ahead,
+    /// False once every sender of requests is gone.
+    open: bool,
     dedup: Dedup,
     cpu: CpuPool,
     /// Requests that are set aside until their batches are made without copies.
     aside: FuturesUnordered<BoxFuture<'static, Request>>,
-    under_way: VecDeque<UnderWay>,
     /// Time in the log never runs backwards, whatever the clock does.
     now_ms: i64,
     drained: Vec<Request>,
 }
 
-struct UnderWay {
-    ticket: u64,
-    proposed: Proposed,
-    touched: Touched,
-}
+/// Before a term is tried again in which proposals were refused though it went on.
+const SAME_TERM_DELAY: Duration = Duration::from_millis(10);
 
 impl Sequencer {
     pub(crate) fn new(
@@ -93,11 +92,10 @@ impl Sequencer {
             consensus,
             clock,
             inbox,
-            ahead: Ahead::default(),
+            open: true,
             dedup: Dedup::default(),
             cpu,
             aside: FuturesUnordered::new(),
-            under_way: VecDeque::new(),
             now_ms: 0,
             drained: Vec::new(),
         }
@@ -105,141 +103,64 @@ impl Sequencer {
 
     /// Runs until every sender of requests is gone and all that was proposed is answered.
     pub(crate) async fn run(mut self) {
-        // The clock may have been set back since the last entry.
-        self.now_ms = self.shard.read(State::last_ms);
         self.dedup.load(&self.shard, self.clock.now_ms()).await;
-        let mut open = true;
-        let consensus = self.consensus.clone();
-        let mut ended = pin!(consensus.ended().fuse());
-        while open || !self.under_way.is_empty() || !self.aside.is_empty() {
-            let has_room = self.under_way.len() < PROPOSALS_IN_FLIGHT_MAX;
-            tokio::select! {
-                biased;
-                settled = settled(self.under_way.front_mut()), if !self.under_way.is_empty() => {
-                    self.settle(settled, &mut ended).await;
-                }
-                error = &mut ended, if !self.under_way.is_empty() => self.fail_under_way(&error),
-                Some(request) = self.aside.next(), if has_room && !self.aside.is_empty() => {
-                    self.drain(request, &mut ended).await;
-                }
-                received = self.inbox.recv(), if open && has_room => match received {
-                    Some(request) => self.drain(request, &mut ended).await,
-                    None => open = false,
-                }
-            }
-        }
-    }
-
-    /// Makes one proposal of `first` and of all that waits behind it.
-    async fn drain(&mut self, first: Request, ended: &mut impl Ended) {
-        let mut bytes = first.bytes();
-        self.drained.push(first);
-        while bytes < PROPOSAL_BYTES_MAX {
-            let Ok(next) = self.inbox.try_recv() else { break };
-            bytes += next.bytes();
-            self.drained.push(next);
-        }
-        self.now_ms = self.now_ms.max(self.clock.now_ms());
-        let shard = Arc::clone(&self.shard);
-        let terms = Terms {
-            leader_epoch: self.consensus.term() as i32,
-            room: self.shard.journal.room(),
-            now_ms: self.now_ms,
-            shard: &shard,
-        };
-        let mut proposal = Proposal::new(self.shard.ticket());
-        let Self { ahead, dedup, drained, aside, cpu, .. } = self;
-        shard.read(|state| {
-            let mut context = Context { ahead, dedup, state, terms: &terms };
-            for request in drained.drain(..) {
-                let partial = partial::copies_in(&request, &context);
-                if partial.is_empty() {
-                    proposal.add(request, &mut context);
-                } else {
-                    aside.push(partial::made_without(request, partial, cpu.clone()).boxed());
-                }
-            }
-        });
-        let finished = proposal.finish();
-        if finished.pending.awaits_the_log() {
-            self.propose(finished, ended).await;
-        } else {
-            finished.pending.answer_refused();
-        }
-    }
-
-    async fn propose(&mut self, finished: Finished, ended: &mut impl Ended) {
-        let Finished { ticket, pending, bodies, units, commands, touched } = finished;
-        self.shard.expect(ticket, pending);
-        if let Some(delivery) = self.shard.delivery.get().filter(|_| !bodies.is_empty()) {
-            let taken =
-                bodies.iter().map(|body| (PartitionId::from_stream(body.stream).topic, body.span));
-            delivery.published.add(self.now_ms, taken);
-        }
-        let head = machine::encode_head(self.now_ms, &commands, &units);
-        match self.consensus.propose(Payload { head, bodies, ticket }).await {
-            Ok(proposed) => self.under_way.push_back(UnderWay { ticket, proposed, touched }),
-            Err(error) => self.fail_all(ticket, &error, ended).await,
-        }
-    }
-
-    /// The oldest proposal under way came to its end.
-    async fn settle(&mut self, settled: Result<(), ProposeError>, ended: &mut impl Ended) {
-        let Some(done) = self.under_way.pop_front() else { return };
-        match settled {
-            Ok(()) => self.ahead.forget(done.ticket, &done.touched),
-            Err(error) => self.fail_all(done.ticket, &error, ended).await,
-        }
-    }
-
-    /// A proposal failed, so whatever was sequenced after it stands on nothing: let all that is
-    /// under way come to its end, then look at the machine afresh.
-    async fn fail_all(&mut self, ticket: u64, error: &ProposeError, ended: &mut impl Ended) {
-        tracing::warn!(%error, "a proposal failed");
-        self.shard.fail(ticket, &unavailable(error));
-        while !self.under_way.is_empty() {
-            tokio::select! {
-                biased;
-                settled = settled(self.under_way.front_mut()) => {
-                    let done = self.under_way.pop_front();
-                    if let (Some(done), Err(error)) = (done, settled) {
-                        self.shard.fail(done.ticket, &unavailable(&error));
+        let mut refused = Vec::new();
+        let mut former = 0;
+        while self.open || !refused.is_empty() || !self.aside.is_empty() {
+            match self.next_leadership(&mut refused).await {
+                Ok(leadership) => {
+                    if std::mem::replace(&mut former, leadership.term()) == leadership.term() {
+                        tokio::time::sleep(SAME_TERM_DELAY).await;
                     }
+                    refused = self.lead(leadership, refused).await;
                 }
-                error = &mut *ended => self.fail_under_way(&error),
+                Err(error) => return self.refuse_all(refused, &error).await,
             }
         }
-        self.ahead = Ahead::default();
-        self.dedup.forget_from(ticket);
     }
 
-    /// Consensus has ended: nobody will tell what became of these.
-    fn fail_under_way(&mut self, error: &ProposeError) {
-        tracing::warn!(%error, "consensus ended with proposals under way");
-        for lost in self.under_way.drain(..) {
-            self.shard.fail(lost.ticket, &unavailable(error));
+    /// Waits until this node leads. Requests wait as well, for [`LEADERLESS_HOLD`].
+    async fn next_leadership(
+        &mut self,
+        refused: &mut Vec<Refused>,
+    ) -> Result<Leadership, ProposeError> {
+        let consensus = self.consensus.clone();
+        let mut leadership = pin!(consensus.leadership());
+        if let Ok(found) = timeout(LEADERLESS_HOLD, &mut leadership).await {
+            return found;
+        }
+        tracing::warn!("nobody leads: requests are refused until this node does");
+        self.fail_refused(std::mem::take(refused));
+        loop {
+            tokio::select! {
+                biased;
+                found = &mut leadership => return found,
+                received = self.inbox.recv() => match received {
+                    Some(request) => request.refuse(&Unavailable::NotLeader),
+                    None => return Err(ProposeError::Stopping),
+                }
+            }
         }
     }
-}
 
-/// The end of consensus, which comes once.
-trait Ended: FusedFuture<Output = ProposeError> + Unpin {}
-
-impl<F: FusedFuture<Output = ProposeError> + Unpin> Ended for F {}
-
-/// How the proposal ended. Pending for ever when there is none.
-async fn settled(under_way: Option<&mut UnderWay>) -> Result<(), ProposeError> {
-    match under_way {
-        Some(next) => (&mut next.proposed).await.map(|_| ()),
-        None => std::future::pending().await,
+    /// Proposals that no term took, and will not.
+    fn fail_refused(&mut self, refused: Vec<Refused>) {
+        if let Some(first) = refused.first() {
+            self.dedup.forget_from(first.ticket);
+        }
+        for Refused { ticket, .. } in refused {
+            self.shard.fail(ticket, &Unavailable::NotLeader);
+        }
     }
-}
 
-fn unavailable(error: &ProposeError) -> Unavailable {
-    match error {
-        ProposeError::NotLeader { .. } => Unavailable::NotLeader,
-        ProposeError::Stopping => Unavailable::Stopping,
-        ProposeError::Failed(why) => Unavailable::Failed(why.to_string()),
+    /// Consensus has ended, or the node is about to.
+    async fn refuse_all(mut self, refused: Vec<Refused>, error: &ProposeError) {
+        self.fail_refused(refused);
+        let why = Unavailable::from(error);
+        self.aside.clear();
+        while let Some(request) = self.inbox.recv().await {
+            request.refuse(&why);
+        }
     }
 }
 
@@ -255,6 +176,19 @@ impl Request {
                 of_batches(batches) + commands.iter().map(Command::weight).sum::<usize>()
             }
             Request::Execute { command, .. } => command.weight(),
+        }
+    }
+
+    /// Answers without having done anything.
+    fn refuse(self, why: &Unavailable) {
+        match self {
+            Request::Append { batches, reply } | Request::Unit { batches, reply, .. } => {
+                let rows = batches.iter().map(AppendBatch::rows).sum();
+                let _ = reply.send(vec![Err(why.clone().into()); rows]);
+            }
+            Request::Execute { reply, .. } => {
+                let _ = reply.send(Err(why.clone().into()));
+            }
         }
     }
 }

@@ -329,10 +329,7 @@ fn judge_sequence(
     found: &Partition,
     ahead: &Ahead,
 ) -> Result<Option<BatchSequence>, Slot> {
-    if !header.is_idempotent() {
-        return Ok(None);
-    }
-    let sequence = BatchSequence::new(header.producer_epoch, header.base_sequence, span(header));
+    let Some(sequence) = sequence_of(header) else { return Ok(None) };
     match ahead.check((partition, header.producer_id), found, sequence) {
         Ok(SequenceVerdict::New) => Ok(Some(sequence)),
         Ok(SequenceVerdict::Duplicate { base_offset }) => {
@@ -340,6 +337,12 @@ fn judge_sequence(
         }
         Err(refusal) => Err(Slot::Refused(AppendError::Sequence(refusal))),
     }
+}
+
+/// The place that an idempotent producer gave its batch.
+pub(super) fn sequence_of(header: &BatchHeader) -> Option<BatchSequence> {
+    let sequence = || BatchSequence::new(header.producer_epoch, header.base_sequence, span(header));
+    header.is_idempotent().then(sequence)
 }
 
 /// Why one of the batches, which stand or fall together, would be refused: each has to fit beside

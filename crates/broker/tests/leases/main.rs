@@ -9,4 +9,5 @@ mod formats;
 mod harness;
 mod large_topics;
 mod limits;
+mod terms;
 mod transfers;

@@ -1,0 +1,94 @@
+//! Proposals that their term did not take, to be proposed again in the next.
+
+use base::{HashMap, Offset, PartitionId};
+use bytes::{Bytes, BytesMut};
+use journal::Body;
+use machine::{Command, State, Unit};
+use record::BatchHeader;
+
+use super::ahead::{Ahead, Touched};
+use super::proposal::sequence_of;
+
+/// The content of a proposal, in which every batch has its offset.
+pub(super) struct Sequenced {
+    pub(super) bodies: Vec<Body>,
+    pub(super) units: Vec<Unit>,
+    pub(super) commands: Vec<Command>,
+}
+
+/// A proposal that is not in the log. Those who wait for it are registered with the shard still.
+pub(super) struct Refused {
+    pub(super) ticket: u64,
+    pub(super) sequenced: Sequenced,
+}
+
+impl Sequenced {
+    /// Writes the new epoch into the batches, which keep their offsets. `None` where another leader gave
+    /// one of these offsets to something else.
+    pub(super) fn place_again(
+        &mut self,
+        ticket: u64,
+        leader_epoch: i32,
+        ahead: &mut Ahead,
+        state: &State,
+    ) -> Option<Touched> {
+        if !self.fits(ahead, state) {
+            return None;
+        }
+        let mut touched = Touched::default();
+        // Rows of one batch share its bytes, and go on to.
+        let mut former: Option<(Bytes, Bytes)> = None;
+        for body in &mut self.bodies {
+            let bytes = match former.take() {
+                Some((before, after)) if is_same(&before, &body.bytes) => (before, after),
+                _ => (body.bytes.clone(), with_epoch(&body.bytes, leader_epoch)),
+            };
+            body.bytes = former.insert(bytes).1.clone();
+            let partition = PartitionId::from_stream(body.stream);
+            let Some(found) = state.partition(partition) else { continue };
+            if let Ok(header) = BatchHeader::parse(&body.bytes)
+                && let Some(sequence) = sequence_of(&header)
+            {
+                let producer = (partition, header.producer_id);
+                let base_offset = body.base_offset;
+                ahead.record_producer(producer, found, sequence, base_offset, ticket, &mut touched);
+            }
+            let end = body.base_offset + u64::from(body.span);
+            ahead.record_end(partition, end, ticket, &mut touched);
+        }
+        for command in &self.commands {
+            if let Command::DeleteTopic { topic } = command {
+                ahead.record_deletion(*topic, ticket, &mut touched);
+            }
+        }
+        Some(touched)
+    }
+
+    /// Whether each body goes where its partition ends. One of a partition that is gone is left to the
+    /// machine to refuse.
+    fn fits(&self, ahead: &Ahead, state: &State) -> bool {
+        let mut ends: HashMap<PartitionId, Offset> = HashMap::default();
+        self.bodies.iter().all(|body| {
+            let partition = PartitionId::from_stream(body.stream);
+            let Some(found) = state.partition(partition) else { return true };
+            let end = ends
+                .entry(partition)
+                .or_insert_with(|| ahead.end(partition).unwrap_or_else(|| found.next_offset()));
+            let fits = *end == body.base_offset;
+            *end = body.base_offset + u64::from(body.span);
+            fits
+        })
+    }
+}
+
+fn is_same(a: &Bytes, b: &Bytes) -> bool {
+    a.as_ptr_range() == b.as_ptr_range()
+}
+
+/// A copy of the batch: the bytes that were proposed may still be in somebody's hands.
+fn with_epoch(batch: &Bytes, leader_epoch: i32) -> Bytes {
+    let Ok(header) = BatchHeader::parse(batch) else { return batch.clone() };
+    let mut bytes = BytesMut::from(&batch[..]);
+    record::assign(&mut bytes, header.base_offset, leader_epoch);
+    bytes.freeze()
+}

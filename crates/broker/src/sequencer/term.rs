@@ -1,0 +1,207 @@
+//! Sequencing for one term: from the first entry of it that is applied to the loss of the lead.
+//!
+//! Proposals that came too late for the term are not in the log, and they are the last that were made.
+//! They are proposed again in the next term, before anything else: whoever waits for them sees a pause
+//! and no error.
+
+use std::collections::VecDeque;
+use std::pin::pin;
+
+use base::PartitionId;
+use base::limits::{PROPOSAL_BYTES_MAX, PROPOSALS_IN_FLIGHT_MAX};
+use consensus::{Leadership, Payload, ProposeError, Proposed};
+use futures_util::FutureExt;
+use futures_util::stream::StreamExt;
+use machine::State;
+
+use super::ahead::{Ahead, Touched};
+use super::proposal::{Context, Finished, Proposal, Terms};
+use super::refused::{Refused, Sequenced};
+use super::{Request, Sequencer, partial};
+use crate::error::Unavailable;
+
+/// What holds for one term only.
+struct Term {
+    leadership: Leadership,
+    ahead: Ahead,
+    under_way: VecDeque<UnderWay>,
+}
+
+struct UnderWay {
+    ticket: u64,
+    proposed: Result<Proposed, ProposeError>,
+    touched: Touched,
+    sequenced: Sequenced,
+}
+
+impl Term {
+    /// How the oldest proposal under way ended. Pending for ever when there is none.
+    async fn settled(&mut self) -> Result<(), ProposeError> {
+        match self.under_way.front_mut() {
+            Some(UnderWay { proposed: Ok(proposed), .. }) => proposed.await.map(|_| ()),
+            Some(UnderWay { proposed: Err(error), .. }) => Err(error.clone()),
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn propose(&mut self, now_ms: i64, ticket: u64, sequenced: Sequenced, touched: Touched) {
+        let Sequenced { bodies, units, commands } = &sequenced;
+        let head = machine::encode_head(now_ms, commands, units);
+        let payload = Payload { head, bodies: bodies.clone(), ticket };
+        let proposed = self.leadership.propose(payload).await;
+        self.under_way.push_back(UnderWay { ticket, proposed, touched, sequenced });
+    }
+}
+
+impl Sequencer {
+    /// Sequences until the term is over, or nobody is left who could ask. Answers with what came too late
+    /// for the term, in order.
+    pub(super) async fn lead(
+        &mut self,
+        leadership: Leadership,
+        refused: Vec<Refused>,
+    ) -> Vec<Refused> {
+        // The clock may have been set back since the last entry.
+        self.now_ms = self.now_ms.max(self.shard.read(State::last_ms));
+        let consensus = self.consensus.clone();
+        let mut ended = pin!(consensus.ended());
+        let holding = leadership.clone();
+        let mut lost = pin!(holding.lost());
+        let mut term = Term { leadership, ahead: Ahead::default(), under_way: VecDeque::new() };
+        self.propose_again(&mut term, refused).await;
+        while self.open || !term.under_way.is_empty() || !self.aside.is_empty() {
+            let has_room = term.under_way.len() < PROPOSALS_IN_FLIGHT_MAX;
+            let any = !term.under_way.is_empty();
+            tokio::select! {
+                biased;
+                settled = term.settled(), if any => match settled {
+                    Ok(()) => {
+                        let Some(done) = term.under_way.pop_front() else { continue };
+                        term.ahead.forget(done.ticket, &done.touched);
+                    }
+                    Err(error) => {
+                        if let Some(next) = term.under_way.front_mut() {
+                            next.proposed = Err(error);
+                        }
+                        break;
+                    }
+                },
+                Some(request) = self.aside.next(), if has_room && !self.aside.is_empty() => {
+                    self.drain(&mut term, request).await;
+                }
+                received = self.inbox.recv(), if self.open && has_room => match received {
+                    Some(request) => self.drain(&mut term, request).await,
+                    None => self.open = false,
+                },
+                () = &mut lost => break,
+                _ = &mut ended => break,
+            }
+        }
+        self.wind_up(term).await
+    }
+
+    /// Makes one proposal of `first` and of all that waits behind it.
+    async fn drain(&mut self, term: &mut Term, first: Request) {
+        let mut bytes = first.bytes();
+        self.drained.push(first);
+        while bytes < PROPOSAL_BYTES_MAX {
+            let Ok(next) = self.inbox.try_recv() else { break };
+            bytes += next.bytes();
+            self.drained.push(next);
+        }
+        self.now_ms = self.now_ms.max(self.clock.now_ms());
+        let terms = Terms {
+            leader_epoch: term.leadership.term() as i32,
+            room: self.shard.journal.room(),
+            now_ms: self.now_ms,
+            shard: &self.shard,
+        };
+        let mut proposal = Proposal::new(self.shard.ticket());
+        let Self { dedup, drained, aside, cpu, .. } = self;
+        let ahead = &mut term.ahead;
+        self.shard.read(|state| {
+            let mut context = Context { ahead, dedup, state, terms: &terms };
+            for request in drained.drain(..) {
+                let partial = partial::copies_in(&request, &context);
+                if partial.is_empty() {
+                    proposal.add(request, &mut context);
+                } else {
+                    aside.push(partial::made_without(request, partial, cpu.clone()).boxed());
+                }
+            }
+        });
+        let finished = proposal.finish();
+        if !finished.pending.awaits_the_log() {
+            return finished.pending.answer_refused();
+        }
+        let Finished { ticket, pending, bodies, units, commands, touched } = finished;
+        self.shard.expect(ticket, pending);
+        if let Some(delivery) = self.shard.delivery.get().filter(|_| !bodies.is_empty()) {
+            let taken =
+                bodies.iter().map(|body| (PartitionId::from_stream(body.stream).topic, body.span));
+            delivery.published.add(self.now_ms, taken);
+        }
+        let sequenced = Sequenced { bodies, units, commands };
+        term.propose(self.now_ms, ticket, sequenced, touched).await;
+    }
+
+    /// Proposes what came too late for the term before. Where it no longer fits, because others led in
+    /// between, it fails, and so does what follows it.
+    async fn propose_again(&mut self, term: &mut Term, refused: Vec<Refused>) {
+        self.now_ms = self.now_ms.max(self.clock.now_ms());
+        let mut refused = refused.into_iter();
+        while let Some(Refused { ticket, mut sequenced }) = refused.next() {
+            let (epoch, ahead) = (term.leadership.term() as i32, &mut term.ahead);
+            let placed =
+                self.shard.read(|state| sequenced.place_again(ticket, epoch, ahead, state));
+            match placed {
+                Some(touched) => term.propose(self.now_ms, ticket, sequenced, touched).await,
+                None => {
+                    let failed = std::iter::once(Refused { ticket, sequenced }).chain(refused);
+                    return self.fail_refused(failed.collect());
+                }
+            }
+        }
+    }
+
+    /// Lets all that is under way come to its end. Where nobody knows what became of a proposal, those
+    /// behind it fail with it.
+    async fn wind_up(&mut self, mut term: Term) -> Vec<Refused> {
+        let consensus = self.consensus.clone();
+        let mut ended = pin!(consensus.ended());
+        let mut refused: Vec<Refused> = Vec::new();
+        let mut failed: Option<Unavailable> = None;
+        let mut gone: Option<ProposeError> = None;
+        while !term.under_way.is_empty() {
+            let settled = match &gone {
+                Some(error) => Err(error.clone()),
+                None => tokio::select! {
+                    biased;
+                    settled = term.settled() => settled,
+                    error = &mut ended => Err(gone.insert(error).clone()),
+                },
+            };
+            let Some(UnderWay { ticket, sequenced, .. }) = term.under_way.pop_front() else {
+                break;
+            };
+            match settled {
+                Ok(()) => {}
+                Err(ProposeError::NotLeader { .. }) if failed.is_none() => {
+                    refused.push(Refused { ticket, sequenced });
+                }
+                Err(error) => {
+                    let why = failed.get_or_insert_with(|| {
+                        tracing::warn!(%error, "a proposal failed");
+                        self.dedup.forget_from(ticket);
+                        Unavailable::from(&error)
+                    });
+                    self.shard.fail(ticket, why);
+                }
+            }
+        }
+        if failed.is_some() {
+            self.fail_refused(std::mem::take(&mut refused));
+        }
+        refused
+    }
+}
