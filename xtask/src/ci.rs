@@ -14,6 +14,8 @@ use crate::{paths, soak};
 
 /// A kill loop short enough for every change; `soak kill` is the long one.
 const KILLS: u32 = 10;
+/// A handful of elections a second for so long.
+const ELECTION_SECONDS: u64 = 15;
 
 /// The benchmark suite is a workspace of its own. Here it is built without the clients of its
 /// rivals, which would take longer than all the rest.
@@ -40,7 +42,7 @@ struct Step {
     run: fn() -> Outcome<Counts>,
 }
 
-const STEPS: [Step; 10] = [
+const STEPS: [Step; 11] = [
     Step {
         title: "format",
         lint: true,
@@ -111,6 +113,12 @@ const STEPS: [Step; 10] = [
         lint: false,
         remedy: "cargo xtask soak leases",
         run: || soak::short_leases(KILLS).map(|()| Counts { passed: 1, failed: 0 }),
+    },
+    Step {
+        title: "elections with clients at work",
+        lint: false,
+        remedy: "cargo xtask soak elections",
+        run: || soak::short_elections(ELECTION_SECONDS).map(|()| Counts { passed: 1, failed: 0 }),
     },
 ];
 

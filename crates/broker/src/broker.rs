@@ -259,8 +259,8 @@ impl Broker {
     }
 
     /// Ends the term in which this node leads, and begins another one: a pause for whoever writes or waits
-    /// for records, and no more.
-    pub async fn elect_anew(&self) -> Result<(), Unavailable> {
+    /// for records, and no more. Returns the new term, once this node leads in it.
+    pub async fn elect_anew(&self) -> Result<u64, Unavailable> {
         self.0.consensus.elect_anew().await.map_err(|error| Unavailable::from(&error))
     }
 

@@ -202,8 +202,9 @@ impl Consensus {
     }
 
     /// Ends this node's term, as a candidate of a later one would, and stands for election again. Only
-    /// for a group of one voter: in others leadership is handed over.
-    pub async fn elect_anew(&self) -> Result<(), ProposeError> {
+    /// for a group of one voter: in others leadership is handed over. Returns the new term, once this node
+    /// leads in it.
+    pub async fn elect_anew(&self) -> Result<u64, ProposeError> {
         let term = self.server.borrow_watched().vote.leader_id.term + 1;
         // It has a longer log than anybody, so that it gets the vote; and then it is never heard of again.
         let candidate = VoteRequest {
@@ -214,7 +215,13 @@ impl Consensus {
         let deposed = self.raft.vote(candidate).await;
         deposed.map_err(|error| self.state.refusal(error.into_fatal()))?;
         let elected = self.raft.trigger().elect(false).await;
-        elected.map_err(|fatal| self.state.refusal(Some(fatal)))
+        elected.map_err(|fatal| self.state.refusal(Some(fatal)))?;
+        loop {
+            match self.leadership().await? {
+                former if former.term() < term => former.lost().await,
+                next => return Ok(next.term()),
+            }
+        }
     }
 
     /// Saves the state now, unless nothing was applied since the last time.

@@ -11,6 +11,7 @@ use crate::commands::policy::PolicyArguments;
 use crate::commands::produce::ProduceArguments;
 use crate::commands::queue::QueueArguments;
 use crate::commands::schedule::ScheduleArguments;
+use crate::commands::shard::ShardArguments;
 use crate::commands::topic::TopicArguments;
 use crate::commands::user::UserArguments;
 use crate::commands::vhost::VhostArguments;
@@ -43,6 +44,8 @@ pub(crate) enum Command {
     DeadLetter(DeadLetterArguments),
     /// Records to be delivered later: list and cancel them
     Schedule(ScheduleArguments),
+    /// Elect a leader anew
+    Shard(ShardArguments),
     /// AMQP's virtual hosts: add, list and delete them
     Vhost(VhostArguments),
     /// AMQP's policies: settings for all queues or exchanges whose names fit a pattern
@@ -86,6 +89,7 @@ mod tests {
             &["postroad", "dead-letter", "redrive", "d", "--to", "t", "--max", "5"],
             &["postroad", "dead-letter", "delete", "d", "--reason", "expired"],
             &["postroad", "schedule", "cancel", "q", "--record", "0:5", "--record", "0:6"],
+            &["postroad", "shard", "elect", "-b", "a:1"],
             &["postroad", "vhost", "add", "shop", "-b", "a:1"],
             &["postroad", "policy", "set", "ttl", "^a", "{\"expires\":1}", "--priority", "-1"],
             &["postroad", "policy", "clear", "ttl", "--vhost", "shop"],

@@ -19,6 +19,7 @@ use crate::failure::{Context, Failure, Outcome};
 use crate::paths;
 use crate::random::Random;
 use crate::server::{self, Postroad, Server};
+pub(crate) use leases::elections::short as short_elections;
 pub(crate) use leases::short as short_leases;
 use ledger::{Ledger, Reader};
 use load::{Producer, Target};
@@ -27,6 +28,8 @@ use load::{Producer, Target};
 pub(crate) enum Soak {
     /// Abuse beside a well-behaved producer and consumer: their latency and the server's memory
     Abuse(abuse::AbuseOptions),
+    /// The leader is elected anew under load, in a loop: no error, nothing lost, short pauses
+    Elections(leases::elections::ElectionsOptions),
     /// kill -9 under load, in a loop: no acknowledged record lost, offsets dense, order kept
     Kill(KillOptions),
     /// kill -9 with consumers at work, in a loop: nothing lost, nothing settled delivered again
@@ -38,6 +41,7 @@ pub(crate) enum Soak {
 pub(crate) fn run(soak: &Soak) -> Outcome {
     match soak {
         Soak::Abuse(options) => abuse::run(options),
+        Soak::Elections(options) => leases::elections::run(options),
         Soak::Kill(options) => kill(options),
         Soak::Leases(options) => leases::run(options),
         Soak::Power(options) => power(options),

@@ -14,6 +14,7 @@ pub(crate) mod produce;
 pub(crate) mod queue;
 mod records;
 pub(crate) mod schedule;
+pub(crate) mod shard;
 pub(crate) mod topic;
 pub(crate) mod user;
 pub(crate) mod vhost;

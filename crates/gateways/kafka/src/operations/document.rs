@@ -93,6 +93,8 @@ pub enum Operation {
     ListScheduled { queue: QueueName, after: Option<Place>, records_max: u32 },
     /// Answers [`Removed`].
     CancelScheduled { queue: QueueName, what: Cancel },
+    /// Ends the leader's term and begins another one. Answers [`Elected`].
+    ElectLeader {},
     /// An operation of another gateway, and its answer, in documents of that gateway.
     Family { family: String, operation: serde_json::Value },
 }
@@ -141,6 +143,12 @@ pub enum Cancel {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Done {}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct Elected {
+    /// The term that began.
+    pub term: u64,
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Counted {

@@ -19,7 +19,7 @@
 //!
 //! * [`access`]: who may ask
 //! * [`document`], [`payload`]: what is asked and answered
-//! * `queues`, `dead_letters`, `schedule`: the operations, thin over the broker
+//! * `queues`, `dead_letters`, `schedule`, `shards`: the operations, thin over the broker
 //! * `families`: operations of other gateways, handed on as they came
 //! * `browse`: reading records for people
 
@@ -31,6 +31,7 @@ mod families;
 pub mod payload;
 mod queues;
 mod schedule;
+mod shards;
 
 use std::sync::Arc;
 
@@ -173,6 +174,7 @@ async fn carry_out(gateway: &Gateway, operation: Operation) -> Answer {
         Operation::CancelScheduled { queue, what } => {
             document(schedule::cancel(gateway, &queue, &what).await)
         }
+        Operation::ElectLeader {} => document(shards::elect(gateway).await),
         Operation::Family { family, operation } => {
             families::carry_out(gateway, &family, &operation).await
         }

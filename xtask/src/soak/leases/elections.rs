@@ -1,0 +1,210 @@
+//! `cargo xtask soak elections`: the leader is elected anew, again and again, under the load of `soak
+//! leases`. No client sees an error, nothing is lost, nothing comes twice, and writes pause shortly.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use clap::{Args, Parser};
+
+use super::load::{Load, LoadOptions, first_of};
+use super::workers::PATIENCE;
+use crate::client::{Answer, Connection, batch};
+use crate::failure::{Context, Failure, Outcome};
+use crate::figures::Figures;
+use crate::paths;
+use crate::random::Random;
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ElectionsOptions {
+    /// For how long, in seconds
+    #[arg(long, default_value_t = 600)]
+    seconds: u64,
+    /// From one election to the next, in milliseconds
+    #[arg(long, default_value_t = 1000)]
+    every_ms: u64,
+    /// A producer may wait so long for an answer because of an election (99th percentile), in milliseconds
+    #[arg(long, default_value_t = 50.0)]
+    pause_ms_max: f64,
+    #[command(flatten)]
+    load: LoadOptions,
+}
+
+const FOLDER: &str = "soak-elections";
+/// Of a producer that sends one record after the other, to see how long it waits.
+const PROBE: &str = "elections-probe";
+/// Before the first election the probe is looked at for so much of the time.
+const CALM_PART: u32 = 10;
+
+/// The elections that every change must pass.
+pub(crate) fn short(seconds: u64) -> Outcome {
+    #[derive(Parser)]
+    struct Defaults {
+        #[command(flatten)]
+        options: ElectionsOptions,
+    }
+    let defaults = Defaults::parse_from(["soak"]).options;
+    // A machine that does other things as well has pauses of its own.
+    run(&ElectionsOptions { seconds, every_ms: 200, pause_ms_max: f64::INFINITY, ..defaults })
+}
+
+pub(crate) fn run(options: &ElectionsOptions) -> Outcome {
+    let seed = options.load.seed.unwrap_or_else(Random::any_seed);
+    let folder = paths::fresh(FOLDER)?;
+    eprintln!("soak elections: {} s, seed {seed}, data in {}", options.seconds, folder.display());
+    let mut run =
+        Run { options, load: Load::new(&options.load, &folder, seed)?, waits: Waits::default() };
+    run.all().map_err(|failure| {
+        failure.remedy(format!("data and log are kept in {}", folder.display()))
+    })?;
+    run.report().publish(options.load.output)?;
+    // Gigabytes of a passed run are of no use to anyone.
+    paths::fresh(FOLDER).map(drop)
+}
+
+#[derive(Debug)]
+struct Run<'a> {
+    options: &'a ElectionsOptions,
+    load: Load<'a>,
+    waits: Waits,
+}
+
+/// How long the probe waited.
+#[derive(Debug, Default)]
+struct Waits {
+    /// For each of its records: when it was sent, and how long its answer took.
+    all: Vec<(Instant, Duration)>,
+    /// When each election was asked for.
+    elections: Vec<Instant>,
+}
+
+impl Waits {
+    /// The longest wait between each election and the next.
+    fn pauses(&self) -> Vec<Duration> {
+        let ends = self.elections.iter().skip(1).copied().map(Some).chain([None]);
+        let spans = self.elections.iter().zip(ends);
+        let longest = spans.filter_map(|(from, to)| {
+            let within = |sent: Instant, wait: Duration| {
+                sent + wait >= *from && to.is_none_or(|to| sent < to)
+            };
+            let waits = self.all.iter().filter(|(sent, wait)| within(*sent, *wait));
+            waits.map(|(_, wait)| *wait).max()
+        });
+        longest.collect()
+    }
+
+    /// Waits before the first election.
+    fn calm(&self) -> Vec<Duration> {
+        let first = self.elections.first().copied();
+        let before =
+            self.all.iter().filter(|(sent, wait)| first.is_none_or(|at| *sent + *wait < at));
+        before.map(|(_, wait)| *wait).collect()
+    }
+}
+
+fn percentile(waits: &mut [Duration], part: f64) -> f64 {
+    waits.sort_unstable();
+    let last = waits.len().saturating_sub(1);
+    let at = (last as f64 * part).round() as usize;
+    waits.get(at).map_or(0.0, |wait| wait.as_secs_f64() * 1e3)
+}
+
+impl Run<'_> {
+    fn all(&mut self) -> Outcome {
+        let (mut server, _) = self.load.start()?;
+        self.load.declare()?;
+        Connection::open(self.load.stage.kafka, PATIENCE)
+            .and_then(|mut connection| connection.create_topic(PROBE, 1, &[]))
+            .context(|| "cannot create the topic")?;
+        let seed = self.load.random.next();
+        let findings = Mutex::new(Vec::new());
+        let (load, stop) = (&self.load, AtomicBool::new(false));
+        load.stage.begin(true);
+        let (elections, waits) = std::thread::scope(|scope| {
+            load.work(scope, seed, true, &findings);
+            let probe = scope.spawn(|| self.probe(&stop));
+            let elections = self.elect(&mut || {
+                server.still_runs()?;
+                Ok(findings.lock().expect("no worker panics").is_empty())
+            });
+            stop.store(true, Ordering::Relaxed);
+            load.stage.stop();
+            (elections, probe.join().expect("the probe does not panic"))
+        });
+        first_of(findings)?;
+        self.waits = Waits { all: waits?, elections: elections? };
+        self.load.empty(&mut server)?;
+        self.load.end(server)
+    }
+
+    /// Elections, until the time is up or something is found.
+    fn elect(&self, goes_on: &mut dyn FnMut() -> Outcome<bool>) -> Outcome<Vec<Instant>> {
+        let time = Duration::from_secs(self.options.seconds);
+        let (begun, mut told) = (Instant::now(), Instant::now());
+        std::thread::sleep(time / CALM_PART);
+        let mut elections = Vec::new();
+        while begun.elapsed() < time && goes_on()? {
+            let at = Instant::now();
+            self.load.postroad.ask(&["shard", "elect"])?;
+            elections.push(at);
+            if told.elapsed() > Duration::from_secs(10) {
+                told = Instant::now();
+                let tally = self.load.stage.ledger().tally;
+                eprintln!(
+                    "  {} elections, {} records confirmed, {} settles confirmed",
+                    elections.len(),
+                    tally.confirmed,
+                    tally.accepted + tally.rejected
+                );
+            }
+            std::thread::sleep(
+                Duration::from_millis(self.options.every_ms).saturating_sub(at.elapsed()),
+            );
+        }
+        Ok(elections)
+    }
+
+    /// One record after the other.
+    fn probe(&self, stop: &AtomicBool) -> Outcome<Vec<(Instant, Duration)>> {
+        let mut waits = Vec::new();
+        let mut connection = Connection::open(self.load.stage.kafka, PATIENCE)
+            .context(|| "the probe cannot connect")?;
+        while !stop.load(Ordering::Relaxed) {
+            let sent = Instant::now();
+            let records = std::iter::once(Bytes::from_static(b"probe"));
+            let answer = connection
+                .produce(PROBE, 0, batch(records))
+                .and_then(|correlation| connection.answer(correlation))
+                .context(|| "the probe got no answer")?;
+            if let Answer::Refused { code } = answer {
+                return Err(Failure::new(format!(
+                    "a record of the probe was refused: code {code}"
+                )));
+            }
+            waits.push((sent, sent.elapsed()));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(waits)
+    }
+
+    fn report(&self) -> Figures {
+        let mut figures = Figures::new("soak elections");
+        figures.add("elections", self.waits.elections.len() as f64, "");
+        self.load.report(&mut figures);
+        let (mut calm, mut pauses) = (self.waits.calm(), self.waits.pauses());
+        figures.add(
+            "a record's answer without elections, median",
+            percentile(&mut calm, 0.5),
+            "ms",
+        );
+        figures.add("a record's answer without elections, p99", percentile(&mut calm, 0.99), "ms");
+        figures.add("longest wait around an election, median", percentile(&mut pauses, 0.5), "ms");
+        let p99 = percentile(&mut pauses, 0.99);
+        let max = self.options.pause_ms_max;
+        let target = format!("at most {max} ms");
+        figures.judge("longest wait around an election, p99", p99, "ms", &target, p99 <= max);
+        figures.add("longest wait around an election, worst", percentile(&mut pauses, 1.0), "ms");
+        figures
+    }
+}

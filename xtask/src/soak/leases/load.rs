@@ -1,0 +1,298 @@
+//! Queues with producers and consumers of both protocols at work on them, and what must hold in the end.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use clap::Args;
+
+use super::ledger;
+use super::workers::{self, Ended, GROUP, PATIENCE, Stage};
+use crate::client::{self, Connection};
+use crate::failure::{Context, Failure, Outcome};
+use crate::figures::{Figures, Output};
+use crate::random::Random;
+use crate::server::{self, Postroad, Server};
+
+#[derive(Clone, Debug, Args)]
+pub(super) struct LoadOptions {
+    /// Repeats the choices of an earlier run (its moments still depend on the machine)
+    #[arg(long)]
+    pub(super) seed: Option<u64>,
+    /// Queues, the last of them ordered by key
+    #[arg(long, default_value_t = 4)]
+    queues: usize,
+    /// Partitions of each
+    #[arg(long, default_value_t = 2)]
+    partitions: usize,
+    /// Producers of each protocol
+    #[arg(long, default_value_t = 2)]
+    producers: usize,
+    /// Consumers of each protocol
+    #[arg(long, default_value_t = 3)]
+    consumers: usize,
+    /// Size of a record's value
+    #[arg(long, default_value_t = 200)]
+    record_bytes: usize,
+    /// A restart may take this long until `ready`, in milliseconds
+    #[arg(long, default_value_t = 5000)]
+    ready_ms_max: u64,
+    /// What to print
+    #[arg(long, value_enum, default_value_t = Output::Table)]
+    pub(super) output: Output,
+    /// The server's binary [default: a release build of this checkout]
+    #[arg(long)]
+    bin: Option<PathBuf>,
+    /// Further arguments of `postroad serve`, after `--`; small segments, so that many are begun
+    #[arg(last = true, default_values = ["--segment-bytes", "16MiB"])]
+    serve: Vec<String>,
+}
+
+const DEAD_LETTERS: &str = "leases-dead";
+/// A consumer that works has no record for nearly as long.
+const LEASE: &str = "1m";
+
+/// The server's place, those who work with it, and their ledger.
+#[derive(Debug)]
+pub(super) struct Load<'a> {
+    options: &'a LoadOptions,
+    pub(super) postroad: Postroad,
+    pub(super) stage: Stage,
+    pub(super) random: Random,
+    emptied: u32,
+    empty_took: Duration,
+    dead_letters: usize,
+}
+
+impl<'a> Load<'a> {
+    pub(super) fn new(options: &'a LoadOptions, folder: &Path, seed: u64) -> Outcome<Load<'a>> {
+        let binary = server::binary(options.bin.as_deref())?;
+        let (port, amqp_port) = (server::free_port()?, server::free_port()?);
+        let amqp = ([127, 0, 0, 1], amqp_port).into();
+        let own = ["--amqp".to_owned(), format!("127.0.0.1:{amqp_port}")];
+        let postroad = Postroad {
+            binary,
+            data: folder.join("data"),
+            log: folder.join("server.log"),
+            port,
+            arguments: [&own[..], &options.serve].concat(),
+        };
+        let queues = (0..options.queues).map(|number| format!("leases-{number}")).collect();
+        let kafka = ([127, 0, 0, 1], port).into();
+        let producers = options.producers * 2;
+        let bytes = options.record_bytes;
+        Ok(Load {
+            options,
+            postroad,
+            stage: Stage::new(kafka, amqp, queues, options.partitions, bytes, producers),
+            random: Random::new(seed),
+            emptied: 0,
+            empty_took: Duration::ZERO,
+            dead_letters: 0,
+        })
+    }
+
+    pub(super) fn start(&self) -> Outcome<(Server, Duration)> {
+        self.postroad.start(Duration::from_millis(self.options.ready_ms_max))
+    }
+
+    pub(super) fn declare(&self) -> Outcome {
+        let partitions = self.options.partitions.to_string();
+        let last = self.stage.queues.len() - 1;
+        for (number, queue) in self.stage.queues.iter().enumerate() {
+            let ordering = if number == last { "key" } else { "free" };
+            self.postroad.ask(&[
+                "queue",
+                "declare",
+                queue,
+                "--group",
+                GROUP,
+                "--partitions",
+                &partitions,
+                "--ordering",
+                ordering,
+                "--lease",
+                LEASE,
+                "--dead-letter",
+                DEAD_LETTERS,
+            ])?;
+        }
+        Ok(())
+    }
+
+    /// Starts the workers, each on its own thread.
+    pub(super) fn work<'s, 'e>(
+        &'e self,
+        scope: &'s std::thread::Scope<'s, 'e>,
+        seed: u64,
+        produces: bool,
+        findings: &'e Mutex<Vec<String>>,
+    ) {
+        let stage = &self.stage;
+        let worker = move |number: usize, work: fn(&Stage, u32, Random) -> Result<(), Ended>| {
+            let random = Random::new(seed.wrapping_add(number as u64));
+            scope.spawn(move || {
+                let found = work(stage, number as u32, random).err().and_then(Ended::finding);
+                if let Some(found) = found {
+                    findings.lock().expect("no worker panics").push(found);
+                    // The others need not go on.
+                    stage.stop();
+                }
+            });
+        };
+        let each = self.options.producers;
+        for number in 0..if produces { each } else { 0 } {
+            worker(number, workers::produce_batches);
+            worker(each + number, workers::publish_messages);
+        }
+        for number in 0..self.options.consumers {
+            let number = 2 * each + 2 * number;
+            worker(number, |stage, _, random| workers::consume_shares(stage, random));
+            worker(number + 1, |stage, _, random| workers::consume_transactions(stage, random));
+        }
+    }
+
+    /// Consumes until all queues are empty; then nothing confirmed may be left.
+    pub(super) fn empty(&mut self, server: &mut Server) -> Outcome {
+        let seed = self.random.next();
+        let begun = Instant::now();
+        let findings = Mutex::new(Vec::new());
+        self.stage.begin(false);
+        let emptied = std::thread::scope(|scope| {
+            self.work(scope, seed, false, &findings);
+            let emptied = self.wait_until_empty(server, &findings);
+            self.stage.stop();
+            emptied
+        });
+        first_of(findings)?;
+        emptied?;
+        self.emptied += 1;
+        self.empty_took = self.empty_took.max(begun.elapsed());
+        self.stage.ledger().check_empty().map_err(violated)
+    }
+
+    fn wait_until_empty(&self, server: &mut Server, findings: &Mutex<Vec<String>>) -> Outcome {
+        let mut moved = Instant::now();
+        let mut before = BTreeMap::new();
+        loop {
+            server.still_runs()?;
+            let depths = self.depths()?;
+            let failed = !findings.lock().expect("no worker panics").is_empty();
+            if failed || depths.values().all(|&depth| depth == 0) {
+                return Ok(());
+            }
+            if depths != before {
+                (before, moved) = (depths, Instant::now());
+            } else if moved.elapsed() > PATIENCE {
+                return Err(Failure::new(format!(
+                    "VIOLATION: records wait and do not come to the consumers that want them, for \
+                     {PATIENCE:?}: {before:?}"
+                )));
+            }
+            std::thread::sleep(Duration::from_millis(30));
+        }
+    }
+
+    /// How many records of each queue are not settled.
+    fn depths(&self) -> Outcome<BTreeMap<String, u64>> {
+        let list = self.postroad.ask_json(&["queue", "list"])?;
+        let queues = list.as_array().ok_or_else(|| Failure::new("queue list is no list"))?;
+        let depth = |queue: &serde_json::Value| {
+            let topic = queue.get("topic")?.as_str()?;
+            Some((topic.to_owned(), queue.get("depth")?.as_u64()?))
+        };
+        let depths: BTreeMap<String, u64> = queues.iter().filter_map(depth).collect();
+        let ours = depths.into_iter().filter(|(topic, _)| self.stage.queues.contains(topic));
+        let ours: BTreeMap<String, u64> = ours.collect();
+        match ours.len() == self.stage.queues.len() {
+            true => Ok(ours),
+            false => Err(Failure::new(format!("queue list shows only {ours:?}: {list}"))),
+        }
+    }
+
+    /// A polite stop, one more start with nothing left in the queues, and all dead letters.
+    pub(super) fn end(&mut self, server: Server) -> Outcome {
+        let status = server.stop(PATIENCE)?;
+        if !status.success() {
+            return Err(Failure::new(format!("postroad ended with {status} after SIGTERM")));
+        }
+        let (mut server, _) = self.start()?;
+        self.empty(&mut server)?;
+        let dead = self.dead_letters()?;
+        self.dead_letters = dead.len();
+        self.stage.ledger().check_dead(&dead).map_err(violated)?;
+        server.stop(PATIENCE)?;
+        let tally = self.stage.ledger().tally;
+        match tally.accepted == 0 || tally.confirmed == 0 {
+            true => Err(Failure::new("nothing was confirmed or settled in the whole run")),
+            false => Ok(()),
+        }
+    }
+
+    /// The values of all dead letters, read by offset.
+    fn dead_letters(&self) -> Outcome<Vec<Bytes>> {
+        let mut connection =
+            Connection::open(self.stage.kafka, PATIENCE).context(|| "cannot connect")?;
+        let led = connection.partitions_led(DEAD_LETTERS).context(|| "cannot ask for metadata")?;
+        let ends = connection
+            .end_offsets(DEAD_LETTERS, led as i32)
+            .context(|| "cannot list the ends of the dead letters")?;
+        let mut values = Vec::new();
+        for (partition, &end) in ends.iter().enumerate() {
+            let mut next = 0;
+            while next < end {
+                let at = [(partition as i32, next)];
+                let fetched = connection.fetch(DEAD_LETTERS, &at, Duration::from_millis(100));
+                let fetched = fetched.context(|| "cannot fetch dead letters")?;
+                let batches = fetched.into_iter().next().map(|it| it.records).unwrap_or_default();
+                let records = client::records_of(batches).context(|| "cannot read dead letters")?;
+                // A fetch begins with the batch that holds the offset.
+                let records = records.into_iter().filter(|record| record.offset >= next);
+                let before = values.len();
+                let mut last = next;
+                values.extend(records.map(|record| {
+                    last = record.offset;
+                    record.value.unwrap_or_default()
+                }));
+                if values.len() == before {
+                    return Err(Failure::new(format!(
+                        "{DEAD_LETTERS}, partition {partition}: nothing at {next}, the end is {end}"
+                    )));
+                }
+                next = last + 1;
+            }
+        }
+        Ok(values)
+    }
+
+    /// What was done, and that nothing of it went wrong: the run would have ended with that.
+    pub(super) fn report(&self, figures: &mut Figures) {
+        let tally = self.stage.ledger().tally;
+        figures.add("queues consumed to their end", f64::from(self.emptied), "times");
+        figures.add("longest of those", self.empty_took.as_secs_f64(), "s");
+        figures.add("records confirmed to producers", tally.confirmed as f64, "");
+        figures.add("deliveries", tally.delivered as f64, "");
+        figures.add("accepted, and confirmed", tally.accepted as f64, "");
+        figures.add("rejected, and confirmed", tally.rejected as f64, "");
+        figures.add("dead letters, all read", self.dead_letters as f64, "");
+        figures.add("given back", tally.given_back as f64, "");
+        let none = "none";
+        figures.judge("confirmed records lost", 0.0, "", none, true);
+        figures.judge("deliveries after a confirmed settle", 0.0, "", none, true);
+        figures.judge("records with two consumers at a time", 0.0, "", none, true);
+    }
+}
+
+pub(super) fn first_of(findings: Mutex<Vec<String>>) -> Outcome {
+    let findings = findings.into_inner().expect("no worker panics");
+    match findings.into_iter().next() {
+        Some(finding) => Err(Failure::new(finding)),
+        None => Ok(()),
+    }
+}
+
+fn violated(violation: ledger::Violation) -> Failure {
+    Failure::new(format!("VIOLATION: {violation}"))
+}
