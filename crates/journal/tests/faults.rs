@@ -54,7 +54,7 @@ fn a_failed_write_fails_everyone_who_waits() {
     let entries = write(&journal, 1, 3);
     disk.hang_syncs(true);
     let first = append(&journal, vec![entry(1, 4, 3, 10)]);
-    eventually("the sync hangs", || disk.syncs_hanging() > 0);
+    eventually("the sync hangs", || disk.sync_hangs("00000001.seg"));
     let rest: Vec<_> = (5..20).map(|i| append(&journal, vec![entry(1, i, i - 1, 10)])).collect();
     disk.fail_write("00000001.seg", 0);
     disk.hang_syncs(false);
@@ -78,7 +78,7 @@ fn a_hung_sync_keeps_its_callers_waiting_and_shows_in_the_figures() {
     assert_eq!(journal.stats().hung_for, None);
     disk.hang_syncs(true);
     let durable = append(&journal, vec![entry(1, 2, 1, 100)]);
-    eventually("the sync hangs", || disk.syncs_hanging() > 0);
+    eventually("the sync hangs", || disk.sync_hangs("00000001.seg"));
     assert!(journal.stats().queued_bytes > 100);
     assert!(durable.try_recv().is_err());
     // `hung_for` appears after ten seconds: the clock behind it is tested in `shared`.
@@ -232,7 +232,7 @@ fn placed_waits_until_the_entry_has_its_place_or_the_journal_fails() {
         block_on(journal.placed(1)).unwrap();
         disk.hang_syncs(true);
         let first = append(&journal, vec![entry(1, 2, 1, 100)]);
-        eventually("the sync hangs", || disk.syncs_hanging() > 0);
+        eventually("the sync hangs", || disk.sync_hangs("00000001.seg"));
         let second = append(&journal, vec![entry(1, 3, 2, 100)]);
         // The second waits in the queue: other nodes' disks may have it already.
         block_on(journal.placed(2)).unwrap();

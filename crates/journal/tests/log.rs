@@ -30,7 +30,7 @@ fn appended_entries_are_readable_at_once_and_durable_when_called_back() {
     disk.hang_syncs(true);
     let durable = append(&journal, vec![entry(1, 1, 0, 100), blank(1, 2)]);
     assert_eq!(all(&journal), [entry(1, 1, 0, 100), blank(1, 2)]);
-    eventually("the sync hangs", || disk.syncs_hanging() > 0);
+    eventually("the sync hangs", || disk.sync_hangs("00000001.seg"));
     assert!(durable.try_recv().is_err());
     disk.hang_syncs(false);
     durable.recv_timeout(PATIENCE).unwrap().unwrap();
@@ -45,7 +45,7 @@ fn what_waits_for_a_sync_becomes_one_frame() {
     let journal = open(&disk).journal;
     disk.hang_syncs(true);
     let first = append(&journal, vec![entry(1, 1, 0, 10)]);
-    eventually("the sync hangs", || disk.syncs_hanging() > 0);
+    eventually("the sync hangs", || disk.sync_hangs("00000001.seg"));
     let rest: Vec<_> = (2..50).map(|i| append(&journal, vec![entry(1, i, i - 1, 10)])).collect();
     disk.hang_syncs(false);
     first.recv_timeout(PATIENCE).unwrap().unwrap();
@@ -144,7 +144,7 @@ fn entries_cut_off_while_they_wait_for_the_disk_do_not_come_back_over_newer_ones
     let journal = open(&disk).journal;
     disk.hang_syncs(true);
     drop(append(&journal, vec![entry(1, 1, 0, 10)]));
-    eventually("the sync hangs", || disk.syncs_hanging() > 0);
+    eventually("the sync hangs", || disk.sync_hangs("00000001.seg"));
     drop(append(&journal, vec![entry(1, 2, 1, 10), entry(1, 3, 2, 10)]));
     journal.truncate_after(Some(1)).unwrap();
     let newer = append(&journal, vec![entry(2, 2, 1, 20)]);

@@ -34,6 +34,25 @@ fn sigterm_drains_and_nothing_is_lost() {
 }
 
 #[test]
+fn clients_do_not_notice_that_the_leader_was_elected_anew() {
+    let broker = Broker::start();
+    broker.run(&["topic", "create", "t"]).ok();
+    broker.feed(&["produce", "t"], seq(1..=10)).ok();
+    let follower = broker.spawn(&["consume", "t", "-f"]);
+    assert_eq!(follower.line(), "1");
+    let said = broker.run(&["shard", "elect"]).ok();
+    assert!(said.starts_with("term ") && said.contains(" began after "), "{said}");
+    let said = broker.run(&["shard", "elect", "--output", "json"]).ok();
+    let election: serde_json::Value = serde_json::from_str(&said).expect("a document");
+    assert!(election["term"].as_u64() > Some(2) && election["took_ms"].is_number(), "{said}");
+    broker.feed(&["produce", "t"], seq(11..=20)).ok();
+    for number in 2..=20 {
+        assert_eq!(follower.line(), number.to_string());
+    }
+    follower.interrupt();
+}
+
+#[test]
 fn kill_nine_loses_nothing_that_was_acknowledged() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let data = folder.path().join("data");

@@ -52,7 +52,8 @@ struct State {
     cut_power_at: Option<u64>,
     failing: Vec<Failing>,
     syncs_hang: bool,
-    syncs_hanging: usize,
+    /// Names of the files whose syncs are under way.
+    syncing: Vec<String>,
 }
 
 /// The n-th call from now of one kind, on files whose name contains some text, fails.
@@ -137,9 +138,10 @@ impl SimulatedDisk {
         self.shared.released.notify_all();
     }
 
-    /// Syncs that hang at the moment.
-    pub fn syncs_hanging(&self) -> usize {
-        self.shared.state.lock().syncs_hanging
+    /// Whether a sync of a file whose name contains `name_part` hangs at the moment.
+    pub fn sync_hangs(&self, name_part: &str) -> bool {
+        let state = self.shared.state.lock();
+        state.syncs_hang && state.syncing.iter().any(|name| name.contains(name_part))
     }
 
     /// Changes (writes, syncs, allocations, changes of names) so far.
@@ -513,11 +515,15 @@ impl DiskFile for SimulatedFile {
 
     fn sync(&self) -> io::Result<()> {
         let mut state = self.shared.state.lock();
-        state.syncs_hanging += 1;
-        while state.syncs_hang && !state.dead {
-            self.shared.released.wait(&mut state);
+        if state.syncs_hang {
+            state.syncing.push(self.name.clone());
+            while state.syncs_hang && !state.dead {
+                self.shared.released.wait(&mut state);
+            }
+            if let Some(at) = state.syncing.iter().position(|name| *name == self.name) {
+                state.syncing.swap_remove(at);
+            }
         }
-        state.syncs_hanging -= 1;
         state.count()?;
         let fails = state.fails(Kind::Sync, &self.name);
         let content = self.content(&mut state)?;
