@@ -20,11 +20,13 @@ use crate::error::JournalFailed;
 use crate::frame::{self, BLOCK, EncodedEntry, EntriesChecksum, FrameHeader};
 use crate::index::files::{FileKind, file_name};
 use crate::log::LogPosition;
-use crate::prepare::NoSpare;
+use crate::prepare::{NoSpare, RETRY_AFTER};
 use crate::queue::{Durable, Limits, Task};
 use crate::recover::Full;
 use crate::segment::{FIRST_FRAME, OpenSegment};
 use crate::shared::Shared;
+
+use tasks::{Step, Worker};
 
 /// Smaller parts are copied into the frame's buffer, together with what is beside them.
 const COPIED_BYTES_MAX: usize = 512;
@@ -46,7 +48,29 @@ pub(crate) struct Writer {
     answers: Vec<Durable>,
     buffer: Vec<u8>,
     parts: Vec<Part>,
+    phase: Phase,
 }
+
+/// How far the frame is. Between two of them a simulation lets others go on, or ends the process.
+#[derive(Debug)]
+enum Phase {
+    Idle,
+    /// Its entries have their place.
+    Placed(FrameHeader),
+    Written(FrameHeader),
+    Synced(FrameHeader),
+    /// Before the next frame, of so many bytes, the log goes on in another segment.
+    Rolling {
+        frame_bytes: u64,
+    },
+    /// In it, which is to be made large enough.
+    Growing {
+        frame_bytes: u64,
+    },
+}
+
+/// What came of a step, unless the journal failed.
+type Stepped = Result<Step, JournalFailed>;
 
 /// A piece of a frame, in order.
 #[derive(Debug)]
@@ -71,15 +95,30 @@ pub(crate) struct WriteEnd {
     pub(crate) last_index: u64,
 }
 
-/// Fails the journal when its thread is gone: nobody must wait for ever.
-struct Watch(Arc<Shared>);
-
-impl Drop for Watch {
+impl Drop for Writer {
+    /// Nobody must wait for ever.
     fn drop(&mut self) {
-        self.0.fail(match std::thread::panicking() {
+        self.shared.fail(match std::thread::panicking() {
             true => JournalFailed::Panicked { thread: tasks::Task::JournalWriter.name() },
             false => JournalFailed::Closed,
         });
+    }
+}
+
+impl Worker for Writer {
+    fn step(&mut self) -> Step {
+        let stepped = match std::mem::replace(&mut self.phase, Phase::Idle) {
+            Phase::Idle => Ok(self.begin()),
+            Phase::Placed(header) => self.write(header),
+            Phase::Written(header) => self.sync(header),
+            Phase::Synced(header) => Ok(self.finish(&header)),
+            Phase::Rolling { frame_bytes } => self.roll(frame_bytes),
+            Phase::Growing { frame_bytes } => self.grow(frame_bytes),
+        };
+        stepped.unwrap_or_else(|failed| {
+            self.shared.fail(failed);
+            Step::Done
+        })
     }
 }
 
@@ -97,60 +136,62 @@ impl Writer {
             answers: Vec::new(),
             buffer: Vec::new(),
             parts: Vec::new(),
+            phase: Phase::Idle,
         }
     }
 
-    pub(crate) fn run(mut self) {
+    /// Looks for something to do. Of a frame, gives its entries their place.
+    fn begin(&mut self) -> Step {
         let shared = self.shared.clone();
-        let _watch = Watch(shared.clone());
-        loop {
-            tasks::inject::point(tasks::Task::JournalWriter);
-            let limits = Limits {
-                frame_bytes_max: shared.options.frame_bytes_max,
-                room_bytes: self.segment.file_bytes - self.position,
-                segment_is_empty: self.position == FIRST_FRAME,
-            };
-            let done = match shared.queue.next(limits, &mut self.batch) {
-                Task::Write => self.commit(),
-                Task::Roll { frame_bytes } => self.roll(frame_bytes),
-                Task::Answer => {
-                    self.answer(0);
-                    Ok(())
-                }
-                Task::Close => return,
-            };
-            if let Err(failed) = done {
-                shared.fail(failed);
-                return;
+        let limits = Limits {
+            frame_bytes_max: shared.options.frame_bytes_max,
+            room_bytes: self.segment.file_bytes - self.position,
+            segment_is_empty: self.position == FIRST_FRAME,
+        };
+        match shared.queue.next(limits, &mut self.batch) {
+            Some(Task::Write) => {
+                shared.spares.note_busy();
+                let header = self.lay_out();
+                self.place(&header);
+                self.phase = Phase::Placed(header);
             }
+            Some(Task::Roll { frame_bytes }) => self.phase = Phase::Rolling { frame_bytes },
+            Some(Task::Answer) => self.answer(0),
+            Some(Task::Close) => return Step::Done,
+            None => return Step::Wait,
         }
+        Step::Again
     }
 
-    /// Writes the batch as one frame, syncs it and answers.
-    fn commit(&mut self) -> Result<(), JournalFailed> {
-        let shared = self.shared.clone();
-        shared.spares.note_busy();
-        let header = self.lay_out();
-        self.place(&header);
-        let last = self.batch.last().cloned();
-        let last_index = last.as_ref().map_or(self.last_index, |last| last.entry.id.index);
+    fn write(&mut self, header: FrameHeader) -> Stepped {
+        self.shared.counters.begin_io();
+        self.write_parts(&header)?;
+        let last_index = self.batch.last().map_or(self.last_index, |last| last.entry.id.index);
+        self.shared.hooks.written.read().iter().for_each(|hook| hook(last_index));
+        self.phase = Phase::Written(header);
+        Ok(Step::Again)
+    }
 
-        shared.counters.begin_io();
-        self.write(&header)?;
-        shared.hooks.written.read().iter().for_each(|hook| hook(last_index));
+    fn sync(&mut self, header: FrameHeader) -> Stepped {
         let begun = Instant::now();
         self.segment.file.sync().map_err(|error| self.io_error("sync", error))?;
-        shared.counters.end_io();
-        shared.counters.synced(begun.elapsed());
+        self.shared.counters.end_io();
+        self.shared.counters.synced(begun.elapsed());
+        self.phase = Phase::Synced(header);
+        Ok(Step::Again)
+    }
 
+    /// The frame is durable: counts it, and answers.
+    fn finish(&mut self, header: &FrameHeader) -> Step {
+        let shared = self.shared.clone();
         if let Some(Full { segment, last_index, file_bytes }) = self.left.take() {
             shared.index.full(segment, last_index, file_bytes);
         }
         self.position = header.end();
         self.previous = header.checksum();
-        self.last_index = last_index;
-        if let Some(last) = last {
-            shared.log.write().durable(&last);
+        if let Some(last) = self.batch.last() {
+            self.last_index = last.entry.id.index;
+            shared.log.write().durable(last);
         }
         shared.counters.frames.fetch_add(1, Ordering::Relaxed);
         shared.counters.entries.fetch_add(self.batch.len() as u64, Ordering::Relaxed);
@@ -161,7 +202,7 @@ impl Writer {
         self.answer(self.batch.len() as u64);
         shared.drained.notify_waiters();
         self.batch.clear();
-        Ok(())
+        Step::Again
     }
 
     /// Decides what of the batch is copied into the buffer, in which order the parts go, and what
@@ -220,7 +261,7 @@ impl Writer {
         }
     }
 
-    fn write(&self, header: &FrameHeader) -> Result<(), JournalFailed> {
+    fn write_parts(&self, header: &FrameHeader) -> Result<(), JournalFailed> {
         let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(self.parts.len() + 1);
         for part in &self.parts {
             slices.push(IoSlice::new(match part {
@@ -243,10 +284,9 @@ impl Writer {
         }
     }
 
-    /// Goes on in the segment made ahead, which is made larger if the next frame needs that.
-    fn roll(&mut self, frame_bytes: u64) -> Result<(), JournalFailed> {
+    /// Goes on in the segment made ahead. Waits while the disk is full; closing ends that.
+    fn roll(&mut self, frame_bytes: u64) -> Stepped {
         if self.position > FIRST_FRAME {
-            // Waits while the disk is full; closing ends that.
             let next = self.shared.spares.take().map_err(|error| match error {
                 NoSpare::Closing => JournalFailed::Closed,
                 NoSpare::Broken(source) => {
@@ -254,24 +294,38 @@ impl Writer {
                     JournalFailed::Io { operation: "make the next segment", file, source }
                 }
             })?;
+            let Some(next) = next else {
+                self.phase = Phase::Rolling { frame_bytes };
+                return Ok(Step::Wait);
+            };
             let full = std::mem::replace(&mut self.segment, next);
             self.position = FIRST_FRAME;
             let (segment, file_bytes) = (full.header.id, full.file_bytes);
             self.left = Some(Full { segment, last_index: self.last_index, file_bytes });
         }
+        self.grow(frame_bytes)
+    }
+
+    /// Makes the segment large enough for the next frame.
+    fn grow(&mut self, frame_bytes: u64) -> Stepped {
         let needed = FIRST_FRAME + frame_bytes;
-        while self.segment.file_bytes < needed {
-            match self.segment.file.allocate(needed) {
-                Ok(()) => self.segment.file_bytes = needed,
-                Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {
-                    if !self.shared.spares.wait_for_retry() {
-                        return Err(JournalFailed::Closed);
-                    }
-                }
-                Err(error) => return Err(self.io_error("allocate", error)),
-            }
+        if self.segment.file_bytes >= needed {
+            return Ok(Step::Again);
         }
-        Ok(())
+        match self.segment.file.allocate(needed) {
+            Ok(()) => {
+                self.segment.file_bytes = needed;
+                Ok(Step::Again)
+            }
+            Err(error) if error.kind() == std::io::ErrorKind::StorageFull => {
+                if self.shared.spares.is_ending() {
+                    return Err(JournalFailed::Closed);
+                }
+                self.phase = Phase::Growing { frame_bytes };
+                Ok(Step::WaitFor(RETRY_AFTER))
+            }
+            Err(error) => Err(self.io_error("allocate", error)),
+        }
     }
 
     fn io_error(&self, operation: &'static str, error: std::io::Error) -> JournalFailed {

@@ -7,13 +7,12 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use base::limits;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use tasks::Task;
+use tasks::{Running, Task, Workers};
 use tokio::sync::Notify;
 
 use crate::address::{Address, Stored};
@@ -24,7 +23,7 @@ use crate::frame::EncodedEntry;
 use crate::index::files::{FileKind, file_name};
 use crate::index::{Capture, Index, Setup};
 use crate::log::{Log, LogPosition};
-use crate::prepare::Spares;
+use crate::prepare::{Preparer, Signals, Spares};
 use crate::queue::Queue;
 use crate::read::Reader;
 use crate::recover::{Full, Recovered, Sizes, recover};
@@ -110,9 +109,9 @@ struct Inner {
 }
 
 struct Threads {
-    writer: JoinHandle<()>,
-    preparer: JoinHandle<()>,
-    sealer: JoinHandle<()>,
+    writer: Running,
+    preparer: Running,
+    sealer: Running,
     /// Given back when nothing of ours touches the directory any more.
     _claim: Box<dyn Send + Sync>,
 }
@@ -237,6 +236,7 @@ impl Journal {
                 index.refuse(0, stream, address);
             }
         }
+        let signals = Signals::default();
         let spares = Spares::new(
             world.clone(),
             dir.to_owned(),
@@ -244,6 +244,7 @@ impl Journal {
             options.disk_reserve_bytes,
             spare,
             next_id,
+            signals.clone(),
         );
         let threads_error =
             |source| OpenError::Io { operation: "start threads for", path: dir.to_owned(), source };
@@ -254,7 +255,7 @@ impl Journal {
             options,
             log,
             index,
-            queue: Queue::default(),
+            queue: Queue::new(signals.writer.clone()),
             spares,
             vote,
             counters: Counters::new(),
@@ -273,7 +274,8 @@ impl Journal {
         if older {
             shared.queue.roll();
         }
-        let threads = Threads::start(&shared, end, claim).map_err(threads_error)?;
+        let threads =
+            Threads::start(&world.workers, &shared, &signals, end, claim).map_err(threads_error)?;
         Ok(Self { inner: Arc::new(Inner { shared, reader, threads: Mutex::new(Some(threads)) }) })
     }
 
@@ -618,35 +620,41 @@ impl Inner {
 }
 
 impl Threads {
-    fn start(shared: &Arc<Shared>, end: WriteEnd, claim: Box<dyn Send + Sync>) -> io::Result<Self> {
-        let preparing = shared.clone();
-        let preparer = tasks::thread(
+    fn start(
+        workers: &Workers,
+        shared: &Arc<Shared>,
+        signals: &Signals,
+        end: WriteEnd,
+        claim: Box<dyn Send + Sync>,
+    ) -> io::Result<Self> {
+        let on_panic = |task| shared.clone().panicked(task);
+        let preparer = workers.start(
             Task::JournalPreparer,
-            "journal-prepare".into(),
-            move || preparing.spares.run(),
-            shared.clone().panicked(Task::JournalPreparer),
+            "journal-prepare",
+            &signals.preparer,
+            Preparer::new(shared.clone()),
+            on_panic(Task::JournalPreparer),
         )?;
-        let on_panic = shared.clone().panicked(Task::JournalSealer);
-        let sealer = shared.index.seal_in_background(on_panic)?;
-        let writer = Writer::new(shared.clone(), end);
-        let on_panic = shared.clone().panicked(Task::JournalWriter);
-        let write = move || writer.run();
-        let writer = tasks::thread(Task::JournalWriter, "journal".into(), write, on_panic)?;
+        let sealer = shared.index.seal_in_background(workers, on_panic(Task::JournalSealer))?;
+        let writer = workers.start(
+            Task::JournalWriter,
+            "journal",
+            &signals.writer,
+            Writer::new(shared.clone(), end),
+            on_panic(Task::JournalWriter),
+        )?;
         Ok(Self { writer, preparer, sealer, _claim: claim })
     }
 
     fn join(self) {
-        if self.writer.thread().id() == thread::current().id() {
+        if self.writer.is_here() {
             // The last handle went in a callback: the thread that is to end is this one.
             let join = move || self.join();
             // Without a thread to spare they are not waited for, and end all the same.
             drop(tasks::thread(Task::JournalClosing, "journal-close".into(), join, || {}));
             return;
         }
-        for thread in [self.writer, self.preparer, self.sealer] {
-            // One that panicked has failed the journal, which is told elsewhere.
-            let _ = thread.join();
-        }
+        Running::join([self.writer, self.preparer, self.sealer]);
     }
 }
 

@@ -12,15 +12,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
-use tasks::Task;
+use parking_lot::Mutex;
+use tasks::{Signal, Step, Worker};
 
 use crate::segment::{self, FIRST_FRAME, OpenSegment};
+use crate::shared::Shared;
 use crate::stats::Room;
 use world::World;
 
-/// How often the free space is looked at, and a failed attempt repeated.
+/// How often the free space is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A failed attempt is repeated after this.
+pub(crate) const RETRY_AFTER: Duration = LOOK_EVERY;
 /// For how long nothing must have been written before zeros are.
 const IDLE: Duration = Duration::from_millis(20);
 /// Zeros per write: about what a disk does in a third of a millisecond.
@@ -33,10 +36,17 @@ pub(crate) struct Spares {
     segment_bytes: u64,
     reserve_bytes: u64,
     state: Mutex<State>,
-    /// Told of each change of the state.
-    changed: Condvar,
+    signals: Signals,
     /// The journal wrote since this was last cleared.
     busy: AtomicBool,
+}
+
+/// Those who are woken when the state changes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Signals {
+    /// The journal's thread, which takes segments.
+    pub(crate) writer: Signal,
+    pub(crate) preparer: Signal,
 }
 
 #[derive(Debug)]
@@ -94,6 +104,7 @@ impl Spares {
         reserve_bytes: u64,
         found: Option<OpenSegment>,
         next_id: u32,
+        signals: Signals,
     ) -> Self {
         let ready = found.map(|segment| Spare { segment, zeroed_to: FIRST_FRAME });
         let state =
@@ -104,7 +115,7 @@ impl Spares {
             segment_bytes,
             reserve_bytes,
             state: Mutex::new(state),
-            changed: Condvar::new(),
+            signals,
             busy: AtomicBool::new(true),
         }
     }
@@ -118,78 +129,43 @@ impl Spares {
         self.busy.store(true, Ordering::Relaxed);
     }
 
-    /// The next segment. Waits while there is none because the disk is full.
-    pub(crate) fn take(&self) -> Result<OpenSegment, NoSpare> {
+    /// The next segment; `None` while there is none because the disk is full: the writer is woken when it may
+    /// be there.
+    pub(crate) fn take(&self) -> Result<Option<OpenSegment>, NoSpare> {
         let mut state = self.state.lock();
-        loop {
-            if let Some(spare) = state.ready.take() {
-                self.changed.notify_all();
-                return Ok(spare.segment);
-            }
-            match &state.failed {
-                Some(Failed::Broken(error)) => return Err(NoSpare::Broken(error.clone())),
-                Some(Failed::Full) if state.draining => return Err(NoSpare::Closing),
-                _ if state.closing => return Err(NoSpare::Closing),
-                _ => {}
-            }
-            self.changed.wait(&mut state);
+        if let Some(spare) = state.ready.take() {
+            drop(state);
+            self.signals.preparer.wake();
+            return Ok(Some(spare.segment));
+        }
+        match &state.failed {
+            Some(Failed::Broken(error)) => Err(NoSpare::Broken(error.clone())),
+            Some(Failed::Full) if state.draining => Err(NoSpare::Closing),
+            _ if state.closing => Err(NoSpare::Closing),
+            _ => Ok(None),
         }
     }
 
-    /// Waits, for something that failed to be worth another attempt; `false` when closing.
-    pub(crate) fn wait_for_retry(&self) -> bool {
-        let mut state = self.state.lock();
-        if !state.closing && !state.draining {
-            self.changed.wait_for(&mut state, LOOK_EVERY);
-        }
-        !state.closing && !state.draining
+    /// Whether what a full disk keeps the journal from is given up.
+    pub(crate) fn is_ending(&self) -> bool {
+        let state = self.state.lock();
+        state.closing || state.draining
+    }
+
+    fn wake(&self) {
+        self.signals.writer.wake();
+        self.signals.preparer.wake();
     }
 
     /// The journal only finishes what is queued; what a full disk keeps it from fails.
     pub(crate) fn drain(&self) {
         self.state.lock().draining = true;
-        self.changed.notify_all();
+        self.wake();
     }
 
     pub(crate) fn close(&self) {
         self.state.lock().closing = true;
-        self.changed.notify_all();
-    }
-
-    /// The helper thread.
-    pub(crate) fn run(&self) {
-        let zeros = vec![0; ZEROS];
-        let mut looked: Option<Instant> = None;
-        loop {
-            tasks::inject::point(Task::JournalPreparer);
-            if looked.is_none_or(|at| at.elapsed() >= LOOK_EVERY) {
-                looked = Some(Instant::now());
-                self.state.lock().failed = None;
-                self.look_at_space();
-            }
-            let mut state = self.state.lock();
-            if state.closing {
-                return;
-            }
-            match &state.ready {
-                None if state.failed.is_none() => {
-                    let id = state.next_id;
-                    drop(state);
-                    self.make(id);
-                }
-                Some(spare) if spare.zeroed_to < spare.segment.file_bytes => {
-                    self.busy.store(false, Ordering::Relaxed);
-                    self.changed.wait_for(&mut state, IDLE);
-                    if !self.busy.load(Ordering::Relaxed) {
-                        drop(state);
-                        self.write_zeros(&zeros);
-                    }
-                }
-                _ => {
-                    self.changed.wait_for(&mut state, LOOK_EVERY);
-                }
-            }
-        }
+        self.wake();
     }
 
     fn make(&self, id: u32) {
@@ -209,32 +185,23 @@ impl Spares {
         }
         drop(state);
         self.look_at_space();
-        self.changed.notify_all();
+        self.signals.writer.wake();
     }
 
-    /// Writes zeros for as long as nobody wants the disk.
-    fn write_zeros(&self, zeros: &[u8]) {
-        loop {
-            let mut state = self.state.lock();
-            // While it is away, whoever wants it waits for this one piece.
-            let Some(mut spare) = state.ready.take() else { return };
-            drop(state);
-            let written = spare.write_zeros(zeros);
-            let mut state = self.state.lock();
-            let done = spare.zeroed_to >= spare.segment.file_bytes;
-            if let Err(error) = &written {
-                // Nothing relies on it; should the disk be broken, the journal's own sync will say.
-                tracing::warn!(%error, "cannot write the blocks of the next journal segment");
-                spare.zeroed_to = spare.segment.file_bytes;
-            }
-            state.ready = Some(spare);
-            let closing = state.closing;
-            drop(state);
-            self.changed.notify_all();
-            if done || closing || written.is_err() || self.busy.load(Ordering::Relaxed) {
-                return;
-            }
+    /// Writes some zeros; whether there are more to write.
+    fn write_zeros(&self, zeros: &[u8]) -> bool {
+        // While it is away, whoever wants it waits for this one piece.
+        let Some(mut spare) = self.state.lock().ready.take() else { return false };
+        let written = spare.write_zeros(zeros);
+        if let Err(error) = &written {
+            // Nothing relies on it; should the disk be broken, the journal's own sync will say.
+            tracing::warn!(%error, "cannot write the blocks of the next journal segment");
+            spare.zeroed_to = spare.segment.file_bytes;
         }
+        let more = spare.has_blank_blocks();
+        self.state.lock().ready = Some(spare);
+        self.signals.writer.wake();
+        more
     }
 
     fn look_at_space(&self) {
@@ -259,7 +226,76 @@ impl Spares {
     }
 }
 
+/// Makes segments ahead.
+pub(crate) struct Preparer {
+    shared: Arc<Shared>,
+    zeros: Vec<u8>,
+    looked: Option<Instant>,
+    pause: Pause,
+}
+
+/// Whether the disk is free for zeros.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Pause {
+    /// Not known.
+    No,
+    /// It is, if nothing is written for a while.
+    Begun,
+    /// It was.
+    Over,
+}
+
+impl Preparer {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, zeros: vec![0; ZEROS], looked: None, pause: Pause::No }
+    }
+}
+
+impl Worker for Preparer {
+    fn step(&mut self) -> Step {
+        let spares = &self.shared.spares;
+        if self.looked.is_none_or(|at| at.elapsed() >= LOOK_EVERY) {
+            self.looked = Some(Instant::now());
+            spares.state.lock().failed = None;
+            spares.look_at_space();
+        }
+        let state = spares.state.lock();
+        if state.closing {
+            return Step::Done;
+        }
+        match &state.ready {
+            None if state.failed.is_none() => {
+                let id = state.next_id;
+                drop(state);
+                self.pause = Pause::No;
+                spares.make(id);
+                Step::Again
+            }
+            Some(spare) if spare.has_blank_blocks() => {
+                drop(state);
+                if self.pause == Pause::No {
+                    spares.busy.store(false, Ordering::Relaxed);
+                    self.pause = Pause::Begun;
+                    return Step::WaitFor(IDLE);
+                }
+                let free = !spares.busy.load(Ordering::Relaxed);
+                let goes_on = free && spares.write_zeros(&self.zeros);
+                self.pause = if goes_on { Pause::Over } else { Pause::No };
+                Step::Again
+            }
+            _ => {
+                self.pause = Pause::No;
+                Step::WaitFor(LOOK_EVERY)
+            }
+        }
+    }
+}
+
 impl Spare {
+    fn has_blank_blocks(&self) -> bool {
+        self.zeroed_to < self.segment.file_bytes
+    }
+
     fn write_zeros(&mut self, zeros: &[u8]) -> io::Result<()> {
         let len = (zeros.len() as u64).min(self.segment.file_bytes - self.zeroed_to);
         let piece = IoSlice::new(&zeros[..len as usize]);

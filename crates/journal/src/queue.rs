@@ -4,17 +4,19 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
+use tasks::Signal;
 
 use crate::error::JournalFailed;
 use crate::frame::{self, EncodedEntry};
 
 pub(crate) type Durable = Box<dyn FnOnce(Result<(), JournalFailed>) + Send>;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Queue {
     state: Mutex<State>,
-    work: Condvar,
+    /// The journal's thread.
+    writer: Signal,
 }
 
 #[derive(Default)]
@@ -62,6 +64,10 @@ pub(crate) struct Limits {
 }
 
 impl Queue {
+    pub(crate) fn new(writer: Signal) -> Self {
+        Self { state: Mutex::default(), writer }
+    }
+
     /// `false` when the queue is closed; nothing was taken then.
     pub(crate) fn put(&self, entries: &[Arc<EncodedEntry>], durable: Durable) -> bool {
         let mut state = self.state.lock();
@@ -77,47 +83,40 @@ impl Queue {
 
     /// After `put`, apart from it: the thread is to find the caller's locks free.
     pub(crate) fn wake(&self) {
-        self.work.notify_one();
+        self.writer.wake();
     }
 
     pub(crate) fn roll(&self) {
         self.state.lock().roll = true;
-        self.work.notify_one();
+        self.writer.wake();
     }
 
     /// What is queued is still written, then the thread ends.
     pub(crate) fn close(&self) {
         self.state.lock().closing = true;
-        self.work.notify_one();
+        self.writer.wake();
     }
 
-    /// Waits for something to do. Moves entries into `batch` (empty) for `Task::Write`.
-    pub(crate) fn next(&self, limits: Limits, batch: &mut Vec<Arc<EncodedEntry>>) -> Task {
+    /// What there is to do. Moves entries into `batch` (empty) for `Task::Write`. `None`: nothing, until the
+    /// writer is woken.
+    pub(crate) fn next(&self, limits: Limits, batch: &mut Vec<Arc<EncodedEntry>>) -> Option<Task> {
         let mut state = self.state.lock();
-        loop {
-            if state.roll {
-                state.roll = false;
-                if !limits.segment_is_empty {
-                    return Task::Roll { frame_bytes: 0 };
-                }
-            }
-            if let Some(first) = state.entries.front() {
-                let frame_bytes = frame::frame_bytes(first.len.into());
-                if frame_bytes > limits.room_bytes {
-                    return Task::Roll { frame_bytes };
-                }
-                state.fill(limits, batch);
-                return Task::Write;
-            }
-            let durable = state.durable;
-            if state.waiting.front().is_some_and(|(needs, _)| *needs <= durable) {
-                return Task::Answer;
-            }
-            if state.closing {
-                return Task::Close;
-            }
-            self.work.wait(&mut state);
+        if std::mem::take(&mut state.roll) && !limits.segment_is_empty {
+            return Some(Task::Roll { frame_bytes: 0 });
         }
+        if let Some(first) = state.entries.front() {
+            let frame_bytes = frame::frame_bytes(first.len.into());
+            if frame_bytes > limits.room_bytes {
+                return Some(Task::Roll { frame_bytes });
+            }
+            state.fill(limits, batch);
+            return Some(Task::Write);
+        }
+        let durable = state.durable;
+        if state.waiting.front().is_some_and(|(needs, _)| *needs <= durable) {
+            return Some(Task::Answer);
+        }
+        state.closing.then_some(Task::Close)
     }
 
     /// So many more entries are durable: moves out who waited for that.

@@ -3,6 +3,7 @@
 //!
 //! * [`task`]: the table
 //! * [`spawn`]: starting tasks and threads
+//! * [`worker`]: blocking work in steps, which a simulation can order
 //! * [`failure`]: how a node learns that a part of it is gone
 //! * [`exit`]: how the process ends then: at once, with a message, whatever else hangs
 //! * [`inject`]: panics on purpose, for tests on the real binary
@@ -17,7 +18,9 @@ pub mod failure;
 pub mod inject;
 pub mod spawn;
 pub mod task;
+pub mod worker;
 
 pub use failure::Failure;
 pub use spawn::{Set, blocking, named, spawn, thread, vital, watched};
 pub use task::{End, Entered, Task, enter};
+pub use worker::{Running, Signal, Step, Worker, Workers};

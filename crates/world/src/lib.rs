@@ -4,6 +4,7 @@
 //! * [`disk`]: files; the machine's, and one in memory that fails on demand
 //! * [`clock`]: the wall clock and the monotonic one
 //! * [`entropy`]: random bytes
+//! * [`Workers`]: threads of its own, or tasks
 //!
 //! `crates/clippy.toml` refuses the wall clock of the standard library in other crates, and hash maps other
 //! than those of `base::collections`, whose order a seed fixes.
@@ -17,6 +18,7 @@ use std::sync::Arc;
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use disk::{Disk, DiskFile, RealDisk, SimulatedDisk};
 pub use entropy::{Entropy, OsEntropy, SeededEntropy};
+pub use tasks::Workers;
 
 /// A node's surroundings. Clones are the same.
 #[derive(Clone, Debug)]
@@ -24,6 +26,8 @@ pub struct World {
     pub disk: Arc<dyn Disk>,
     pub clock: Arc<dyn Clock>,
     pub entropy: Arc<dyn Entropy>,
+    /// How blocking work that goes on for as long as the node lives is run.
+    pub workers: Workers,
 }
 
 impl World {
@@ -34,7 +38,12 @@ impl World {
 
     /// The machine that this runs on, but for its disk.
     pub fn on(disk: Arc<dyn Disk>) -> Self {
-        Self { disk, clock: Arc::new(SystemClock), entropy: Arc::new(OsEntropy) }
+        Self {
+            disk,
+            clock: Arc::new(SystemClock),
+            entropy: Arc::new(OsEntropy),
+            workers: Workers::Threads,
+        }
     }
 
     pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {

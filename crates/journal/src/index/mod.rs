@@ -57,7 +57,7 @@ pub(crate) use sidecar::{Once, Sidecar};
 pub(crate) use table::RunTable;
 
 use cache::SidecarCache;
-use seal::Sealer;
+use seal::Sealing;
 
 /// What the index asks of the log that wrote the segments.
 pub(crate) trait LogBodies: Send + Sync + Debug {
@@ -79,7 +79,7 @@ pub(crate) struct Index {
     files: Files,
     cache: SidecarCache,
     log: Arc<dyn LogBodies>,
-    sealer: Sealer,
+    sealing: Sealing,
     /// Segments from this one on belong to the log: recovery would begin to read there.
     claimed_from: AtomicU32,
     /// One pass of reclaim or one rewrite at a time.
@@ -99,27 +99,27 @@ impl Index {
     /// The machine took the body at `address`, of entry `log_index`: it is the stream's next.
     pub(crate) fn accept(&self, log_index: u64, stream: u64, address: Address) {
         let due = self.table.write().accept(log_index, stream, address);
-        self.sealer.wake_if(due);
+        self.sealing.wake_if(due);
     }
 
     /// The machine did not take it. Also for bodies of entries that the log cut off again.
     pub(crate) fn refuse(&self, log_index: u64, stream: u64, address: Address) {
         let due = self.table.write().refuse(log_index, stream, address);
-        self.sealer.wake_if(due);
+        self.sealing.wake_if(due);
     }
 
     /// Every body of entries up to and including `log_index` was accepted or refused. Accepting
     /// says so of the entries before; this is for entries without bodies, and for quiet times.
     pub(crate) fn applied(&self, log_index: u64) {
         let due = self.table.write().decided(log_index + 1);
-        self.sealer.wake_if(due);
+        self.sealing.wake_if(due);
     }
 
     /// The log writes no more to `segment`: its last entry is `last_index`, its file has
     /// `file_bytes`. Idempotent, so that recovery may repeat it.
     pub(crate) fn full(&self, segment: u32, last_index: u64, file_bytes: u64) {
         let due = self.table.write().full(segment, last_index, file_bytes);
-        self.sealer.wake_if(due);
+        self.sealing.wake_if(due);
     }
 
     /// Everything of `stream` below `start_offset` is dead.

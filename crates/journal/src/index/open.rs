@@ -10,7 +10,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::cache::SidecarCache;
 use super::files::{FileKind, Files};
-use super::seal::Sealer;
+use super::seal::Sealing;
 use super::table::{RunTable, Segment};
 use super::{Index, LogBodies};
 use crate::error::OpenError;
@@ -39,7 +39,7 @@ impl Index {
             files: Files::new(setup.disk, &setup.dir),
             cache: SidecarCache::new(setup.sidecar_cache_bytes),
             log: setup.log,
-            sealer: Sealer::default(),
+            sealing: Sealing::default(),
             claimed_from: AtomicU32::new(claimed_from),
             reclaiming: Mutex::new(()),
         };

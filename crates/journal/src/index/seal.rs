@@ -3,12 +3,11 @@
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use base::{HashMap, OffsetRanges};
-use parking_lot::{Condvar, Mutex};
-use tasks::Task;
+use parking_lot::Mutex;
+use tasks::{Running, Signal, Step, Task, Worker, Workers};
 use tracing::{info, warn};
 
 use super::addresses::Addresses;
@@ -24,11 +23,11 @@ use crate::error::ReadError;
 /// A sidecar that could not be written (a full disk) is tried again after this.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// Wakes the thread that writes sidecars.
+/// What is wanted of the thread that writes sidecars.
 #[derive(Debug, Default)]
-pub(crate) struct Sealer {
+pub(crate) struct Sealing {
     wanted: Mutex<Wanted>,
-    changed: Condvar,
+    sealer: Signal,
 }
 
 #[derive(Debug, Default)]
@@ -37,26 +36,41 @@ struct Wanted {
     stop: bool,
 }
 
-impl Sealer {
+impl Sealing {
     pub(super) fn wake_if(&self, due: bool) {
         if due {
             self.wanted.lock().due = true;
-            self.changed.notify_one();
+            self.sealer.wake();
         }
     }
+}
 
-    /// `false` when it is time to stop.
-    fn wait(&self, failed: bool) -> bool {
-        let mut wanted = self.wanted.lock();
-        if failed && !wanted.stop {
-            self.changed.wait_for(&mut wanted, RETRY_AFTER);
-        } else {
-            while !wanted.due && !wanted.stop {
-                self.changed.wait(&mut wanted);
-            }
+/// Writes sidecars.
+struct Sealer {
+    index: Arc<Index>,
+    failed: bool,
+}
+
+impl Worker for Sealer {
+    fn step(&mut self) -> Step {
+        let (due, stop) = {
+            let mut wanted = self.index.sealing.wanted.lock();
+            (std::mem::take(&mut wanted.due), wanted.stop)
+        };
+        if stop {
+            return Step::Done;
         }
-        wanted.due = false;
-        !wanted.stop
+        if !due && !self.failed {
+            return Step::Wait;
+        }
+        let result = self.index.seal_due();
+        if let Err(error) = &result
+            && !self.failed
+        {
+            warn!(%error, "cannot write a sidecar, its addresses stay in memory");
+        }
+        self.failed = result.is_err();
+        if self.failed { Step::WaitFor(RETRY_AFTER) } else { Step::Again }
     }
 }
 
@@ -72,30 +86,18 @@ impl Index {
     /// Starts the thread that seals; it ends after [`Index::stop_sealing`].
     pub(crate) fn seal_in_background(
         self: &Arc<Self>,
+        workers: &Workers,
         on_panic: impl FnOnce() + Send + 'static,
-    ) -> io::Result<JoinHandle<()>> {
-        let index = self.clone();
+    ) -> io::Result<Running> {
         // A restart may have found full segments: begin with a look.
-        self.sealer.wake_if(true);
-        let seal = move || {
-            let mut failed = false;
-            while index.sealer.wait(failed) {
-                tasks::inject::point(Task::JournalSealer);
-                let result = index.seal_due();
-                if let Err(error) = &result
-                    && !failed
-                {
-                    warn!(%error, "cannot write a sidecar, its addresses stay in memory");
-                }
-                failed = result.is_err();
-            }
-        };
-        tasks::thread(Task::JournalSealer, "journal-seal".into(), seal, on_panic)
+        self.sealing.wake_if(true);
+        let sealer = Sealer { index: self.clone(), failed: false };
+        workers.start(Task::JournalSealer, "journal-seal", &self.sealing.sealer, sealer, on_panic)
     }
 
     pub(crate) fn stop_sealing(&self) {
-        self.sealer.wanted.lock().stop = true;
-        self.sealer.changed.notify_all();
+        self.sealing.wanted.lock().stop = true;
+        self.sealing.sealer.wake();
     }
 
     /// Writes the sidecars that are due. Blocking.

@@ -11,6 +11,7 @@ use crate::address::Address;
 use crate::index::files::{FileKind, file_name};
 use crate::index::{Index, RunTable, Setup};
 use crate::read::read_blocking;
+use tasks::{Running, Workers};
 use world::{Disk, SimulatedDisk};
 
 const DIR: &str = "/journal";
@@ -102,7 +103,7 @@ fn readers_are_not_disturbed_by_sealing_trimming_and_rewriting() {
     let ends: Vec<AtomicU64> = (0..STREAMS).map(|_| AtomicU64::new(0)).collect();
     let starts: Vec<AtomicU64> = (0..STREAMS).map(|_| AtomicU64::new(0)).collect();
     let written = AtomicBool::new(false);
-    let sealer = index.seal_in_background(|| {}).unwrap();
+    let sealer = index.seal_in_background(&Workers::Threads, || {}).unwrap();
     let (mut removed, mut rewritten) = (0, 0);
     thread::scope(|scope| {
         for reader in 0..2 {
@@ -126,7 +127,7 @@ fn readers_are_not_disturbed_by_sealing_trimming_and_rewriting() {
         }
     });
     index.stop_sealing();
-    sealer.join().unwrap();
+    Running::join([sealer]);
     index.seal_due().unwrap();
     let capture = index.capture();
     index.snapshot_written(&capture.dead, SEGMENTS + 1);

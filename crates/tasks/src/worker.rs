@@ -1,0 +1,354 @@
+//! Work in steps: on a thread of its own in a server, as a task in a simulation.
+//!
+//! A [`Worker`] does one piece of blocking work a step and says what comes next. It does not wait by
+//! itself: whoever changes what it waits for wakes its [`Signal`]. So the same code runs on a thread that
+//! sleeps in between, and in a simulation that decides which worker's step is next, and how long it took.
+
+use std::fmt;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::{self, JoinHandle, Thread};
+use std::time::{Duration, Instant};
+
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+
+use crate::inject;
+use crate::spawn;
+use crate::task::{Entered, Task};
+
+/// What a worker wants after a step.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// The next one, at once.
+    Again,
+    /// The next one when its signal was woken, also if that was since the step began.
+    Wait,
+    /// As [`Step::Wait`], but not longer than this.
+    WaitFor(Duration),
+    /// No more.
+    Done,
+}
+
+pub trait Worker: Send + 'static {
+    fn step(&mut self) -> Step;
+}
+
+/// Wakes a worker. Clones wake the same one.
+#[derive(Clone, Debug, Default)]
+pub struct Signal(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Since the worker waited last.
+    woken: AtomicBool,
+    sleeper: OnceLock<Sleeper>,
+}
+
+#[derive(Debug)]
+enum Sleeper {
+    Thread(Thread),
+    Task(Notify),
+}
+
+impl Signal {
+    pub fn wake(&self) {
+        if self.0.woken.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        match self.0.sleeper.get() {
+            Some(Sleeper::Thread(thread)) => thread.unpark(),
+            Some(Sleeper::Task(notify)) => notify.notify_one(),
+            // It looks at `woken` before it waits for the first time.
+            None => {}
+        }
+    }
+
+    /// Forgets a wake; whether there was one.
+    fn take(&self) -> bool {
+        self.0.woken.swap(false, Ordering::AcqRel)
+    }
+
+    fn wait(&self, at_most: Option<Duration>) {
+        let begun = Instant::now();
+        while !self.take() {
+            match at_most.map(|at_most| at_most.saturating_sub(begun.elapsed())) {
+                None => thread::park(),
+                Some(Duration::ZERO) => return,
+                Some(left) => thread::park_timeout(left),
+            }
+        }
+    }
+
+    async fn waited(&self, at_most: Option<Duration>) {
+        let Some(Sleeper::Task(notify)) = self.0.sleeper.get() else { return };
+        let woken = async {
+            while !self.take() {
+                notify.notified().await;
+            }
+        };
+        match at_most {
+            None => woken.await,
+            Some(at_most) => drop(tokio::time::timeout(at_most, woken).await),
+        }
+    }
+}
+
+/// How workers run.
+#[derive(Clone, Default)]
+pub enum Workers {
+    /// Each on a thread of its own.
+    #[default]
+    Threads,
+    /// Each as a task of the runtime that starts it, for simulations: after each step so much time passes.
+    Tasks(Arc<dyn Fn(Task) -> Duration + Send + Sync>),
+}
+
+impl fmt::Debug for Workers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Threads => "Threads",
+            Self::Tasks(_) => "Tasks",
+        })
+    }
+}
+
+impl Workers {
+    /// Starts a worker that `signal` wakes, which is no other worker's. `on_panic` is called should it
+    /// panic and the process go on, as in a test that holds the node within itself.
+    pub fn start(
+        &self,
+        task: Task,
+        name: &str,
+        signal: &Signal,
+        worker: impl Worker,
+        on_panic: impl FnOnce() + Send + 'static,
+    ) -> io::Result<Running> {
+        let signal = signal.clone();
+        match self {
+            Self::Threads => {
+                let work = move || on_thread(task, &signal, worker);
+                spawn::thread(task, name.to_owned(), work, on_panic).map(Running::Thread)
+            }
+            Self::Tasks(took) => {
+                let _ = signal.0.sleeper.set(Sleeper::Task(Notify::new()));
+                let worker = Arc::new(Mutex::new(Stepped {
+                    worker: Some(Box::new(worker)),
+                    on_panic: Some(Box::new(on_panic)),
+                    task,
+                }));
+                let (stepped, took) = (Arc::clone(&worker), Arc::clone(took));
+                let steps = async move {
+                    loop {
+                        let step = Stepped::step(&stepped);
+                        tokio::time::sleep(took(task)).await;
+                        match step {
+                            Step::Again => {}
+                            Step::Wait => signal.waited(None).await,
+                            Step::WaitFor(at_most) => signal.waited(Some(at_most)).await,
+                            Step::Done => return,
+                        }
+                    }
+                };
+                let task = tokio::spawn(steps).abort_handle();
+                Ok(Running::Task { worker, task })
+            }
+        }
+    }
+}
+
+fn on_thread(task: Task, signal: &Signal, mut worker: impl Worker) {
+    let _ = signal.0.sleeper.set(Sleeper::Thread(thread::current()));
+    loop {
+        inject::point(task);
+        match worker.step() {
+            Step::Again => {}
+            Step::Wait => signal.wait(None),
+            Step::WaitFor(at_most) => signal.wait(Some(at_most)),
+            Step::Done => return,
+        }
+    }
+}
+
+/// A worker that was started.
+#[derive(Debug)]
+pub enum Running {
+    Thread(JoinHandle<()>),
+    Task { worker: Arc<Mutex<Stepped>>, task: AbortHandle },
+}
+
+impl Running {
+    /// Whether this is called by the worker itself.
+    pub fn is_here(&self) -> bool {
+        matches!(self, Self::Thread(handle) if handle.thread().id() == thread::current().id())
+    }
+
+    /// Waits until all of them are done, which they were told to become. One that panicked is.
+    pub fn join(all: impl IntoIterator<Item = Self>) {
+        let mut stepped = Vec::new();
+        for running in all {
+            match running {
+                // A panic was told of by `on_panic`.
+                Self::Thread(handle) => drop(handle.join()),
+                Self::Task { worker, task } => {
+                    task.abort();
+                    stepped.push(worker);
+                }
+            }
+        }
+        // No time passes, and what one waits for is another's step.
+        while !stepped.is_empty() {
+            stepped.retain(|worker| Stepped::step(worker) != Step::Done);
+        }
+    }
+}
+
+/// A worker whose steps are a task's.
+pub struct Stepped {
+    /// `None` once it is done.
+    worker: Option<Box<dyn Worker>>,
+    on_panic: Option<Box<dyn FnOnce() + Send>>,
+    task: Task,
+}
+
+impl fmt::Debug for Stepped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Stepped").field("task", &self.task).finish_non_exhaustive()
+    }
+}
+
+impl Stepped {
+    fn step(stepped: &Mutex<Self>) -> Step {
+        let mut stepped = stepped.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(mut worker) = stepped.worker.take() else { return Step::Done };
+        let _entered = Entered::new(stepped.task);
+        let stepping = AssertUnwindSafe(|| {
+            let step = worker.step();
+            (step != Step::Done).then_some((worker, step))
+        });
+        match catch_unwind(stepping) {
+            Ok(Some((worker, step))) => {
+                stepped.worker = Some(worker);
+                step
+            }
+            Ok(None) => Step::Done,
+            Err(_) => {
+                if let Some(on_panic) = stepped.on_panic.take() {
+                    on_panic();
+                }
+                Step::Done
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicU32;
+
+    use super::*;
+
+    /// Counts what is left of `todo`, one a step.
+    struct Counter {
+        todo: Arc<AtomicU32>,
+        done: Arc<AtomicU32>,
+        stop: Arc<AtomicBool>,
+    }
+
+    impl Worker for Counter {
+        fn step(&mut self) -> Step {
+            if self.todo.load(Ordering::SeqCst) > 0 {
+                self.todo.fetch_sub(1, Ordering::SeqCst);
+                self.done.fetch_add(1, Ordering::SeqCst);
+                return Step::Again;
+            }
+            match self.stop.load(Ordering::SeqCst) {
+                true => Step::Done,
+                false => Step::Wait,
+            }
+        }
+    }
+
+    struct Started {
+        todo: Arc<AtomicU32>,
+        done: Arc<AtomicU32>,
+        stop: Arc<AtomicBool>,
+        signal: Signal,
+        running: Running,
+    }
+
+    fn start(workers: &Workers) -> Started {
+        let (todo, done, stop) = (Arc::default(), Arc::default(), Arc::default());
+        let counter =
+            Counter { todo: Arc::clone(&todo), done: Arc::clone(&done), stop: Arc::clone(&stop) };
+        let signal = Signal::default();
+        let running = workers
+            .start(Task::JournalSealer, "counter", &signal, counter, || {})
+            .expect("a thread to spare");
+        Started { todo, done, stop, signal, running }
+    }
+
+    #[test]
+    fn no_wake_is_lost_on_a_thread() {
+        let Started { todo, done, stop, signal, running } = start(&Workers::Threads);
+        for count in 1..=20_000 {
+            todo.fetch_add(1, Ordering::SeqCst);
+            signal.wake();
+            if count % 3 == 0 {
+                while done.load(Ordering::SeqCst) < count {
+                    std::hint::spin_loop();
+                }
+            }
+        }
+        assert!(!running.is_here());
+        stop.store(true, Ordering::SeqCst);
+        signal.wake();
+        Running::join([running]);
+        assert_eq!(done.load(Ordering::SeqCst), 20_000);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn in_a_simulation_steps_take_time_that_is_given_and_join_does_those_that_are_left() {
+        let workers = Workers::Tasks(Arc::new(|_| Duration::from_millis(3)));
+        let Started { todo, done, stop, signal, running } = start(&workers);
+        todo.store(10, Ordering::SeqCst);
+        signal.wake();
+        tokio::time::sleep(Duration::from_millis(14)).await;
+        assert_eq!(done.load(Ordering::SeqCst), 5);
+        stop.store(true, Ordering::SeqCst);
+        signal.wake();
+        Running::join([running]);
+        assert_eq!(done.load(Ordering::SeqCst), 10);
+    }
+
+    #[test]
+    fn a_wait_ends_in_time() {
+        let signal = Signal::default();
+        let begun = Instant::now();
+        signal.wait(Some(Duration::from_millis(20)));
+        assert!(begun.elapsed() >= Duration::from_millis(20));
+        signal.wake();
+        signal.wait(None);
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_told_and_is_the_end() {
+        struct Panics;
+        impl Worker for Panics {
+            fn step(&mut self) -> Step {
+                panic!("no soup")
+            }
+        }
+        for workers in [Workers::Threads, Workers::Tasks(Arc::new(|_| Duration::ZERO))] {
+            let told = Arc::new(AtomicBool::new(false));
+            let telling = Arc::clone(&told);
+            let on_panic = move || telling.store(true, Ordering::SeqCst);
+            let signal = Signal::default();
+            let running = workers.start(Task::JournalSealer, "panics", &signal, Panics, on_panic);
+            Running::join([running.expect("a thread to spare")]);
+            assert!(told.load(Ordering::SeqCst), "{workers:?}");
+        }
+    }
+}
