@@ -9,7 +9,7 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
@@ -34,6 +34,9 @@ const FETCH: i16 = 12;
 const LIST_OFFSETS: i16 = 6;
 const METADATA: i16 = 9;
 const PRODUCE: i16 = 9;
+/// Postroad's own, for operators on this machine.
+const OPERATE: i16 = 20_000;
+const OPERATE_VERSION: i16 = 0;
 
 /// A response larger than this is a fault of the server, not an allocation of ours.
 const RESPONSE_BYTES_MAX: usize = 256 << 20;
@@ -109,11 +112,7 @@ impl Connection {
         Ok(correlation)
     }
 
-    pub(crate) fn receive<R: Request>(
-        &mut self,
-        version: i16,
-        correlation: i32,
-    ) -> io::Result<R::Response> {
+    fn receive_frame(&mut self) -> io::Result<Bytes> {
         let mut length = [0; 4];
         self.stream.read_exact(&mut length)?;
         let length = usize::try_from(i32::from_be_bytes(length)).map_err(invalid)?;
@@ -122,7 +121,15 @@ impl Connection {
         }
         let mut frame = vec![0; length];
         self.stream.read_exact(&mut frame)?;
-        let mut frame = Bytes::from(frame);
+        Ok(Bytes::from(frame))
+    }
+
+    pub(crate) fn receive<R: Request>(
+        &mut self,
+        version: i16,
+        correlation: i32,
+    ) -> io::Result<R::Response> {
+        let mut frame = self.receive_frame()?;
         let header_version = R::Response::header_version(version);
         let header = ResponseHeader::decode(&mut frame, header_version).map_err(invalid)?;
         if header.correlation_id != correlation {
@@ -139,6 +146,36 @@ impl Connection {
     ) -> io::Result<R::Response> {
         let correlation = self.send(version, request)?;
         self.receive::<R>(version, correlation)
+    }
+
+    /// Postroad's own request for operators: a document, and the document of its answer.
+    pub(crate) fn operate(&mut self, operation: &str) -> io::Result<Vec<u8>> {
+        let correlation = self.next_correlation;
+        self.next_correlation = self.next_correlation.wrapping_add(1);
+        let mut frame = BytesMut::new();
+        frame.put_i32(i32::try_from(14 + operation.len()).map_err(invalid)?);
+        frame.put_i16(OPERATE);
+        frame.put_i16(OPERATE_VERSION);
+        frame.put_i32(correlation);
+        frame.put_i16(-1);
+        frame.put_i32(operation.len() as i32);
+        frame.put_slice(operation.as_bytes());
+        self.stream.write_all(&frame)?;
+        let mut answer = self.receive_frame()?;
+        let too_short = || invalid("the answer to an operation is too short");
+        let got = answer.try_get_i32().map_err(|_| too_short())?;
+        if got != correlation {
+            return Err(invalid(format!("response {got} came where {correlation} was due")));
+        }
+        let code = answer.try_get_i16().map_err(|_| too_short())?;
+        if code != 0 {
+            return Err(refused("an operation", code));
+        }
+        let message = answer.try_get_i16().map_err(|_| too_short())?.max(0) as usize;
+        if answer.len() < message + 4 {
+            return Err(too_short());
+        }
+        Ok(answer.slice(message + 4..).to_vec())
     }
 
     /// The socket itself, for those who do what no client should.

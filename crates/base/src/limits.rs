@@ -165,6 +165,9 @@ pub const SETTLE_UNAWAITED_DELAY: Duration = Duration::from_millis(10);
 /// What a shard's driver handles before it looks at everything else again.
 pub const LEASE_MESSAGES_PER_TURN: usize = 1_024;
 pub const LEASE_GROUPS_PER_TURN: usize = 256;
+/// How long a turn of a shard's driver goes on before the thread does something else; the piece of work
+/// in which it ends is done first.
+pub const LEASE_TURN_TIME: Duration = Duration::from_millis(1);
 /// Dead letters that one log entry carries.
 pub const DEAD_LETTERS_PER_ENTRY: usize = 1_000;
 /// Ids that a topic with `dedup.window.ms` remembers; beyond it the oldest are forgotten before

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use base::limits::{LEASE_GROUP_IDLE_MAX, LEASE_GROUPS_PER_TURN, LEASE_MESSAGES_PER_TURN};
+use base::limits::{
+    LEASE_GROUP_IDLE_MAX, LEASE_GROUPS_PER_TURN, LEASE_MESSAGES_PER_TURN, LEASE_TURN_TIME,
+};
 use base::{HashMap, HashSet, LeaseGroupId, Offset, PartitionId, TopicId};
 use bytes::Bytes;
 use consensus::{Consensus, Leadership};
@@ -201,8 +203,10 @@ pub(crate) type Inbox = mpsc::UnboundedReceiver<Message>;
 pub(crate) async fn run(parts: Parts, mut inbox: Inbox) {
     let mut left = Handover::default();
     while let Some(leadership) = left.wait_for_leadership(&parts.consensus, &mut inbox).await {
+        let begun = Instant::now();
         let mut driver = Driver::new(&parts, leadership.term(), inbox);
         driver.resume(left, &leadership);
+        tracing::debug!(term = leadership.term(), took = ?begun.elapsed(), "delivery begins");
         match driver.run(&leadership).await {
             Some((messages, handover)) => (inbox, left) = (messages, handover),
             None => return,
@@ -282,6 +286,8 @@ pub(crate) struct Driver {
     pub(super) settle_at: Option<Instant>,
 
     sweep_at: Instant,
+    /// When the turn is over: who waits for the thread is not to wait for a backlog that is read.
+    turn_ends: Instant,
     /// Used again from turn to turn.
     pub(super) changes: Changes,
     pub(super) assigned: Vec<Assignment>,
@@ -335,6 +341,7 @@ impl Driver {
             dead_letter_at: None,
             settle_at: None,
             sweep_at: Instant::now() + SWEEP_EVERY,
+            turn_ends: Instant::now(),
             changes: Changes::default(),
             assigned: Vec::new(),
         }
@@ -356,6 +363,9 @@ impl Driver {
                 return None;
             }
             self.turn();
+            if self.is_turn_over() {
+                tokio::task::yield_now().await;
+            }
         }
     }
 
@@ -379,8 +389,9 @@ impl Driver {
         Woken::Busy
     }
 
-    /// Whatever else is there already. False when it is to stop.
+    /// Whatever else is there already: with it the turn begins. False when it is to stop.
     fn drain(&mut self) -> bool {
+        self.turn_ends = Instant::now() + LEASE_TURN_TIME;
         for _ in 0..LEASE_MESSAGES_PER_TURN {
             match self.inbox.try_recv() {
                 Ok(Message::Stop) => return false,
@@ -397,8 +408,14 @@ impl Driver {
         true
     }
 
+    /// Whether the rest has to wait for the next turn.
+    pub(super) fn is_turn_over(&self) -> bool {
+        Instant::now() >= self.turn_ends
+    }
+
     fn drain_reads(&mut self) {
         while !self.reads.is_empty()
+            && !self.is_turn_over()
             && let Some(Some(done)) = self.reads.next().now_or_never()
         {
             self.was_read(done);
@@ -412,8 +429,14 @@ impl Driver {
             for _ in 0..LEASE_GROUPS_PER_TURN.min(self.queue.len()) {
                 let Some(group) = self.queue.pop_front() else { break };
                 self.serve(group);
+                if self.is_turn_over() {
+                    break;
+                }
             }
             self.drain_reads();
+            if self.is_turn_over() {
+                break;
+            }
         }
         self.send();
         self.commit();

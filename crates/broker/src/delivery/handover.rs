@@ -119,13 +119,17 @@ impl Driver {
 
     /// The term is over. Comes to an end with all that is under way, and with nothing else.
     pub(super) async fn wind_up(mut self) -> (Inbox, Handover) {
+        let begun = Instant::now();
         self.complete_takes();
         loop {
             self.commit_all();
             self.start_dead_lettering();
             self.send();
             if self.is_wound_up() {
-                return self.leave();
+                let wound_up = begun.elapsed();
+                let left = self.leave();
+                tracing::debug!(?wound_up, left = ?begun.elapsed(), "delivery of a term has ended");
+                return left;
             }
             tokio::select! {
                 Some(done) = self.commits.next(), if !self.commits.is_empty() => {

@@ -106,7 +106,7 @@ impl Driver {
             group.reads += 1;
             let what = group.read_of(want);
             let mut reading = self.reading(what);
-            if *budget > 0 {
+            if *budget > 0 && !self.is_turn_over() {
                 *budget = budget.saturating_sub(what.bytes_max.max(LOOK_UP_BYTES_MIN));
                 if let Some(done) = (&mut reading).now_or_never() {
                     self.was_read(done);

@@ -67,6 +67,7 @@ impl Sequencer {
         let mut ended = pin!(consensus.ended());
         let holding = leadership.clone();
         let mut lost = pin!(holding.lost());
+        tracing::debug!(term = leadership.term(), again = refused.len(), "sequencing begins");
         let mut term = Term { leadership, ahead: Ahead::default(), under_way: VecDeque::new() };
         self.propose_again(&mut term, refused).await;
         while self.open || !term.under_way.is_empty() || !self.aside.is_empty() {
