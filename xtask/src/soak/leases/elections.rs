@@ -208,7 +208,7 @@ impl Run<'_> {
         let every = Duration::from_millis(self.options.every_ms);
         let (mut calm, mut pauses) = (self.waits.calm(every), self.waits.pauses());
         let figure = |what: &str, waits: &mut Vec<Duration>, part: f64, figures: &mut Figures| {
-            figures.add(&format!("longest wait {what}"), percentile(waits, part), "ms");
+            figures.add(format!("longest wait {what}"), percentile(waits, part), "ms");
         };
         let mut took = self.waits.elections.iter().map(|(_, took)| *took).collect::<Vec<_>>();
         figures.add("an election, median", percentile(&mut took, 0.5), "ms");
