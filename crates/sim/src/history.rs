@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// Who sent a record, and as its how-manieth. It is the record's value, too.
+/// Who sent a record, and its number among those that this one sent. It is the record's value, too.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Sent {
     pub producer: u32,

@@ -1,6 +1,6 @@
 //! What must hold of a log, whatever happened to its server. Pure: the soak hands in what was
-//! acknowledged and what was read, and gets the first violation. Every record says who wrote it and
-//! as its how manieth, so that a log can be checked with nothing but the acknowledgements beside it.
+//! acknowledged and what was read, and gets the first violation. Every record says who wrote it, and its
+//! number among theirs, so that a log can be checked with nothing but the acknowledgements beside it.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -9,7 +9,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 
 use crate::random::mix;
 
-/// Who wrote a record, and as its how manieth to that partition.
+/// Who wrote a record, and its number among those that they wrote to that partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) producer: u32,

@@ -136,6 +136,7 @@ impl Driver {
                     self.committed(done);
                 }
                 Some(done) = self.reads.next(), if !self.reads.is_empty() => self.was_read(done),
+                else => return self.leave(),
             }
         }
     }
