@@ -103,6 +103,8 @@ impl Policy {
 
     pub(crate) fn expires_ms(&self, timestamp: i64, expires_ms: i64) -> i64 {
         match self.record_ttl_ms {
+            // Expired as it came. The clock that stamped it may be a moment ahead of the engine's.
+            Some(0) => i64::MIN,
             Some(ttl) => expires_ms.min(timestamp.saturating_add(ttl)),
             None => expires_ms,
         }

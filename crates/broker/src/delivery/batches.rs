@@ -110,6 +110,10 @@ impl Facts {
             let reserved = Reserved::read(&record.headers);
             let stamp_ms = record.timestamp;
             let place = |date_ms: i64| shifts.place(date_ms, stamp_ms);
+            // One that had expired when it was stamped has, though the line may be a moment behind the
+            // wall clock.
+            let place_expiry =
+                |date_ms: i64| if date_ms <= stamp_ms { i64::MIN } else { place(date_ms) };
             Scanned {
                 offset: record.offset,
                 bytes: record.encoded_len() as u32,
@@ -119,7 +123,7 @@ impl Facts {
                 key: record.key.filter(|_| keyed).map(|key| self.hasher.hash_one(key).max(1)),
                 priority: reserved.priority.unwrap_or(0),
                 due_ms: reserved.deliver_at_ms.map_or(i64::MIN, place),
-                expires_ms: reserved.expires_at_ms.map_or(i64::MAX, place),
+                expires_ms: reserved.expires_at_ms.map_or(i64::MAX, place_expiry),
             }
         })
     }

@@ -5,7 +5,7 @@ use base::headers;
 use broker::ConsumeOptions;
 use world::SimulatedDisk;
 
-use crate::harness::{START_MS, consume, new, open, texts};
+use crate::harness::{START_MS, consume, new, open, take_all, texts};
 
 const HOUR_MS: i64 = 3_600_000;
 const STEPS: [i64; 2] = [HOUR_MS, -HOUR_MS];
@@ -118,5 +118,22 @@ async fn a_record_does_not_expire_by_a_step() {
     node.clock.step_ms(HOUR_MS);
     let mut consumer = consume(&node, group, ConsumeOptions::default()).await;
     assert_eq!(texts(&consumer.next(2).await), ["a minute", "two minutes"]);
+    node.broker.shutdown().await;
+}
+
+/// The line of time and the wall clock are two clocks: they agree to some milliseconds.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_expired_as_it_was_stamped_has_expired_though_the_wall_clock_is_a_moment_ahead() {
+    let node = open(&SimulatedDisk::new()).await;
+    let topic = node.topic("jobs", 1, &[]).await;
+    let at_once = node.group_named(topic, "at once", &[("record.ttl.ms", "0")]).await;
+    let later = node.group_named(topic, "later", &[]).await;
+    node.clock.step_ms(40);
+    let now = START_MS + 40;
+    let over = new("over").at(now).header(headers::EXPIRES_AT, now);
+    node.append(topic, &[over, new("lasts").at(now)]).await;
+    let session = node.broker.lease_session();
+    assert_eq!(texts(&take_all(&session, later).await), ["lasts"]);
+    assert!(take_all(&session, at_once).await.is_empty());
     node.broker.shutdown().await;
 }

@@ -31,6 +31,17 @@ fn the_policys_time_to_live_counts_from_the_timestamp() {
 }
 
 #[test]
+fn a_time_to_live_of_nothing_is_over_though_the_stamp_is_of_a_clock_that_is_ahead() {
+    let policy = Policy { record_ttl_ms: Some(0), ..policy() };
+    let mut bench = Bench::new(policy, [Scanned { timestamp: 1_001, ..record() }]);
+    assert_eq!(bench.now_ms, 1_000);
+    bench.read();
+    bench.join(1, anything(1));
+    assert_eq!(bench.offsets(), []);
+    assert_eq!(bench.dead_letter(), [(0, DeadReason::Expired)]);
+}
+
+#[test]
 fn heads_expire_at_their_time_also_while_nobody_consumes() {
     let mut bench = Bench::new(policy(), [expires(2_000), record(), expires(3_000)]);
     bench.read();
