@@ -91,7 +91,7 @@ impl Dispatch {
             let attempts = found.attempts(offset);
             let next = Next { partition: head.partition, rank, offset, bytes: meta.bytes };
             let exhausted = self.policy.attempts_max.is_some_and(|max| attempts >= max);
-            let expired = self.is_expired(&meta, now_ms) && !found.is_prompt(offset);
+            let expired = self.is_expired(&meta, now_ms) && !found.is_prompt(offset, &meta);
             let reason = if expired {
                 Some(DeadReason::Expired)
             } else {

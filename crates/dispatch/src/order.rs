@@ -170,7 +170,7 @@ impl Dispatch {
             found.head_offset = offset;
             let expires_ms =
                 self.policy.expires_ms(meta.timestamp, meta.expires_ms).max(not_before);
-            if expires_ms < found.head_timer_ms && !found.is_prompt(offset) {
+            if expires_ms < found.head_timer_ms && !found.is_prompt(offset, &meta) {
                 reminder = Some(expires_ms);
             }
             Head { rank, since_ms, partition }

@@ -177,9 +177,11 @@ impl Partition {
         offset < self.floor || !self.settled.is_empty() && self.settled.contains(offset)
     }
 
-    /// Whether the record came while somebody waited, and has not been handed out since.
-    pub(crate) fn is_prompt(&self, offset: Offset) -> bool {
-        (self.prompt.0..self.prompt.1).contains(&offset) && self.attempts(offset) == 0
+    /// Whether the record came while somebody waited, and has not been handed out since. Nobody waits yet
+    /// for one that is to come later.
+    pub(crate) fn is_prompt(&self, offset: Offset, meta: &Meta) -> bool {
+        let awaited = (self.prompt.0..self.prompt.1).contains(&offset);
+        awaited && !meta.scheduled && self.attempts(offset) == 0
     }
 
     /// How often the record was delivered and came back.

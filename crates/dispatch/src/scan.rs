@@ -274,9 +274,7 @@ impl Dispatch {
     fn came_ready(&mut self, partition: u32, record: &Scanned, now_ms: i64) {
         let meta = Meta::from(record);
         let found = &self.partitions[partition as usize];
-        // Nobody waits yet for what is to come later.
-        let prompt = record.due_ms <= now_ms && found.is_prompt(record.offset);
-        let expired = self.is_expired(&meta, now_ms) && !prompt;
+        let expired = self.is_expired(&meta, now_ms) && !found.is_prompt(record.offset, &meta);
         if expired && self.ending < self.bounds.dead {
             let attempts = found.attempts(record.offset);
             self.waits_no_more(partition, &meta);

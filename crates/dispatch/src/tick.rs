@@ -61,7 +61,7 @@ impl Dispatch {
             let found = &self.partitions[partition as usize];
             let offset = found.head_offset;
             let Some(&meta) = found.ready.get(head.rank, offset) else { break };
-            let expired = self.is_expired(&meta, now_ms) && !found.is_prompt(offset);
+            let expired = self.is_expired(&meta, now_ms) && !found.is_prompt(offset, &meta);
             if !expired || self.ending >= self.bounds.dead {
                 break;
             }

@@ -135,3 +135,19 @@ fn what_came_before_somebody_waited_expires_at_its_time() {
     assert_eq!(bench.offsets(), []);
     assert_eq!(bench.dead_letter(), [(0, DeadReason::Expired), (1, DeadReason::Expired)]);
 }
+
+#[test]
+fn a_delayed_record_that_cannot_die_yet_is_not_given_to_who_waits_either() {
+    let policy = Policy { record_ttl_ms: Some(100), ..policy() };
+    let bounds = Bounds { dead: 1, ..Bounds::default() };
+    let over = Scanned { timestamp: 800, ..record() };
+    let mut bench = Bench::with_bounds(policy, bounds, vec![vec![over]]);
+    bench.read();
+    bench.join(1, anything(1));
+    bench.append(0, [Scanned { due_ms: 2_000, ..over }]);
+    assert_eq!(bench.offsets(), []);
+    assert_eq!(bench.dead_letter(), [(0, DeadReason::Expired)]);
+    bench.pass(1_000);
+    assert_eq!(bench.offsets(), []);
+    assert_eq!(bench.dead_letter(), [(1, DeadReason::Expired)]);
+}
