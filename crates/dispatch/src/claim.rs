@@ -1,6 +1,8 @@
 //! Leases that go on in another engine of the same group: the one of a later term.
 
-use base::Offset;
+use std::collections::BTreeMap;
+
+use base::{HashMap, Offset};
 
 use crate::dispatch::Dispatch;
 use crate::lease::Lease;
@@ -17,6 +19,63 @@ pub(crate) enum Claimed {
     Held,
     /// It is available again, from then on; `i64::MIN`: it did not have to wait.
     Back { due_ms: i64 },
+}
+
+/// The records that were taken over with their leases and that this engine has not read.
+#[derive(Debug, Default)]
+pub(crate) struct Claims {
+    records: BTreeMap<(u32, Offset), Claimed>,
+    /// How many of a partition are back.
+    back: HashMap<u32, usize>,
+}
+
+impl Claims {
+    /// Whether records of the partition are available again that can only be handed out once they are read.
+    pub(crate) fn has_back(&self, partition: u32) -> bool {
+        self.back.contains_key(&partition)
+    }
+
+    fn insert(&mut self, partition: u32, offset: Offset) {
+        self.records.insert((partition, offset), Claimed::Held);
+    }
+
+    /// False where it is not one of these.
+    fn comes_back(&mut self, partition: u32, offset: Offset, due_ms: i64) -> bool {
+        let Some(claimed) = self.records.get_mut(&(partition, offset)) else { return false };
+        if matches!(std::mem::replace(claimed, Claimed::Back { due_ms }), Claimed::Held) {
+            *self.back.entry(partition).or_default() += 1;
+        }
+        true
+    }
+
+    fn remove(&mut self, partition: u32, offset: Offset) -> Option<Claimed> {
+        let claimed = self.records.remove(&(partition, offset))?;
+        if let Claimed::Back { .. } = claimed
+            && let Some(back) = self.back.get_mut(&partition)
+        {
+            *back -= 1;
+            if *back == 0 {
+                self.back.remove(&partition);
+            }
+        }
+        Some(claimed)
+    }
+
+    /// Takes those in the range out, by offset.
+    pub(crate) fn remove_range(
+        &mut self,
+        partition: u32,
+        first: Offset,
+        end: Offset,
+    ) -> Vec<(Offset, Claimed)> {
+        if first >= end {
+            return Vec::new();
+        }
+        let in_range = self.records.range((partition, first)..(partition, end));
+        let offsets: Vec<Offset> = in_range.map(|(&(_, offset), _)| offset).collect();
+        let removed = offsets.into_iter();
+        removed.filter_map(|offset| Some((offset, self.remove(partition, offset)?))).collect()
+    }
 }
 
 impl Claim {
@@ -57,7 +116,7 @@ impl Dispatch {
         }
         lease.pooled = lease.pooled && pools.take(lease.session);
         self.hold(lease.partition, lease.offset, lease.meta.key);
-        self.claimed.insert((lease.partition, lease.offset), Claimed::Held);
+        self.claims.insert(lease.partition, lease.offset);
         self.leases.insert(lease);
         true
     }
@@ -70,39 +129,16 @@ impl Dispatch {
         offset: Offset,
         due_ms: i64,
     ) -> bool {
-        if self.claimed.is_empty() || offset < self.partitions[partition as usize].scan_next {
+        let read = offset < self.partitions[partition as usize].scan_next;
+        if read || !self.claims.comes_back(partition, offset, due_ms) {
             return false;
         }
-        let Some(claimed) = self.claimed.get_mut(&(partition, offset)) else { return false };
-        *claimed = Claimed::Back { due_ms };
         self.list(partition);
         true
     }
 
-    /// What became of the records in a range that is being read, which are not in the log any more.
-    pub(crate) fn pass_claimed(
-        &mut self,
-        partition: u32,
-        first: Offset,
-        end: Offset,
-    ) -> Vec<(Offset, Claimed)> {
-        if self.claimed.is_empty() || first >= end {
-            return Vec::new();
-        }
-        let mut passed = Vec::new();
-        self.claimed.retain(|&(of, offset), claimed| {
-            let passes = of == partition && (first..end).contains(&offset);
-            if passes {
-                passed.push((offset, *claimed));
-            }
-            !passes
-        });
-        passed.sort_unstable_by_key(|(offset, _)| *offset);
-        passed
-    }
-
     /// The record is being read: what became of it before that.
     pub(crate) fn read_claimed(&mut self, partition: u32, offset: Offset) -> Option<Claimed> {
-        if self.claimed.is_empty() { None } else { self.claimed.remove(&(partition, offset)) }
+        self.claims.remove(partition, offset)
     }
 }

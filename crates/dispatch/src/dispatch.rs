@@ -4,11 +4,11 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use base::{HashMap, Offset};
+use base::Offset;
 
 use crate::bounds::Bounds;
 use crate::changes::DeadLetter;
-use crate::claim::Claimed;
+use crate::claim::Claims;
 use crate::consumers::Consumers;
 use crate::lanes::Lanes;
 use crate::lease::{Lease, LeaseTable, Slot};
@@ -34,7 +34,7 @@ pub struct Dispatch {
     pub(crate) consumers: Consumers,
     pub(crate) next_token: Token,
     /// Records that were not read yet and were leased when this engine was made.
-    pub(crate) claimed: HashMap<(u32, Offset), Claimed>,
+    pub(crate) claims: Claims,
     /// Partitions that may want something; a look tells.
     pub(crate) wanting: VecDeque<u32>,
     /// A take got less than it asked for.
@@ -90,7 +90,7 @@ impl Dispatch {
             consumers: Consumers::default(),
             // 0 marks what is no lease.
             next_token: first_token.max(1),
-            claimed: HashMap::default(),
+            claims: Claims::default(),
             wanting: VecDeque::new(),
             pulled: false,
             depth: 0,
@@ -240,7 +240,7 @@ impl Dispatch {
         let mut fresh = Partition::new(start, epoch);
         (fresh.listed, fresh.changed) = (listed, changed);
         self.prompted.retain(|&prompted| prompted != partition);
-        self.claimed.retain(|&(of, _), _| of != partition);
+        self.claims.remove_range(partition, 0, Offset::MAX);
         self.depth += fresh.depth();
         self.ends += fresh.end;
         self.partitions[partition as usize] = fresh;
@@ -255,7 +255,7 @@ impl Dispatch {
             return;
         }
         self.extended(partition, log_start);
-        self.claimed.retain(|&(of, offset), _| of != partition || offset >= log_start);
+        self.claims.remove_range(partition, 0, log_start);
         let found = &mut self.partitions[partition as usize];
         if found.is_empty() && found.leased == 0 {
             found.scan_next = found.scan_next.max(log_start);
@@ -337,6 +337,7 @@ impl Dispatch {
     }
 
     pub fn leave(&mut self, consumer: ConsumerId, now_ms: i64, leases: Leases) {
+        self.now_ms = now_ms;
         let Some(session) = self.consumers.leave(consumer) else { return };
         if leases == Leases::Keep {
             return;
@@ -350,6 +351,7 @@ impl Dispatch {
 
     /// Its consumers leave, its leases come back at once, each counted as an attempt.
     pub fn end_session(&mut self, session: SessionId, now_ms: i64) {
+        self.now_ms = now_ms;
         for consumer in self.consumers.of_session(session) {
             self.consumers.leave(consumer);
         }

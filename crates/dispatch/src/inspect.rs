@@ -95,11 +95,11 @@ impl Dispatch {
     /// priorities and something was not read yet. What is too much to wait for is not waited for
     /// ([`crate::Bounds::read_first`]).
     pub fn knows(&self, ends: &[Offset]) -> bool {
-        let known = |(&end, partition): (&Offset, &Partition)| {
+        let known = |(index, (&end, partition)): (u32, (&Offset, &Partition))| {
             let unread = end.saturating_sub(partition.scan_next);
-            unread == 0 || unread > self.bounds.read_first || !self.may_read_on(partition)
+            unread == 0 || unread > self.bounds.read_first || !self.may_read_on(index)
         };
-        !self.policy.ranks() || ends.iter().zip(&self.partitions).all(known)
+        !self.policy.ranks() || (0..).zip(ends.iter().zip(&self.partitions)).all(known)
     }
 
     /// How many records that came now its consumers would be given at once; `enough` at most are
@@ -336,7 +336,7 @@ impl Dispatch {
         self.delayed -= std::mem::take(&mut found.delayed);
         found.waiting_bytes = 0;
         found.scan_next = found.end;
-        self.claimed.retain(|&(of, _), _| of != partition);
+        self.claims.remove_range(partition, 0, Offset::MAX);
         let (floor, end) = (found.floor, found.end);
         self.lanes.drop_blocked_below(partition, end);
         let mut purged = 0;

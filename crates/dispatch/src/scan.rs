@@ -5,7 +5,7 @@ use base::Offset;
 use crate::DeadReason;
 use crate::claim::Claimed;
 use crate::dispatch::Dispatch;
-use crate::partition::{Partition, Unsettled};
+use crate::partition::Unsettled;
 use crate::place::Place;
 use crate::policy::Ordering;
 use crate::ready::Meta;
@@ -59,7 +59,8 @@ impl Dispatch {
 
     fn need(&mut self, index: u32) -> Need {
         let (window, low) = (self.bounds.window(self.loaded), self.bounds.low(self.loaded));
-        let may_read_on = self.may_read_on(&self.partitions[index as usize]);
+        let may_read_on = self.may_read_on(index);
+        let has_back = self.claims.has_back(index);
         let partition = &mut self.partitions[index as usize];
         let want = |due, (from, up_to)| Need::Read { from, up_to, due };
         let unread =
@@ -74,6 +75,9 @@ impl Dispatch {
             return want(true, (holder, holder + 1));
         }
         let loaded = ready.loaded();
+        if let Some(unread) = unread.filter(|_| has_back) {
+            return want(false, unread);
+        }
         // The best may be the last: with priorities all is read, as long as there is something to
         // hand out meanwhile.
         let ahead = self.policy.measured || self.policy.ranks() && loaded > 0;
@@ -105,16 +109,19 @@ impl Dispatch {
     }
 
     /// Whether one more record of what was not read yet may become known.
-    pub(crate) fn may_read_on(&self, partition: &Partition) -> bool {
-        let ready = &partition.ready;
+    pub(crate) fn may_read_on(&self, index: u32) -> bool {
+        let ready = &self.partitions[index as usize].ready;
         let room = if self.policy.reads_ahead() {
             ready.cells() < self.bounds.cells_per_partition
         } else {
             ready.loaded_by_offset() < self.bounds.window(self.loaded)
         };
-        room && self.lanes.blocked() < self.bounds.blocked
+        let has_room = room
+            && self.lanes.blocked() < self.bounds.blocked
             && self.delayed + (self.due as u64) < self.bounds.delayed
-            && self.ending < self.bounds.dead
+            && self.ending < self.bounds.dead;
+        // Those that are known may all wait for the one that is back. An engine before this one knew as many.
+        has_room || self.claims.has_back(index)
     }
 
     /// The read failed or was given up: the engine will want it again.
@@ -182,10 +189,10 @@ impl Dispatch {
             if record.offset < at {
                 continue;
             }
-            let found = &self.partitions[partition as usize];
-            if !self.may_read_on(found) {
+            if !self.may_read_on(partition) {
                 return at;
             }
+            let found = &self.partitions[partition as usize];
             let settled = found.is_settled(record.offset);
             self.settle_holes(partition, at, record.offset);
             at = record.offset + 1;
@@ -204,7 +211,7 @@ impl Dispatch {
 
     /// Nothing is in the log there. What is leased stays so: its consumer has it.
     fn settle_holes(&mut self, partition: u32, first: Offset, end: Offset) {
-        let claimed = self.pass_claimed(partition, first, end);
+        let claimed = self.claims.remove_range(partition, first, end);
         let mut at = first;
         for (offset, claimed) in claimed {
             match claimed {

@@ -230,3 +230,29 @@ fn the_bytes_of_what_waits_are_those_of_its_values() {
     bench.engine.purge();
     assert_eq!(bench.engine.waiting_bytes().0, 0);
 }
+
+#[test]
+fn a_key_goes_on_after_a_handover_and_a_change_of_order_though_many_wait_before_its_holder() {
+    let mut before = Bench::new(Policy::default(), (0..6).map(|_| keyed(1)));
+    before.join(1, anything(1));
+    let leases = before.assign();
+    for lease in &leases[..5] {
+        before.release(lease);
+    }
+    let claims = before.engine.claims();
+
+    let policy = Policy { ordering: Ordering::Key, ..Policy::default() };
+    let bounds = Bounds { loaded_per_partition: 2, blocked: 2, ..Bounds::default() };
+    let mut after = Bench::with_bounds(policy, bounds, before.logs);
+    after.join(1, anything(1));
+    for claim in claims {
+        assert!(after.engine.claim(claim, &mut after.pools));
+    }
+    assert_eq!(after.offsets(), []);
+    after.release(&leases[5]);
+    for offset in [5, 0, 1, 2, 3, 4] {
+        let next = after.assign();
+        assert_eq!(next.iter().map(|it| it.offset).collect::<Vec<_>>(), [offset]);
+        after.accept(&next[0]);
+    }
+}
