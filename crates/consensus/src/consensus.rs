@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use base::limits;
+use futures_util::FutureExt;
 use journal::{Journal, Opened, Snapshot};
 use openraft::async_runtime::WatchReceiver;
 use openraft::errors::Fatal;
@@ -174,6 +175,10 @@ impl Consensus {
         let mut begun = self.begun.clone();
         let mut server = self.raft.server_metrics();
         loop {
+            // What the engine said last stays when it is gone.
+            if let Some(error) = self.ended().now_or_never() {
+                return Err(error);
+            }
             let term = self.led_term();
             let first = *begun.borrow_and_update();
             if let Some(term) = term.filter(|term| first.term == *term) {

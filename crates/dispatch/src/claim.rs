@@ -1,4 +1,4 @@
-//! Leases that go on in another engine of the same group: the one of a later term.
+//! Leases and back-offs that go on in another engine of the same group: the one of a later term.
 
 use std::collections::BTreeMap;
 
@@ -11,6 +11,15 @@ use crate::{ConsumerId, Joined, Pools, SessionId};
 /// A live lease, with all that an engine has to know of its record.
 #[derive(Clone, Copy, Debug)]
 pub struct Claim(Lease);
+
+/// A record that came back from a lease and is to wait before it is delivered again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BackOff {
+    partition: u32,
+    offset: Offset,
+    key: u64,
+    due_ms: i64,
+}
 
 /// What became of a record that was taken over with its lease, until it is read.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +46,10 @@ impl Claims {
 
     fn insert(&mut self, partition: u32, offset: Offset) {
         self.records.insert((partition, offset), Claimed::Held);
+    }
+
+    fn contains(&self, partition: u32, offset: Offset) -> bool {
+        self.records.contains_key(&(partition, offset))
     }
 
     /// False where it is not one of these.
@@ -119,6 +132,45 @@ impl Dispatch {
         self.claims.insert(lease.partition, lease.offset);
         self.leases.insert(lease);
         true
+    }
+
+    /// The records that wait after a lease, by partition and offset. Those that are delayed as they came are
+    /// not among them: each engine reads that in the log.
+    pub fn back_offs(&self) -> Vec<BackOff> {
+        let waits = |&(&(partition, offset), _): &(&(u32, Offset), &(u64, i64))| {
+            let found = &self.partitions[partition as usize];
+            offset < found.end && !found.is_settled(offset)
+        };
+        let back_off = |(&(partition, offset), &(key, due_ms)): (&(u32, Offset), &(u64, i64))| {
+            BackOff { partition, offset, key, due_ms }
+        };
+        self.back_offs.iter().filter(waits).map(back_off).collect()
+    }
+
+    /// Lets a record wait as it did in another engine. To be called before anything was read. False where
+    /// there is nothing to wait: the record is settled, or gone.
+    pub fn back_off(&mut self, back_off: BackOff) -> bool {
+        let BackOff { partition, offset, key, due_ms } = back_off;
+        let Some(found) = self.partitions.get(partition as usize) else { return false };
+        let unread = (found.scan_next..found.end).contains(&offset);
+        if !unread || found.is_settled(offset) || self.claims.contains(partition, offset) {
+            return false;
+        }
+        self.hold(partition, offset, key);
+        self.claims.insert(partition, offset);
+        self.wait_after_lease(partition, offset, key, due_ms);
+        self.comes_back_unread(partition, offset, due_ms)
+    }
+
+    /// Notes that a record waits until then.
+    pub(crate) fn wait_after_lease(
+        &mut self,
+        partition: u32,
+        offset: Offset,
+        key: u64,
+        due_ms: i64,
+    ) {
+        self.back_offs.insert((partition, offset), (key, due_ms));
     }
 
     /// Takes a record that comes back before this engine has read it: only what was read can be handed out

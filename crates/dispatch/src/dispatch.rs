@@ -2,7 +2,7 @@
 //! beside this one: `scan` learns, `order` says who is next, `assign` hands out, `settle` ends leases,
 //! `ending` records, `tick` keeps the time, `inspect` shows.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use base::Offset;
 
@@ -35,6 +35,9 @@ pub struct Dispatch {
     pub(crate) next_token: Token,
     /// Records that were not read yet and were leased when this engine was made.
     pub(crate) claims: Claims,
+    /// Records that wait after a lease, with their keys and the time until which they do. What is settled
+    /// meanwhile stays here until then.
+    pub(crate) back_offs: BTreeMap<(u32, Offset), (u64, i64)>,
     /// Partitions that may want something; a look tells.
     pub(crate) wanting: VecDeque<u32>,
     /// A take got less than it asked for.
@@ -91,6 +94,7 @@ impl Dispatch {
             // 0 marks what is no lease.
             next_token: first_token.max(1),
             claims: Claims::default(),
+            back_offs: BTreeMap::new(),
             wanting: VecDeque::new(),
             pulled: false,
             depth: 0,
@@ -241,6 +245,7 @@ impl Dispatch {
         (fresh.listed, fresh.changed) = (listed, changed);
         self.prompted.retain(|&prompted| prompted != partition);
         self.claims.remove_range(partition, 0, Offset::MAX);
+        self.back_offs.retain(|&(of, _), _| of != partition);
         self.depth += fresh.depth();
         self.ends += fresh.end;
         self.partitions[partition as usize] = fresh;

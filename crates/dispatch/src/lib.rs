@@ -76,7 +76,7 @@ mod wheel;
 
 pub use bounds::Bounds;
 pub use changes::{Changes, DeadLetter, PartitionChanges};
-pub use claim::Claim;
+pub use claim::{BackOff, Claim};
 pub use consumer::{Credit, JoinRefused, Joined, Leases, Take, Within};
 pub use dispatch::Dispatch;
 pub use inspect::{Counters, RemoveRefused};

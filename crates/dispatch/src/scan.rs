@@ -256,7 +256,10 @@ impl Dispatch {
         match due_ms {
             i64::MIN => self.make_ready(partition, record.offset, meta),
             due_ms if due_ms > now_ms => self.delay(partition, record.offset, due_ms, now_ms),
-            _ => self.came_ready(partition, record, now_ms),
+            _ => {
+                self.back_offs.remove(&(partition, record.offset));
+                self.came_ready(partition, record, now_ms);
+            }
         }
     }
 

@@ -187,6 +187,9 @@ impl Dispatch {
         }
         let delay_ms = delay_ms.unwrap_or_else(|| self.policy.backoff_ms(attempt));
         let due_ms = if delay_ms > 0 { now_ms.saturating_add(delay_ms) } else { i64::MIN };
+        if delay_ms > 0 {
+            self.wait_after_lease(partition, offset, meta.key, due_ms);
+        }
         if self.comes_back_unread(partition, offset, due_ms) {
             return;
         }

@@ -38,12 +38,13 @@ impl Dispatch {
         let place = Place::unpack(entry.place);
         match place.kind {
             Kind::Record { .. } if self.is_live(entry) => {
+                self.back_offs.remove(&(place.partition, entry.what()));
                 self.with_ready(place.partition, |ready| ready.due.push(entry.what()));
                 self.partitions[place.partition as usize].delayed -= 1;
                 self.delayed -= 1;
                 self.list(place.partition);
             }
-            Kind::Record { .. } => {}
+            Kind::Record { .. } => drop(self.back_offs.remove(&(place.partition, entry.what()))),
             Kind::Head => {
                 let found = &mut self.partitions[place.partition as usize];
                 // A later reminder than the partition's own is none.
@@ -92,6 +93,11 @@ impl Dispatch {
             let mut wheel = std::mem::take(&mut self.wheel);
             wheel.retain(|entry| self.is_live(entry));
             self.wheel = wheel;
+            let partitions = &self.partitions;
+            let waits = |&(partition, offset): &(u32, u64)| {
+                !partitions[partition as usize].is_settled(offset)
+            };
+            self.back_offs.retain(|place, _| waits(place));
         }
     }
 }

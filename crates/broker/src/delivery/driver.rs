@@ -202,12 +202,14 @@ pub(crate) type Inbox = mpsc::UnboundedReceiver<Message>;
 /// there is none.
 pub(crate) async fn run(parts: Parts, mut inbox: Inbox) {
     let mut left = Handover::default();
+    // Records of one key meet in leases of an earlier term, too.
+    let facts = Facts::default();
     while let Some(leadership) = left.wait_for_leadership(&parts.consensus, &mut inbox).await {
         let begun = Instant::now();
-        let mut driver = Driver::new(&parts, leadership.term(), inbox);
+        let mut driver = Driver::new(&parts, facts.clone(), leadership.term(), inbox);
         driver.resume(left, &leadership);
         tracing::debug!(term = leadership.term(), took = ?begun.elapsed(), "delivery begins");
-        match driver.run(&leadership).await {
+        match driver.run(&parts.consensus, &leadership).await {
             Some((messages, handover)) => (inbox, left) = (messages, handover),
             None => return,
         }
@@ -297,7 +299,7 @@ pub(crate) struct Driver {
 const SWEEP_EVERY: Duration = Duration::from_secs(5);
 
 impl Driver {
-    fn new(parts: &Parts, term: u64, inbox: Inbox) -> Self {
+    fn new(parts: &Parts, facts: Facts, term: u64, inbox: Inbox) -> Self {
         let Parts { shard, clock, timeline, requests, handle, sleep_max, .. } = parts;
         let watch = Arc::new(shard.watchers.watch());
         Self {
@@ -325,7 +327,7 @@ impl Driver {
             deadlines: BTreeSet::new(),
             take_deadlines: BTreeSet::new(),
             batches: Batches::default(),
-            facts: Facts::default(),
+            facts,
             reads: FuturesUnordered::new(),
             record_reads: HashSet::default(),
             lost: HashSet::default(),
@@ -349,12 +351,16 @@ impl Driver {
 
     /// Runs until the term is over, and answers with what it leaves to the next driver; `None`: it was
     /// told to stop, or nobody is left who could tell it anything.
-    async fn run(mut self, leadership: &Leadership) -> Option<(Inbox, Handover)> {
+    async fn run(
+        mut self,
+        consensus: &Consensus,
+        leadership: &Leadership,
+    ) -> Option<(Inbox, Handover)> {
         self.load_attentive();
         let mut lost = pin!(leadership.lost());
         loop {
             let stopped = match self.wait(lost.as_mut()).await {
-                Woken::Lost => return Some(self.wind_up().await),
+                Woken::Lost => return Some(self.wind_up(consensus).await),
                 Woken::Stopped => true,
                 Woken::Busy => !self.drain(),
             };
@@ -375,16 +381,18 @@ impl Driver {
         let sleep = self.sleep();
         let busy = !self.queue.is_empty();
         tokio::select! {
+            // What is not looked at between two waits comes first. The rest is drained then.
+            biased;
+            () = lost => return Woken::Lost,
+            () = watch.ready() => self.appended(None),
             message = self.inbox.recv() => match message {
                 None | Some(Message::Stop) => return Woken::Stopped,
                 Some(message) => self.handle(message),
             },
             Some(done) = self.commits.next(), if !self.commits.is_empty() => self.committed(done),
             Some(done) = self.reads.next(), if !self.reads.is_empty() => self.was_read(done),
-            () = watch.ready() => self.appended(None),
             () = sleep => {}
             () = tokio::task::yield_now(), if busy => {}
-            () = lost => return Woken::Lost,
         }
         Woken::Busy
     }

@@ -1,6 +1,7 @@
 //! From the driver of one term to that of the next: who is there and what it holds.
 //!
-//! Nothing that a driver decided outlives its term, but for leases: their records are with consumers. A
+//! Nothing that a driver decided outlives its term, but for leases, whose records are with consumers, and for
+//! how long records wait that came back from leases. A
 //! driver whose term is over hands nothing out any more, waits until all that it asked of the log has come
 //! to its end, in the next term where it has to, and leaves its sessions with their leases. The next one
 //! begins with what is durable by then, and takes them over where nobody else led in between.
@@ -10,7 +11,7 @@ use std::pin::pin;
 
 use base::{HashMap, LeaseGroupId};
 use consensus::{Consensus, Leadership};
-use dispatch::{Claim, ConsumerId, Joined, SessionId};
+use dispatch::{BackOff, Claim, ConsumerId, Joined, SessionId};
 use futures_util::stream::StreamExt;
 use tokio::time::Instant;
 
@@ -33,11 +34,12 @@ pub(super) struct Handover {
     messages: VecDeque<Message>,
 }
 
-/// Who uses a group.
+/// Who uses a group, and what became of their leases.
 struct Users {
     group: LeaseGroupId,
     consumers: Vec<(ConsumerId, Joined)>,
     claims: Vec<Claim>,
+    back_offs: Vec<BackOff>,
 }
 
 impl Handover {
@@ -81,7 +83,7 @@ impl Driver {
             self.pools.set_limit(id, session.pool());
         }
         self.sessions = sessions;
-        for Users { group, consumers, claims } in groups {
+        for Users { group, consumers, claims, back_offs } in groups {
             let known = self.load(group);
             for (consumer, joined) in consumers {
                 match known {
@@ -91,6 +93,11 @@ impl Driver {
             }
             for claim in claims.into_iter().filter(|_| claims_hold) {
                 self.claim(group, claim);
+            }
+            if claims_hold && let Some(found) = self.groups.get_mut(&group) {
+                for back_off in back_offs {
+                    found.dispatch.back_off(back_off);
+                }
             }
             self.enqueue(group);
             self.note_standing(group);
@@ -117,26 +124,30 @@ impl Driver {
         }
     }
 
-    /// The term is over. Comes to an end with all that is under way, and with nothing else.
-    pub(super) async fn wind_up(mut self) -> (Inbox, Handover) {
+    /// The term is over. Comes to an end with all that is under way, and with nothing else; where
+    /// consensus has ended there is no end to wait for.
+    pub(super) async fn wind_up(mut self, consensus: &Consensus) -> (Inbox, Handover) {
         let begun = Instant::now();
+        let mut ended = pin!(consensus.ended());
         self.complete_takes();
         loop {
             self.commit_all();
             self.start_dead_lettering();
             self.send();
-            if self.is_wound_up() {
+            let nothing_comes = self.commits.is_empty() && self.reads.is_empty();
+            if self.is_wound_up() || nothing_comes {
                 let wound_up = begun.elapsed();
                 let left = self.leave();
                 tracing::debug!(?wound_up, left = ?begun.elapsed(), "delivery of a term has ended");
                 return left;
             }
             tokio::select! {
+                biased;
+                _ = &mut ended => return self.leave(),
                 Some(done) = self.commits.next(), if !self.commits.is_empty() => {
                     self.committed(done);
                 }
                 Some(done) = self.reads.next(), if !self.reads.is_empty() => self.was_read(done),
-                else => return self.leave(),
             }
         }
     }
@@ -193,9 +204,11 @@ impl Driver {
             }
             let now = Instant::now();
             left.messages.extend(group.takers.into_iter().map(|taker| taker.again(id, now)));
-            let (consumers, claims) = (group.dispatch.joined(), group.dispatch.claims());
-            if !consumers.is_empty() || !claims.is_empty() {
-                left.groups.push(Users { group: id, consumers, claims });
+            let dispatch = &group.dispatch;
+            let (consumers, claims) = (dispatch.joined(), dispatch.claims());
+            let back_offs = dispatch.back_offs();
+            if !consumers.is_empty() || !claims.is_empty() || !back_offs.is_empty() {
+                left.groups.push(Users { group: id, consumers, claims, back_offs });
             }
         }
         (self.inbox, left)

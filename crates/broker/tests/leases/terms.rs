@@ -139,6 +139,47 @@ async fn leases_go_on_in_the_next_term() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_is_held_over_an_election_by_the_lease_of_its_first_record() {
+    let node = open(&SimulatedDisk::new()).await;
+    let topic = node.topic("t", 1, &[]).await;
+    let group = node.group(topic, &[("lease.ms", "30000"), ("ordering", "key")]).await;
+    node.append(topic, &[new("first").key("a")]).await;
+    let holder = node.broker.lease_session();
+    let held = take(&holder, group, 1).await;
+    node.broker.elect_anew().await.expect("it is elected");
+    node.append(topic, &[new("second").key("a"), new("other").key("b")]).await;
+    let session = node.broker.lease_session();
+    assert_eq!(texts(&take_all(&session, group).await), ["other"]);
+    settle(&holder, &held, Settlement::Accept).await;
+    assert_eq!(texts(&take_all(&session, group).await), ["second"]);
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_record_that_was_released_with_a_delay_waits_over_elections() {
+    let node = open(&SimulatedDisk::new()).await;
+    let topic = node.topic("t", 1, &[]).await;
+    let group = node.group(topic, &[("ordering", "key")]).await;
+    node.append(topic, &[new("first").key("a"), new("second").key("a"), new("other")]).await;
+    let session = node.broker.lease_session();
+    let taken = take(&session, group, 1).await;
+    let later = Settlement::Release { delay_ms: Some(1_000), count: true };
+    settle(&session, &taken, later).await;
+    for _ in 0..3 {
+        node.broker.elect_anew().await.expect("it is elected");
+        node.clock.advance_ms(300);
+        let other = take_all(&session, group).await;
+        assert!(other.is_empty() || texts(&other) == ["other"], "{:?}", texts(&other));
+    }
+    node.clock.advance_ms(101);
+    let first = take_all(&session, group).await;
+    assert_eq!((texts(&first), first[0].attempt), (vec!["first".to_owned()], 2));
+    settle(&session, &first, Settlement::Accept).await;
+    assert_eq!(texts(&take_all(&session, group).await), ["second"]);
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_record_is_delivered_once_however_many_elections_there_are() {
     const RECORDS: usize = 2_000;
     let node = open(&SimulatedDisk::new()).await;
