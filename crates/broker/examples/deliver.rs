@@ -7,6 +7,8 @@
 //! With `--backlog` everything is produced first. CPU is that of the whole process: producers and
 //! consumers included.
 
+#![expect(clippy::disallowed_types, reason = "it measures the time of this machine")]
+
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Instant;

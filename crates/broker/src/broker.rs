@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tasks::{Failure, Task};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinHandle;
-use world::{Clock, Entropy, World};
+use world::{Clock, Entropy, Workers, World};
 
 use crate::append::{AppendBatch, AppendReply};
 use crate::budget::{Budget, Permit};
@@ -119,6 +119,7 @@ impl Broker {
         // What the log still claims cannot be reclaimed: with small segments that is little, too.
         let snapshot_log_bytes_min = options.journal.segment_bytes.min(SEGMENT_BYTES_DEFAULT);
         let consensus = Consensus::start(
+            &world,
             u64::from(options.node),
             opened,
             Arc::clone(&shard) as Arc<dyn consensus::StateMachine>,
@@ -130,7 +131,7 @@ impl Broker {
         )
         .await?;
         let (requests, inbox) = mpsc::unbounded_channel();
-        let cpu = CpuPool::default();
+        let cpu = CpuPool::new(world.workers.clone());
         let sequencer = Sequencer::new(
             Arc::clone(&shard),
             consensus.clone(),
@@ -146,6 +147,7 @@ impl Broker {
             shard: Arc::clone(&shard),
             consensus: consensus.clone(),
             clock: Arc::clone(&world.clock),
+            workers: world.workers.clone(),
             timeline: Arc::clone(&timeline),
             requests: requests.clone(),
             handle: delivery.clone(),
@@ -284,6 +286,11 @@ impl Broker {
     /// Random bytes: for ids, salts and secrets.
     pub fn entropy(&self) -> &dyn Entropy {
         &*self.0.world.entropy
+    }
+
+    /// For work that blocks.
+    pub fn workers(&self) -> &Workers {
+        &self.0.world.workers
     }
 
     /// What dates in the log are compared with to tell whether they are long past.

@@ -10,27 +10,30 @@ use std::thread::available_parallelism;
 use base::limits::CPU_JOBS_MAX;
 use bytes::Bytes;
 use record::BatchHeader;
-use tasks::Task;
+use tasks::{Task, Workers};
 use tokio::sync::Semaphore;
 use tokio::task::JoinError;
 
 #[derive(Clone, Debug)]
 pub struct CpuPool {
+    workers: Workers,
     /// First come, first served: each session has one job at a time, so none can crowd out others.
     slots: Arc<Semaphore>,
 }
 
-impl Default for CpuPool {
-    /// Half of the cores: the others are for sockets and for the disk.
-    fn default() -> Self {
-        let cores = available_parallelism().map_or(1, usize::from);
-        Self::new((cores / 2).clamp(1, CPU_JOBS_MAX))
-    }
-}
-
 impl CpuPool {
-    pub fn new(jobs_max: usize) -> Self {
-        Self { slots: Arc::new(Semaphore::new(jobs_max)) }
+    /// On half of the cores: the others are for sockets and for the disk.
+    pub fn new(workers: Workers) -> Self {
+        // In a simulation it depends on the seed only.
+        let cores = match workers {
+            Workers::Threads => available_parallelism().map_or(1, usize::from),
+            Workers::Tasks(_) => 2,
+        };
+        Self::with_slots(workers, (cores / 2).clamp(1, CPU_JOBS_MAX))
+    }
+
+    fn with_slots(workers: Workers, slots: usize) -> Self {
+        Self { workers, slots: Arc::new(Semaphore::new(slots)) }
     }
 
     /// Runs a session's work on another thread. If the caller goes away meanwhile the job still ends,
@@ -47,7 +50,7 @@ impl CpuPool {
     ) -> R {
         // The semaphore is never closed.
         let slot = Arc::clone(&self.slots).acquire_owned().await.ok();
-        let running = tasks::blocking(task, move || {
+        let running = self.workers.blocking(task, move || {
             let _slot = slot;
             job()
         });
@@ -99,7 +102,7 @@ mod tests {
 
     #[tokio::test]
     async fn no_more_jobs_run_at_once_than_there_are_slots() {
-        let pool = CpuPool::new(2);
+        let pool = CpuPool::with_slots(Workers::default(), 2);
         let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let jobs = (0..20).map(|n| {
             let (running, most) = (Arc::clone(&running), Arc::clone(&most));
@@ -117,7 +120,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_what_is_small_and_not_compressed_is_read_on_the_callers_thread() {
-        let pool = CpuPool::new(1);
+        let pool = CpuPool::with_slots(Workers::default(), 1);
         let here = std::thread::current().id();
         let options = |compression| BatchOptions { compression, ..BatchOptions::default() };
         let batch = |compression, len: usize| {
@@ -134,7 +137,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_is_the_callers_and_gives_the_slot_back() {
-        let pool = CpuPool::new(1);
+        let pool = CpuPool::with_slots(Workers::default(), 1);
         let other = pool.clone();
         let asking = tokio::spawn(async move { other.run(|| panic!("no soup")).await });
         assert!(asking.await.expect_err("it panicked").is_panic());

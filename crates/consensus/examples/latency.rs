@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::error::Error;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use consensus::{
@@ -16,7 +16,7 @@ use consensus::{
 };
 use journal::{Body, Entry, EntryId, EntryKind, Journal, Opened, Options};
 use tokio::sync::oneshot;
-use world::World;
+use world::{Instant, World};
 
 const IN_FLIGHT: usize = 8;
 
@@ -51,7 +51,8 @@ async fn measure(dir: &Path, count: usize) -> Result<(), Box<dyn Error + Send + 
     let began = Instant::now();
     let opened = open(&dir.join("consensus"))?;
     let opened_after = millis(began);
-    let node = Consensus::start(1, opened, Arc::new(Nothing), ConsensusOptions::default()).await?;
+    let (world, options) = (World::real(), ConsensusOptions::default());
+    let node = Consensus::start(&world, 1, opened, Arc::new(Nothing), options).await?;
     println!("{:28} {:8.1} ms, of it open {opened_after:.1} ms", "open and lead", millis(began));
     let leadership = node.leadership().await?;
     for in_flight in [1, IN_FLIGHT] {

@@ -82,7 +82,7 @@ impl StoreBuilder<TypeConfig, LogStore, NoMachine> for OnSimulatedDisk {
             Options { segment_bytes: 1 << 20, disk_reserve_bytes: 0, ..Options::default() };
         let disk = Arc::new(SimulatedDisk::new());
         let opened = Journal::open(&World::on(disk), Path::new("/log"), options).unwrap();
-        Ok(((), LogStore::new(opened.journal).unwrap(), NoMachine::default()))
+        Ok(((), LogStore::new(opened.journal, Default::default()).unwrap(), NoMachine::default()))
     }
 }
 

@@ -7,7 +7,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
 
 use base::limits;
 use futures_util::FutureExt;
@@ -16,9 +15,10 @@ use openraft::async_runtime::WatchReceiver;
 use openraft::errors::Fatal;
 use openraft::raft::VoteRequest;
 use openraft::{BasicNode, Config, Raft, ServerState, SnapshotPolicy};
-use tasks::Task;
+use tasks::{Task, Workers};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
+use world::{Instant, World};
 
 use crate::encoding;
 use crate::error::{Failure, ProposeError, SnapshotError, StartError};
@@ -27,6 +27,7 @@ use crate::log_store::LogStore;
 use crate::machine::StateMachine;
 use crate::network::NoPeers;
 use crate::replica::{FirstEntry, Replica};
+use crate::runtime;
 use crate::snapshot::Snapshots;
 use crate::types::{SnapshotMeta, TypeConfig, Vote, log_id};
 
@@ -56,6 +57,7 @@ impl Default for ConsensusOptions {
 pub struct Consensus {
     pub(crate) raft: Raft<TypeConfig, Replica>,
     pub(crate) journal: Journal,
+    workers: Workers,
     snapshots: Arc<Snapshots>,
     pub(crate) server: openraft::type_config::alias::WatchReceiverOf<TypeConfig, ServerMetrics>,
     /// The first entry of the newest term, once it is applied.
@@ -77,6 +79,7 @@ impl Consensus {
     /// Restores the machine, replays the log to it and leads. An empty journal founds a group of
     /// one voter, this node.
     pub async fn start(
+        world: &World,
         node: u64,
         opened: Opened,
         machine: Arc<dyn StateMachine>,
@@ -88,22 +91,28 @@ impl Consensus {
         let meta = newest.as_ref().map(|(meta, _)| meta.clone()).unwrap_or_default();
         let snapshot_bytes = newest.as_ref().map_or(0, |(_, bytes)| *bytes);
         let restored = begun.elapsed();
-        let log = LogStore::new(journal.clone())
+        let log = LogStore::new(journal.clone(), world.workers.clone())
             .map_err(|error| unreadable("the vote", error.to_string()))?;
         let pristine = log.is_pristine();
-        let snapshots = Arc::new(Snapshots::new(journal.clone(), &options, newest));
+        let snapshots =
+            Arc::new(Snapshots::new(journal.clone(), world.workers.clone(), &options, newest));
         log.tell_written(&machine);
         let replica =
             Replica::new(machine, journal.clone(), log.clone(), Arc::clone(&snapshots), meta);
         let terms = replica.begun();
 
-        log.set_starting(true);
-        let raft = Raft::build(node, Arc::new(config()?), NoPeers, log.clone(), replica)
-            .await
-            .map_err(|error| StartError::Engine(error.to_string()))?;
-        log.set_starting(false);
-        let looked_through = begun.elapsed();
-        raft.run();
+        let config = Arc::new(config()?);
+        let engine = async {
+            log.set_starting(true);
+            let raft = Raft::build(node, config, NoPeers, log.clone(), replica)
+                .await
+                .map_err(|error| StartError::Engine(error.to_string()))?;
+            log.set_starting(false);
+            let looked_through = begun.elapsed();
+            raft.run();
+            Ok::<_, StartError>((raft, looked_through))
+        };
+        let (raft, looked_through) = runtime::with_seed(world.entropy.u64(), engine).await?;
 
         let state = Arc::new(State {
             node,
@@ -114,8 +123,10 @@ impl Consensus {
         let server = raft.server_metrics();
         let watching = watch_end(raft.clone(), Arc::clone(&state), options.node.clone());
         tasks::spawn(Task::ConsensusEnd, watching);
-        let consensus = Self { raft, journal, snapshots, server, begun: terms, state };
+        let workers = world.workers.clone();
+        let consensus = Self { raft, journal, workers, snapshots, server, begun: terms, state };
         tokio::select! {
+            biased;
             led = consensus.lead(pristine) => led?,
             _ = consensus.ended() => return Err(consensus.state.failure().into()),
         }
@@ -185,6 +196,7 @@ impl Consensus {
                 return Ok(Leadership::new(self.clone(), term, first.since));
             }
             tokio::select! {
+                biased;
                 changed = server.changed() => {
                     if changed.is_err() {
                         return Err(self.state.refusal(None));
@@ -249,6 +261,7 @@ impl Consensus {
         self.state.stopping.store(true, Ordering::Release);
         // Applied after everything that was proposed before it. Not leading, nothing is under way.
         tokio::select! {
+            biased;
             _ = self.raft.write_blank() => {}
             _ = self.ended() => {}
         }
@@ -259,7 +272,8 @@ impl Consensus {
             tracing::warn!(%error, "consensus did not end well");
         }
         let journal = self.journal.clone();
-        if tasks::blocking(Task::JournalClosing, move || journal.close()).await.is_err() {
+        let closing = self.workers.blocking(Task::JournalClosing, move || journal.close());
+        if closing.await.is_err() {
             tracing::warn!("closing the journal panicked");
         }
     }

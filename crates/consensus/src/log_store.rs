@@ -19,7 +19,7 @@ use openraft::entry::{EntryPayload, RaftEntry};
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::{OptionalSend, RaftLogReader};
 use parking_lot::Mutex;
-use tasks::Task;
+use tasks::{Task, Workers};
 use tokio::sync::Notify;
 
 use crate::encoding::{self, DecodeError};
@@ -36,6 +36,7 @@ pub(crate) struct LogStore(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     journal: Journal,
+    workers: Workers,
     /// The last entry when the journal was opened. Reading up to it may wait for the disk; what
     /// was appended since is in memory until it is applied.
     recovered: Option<u64>,
@@ -61,11 +62,12 @@ struct Unsynced {
 }
 
 impl LogStore {
-    pub(crate) fn new(journal: Journal) -> Result<Self, DecodeError> {
+    pub(crate) fn new(journal: Journal, workers: Workers) -> Result<Self, DecodeError> {
         let vote = journal.vote().map(|bytes| encoding::decode_vote(&bytes)).transpose()?;
         Ok(Self(Arc::new(Shared {
             recovered: journal.last_id().map(|id| id.index),
             journal,
+            workers,
             starting: AtomicBool::new(false),
             vote: Mutex::new(vote),
             tickets: Mutex::default(),
@@ -165,7 +167,7 @@ impl LogStore {
             true => {
                 let journal = self.0.journal.clone();
                 let read = move || journal.entries(range, READ_BYTES_MAX);
-                tasks::blocking(Task::ConsensusDisk, read).await?
+                self.0.workers.blocking(Task::ConsensusDisk, read).await?
             }
             false => self.0.journal.entries(range, READ_BYTES_MAX),
         };
@@ -311,7 +313,8 @@ impl RaftLogStorage<TypeConfig> for LogStore {
         self.0.unsynced.settle().await;
         let journal = self.0.journal.clone();
         let bytes = encoding::encode_vote(vote);
-        tasks::blocking(Task::ConsensusDisk, move || journal.save_vote(&bytes)).await??;
+        let save = move || journal.save_vote(&bytes);
+        self.0.workers.blocking(Task::ConsensusDisk, save).await??;
         *self.0.vote.lock() = Some(*vote);
         Ok(())
     }
@@ -397,7 +400,7 @@ mod tests {
             Options { segment_bytes: 1 << 20, disk_reserve_bytes: 0, ..Options::default() };
         let opened =
             Journal::open(&World::on(Arc::new(disk.clone())), Path::new("/log"), options).unwrap();
-        LogStore::new(opened.journal).unwrap()
+        LogStore::new(opened.journal, Workers::default()).unwrap()
     }
 
     fn command(term: u64, index: u64, ticket: u64) -> Entry {

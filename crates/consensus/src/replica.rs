@@ -264,9 +264,10 @@ mod tests {
         .unwrap();
         let journal = opened.journal;
         let machine = Arc::new(Machine { journal: journal.clone(), applied: AtomicU64::new(0) });
-        let mut log = LogStore::new(journal.clone()).unwrap();
+        let mut log = LogStore::new(journal.clone(), Default::default()).unwrap();
         let options = ConsensusOptions::default();
-        let snapshots = Arc::new(Snapshots::new(journal.clone(), &options, None));
+        let snapshots =
+            Arc::new(Snapshots::new(journal.clone(), Default::default(), &options, None));
         let mut replica = Replica::new(
             Arc::clone(&machine) as Arc<dyn StateMachine>,
             journal.clone(),

@@ -1,20 +1,41 @@
 //! tokio as openraft's runtime, except that a panic in any of its tasks counts as one of consensus,
-//! and that it never sleeps for less than tokio's timer can tell.
+//! that its random numbers follow from a seed, and that it never sleeps for less than tokio's timer can tell.
 //!
 //! openraft collects completions of the log for one microsecond before it looks at them. tokio's
 //! timer counts milliseconds, so that with several appends in flight each such wait would cost a
 //! thousand times what it was meant to: it was the 99.9th percentile of a proposal.
 
+use std::cell::Cell;
 use std::future::{Future, Ready, ready};
 use std::time::Duration;
 
 use futures_util::future::Either;
 use openraft::async_runtime::Instant;
 use openraft::{AsyncRuntime, OptionalSend, TokioRuntime};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 use tasks::Task;
+use tokio::task::futures::TaskLocalFuture;
 
 /// A tenth of tokio's resolution.
 const SLEEP_MIN: Duration = Duration::from_micros(100);
+
+tokio::task_local! {
+    /// Of the next random numbers, or of the next task, that an engine's task asks for.
+    static SEED: Cell<u64>;
+}
+
+/// The random numbers of the engine that `future` starts follow from `seed`.
+pub(crate) fn with_seed<F: Future>(seed: u64, future: F) -> TaskLocalFuture<Cell<u64>, F> {
+    SEED.scope(Cell::new(seed), future)
+}
+
+/// A seed of its own for whoever asks. In a task that no engine started it is 0: the engine takes random
+/// numbers only in tasks of its own.
+fn next_seed() -> u64 {
+    let next = |seed: &Cell<u64>| SmallRng::seed_from_u64(seed.replace(seed.get() + 1)).next_u64();
+    SEED.try_with(next).unwrap_or_default()
+}
 
 #[derive(Debug)]
 pub(crate) struct Runtime(TokioRuntime);
@@ -29,7 +50,7 @@ impl AsyncRuntime for Runtime {
     type TimeoutError = <TokioRuntime as AsyncRuntime>::TimeoutError;
     type Timeout<R, T: Future<Output = R> + OptionalSend> =
         <TokioRuntime as AsyncRuntime>::Timeout<R, T>;
-    type ThreadLocalRng = <TokioRuntime as AsyncRuntime>::ThreadLocalRng;
+    type ThreadLocalRng = SmallRng;
     type Mpsc = <TokioRuntime as AsyncRuntime>::Mpsc;
     type Watch = <TokioRuntime as AsyncRuntime>::Watch;
     type Oneshot = <TokioRuntime as AsyncRuntime>::Oneshot;
@@ -41,7 +62,7 @@ impl AsyncRuntime for Runtime {
         T::Output: OptionalSend + 'static,
     {
         // All that the engine starts comes by here.
-        TokioRuntime::spawn(tasks::named(Task::Consensus, future))
+        TokioRuntime::spawn(with_seed(next_seed(), tasks::named(Task::Consensus, future)))
     }
 
     fn sleep(duration: Duration) -> Self::Sleep {
@@ -77,7 +98,7 @@ impl AsyncRuntime for Runtime {
     }
 
     fn thread_rng() -> Self::ThreadLocalRng {
-        TokioRuntime::thread_rng()
+        SmallRng::seed_from_u64(next_seed())
     }
 
     fn new(threads: usize) -> Self {

@@ -10,13 +10,14 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use journal::{Journal, PendingSnapshot};
 use openraft::Raft;
 use parking_lot::Mutex;
-use tasks::Task;
+use tasks::{Task, Workers};
 use tokio::sync::Notify;
+use world::Instant;
 
 use crate::consensus::ConsensusOptions;
 use crate::error::{Failure, SnapshotError};
@@ -34,6 +35,7 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 pub(crate) struct Snapshots {
     journal: Journal,
+    workers: Workers,
     log_bytes_min: u64,
     changes_min: u64,
     /// Changes that were applied since the start, and those of them that are in the newest snapshot.
@@ -59,6 +61,7 @@ pub(crate) struct Captured {
 impl Snapshots {
     pub(crate) fn new(
         journal: Journal,
+        workers: Workers,
         options: &ConsensusOptions,
         newest: Option<(SnapshotMeta, u64)>,
     ) -> Self {
@@ -66,6 +69,7 @@ impl Snapshots {
             newest.map_or((None, 0), |(meta, bytes)| (Some(meta), bytes));
         Self {
             journal,
+            workers,
             log_bytes_min: options.snapshot_log_bytes_min,
             changes_min: options.snapshot_changes_min,
             changes: AtomicU64::new(0),
@@ -114,9 +118,9 @@ impl Snapshots {
             .map_err(Failure::from)?;
         let Some(Captured { meta, machine, changes, pending }) = captured? else { return Ok(()) };
         let fixed = begun.elapsed();
-        let bytes = tasks::blocking(Task::SnapshotWriting, move || pending.write(machine()))
-            .await
-            .map_err(|_| SnapshotError::Panicked)??;
+        let write = move || pending.write(machine());
+        let written = self.workers.blocking(Task::SnapshotWriting, write).await;
+        let bytes = written.map_err(|_| SnapshotError::Panicked)??;
         tracing::debug!(
             index = meta.last_log_id.map(|id| id.index()),
             bytes,

@@ -2,6 +2,8 @@
 //!
 //! `cargo run --release -p dispatch --example footprint`
 
+#![expect(clippy::disallowed_types, reason = "it measures the time of this machine")]
+
 use std::fs;
 use std::process::Command;
 use std::time::Instant;

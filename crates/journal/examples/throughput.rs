@@ -7,10 +7,11 @@ use std::io::IoSlice;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use journal::{Body, Entry, EntryId, EntryKind, Journal, Options};
+use world::Instant;
 use world::{Disk, RealDisk, World};
 
 const SEGMENT_BYTES: u64 = 128 << 20;

@@ -13,7 +13,8 @@ use std::io::IoSlice;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+
+use world::Instant;
 
 use crate::address::Address;
 use crate::error::JournalFailed;

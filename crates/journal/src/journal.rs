@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base::limits;
 use bytes::Bytes;
@@ -31,6 +31,7 @@ use crate::shared::{Applying, Counters, Hooks, Shared};
 use crate::snapshot::SnapshotFile;
 use crate::stats::{Age, Reclaimed, RecoveryReport, Room, SegmentInfo, Stats};
 use crate::vote::Vote;
+use world::Instant;
 use world::{Disk, World};
 
 /// Smaller segments would be mostly ends. Tests use these; an operator's least is in `limits`.
@@ -270,7 +271,8 @@ impl Journal {
             bytes_at_snapshot: AtomicU64::new(0_u64.wrapping_sub(bytes)),
         });
         let on_panic = shared.clone().panicked(Task::JournalReader);
-        let reader = Reader::new(shared.index.clone(), readers, on_panic).map_err(threads_error)?;
+        let reader = Reader::new(shared.index.clone(), &world.workers, readers, on_panic)
+            .map_err(threads_error)?;
         if older {
             shared.queue.roll();
         }
@@ -462,6 +464,16 @@ impl Journal {
         bytes_max: usize,
     ) -> Result<Vec<Stored>, ReadError> {
         self.inner.reader.read(stream, offset, bytes_max).await
+    }
+
+    /// As [`Journal::read`], on the caller's thread. Blocking.
+    pub fn read_blocking(
+        &self,
+        stream: u64,
+        offset: u64,
+        bytes_max: usize,
+    ) -> Result<Vec<Stored>, ReadError> {
+        self.inner.reader.read_blocking(stream, offset, bytes_max)
     }
 
     /// The first batch with a record at or after `timestamp`.

@@ -8,7 +8,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
@@ -22,6 +22,7 @@ use crate::index::files::{FileKind, file_name};
 use crate::segment::{FIRST_FRAME, SegmentHeader};
 use crate::tail::Tail;
 use crate::walk::{Found, FrameReader};
+use world::Instant;
 use world::disk::{Disk, DiskFile};
 
 /// A place between two frames: what comes next follows the frame whose checksum is `previous`.
@@ -321,22 +322,17 @@ impl Log {
         }
     }
 
-    /// Stream and address of each body of an entry. From memory, or (blocking) its segment.
+    /// Stream and address of each body of an entry that has its place, which the caller waits for
+    /// (`Journal::placed`). From memory, or (blocking) its segment.
     pub(crate) fn bodies(&self, index: u64) -> Result<Vec<(u64, Address)>, ReadError> {
-        let (slot, encoded) = loop {
+        let (slot, encoded) = {
             let state = self.state.read();
             let Some(slot) = state.slot(index) else {
                 let last = state.next_index().saturating_sub(1);
                 return Err(ReadError::NoSuchEntry { index, first: state.first, last });
             };
-            if slot.frame.segment != 0 {
-                break (*slot, state.tail.get(index).cloned());
-            }
-            // Other nodes' disks made a quorum while ours was still busy with the frame before. In a
-            // group of one it cannot be: an entry is committed by this disk's sync. Groups of more are
-            // to wait by `Journal::placed`, before they take the lock under which they apply.
-            drop(state);
-            std::thread::sleep(Duration::from_micros(100));
+            assert!(slot.frame.segment != 0, "entry {index} is applied before it has its place");
+            (*slot, state.tail.get(index).cloned())
         };
         match encoded {
             Some(encoded) => Ok(encoded.addresses(slot.frame.segment, slot.position).collect()),

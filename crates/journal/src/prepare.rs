@@ -10,7 +10,7 @@ use std::io::{self, IoSlice};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tasks::{Signal, Step, Worker};
@@ -18,6 +18,7 @@ use tasks::{Signal, Step, Worker};
 use crate::segment::{self, FIRST_FRAME, OpenSegment};
 use crate::shared::Shared;
 use crate::stats::Room;
+use world::Instant;
 use world::World;
 
 /// How often the free space is looked at.

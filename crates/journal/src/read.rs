@@ -12,7 +12,7 @@ use std::sync::Arc;
 use base::limits;
 use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
-use tasks::Task;
+use tasks::{Task, Workers};
 use tokio::sync::oneshot;
 
 use crate::address::{Address, Stored, put_base_offset};
@@ -32,10 +32,15 @@ impl Reader {
     /// that panics.
     pub(crate) fn new(
         index: Arc<Index>,
+        workers: &Workers,
         threads: usize,
         on_panic: impl Fn() + Clone + Send + 'static,
     ) -> io::Result<Self> {
-        Ok(Self { index, pool: Pool::start(threads, on_panic)? })
+        let pool = match workers {
+            Workers::Threads => Pool::start(threads, on_panic)?,
+            Workers::Tasks(_) => Pool::Tasks(workers.clone()),
+        };
+        Ok(Self { index, pool })
     }
 
     /// Consecutive batches from the one that holds `offset` (or the next after it) on: at least
@@ -51,6 +56,19 @@ impl Reader {
         }
         let index = self.index.clone();
         self.pool.run(move || read_blocking(&index, stream, offset, bytes_max)).await
+    }
+
+    /// As [`Reader::read`], for a caller that may wait for the disk itself.
+    pub(crate) fn read_blocking(
+        &self,
+        stream: u64,
+        offset: u64,
+        bytes_max: usize,
+    ) -> Result<Vec<Stored>, ReadError> {
+        match read_now(&self.index, stream, offset, bytes_max)? {
+            Some(batches) => Ok(batches),
+            None => read_blocking(&self.index, stream, offset, bytes_max),
+        }
     }
 
     /// The first batch with a record at or after `timestamp`.
@@ -286,11 +304,13 @@ fn slice_batches(addresses: &[Address], mut buffer: Vec<u8>, batches: &mut Vec<S
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The reader threads. What waits is bounded by the requests in flight.
+/// Who reads. What waits is bounded by the requests in flight.
 #[derive(Debug)]
-struct Pool {
-    queue: Arc<Queue>,
-    threads: usize,
+enum Pool {
+    /// A few threads of the journal.
+    Threads { queue: Arc<Queue>, threads: usize },
+    /// Each read by itself, in a simulation.
+    Tasks(Workers),
 }
 
 #[derive(Default)]
@@ -313,9 +333,11 @@ impl std::fmt::Debug for Queue {
 
 impl Pool {
     fn start(threads: usize, on_panic: impl Fn() + Clone + Send + 'static) -> io::Result<Self> {
-        let pool = Self { queue: Arc::default(), threads };
+        let queue = Arc::<Queue>::default();
+        // Dropped, it ends the threads that were started.
+        let pool = Self::Threads { queue: queue.clone(), threads };
         for number in 0..threads {
-            let queue = pool.queue.clone();
+            let queue = queue.clone();
             let name = format!("journal-read-{number}");
             tasks::thread(Task::JournalReader, name, move || queue.serve(), on_panic.clone())?;
         }
@@ -326,9 +348,14 @@ impl Pool {
         &self,
         work: impl FnOnce() -> Result<R, ReadError> + Send + 'static,
     ) -> Result<R, ReadError> {
-        if self.threads == 0 {
-            return work();
-        }
+        let queue = match self {
+            Self::Threads { threads: 0, .. } => return work(),
+            Self::Threads { queue, .. } => queue,
+            Self::Tasks(workers) => {
+                let read = workers.blocking(Task::JournalReader, work).await;
+                return read.unwrap_or(Err(ReadError::Closed));
+            }
+        };
         let (answer, answered) = oneshot::channel();
         let job: Job = Box::new(move || {
             // Whoever asked may be gone.
@@ -337,24 +364,25 @@ impl Pool {
             }
         });
         {
-            let mut jobs = self.queue.jobs.lock();
+            let mut jobs = queue.jobs.lock();
             if jobs.stop {
                 return Err(ReadError::Closed);
             }
             jobs.waiting.push_back(job);
         }
-        self.queue.changed.notify_one();
+        queue.changed.notify_one();
         answered.await.unwrap_or(Err(ReadError::Closed))
     }
 }
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        let mut jobs = self.queue.jobs.lock();
+        let Self::Threads { queue, .. } = self else { return };
+        let mut jobs = queue.jobs.lock();
         jobs.stop = true;
         jobs.waiting.clear();
         drop(jobs);
-        self.queue.changed.notify_all();
+        queue.changed.notify_all();
     }
 }
 

@@ -42,7 +42,6 @@ use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
 
 use crate::commit::WriteEnd;
 use crate::error::OpenError;
@@ -55,6 +54,7 @@ use crate::snapshot::{self, SnapshotFile};
 use crate::stats::{RecoveryReport, TornTail};
 use crate::vote;
 use crate::walk::{Found, FrameReader, Search};
+use world::Instant;
 use world::{Disk, DiskFile, World};
 
 /// What there is once recovery is done.

@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base::limits;
 use parking_lot::{Mutex, RwLock};
@@ -22,6 +22,7 @@ use crate::queue::Queue;
 use crate::stats::Stats;
 use crate::vote::Vote;
 use world::Disk;
+use world::Instant;
 
 #[derive(Debug)]
 pub(crate) struct Shared {

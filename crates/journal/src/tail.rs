@@ -9,9 +9,10 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
+use world::Instant;
 
 use crate::address::Address;
 use crate::frame::EncodedEntry;

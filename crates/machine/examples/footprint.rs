@@ -1,6 +1,8 @@
 //! What lease groups cost the machine, in time and in memory: `cargo run --release -p machine
 //! --example footprint`. What it was is in `docs/internals/machine.md`.
 
+#![expect(clippy::disallowed_types, reason = "it measures the time of this machine")]
+
 use std::collections::BTreeMap;
 use std::time::Instant;
 

@@ -1,6 +1,8 @@
 //! How long one message takes through 100,000 bindings, by kind:
 //! `cargo run --release -p routing --example route`.
 
+#![expect(clippy::disallowed_types, reason = "it measures the time of this machine")]
+
 use std::hint::black_box;
 use std::time::Instant;
 

@@ -1,7 +1,9 @@
 //! The line on standard error that says how far long work has come, where somebody looks at it.
 
 use std::io::{self, IsTerminal, Write};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use world::Instant;
 
 use crate::output::{bytes, count};
 use crate::time::human_duration;

@@ -4,7 +4,6 @@ use std::fmt::Display;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use broker::{Broker, BrokerOptions};
 use gateway_amqp::catalog::Catalog;
@@ -16,6 +15,7 @@ use tasks::Task;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use world::Instant;
 use world::World;
 
 use crate::logging;

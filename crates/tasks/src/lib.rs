@@ -21,6 +21,6 @@ pub mod task;
 pub mod worker;
 
 pub use failure::Failure;
-pub use spawn::{Set, blocking, named, spawn, thread, vital, watched};
+pub use spawn::{Set, named, spawn, thread, vital, watched};
 pub use task::{End, Entered, Task, enter};
 pub use worker::{Running, Signal, Step, Worker, Workers};

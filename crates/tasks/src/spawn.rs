@@ -78,18 +78,6 @@ pub fn watched(
     })
 }
 
-/// Runs work that blocks, on a thread of the runtime's pool.
-pub fn blocking<R: Send + 'static>(
-    task: Task,
-    work: impl FnOnce() -> R + Send + 'static,
-) -> JoinHandle<R> {
-    tokio::task::spawn_blocking(move || {
-        let _entered = Entered::new(task);
-        inject::point(task);
-        work()
-    })
-}
-
 /// Starts a thread. `on_panic` is called should it panic and the process go on, as in a test that
 /// holds the node within itself.
 pub fn thread(

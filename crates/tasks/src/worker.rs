@@ -1,8 +1,9 @@
-//! Work in steps: on a thread of its own in a server, as a task in a simulation.
+//! Blocking work: on threads in a server, as tasks in a simulation.
 //!
 //! A [`Worker`] does one piece of blocking work a step and says what comes next. It does not wait by
 //! itself: whoever changes what it waits for wakes its [`Signal`]. So the same code runs on a thread that
 //! sleeps in between, and in a simulation that decides which worker's step is next, and how long it took.
+//! Work that is done once, for a caller that waits, is [`Workers::blocking`].
 
 use std::fmt;
 use std::io;
@@ -10,10 +11,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle, Thread};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinHandle as TaskHandle};
+use tokio::time::Instant;
 
 use crate::inject;
 use crate::spawn;
@@ -102,7 +104,8 @@ pub enum Workers {
     /// Each on a thread of its own.
     #[default]
     Threads,
-    /// Each as a task of the runtime that starts it, for simulations: after each step so much time passes.
+    /// Each as a task of the runtime that starts it, for simulations: after each step, and before work that
+    /// is done once, so much time passes.
     Tasks(Arc<dyn Fn(Task) -> Duration + Send + Sync>),
 }
 
@@ -116,6 +119,30 @@ impl fmt::Debug for Workers {
 }
 
 impl Workers {
+    /// Runs work that blocks, away from the threads that serve sockets. It comes to its end also when nobody
+    /// waits for it any more.
+    pub fn blocking<R: Send + 'static>(
+        &self,
+        task: Task,
+        work: impl FnOnce() -> R + Send + 'static,
+    ) -> TaskHandle<R> {
+        let work = move || {
+            let _entered = Entered::new(task);
+            inject::point(task);
+            work()
+        };
+        match self {
+            Self::Threads => tokio::task::spawn_blocking(work),
+            Self::Tasks(took) => {
+                let took = took(task);
+                tokio::spawn(async move {
+                    pass(took).await;
+                    work()
+                })
+            }
+        }
+    }
+
     /// Starts a worker that `signal` wakes, which is no other worker's. `on_panic` is called should it
     /// panic and the process go on, as in a test that holds the node within itself.
     pub fn start(
@@ -143,7 +170,7 @@ impl Workers {
                 let steps = async move {
                     loop {
                         let step = Stepped::step(&stepped);
-                        tokio::time::sleep(took(task)).await;
+                        pass(took(task)).await;
                         match step {
                             Step::Again => {}
                             Step::Wait => signal.waited(None).await,
@@ -156,6 +183,14 @@ impl Workers {
                 Ok(Running::Task { worker, task })
             }
         }
+    }
+}
+
+/// Lets simulated time pass, and others go on also where it is none.
+async fn pass(time: Duration) {
+    match time.is_zero() {
+        true => tokio::task::yield_now().await,
+        false => tokio::time::sleep(time).await,
     }
 }
 
@@ -321,6 +356,24 @@ mod tests {
         signal.wake();
         Running::join([running]);
         assert_eq!(done.load(Ordering::SeqCst), 10);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn in_a_simulation_blocking_work_is_done_here_after_a_time_that_is_given() {
+        let workers = Workers::Tasks(Arc::new(|_| Duration::from_millis(3)));
+        let (here, begun) = (thread::current().id(), Instant::now());
+        let work = || (thread::current().id(), Instant::now());
+        let (thread, done) = workers.blocking(Task::Unpacking, work).await.expect("it ends");
+        assert_eq!((thread, done - begun), (here, Duration::from_millis(3)));
+        let panics = workers.blocking(Task::Unpacking, || panic!("no soup"));
+        assert!(panics.await.is_err_and(|error| error.is_panic()));
+    }
+
+    #[tokio::test]
+    async fn on_a_machine_blocking_work_is_done_on_another_thread() {
+        let work = || thread::current().id();
+        let thread = Workers::Threads.blocking(Task::Unpacking, work).await.expect("it ends");
+        assert_ne!(thread, thread::current().id());
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! How a process ends when a part of it does: each case in a process of its own, which is this test
 //! binary, asked for one case.
 
+#![expect(clippy::disallowed_types, reason = "it measures the time of processes")]
+
 use std::process::{Command, Output};
 use std::sync::{Arc, Mutex};
 use std::thread;

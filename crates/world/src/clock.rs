@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 #[expect(clippy::disallowed_types, reason = "the one place that reads it")]
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use tokio::time::Instant;
+
 pub trait Clock: Send + Sync + Debug + 'static {
     /// Wall-clock time in milliseconds since the Unix epoch, for what has a date. May jump, also
     /// backwards: how long something took or may take is asked of [`Clock::monotonic_ms`].
@@ -34,8 +36,39 @@ impl Clock for SystemClock {
 
     #[cfg(not(target_os = "linux"))]
     fn monotonic_ms(&self) -> i64 {
-        static BEGAN: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
-        BEGAN.get_or_init(std::time::Instant::now).elapsed().as_millis() as i64
+        static BEGAN: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
+        BEGAN.get_or_init(Instant::now).elapsed().as_millis() as i64
+    }
+}
+
+/// A clock that goes by the time of the runtime it is made in, which in a simulation passes only while
+/// nobody has anything to do.
+#[derive(Debug)]
+pub struct RuntimeClock {
+    begun: Instant,
+    begun_ms: i64,
+    stepped_ms: AtomicI64,
+}
+
+impl RuntimeClock {
+    /// The wall clock says `now_ms`.
+    pub fn new(now_ms: i64) -> Self {
+        Self { begun: Instant::now(), begun_ms: now_ms, stepped_ms: AtomicI64::new(0) }
+    }
+
+    /// Somebody sets the wall clock; no time passes.
+    pub fn step_ms(&self, by_ms: i64) {
+        self.stepped_ms.fetch_add(by_ms, Ordering::SeqCst);
+    }
+}
+
+impl Clock for RuntimeClock {
+    fn now_ms(&self) -> i64 {
+        self.begun_ms + self.monotonic_ms() + self.stepped_ms.load(Ordering::SeqCst)
+    }
+
+    fn monotonic_ms(&self) -> i64 {
+        self.begun.elapsed().as_millis() as i64
     }
 }
 
@@ -70,5 +103,21 @@ impl Clock for ManualClock {
 
     fn monotonic_ms(&self) -> i64 {
         self.monotonic_ms.load(Ordering::SeqCst)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_clock_of_a_runtime_passes_with_its_timers_and_a_step_is_of_the_wall_clock_only() {
+        let clock = RuntimeClock::new(1_000);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!((clock.now_ms(), clock.monotonic_ms()), (61_000, 60_000));
+        clock.step_ms(-5_000);
+        assert_eq!((clock.now_ms(), clock.monotonic_ms()), (56_000, 60_000));
     }
 }

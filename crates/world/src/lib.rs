@@ -3,10 +3,11 @@
 //!
 //! * [`disk`]: files; the machine's, and one in memory that fails on demand
 //! * [`clock`]: the wall clock and the monotonic one
+//! * [`Instant`]: how long something took, or may take; a simulation's runtime owns it
 //! * [`entropy`]: random bytes
-//! * [`Workers`]: threads of its own, or tasks
+//! * [`Workers`]: blocking work, on threads or as tasks
 //!
-//! `crates/clippy.toml` refuses the wall clock of the standard library in other crates, and hash maps other
+//! `crates/clippy.toml` refuses the clocks of the standard library in other crates, and hash maps other
 //! than those of `base::collections`, whose order a seed fixes.
 
 pub mod clock;
@@ -15,10 +16,11 @@ pub mod entropy;
 
 use std::sync::Arc;
 
-pub use clock::{Clock, ManualClock, SystemClock};
+pub use clock::{Clock, ManualClock, RuntimeClock, SystemClock};
 pub use disk::{Disk, DiskFile, RealDisk, SimulatedDisk};
 pub use entropy::{Entropy, OsEntropy, SeededEntropy};
 pub use tasks::Workers;
+pub use tokio::time::Instant;
 
 /// A node's surroundings. Clones are the same.
 #[derive(Clone, Debug)]
@@ -26,7 +28,7 @@ pub struct World {
     pub disk: Arc<dyn Disk>,
     pub clock: Arc<dyn Clock>,
     pub entropy: Arc<dyn Entropy>,
-    /// How blocking work that goes on for as long as the node lives is run.
+    /// How blocking work is run.
     pub workers: Workers,
 }
 

@@ -25,7 +25,7 @@ use machine::outcome::Applied;
 use machine::{ALL_PARTITIONS, Command, Outcome};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
-use world::Clock;
+use world::{Clock, Workers};
 
 use crate::append::{AppendBatch, Appended};
 use crate::cpu::CpuPool;
@@ -188,6 +188,7 @@ pub(crate) struct Parts {
     pub(crate) shard: Arc<Shard>,
     pub(crate) consensus: Consensus,
     pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) workers: Workers,
     pub(crate) timeline: Arc<Timeline>,
     pub(crate) requests: mpsc::UnboundedSender<Request>,
     pub(crate) handle: Handle,
@@ -300,7 +301,7 @@ const SWEEP_EVERY: Duration = Duration::from_secs(5);
 
 impl Driver {
     fn new(parts: &Parts, facts: Facts, term: u64, inbox: Inbox) -> Self {
-        let Parts { shard, clock, timeline, requests, handle, sleep_max, .. } = parts;
+        let Parts { shard, clock, workers, timeline, requests, handle, sleep_max, .. } = parts;
         let watch = Arc::new(shard.watchers.watch());
         Self {
             shard: Arc::clone(shard),
@@ -311,7 +312,7 @@ impl Driver {
             standings: Arc::clone(&handle.standings),
             published: Arc::clone(&handle.published),
             watch,
-            cpu: CpuPool::default(),
+            cpu: CpuPool::new(workers.clone()),
             inbox,
             sleep_max: *sleep_max,
             first_token: term << TOKENS_PER_TERM_BITS | 1,

@@ -26,7 +26,6 @@ use journal::{Address, Journal, Keep, Stored};
 use machine::Command;
 use record::{Batch, BatchHeader, RecordView, Retained};
 use tasks::Task;
-use tokio::runtime::Handle;
 
 use crate::broker::Broker;
 use crate::error::ExecuteError;
@@ -154,7 +153,7 @@ impl Compaction {
         // Unless it comes to an end they are looked at again.
         self.todo.extend(looked);
         let journal = broker.journal().clone();
-        let prepared = blocking(move || prepare(&journal, candidates, now_ms)).await?;
+        let prepared = blocking(broker, move || prepare(&journal, candidates, now_ms)).await?;
         let Prepared { passes, outlooks, left } = prepared;
         for (partition, outlook, rule) in outlooks {
             self.todo.remove(&partition);
@@ -173,7 +172,7 @@ impl Compaction {
             return Ok(looks);
         }
         let journal = broker.journal().clone();
-        let passes = blocking(move || {
+        let passes = blocking(broker, move || {
             rewrite(&journal, &passes, segments, now_ms)?;
             Ok(passes)
         })
@@ -296,9 +295,10 @@ async fn seal(broker: &Broker, segments: &BTreeSet<u32>) -> io::Result<bool> {
 }
 
 async fn blocking<R: Send + 'static>(
+    broker: &Broker,
     work: impl FnOnce() -> io::Result<R> + Send + 'static,
 ) -> io::Result<R> {
-    let done = tasks::blocking(Task::HousekeepingDisk, work);
+    let done = broker.workers().blocking(Task::HousekeepingDisk, work);
     done.await.unwrap_or_else(|panic| Err(io::Error::other(panic)))
 }
 
@@ -331,8 +331,9 @@ fn prepare(journal: &Journal, candidates: Vec<Candidate>, now_ms: i64) -> io::Re
 }
 
 fn read(journal: &Journal, partition: PartitionId, batch: &Address) -> io::Result<Option<Bytes>> {
-    let reading = journal.read(partition.stream(), batch.base_offset, batch.len as usize);
-    let found = Handle::current().block_on(reading).map_err(io::Error::other)?;
+    let found = journal
+        .read_blocking(partition.stream(), batch.base_offset, batch.len as usize)
+        .map_err(io::Error::other)?;
     // Retention may have taken it meanwhile, and then the next batch answers.
     let same = |bytes: &Bytes| {
         BatchHeader::parse(bytes).is_ok_and(|header| header.base_offset == batch.base_offset)

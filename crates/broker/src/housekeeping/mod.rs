@@ -116,7 +116,7 @@ impl Housekeeping {
 
     /// Moves the start of partitions that hold more, or older, than their topic keeps.
     async fn retain(&mut self, broker: &Broker, changed: &HashMap<PartitionId, Change>) -> usize {
-        let now = Instant::now().into_std();
+        let now = Instant::now();
         if changed.is_empty() && !self.retention.is_due(broker, now) {
             return 0;
         }
@@ -128,8 +128,8 @@ impl Housekeeping {
             (retention, round)
         };
         // Its end by a panic is the node's: nothing is lost by it that would be missed.
-        let (retention, round) =
-            tasks::blocking(Task::HousekeepingDisk, look).await.unwrap_or_default();
+        let looked = broker.workers().blocking(Task::HousekeepingDisk, look).await;
+        let (retention, round) = looked.unwrap_or_default();
         self.retention = retention;
         let Round { starts, looks } = round;
         for starts in starts.chunks(STARTS_PER_COMMAND) {
@@ -144,8 +144,8 @@ impl Housekeeping {
 
     async fn reclaim(&mut self, broker: &Broker) {
         let working = broker.clone();
-        let reclaimed =
-            tasks::blocking(Task::HousekeepingDisk, move || working.journal().reclaim()).await;
+        let reclaim = move || working.journal().reclaim();
+        let reclaimed = broker.workers().blocking(Task::HousekeepingDisk, reclaim).await;
         let now = Instant::now();
         match reclaimed {
             Ok(Ok(reclaimed)) => {

@@ -15,10 +15,11 @@
 //! for as long as it is past.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base::{HashMap, Offset, PartitionId, TopicId};
 use journal::{Journal, ReadError};
+use world::Instant;
 
 use crate::broker::Broker;
 use crate::housekeeping::changes::Change;

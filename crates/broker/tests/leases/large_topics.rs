@@ -1,10 +1,11 @@
 //! Groups over a million partitions: what others wait for them, and what a take of one costs.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base::PartitionId;
 use broker::Settlement;
 use broker::delivery::PeekOptions;
+use world::Instant;
 use world::SimulatedDisk;
 
 use crate::harness::*;

@@ -3,12 +3,13 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::harness::{Ledger, Node, Seen, changes, head};
 use bytes::Bytes;
 use consensus::{Consensus, ConsensusOptions, Failure, Payload, ProposeError};
 use journal::{Body, Journal};
+use world::Instant;
 use world::World;
 use world::disk::{Disk, RealDisk, SimulatedDisk};
 
@@ -405,7 +406,8 @@ async fn a_node_under_another_id_is_refused_and_told_who_votes() {
     let opened =
         Journal::open(&World::on(Arc::new(disk)), Path::new(DIR), crate::harness::small()).unwrap();
     let machine = Arc::new(Ledger::default());
-    let refused = Consensus::start(2, opened, machine, ConsensusOptions::default()).await;
+    let refused =
+        Consensus::start(&World::real(), 2, opened, machine, ConsensusOptions::default()).await;
     let why = refused.unwrap_err().to_string();
     assert!(why.contains("node 2 does not vote") && why.contains("{1}"), "{why}");
 }

@@ -125,7 +125,8 @@ impl Node {
         snapshot_log_bytes_min: u64,
         snapshot_changes_min: u64,
     ) -> Self {
-        let opened = Journal::open(&World::on(Arc::new(disk)), dir, small()).unwrap();
+        let world = World::on(Arc::new(disk));
+        let opened = Journal::open(&world, dir, small()).unwrap();
         let journal = opened.journal.clone();
         let ledger = Arc::new(Ledger::default());
         *ledger.journal.lock() = Some(journal.clone());
@@ -136,7 +137,7 @@ impl Node {
             node: failure.clone(),
         };
         let machine: Arc<dyn StateMachine> = ledger.clone();
-        let consensus = Consensus::start(1, opened, machine, options).await.unwrap();
+        let consensus = Consensus::start(&world, 1, opened, machine, options).await.unwrap();
         let leadership = consensus.leadership().await.unwrap();
         Self { consensus, leadership, ledger, journal, failure }
     }

@@ -102,6 +102,7 @@ pub(crate) async fn handle(
                 let pause = (begun.elapsed() * PAUSES_PER_LOOK).min(PAUSE_MAX);
                 let again = until.min(Instant::now() + pause);
                 tokio::select! {
+                    biased;
                     _ = timeout_at(until, watch.ready()) => {}
                     () = &mut draining => deadline = Some(Instant::now()),
                 }
@@ -111,6 +112,7 @@ pub(crate) async fn handle(
             _ => {
                 asked.watch = None;
                 tokio::select! {
+                    biased;
                     () = sleep_until(until.min(Instant::now() + FETCH_WAIT_WITHOUT_ROOM)) => {}
                     () = &mut draining => {}
                 }
@@ -352,6 +354,7 @@ async fn wait(
         let Some(watch) = &state.watch else { break };
         pace.rest();
         tokio::select! {
+            biased;
             woken = timeout_at(deadline, watch.ready()) => if woken.is_err() { break },
             () = &mut draining => break,
         }

@@ -84,7 +84,7 @@ pub fn append_durably(journal: &Journal, entries: Vec<Entry>) {
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let begun = std::time::Instant::now();
+    let begun = world::Instant::now();
     while !holds() {
         assert!(begun.elapsed() < PATIENCE, "{what}");
         std::thread::sleep(Duration::from_millis(1));

@@ -10,13 +10,14 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc as blocking;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use clap::{Args, ValueEnum};
 use record::{BatchBuilder, BatchOptions, Compression, Header, partition_of_key};
 use serde::Serialize;
 use tokio::sync::mpsc;
+use world::Instant;
 
 use super::topic::name_value;
 use super::{ClientOptions, CommandError};

@@ -1,10 +1,9 @@
 //! `postroad shard`: who leads.
 
-use std::time::Instant;
-
 use clap::{Args, Subcommand};
 use gateway_kafka::operations::document::{Elected, Operation};
 use serde::Serialize;
+use world::Instant;
 
 use super::{ClientOptions, CommandError};
 

@@ -144,6 +144,11 @@ impl SimulatedDisk {
         state.syncs_hang && state.syncing.iter().any(|name| name.contains(name_part))
     }
 
+    /// Whether the power is off, or the process that used it was killed.
+    pub fn is_dead(&self) -> bool {
+        self.shared.state.lock().dead
+    }
+
     /// Changes (writes, syncs, allocations, changes of names) so far.
     pub fn operations(&self) -> u64 {
         self.shared.state.lock().operations

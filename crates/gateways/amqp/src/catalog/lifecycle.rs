@@ -6,11 +6,12 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::sync::atomic::{self, AtomicU64};
 use std::sync::{Arc, Weak};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base::{HashMap, HashSet};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
+use world::Instant;
 
 use super::queue::Queue;
 use super::{Catalog, CatalogInner};
@@ -143,7 +144,8 @@ pub(super) async fn run(catalog: Weak<CatalogInner>, expiry: Arc<Expiry>) {
         // Looks up now and then even if nothing is due: the catalog may be gone.
         let at = at.unwrap_or_else(|| Instant::now() + Duration::from_secs(60));
         tokio::select! {
-            () = tokio::time::sleep_until(at.into()) => {}
+            biased;
+            () = tokio::time::sleep_until(at) => {}
             () = expiry.earlier.notified() => {}
         }
     }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Instant;
 
 use base::{LeaseGroupId, PartitionId, TopicId};
 use parking_lot::{Mutex, RwLock};
+use world::Instant;
 
 use super::ConnectionId;
 use super::settings::QueueSettings;

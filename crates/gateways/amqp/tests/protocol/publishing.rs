@@ -301,7 +301,7 @@ async fn a_message_is_held_back_for_as_long_as_it_asks() {
     client.consume(1, "q", "c").await;
     let headers = table(&[("x-delay", 400.into())]);
     let properties = Properties { headers: Some(EncodedTable(&headers)), ..Properties::default() };
-    let begun = std::time::Instant::now();
+    let begun = world::Instant::now();
     client.publish_with(1, to("later", "k"), &properties, b"late").await;
     client.publish(1, "later", "k", b"now").await;
     assert_eq!(client.next(1).await.text(), "now");

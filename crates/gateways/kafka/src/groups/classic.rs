@@ -9,13 +9,14 @@
 //! ([`ClassicGroup::check_at`]), so that a heartbeat costs a store and not a timer.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base::HashMap;
 use bytes::Bytes;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::{JoinGroupResponse, SyncGroupResponse};
 use kafka_protocol::protocol::StrBytes;
+use world::Instant;
 
 use crate::groups::member::{Client, Waiter};
 

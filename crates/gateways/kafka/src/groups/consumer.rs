@@ -10,7 +10,7 @@
 //! held by one member at most.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base::HashMap;
 use kafka_protocol::ResponseError;
@@ -19,6 +19,7 @@ use machine::CatalogStamp;
 use regex::Regex;
 use tracing::info;
 use uuid::Uuid;
+use world::Instant;
 
 use crate::errors::Fault;
 use crate::groups::assignment::Assignment;

@@ -10,7 +10,6 @@ use std::hash::BuildHasher;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Instant;
 
 use base::HashMap;
 use base::collections::HashState;
@@ -24,6 +23,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use tokio::time::sleep_until;
 use tracing::warn;
+use world::Instant;
 
 use crate::groups::classic::{CONSUMER_PROTOCOL_TYPE, ClassicGroup, JoinLimits};
 use crate::groups::consumer::ConsumerGroup;
@@ -229,7 +229,7 @@ impl Registry {
             last_waiter: AtomicU64::new(0),
             groups: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
-            started: now(),
+            started: Instant::now(),
         }
     }
 
@@ -238,7 +238,7 @@ impl Registry {
     }
 
     pub(crate) fn now(&self) -> Instant {
-        now()
+        Instant::now()
     }
 
     /// What the node's configuration says about groups now.
@@ -290,7 +290,7 @@ impl Registry {
         name: &StrBytes,
         event: impl FnOnce(Visit<'_>) -> R,
     ) -> R {
-        let now = now();
+        let now = Instant::now();
         let mut effects = Effects::default();
         let mut fresh = Slot::default();
         let (slot, was_there) = match shard.slots.get_mut(name) {
@@ -412,17 +412,13 @@ impl Registry {
     }
 }
 
-/// Monotonic, and the runtime's, so that a test can stop it.
-fn now() -> Instant {
-    tokio::time::Instant::now().into_std()
-}
-
 async fn watch_deadlines(registry: Arc<Registry>) {
     loop {
         let first = registry.alarms.lock().peek().map(|Reverse((at, _))| *at);
         match first {
             Some(at) => tokio::select! {
-                () = sleep_until(at.into()) => {}
+                biased;
+                () = sleep_until(at) => {}
                 () = registry.sooner.notified() => continue,
             },
             None => {
@@ -440,7 +436,7 @@ impl Registry {
     fn take_due(&self) -> Option<(Instant, StrBytes)> {
         let mut alarms = self.alarms.lock();
         match alarms.peek() {
-            Some(Reverse((at, _))) if *at <= now() => alarms.pop().map(|Reverse(due)| due),
+            Some(Reverse((at, _))) if *at <= Instant::now() => alarms.pop().map(|Reverse(due)| due),
             _ => None,
         }
     }

@@ -6,13 +6,14 @@
 //! lease group's of each topic. The semantics are those of Kafka 4's `ShareGroup`.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kafka_protocol::ResponseError;
 use kafka_protocol::protocol::StrBytes;
 use machine::CatalogStamp;
 use tracing::info;
 use uuid::Uuid;
+use world::Instant;
 
 use crate::errors::Fault;
 use crate::groups::assignment::Assignment;

@@ -7,12 +7,13 @@
 //! members, source topics by pattern, offsets of tasks, and so warm-up tasks.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kafka_protocol::ResponseError;
 use kafka_protocol::protocol::StrBytes;
 use machine::CatalogStamp;
 use tracing::info;
+use world::Instant;
 
 use crate::errors::Fault;
 use crate::groups::member::Client;

@@ -325,6 +325,7 @@ impl Fetching<'_> {
             // The others are given up once one has something; what they were about to be handed
             // is available again.
             tokio::select! {
+                biased;
                 Some((place, found)) = waiting.next() => match found {
                     Ok(deliveries) if !deliveries.is_empty() => {
                         taken.add(place, deliveries);

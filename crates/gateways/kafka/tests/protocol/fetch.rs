@@ -1,10 +1,11 @@
 //! Fetch: every version, waiting, limits, sessions.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kafka_protocol::error::ResponseError::*;
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic, ForgottenTopic};
 use kafka_protocol::messages::{DeleteTopicsRequest, FetchRequest, FetchResponse};
+use world::Instant;
 
 use crate::harness::*;
 

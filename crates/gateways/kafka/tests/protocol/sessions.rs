@@ -1,10 +1,11 @@
 //! Connections: pipelining, order, slow readers, the end.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kafka_protocol::messages::{ApiVersionsRequest, FetchRequest, MetadataRequest, ProduceRequest};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
+use world::Instant;
 
 use crate::harness::*;
 

@@ -1,7 +1,7 @@
 //! Share groups over a socket: sessions and their epochs, who holds what, and what is refused.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kafka_protocol::error::ResponseError::*;
 use kafka_protocol::messages::alter_share_group_offsets_request::{
@@ -22,6 +22,7 @@ use kafka_protocol::messages::share_fetch_response::PartitionData;
 use kafka_protocol::messages::*;
 use record::{BatchOptions, Compression};
 use uuid::Uuid;
+use world::Instant;
 use world::SimulatedDisk;
 
 use crate::harness::*;

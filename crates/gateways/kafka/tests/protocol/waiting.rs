@@ -1,10 +1,11 @@
 //! What waits must not be in the way of others: the producers' budget is the producers' own.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use kafka_protocol::messages::{FetchRequest, MetadataRequest};
 use tokio::time::timeout;
+use world::Instant;
 
 use crate::harness::*;
 

@@ -5,14 +5,14 @@ use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 
 use super::world::FakeLog;
 use crate::address::Address;
 use crate::index::files::{FileKind, file_name};
 use crate::index::{Index, RunTable, Setup};
 use crate::read::Reader;
-use world::RealDisk;
+use world::Instant;
+use world::{RealDisk, Workers};
 
 fn address(segment: u32, position: u64, len: u32, base_offset: u64) -> Address {
     let (position, span, max_timestamp) = (position as u32, 10, 1_700_000_000_000);
@@ -110,7 +110,7 @@ fn measure_reading_a_backlog() {
         index.seal_due().unwrap();
 
         for threads in [0, 4] {
-            let reader = Reader::new(index.clone(), threads, || {}).unwrap();
+            let reader = Reader::new(index.clone(), &Workers::Threads, threads, || {}).unwrap();
             let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
             let (mut bytes, mut reads) = (0, 0);
             let started = Instant::now();

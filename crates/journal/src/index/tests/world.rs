@@ -14,7 +14,7 @@ use crate::index::files::{FileKind, file_name};
 use crate::index::{Index, LogBodies, RunTable, Setup};
 use crate::journal::Keep;
 use crate::read::{Reader, read_blocking};
-use world::{Disk, DiskFile, SimulatedDisk};
+use world::{Disk, DiskFile, SimulatedDisk, Workers};
 
 const DIR: &str = "/journal";
 /// Where the first body of a segment lies.
@@ -382,7 +382,7 @@ impl World {
     }
 
     fn check_reads(&self, stream: u64, batches: &BTreeMap<u64, ModelBatch>) {
-        let reader = Reader::new(self.index.clone(), 0, || {}).unwrap();
+        let reader = Reader::new(self.index.clone(), &Workers::Threads, 0, || {}).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         for offset in [0, self.end(stream) / 3, self.end(stream) / 2, self.end(stream)] {
             let expected: Vec<&Bytes> = after(batches, offset).map(|(_, it)| &it.bytes).collect();

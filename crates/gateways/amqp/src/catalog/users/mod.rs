@@ -181,7 +181,12 @@ impl Users {
         let secret = account.as_ref().map_or(&self.0.nobody, |account| &account.secret);
         let secret = Arc::clone(secret);
         let Ok(_permit) = self.0.checks.acquire().await else { return false };
-        let checked = tasks::blocking(Task::AmqpPassword, move || secret.is_right(&password));
+        let checked = self
+            .0
+            .catalog
+            .broker()
+            .workers()
+            .blocking(Task::AmqpPassword, move || secret.is_right(&password));
         checked.await.unwrap_or(false) && account.is_some()
     }
 

@@ -1,11 +1,12 @@
 //! Members come, come again, and take the place of their former selves.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use kafka_protocol::ResponseError;
 use kafka_protocol::protocol::StrBytes;
 use tracing::info;
+use world::Instant;
 
 use super::{
     ClassicGroup, Join, JoinDeadline, JoinLimits, Member, Phase, join_refused, sync_refused,

@@ -1,10 +1,11 @@
 //! A member of a classic group.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base::HashSet;
 use bytes::Bytes;
 use kafka_protocol::protocol::StrBytes;
+use world::Instant;
 
 use crate::groups::member::{Client, Waiter};
 

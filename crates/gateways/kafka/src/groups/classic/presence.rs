@@ -1,10 +1,9 @@
 //! Signs of life, their absence, and farewells.
 
-use std::time::Instant;
-
 use kafka_protocol::ResponseError;
 use kafka_protocol::protocol::StrBytes;
 use tracing::info;
+use world::Instant;
 
 use super::{ClassicGroup, JoinDeadline, JoinLimits, Leaver, Phase, join_refused, sync_refused};
 use crate::groups::member::Effects;

@@ -1,7 +1,6 @@
 //! From one generation to the next: who is in it, who leads it, who gets what.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
 
 use base::{HashMap, HashSet};
 use bytes::Bytes;
@@ -10,6 +9,7 @@ use kafka_protocol::messages::join_group_response::JoinGroupResponseMember;
 use kafka_protocol::messages::{JoinGroupResponse, SyncGroupResponse};
 use kafka_protocol::protocol::StrBytes;
 use tracing::{debug, info};
+use world::Instant;
 
 use super::{ClassicGroup, JoinDeadline, JoinLimits, Member, Phase, Sync, sync_refused};
 use crate::groups::member::Effects;

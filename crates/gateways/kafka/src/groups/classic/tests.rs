@@ -1,6 +1,6 @@
 //! The classic protocol, without sockets and clocks: events in, answers out.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use kafka_protocol::ResponseError::{self, *};
@@ -8,6 +8,7 @@ use kafka_protocol::error::ParseResponseErrorCode;
 use kafka_protocol::messages::{JoinGroupResponse, SyncGroupResponse};
 use kafka_protocol::protocol::StrBytes;
 use proptest::prelude::*;
+use world::Instant;
 
 use super::{ClassicGroup, Join, JoinLimits, Leaver, Phase, Protocol, Sync};
 use crate::groups::member::{Client, Effects, Reply, Waiter, own};

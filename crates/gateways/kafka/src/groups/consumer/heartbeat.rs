@@ -1,11 +1,12 @@
 //! A member reports: it comes, it stays, it has done what it was asked to.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kafka_protocol::ResponseError;
 use kafka_protocol::protocol::StrBytes;
 use tracing::{debug, info};
+use world::Instant;
 
 use super::member::{JOINING, Member, PAUSING, Progress};
 use super::{ConsumerGroup, ConsumerLimits, Heartbeat, Report};

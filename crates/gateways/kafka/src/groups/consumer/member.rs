@@ -1,10 +1,11 @@
 //! A member of a KIP-848 group, and how it is brought to what it is to have.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
+use world::Instant;
 
 use crate::groups::assignment::Assignment;
 use crate::groups::assignor::Assignor;

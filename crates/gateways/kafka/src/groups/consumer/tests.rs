@@ -1,12 +1,13 @@
 //! KIP-848's protocol, without sockets and clocks: heartbeats in, reports out.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kafka_protocol::ResponseError::{self, *};
 use kafka_protocol::protocol::StrBytes;
 use proptest::prelude::*;
 use uuid::Uuid;
+use world::Instant;
 
 use super::member::{JOINING, LEAVING, PAUSING};
 use super::{ConsumerGroup, ConsumerLimits, Heartbeat, Report};

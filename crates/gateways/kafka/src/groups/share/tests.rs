@@ -1,9 +1,10 @@
 //! Share groups without sockets and clocks: heartbeats in, reports out.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kafka_protocol::ResponseError::{self, *};
 use proptest::prelude::*;
+use world::Instant;
 
 use super::*;
 use crate::groups::member::own;

@@ -1,12 +1,13 @@
 //! A member reports: it comes, it stays, it has done what it was asked to.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use base::HashSet;
 use kafka_protocol::ResponseError;
 use kafka_protocol::protocol::StrBytes;
 use tracing::{debug, info};
+use world::Instant;
 
 use super::assignor::{self, Candidate};
 use super::message::{EndpointPartitions, Status, StatusCode};

@@ -1,9 +1,10 @@
 //! A member of a Streams group, and how it is brought to what it is to do.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kafka_protocol::protocol::StrBytes;
+use world::Instant;
 
 use super::message::Endpoint;
 use super::tasks::{Task, Tasks};
