@@ -15,6 +15,24 @@ pub struct Sent {
     pub number: u32,
 }
 
+/// The value of a record, filled up so that what is torn or mixed up shows.
+pub fn sent_value(sent: Sent, padding: usize) -> Vec<u8> {
+    let mut value = Vec::with_capacity(8 + padding);
+    value.extend_from_slice(&sent.producer.to_be_bytes());
+    value.extend_from_slice(&sent.number.to_be_bytes());
+    value.resize(8 + padding, sent.number as u8);
+    value
+}
+
+/// Who sent this value; `None` when it is nobody's, or was changed.
+pub fn sent_of(value: &[u8]) -> Option<Sent> {
+    let (producer, rest) = value.split_first_chunk()?;
+    let (number, padding) = rest.split_first_chunk()?;
+    let number = u32::from_be_bytes(*number);
+    let intact = padding.iter().all(|byte| *byte == number as u8);
+    intact.then_some(Sent { producer: u32::from_be_bytes(*producer), number })
+}
+
 #[derive(Debug, Default)]
 pub struct History {
     /// Partition of each record that was ever sent.

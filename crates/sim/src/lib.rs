@@ -1,13 +1,34 @@
 //! Simulated faults, and the checkers that judge what survives them.
 //!
-//! A run is a whole node (broker, consensus, journal) on a simulated disk. Its faults come from a
-//! seed: which records are written, when the power goes, which unsynced sectors survive. Threads
-//! are real, so a seed fixes the faults and not the interleaving; the checkers hold for every one.
+//! A run is a node (broker, consensus, journal) in a world that a seed fixes: disk, clocks, random numbers, the
+//! order of its tasks and how long each step of its threads takes. So the same seed is the same run, byte for
+//! byte, and a seed that fails is a bug that anybody can repeat. A run is a row of lives: each ends by a crash
+//! or a stop, and the next begins with what the disk holds then. In the last two nothing fails any more, and
+//! everything that clients were told is held against what is there.
 //!
-//! * [`history`]: what was sent and what was acknowledged, and what must therefore be there
+//! * [`run`]: a seed
+//! * [`profile`]: what may happen in a run
+//! * [`node`]: a node in a simulated world
+//! * [`disk`]: its disk, whose changes are traced
+//! * [`faults`]: what is done to a node while it lives
+//! * [`trace`]: what happened, and its hash
+//! * [`verdict`]: the invariants, and the first violation
+//! * [`checkers`], [`history`]: what clients know
+//! * [`workload`]: the clients
+//! * [`reading`]: all of a partition
 //! * [`random`]: numbers from a seed
-//! * [`workload`]: producers that write to a node until it dies
+//! * [`native`]: a smaller workload for nodes on real threads, whose order no seed fixes
 
+pub mod checkers;
+pub mod disk;
+pub mod faults;
 pub mod history;
+pub mod native;
+pub mod node;
+pub mod profile;
 pub mod random;
+pub mod reading;
+pub mod run;
+pub mod trace;
+pub mod verdict;
 pub mod workload;

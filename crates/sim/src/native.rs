@@ -1,19 +1,20 @@
-//! Producers that write to a node until it dies, and a reader of all that is there.
+//! Producers that write to a node on real threads until it dies, and a reader of all that is there.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use base::{PartitionId, TopicId};
-use broker::{AppendBatch, Broker, BrokerOptions, Stored};
+use broker::{AppendBatch, Broker, BrokerOptions};
 use bytes::BytesMut;
 use machine::command::NewTopic;
 use machine::{Command, Outcome};
-use record::{Batch, BatchBuilder, BatchHeader, BatchOptions};
+use record::{BatchBuilder, BatchHeader, BatchOptions};
 use world::{SimulatedDisk, World};
 
-use crate::history::{History, Sent};
+use crate::history::{History, Sent, sent_of, sent_value};
 use crate::random::Random;
+use crate::reading;
 
 pub const PARTITIONS: u32 = 3;
 const TOPIC: &str = "history";
@@ -100,10 +101,7 @@ fn batch(
 ) -> AppendBatch {
     let mut builder = BatchBuilder::new(BatchOptions::default());
     for number in first..first + records {
-        let mut value = Vec::with_capacity(8 + padding);
-        value.extend_from_slice(&producer.to_be_bytes());
-        value.extend_from_slice(&number.to_be_bytes());
-        value.resize(8 + padding, number as u8);
+        let value = sent_value(Sent { producer, number }, padding);
         builder.push(1, None, Some(&value), &[]).expect("a small record fits");
     }
     let bytes = BytesMut::from(&builder.finish()[..]);
@@ -116,38 +114,9 @@ pub async fn read_all(
     broker: &Broker,
     partition: PartitionId,
 ) -> Result<Vec<(u64, Option<Sent>)>, String> {
-    let mut found = Vec::new();
-    let mut offset = 0;
-    loop {
-        let read = broker.read_batches(partition, offset, 256 << 10).await;
-        let batches = read.map_err(|error| error.to_string())?;
-        if batches.records.is_empty() {
-            return Ok(found);
-        }
-        for bytes in batches.records.into_iter().map(Stored::into_bytes) {
-            for part in record::split(&bytes) {
-                let (_, range) = part.map_err(|error| error.to_string())?;
-                record::verify_checksum(&bytes[range.clone()])
-                    .map_err(|error| error.to_string())?;
-                let batch = Batch::decode(&bytes[range]).map_err(|error| error.to_string())?;
-                for record in batch.records() {
-                    let record = record.map_err(|error| error.to_string())?;
-                    if record.offset >= offset {
-                        found.push((record.offset, sent(record.value)));
-                    }
-                }
-                offset = offset.max(batch.header().next_offset());
-            }
-        }
-    }
-}
-
-/// Who sent this value; `None` when it is nobody's, or was changed.
-fn sent(value: Option<&[u8]>) -> Option<Sent> {
-    let value = value?;
-    let (producer, rest) = value.split_first_chunk()?;
-    let (number, padding) = rest.split_first_chunk()?;
-    let number = u32::from_be_bytes(*number);
-    let intact = padding.iter().all(|byte| *byte == number as u8);
-    intact.then_some(Sent { producer: u32::from_be_bytes(*producer), number })
+    let found = reading::read_all(broker, partition).await?;
+    Ok(found
+        .into_iter()
+        .map(|it| (it.offset, it.value.and_then(|value| sent_of(&value))))
+        .collect())
 }

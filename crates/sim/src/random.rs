@@ -8,6 +8,11 @@ impl Random {
         Self(seed)
     }
 
+    /// Numbers of its own, for somebody whose draws shall not move those of others.
+    pub fn fork(&mut self) -> Self {
+        Self(self.number())
+    }
+
     pub fn number(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -19,5 +24,19 @@ impl Random {
     /// Below `bound`, which is not 0.
     pub fn below(&mut self, bound: u64) -> u64 {
         self.number() % bound
+    }
+
+    /// `from` to `to`, both of them too.
+    pub fn between(&mut self, from: u64, to: u64) -> u64 {
+        from + self.below(to - from + 1)
+    }
+
+    /// True once in `times`.
+    pub fn once_in(&mut self, times: u64) -> bool {
+        self.below(times) == 0
+    }
+
+    pub fn of<T: Copy>(&mut self, among: &[T]) -> T {
+        among[self.below(among.len() as u64) as usize]
     }
 }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use base::PartitionId;
 use sim::history::History;
+use sim::native::{self, PARTITIONS};
 use sim::random::Random;
-use sim::workload::{self, PARTITIONS};
 use world::SimulatedDisk;
 
 const PRODUCERS: u32 = 3;
@@ -75,7 +75,7 @@ async fn run(seed: u64, crash: Crash) -> Result<usize, String> {
         // Now and then the power goes again while the node recovers.
         if random.below(3) == 0 {
             disk.cut_power_after(random.below(40));
-            if let Ok(broker) = workload::open(&disk).await {
+            if let Ok(broker) = native::open(&disk).await {
                 broker.shutdown().await;
             }
             disk = disk.power_loss(random.number());
@@ -92,11 +92,11 @@ async fn write_until_it_dies(
     numbers: &mut [u32],
     random: &mut Random,
 ) {
-    let Ok(broker) = workload::open(disk).await else { return };
-    if let Some(topic) = workload::topic(&broker).await {
+    let Ok(broker) = native::open(disk).await else { return };
+    if let Some(topic) = native::topic(&broker).await {
         let producers: Vec<_> = (0..PRODUCERS)
             .map(|producer| {
-                tokio::spawn(workload::produce(
+                tokio::spawn(native::produce(
                     broker.clone(),
                     topic,
                     Arc::clone(history),
@@ -114,11 +114,10 @@ async fn write_until_it_dies(
 }
 
 async fn check(disk: &SimulatedDisk, history: &Mutex<History>) -> Result<(), String> {
-    let broker =
-        workload::open(disk).await.map_err(|error| format!("it does not open: {error}"))?;
-    let topic = workload::topic(&broker).await.ok_or("the topic cannot be made")?;
+    let broker = native::open(disk).await.map_err(|error| format!("it does not open: {error}"))?;
+    let topic = native::topic(&broker).await.ok_or("the topic cannot be made")?;
     for partition in 0..PARTITIONS {
-        let found = workload::read_all(&broker, PartitionId::new(topic, partition)).await?;
+        let found = native::read_all(&broker, PartitionId::new(topic, partition)).await?;
         let history = history.lock().expect("no holder panics");
         history.check(partition, &found).map_err(|violation| violation.to_string())?;
     }

@@ -30,10 +30,11 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// In `src`, and neither a test's nor a command's.
+/// In `src`, and neither a test's, a command's nor the simulation's, which starts nodes and their clients.
 fn is_a_nodes(path: &str) -> bool {
     path.contains("/src/")
         && !path.starts_with("tasks/")
+        && !path.starts_with("sim/")
         && !path.contains("/tests/")
         && !path.ends_with("tests.rs")
         && !COMMANDS.iter().any(|folder| path.starts_with(folder))

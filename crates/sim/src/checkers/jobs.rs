@@ -1,0 +1,273 @@
+//! Records that consumers lease and settle one by one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::verdict::{Invariant, Verdict};
+
+/// A consumer learns of a lease a moment after it began, and so of its end.
+const LEARNED_WITHIN_MS: u64 = 1_000;
+
+/// Identifies a job; it is in the record's value.
+pub type JobId = u32;
+
+/// What holds for the group in this run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Rules {
+    pub by_key: bool,
+    pub lease_ms: u64,
+    /// `None`: any number.
+    pub attempts_max: Option<u16>,
+}
+
+/// How a record leaves the queue.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Way {
+    Accepted,
+    /// It becomes a dead letter.
+    Rejected,
+    /// Accepted together with a record in another topic.
+    Moved,
+}
+
+#[derive(Debug, Default)]
+pub struct Jobs {
+    jobs: BTreeMap<JobId, Job>,
+    pub delivered: u64,
+    pub settled: u64,
+}
+
+#[derive(Debug, Default)]
+struct Job {
+    key: u8,
+    due: Option<Due>,
+    place: Option<(u32, u64)>,
+    acknowledged: bool,
+    lease: Option<Lease>,
+    /// Released with a delay, in this life of the node.
+    not_before_ms: Option<u64>,
+    /// The number of the last delivery in this life.
+    attempt: u16,
+    /// Deliveries that are known to be counted.
+    counted: u16,
+    requested: BTreeSet<Way>,
+    confirmed: Option<Way>,
+}
+
+/// When a delayed job may be delivered: once that time has passed, or the wall clock, which may be set meanwhile,
+/// says so. A restart goes by the wall clock, whatever it was set to.
+#[derive(Clone, Copy, Debug)]
+pub struct Due {
+    /// By the wall clock, as it was when the job was sent.
+    pub wall_ms: i64,
+    /// In simulated time.
+    pub at_ms: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Lease {
+    session: u64,
+    until_ms: u64,
+    /// Asked to be settled: when that takes effect is not known until it is answered.
+    settling: bool,
+}
+
+/// One delivery, as its consumer got it.
+#[derive(Clone, Copy, Debug)]
+pub struct Delivered {
+    pub job: JobId,
+    pub session: u64,
+    pub place: (u32, u64),
+    pub attempt: u16,
+    /// In simulated time since the run began.
+    pub now_ms: u64,
+    pub wall_ms: i64,
+}
+
+impl Jobs {
+    pub fn send(&mut self, key: u8, due: Option<Due>) -> JobId {
+        let id = self.jobs.len() as JobId;
+        self.jobs.insert(id, Job { key, due, ..Job::default() });
+        id
+    }
+
+    pub fn acknowledge(&mut self, id: JobId, place: (u32, u64)) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            (job.place, job.acknowledged) = (Some(place), true);
+        }
+    }
+
+    pub fn acknowledged(&self) -> usize {
+        self.jobs.values().filter(|job| job.acknowledged).count()
+    }
+
+    /// The node ended: leases and delays in memory are gone.
+    pub fn life_ends(&mut self) {
+        for job in self.jobs.values_mut() {
+            (job.lease, job.not_before_ms, job.attempt) = (None, None, 0);
+        }
+    }
+
+    pub fn deliver(&mut self, delivered: Delivered, rules: &Rules, verdict: &Verdict) {
+        let Delivered { job: id, session, place, attempt, now_ms, wall_ms } = delivered;
+        self.delivered += 1;
+        let Some(job) = self.jobs.get(&id) else {
+            return verdict.violated(Invariant::Once, format!("job {id} was never sent"));
+        };
+        let violated = |invariant, what: &str| {
+            verdict.violated(invariant, format!("{what}: {delivered:?}, {job:?}"));
+        };
+        if job.place.is_some_and(|known| known != place) {
+            violated(Invariant::Once, "a job is at two places");
+        }
+        if job.confirmed.is_some() {
+            violated(Invariant::Settled, "a settled job is delivered");
+        }
+        if job.lease.is_some_and(|lease| lease.is_live(now_ms)) {
+            violated(Invariant::Exclusive, "a leased job is delivered");
+        }
+        let not_enough = attempt < job.attempt || attempt <= job.counted;
+        if not_enough || rules.attempts_max.is_some_and(|max| attempt > max) {
+            violated(Invariant::Attempts, "the number of the delivery is wrong");
+        }
+        let early = job.due.is_some_and(|due| wall_ms < due.wall_ms && now_ms < due.at_ms)
+            || job.not_before_ms.is_some_and(|at_ms| now_ms < at_ms);
+        if early {
+            violated(Invariant::Delayed, "a job is early");
+        }
+        if rules.by_key {
+            for (other, before) in &self.jobs {
+                if before.key != job.key || *other == id {
+                    continue;
+                }
+                if before.lease.is_some_and(|lease| lease.is_live(now_ms)) {
+                    violated(Invariant::KeyOrder, &format!("job {other} of its key is out"));
+                }
+                let is_older = before.place.is_some_and(|it| it.0 == place.0 && it.1 < place.1);
+                if is_older && before.requested.is_empty() {
+                    violated(Invariant::KeyOrder, &format!("job {other} of its key waits"));
+                }
+            }
+        }
+        let until_ms = now_ms + rules.lease_ms.saturating_sub(LEARNED_WITHIN_MS);
+        let Some(job) = self.jobs.get_mut(&id) else { return };
+        (job.place, job.attempt, job.not_before_ms) = (Some(place), attempt, None);
+        job.lease = Some(Lease { session, until_ms, settling: false });
+    }
+
+    /// To be called before it is sent.
+    pub fn settle(&mut self, id: JobId, way: Way) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.requested.insert(way);
+            if let Some(lease) = &mut job.lease {
+                lease.settling = true;
+            }
+        }
+    }
+
+    pub fn settled(&mut self, id: JobId, session: u64, way: Way) {
+        self.settled += 1;
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.confirmed = Some(way);
+            job.end_lease(session);
+        }
+    }
+
+    /// It is refused, or nobody knows.
+    pub fn not_settled(&mut self, id: JobId, session: u64) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.end_lease(session);
+        }
+    }
+
+    /// To be called before it is sent.
+    pub fn release(&mut self, id: JobId, session: u64, not_before_ms: Option<u64>) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.not_before_ms = not_before_ms;
+            job.end_lease(session);
+        }
+    }
+
+    /// A release was confirmed that counts its delivery.
+    pub fn released(&mut self, id: JobId, attempt: u16) {
+        if let Some(job) = self.jobs.get_mut(&id) {
+            job.counted = job.counted.max(attempt);
+        }
+    }
+
+    /// A consumer's session was closed.
+    pub fn close(&mut self, session: u64) {
+        for job in self.jobs.values_mut() {
+            job.end_lease(session);
+        }
+    }
+
+    /// Judges what is there once the queue is empty: the jobs of its log with their places, of the dead
+    /// letters, and of the topic that jobs are moved to.
+    pub fn check(
+        &self,
+        log: &[(JobId, (u32, u64))],
+        dead: &[JobId],
+        moved: &[JobId],
+        rules: &Rules,
+        verdict: &Verdict,
+    ) {
+        let mut places: BTreeMap<JobId, (u32, u64)> = BTreeMap::new();
+        for (id, place) in log {
+            if places.insert(*id, *place).is_some() {
+                verdict.violated(Invariant::Once, format!("job {id} is in the log twice"));
+            }
+        }
+        let count = |ids: &[JobId], id| ids.iter().filter(|it| **it == id).count();
+        for (id, job) in &self.jobs {
+            let (found, dead, moved) = (places.get(id), count(dead, *id), count(moved, *id));
+            let violated = |invariant, what: &str| {
+                let counts = format!("{dead} dead letters, moved {moved} times");
+                verdict.violated(invariant, format!("job {id} {what}: {counts}, {job:?}"));
+            };
+            if job.acknowledged && found != job.place.as_ref() {
+                violated(Invariant::Durable, "is not where it was acknowledged");
+            }
+            if dead > 1 {
+                violated(Invariant::DeadLetters, "is a dead letter more than once");
+            }
+            if moved > 1 || dead + moved > 1 {
+                violated(Invariant::Transfers, "left the queue more than once");
+            }
+            let expected = match job.confirmed {
+                Some(Way::Accepted) => Some((0, 0)),
+                Some(Way::Rejected) => Some((1, 0)),
+                Some(Way::Moved) => Some((0, 1)),
+                None => None,
+            };
+            if expected.is_some_and(|expected| expected != (dead, moved)) {
+                violated(Invariant::Settled, "did not leave as was confirmed");
+            }
+            let may_be_dead =
+                job.requested.contains(&Way::Rejected) || rules.attempts_max.is_some();
+            if dead > 0 && !may_be_dead {
+                violated(Invariant::DeadLetters, "is a dead letter, and nobody rejected it");
+            }
+            if moved > 0 && !job.requested.contains(&Way::Moved) {
+                violated(Invariant::Transfers, "was moved by nobody");
+            }
+            let left = dead + moved > 0 || job.requested.contains(&Way::Accepted);
+            if found.is_some() && !left {
+                violated(Invariant::Durable, "is gone from the queue, and nobody settled it");
+            }
+        }
+    }
+}
+
+impl Job {
+    fn end_lease(&mut self, session: u64) {
+        if self.lease.is_some_and(|lease| lease.session == session) {
+            self.lease = None;
+        }
+    }
+}
+
+impl Lease {
+    fn is_live(&self, now_ms: u64) -> bool {
+        !self.settling && now_ms < self.until_ms
+    }
+}

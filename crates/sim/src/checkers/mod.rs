@@ -1,0 +1,37 @@
+//! What clients know, and from that what must be there. Each is told of requests before they are sent and of
+//! answers when they come, over all lives of the node; what was not answered may have happened or not.
+
+pub mod jobs;
+pub mod keys;
+pub mod offsets;
+pub mod topics;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::history::History;
+use jobs::Jobs;
+use keys::Keys;
+use offsets::Offsets;
+use topics::Topics;
+
+/// All that clients know. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Knowledge(Arc<Mutex<Known>>);
+
+#[derive(Debug, Default)]
+pub struct Known {
+    pub log: History,
+    pub jobs: Jobs,
+    pub keys: Keys,
+    pub offsets: Offsets,
+    pub topics: Topics,
+    /// The newest term in which something was applied.
+    pub term: i32,
+}
+
+impl Knowledge {
+    /// Not to be held over an await.
+    pub fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,75 @@
+//! What is done to a node while it lives. Faults of single writes and syncs are the disk's own.
+
+use std::path::Path;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use world::{Disk, SimulatedDisk};
+
+use crate::profile::{DiskFaults, Life};
+use crate::workload::{Client, Ended};
+
+/// How long the disk is full.
+const FULL_FOR: Duration = Duration::from_millis(700);
+const SEGMENTS: &str = ".log";
+
+/// What of a life's faults the disk is told of beforehand.
+pub fn arm(disk: &SimulatedDisk, life: &Life) {
+    let DiskFaults { sync_fails, write_fails, .. } = life.disk;
+    if let Some(before) = sync_fails {
+        disk.fail_sync(SEGMENTS, before);
+    }
+    if let Some(before) = write_fails {
+        disk.fail_write(SEGMENTS, before);
+    }
+    if let Some(changes) = life.after_changes {
+        disk.cut_power_after(changes);
+    }
+}
+
+/// The others, each by a task that goes on until it is dropped.
+pub fn start(tasks: &mut JoinSet<Ended>, client: &mut Client, disk: &SimulatedDisk, life: &Life) {
+    if let Some(every) = life.elections_every {
+        tasks.spawn(elect(client.fork(), every));
+    }
+    if let Some(every) = life.clock_steps_every {
+        tasks.spawn(step_the_clock(client.fork(), every));
+    }
+    if let Some(every) = life.disk.full_every {
+        tasks.spawn(fill(client.fork(), disk.clone(), every));
+    }
+}
+
+async fn elect(client: Client, every: Duration) -> Ended {
+    loop {
+        sleep(every).await;
+        let elected = client.broker.elect_anew().await;
+        client.trace.note(format_args!("elected anew: {elected:?}"));
+        if elected.is_err() {
+            return Ended;
+        }
+    }
+}
+
+async fn step_the_clock(mut client: Client, every: Duration) -> Ended {
+    loop {
+        sleep(every).await;
+        let by_ms = client.random.of(&[-3_600_000, -60_000, -1_500, 1_500, 60_000, 3_600_000]);
+        client.clock.step_ms(by_ms);
+        client.trace.note(format_args!("the wall clock is set by {by_ms} ms"));
+    }
+}
+
+async fn fill(client: Client, disk: SimulatedDisk, every: Duration) -> Ended {
+    loop {
+        sleep(every).await;
+        let Ok(space) = disk.space(Path::new("/")) else { return Ended };
+        let used_bytes = space.total_bytes - space.free_bytes;
+        client.trace.note(format_args!("the disk is full with {used_bytes} bytes"));
+        disk.set_capacity(Some(used_bytes));
+        sleep(FULL_FOR).await;
+        disk.set_capacity(None);
+        client.trace.note(format_args!("the disk has room"));
+    }
+}

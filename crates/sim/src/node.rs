@@ -1,0 +1,63 @@
+//! A node in a simulated world.
+
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use broker::{Broker, BrokerOptions, OpenError};
+use tasks::Task;
+use world::{RuntimeClock, SeededEntropy, SimulatedDisk, Workers, World};
+
+use crate::disk::TracedDisk;
+use crate::profile::Life;
+use crate::random::Random;
+use crate::trace::Trace;
+
+const DIR: &str = "/data";
+
+/// Where a node lives: the seed decides what it draws, and how long its blocking work takes.
+pub fn world(
+    disk: &SimulatedDisk,
+    clock: &Arc<RuntimeClock>,
+    life: &Life,
+    trace: &Trace,
+    random: &mut Random,
+) -> World {
+    World {
+        disk: Arc::new(TracedDisk::new(disk.clone(), trace.clone())),
+        clock: Arc::clone(clock) as _,
+        entropy: Arc::new(SeededEntropy::new(random.number())),
+        workers: Workers::Tasks(Arc::new(durations(life, random.fork()))),
+    }
+}
+
+/// How long a step of blocking work takes. Timers count milliseconds: most of it takes none, and others go on
+/// in between all the same.
+fn durations(life: &Life, random: Random) -> impl Fn(Task) -> Duration + Send + Sync + use<> {
+    let (slow, hangs) = (life.disk.slow_once_in, life.disk.hangs_once_in);
+    let random = Mutex::new(random);
+    move |task| {
+        let mut random = random.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_writer = task == Task::JournalWriter;
+        if is_writer && hangs.is_some_and(|times| random.once_in(times)) {
+            return Duration::from_secs(10);
+        }
+        if is_writer && slow.is_some_and(|times| random.once_in(times)) {
+            return Duration::from_millis(random.between(50, 1_000));
+        }
+        match random.below(4) {
+            0 | 1 => Duration::ZERO,
+            2 => Duration::from_millis(1),
+            _ => Duration::from_millis(random.between(1, 5)),
+        }
+    }
+}
+
+pub async fn open(world: World, life: &Life) -> Result<Broker, OpenError> {
+    let options = BrokerOptions {
+        journal: life.limits.journal.clone(),
+        housekeeping_interval: life.limits.housekeeping_interval,
+        ..BrokerOptions::default()
+    };
+    Broker::open(world, Path::new(DIR), options).await
+}

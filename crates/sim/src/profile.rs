@@ -1,0 +1,170 @@
+//! What may happen in a run. A profile names the faults; the seed says which of them come, when, and how
+//! small the limits are.
+
+use std::time::Duration;
+
+use journal::Options;
+
+use crate::random::Random;
+
+/// Which faults a run may have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Profile {
+    /// The power goes, and with it what was not synced.
+    Power,
+    /// The process is killed; the page cache survives.
+    Kill,
+    /// Syncs are slow or hang, writes and syncs fail, the disk is full.
+    Disk,
+    /// The wall clock is set.
+    Clock,
+    /// The leader is elected anew.
+    Elections,
+    /// All of it.
+    All,
+}
+
+impl Profile {
+    pub const ALL: [Self; 6] =
+        [Self::Power, Self::Kill, Self::Disk, Self::Clock, Self::Elections, Self::All];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Power => "power",
+            Self::Kill => "kill",
+            Self::Disk => "disk",
+            Self::Clock => "clock",
+            Self::Elections => "elections",
+            Self::All => "all",
+        }
+    }
+
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|profile| profile.name() == name)
+    }
+
+    fn has(self, other: Self) -> bool {
+        self == other || self == Self::All
+    }
+}
+
+/// How a life of the node ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum End {
+    PowerLoss,
+    Kill,
+    /// It is told to stop, and given the time.
+    Stop,
+}
+
+/// One life of the node.
+#[derive(Clone, Debug)]
+pub struct Life {
+    pub end: End,
+    /// Simulated time that it has.
+    pub within: Duration,
+    /// It ends sooner, in the middle of so many more changes of the disk.
+    pub after_changes: Option<u64>,
+    pub elections_every: Option<Duration>,
+    pub clock_steps_every: Option<Duration>,
+    pub disk: DiskFaults,
+    pub limits: Limits,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DiskFaults {
+    /// The n-th sync of a segment fails.
+    pub sync_fails: Option<u64>,
+    /// The n-th write to a segment fails.
+    pub write_fails: Option<u64>,
+    /// So long is the disk full, then it is not, and so on.
+    pub full_every: Option<Duration>,
+    /// One step of the disk in so many takes 50 ms to a second.
+    pub slow_once_in: Option<u64>,
+    /// One in so many takes ten seconds.
+    pub hangs_once_in: Option<u64>,
+}
+
+/// Small limits, so that what is rare on a machine happens every second.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    pub journal: Options,
+    pub housekeeping_interval: Duration,
+}
+
+impl Limits {
+    fn of(random: &mut Random) -> Self {
+        let journal = Options {
+            segment_bytes: random.of(&[64 << 10, 128 << 10, 1 << 20]),
+            frame_bytes_max: random.of(&[4 << 10, 64 << 10, 1 << 20]),
+            tail_cache_bytes: random.of(&[0, 16 << 10, 1 << 20]),
+            sidecar_cache_bytes: random.of(&[0, 64 << 10, 16 << 20]),
+            disk_reserve_bytes: 0,
+            readers: 1,
+        };
+        let housekeeping_interval = Duration::from_millis(random.of(&[5, 50, 1_000]));
+        Self { journal, housekeeping_interval }
+    }
+}
+
+impl Life {
+    pub fn of(profile: Profile, random: &mut Random) -> Self {
+        let mut ends = vec![End::Stop];
+        if profile.has(Profile::Power) || profile == Profile::Disk {
+            ends.extend([End::PowerLoss; 3]);
+        }
+        if profile.has(Profile::Kill) {
+            ends.extend([End::Kill; 3]);
+        }
+        let end = random.of(&ends);
+        let within = Duration::from_millis(random.between(200, 8_000));
+        let crashes = end != End::Stop && !random.once_in(3);
+        let after_changes = crashes.then(|| random.between(5, 3_000));
+        let sometimes = |has: bool, random: &mut Random, from_ms, to_ms| {
+            let every_ms = random.between(from_ms, to_ms);
+            (has && !random.once_in(3)).then_some(Duration::from_millis(every_ms))
+        };
+        let elections_every = sometimes(profile.has(Profile::Elections), random, 50, 2_000);
+        // Of two steps in one second a node may notice only what they come to.
+        let clock_steps_every = sometimes(profile.has(Profile::Clock), random, 2_200, 5_000);
+        let disk = match profile.has(Profile::Disk) {
+            true => DiskFaults::of(random),
+            false => DiskFaults::default(),
+        };
+        let limits = Limits::of(random);
+        Self { end, within, after_changes, elections_every, clock_steps_every, disk, limits }
+    }
+
+    /// The last one: nothing fails any more.
+    pub fn healed(random: &mut Random) -> Self {
+        Self {
+            end: End::Stop,
+            within: Duration::MAX,
+            after_changes: None,
+            elections_every: None,
+            clock_steps_every: None,
+            disk: DiskFaults::default(),
+            limits: Limits::of(random),
+        }
+    }
+
+    /// Whether the node may end by itself in it.
+    pub fn may_fail(&self) -> bool {
+        self.disk.sync_fails.is_some() || self.disk.write_fails.is_some()
+    }
+}
+
+impl DiskFaults {
+    fn of(random: &mut Random) -> Self {
+        let mut faults = Self::default();
+        match random.below(6) {
+            0 => faults.sync_fails = Some(random.below(200)),
+            1 => faults.write_fails = Some(random.below(200)),
+            2 => faults.full_every = Some(Duration::from_millis(random.between(100, 2_000))),
+            3 => faults.slow_once_in = Some(random.between(5, 50)),
+            4 => faults.hangs_once_in = Some(random.between(100, 1_000)),
+            _ => {}
+        }
+        faults
+    }
+}

@@ -1,0 +1,43 @@
+//! Reading all of a partition, as a consumer does.
+
+use base::PartitionId;
+use broker::{Broker, Stored};
+use bytes::Bytes;
+use record::Batch;
+
+/// A record that was found.
+#[derive(Clone, Debug)]
+pub struct Found {
+    pub offset: u64,
+    pub key: Option<Bytes>,
+    pub value: Option<Bytes>,
+}
+
+pub async fn read_all(broker: &Broker, partition: PartitionId) -> Result<Vec<Found>, String> {
+    let mut found = Vec::new();
+    let mut offset = broker.bounds(partition).ok_or("it is not there")?.log_start;
+    loop {
+        let read = broker.read_batches(partition, offset, 256 << 10).await;
+        let batches = read.map_err(|error| error.to_string())?;
+        if batches.records.is_empty() {
+            return Ok(found);
+        }
+        for bytes in batches.records.into_iter().map(Stored::into_bytes) {
+            for part in record::split(&bytes) {
+                let (_, range) = part.map_err(|error| error.to_string())?;
+                let bytes = bytes.slice(range);
+                record::verify_checksum(&bytes).map_err(|error| error.to_string())?;
+                let batch = Batch::decode(&bytes).map_err(|error| error.to_string())?;
+                for record in batch.records() {
+                    let record = record.map_err(|error| error.to_string())?;
+                    if record.offset >= offset {
+                        let copied = |bytes: Option<&[u8]>| bytes.map(Bytes::copy_from_slice);
+                        let (key, value) = (copied(record.key), copied(record.value));
+                        found.push(Found { offset: record.offset, key, value });
+                    }
+                }
+                offset = offset.max(batch.header().next_offset());
+            }
+        }
+    }
+}

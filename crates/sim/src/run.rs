@@ -1,0 +1,336 @@
+//! One seed: the lives of a node, and its judgement.
+
+use std::fmt;
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use base::PartitionId;
+use broker::Broker;
+use tokio::runtime;
+use tokio::sync::Mutex;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use world::{RuntimeClock, SimulatedDisk};
+
+use crate::checkers::Knowledge;
+use crate::checkers::jobs::Rules;
+use crate::history::{Sent, Violation as LogViolation, sent_of};
+use crate::profile::{End, Life, Profile};
+use crate::random::Random;
+use crate::trace::Trace;
+use crate::verdict::{Invariant, Verdict, Violation};
+use crate::workload::{Client, jobs, keys, log, offsets, topics};
+use crate::{faults, node, reading};
+
+const WALL_BEGINS_MS: i64 = 1_700_000_000_000;
+/// More than all steps of a run together.
+const WALL_SET_BACK_MAX_MS: i64 = 100 * 3_600_000;
+/// Simulated time in which a healed node opens, or stops, and its clients come to an end.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// A disk that hangs delays an opening, too.
+const OPENS_WITHIN: Duration = Duration::from_secs(300);
+
+/// What a run did.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Report {
+    pub lives: u32,
+    pub crashes: u32,
+    /// Simulated.
+    pub seconds: f64,
+    /// Acknowledged records of the log, and jobs.
+    pub records: usize,
+    pub jobs: usize,
+    pub delivered: u64,
+    pub settled: u64,
+    pub lines: u64,
+    pub hash: u64,
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { lives, crashes, seconds, records, jobs, delivered, settled, lines, .. } = self;
+        write!(
+            f,
+            "{seconds:.1} simulated seconds, {lives} lives, {crashes} crashes; acknowledged: {records} \
+             records, {jobs} jobs; {delivered} deliveries, {settled} settled; {lines} lines of trace"
+        )
+    }
+}
+
+/// What panicked first. A panic is a violation, also where the node goes on after it.
+static PANIC: std::sync::Mutex<Option<String>> = std::sync::Mutex::new(None);
+
+/// From now on a panic of any task fails the run, and prints nothing by itself.
+pub fn watch_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let mut first = PANIC.lock().unwrap_or_else(PoisonError::into_inner);
+        first.get_or_insert_with(|| panic.to_string());
+    }));
+}
+
+/// Runs a seed. The process may have run nothing before: the order of its maps is the seed's, too.
+pub fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, Violation> {
+    let mut random = Random::new(seed);
+    let verdict = Verdict::new(trace.clone());
+    let mut run = Run {
+        rules: Rules::of(&mut random),
+        random,
+        disk: SimulatedDisk::new(),
+        wall_ms: WALL_BEGINS_MS,
+        producers: (0..log::PRODUCERS)
+            .map(|id| Arc::new(Mutex::new(log::Producer::new(id))))
+            .collect(),
+        knowledge: Knowledge::default(),
+        verdict,
+        trace: trace.clone(),
+        report: Report::default(),
+    };
+    run.trace.note(format_args!("{:?}", run.rules));
+    for _ in 0..run.random.between(2, 5) {
+        let life = Life::of(profile, &mut run.random);
+        run.live(&life, Purpose::Work)?;
+    }
+    // The wall clock is right again: what is delayed by it would wait for as long as it was set back.
+    run.wall_ms = run.wall_ms.max(WALL_BEGINS_MS) + trace.now_ms() as i64 + WALL_SET_BACK_MAX_MS;
+    for purpose in [Purpose::Finish, Purpose::Judge] {
+        let life = Life::healed(&mut run.random);
+        run.live(&life, purpose)?;
+    }
+    let known = run.knowledge.lock();
+    Ok(Report {
+        seconds: trace.lived_ms() as f64 / 1_000.0,
+        records: known.log.acknowledged(),
+        jobs: known.jobs.acknowledged(),
+        delivered: known.jobs.delivered,
+        settled: known.jobs.settled,
+        lines: trace.lines(),
+        hash: trace.hash(),
+        ..run.report
+    })
+}
+
+/// What goes on from one life to the next.
+struct Run {
+    random: Random,
+    rules: Rules,
+    disk: SimulatedDisk,
+    wall_ms: i64,
+    producers: Vec<Arc<Mutex<log::Producer>>>,
+    knowledge: Knowledge,
+    verdict: Verdict,
+    trace: Trace,
+    report: Report,
+}
+
+/// What clients do in a life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Purpose {
+    Work,
+    /// What is open comes to its end: requests are answered, and the queue is drained.
+    Finish,
+    /// Nothing but to look.
+    Judge,
+}
+
+impl Run {
+    fn live(&mut self, life: &Life, purpose: Purpose) -> Result<(), Violation> {
+        let runtime = runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .expect("a runtime without sockets needs nothing that could fail");
+        runtime.block_on(self.live_here(life, purpose));
+        // What was under way is torn down, as by the end of a process.
+        drop(runtime);
+        self.report.lives += 1;
+        self.knowledge.lock().jobs.life_ends();
+        if let Some(panic) = PANIC.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            self.verdict.violated(Invariant::Alive, panic);
+        }
+        self.verdict.first().map_or(Ok(()), Err)
+    }
+
+    async fn live_here(&mut self, life: &Life, purpose: Purpose) {
+        self.trace.life_begins();
+        self.trace.note(format_args!("{purpose:?}, {life:?}"));
+        let clock = Arc::new(RuntimeClock::new(self.wall_ms));
+        faults::arm(&self.disk, life);
+        let world = node::world(&self.disk, &clock, life, &self.trace, &mut self.random);
+        let mut end = life.end;
+        match timeout(OPENS_WITHIN, node::open(world, life)).await {
+            Ok(Ok(broker)) => {
+                let client = Client {
+                    broker,
+                    clock: Arc::clone(&clock),
+                    knowledge: self.knowledge.clone(),
+                    verdict: self.verdict.clone(),
+                    trace: self.trace.clone(),
+                    random: self.random.fork(),
+                };
+                end = match purpose {
+                    Purpose::Work => self.work(client, life).await,
+                    Purpose::Finish => self.finish(client).await,
+                    Purpose::Judge => self.judge(client).await,
+                };
+            }
+            Ok(Err(_)) if self.disk.is_dead() => {}
+            Ok(Err(error)) if life.may_fail() => {
+                self.trace.note(format_args!("does not open: {error}"));
+                end = End::Kill;
+            }
+            Ok(Err(error)) => {
+                let what = format!("the node does not open: {error}");
+                self.verdict.violated(Invariant::Alive, what);
+            }
+            Err(_) => self.verdict.violated(Invariant::Progress, "the node does not open"),
+        }
+        self.crash(end, clock.as_ref());
+    }
+
+    /// The disk as the next life finds it, and the time.
+    fn crash(&mut self, end: End, clock: &RuntimeClock) {
+        use world::Clock;
+        self.trace.note(format_args!("ends by {end:?}"));
+        self.disk = match end {
+            End::PowerLoss => self.disk.power_loss(self.random.number()),
+            End::Kill | End::Stop => self.disk.killed(),
+        };
+        self.disk.set_capacity(None);
+        self.report.crashes += u32::from(end != End::Stop);
+        let down_ms = self.random.between(0, 10_000);
+        self.wall_ms = clock.now_ms() + down_ms as i64;
+        self.trace.life_ends(down_ms);
+    }
+
+    /// Clients work and faults come until the life is over.
+    async fn work(&mut self, mut client: Client, life: &Life) -> End {
+        if let Err(why) = self.look(&client).await {
+            return self.ended(&client.broker, life, why);
+        }
+        let mut clients = JoinSet::new();
+        for producer in &self.producers {
+            let (producer, client) = (Arc::clone(producer), client.fork());
+            clients.spawn(async move { producer.lock().await.run(client).await });
+        }
+        for _ in 0..jobs::PRODUCERS {
+            clients.spawn(jobs::produce(client.fork(), self.rules));
+        }
+        for _ in 0..jobs::CONSUMERS {
+            clients.spawn(jobs::consume(client.fork(), self.rules));
+        }
+        clients.spawn(keys::produce(client.fork()));
+        clients.spawn(offsets::commit(client.fork()));
+        clients.spawn(topics::come_and_go(client.fork()));
+        faults::start(&mut clients, &mut client, &self.disk, life);
+        let broker = client.broker.clone();
+        tokio::select! {
+            biased;
+            () = self.verdict.found() => End::Stop,
+            why = broker.failed() => self.ended(&broker, life, why),
+            () = sleep(life.within) => {
+                if life.end == End::Stop {
+                    self.stop(&broker).await;
+                }
+                life.end
+            }
+        }
+    }
+
+    /// The node ended, or could not be read: by a fault, or by itself.
+    fn ended(&mut self, _broker: &Broker, life: &Life, why: String) -> End {
+        self.trace.note(format_args!("the node has ended: {why}"));
+        if self.disk.is_dead() {
+            return life.end;
+        }
+        if !life.may_fail() {
+            self.verdict.violated(Invariant::Alive, format!("the node ended by itself: {why}"));
+        }
+        match self.random.once_in(2) {
+            true => End::Kill,
+            false => End::PowerLoss,
+        }
+    }
+
+    async fn stop(&self, broker: &Broker) {
+        let within = PATIENCE * 10;
+        if timeout(within, broker.shutdown()).await.is_err() {
+            self.verdict.violated(Invariant::Progress, "the node does not stop");
+        }
+    }
+
+    async fn finish(&mut self, mut client: Client) -> End {
+        if let Err(why) = self.look(&client).await {
+            self.verdict.violated(Invariant::Durable, why);
+        }
+        for producer in &self.producers {
+            let work = client.fork();
+            let mut producer = producer.lock().await;
+            if !matches!(timeout(PATIENCE, producer.finish(work)).await, Ok(Ok(()))) {
+                let what = format!("producer {} gets no answer", producer.id);
+                self.verdict.violated(Invariant::Progress, what);
+            }
+        }
+        if !matches!(timeout(PATIENCE, jobs::drain(client.fork(), self.rules)).await, Ok(Ok(()))) {
+            let left = jobs::left(&client.broker).await;
+            self.verdict.violated(Invariant::Progress, format!("the queue is not drained: {left}"));
+        }
+        self.stop(&client.broker).await;
+        End::Stop
+    }
+
+    async fn judge(&mut self, client: Client) -> End {
+        let looked = async {
+            self.look(&client).await?;
+            jobs::check(&client, &self.rules).await?;
+            let found = keys::found(&client.broker).await?;
+            self.knowledge.lock().keys.check(&found, &self.verdict);
+            Ok::<_, String>(())
+        };
+        if let Err(why) = looked.await {
+            self.verdict.violated(Invariant::Durable, why);
+        }
+        self.stop(&client.broker).await;
+        End::Stop
+    }
+
+    /// What must hold at the start of every life.
+    async fn look(&self, client: &Client) -> Result<(), String> {
+        let broker = &client.broker;
+        let term = broker.leader_epoch();
+        {
+            let mut known = self.knowledge.lock();
+            if term <= known.term {
+                let what = format!("term {term} follows {}", known.term);
+                self.verdict.violated(Invariant::Terms, what);
+            }
+            known.term = term;
+            known.offsets.check(offsets::committed(broker), &self.verdict);
+            let is_there = |name: &str| broker.read(|state| state.topic_named(name).is_some());
+            known.topics.check(is_there, &self.verdict);
+        }
+        let Some(topic) = broker.read(|state| state.topic_named(log::TOPIC).map(|it| it.id)) else {
+            return match self.knowledge.lock().log.acknowledged() {
+                0 => Ok(()),
+                _ => Err("the topic of the log is gone".to_owned()),
+            };
+        };
+        for partition in 0..log::PARTITIONS {
+            let found = reading::read_all(broker, PartitionId::new(topic, partition)).await?;
+            let sent = |it: &reading::Found| it.value.as_deref().and_then(sent_of);
+            let found: Vec<(u64, Option<Sent>)> =
+                found.iter().map(|it| (it.offset, sent(it))).collect();
+            if let Err(violation) = self.knowledge.lock().log.check(partition, &found) {
+                self.verdict.violated(invariant_of(&violation), violation.to_string());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn invariant_of(violation: &LogViolation) -> Invariant {
+    match violation {
+        LogViolation::Lost { .. } | LogViolation::Changed { .. } => Invariant::Durable,
+        LogViolation::Gap { .. } | LogViolation::OutOfOrder { .. } => Invariant::Ordered,
+        LogViolation::NeverSent { .. } | LogViolation::Twice { .. } => Invariant::Once,
+    }
+}

@@ -1,0 +1,129 @@
+//! What happened in a run, in order, and its hash: the same seed gives the same one.
+//!
+//! Every change of the disk goes in, and all that clients send and are answered: what lies between (messages,
+//! proposals, applied entries) shows in one of them. The last lines are kept in words, for a run that fails.
+
+use std::collections::VecDeque;
+use std::fmt::{self, Write};
+use std::hash::Hasher;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use world::Instant;
+
+/// Lines that are kept. What led to a violation is seldom further back.
+const KEPT: usize = 400;
+
+/// Clones are the same trace.
+#[derive(Clone, Debug, Default)]
+pub struct Trace(Arc<Mutex<Inner>>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    hash: Fnv,
+    lines: u64,
+    kept: VecDeque<String>,
+    /// All lines are printed as they come.
+    printed: bool,
+    /// When the life of the node began, of which the lines are.
+    begun: Option<Instant>,
+    /// Simulated time of the lives before, and between them.
+    before_ms: u64,
+    down_ms: u64,
+    closed: bool,
+}
+
+/// FNV-1a: the same on every machine, unlike the hashes of maps.
+#[derive(Debug)]
+struct Fnv(u64);
+
+impl Default for Fnv {
+    fn default() -> Self {
+        Self(0xcbf2_9ce4_8422_2325)
+    }
+}
+
+impl Hasher for Fnv {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
+        }
+    }
+}
+
+impl Trace {
+    /// Also prints each line to standard error.
+    pub fn printed() -> Self {
+        let trace = Self::default();
+        trace.lock().printed = true;
+        trace
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A node's life begins, at time 0 of a runtime of its own.
+    pub fn life_begins(&self) {
+        let mut inner = self.lock();
+        (inner.begun, inner.closed) = (Some(Instant::now()), false);
+    }
+
+    /// What is torn down after a crash does not count. The next life begins after so much time.
+    pub fn life_ends(&self, down_ms: u64) {
+        let now_ms = self.now_ms();
+        let mut inner = self.lock();
+        (inner.before_ms, inner.begun, inner.closed) = (now_ms + down_ms, None, true);
+        inner.down_ms += down_ms;
+    }
+
+    /// Simulated milliseconds in which a node lived.
+    pub fn lived_ms(&self) -> u64 {
+        self.now_ms() - self.lock().down_ms
+    }
+
+    /// Simulated milliseconds since the run began.
+    pub fn now_ms(&self) -> u64 {
+        let inner = self.lock();
+        inner.before_ms + inner.begun.map_or(0, |begun| begun.elapsed().as_millis() as u64)
+    }
+
+    pub fn note(&self, what: fmt::Arguments<'_>) {
+        let now_ms = self.now_ms();
+        let mut inner = self.lock();
+        if inner.closed {
+            return;
+        }
+        let mut line = match inner.kept.len() < KEPT {
+            true => String::new(),
+            false => inner.kept.pop_front().unwrap_or_default(),
+        };
+        line.clear();
+        // Writing to a string does not fail.
+        let _ = write!(line, "{:>7}.{:03} {what}", now_ms / 1_000, now_ms % 1_000);
+        inner.hash.write(line.as_bytes());
+        inner.lines += 1;
+        if inner.printed {
+            eprintln!("{line}");
+        }
+        inner.kept.push_back(line);
+    }
+
+    pub fn hash(&self) -> u64 {
+        self.lock().hash.finish()
+    }
+
+    pub fn lines(&self) -> u64 {
+        self.lock().lines
+    }
+
+    /// The last `count` lines.
+    pub fn last(&self, count: usize) -> Vec<String> {
+        let inner = self.lock();
+        let skipped = inner.kept.len().saturating_sub(count);
+        inner.kept.iter().skip(skipped).cloned().collect()
+    }
+}

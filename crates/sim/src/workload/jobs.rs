@@ -1,0 +1,357 @@
+//! A queue: producers send jobs, consumers lease and settle them one by one, some move them to another topic,
+//! some fail, some leave without a word.
+
+use std::time::Duration;
+
+use base::{LeaseGroupId, PartitionId, TopicId, headers};
+use broker::delivery::{Events, SettleError, TransferError};
+use broker::{
+    AppendError, Broker, ConsumeOptions, Credit, Delivery, Event, LeaseSession, Settle, SettleWhat,
+    Settlement,
+};
+use machine::{Command, Outcome};
+use record::BatchOptions;
+use tokio::time::timeout;
+
+use super::{Client, Ended, New, batch, number, overrides, value};
+use crate::checkers::jobs::{Delivered, Due, JobId, Rules, Way};
+use crate::random::Random;
+use crate::reading;
+
+const TOPIC: &str = "jobs";
+const DEAD: &str = "jobs-dead";
+const MOVED: &str = "jobs-moved";
+const GROUP: &str = "workers";
+const PARTITIONS: u32 = 2;
+const KEYS: u64 = 5;
+pub const PRODUCERS: u64 = 2;
+pub const CONSUMERS: u64 = 3;
+
+impl Rules {
+    /// What holds for the queue of a run.
+    pub fn of(random: &mut Random) -> Self {
+        let by_key = random.once_in(2);
+        let lease_ms = random.of(&[3_000, 30_000]);
+        // With keys a job that died unseen would look like one that was passed over.
+        let attempts_max = (!by_key && random.once_in(2)).then_some(4);
+        Self { by_key, lease_ms, attempts_max }
+    }
+}
+
+/// Topics and group of the queue.
+#[derive(Clone, Copy, Debug)]
+struct Queue {
+    topic: TopicId,
+    moved: TopicId,
+    group: LeaseGroupId,
+}
+
+async fn open(client: &mut Client, rules: &Rules) -> Result<Queue, Ended> {
+    let topic = client.topic(TOPIC, PARTITIONS, &[]).await?;
+    client.topic(DEAD, 1, &[]).await?;
+    let moved = client.topic(MOVED, 1, &[]).await?;
+    let ordering = if rules.by_key { "key" } else { "free" };
+    let lease_ms = rules.lease_ms.to_string();
+    let attempts = rules.attempts_max.unwrap_or(0).to_string();
+    let config = [
+        ("ordering", ordering),
+        ("lease.ms", &lease_ms),
+        ("attempts.max", &attempts),
+        ("dead.letter.topic", DEAD),
+    ];
+    loop {
+        let (name, config) = (GROUP.to_owned(), overrides(config.iter()));
+        let command = Command::CreateLeaseGroup { topic, name, starts: Vec::new(), config };
+        match client.execute(command).await? {
+            Ok(Outcome::LeaseGroup(group)) => return Ok(Queue { topic, moved, group }),
+            Ok(other) => client.refused("making the queue", &other),
+            Err(broker::ExecuteError::Refused(refusal)) => {
+                client.refused("making the queue", &refusal)
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+pub async fn produce(mut client: Client, rules: Rules) -> Ended {
+    let Ok(Queue { topic, .. }) = open(&mut client, &rules).await else { return Ended };
+    loop {
+        let partition = client.random.below(u64::from(PARTITIONS)) as u32;
+        let mut ids: Vec<JobId> = Vec::new();
+        let mut jobs: Vec<New> = Vec::new();
+        for _ in 0..client.random.between(1, 5) {
+            // A key is in one partition.
+            let key = (client.random.below(KEYS) as u32 * PARTITIONS + partition) as u8;
+            let delayed = !rules.by_key && client.random.once_in(4);
+            let now_ms = client.broker.clock().now_ms();
+            let delay_ms = delayed.then(|| client.random.between(1, 4_000));
+            let due = delay_ms.map(|delay_ms| Due {
+                wall_ms: now_ms + delay_ms as i64,
+                at_ms: client.trace.now_ms() + delay_ms,
+            });
+            let padding = client.random.below(600) as usize;
+            let id = client.knowledge.lock().jobs.send(key, due);
+            let header = due.map(|due| (headers::DELIVER_AT, due.wall_ms.to_string()));
+            let (value, headers) = (value(id, padding), header.into_iter().collect());
+            ids.push(id);
+            jobs.push(New { key: Some(key), value, headers });
+        }
+        let now_ms = client.broker.clock().now_ms();
+        let batch =
+            batch(PartitionId::new(topic, partition), BatchOptions::default(), now_ms, &jobs);
+        client.trace.note(format_args!("jobs {ids:?}, stamped {now_ms}"));
+        let answer = client.broker.append(vec![batch]).await.remove(0);
+        client.trace.note(format_args!("jobs {ids:?} sent to {partition}: {answer:?}"));
+        match &answer {
+            Ok(appended) => {
+                for (id, offset) in ids.into_iter().zip(appended.base_offset..) {
+                    client.knowledge.lock().jobs.acknowledge(id, (partition, offset));
+                }
+            }
+            Err(AppendError::Unavailable(error)) => match client.after(error).await {
+                Ok(()) => {}
+                Err(Ended) => return Ended,
+            },
+            Err(AppendError::StorageFull { .. }) => client.think(300).await,
+            Err(other) => client.refused("producer of jobs", other),
+        }
+        client.think(120).await;
+    }
+}
+
+/// Consumes, with one session after another.
+pub async fn consume(mut client: Client, rules: Rules) -> Ended {
+    let Ok(queue) = open(&mut client, &rules).await else { return Ended };
+    loop {
+        let session = client.broker.lease_session();
+        let Some(events) = session.events() else { return Ended };
+        let credit = Credit::records(client.random.between(1, 8) as u32);
+        let options = ConsumeOptions { credit, ..ConsumeOptions::default() };
+        if let Err(error) = session.consume(queue.group, options).await {
+            client.trace.note(format_args!("consume: {error:?}"));
+            match error {
+                broker::delivery::ConsumeError::Unavailable(error) => {
+                    if client.after(&error).await.is_err() {
+                        return Ended;
+                    }
+                }
+                other => client.refused("consumer", &other),
+            }
+            continue;
+        }
+        let mut consumer =
+            Consumer { client: client.fork(), rules, queue, session, held: Vec::new() };
+        let lasts = Duration::from_millis(client.random.between(100, 6_000));
+        let ended = timeout(lasts, consumer.run(events)).await;
+        // It leaves without a word, and with whatever it holds.
+        let id = consumer.session.id();
+        client.trace.note(format_args!("session {id} closes"));
+        client.knowledge.lock().jobs.close(id);
+        drop(consumer);
+        if ended == Ok(Ended) {
+            return Ended;
+        }
+    }
+}
+
+struct Consumer {
+    client: Client,
+    rules: Rules,
+    queue: Queue,
+    session: LeaseSession,
+    held: Vec<(JobId, Delivery)>,
+}
+
+impl Consumer {
+    async fn run(&mut self, mut events: Events) -> Ended {
+        loop {
+            let patience = Duration::from_millis(self.client.random.between(1, 300));
+            match timeout(patience, events.recv()).await {
+                Ok(Some(Event::Deliveries(deliveries))) => self.receive(deliveries),
+                Ok(Some(Event::Active { .. })) | Err(_) => {}
+                Ok(Some(Event::Gone { .. }) | None) => return Ended,
+            }
+            while !self.held.is_empty() && !self.client.random.once_in(3) {
+                let place = self.client.random.below(self.held.len() as u64) as usize;
+                let (job, delivery) = self.held.swap_remove(place);
+                if self.settle(job, delivery).await.is_err() {
+                    return Ended;
+                }
+            }
+        }
+    }
+
+    fn receive(&mut self, deliveries: Vec<Delivery>) {
+        for delivery in deliveries {
+            let Some(job) = delivery.value().and_then(|value| number(&value)) else {
+                let what = format!("{delivery:?} is no job");
+                return self.client.verdict.violated(crate::verdict::Invariant::Once, what);
+            };
+            let session = self.session.id();
+            let place = (delivery.partition, delivery.offset);
+            let attempt = delivery.attempt;
+            self.client
+                .trace
+                .note(format_args!("job {job} to session {session}, attempt {attempt}"));
+            let now_ms = self.client.trace.now_ms();
+            let wall_ms = self.client.broker.clock().now_ms();
+            let delivered = Delivered { job, session, place, attempt, now_ms, wall_ms };
+            let Client { knowledge, verdict, .. } = &self.client;
+            knowledge.lock().jobs.deliver(delivered, &self.rules, verdict);
+            self.held.push((job, delivery));
+        }
+    }
+
+    async fn settle(&mut self, job: JobId, delivery: Delivery) -> Result<(), Ended> {
+        match self.client.random.below(10) {
+            0 => self.release(job, delivery).await,
+            1 => self.end(job, delivery, Way::Rejected).await,
+            2 | 3 => self.move_to_another_topic(job, delivery).await,
+            _ => self.end(job, delivery, Way::Accepted).await,
+        }
+    }
+
+    fn of(&self, delivery: &Delivery, settlement: Settlement) -> Settle {
+        Settle { group: self.queue.group, what: SettleWhat::Token(delivery.token), settlement }
+    }
+
+    async fn release(&mut self, job: JobId, delivery: Delivery) -> Result<(), Ended> {
+        let delay_ms = self.client.random.of(&[0, 0, 200, 2_000]);
+        let not_before_ms = (delay_ms > 0).then(|| self.client.trace.now_ms() + delay_ms);
+        let session = self.session.id();
+        self.client.knowledge.lock().jobs.release(job, session, not_before_ms);
+        let settlement = Settlement::Release { delay_ms: Some(delay_ms as i64), count: true };
+        let answer = self.session.settle(vec![self.of(&delivery, settlement)]).await.remove(0);
+        self.client.trace.note(format_args!("job {job} released by {delay_ms} ms: {answer:?}"));
+        if answer.is_ok() {
+            self.client.knowledge.lock().jobs.released(job, delivery.attempt);
+        }
+        self.answered(answer).await
+    }
+
+    async fn end(&mut self, job: JobId, delivery: Delivery, way: Way) -> Result<(), Ended> {
+        let settlement = match way {
+            Way::Rejected => Settlement::Reject,
+            Way::Accepted | Way::Moved => Settlement::Accept,
+        };
+        self.client.knowledge.lock().jobs.settle(job, way);
+        let answer = self.session.settle(vec![self.of(&delivery, settlement)]).await.remove(0);
+        self.client.trace.note(format_args!("job {job} {way:?}: {answer:?}"));
+        self.note(job, way, answer.is_ok());
+        self.answered(answer).await
+    }
+
+    async fn move_to_another_topic(&mut self, job: JobId, delivery: Delivery) -> Result<(), Ended> {
+        let record = New { key: None, value: value(job, 0), headers: Vec::new() };
+        let now_ms = self.client.broker.clock().now_ms();
+        let to = PartitionId::new(self.queue.moved, 0);
+        let batch = batch(to, BatchOptions::default(), now_ms, &[record]);
+        self.client.knowledge.lock().jobs.settle(job, Way::Moved);
+        let settle = self.of(&delivery, Settlement::Accept);
+        let answer = self.session.transfer(vec![settle], vec![batch]).await;
+        self.client.trace.note(format_args!("job {job} moved: {answer:?}"));
+        self.note(job, Way::Moved, answer.is_ok());
+        match answer {
+            Ok(_) => Ok(()),
+            Err(TransferError::Unavailable(error)) => self.client.after(&error).await,
+            Err(TransferError::Append { source: AppendError::Unavailable(error), .. }) => {
+                self.client.after(&error).await
+            }
+            Err(TransferError::Settle { source, .. }) => self.answered(Err(source)).await,
+            Err(TransferError::Append { source: AppendError::StorageFull { .. }, .. }) => {
+                self.client.think(300).await;
+                Ok(())
+            }
+            Err(other) => {
+                self.client.refused("moving a job", &other);
+                Ok(())
+            }
+        }
+    }
+
+    fn note(&self, job: JobId, way: Way, settled: bool) {
+        let session = self.session.id();
+        let mut known = self.client.knowledge.lock();
+        match settled {
+            true => known.jobs.settled(job, session, way),
+            false => known.jobs.not_settled(job, session),
+        }
+    }
+
+    async fn answered(&mut self, answer: Result<(), SettleError>) -> Result<(), Ended> {
+        match answer {
+            // It may have run out, or have been taken over by nobody.
+            Ok(()) | Err(SettleError::NotLeased) => Ok(()),
+            Err(SettleError::Unavailable(error)) => self.client.after(&error).await,
+            Err(other) => {
+                self.client.refused("settling a job", &other);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Accepts all that is left, until the queue is empty.
+pub async fn drain(mut client: Client, rules: Rules) -> Result<(), Ended> {
+    let queue = open(&mut client, &rules).await?;
+    let session = client.broker.lease_session();
+    let Some(events) = session.events() else { return Err(Ended) };
+    session.consume(queue.group, ConsumeOptions::default()).await.map_err(|_| Ended)?;
+    let broker = client.broker.clone();
+    let mut consumer = Consumer { client, rules, queue, session, held: Vec::new() };
+    let mut events = events;
+    loop {
+        match timeout(Duration::from_millis(100), events.recv()).await {
+            Ok(Some(Event::Deliveries(deliveries))) => consumer.receive(deliveries),
+            Ok(Some(Event::Gone { .. }) | None) => return Err(Ended),
+            Ok(Some(Event::Active { .. })) => {}
+            Err(_) => {
+                let counters = broker.counters(queue.group).await.ok_or(Ended)?;
+                if counters.depth == 0 {
+                    return Ok(());
+                }
+            }
+        }
+        for (job, delivery) in std::mem::take(&mut consumer.held) {
+            consumer.end(job, delivery, Way::Accepted).await?;
+        }
+    }
+}
+
+/// How many jobs wait, are delayed or leased; for a message.
+pub async fn left(broker: &Broker) -> String {
+    let group = broker.read(|state| {
+        let topic = state.topic_named(TOPIC)?.id;
+        state.lease_group_named(topic, GROUP).map(|it| it.id)
+    });
+    match group {
+        Some(group) => format!("{:?}", broker.counters(group).await),
+        None => "no queue".to_owned(),
+    }
+}
+
+/// Every job that is in a topic, with its place.
+async fn found(broker: &Broker, topic: &str) -> Result<Vec<(JobId, (u32, u64))>, String> {
+    let known =
+        broker.read(|state| state.topic_named(topic).map(|it| (it.id, it.partition_count())));
+    let Some((id, partitions)) = known else { return Ok(Vec::new()) };
+    let mut jobs = Vec::new();
+    for partition in 0..partitions {
+        for it in reading::read_all(broker, PartitionId::new(id, partition)).await? {
+            let job = it.value.and_then(|value| number(&value)).ok_or("a record was changed")?;
+            jobs.push((job, (partition, it.offset)));
+        }
+    }
+    Ok(jobs)
+}
+
+/// Judges all that is there, once the queue is empty.
+pub async fn check(client: &Client, rules: &Rules) -> Result<(), String> {
+    let ids =
+        |jobs: Vec<(JobId, (u32, u64))>| jobs.into_iter().map(|(id, _)| id).collect::<Vec<_>>();
+    let log = found(&client.broker, TOPIC).await?;
+    let dead = ids(found(&client.broker, DEAD).await?);
+    let moved = ids(found(&client.broker, MOVED).await?);
+    client.knowledge.lock().jobs.check(&log, &dead, &moved, rules, &client.verdict);
+    Ok(())
+}

@@ -1,0 +1,154 @@
+//! Producers of a log: some give up what was not answered, idempotent ones send it again until it is.
+
+use base::{PartitionId, TopicId};
+use broker::{AppendError, Appended};
+use machine::{Command, Outcome};
+use record::BatchOptions;
+
+use super::{Client, Ended, New, batch};
+use crate::history::{Sent, sent_value};
+
+pub const TOPIC: &str = "log";
+pub const PARTITIONS: u32 = 3;
+pub const PRODUCERS: u32 = 4;
+
+/// What a producer is in the middle of; it goes on in the next life of the node.
+#[derive(Clone, Debug, Default)]
+pub struct Producer {
+    pub id: u32,
+    next: u32,
+    /// Of an idempotent one.
+    identity: Option<Identity>,
+    /// Not answered yet.
+    open: Option<Open>,
+}
+
+#[derive(Clone, Debug)]
+struct Identity {
+    id: i64,
+    /// The next one of each partition.
+    sequences: [i32; PARTITIONS as usize],
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    partition: u32,
+    first: u32,
+    records: u32,
+    padding: usize,
+}
+
+impl Producer {
+    pub fn new(id: u32) -> Self {
+        Self { id, ..Self::default() }
+    }
+
+    fn is_idempotent(&self) -> bool {
+        self.id.is_multiple_of(2)
+    }
+
+    /// In a life of the node: who cannot send again without a copy gives up what was not answered before.
+    fn begin(&mut self) {
+        if !self.is_idempotent() {
+            self.open = None;
+        }
+    }
+
+    /// Sends until the node has ended.
+    pub async fn run(&mut self, mut client: Client) -> Ended {
+        self.begin();
+        let Ok(topic) = client.topic(TOPIC, PARTITIONS, &[]).await else { return Ended };
+        if self.is_idempotent() && self.identity.is_none() {
+            loop {
+                match client.execute(Command::AllocateProducerId).await {
+                    Ok(Ok(Outcome::ProducerId { id, .. })) => {
+                        let sequences = [0; PARTITIONS as usize];
+                        self.identity = Some(Identity { id, sequences });
+                        break;
+                    }
+                    Ok(_) => {}
+                    Err(Ended) => return Ended,
+                }
+            }
+        }
+        loop {
+            if self.send(topic, &mut client).await.is_err() {
+                return Ended;
+            }
+            client.think(40).await;
+        }
+    }
+
+    /// Sends what was not answered, until it is.
+    pub async fn finish(&mut self, mut client: Client) -> Result<(), Ended> {
+        self.begin();
+        let topic = client.topic(TOPIC, PARTITIONS, &[]).await?;
+        while self.open.is_some() {
+            self.send(topic, &mut client).await?;
+        }
+        Ok(())
+    }
+
+    async fn send(&mut self, topic: TopicId, client: &mut Client) -> Result<(), Ended> {
+        let open = match self.open {
+            Some(open) => open,
+            None => {
+                let records = 1 + client.random.below(4) as u32;
+                let partition = client.random.below(u64::from(PARTITIONS)) as u32;
+                let padding = client.random.below(3_000) as usize;
+                let first = self.next;
+                self.next += records;
+                Open { partition, first, records, padding }
+            }
+        };
+        self.open = Some(open);
+        let Open { partition, first, records, padding } = open;
+        let producer = self.id;
+        let sent = (first..first + records).map(|number| Sent { producer, number });
+        let values = sent.clone().map(|sent| New {
+            key: None,
+            value: sent_value(sent, padding),
+            headers: Vec::new(),
+        });
+        let values: Vec<New> = values.collect();
+        for sent in sent.clone() {
+            client.knowledge.lock().log.send(sent, partition);
+        }
+        let options = match &self.identity {
+            Some(Identity { id, sequences }) => BatchOptions {
+                producer_id: *id,
+                producer_epoch: 0,
+                base_sequence: sequences[partition as usize],
+                ..BatchOptions::default()
+            },
+            None => BatchOptions::default(),
+        };
+        let now_ms = client.broker.clock().now_ms();
+        let batch = batch(PartitionId::new(topic, partition), options, now_ms, &values);
+        let answer = client.broker.append(vec![batch]).await.remove(0);
+        let Self { id, identity, .. } = self;
+        client.trace.note(format_args!("producer {id} sent {first} to {partition}: {answer:?}"));
+        match answer {
+            Ok(Appended { base_offset, .. }) => {
+                for (sent, offset) in sent.zip(base_offset..) {
+                    client.knowledge.lock().log.acknowledge(sent, offset);
+                }
+                if let Some(identity) = identity {
+                    identity.sequences[partition as usize] += records as i32;
+                }
+                self.open = None;
+            }
+            Err(error) => {
+                if !self.is_idempotent() {
+                    self.open = None;
+                }
+                match &error {
+                    AppendError::Unavailable(error) => client.after(error).await?,
+                    AppendError::StorageFull { .. } => client.think(300).await,
+                    other => client.refused("producer", other),
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,149 @@
+//! Clients of a node: they send, settle and commit, and tell the checkers what they were answered.
+//!
+//! Each is a task that goes on until the node is unavailable for good. What a client does next depends on its
+//! own numbers from the seed and on its answers, and on nothing else.
+
+pub mod jobs;
+pub mod keys;
+pub mod log;
+pub mod offsets;
+pub mod topics;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::{PartitionId, TopicId};
+use broker::{AppendBatch, Broker, ExecuteError, Unavailable};
+use bytes::BytesMut;
+use machine::command::NewTopic;
+use machine::{Command, Outcome};
+use record::{BatchBuilder, BatchHeader, BatchOptions, Header};
+use world::RuntimeClock;
+
+use crate::checkers::Knowledge;
+use crate::random::Random;
+use crate::trace::Trace;
+use crate::verdict::{Invariant, Verdict};
+
+/// What a client has of a run.
+#[derive(Clone, Debug)]
+pub struct Client {
+    pub broker: Broker,
+    pub clock: Arc<RuntimeClock>,
+    pub knowledge: Knowledge,
+    pub verdict: Verdict,
+    pub trace: Trace,
+    pub random: Random,
+}
+
+/// The node does not answer any more in this life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ended;
+
+impl Client {
+    pub fn fork(&mut self) -> Self {
+        Self { random: self.random.fork(), ..self.clone() }
+    }
+
+    /// A moment of thought.
+    pub async fn think(&mut self, ms_max: u64) {
+        let ms = self.random.between(0, ms_max);
+        tokio::time::sleep(Duration::from_millis(ms)).await;
+    }
+
+    /// What to do about an answer that there was none: try again after a while, or end.
+    pub async fn after(&mut self, error: &Unavailable) -> Result<(), Ended> {
+        match error {
+            Unavailable::NotLeader => {
+                self.think(200).await;
+                Ok(())
+            }
+            Unavailable::Stopping | Unavailable::Failed(_) => Err(Ended),
+        }
+    }
+
+    pub async fn execute(
+        &mut self,
+        command: Command,
+    ) -> Result<Result<Outcome, ExecuteError>, Ended> {
+        let answer = self.broker.execute(command).await;
+        if let Err(ExecuteError::Unavailable(error)) = &answer {
+            self.after(error).await?;
+        }
+        Ok(answer)
+    }
+
+    /// The node refuses what nothing speaks against.
+    pub fn refused(&self, what: &str, why: &impl std::fmt::Debug) {
+        self.verdict.violated(Invariant::Alive, format!("{what} was refused: {why:?}"));
+    }
+
+    /// The topic, made if it is not there.
+    pub async fn topic(
+        &mut self,
+        name: &str,
+        partitions: u32,
+        config: &[(&str, &str)],
+    ) -> Result<TopicId, Ended> {
+        loop {
+            if let Some(id) = self.broker.read(|state| state.topic_named(name).map(|it| it.id)) {
+                return Ok(id);
+            }
+            let config = [("retention.ms", "-1")].iter().chain(config);
+            let topic = NewTopic {
+                name: name.into(),
+                uuid: self.broker.entropy().uuid(),
+                partitions,
+                config: overrides(config),
+            };
+            self.execute(Command::CreateTopics { topics: vec![topic] }).await?.ok();
+        }
+    }
+}
+
+fn overrides<'a>(config: impl Iterator<Item = &'a (&'a str, &'a str)>) -> BTreeMap<String, String> {
+    config.map(|(name, value)| (name.to_string(), value.to_string())).collect()
+}
+
+/// A record to be sent.
+#[derive(Clone, Debug)]
+pub struct New {
+    pub key: Option<u8>,
+    pub value: Vec<u8>,
+    pub headers: Vec<(&'static str, String)>,
+}
+
+pub fn batch(
+    partition: PartitionId,
+    options: BatchOptions,
+    now_ms: i64,
+    records: &[New],
+) -> AppendBatch {
+    let mut builder = BatchBuilder::new(options);
+    for New { key, value, headers } in records {
+        let headers: Vec<Header<'_>> = headers
+            .iter()
+            .map(|(name, value)| Header { key: name.as_bytes(), value: Some(value.as_bytes()) })
+            .collect();
+        let key = key.as_ref().map(std::slice::from_ref);
+        builder.push(now_ms, key, Some(value), &headers).expect("a small record fits");
+    }
+    let bytes = BytesMut::from(&builder.finish()[..]);
+    let header = BatchHeader::parse(&bytes).expect("what was built can be read");
+    AppendBatch::new(partition, header, bytes)
+}
+
+/// A value with a number in front, filled up so that what is torn or mixed up shows.
+pub fn value(number: u32, padding: usize) -> Vec<u8> {
+    let mut value = number.to_be_bytes().to_vec();
+    value.resize(4 + padding, number as u8);
+    value
+}
+
+/// The number of a value; `None` when it is nobody's, or was changed.
+pub fn number(value: &[u8]) -> Option<u32> {
+    let (number, padding) = value.split_first_chunk()?;
+    let number = u32::from_be_bytes(*number);
+    padding.iter().all(|byte| *byte == number as u8).then_some(number)
+}

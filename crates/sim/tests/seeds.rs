@@ -1,0 +1,64 @@
+//! A seed is the run: the same seed twice is the same trace, and no invariant is violated.
+
+use std::process::{Command, Output};
+
+use sim::profile::Profile;
+
+/// Of each profile. `sim search` runs thousands.
+const SEEDS: [u64; 3] = [1, 2, 3];
+
+fn run(seed: u64, profile: Profile) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_sim"))
+        .args(["run", "--seed", &seed.to_string(), "--profile", profile.name()])
+        .output()
+        .expect("the program runs")
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+fn repeats(profile: Profile) {
+    for seed in SEEDS {
+        let [first, second] = [run(seed, profile), run(seed, profile)];
+        assert!(first.status.success(), "{}", text(&first));
+        assert_eq!(text(&first), text(&second), "seed {seed} is not the same run twice");
+        let says = format!("seed {seed}: ok, trace ");
+        assert!(text(&first).lines().last().is_some_and(|last| last.starts_with(&says)));
+    }
+}
+
+#[test]
+fn a_seed_is_the_same_run_twice_with_power_losses() {
+    repeats(Profile::Power);
+}
+
+#[test]
+fn a_seed_is_the_same_run_twice_with_kills() {
+    repeats(Profile::Kill);
+}
+
+#[test]
+fn a_seed_is_the_same_run_twice_with_a_failing_disk() {
+    repeats(Profile::Disk);
+}
+
+#[test]
+fn a_seed_is_the_same_run_twice_with_clock_steps() {
+    repeats(Profile::Clock);
+}
+
+#[test]
+fn a_seed_is_the_same_run_twice_with_elections() {
+    repeats(Profile::Elections);
+}
+
+#[test]
+fn a_seed_is_the_same_run_twice_with_all_faults() {
+    repeats(Profile::All);
+}
+
+#[test]
+fn two_seeds_are_two_runs() {
+    assert_ne!(run(1, Profile::All).stdout, run(2, Profile::All).stdout);
+}
