@@ -2,6 +2,7 @@
 //! everything can stand in for the machine.
 //!
 //! * [`disk`]: files; the machine's, and one in memory that fails on demand
+//! * [`net`]: sockets; the kernel's, and those of a simulated network
 //! * [`clock`]: the wall clock and the monotonic one
 //! * [`entropy`]: random bytes
 //! * [`Workers`]: threads of its own, or tasks
@@ -12,12 +13,14 @@
 pub mod clock;
 pub mod disk;
 pub mod entropy;
+pub mod net;
 
 use std::sync::Arc;
 
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use disk::{Disk, DiskFile, RealDisk, SimulatedDisk};
 pub use entropy::{Entropy, OsEntropy, SeededEntropy};
+pub use net::Net;
 pub use tasks::Workers;
 
 /// A node's surroundings. Clones are the same.
@@ -26,6 +29,7 @@ pub struct World {
     pub disk: Arc<dyn Disk>,
     pub clock: Arc<dyn Clock>,
     pub entropy: Arc<dyn Entropy>,
+    pub net: Net,
     /// How blocking work that goes on for as long as the node lives is run.
     pub workers: Workers,
 }
@@ -42,8 +46,13 @@ impl World {
             disk,
             clock: Arc::new(SystemClock),
             entropy: Arc::new(OsEntropy),
+            net: Net::Kernel,
             workers: Workers::Threads,
         }
+    }
+
+    pub fn with_net(self, net: Net) -> Self {
+        Self { net, ..self }
     }
 
     pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {
