@@ -237,6 +237,16 @@ pub const SESSIONS_MAX_DEFAULT: usize = 10_000;
 pub const REQUEST_ARRIVES_WITHIN: Duration = Duration::from_secs(30);
 /// A client that does not take its response for so long is cut off.
 pub const RESPONSE_TAKEN_WITHIN: Duration = Duration::from_secs(60);
+/// What it must take at least in each such period while its socket is full, unless less is left: a client
+/// that takes a byte a minute would hold its response's memory for ever.
+pub const RESPONSE_TAKEN_BYTES_MIN: usize = 64 << 10;
+/// Bytes that are given to a socket before others have their turn: the kernel copies them, and a socket
+/// may take megabytes at once.
+pub const WRITTEN_AT_ONCE_BYTES_MAX: usize = 256 << 10;
+/// Slices given to one system call; Linux takes 1,024.
+pub const WRITTEN_AT_ONCE_SLICES_MAX: usize = 256;
+/// A session's buffer of what is to be sent is given back once it is empty, if it grew beyond this.
+pub const UNSENT_KEPT_BYTES_MAX: usize = 64 << 10;
 /// A session that says nothing is closed (Kafka's `connections.max.idle.ms`).
 pub const SESSION_IDLE_MAX: Duration = Duration::from_secs(10 * 60);
 /// A fetch may wait this long at most, whatever it asks for.
