@@ -21,6 +21,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::SelectAll;
+use gateway::Connection;
 use tasks::Task;
 use thiserror::Error;
 use tokio::sync::mpsc;
@@ -205,7 +206,9 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(peer: SocketAddr, gateway: Arc<Gateway>) -> Self {
+    pub(crate) fn new(connection: &Connection, gateway: Arc<Gateway>) -> Self {
+        let id = ConnectionId(connection.id());
+        gateway.catalog.open_connection(id);
         let (posts, posted) = mpsc::channel(AMQP_POSTED_MAX);
         let negotiated = Negotiated {
             // Until something else is negotiated.
@@ -216,9 +219,9 @@ impl Session {
         Self {
             answers_due: None,
             deadline: Some(Instant::now() + gateway.options.handshake_within),
-            id: gateway.catalog.open_connection(),
+            id,
+            peer: connection.peer(),
             gateway,
-            peer,
             phase: Phase::Connecting,
             negotiated,
             capabilities: Capabilities::default(),

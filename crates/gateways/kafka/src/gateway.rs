@@ -1,10 +1,10 @@
 //! What all sessions of the gateway share.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use broker::{Broker, Budget, Permit};
+use gateway::Connection;
 use kafka_protocol::protocol::StrBytes;
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
@@ -119,8 +119,7 @@ impl Gateway {
 /// One client connection.
 #[derive(Debug)]
 pub(crate) struct Session {
-    pub(crate) id: u64,
-    pub(crate) peer: SocketAddr,
+    pub(crate) connection: Connection,
     /// Name and version of the client library, once it has told them (KIP-511).
     pub(crate) software: Mutex<Option<(StrBytes, StrBytes)>>,
     pub(crate) fetch_sessions: OwnSessions,
@@ -129,10 +128,9 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(id: u64, peer: SocketAddr) -> Self {
+    pub(crate) fn new(connection: Connection) -> Self {
         Self {
-            id,
-            peer,
+            connection,
             software: Mutex::new(None),
             fetch_sessions: OwnSessions::default(),
             share_sessions: OwnShareSessions::default(),
@@ -152,7 +150,7 @@ impl Session {
     /// The connection is gone, and with it what was remembered for it.
     pub(crate) fn end(&self, gateway: &Gateway) {
         self.fetch_sessions.drop_all(&gateway.fetch_sessions);
-        self.share_sessions.end_all(self.id, &gateway.share_sessions);
+        self.share_sessions.end_all(self.connection.id(), &gateway.share_sessions);
     }
 
     /// A member of a share group is done: what it holds is available again.
@@ -171,6 +169,6 @@ impl Session {
 
     /// As Kafka writes a client's host: a slash and the address.
     pub(crate) fn client_host(&self) -> StrBytes {
-        StrBytes::from_string(format!("/{}", self.peer.ip()))
+        StrBytes::from_string(format!("/{}", self.connection.peer().ip()))
     }
 }

@@ -68,7 +68,7 @@ pub(crate) fn start(
     frame: Frame,
 ) -> Started {
     let (gateway, preamble) = (Arc::clone(gateway), preamble.clone());
-    let peer = session.peer.ip();
+    let peer = session.connection.peer().ip();
     Started::Later(Box::pin(async move {
         let answer = match parse(preamble.version, &frame.bytes) {
             Ok(asked) => {
