@@ -231,6 +231,8 @@ pub const ARRIVING_BYTES_MAX: usize = 64 << 20;
 /// woken, for [`FETCH_WAIT_WITHOUT_ROOM`] at most.
 pub const WAITING_BYTES_MAX: usize = 256 << 20;
 pub const FETCH_WAIT_WITHOUT_ROOM: Duration = Duration::from_secs(2);
+/// Bytes that are kept of what a client says of itself, for logs and operators.
+pub const CONNECTION_TEXT_BYTES_MAX: usize = 256;
 /// Sessions on a node (`--max-connections`).
 pub const SESSIONS_MAX_DEFAULT: usize = 10_000;
 /// A started request must arrive whole within this time: half a frame holds memory.
@@ -262,7 +264,7 @@ pub const FETCH_SESSIONS_MAX: usize = 1_000;
 pub const OPERATION_BYTES_MAX: usize = 1 << 20;
 /// Bytes of records in an answer; the first record is there whatever its size.
 pub const OPERATION_PAGE_BYTES_MAX: usize = 4 << 20;
-/// Records, or queues, in an answer.
+/// Records, queues or connections in an answer.
 pub const OPERATION_RECORDS_MAX: usize = 10_000;
 /// Records that are looked at for an answer.
 pub const OPERATION_PAGE_SCAN_MAX: usize = 20_000;

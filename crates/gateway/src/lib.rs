@@ -4,7 +4,7 @@
 //! how bytes reach a client that may be slow, is here, once.
 //!
 //! * [`listener`]: accepts connections within limits, and drains them at shutdown
-//! * [`connections`]: the live ones, by a number that is unique in the node
+//! * [`connections`]: the live ones, which operators list and close
 //! * [`unsent`]: what a session has to say and the socket has not taken
 //! * [`slow_reader`]: when a client is too slow to take it
 //! * [`input`]: reading into a buffer that grows

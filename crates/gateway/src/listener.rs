@@ -33,7 +33,8 @@ pub struct ListenerOptions {
 }
 
 /// Serves each connection with a session of its own until `shutdown` becomes true, then lets the sessions
-/// finish what they have begun and returns. That the node shuts down sessions have to find out themselves.
+/// finish what they have begun and returns. Sessions find out themselves that the node shuts down, and that
+/// an operator wants them closed ([`Connection::closing`]).
 pub async fn serve<F>(
     listener: Listener,
     options: ListenerOptions,
@@ -68,6 +69,7 @@ pub async fn serve<F>(
                 let registered = options.connections.register(protocol, peer);
                 let serving = session(stream, registered.connection().clone());
                 sessions.spawn(options.session, async move {
+                    registered.connection().enter_task().await;
                     serving.await;
                     drop(registered);
                 });

@@ -37,7 +37,7 @@ impl Echo {
         change(&mut options);
         let (stop, stopping) = watch::channel(false);
         let told = stopping.clone();
-        let session = move |stream, _connection| serve(stream, told.clone());
+        let session = move |stream, connection| serve(stream, connection, told.clone());
         let serving = tokio::spawn(gateway::serve(listener, options, stopping, session));
         Self { address, stop, serving }
     }
@@ -52,11 +52,16 @@ impl Echo {
     }
 }
 
-async fn serve(mut stream: Stream, mut told: watch::Receiver<bool>) {
+async fn serve(
+    mut stream: Stream,
+    connection: gateway::Connection,
+    mut told: watch::Receiver<bool>,
+) {
     loop {
         let byte = tokio::select! {
             byte = stream.read_u8() => byte,
             _ = told.wait_for(|stopping| *stopping) => return,
+            () = connection.closing() => return,
         };
         match byte {
             Err(_) => return,
@@ -65,6 +70,10 @@ async fn serve(mut stream: Stream, mut told: watch::Receiver<bool>) {
             Ok(byte) => stream.write_u8(byte).await.expect("the client is there"),
         }
     }
+}
+
+fn listed(connections: &Connections) -> Vec<gateway::Connection> {
+    connections.list(None, usize::MAX)
 }
 
 struct Client(Stream);
@@ -97,7 +106,7 @@ async fn a_connection_over_the_limit_is_closed_and_one_that_ends_makes_room() {
 
     drop(one);
     let until = Instant::now() + SOON;
-    while connections.list().len() > 1 {
+    while listed(&connections).len() > 1 {
         assert!(Instant::now() < until, "{connections:?}");
         sleep(Duration::from_millis(5)).await;
     }
@@ -115,7 +124,7 @@ async fn a_session_that_panics_takes_only_its_own_connection_with_it() {
     one.say(b'!').await;
     one.is_cut_off().await;
     two.is_served().await;
-    let left: Vec<u64> = connections.list().iter().map(gateway::Connection::id).collect();
+    let left: Vec<u64> = listed(&connections).iter().map(gateway::Connection::id).collect();
     assert_eq!(left, [2]);
     echo.ends().await;
 }
@@ -130,7 +139,7 @@ async fn a_shutdown_waits_for_sessions_and_takes_no_connection() {
     echo.ends().await;
     client.is_cut_off().await;
     assert!(Net::Kernel.connect(&address).await.is_err());
-    assert!(connections.list().is_empty());
+    assert!(listed(&connections).is_empty());
 }
 
 #[tokio::test]
@@ -147,7 +156,7 @@ async fn a_session_that_does_not_finish_is_cut_off() {
     echo.ends().await;
     assert!(began.elapsed() >= WITHIN, "{:?}", began.elapsed());
     client.is_cut_off().await;
-    assert!(connections.list().is_empty());
+    assert!(listed(&connections).is_empty());
 }
 
 #[tokio::test]
@@ -159,14 +168,26 @@ async fn connections_of_all_listeners_are_listed_under_numbers_of_their_own() {
     for client in &mut clients {
         client.is_served().await;
     }
-    let mut listed: Vec<_> = connections.list().iter().map(|it| (it.id(), it.protocol())).collect();
-    listed.sort_by_key(|(_, protocol)| *protocol);
-    let ids: Vec<u64> = connections.list().iter().map(gateway::Connection::id).collect();
-    assert_eq!(ids, [1, 2, 3]);
-    assert_eq!(
-        listed.iter().map(|(_, protocol)| *protocol).collect::<Vec<_>>(),
-        ["one", "one", "two"]
-    );
+    let by_number: Vec<u64> = listed(&connections).iter().map(gateway::Connection::id).collect();
+    assert_eq!(by_number, [1, 2, 3]);
+    let mut protocols: Vec<_> = listed(&connections).iter().map(|it| it.protocol()).collect();
+    protocols.sort_unstable();
+    assert_eq!(protocols, ["one", "one", "two"]);
     one.ends().await;
     two.ends().await;
+}
+
+#[tokio::test]
+async fn an_operator_closes_one_connection_however_silent_it_is() {
+    let connections = Connections::default();
+    let echo = Echo::start(&connections, |_| {}).await;
+    let (mut one, mut two) = (echo.client().await, echo.client().await);
+    one.is_served().await;
+    two.is_served().await;
+    assert!(!connections.close(3));
+    assert!(connections.close(1));
+    one.is_cut_off().await;
+    two.is_served().await;
+    assert_eq!(listed(&connections).len(), 1);
+    echo.ends().await;
 }

@@ -98,7 +98,13 @@ async fn serve(connection: &mut Connection) -> SessionEnd {
     let mut alarm = connection.session.gateway.alarm.subscribe();
     let mut catalog = connection.session.gateway.catalog.changes();
     let mut draining = false;
+    let closing = connection.session.connection.clone();
+    let mut is_told_to_close = false;
     loop {
+        if !is_told_to_close && closing.is_closing() {
+            is_told_to_close = true;
+            connection.session.close_for_operator();
+        }
         connection.turn();
         let wake = tokio::select! {
             biased;
@@ -120,6 +126,7 @@ async fn serve(connection: &mut Connection) -> SessionEnd {
                 connection.session.drain();
                 Wake::Go
             }
+            () = closing.closing(), if !is_told_to_close => Wake::Go,
         };
         match wake {
             Wake::Go => {}

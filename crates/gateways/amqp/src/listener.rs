@@ -38,7 +38,7 @@ pub async fn serve(
     };
     let gateway = Arc::new(Gateway::new(broker, catalog, users, options, shutdown.clone()));
     let serving = move |stream, connection| {
-        let session = Session::new(&connection, Arc::clone(&gateway));
+        let session = Session::new(connection, Arc::clone(&gateway));
         serve_session(stream, session)
     };
     gateway::serve(listener, accepting, shutdown, serving).await;

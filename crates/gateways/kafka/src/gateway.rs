@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use broker::{Broker, Budget, Permit};
 use gateway::Connection;
 use kafka_protocol::protocol::StrBytes;
-use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
 
 use base::limits::{
@@ -116,12 +115,10 @@ impl Gateway {
     }
 }
 
-/// One client connection.
+/// One client connection. What [`Connection::client`] says is the library and its version (KIP-511).
 #[derive(Debug)]
 pub(crate) struct Session {
     pub(crate) connection: Connection,
-    /// Name and version of the client library, once it has told them (KIP-511).
-    pub(crate) software: Mutex<Option<(StrBytes, StrBytes)>>,
     pub(crate) fetch_sessions: OwnSessions,
     pub(crate) share_sessions: OwnShareSessions,
     slow_checks: AtomicBool,
@@ -131,7 +128,6 @@ impl Session {
     pub(crate) fn new(connection: Connection) -> Self {
         Self {
             connection,
-            software: Mutex::new(None),
             fetch_sessions: OwnSessions::default(),
             share_sessions: OwnShareSessions::default(),
             slow_checks: AtomicBool::new(false),
@@ -157,14 +153,6 @@ impl Session {
     pub(crate) fn end_share_session(&self, gateway: &Gateway, key: &ShareKey) {
         self.share_sessions.remove(key);
         gateway.share_sessions.end(key);
-    }
-
-    /// The client library and its version, as far as it has told them.
-    pub(crate) fn software_name(&self) -> String {
-        match &*self.software.lock() {
-            Some((name, version)) => format!("{name} {version}"),
-            None => String::new(),
-        }
     }
 
     /// As Kafka writes a client's host: a slash and the address.

@@ -45,7 +45,7 @@ async fn serve_session(stream: Stream, session: Arc<Session>, gateway: Arc<Gatew
     let releasing = Releasing(Arc::clone(&session), Arc::clone(&gateway));
     let end = session::run(stream, Arc::clone(&session), gateway).await;
     drop(releasing);
-    let client = session.software_name();
+    let client = session.connection.client();
     if end.is_ordinary() {
         debug!(%peer, session = id, client, reason = %end, "disconnected");
     } else {

@@ -47,6 +47,8 @@ pub(crate) enum SessionEnd {
     Write(std::io::Error),
     #[error("a produce request with acks=0 was refused: {0}")]
     RefusedUnacknowledged(Fault),
+    #[error("an operator closed the connection")]
+    ClosedByOperator,
     #[error("the node shuts down")]
     Drained,
 }
@@ -64,7 +66,9 @@ impl SessionEnd {
     /// Connections come and go; what a client did wrong is worth a warning.
     pub(crate) fn is_ordinary(&self) -> bool {
         match self {
-            Self::Frame(FrameError::Closed | FrameError::Idle(_)) | Self::Drained => true,
+            Self::Frame(FrameError::Closed | FrameError::Idle(_))
+            | Self::ClosedByOperator
+            | Self::Drained => true,
             Self::Frame(FrameError::Io(error)) | Self::Write(error) => matches!(
                 error.kind(),
                 ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::ConnectionAborted
@@ -103,6 +107,7 @@ pub(crate) async fn run(
     tokio::select! {
         // What was just read may be answered in the same poll.
         biased;
+        () = session.connection.closing() => SessionEnd::ClosedByOperator,
         end = &mut reading => match end {
             // What was begun is answered before the connection goes.
             SessionEnd::Drained => match writing.await {
