@@ -7,8 +7,8 @@
 //! * [`entropy`]: random bytes
 //! * [`Workers`]: threads of its own, or tasks
 //!
-//! `crates/clippy.toml` refuses the wall clock of the standard library in other crates, and hash maps other
-//! than those of `base::collections`, whose order a seed fixes.
+//! `crates/clippy.toml` refuses the wall clock of the standard library and tokio's sockets in other crates, and
+//! hash maps other than those of `base::collections`, whose order a seed fixes.
 
 pub mod clock;
 pub mod disk;

@@ -4,6 +4,8 @@
 //! tokio's own and nothing else. The second variant, under the feature `sim`, is turmoil's. What both have,
 //! and what TLS will have too, are polls; there is no `try_write` here.
 
+#![expect(clippy::disallowed_types, reason = "the one place that has the kernel's sockets")]
+
 /// The same call on whichever socket this is.
 macro_rules! on_socket {
     ($this:expr, $socket:ident => $call:expr) => {
