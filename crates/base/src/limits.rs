@@ -231,12 +231,24 @@ pub const ARRIVING_BYTES_MAX: usize = 64 << 20;
 /// woken, for [`FETCH_WAIT_WITHOUT_ROOM`] at most.
 pub const WAITING_BYTES_MAX: usize = 256 << 20;
 pub const FETCH_WAIT_WITHOUT_ROOM: Duration = Duration::from_secs(2);
+/// Bytes that are kept of what a client says of itself, for logs and operators.
+pub const CONNECTION_TEXT_BYTES_MAX: usize = 256;
 /// Sessions on a node (`--max-connections`).
 pub const SESSIONS_MAX_DEFAULT: usize = 10_000;
 /// A started request must arrive whole within this time: half a frame holds memory.
 pub const REQUEST_ARRIVES_WITHIN: Duration = Duration::from_secs(30);
 /// A client that does not take its response for so long is cut off.
 pub const RESPONSE_TAKEN_WITHIN: Duration = Duration::from_secs(60);
+/// What it must take at least in each such period while its socket is full, unless less is left: a client
+/// that takes a byte a minute would hold its response's memory for ever.
+pub const RESPONSE_TAKEN_BYTES_MIN: usize = 64 << 10;
+/// Bytes that are given to a socket before others have their turn: the kernel copies them, and a socket
+/// may take megabytes at once.
+pub const WRITTEN_AT_ONCE_BYTES_MAX: usize = 256 << 10;
+/// Slices given to one system call; Linux takes 1,024.
+pub const WRITTEN_AT_ONCE_SLICES_MAX: usize = 256;
+/// A session's buffer of what is to be sent is given back once it is empty, if it grew beyond this.
+pub const UNSENT_KEPT_BYTES_MAX: usize = 64 << 10;
 /// A session that says nothing is closed (Kafka's `connections.max.idle.ms`).
 pub const SESSION_IDLE_MAX: Duration = Duration::from_secs(10 * 60);
 /// A fetch may wait this long at most, whatever it asks for.
@@ -252,7 +264,7 @@ pub const FETCH_SESSIONS_MAX: usize = 1_000;
 pub const OPERATION_BYTES_MAX: usize = 1 << 20;
 /// Bytes of records in an answer; the first record is there whatever its size.
 pub const OPERATION_PAGE_BYTES_MAX: usize = 4 << 20;
-/// Records, or queues, in an answer.
+/// Records, queues or connections in an answer.
 pub const OPERATION_RECORDS_MAX: usize = 10_000;
 /// Records that are looked at for an answer.
 pub const OPERATION_PAGE_SCAN_MAX: usize = 20_000;

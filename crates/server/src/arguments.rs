@@ -3,6 +3,7 @@
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
 
+use crate::commands::connection::ConnectionArguments;
 use crate::commands::consume::ConsumeArguments;
 use crate::commands::dead_letter::DeadLetterArguments;
 use crate::commands::group::GroupArguments;
@@ -44,6 +45,8 @@ pub(crate) enum Command {
     DeadLetter(DeadLetterArguments),
     /// Records to be delivered later: list and cancel them
     Schedule(ScheduleArguments),
+    /// Clients' connections: list and close them
+    Connection(ConnectionArguments),
     /// Elect a leader anew
     Shard(ShardArguments),
     /// AMQP's virtual hosts: add, list and delete them
@@ -89,6 +92,8 @@ mod tests {
             &["postroad", "dead-letter", "redrive", "d", "--to", "t", "--max", "5"],
             &["postroad", "dead-letter", "delete", "d", "--reason", "expired"],
             &["postroad", "schedule", "cancel", "q", "--record", "0:5", "--record", "0:6"],
+            &["postroad", "connection", "list", "-o", "json"],
+            &["postroad", "connection", "close", "17", "-b", "a:1"],
             &["postroad", "shard", "elect", "-b", "a:1"],
             &["postroad", "vhost", "add", "shop", "-b", "a:1"],
             &["postroad", "policy", "set", "ttl", "^a", "{\"expires\":1}", "--priority", "-1"],
@@ -123,6 +128,8 @@ mod tests {
             &["postroad", "policy", "set", "ttl", "^a", "[]"],
             &["postroad", "policy", "set", "ttl", "^a", "{}", "--apply-to", "topics"],
             &["postroad", "user", "allow", "app", ".*", ".*"],
+            &["postroad", "connection", "close"],
+            &["postroad", "connection", "close", "127.0.0.1:5"],
         ] {
             assert!(Arguments::try_parse_from(line).is_err(), "{line:?}");
         }

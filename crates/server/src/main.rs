@@ -28,8 +28,8 @@ use clap::{CommandFactory, Parser};
 
 use crate::arguments::{Arguments, Command, Completion};
 use crate::commands::{
-    CommandError, consume, dead_letter, group, journal, policy, produce, queue, schedule, shard,
-    topic, user, vhost,
+    CommandError, connection, consume, dead_letter, group, journal, policy, produce, queue,
+    schedule, shard, topic, user, vhost,
 };
 
 #[global_allocator]
@@ -49,6 +49,7 @@ fn main() -> ExitCode {
         Command::Queue(arguments) => commands::run(queue::run(arguments)),
         Command::DeadLetter(arguments) => commands::run(dead_letter::run(arguments)),
         Command::Schedule(arguments) => commands::run(schedule::run(arguments)),
+        Command::Connection(arguments) => commands::run(connection::run(arguments)),
         Command::Shard(arguments) => commands::run(shard::run(arguments)),
         Command::Vhost(arguments) => commands::run(vhost::run(arguments)),
         Command::Policy(arguments) => commands::run(policy::run(arguments)),

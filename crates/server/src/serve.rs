@@ -6,17 +6,18 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use broker::{Broker, BrokerOptions};
+use gateway::Connections;
 use gateway_amqp::catalog::Catalog;
 use gateway_amqp::catalog::users::Users;
 use gateway_amqp::operations::Administration;
 use gateway_kafka::GatewayOptions;
 use machine::Command;
 use tasks::Task;
-use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use world::Instant;
 use world::World;
+use world::net::{Listener, Net};
 
 use crate::logging;
 use crate::operator_token;
@@ -88,16 +89,17 @@ fn use_small_pages() {
 }
 
 async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
+    let world = World::real();
     // The ports first: a second instance should fail on them, not on the data directory's lock.
-    let kafka = bind("kafka", settings.kafka).await?;
+    let kafka = bind(world.net, "kafka", settings.kafka).await?;
     let amqp = match settings.amqp {
-        Some(address) => Some(bind("amqp", address).await?),
+        Some(address) => Some(bind(world.net, "amqp", address).await?),
         None => None,
     };
     let bound = kafka.local_addr().map_err(ServeError::Runtime)?;
-    let amqp_bound = amqp.as_ref().map(TcpListener::local_addr).transpose();
+    let amqp_bound = amqp.as_ref().map(Listener::local_addr).transpose();
     let amqp_bound = amqp_bound.map_err(ServeError::Runtime)?;
-    let broker = Broker::open(World::real(), &settings.data, broker_options(&settings)).await?;
+    let broker = Broker::open(world, &settings.data, broker_options(&settings)).await?;
     configure(&broker, &settings.kafka_configs).await?;
     let catalog = Catalog::open(broker.clone()).await?;
     let router = gateway_amqp::dead_letter::Router::new(&catalog);
@@ -113,10 +115,11 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     announce(&settings, bound, amqp_bound, &options, &broker, started);
 
     let (stop, stopping) = watch::channel(false);
+    let connections = options.connections.clone();
     let serving = gateway_kafka::serve(kafka, broker.clone(), options, stopping.clone());
     let mut gateways = vec![broker.vital(Task::KafkaListener, serving)];
     if let Some(listener) = amqp {
-        let options = amqp_options(&settings);
+        let options = amqp_options(&settings, connections);
         let (served, catalog) = (broker.clone(), catalog.clone());
         let serving = gateway_amqp::serve(listener, served, catalog, users, options, stopping);
         gateways.push(broker.vital(Task::AmqpListener, serving));
@@ -149,8 +152,12 @@ async fn configure(broker: &Broker, configs: &[(String, String)]) -> Result<(), 
     outcome.map(drop).map_err(ServeError::Config)
 }
 
-async fn bind(setting: &'static str, address: SocketAddr) -> Result<TcpListener, ServeError> {
-    let bound = TcpListener::bind(address).await;
+async fn bind(
+    net: Net,
+    setting: &'static str,
+    address: SocketAddr,
+) -> Result<Listener, ServeError> {
+    let bound = net.listen(address).await;
     bound.map_err(|source| ServeError::Listen { address, setting, source })
 }
 
@@ -196,8 +203,9 @@ fn gateway_options(settings: &Settings, bound: SocketAddr) -> GatewayOptions {
     }
 }
 
-fn amqp_options(settings: &Settings) -> gateway_amqp::GatewayOptions {
+fn amqp_options(settings: &Settings, connections: Connections) -> gateway_amqp::GatewayOptions {
     gateway_amqp::GatewayOptions {
+        connections,
         sessions_max: settings.connections_max,
         anonymous_user: settings.amqp_anonymous.clone(),
         ..gateway_amqp::GatewayOptions::default()

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use broker::{Broker, BrokerOptions, OpenError};
 use tasks::Task;
-use world::{RuntimeClock, SeededEntropy, SimulatedDisk, Workers, World};
+use world::{Net, RuntimeClock, SeededEntropy, SimulatedDisk, Workers, World};
 
 use crate::disk::TracedDisk;
 use crate::profile::Life;
@@ -27,6 +27,7 @@ pub fn world(
         disk: Arc::new(TracedDisk::new(disk.clone(), trace.clone())),
         clock: Arc::clone(clock) as _,
         entropy: Arc::new(SeededEntropy::new(random.number())),
+        net: Net::default(),
         workers: Workers::Tasks(Arc::new(durations(life, random.fork()))),
     }
 }

@@ -2,23 +2,26 @@
 //! everything can stand in for the machine.
 //!
 //! * [`disk`]: files; the machine's, and one in memory that fails on demand
+//! * [`net`]: sockets; the kernel's, and those of a simulated network
 //! * [`clock`]: the wall clock and the monotonic one
 //! * [`Instant`]: how long something took, or may take; a simulation's runtime owns it
 //! * [`entropy`]: random bytes
 //! * [`Workers`]: blocking work, on threads or as tasks
 //!
-//! `crates/clippy.toml` refuses the clocks of the standard library in other crates, and hash maps other
-//! than those of `base::collections`, whose order a seed fixes.
+//! `crates/clippy.toml` refuses the clocks of the standard library and tokio's sockets in other crates, and
+//! hash maps other than those of `base::collections`, whose order a seed fixes.
 
 pub mod clock;
 pub mod disk;
 pub mod entropy;
+pub mod net;
 
 use std::sync::Arc;
 
 pub use clock::{Clock, ManualClock, RuntimeClock, SystemClock};
 pub use disk::{Disk, DiskFile, RealDisk, SimulatedDisk};
 pub use entropy::{Entropy, OsEntropy, SeededEntropy};
+pub use net::Net;
 pub use tasks::Workers;
 pub use tokio::time::Instant;
 
@@ -28,6 +31,7 @@ pub struct World {
     pub disk: Arc<dyn Disk>,
     pub clock: Arc<dyn Clock>,
     pub entropy: Arc<dyn Entropy>,
+    pub net: Net,
     /// How blocking work is run.
     pub workers: Workers,
 }
@@ -44,8 +48,13 @@ impl World {
             disk,
             clock: Arc::new(SystemClock),
             entropy: Arc::new(OsEntropy),
+            net: Net::Kernel,
             workers: Workers::Threads,
         }
+    }
+
+    pub fn with_net(self, net: Net) -> Self {
+        Self { net, ..self }
     }
 
     pub fn with_clock(self, clock: Arc<dyn Clock>) -> Self {

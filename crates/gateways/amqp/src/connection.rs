@@ -11,37 +11,38 @@ use std::time::Duration;
 
 use base::limits::{
     AMQP_READ_BYTES_MAX, AMQP_READ_BYTES_MIN, AMQP_UNSENT_BYTES_MAX, AMQP_UNSENT_BYTES_SOFT,
+    WRITTEN_AT_ONCE_BYTES_MAX,
 };
 use broker::{Pace, Permit};
 use futures_util::{FutureExt, StreamExt};
+use gateway::SlowReader;
 use tasks::Task;
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
+use world::net::Stream;
 
 use crate::input::{Input, Read};
-use crate::output::WRITTEN_AT_ONCE;
 use crate::session::{Phase, Session, SessionEnd};
 
 /// How often a session looks at its clock when nothing is to happen sooner.
 const IDLE_TICK: Duration = Duration::from_secs(60);
 /// Events handled before the socket has its turn.
 const EVENTS_PER_TURN: usize = 256;
+/// A client that takes anything at all of what it is sent is not too slow.
+const TAKEN_BYTES_MIN: usize = 1;
 /// A client is given up after this many half intervals without a sign of life: two intervals.
 const SILENT_TICKS_MAX: u32 = 4;
 
 /// What a connection waits for and does not decide itself.
 struct Connection {
-    socket: TcpStream,
+    stream: Stream,
     session: Session,
     input: Input,
+    pace: Pace,
     timer: Pin<Box<Sleep>>,
     /// Room for a large read.
     read_permit: Option<Permit>,
     heartbeat: Heartbeat,
-    /// Since when the client takes nothing.
-    stalled_since: Option<Instant>,
-    /// The socket took all that it is given at once, and there is more.
-    has_more: bool,
+    reader: SlowReader,
 }
 
 /// Signs of life, both ways.
@@ -57,16 +58,22 @@ struct Heartbeat {
 
 /// What woke a connection up.
 enum Wake {
-    Readable,
     /// Something was done, or can be: look at everything again.
     Go,
+    /// The socket took all that it is given at once, and there is more.
+    HasMore,
     Timer,
+    End(SessionEnd),
 }
 
 /// Serves one connection until it ends. Returns why, and who it was.
-pub(crate) async fn run(socket: TcpStream, session: Session) -> (SessionEnd, String) {
+pub(crate) async fn run(stream: Stream, session: Session) -> (SessionEnd, String) {
+    let turns = session.gateway.broker.turns();
+    let taken_within = session.gateway.options.replies_taken_within;
     let mut connection = Connection {
-        socket,
+        stream,
+        pace: Pace::new(turns, WRITTEN_AT_ONCE_BYTES_MAX as u32),
+        reader: SlowReader::new(taken_within, TAKEN_BYTES_MIN),
         session,
         input: Input::default(),
         timer: Box::pin(sleep_until(Instant::now())),
@@ -78,8 +85,6 @@ pub(crate) async fn run(socket: TcpStream, session: Session) -> (SessionEnd, Str
             received: false,
             silent_ticks: 0,
         },
-        stalled_since: None,
-        has_more: false,
     };
     // Its exclusive queues and consumers are nobody else's, whatever ended it.
     let served = AssertUnwindSafe(serve(&mut connection)).catch_unwind().await;
@@ -93,16 +98,14 @@ async fn serve(connection: &mut Connection) -> SessionEnd {
     let mut alarm = connection.session.gateway.alarm.subscribe();
     let mut catalog = connection.session.gateway.catalog.changes();
     let mut draining = false;
-    let mut pace = Pace::new(connection.session.gateway.broker.turns(), WRITTEN_AT_ONCE as u32);
+    let closing = connection.session.connection.clone();
+    let mut is_told_to_close = false;
     loop {
-        if let Some(end) = connection.turn() {
-            return end;
+        if !is_told_to_close && closing.is_closing() {
+            is_told_to_close = true;
+            connection.session.close_for_operator();
         }
-        if connection.has_more {
-            pace.step(WRITTEN_AT_ONCE as u32).await;
-            continue;
-        }
-        pace.rest();
+        connection.turn();
         let wake = tokio::select! {
             biased;
             wake = poll_fn(|context| connection.poll(context)) => wake,
@@ -123,21 +126,24 @@ async fn serve(connection: &mut Connection) -> SessionEnd {
                 connection.session.drain();
                 Wake::Go
             }
+            () = closing.closing(), if !is_told_to_close => Wake::Go,
         };
-        let done = match wake {
-            Wake::Readable => connection.read(),
-            Wake::Timer => connection.tick(),
-            Wake::Go => None,
-        };
-        if let Some(end) = done {
-            return end;
+        match wake {
+            Wake::Go => {}
+            Wake::HasMore => connection.pace.step(WRITTEN_AT_ONCE_BYTES_MAX as u32).await,
+            Wake::Timer => {
+                if let Some(end) = connection.tick() {
+                    return end;
+                }
+            }
+            Wake::End(end) => return end,
         }
     }
 }
 
 impl Connection {
-    /// Does what can be done without waiting. The end, once it has come.
-    fn turn(&mut self) -> Option<SessionEnd> {
+    /// Handles what has come, as far as that needs no waiting.
+    fn turn(&mut self) {
         tasks::inject::point(Task::AmqpSession);
         self.session.work(&mut self.input);
         let interval = self.session.negotiated.heartbeat;
@@ -145,47 +151,29 @@ impl Connection {
             self.heartbeat.interval = interval;
             self.heartbeat.next_tick = Instant::now() + interval / 2;
         }
-        if let Err(error) = self.write() {
-            return Some(SessionEnd::Write(error));
-        }
-        let session = &mut self.session;
-        let is_over = session.phase == Phase::Ended && session.output.is_empty();
-        is_over.then(|| session.end.take().unwrap_or(SessionEnd::Closed))
     }
 
-    fn write(&mut self) -> std::io::Result<()> {
-        self.has_more = false;
-        if self.session.output.is_empty() {
-            return Ok(());
-        }
-        let taken = self.session.output.write_to(&self.socket)?;
-        self.has_more = taken >= WRITTEN_AT_ONCE && !self.session.output.is_empty();
-        self.heartbeat.sent |= taken > 0;
-        if self.session.output.is_empty() || taken > 0 {
-            self.stalled_since = None;
-        }
-        if !self.session.output.is_empty() {
-            self.stalled_since.get_or_insert_with(Instant::now);
-        }
-        Ok(())
-    }
-
-    fn listens(&self) -> bool {
-        self.session.listens() && self.session.output.bytes() < AMQP_UNSENT_BYTES_MAX
-    }
-
+    /// Writes what there is to say, and looks for what can be done next.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Wake> {
+        match self.write(context) {
+            Ok(taken) if taken >= WRITTEN_AT_ONCE_BYTES_MAX && !self.session.output.is_empty() => {
+                return Poll::Ready(Wake::HasMore);
+            }
+            Ok(_) => self.pace.rest(),
+            Err(error) => return Poll::Ready(Wake::End(SessionEnd::Write(error))),
+        }
+        if self.session.phase == Phase::Ended && self.session.output.is_empty() {
+            let end = self.session.end.take().unwrap_or(SessionEnd::Closed);
+            return Poll::Ready(Wake::End(end));
+        }
         let mut any = self.session.poll_operation(context).is_ready();
         any |= self.poll_admission(context);
         any |= self.session.poll_appended(context).is_ready();
         any |= self.poll_events(context);
-        if self.listens() && self.socket.poll_read_ready(context).is_ready() {
-            return Poll::Ready(Wake::Readable);
+        if self.listens() && self.stream.poll_read_ready(context).is_ready() {
+            return Poll::Ready(self.read(context).map_or(Wake::Go, Wake::End));
         }
         if any {
-            return Poll::Ready(Wake::Go);
-        }
-        if !self.session.output.is_empty() && self.socket.poll_write_ready(context).is_ready() {
             return Poll::Ready(Wake::Go);
         }
         let at = self.next_deadline();
@@ -193,6 +181,25 @@ impl Connection {
             self.timer.as_mut().reset(at);
         }
         self.timer.as_mut().poll(context).map(|()| Wake::Timer)
+    }
+
+    /// What the socket took of what there is to say; the task is woken when it takes more.
+    fn write(&mut self, context: &mut Context<'_>) -> std::io::Result<usize> {
+        let output = &mut self.session.output;
+        if output.is_empty() {
+            return Ok(0);
+        }
+        let taken = match output.poll_write(context, &mut self.stream) {
+            Poll::Ready(taken) => taken?,
+            Poll::Pending => 0,
+        };
+        self.heartbeat.sent |= taken > 0;
+        self.reader.note(taken, output.bytes());
+        Ok(taken)
+    }
+
+    fn listens(&self) -> bool {
+        self.session.listens() && self.session.output.bytes() < AMQP_UNSENT_BYTES_MAX
     }
 
     fn poll_admission(&mut self, context: &mut Context<'_>) -> bool {
@@ -225,7 +232,7 @@ impl Connection {
         any
     }
 
-    fn read(&mut self) -> Option<SessionEnd> {
+    fn read(&mut self, context: &mut Context<'_>) -> Option<SessionEnd> {
         if self.read_permit.is_none() {
             let broker = self.session.gateway.broker.clone();
             self.read_permit =
@@ -233,7 +240,7 @@ impl Connection {
         }
         let bytes_max =
             if self.read_permit.is_some() { AMQP_READ_BYTES_MAX } else { AMQP_READ_BYTES_MIN };
-        let read = self.input.read_from(&self.socket, bytes_max);
+        let read = self.input.read_from(&mut self.stream, context, bytes_max);
         let end = match read {
             Ok(Read::Bytes(_)) => {
                 self.heartbeat.received = true;
@@ -254,9 +261,7 @@ impl Connection {
     // ---------------------------------------------------------------------------------- clock
 
     fn next_deadline(&self) -> Instant {
-        let stalled = self.session.gateway.options.replies_taken_within;
-        let stalled = self.stalled_since.filter(|_| self.is_stalled()).map(|at| at + stalled);
-        let deadlines = [self.session.deadline, self.session.answers_due, stalled];
+        let deadlines = [self.session.deadline, self.session.answers_due, self.too_slow_at()];
         let first = deadlines.into_iter().flatten().min();
         first.map_or(self.heartbeat.next_tick, |at| at.min(self.heartbeat.next_tick))
     }
@@ -267,12 +272,15 @@ impl Connection {
             || matches!(self.session.phase, Phase::Closing | Phase::Closed | Phase::Ended)
     }
 
+    /// When the client has not taken enough of what it must take.
+    fn too_slow_at(&self) -> Option<Instant> {
+        self.reader.due().filter(|_| self.is_stalled())
+    }
+
     fn tick(&mut self) -> Option<SessionEnd> {
         let now = Instant::now();
         let options = &self.session.gateway.options;
-        if self.is_stalled()
-            && self.stalled_since.is_some_and(|at| now >= at + options.replies_taken_within)
-        {
+        if self.too_slow_at().is_some_and(|at| now >= at) {
             return Some(SessionEnd::SlowReader(options.replies_taken_within));
         }
         if self.session.deadline.is_some_and(|at| now >= at) {

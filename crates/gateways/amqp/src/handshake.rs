@@ -118,6 +118,7 @@ impl Session {
             .map_err(|error| Exception::new(ReplyCode::SyntaxError, error.to_string()))?;
         self.capabilities = capabilities(&properties);
         self.client = client_name(&properties);
+        self.connection.set_client(&self.client);
         let response = start_ok.response.0;
         let (name, password) = match start_ok.mechanism {
             "PLAIN" => plain(response)?,
@@ -162,6 +163,7 @@ impl Session {
             return self.refuse_login(mechanism, reason);
         }
         self.user = name.into();
+        self.connection.set_user(&self.user);
         let options = &self.gateway.options;
         self.output.method(
             0,

@@ -4,10 +4,11 @@
 //! the socket put it until it is in a batch. A session that is silent holds no buffer.
 
 use std::io::ErrorKind;
+use std::task::{Context, Poll};
 
 use base::limits::AMQP_READ_BYTES_MIN;
 use bytes::{Bytes, BytesMut};
-use tokio::net::TcpStream;
+use world::net::Stream;
 
 use crate::codec::frame::{self, FrameError, FrameKind, Front, HEAD_BYTES};
 use crate::codec::methods::MethodId;
@@ -41,7 +42,8 @@ impl Input {
     /// Reads what is there, at most `bytes_max` or what the front needs.
     pub(crate) fn read_from(
         &mut self,
-        socket: &TcpStream,
+        stream: &mut Stream,
+        context: &mut Context<'_>,
         bytes_max: usize,
     ) -> std::io::Result<Read> {
         let missing = self.wants.saturating_sub(self.buffer.len());
@@ -51,18 +53,14 @@ impl Input {
             self.buffer.reserve(room);
         }
         let room = self.buffer.capacity() - self.buffer.len();
-        match socket.try_read_buf(&mut self.buffer) {
-            Ok(0) => Ok(Read::Closed),
-            Ok(bytes) => {
+        match gateway::input::poll_read(stream, context, &mut self.buffer) {
+            Poll::Ready(Ok(0)) => Ok(Read::Closed),
+            Poll::Ready(Ok(bytes)) => {
                 self.filled = bytes == room;
                 Ok(Read::Bytes(bytes))
             }
-            Err(error)
-                if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
-            {
-                Ok(Read::Nothing)
-            }
-            Err(error) => Err(error),
+            Poll::Ready(Err(error)) if error.kind() != ErrorKind::Interrupted => Err(error),
+            Poll::Ready(Err(_)) | Poll::Pending => Ok(Read::Nothing),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use base::limits;
+use gateway::Connections;
 
 /// Somebody whom the node's settings name: may log in from anywhere and do everything.
 #[derive(Clone, PartialEq, Eq)]
@@ -20,6 +21,8 @@ impl std::fmt::Debug for User {
 #[derive(Clone, Debug)]
 pub struct GatewayOptions {
     pub sessions_max: usize,
+    /// The node's live connections, those of other gateways too.
+    pub connections: Connections,
     /// What the server offers in `connection.tune`; a client may ask for less.
     pub frame_max: u32,
     pub channel_max: u16,
@@ -42,6 +45,7 @@ impl Default for GatewayOptions {
     fn default() -> Self {
         Self {
             sessions_max: limits::SESSIONS_MAX_DEFAULT,
+            connections: Connections::default(),
             frame_max: limits::AMQP_FRAME_BYTES_MAX,
             channel_max: limits::AMQP_CHANNELS_PER_SESSION_MAX,
             heartbeat: limits::AMQP_HEARTBEAT,

@@ -1,13 +1,13 @@
-//! What a session has to say and the socket has not yet taken.
+//! What a session has to say, as frames.
 //!
-//! Frames are written one behind another into one buffer; a body is not copied into it but noted
-//! with its place, and a vectored write joins them again.
+//! Frames are copied one behind another into the buffer of what is unsent; a body is not copied, only its
+//! frames' heads and ends are.
 
-use std::collections::VecDeque;
-use std::io::{ErrorKind, IoSlice};
+use std::task::{Context, Poll};
 
-use bytes::{Buf, Bytes, BytesMut};
-use tokio::net::TcpStream;
+use bytes::Bytes;
+use gateway::Unsent;
+use tokio::io::AsyncWrite;
 
 use crate::codec::frame::{self, ContentHeader, FrameKind};
 use crate::codec::methods::Method;
@@ -15,48 +15,29 @@ use crate::codec::properties::Properties;
 
 /// The class of `basic`, to which all contents belong.
 const BASIC: u16 = 60;
-/// Slices given to one system call; Linux takes 1,024.
-const SLICES_MAX: usize = 256;
-/// Bytes that are given to a socket before others have their turn: the kernel copies them, and a
-/// socket may take megabytes at once.
-pub(crate) const WRITTEN_AT_ONCE: usize = 256 << 10;
-/// A buffer that grew beyond this is given back once it is empty.
-const KEPT_BYTES_MAX: usize = 64 << 10;
 
 #[derive(Debug, Default)]
-pub(crate) struct Output {
-    /// Frames as they are to be sent, less the bodies.
-    frames: BytesMut,
-    /// In turn: so many bytes of `frames`, or a body.
-    segments: VecDeque<Segment>,
-    bytes: usize,
-}
-
-#[derive(Debug)]
-enum Segment {
-    Frames(usize),
-    Body(Bytes),
-}
+pub(crate) struct Output(Unsent);
 
 impl Output {
     pub(crate) fn is_empty(&self) -> bool {
-        self.bytes == 0
+        self.0.is_empty()
     }
 
     pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+        self.0.bytes()
     }
 
     pub(crate) fn method<'a>(&mut self, channel: u16, method: impl Into<Method<'a>>) {
-        self.frames(|out| frame::put_method(channel, method, out));
+        self.0.write(|out| frame::put_method(channel, method, out));
     }
 
     pub(crate) fn heartbeat(&mut self) {
-        self.frames(frame::put_heartbeat);
+        self.0.write(frame::put_heartbeat);
     }
 
     pub(crate) fn raw(&mut self, bytes: &[u8]) {
-        self.frames(|out| out.extend_from_slice(bytes));
+        self.0.write(|out| out.extend_from_slice(bytes));
     }
 
     /// A content: its header frame, and its body in frames of at most `payload_bytes_max`.
@@ -68,7 +49,7 @@ impl Output {
         payload_bytes_max: usize,
     ) {
         let total: usize = body.iter().map(Bytes::len).sum();
-        self.frames(|out| {
+        self.0.write(|out| {
             frame::put(FrameKind::Header, channel, out, |out| {
                 ContentHeader::put_fixed(BASIC, total as u64, out);
                 properties.encode(out);
@@ -86,7 +67,7 @@ impl Output {
         payload_bytes_max: usize,
     ) {
         let total: usize = body.iter().map(Bytes::len).sum();
-        self.frames(|out| {
+        self.0.write(|out| {
             frame::put(FrameKind::Header, channel, out, |out| {
                 ContentHeader::put_fixed(BASIC, total as u64, out);
                 out.extend_from_slice(properties);
@@ -101,158 +82,58 @@ impl Output {
             while !rest.is_empty() {
                 let payload = rest.split_to(rest.len().min(payload_bytes_max));
                 let bytes = payload.len() as u32;
-                self.frames(|out| frame::put_head(FrameKind::Body, channel, bytes, out));
-                self.bytes += payload.len();
-                self.segments.push_back(Segment::Body(payload));
-                self.frames(|out| out.extend_from_slice(&[frame::END]));
+                self.0.write(|out| frame::put_head(FrameKind::Body, channel, bytes, out));
+                self.0.push(payload);
+                self.0.write(|out| out.extend_from_slice(&[frame::END]));
             }
-        }
-    }
-
-    fn frames(&mut self, write: impl FnOnce(&mut BytesMut)) {
-        let before = self.frames.len();
-        write(&mut self.frames);
-        let written = self.frames.len() - before;
-        self.bytes += written;
-        match self.segments.back_mut() {
-            Some(Segment::Frames(bytes)) => *bytes += written,
-            _ => self.segments.push_back(Segment::Frames(written)),
         }
     }
 
     /// Adds what another output holds.
-    pub(crate) fn append(&mut self, mut other: Self) {
-        for segment in other.segments.drain(..) {
-            match segment {
-                Segment::Frames(bytes) => {
-                    let written = other.frames.split_to(bytes);
-                    self.raw(&written);
-                }
-                Segment::Body(body) => {
-                    self.bytes += body.len();
-                    self.segments.push_back(Segment::Body(body));
-                }
-            }
-        }
+    pub(crate) fn append(&mut self, other: Self) {
+        self.0.append(other.0);
     }
 
-    /// Writes what the socket takes without waiting, [`WRITTEN_AT_ONCE`] at most; returns how much.
-    pub(crate) fn write_to(&mut self, socket: &TcpStream) -> std::io::Result<usize> {
-        let mut taken = 0;
-        while !self.is_empty() && taken < WRITTEN_AT_ONCE {
-            match self.write_once(socket, WRITTEN_AT_ONCE - taken) {
-                Ok(0) => return Err(ErrorKind::WriteZero.into()),
-                Ok(written) => {
-                    self.advance(written);
-                    taken += written;
-                }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        if self.is_empty() && self.frames.capacity() > KEPT_BYTES_MAX {
-            self.frames = BytesMut::new();
-        }
-        Ok(taken)
-    }
-
-    fn write_once(&self, socket: &TcpStream, bytes_max: usize) -> std::io::Result<usize> {
-        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-        let mut frames = &self.frames[..];
-        let (mut count, mut left) = (0, bytes_max);
-        for (slice, segment) in slices.iter_mut().zip(&self.segments) {
-            if left == 0 {
-                break;
-            }
-            let whole = match segment {
-                Segment::Frames(bytes) => {
-                    let (now, later) = frames.split_at(*bytes);
-                    frames = later;
-                    now
-                }
-                Segment::Body(body) => body,
-            };
-            *slice = IoSlice::new(&whole[..whole.len().min(left)]);
-            left -= slice.len();
-            count += 1;
-        }
-        socket.try_write_vectored(&slices[..count])
-    }
-
-    fn advance(&mut self, written: usize) {
-        self.bytes -= written;
-        let mut left = written;
-        while left > 0 {
-            let Some(front) = self.segments.front_mut() else { break };
-            let all = match front {
-                Segment::Frames(bytes) => {
-                    let now = left.min(*bytes);
-                    self.frames.advance(now);
-                    *bytes -= now;
-                    left -= now;
-                    *bytes == 0
-                }
-                Segment::Body(body) => {
-                    let now = left.min(body.len());
-                    body.advance(now);
-                    left -= now;
-                    body.is_empty()
-                }
-            };
-            if all {
-                self.segments.pop_front();
-            }
-        }
+    /// As [`Unsent::poll_write`].
+    pub(crate) fn poll_write<W: AsyncWrite + Unpin>(
+        &mut self,
+        context: &mut Context<'_>,
+        socket: &mut W,
+    ) -> Poll<std::io::Result<usize>> {
+        self.0.poll_write(context, socket)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::task::Waker;
+
     use proptest::prelude::*;
 
     use super::*;
     use crate::codec::frame::Front;
     use crate::codec::methods::BasicAck;
 
-    /// Everything, taken in pieces of `step` bytes.
-    fn drained(mut output: Output, step: usize) -> Vec<u8> {
+    /// Everything, as the socket takes it.
+    fn sent(mut output: Output) -> Vec<u8> {
         let mut all = Vec::new();
-        while !output.is_empty() {
-            let mut whole = Vec::new();
-            let mut frames = &output.frames[..];
-            for segment in &output.segments {
-                match segment {
-                    Segment::Frames(bytes) => {
-                        let (now, later) = frames.split_at(*bytes);
-                        whole.extend_from_slice(now);
-                        frames = later;
-                    }
-                    Segment::Body(body) => whole.extend_from_slice(body),
-                }
-            }
-            assert_eq!(whole.len(), output.bytes());
-            let now = step.min(whole.len());
-            all.extend_from_slice(&whole[..now]);
-            output.advance(now);
-        }
-        assert!(output.segments.is_empty() && output.frames.is_empty());
+        let written = output.poll_write(&mut Context::from_waker(Waker::noop()), &mut all);
+        assert!(matches!(written, Poll::Ready(Ok(_))) && output.is_empty(), "{written:?}");
         all
     }
 
     proptest! {
         #[test]
-        fn a_body_is_cut_into_frames_and_comes_out_in_order_however_the_socket_takes_it(
+        fn a_body_is_cut_into_frames_and_comes_out_in_order(
             parts in proptest::collection::vec(proptest::collection::vec(any::<u8>(), 0..300), 0..4),
             payload_bytes_max in 1usize..200,
-            step in 1usize..100,
         ) {
             let body: Vec<Bytes> = parts.iter().cloned().map(Bytes::from).collect();
             let mut output = Output::default();
             output.method(1, BasicAck { delivery_tag: 7, ..BasicAck::default() });
             output.content(1, &Properties::default(), &body, payload_bytes_max);
             output.heartbeat();
-            let bytes = drained(output, step);
+            let bytes = sent(output);
 
             let (mut at, mut kinds, mut received) = (0, Vec::new(), Vec::new());
             while at < bytes.len() {

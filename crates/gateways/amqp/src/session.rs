@@ -21,6 +21,7 @@ use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::SelectAll;
+use gateway::Connection;
 use tasks::Task;
 use thiserror::Error;
 use tokio::sync::mpsc;
@@ -97,6 +98,8 @@ pub(crate) enum SessionEnd {
     /// Of this session only; the log has the message.
     #[error("the session panicked; please report this")]
     Panicked,
+    #[error("an operator closed the connection")]
+    ClosedByOperator,
     #[error("the node shuts down")]
     Drained,
 }
@@ -105,7 +108,7 @@ impl SessionEnd {
     /// Connections come and go; what a client did wrong is worth a warning.
     pub(crate) fn is_ordinary(&self) -> bool {
         match self {
-            Self::Closed | Self::ClosedAbruptly | Self::Drained => true,
+            Self::Closed | Self::ClosedAbruptly | Self::ClosedByOperator | Self::Drained => true,
             Self::Read(error) | Self::Write(error) => matches!(
                 error.kind(),
                 std::io::ErrorKind::ConnectionReset
@@ -157,6 +160,7 @@ pub(crate) struct Session {
     pub(crate) gateway: Arc<Gateway>,
     pub(crate) id: ConnectionId,
     pub(crate) peer: SocketAddr,
+    pub(crate) connection: Connection,
     pub(crate) phase: Phase,
     pub(crate) negotiated: Negotiated,
     pub(crate) capabilities: Capabilities,
@@ -205,7 +209,9 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) fn new(peer: SocketAddr, gateway: Arc<Gateway>) -> Self {
+    pub(crate) fn new(connection: Connection, gateway: Arc<Gateway>) -> Self {
+        let id = ConnectionId(connection.id());
+        gateway.catalog.open_connection(id);
         let (posts, posted) = mpsc::channel(AMQP_POSTED_MAX);
         let negotiated = Negotiated {
             // Until something else is negotiated.
@@ -216,9 +222,10 @@ impl Session {
         Self {
             answers_due: None,
             deadline: Some(Instant::now() + gateway.options.handshake_within),
-            id: gateway.catalog.open_connection(),
+            id,
+            peer: connection.peer(),
+            connection,
             gateway,
-            peer,
             phase: Phase::Connecting,
             negotiated,
             capabilities: Capabilities::default(),
@@ -501,15 +508,24 @@ impl Session {
 
     /// The node shuts down: the client is told, once what it has begun is done.
     pub(crate) fn drain(&mut self) {
+        let reason = "broker forced connection closure with reason 'shutdown'";
+        self.force_close(reason, SessionEnd::Drained);
+    }
+
+    /// An operator closes the connection.
+    pub(crate) fn close_for_operator(&mut self) {
+        self.force_close("closed by an operator", SessionEnd::ClosedByOperator);
+    }
+
+    fn force_close(&mut self, reason: &'static str, end: SessionEnd) {
         match self.phase {
             Phase::Running => {
-                let reason = "broker forced connection closure with reason 'shutdown'";
                 let exception = Exception::new(ReplyCode::ConnectionForced, reason);
                 self.fail(Failure { channel: 0, method: MethodId::default(), exception });
-                self.end = Some(SessionEnd::Drained);
+                self.end = Some(end);
             }
             Phase::Closing => {}
-            _ => self.finish(SessionEnd::Drained),
+            _ => self.finish(end),
         }
     }
 }

@@ -9,19 +9,22 @@
 //! when it is whole, it moves to the producers' budget or to that of other requests. So frames that
 //! were announced and are not sent, or not to their end, take no room from those that are whole.
 
-use std::io::ErrorKind;
+use std::future::poll_fn;
+use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use base::limits::{REQUEST_BACKLOG_PER_SESSION_BYTES_MAX, REQUEST_UNCOUNTED_BYTES_MAX};
 use broker::{Budget, Permit};
 use bytes::{Buf, BufMut, BytesMut};
+use gateway::input;
 use kafka_protocol::messages::ApiKey;
 use thiserror::Error;
 use tokio::io::AsyncReadExt;
-use tokio::net::tcp::ReadHalf;
 use tokio::sync::Notify;
 use tokio::time::{Instant, timeout, timeout_at};
+use world::net::ReadHalf;
 
 /// Holds a small request, or the first part of a large one.
 const STAGING_BYTES: usize = 16 << 10;
@@ -182,23 +185,23 @@ impl<'a> FrameReader<'a> {
         len: usize,
         mut charged: Option<(&Budget, &mut Permit)>,
     ) -> Result<(), FrameError> {
-        let slow = || FrameError::Slow(self.limits.arrives_within);
+        let arrives_within = self.limits.arrives_within;
         // Waiting for room is no fault of the client's: it does not count.
-        let mut left = self.limits.arrives_within;
+        let mut left = arrives_within;
         while bytes.len() < len {
             let piece = (len - bytes.len()).min(bytes.len().max(STAGING_BYTES));
             let end = bytes.len() + piece;
             let mut is_charged = false;
             while bytes.len() < end {
                 let begun = Instant::now();
-                let waited = timeout(left.min(STALLED_AFTER), self.socket.readable()).await;
+                let waited = timeout(left.min(STALLED_AFTER), self.readable()).await;
                 left = left.saturating_sub(begun.elapsed());
                 match waited {
                     Ok(readable) => readable?,
                     Err(_) => {
                         let is_wanted = charged.as_ref().is_some_and(|(it, _)| it.is_used_up());
                         if left.is_zero() || is_wanted {
-                            return Err(slow());
+                            return Err(FrameError::Slow(arrives_within));
                         }
                         continue;
                     }
@@ -209,11 +212,14 @@ impl<'a> FrameReader<'a> {
                     is_charged = true;
                 }
                 let missing = end - bytes.len();
-                match self.socket.try_read_buf(&mut (&mut *bytes).limit(missing)) {
-                    Ok(0) => return Err(FrameError::ClosedWithin),
-                    Ok(_) => {}
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                    Err(error) => return Err(error.into()),
+                let mut room = (&mut *bytes).limit(missing);
+                let read = |context: &mut Context<'_>| {
+                    Poll::Ready(input::poll_read(&mut self.socket, context, &mut room))
+                };
+                match poll_fn(read).await {
+                    Poll::Ready(Ok(0)) => return Err(FrameError::ClosedWithin),
+                    Poll::Ready(Ok(_)) | Poll::Pending => {}
+                    Poll::Ready(Err(error)) => return Err(error.into()),
                 }
             }
         }
@@ -233,10 +239,15 @@ impl<'a> FrameReader<'a> {
     /// Between requests: no memory is held and no deadline runs but the idle one.
     async fn wait_for_client(&mut self) -> Result<(), FrameError> {
         self.staging = BytesMut::new();
-        match timeout(self.limits.idle_max, self.socket.readable()).await {
+        match timeout(self.limits.idle_max, self.readable()).await {
             Ok(readable) => Ok(readable?),
             Err(_) => Err(FrameError::Idle(self.limits.idle_max)),
         }
+    }
+
+    /// Waits until there is something to read, or the end.
+    async fn readable(&mut self) -> io::Result<()> {
+        poll_fn(|context| self.socket.poll_read_ready(context)).await
     }
 
     async fn fill(&mut self) -> Result<(), FrameError> {

@@ -1,12 +1,11 @@
 //! What all sessions of the gateway share.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use broker::{Broker, Budget, Permit};
+use gateway::Connection;
 use kafka_protocol::protocol::StrBytes;
-use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
 
 use base::limits::{
@@ -116,24 +115,19 @@ impl Gateway {
     }
 }
 
-/// One client connection.
+/// One client connection. What [`Connection::client`] says is the library and its version (KIP-511).
 #[derive(Debug)]
 pub(crate) struct Session {
-    pub(crate) id: u64,
-    pub(crate) peer: SocketAddr,
-    /// Name and version of the client library, once it has told them (KIP-511).
-    pub(crate) software: Mutex<Option<(StrBytes, StrBytes)>>,
+    pub(crate) connection: Connection,
     pub(crate) fetch_sessions: OwnSessions,
     pub(crate) share_sessions: OwnShareSessions,
     slow_checks: AtomicBool,
 }
 
 impl Session {
-    pub(crate) fn new(id: u64, peer: SocketAddr) -> Self {
+    pub(crate) fn new(connection: Connection) -> Self {
         Self {
-            id,
-            peer,
-            software: Mutex::new(None),
+            connection,
             fetch_sessions: OwnSessions::default(),
             share_sessions: OwnShareSessions::default(),
             slow_checks: AtomicBool::new(false),
@@ -152,7 +146,7 @@ impl Session {
     /// The connection is gone, and with it what was remembered for it.
     pub(crate) fn end(&self, gateway: &Gateway) {
         self.fetch_sessions.drop_all(&gateway.fetch_sessions);
-        self.share_sessions.end_all(self.id, &gateway.share_sessions);
+        self.share_sessions.end_all(self.connection.id(), &gateway.share_sessions);
     }
 
     /// A member of a share group is done: what it holds is available again.
@@ -161,16 +155,8 @@ impl Session {
         gateway.share_sessions.end(key);
     }
 
-    /// The client library and its version, as far as it has told them.
-    pub(crate) fn software_name(&self) -> String {
-        match &*self.software.lock() {
-            Some((name, version)) => format!("{name} {version}"),
-            None => String::new(),
-        }
-    }
-
     /// As Kafka writes a client's host: a slash and the address.
     pub(crate) fn client_host(&self) -> StrBytes {
-        StrBytes::from_string(format!("/{}", self.peer.ip()))
+        StrBytes::from_string(format!("/{}", self.connection.peer().ip()))
     }
 }

@@ -18,7 +18,7 @@ pub(crate) fn no_transactions() -> Fault {
 /// without a word, after every code but one: it takes that one as final and shows the message
 /// with it.
 pub(crate) fn no_transactions_for(session: &Session) -> Fault {
-    let name = session.software_name();
+    let name = session.connection.client();
     if is_librdkafka(&name) {
         return Fault::new(ResponseError::TransactionalIdAuthorizationFailed, REASON);
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use base::limits;
 use broker::operations::OperationFamily;
+use gateway::Connections;
 
 #[derive(Clone, Debug)]
 pub struct GatewayOptions {
@@ -16,6 +17,8 @@ pub struct GatewayOptions {
     /// Kafka's `num.partitions`: of a topic that is made without saying how many.
     pub partitions_default: u32,
     pub sessions_max: usize,
+    /// The node's live connections, those of other gateways too.
+    pub connections: Connections,
     pub request_bytes_max: usize,
     /// A request that has begun must arrive whole within this time.
     pub request_arrives_within: Duration,
@@ -43,6 +46,7 @@ impl GatewayOptions {
             auto_create_topics: true,
             partitions_default: 1,
             sessions_max: limits::SESSIONS_MAX_DEFAULT,
+            connections: Connections::default(),
             request_bytes_max: limits::REQUEST_BYTES_MAX,
             request_arrives_within: limits::REQUEST_ARRIVES_WITHIN,
             response_taken_within: limits::RESPONSE_TAKEN_WITHIN,

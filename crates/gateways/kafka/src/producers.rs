@@ -28,7 +28,7 @@ pub(crate) async fn init_producer_id(
         Some(transactional_id) => {
             // The response has no room for a reason, so it is said here.
             warn!(
-                peer = %session.peer,
+                peer = %session.connection.peer(),
                 transactional_id = %&**transactional_id,
                 "a producer asked for transactions, which are not offered"
             );

@@ -87,10 +87,6 @@ impl Response {
     pub(crate) fn with_permit(self, permit: Option<Permit>) -> Self {
         Self { permit, ..self }
     }
-
-    pub(crate) fn bytes(&self) -> usize {
-        self.chunks.iter().map(Bytes::len).sum()
-    }
 }
 
 /// A response around records that are not copied: fields of ours, and between them slices of the

@@ -7,23 +7,22 @@
 //! holds back the later responses of its own connection only. Because both sides are one task,
 //! nothing hops between threads from the socket to the broker and back.
 
-use std::collections::VecDeque;
-use std::future::Future;
-use std::io::{ErrorKind, IoSlice};
+use std::future::{Future, poll_fn};
+use std::io::ErrorKind;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use base::limits::REQUESTS_IN_FLIGHT_PER_SESSION_MAX;
+use base::limits::{
+    REQUESTS_IN_FLIGHT_PER_SESSION_MAX, RESPONSE_TAKEN_BYTES_MIN, WRITTEN_AT_ONCE_BYTES_MAX,
+};
 use broker::{Pace, Permit, Turns};
-use bytes::{Buf, Bytes};
+use gateway::{SlowReader, Unsent, WriteError};
 use tasks::Task;
 use thiserror::Error;
-use tokio::net::TcpStream;
-use tokio::net::tcp::WriteHalf;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
-use tokio::time::timeout;
+use world::net::{Stream, WriteHalf};
 
 use crate::dispatch::{self, Started};
 use crate::errors::Fault;
@@ -34,13 +33,6 @@ use crate::response::Response;
 
 /// Responses that are ready together leave together, up to this many bytes.
 const COALESCED_BYTES_MAX: usize = 256 << 10;
-/// Slices given to one system call; Linux takes 1,024.
-const SLICES_MAX: usize = 64;
-/// Bytes that are given to a socket before others have their turn: the kernel copies them, and a
-/// socket may take megabytes at once.
-const WRITTEN_AT_ONCE: usize = 256 << 10;
-/// What a slow client must at least take of a response in each period it is granted.
-const PROGRESS_BYTES_MIN: usize = 64 << 10;
 
 /// Why a session ended.
 #[derive(Debug, Error)]
@@ -55,15 +47,28 @@ pub(crate) enum SessionEnd {
     Write(std::io::Error),
     #[error("a produce request with acks=0 was refused: {0}")]
     RefusedUnacknowledged(Fault),
+    #[error("an operator closed the connection")]
+    ClosedByOperator,
     #[error("the node shuts down")]
     Drained,
+}
+
+impl From<WriteError> for SessionEnd {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Io(error) => Self::Write(error),
+            WriteError::SlowReader(within) => Self::SlowReader(within),
+        }
+    }
 }
 
 impl SessionEnd {
     /// Connections come and go; what a client did wrong is worth a warning.
     pub(crate) fn is_ordinary(&self) -> bool {
         match self {
-            Self::Frame(FrameError::Closed | FrameError::Idle(_)) | Self::Drained => true,
+            Self::Frame(FrameError::Closed | FrameError::Idle(_))
+            | Self::ClosedByOperator
+            | Self::Drained => true,
             Self::Frame(FrameError::Io(error)) | Self::Write(error) => matches!(
                 error.kind(),
                 ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::ConnectionAborted
@@ -82,7 +87,7 @@ struct InFlight {
 
 /// Serves one connection until it ends. Its state is what an idle connection costs.
 pub(crate) async fn run(
-    mut socket: TcpStream,
+    mut socket: Stream,
     session: Arc<Session>,
     gateway: Arc<Gateway>,
 ) -> SessionEnd {
@@ -102,6 +107,7 @@ pub(crate) async fn run(
     tokio::select! {
         // What was just read may be answered in the same poll.
         biased;
+        () = session.connection.closing() => SessionEnd::ClosedByOperator,
         end = &mut reading => match end {
             // What was begun is answered before the connection goes.
             SessionEnd::Drained => match writing.await {
@@ -160,8 +166,7 @@ struct Writer<'a> {
     backlog: &'a Backlog,
     taken_within: Duration,
     pace: Pace,
-    outgoing: VecDeque<Bytes>,
-    outgoing_bytes: usize,
+    unsent: Unsent,
     rooms: Vec<OwnedSemaphorePermit>,
     permits: Vec<Permit>,
 }
@@ -174,12 +179,11 @@ impl<'a> Writer<'a> {
         turns: &Turns,
     ) -> Self {
         Self {
-            pace: Pace::new(turns, WRITTEN_AT_ONCE as u32),
+            pace: Pace::new(turns, WRITTEN_AT_ONCE_BYTES_MAX as u32),
             socket,
             backlog,
             taken_within,
-            outgoing: VecDeque::new(),
-            outgoing_bytes: 0,
+            unsent: Unsent::default(),
             rooms: Vec::new(),
             permits: Vec::new(),
         }
@@ -208,7 +212,7 @@ impl<'a> Writer<'a> {
         &mut self,
         turns: &mut mpsc::Receiver<InFlight>,
     ) -> Result<Option<InFlight>, SessionEnd> {
-        while self.outgoing_bytes < COALESCED_BYTES_MAX {
+        while self.unsent.bytes() < COALESCED_BYTES_MAX {
             let Ok(mut turn) = turns.try_recv() else { return Ok(None) };
             // A request that has not run yet is left to be polled with a waker.
             if !turn.started.is_under_way() {
@@ -226,83 +230,34 @@ impl<'a> Writer<'a> {
     fn push(&mut self, answer: Option<Response>, queued: usize) {
         self.backlog.remove(queued);
         if let Some(response) = answer {
-            self.outgoing_bytes += response.bytes();
-            // An empty slice would look like a socket that takes nothing.
-            self.outgoing.extend(response.chunks.into_iter().filter(|chunk| !chunk.is_empty()));
+            for chunk in response.chunks {
+                self.unsent.push(chunk);
+            }
             self.rooms.extend(response.room);
             self.permits.extend(response.permit);
         }
     }
 
     async fn flush(&mut self) -> Result<(), SessionEnd> {
-        let mut taken = 0;
-        while !self.outgoing.is_empty() {
-            match self.write_some() {
-                Ok(written) => {
-                    taken += written;
+        while !self.unsent.is_empty() {
+            let write = |context: &mut Context<'_>| {
+                Poll::Ready(self.unsent.poll_write(context, &mut self.socket))
+            };
+            match poll_fn(write).await {
+                Poll::Ready(written) => {
+                    let written = written.map_err(SessionEnd::Write)?;
                     self.pace.step(written as u32).await;
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                Poll::Pending => {
                     self.pace.rest();
-                    self.wait_for_reader(&mut taken).await?;
+                    let reader = SlowReader::new(self.taken_within, RESPONSE_TAKEN_BYTES_MIN);
+                    reader.wait(&mut self.unsent, &mut self.socket).await?;
                 }
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(SessionEnd::Write(error)),
             }
         }
         self.pace.rest();
-        self.outgoing_bytes = 0;
         self.rooms.clear();
         self.permits.clear();
         Ok(())
-    }
-
-    /// The socket is full. A client may be slow, but in each period it must take something
-    /// worthwhile: one that takes a byte a minute would hold its response's memory for ever.
-    async fn wait_for_reader(&mut self, taken: &mut usize) -> Result<(), SessionEnd> {
-        let within = self.taken_within;
-        let progress = async {
-            *taken = 0;
-            loop {
-                self.socket.writable().await.map_err(SessionEnd::Write)?;
-                match self.write_some() {
-                    Ok(written) => *taken += written,
-                    Err(error) if error.kind() == ErrorKind::WouldBlock => continue,
-                    Err(error) => return Err(SessionEnd::Write(error)),
-                }
-                if *taken >= PROGRESS_BYTES_MIN || self.outgoing.is_empty() {
-                    return Ok(());
-                }
-            }
-        };
-        timeout(within, progress).await.unwrap_or(Err(SessionEnd::SlowReader(within)))
-    }
-
-    fn write_some(&mut self) -> std::io::Result<usize> {
-        let mut slices = [IoSlice::new(&[]); SLICES_MAX];
-        let (mut count, mut left) = (0, WRITTEN_AT_ONCE);
-        for (slice, chunk) in slices.iter_mut().zip(&self.outgoing) {
-            if left == 0 {
-                break;
-            }
-            *slice = IoSlice::new(&chunk[..chunk.len().min(left)]);
-            left -= slice.len();
-            count += 1;
-        }
-        let written = self.socket.try_write_vectored(&slices[..count])?;
-        if written == 0 {
-            return Err(ErrorKind::WriteZero.into());
-        }
-        let mut left = written;
-        while left > 0 {
-            let Some(front) = self.outgoing.front_mut() else { break };
-            if left < front.len() {
-                front.advance(left);
-                break;
-            }
-            left -= front.len();
-            self.outgoing.pop_front();
-        }
-        Ok(written)
     }
 }

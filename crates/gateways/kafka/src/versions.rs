@@ -120,7 +120,7 @@ pub(crate) fn answer(session: &Session, mut request: Request) -> Result<Response
             return Response::encode(&head, &refused);
         }
         knows_operate = *name == *operations::KNOWN_TO;
-        *session.software.lock() = Some((name, version));
+        session.connection.set_client(&format!("{name} {version}"));
     }
     let mut supported = supported(head.version);
     if knows_operate {

@@ -4,6 +4,8 @@
 //! start many requests before it awaits the first answer. Nothing is retried here; who asked knows
 //! whether asking again is right.
 
+#![expect(clippy::disallowed_types, reason = "the command line is in no simulation")]
+
 use base::HashMap;
 use std::io;
 use std::marker::PhantomData;

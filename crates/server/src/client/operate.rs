@@ -12,8 +12,8 @@ use gateway_amqp::operations::document::{
 };
 use gateway_kafka::operations;
 use gateway_kafka::operations::document::{
-    DeadLetterCount, DeadLetterCounts, DeadLettersMoved, Operation, Place, QueueName, QueuePage,
-    QueueSummary, Span, WithToken,
+    ConnectionPage, ConnectionSummary, DeadLetterCount, DeadLetterCounts, DeadLettersMoved,
+    Operation, Place, QueueName, QueuePage, QueueSummary, Span, WithToken,
 };
 use kafka_protocol::ResponseError;
 use serde::de::DeserializeOwned;
@@ -24,6 +24,7 @@ use super::error::{Api, ClientError};
 /// Some operations read all that a queue holds.
 const OPERATED_WITHIN: Duration = Duration::from_secs(600);
 const QUEUES_PER_PAGE: u32 = 1_000;
+const CONNECTIONS_PER_PAGE: u32 = 1_000;
 const MOVED_PER_REQUEST: u32 = 1_000;
 
 impl Client {
@@ -113,6 +114,22 @@ impl Client {
             users.extend(page.users);
             if !more {
                 return Ok(users);
+            }
+        }
+    }
+
+    /// All connections, by number.
+    pub(crate) async fn connections(&self) -> Result<Vec<ConnectionSummary>, ClientError> {
+        let mut connections: Vec<ConnectionSummary> = Vec::new();
+        loop {
+            let after = connections.last().map(|last| last.id);
+            let connections_max = CONNECTIONS_PER_PAGE;
+            let operation = Operation::ListConnections { after, connections_max };
+            let page: ConnectionPage = self.operate(&operation).await?;
+            let more = page.more && !page.connections.is_empty();
+            connections.extend(page.connections);
+            if !more {
+                return Ok(connections);
             }
         }
     }

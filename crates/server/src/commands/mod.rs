@@ -4,6 +4,7 @@
 //! ends with 0 when that went well, with 1 when whoever typed it can put it right, and with 2 when
 //! the server cannot be reached or fails.
 
+pub(crate) mod connection;
 pub(crate) mod consume;
 pub(crate) mod dead_letter;
 pub(crate) mod group;

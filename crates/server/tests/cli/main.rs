@@ -6,6 +6,7 @@ mod administration;
 #[allow(dead_code, reason = "the soak tests use more of it")]
 #[path = "../../../../xtask/src/amqp.rs"]
 mod amqp;
+mod connections;
 mod failure;
 mod full_disk;
 mod groups;

@@ -4,7 +4,6 @@
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
-use std::sync::atomic::{self, AtomicU64};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use world::Instant;
 use super::queue::Queue;
 use super::{Catalog, CatalogInner};
 
-/// A client's connection, as far as its exclusive queues go.
+/// A client's connection, as far as its exclusive queues go: its number in the node, which no other has.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct ConnectionId(pub u64);
 
@@ -26,15 +25,12 @@ type QueueName = (Arc<str>, Arc<str>);
 /// Open connections, and the queues that go with each.
 #[derive(Debug, Default)]
 pub(super) struct Connections {
-    next: AtomicU64,
     open: Mutex<HashMap<ConnectionId, HashSet<QueueName>>>,
 }
 
 impl Connections {
-    pub(super) fn open(&self) -> ConnectionId {
-        let id = ConnectionId(self.next.fetch_add(1, atomic::Ordering::Relaxed) + 1);
-        self.open.lock().insert(id, HashSet::default());
-        id
+    pub(super) fn open(&self, connection: ConnectionId) {
+        self.open.lock().insert(connection, HashSet::default());
     }
 
     /// What goes with it.

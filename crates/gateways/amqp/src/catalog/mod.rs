@@ -174,8 +174,8 @@ impl Catalog {
     }
 
     /// A connection that may have exclusive queues.
-    pub fn open_connection(&self) -> ConnectionId {
-        self.0.shared.connections.open()
+    pub fn open_connection(&self, connection: ConnectionId) {
+        self.0.shared.connections.open(connection);
     }
 
     /// Its exclusive queues are gone when this returns.

@@ -293,3 +293,32 @@ async fn without_a_setting_nobody_comes_without_a_name() {
     let text = "COMMAND_INVALID - unknown authentication mechanism 'ANONYMOUS'";
     client.connection_closes(503, text).await;
 }
+
+#[tokio::test]
+async fn an_operator_closes_a_connection_and_its_exclusive_queues_go() {
+    let connections = gateway::Connections::default();
+    let node = Node::with(|options| options.connections = connections.clone()).await;
+    let mut other = node.client().await;
+    let mut client = node.client().await;
+    let queue = client.declare_exclusive().await;
+    let listed = connections.list(None, 10);
+    let told: Vec<_> = listed.iter().map(|it| (it.id(), it.protocol(), it.user())).collect();
+    assert_eq!(told, [(1, "amqp", "guest".to_owned()), (2, "amqp", "guest".to_owned())]);
+
+    assert!(connections.close(2));
+    client.connection_closes(320, "CONNECTION_FORCED - closed by an operator").await;
+    let declare = QueueDeclare { queue: &queue, passive: true, ..QueueDeclare::default() };
+    other.refuses(1, declare, &format!("NOT_FOUND - no queue '{queue}' in vhost '/'")).await;
+    node.is_well().await;
+}
+
+#[tokio::test]
+async fn an_operator_closes_a_connection_that_is_not_open_yet() {
+    let connections = gateway::Connections::default();
+    let node = Node::with(|options| options.connections = connections.clone()).await;
+    let mut client = node.socket().await;
+    client.log_in("guest", "guest").await;
+    assert!(connections.close(1));
+    client.is_cut_off().await;
+    node.is_well().await;
+}

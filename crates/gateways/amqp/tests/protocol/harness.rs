@@ -18,11 +18,11 @@ use gateway_amqp::dead_letter::{Router, SCHEME};
 use gateway_amqp::operations::Administration;
 use gateway_amqp::{GatewayOptions, User};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use world::{SimulatedDisk, World};
+use world::{Net, SimulatedDisk, World};
 
 /// Longer than anything here takes; shorter than a hang.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
@@ -73,7 +73,8 @@ impl Node {
         let catalog = Catalog::open(broker.clone()).await.expect("opens");
         let users = Users::open(&catalog, users).await.expect("opens");
         broker.set_dead_letter_router(SCHEME, Arc::new(Router::new(&catalog)));
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+        let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = Net::Kernel.listen(any_port).await.expect("binds");
         let address = listener.local_addr().expect("is bound");
         let mut options = GatewayOptions::default();
         change(&mut options);

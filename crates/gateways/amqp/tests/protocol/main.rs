@@ -1,6 +1,8 @@
 //! AMQP over a real socket against a broker in this process. The client here says exactly what a
 //! test wants said, also what no library would.
 
+#![expect(clippy::disallowed_types, reason = "clients of a node in the kernel's network")]
+
 mod administration;
 mod bad_input;
 mod channels;

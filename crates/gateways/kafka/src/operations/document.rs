@@ -95,6 +95,10 @@ pub enum Operation {
     CancelScheduled { queue: QueueName, what: Cancel },
     /// Ends the leader's term and begins another one. Answers [`Elected`].
     ElectLeader {},
+    /// The node's, of all protocols, by number after the given one. Answers [`ConnectionPage`].
+    ListConnections { after: Option<u64>, connections_max: u32 },
+    /// Tells the client, where its protocol has a word for it, and closes. Answers [`Done`].
+    CloseConnection { connection: u64 },
     /// An operation of another gateway, and its answer, in documents of that gateway.
     Family { family: String, operation: serde_json::Value },
 }
@@ -148,6 +152,27 @@ pub struct Done {}
 pub struct Elected {
     /// The term that began.
     pub term: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ConnectionPage {
+    pub connections: Vec<ConnectionSummary>,
+    /// Whether there are more after the last one.
+    pub more: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ConnectionSummary {
+    /// A number that no other connection has had since the node started.
+    pub id: u64,
+    pub protocol: String,
+    /// The client's address and port.
+    pub peer: String,
+    pub since_ms: i64,
+    /// The client's library and its version; null: it has not told them.
+    pub client: Option<String>,
+    /// Null: nobody has logged in.
+    pub user: Option<String>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]

@@ -20,11 +20,13 @@
 //! * [`access`]: who may ask
 //! * [`document`], [`payload`]: what is asked and answered
 //! * `queues`, `dead_letters`, `schedule`, `shards`: the operations, thin over the broker
+//! * `connections`: the live connections of all gateways
 //! * `families`: operations of other gateways, handed on as they came
 //! * `browse`: reading records for people
 
 pub mod access;
 mod browse;
+mod connections;
 mod dead_letters;
 pub mod document;
 mod families;
@@ -68,7 +70,7 @@ pub(crate) fn start(
     frame: Frame,
 ) -> Started {
     let (gateway, preamble) = (Arc::clone(gateway), preamble.clone());
-    let peer = session.peer.ip();
+    let peer = session.connection.peer().ip();
     Started::Later(Box::pin(async move {
         let answer = match parse(preamble.version, &frame.bytes) {
             Ok(asked) => {
@@ -175,6 +177,12 @@ async fn carry_out(gateway: &Gateway, operation: Operation) -> Answer {
             document(schedule::cancel(gateway, &queue, &what).await)
         }
         Operation::ElectLeader {} => document(shards::elect(gateway).await),
+        Operation::ListConnections { after, connections_max } => {
+            document(connections::list(gateway, after, connections_max))
+        }
+        Operation::CloseConnection { connection } => {
+            document(connections::close(gateway, connection))
+        }
         Operation::Family { family, operation } => {
             families::carry_out(gateway, &family, &operation).await
         }

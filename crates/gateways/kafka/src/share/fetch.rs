@@ -142,7 +142,12 @@ async fn begin(
         }
         let sessions_max = gateway.broker.read(|state| state.node_config().own.share.sessions_max);
         let leases = || gateway.broker.lease_session();
-        let begun = gateway.share_sessions.begin(key.clone(), session.id, sessions_max, leases);
+        let begun = gateway.share_sessions.begin(
+            key.clone(),
+            session.connection.id(),
+            sessions_max,
+            leases,
+        );
         let Some(begun) = begun else {
             // The client would come back at once.
             tokio::time::sleep(limits.wait).await;

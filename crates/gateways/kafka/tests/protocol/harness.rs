@@ -21,11 +21,11 @@ use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, Str
 use machine::Command;
 use record::{Batch, BatchBuilder, BatchOptions};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
-use world::{SimulatedDisk, World};
+use world::{Net, SimulatedDisk, World};
 
 /// Longer than anything here takes; shorter than a hang.
 pub(crate) const SOON: Duration = Duration::from_secs(20);
@@ -63,7 +63,8 @@ impl Node {
             let command = Command::SetNodeConfig { config: [delay].into() };
             broker.execute(command).await.expect("is configured");
         }
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("binds");
+        let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = Net::Kernel.listen(any_port).await.expect("binds");
         let address = listener.local_addr().expect("is bound");
         let mut options = GatewayOptions::new("127.0.0.1", address.port());
         change(&mut options);

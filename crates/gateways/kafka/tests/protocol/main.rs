@@ -1,5 +1,7 @@
 //! The gateway as a client meets it: a real socket, a real broker, a disk in memory.
 
+#![expect(clippy::disallowed_types, reason = "clients of a node in the kernel's network")]
+
 mod admin;
 mod bad_input;
 mod fetch;

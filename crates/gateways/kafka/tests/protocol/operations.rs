@@ -8,8 +8,8 @@ use broker::TakeOptions;
 use broker::operations::{OperationAnswer, OperationError, OperationFamily};
 use bytes::{Buf, Bytes};
 use gateway_kafka::operations::document::{
-    Cancel, DeadLetterFilter, DeadLettersMoved, DeclaredQueue, Operation, QueueName, QueueReport,
-    RecordPage, RecordState, Removed, Span, Start,
+    Cancel, ConnectionPage, DeadLetterFilter, DeadLettersMoved, DeclaredQueue, Done, Operation,
+    QueueName, QueueReport, RecordPage, RecordState, Removed, Span, Start,
 };
 use gateway_kafka::operations::{API_KEY, KNOWN_TO, VERSION, VERSION_WITH_TOKEN, document};
 use kafka_protocol::error::ResponseError::{self, *};
@@ -362,4 +362,36 @@ async fn an_operation_of_another_gateway_is_handed_on_unread() {
     let (code, message) = client.refused(&asked("amqp", said)).await;
     assert_eq!(code, InvalidRequest);
     assert_eq!(message, "this node has no operations of amqp");
+}
+
+#[tokio::test]
+async fn connections_are_listed_with_what_their_clients_say_and_closed_one_by_one() {
+    let node = Node::start().await;
+    let mut operator = node.client().await;
+    let list = |after, connections_max| Operation::ListConnections { after, connections_max };
+    let alone: ConnectionPage = operator.operate(&list(None, 10)).await;
+    assert_eq!((alone.connections.len(), alone.connections[0].id, alone.more), (1, 1, false));
+    assert_eq!((&alone.connections[0].client, &alone.connections[0].user), (&None, &None));
+
+    let mut client = node.client().await;
+    client.ask(3, &crate::sessions::versions_request()).await;
+    let first: ConnectionPage = operator.operate(&list(None, 1)).await;
+    assert!(first.more);
+    let rest: ConnectionPage = operator.operate(&list(Some(1), 1)).await;
+    let [listed] = &rest.connections[..] else { panic!("{rest:?}") };
+    let address = client.stream.local_addr().expect("is bound").to_string();
+    assert_eq!((listed.id, &*listed.protocol, &listed.peer), (2, "kafka", &address));
+    assert_eq!(listed.client.as_deref(), Some("test 1.0"));
+    assert!((alone.connections[0].since_ms..).contains(&listed.since_ms));
+
+    // A fetch that waits for records does not hold it back.
+    client.create("orders", 1, &[]).await;
+    client.send(11, &fetch("orders", 0, 0, 60_000)).await;
+    let _: Done = operator.operate(&Operation::CloseConnection { connection: 2 }).await;
+    client.is_cut_off().await;
+    let closed = Operation::CloseConnection { connection: 2 };
+    let (code, message) = operator.refused(&closed).await;
+    assert_eq!(code, ResourceNotFound);
+    assert!(message.starts_with("there is no connection 2;"), "{message}");
+    node.is_well().await;
 }

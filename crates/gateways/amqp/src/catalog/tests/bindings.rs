@@ -128,7 +128,8 @@ async fn a_locked_queue_is_bound_by_its_owner_only() {
     let node = open().await;
     node.transient_queue("mine", true, false).await;
     node.bind("amq.fanout", &queue_named("mine"), "").await;
-    let stranger = node.catalog.open_connection();
+    let stranger = ConnectionId(2);
+    node.catalog.open_connection(stranger);
     let (destination, arguments) = (&queue_named("mine"), &FieldTable::new());
     let request = BindingRequest { source: "amq.fanout", destination, key: "", arguments };
     assert!(text(node.vhost.unbind(stranger, request).await).starts_with("RESOURCE_LOCKED - "));

@@ -48,7 +48,8 @@ async fn open_on(disk: SimulatedDisk) -> Node {
     let broker = broker.expect("the broker opens");
     let catalog = Catalog::open(broker.clone()).await.expect("the catalog opens");
     let vhost = catalog.vhost("/").expect("the default vhost is there");
-    let client = catalog.open_connection();
+    let client = ConnectionId(1);
+    catalog.open_connection(client);
     Node { disk, broker, catalog, vhost, client }
 }
 

@@ -193,7 +193,8 @@ async fn queues_may_have_names_that_topics_may_not() {
 async fn an_exclusive_queue_is_its_connections_alone_and_dies_with_it() {
     let node = open().await;
     let queue = node.transient_queue("mine", true, false).await;
-    let stranger = node.catalog.open_connection();
+    let stranger = ConnectionId(2);
+    node.catalog.open_connection(stranger);
     let expected = "RESOURCE_LOCKED - cannot obtain exclusive access to locked queue 'mine' in \
                     vhost '/'. It could be originally declared on another connection or the \
                     exclusive property value does not match that of the original declaration.";

@@ -1,0 +1,213 @@
+//! The live connections of a node, whatever their protocol: for operators, who list and close them.
+//!
+//! Each has a number that no other connection of the node has had since its start: logs, sessions and
+//! operators mean the same one by it. A session that is to be closed is told, and ends by itself: its protocol
+//! may have a word for that. It looks at a flag, whenever its task runs for whatever reason; so a connection
+//! that nobody closes pays one load for this, and no lock.
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use base::limits::CONNECTION_TEXT_BYTES_MAX;
+use parking_lot::Mutex;
+use world::Instant;
+
+/// All of them. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Connections(Arc<Live>);
+
+#[derive(Debug, Default)]
+struct Live {
+    last_id: AtomicU64,
+    by_id: Mutex<BTreeMap<u64, Connection>>,
+}
+
+/// One of them. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Connection(Arc<State>);
+
+#[derive(Debug)]
+struct State {
+    id: u64,
+    protocol: &'static str,
+    peer: SocketAddr,
+    since: Instant,
+    closing: AtomicBool,
+    learned: Mutex<Learned>,
+}
+
+/// What became known after the connection was accepted.
+#[derive(Debug, Default)]
+struct Learned {
+    client: Box<str>,
+    user: Box<str>,
+    /// Wakes the session's task.
+    task: Option<Waker>,
+}
+
+/// While this is held a connection is among the live ones.
+#[derive(Debug)]
+pub struct Registered {
+    connection: Connection,
+    connections: Connections,
+}
+
+impl Connections {
+    /// Adds one, with a number of its own.
+    pub fn register(&self, protocol: &'static str, peer: SocketAddr) -> Registered {
+        let id = self.0.last_id.fetch_add(1, Ordering::Relaxed) + 1;
+        let connection = Connection(Arc::new(State {
+            id,
+            protocol,
+            peer,
+            since: Instant::now(),
+            closing: AtomicBool::new(false),
+            learned: Mutex::default(),
+        }));
+        self.0.by_id.lock().insert(id, connection.clone());
+        Registered { connection, connections: self.clone() }
+    }
+
+    /// The first `max` of them after the one of that number, in the order in which they came.
+    pub fn list(&self, after: Option<u64>, max: usize) -> Vec<Connection> {
+        let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let by_id = self.0.by_id.lock();
+        by_id.range((from, Bound::Unbounded)).take(max).map(|(_, it)| it.clone()).collect()
+    }
+
+    /// Tells the session of this connection to end. False: there is none of that number.
+    pub fn close(&self, id: u64) -> bool {
+        let found = self.0.by_id.lock().get(&id).cloned();
+        found.inspect(Connection::close).is_some()
+    }
+}
+
+impl Connection {
+    pub fn id(&self) -> u64 {
+        self.0.id
+    }
+
+    pub fn protocol(&self) -> &'static str {
+        self.0.protocol
+    }
+
+    pub fn peer(&self) -> SocketAddr {
+        self.0.peer
+    }
+
+    /// For how long it has been there.
+    pub fn age(&self) -> Duration {
+        self.0.since.elapsed()
+    }
+
+    /// The client's library and its version, once it has told them; else empty.
+    pub fn client(&self) -> String {
+        self.0.learned.lock().client.to_string()
+    }
+
+    pub fn set_client(&self, client: &str) {
+        self.0.learned.lock().client = shortened(client).into();
+    }
+
+    /// Who has logged in, if somebody has; else empty.
+    pub fn user(&self) -> String {
+        self.0.learned.lock().user.to_string()
+    }
+
+    pub fn set_user(&self, user: &str) {
+        self.0.learned.lock().user = shortened(user).into();
+    }
+
+    /// Whether an operator wants it closed.
+    pub fn is_closing(&self) -> bool {
+        self.0.closing.load(Ordering::Acquire)
+    }
+
+    /// Returns once an operator wants it closed. Only the task that [`crate::serve`] made for the
+    /// connection is woken for that.
+    pub async fn closing(&self) {
+        poll_fn(|_| if self.is_closing() { Poll::Ready(()) } else { Poll::Pending }).await;
+    }
+
+    fn close(&self) {
+        let task = {
+            // Under the lock, so that a task that begins meanwhile is either woken or sees the flag.
+            let learned = self.0.learned.lock();
+            self.0.closing.store(true, Ordering::Release);
+            learned.task.clone()
+        };
+        if let Some(task) = task {
+            task.wake();
+        }
+    }
+
+    /// From within the session's task, before anything else runs in it. A task has the same waker for as long
+    /// as it lives.
+    pub(crate) async fn enter_task(&self) {
+        poll_fn(|context| {
+            self.0.learned.lock().task = Some(context.waker().clone());
+            Poll::Ready(())
+        })
+        .await;
+    }
+}
+
+/// The beginning of what a client says of itself, which may be long.
+fn shortened(text: &str) -> &str {
+    &text[..text.floor_char_boundary(CONNECTION_TEXT_BYTES_MAX)]
+}
+
+impl Registered {
+    pub fn connection(&self) -> &Connection {
+        &self.connection
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        self.connections.0.by_id.lock().remove(&self.connection.id());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(connections: &[Connection]) -> Vec<u64> {
+        connections.iter().map(Connection::id).collect()
+    }
+
+    #[tokio::test]
+    async fn they_are_listed_by_number_a_page_at_a_time_while_they_are_held() {
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        let connections = Connections::default();
+        let mut held: Vec<_> = (0..5).map(|_| connections.register("kafka", peer)).collect();
+        drop(held.remove(1));
+        assert_eq!(ids(&connections.list(None, 2)), [1, 3]);
+        assert_eq!(ids(&connections.list(Some(3), 2)), [4, 5]);
+        assert_eq!(ids(&connections.list(Some(2), 1)), [3]);
+        assert!(connections.list(Some(5), 2).is_empty());
+        // A number is not used again.
+        drop(held);
+        assert_eq!(connections.register("amqp", peer).connection().id(), 6);
+        assert!(connections.list(None, 10).is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_a_client_says_of_itself_is_kept_in_part_if_it_is_long() {
+        let registered = Connections::default().register("amqp", SocketAddr::from(([0; 4], 1)));
+        let connection = registered.connection();
+        assert_eq!((connection.client(), connection.user()), (String::new(), String::new()));
+        connection.set_user("guest");
+        // Two bytes each, after one.
+        connection.set_client(&format!("a{}", "ß".repeat(CONNECTION_TEXT_BYTES_MAX)));
+        assert_eq!(connection.user(), "guest");
+        assert_eq!(connection.client().len(), CONNECTION_TEXT_BYTES_MAX - 1);
+    }
+}

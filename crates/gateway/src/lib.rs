@@ -1,0 +1,23 @@
+//! What every listener needs, whatever its protocol.
+//!
+//! A gateway keeps its codec and what its sessions do; how connections are accepted, bounded and ended, and
+//! how bytes reach a client that may be slow, is here, once.
+//!
+//! * [`listener`]: accepts connections within limits, and drains them at shutdown
+//! * [`connections`]: the live ones, which operators list and close
+//! * [`unsent`]: what a session has to say and the socket has not taken
+//! * [`slow_reader`]: when a client is too slow to take it
+//! * [`input`]: reading into a buffer that grows
+//!
+//! It knows the world's sockets and the table of tasks, and neither the broker nor any protocol.
+
+pub mod connections;
+pub mod input;
+pub mod listener;
+pub mod slow_reader;
+pub mod unsent;
+
+pub use connections::{Connection, Connections, Registered};
+pub use listener::{ListenerOptions, serve};
+pub use slow_reader::{SlowReader, WriteError};
+pub use unsent::Unsent;

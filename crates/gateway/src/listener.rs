@@ -1,0 +1,118 @@
+//! Accepts connections, keeps their number within bounds, and drains them at shutdown.
+//!
+//! The sessions are tasks of the listener's own set, so that none outlives it: when it returns, every
+//! session has ended or was cut off.
+
+use std::io::{self, ErrorKind};
+use std::time::Duration;
+
+use tasks::Task;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use tracing::{debug, error, info, warn};
+use world::net::{Listener, Stream};
+
+use crate::connections::{Connection, Connections};
+
+/// When the process has no file descriptors left, accepting fails at once, again and again.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// What one listener serves, and within which limits.
+#[derive(Clone, Debug)]
+pub struct ListenerOptions {
+    /// As operators call it.
+    pub protocol: &'static str,
+    /// What its sessions are in the table of tasks.
+    pub session: Task,
+    /// Sessions at a time; a further connection is closed at once.
+    pub sessions_max: usize,
+    /// How long sessions may take to finish what they have begun when the node shuts down.
+    pub drain_within: Duration,
+    /// Where its connections are listed, beside those of other listeners.
+    pub connections: Connections,
+}
+
+/// Serves each connection with a session of its own until `shutdown` becomes true, then lets the sessions
+/// finish what they have begun and returns. Sessions find out themselves that the node shuts down, and that
+/// an operator wants them closed ([`Connection::closing`]).
+pub async fn serve<F>(
+    listener: Listener,
+    options: ListenerOptions,
+    mut shutdown: watch::Receiver<bool>,
+    mut session: impl FnMut(Stream, Connection) -> F,
+) where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let ListenerOptions { protocol, sessions_max, .. } = options;
+    let mut sessions = tasks::Set::default();
+    loop {
+        let accepted = tokio::select! {
+            // Always in the same order, so that a seed fixes what a simulation does.
+            biased;
+            _ = shutdown.wait_for(|stopping| *stopping) => break,
+            Some(ended) = sessions.join_next() => {
+                note_panic(protocol, ended);
+                continue;
+            }
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((_, peer)) if sessions.len() >= sessions_max => {
+                // Dropping the socket closes it: before a client has spoken no protocol has a word for "full".
+                warn!(protocol, %peer, max = sessions_max, "too many connections: closed");
+            }
+            Ok((stream, peer)) => {
+                // What is written is written whole; waiting for more to send would only delay it.
+                if let Err(error) = stream.set_nodelay(true) {
+                    debug!(protocol, %peer, %error, "cannot set TCP_NODELAY");
+                }
+                let registered = options.connections.register(protocol, peer);
+                let serving = session(stream, registered.connection().clone());
+                sessions.spawn(options.session, async move {
+                    registered.connection().enter_task().await;
+                    serving.await;
+                    drop(registered);
+                });
+            }
+            Err(error) if is_about_one_connection(&error) => debug!(protocol, %error, "accept"),
+            Err(error) => {
+                error!(protocol, %error, "cannot accept connections, trying again");
+                sleep(ACCEPT_RETRY).await;
+            }
+        }
+    }
+    drop(listener);
+    drain(protocol, sessions, options.drain_within).await;
+}
+
+fn is_about_one_connection(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset | ErrorKind::Interrupted
+    )
+}
+
+fn note_panic(protocol: &'static str, ended: Result<(), tokio::task::JoinError>) {
+    if let Err(error) = ended
+        && error.is_panic()
+    {
+        error!(protocol, %error, "a session panicked; its connection is closed");
+    }
+}
+
+async fn drain(protocol: &'static str, mut sessions: tasks::Set, within: Duration) {
+    let open = sessions.len();
+    let ended = timeout(within, async {
+        while let Some(ended) = sessions.join_next().await {
+            note_panic(protocol, ended);
+        }
+    });
+    match ended.await {
+        Ok(()) => info!(protocol, sessions = open, "sessions drained"),
+        Err(_) => {
+            let left = sessions.len();
+            warn!(protocol, sessions = left, ?within, "sessions did not finish: cut off");
+            sessions.shutdown().await;
+        }
+    }
+}
