@@ -12,7 +12,6 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use bytes::{BufMut, Bytes, BytesMut};
-use gateway_kafka::operations;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::{
     ApiKey, ApiVersionsRequest, ApiVersionsResponse, RequestHeader, ResponseHeader,
@@ -285,7 +284,7 @@ fn frame<R: Request>(request: &R, version: i16, correlation: i32) -> Result<Byte
     Ok(frame)
 }
 
-/// Postroad's own request, whose shape [`gateway_kafka::operations`] says.
+/// Postroad's own request, whose shape [`operations`] says.
 fn operate_frame(version: i16, document: &[u8], correlation: i32) -> Result<BytesMut, String> {
     let body = i32::try_from(document.len()).map_err(|_| "it is over 2 GB".to_owned())?;
     let mut frame = BytesMut::with_capacity(document.len() + 64);

@@ -10,8 +10,7 @@ use gateway_amqp::operations as amqp;
 use gateway_amqp::operations::document::{
     NamedPolicy, PolicyPage, UserPage, UserSummary, VhostPage, VhostSummary,
 };
-use gateway_kafka::operations;
-use gateway_kafka::operations::document::{
+use operations::document::{
     DeadLetterCount, DeadLetterCounts, DeadLettersMoved, Operation, Place, QueueName, QueuePage,
     QueueSummary, Span, WithToken,
 };

@@ -1,7 +1,7 @@
 //! `postroad dead-letter`: records that queues gave up, and the way back.
 
 use clap::{ArgGroup, Args, Subcommand};
-use gateway_kafka::operations::document::{
+use operations::document::{
     DeadLetter, DeadLetterCount, DeadLetterFilter, DeadLetterPage, DeadLetterTopics, Operation,
 };
 use serde::Serialize;

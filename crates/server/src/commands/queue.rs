@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use gateway_kafka::operations::document::{
+use operations::document::{
     Counted, DeclaredQueue, Done, Operation, QueueName, QueueRates, QueueReport, QueueSummary,
     QueuedRecord, RecordPage, RecordState, Removed, Start,
 };

@@ -1,7 +1,7 @@
 //! `postroad schedule`: records that are to be delivered later.
 
 use clap::{ArgGroup, Args, Subcommand};
-use gateway_kafka::operations::document::{
+use operations::document::{
     Cancel, Operation, QueueName, Removed, ScheduledPage, ScheduledRecord,
 };
 use serde::Serialize;

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use clap::{Args, Subcommand};
-use gateway_kafka::operations::document::{Elected, Operation};
+use operations::document::{Elected, Operation};
 use serde::Serialize;
 
 use super::{ClientOptions, CommandError};

@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
+use ::operations::document::{
+    Cancel, DeadLetterFilter, DeadLettersMoved, DeclaredQueue, Operation, QueueName, QueueReport,
+    RecordPage, RecordState, Removed, Span, Start,
+};
+use ::operations::{API_KEY, KNOWN_TO, VERSION, VERSION_WITH_TOKEN, document};
 use base::MAIN_LEASE_GROUP;
 use broker::TakeOptions;
 use broker::operations::{OperationAnswer, OperationError, OperationFamily};
 use bytes::{Buf, Bytes};
-use gateway_kafka::operations::document::{
-    Cancel, DeadLetterFilter, DeadLettersMoved, DeclaredQueue, Operation, QueueName, QueueReport,
-    RecordPage, RecordState, Removed, Span, Start,
-};
-use gateway_kafka::operations::{API_KEY, KNOWN_TO, VERSION, VERSION_WITH_TOKEN, document};
 use kafka_protocol::error::ResponseError::{self, *};
 use kafka_protocol::messages::ApiVersionsRequest;
 use proptest::prelude::*;

@@ -1,5 +1,5 @@
-//! What an operation asks for and what it answers, as both sides of [`super`]'s API hold it: the
-//! gateway and the command line are one workspace and share these types.
+//! What an operation asks for and what it answers: the gateway and its clients are one workspace and
+//! share these types.
 //!
 //! On the wire each is a JSON document. Unknown fields of a request are refused, those of an answer
 //! are passed over, so that an answer may gain some. Times are milliseconds since the epoch.
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::payload::Payload;
+use crate::payload::Payload;
 
 /// A topic's lease group.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
