@@ -16,8 +16,9 @@ const FORBIDDEN: [&str; 9] = [
     "thread::scope",
 ];
 
-/// A command's process is not a node: it ends with its main thread, and says so to whoever typed it.
-const COMMANDS: [&str; 2] = ["server/src/client/", "server/src/commands/"];
+/// What runs in no node: a command's process ends with its main thread and says so to whoever typed
+/// it, and the tasks of a client end with the connection that they serve, which its caller hears.
+const OUTSIDE_A_NODE: [&str; 2] = ["client/src/", "server/src/commands/"];
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).expect("a folder") {
@@ -30,13 +31,13 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// In `src`, and neither a test's nor a command's.
+/// In `src`, and neither a test's nor outside a node.
 fn is_a_nodes(path: &str) -> bool {
     path.contains("/src/")
         && !path.starts_with("tasks/")
         && !path.contains("/tests/")
         && !path.ends_with("tests.rs")
-        && !COMMANDS.iter().any(|folder| path.starts_with(folder))
+        && !OUTSIDE_A_NODE.iter().any(|folder| path.starts_with(folder))
 }
 
 #[test]
@@ -64,4 +65,18 @@ fn tasks_and_threads_are_started_by_this_crate_only() {
     }
     assert!(looked_at > 200, "only {looked_at} files were found");
     assert!(strays.is_empty(), "use `tasks` instead:\n{}", strays.join("\n"));
+}
+
+/// Otherwise its tasks would run in a node without being in the table.
+#[test]
+fn no_part_of_a_node_uses_the_client() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the folder of all crates");
+    let of_a_node =
+        ["broker", "consensus", "gateways/amqp", "gateways/kafka", "journal", "machine"];
+    for name in of_a_node {
+        let manifest = crates.join(name).join("Cargo.toml");
+        let text = std::fs::read_to_string(&manifest).expect("a manifest");
+        let product = text.split("[dev-dependencies]").next().unwrap_or_default();
+        assert!(!product.contains("\nclient"), "{name} depends on the client");
+    }
 }

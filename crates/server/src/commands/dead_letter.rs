@@ -8,10 +8,10 @@ use serde::Serialize;
 
 use super::records::{self, Place, preview};
 use super::{ClientOptions, CommandError};
-use crate::client::Client;
 use crate::output::{OutputFormat, Table, count, counted};
 use crate::progress::Progress;
 use crate::time::human_time;
+use client::Client;
 
 #[derive(Args, Debug)]
 pub(crate) struct DeadLetterArguments {

@@ -2,26 +2,25 @@
 
 use std::collections::BTreeMap;
 
-use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
-use kafka_protocol::messages::{BrokerId, ListOffsetsRequest, ListOffsetsResponse};
+use kafka_protocol::messages::{ListOffsetsRequest, ListOffsetsResponse};
 
-use super::cluster::{Client, Metadata, TopicPartition, patiently, topic_name};
-use super::error::{ClientError, accepted};
-use super::fetcher::{FetchLimits, Want, fetch};
+use crate::cluster::{Client, Metadata, TopicPartition, patiently};
+use crate::error::{ClientError, accepted};
+use crate::fetcher::{Want, fetch};
+use crate::requests::{self, FetchLimits};
 
-/// Kafka's names for places that are no time.
-pub(crate) const LATEST: i64 = -1;
-pub(crate) const EARLIEST: i64 = -2;
+pub use crate::requests::{EARLIEST, LATEST};
 
 /// Where a partition begins, and the offset after its last record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Bounds {
-    pub(crate) start: u64,
-    pub(crate) end: u64,
+pub struct Bounds {
+    pub start: u64,
+    pub end: u64,
 }
 
 impl Bounds {
-    pub(crate) fn records(&self) -> u64 {
+    /// At most so many: offsets may be missing between them.
+    pub fn records(&self) -> u64 {
         self.end.saturating_sub(self.start)
     }
 }
@@ -33,7 +32,7 @@ const PEEK: FetchLimits =
 impl Client {
     /// For each partition the offset of the first record at or after a timestamp in ms, or of
     /// [`EARLIEST`] or [`LATEST`]; `None` when there is no such record.
-    pub(crate) async fn offsets_at(
+    pub async fn offsets_at(
         &self,
         metadata: &Metadata,
         wanted: impl IntoIterator<Item = (TopicPartition, i64)> + Clone,
@@ -50,7 +49,8 @@ impl Client {
         .await
     }
 
-    pub(crate) async fn bounds(
+    /// Where each partition begins and ends.
+    pub async fn bounds(
         &self,
         metadata: &Metadata,
         partitions: &[TopicPartition],
@@ -68,7 +68,7 @@ impl Client {
 
     /// The timestamp of the first record at or after each offset, in ms. A partition that has no
     /// record there is left out.
-    pub(crate) async fn timestamps_at(
+    pub async fn timestamps_at(
         &self,
         metadata: &Metadata,
         mut wanted: BTreeMap<TopicPartition, u64>,
@@ -122,19 +122,11 @@ fn first_timestamp(records: &[u8], offset: u64) -> Option<i64> {
 }
 
 fn list_offsets(partitions: &[(TopicPartition, i64)]) -> ListOffsetsRequest {
-    let mut topics: BTreeMap<&str, Vec<ListOffsetsPartition>> = BTreeMap::new();
+    let mut topics: BTreeMap<&str, Vec<(i32, i64)>> = BTreeMap::new();
     for (partition, timestamp) in partitions {
-        topics.entry(&partition.topic).or_default().push(
-            ListOffsetsPartition::default()
-                .with_partition_index(partition.partition)
-                .with_current_leader_epoch(-1)
-                .with_timestamp(*timestamp),
-        );
+        topics.entry(&partition.topic).or_default().push((partition.partition, *timestamp));
     }
-    let topics = topics.into_iter().map(|(topic, partitions)| {
-        ListOffsetsTopic::default().with_name(topic_name(topic)).with_partitions(partitions)
-    });
-    ListOffsetsRequest::default().with_replica_id(BrokerId(-1)).with_topics(topics.collect())
+    requests::list_offsets(topics)
 }
 
 fn take_offsets(

@@ -6,75 +6,50 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use kafka_protocol::ResponseError;
-use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
-use kafka_protocol::messages::{BrokerId, FetchRequest};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Duration, Instant, sleep};
 
-use super::cluster::{Client, PATIENCE, TopicPartition, topic_name};
-use super::connection::Connection;
-use super::error::{ClientError, Refused, accepted};
-use super::offsets::EARLIEST;
+use crate::cluster::{Client, PATIENCE, TopicPartition};
+use crate::connection::Connection;
+use crate::error::{ClientError, Refused, accepted};
+use crate::requests::{self, EARLIEST, FetchLimits};
 
 /// 12 is the last version that names topics rather than numbering them.
 const VERSIONS: std::ops::RangeInclusive<i16> = 4..=12;
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FetchLimits {
-    pub(crate) wait_ms: i32,
-    pub(crate) bytes_min: i32,
-    pub(crate) bytes_max: i32,
-    pub(crate) partition_bytes_max: i32,
-}
-
 /// What a consumer asks for: much, but answered as soon as there is anything.
-pub(crate) const CONSUME: FetchLimits =
+pub const CONSUME: FetchLimits =
     FetchLimits { wait_ms: 500, bytes_min: 1, bytes_max: 16 << 20, partition_bytes_max: 4 << 20 };
 
+/// A partition that a fetch asks for, and from which offset on.
 #[derive(Clone, Debug)]
-pub(crate) struct Want {
-    pub(crate) partition: TopicPartition,
-    pub(crate) offset: u64,
+pub struct Want {
+    pub partition: TopicPartition,
+    pub offset: u64,
 }
 
 /// What one partition gave.
 #[derive(Debug)]
-pub(crate) struct Fetched {
-    pub(crate) partition: TopicPartition,
-    pub(crate) high_watermark: u64,
-    pub(crate) records: Result<Bytes, ResponseError>,
+pub struct Fetched {
+    pub partition: TopicPartition,
+    pub high_watermark: u64,
+    pub records: Result<Bytes, ResponseError>,
 }
 
 /// One fetch, without a session: what is asked for is all in it.
-pub(crate) async fn fetch(
+pub async fn fetch(
     connection: &Connection,
     wants: &[Want],
     limits: FetchLimits,
 ) -> Result<Vec<Fetched>, ClientError> {
-    let mut names: BTreeMap<&str, (Arc<str>, Vec<FetchPartition>)> = BTreeMap::new();
+    let mut names: BTreeMap<&str, (Arc<str>, Vec<(i32, i64)>)> = BTreeMap::new();
     for want in wants {
         let name = &want.partition.topic;
         let entry = names.entry(name).or_insert_with(|| (name.clone(), Vec::new()));
-        entry.1.push(
-            FetchPartition::default()
-                .with_partition(want.partition.partition)
-                .with_current_leader_epoch(-1)
-                .with_fetch_offset(want.offset as i64)
-                .with_log_start_offset(-1)
-                .with_partition_max_bytes(limits.partition_bytes_max),
-        );
+        entry.1.push((want.partition.partition, want.offset as i64));
     }
-    let topics = names.values().map(|(name, partitions)| {
-        FetchTopic::default().with_topic(topic_name(name)).with_partitions(partitions.clone())
-    });
-    let request = FetchRequest::default()
-        .with_replica_id(BrokerId(-1))
-        .with_max_wait_ms(limits.wait_ms)
-        .with_min_bytes(limits.bytes_min)
-        .with_max_bytes(limits.bytes_max)
-        .with_session_id(0)
-        .with_session_epoch(-1)
-        .with_topics(topics.collect());
+    let topics = names.values().map(|(name, rows)| (&**name, rows.iter().copied()));
+    let request = requests::fetch(topics, limits);
     let answer = connection.call(&request, VERSIONS).await?;
     accepted(answer.error_code, None, || "cannot fetch".into())?;
     let mut fetched = Vec::with_capacity(wants.len());
@@ -97,35 +72,45 @@ pub(crate) async fn fetch(
 
 /// A stretch of a partition, for whoever looks at records.
 #[derive(Debug)]
-pub(crate) struct Stretch {
-    pub(crate) partition: TopicPartition,
+pub struct Stretch {
+    pub partition: TopicPartition,
     /// Whole batches; the first may begin below `offset`.
-    pub(crate) records: Bytes,
+    pub records: Bytes,
     /// The first offset that was asked for.
-    pub(crate) offset: u64,
+    pub offset: u64,
     /// Nothing at or after this is wanted.
-    pub(crate) until: Option<u64>,
+    pub until: Option<u64>,
 }
 
 /// What goes to whoever looks at records.
 #[derive(Debug)]
-pub(crate) enum Delivery {
+pub enum Delivery {
     Stretch(Stretch),
+    /// Records were deleted before they were read, by retention.
+    Gone(Gone),
     /// Answered once everything before it was dealt with.
     Barrier(oneshot::Sender<()>),
 }
 
+/// Records `from` to `until`, without the latter; reading goes on there.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Gone {
+    pub partition: TopicPartition,
+    pub from: u64,
+    pub until: u64,
+}
+
 /// What is read of a partition.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Span {
-    pub(crate) from: u64,
+pub struct Span {
+    pub from: u64,
     /// `None`: for ever.
-    pub(crate) until: Option<u64>,
+    pub until: Option<u64>,
 }
 
 /// Reads partitions of one leader until each has reached its end, sending stretches as they come.
 /// Ends early, without an error, when the other end of `deliveries` is gone.
-pub(crate) async fn read(
+pub async fn read(
     client: Arc<Client>,
     spans: Vec<(TopicPartition, Span)>,
     deliveries: mpsc::Sender<Delivery>,
@@ -145,8 +130,8 @@ pub(crate) async fn read(
             }
         };
         for fetched in fetched {
-            if let Some(stretch) = reader.take(fetched).await?
-                && deliveries.send(Delivery::Stretch(stretch)).await.is_err()
+            if let Some(delivery) = reader.take(fetched).await?
+                && deliveries.send(delivery).await.is_err()
             {
                 return Ok(());
             }
@@ -205,15 +190,16 @@ impl Reader {
     }
 
     /// Moves the partition on. `None` when there was nothing new.
-    async fn take(&mut self, fetched: Fetched) -> Result<Option<Stretch>, ClientError> {
+    async fn take(&mut self, fetched: Fetched) -> Result<Option<Delivery>, ClientError> {
         let place = self.spans.iter().position(|(partition, _)| *partition == fetched.partition);
         let Some(place) = place else { return Ok(None) };
         let span = self.spans[place].1;
         let records = match fetched.records {
             Ok(records) => records,
             Err(ResponseError::OffsetOutOfRange) => {
-                self.spans[place].1.from = self.start_over(&fetched.partition, span.from).await?;
-                return Ok(None);
+                let gone = self.start_over(&fetched.partition, span.from).await?;
+                self.spans[place].1.from = gone.until;
+                return Ok(Some(Delivery::Gone(gone)));
             }
             Err(code) => {
                 let what = format!("cannot read {}", fetched.partition);
@@ -231,7 +217,7 @@ impl Reader {
             self.spans.push((partition.clone(), moved));
         }
         let (offset, until) = (span.from, span.until);
-        Ok(Some(Stretch { partition, records, offset, until }))
+        Ok(Some(Delivery::Stretch(Stretch { partition, records, offset, until })))
     }
 
     /// Retention overtook the reader: it goes on where the partition begins now.
@@ -239,7 +225,7 @@ impl Reader {
         &self,
         partition: &TopicPartition,
         offset: u64,
-    ) -> Result<u64, ClientError> {
+    ) -> Result<Gone, ClientError> {
         let metadata = self.client.topic(&partition.topic).await?;
         let starts = self.client.offsets_at(&metadata, [(partition.clone(), EARLIEST)]).await?;
         let start = starts.get(partition).copied().flatten().unwrap_or(0);
@@ -250,12 +236,7 @@ impl Reader {
             let message = Some("it is beyond the end; the topic may have been made anew".into());
             return Err(Refused { what, code, message }.into());
         }
-        eprintln!(
-            "postroad: records {offset} to {} of {partition} are gone (retention); going on at \
-             {start}",
-            start - 1
-        );
-        Ok(start)
+        Ok(Gone { partition: partition.clone(), from: offset, until: start })
     }
 }
 

@@ -1,13 +1,12 @@
 //! Being a member of a group, by the classic protocol: join, sync, heartbeat, commit, leave.
 //!
 //! The classic protocol and the `range` assignor, because every broker and every other client knows
-//! them: `postroad consume --group` shares a group with whatever else consumes in it.
+//! them: a member shares its group with whatever else consumes in it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{Buf, BufMut, Bytes, BytesMut};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::consumer_protocol_assignment::TopicPartition as AssignedTopic;
 use kafka_protocol::messages::join_group_request::JoinGroupRequestProtocol;
@@ -18,26 +17,28 @@ use kafka_protocol::messages::{
     ConsumerProtocolAssignment, ConsumerProtocolSubscription, GroupId, HeartbeatRequest,
     JoinGroupRequest, JoinGroupResponse, LeaveGroupRequest, SyncGroupRequest,
 };
-use kafka_protocol::protocol::{Decodable, Encodable, Message, StrBytes};
+use kafka_protocol::protocol::StrBytes;
 use tokio::time::{Instant, sleep};
 
-use super::cluster::{Client, PATIENCE, TopicPartition, topic_name};
-use super::connection::ANSWER_WITHIN;
-use super::error::{ClientError, accepted};
-use super::groups::{Committer, decode_assignment};
+use crate::cluster::{Client, PATIENCE, TopicPartition};
+use crate::connection::ANSWER_WITHIN;
+use crate::consumer_protocol::{assigned_partitions, subscribed_topics, versioned};
+use crate::error::{ClientError, accepted};
+use crate::groups::Committer;
+use crate::requests::{group_id, topic_name};
 
 /// Without a heartbeat for so long the broker takes a member for dead.
 const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
-pub(crate) const HEARTBEAT_EVERY: Duration = Duration::from_secs(3);
+/// How often [`Membership::heartbeat`] is due.
+pub const HEARTBEAT_EVERY: Duration = Duration::from_secs(3);
 /// How long the other members may take to join again.
 const REBALANCE_TIMEOUT: Duration = Duration::from_secs(60);
 const PROTOCOL_TYPE: StrBytes = StrBytes::from_static_str("consumer");
 const ASSIGNOR: StrBytes = StrBytes::from_static_str("range");
-/// Version of the subscription and the assignment, which every client reads.
-const CONSUMER_PROTOCOL: i16 = 0;
 
+/// A membership in a group; its caller sends heartbeats, and joins again when it is told to.
 #[derive(Debug)]
-pub(crate) struct Membership {
+pub struct Membership {
     client: Arc<Client>,
     group: String,
     topics: Vec<String>,
@@ -46,20 +47,22 @@ pub(crate) struct Membership {
 
 /// What a heartbeat says.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Standing {
+pub enum Standing {
+    /// As before.
     Member,
     /// Somebody came or went: join again.
     Rebalancing,
 }
 
 impl Membership {
-    pub(crate) fn new(client: Arc<Client>, group: &str, topics: &[String]) -> Self {
+    /// Not joined yet.
+    pub fn new(client: Arc<Client>, group: &str, topics: &[String]) -> Self {
         let (group, topics) = (group.to_owned(), topics.to_vec());
         Self { client, group, topics, committer: Committer::OUTSIDER }
     }
 
     /// Joins, or joins again, and says which partitions are this member's.
-    pub(crate) async fn join(&mut self) -> Result<Vec<TopicPartition>, ClientError> {
+    pub async fn join(&mut self) -> Result<Vec<TopicPartition>, ClientError> {
         let deadline = Instant::now() + REBALANCE_TIMEOUT + PATIENCE;
         loop {
             let error = match self.try_join().await {
@@ -106,7 +109,7 @@ impl Membership {
         let syncing = coordinator.start(&request, 3..=5).await?;
         let synced = syncing.answer(REBALANCE_TIMEOUT + ANSWER_WITHIN).await?;
         accepted(synced.error_code, None, || format!("cannot join group {}", self.group))?;
-        Ok(decode_assignment(synced.assignment))
+        Ok(assigned_partitions(&synced.assignment))
     }
 
     fn join_request(&self) -> JoinGroupRequest {
@@ -155,7 +158,8 @@ impl Membership {
         Ok(assignments.collect())
     }
 
-    pub(crate) async fn heartbeat(&self) -> Result<Standing, ClientError> {
+    /// Tells the coordinator that this member lives, and hears whether the group changes.
+    pub async fn heartbeat(&self) -> Result<Standing, ClientError> {
         let request = HeartbeatRequest::default()
             .with_group_id(self.group_id())
             .with_generation_id(self.committer.generation)
@@ -192,7 +196,7 @@ impl Membership {
 
     /// Commits as this member. A commit that comes too late, because the group has moved on or the
     /// broker is away, is no error: who has the partition next reads those records again.
-    pub(crate) async fn commit(
+    pub async fn commit(
         &self,
         offsets: &BTreeMap<TopicPartition, u64>,
     ) -> Result<Standing, ClientError> {
@@ -214,7 +218,7 @@ impl Membership {
     }
 
     /// Says good-bye, so that the others need not wait for the session to time out.
-    pub(crate) async fn leave(self) -> Result<(), ClientError> {
+    pub async fn leave(self) -> Result<(), ClientError> {
         let member = MemberIdentity::default().with_member_id(self.committer.member.clone());
         let request =
             LeaveGroupRequest::default().with_group_id(self.group_id()).with_members(vec![member]);
@@ -223,31 +227,14 @@ impl Membership {
     }
 
     fn group_id(&self) -> GroupId {
-        GroupId(StrBytes::from_string(self.group.clone()))
+        group_id(&self.group)
     }
-}
-
-/// A message of the consumer protocol: its version, then itself.
-fn versioned(message: &impl Encodable) -> Bytes {
-    let mut bytes = BytesMut::new();
-    bytes.put_i16(CONSUMER_PROTOCOL);
-    message
-        .encode(&mut bytes, CONSUMER_PROTOCOL)
-        .expect("version 0 has every field that is set here");
-    bytes.freeze()
 }
 
 /// Which topics each member wants. One whose subscription cannot be read gets nothing.
 fn subscriptions(members: &[JoinGroupResponseMember]) -> BTreeMap<String, Vec<String>> {
-    let topics = |member: &JoinGroupResponseMember| {
-        let mut bytes = member.metadata.clone();
-        (bytes.len() >= 2).then_some(())?;
-        let version = bytes.get_i16().min(ConsumerProtocolSubscription::VERSIONS.max);
-        ConsumerProtocolSubscription::decode(&mut bytes, version).ok()
-    };
     let subscribed = members.iter().map(|member| {
-        let topics = topics(member).map(|found| found.topics).unwrap_or_default();
-        (member.member_id.to_string(), topics.iter().map(|topic| topic.to_string()).collect())
+        (member.member_id.to_string(), subscribed_topics(&member.metadata).unwrap_or_default())
     });
     subscribed.collect()
 }
@@ -313,17 +300,5 @@ mod tests {
         let dealt = range(&subscriptions, &BTreeMap::from([("t".to_owned(), 1)]));
         assert_eq!(dealt["a"]["t"], 0..1);
         assert!(dealt["b"].is_empty());
-    }
-
-    #[test]
-    fn an_assignment_is_read_as_it_was_written() {
-        let topic =
-            AssignedTopic::default().with_topic(topic_name("t")).with_partitions(vec![1, 2]);
-        let assignment =
-            ConsumerProtocolAssignment::default().with_assigned_partitions(vec![topic]);
-        let read = decode_assignment(versioned(&assignment));
-        assert_eq!(read, [TopicPartition::new("t", 1), TopicPartition::new("t", 2)]);
-        assert_eq!(decode_assignment(Bytes::from_static(b"\0")), []);
-        assert_eq!(decode_assignment(Bytes::from_static(b"garbage")), []);
     }
 }

@@ -3,49 +3,54 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bytes::{Buf, Bytes};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::offset_commit_request::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
 use kafka_protocol::messages::{
-    ApiKey, ConsumerGroupDescribeRequest, ConsumerProtocolAssignment, DeleteGroupsRequest,
-    DescribeGroupsRequest, GroupId, ListGroupsRequest, OffsetCommitRequest, OffsetFetchRequest,
+    ApiKey, ConsumerGroupDescribeRequest, DeleteGroupsRequest, DescribeGroupsRequest,
+    ListGroupsRequest, OffsetCommitRequest, OffsetFetchRequest,
 };
-use kafka_protocol::protocol::{Decodable, Message, StrBytes};
+use kafka_protocol::protocol::StrBytes;
 
-use super::cluster::{Client, TopicPartition, patiently, topic_name};
-use super::connection::Connection;
-use super::error::{ClientError, Refused, accepted};
+use crate::cluster::{Client, TopicPartition, patiently};
+use crate::connection::Connection;
+use crate::consumer_protocol::assigned_partitions;
+use crate::error::{ClientError, Refused, accepted};
+use crate::requests::{group_id, topic_name};
 
+/// A group, as a list has it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct ListedGroup {
-    pub(crate) name: String,
+pub struct ListedGroup {
+    pub name: String,
     /// `Stable`, `Empty`, ..., as the protocol calls it.
-    pub(crate) state: String,
+    pub state: String,
     /// `classic` or `consumer` (KIP-848).
-    pub(crate) kind: String,
+    pub kind: String,
 }
 
+/// A group with its members; states and assignors are the protocol's names.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct DescribedGroup {
-    pub(crate) name: String,
-    pub(crate) state: String,
-    pub(crate) kind: &'static str,
-    pub(crate) assignor: String,
-    pub(crate) members: Vec<GroupMember>,
+pub struct DescribedGroup {
+    pub name: String,
+    pub state: String,
+    pub kind: &'static str,
+    pub assignor: String,
+    pub members: Vec<GroupMember>,
 }
 
+/// A member, by the id that the coordinator gave it and by what it said of itself.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct GroupMember {
-    pub(crate) id: String,
-    pub(crate) client: String,
-    pub(crate) host: String,
-    pub(crate) partitions: Vec<TopicPartition>,
+pub struct GroupMember {
+    pub id: String,
+    pub client: String,
+    pub host: String,
+    pub partitions: Vec<TopicPartition>,
 }
 
 impl DescribedGroup {
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether it has no members.
+    pub fn is_empty(&self) -> bool {
         self.members.is_empty()
     }
 }
@@ -53,18 +58,18 @@ impl DescribedGroup {
 /// Who commits: a member in a generation, or nobody in particular, which a group without members
 /// allows.
 #[derive(Clone, Debug)]
-pub(crate) struct Committer {
-    pub(crate) member: StrBytes,
-    pub(crate) generation: i32,
+pub struct Committer {
+    pub member: StrBytes,
+    pub generation: i32,
 }
 
 impl Committer {
-    pub(crate) const OUTSIDER: Committer = Committer { member: StrBytes::new(), generation: -1 };
+    pub const OUTSIDER: Committer = Committer { member: StrBytes::new(), generation: -1 };
 }
 
 impl Client {
-    /// Sorted by name.
-    pub(crate) async fn groups(&self) -> Result<Vec<ListedGroup>, ClientError> {
+    /// All groups of the cluster, sorted by name.
+    pub async fn groups(&self) -> Result<Vec<ListedGroup>, ClientError> {
         let mut groups = BTreeMap::new();
         // Each broker knows those that it coordinates.
         for broker in self.brokers().await? {
@@ -93,7 +98,7 @@ impl Client {
     }
 
     /// `None` when there is no such group.
-    pub(crate) async fn group(&self, name: &str) -> Result<Option<DescribedGroup>, ClientError> {
+    pub async fn group(&self, name: &str) -> Result<Option<DescribedGroup>, ClientError> {
         let coordinator = self.coordinator(name).await?;
         if coordinator.offers(ApiKey::ConsumerGroupDescribe, 0..=1)
             && let Some(group) = describe_consumer(&coordinator, name).await?
@@ -104,7 +109,7 @@ impl Client {
     }
 
     /// What the group committed; empty when there is no such group.
-    pub(crate) async fn committed(
+    pub async fn committed(
         &self,
         group: &str,
     ) -> Result<BTreeMap<TopicPartition, u64>, ClientError> {
@@ -132,7 +137,8 @@ impl Client {
         .await
     }
 
-    pub(crate) async fn commit(
+    /// Commits the offset after the last record that was dealt with, of each partition.
+    pub async fn commit(
         &self,
         group: &str,
         committer: &Committer,
@@ -153,7 +159,8 @@ impl Client {
         .await
     }
 
-    pub(crate) async fn delete_group(&self, name: &str) -> Result<(), ClientError> {
+    /// Deletes a group without members.
+    pub async fn delete_group(&self, name: &str) -> Result<(), ClientError> {
         let coordinator = self.coordinator(name).await?;
         let request = DeleteGroupsRequest::default().with_groups_names(vec![group_id(name)]);
         patiently(|| async {
@@ -164,10 +171,6 @@ impl Client {
         })
         .await
     }
-}
-
-fn group_id(name: &str) -> GroupId {
-    GroupId(StrBytes::from_string(name.to_owned()))
 }
 
 fn offset_commit(
@@ -267,7 +270,7 @@ async fn describe_classic(
                 id: member.member_id.to_string(),
                 client: member.client_id.to_string(),
                 host: member.client_host.trim_start_matches('/').to_owned(),
-                partitions: decode_assignment(member.member_assignment),
+                partitions: assigned_partitions(&member.member_assignment),
             })
             .collect(),
     }))
@@ -281,20 +284,4 @@ fn refuse_passing(code: i16, group: &str) -> Result<(), ClientError> {
         }
         _ => Ok(()),
     }
-}
-
-/// The partitions of an assignment of the `consumer` protocol; none when it is something else.
-pub(crate) fn decode_assignment(mut bytes: Bytes) -> Vec<TopicPartition> {
-    if bytes.len() < 2 {
-        return Vec::new();
-    }
-    let version = bytes.get_i16().min(ConsumerProtocolAssignment::VERSIONS.max);
-    let Ok(assignment) = ConsumerProtocolAssignment::decode(&mut bytes, version) else {
-        return Vec::new();
-    };
-    let partitions = assignment.assigned_partitions.iter().flat_map(|topic| {
-        let name: Arc<str> = topic.topic.as_str().into();
-        topic.partitions.iter().map(move |partition| TopicPartition::new(name.clone(), *partition))
-    });
-    partitions.collect()
 }

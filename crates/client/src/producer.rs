@@ -12,18 +12,17 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use clap::ValueEnum;
 use kafka_protocol::ResponseError;
-use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use kafka_protocol::messages::{
     ApiVersionsRequest, InitProducerIdRequest, ProduceRequest, ProduceResponse, ProducerId,
 };
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
-use super::cluster::{Client, PATIENCE, TopicPartition, patiently, topic_name};
-use super::connection::{ANSWER_WITHIN, Connection};
-use super::error::{ClientError, Refused, accepted};
+use crate::cluster::{Client, PATIENCE, TopicPartition, patiently};
+use crate::connection::{ANSWER_WITHIN, Connection};
+use crate::error::{ClientError, Refused, accepted};
+use crate::requests;
 
 /// 12 is the last version that names topics rather than numbering them.
 const VERSIONS: RangeInclusive<i16> = 3..=12;
@@ -32,13 +31,11 @@ const REQUEST_BYTES_MAX: usize = 4 << 20;
 const QUEUED_MAX: usize = 16;
 
 /// Who has to have a batch before it counts as sent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub(crate) enum Acks {
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Acks {
     /// Nobody: the broker does not answer.
-    #[value(name = "0")]
     None,
     /// The leader.
-    #[value(name = "1")]
     Leader,
     /// All replicas in sync.
     All,
@@ -56,27 +53,28 @@ impl Acks {
 
 /// Which producer the broker knows this one as; -1 when it does not.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Identity {
-    pub(crate) id: i64,
-    pub(crate) epoch: i16,
+pub struct Identity {
+    pub id: i64,
+    pub epoch: i16,
 }
 
 impl Identity {
-    pub(crate) const NONE: Identity = Identity { id: -1, epoch: -1 };
+    pub const NONE: Identity = Identity { id: -1, epoch: -1 };
 }
 
+/// A batch (RecordBatch v2) for one partition, as it goes out.
 #[derive(Debug)]
-pub(crate) struct ReadyBatch {
-    pub(crate) partition: i32,
-    pub(crate) records: u32,
-    pub(crate) bytes: Bytes,
+pub struct ReadyBatch {
+    pub partition: i32,
+    pub records: u32,
+    pub bytes: Bytes,
 }
 
 /// What was sent and, unless nobody was asked to, acknowledged.
 #[derive(Debug, Default)]
-pub(crate) struct Sent {
-    pub(crate) records: AtomicU64,
-    pub(crate) bytes: AtomicU64,
+pub struct Sent {
+    pub records: AtomicU64,
+    pub bytes: AtomicU64,
 }
 
 impl Sent {
@@ -90,7 +88,7 @@ impl Sent {
 
 impl Client {
     /// An identity, with which batches that are sent twice are stored once.
-    pub(crate) async fn producer_identity(&self) -> Result<Identity, ClientError> {
+    pub async fn producer_identity(&self) -> Result<Identity, ClientError> {
         let request = InitProducerIdRequest::default()
             .with_transactional_id(None)
             .with_transaction_timeout_ms(i32::MAX)
@@ -106,7 +104,7 @@ impl Client {
 }
 
 /// Sends what comes until the channel closes, and returns when all of it is acknowledged.
-pub(crate) async fn send(
+pub async fn send(
     client: Arc<Client>,
     topic: Arc<str>,
     acks: Acks,
@@ -240,19 +238,8 @@ impl Lane {
     }
 
     fn request(&self, batches: &[ReadyBatch]) -> ProduceRequest {
-        let partitions = batches.iter().map(|batch| {
-            PartitionProduceData::default()
-                .with_index(batch.partition)
-                .with_records(Some(batch.bytes.clone()))
-        });
-        let topic = TopicProduceData::default()
-            .with_name(topic_name(&self.topic))
-            .with_partition_data(partitions.collect());
-        ProduceRequest::default()
-            .with_transactional_id(None)
-            .with_acks(self.acks.on_the_wire())
-            .with_timeout_ms(ANSWER_WITHIN.as_millis() as i32)
-            .with_topic_data(vec![topic])
+        let batches = batches.iter().map(|batch| (batch.partition, batch.bytes.clone()));
+        requests::produce(&self.topic, self.acks.on_the_wire(), batches)
     }
 
     async fn settle_all(&mut self) -> Result<(), ClientError> {

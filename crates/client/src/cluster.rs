@@ -8,30 +8,30 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kafka_protocol::ResponseError;
-use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
 use kafka_protocol::messages::metadata_response::MetadataResponseTopic;
-use kafka_protocol::messages::{
-    FindCoordinatorRequest, MetadataRequest, MetadataResponse, TopicName,
-};
+use kafka_protocol::messages::{FindCoordinatorRequest, MetadataRequest, MetadataResponse};
 use kafka_protocol::protocol::{Request, StrBytes};
 use tokio::sync::Mutex;
 use tokio::time::{Instant, sleep};
 
-use super::connection::Connection;
-use super::error::{ClientError, Refused, accepted};
+use crate::connect::{Connect, connect};
+use crate::connection::Connection;
+use crate::error::{ClientError, Refused, accepted};
+use crate::requests;
 
 /// How long something that may pass (an election, a restart) is waited for.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub const PATIENCE: Duration = Duration::from_secs(30);
 const BACKOFF: Duration = Duration::from_millis(100);
 
+/// A partition of a topic, by name.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct TopicPartition {
-    pub(crate) topic: Arc<str>,
-    pub(crate) partition: i32,
+pub struct TopicPartition {
+    pub topic: Arc<str>,
+    pub partition: i32,
 }
 
 impl TopicPartition {
-    pub(crate) fn new(topic: impl Into<Arc<str>>, partition: i32) -> Self {
+    pub fn new(topic: impl Into<Arc<str>>, partition: i32) -> Self {
         Self { topic: topic.into(), partition }
     }
 }
@@ -42,10 +42,12 @@ impl fmt::Display for TopicPartition {
     }
 }
 
+/// A client of one cluster, for many callers at once.
 #[derive(Debug)]
-pub(crate) struct Client {
+pub struct Client {
+    connector: Box<dyn Connect>,
     bootstrap: Vec<String>,
-    pub(super) token: Option<String>,
+    pub(crate) token: Option<String>,
     /// The broker that answered first, and another one should it go away.
     home: Mutex<Arc<Connection>>,
     connections: Mutex<HashMap<String, Arc<Connection>>>,
@@ -53,42 +55,47 @@ pub(crate) struct Client {
 
 /// What the cluster said about some topics.
 #[derive(Debug)]
-pub(crate) struct Metadata {
+pub struct Metadata {
     brokers: BTreeMap<i32, String>,
-    pub(crate) topics: BTreeMap<String, TopicMetadata>,
+    pub topics: BTreeMap<String, TopicMetadata>,
 }
 
+/// What it said about one.
 #[derive(Debug)]
-pub(crate) struct TopicMetadata {
-    pub(crate) internal: bool,
+pub struct TopicMetadata {
+    /// Whether it is the broker's own.
+    pub internal: bool,
     /// By index, from 0.
-    pub(crate) partitions: Vec<PartitionMetadata>,
+    pub partitions: Vec<PartitionMetadata>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct PartitionMetadata {
-    /// -1: none now.
-    pub(crate) leader: i32,
-    pub(crate) replicas: usize,
+pub struct PartitionMetadata {
+    /// The number of its broker; -1: none now.
+    pub leader: i32,
+    pub replicas: usize,
 }
 
 impl Client {
-    /// Connects to the first of `bootstrap` (addresses separated by commas) that answers.
-    /// `token` is the operators', for servers on other machines.
-    pub(crate) async fn connect(
+    /// Connects to the first of `bootstrap` (addresses separated by commas) that answers. Every
+    /// connection, to whatever broker, is made by `connector`: [`Tcp`](crate::Tcp), or that of a
+    /// simulation. `token` is the operators', for servers on other machines.
+    pub async fn connect(
+        connector: impl Connect,
         bootstrap: &str,
         token: Option<String>,
     ) -> Result<Client, ClientError> {
         let bootstrap: Vec<String> =
             bootstrap.split(',').map(with_port).collect::<Result<_, _>>()?;
-        let home = Arc::new(first_reachable(&bootstrap).await?);
+        let connector: Box<dyn Connect> = Box::new(connector);
+        let home = Arc::new(first_reachable(&*connector, &bootstrap).await?);
         let connections = HashMap::from_iter([(home.address().to_owned(), home.clone())]);
         let (home, connections) = (Mutex::new(home), Mutex::new(connections));
-        Ok(Client { bootstrap, token, home, connections })
+        Ok(Client { connector, bootstrap, token, home, connections })
     }
 
     /// A broker, whichever.
-    pub(crate) async fn any(&self) -> Arc<Connection> {
+    pub async fn any(&self) -> Arc<Connection> {
         self.home.lock().await.clone()
     }
 
@@ -98,20 +105,20 @@ impl Client {
         if let Some(connection) = connections.get(address) {
             return Ok(connection.clone());
         }
-        let opened = Connection::open(address).await.map_err(|source| {
+        let stream = connect(&*self.connector, address).await.map_err(|source| {
             ClientError::AdvertisedUnreachable {
                 bootstrap: self.bootstrap.join(","),
                 address: address.to_owned(),
                 source,
             }
         })?;
-        let connection = Arc::new(opened?);
+        let connection = Arc::new(Connection::over(stream, address).await?);
         connections.insert(address.to_owned(), connection.clone());
         Ok(connection)
     }
 
     /// All brokers of the cluster.
-    pub(crate) async fn brokers(&self) -> Result<Vec<Arc<Connection>>, ClientError> {
+    pub async fn brokers(&self) -> Result<Vec<Arc<Connection>>, ClientError> {
         let metadata = self.metadata(Some(&[])).await?;
         let mut brokers = Vec::with_capacity(metadata.brokers.len());
         for address in metadata.brokers.values() {
@@ -121,24 +128,24 @@ impl Client {
     }
 
     /// Forgets a connection that failed, so that the next use opens another.
-    pub(crate) async fn forget(&self, connection: &Connection) {
+    pub async fn forget(&self, connection: &Connection) {
         self.connections.lock().await.remove(connection.address());
     }
 
     /// Forgets all connections, so that the next use of each opens another.
-    pub(crate) async fn forget_all(&self) {
+    pub async fn forget_all(&self) {
         self.connections.lock().await.clear();
     }
 
     /// `None`: of all topics. Topics that are not there are left out.
-    pub(crate) async fn metadata(&self, topics: Option<&[&str]>) -> Result<Metadata, ClientError> {
-        let request = MetadataRequest::default()
-            .with_topics(topics.map(|topics| {
-                let named =
-                    |name: &&str| MetadataRequestTopic::default().with_name(Some(topic_name(name)));
-                topics.iter().map(named).collect()
-            }))
-            .with_allow_auto_topic_creation(false);
+    pub async fn metadata(&self, topics: Option<&[&str]>) -> Result<Metadata, ClientError> {
+        let request = match topics {
+            Some(topics) => requests::metadata(topics.iter().copied()),
+            None => {
+                let all = MetadataRequest::default().with_topics(None);
+                all.with_allow_auto_topic_creation(false)
+            }
+        };
         // 4: auto creation can be declined. 9 and lower: topics by name alone.
         Metadata::from_response(self.call_any(&request, 4..=9).await?)
     }
@@ -152,7 +159,7 @@ impl Client {
     ) -> Result<R::Response, ClientError> {
         match self.any().await.call(request, versions.clone()).await {
             Err(ClientError::Closed { .. } | ClientError::TimedOut { .. }) => {
-                let home = Arc::new(first_reachable(&self.bootstrap).await?);
+                let home = Arc::new(first_reachable(&*self.connector, &self.bootstrap).await?);
                 *self.home.lock().await = home.clone();
                 home.call(request, versions).await
             }
@@ -161,7 +168,7 @@ impl Client {
     }
 
     /// Metadata of one topic, which must be there. Waits for its partitions to have leaders.
-    pub(crate) async fn topic(&self, topic: &str) -> Result<Metadata, ClientError> {
+    pub async fn topic(&self, topic: &str) -> Result<Metadata, ClientError> {
         patiently(|| async {
             let metadata = self.metadata(Some(&[topic])).await?;
             let Some(found) = metadata.topics.get(topic) else {
@@ -177,7 +184,7 @@ impl Client {
     }
 
     /// Groups partitions by the connection to their leader.
-    pub(crate) async fn by_leader<T>(
+    pub async fn by_leader<T>(
         &self,
         metadata: &Metadata,
         partitions: impl IntoIterator<Item = (TopicPartition, T)>,
@@ -194,7 +201,7 @@ impl Client {
     }
 
     /// The connection to the leader of one partition.
-    pub(crate) async fn leader(
+    pub async fn leader(
         &self,
         metadata: &Metadata,
         partition: &TopicPartition,
@@ -203,7 +210,7 @@ impl Client {
     }
 
     /// The connection to the broker that keeps `group`.
-    pub(crate) async fn coordinator(&self, group: &str) -> Result<Arc<Connection>, ClientError> {
+    pub async fn coordinator(&self, group: &str) -> Result<Arc<Connection>, ClientError> {
         let request = FindCoordinatorRequest::default()
             .with_key_type(0)
             .with_key(StrBytes::from_string(group.to_owned()));
@@ -259,13 +266,14 @@ impl Metadata {
     }
 
     /// All partitions of a topic; none when it is not there.
-    pub(crate) fn partitions(&self, topic: &str) -> Vec<TopicPartition> {
+    pub fn partitions(&self, topic: &str) -> Vec<TopicPartition> {
         let count = self.topics.get(topic).map_or(0, |found| found.partitions.len());
         let topic: Arc<str> = topic.into();
         (0..count as i32).map(|partition| TopicPartition::new(topic.clone(), partition)).collect()
     }
 
-    pub(crate) fn all_partitions(&self) -> Vec<TopicPartition> {
+    /// All partitions of all topics.
+    pub fn all_partitions(&self) -> Vec<TopicPartition> {
         self.topics.keys().flat_map(|topic| self.partitions(topic)).collect()
     }
 }
@@ -285,10 +293,6 @@ impl TopicMetadata {
                 .collect(),
         }
     }
-}
-
-pub(crate) fn topic_name(name: &str) -> TopicName {
-    TopicName(StrBytes::from_string(name.to_owned()))
 }
 
 /// Repeats `attempt` while what goes wrong may pass, for [`PATIENCE`] at most. A broker that cannot
@@ -322,11 +326,14 @@ fn is_settling(code: ResponseError) -> bool {
         )
 }
 
-async fn first_reachable(bootstrap: &[String]) -> Result<Connection, ClientError> {
+async fn first_reachable(
+    connector: &dyn Connect,
+    bootstrap: &[String],
+) -> Result<Connection, ClientError> {
     let mut failed = None;
     for address in bootstrap {
-        match Connection::open(address).await {
-            Ok(opened) => return opened,
+        match connect(connector, address).await {
+            Ok(stream) => return Connection::over(stream, address.as_str()).await,
             Err(source) => {
                 failed = Some(ClientError::Unreachable { address: address.clone(), source });
             }

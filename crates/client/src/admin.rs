@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kafka_protocol::messages::create_partitions_request::CreatePartitionsTopic;
-use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
 use kafka_protocol::messages::describe_configs_response::DescribeConfigsResult;
 use kafka_protocol::messages::describe_log_dirs_request::DescribableLogDirTopic;
@@ -12,28 +11,29 @@ use kafka_protocol::messages::incremental_alter_configs_request::{
     AlterConfigsResource, AlterableConfig,
 };
 use kafka_protocol::messages::{
-    ApiKey, CreatePartitionsRequest, CreateTopicsRequest, DeleteTopicsRequest,
-    DescribeConfigsRequest, DescribeLogDirsRequest, IncrementalAlterConfigsRequest,
+    ApiKey, CreatePartitionsRequest, DeleteTopicsRequest, DescribeConfigsRequest,
+    DescribeLogDirsRequest, IncrementalAlterConfigsRequest,
 };
 use kafka_protocol::protocol::StrBytes;
 
-use super::cluster::{Client, Metadata, TopicPartition, patiently, topic_name};
-use super::error::{ClientError, accepted};
+use crate::cluster::{Client, Metadata, TopicPartition, patiently};
+use crate::error::{ClientError, accepted};
+use crate::requests::{self, CHANGE_MS, topic_name};
 
 const TOPIC_RESOURCE: i8 = 2;
-const ADMIN_TIMEOUT_MS: i32 = 30_000;
 
 /// A value of a topic's configuration, and who set it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) struct ConfigValue {
-    pub(crate) name: String,
+pub struct ConfigValue {
+    pub name: String,
     /// `None` when it is secret.
-    pub(crate) value: Option<String>,
-    pub(crate) source: ConfigSource,
+    pub value: Option<String>,
+    pub source: ConfigSource,
 }
 
+/// Who set a value, the most specific first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum ConfigSource {
+pub enum ConfigSource {
     Topic,
     Broker,
     Default,
@@ -41,7 +41,7 @@ pub(crate) enum ConfigSource {
 
 /// A change of one configuration value.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(crate) enum ConfigChange {
+pub enum ConfigChange {
     Set {
         name: String,
         value: String,
@@ -53,27 +53,17 @@ pub(crate) enum ConfigChange {
 }
 
 impl Client {
-    /// Partitions of the new topic. `None`, and -1, are the broker's default.
-    pub(crate) async fn create_topic(
+    /// Makes a topic; returns how many partitions it has, if the broker says so. Without
+    /// `partitions`, and with a `replication` of -1, the broker's default holds.
+    pub async fn create_topic(
         &self,
         name: &str,
         partitions: Option<i32>,
         replication: i16,
         configs: &[(String, String)],
     ) -> Result<Option<i32>, ClientError> {
-        let configs = configs.iter().map(|(name, value)| {
-            CreatableTopicConfig::default()
-                .with_name(StrBytes::from_string(name.clone()))
-                .with_value(Some(StrBytes::from_string(value.clone())))
-        });
-        let topic = CreatableTopic::default()
-            .with_name(topic_name(name))
-            .with_num_partitions(partitions.unwrap_or(-1))
-            .with_replication_factor(replication)
-            .with_configs(configs.collect());
-        let request = CreateTopicsRequest::default()
-            .with_topics(vec![topic])
-            .with_timeout_ms(ADMIN_TIMEOUT_MS);
+        let configs = configs.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let request = requests::create_topic(name, partitions.unwrap_or(-1), replication, configs);
         patiently(|| async {
             let mut made = None;
             // 4: partitions may be left to the broker. 5: it says how many there are.
@@ -88,10 +78,11 @@ impl Client {
         .await
     }
 
-    pub(crate) async fn delete_topic(&self, name: &str) -> Result<(), ClientError> {
+    /// Deletes a topic with all that is in it.
+    pub async fn delete_topic(&self, name: &str) -> Result<(), ClientError> {
         let request = DeleteTopicsRequest::default()
             .with_topic_names(vec![topic_name(name)])
-            .with_timeout_ms(ADMIN_TIMEOUT_MS);
+            .with_timeout_ms(CHANGE_MS);
         patiently(|| async {
             for topic in self.any().await.call(&request, 1..=5).await?.responses {
                 let message = topic.error_message.as_deref();
@@ -104,18 +95,13 @@ impl Client {
     }
 
     /// Grows a topic to `total` partitions.
-    pub(crate) async fn create_partitions(
-        &self,
-        name: &str,
-        total: i32,
-    ) -> Result<(), ClientError> {
+    pub async fn create_partitions(&self, name: &str, total: i32) -> Result<(), ClientError> {
         let topic = CreatePartitionsTopic::default()
             .with_name(topic_name(name))
             .with_count(total)
             .with_assignments(None);
-        let request = CreatePartitionsRequest::default()
-            .with_topics(vec![topic])
-            .with_timeout_ms(ADMIN_TIMEOUT_MS);
+        let request =
+            CreatePartitionsRequest::default().with_topics(vec![topic]).with_timeout_ms(CHANGE_MS);
         patiently(|| async {
             for topic in self.any().await.call(&request, 0..=3).await?.results {
                 let message = topic.error_message.as_deref();
@@ -127,7 +113,8 @@ impl Client {
         .await
     }
 
-    pub(crate) async fn alter_topic_configs(
+    /// Changes values of a topic's configuration; others stay (KIP-339).
+    pub async fn alter_topic_configs(
         &self,
         name: &str,
         changes: &[ConfigChange],
@@ -159,7 +146,7 @@ impl Client {
     }
 
     /// The whole configuration of each topic, sorted by name.
-    pub(crate) async fn topic_configs(
+    pub async fn topic_configs(
         &self,
         topics: &[&str],
     ) -> Result<BTreeMap<String, Vec<ConfigValue>>, ClientError> {
@@ -185,7 +172,7 @@ impl Client {
     }
 
     /// Bytes that each partition takes where its leader is. Empty when the broker does not tell.
-    pub(crate) async fn partition_bytes(
+    pub async fn partition_bytes(
         &self,
         metadata: &Metadata,
         partitions: &[TopicPartition],
