@@ -4,7 +4,6 @@
 mod amqp;
 mod bench;
 mod ci;
-mod client;
 mod compat;
 mod failure;
 mod figures;
@@ -15,6 +14,7 @@ mod probe;
 mod process;
 mod rabbitmq;
 mod random;
+mod records;
 mod server;
 mod soak;
 

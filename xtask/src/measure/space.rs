@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use clap::Args;
+use client::records::NewRecord;
 
 use super::load::Load;
 use super::{PATIENCE, postroad};
 use crate::amqp::{Connection, Mode};
-use crate::client::NewRecord;
 use crate::failure::{Context, Failure, Outcome};
 use crate::figures::{Figures, Output};
 use crate::paths;

@@ -13,12 +13,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use client::blocking::{Connection, SentBatches};
+use client::records::records_of;
+use client::requests::Answer;
 use serde::Serialize;
 
 use super::PATIENCE;
 use crate::amqp;
-use crate::client::{Answer, Connection, batch, records_of};
 use crate::failure::{Context, Failure, Outcome};
+use crate::records::batch;
 
 const TOPIC: &str = "bystanders";
 // A queue is a topic: it needs a name of its own.
@@ -191,7 +194,7 @@ impl Bystanders {
 }
 
 fn open(address: SocketAddr) -> io::Result<Connection> {
-    Connection::open(address, PATIENCE)
+    Ok(Connection::open(address, PATIENCE)?)
 }
 
 /// Who sends records, each at its time.
@@ -227,8 +230,8 @@ fn send_each(shared: &Shared, who: usize, sender: &mut impl Sender) -> io::Resul
 
 struct Producer {
     connection: Connection,
-    /// Not yet answered: its correlation id, and when it was due.
-    sent: VecDeque<(i32, Instant)>,
+    /// Not yet answered, and when each was due.
+    sent: VecDeque<(SentBatches, Instant)>,
 }
 
 impl Sender for Producer {
@@ -312,7 +315,7 @@ pub(super) fn cut_off(error: &io::Error) -> bool {
     matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
 }
 
-pub(super) fn failed(what: &str) -> impl FnOnce(io::Error) -> Failure + '_ {
+pub(super) fn failed<E: fmt::Display>(what: &str) -> impl FnOnce(E) -> Failure + '_ {
     move |error| Failure::new(format!("{what}: {error}"))
 }
 
