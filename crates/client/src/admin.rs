@@ -7,20 +7,16 @@ use kafka_protocol::messages::create_partitions_request::CreatePartitionsTopic;
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
 use kafka_protocol::messages::describe_configs_response::DescribeConfigsResult;
 use kafka_protocol::messages::describe_log_dirs_request::DescribableLogDirTopic;
-use kafka_protocol::messages::incremental_alter_configs_request::{
-    AlterConfigsResource, AlterableConfig,
-};
 use kafka_protocol::messages::{
     ApiKey, CreatePartitionsRequest, DeleteTopicsRequest, DescribeConfigsRequest,
-    DescribeLogDirsRequest, IncrementalAlterConfigsRequest,
+    DescribeLogDirsRequest,
 };
 use kafka_protocol::protocol::StrBytes;
 
 use crate::cluster::{Client, Metadata, TopicPartition, patiently};
 use crate::error::{ClientError, accepted};
-use crate::requests::{self, CHANGE_MS, topic_name};
-
-const TOPIC_RESOURCE: i8 = 2;
+pub use crate::requests::ConfigChange;
+use crate::requests::{self, CHANGE_MS, ConfigResource, topic_name};
 
 /// A value of a topic's configuration, and who set it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -37,19 +33,6 @@ pub enum ConfigSource {
     Topic,
     Broker,
     Default,
-}
-
-/// A change of one configuration value.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum ConfigChange {
-    Set {
-        name: String,
-        value: String,
-    },
-    /// Back to what holds without it.
-    Unset {
-        name: String,
-    },
 }
 
 impl Client {
@@ -119,21 +102,7 @@ impl Client {
         name: &str,
         changes: &[ConfigChange],
     ) -> Result<(), ClientError> {
-        let changes = changes.iter().map(|change| match change {
-            ConfigChange::Set { name, value } => AlterableConfig::default()
-                .with_name(StrBytes::from_string(name.clone()))
-                .with_config_operation(0)
-                .with_value(Some(StrBytes::from_string(value.clone()))),
-            ConfigChange::Unset { name } => AlterableConfig::default()
-                .with_name(StrBytes::from_string(name.clone()))
-                .with_config_operation(1)
-                .with_value(None),
-        });
-        let resource = AlterConfigsResource::default()
-            .with_resource_type(TOPIC_RESOURCE)
-            .with_resource_name(StrBytes::from_string(name.to_owned()))
-            .with_configs(changes.collect());
-        let request = IncrementalAlterConfigsRequest::default().with_resources(vec![resource]);
+        let request = requests::alter_configs(ConfigResource::Topic, name, changes);
         patiently(|| async {
             for resource in self.any().await.call(&request, 0..=1).await?.responses {
                 let message = resource.error_message.as_deref();
@@ -152,7 +121,7 @@ impl Client {
     ) -> Result<BTreeMap<String, Vec<ConfigValue>>, ClientError> {
         let resources = topics.iter().map(|name| {
             DescribeConfigsResource::default()
-                .with_resource_type(TOPIC_RESOURCE)
+                .with_resource_type(ConfigResource::Topic as i8)
                 .with_resource_name(StrBytes::from_string((*name).to_owned()))
                 .with_configuration_keys(None)
         });

@@ -1,4 +1,5 @@
-//! The requests that records are written and read with, each built in one place.
+//! Requests, each built in one place: those that records are written and read with, and those that
+//! make a topic and configure it.
 //!
 //! Topics are named, not numbered: [`PRODUCE`], [`FETCH`] and [`METADATA`] are the last versions, or
 //! near them, in which that is possible, and Apache Kafka 4 and Postroad both speak them.
@@ -9,12 +10,16 @@ use bytes::Bytes;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
+use kafka_protocol::messages::incremental_alter_configs_request::{
+    AlterConfigsResource, AlterableConfig,
+};
 use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use kafka_protocol::messages::{
-    ApiKey, ApiVersionsRequest, BrokerId, CreateTopicsRequest, CreateTopicsResponse, FetchRequest,
-    FetchResponse, GroupId, ListOffsetsRequest, ListOffsetsResponse, MetadataRequest,
+    ApiKey, ApiVersionsRequest, ApiVersionsResponse, BrokerId, CreateTopicsRequest,
+    CreateTopicsResponse, FetchRequest, FetchResponse, GroupId, IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse, ListOffsetsRequest, ListOffsetsResponse, MetadataRequest,
     MetadataResponse, ProduceRequest, ProduceResponse, TopicName,
 };
 use kafka_protocol::protocol::StrBytes;
@@ -24,6 +29,8 @@ use crate::error::{CallError, Refused, accepted};
 
 /// The versions that callers without negotiation use.
 pub const API_VERSIONS: i16 = 3;
+/// Of `IncrementalAlterConfigs`.
+pub const ALTER_CONFIGS: i16 = 1;
 pub const CREATE_TOPICS: i16 = 5;
 pub const FETCH: i16 = 12;
 pub const LIST_OFFSETS: i16 = 6;
@@ -51,6 +58,67 @@ pub fn api_versions(software: &'static str) -> ApiVersionsRequest {
     ApiVersionsRequest::default()
         .with_client_software_name(StrBytes::from_static_str(software))
         .with_client_software_version(StrBytes::from_static_str(env!("CARGO_PKG_VERSION")))
+}
+
+/// The level of a feature that the cluster has agreed on (KIP-584), if it has.
+pub fn finalized_level(answer: &ApiVersionsResponse, feature: &str) -> Option<i16> {
+    let mut features = answer.finalized_features.iter();
+    let found = features.find(|found| found.name.as_str() == feature);
+    found.map(|found| found.max_version_level)
+}
+
+/// What has a configuration, by the numbers of the protocol (`ConfigResource.Type`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ConfigResource {
+    Topic = 2,
+    /// KIP-848.
+    Group = 32,
+}
+
+/// A change of one configuration value.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum ConfigChange {
+    Set {
+        name: String,
+        value: String,
+    },
+    /// Back to what holds without it.
+    Unset {
+        name: String,
+    },
+}
+
+/// Changes of a resource's configuration; other values stay (KIP-339).
+pub fn alter_configs(
+    resource: ConfigResource,
+    name: &str,
+    changes: &[ConfigChange],
+) -> IncrementalAlterConfigsRequest {
+    const SET: i8 = 0;
+    const DELETE: i8 = 1;
+    let changes = changes.iter().map(|change| match change {
+        ConfigChange::Set { name, value } => AlterableConfig::default()
+            .with_name(StrBytes::from_string(name.clone()))
+            .with_config_operation(SET)
+            .with_value(Some(StrBytes::from_string(value.clone()))),
+        ConfigChange::Unset { name } => AlterableConfig::default()
+            .with_name(StrBytes::from_string(name.clone()))
+            .with_config_operation(DELETE)
+            .with_value(None),
+    });
+    let resource = AlterConfigsResource::default()
+        .with_resource_type(resource as i8)
+        .with_resource_name(StrBytes::from_string(name.to_owned()))
+        .with_configs(changes.collect());
+    IncrementalAlterConfigsRequest::default().with_resources(vec![resource])
+}
+
+/// Whether every resource of the answer was changed.
+pub fn altered(answer: &IncrementalAlterConfigsResponse) -> Result<(), Refused> {
+    answer.responses.iter().try_for_each(|resource| {
+        let what = || format!("cannot change the configuration of {}", resource.resource_name);
+        accepted(resource.error_code, resource.error_message.as_deref(), what)
+    })
 }
 
 /// A topic to be made. `partitions` and `replication`: -1 is the broker's default.
