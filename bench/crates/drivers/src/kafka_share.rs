@@ -1,5 +1,6 @@
-//! Kafka's share groups (KIP-932): Apache Kafka, and Postroad where it speaks Kafka. No Rust client
-//! has them, so the receiver speaks the protocol itself; what is sent goes as in [`crate::kafka`].
+//! Kafka's share groups (KIP-932): Apache Kafka, and Postroad where it speaks Kafka. No other Rust
+//! client has them than Postroad's own, which receives here: its calls are made from the receiver's
+//! task, without one of its own between. What is sent goes as in [`crate::kafka`].
 //!
 //! *Sent* means what it means there. *Hiding*: each record is leased by itself
 //! (`share.record.lock.duration.ms`, which servers keep within 15 and 60 seconds: a shorter lease
@@ -13,27 +14,29 @@
 //!
 //! Settings: those of [`crate::kafka`].
 
-mod member;
-mod wire;
-
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use bytes::Bytes;
+use client::requests::{self, ConfigChange, ConfigResource};
+use client::share::{Leased, Settlement, ShareLimits, ShareMember};
+use client::{CallError, Pipeline, Tcp};
 use driver::{
     About, DeliveryId, Driver, Failure, Lanes, RECEIVE_WAIT, Received, Receiver, Return, Sender,
     Settle, Style, Target, Topology,
 };
+use uuid::Uuid;
 
 use crate::kafka;
 use crate::told::told;
-use member::{Member, Place};
-use wire::Connection;
 
 const ENDPOINT: &str = "127.0.0.1:9092";
 const PATIENCE: Duration = Duration::from_secs(30);
+/// As servers know the client.
+const NAME: &str = "postroad-bench";
+/// What one fetch asks for.
+const FETCH_BYTES: i32 = 8 << 20;
 /// What servers let a lease be.
 const LEASE_MIN: Duration = Duration::from_secs(15);
 const LEASE_MAX: Duration = Duration::from_secs(60);
@@ -72,9 +75,26 @@ struct Share {
     lanes: Lanes,
 }
 
+async fn open(address: &str) -> Result<Pipeline, Failure> {
+    let pipeline = Pipeline::open(&Tcp, address).await.map_err(|error| Failure::Unreachable {
+        endpoint: address.to_owned(),
+        why: error.to_string(),
+    })?;
+    Ok(pipeline.named(NAME).patient_for(PATIENCE))
+}
+
+fn failed(error: CallError) -> Failure {
+    match error {
+        CallError::Refused(refused) => Failure::refused(refused),
+        error => Failure::unknown(error),
+    }
+}
+
 /// All that Kafka's protocol tells of the server's version.
 pub(crate) async fn version(address: &str) -> Result<String, Failure> {
-    let level = Connection::open(address).await?.metadata_level().await?;
+    let mut connection = open(address).await?;
+    let asked = connection.call(requests::API_VERSIONS, &requests::api_versions(NAME)).await;
+    let level = requests::finalized_level(&asked.map_err(failed)?, "metadata.version");
     Ok(match level {
         Some(level) => format!("metadata.version {level}"),
         None => "not told by the protocol".to_owned(),
@@ -105,7 +125,7 @@ impl Driver for Share {
         About {
             system: self.system,
             title: self.title,
-            client: "rdkafka 0.39 to send, the suite's own (kafka-protocol 0.18) to receive",
+            client: "rdkafka 0.39 to send, Postroad's own to receive",
             hidden_means: "leased by record, until the lease ends or the member leaves",
             styles: &[Style::Queue],
             lanes: self.lanes,
@@ -122,7 +142,7 @@ impl Driver for Share {
         settings.retain(|name, _| !name.starts_with("consumer."));
         let group = self.group_settings(topology).into_iter();
         settings.extend(group.map(|(name, value)| (format!("group.{name}"), value)));
-        settings.extend(told(&[("receiver.fetch.max.bytes", &member::FETCH_BYTES)]));
+        settings.extend(told(&[("receiver.fetch.max.bytes", &FETCH_BYTES)]));
         settings
     }
 
@@ -144,16 +164,21 @@ impl Driver for Share {
             return Err(Failure::Unsupported { system: self.system, what });
         }
         self.inner.create(topology).await?;
-        let mut connection = Connection::open(&self.address).await?;
-        let brokers = connection.metadata(&[]).await?.brokers.len();
+        let mut connection = open(&self.address).await?;
+        let asked = connection.call(requests::METADATA, &requests::metadata([])).await;
+        let brokers = asked.map_err(failed)?.brokers.len();
         if brokers > 1 {
             let what = format!("way to read from {brokers} brokers in this driver");
             return Err(Failure::Unsupported { system: self.system, what });
         }
-        let settings = self.group_settings(topology);
+        let settings = self.group_settings(topology).into_iter();
+        let set = |(name, value): (&str, String)| ConfigChange::Set { name: name.into(), value };
+        let settings: Vec<ConfigChange> = settings.map(set).collect();
         for subscription in 0..topology.subscriptions.max(1) {
             let group = topology.subscription(subscription);
-            connection.configure_group(&group, &settings).await?;
+            let request = requests::alter_configs(ConfigResource::Group, &group, &settings);
+            let changed = connection.call(requests::ALTER_CONFIGS, &request).await;
+            requests::altered(&changed.map_err(failed)?).map_err(Failure::refused)?;
         }
         Ok(())
     }
@@ -175,8 +200,10 @@ impl Driver for Share {
         let topics: Vec<String> =
             destinations.iter().map(|&index| topology.destination(index)).collect();
         let group = topology.subscription(subscription);
+        let (coordinator, leader) = (open(&self.address).await?, open(&self.address).await?);
+        let member = ShareMember::join(coordinator, leader, &group, &topics, Uuid::new_v4()).await;
         Ok(Box::new(ShareReceiver {
-            member: Member::join(&self.address, &group, &topics).await?,
+            member: member.map_err(failed)?,
             waiting: VecDeque::new(),
             open: HashMap::new(),
             deliveries: 0,
@@ -186,10 +213,11 @@ impl Driver for Share {
 
 #[derive(Debug)]
 struct ShareReceiver {
-    member: Member,
+    member: ShareMember,
     /// Leased with others and not asked for yet.
-    waiting: VecDeque<(Place, Bytes, bool)>,
-    open: HashMap<u64, Place>,
+    waiting: VecDeque<Leased>,
+    /// How each would be accepted.
+    open: HashMap<u64, client::share::Settle>,
     deliveries: u64,
 }
 
@@ -199,36 +227,41 @@ impl Receiver for ShareReceiver {
         let deadline = Instant::now() + RECEIVE_WAIT;
         while self.waiting.is_empty() {
             let left = deadline.saturating_duration_since(Instant::now());
-            let leased = self.member.fetch(max, left).await?;
-            self.waiting.extend(leased);
+            let limits = ShareLimits { records_max: max, bytes_max: FETCH_BYTES, wait: left };
+            self.waiting.extend(self.member.fetch(limits, &[]).await.map_err(failed)?);
             if left.is_zero() {
                 break;
             }
         }
         let count = max.min(self.waiting.len());
         let mut received = Vec::with_capacity(count);
-        for (place, body, redelivered) in self.waiting.drain(..count) {
+        for record in self.waiting.drain(..count) {
             self.deliveries += 1;
-            self.open.insert(self.deliveries, place);
-            let redelivered = Some(redelivered);
-            received.push(Received { id: DeliveryId(self.deliveries), body, redelivered });
+            self.open.insert(self.deliveries, record.settle(Settlement::Accept));
+            let redelivered = Some(record.attempt > 1);
+            let id = DeliveryId(self.deliveries);
+            received.push(Received { id, body: record.value, redelivered });
         }
         Ok(received)
     }
 
     async fn settle(&mut self, settles: &[(DeliveryId, Settle)]) -> Result<(), Failure> {
-        let mut places = Vec::with_capacity(settles.len());
+        let mut settled = Vec::with_capacity(settles.len());
         for &(DeliveryId(delivery), settle) in settles {
-            let Some(place) = self.open.remove(&delivery) else {
+            let Some(accepted) = self.open.remove(&delivery) else {
                 return Err(Failure::refused(format!("delivery {delivery} is not open")));
             };
-            places.push((place, settle));
+            let settlement = match settle {
+                Settle::Accept => Settlement::Accept,
+                Settle::Release => Settlement::Release,
+            };
+            settled.push(client::share::Settle { settlement, ..accepted });
         }
-        self.member.settle(places).await
+        self.member.acknowledge(&settled).await.map_err(failed)
     }
 
     /// The server takes back what the session still has.
     async fn close(mut self: Box<Self>) -> Result<(), Failure> {
-        self.member.leave().await
+        self.member.leave().await.map_err(failed)
     }
 }
