@@ -42,19 +42,18 @@ pub async fn fetch(
     wants: &[Want],
     limits: FetchLimits,
 ) -> Result<Vec<Fetched>, ClientError> {
-    let mut names: BTreeMap<&str, (Arc<str>, Vec<(i32, i64)>)> = BTreeMap::new();
+    let mut topics: BTreeMap<Arc<str>, Vec<(i32, i64)>> = BTreeMap::new();
     for want in wants {
-        let name = &want.partition.topic;
-        let entry = names.entry(name).or_insert_with(|| (name.clone(), Vec::new()));
-        entry.1.push((want.partition.partition, want.offset as i64));
+        let rows = topics.entry(want.partition.topic.clone()).or_default();
+        rows.push((want.partition.partition, want.offset as i64));
     }
-    let topics = names.values().map(|(name, rows)| (&**name, rows.iter().copied()));
-    let request = requests::fetch(topics, limits);
+    let named = topics.iter().map(|(name, rows)| (&**name, rows.iter().copied()));
+    let request = requests::fetch(named, limits);
     let answer = connection.call(&request, VERSIONS).await?;
     accepted(answer.error_code, None, || "cannot fetch".into())?;
     let mut fetched = Vec::with_capacity(wants.len());
     for topic in answer.responses {
-        let Some((name, _)) = names.get(topic.topic.as_str()) else { continue };
+        let Some((name, _)) = topics.get_key_value(topic.topic.as_str()) else { continue };
         for partition in topic.partitions {
             let records = match ResponseError::try_from_code(partition.error_code) {
                 None => Ok(partition.records.unwrap_or_default()),
