@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::io;
 
 use client::CallError;
+use client_amqp::AmqpError;
 
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -49,6 +50,12 @@ impl<T, E: Display> Context<T> for Result<T, E> {
 
 impl From<CallError> for Failure {
     fn from(error: CallError) -> Failure {
+        Failure::new(error.to_string())
+    }
+}
+
+impl From<AmqpError> for Failure {
+    fn from(error: AmqpError) -> Failure {
         Failure::new(error.to_string())
     }
 }

@@ -1,7 +1,6 @@
 //! Every chore of the repository, as `cargo xtask CHORE`. In Rust rather than in shell, so that a
 //! chore is typed, tested and the same on every machine; one chore, one file.
 
-mod amqp;
 mod bench;
 mod ci;
 mod compat;

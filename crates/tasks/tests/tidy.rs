@@ -69,7 +69,7 @@ fn tasks_and_threads_are_started_by_this_crate_only() {
 
 /// Otherwise its tasks would run in a node without being in the table.
 #[test]
-fn no_part_of_a_node_uses_the_client() {
+fn no_part_of_a_node_uses_a_client() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the folder of all crates");
     let of_a_node =
         ["broker", "consensus", "gateways/amqp", "gateways/kafka", "journal", "machine"];
@@ -77,6 +77,6 @@ fn no_part_of_a_node_uses_the_client() {
         let manifest = crates.join(name).join("Cargo.toml");
         let text = std::fs::read_to_string(&manifest).expect("a manifest");
         let product = text.split("[dev-dependencies]").next().unwrap_or_default();
-        assert!(!product.contains("\nclient"), "{name} depends on the client");
+        assert!(!product.contains("\nclient"), "{name} depends on a client");
     }
 }

@@ -16,10 +16,11 @@ use bytes::Bytes;
 use client::blocking::{Connection, SentBatches};
 use client::records::records_of;
 use client::requests::Answer;
+use client_amqp::blocking as amqp;
+use client_amqp::{Argument, Mode};
 use serde::Serialize;
 
 use super::PATIENCE;
-use crate::amqp;
 use crate::failure::{Context, Failure, Outcome};
 use crate::records::batch;
 
@@ -129,10 +130,10 @@ impl Bystanders {
         let mut producer = open(kafka).context(|| "a well-behaved producer cannot connect")?;
         producer.create_topic(TOPIC, 1, &[]).context(|| "cannot create their topic")?;
         let consumer = open(kafka).context(|| "a well-behaved consumer cannot connect")?;
-        let mut publisher = amqp::Connection::open(amqp, PATIENCE, amqp::Mode::Confirms)
+        let mut publisher = amqp::Connection::open(amqp, PATIENCE, Mode::Confirms)
             .context(|| "a well-behaved publisher cannot connect")?;
         // What nobody consumes goes, so that the queue does not grow.
-        let length = [("x-max-length", amqp::Argument::Number(1000))];
+        let length = [("x-max-length", Argument::Number(1000))];
         publisher
             .declare_with(&[QUEUE.to_owned()], &length)
             .context(|| "cannot declare their queue")?;
@@ -293,7 +294,7 @@ impl Sender for Publisher {
     fn send(&mut self, due: Instant, value: Bytes) -> io::Result<()> {
         let tag = self.connection.publish(QUEUE, &value);
         self.sent.insert(tag, due);
-        self.connection.flush()
+        Ok(self.connection.flush()?)
     }
 
     fn unanswered(&self) -> usize {

@@ -15,10 +15,11 @@ use client::blocking::{Connection, SentBatches, ShareMember};
 use client::records::NewRecord;
 use client::requests::Answer;
 use client::share::{Leased, Settle, Settlement};
+use client_amqp::blocking as amqp;
+use client_amqp::{AmqpError, Mode};
 use uuid::Uuid;
 
 use super::ledger::{End, Ledger, Violation, Worker};
-use crate::amqp::{self, Mode};
 use crate::random::Random;
 use crate::records::batch_of;
 use crate::soak::ledger::Mark;
@@ -67,6 +68,12 @@ impl From<io::Error> for Ended {
 
 impl From<CallError> for Ended {
     fn from(error: CallError) -> Ended {
+        Ended::Failed(error.into())
+    }
+}
+
+impl From<AmqpError> for Ended {
+    fn from(error: AmqpError) -> Ended {
         Ended::Failed(error.into())
     }
 }

@@ -2,6 +2,7 @@
 //! test wants said, also what no library would.
 
 mod administration;
+mod another_client;
 mod bad_input;
 mod channels;
 mod connections;
