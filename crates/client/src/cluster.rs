@@ -94,7 +94,7 @@ impl Client {
         Ok(Client { connector, bootstrap, token, home, connections })
     }
 
-    /// A broker, whichever.
+    /// The connection to a broker of the cluster; which one does not matter.
     pub async fn any(&self) -> Arc<Connection> {
         self.home.lock().await.clone()
     }
@@ -150,8 +150,8 @@ impl Client {
         Metadata::from_response(self.call_any(&request, 4..=9).await?)
     }
 
-    /// Asks home, or if that is gone, whoever of the bootstrap addresses is there now. Only for
-    /// what may be asked twice.
+    /// Asks the home broker; if its connection is gone, the first bootstrap address that answers becomes
+    /// the home and is asked. Only for requests that may be sent twice.
     async fn call_any<R: Request>(
         &self,
         request: &R,

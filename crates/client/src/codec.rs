@@ -101,7 +101,7 @@ impl Codec {
         self.next_correlation = correlation.wrapping_add(1);
     }
 
-    /// What is to be written; whoever writes takes it out.
+    /// What is to be written; the writer takes it out.
     pub(crate) fn outgoing(&mut self) -> &mut BytesMut {
         &mut self.outgoing
     }

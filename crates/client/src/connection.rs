@@ -199,7 +199,7 @@ impl Connection {
         decode_operated(answer).map_err(|error| of_frame(&self.address, Api::Operate, error))
     }
 
-    /// Asks in version 3, and in version 0 whoever does not know that (KIP-511).
+    /// Asks in version 3, then in version 0 if the broker does not know that (KIP-511).
     async fn negotiate(&self) -> Result<HashMap<i16, RangeInclusive<i16>>, ClientError> {
         let named = ApiVersionsRequest::default()
             .with_client_software_name(CLIENT_ID)
@@ -286,7 +286,7 @@ async fn send_all<S: AsyncWrite>(
     }
 }
 
-/// Hands out answers in order. Whoever still waits when it ends learns it by its dropped channel.
+/// Hands out answers in order. When it ends, callers that still wait see their channels closed.
 async fn receive_all<S: AsyncRead>(
     mut stream: ReadHalf<S>,
     mut expected: mpsc::UnboundedReceiver<Expected>,

@@ -1,7 +1,7 @@
 //! What can go wrong between this client and a broker.
 //!
-//! Errors carry their data and say what happened; what a person can do about it is for whoever shows
-//! them, who knows whether that person typed a command or runs a simulation.
+//! Errors carry their data and say what happened. What a person can do about it is said by the program
+//! that shows them: it knows whether that person typed a command or runs a simulation.
 //!
 //! * [`FrameError`]: bytes that are no request or no answer
 //! * [`CallError`]: one request on one connection that its caller owns

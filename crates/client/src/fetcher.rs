@@ -69,7 +69,7 @@ pub async fn fetch(
     Ok(fetched)
 }
 
-/// A stretch of a partition, for whoever looks at records.
+/// Batches of a partition that follow one another, for the reader of the records.
 #[derive(Debug)]
 pub struct Stretch {
     pub partition: TopicPartition,
@@ -81,7 +81,7 @@ pub struct Stretch {
     pub until: Option<u64>,
 }
 
-/// What goes to whoever looks at records.
+/// What goes to the reader of the records.
 #[derive(Debug)]
 pub enum Delivery {
     Stretch(Stretch),

@@ -55,7 +55,7 @@ impl DescribedGroup {
     }
 }
 
-/// Who commits: a member in a generation, or nobody in particular, which a group without members
+/// Who commits: a member in a generation, or a client that is no member, which a group without members
 /// allows.
 #[derive(Clone, Debug)]
 pub struct Committer {

@@ -33,7 +33,7 @@ const QUEUED_MAX: usize = 16;
 /// Who has to have a batch before it counts as sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Acks {
-    /// Nobody: the broker does not answer.
+    /// No broker: there is no answer.
     None,
     /// The leader.
     Leader,
@@ -70,7 +70,7 @@ pub struct ReadyBatch {
     pub bytes: Bytes,
 }
 
-/// What was sent and, unless nobody was asked to, acknowledged.
+/// What was sent and, unless acks are none, acknowledged.
 #[derive(Debug, Default)]
 pub struct Sent {
     pub records: AtomicU64,

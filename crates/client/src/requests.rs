@@ -166,7 +166,7 @@ pub fn partitions_led(answer: &MetadataResponse) -> usize {
     partitions.filter(|partition| partition.leader_id.0 >= 0).count()
 }
 
-/// One batch for each partition named. `acks`: 0 nobody, 1 the leader, -1 all replicas in sync; with
+/// One batch for each partition named. `acks`: 0 no broker, 1 the leader, -1 all replicas in sync; with
 /// 0 there is no answer.
 pub fn produce(
     topic: &str,
@@ -302,7 +302,7 @@ pub fn offsets_of_each(
         let place = usize::try_from(index).ok().and_then(|index| offsets.get_mut(index));
         *place.ok_or_else(|| CallError::Unfitting {
             api: ApiKey::ListOffsets.into(),
-            reason: format!("nobody asked for partition {index}"),
+            reason: format!("partition {index} was not asked for"),
         })? = answer.offset;
     }
     Ok(offsets)

@@ -1,5 +1,5 @@
 //! A member of a share group: heartbeats on one pipeline, a share session on another, both served from
-//! within the calls of whoever has it.
+//! within the calls of its caller.
 //!
 //! The decision that shapes it: no task of its own. A member that is not asked for records sends no
 //! heartbeats, and its group takes it for gone, as it would a client that hangs. It is for groups
@@ -39,7 +39,7 @@ pub struct ShareMember {
 }
 
 impl ShareMember {
-    /// Joins. `member` names it within its group, for ever: a random id, from whoever owns entropy.
+    /// Joins. `member` names it within its group, for ever: a random id, from the caller.
     pub async fn join(
         coordinator: Pipeline,
         leader: Pipeline,
