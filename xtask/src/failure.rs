@@ -4,6 +4,9 @@
 use std::fmt::Display;
 use std::io;
 
+use client::CallError;
+use client_amqp::AmqpError;
+
 #[derive(Debug)]
 pub(crate) struct Failure {
     what: String,
@@ -42,6 +45,18 @@ pub(crate) trait Context<T> {
 impl<T, E: Display> Context<T> for Result<T, E> {
     fn context<S: Into<String>>(self, what: impl FnOnce() -> S) -> Outcome<T> {
         self.map_err(|error| Failure::new(format!("{}: {error}", what().into())))
+    }
+}
+
+impl From<CallError> for Failure {
+    fn from(error: CallError) -> Failure {
+        Failure::new(error.to_string())
+    }
+}
+
+impl From<AmqpError> for Failure {
+    fn from(error: AmqpError) -> Failure {
+        Failure::new(error.to_string())
     }
 }
 

@@ -1,10 +1,8 @@
 //! Every chore of the repository, as `cargo xtask CHORE`. In Rust rather than in shell, so that a
 //! chore is typed, tested and the same on every machine; one chore, one file.
 
-mod amqp;
 mod bench;
 mod ci;
-mod client;
 mod compat;
 mod failure;
 mod figures;
@@ -15,6 +13,7 @@ mod probe;
 mod process;
 mod rabbitmq;
 mod random;
+mod records;
 mod server;
 mod soak;
 

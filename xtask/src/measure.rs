@@ -18,12 +18,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use clap::{Args, Subcommand};
+use client::blocking::{Connection, SentBatches};
+use client::requests::Answer;
 
-use crate::client::{Answer, Connection, batch};
 use crate::failure::{Context, Failure, Outcome};
 use crate::paths;
 use crate::probe;
 use crate::process::{self, Memory};
+use crate::records::batch;
 use crate::server::{self, Postroad, Server};
 
 #[derive(Debug, Subcommand)]
@@ -203,10 +205,10 @@ fn fill(address: SocketAddr, partitions: i32, bytes: u64) -> Outcome<Vec<i64>> {
             answered(&mut connection, &mut in_flight, &mut stored, BATCH_RECORDS)?;
         }
         let partition = (number % partitions as u64) as i32;
-        let correlation = connection
+        let sent = connection
             .produce(TOPIC, partition, batch.clone())
             .context(|| "postroad does not take the load")?;
-        in_flight.push_back((correlation, partition as usize));
+        in_flight.push_back((sent, partition as usize));
         if told.elapsed() > Duration::from_secs(5) {
             told = Instant::now();
             println!("  filling: {:.0} %", number as f64 * 100.0 / batches as f64);
@@ -220,12 +222,12 @@ fn fill(address: SocketAddr, partitions: i32, bytes: u64) -> Outcome<Vec<i64>> {
 
 fn answered(
     connection: &mut Connection,
-    in_flight: &mut VecDeque<(i32, usize)>,
+    in_flight: &mut VecDeque<(SentBatches, usize)>,
     stored: &mut [i64],
     records: usize,
 ) -> Outcome {
-    let Some((correlation, partition)) = in_flight.pop_front() else { return Ok(()) };
-    match connection.answer(correlation).context(|| "postroad does not answer the load")? {
+    let Some((sent, partition)) = in_flight.pop_front() else { return Ok(()) };
+    match connection.answer(sent).context(|| "postroad does not answer the load")? {
         Answer::Acknowledged { .. } => stored[partition] += records as i64,
         Answer::Refused { code } => {
             return Err(Failure::new(format!("a batch was refused with error code {code}")));

@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::amqp::{Connection, Mode};
+use client_amqp::Mode;
+use client_amqp::blocking::Connection;
+
 use crate::bench::output_of;
 use crate::failure::{Context, Failure, Outcome};
 use crate::server::{self, Ending, Server};

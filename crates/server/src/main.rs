@@ -5,11 +5,9 @@
 //! * `serve`: the broker and its gateways, wired together
 //! * `logging`: where the log goes, and in which form
 //! * `commands`: everything but `serve`, one file each
-//! * `client`: the Kafka client that they talk to a broker with
 //! * `output`, `progress`, `record_line`, `time`, `position`: what is printed and typed
 
 mod arguments;
-mod client;
 mod commands;
 mod logging;
 mod operator_token;

@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use crate::client::cluster::Metadata;
-use crate::client::{Client, ClientError, TopicPartition};
 use crate::time::{now_ms, parse_time};
+use client::cluster::Metadata;
+use client::{Client, ClientError, TopicPartition};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Position {
@@ -45,36 +45,32 @@ impl FromStr for Position {
     }
 }
 
-impl Client {
-    /// The offset of a position in each partition, never outside of what the partition holds.
-    pub(crate) async fn locate(
-        &self,
-        metadata: &Metadata,
-        partitions: &[TopicPartition],
-        position: Position,
-    ) -> Result<BTreeMap<TopicPartition, u64>, ClientError> {
-        let bounds = self.bounds(metadata, partitions).await?;
-        let at_time = match position {
-            Position::Time(time) => {
-                let wanted = partitions.iter().cloned().map(|partition| (partition, time));
-                self.offsets_at(metadata, wanted).await?
-            }
-            _ => BTreeMap::new(),
+/// The offset of a position in each partition, never outside of what the partition holds.
+pub(crate) async fn locate(
+    client: &Client,
+    metadata: &Metadata,
+    partitions: &[TopicPartition],
+    position: Position,
+) -> Result<BTreeMap<TopicPartition, u64>, ClientError> {
+    let bounds = client.bounds(metadata, partitions).await?;
+    let at_time = match position {
+        Position::Time(time) => {
+            let wanted = partitions.iter().cloned().map(|partition| (partition, time));
+            client.offsets_at(metadata, wanted).await?
+        }
+        _ => BTreeMap::new(),
+    };
+    let located = bounds.into_iter().map(|(partition, bounds)| {
+        let offset = match position {
+            Position::Earliest => bounds.start,
+            Position::Latest => bounds.end,
+            Position::Offset(offset) => offset,
+            Position::Last(records) => bounds.end.saturating_sub(records),
+            Position::Time(_) => at_time.get(&partition).copied().flatten().unwrap_or(bounds.end),
         };
-        let located = bounds.into_iter().map(|(partition, bounds)| {
-            let offset = match position {
-                Position::Earliest => bounds.start,
-                Position::Latest => bounds.end,
-                Position::Offset(offset) => offset,
-                Position::Last(records) => bounds.end.saturating_sub(records),
-                Position::Time(_) => {
-                    at_time.get(&partition).copied().flatten().unwrap_or(bounds.end)
-                }
-            };
-            (partition, offset.clamp(bounds.start, bounds.end.max(bounds.start)))
-        });
-        Ok(located.collect())
-    }
+        (partition, offset.clamp(bounds.start, bounds.end.max(bounds.start)))
+    });
+    Ok(located.collect())
 }
 
 #[cfg(test)]

@@ -16,8 +16,9 @@ const FORBIDDEN: [&str; 9] = [
     "thread::scope",
 ];
 
-/// A command's process is not a node: it ends with its main thread, and says so to whoever typed it.
-const COMMANDS: [&str; 2] = ["server/src/client/", "server/src/commands/"];
+/// What runs in no node: a command's process ends with its main thread and says so to whoever typed
+/// it, and the tasks of a client end with the connection that they serve, which its caller hears.
+const OUTSIDE_A_NODE: [&str; 2] = ["client/src/", "server/src/commands/"];
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(folder).expect("a folder") {
@@ -30,14 +31,19 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// In `src`, and neither a test's, a command's nor the simulation's, which starts nodes and their clients.
+/// In `src`, and neither a test's nor outside a node.
 fn is_a_nodes(path: &str) -> bool {
     path.contains("/src/")
         && !path.starts_with("tasks/")
         && !path.starts_with("sim/")
         && !path.contains("/tests/")
         && !path.ends_with("tests.rs")
-        && !COMMANDS.iter().any(|folder| path.starts_with(folder))
+        && !OUTSIDE_A_NODE.iter().any(|folder| path.starts_with(folder))
+}
+
+/// Tests stand at the end of a file.
+fn before_tests(text: &str) -> &str {
+    text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default()
 }
 
 #[test]
@@ -54,8 +60,7 @@ fn tasks_and_threads_are_started_by_this_crate_only() {
         }
         looked_at += 1;
         let text = std::fs::read_to_string(&file).expect("text");
-        // Tests stand at the end of a file.
-        let product = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        let product = before_tests(&text);
         for (number, line) in product.lines().enumerate() {
             let code = line.split("//").next().unwrap_or_default();
             if FORBIDDEN.iter().any(|forbidden| code.contains(forbidden)) {
@@ -65,4 +70,46 @@ fn tasks_and_threads_are_started_by_this_crate_only() {
     }
     assert!(looked_at > 200, "only {looked_at} files were found");
     assert!(strays.is_empty(), "use `tasks` instead:\n{}", strays.join("\n"));
+}
+
+/// Otherwise its tasks would run in a node without being in the table.
+#[test]
+fn no_part_of_a_node_uses_a_client() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the folder of all crates");
+    let of_a_node =
+        ["broker", "consensus", "gateways/amqp", "gateways/kafka", "journal", "machine"];
+    for name in of_a_node {
+        let manifest = crates.join(name).join("Cargo.toml");
+        let text = std::fs::read_to_string(&manifest).expect("a manifest");
+        let product = text.split("[dev-dependencies]").next().unwrap_or_default();
+        assert!(!product.contains("\nclient"), "{name} depends on a client");
+    }
+}
+
+/// Where a process hears signals: no simulation runs it.
+const NOT_SIMULATED: [&str; 1] = ["server/"];
+
+/// Where several things are ready, tokio would draw which is looked at first, by numbers that no seed fixes.
+#[test]
+fn what_is_waited_for_is_looked_at_in_a_fixed_order() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the folder of all crates");
+    let mut files = Vec::new();
+    sources(crates, &mut files);
+    let mut strays = Vec::new();
+    for file in files {
+        let name = file.strip_prefix(crates).expect("below it").to_string_lossy().into_owned();
+        let simulated = !NOT_SIMULATED.iter().any(|folder| name.starts_with(folder));
+        if !name.contains("/src/") || !simulated {
+            continue;
+        }
+        let text = std::fs::read_to_string(&file).expect("text");
+        let mut lines = before_tests(&text).lines().map(str::trim).enumerate();
+        while let Some((number, line)) = lines.next() {
+            let first = |(_, line): &(usize, &str)| !line.starts_with("//");
+            if line.ends_with("select! {") && lines.find(first).map(|it| it.1) != Some("biased;") {
+                strays.push(format!("{name}:{}", number + 1));
+            }
+        }
+    }
+    assert!(strays.is_empty(), "begin with `biased;`:\n{}", strays.join("\n"));
 }

@@ -12,15 +12,20 @@ use std::time::{Duration, Instant};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use clap::Args;
+use client::CallError;
+use client::blocking::ShareMember;
+use client::records::NewRecord;
+use client::share::{Settle, Settlement};
+use uuid::Uuid;
 
 use super::load::Load;
 use super::{PATIENCE, postroad};
-use crate::client::{NewRecord, Settle, Settlement, ShareMember, now_ms};
 use crate::failure::{Failure, Outcome};
 use crate::figures::{Figures, Output};
 use crate::paths;
 use crate::process::{self, Memory};
 use crate::random::Random;
+use crate::records::now_ms;
 use crate::server::{Postroad, Server};
 
 #[derive(Debug, Args)]
@@ -441,8 +446,9 @@ enum Ended {
     Wrong(String),
 }
 
-impl From<std::io::Error> for Ended {
-    fn from(error: std::io::Error) -> Ended {
+impl From<CallError> for Ended {
+    fn from(error: CallError) -> Ended {
+        let error = std::io::Error::from(error);
         use std::io::ErrorKind::{InvalidData, Other, TimedOut, WouldBlock};
         match error.kind() {
             InvalidData | Other | TimedOut | WouldBlock => Ended::Wrong(error.to_string()),
@@ -453,7 +459,8 @@ impl From<std::io::Error> for Ended {
 
 fn consume_until_killed(stage: &Stage) -> Result<(), Ended> {
     let queues = [QUEUE.to_owned()];
-    let mut member = ShareMember::open(stage.address, PATIENCE, GROUP, &queues)?;
+    let id = Uuid::new_v4();
+    let mut member = ShareMember::open(stage.address, PATIENCE, GROUP, &queues, id)?;
     let (mut settles, mut numbers): (Vec<Settle>, Vec<u64>) = (Vec::new(), Vec::new());
     loop {
         let stops = stage.stops.load(Ordering::Relaxed);

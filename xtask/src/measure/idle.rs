@@ -10,13 +10,15 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use clap::Args;
+use client::blocking::Connection;
+use client::requests::Answer;
 
 use super::{PATIENCE, TOPIC, postroad};
-use crate::client::{Answer, Connection, batch};
 use crate::failure::{Context, Failure, Outcome};
 use crate::figures::{Figures, Output};
 use crate::paths;
 use crate::process::{self, Memory};
+use crate::records::batch;
 use crate::server::Postroad;
 
 #[derive(Debug, Args)]
@@ -120,9 +122,9 @@ fn fill(options: &IdleOptions, address: SocketAddr) -> Outcome<u64> {
             // Stamped anew, so that nothing is thought to be old.
             let batches = (first..until)
                 .map(|partition| (partition as i32, batch([value.clone()].into_iter())));
-            let correlation = connection.produce_each(TOPIC, batches.collect());
-            let correlation = correlation.context(|| "postroad does not take the load")?;
-            let answers = connection.answers(correlation);
+            let sent = connection.produce_each(TOPIC, batches.collect());
+            let sent = sent.context(|| "postroad does not take the load")?;
+            let answers = connection.answers(sent);
             let answers = answers.context(|| "postroad does not answer the load")?;
             if let Some(refused) = answers.iter().find(|it| matches!(it, Answer::Refused { .. })) {
                 return Err(Failure::new(format!("a batch is {refused:?}")));

@@ -11,12 +11,14 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use clap::Args;
+use client::blocking::Connection;
+use client::requests::Answer;
 
 use super::{PATIENCE, TOPIC, postroad};
-use crate::client::{Answer, Connection, batch};
 use crate::failure::{Context, Failure, Outcome};
 use crate::paths;
 use crate::probe;
+use crate::records::batch;
 
 #[derive(Debug, Args)]
 pub(crate) struct LatencyOptions {
@@ -49,8 +51,8 @@ pub(super) fn run(options: &LatencyOptions) -> Outcome {
     let (mut acknowledged, mut consumed) = (Vec::with_capacity(total), Vec::with_capacity(total));
     for _ in 0..total {
         let sent = Instant::now();
-        let correlation = producer.produce(TOPIC, 0, batch.clone()).context(|| "cannot send")?;
-        match producer.answer(correlation).context(|| "no acknowledgement came")? {
+        let produced = producer.produce(TOPIC, 0, batch.clone()).context(|| "cannot send")?;
+        match producer.answer(produced).context(|| "no acknowledgement came")? {
             Answer::Acknowledged { .. } => acknowledged.push(sent.elapsed()),
             Answer::Refused { code } => {
                 return Err(Failure::new(format!("a record was refused with error code {code}")));

@@ -4,9 +4,13 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use client::blocking::{Connection, SentBatches};
+use client::records::NewRecord;
+use client::requests::Answer;
+
 use super::PATIENCE;
-use crate::client::{Answer, Connection, NewRecord, batch_of};
 use crate::failure::{Context, Failure, Outcome};
+use crate::records::batch_of;
 
 const IN_FLIGHT: usize = 16;
 
@@ -15,7 +19,7 @@ pub(super) struct Load {
     connection: Connection,
     topic: String,
     partitions: u32,
-    in_flight: VecDeque<i32>,
+    in_flight: VecDeque<SentBatches>,
     /// Bytes of batches that were sent.
     pub(super) bytes: u64,
 }
@@ -54,8 +58,8 @@ impl Load {
                 batches.push((partition as i32, encoded));
                 sent += count;
             }
-            let correlation = self.connection.produce_each(&self.topic, batches);
-            self.in_flight.push_back(correlation.context(|| "postroad does not take the load")?);
+            let sent_batches = self.connection.produce_each(&self.topic, batches);
+            self.in_flight.push_back(sent_batches.context(|| "postroad does not take the load")?);
             self.answered(IN_FLIGHT)?;
             if told.elapsed() > Duration::from_secs(10) {
                 told = Instant::now();
@@ -68,8 +72,8 @@ impl Load {
     /// Takes answers until so many requests are under way at most.
     fn answered(&mut self, under_way: usize) -> Outcome {
         while self.in_flight.len() > under_way {
-            let Some(correlation) = self.in_flight.pop_front() else { break };
-            let answers = self.connection.answers(correlation);
+            let Some(sent) = self.in_flight.pop_front() else { break };
+            let answers = self.connection.answers(sent);
             let answers = answers.context(|| "postroad does not answer the load")?;
             if let Some(refused) = answers.iter().find(|it| matches!(it, Answer::Refused { .. })) {
                 return Err(Failure::new(format!("{}: a batch is {refused:?}", self.topic)));

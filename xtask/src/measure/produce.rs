@@ -10,13 +10,15 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use clap::Args;
+use client::blocking::{Connection, SentBatches};
+use client::requests::Answer;
 
 use super::{PATIENCE, TOPIC, postroad};
-use crate::client::{Answer, Connection, batch};
 use crate::failure::{Context, Failure, Outcome};
 use crate::paths;
 use crate::probe;
 use crate::process;
+use crate::records::batch;
 
 #[derive(Debug, Args)]
 pub(crate) struct ProduceOptions {
@@ -91,7 +93,7 @@ struct Load {
     partitions: i32,
     in_flight: usize,
     sent: u64,
-    under_way: VecDeque<(i32, Instant)>,
+    under_way: VecDeque<(SentBatches, Instant)>,
     latencies: Vec<Duration>,
 }
 
@@ -117,11 +119,11 @@ impl Load {
         while begun.elapsed() < time {
             while self.under_way.len() < self.in_flight {
                 let partition = (self.sent % self.partitions as u64) as i32;
-                let correlation = self
+                let sent = self
                     .connection
                     .produce(TOPIC, partition, self.batch.clone())
                     .context(|| "postroad does not take the load")?;
-                self.under_way.push_back((correlation, Instant::now()));
+                self.under_way.push_back((sent, Instant::now()));
                 self.sent += 1;
             }
             self.answered()?;
@@ -133,9 +135,9 @@ impl Load {
     }
 
     fn answered(&mut self) -> Outcome {
-        let Some((correlation, sent)) = self.under_way.pop_front() else { return Ok(()) };
-        match self.connection.answer(correlation).context(|| "postroad does not answer the load")? {
-            Answer::Acknowledged { .. } => self.latencies.push(sent.elapsed()),
+        let Some((sent, at)) = self.under_way.pop_front() else { return Ok(()) };
+        match self.connection.answer(sent).context(|| "postroad does not answer the load")? {
+            Answer::Acknowledged { .. } => self.latencies.push(at.elapsed()),
             Answer::Refused { code } => {
                 return Err(Failure::new(format!("a batch was refused with error code {code}")));
             }

@@ -12,11 +12,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use clap::Args;
+use client::records::NewRecord;
+use client_amqp::Mode;
+use client_amqp::blocking::Connection;
 
 use super::load::Load;
 use super::{PATIENCE, postroad};
-use crate::amqp::{Connection, Mode};
-use crate::client::NewRecord;
 use crate::failure::{Context, Failure, Outcome};
 use crate::figures::{Figures, Output};
 use crate::paths;

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use clap::Args;
+use client::records::NewRecord;
 
 use super::load::Load;
 use super::{PATIENCE, postroad};
-use crate::client::NewRecord;
 use crate::failure::{Failure, Outcome};
 use crate::figures::{Figures, Output};
 use crate::paths;

@@ -8,11 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use client::blocking::{Connection, SentBatches};
+use client::records::records_of;
+use client::requests::Answer;
 
 use super::ledger::{Acknowledged, Ledger, Mark, Reader, Violation};
-use crate::client::{self, Answer, Connection, batch};
 use crate::failure::{Context, Failure, Outcome};
 use crate::random::Random;
+use crate::records::batch;
 
 /// No answer for so long is a hung server, not a slow one.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
@@ -60,8 +63,8 @@ impl Producer {
             while in_flight.len() < IN_FLIGHT && !stop.load(Ordering::Relaxed) {
                 in_flight.push_back(self.send(&mut connection, target)?);
             }
-            let Some((correlation, batch)) = in_flight.pop_front() else { return Ok(()) };
-            match connection.answer(correlation)? {
+            let Some((sent, batch)) = in_flight.pop_front() else { return Ok(()) };
+            match connection.answer(sent)? {
                 Answer::Acknowledged { base_offset } => {
                     self.acknowledged.push(Acknowledged { base_offset, ..batch });
                 }
@@ -74,16 +77,16 @@ impl Producer {
         &mut self,
         connection: &mut Connection,
         target: &Target,
-    ) -> io::Result<(i32, Acknowledged)> {
+    ) -> io::Result<(SentBatches, Acknowledged)> {
         let partition = self.random.between(0, target.partitions as u64 - 1) as usize;
         let records = self.random.between(1, BATCH_RECORDS);
         let first = Mark { producer: self.id, sequence: self.next_sequences[partition] };
         self.next_sequences[partition] += records;
         let marks = (0..records).map(|i| Mark { sequence: first.sequence + i, ..first });
         let values = marks.map(|mark| mark.to_value(target.record_bytes));
-        let correlation = connection.produce(&target.topic, partition as i32, batch(values))?;
+        let sent = connection.produce(&target.topic, partition as i32, batch(values))?;
         let records = records as u32;
-        Ok((correlation, Acknowledged { partition, base_offset: -1, first, records }))
+        Ok((sent, Acknowledged { partition, base_offset: -1, first, records }))
     }
 }
 
@@ -169,7 +172,7 @@ fn fetch(
             let (partition, code) = (fetched.partition, fetched.error_code);
             return Err(io::Error::other(format!("partition {partition}: error code {code}")));
         }
-        let records = client::records_of(fetched.records)?.into_iter();
+        let records = records_of(fetched.records)?.into_iter();
         let records = records.map(|record| (record.offset, record.value.unwrap_or_default()));
         batches.push((fetched.partition as usize, records.collect()));
     }

@@ -13,8 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Args, Parser, Subcommand};
+use client::blocking::Connection;
 
-use crate::client::Connection;
 use crate::failure::{Context, Failure, Outcome};
 use crate::paths;
 use crate::random::Random;

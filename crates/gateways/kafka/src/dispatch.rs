@@ -61,7 +61,7 @@ pub(crate) async fn start(
     frame: Frame,
 ) -> Result<Started, RequestError> {
     let preamble = Preamble::parse(&frame.bytes)?;
-    if preamble.api_key == operations::API_KEY {
+    if preamble.api_key == ::operations::API_KEY {
         return Ok(operations::start(gateway, session, &preamble, frame));
     }
     if streams_requests::is_ours(preamble.api_key) {

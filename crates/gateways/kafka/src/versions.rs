@@ -16,7 +16,6 @@ use kafka_protocol::protocol::StrBytes;
 use crate::errors::Fault;
 use crate::gateway::Session;
 use crate::groups::streams_requests;
-use crate::operations;
 use crate::request::{Request, RequestError, RequestHead};
 use crate::response::Response;
 

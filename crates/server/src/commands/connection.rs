@@ -1,11 +1,11 @@
 //! `postroad connection`: who is connected, by whatever protocol.
 
 use clap::{Args, Subcommand};
-use gateway_kafka::operations::document::{ConnectionSummary, Done, Operation};
+use client::Client;
+use operations::document::{ConnectionSummary, Done, Operation};
 use serde::Serialize;
 
 use super::{ClientOptions, CommandError};
-use crate::client::Client;
 use crate::output::{OutputFormat, Table};
 use crate::time::human_time;
 

@@ -20,14 +20,14 @@ use tokio::time::interval;
 
 use super::produce::separator;
 use super::{ClientOptions, CommandError};
-use crate::client::cluster::Metadata;
-use crate::client::fetcher::{Delivery, Span, Stretch, read};
-use crate::client::member::{HEARTBEAT_EVERY, Membership, Standing};
-use crate::client::{Client, ClientError, TopicPartition};
 use crate::output::OutputFormat;
-use crate::position::Position;
+use crate::position::{Position, locate};
 use crate::progress::{self, Progress};
 use crate::record_line::LineFormat;
+use client::cluster::Metadata;
+use client::fetcher::{Delivery, Gone, Span, Stretch, read};
+use client::member::{HEARTBEAT_EVERY, Membership, Standing};
+use client::{Client, ClientError, TopicPartition};
 
 const DELIVERIES_WAITING: usize = 4;
 const OUTPUT_BYTES: usize = 256 << 10;
@@ -186,7 +186,7 @@ impl Consumption {
             let metadata = self.client.topic(&topic).await?;
             let wanted = self.wanted(&metadata, &topic)?;
             let from = self.arguments.from.unwrap_or(Position::Earliest);
-            let from = self.client.locate(&metadata, &wanted, from).await?;
+            let from = locate(&self.client, &metadata, &wanted, from).await?;
             partitions.extend(from);
         }
         self.start(partitions).await?;
@@ -340,7 +340,7 @@ impl Consumption {
             topics.dedup();
             let metadata = self.client.metadata(Some(&topics)).await?;
             let start = self.arguments.from.unwrap_or(Position::Earliest);
-            from.extend(self.client.locate(&metadata, &unknown, start).await?);
+            from.extend(locate(&self.client, &metadata, &unknown, start).await?);
         }
         from.sort_unstable();
         Ok(from)
@@ -465,6 +465,11 @@ impl Printer {
             };
             match delivery {
                 Delivery::Stretch(stretch) => self.print(&stretch)?,
+                Delivery::Gone(Gone { partition, from, until }) => eprintln!(
+                    "postroad: records {from} to {} of {partition} are gone (retention); going on \
+                     at {until}",
+                    until - 1
+                ),
                 Delivery::Barrier(passed) => {
                     self.flush()?;
                     // Who waited may have been interrupted.

@@ -1,17 +1,17 @@
 //! `postroad dead-letter`: records that queues gave up, and the way back.
 
 use clap::{ArgGroup, Args, Subcommand};
-use gateway_kafka::operations::document::{
+use operations::document::{
     DeadLetter, DeadLetterCount, DeadLetterFilter, DeadLetterPage, DeadLetterTopics, Operation,
 };
 use serde::Serialize;
 
 use super::records::{self, Place, preview};
 use super::{ClientOptions, CommandError};
-use crate::client::Client;
 use crate::output::{OutputFormat, Table, count, counted};
 use crate::progress::Progress;
 use crate::time::human_time;
+use client::Client;
 
 #[derive(Args, Debug)]
 pub(crate) struct DeadLetterArguments {

@@ -7,13 +7,13 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::{ClientOptions, CommandError};
-use crate::client::cluster::Metadata;
-use crate::client::groups::{Committer, DescribedGroup, ListedGroup};
-use crate::client::offsets::Bounds;
-use crate::client::{Client, TopicPartition};
 use crate::output::{OutputFormat, Table, count, counted};
-use crate::position::Position;
+use crate::position::{Position, locate};
 use crate::time::{human_duration, now_ms};
+use client::cluster::Metadata;
+use client::groups::{Committer, DescribedGroup, ListedGroup};
+use client::offsets::Bounds;
+use client::{Client, TopicPartition};
 
 #[derive(Args, Debug)]
 pub(crate) struct GroupArguments {
@@ -268,7 +268,7 @@ async fn report(client: &Client, group: DescribedGroup) -> Result<GroupReport, C
         }
     }
     let partitions = lags(client, &committed, &readers).await?;
-    let member = |member: &crate::client::groups::GroupMember| MemberReport {
+    let member = |member: &client::groups::GroupMember| MemberReport {
         member: member.id.clone(),
         client: member.client.clone(),
         host: member.host.clone(),
@@ -368,7 +368,7 @@ impl Reset {
         }
         let committed = client.committed(&self.group).await?;
         let (metadata, places) = self.places(client, &committed).await?;
-        let to = client.locate(&metadata, &places, self.to).await?;
+        let to = locate(client, &metadata, &places, self.to).await?;
         if !self.dry_run {
             client.commit(&self.group, &Committer::OUTSIDER, &to).await?;
         }
@@ -415,7 +415,7 @@ impl Reset {
                 None => places.extend(all),
                 Some(partition) => {
                     let found = all.get(*partition as usize).cloned();
-                    let missing = || crate::client::ClientError::NoSuchPartition {
+                    let missing = || client::ClientError::NoSuchPartition {
                         topic: topic.clone(),
                         partition: *partition,
                         partitions: all.len(),

@@ -4,9 +4,11 @@
 //! ends with 0 when that went well, with 1 when whoever typed it can put it right, and with 2 when
 //! the server cannot be reached or fails.
 
+mod amqp;
 pub(crate) mod connection;
 pub(crate) mod consume;
 pub(crate) mod dead_letter;
+mod failure;
 pub(crate) mod group;
 pub(crate) mod journal;
 mod password;
@@ -26,8 +28,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use client::{Client, ClientError, Tcp};
 
-use crate::client::{Client, ClientError};
+use self::failure::InWords;
 use crate::operator_token;
 use crate::output::OutputFormat;
 use crate::serve::ServeError;
@@ -64,16 +67,17 @@ pub(crate) struct OutputOption {
 }
 
 impl ClientOptions {
-    pub(crate) async fn connect(&self) -> Result<Client, ClientError> {
+    pub(crate) async fn connect(&self) -> Result<Client, CommandError> {
         let token = match (&self.token_file, &self.token) {
             (Some(path), _) => {
                 let path = path.clone();
                 let read = operator_token::read(&path);
-                Some(read.map_err(|source| ClientError::TokenFile { path, source })?)
+                let unreadable = |source| CommandError::user(failure::TokenFile { path, source });
+                Some(read.map_err(unreadable)?)
             }
             (None, token) => token.clone(),
         };
-        Client::connect(&self.bootstrap, token).await
+        Ok(Client::connect(Tcp, &self.bootstrap, token).await?)
     }
 
     pub(crate) fn output(&self) -> OutputFormat {
@@ -115,9 +119,9 @@ impl CommandError {
 
 impl From<ClientError> for CommandError {
     fn from(error: ClientError) -> Self {
-        match error.is_the_users() {
-            true => CommandError::user(error),
-            false => CommandError::server(error),
+        match failure::is_the_users(&error) {
+            true => CommandError::user(InWords(error)),
+            false => CommandError::server(InWords(error)),
         }
     }
 }

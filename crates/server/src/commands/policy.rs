@@ -7,9 +7,9 @@ use gateway_amqp::operations::document::{Done, Made, NamedPolicy, Operation};
 use serde::Serialize;
 
 use super::vhost::VhostOption;
-use super::{ClientOptions, CommandError};
-use crate::client::Client;
+use super::{ClientOptions, CommandError, amqp};
 use crate::output::{OutputFormat, Table};
+use client::Client;
 
 #[derive(Args, Debug)]
 pub(crate) struct PolicyArguments {
@@ -111,7 +111,7 @@ impl Set {
         };
         let (vhost, name) = (self.vhost.vhost, self.name);
         let operation = Operation::SetPolicy { vhost: vhost.clone(), name: name.clone(), policy };
-        let made: Made = client.operate_amqp(&operation).await?;
+        let made: Made = amqp::operate(client, &operation).await?;
         let set = SetPolicy { vhost, policy: name, created: made.created };
         output.show(&set, |set| {
             let did = if set.created { "created" } else { "changed" };
@@ -132,7 +132,7 @@ struct List {
 
 impl List {
     async fn run(self, client: &Client, output: OutputFormat) -> Result<(), CommandError> {
-        let mut policies = client.policies(self.vhost.as_deref()).await?;
+        let mut policies = amqp::policies(client, self.vhost.as_deref()).await?;
         let rank = |named: &NamedPolicy| std::cmp::Reverse(named.policy.priority);
         policies.sort_by(|a, b| (&a.vhost, rank(a), &a.name).cmp(&(&b.vhost, rank(b), &b.name)));
         output.show(&policies, |policies| match policies.is_empty() {
@@ -188,7 +188,7 @@ impl Clear {
     async fn run(self, client: &Client, output: OutputFormat) -> Result<(), CommandError> {
         let (vhost, name) = (self.vhost.vhost, self.name);
         let operation = Operation::ClearPolicy { vhost: vhost.clone(), name: name.clone() };
-        let _: Done = client.operate_amqp(&operation).await?;
+        let _: Done = amqp::operate(client, &operation).await?;
         output.show(&Cleared { vhost, policy: name }, |cleared| {
             format!("cleared policy {} of vhost {}\n", cleared.policy, cleared.vhost)
         })?;

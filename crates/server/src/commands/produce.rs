@@ -21,11 +21,11 @@ use world::Instant;
 
 use super::topic::name_value;
 use super::{ClientOptions, CommandError};
-use crate::client::producer::{Acks, Identity, ReadyBatch, Sent, send};
 use crate::output::OutputFormat;
 use crate::progress::{self, Progress};
 use crate::record_line::{LineError, LineFormat, ParsedRecord};
 use crate::time::now_ms;
+use client::producer::{self, Identity, ReadyBatch, Sent, send};
 
 const BLOCK_BYTES: usize = 256 << 10;
 const BLOCKS_QUEUED: usize = 8;
@@ -69,6 +69,29 @@ pub(crate) struct ProduceArguments {
     /// Who has to have a record before it counts as sent
     #[arg(long, value_enum, default_value = "all")]
     acks: Acks,
+}
+
+/// Who has to have a record before it counts as sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Acks {
+    /// Nobody: the broker does not answer.
+    #[value(name = "0")]
+    None,
+    /// The leader.
+    #[value(name = "1")]
+    Leader,
+    /// All replicas in sync.
+    All,
+}
+
+impl From<Acks> for producer::Acks {
+    fn from(acks: Acks) -> Self {
+        match acks {
+            Acks::None => producer::Acks::None,
+            Acks::Leader => producer::Acks::Leader,
+            Acks::All => producer::Acks::All,
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -127,7 +150,7 @@ pub(crate) async fn run(arguments: ProduceArguments) -> Result<(), CommandError>
     if let Some(partition) = arguments.partition.filter(|partition| *partition >= partitions) {
         let topic = arguments.topic.clone();
         let partitions = partitions as usize;
-        let error = crate::client::ClientError::NoSuchPartition { topic, partition, partitions };
+        let error = client::ClientError::NoSuchPartition { topic, partition, partitions };
         return Err(error.into());
     }
     // What is sent twice is stored once, if the broker knows who sends.
@@ -149,7 +172,7 @@ pub(crate) async fn run(arguments: ProduceArguments) -> Result<(), CommandError>
 
     let sent = Arc::new(Sent::default());
     let mut progress = Progress::new(false);
-    let sending = send(client, topic.clone(), acks, to_send, sent.clone());
+    let sending = send(client, topic.clone(), acks.into(), to_send, sent.clone());
     let outcome = {
         let mut sending = std::pin::pin!(sending);
         let mut tick = tokio::time::interval(progress::EVERY);

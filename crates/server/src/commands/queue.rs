@@ -5,21 +5,21 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
-use gateway_kafka::operations::document::{
+use kafka_protocol::ResponseError;
+use operations::document::{
     Counted, DeclaredQueue, Done, Operation, QueueName, QueueRates, QueueReport, QueueSummary,
     QueuedRecord, RecordPage, RecordState, Removed, Start,
 };
-use kafka_protocol::ResponseError;
 use serde::Serialize;
 
 use super::records::{self, Place, preview, until};
 use super::{ClientOptions, CommandError};
-use crate::client::admin::ConfigChange;
-use crate::client::{Client, TopicPartition};
 use crate::output::{OutputFormat, Table, bytes, count, counted};
-use crate::position::Position;
+use crate::position::{Position, locate};
 use crate::settings::size_in_bytes;
 use crate::time::{human_duration, human_time, now_ms, parse_duration};
+use client::admin::ConfigChange;
+use client::{Client, TopicPartition};
 
 mod table;
 
@@ -636,7 +636,7 @@ impl Seek {
                 named.map(|index| TopicPartition::new(&*queue.topic, *index)).collect()
             }
         };
-        let located = client.locate(&metadata, &places, self.to).await?;
+        let located = locate(client, &metadata, &places, self.to).await?;
         let sought = |(place, to): (TopicPartition, u64)| {
             let partition = place.partition as u32;
             let known = report.progress.get(partition as usize);

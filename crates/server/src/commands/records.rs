@@ -3,8 +3,8 @@
 use std::str::FromStr;
 use std::time::Duration;
 
-use gateway_kafka::operations::document::{self, Removed};
-use gateway_kafka::operations::payload::Payload;
+use operations::document::{self, Removed};
+use operations::payload::Payload;
 
 use super::CommandError;
 use crate::time::human_duration;

@@ -1,17 +1,15 @@
 //! `postroad schedule`: records that are to be delivered later.
 
 use clap::{ArgGroup, Args, Subcommand};
-use gateway_kafka::operations::document::{
-    Cancel, Operation, QueueName, Removed, ScheduledPage, ScheduledRecord,
-};
+use operations::document::{Cancel, Operation, QueueName, Removed, ScheduledPage, ScheduledRecord};
 use serde::Serialize;
 
 use super::queue::{GroupOption, label};
 use super::records::{self, Place, preview, until};
 use super::{ClientOptions, CommandError};
-use crate::client::Client;
 use crate::output::{OutputFormat, Table, counted};
 use crate::time::{human_time, now_ms};
+use client::Client;
 
 #[derive(Args, Debug)]
 pub(crate) struct ScheduleArguments {

@@ -1,7 +1,7 @@
 //! `postroad shard`: who leads.
 
 use clap::{Args, Subcommand};
-use gateway_kafka::operations::document::{Elected, Operation};
+use operations::document::{Elected, Operation};
 use serde::Serialize;
 use world::Instant;
 

@@ -7,11 +7,11 @@ use kafka_protocol::ResponseError;
 use serde::Serialize;
 
 use super::{ClientOptions, CommandError};
-use crate::client::admin::{ConfigChange, ConfigSource, ConfigValue};
-use crate::client::offsets::Bounds;
-use crate::client::{Client, TopicPartition};
 use crate::output::{OutputFormat, Table, bytes, count, counted};
 use crate::time::human_ms;
+use client::admin::{ConfigChange, ConfigSource, ConfigValue};
+use client::offsets::Bounds;
+use client::{Client, TopicPartition};
 
 #[derive(Args, Debug)]
 pub(crate) struct TopicArguments {

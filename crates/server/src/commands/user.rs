@@ -6,9 +6,9 @@ use gateway_amqp::operations::document::{Done, Operation, UserSummary};
 use serde::Serialize;
 
 use super::vhost::VhostOption;
-use super::{ClientOptions, CommandError, password};
-use crate::client::Client;
+use super::{ClientOptions, CommandError, amqp, password};
 use crate::output::{OutputFormat, Table};
+use client::Client;
 
 #[derive(Args, Debug)]
 pub(crate) struct UserArguments {
@@ -77,7 +77,7 @@ async fn add(
 ) -> Result<(), CommandError> {
     let password_hash = password::hashed(&user.name, user.password)?;
     let operation = Operation::AddUser { name: user.name.clone(), password_hash };
-    let _: Done = client.operate_amqp(&operation).await?;
+    let _: Done = amqp::operate(client, &operation).await?;
     output.show(&Changed { user: user.name }, |added| format!("created user {}\n", added.user))?;
     Ok(())
 }
@@ -89,7 +89,7 @@ async fn set_password(
 ) -> Result<(), CommandError> {
     let password_hash = password::hashed(&user.name, user.password)?;
     let operation = Operation::SetPassword { name: user.name.clone(), password_hash };
-    let _: Done = client.operate_amqp(&operation).await?;
+    let _: Done = amqp::operate(client, &operation).await?;
     output.show(&Changed { user: user.name }, |changed| {
         format!("changed the password of user {}\n", changed.user)
     })?;
@@ -97,13 +97,13 @@ async fn set_password(
 }
 
 async fn delete(client: &Client, output: OutputFormat, name: String) -> Result<(), CommandError> {
-    let _: Done = client.operate_amqp(&Operation::DeleteUser { name: name.clone() }).await?;
+    let _: Done = amqp::operate(client, &Operation::DeleteUser { name: name.clone() }).await?;
     output.show(&Changed { user: name }, |deleted| format!("deleted user {}\n", deleted.user))?;
     Ok(())
 }
 
 async fn list(client: &Client, output: OutputFormat) -> Result<(), CommandError> {
-    let users = client.users().await?;
+    let users = amqp::users(client).await?;
     output.show(&users, |users| users_table(users))?;
     Ok(())
 }
@@ -168,7 +168,7 @@ impl Allow {
             vhost: granted.vhost.clone(),
             permissions: granted.permissions.clone(),
         };
-        let _: Done = client.operate_amqp(&operation).await?;
+        let _: Done = amqp::operate(client, &operation).await?;
         output.show(&granted, |granted| {
             format!("set the permissions of user {} in vhost {}\n", granted.user, granted.vhost)
         })?;
@@ -194,7 +194,7 @@ impl Deny {
     async fn run(self, client: &Client, output: OutputFormat) -> Result<(), CommandError> {
         let denied = Denied { user: self.name, vhost: self.vhost.vhost };
         let operation = Operation::Deny { user: denied.user.clone(), vhost: denied.vhost.clone() };
-        let _: Done = client.operate_amqp(&operation).await?;
+        let _: Done = amqp::operate(client, &operation).await?;
         output.show(&denied, |denied| {
             format!("user {} may do nothing in vhost {} now\n", denied.user, denied.vhost)
         })?;
@@ -213,7 +213,7 @@ struct ListPermissions {
 
 impl ListPermissions {
     async fn run(self, client: &Client, output: OutputFormat) -> Result<(), CommandError> {
-        let users = client.users().await?;
+        let users = amqp::users(client).await?;
         if let Some(name) = &self.name
             && !users.iter().any(|user| user.name == *name)
         {

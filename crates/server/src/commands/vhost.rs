@@ -4,9 +4,9 @@ use clap::{Args, Subcommand};
 use gateway_amqp::operations::document::{Done, Made, Operation, VhostSummary};
 use serde::Serialize;
 
-use super::{ClientOptions, CommandError};
-use crate::client::Client;
+use super::{ClientOptions, CommandError, amqp};
 use crate::output::{OutputFormat, Table, count};
+use client::Client;
 
 #[derive(Args, Debug)]
 pub(crate) struct VhostArguments {
@@ -49,7 +49,7 @@ struct Added {
 }
 
 async fn add(client: &Client, output: OutputFormat, name: String) -> Result<(), CommandError> {
-    let made: Made = client.operate_amqp(&Operation::AddVhost { name: name.clone() }).await?;
+    let made: Made = amqp::operate(client, &Operation::AddVhost { name: name.clone() }).await?;
     output.show(&Added { vhost: name, created: made.created }, |added| match added.created {
         true => format!("created vhost {}\n", added.vhost),
         false => format!("found vhost {}\n", added.vhost),
@@ -58,7 +58,7 @@ async fn add(client: &Client, output: OutputFormat, name: String) -> Result<(), 
 }
 
 async fn list(client: &Client, output: OutputFormat) -> Result<(), CommandError> {
-    let vhosts = client.vhosts().await?;
+    let vhosts = amqp::vhosts(client).await?;
     output.show(&vhosts, |vhosts| table(vhosts))?;
     Ok(())
 }
@@ -78,7 +78,7 @@ struct Deleted {
 }
 
 async fn delete(client: &Client, output: OutputFormat, name: String) -> Result<(), CommandError> {
-    let _: Done = client.operate_amqp(&Operation::DeleteVhost { name: name.clone() }).await?;
+    let _: Done = amqp::operate(client, &Operation::DeleteVhost { name: name.clone() }).await?;
     output
         .show(&Deleted { vhost: name }, |deleted| format!("deleted vhost {}\n", deleted.vhost))?;
     Ok(())

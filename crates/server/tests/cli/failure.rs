@@ -10,11 +10,12 @@ use std::process::{Command, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use client_amqp::Mode;
+use client_amqp::blocking::Connection;
 use rustix::process::Signal;
 use tasks::{End, Task};
 use tempfile::TempDir;
 
-use crate::amqp::{Connection, Mode};
 use crate::harness::{Broker, log, run, seq, serve, wait};
 
 const PATIENCE: Duration = Duration::from_secs(60);

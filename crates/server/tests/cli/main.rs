@@ -3,9 +3,6 @@
 #![allow(clippy::disallowed_types, reason = "these tests run the real binary")]
 
 mod administration;
-#[allow(dead_code, reason = "the soak tests use more of it")]
-#[path = "../../../../xtask/src/amqp.rs"]
-mod amqp;
 mod connections;
 mod failure;
 mod full_disk;

@@ -4,8 +4,10 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use client_amqp::blocking::Connection;
+use client_amqp::{AmqpError, Mode};
+
 use super::{Amqp, Contender, Figures};
-use crate::amqp::{Connection, Mode};
 use crate::bench::stage::resident_mb;
 use crate::failure::{Context, Outcome};
 use crate::server::Server;
@@ -40,7 +42,7 @@ impl Amqp {
 
 /// Declares them and publishes a message to each; returns once all are confirmed. The connection is
 /// closed then, so that what it took is not counted.
-fn fill(address: SocketAddr, names: &[String], kind: &str) -> std::io::Result<()> {
+fn fill(address: SocketAddr, names: &[String], kind: &str) -> Result<(), AmqpError> {
     let body = [b'x'; BODY_BYTES];
     let mut connection = Connection::open(address, PATIENCE, Mode::Confirms)?;
     for names in names.chunks(WINDOW) {

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use client::blocking::Connection;
+
 use crate::bench::jars::{self, Coordinates, TOOL_HEAP, output_of};
-use crate::client::Connection;
 use crate::failure::{Context, Failure, Outcome};
 use crate::paths;
 use crate::server::{self, Server};

@@ -4,9 +4,12 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use client::CallError;
+use client::blocking::{Connection, SentBatches};
+use client::requests::Answer;
 
-use crate::client::{Answer, Connection, batch};
 use crate::failure::{Context, Failure, Outcome};
+use crate::records::batch;
 use crate::server::Server;
 
 pub(super) const TOPIC: &str = "bench";
@@ -43,12 +46,12 @@ fn touch(connection: &mut Connection, mut partitions: Vec<i32>) -> io::Result<()
     while begun.elapsed() < PATIENCE {
         let mut refused = Vec::new();
         for some in partitions.chunks(IN_FLIGHT) {
-            let sent: io::Result<Vec<i32>> = some
+            let sent: Result<Vec<SentBatches>, CallError> = some
                 .iter()
                 .map(|&partition| connection.produce(TOPIC, partition, one.clone()))
                 .collect();
-            for (&partition, correlation) in some.iter().zip(sent?) {
-                if let Answer::Refused { .. } = connection.answer(correlation)? {
+            for (&partition, sent) in some.iter().zip(sent?) {
+                if let Answer::Refused { .. } = connection.answer(sent)? {
                     refused.push(partition);
                 }
             }

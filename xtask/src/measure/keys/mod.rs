@@ -14,15 +14,21 @@ use std::time::{Duration, Instant};
 
 use bytes::{BufMut, Bytes, BytesMut};
 use clap::Args;
+use client::CallError;
+use client::blocking::{Connection, SentBatches, ShareMember};
+use client::records::NewRecord;
+use client::requests::Answer;
+use client::share::{Leased, Settlement};
 use serde_json::Value;
+use uuid::Uuid;
 
 use super::{PATIENCE, postroad};
-use crate::client::{Answer, Connection, Leased, NewRecord, Settlement, ShareMember, batch_of};
 use crate::failure::{Context, Failure, Outcome};
 use crate::figures::{Figures, Output, median};
 use crate::paths;
 use crate::probe::quantile_us;
 use crate::random::Random;
+use crate::records::batch_of;
 use crate::server::Postroad;
 use lanes::{Lanes, Place};
 
@@ -342,7 +348,7 @@ struct Producer<'a> {
     random: Random,
     /// By key.
     next: Vec<u32>,
-    in_flight: VecDeque<i32>,
+    in_flight: VecDeque<SentBatches>,
     sent: u64,
 }
 
@@ -419,16 +425,16 @@ impl<'a> Producer<'a> {
         let batches = batches
             .map(|(partition, records)| (partition as i32, batch_of(records.into_iter())))
             .collect();
-        let correlation = self.connection.produce_each(QUEUE, batches);
-        self.in_flight.push_back(correlation.context(|| "postroad does not take the load")?);
+        let sent = self.connection.produce_each(QUEUE, batches);
+        self.in_flight.push_back(sent.context(|| "postroad does not take the load")?);
         self.answered(16)
     }
 
     /// Takes answers until so many are under way at most.
     fn answered(&mut self, under_way: usize) -> Outcome {
         while self.in_flight.len() > under_way {
-            let Some(correlation) = self.in_flight.pop_front() else { break };
-            let answers = self.connection.answers(correlation).context(|| "no answer came")?;
+            let Some(sent) = self.in_flight.pop_front() else { break };
+            let answers = self.connection.answers(sent).context(|| "no answer came")?;
             if let Some(refused) = answers.iter().find(|it| matches!(it, Answer::Refused { .. })) {
                 return Err(Failure::new(format!("a batch was refused: {refused:?}")));
             }
@@ -446,9 +452,10 @@ fn consume(stage: &Stage) {
 }
 
 fn consume_until_stopped(stage: &Stage) -> Result<(), String> {
-    let told = |error: std::io::Error| format!("a consumer: {error}");
+    let told = |error: CallError| format!("a consumer: {error}");
     let queues = [QUEUE.to_owned()];
-    let member = ShareMember::open(stage.address, PATIENCE, GROUP, &queues);
+    let id = Uuid::new_v4();
+    let member = ShareMember::open(stage.address, PATIENCE, GROUP, &queues, id);
     let mut member = member.map_err(told)?;
     let mut settles = Vec::new();
     while !stage.stops.load(Ordering::Relaxed) {

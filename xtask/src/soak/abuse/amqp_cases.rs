@@ -1,12 +1,13 @@
 //! What AMQP clients can do.
 
-use std::io;
 use std::time::{Duration, Instant};
+
+use client_amqp::blocking::Connection;
+use client_amqp::{AmqpError, Argument, Mode};
 
 use super::bystanders::{cut_off, failed};
 use super::kafka_cases::keep_half_open;
 use super::{Abuse, Case, PATIENCE};
-use crate::amqp::{Argument, Connection, Mode};
 use crate::failure::{Context, Failure, Outcome};
 
 pub(super) fn all() -> Vec<Case> {
@@ -88,7 +89,11 @@ fn refused(abuse: &Abuse) -> Outcome {
                 match connection.commit() {
                     Ok(()) => abuse.count(true),
                     // The channel is closed with an error, or the connection is.
-                    Err(error) if cut_off(&error) || error.kind() == io::ErrorKind::Other => {
+                    Err(AmqpError::Closed { .. }) => {
+                        abuse.count(false);
+                        break;
+                    }
+                    Err(AmqpError::Io(error)) if cut_off(&error) => {
                         abuse.count(false);
                         break;
                     }
@@ -114,7 +119,7 @@ fn fanout(abuse: &Abuse, count: usize) -> Outcome {
     let taken = match connection.confirms() {
         Ok(confirms) => confirms.iter().all(|confirm| confirm.taken),
         // A reply code closes the channel.
-        Err(error) if error.kind() == io::ErrorKind::Other => {
+        Err(error @ AmqpError::Closed { .. }) => {
             abuse.note(error.to_string());
             false
         }

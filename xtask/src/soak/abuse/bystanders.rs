@@ -13,12 +13,16 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use client::blocking::{Connection, SentBatches};
+use client::records::records_of;
+use client::requests::Answer;
+use client_amqp::blocking as amqp;
+use client_amqp::{Argument, Mode};
 use serde::Serialize;
 
 use super::PATIENCE;
-use crate::amqp;
-use crate::client::{Answer, Connection, batch, records_of};
 use crate::failure::{Context, Failure, Outcome};
+use crate::records::batch;
 
 const TOPIC: &str = "bystanders";
 // A queue is a topic: it needs a name of its own.
@@ -126,10 +130,10 @@ impl Bystanders {
         let mut producer = open(kafka).context(|| "a well-behaved producer cannot connect")?;
         producer.create_topic(TOPIC, 1, &[]).context(|| "cannot create their topic")?;
         let consumer = open(kafka).context(|| "a well-behaved consumer cannot connect")?;
-        let mut publisher = amqp::Connection::open(amqp, PATIENCE, amqp::Mode::Confirms)
+        let mut publisher = amqp::Connection::open(amqp, PATIENCE, Mode::Confirms)
             .context(|| "a well-behaved publisher cannot connect")?;
         // What nobody consumes goes, so that the queue does not grow.
-        let length = [("x-max-length", amqp::Argument::Number(1000))];
+        let length = [("x-max-length", Argument::Number(1000))];
         publisher
             .declare_with(&[QUEUE.to_owned()], &length)
             .context(|| "cannot declare their queue")?;
@@ -191,7 +195,7 @@ impl Bystanders {
 }
 
 fn open(address: SocketAddr) -> io::Result<Connection> {
-    Connection::open(address, PATIENCE)
+    Ok(Connection::open(address, PATIENCE)?)
 }
 
 /// Who sends records, each at its time.
@@ -227,8 +231,8 @@ fn send_each(shared: &Shared, who: usize, sender: &mut impl Sender) -> io::Resul
 
 struct Producer {
     connection: Connection,
-    /// Not yet answered: its correlation id, and when it was due.
-    sent: VecDeque<(i32, Instant)>,
+    /// Not yet answered, and when each was due.
+    sent: VecDeque<(SentBatches, Instant)>,
 }
 
 impl Sender for Producer {
@@ -290,7 +294,7 @@ impl Sender for Publisher {
     fn send(&mut self, due: Instant, value: Bytes) -> io::Result<()> {
         let tag = self.connection.publish(QUEUE, &value);
         self.sent.insert(tag, due);
-        self.connection.flush()
+        Ok(self.connection.flush()?)
     }
 
     fn unanswered(&self) -> usize {
@@ -312,7 +316,7 @@ pub(super) fn cut_off(error: &io::Error) -> bool {
     matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
 }
 
-pub(super) fn failed(what: &str) -> impl FnOnce(io::Error) -> Failure + '_ {
+pub(super) fn failed<E: fmt::Display>(what: &str) -> impl FnOnce(E) -> Failure + '_ {
     move |error| Failure::new(format!("{what}: {error}"))
 }
 

@@ -5,18 +5,20 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use client::blocking::Connection;
+use client::requests::{Answer, topic_name};
 use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
 use kafka_protocol::messages::offset_commit_request::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
-use kafka_protocol::messages::{FetchRequest, MetadataRequest, OffsetCommitRequest, TopicName};
+use kafka_protocol::messages::{FetchRequest, MetadataRequest, OffsetCommitRequest};
 use kafka_protocol::protocol::StrBytes;
 use record::{BatchBuilder, BatchOptions, Compression, HEADER_LEN};
 
 use super::bystanders::{cut_off, failed};
 use super::{Abuse, Case, PATIENCE};
-use crate::client::{Answer, Connection, batch, now_ms};
 use crate::failure::{Context, Failure, Outcome};
+use crate::records::{batch, now_ms};
 
 pub(super) fn all() -> Vec<Case> {
     let case = |name, what, abuse| Case { name, what, abuse };
@@ -51,10 +53,6 @@ pub(super) fn all() -> Vec<Case> {
 
 fn connect(abuse: &Abuse) -> Outcome<Connection> {
     Connection::open(abuse.kafka, PATIENCE).context(|| "cannot connect")
-}
-
-fn name(topic: &str) -> TopicName {
-    TopicName(StrBytes::from_string(topic.to_owned()))
 }
 
 /// A batch with a record of zeros, whatever that unfolds to.
@@ -117,7 +115,7 @@ fn group_names(abuse: &Abuse) -> Outcome {
             for _ in 0..BURST {
                 let partition = OffsetCommitRequestPartition::default().with_committed_offset(0);
                 let topic = OffsetCommitRequestTopic::default()
-                    .with_name(name("grouped"))
+                    .with_name(topic_name("grouped"))
                     .with_partitions(vec![partition]);
                 let group = format!("group-{thread}-{number}-{}", "x".repeat(100));
                 let request = OffsetCommitRequest::default()
@@ -127,9 +125,8 @@ fn group_names(abuse: &Abuse) -> Outcome {
                 number += 1;
             }
             for sent in sent {
-                let answer = connection
-                    .receive::<OffsetCommitRequest>(VERSION, sent)
-                    .map_err(failed("a commit was not answered"))?;
+                let answer =
+                    connection.receive(sent).map_err(failed("a commit was not answered"))?;
                 let partitions = answer.topics.iter().flat_map(|topic| &topic.partitions);
                 partitions.for_each(|partition| abuse.count(partition.error_code == 0));
             }
@@ -146,7 +143,7 @@ fn long_fetch(topic: &str, partitions: i32) -> FetchRequest {
             .with_fetch_offset(0)
             .with_partition_max_bytes(1 << 20)
     });
-    let topic = FetchTopic::default().with_topic(name(topic)).with_partitions(rows.collect());
+    let topic = FetchTopic::default().with_topic(topic_name(topic)).with_partitions(rows.collect());
     FetchRequest::default()
         .with_max_wait_ms(300_000)
         .with_min_bytes(1)

@@ -7,14 +7,16 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use clap::{Args, Parser};
+use client::blocking::Connection;
+use client::requests::Answer;
 
 use super::load::{Load, LoadOptions, first_of};
 use super::workers::PATIENCE;
-use crate::client::{Answer, Connection, batch};
 use crate::failure::{Context, Failure, Outcome};
 use crate::figures::Figures;
 use crate::paths;
 use crate::random::Random;
+use crate::records::batch;
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ElectionsOptions {
@@ -34,7 +36,7 @@ pub(crate) struct ElectionsOptions {
 const FOLDER: &str = "soak-elections";
 /// Of a producer that sends one record after the other, to see how long it waits.
 const PROBE: &str = "elections-probe";
-const ELECT: &str = r#"{"elect-leader":{}}"#;
+const ELECT: &[u8] = br#"{"elect-leader":{}}"#;
 /// Before the first election the probe is looked at for so much of the time.
 const CALM_PART: u32 = 10;
 
@@ -188,7 +190,7 @@ impl Run<'_> {
             let records = std::iter::once(Bytes::from_static(b"probe"));
             let answer = connection
                 .produce(PROBE, 0, batch(records))
-                .and_then(|correlation| connection.answer(correlation))
+                .and_then(|sent| connection.answer(sent))
                 .context(|| "the probe got no answer")?;
             if let Answer::Refused { code } = answer {
                 return Err(Failure::new(format!(

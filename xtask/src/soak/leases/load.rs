@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use clap::Args;
+use client::blocking::Connection;
+use client::records::records_of;
 
 use super::ledger;
 use super::workers::{self, Ended, GROUP, PATIENCE, Stage};
-use crate::client::{self, Connection};
 use crate::failure::{Context, Failure, Outcome};
 use crate::figures::{Figures, Output};
 use crate::random::Random;
@@ -247,7 +248,7 @@ impl<'a> Load<'a> {
                 let fetched = connection.fetch(DEAD_LETTERS, &at, Duration::from_millis(100));
                 let fetched = fetched.context(|| "cannot fetch dead letters")?;
                 let batches = fetched.into_iter().next().map(|it| it.records).unwrap_or_default();
-                let records = client::records_of(batches).context(|| "cannot read dead letters")?;
+                let records = records_of(batches).context(|| "cannot read dead letters")?;
                 // A fetch begins with the batch that holds the offset.
                 let records = records.into_iter().filter(|record| record.offset >= next);
                 let before = values.len();

@@ -10,13 +10,18 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
+use client::CallError;
+use client::blocking::{Connection, SentBatches, ShareMember};
+use client::records::NewRecord;
+use client::requests::Answer;
+use client::share::{Leased, Settle, Settlement};
+use client_amqp::blocking as amqp;
+use client_amqp::{AmqpError, Mode};
+use uuid::Uuid;
 
 use super::ledger::{End, Ledger, Violation, Worker};
-use crate::amqp::{self, Mode};
-use crate::client::{
-    Answer, Connection, Leased, NewRecord, Settle, Settlement, ShareMember, batch_of,
-};
 use crate::random::Random;
+use crate::records::batch_of;
 use crate::soak::ledger::Mark;
 
 /// No answer for so long is a hung server, not a slow one.
@@ -58,6 +63,18 @@ pub(super) enum Ended {
 impl From<io::Error> for Ended {
     fn from(error: io::Error) -> Ended {
         Ended::Failed(error)
+    }
+}
+
+impl From<CallError> for Ended {
+    fn from(error: CallError) -> Ended {
+        Ended::Failed(error.into())
+    }
+}
+
+impl From<AmqpError> for Ended {
+    fn from(error: AmqpError) -> Ended {
+        Ended::Failed(error.into())
     }
 }
 
@@ -143,7 +160,7 @@ impl Stage {
 /// Batches by Kafka's protocol, several requests under way.
 pub(super) fn produce_batches(stage: &Stage, producer: u32, mut random: Random) -> Worked {
     let mut connection = Connection::open(stage.kafka, PATIENCE)?;
-    let mut in_flight: VecDeque<(i32, Vec<Mark>)> = VecDeque::new();
+    let mut in_flight: VecDeque<(SentBatches, Vec<Mark>)> = VecDeque::new();
     loop {
         while in_flight.len() < REQUESTS_IN_FLIGHT && stage.produces() {
             let queue = random.between(0, stage.queues.len() as u64 - 1) as usize;
@@ -159,11 +176,11 @@ pub(super) fn produce_batches(stage: &Stage, producer: u32, mut random: Random) 
                 headers: Vec::new(),
             };
             let batch = batch_of(marks.iter().map(record));
-            let correlation = connection.produce(&stage.queues[queue], partition, batch)?;
-            in_flight.push_back((correlation, marks));
+            let sent = connection.produce(&stage.queues[queue], partition, batch)?;
+            in_flight.push_back((sent, marks));
         }
-        let Some((correlation, marks)) = in_flight.pop_front() else { return Ok(()) };
-        match connection.answer(correlation)? {
+        let Some((sent, marks)) = in_flight.pop_front() else { return Ok(()) };
+        match connection.answer(sent)? {
             Answer::Acknowledged { .. } => {
                 let mut ledger = stage.ledger();
                 marks.into_iter().for_each(|mark| ledger.confirm(mark));
@@ -229,7 +246,8 @@ fn announce(ledger: &mut Ledger, mark: Mark, choice: Choice) {
 pub(super) fn consume_shares(stage: &Stage, mut random: Random) -> Worked {
     while stage.consumes() {
         let worker = stage.worker();
-        let mut member = ShareMember::open(stage.kafka, PATIENCE, GROUP, &stage.queues)?;
+        let id = Uuid::new_v4();
+        let mut member = ShareMember::open(stage.kafka, PATIENCE, GROUP, &stage.queues, id)?;
         let mut pending: Vec<(Settle, Mark, Choice)> = Vec::new();
         while stage.consumes() || !pending.is_empty() {
             let settles: Vec<Settle> = pending.iter().map(|(settle, ..)| *settle).collect();
@@ -247,7 +265,8 @@ pub(super) fn consume_shares(stage: &Stage, mut random: Random) -> Worked {
                     ledger.settle(mark);
                 }
             }
-            pending = decide(&mut ledger, worker, leased, &mut random)?;
+            let queue_of = |record: &Leased| member.place_of(record.topic);
+            pending = decide(&mut ledger, worker, leased, queue_of, &mut random)?;
             if random.between(1, LEAVES_ONE_IN) == 1 && stage.consumes() {
                 // What it was about to settle it holds until the connection is closed, and the
                 // server may only then give it to others.
@@ -264,16 +283,19 @@ fn decide(
     ledger: &mut Ledger,
     worker: Worker,
     mut leased: Vec<Leased>,
+    queue_of: impl Fn(&Leased) -> Option<usize>,
     random: &mut Random,
-) -> Result<Vec<(Settle, Mark, Choice)>, Violation> {
-    leased.sort_by_key(|record| (record.topic, record.partition, record.offset));
+) -> Result<Vec<(Settle, Mark, Choice)>, Ended> {
+    leased.sort_by_key(|record| (queue_of(record), record.partition, record.offset));
     let mut pending = Vec::with_capacity(leased.len());
     for record in leased {
         let place = || {
             let Leased { partition, offset, attempt, .. } = record;
             format!("partition {partition}, offset {offset}, delivery {attempt}, a share group")
         };
-        let mark = ledger.deliver(worker, record.topic, &record.value, place)?;
+        let queue = queue_of(&record);
+        let queue = queue.ok_or_else(|| io::Error::other("a topic that nobody asked for"))?;
+        let mark = ledger.deliver(worker, queue, &record.value, place)?;
         let choice = choose(random);
         let settlement = match choice {
             Choice::End(End::Accepted) => Settlement::Accept,

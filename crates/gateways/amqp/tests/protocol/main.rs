@@ -4,6 +4,7 @@
 #![expect(clippy::disallowed_types, reason = "clients of a node in the kernel's network")]
 
 mod administration;
+mod another_client;
 mod bad_input;
 mod channels;
 mod connections;

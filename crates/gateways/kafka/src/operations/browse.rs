@@ -13,8 +13,8 @@ use record::{RecordView, SharedBatch, SharedRecord};
 
 use crate::errors::Fault;
 
-use super::document::{Place, StoredHeader, StoredRecord};
-use super::payload::Payload;
+use ::operations::document::{Place, StoredHeader, StoredRecord};
+use ::operations::payload::Payload;
 
 /// Records that are read in one go: they hold their batches until they are looked at.
 const CHUNK_RECORDS: usize = 64;

@@ -7,7 +7,7 @@ use kafka_protocol::error::ResponseError;
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 
-use super::document::{ConnectionPage, ConnectionSummary, Done};
+use ::operations::document::{ConnectionPage, ConnectionSummary, Done};
 
 pub(super) fn list(
     gateway: &Gateway,

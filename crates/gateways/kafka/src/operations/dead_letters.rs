@@ -14,51 +14,49 @@ use crate::gateway::Gateway;
 use crate::share::dead_letters::{self as share, Route};
 
 use super::browse::{Room, Source, Visit, first_record, stored};
-use super::document::{
+use super::queues::{ensure_main, no_topic, remove_from};
+use ::operations::document::{
     DeadLetter, DeadLetterCount, DeadLetterCounts, DeadLetterFilter, DeadLetterPage,
     DeadLetterTopics, DeadLettersMoved, Death, Place, Span,
 };
-use super::queues::{ensure_main, no_topic, remove_from};
 
 /// Dead letters that one request sends on or deletes.
 const MOVED_MAX: usize = 1_000;
 
-impl Death {
-    /// As the broker writes it, or as a share group's letter without a copy says it (KIP-1191).
-    fn read(headers: &HeadersView<'_>) -> Self {
-        let text = |name: &str| {
-            let value = std::str::from_utf8(headers.last(name.as_bytes())??).ok()?;
-            Some(value.to_owned())
-        };
-        let either = |own: &str, share: &str| text(own).or_else(|| text(share));
-        let number = |text: Option<String>| text?.parse::<i64>().ok();
-        let count = |text: Option<String>| text?.parse::<u64>().ok();
-        let reason = text(headers::DEATH_REASON).or_else(|| {
-            let message = text(share::MESSAGE)?;
-            Some(share::reason(&message).map_or(message, |reason| reason.name().to_owned()))
-        });
-        let partition = either(headers::DEATH_PARTITION, share::PARTITION);
-        Self {
-            reason,
-            attempts: count(either(headers::DEATH_COUNT, share::DELIVERIES)),
-            topic: either(headers::DEATH_TOPIC, share::TOPIC),
-            partition: partition.and_then(|partition| partition.parse().ok()),
-            offset: count(either(headers::DEATH_OFFSET, share::OFFSET)),
-            group: either(headers::DEATH_GROUP, share::GROUP),
-            time_ms: number(text(headers::DEATH_TIME)),
-        }
+/// A dead letter's end, as the broker writes it, or as a share group's letter without a copy says it (KIP-1191).
+fn death(headers: &HeadersView<'_>) -> Death {
+    let text = |name: &str| {
+        let value = std::str::from_utf8(headers.last(name.as_bytes())??).ok()?;
+        Some(value.to_owned())
+    };
+    let either = |own: &str, share: &str| text(own).or_else(|| text(share));
+    let number = |text: Option<String>| text?.parse::<i64>().ok();
+    let count = |text: Option<String>| text?.parse::<u64>().ok();
+    let reason = text(headers::DEATH_REASON).or_else(|| {
+        let message = text(share::MESSAGE)?;
+        Some(share::reason(&message).map_or(message, |reason| reason.name().to_owned()))
+    });
+    let partition = either(headers::DEATH_PARTITION, share::PARTITION);
+    Death {
+        reason,
+        attempts: count(either(headers::DEATH_COUNT, share::DELIVERIES)),
+        topic: either(headers::DEATH_TOPIC, share::TOPIC),
+        partition: partition.and_then(|partition| partition.parse().ok()),
+        offset: count(either(headers::DEATH_OFFSET, share::OFFSET)),
+        group: either(headers::DEATH_GROUP, share::GROUP),
+        time_ms: number(text(headers::DEATH_TIME)),
     }
+}
 
-    fn is_known(&self) -> bool {
-        self.reason.is_some() || self.topic.is_some()
-    }
+fn is_known(death: &Death) -> bool {
+    death.reason.is_some() || death.topic.is_some()
+}
 
-    fn matches(&self, only: &DeadLetterFilter) -> bool {
-        let is = |wanted: &Option<String>, found: &Option<String>| {
-            wanted.as_ref().is_none_or(|wanted| found.as_ref() == Some(wanted))
-        };
-        is(&only.source, &self.topic) && is(&only.reason, &self.reason)
-    }
+fn matches(death: &Death, only: &DeadLetterFilter) -> bool {
+    let is = |wanted: &Option<String>, found: &Option<String>| {
+        wanted.as_ref().is_none_or(|wanted| found.as_ref() == Some(wanted))
+    };
+    is(&only.source, &death.topic) && is(&only.reason, &death.reason)
 }
 
 /// Where a topic's dead letters are looked for.
@@ -107,7 +105,7 @@ pub(super) async fn topics(gateway: &Gateway) -> Result<DeadLetterTopics, Fault>
         }
         // A topic that was deleted meanwhile takes none.
         if let Ok(Some(record)) = first_record(&gateway.broker, partition, floor).await
-            && Death::read(&record.view().headers).is_known()
+            && is_known(&death(&record.view().headers))
         {
             topics.insert(topic.to_string());
         }
@@ -123,8 +121,7 @@ pub(super) async fn count(
     let source = source(gateway, topic)?;
     let mut counts: BTreeMap<_, DeadLetterCount> = BTreeMap::new();
     let visit = |peeked: Peeked| {
-        let Death { topic, group, reason, time_ms, .. } =
-            Death::read(&peeked.record.view().headers);
+        let Death { topic, group, reason, time_ms, .. } = death(&peeked.record.view().headers);
         let key = (topic.clone(), group.clone(), reason.clone());
         let count = counts.entry(key).or_insert(DeadLetterCount {
             source: topic,
@@ -155,8 +152,8 @@ pub(super) async fn show(
     let (mut records, mut room) = (Vec::new(), Room::default());
     let mut visit = |peeked: Peeked| {
         let view = peeked.record.view();
-        let death = Death::read(&view.headers);
-        if !death.matches(only) {
+        let death = death(&view.headers);
+        if !matches(&death, only) {
             return Visit::More;
         }
         if !room.takes(&peeked.record, records_max) {
@@ -220,7 +217,7 @@ async fn choose(
     let visit = |peeked: Peeked| {
         let (partition, offset) = (peeked.partition, peeked.offset);
         let came_later = until.get(partition as usize).is_none_or(|end| offset >= *end);
-        if came_later || !Death::read(&peeked.record.view().headers).matches(only) {
+        if came_later || !matches(&death(&peeked.record.view().headers), only) {
             return Visit::More;
         }
         if places.len() == records_max {

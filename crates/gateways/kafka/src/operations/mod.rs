@@ -5,20 +5,14 @@
 //! that an operation more is a variant more and no codec. The version of the request is that of the
 //! document. It is told to nobody but the command line: stock clients never meet it.
 //!
-//! ```text
-//! request   header version 1 (not flexible), then  body: int32 length, JSON
-//! response  correlation id: int32, error: int16, message: nullable string, body: int32 length, JSON
-//! ```
-//!
-//! Version 0 is an [`Operation`]; version 1 is a [`WithToken`](document::WithToken) around one.
-//! Operations make users and empty queues, so not everybody who reaches the port may ask for them:
+//! Its shape, its numbers and its documents are in the crate [`operations`](::operations), which
+//! clients share. Operations make users and empty queues, so not everybody who reaches the port may ask for them:
 //! see [`access`].
 //!
 //! Whatever stands in a request is answered, with an error where it makes no sense; every answer is
 //! bounded, and says where the next one goes on.
 //!
 //! * [`access`]: who may ask
-//! * [`document`], [`payload`]: what is asked and answered
 //! * `queues`, `dead_letters`, `schedule`, `shards`: the operations, thin over the broker
 //! * `connections`: the live connections of all gateways
 //! * `families`: operations of other gateways, handed on as they came
@@ -28,9 +22,7 @@ pub mod access;
 mod browse;
 mod connections;
 mod dead_letters;
-pub mod document;
 mod families;
-pub mod payload;
 mod queues;
 mod schedule;
 mod shards;
@@ -50,15 +42,8 @@ use crate::request::{Preamble, RequestError};
 use crate::response::Response;
 use crate::wire::primitives::{Cursor, Malformed, Put};
 
-use document::{Operation, WithToken};
-
-/// Of `Operate`.
-pub const API_KEY: i16 = 20_000;
-pub const VERSION: i16 = 0;
-/// The same with the operators' token.
-pub const VERSION_WITH_TOKEN: i16 = 1;
-/// The client software that is told about it (KIP-511).
-pub const KNOWN_TO: &str = "postroad-cli";
+use ::operations::document::{Operation, WithToken};
+use ::operations::{VERSION, VERSION_WITH_TOKEN};
 
 const PREAMBLE_LEN: usize = 8;
 

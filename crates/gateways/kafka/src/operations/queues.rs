@@ -20,7 +20,7 @@ use crate::gateway::Gateway;
 use crate::share::lease_groups;
 
 use super::browse::{Room, Source, Visit, first_record, stored};
-use super::document::{
+use ::operations::document::{
     Counted, DeclaredQueue, Done, Lease, NotRemoved, PartitionProgress, Place, QueueConfig,
     QueueName, QueuePage, QueueRates, QueueReport, QueueSummary, QueuedRecord, RecordPage,
     RecordState, Removed, Start,

@@ -7,9 +7,9 @@ use crate::errors::Fault;
 use crate::gateway::Gateway;
 
 use super::browse::{Room, Source, Visit, stored, unreadable};
-use super::document::{Cancel, Place, QueueName, Removed, ScheduledPage, ScheduledRecord};
-use super::payload::Payload;
 use super::queues::{find, not_removed, remove_from, removing};
+use ::operations::document::{Cancel, Place, QueueName, Removed, ScheduledPage, ScheduledRecord};
+use ::operations::payload::Payload;
 
 /// Records that are read in one go: they hold their batches until they are looked at.
 const CHUNK_RECORDS: usize = 64;

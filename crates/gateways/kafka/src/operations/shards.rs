@@ -3,7 +3,7 @@
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 
-use super::document::Elected;
+use ::operations::document::Elected;
 
 pub(super) async fn elect(gateway: &Gateway) -> Result<Elected, Fault> {
     let term = gateway.broker.elect_anew().await?;

@@ -167,10 +167,10 @@ async fn a_produce_sent_behind_the_creation_of_its_topic_finds_it() {
     let request = CreateTopicsRequest::default()
         .with_topics(vec![new_topic("orders", 1, &[])])
         .with_timeout_ms(1000);
-    client.send(7, &request).await;
-    client.send(9, &produce("orders", 0, -1, batch(&["a"]).into())).await;
-    client.receive::<CreateTopicsRequest>(7).await;
-    assert_eq!(only_partition(client.receive::<ProduceRequest>(9).await.1).error_code, 0);
+    let created = client.send(7, &request).await;
+    let produced = client.send(9, &produce("orders", 0, -1, batch(&["a"]).into())).await;
+    client.receive(created).await;
+    assert_eq!(only_partition(client.receive(produced).await).error_code, 0);
 }
 
 #[tokio::test]

@@ -47,8 +47,8 @@ async fn a_frame_may_come_byte_by_byte() {
     for byte in bytes {
         client.send_bytes(&[byte]).await;
     }
-    assert_eq!(client.receive::<MetadataRequest>(12).await.0, 1);
-    assert_eq!(client.receive::<MetadataRequest>(12).await.0, 2);
+    assert_eq!(client.receive_raw::<MetadataRequest>(12).await.0, 1);
+    assert_eq!(client.receive_raw::<MetadataRequest>(12).await.0, 2);
 }
 
 #[tokio::test]

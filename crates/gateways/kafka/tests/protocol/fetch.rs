@@ -91,11 +91,11 @@ async fn a_fetch_waits_for_records_and_not_longer() {
     assert!(values(&response).is_empty());
     assert!(started.elapsed() >= Duration::from_millis(190));
 
-    client.send(11, &fetch("orders", 0, 0, 30_000)).await;
+    let sent = client.send(11, &fetch("orders", 0, 0, 30_000)).await;
     tokio::time::sleep(Duration::from_millis(50)).await;
     let started = Instant::now();
     node.client().await.put("orders", 0, &["now"]).await;
-    let (_, response) = client.receive::<FetchRequest>(11).await;
+    let response = client.receive(sent).await;
     assert_eq!(values(&response), ["now"]);
     assert!(started.elapsed() < Duration::from_secs(5));
 }
@@ -108,13 +108,13 @@ async fn a_fetch_collects_until_it_has_its_minimum() {
     let mut request = fetch("orders", 0, 0, 30_000).with_min_bytes(300);
     let other = request.topics[0].partitions[0].clone().with_partition(1);
     request.topics[0].partitions.push(other);
-    client.send(11, &request).await;
+    let sent = client.send(11, &request).await;
     let mut producer = node.client().await;
     for n in 0..3 {
         producer.put("orders", n % 2, &["x".repeat(60).as_str()]).await;
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    let (_, response) = client.receive::<FetchRequest>(11).await;
+    let response = client.receive(sent).await;
     assert_eq!(values(&response).len(), 3);
     let records = response.responses[0].partitions[0].records.clone().unwrap();
     assert_eq!(record::split(&records).count(), 2, "in one partition, one after the other");

@@ -191,7 +191,7 @@ async fn a_join_waits_for_the_others_and_holds_back_only_its_own_connection() {
     let (mut first, mut second) = (node.client().await, node.client().await);
     let leader = stable(&mut first).await;
     let sent_back = second.ask(9, &join("")).await;
-    second.send(9, &join(&sent_back.member_id)).await;
+    let joining = second.send(9, &join(&sent_back.member_id)).await;
     // The first learns of it by its heartbeat, on a connection that nobody holds back.
     let heartbeat = HeartbeatRequest::default()
         .with_group_id(group("g"))
@@ -199,7 +199,7 @@ async fn a_join_waits_for_the_others_and_holds_back_only_its_own_connection() {
         .with_generation_id(1);
     while first.ask(4, &heartbeat).await.error_code != RebalanceInProgress.code() {}
     let rejoined = first.ask(9, &join(&leader)).await;
-    let (_, joined) = second.receive::<JoinGroupRequest>(9).await;
+    let joined = second.receive(joining).await;
     assert_eq!((rejoined.generation_id, joined.generation_id), (2, 2));
     assert_eq!((rejoined.members.len(), joined.members.len()), (2, 0));
 }
@@ -256,10 +256,10 @@ async fn a_join_that_waits_is_answered_when_the_node_drains() {
     let (mut first, mut second) = (node.client().await, node.client().await);
     stable(&mut first).await;
     let sent_back = second.ask(9, &join("")).await;
-    second.send(9, &join(&sent_back.member_id)).await;
+    let joining = second.send(9, &join(&sent_back.member_id)).await;
     node.is_well().await;
     node.stop.send_replace(true);
-    let (_, answer) = second.receive::<JoinGroupRequest>(9).await;
+    let answer = second.receive(joining).await;
     assert_eq!(answer.error_code, CoordinatorNotAvailable.code());
 }
 

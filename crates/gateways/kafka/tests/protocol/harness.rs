@@ -1,4 +1,4 @@
-//! A node and clients for the tests. A client speaks the protocol by the message crate, and can
+//! A node and clients for the tests. A client speaks the protocol as the product's own does, and can
 //! also send bytes that nobody should.
 
 use std::net::SocketAddr;
@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use broker::{Broker, BrokerOptions};
 use bytes::{Bytes, BytesMut};
+pub(crate) use client::requests::topic_name as name;
+use client::requests::{self, FetchLimits};
+use client::{Pipeline, Sent};
 use gateway_kafka::GatewayOptions;
 use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
-use kafka_protocol::messages::fetch_request::{FetchPartition, FetchTopic};
-use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use kafka_protocol::messages::produce_response::PartitionProduceResponse;
 use kafka_protocol::messages::{
     ApiKey, CreateTopicsRequest, FetchRequest, FetchResponse, MetadataRequest, ProduceRequest,
-    ProduceResponse, RequestHeader, ResponseHeader, TopicName,
+    ProduceResponse, RequestHeader, ResponseHeader,
 };
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, StrBytes};
 use machine::Command;
@@ -100,23 +101,45 @@ impl Node {
     }
 }
 
+/// Speaks by the client of the product; bytes that it would not send go past it.
 pub(crate) struct Client {
-    pub(crate) stream: TcpStream,
-    correlation: i32,
+    pipeline: Pipeline<TcpStream>,
 }
 
 impl Client {
     pub(crate) fn new(stream: TcpStream) -> Self {
         stream.set_nodelay(true).expect("is set");
-        Self { stream, correlation: 0 }
+        Self { pipeline: Pipeline::over(stream).named("test").patient_for(SOON) }
     }
 
     pub(crate) async fn ask<R: Request>(&mut self, version: i16, message: &R) -> R::Response {
-        let sent = self.send(version, message).await;
-        let (correlation, response) = self.receive::<R>(version).await;
-        assert_eq!(correlation, sent);
-        response
+        self.pipeline.call(version, message).await.expect("is answered")
     }
+
+    pub(crate) async fn send<R: Request>(&mut self, version: i16, message: &R) -> Sent<R> {
+        self.pipeline.send(version, message).await.expect("sends")
+    }
+
+    /// What has no answer.
+    pub(crate) async fn tell<R: Request>(&mut self, version: i16, message: &R) {
+        self.pipeline.tell(version, message).await.expect("sends");
+    }
+
+    /// The answer, which must be the next that comes.
+    pub(crate) async fn receive<R: Request>(&mut self, sent: Sent<R>) -> R::Response {
+        self.pipeline.receive(sent).await.expect("is answered")
+    }
+
+    /// Its own, as the node sees it.
+    pub(crate) fn address(&mut self) -> SocketAddr {
+        self.pipeline.stream().local_addr().expect("is bound")
+    }
+
+    pub(crate) fn into_stream(self) -> TcpStream {
+        self.pipeline.into_stream()
+    }
+
+    // ------------------------------------------------------------------------- past the client
 
     /// The response, and how many bytes it had.
     pub(crate) async fn ask_counted<R: Request>(
@@ -124,36 +147,24 @@ impl Client {
         version: i16,
         message: &R,
     ) -> (usize, R::Response) {
-        self.send(version, message).await;
-        let mut frame = self.receive_frame().await.expect("the connection is open");
-        let bytes = frame.len();
-        ResponseHeader::decode(&mut frame, R::Response::header_version(version)).expect("a header");
-        (bytes, R::Response::decode(&mut frame, version).expect("a response"))
+        self.send_bytes(&frame(1, version, message)).await;
+        let frame = self.receive_frame().await.expect("the connection is open");
+        (frame.len(), decode::<R>(version, frame).1)
     }
 
-    /// Returns the correlation id.
-    pub(crate) async fn send<R: Request>(&mut self, version: i16, message: &R) -> i32 {
-        self.correlation += 1;
-        let frame = frame(self.correlation, version, message);
-        self.stream.write_all(&frame).await.expect("sends");
-        self.correlation
-    }
-
-    pub(crate) async fn receive<R: Request>(&mut self, version: i16) -> (i32, R::Response) {
-        let mut frame = self.receive_frame().await.expect("the connection is open");
-        let header_version = R::Response::header_version(version);
-        let header = ResponseHeader::decode(&mut frame, header_version).expect("a header");
-        let response = R::Response::decode(&mut frame, version).expect("a response");
-        assert!(frame.is_empty(), "{} bytes follow the response", frame.len());
-        (header.correlation_id, response)
+    /// The response to a request of [`frame`], and its correlation id.
+    pub(crate) async fn receive_raw<R: Request>(&mut self, version: i16) -> (i32, R::Response) {
+        let frame = self.receive_frame().await.expect("the connection is open");
+        decode::<R>(version, frame)
     }
 
     /// `None` once the connection was closed.
     pub(crate) async fn receive_frame(&mut self) -> Option<Bytes> {
         let read = async {
-            let length = self.stream.read_i32().await.ok()?;
+            let stream = self.pipeline.stream();
+            let length = stream.read_i32().await.ok()?;
             let mut frame = BytesMut::zeroed(usize::try_from(length).expect("a length"));
-            self.stream.read_exact(&mut frame).await.ok()?;
+            stream.read_exact(&mut frame).await.ok()?;
             Some(frame.freeze())
         };
         timeout(SOON, read).await.expect("the broker answers or closes")
@@ -166,8 +177,16 @@ impl Client {
 
     pub(crate) async fn send_bytes(&mut self, bytes: &[u8]) {
         // The broker may have closed already, which is what the test then finds.
-        let _ = self.stream.write_all(bytes).await;
+        let _ = self.pipeline.stream().write_all(bytes).await;
     }
+}
+
+fn decode<R: Request>(version: i16, mut frame: Bytes) -> (i32, R::Response) {
+    let header_version = R::Response::header_version(version);
+    let header = ResponseHeader::decode(&mut frame, header_version).expect("a header");
+    let response = R::Response::decode(&mut frame, version).expect("a response");
+    assert!(frame.is_empty(), "{} bytes follow the response", frame.len());
+    (header.correlation_id, response)
 }
 
 /// A whole frame with this message.
@@ -185,10 +204,6 @@ pub(crate) fn frame<R: Request>(correlation: i32, version: i16, message: &R) -> 
     let length = (frame.len() - 4) as i32;
     frame[..4].copy_from_slice(&length.to_be_bytes());
     frame
-}
-
-pub(crate) fn name(name: &str) -> TopicName {
-    TopicName(StrBytes::from_string(name.to_owned()))
 }
 
 pub(crate) fn text(text: &str) -> StrBytes {
@@ -273,23 +288,14 @@ pub(crate) fn batch_of(options: BatchOptions, records: &[(Option<&str>, &str)]) 
 }
 
 pub(crate) fn produce(topic: &str, partition: i32, acks: i16, batch: Bytes) -> ProduceRequest {
-    let data = PartitionProduceData::default().with_index(partition).with_records(Some(batch));
-    let topic = TopicProduceData::default().with_name(name(topic)).with_partition_data(vec![data]);
-    ProduceRequest::default().with_acks(acks).with_timeout_ms(1000).with_topic_data(vec![topic])
+    requests::produce(topic, acks, [(partition, batch)])
 }
 
 /// A fetch without a session, by name (versions up to 12).
 pub(crate) fn fetch(topic: &str, partition: i32, offset: i64, wait_ms: i32) -> FetchRequest {
-    let wanted = FetchPartition::default()
-        .with_partition(partition)
-        .with_fetch_offset(offset)
-        .with_partition_max_bytes(1 << 20);
-    let topic = FetchTopic::default().with_topic(name(topic)).with_partitions(vec![wanted]);
-    FetchRequest::default()
-        .with_max_wait_ms(wait_ms)
-        .with_min_bytes(1)
-        .with_max_bytes(50 << 20)
-        .with_topics(vec![topic])
+    let (bytes_max, partition_bytes_max) = (50 << 20, 1 << 20);
+    let limits = FetchLimits { wait_ms, bytes_min: 1, bytes_max, partition_bytes_max };
+    requests::fetch([(topic, [(partition, offset)])], limits)
 }
 
 /// The values of all records in a response, in its order.

@@ -3,15 +3,15 @@
 
 use std::sync::Arc;
 
+use ::operations::document::{
+    Cancel, ConnectionPage, DeadLetterFilter, DeadLettersMoved, DeclaredQueue, Done, Operation,
+    QueueName, QueueReport, RecordPage, RecordState, Removed, Span, Start,
+};
+use ::operations::{API_KEY, KNOWN_TO, VERSION, VERSION_WITH_TOKEN, document};
 use base::MAIN_LEASE_GROUP;
 use broker::TakeOptions;
 use broker::operations::{OperationAnswer, OperationError, OperationFamily};
 use bytes::{Buf, Bytes};
-use gateway_kafka::operations::document::{
-    Cancel, ConnectionPage, DeadLetterFilter, DeadLettersMoved, DeclaredQueue, Done, Operation,
-    QueueName, QueueReport, RecordPage, RecordState, Removed, Span, Start,
-};
-use gateway_kafka::operations::{API_KEY, KNOWN_TO, VERSION, VERSION_WITH_TOKEN, document};
 use kafka_protocol::error::ResponseError::{self, *};
 use kafka_protocol::messages::ApiVersionsRequest;
 use proptest::prelude::*;
@@ -379,7 +379,7 @@ async fn connections_are_listed_with_what_their_clients_say_and_closed_one_by_on
     assert!(first.more);
     let rest: ConnectionPage = operator.operate(&list(Some(1), 1)).await;
     let [listed] = &rest.connections[..] else { panic!("{rest:?}") };
-    let address = client.stream.local_addr().expect("is bound").to_string();
+    let address = client.address().to_string();
     assert_eq!((listed.id, &*listed.protocol, &listed.peer), (2, "kafka", &address));
     assert_eq!(listed.client.as_deref(), Some("test 1.0"));
     assert!((alone.connections[0].since_ms..).contains(&listed.since_ms));

@@ -4,7 +4,6 @@ use std::sync::mpsc;
 
 use base::limits::{CPU_JOBS_MAX, PRODUCED_UNPACKED_BYTES_MAX};
 use bytes::Bytes;
-use kafka_protocol::messages::ProduceRequest;
 use record::{BatchOptions, Compression, HEADER_LEN};
 
 use crate::harness::*;
@@ -58,16 +57,16 @@ async fn large_compressed_batches_and_small_ones_keep_the_order_of_their_session
     client.create("orders", 1, &[("compression.type", "lz4")]).await;
 
     let large = "x".repeat(300_000);
-    let mut expected = Vec::new();
+    let (mut expected, mut sent) = (Vec::new(), Vec::new());
     for n in 0..40 {
         let value = if n % 2 == 0 { format!("{n}{large}") } else { n.to_string() };
         let codec = if n % 4 == 3 { Compression::None } else { CODECS[n % 4] };
         let request = produce("orders", 0, -1, packed(codec, &[&value]));
-        client.send(9, &request).await;
+        sent.push(client.send(9, &request).await);
         expected.push(value);
     }
-    for n in 0..40 {
-        let answer = only_partition(client.receive::<ProduceRequest>(9).await.1);
+    for (n, sent) in (0..).zip(sent) {
+        let answer = only_partition(client.receive(sent).await);
         assert_eq!((answer.error_code, answer.base_offset), (0, n), "{:?}", answer.error_message);
     }
     let mut found = Vec::new();
@@ -95,14 +94,14 @@ async fn what_is_small_is_acknowledged_while_no_thread_is_free_for_unpacking() {
     }
     tokio::task::yield_now().await;
     let large = packed(Compression::Gzip, &["x".repeat(500_000).as_str()]);
-    client.send(9, &produce("orders", 0, -1, large)).await;
+    let sent = client.send(9, &produce("orders", 0, -1, large)).await;
     for n in 0..10 {
         assert_eq!(other.put("orders", 0, &["small"]).await, 2 * n);
         let small = other.produce("orders", 0, packed(Compression::Zstd, &["also small"])).await;
         assert_eq!((small.error_code, small.base_offset), (0, 2 * n + 1));
     }
     drop(gates);
-    let answer = only_partition(client.receive::<ProduceRequest>(9).await.1);
+    let answer = only_partition(client.receive(sent).await);
     assert_eq!((answer.error_code, answer.base_offset), (0, 20));
     for job in busy {
         assert!(job.await.expect("it ran"), "its gate was dropped");

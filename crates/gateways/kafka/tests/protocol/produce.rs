@@ -6,7 +6,7 @@ use bytes::Bytes;
 use kafka_protocol::error::ResponseError::{self, *};
 use kafka_protocol::messages::produce_response::PartitionProduceResponse;
 use kafka_protocol::messages::{
-    ApiVersionsRequest, InitProducerIdRequest, MetadataRequest, ProduceRequest, TransactionalId,
+    ApiVersionsRequest, InitProducerIdRequest, MetadataRequest, TransactionalId,
 };
 use record::{BatchOptions, Compression};
 
@@ -75,7 +75,7 @@ async fn without_acks_there_is_no_response_and_the_records_are_there() {
     let mut client = node.client().await;
     client.create("orders", 1, &[]).await;
     for n in 0..10 {
-        client.send(9, &produce("orders", 0, 0, batch(&[&n.to_string()]).into())).await;
+        client.tell(9, &produce("orders", 0, 0, batch(&[&n.to_string()]).into())).await;
     }
     let response = client.ask(12, &MetadataRequest::default()).await;
     assert_eq!(response.brokers.len(), 1);
@@ -86,7 +86,7 @@ async fn without_acks_there_is_no_response_and_the_records_are_there() {
 async fn without_acks_a_refusal_closes_the_connection() {
     let node = Node::start().await;
     let mut client = node.client().await;
-    client.send(9, &produce("nowhere", 0, 0, batch(&["a"]).into())).await;
+    client.tell(9, &produce("nowhere", 0, 0, batch(&["a"]).into())).await;
     client.is_cut_off().await;
 }
 
@@ -295,9 +295,6 @@ async fn a_large_request_goes_through() {
     let response = response.await.unwrap();
     let partitions = &response.responses[0].partition_responses;
     assert!(partitions.iter().all(|partition| partition.error_code == 0));
-    let (_, again) = {
-        client.send(9, &request).await;
-        client.receive::<ProduceRequest>(9).await
-    };
+    let again = client.ask(9, &request).await;
     assert!(again.responses[0].partition_responses.iter().all(|p| p.base_offset == 1));
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kafka_protocol::messages::{ApiVersionsRequest, FetchRequest, MetadataRequest, ProduceRequest};
+use kafka_protocol::messages::{ApiVersionsRequest, MetadataRequest};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 use world::Instant;
@@ -21,7 +21,7 @@ async fn pipelined_produce_requests_are_appended_and_answered_in_their_order() {
         bytes.extend(frame(1000 + n, 9, &produce("orders", 0, -1, batch(&[&value]).into())));
     }
     // From elsewhere: nobody reads the responses until all is sent.
-    let (mut reader, mut writer) = client.stream.into_split();
+    let (mut reader, mut writer) = client.into_stream().into_split();
     let sending = tokio::spawn(async move {
         writer.write_all(&bytes).await.unwrap();
         writer
@@ -51,9 +51,9 @@ async fn responses_keep_the_order_of_requests_even_when_a_fetch_waits() {
     let waiting = client.send(11, &fetch("orders", 0, 0, 300)).await;
     let asking = client.send(12, &MetadataRequest::default()).await;
     let started = Instant::now();
-    assert_eq!(client.receive::<FetchRequest>(11).await.0, waiting);
+    client.receive(waiting).await;
     assert!(started.elapsed() >= Duration::from_millis(250));
-    assert_eq!(client.receive::<MetadataRequest>(12).await.0, asking);
+    client.receive(asking).await;
 }
 
 #[tokio::test]
@@ -62,11 +62,11 @@ async fn a_produce_behind_a_waiting_fetch_of_its_own_connection_ends_the_wait() 
     let mut client = node.client().await;
     client.create("orders", 1, &[]).await;
 
-    client.send(11, &fetch("orders", 0, 0, 60_000)).await;
-    client.send(9, &produce("orders", 0, -1, batch(&["a"]).into())).await;
-    let (_, fetched) = client.receive::<FetchRequest>(11).await;
+    let fetch = client.send(11, &fetch("orders", 0, 0, 60_000)).await;
+    let produced = client.send(9, &produce("orders", 0, -1, batch(&["a"]).into())).await;
+    let fetched = client.receive(fetch).await;
     assert_eq!(values(&fetched), ["a"]);
-    assert_eq!(only_partition(client.receive::<ProduceRequest>(9).await.1).base_offset, 0);
+    assert_eq!(only_partition(client.receive(produced).await).base_offset, 0);
 }
 
 #[tokio::test]
@@ -128,7 +128,7 @@ async fn a_silent_connection_is_closed() {
 async fn a_client_that_never_pauses_does_not_hold_a_shutdown_up() {
     let node = Node::start().await;
     let client = node.client().await;
-    let (mut reads, mut writes) = client.stream.into_split();
+    let (mut reads, mut writes) = client.into_stream().into_split();
     let requests = frame(1, 3, &versions_request()).repeat(1_000);
     let sends = tokio::spawn(async move { while writes.write_all(&requests).await.is_ok() {} });
     let answers = tokio::spawn(async move {
@@ -150,17 +150,17 @@ async fn shutting_down_answers_what_was_begun() {
     let mut idle = node.client().await;
     idle.ask(3, &versions_request()).await;
 
-    client.send(11, &fetch("orders", 0, 0, 60_000)).await;
-    client.send(9, &produce("orders", 0, -1, batch(&["late"]).into())).await;
+    let fetched = client.send(11, &fetch("orders", 0, 0, 60_000)).await;
+    let produced = client.send(9, &produce("orders", 0, -1, batch(&["late"]).into())).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
-    client.receive::<FetchRequest>(11).await;
-    client.receive::<ProduceRequest>(9).await;
+    client.receive(fetched).await;
+    client.receive(produced).await;
 
     // Now one that would wait for a minute.
-    client.send(11, &fetch("orders", 0, 1, 60_000)).await;
+    let sent = client.send(11, &fetch("orders", 0, 1, 60_000)).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
     node.stop.send_replace(true);
-    let (_, fetched) = client.receive::<FetchRequest>(11).await;
+    let fetched = client.receive(sent).await;
     assert!(values(&fetched).is_empty());
     client.is_cut_off().await;
     idle.is_cut_off().await;

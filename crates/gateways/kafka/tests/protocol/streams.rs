@@ -6,7 +6,6 @@ use kafka_protocol::error::ResponseError::*;
 use kafka_protocol::messages::{
     ApiVersionsRequest, GroupId, ListGroupsRequest, MetadataRequest, OffsetCommitRequest,
 };
-use tokio::io::AsyncWriteExt;
 
 use crate::harness::*;
 
@@ -144,7 +143,7 @@ fn answer(mut bytes: Bytes) -> Answer {
 impl Client {
     async fn raw(&mut self, key: i16, version: i16, body: &[u8]) -> Option<Bytes> {
         let frame = request(key, version, body);
-        self.stream.write_all(&frame).await.expect("sends");
+        self.send_bytes(&frame).await;
         self.receive_frame().await
     }
 

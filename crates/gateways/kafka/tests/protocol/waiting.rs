@@ -35,8 +35,8 @@ async fn fetches_that_wait_do_not_take_the_producers_room() {
     let mut waiting = Vec::new();
     for _ in 0..140 {
         let mut client = node.client().await;
-        client.send(12, &padded_fetch("quiet", 120_000, 512 << 10)).await;
-        waiting.push(client);
+        let sent = client.send(12, &padded_fetch("quiet", 120_000, 512 << 10)).await;
+        waiting.push((client, sent));
     }
     for n in 0..20 {
         let put = timeout(SOON, producer.put("orders", 0, &["a"])).await;
@@ -44,8 +44,8 @@ async fn fetches_that_wait_do_not_take_the_producers_room() {
     }
     // They are all there, and are woken.
     producer.put("quiet", 0, &["at last"]).await;
-    for mut client in waiting {
-        assert_eq!(values(&client.receive::<FetchRequest>(12).await.1), ["at last"]);
+    for (mut client, sent) in waiting {
+        assert_eq!(values(&client.receive(sent).await), ["at last"]);
     }
 }
 
@@ -81,7 +81,7 @@ async fn frames_that_are_not_sent_to_their_end_do_not_stop_those_that_are() {
     let mut half_sent = Vec::new();
     for _ in 0..90 {
         let client = node.client().await;
-        let (read, mut write) = client.stream.into_split();
+        let (read, mut write) = client.into_stream().into_split();
         let part = whole.clone().split_to(900_000);
         let sending = tokio::spawn(async move {
             let _ = tokio::io::AsyncWriteExt::write_all(&mut write, &part).await;
@@ -110,7 +110,7 @@ async fn large_requests_behind_a_waiting_one_take_no_room_from_others() {
         let mut client = node.client().await;
         client.send(12, &fetch("quiet", 0, 0, 120_000)).await;
         let large = frame(2, 12, &padded_metadata(8 << 20));
-        let (read, mut write) = client.stream.into_split();
+        let (read, mut write) = client.into_stream().into_split();
         let sending = tokio::spawn(async move {
             let _ = tokio::io::AsyncWriteExt::write_all(&mut write, &large).await;
         });
@@ -137,7 +137,7 @@ async fn a_fetch_without_room_to_wait_looks_again_after_a_while() {
 
     // One that waits has what little room there is.
     let mut first = node.client().await;
-    first.send(12, &wanted).await;
+    let sent = first.send(12, &wanted).await;
     let begun = Instant::now();
     let mut answers = Vec::new();
     for _ in 0..2 {
@@ -148,7 +148,7 @@ async fn a_fetch_without_room_to_wait_looks_again_after_a_while() {
     assert_eq!(answers[0].responses[1].partitions.len(), 20, "every partition is answered");
     producer.put("orders", 7, &["a"]).await;
     assert_eq!(values(&client.ask(12, &wanted).await), ["a"]);
-    assert_eq!(values(&first.receive::<FetchRequest>(12).await.1), ["a"]);
+    assert_eq!(values(&first.receive(sent).await), ["a"]);
 }
 
 /// A fetch without a session of so many partitions waits in the form in which it came.
@@ -165,17 +165,18 @@ async fn a_large_fetch_that_waits_is_answered_when_there_is_enough() {
     let mut waiting = Vec::new();
     for _ in 0..3 {
         let mut client = node.client().await;
-        client.send(12, &wanted).await;
-        waiting.push(client);
+        let sent = client.send(12, &wanted).await;
+        waiting.push((client, sent));
     }
     // One record is not enough, two are.
     producer.put("wide", 7, &["a"]).await;
-    let early = timeout(Duration::from_millis(300), waiting[0].receive::<FetchRequest>(12)).await;
+    let (first, sent) = &mut waiting[0];
+    let early = timeout(Duration::from_millis(300), first.receive(*sent)).await;
     assert!(early.is_err(), "less came than it waits for");
     waiting.remove(0);
     producer.put("wide", 999, &["b"]).await;
-    for mut client in waiting {
-        let answer = timeout(SOON, client.receive::<FetchRequest>(12)).await.expect("is woken").1;
+    for (mut client, sent) in waiting {
+        let answer = timeout(SOON, client.receive(sent)).await.expect("is woken");
         assert_eq!(values(&answer), ["a", "b"]);
         assert_eq!(answer.responses[0].partitions.len(), PARTITIONS as usize);
     }

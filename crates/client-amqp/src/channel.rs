@@ -1,0 +1,374 @@
+//! A connection with one channel, and what is done on it.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::codec::*;
+use crate::error::{AmqpError, Method};
+use crate::transport::{Over, Transport};
+
+/// Everything but the handshake goes through one channel.
+const CHANNEL: u16 = 1;
+const DURABLE: u8 = 1 << 1;
+
+/// What a connection's one channel is for: the two exclude each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// Messages are confirmed.
+    Confirms,
+    /// Settles are done by [`Channel::commit`].
+    Transactions,
+}
+
+/// What the server said about a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Confirm {
+    pub tag: u64,
+    /// False: it was refused.
+    pub taken: bool,
+}
+
+/// One connection with one channel. What it does not wait for (publishing, settling) goes out with the
+/// next thing that it does.
+#[derive(Debug)]
+pub struct Channel<T> {
+    transport: T,
+    /// Frames that are still to be sent.
+    unsent: Vec<u8>,
+    incoming: Incoming,
+    /// The delivery tag of the last message, and those that are not confirmed yet.
+    published: u64,
+    unconfirmed: BTreeSet<u64>,
+    /// Came while something else was waited for.
+    delivered: VecDeque<Delivery>,
+}
+
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Channel<Over<S>> {
+    /// Over a stream that is connected. `patience` bounds every wait for the server.
+    pub async fn over(
+        stream: S,
+        patience: Duration,
+        mode: Mode,
+        user: [&str; 2],
+    ) -> Result<Self, AmqpError> {
+        Self::open(Over::new(stream, patience), mode, user).await
+    }
+}
+
+impl<T: Transport> Channel<T> {
+    /// Logs in to the default vhost with a name and a password, and opens a channel.
+    pub async fn open(transport: T, mode: Mode, user: [&str; 2]) -> Result<Self, AmqpError> {
+        let mut channel = Channel {
+            transport,
+            unsent: PROTOCOL_HEADER.to_vec(),
+            incoming: Incoming::default(),
+            published: 0,
+            unconfirmed: BTreeSet::new(),
+            delivered: VecDeque::new(),
+        };
+        channel.shake_hands(user).await?;
+        channel.method(CHANNEL, CHANNEL_OPEN, |arguments| short_string(arguments, ""));
+        channel.expect(CHANNEL_OPEN_OK).await?;
+        match mode {
+            Mode::Confirms => {
+                channel.method(CHANNEL, CONFIRM_SELECT, |arguments| arguments.push(0));
+                channel.expect(CONFIRM_SELECT_OK).await?;
+            }
+            Mode::Transactions => {
+                channel.method(CHANNEL, TX_SELECT, |_| {});
+                channel.expect(TX_SELECT_OK).await?;
+            }
+        }
+        Ok(channel)
+    }
+
+    async fn shake_hands(&mut self, [name, password]: [&str; 2]) -> Result<(), AmqpError> {
+        self.expect(CONNECTION_START).await?;
+        self.method(0, CONNECTION_START_OK, |arguments| {
+            arguments.extend_from_slice(&0_u32.to_be_bytes());
+            short_string(arguments, "PLAIN");
+            long_string(arguments, &format!("\0{name}\0{password}"));
+            short_string(arguments, "en_US");
+        });
+        let limits = self.expect(CONNECTION_TUNE).await?;
+        let without_heartbeat = limits
+            .get(..6)
+            .map(|limits| [limits, &[0, 0]].concat())
+            .ok_or_else(|| AmqpError::malformed("connection.tune is cut short"))?;
+        self.method(0, CONNECTION_TUNE_OK, |arguments| arguments.extend(without_heartbeat));
+        self.method(0, CONNECTION_OPEN, |arguments| {
+            short_string(arguments, "/");
+            arguments.extend_from_slice(&[0, 0]);
+        });
+        self.expect(CONNECTION_OPEN_OK).await.map(drop)
+    }
+
+    /// Declares durable queues with these arguments.
+    pub async fn declare(
+        &mut self,
+        names: &[String],
+        arguments: &[(&str, Argument<'_>)],
+    ) -> Result<(), AmqpError> {
+        for name in names {
+            self.method(CHANNEL, QUEUE_DECLARE, |payload| {
+                payload.extend_from_slice(&[0, 0]);
+                short_string(payload, name);
+                payload.push(DURABLE);
+                table(payload, arguments);
+            });
+        }
+        for _ in names {
+            self.expect(QUEUE_DECLARE_OK).await?;
+        }
+        Ok(())
+    }
+
+    /// How many messages are ready in a queue.
+    pub async fn ready(&mut self, queue: &str) -> Result<u32, AmqpError> {
+        const PASSIVE: u8 = 1;
+        self.method(CHANNEL, QUEUE_DECLARE, |arguments| {
+            arguments.extend_from_slice(&[0, 0]);
+            short_string(arguments, queue);
+            arguments.push(PASSIVE);
+            table(arguments, &[]);
+        });
+        let answer = self.expect(QUEUE_DECLARE_OK).await?;
+        let name_bytes = usize::from(answer.first().copied().unwrap_or_default());
+        let count = answer.get(1 + name_bytes..).and_then(|rest| rest.first_chunk());
+        count
+            .map(|count| u32::from_be_bytes(*count))
+            .ok_or_else(|| AmqpError::malformed("queue.declare-ok is cut short"))
+    }
+
+    /// Declares a durable fanout exchange and binds these queues to it.
+    pub async fn fan_out(&mut self, exchange: &str, queues: &[String]) -> Result<(), AmqpError> {
+        self.method(CHANNEL, EXCHANGE_DECLARE, |arguments| {
+            arguments.extend_from_slice(&[0, 0]);
+            short_string(arguments, exchange);
+            short_string(arguments, "fanout");
+            arguments.push(DURABLE);
+            table(arguments, &[]);
+        });
+        self.expect(EXCHANGE_DECLARE_OK).await?;
+        for queue in queues {
+            self.method(CHANNEL, QUEUE_BIND, |arguments| {
+                arguments.extend_from_slice(&[0, 0]);
+                short_string(arguments, queue);
+                short_string(arguments, exchange);
+                short_string(arguments, "");
+                arguments.push(0);
+                table(arguments, &[]);
+            });
+        }
+        for _ in queues {
+            self.expect(QUEUE_BIND_OK).await?;
+        }
+        Ok(())
+    }
+
+    /// Publishes one message to each queue and waits until all that was published is confirmed.
+    pub async fn publish_to_each(
+        &mut self,
+        queues: &[String],
+        body: &[u8],
+    ) -> Result<(), AmqpError> {
+        for queue in queues {
+            self.publish("", queue, body);
+        }
+        while !self.unconfirmed.is_empty() {
+            if let Some(refused) = self.confirms().await?.iter().find(|confirm| !confirm.taken) {
+                return Err(AmqpError::Refused { tag: refused.tag });
+            }
+        }
+        Ok(())
+    }
+
+    /// Publishes a persistent message with the next thing that is sent; its tag. The exchange without a
+    /// name takes a queue's name for the key.
+    pub fn publish(&mut self, exchange: &str, key: &str, body: &[u8]) -> u64 {
+        self.method(CHANNEL, BASIC_PUBLISH, |arguments| {
+            arguments.extend_from_slice(&[0, 0]);
+            short_string(arguments, exchange);
+            short_string(arguments, key);
+            arguments.push(0);
+        });
+        put_content(&mut self.unsent, CHANNEL, body);
+        self.published += 1;
+        self.unconfirmed.insert(self.published);
+        self.published
+    }
+
+    /// How many published messages are not confirmed.
+    pub fn unconfirmed(&self) -> usize {
+        self.unconfirmed.len()
+    }
+
+    /// Sends what is unsent and waits for the next confirm; all that it covers. A single one may come
+    /// before that of an earlier message; one of several covers all that are not later.
+    pub async fn confirms(&mut self) -> Result<Vec<Confirm>, AmqpError> {
+        let (method, arguments) = self.expect_any(&[BASIC_ACK, BASIC_NACK]).await?;
+        self.confirmed(method, &arguments)
+    }
+
+    /// As [`Channel::confirms`]; `None` if none comes within this time.
+    pub async fn confirms_within(
+        &mut self,
+        wait: Duration,
+    ) -> Result<Option<Vec<Confirm>>, AmqpError> {
+        self.flush().await?;
+        loop {
+            match self.next_within(wait).await? {
+                None => return Ok(None),
+                Some(Came::Delivery(delivery)) => self.delivered.push_back(delivery),
+                Some(Came::Method(method, arguments)) => {
+                    if method != BASIC_ACK && method != BASIC_NACK {
+                        return Err(unexpected(method, &arguments, &[BASIC_ACK, BASIC_NACK]));
+                    }
+                    return self.confirmed(method, &arguments).map(Some);
+                }
+            }
+        }
+    }
+
+    fn confirmed(&mut self, method: Method, arguments: &[u8]) -> Result<Vec<Confirm>, AmqpError> {
+        let (tag, bits) = arguments
+            .split_first_chunk()
+            .and_then(|(tag, bits)| Some((u64::from_be_bytes(*tag), *bits.first()?)))
+            .ok_or_else(|| AmqpError::malformed("a confirm is cut short"))?;
+        let taken = method == BASIC_ACK;
+        if bits & 1 == 1 {
+            let later = self.unconfirmed.split_off(&tag.saturating_add(1));
+            let covered = std::mem::replace(&mut self.unconfirmed, later);
+            return Ok(covered.into_iter().map(|tag| Confirm { tag, taken }).collect());
+        }
+        match self.unconfirmed.remove(&tag) {
+            true => Ok(vec![Confirm { tag, taken }]),
+            false => {
+                let what = format!("a confirm of message {tag}, which waits for none");
+                Err(AmqpError::malformed(what))
+            }
+        }
+    }
+
+    /// Consumes a queue, with so many messages unsettled at most; 0 is as many as the server gives.
+    pub async fn consume(&mut self, queue: &str, prefetch: u16) -> Result<(), AmqpError> {
+        self.method(CHANNEL, BASIC_QOS, |arguments| {
+            arguments.extend_from_slice(&[0; 4]);
+            arguments.extend_from_slice(&prefetch.to_be_bytes());
+            arguments.push(0);
+        });
+        self.expect(BASIC_QOS_OK).await?;
+        self.method(CHANNEL, BASIC_CONSUME, |arguments| {
+            arguments.extend_from_slice(&[0, 0]);
+            short_string(arguments, queue);
+            short_string(arguments, "");
+            arguments.push(0);
+            table(arguments, &[]);
+        });
+        self.expect(BASIC_CONSUME_OK).await.map(drop)
+    }
+
+    /// Sends what is unsent and waits for the next message; `None` if none comes within this time.
+    pub async fn delivery(&mut self, wait: Duration) -> Result<Option<Delivery>, AmqpError> {
+        if let Some(delivery) = self.delivered.pop_front() {
+            return Ok(Some(delivery));
+        }
+        self.flush().await?;
+        match self.next_within(wait).await? {
+            None => Ok(None),
+            Some(Came::Delivery(delivery)) => Ok(Some(delivery)),
+            Some(Came::Method(method, arguments)) => {
+                Err(unexpected(method, &arguments, &[BASIC_DELIVER]))
+            }
+        }
+    }
+
+    /// Settles with the next thing that is sent; of a transaction, with its commit.
+    pub fn ack(&mut self, tag: u64) {
+        self.method(CHANNEL, BASIC_ACK, |arguments| {
+            arguments.extend_from_slice(&tag.to_be_bytes());
+            arguments.push(0);
+        });
+    }
+
+    /// Gives a message back, or gives it up.
+    pub fn nack(&mut self, tag: u64, requeue: bool) {
+        self.method(CHANNEL, BASIC_NACK, |arguments| {
+            arguments.extend_from_slice(&tag.to_be_bytes());
+            arguments.push(u8::from(requeue) << 1);
+        });
+    }
+
+    /// What was settled since the last commit is durable when this returns.
+    pub async fn commit(&mut self) -> Result<(), AmqpError> {
+        self.method(CHANNEL, TX_COMMIT, |_| {});
+        self.expect(TX_COMMIT_OK).await.map(drop)
+    }
+
+    /// Says good-bye.
+    pub async fn close(mut self) -> Result<(), AmqpError> {
+        const REPLY_SUCCESS: u16 = 200;
+        self.method(0, CONNECTION_CLOSE, |arguments| {
+            arguments.extend_from_slice(&REPLY_SUCCESS.to_be_bytes());
+            short_string(arguments, "");
+            arguments.extend_from_slice(&[0; 4]);
+        });
+        self.expect(CONNECTION_CLOSE_OK).await.map(drop)
+    }
+
+    /// Sends what is unsent.
+    pub async fn flush(&mut self) -> Result<(), AmqpError> {
+        if !self.unsent.is_empty() {
+            let written = self.transport.write(&self.unsent).await;
+            // After an error the connection is of no use: nothing is written twice.
+            self.unsent.clear();
+            written?;
+        }
+        Ok(())
+    }
+
+    fn method(&mut self, channel: u16, method: Method, arguments: impl FnOnce(&mut Vec<u8>)) {
+        put_method(&mut self.unsent, channel, method, arguments);
+    }
+
+    async fn expect(&mut self, wanted: Method) -> Result<Bytes, AmqpError> {
+        self.expect_any(&[wanted]).await.map(|(_, arguments)| arguments)
+    }
+
+    /// Sends what is unsent and reads the next method, which must be one of these, with its arguments.
+    /// Messages that come before it are kept.
+    async fn expect_any(&mut self, wanted: &[Method]) -> Result<(Method, Bytes), AmqpError> {
+        self.flush().await?;
+        loop {
+            match self.incoming.next()? {
+                None => self.transport.read(&mut self.incoming.arrived).await?,
+                Some(Came::Delivery(delivery)) => self.delivered.push_back(delivery),
+                Some(Came::Method(method, arguments)) if wanted.contains(&method) => {
+                    return Ok((method, arguments));
+                }
+                Some(Came::Method(method, arguments)) => {
+                    return Err(unexpected(method, &arguments, wanted));
+                }
+            }
+        }
+    }
+
+    /// The next thing that comes; `None` if it does not begin to come within this time.
+    async fn next_within(&mut self, wait: Duration) -> Result<Option<Came>, AmqpError> {
+        if let Some(came) = self.incoming.next()? {
+            return Ok(Some(came));
+        }
+        if !self.transport.read_within(&mut self.incoming.arrived, wait).await? {
+            return Ok(None);
+        }
+        loop {
+            if let Some(came) = self.incoming.next()? {
+                return Ok(Some(came));
+            }
+            self.transport.read(&mut self.incoming.arrived).await?;
+        }
+    }
+}

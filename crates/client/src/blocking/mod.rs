@@ -1,0 +1,263 @@
+//! One connection for a thread that blocks: for loads and checkers.
+//!
+//! The decision that shapes it: a socket that blocks, and neither a runtime nor a thread of its own.
+//! Such a load shares its machine with the server that it measures, and a blocking write and read are
+//! the least that a request can cost. It sends exactly what it is told to, once; a checker knows
+//! what was sent and what was acknowledged. The codec is that of [`Pipeline`](crate::Pipeline).
+//!
+//! * [`Connection`]: requests, pipelined
+//! * [`ShareMember`]: a member of a share group
+
+mod share;
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use bytes::Bytes;
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::{ApiKey, MetadataResponse, ProduceRequest};
+use kafka_protocol::protocol::Request;
+
+pub use share::ShareMember;
+
+use crate::CLIENT_ID;
+use crate::codec::{Codec, Sent};
+use crate::error::{CallError, FrameError, Refused, accepted};
+use crate::frame::READ_LEN;
+use crate::requests::{self, Answer, FetchLimits, PartitionRecords};
+
+/// Batches that were sent, by which their answers are asked for.
+pub type SentBatches = Sent<ProduceRequest>;
+
+/// What one fetch asks for, in bytes.
+pub const FETCH_BYTES: i32 = 8 << 20;
+
+/// Produce requests have `acks=all`.
+const ALL: i16 = -1;
+
+/// One connection.
+#[derive(Debug)]
+pub struct Connection {
+    stream: TcpStream,
+    codec: Codec,
+}
+
+impl Connection {
+    /// Connects; `patience` bounds the connect and every later wait for the broker.
+    pub fn open(address: SocketAddr, patience: Duration) -> Result<Connection, CallError> {
+        let stream = TcpStream::connect_timeout(&address, patience)?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(patience))?;
+        stream.set_write_timeout(Some(patience))?;
+        Ok(Connection { stream, codec: Codec::new(CLIENT_ID) })
+    }
+
+    /// Sends; returns once the socket has taken the request.
+    pub fn send<R: Request>(&mut self, version: i16, request: &R) -> Result<Sent<R>, CallError> {
+        let sent = self.codec.send(version, request)?;
+        self.write()?;
+        Ok(sent)
+    }
+
+    fn write(&mut self) -> Result<(), CallError> {
+        let outgoing = self.codec.outgoing();
+        let written = self.stream.write_all(outgoing);
+        // After an error the connection is of no use: nothing is written twice.
+        outgoing.clear();
+        Ok(written?)
+    }
+
+    /// Waits for the answer to a request. Those to earlier ones that nobody took are passed over.
+    pub fn receive<R: Request>(&mut self, sent: Sent<R>) -> Result<R::Response, CallError> {
+        self.wait_for(|codec| codec.answer(sent))
+    }
+
+    /// Sends, and waits for the answer.
+    pub fn call<R: Request>(
+        &mut self,
+        version: i16,
+        request: &R,
+    ) -> Result<R::Response, CallError> {
+        let sent = self.send(version, request)?;
+        self.receive(sent)
+    }
+
+    fn wait_for<A>(
+        &mut self,
+        look: impl Fn(&mut Codec) -> Result<Option<A>, FrameError>,
+    ) -> Result<A, CallError> {
+        loop {
+            if let Some(answer) = look(&mut self.codec)? {
+                return Ok(answer);
+            }
+            self.read()?;
+        }
+    }
+
+    /// Reads what is there, or all that is missing of an answer that is large.
+    fn read(&mut self) -> Result<(), CallError> {
+        let missing = self.codec.missing()?;
+        let arrived = self.codec.arrived();
+        if missing > READ_LEN {
+            let before = arrived.len();
+            arrived.resize(before + missing, 0);
+            let read = self.stream.read_exact(&mut arrived[before..]);
+            if read.is_err() {
+                arrived.truncate(before);
+            }
+            return Ok(read?);
+        }
+        let mut chunk = [0; READ_LEN];
+        match self.stream.read(&mut chunk)? {
+            0 => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+            read => {
+                arrived.extend_from_slice(&chunk[..read]);
+                Ok(())
+            }
+        }
+    }
+
+    /// The socket itself, for those who do what no client should. What was read by this connection
+    /// already is not in it.
+    pub fn stream(&mut self) -> &mut TcpStream {
+        &mut self.stream
+    }
+
+    /// Postroad's own request: a document, and the document of its answer.
+    pub fn operate(&mut self, document: &[u8]) -> Result<Bytes, CallError> {
+        let correlation = self.codec.operate(operations::VERSION, document)?;
+        self.write()?;
+        let answer = self.wait_for(|codec| codec.operated(correlation))?;
+        match ResponseError::try_from_code(answer.code) {
+            None => Ok(answer.document),
+            Some(code) => {
+                let what = "an operation was refused".to_owned();
+                Err(Refused { what, code, message: answer.message }.into())
+            }
+        }
+    }
+
+    /// Asks for the versions: the cheapest proof that a broker answers.
+    pub fn api_versions(&mut self) -> Result<(), CallError> {
+        let request = requests::api_versions(operations::KNOWN_TO);
+        let answer = self.call(requests::API_VERSIONS, &request)?;
+        Ok(accepted(answer.error_code, None, || "cannot ask for versions".into())?)
+    }
+
+    /// Metadata of topics, with their ids.
+    pub fn metadata(&mut self, topics: &[String]) -> Result<MetadataResponse, CallError> {
+        let topics = topics.iter().map(String::as_str);
+        self.call(requests::METADATA, &requests::metadata(topics))
+    }
+
+    /// How many partitions of a topic have a leader; 0 for a topic that is not there (yet).
+    pub fn partitions_led(&mut self, topic: &str) -> Result<usize, CallError> {
+        let answer = self.call(requests::METADATA, &requests::metadata([topic]))?;
+        Ok(requests::partitions_led(&answer))
+    }
+
+    /// Creates a topic of one replica, and returns when the broker says that it is there.
+    pub fn create_topic(
+        &mut self,
+        topic: &str,
+        partitions: i32,
+        configs: &[(&str, String)],
+    ) -> Result<(), CallError> {
+        let configs = configs.iter().map(|(name, value)| (*name, value.as_str()));
+        let request = requests::create_topic(topic, partitions, 1, configs);
+        let answer = self.call(requests::CREATE_TOPICS, &request)?;
+        Ok(requests::created(&answer)?)
+    }
+
+    /// Sends one batch to one partition with `acks=all`; the answer is taken by
+    /// [`Connection::answer`].
+    pub fn produce(
+        &mut self,
+        topic: &str,
+        partition: i32,
+        batch: Bytes,
+    ) -> Result<SentBatches, CallError> {
+        self.send(requests::PRODUCE, &requests::produce(topic, ALL, [(partition, batch)]))
+    }
+
+    /// Sends a batch to each of several partitions; the answers are taken by
+    /// [`Connection::answers`].
+    pub fn produce_each(
+        &mut self,
+        topic: &str,
+        batches: Vec<(i32, Bytes)>,
+    ) -> Result<SentBatches, CallError> {
+        self.send(requests::PRODUCE, &requests::produce(topic, ALL, batches))
+    }
+
+    /// Waits for the answer to a produce request of one batch.
+    pub fn answer(&mut self, sent: SentBatches) -> Result<Answer, CallError> {
+        first(&self.answers(sent)?)
+    }
+
+    /// The same of a request with several batches, in their order.
+    pub fn answers(&mut self, sent: SentBatches) -> Result<Vec<Answer>, CallError> {
+        Ok(requests::produced(&self.receive(sent)?))
+    }
+
+    /// As [`Connection::answer`]; `None` if it does not begin to come within this time.
+    pub fn answer_within(
+        &mut self,
+        sent: SentBatches,
+        wait: Duration,
+    ) -> Result<Option<Answer>, CallError> {
+        if let Some(answer) = self.codec.answer(sent)? {
+            return first(&requests::produced(&answer)).map(Some);
+        }
+        if self.codec.arrived().is_empty() && !self.is_readable_within(wait)? {
+            return Ok(None);
+        }
+        self.answer(sent).map(Some)
+    }
+
+    /// Also true once the connection was closed, which reading tells.
+    fn is_readable_within(&mut self, wait: Duration) -> io::Result<bool> {
+        let patience = self.stream.read_timeout()?;
+        // A timeout of zero would be none.
+        self.stream.set_read_timeout(Some(wait.max(Duration::from_millis(1))))?;
+        let found = self.stream.peek(&mut [0]);
+        self.stream.set_read_timeout(patience)?;
+        match found {
+            Ok(_) => Ok(true),
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) =>
+            {
+                Ok(false)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads partitions of a topic from the given offsets on; waits up to `wait` for the first byte.
+    pub fn fetch(
+        &mut self,
+        topic: &str,
+        offsets: &[(i32, i64)],
+        wait: Duration,
+    ) -> Result<Vec<PartitionRecords>, CallError> {
+        let limits = FetchLimits::up_to(FETCH_BYTES, wait);
+        let request = requests::fetch([(topic, offsets.iter().copied())], limits);
+        Ok(requests::fetched(self.call(requests::FETCH, &request)?)?)
+    }
+
+    /// The offset after the last record of each partition, in the order of the partitions.
+    pub fn end_offsets(&mut self, topic: &str, partitions: i32) -> Result<Vec<i64>, CallError> {
+        let latest = (0..partitions).map(|index| (index, requests::LATEST));
+        let request = requests::list_offsets([(topic, latest)]);
+        let answer = self.call(requests::LIST_OFFSETS, &request)?;
+        requests::offsets_of_each(&answer, usize::try_from(partitions).unwrap_or_default())
+    }
+}
+
+fn first(answers: &[Answer]) -> Result<Answer, CallError> {
+    answers.first().copied().ok_or_else(|| CallError::Unfitting {
+        api: ApiKey::Produce.into(),
+        reason: "it is of no partition".to_owned(),
+    })
+}

@@ -1,0 +1,382 @@
+//! The brokers of a cluster: where they are, who leads which partition, who coordinates a group.
+
+use base::HashMap;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+use std::time::Duration;
+
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::metadata_response::MetadataResponseTopic;
+use kafka_protocol::messages::{FindCoordinatorRequest, MetadataRequest, MetadataResponse};
+use kafka_protocol::protocol::{Request, StrBytes};
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep};
+
+use crate::connect::{Connect, connect};
+use crate::connection::Connection;
+use crate::error::{ClientError, Refused, accepted};
+use crate::requests;
+
+/// How long something that may pass (an election, a restart) is waited for.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+const BACKOFF: Duration = Duration::from_millis(100);
+
+/// A partition of a topic, by name.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TopicPartition {
+    pub topic: Arc<str>,
+    pub partition: i32,
+}
+
+impl TopicPartition {
+    pub fn new(topic: impl Into<Arc<str>>, partition: i32) -> Self {
+        Self { topic: topic.into(), partition }
+    }
+}
+
+impl fmt::Display for TopicPartition {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.topic, self.partition)
+    }
+}
+
+/// A client of one cluster, for many callers at once.
+#[derive(Debug)]
+pub struct Client {
+    connector: Box<dyn Connect>,
+    bootstrap: Vec<String>,
+    pub(crate) token: Option<String>,
+    /// The broker that answered first, and another one should it go away.
+    home: Mutex<Arc<Connection>>,
+    connections: Mutex<HashMap<String, Arc<Connection>>>,
+}
+
+/// What the cluster said about some topics.
+#[derive(Debug)]
+pub struct Metadata {
+    brokers: BTreeMap<i32, String>,
+    pub topics: BTreeMap<String, TopicMetadata>,
+}
+
+/// What it said about one.
+#[derive(Debug)]
+pub struct TopicMetadata {
+    /// Whether it is the broker's own.
+    pub internal: bool,
+    /// By index, from 0.
+    pub partitions: Vec<PartitionMetadata>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct PartitionMetadata {
+    /// The number of its broker; -1: none now.
+    pub leader: i32,
+    pub replicas: usize,
+}
+
+impl Client {
+    /// Connects to the first of `bootstrap` (addresses separated by commas) that answers. Every
+    /// connection, to whatever broker, is made by `connector`: [`Tcp`](crate::Tcp), or that of a
+    /// simulation. `token` is the operators', for servers on other machines.
+    pub async fn connect(
+        connector: impl Connect,
+        bootstrap: &str,
+        token: Option<String>,
+    ) -> Result<Client, ClientError> {
+        let bootstrap: Vec<String> =
+            bootstrap.split(',').map(with_port).collect::<Result<_, _>>()?;
+        let connector: Box<dyn Connect> = Box::new(connector);
+        let home = Arc::new(first_reachable(&*connector, &bootstrap).await?);
+        let connections = HashMap::from_iter([(home.address().to_owned(), home.clone())]);
+        let (home, connections) = (Mutex::new(home), Mutex::new(connections));
+        Ok(Client { connector, bootstrap, token, home, connections })
+    }
+
+    /// The connection to a broker of the cluster; which one does not matter.
+    pub async fn any(&self) -> Arc<Connection> {
+        self.home.lock().await.clone()
+    }
+
+    /// A connection to `address`, of which a broker said that it is one of the cluster.
+    async fn broker(&self, address: &str) -> Result<Arc<Connection>, ClientError> {
+        let mut connections = self.connections.lock().await;
+        if let Some(connection) = connections.get(address) {
+            return Ok(connection.clone());
+        }
+        let stream = connect(&*self.connector, address).await.map_err(|source| {
+            ClientError::AdvertisedUnreachable {
+                bootstrap: self.bootstrap.join(","),
+                address: address.to_owned(),
+                source,
+            }
+        })?;
+        let connection = Arc::new(Connection::over(stream, address).await?);
+        connections.insert(address.to_owned(), connection.clone());
+        Ok(connection)
+    }
+
+    /// All brokers of the cluster.
+    pub async fn brokers(&self) -> Result<Vec<Arc<Connection>>, ClientError> {
+        let metadata = self.metadata(Some(&[])).await?;
+        let mut brokers = Vec::with_capacity(metadata.brokers.len());
+        for address in metadata.brokers.values() {
+            brokers.push(self.broker(address).await?);
+        }
+        Ok(brokers)
+    }
+
+    /// Forgets a connection that failed, so that the next use opens another.
+    pub async fn forget(&self, connection: &Connection) {
+        self.connections.lock().await.remove(connection.address());
+    }
+
+    /// Forgets all connections, so that the next use of each opens another.
+    pub async fn forget_all(&self) {
+        self.connections.lock().await.clear();
+    }
+
+    /// `None`: of all topics. Topics that are not there are left out.
+    pub async fn metadata(&self, topics: Option<&[&str]>) -> Result<Metadata, ClientError> {
+        let request = match topics {
+            Some(topics) => requests::metadata(topics.iter().copied()),
+            None => {
+                let all = MetadataRequest::default().with_topics(None);
+                all.with_allow_auto_topic_creation(false)
+            }
+        };
+        // 4: auto creation can be declined. 9 and lower: topics by name alone.
+        Metadata::from_response(self.call_any(&request, 4..=9).await?)
+    }
+
+    /// Asks the home broker; if its connection is gone, the first bootstrap address that answers becomes
+    /// the home and is asked. Only for requests that may be sent twice.
+    async fn call_any<R: Request>(
+        &self,
+        request: &R,
+        versions: RangeInclusive<i16>,
+    ) -> Result<R::Response, ClientError> {
+        match self.any().await.call(request, versions.clone()).await {
+            Err(ClientError::Closed { .. } | ClientError::TimedOut { .. }) => {
+                let home = Arc::new(first_reachable(&*self.connector, &self.bootstrap).await?);
+                *self.home.lock().await = home.clone();
+                home.call(request, versions).await
+            }
+            answered => answered,
+        }
+    }
+
+    /// Metadata of one topic, which must be there. Waits for its partitions to have leaders.
+    pub async fn topic(&self, topic: &str) -> Result<Metadata, ClientError> {
+        patiently(|| async {
+            let metadata = self.metadata(Some(&[topic])).await?;
+            let Some(found) = metadata.topics.get(topic) else {
+                return Err(ClientError::NoSuchTopic(topic.to_owned()));
+            };
+            if found.partitions.iter().any(|partition| partition.leader < 0) {
+                let code = ResponseError::LeaderNotAvailable;
+                return Err(Refused { what: format!("topic {topic}"), code, message: None }.into());
+            }
+            Ok(metadata)
+        })
+        .await
+    }
+
+    /// Groups partitions by the connection to their leader.
+    pub async fn by_leader<T>(
+        &self,
+        metadata: &Metadata,
+        partitions: impl IntoIterator<Item = (TopicPartition, T)>,
+    ) -> Result<Vec<(Arc<Connection>, Vec<(TopicPartition, T)>)>, ClientError> {
+        let mut groups: BTreeMap<&str, Vec<(TopicPartition, T)>> = BTreeMap::new();
+        for (partition, item) in partitions {
+            groups.entry(metadata.leader(&partition)?).or_default().push((partition, item));
+        }
+        let mut connected = Vec::with_capacity(groups.len());
+        for (address, partitions) in groups {
+            connected.push((self.broker(address).await?, partitions));
+        }
+        Ok(connected)
+    }
+
+    /// The connection to the leader of one partition.
+    pub async fn leader(
+        &self,
+        metadata: &Metadata,
+        partition: &TopicPartition,
+    ) -> Result<Arc<Connection>, ClientError> {
+        self.broker(metadata.leader(partition)?).await
+    }
+
+    /// The connection to the broker that keeps `group`.
+    pub async fn coordinator(&self, group: &str) -> Result<Arc<Connection>, ClientError> {
+        let request = FindCoordinatorRequest::default()
+            .with_key_type(0)
+            .with_key(StrBytes::from_string(group.to_owned()));
+        patiently(|| async {
+            // 4 and on ask for several groups at once.
+            let answer = self.call_any(&request, 1..=3).await?;
+            let message = answer.error_message.as_deref();
+            accepted(answer.error_code, message, || format!("cannot find group {group}"))?;
+            self.broker(&host_port(&answer.host, answer.port)).await
+        })
+        .await
+    }
+}
+
+impl Metadata {
+    fn from_response(response: MetadataResponse) -> Result<Metadata, ClientError> {
+        let brokers = response
+            .brokers
+            .iter()
+            .map(|broker| (broker.node_id.0, host_port(&broker.host, broker.port)))
+            .collect();
+        let mut topics = BTreeMap::new();
+        for topic in response.topics {
+            let name = topic.name.clone().unwrap_or_default();
+            match ResponseError::try_from_code(topic.error_code) {
+                Some(ResponseError::UnknownTopicOrPartition) => continue,
+                Some(code) if !code.is_retriable() => {
+                    let what = format!("topic {}", name.0);
+                    return Err(Refused { what, code, message: None }.into());
+                }
+                // No leader yet: its partitions say so as well.
+                _ => topics.insert(name.to_string(), TopicMetadata::from_response(&topic)),
+            };
+        }
+        Ok(Metadata { brokers, topics })
+    }
+
+    /// The address of the leader of a partition.
+    fn leader(&self, partition: &TopicPartition) -> Result<&str, ClientError> {
+        let topic = self.topics.get(&*partition.topic);
+        let found = topic.and_then(|topic| topic.partitions.get(partition.partition as usize));
+        let Some(found) = found else {
+            return Err(ClientError::NoSuchPartition {
+                topic: partition.topic.to_string(),
+                partition: partition.partition,
+                partitions: topic.map_or(0, |topic| topic.partitions.len()),
+            });
+        };
+        self.brokers.get(&found.leader).map(String::as_str).ok_or_else(|| {
+            let what = format!("partition {partition}");
+            Refused { what, code: ResponseError::LeaderNotAvailable, message: None }.into()
+        })
+    }
+
+    /// All partitions of a topic; none when it is not there.
+    pub fn partitions(&self, topic: &str) -> Vec<TopicPartition> {
+        let count = self.topics.get(topic).map_or(0, |found| found.partitions.len());
+        let topic: Arc<str> = topic.into();
+        (0..count as i32).map(|partition| TopicPartition::new(topic.clone(), partition)).collect()
+    }
+
+    /// All partitions of all topics.
+    pub fn all_partitions(&self) -> Vec<TopicPartition> {
+        self.topics.keys().flat_map(|topic| self.partitions(topic)).collect()
+    }
+}
+
+impl TopicMetadata {
+    fn from_response(topic: &MetadataResponseTopic) -> Self {
+        let mut partitions: Vec<_> = topic.partitions.iter().collect();
+        partitions.sort_unstable_by_key(|partition| partition.partition_index);
+        Self {
+            internal: topic.is_internal,
+            partitions: partitions
+                .iter()
+                .map(|partition| PartitionMetadata {
+                    leader: partition.leader_id.0,
+                    replicas: partition.replica_nodes.len(),
+                })
+                .collect(),
+        }
+    }
+}
+
+/// Repeats `attempt` while what goes wrong may pass, for [`PATIENCE`] at most. A broker that cannot
+/// be reached at all is reported at once: waiting for it would look like hanging.
+pub(crate) async fn patiently<T, F>(mut attempt: impl FnMut() -> F) -> Result<T, ClientError>
+where
+    F: Future<Output = Result<T, ClientError>>,
+{
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match attempt().await {
+            Err(ClientError::Refused(refused))
+                if is_settling(refused.code) && Instant::now() < deadline =>
+            {
+                sleep(BACKOFF).await;
+            }
+            done => return done,
+        }
+    }
+}
+
+/// Whether a refusal passes by itself. That a topic is not there counts as passing in the protocol,
+/// for the sake of brokers that have not heard of it yet; to a person it is an answer.
+fn is_settling(code: ResponseError) -> bool {
+    code.is_retriable()
+        && !matches!(
+            code,
+            ResponseError::UnknownTopicOrPartition
+                | ResponseError::RequestTimedOut
+                | ResponseError::KafkaStorageError
+        )
+}
+
+async fn first_reachable(
+    connector: &dyn Connect,
+    bootstrap: &[String],
+) -> Result<Connection, ClientError> {
+    let mut failed = None;
+    for address in bootstrap {
+        match connect(connector, address).await {
+            Ok(stream) => return Connection::over(stream, address.as_str()).await,
+            Err(source) => {
+                failed = Some(ClientError::Unreachable { address: address.clone(), source });
+            }
+        }
+    }
+    Err(failed.unwrap_or_else(|| ClientError::BadAddress(String::new())))
+}
+
+fn host_port(host: &str, port: i32) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+/// An address as it was typed; without a port, Kafka's usual one.
+fn with_port(address: &str) -> Result<String, ClientError> {
+    let bad = || ClientError::BadAddress(address.to_owned());
+    let address = address.trim();
+    let (host, port) = match address.rsplit_once(':') {
+        // `::1` is all host, `[::1]:9092` is not.
+        Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, Some(port)),
+        _ => (address, None),
+    };
+    let port = port.map_or(Ok(9092), |port| port.parse::<u16>().map_err(|_| bad()))?;
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    if host.is_empty() || host.contains(char::is_whitespace) {
+        return Err(bad());
+    }
+    Ok(host_port(host, port.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_without_a_port_gets_kafkas() {
+        let parsed = |text: &str| with_port(text).ok();
+        assert_eq!(parsed("broker"), Some("broker:9092".into()));
+        assert_eq!(parsed("broker:1234"), Some("broker:1234".into()));
+        assert_eq!(parsed(" 127.0.0.1:9 "), Some("127.0.0.1:9".into()));
+        assert_eq!(parsed("[::1]:9093"), Some("[::1]:9093".into()));
+        assert_eq!(parsed("::1"), Some("[::1]:9092".into()));
+        for wrong in ["", ":9092", "a b:1", "broker:x", "broker:70000"] {
+            assert_eq!(parsed(wrong), None, "{wrong}");
+        }
+    }
+}

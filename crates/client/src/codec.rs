@@ -1,0 +1,249 @@
+//! The requests of one connection and their answers, without I/O: what a single caller keeps, who
+//! decides itself what is sent when.
+//!
+//! The decision that shapes it: nothing is hidden from the caller. Each request goes out once, in
+//! the version that the caller names; answers are taken in the order of sending. That is what a
+//! checker needs to know exactly what was sent and what was acknowledged. [`Pipeline`] drives it
+//! over an async stream, [`blocking::Connection`] over a socket that blocks.
+//!
+//! [`Pipeline`]: crate::Pipeline
+//! [`blocking::Connection`]: crate::blocking::Connection
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::marker::PhantomData;
+
+use bytes::{Bytes, BytesMut};
+use kafka_protocol::protocol::{Request, StrBytes};
+
+use crate::error::{Api, FrameError};
+use crate::frame::{
+    self, Operated, api_of, correlation_of, decode_operated, decode_whole, put_operate, put_request,
+};
+
+/// A request that was sent, and by which its answer is asked for. A plain value: dropping it leaves
+/// the answer to be passed over.
+pub struct Sent<R> {
+    correlation: i32,
+    version: i16,
+    request: PhantomData<fn() -> R>,
+}
+
+impl<R> Clone for Sent<R> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<R> Copy for Sent<R> {}
+
+impl<R: Request> fmt::Debug for Sent<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} {}", api_of::<R>(), self.correlation)
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Codec {
+    client_id: StrBytes,
+    next_correlation: i32,
+    /// Correlation ids whose answers are still to come, in the order of sending.
+    unanswered: VecDeque<i32>,
+    outgoing: BytesMut,
+    arrived: BytesMut,
+}
+
+impl Codec {
+    pub(crate) fn new(client_id: StrBytes) -> Self {
+        Self {
+            client_id,
+            next_correlation: 1,
+            unanswered: VecDeque::new(),
+            outgoing: BytesMut::new(),
+            arrived: BytesMut::new(),
+        }
+    }
+
+    pub(crate) fn set_client_id(&mut self, client_id: StrBytes) {
+        self.client_id = client_id;
+    }
+
+    /// Puts a request with what is to be written.
+    pub(crate) fn send<R: Request>(
+        &mut self,
+        version: i16,
+        request: &R,
+    ) -> Result<Sent<R>, FrameError> {
+        let correlation = self.next_correlation;
+        put_request(&mut self.outgoing, &self.client_id, correlation, version, request)?;
+        self.sent(correlation);
+        Ok(Sent { correlation, version, request: PhantomData })
+    }
+
+    /// Puts a request that has no answer (Produce with acks 0).
+    pub(crate) fn tell<R: Request>(&mut self, version: i16, request: &R) -> Result<(), FrameError> {
+        let correlation = self.next_correlation;
+        put_request(&mut self.outgoing, &self.client_id, correlation, version, request)?;
+        self.next_correlation = correlation.wrapping_add(1);
+        Ok(())
+    }
+
+    /// Puts an `Operate`; returns the correlation id of its answer.
+    pub(crate) fn operate(&mut self, version: i16, document: &[u8]) -> Result<i32, FrameError> {
+        let correlation = self.next_correlation;
+        put_operate(&mut self.outgoing, &self.client_id, correlation, version, document)?;
+        self.sent(correlation);
+        Ok(correlation)
+    }
+
+    fn sent(&mut self, correlation: i32) {
+        self.unanswered.push_back(correlation);
+        self.next_correlation = correlation.wrapping_add(1);
+    }
+
+    /// What is to be written; the writer takes it out.
+    pub(crate) fn outgoing(&mut self) -> &mut BytesMut {
+        &mut self.outgoing
+    }
+
+    /// Where what was read is put.
+    pub(crate) fn arrived(&mut self) -> &mut BytesMut {
+        &mut self.arrived
+    }
+
+    /// How many bytes are still to be read until the next answer is whole, as far as is known: at
+    /// least 1 while it is not.
+    pub(crate) fn missing(&self) -> Result<usize, FrameError> {
+        frame::missing(&self.arrived)
+    }
+
+    /// The answer to `sent`, once it is there; those to earlier requests are passed over. It must be
+    /// as long as its frame: who checks a broker wants to know.
+    pub(crate) fn answer<R: Request>(
+        &mut self,
+        sent: Sent<R>,
+    ) -> Result<Option<R::Response>, FrameError> {
+        let frame = self.take(api_of::<R>(), sent.correlation)?;
+        frame.map(|frame| decode_whole::<R>(frame, sent.version)).transpose()
+    }
+
+    pub(crate) fn operated(&mut self, correlation: i32) -> Result<Option<Operated>, FrameError> {
+        let frame = self.take(Api::Operate, correlation)?;
+        frame.map(decode_operated).transpose()
+    }
+
+    fn take(&mut self, api: Api, correlation: i32) -> Result<Option<Bytes>, FrameError> {
+        if !self.unanswered.contains(&correlation) {
+            return Err(FrameError::NotDue { api, correlation });
+        }
+        while let Some(frame) = frame::take_frame(&mut self.arrived)? {
+            let got = correlation_of(&frame);
+            let due = self.unanswered.pop_front();
+            if due != Some(got) {
+                return Err(FrameError::OutOfOrder { api, got, due: due.unwrap_or_default() });
+            }
+            if got == correlation {
+                return Ok(Some(frame));
+            }
+        }
+        Ok(None)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kafka_protocol::messages::{ApiVersionsRequest, ApiVersionsResponse};
+    use kafka_protocol::protocol::Encodable;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn codec() -> Codec {
+        Codec::new(StrBytes::from_static_str("test"))
+    }
+
+    fn ask(codec: &mut Codec) -> Sent<ApiVersionsRequest> {
+        codec.send(0, &ApiVersionsRequest::default()).expect("encodes")
+    }
+
+    fn answer(correlation: i32, code: i16) -> Vec<u8> {
+        let mut body = BytesMut::new();
+        let response = ApiVersionsResponse::default().with_error_code(code);
+        response.encode(&mut body, 0).expect("encodes");
+        let length = (body.len() + 4) as i32;
+        [&length.to_be_bytes()[..], &correlation.to_be_bytes(), &body].concat()
+    }
+
+    #[test]
+    fn answers_are_taken_in_the_order_of_sending() {
+        let mut codec = codec();
+        let (first, second) = (ask(&mut codec), ask(&mut codec));
+        let bytes = [answer(1, 11), answer(2, 22)].concat();
+        let mut answers = Vec::new();
+        // However the bytes come.
+        for byte in bytes {
+            codec.arrived().extend_from_slice(&[byte]);
+            let due = if answers.is_empty() { first } else { second };
+            answers.extend(codec.answer(due).expect("sound").map(|answer| answer.error_code));
+            if answers.len() == 2 {
+                break;
+            }
+        }
+        assert_eq!(answers, [11, 22]);
+    }
+
+    #[test]
+    fn an_answer_that_was_given_up_is_passed_over_and_cannot_be_had_again() {
+        let mut codec = codec();
+        let (first, second) = (ask(&mut codec), ask(&mut codec));
+        codec.arrived().extend_from_slice(&[answer(1, 11), answer(2, 22)].concat());
+        let answered = codec.answer(second).expect("sound").expect("there");
+        assert_eq!(answered.error_code, 22);
+        assert!(matches!(codec.answer(first), Err(FrameError::NotDue { correlation: 1, .. })));
+    }
+
+    #[test]
+    fn an_answer_to_another_request_is_an_error() {
+        let mut codec = codec();
+        let sent = ask(&mut codec);
+        codec.arrived().extend_from_slice(&answer(7, 0));
+        let error = codec.answer(sent).expect_err("out of order");
+        assert!(matches!(error, FrameError::OutOfOrder { got: 7, due: 1, .. }), "{error}");
+    }
+
+    #[test]
+    fn what_is_missing_is_known_from_the_length_on() {
+        let mut codec = codec();
+        assert_eq!(codec.missing(), Ok(4));
+        codec.arrived().extend_from_slice(&1000_i32.to_be_bytes());
+        assert_eq!(codec.missing(), Ok(1000));
+        codec.arrived().extend_from_slice(&[0; 999]);
+        assert_eq!(codec.missing(), Ok(1));
+    }
+
+    proptest! {
+        #[test]
+        fn no_answer_to_an_operation_makes_it_panic(
+            bytes in proptest::collection::vec(any::<u8>(), 0..200),
+        ) {
+            let mut codec = codec();
+            let correlation = codec.operate(0, b"{}").expect("encodes");
+            let length = (bytes.len() + 4) as i32;
+            codec.arrived().extend_from_slice(&length.to_be_bytes());
+            codec.arrived().extend_from_slice(&correlation.to_be_bytes());
+            codec.arrived().extend_from_slice(&bytes);
+            let _ = codec.operated(correlation);
+        }
+
+        #[test]
+        fn no_bytes_make_looking_for_a_frame_panic(
+            bytes in proptest::collection::vec(any::<u8>(), 0..50),
+        ) {
+            let mut codec = codec();
+            let correlation = codec.operate(0, b"{}").expect("encodes");
+            codec.arrived().extend_from_slice(&bytes);
+            let _ = codec.operated(correlation);
+            let _ = codec.missing();
+        }
+    }
+}

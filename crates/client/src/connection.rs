@@ -1,0 +1,329 @@
+//! One connection to one broker for many callers: versions negotiated, requests pipelined, answers
+//! in order.
+//!
+//! The decision that shapes it: two tasks own the two halves of the stream, so that a caller may
+//! start many requests before it awaits the first answer. Nothing is retried here; who asked knows
+//! whether asking again is right.
+
+use std::io;
+use std::marker::PhantomData;
+use std::ops::RangeInclusive;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
+
+use base::HashMap;
+use bytes::{Bytes, BytesMut};
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::{ApiKey, ApiVersionsRequest, ApiVersionsResponse};
+use kafka_protocol::protocol::{Request, StrBytes};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+use crate::CLIENT_ID;
+use crate::connect::{Stream, Tcp, connect};
+use crate::error::{Api, ClientError, FrameError};
+use crate::frame::{
+    Operated, api_of, correlation_of, decode, decode_operated, make_room, overlap, put_operate,
+    put_request, take_frame,
+};
+
+/// How long a broker may think about an ordinary request.
+pub const ANSWER_WITHIN: Duration = Duration::from_secs(30);
+const OUTGOING_MAX: usize = 16;
+
+type Answer = Result<Bytes, FrameError>;
+
+/// A frame on its way out, and who waits for the answer.
+#[derive(Debug)]
+struct Outgoing {
+    frame: BytesMut,
+    answer: Option<Expected>,
+}
+
+#[derive(Debug)]
+struct Expected {
+    api: Api,
+    correlation: i32,
+    answer: oneshot::Sender<Answer>,
+}
+
+/// A connection whose versions are negotiated. Its two tasks end when it is dropped and the last
+/// answer has come, or when the stream fails.
+#[derive(Debug)]
+pub struct Connection {
+    address: String,
+    outgoing: mpsc::Sender<Outgoing>,
+    next_correlation: AtomicI32,
+    versions: HashMap<i16, RangeInclusive<i16>>,
+}
+
+/// A request that was sent.
+#[derive(Debug)]
+pub struct Pending<R> {
+    address: String,
+    version: i16,
+    answer: oneshot::Receiver<Answer>,
+    request: PhantomData<fn() -> R>,
+}
+
+impl Connection {
+    /// Connects over TCP, and asks which requests the broker takes. The outer error means that it
+    /// could not be reached; the caller knows how to say so.
+    pub async fn open(address: &str) -> Result<Result<Connection, ClientError>, io::Error> {
+        let stream = connect(&Tcp, address).await?;
+        Ok(Self::over(stream, address).await)
+    }
+
+    /// The same over a stream that is connected already. `address` is what errors call it. Needs a
+    /// tokio runtime, and no other clock than its.
+    pub async fn over(
+        stream: impl Stream,
+        address: impl Into<String>,
+    ) -> Result<Connection, ClientError> {
+        let (read, write) = tokio::io::split(stream);
+        let (outgoing, to_send) = mpsc::channel(OUTGOING_MAX);
+        let (expected, to_expect) = mpsc::unbounded_channel();
+        tokio::spawn(send_all(write, to_send, expected));
+        tokio::spawn(receive_all(read, to_expect));
+        let mut connection = Connection {
+            address: address.into(),
+            outgoing,
+            next_correlation: AtomicI32::new(0),
+            versions: HashMap::default(),
+        };
+        connection.versions = connection.negotiate().await?;
+        Ok(connection)
+    }
+
+    /// As it was given to [`Connection::open`] or [`Connection::over`].
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// Asks and waits for [`ANSWER_WITHIN`]. `versions` are those that the caller's code was written
+    /// for; the highest that the broker has too is spoken.
+    pub async fn call<R: Request>(
+        &self,
+        request: &R,
+        versions: RangeInclusive<i16>,
+    ) -> Result<R::Response, ClientError> {
+        self.start(request, versions).await?.answer(ANSWER_WITHIN).await
+    }
+
+    /// Sends without waiting for the answer: requests go out in the order of these calls.
+    pub async fn start<R: Request>(
+        &self,
+        request: &R,
+        versions: RangeInclusive<i16>,
+    ) -> Result<Pending<R>, ClientError> {
+        let version = self.version::<R>(&versions)?;
+        let (answer, pending) = oneshot::channel();
+        self.send(request, version, Some(answer)).await?;
+        Ok(Pending {
+            address: self.address.clone(),
+            version,
+            answer: pending,
+            request: PhantomData,
+        })
+    }
+
+    /// Sends what has no answer (Produce with acks 0).
+    pub async fn tell<R: Request>(
+        &self,
+        request: &R,
+        versions: RangeInclusive<i16>,
+    ) -> Result<(), ClientError> {
+        let version = self.version::<R>(&versions)?;
+        self.send(request, version, None).await
+    }
+
+    /// Whether the broker takes this request in one of `versions`.
+    pub fn offers(&self, api: ApiKey, versions: RangeInclusive<i16>) -> bool {
+        self.versions.get(&(api as i16)).is_some_and(|theirs| overlap(theirs, &versions).is_some())
+    }
+
+    fn version<R: Request>(&self, ours: &RangeInclusive<i16>) -> Result<i16, ClientError> {
+        let theirs = self.versions.get(&R::KEY);
+        theirs.and_then(|theirs| overlap(theirs, ours)).ok_or_else(|| ClientError::Unsupported {
+            address: self.address.clone(),
+            api: api_of::<R>(),
+            ours: format!("{} to {}", ours.start(), ours.end()),
+            theirs: theirs.map_or("none".into(), |t| format!("{} to {}", t.start(), t.end())),
+        })
+    }
+
+    async fn send<R: Request>(
+        &self,
+        request: &R,
+        version: i16,
+        answer: Option<oneshot::Sender<Answer>>,
+    ) -> Result<(), ClientError> {
+        let encode = |frame: &mut BytesMut, correlation| {
+            put_request(frame, &CLIENT_ID, correlation, version, request)
+        };
+        self.send_framed(api_of::<R>(), encode, answer).await
+    }
+
+    async fn send_framed(
+        &self,
+        api: Api,
+        encode: impl FnOnce(&mut BytesMut, i32) -> Result<(), FrameError>,
+        answer: Option<oneshot::Sender<Answer>>,
+    ) -> Result<(), ClientError> {
+        let correlation = self.next_correlation.fetch_add(1, Ordering::Relaxed);
+        let mut frame = BytesMut::new();
+        encode(&mut frame, correlation).map_err(|error| of_frame(&self.address, api, error))?;
+        let answer = answer.map(|answer| Expected { api, correlation, answer });
+        let closed = |_| ClientError::Closed { address: self.address.clone(), api };
+        self.outgoing.send(Outgoing { frame, answer }).await.map_err(closed)
+    }
+
+    /// Asks Postroad's own request.
+    pub(crate) async fn operate(
+        &self,
+        version: i16,
+        document: &[u8],
+        within: Duration,
+    ) -> Result<Operated, ClientError> {
+        let theirs = self.versions.get(&operations::API_KEY);
+        if !theirs.is_some_and(|versions| versions.contains(&version)) {
+            return Err(ClientError::NotOperated { address: self.address.clone() });
+        }
+        let (answer, pending) = oneshot::channel();
+        let encode = |frame: &mut BytesMut, correlation| {
+            put_operate(frame, &CLIENT_ID, correlation, version, document)
+        };
+        self.send_framed(Api::Operate, encode, Some(answer)).await?;
+        let answer = received(&self.address, Api::Operate, pending, within).await?;
+        decode_operated(answer).map_err(|error| of_frame(&self.address, Api::Operate, error))
+    }
+
+    /// Asks in version 3, then in version 0 if the broker does not know that (KIP-511).
+    async fn negotiate(&self) -> Result<HashMap<i16, RangeInclusive<i16>>, ClientError> {
+        let named = ApiVersionsRequest::default()
+            .with_client_software_name(CLIENT_ID)
+            .with_client_software_version(StrBytes::from_static_str(env!("CARGO_PKG_VERSION")));
+        let (answer, pending) = oneshot::channel();
+        self.send(&named, 3, Some(answer)).await?;
+        let api = ApiKey::ApiVersions.into();
+        let bytes = received(&self.address, api, pending, ANSWER_WITHIN).await?;
+        // An error is answered in version 0, which begins alike: the code tells which it is.
+        let refused =
+            bytes.get(4..6) == Some(&ResponseError::UnsupportedVersion.code().to_be_bytes());
+        let (bytes, version) = if refused {
+            let (answer, pending) = oneshot::channel();
+            self.send(&ApiVersionsRequest::default(), 0, Some(answer)).await?;
+            (received(&self.address, api, pending, ANSWER_WITHIN).await?, 0)
+        } else {
+            (bytes, 3)
+        };
+        let response = decode::<ApiVersionsRequest>(bytes, version)
+            .map_err(|error| of_frame(&self.address, api, error))?;
+        Ok(ranges(response))
+    }
+}
+
+fn ranges(response: ApiVersionsResponse) -> HashMap<i16, RangeInclusive<i16>> {
+    response.api_keys.iter().map(|key| (key.api_key, key.min_version..=key.max_version)).collect()
+}
+
+impl<R: Request> Pending<R> {
+    /// Waits for the answer, so long at most. Giving up leaves the connection as it is.
+    pub async fn answer(self, within: Duration) -> Result<R::Response, ClientError> {
+        let api = api_of::<R>();
+        let bytes = received(&self.address, api, self.answer, within).await?;
+        decode::<R>(bytes, self.version).map_err(|error| of_frame(&self.address, api, error))
+    }
+}
+
+fn of_frame(address: &str, api: Api, error: FrameError) -> ClientError {
+    let address = address.to_owned();
+    match error {
+        FrameError::Unsendable { api, reason } => ClientError::Unsendable { api, reason },
+        FrameError::Unreadable { reason, .. } => ClientError::Unreadable { address, api, reason },
+        FrameError::ImpossibleLength { .. } => {
+            let reason = "its length is impossible".to_owned();
+            ClientError::Unreadable { address, api, reason }
+        }
+        FrameError::OutOfOrder { .. } | FrameError::NotDue { .. } => {
+            let reason = "it answers another request".to_owned();
+            ClientError::Unreadable { address, api, reason }
+        }
+    }
+}
+
+async fn received(
+    address: &str,
+    api: Api,
+    answer: oneshot::Receiver<Answer>,
+    within: Duration,
+) -> Result<Bytes, ClientError> {
+    match timeout(within, answer).await {
+        Ok(Ok(Ok(bytes))) => Ok(bytes),
+        Ok(Ok(Err(error))) => Err(of_frame(address, api, error)),
+        Ok(Err(_)) => Err(ClientError::Closed { address: address.to_owned(), api }),
+        Err(_) => Err(ClientError::TimedOut { address: address.to_owned(), api, waited: within }),
+    }
+}
+
+/// Ends when the connection's handle is dropped, or the stream fails: dropping `expected` then
+/// tells the other task.
+async fn send_all<S: AsyncWrite>(
+    mut stream: WriteHalf<S>,
+    mut outgoing: mpsc::Receiver<Outgoing>,
+    expected: mpsc::UnboundedSender<Expected>,
+) {
+    while let Some(Outgoing { frame, answer }) = outgoing.recv().await {
+        if let Some(answer) = answer
+            && expected.send(answer).is_err()
+        {
+            return;
+        }
+        if stream.write_all(&frame).await.is_err() || stream.flush().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Hands out answers in order. When it ends, callers that still wait see their channels closed.
+async fn receive_all<S: AsyncRead>(
+    mut stream: ReadHalf<S>,
+    mut expected: mpsc::UnboundedReceiver<Expected>,
+) {
+    let mut arrived = BytesMut::new();
+    while let Some(Expected { api, correlation, answer }) = expected.recv().await {
+        let received = match receive(&mut stream, &mut arrived).await {
+            Ok(Some(bytes)) if correlation_of(&bytes) == correlation => Ok(bytes),
+            Ok(Some(bytes)) => {
+                let got = correlation_of(&bytes);
+                Err(FrameError::OutOfOrder { api, got, due: correlation })
+            }
+            Ok(None) => return,
+            Err(error) => Err(error),
+        };
+        let failed = received.is_err();
+        // Who asked may have stopped waiting: the answer had to be read all the same.
+        let _ = answer.send(received);
+        if failed {
+            return;
+        }
+    }
+}
+
+/// The next frame; `None` when the stream ended or failed.
+async fn receive<S: AsyncRead>(
+    stream: &mut ReadHalf<S>,
+    arrived: &mut BytesMut,
+) -> Result<Option<Bytes>, FrameError> {
+    loop {
+        if let Some(frame) = take_frame(arrived)? {
+            return Ok(Some(frame));
+        }
+        make_room(arrived)?;
+        match stream.read_buf(arrived).await {
+            Ok(0) | Err(_) => return Ok(None),
+            Ok(_) => {}
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! What can go wrong between this client and a broker.
+//!
+//! Errors carry their data and say what happened. What a person can do about it is said by the program
+//! that shows them: it knows whether that person typed a command or runs a simulation.
+//!
+//! * [`FrameError`]: bytes that are no request or no answer
+//! * [`CallError`]: one request on one connection that its caller owns
+//! * [`ClientError`]: what is asked of a cluster
+
+use std::fmt;
+use std::io;
+use std::time::Duration;
+
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::ApiKey;
+
+/// A request, by the protocol's name for it or by Postroad's.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Api {
+    Kafka(ApiKey),
+    /// Postroad's own (the crate `operations`).
+    Operate,
+}
+
+impl fmt::Debug for Api {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Api::Kafka(key) => write!(f, "{key:?}"),
+            Api::Operate => f.write_str("Operate"),
+        }
+    }
+}
+
+impl From<ApiKey> for Api {
+    fn from(key: ApiKey) -> Self {
+        Api::Kafka(key)
+    }
+}
+
+/// Bytes that are no request or no answer. After one of these, but for [`FrameError::Unsendable`] and
+/// [`FrameError::NotDue`], nothing that a connection still brings can be trusted.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum FrameError {
+    /// The message crate cannot encode it in this version; nothing of it was sent.
+    #[error("{api:?} cannot be asked for: {reason}")]
+    Unsendable { api: Api, reason: String },
+    #[error("an answer of {length} bytes is impossible")]
+    ImpossibleLength { length: i32 },
+    #[error("the answer to {api:?} cannot be read: {reason}")]
+    Unreadable { api: Api, reason: String },
+    #[error("answer {got} came where {due} was due, to {api:?}")]
+    OutOfOrder { api: Api, got: i32, due: i32 },
+    /// It was taken already, or passed over for that to a later request.
+    #[error("no answer {correlation} to {api:?} is due")]
+    NotDue { api: Api, correlation: i32 },
+}
+
+/// Why one request on a connection that its caller owns has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// The connection failed; [`io::ErrorKind::UnexpectedEof`] if the broker closed it.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    #[error("no answer within {waited:?}")]
+    TimedOut { waited: Duration },
+    #[error(transparent)]
+    Frame(#[from] FrameError),
+    #[error(transparent)]
+    Refused(#[from] Refused),
+    /// The answer can be read and does not fit what was asked.
+    #[error("the answer to {api:?} does not fit what was asked: {reason}")]
+    Unfitting { api: Api, reason: String },
+}
+
+impl From<FrameError> for io::Error {
+    fn from(error: FrameError) -> Self {
+        io::Error::new(io::ErrorKind::InvalidData, error)
+    }
+}
+
+/// With the kind of what the socket said, so that who matches on a broken connection still can.
+impl From<CallError> for io::Error {
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Io(error) => error,
+            CallError::TimedOut { .. } => io::Error::new(io::ErrorKind::TimedOut, error),
+            CallError::Frame(error) => error.into(),
+            CallError::Unfitting { .. } => io::Error::new(io::ErrorKind::InvalidData, error),
+            CallError::Refused(error) => io::Error::other(error),
+        }
+    }
+}
+
+/// Why what was asked of a cluster was not done.
+#[derive(Debug, thiserror::Error)]
+pub enum ClientError {
+    #[error("{0:?} is not an address: write HOST:PORT, such as 127.0.0.1:9092")]
+    BadAddress(String),
+    /// None of the bootstrap addresses could be reached; this is the last one.
+    #[error("cannot reach {address}: {}", in_words(source))]
+    Unreachable { address: String, source: io::Error },
+    /// A broker that a bootstrap address named.
+    #[error(
+        "{bootstrap} answers, but says to go to {address}, which cannot be reached: {}",
+        in_words(source)
+    )]
+    AdvertisedUnreachable { bootstrap: String, address: String, source: io::Error },
+    #[error("{address} did not answer {api:?} within {waited:?}")]
+    TimedOut { address: String, api: Api, waited: Duration },
+    #[error("{address} closed the connection before it answered {api:?}")]
+    Closed { address: String, api: Api },
+    #[error("the answer of {address} to {api:?} cannot be read: {reason}")]
+    Unreadable { address: String, api: Api, reason: String },
+    #[error("{api:?} cannot be asked for: {reason}")]
+    Unsendable { api: Api, reason: String },
+    /// `ours` and `theirs` are ranges of versions, in words.
+    #[error(
+        "{address} does not offer {api:?} in a version of this client ({ours}; it has {theirs})"
+    )]
+    Unsupported { address: String, api: Api, ours: String, theirs: String },
+    #[error("there is no topic {0}")]
+    NoSuchTopic(String),
+    #[error("topic {topic} has no partition {partition}; it has {partitions}, counted from 0")]
+    NoSuchPartition { topic: String, partition: i32, partitions: usize },
+    /// It does not offer Postroad's own request.
+    #[error("{address} takes no operations: it is an older Postroad, or another broker")]
+    NotOperated { address: String },
+    /// An operation was refused, with the broker's own words.
+    #[error("{message}")]
+    Operation { code: ResponseError, message: String },
+    #[error(transparent)]
+    Refused(#[from] Refused),
+}
+
+/// The broker said no.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{what}: {}", reason(*code, message.as_deref()))]
+pub struct Refused {
+    /// What was asked for: `cannot create topic orders`.
+    pub what: String,
+    pub code: ResponseError,
+    /// The broker's own words, if it had any.
+    pub message: Option<String>,
+}
+
+impl ClientError {
+    /// Whether the same request may succeed a moment later.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            ClientError::Unreachable { .. }
+            | ClientError::AdvertisedUnreachable { .. }
+            | ClientError::TimedOut { .. }
+            | ClientError::Closed { .. } => true,
+            ClientError::Refused(refused) => refused.code.is_retriable(),
+            _ => false,
+        }
+    }
+
+    /// The protocol's code, if the broker refused it.
+    pub fn code(&self) -> Option<ResponseError> {
+        match self {
+            ClientError::Refused(refused) => Some(refused.code),
+            ClientError::Operation { code, .. } => Some(*code),
+            _ => None,
+        }
+    }
+}
+
+/// `Ok` for code 0, else what the broker refused.
+pub(crate) fn accepted(
+    code: i16,
+    message: Option<&str>,
+    what: impl FnOnce() -> String,
+) -> Result<(), Refused> {
+    match ResponseError::try_from_code(code) {
+        None => Ok(()),
+        Some(code) => Err(Refused { what: what(), code, message: message.map(str::to_owned) }),
+    }
+}
+
+/// Why the broker refused it: its own words if it had any, else the protocol's name and number.
+pub fn reason(code: ResponseError, message: Option<&str>) -> String {
+    match message.filter(|message| !message.is_empty()) {
+        Some(message) => message.trim_end_matches('.').to_owned(),
+        None => format!("{code:?} ({})", code.code()),
+    }
+}
+
+/// An I/O error without its number: `connection refused`.
+pub fn in_words(error: &io::Error) -> String {
+    // The kind says it in lower case; where there is none (names that do not resolve), the text.
+    match error.raw_os_error() {
+        Some(_) => error.kind().to_string(),
+        None => error.to_string(),
+    }
+}

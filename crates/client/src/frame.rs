@@ -1,0 +1,275 @@
+//! Requests as frames, and frames as answers, without I/O.
+//!
+//! A frame is an `int32` length and as many bytes (Kafka's protocol guide, "Protocol Primitive
+//! Types"). The decision that shapes this module: it neither reads nor writes, so that sockets which
+//! block, sockets which do not and simulated streams share it, and tests need none of them.
+
+use std::ops::RangeInclusive;
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use kafka_protocol::messages::{ApiKey, RequestHeader, ResponseHeader};
+use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, StrBytes};
+
+use crate::error::{Api, FrameError};
+
+/// A larger answer is a fault, or another protocol's text taken for a length.
+pub(crate) const ANSWER_BYTES_MAX: usize = 256 << 20;
+pub(crate) const LENGTH_LEN: usize = 4;
+/// Of the correlation id, with which every answer begins.
+pub(crate) const CORRELATION_LEN: usize = 4;
+/// What one read takes in where answers are small.
+pub(crate) const READ_LEN: usize = 8 << 10;
+/// More than what stands before the document of an operation, but for the client's name.
+const OPERATE_HEAD_LEN: usize = 64;
+
+pub(crate) fn api_of<R: Request>() -> Api {
+    Api::Kafka(ApiKey::try_from(R::KEY).expect("every request of the message crate has a key"))
+}
+
+/// The highest version in both.
+pub(crate) fn overlap(theirs: &RangeInclusive<i16>, ours: &RangeInclusive<i16>) -> Option<i16> {
+    let (low, high) = (*theirs.start().max(ours.start()), *theirs.end().min(ours.end()));
+    (low <= high).then_some(high)
+}
+
+/// Appends the whole frame of a request, its length in front. After an error `to` is as before.
+pub(crate) fn put_request<R: Request>(
+    to: &mut BytesMut,
+    client_id: &StrBytes,
+    correlation: i32,
+    version: i16,
+    request: &R,
+) -> Result<(), FrameError> {
+    let api = api_of::<R>();
+    let unsendable = |reason: String| FrameError::Unsendable { api, reason };
+    let header = RequestHeader::default()
+        .with_request_api_key(R::KEY)
+        .with_request_api_version(version)
+        .with_correlation_id(correlation)
+        .with_client_id(Some(client_id.clone()));
+    let size = request.compute_size(version).map_err(|error| unsendable(error.to_string()))?;
+    let begin = to.len();
+    to.reserve(size + client_id.len() + 64);
+    to.put_i32(0);
+    let encoded = header
+        .encode(to, R::header_version(version))
+        .and_then(|()| request.encode(to, version))
+        .map_err(|error| unsendable(error.to_string()));
+    encoded.and_then(|()| put_length(to, begin, api)).inspect_err(|_| to.truncate(begin))
+}
+
+/// Appends the whole frame of `Operate`, whose shape the crate [`operations`] says.
+pub(crate) fn put_operate(
+    to: &mut BytesMut,
+    client_id: &StrBytes,
+    correlation: i32,
+    version: i16,
+    document: &[u8],
+) -> Result<(), FrameError> {
+    let too_long = || FrameError::Unsendable {
+        api: Api::Operate,
+        reason: "it is longer than its length can say".to_owned(),
+    };
+    let body = i32::try_from(document.len()).map_err(|_| too_long())?;
+    let name = i16::try_from(client_id.len()).map_err(|_| too_long())?;
+    let begin = to.len();
+    to.reserve(document.len() + client_id.len() + OPERATE_HEAD_LEN);
+    to.put_i32(0);
+    to.put_i16(operations::API_KEY);
+    to.put_i16(version);
+    to.put_i32(correlation);
+    to.put_i16(name);
+    to.put_slice(client_id.as_bytes());
+    to.put_i32(body);
+    to.put_slice(document);
+    put_length(to, begin, Api::Operate).inspect_err(|_| to.truncate(begin))
+}
+
+fn put_length(frames: &mut BytesMut, begin: usize, api: Api) -> Result<(), FrameError> {
+    let length = i32::try_from(frames.len() - begin - LENGTH_LEN)
+        .map_err(|_| FrameError::Unsendable { api, reason: "it is over 2 GB".to_owned() })?;
+    frames[begin..begin + LENGTH_LEN].copy_from_slice(&length.to_be_bytes());
+    Ok(())
+}
+
+/// How many bytes the frame has that `arrived` begins with, its length included; `None` while the
+/// length has not come.
+pub(crate) fn frame_len(arrived: &[u8]) -> Result<Option<usize>, FrameError> {
+    let Some(length) = arrived.first_chunk() else { return Ok(None) };
+    let length = i32::from_be_bytes(*length);
+    match usize::try_from(length) {
+        Ok(bytes) if (CORRELATION_LEN..=ANSWER_BYTES_MAX).contains(&bytes) => {
+            Ok(Some(LENGTH_LEN + bytes))
+        }
+        _ => Err(FrameError::ImpossibleLength { length }),
+    }
+}
+
+/// Takes the first frame out, without its length; `None` while it is not all there.
+pub(crate) fn take_frame(arrived: &mut BytesMut) -> Result<Option<Bytes>, FrameError> {
+    match frame_len(arrived)? {
+        Some(length) if arrived.len() >= length => {
+            arrived.advance(LENGTH_LEN);
+            Ok(Some(arrived.split_to(length - LENGTH_LEN).freeze()))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// How many bytes are still to come until the first frame is whole, as far as is known: at least 1
+/// while it is not.
+pub(crate) fn missing(arrived: &[u8]) -> Result<usize, FrameError> {
+    let length = frame_len(arrived)?.unwrap_or(LENGTH_LEN);
+    Ok(length.saturating_sub(arrived.len()).max(1))
+}
+
+/// Room for the rest of the first frame, or for many small ones.
+pub(crate) fn make_room(arrived: &mut BytesMut) -> Result<(), FrameError> {
+    let missing = missing(arrived)?;
+    if arrived.capacity() - arrived.len() < missing {
+        arrived.reserve(missing.max(READ_LEN));
+    }
+    Ok(())
+}
+
+/// The correlation id of a frame of [`take_frame`], which is never shorter than that.
+pub(crate) fn correlation_of(frame: &[u8]) -> i32 {
+    frame.first_chunk().map_or(0, |id| i32::from_be_bytes(*id))
+}
+
+/// As [`decode`], and nothing may follow the answer in its frame.
+pub(crate) fn decode_whole<R: Request>(
+    mut frame: Bytes,
+    version: i16,
+) -> Result<R::Response, FrameError> {
+    let answer = decode_part::<R>(&mut frame, version)?;
+    match frame.len() {
+        0 => Ok(answer),
+        bytes => {
+            let reason = format!("{bytes} bytes follow it");
+            Err(FrameError::Unreadable { api: api_of::<R>(), reason })
+        }
+    }
+}
+
+/// Decodes an answer that begins with its correlation id.
+///
+/// The message crate reserves memory for as many elements as an array claims to have. A gateway looks
+/// through requests before it decodes them; answers come from a broker that the caller chose, and are
+/// bounded by their frame alone: a hostile broker can make the process run out of memory.
+pub(crate) fn decode<R: Request>(
+    mut frame: Bytes,
+    version: i16,
+) -> Result<R::Response, FrameError> {
+    decode_part::<R>(&mut frame, version)
+}
+
+fn decode_part<R: Request>(frame: &mut Bytes, version: i16) -> Result<R::Response, FrameError> {
+    ResponseHeader::decode(frame, R::Response::header_version(version))
+        .and_then(|_| R::Response::decode(frame, version))
+        .map_err(|error| FrameError::Unreadable { api: api_of::<R>(), reason: error.to_string() })
+}
+
+/// What `Operate` answers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Operated {
+    /// 0, or the protocol's code of a refusal.
+    pub(crate) code: i16,
+    pub(crate) message: Option<String>,
+    /// A JSON document; empty after a refusal.
+    pub(crate) document: Bytes,
+}
+
+/// Decodes an answer of `Operate` that begins with its correlation id.
+pub(crate) fn decode_operated(frame: Bytes) -> Result<Operated, FrameError> {
+    let cut_off = || FrameError::Unreadable { api: Api::Operate, reason: "it is cut off".into() };
+    operated(frame).ok_or_else(cut_off)
+}
+
+fn operated(mut answer: Bytes) -> Option<Operated> {
+    answer.try_get_i32().ok()?;
+    let code = answer.try_get_i16().ok()?;
+    let message = match usize::try_from(answer.try_get_i16().ok()?) {
+        Err(_) => None,
+        Ok(length) => {
+            (answer.len() >= length).then_some(())?;
+            Some(String::from_utf8_lossy(&answer.split_to(length)).into_owned())
+        }
+    };
+    let length = usize::try_from(answer.try_get_i32().ok()?).ok()?;
+    (answer.len() == length).then_some(Operated { code, message, document: answer })
+}
+
+#[cfg(test)]
+mod tests {
+    use kafka_protocol::messages::{ApiVersionsRequest, MetadataRequest};
+
+    use super::*;
+
+    const NAME: StrBytes = StrBytes::from_static_str("test");
+
+    #[test]
+    fn the_highest_version_that_both_know_is_spoken() {
+        assert_eq!(overlap(&(0..=9), &(3..=12)), Some(9));
+        assert_eq!(overlap(&(4..=18), &(4..=12)), Some(12));
+        assert_eq!(overlap(&(0..=2), &(3..=12)), None);
+    }
+
+    #[test]
+    fn each_frame_has_its_own_length_in_front() {
+        let mut frames = BytesMut::new();
+        for correlation in [7, 8] {
+            let begin = frames.len();
+            put_request(&mut frames, &NAME, correlation, 0, &ApiVersionsRequest::default())
+                .expect("encodes");
+            let frame = &frames[begin..];
+            assert_eq!(frame_len(frame).expect("possible"), Some(frame.len()));
+            assert_eq!(frame[8..12], correlation.to_be_bytes());
+        }
+    }
+
+    #[test]
+    fn a_request_that_cannot_be_encoded_leaves_nothing_behind() {
+        let mut frames = BytesMut::from(&b"before"[..]);
+        let declining = MetadataRequest::default().with_allow_auto_topic_creation(false);
+        // Version 0 cannot say so.
+        assert!(put_request(&mut frames, &NAME, 1, 0, &declining).is_err());
+        assert_eq!(&frames[..], b"before");
+    }
+
+    #[test]
+    fn a_frame_is_taken_once_it_is_whole() {
+        let whole = [&12_i32.to_be_bytes()[..], b"123456789012", b"next"].concat();
+        for cut in 0..16 {
+            let mut arrived = BytesMut::from(&whole[..cut]);
+            assert_eq!(take_frame(&mut arrived), Ok(None), "{cut}");
+            assert_eq!(arrived.len(), cut);
+        }
+        let mut arrived = BytesMut::from(&whole[..]);
+        assert_eq!(take_frame(&mut arrived), Ok(Some(Bytes::from_static(b"123456789012"))));
+        assert_eq!(&arrived[..], b"next");
+    }
+
+    #[test]
+    fn a_length_that_no_answer_has_is_refused_before_anything_is_reserved() {
+        for length in [-1, 0, 3, (ANSWER_BYTES_MAX + 1) as i32, i32::MAX] {
+            let mut arrived = BytesMut::from(&length.to_be_bytes()[..]);
+            let refused = FrameError::ImpossibleLength { length };
+            assert_eq!(take_frame(&mut arrived), Err(refused));
+        }
+    }
+
+    #[test]
+    fn an_answer_of_an_operation_is_a_code_a_message_and_a_document() {
+        let whole = Bytes::from_static(b"\0\0\0\x07\0\x23\0\x02no\0\0\0\x02{}");
+        let read = operated(whole.clone()).expect("whole");
+        let document = Bytes::from_static(b"{}");
+        assert_eq!(read, Operated { code: 35, message: Some("no".to_owned()), document });
+        for cut in 0..whole.len() {
+            assert_eq!(operated(whole.slice(..cut)), None, "{cut}");
+        }
+        let silent = operated(Bytes::from_static(b"\0\0\0\x07\0\0\xff\xff\0\0\0\0"));
+        let document = Bytes::new();
+        assert_eq!(silent, Some(Operated { code: 0, message: None, document }));
+    }
+}

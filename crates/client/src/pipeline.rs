@@ -1,0 +1,182 @@
+//! One connection to one broker for one caller, over any stream.
+//!
+//! The decision that shapes it: no task and no channel of its own. The caller's task writes and reads, so
+//! that an exchange costs no switch between tasks and the order of events is the caller's, which a
+//! simulation can repeat. Requests go out once, in the version that the caller names; nothing is
+//! negotiated and nothing is retried.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Buf;
+use kafka_protocol::protocol::{Request, StrBytes};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, ReadBuf};
+use tokio::time::timeout;
+
+use crate::CLIENT_ID;
+use crate::codec::{Codec, Sent};
+use crate::connect::{Connect, Stream, connect};
+use crate::connection::ANSWER_WITHIN;
+use crate::error::{CallError, FrameError};
+use crate::frame::{READ_LEN, make_room};
+
+/// A connection that one caller has for itself. Every method may be given up while it waits (in a
+/// `select!`, by a timeout): what was not yet written is written, and what was not yet read is read,
+/// by the next one.
+pub struct Pipeline<S = Box<dyn Stream>> {
+    stream: S,
+    codec: Codec,
+    patience: Duration,
+}
+
+impl<S> fmt::Debug for Pipeline<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pipeline").field("codec", &self.codec).finish_non_exhaustive()
+    }
+}
+
+impl Pipeline {
+    /// Connects, for [`CONNECT_WITHIN`](crate::connect::CONNECT_WITHIN) at most.
+    pub async fn open(connector: &dyn Connect, address: &str) -> io::Result<Self> {
+        Ok(Self::over(connect(connector, address).await?))
+    }
+}
+
+impl<S: Stream> Pipeline<S> {
+    /// Over a stream that is connected.
+    pub fn over(stream: S) -> Self {
+        Self { stream, codec: Codec::new(CLIENT_ID), patience: ANSWER_WITHIN }
+    }
+
+    /// Under another client id than [`CLIENT_ID`].
+    pub fn named(mut self, client_id: &'static str) -> Self {
+        self.codec.set_client_id(StrBytes::from_static_str(client_id));
+        self
+    }
+
+    /// How long each method waits for the broker; by default [`ANSWER_WITHIN`].
+    pub fn patient_for(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Asks and waits for the answer. Answers to earlier requests that nobody took are passed over.
+    pub async fn call<R: Request>(
+        &mut self,
+        version: i16,
+        request: &R,
+    ) -> Result<R::Response, CallError> {
+        let sent = self.send(version, request).await?;
+        self.receive(sent).await
+    }
+
+    /// Sends without waiting for the answer.
+    pub async fn send<R: Request>(
+        &mut self,
+        version: i16,
+        request: &R,
+    ) -> Result<Sent<R>, CallError> {
+        let sent = self.codec.send(version, request)?;
+        let patience = self.patience;
+        within(patience, self.write()).await?;
+        Ok(sent)
+    }
+
+    /// Sends what has no answer (Produce with acks 0).
+    pub async fn tell<R: Request>(&mut self, version: i16, request: &R) -> Result<(), CallError> {
+        self.codec.tell(version, request)?;
+        let patience = self.patience;
+        within(patience, self.write()).await
+    }
+
+    /// The stream itself, for those who do what no client should. What was read already is not in it:
+    /// nothing, if every answer was taken that has come.
+    pub fn stream(&mut self) -> &mut S {
+        &mut self.stream
+    }
+
+    pub fn into_stream(self) -> S {
+        self.stream
+    }
+
+    /// Waits for the answer to a request.
+    pub async fn receive<R: Request>(&mut self, sent: Sent<R>) -> Result<R::Response, CallError> {
+        let patience = self.patience;
+        within(patience, self.wait_for(|codec| codec.answer(sent))).await
+    }
+
+    /// As [`Pipeline::receive`]; `None` if the answer does not come within this time.
+    pub async fn receive_within<R: Request>(
+        &mut self,
+        sent: Sent<R>,
+        wait: Duration,
+    ) -> Result<Option<R::Response>, CallError> {
+        match timeout(wait, self.wait_for(|codec| codec.answer(sent))).await {
+            Ok(answered) => answered.map(Some),
+            Err(_) => Ok(None),
+        }
+    }
+
+    async fn wait_for<A>(
+        &mut self,
+        mut look: impl FnMut(&mut Codec) -> Result<Option<A>, FrameError>,
+    ) -> Result<A, CallError> {
+        // Of a `send` that was given up.
+        self.write().await?;
+        loop {
+            if let Some(answer) = look(&mut self.codec)? {
+                return Ok(answer);
+            }
+            make_room(self.codec.arrived())?;
+            if self.stream.read_buf(self.codec.arrived()).await? == 0 {
+                return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
+            }
+        }
+    }
+
+    async fn write(&mut self) -> Result<(), CallError> {
+        while !self.codec.outgoing().is_empty() {
+            poll_fn(|context| self.poll_write(context)).await?;
+        }
+        Ok(self.stream.flush().await?)
+    }
+
+    /// Reads as well while it cannot write: a broker that does not get rid of its answers takes no
+    /// more requests.
+    fn poll_write(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut stream = Pin::new(&mut self.stream);
+        match stream.as_mut().poll_write(context, self.codec.outgoing()) {
+            Poll::Ready(Ok(0)) => Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
+            Poll::Ready(written) => {
+                self.codec.outgoing().advance(written?);
+                Poll::Ready(Ok(()))
+            }
+            Poll::Pending => {
+                let mut chunk = [0; READ_LEN];
+                let mut chunk = ReadBuf::new(&mut chunk);
+                ready!(stream.poll_read(context, &mut chunk))?;
+                match chunk.filled() {
+                    [] => Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into())),
+                    read => {
+                        self.codec.arrived().extend_from_slice(read);
+                        Poll::Ready(Ok(()))
+                    }
+                }
+            }
+        }
+    }
+}
+
+async fn within<T>(
+    patience: Duration,
+    call: impl Future<Output = Result<T, CallError>>,
+) -> Result<T, CallError> {
+    match timeout(patience, call).await {
+        Ok(done) => done,
+        Err(_) => Err(CallError::TimedOut { waited: patience }),
+    }
+}

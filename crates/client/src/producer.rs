@@ -1,0 +1,387 @@
+//! Sending batches: pipelined, in order per partition, and sent again when what went wrong passes.
+//!
+//! Five requests are under way at a time (what an idempotent producer may have). When one fails the
+//! others are waited for, and what failed is sent again one request at a time: order is kept, and
+//! sequence numbers keep the broker from storing a batch twice.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::RangeInclusive;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::{
+    ApiVersionsRequest, InitProducerIdRequest, ProduceRequest, ProduceResponse, ProducerId,
+};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
+
+use crate::cluster::{Client, PATIENCE, TopicPartition, patiently};
+use crate::connection::{ANSWER_WITHIN, Connection};
+use crate::error::{ClientError, Refused, accepted};
+use crate::requests;
+
+/// 12 is the last version that names topics rather than numbering them.
+const VERSIONS: RangeInclusive<i16> = 3..=12;
+const IN_FLIGHT_MAX: usize = 5;
+const REQUEST_BYTES_MAX: usize = 4 << 20;
+const QUEUED_MAX: usize = 16;
+
+/// Who has to have a batch before it counts as sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Acks {
+    /// No broker: there is no answer.
+    None,
+    /// The leader.
+    Leader,
+    /// All replicas in sync.
+    All,
+}
+
+impl Acks {
+    const fn on_the_wire(self) -> i16 {
+        match self {
+            Acks::None => 0,
+            Acks::Leader => 1,
+            Acks::All => -1,
+        }
+    }
+}
+
+/// Which producer the broker knows this one as; -1 when it does not.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Identity {
+    pub id: i64,
+    pub epoch: i16,
+}
+
+impl Identity {
+    pub const NONE: Identity = Identity { id: -1, epoch: -1 };
+}
+
+/// A batch (RecordBatch v2) for one partition, as it goes out.
+#[derive(Debug)]
+pub struct ReadyBatch {
+    pub partition: i32,
+    pub records: u32,
+    pub bytes: Bytes,
+}
+
+/// What was sent and, unless acks are none, acknowledged.
+#[derive(Debug, Default)]
+pub struct Sent {
+    pub records: AtomicU64,
+    pub bytes: AtomicU64,
+}
+
+impl Sent {
+    fn add(&self, batches: &[ReadyBatch]) {
+        let records = batches.iter().map(|batch| u64::from(batch.records)).sum();
+        let bytes = batches.iter().map(|batch| batch.bytes.len() as u64).sum();
+        self.records.fetch_add(records, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+impl Client {
+    /// An identity, with which batches that are sent twice are stored once.
+    pub async fn producer_identity(&self) -> Result<Identity, ClientError> {
+        let request = InitProducerIdRequest::default()
+            .with_transactional_id(None)
+            .with_transaction_timeout_ms(i32::MAX)
+            .with_producer_id(ProducerId(-1))
+            .with_producer_epoch(-1);
+        patiently(|| async {
+            let answer = self.any().await.call(&request, 0..=5).await?;
+            accepted(answer.error_code, None, || "cannot get a producer id".into())?;
+            Ok(Identity { id: answer.producer_id.0, epoch: answer.producer_epoch })
+        })
+        .await
+    }
+}
+
+/// Sends what comes until the channel closes, and returns when all of it is acknowledged.
+pub async fn send(
+    client: Arc<Client>,
+    topic: Arc<str>,
+    acks: Acks,
+    mut batches: mpsc::Receiver<ReadyBatch>,
+    sent: Arc<Sent>,
+) -> Result<(), ClientError> {
+    let metadata = client.topic(&topic).await?;
+    let mut lanes: BTreeMap<String, mpsc::Sender<ReadyBatch>> = BTreeMap::new();
+    let mut running = tokio::task::JoinSet::new();
+    while let Some(batch) = batches.recv().await {
+        let place = TopicPartition::new(topic.clone(), batch.partition);
+        let leader = client.leader(&metadata, &place).await?;
+        let lane = lanes.entry(leader.address().to_owned()).or_insert_with(|| {
+            let (lane, batches) = mpsc::channel(QUEUED_MAX);
+            let (client, topic, sent) = (client.clone(), topic.clone(), sent.clone());
+            running.spawn(Lane::new(client, topic, acks, leader, batches, sent).run());
+            lane
+        });
+        if lane.send(batch).await.is_err() {
+            break; // It failed, and says why below.
+        }
+    }
+    drop(lanes);
+    while let Some(lane) = running.join_next().await {
+        lane.expect("a lane does not panic")?;
+    }
+    Ok(())
+}
+
+type Answer = Pin<Box<dyn Future<Output = Result<ProduceResponse, ClientError>> + Send>>;
+
+struct InFlight {
+    batches: Vec<ReadyBatch>,
+    answer: Answer,
+}
+
+/// The way to one leader.
+struct Lane {
+    client: Arc<Client>,
+    topic: Arc<str>,
+    acks: Acks,
+    connection: Arc<Connection>,
+    batches: mpsc::Receiver<ReadyBatch>,
+    /// Came after a batch of the same partition: it goes with the next request.
+    held: Option<ReadyBatch>,
+    in_flight: VecDeque<InFlight>,
+    /// To be sent again, in the order in which they were sent.
+    failed: VecDeque<ReadyBatch>,
+    sent: Arc<Sent>,
+}
+
+impl Lane {
+    fn new(
+        client: Arc<Client>,
+        topic: Arc<str>,
+        acks: Acks,
+        connection: Arc<Connection>,
+        batches: mpsc::Receiver<ReadyBatch>,
+        sent: Arc<Sent>,
+    ) -> Self {
+        let (held, in_flight, failed) = (None, VecDeque::new(), VecDeque::new());
+        Self { client, topic, acks, connection, batches, held, in_flight, failed, sent }
+    }
+
+    async fn run(mut self) -> Result<(), ClientError> {
+        while let Some(first) = self.next().await? {
+            let batches = self.collect(first);
+            let request = self.request(&batches);
+            if self.acks == Acks::None {
+                self.connection.tell(&request, VERSIONS).await?;
+                self.sent.add(&batches);
+                continue;
+            }
+            match self.connection.start(&request, VERSIONS).await {
+                Ok(pending) => {
+                    let answer = Box::pin(pending.answer(ANSWER_WITHIN));
+                    self.in_flight.push_back(InFlight { batches, answer });
+                }
+                Err(error) => {
+                    self.drain().await?;
+                    self.failed.extend(batches);
+                    self.resend(error).await?;
+                }
+            }
+        }
+        self.settle_all().await?;
+        if self.acks == Acks::None {
+            // Requests are handled in order: when this is answered those before it were read.
+            self.connection.call(&ApiVersionsRequest::default(), 0..=2).await?;
+        }
+        Ok(())
+    }
+
+    /// The next batch to send. Takes answers meanwhile, and whenever too much is under way.
+    async fn next(&mut self) -> Result<Option<ReadyBatch>, ClientError> {
+        loop {
+            if self.in_flight.len() == IN_FLIGHT_MAX {
+                self.settle_oldest().await?;
+            }
+            if let Some(held) = self.held.take() {
+                return Ok(Some(held));
+            }
+            let Some(oldest) = self.in_flight.front_mut() else {
+                return Ok(self.batches.recv().await);
+            };
+            tokio::select! {
+                biased;
+                batch = self.batches.recv() => return Ok(batch),
+                answered = &mut oldest.answer => {
+                    let batches = self.in_flight.pop_front().map(|request| request.batches);
+                    self.settle(batches.unwrap_or_default(), answered).await?;
+                }
+            }
+        }
+    }
+
+    /// `first` and what waits behind it: one batch a partition at most, as the protocol wants it.
+    fn collect(&mut self, first: ReadyBatch) -> Vec<ReadyBatch> {
+        let mut bytes = first.bytes.len();
+        let mut batches = vec![first];
+        while bytes < REQUEST_BYTES_MAX {
+            let Ok(batch) = self.batches.try_recv() else { break };
+            if batches.iter().any(|taken| taken.partition == batch.partition) {
+                self.held = Some(batch);
+                break;
+            }
+            bytes += batch.bytes.len();
+            batches.push(batch);
+        }
+        batches
+    }
+
+    fn request(&self, batches: &[ReadyBatch]) -> ProduceRequest {
+        let batches = batches.iter().map(|batch| (batch.partition, batch.bytes.clone()));
+        requests::produce(&self.topic, self.acks.on_the_wire(), batches)
+    }
+
+    async fn settle_all(&mut self) -> Result<(), ClientError> {
+        while !self.in_flight.is_empty() {
+            self.settle_oldest().await?;
+        }
+        Ok(())
+    }
+
+    async fn settle_oldest(&mut self) -> Result<(), ClientError> {
+        let Some(InFlight { batches, answer }) = self.in_flight.pop_front() else {
+            return Ok(());
+        };
+        let answered = answer.await;
+        self.settle(batches, answered).await
+    }
+
+    /// Takes an answer. If it is a failure that passes, everything under way is waited for and
+    /// what failed is sent again before this returns.
+    async fn settle(
+        &mut self,
+        batches: Vec<ReadyBatch>,
+        answered: Result<ProduceResponse, ClientError>,
+    ) -> Result<(), ClientError> {
+        if let Some(error) = self.take(batches, answered)? {
+            self.drain().await?;
+            self.resend(error).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for everything under way; what fails is put with what has failed.
+    async fn drain(&mut self) -> Result<(), ClientError> {
+        while let Some(InFlight { batches, answer }) = self.in_flight.pop_front() {
+            let answered = answer.await;
+            self.take(batches, answered)?;
+        }
+        Ok(())
+    }
+
+    /// Counts what was acknowledged and keeps what failed. Says why something failed; an error is
+    /// a failure that does not pass.
+    fn take(
+        &mut self,
+        batches: Vec<ReadyBatch>,
+        answered: Result<ProduceResponse, ClientError>,
+    ) -> Result<Option<ClientError>, ClientError> {
+        let answer = match answered {
+            Ok(answer) => answer,
+            Err(error) if error.is_passing() => {
+                self.failed.extend(batches);
+                return Ok(Some(error));
+            }
+            Err(error) => return Err(error),
+        };
+        let mut refusals: BTreeMap<i32, Refused> = BTreeMap::new();
+        for partition in answer.responses.iter().flat_map(|topic| &topic.partition_responses) {
+            let index = partition.index;
+            let what = || format!("cannot append to {}/{index}", self.topic);
+            let message = partition.error_message.as_deref();
+            if let Err(refused) = accepted(partition.error_code, message, what) {
+                refusals.insert(index, refused);
+            }
+        }
+        let mut passing = None;
+        for batch in batches {
+            let refused = refusals.remove(&batch.partition);
+            match refused {
+                // Stored the first time already.
+                None | Some(Refused { code: ResponseError::DuplicateSequenceNumber, .. }) => {
+                    self.sent.add(&[batch]);
+                }
+                Some(refused) if self.passes(&refused) => {
+                    self.failed.push_back(batch);
+                    passing.get_or_insert(ClientError::Refused(refused));
+                }
+                Some(refused) => return Err(refused.into()),
+            }
+        }
+        Ok(passing)
+    }
+
+    fn passes(&self, refused: &Refused) -> bool {
+        // Batches behind one that failed are out of order until that one is there.
+        let behind_a_failure =
+            refused.code == ResponseError::OutOfOrderSequenceNumber && !self.failed.is_empty();
+        behind_a_failure || refused.code.is_retriable()
+    }
+
+    /// Sends again what failed, in order, one request at a time, until it is acknowledged or
+    /// patience ends.
+    async fn resend(&mut self, mut error: ClientError) -> Result<(), ClientError> {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.failed.is_empty() {
+            if Instant::now() > deadline || !error.is_passing() {
+                return Err(error);
+            }
+            let batches = self.first_of_each_partition();
+            match self.send_anew(&batches).await {
+                Ok(answer) => {
+                    let rest = std::mem::take(&mut self.failed);
+                    if let Some(refused) = self.take(batches, Ok(answer))? {
+                        error = refused;
+                        sleep(Duration::from_millis(200)).await;
+                    }
+                    self.failed.extend(rest);
+                }
+                Err(failed) => {
+                    error = failed;
+                    for batch in batches.into_iter().rev() {
+                        self.failed.push_front(batch);
+                    }
+                    sleep(Duration::from_millis(200)).await;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn first_of_each_partition(&mut self) -> Vec<ReadyBatch> {
+        let mut first: Vec<ReadyBatch> = Vec::new();
+        let mut rest = VecDeque::with_capacity(self.failed.len());
+        for batch in self.failed.drain(..) {
+            if first.iter().any(|taken| taken.partition == batch.partition) {
+                rest.push_back(batch);
+            } else {
+                first.push(batch);
+            }
+        }
+        self.failed = rest;
+        first
+    }
+
+    /// Looks for the leader anew: it may have moved, or restarted.
+    async fn send_anew(&mut self, batches: &[ReadyBatch]) -> Result<ProduceResponse, ClientError> {
+        let metadata = self.client.topic(&self.topic).await?;
+        let place = TopicPartition::new(self.topic.clone(), batches[0].partition);
+        self.connection = self.client.leader(&metadata, &place).await?;
+        let answered = self.connection.call(&self.request(batches), VERSIONS).await;
+        if matches!(answered, Err(ClientError::Closed { .. } | ClientError::TimedOut { .. })) {
+            self.client.forget(&self.connection).await;
+        }
+        answered
+    }
+}

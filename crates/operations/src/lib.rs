@@ -1,0 +1,28 @@
+//! What operators ask of a node and what it answers: the documents, and the numbers of the Kafka
+//! request `Operate` that carries them.
+//!
+//! A crate of its own because both ends need it and neither should depend on the other: the Kafka
+//! gateway, which hears the request, and the client, which sends it. It holds types and constants
+//! and no I/O, so that it costs neither of them anything.
+//!
+//! ```text
+//! request   header version 1 (not flexible), then  body: int32 length, JSON
+//! response  correlation id: int32, error: int16, message: nullable string, body: int32 length, JSON
+//! ```
+//!
+//! Version 0 is an [`Operation`](document::Operation); version 1 is a
+//! [`WithToken`](document::WithToken) around one.
+//!
+//! * [`document`]: what is asked and answered
+//! * [`payload`]: bytes of a record in a JSON document
+
+pub mod document;
+pub mod payload;
+
+/// The key of `Operate`, far from those of Kafka.
+pub const API_KEY: i16 = 20_000;
+pub const VERSION: i16 = 0;
+/// The same with the operators' token.
+pub const VERSION_WITH_TOKEN: i16 = 1;
+/// The client software that is told about the request (KIP-511): stock clients never meet it.
+pub const KNOWN_TO: &str = "postroad-cli";

@@ -1,0 +1,157 @@
+//! What the command line says of an error of the client, so that who typed the command knows what to do.
+//!
+//! The client's errors say what happened, for whoever uses it; here stands what follows from that for a
+//! person at a terminal, and whether they or the broker are at fault.
+
+use std::error::Error;
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+
+use client::error::{in_words, reason};
+use client::{ClientError, Refused};
+use kafka_protocol::ResponseError;
+
+use crate::time::human_duration;
+
+/// The operators' token cannot be read.
+#[derive(Debug, thiserror::Error)]
+#[error("the operators' token in {}: {source}; name its file with --token-file", path.display())]
+pub(super) struct TokenFile {
+    pub(super) path: PathBuf,
+    pub(super) source: io::Error,
+}
+
+/// An error of the client, in the command line's words.
+#[derive(Debug)]
+pub(super) struct InWords(pub(super) ClientError);
+
+impl Error for InWords {}
+
+impl fmt::Display for InWords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            ClientError::Unreachable { address, source } => write!(
+                f,
+                "cannot reach {address}: {}; is the broker running? start it with 'postroad \
+                 serve' or name another with --bootstrap",
+                in_words(source)
+            ),
+            ClientError::AdvertisedUnreachable { bootstrap, address, source } => write!(
+                f,
+                "{bootstrap} answers, but says to go to {address}, which cannot be reached: {}; \
+                 start the broker with an address that clients can reach (--advertise-kafka)",
+                in_words(source)
+            ),
+            ClientError::TimedOut { address, api, waited } => {
+                write!(f, "{address} did not answer {api:?} within {}", human_duration(*waited))
+            }
+            ClientError::Closed { address, api } => write!(
+                f,
+                "{address} closed the connection before it answered {api:?}; its log says why, \
+                 unless it was stopped"
+            ),
+            ClientError::Unreadable { address, api, reason } => write!(
+                f,
+                "the answer of {address} to {api:?} cannot be read ({reason}); does it speak Kafka?"
+            ),
+            ClientError::Unsupported { address, api, ours, theirs } => write!(
+                f,
+                "{address} does not offer {api:?} in a version that this command speaks ({ours}; \
+                 it has {theirs})"
+            ),
+            ClientError::NoSuchTopic(topic) => write!(
+                f,
+                "there is no topic {topic}; 'postroad topic list' names those there are, \
+                 'postroad topic create {topic}' makes it"
+            ),
+            ClientError::NotOperated { address } => write!(
+                f,
+                "{address} has no queues that this command could look at: it is an older \
+                 Postroad, or another broker"
+            ),
+            ClientError::Refused(Refused { what, code, message }) => match remedy(*code) {
+                Some(remedy) => write!(f, "{what}: {remedy}"),
+                None => write!(f, "{what}: {}", reason(*code, message.as_deref())),
+            },
+            ClientError::BadAddress(_)
+            | ClientError::Unsendable { .. }
+            | ClientError::NoSuchPartition { .. }
+            | ClientError::Operation { .. } => self.0.fmt(f),
+        }
+    }
+}
+
+/// What can be done about a refusal, where that is known.
+fn remedy(code: ResponseError) -> Option<&'static str> {
+    use ResponseError::*;
+    match code {
+        UnknownTopicOrPartition => Some("there is no such topic; 'postroad topic list' names them"),
+        GroupIdNotFound => Some("there is no such group; 'postroad group list' names them"),
+        NonEmptyGroup => Some("the group has members; stop its consumers first"),
+        MessageTooLarge | RecordListTooLarge => {
+            Some("it is larger than the topic takes; raise its max.message.bytes")
+        }
+        _ => None,
+    }
+}
+
+/// Whether the one who typed the command can put it right, rather than the one who runs the broker.
+pub(super) fn is_the_users(error: &ClientError) -> bool {
+    match error {
+        ClientError::BadAddress(_)
+        | ClientError::NoSuchTopic(_)
+        | ClientError::NoSuchPartition { .. }
+        | ClientError::NotOperated { .. } => true,
+        ClientError::Refused(refused) => is_a_users(refused.code),
+        ClientError::Operation { code, .. } => is_a_users(*code),
+        _ => false,
+    }
+}
+
+fn is_a_users(code: ResponseError) -> bool {
+    use ResponseError::*;
+    matches!(
+        code,
+        UnknownTopicOrPartition
+            | TopicAlreadyExists
+            | InvalidTopicException
+            | InvalidPartitions
+            | InvalidReplicationFactor
+            | InvalidConfig
+            | InvalidRequest
+            | InvalidGroupId
+            | InvalidRecord
+            | InvalidTimestamp
+            | PolicyViolation
+            | ClusterAuthorizationFailed
+            | GroupIdNotFound
+            | NonEmptyGroup
+            | GroupSubscribedToTopic
+            | OffsetOutOfRange
+            | MessageTooLarge
+            | RecordListTooLarge
+            | UnknownMemberId
+            | ResourceNotFound
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(code: ResponseError, message: Option<&str>) -> String {
+        let what = "cannot append to orders/0".to_owned();
+        InWords(Refused { what, code, message: message.map(str::to_owned) }.into()).to_string()
+    }
+
+    #[test]
+    fn a_remedy_goes_before_the_brokers_words_and_those_before_the_protocols() {
+        let large = refused(ResponseError::MessageTooLarge, Some("no"));
+        assert!(large.ends_with("raise its max.message.bytes"), "{large}");
+        let said = refused(ResponseError::PolicyViolation, Some("the disk is full."));
+        assert_eq!(said, "cannot append to orders/0: the disk is full");
+        let silent = refused(ResponseError::NotCoordinator, None);
+        assert_eq!(silent, "cannot append to orders/0: NotCoordinator (16)");
+    }
+}
