@@ -1,6 +1,6 @@
 //! Simulated faults, and the checkers that judge what survives them.
 //!
-//! A run is a node (broker, consensus, journal) in a world that a seed fixes: disk, clocks, random numbers, the
+//! A run is a node (gateways, broker, consensus, journal) in a world that a seed fixes: disk, clocks, random numbers, the
 //! order of its tasks and how long each step of its threads takes. So the same seed is the same run, byte for
 //! byte, and a seed that fails is a bug that anybody can repeat. A run is a row of lives: each ends by a crash
 //! or a stop, and the next begins with what the disk holds then. In the last two nothing fails any more, and
@@ -9,6 +9,7 @@
 //! * [`run`]: a seed
 //! * [`profile`]: what may happen in a run
 //! * [`node`]: a node in a simulated world
+//! * [`network`]: its gateways, and connections to them
 //! * [`disk`]: its disk, whose changes are traced
 //! * [`faults`]: what is done to a node while it lives
 //! * [`trace`]: what happened, and its hash
@@ -24,6 +25,7 @@ pub mod disk;
 pub mod faults;
 pub mod history;
 pub mod native;
+pub mod network;
 pub mod node;
 pub mod profile;
 pub mod random;

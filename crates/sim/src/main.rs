@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, available_parallelism};
 
 use clap::{Parser, Subcommand};
+use rand::SeedableRng;
+use rand::rngs::StdRng;
 use sim::profile::Profile;
 use sim::trace::Trace;
 
@@ -72,6 +74,8 @@ fn main() -> ExitCode {
 }
 
 fn run(seed: u64, profile: Profile, printed: bool) -> ExitCode {
+    // What tokio and the standard library draw from the kernel, before they have drawn anything.
+    mad_turmoil::rand::set_rng(StdRng::seed_from_u64(seed));
     if !base::collections::seed(seed) {
         eprintln!("a map was made before the seed was known: this is no repeatable run");
         return ExitCode::FAILURE;

@@ -27,7 +27,7 @@ pub fn world(
         disk: Arc::new(TracedDisk::new(disk.clone(), trace.clone())),
         clock: Arc::clone(clock) as _,
         entropy: Arc::new(SeededEntropy::new(random.number())),
-        net: Net::default(),
+        net: Net::Simulated,
         workers: Workers::Tasks(Arc::new(durations(life, random.fork()))),
     }
 }

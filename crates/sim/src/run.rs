@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use base::PartitionId;
 use broker::Broker;
-use tokio::runtime;
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -15,13 +14,17 @@ use world::{RuntimeClock, SimulatedDisk};
 use crate::checkers::Knowledge;
 use crate::checkers::jobs::Rules;
 use crate::history::{Sent, Violation as LogViolation, sent_of};
+use crate::network::Gateways;
 use crate::profile::{End, Life, Profile};
 use crate::random::Random;
 use crate::trace::Trace;
 use crate::verdict::{Invariant, Verdict, Violation};
-use crate::workload::{Client, jobs, keys, log, offsets, topics};
+use crate::workload::{Client, amqp, jobs, kafka, keys, log, offsets, topics};
 use crate::{faults, node, reading};
 
+const HOST: &str = "node";
+/// Simulated time that no life takes.
+const LIFE_MAX: Duration = Duration::from_secs(3_600);
 const WALL_BEGINS_MS: i64 = 1_700_000_000_000;
 /// More than all steps of a run together.
 const WALL_SET_BACK_MAX_MS: i64 = 100 * 3_600_000;
@@ -37,9 +40,11 @@ pub struct Report {
     pub crashes: u32,
     /// Simulated.
     pub seconds: f64,
-    /// Acknowledged records of the log, and jobs.
+    /// Acknowledged records of the logs, and jobs.
     pub records: usize,
     pub jobs: usize,
+    /// Confirmed messages of AMQP's clients.
+    pub messages: usize,
     pub delivered: u64,
     pub settled: u64,
     pub lines: u64,
@@ -48,11 +53,22 @@ pub struct Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { lives, crashes, seconds, records, jobs, delivered, settled, lines, .. } = self;
+        let Self {
+            lives,
+            crashes,
+            seconds,
+            records,
+            jobs,
+            messages,
+            delivered,
+            settled,
+            lines,
+            ..
+        } = self;
         write!(
             f,
             "{seconds:.1} simulated seconds, {lives} lives, {crashes} crashes; acknowledged: {records} \
-             records, {jobs} jobs; {delivered} deliveries, {settled} settled; {lines} lines of trace"
+             records, {jobs} jobs, {messages} messages; {delivered} deliveries, {settled} settled; {lines} lines of trace"
         )
     }
 }
@@ -80,6 +96,7 @@ pub fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, Violati
         producers: (0..log::PRODUCERS)
             .map(|id| Arc::new(Mutex::new(log::Producer::new(id))))
             .collect(),
+        kafka_next: (0..kafka::PRODUCERS).map(|_| Arc::default()).collect(),
         knowledge: Knowledge::default(),
         verdict,
         trace: trace.clone(),
@@ -88,21 +105,22 @@ pub fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, Violati
     run.trace.note(format_args!("{:?}", run.rules));
     for _ in 0..run.random.between(2, 5) {
         let life = Life::of(profile, &mut run.random);
-        run.live(&life, Purpose::Work)?;
+        run = run.live(life, Purpose::Work)?;
     }
     // The wall clock is right again: what is delayed by it would wait for as long as it was set back.
     run.wall_ms = run.wall_ms.max(WALL_BEGINS_MS) + trace.now_ms() as i64 + WALL_SET_BACK_MAX_MS;
     for purpose in [Purpose::Finish, Purpose::Judge] {
         let life = Life::healed(&mut run.random);
-        run.live(&life, purpose)?;
+        run = run.live(life, purpose)?;
     }
     let known = run.knowledge.lock();
     Ok(Report {
         seconds: trace.lived_ms() as f64 / 1_000.0,
-        records: known.log.acknowledged(),
+        records: known.log.acknowledged() + known.kafka.acknowledged(),
         jobs: known.jobs.acknowledged(),
-        delivered: known.jobs.delivered,
-        settled: known.jobs.settled,
+        messages: known.messages.confirmed(),
+        delivered: known.jobs.delivered + known.messages.delivered,
+        settled: known.jobs.settled + known.messages.settled,
         lines: trace.lines(),
         hash: trace.hash(),
         ..run.report
@@ -116,6 +134,8 @@ struct Run {
     disk: SimulatedDisk,
     wall_ms: i64,
     producers: Vec<Arc<Mutex<log::Producer>>>,
+    /// The next number of each of Kafka's producers.
+    kafka_next: Vec<Arc<Mutex<u32>>>,
     knowledge: Knowledge,
     verdict: Verdict,
     trace: Trace,
@@ -133,21 +153,41 @@ enum Purpose {
 }
 
 impl Run {
-    fn live(&mut self, life: &Life, purpose: Purpose) -> Result<(), Violation> {
-        let runtime = runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .expect("a runtime without sockets needs nothing that could fail");
-        runtime.block_on(self.live_here(life, purpose));
+    fn live(mut self, life: Life, purpose: Purpose) -> Result<Self, Violation> {
+        let mut sim = turmoil::Builder::new()
+            .rng_seed(self.random.number())
+            .simulation_duration(LIFE_MAX)
+            .build();
+        let verdict = self.verdict.clone();
+        let lived = Arc::new(std::sync::Mutex::new(None));
+        let left = Arc::clone(&lived);
+        sim.client(HOST, async move {
+            self.live_here(&life, purpose).await;
+            *left.lock().unwrap_or_else(PoisonError::into_inner) = Some(self);
+            Ok(())
+        });
+        let ran = sim.run();
         // What was under way is torn down, as by the end of a process.
-        drop(runtime);
+        drop(sim);
+        let lived = lived.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let Some(mut this) = lived else {
+            verdict.violated(Invariant::Progress, format!("a life does not end: {ran:?}"));
+            return Err(verdict.first().expect("there is one"));
+        };
+        this.end_life();
+        this.verdict.first().map_or(Ok(this), Err)
+    }
+
+    fn end_life(&mut self) {
         self.report.lives += 1;
-        self.knowledge.lock().jobs.life_ends();
+        {
+            let mut known = self.knowledge.lock();
+            known.jobs.life_ends();
+            known.messages.life_ends();
+        }
         if let Some(panic) = PANIC.lock().unwrap_or_else(PoisonError::into_inner).take() {
             self.verdict.violated(Invariant::Alive, panic);
         }
-        self.verdict.first().map_or(Ok(()), Err)
     }
 
     async fn live_here(&mut self, life: &Life, purpose: Purpose) {
@@ -205,12 +245,27 @@ impl Run {
     /// Clients work and faults come until the life is over.
     async fn work(&mut self, mut client: Client, life: &Life) -> End {
         if let Err(why) = self.look(&client).await {
-            return self.ended(&client.broker, life, why);
+            return self.ended(life, why);
         }
+        let gateways = match Gateways::start(&client.broker).await {
+            Ok(gateways) => gateways,
+            Err(why) => return self.ended(life, why),
+        };
         let mut clients = JoinSet::new();
         for producer in &self.producers {
             let (producer, client) = (Arc::clone(producer), client.fork());
             clients.spawn(async move { producer.lock().await.run(client).await });
+        }
+        for (id, next) in (0..).zip(&self.kafka_next) {
+            let (next, client) = (Arc::clone(next), client.fork());
+            let produce = async move { kafka::produce(client, id, &mut *next.lock().await).await };
+            clients.spawn(produce);
+        }
+        for _ in 0..amqp::PUBLISHERS {
+            clients.spawn(amqp::publish(client.fork()));
+        }
+        for _ in 0..amqp::CONSUMERS {
+            clients.spawn(amqp::consume(client.fork()));
         }
         for _ in 0..jobs::PRODUCERS {
             clients.spawn(jobs::produce(client.fork(), self.rules));
@@ -226,10 +281,10 @@ impl Run {
         tokio::select! {
             biased;
             () = self.verdict.found() => End::Stop,
-            why = broker.failed() => self.ended(&broker, life, why),
+            why = broker.failed() => self.ended(life, why),
             () = sleep(life.within) => {
                 if life.end == End::Stop {
-                    self.stop(&broker).await;
+                    self.stop(&broker, gateways).await;
                 }
                 life.end
             }
@@ -237,7 +292,7 @@ impl Run {
     }
 
     /// The node ended, or could not be read: by a fault, or by itself.
-    fn ended(&mut self, _broker: &Broker, life: &Life, why: String) -> End {
+    fn ended(&mut self, life: &Life, why: String) -> End {
         self.trace.note(format_args!("the node has ended: {why}"));
         if self.disk.is_dead() {
             return life.end;
@@ -251,9 +306,13 @@ impl Run {
         }
     }
 
-    async fn stop(&self, broker: &Broker) {
-        let within = PATIENCE * 10;
-        if timeout(within, broker.shutdown()).await.is_err() {
+    async fn stop(&self, broker: &Broker, gateways: Gateways) {
+        let stopping = async {
+            broker.expect_ends();
+            gateways.stop().await;
+            broker.shutdown().await;
+        };
+        if timeout(PATIENCE * 10, stopping).await.is_err() {
             self.verdict.violated(Invariant::Progress, "the node does not stop");
         }
     }
@@ -270,11 +329,26 @@ impl Run {
                 self.verdict.violated(Invariant::Progress, what);
             }
         }
+        let gateways = match Gateways::start(&client.broker).await {
+            Ok(gateways) => gateways,
+            Err(why) => {
+                let what = format!("the gateways do not start: {why}");
+                self.verdict.violated(Invariant::Alive, what);
+                return End::Stop;
+            }
+        };
+        match timeout(PATIENCE, amqp::drain(client.fork())).await {
+            Ok(Ok(())) => self.knowledge.lock().messages.check(&self.verdict),
+            other => {
+                let what = format!("the queue of messages is not drained: {other:?}");
+                self.verdict.violated(Invariant::Progress, what);
+            }
+        }
         if !matches!(timeout(PATIENCE, jobs::drain(client.fork(), self.rules)).await, Ok(Ok(()))) {
             let left = jobs::left(&client.broker).await;
             self.verdict.violated(Invariant::Progress, format!("the queue is not drained: {left}"));
         }
-        self.stop(&client.broker).await;
+        self.stop(&client.broker, gateways).await;
         End::Stop
     }
 
@@ -289,7 +363,7 @@ impl Run {
         if let Err(why) = looked.await {
             self.verdict.violated(Invariant::Durable, why);
         }
-        self.stop(&client.broker).await;
+        client.broker.shutdown().await;
         End::Stop
     }
 
@@ -308,6 +382,12 @@ impl Run {
             let is_there = |name: &str| broker.read(|state| state.topic_named(name).is_some());
             known.topics.check(is_there, &self.verdict);
         }
+        for partition in kafka::partitions(broker) {
+            let found = sent_in(broker, partition).await?;
+            if let Err(violation) = self.knowledge.lock().kafka.check(partition.index, &found) {
+                self.verdict.violated(invariant_of(&violation), violation.to_string());
+            }
+        }
         let Some(topic) = broker.read(|state| state.topic_named(log::TOPIC).map(|it| it.id)) else {
             return match self.knowledge.lock().log.acknowledged() {
                 0 => Ok(()),
@@ -315,16 +395,22 @@ impl Run {
             };
         };
         for partition in 0..log::PARTITIONS {
-            let found = reading::read_all(broker, PartitionId::new(topic, partition)).await?;
-            let sent = |it: &reading::Found| it.value.as_deref().and_then(sent_of);
-            let found: Vec<(u64, Option<Sent>)> =
-                found.iter().map(|it| (it.offset, sent(it))).collect();
+            let found = sent_in(broker, PartitionId::new(topic, partition)).await?;
             if let Err(violation) = self.knowledge.lock().log.check(partition, &found) {
                 self.verdict.violated(invariant_of(&violation), violation.to_string());
             }
         }
         Ok(())
     }
+}
+
+async fn sent_in(
+    broker: &Broker,
+    partition: PartitionId,
+) -> Result<Vec<(u64, Option<Sent>)>, String> {
+    let found = reading::read_all(broker, partition).await?;
+    let sent = |it: &reading::Found| it.value.as_deref().and_then(sent_of);
+    Ok(found.iter().map(|it| (it.offset, sent(it))).collect())
 }
 
 fn invariant_of(violation: &LogViolation) -> Invariant {

@@ -3,6 +3,7 @@
 
 pub mod jobs;
 pub mod keys;
+pub mod messages;
 pub mod offsets;
 pub mod topics;
 
@@ -11,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use crate::history::History;
 use jobs::Jobs;
 use keys::Keys;
+use messages::Messages;
 use offsets::Offsets;
 use topics::Topics;
 
@@ -21,6 +23,10 @@ pub struct Knowledge(Arc<Mutex<Known>>);
 #[derive(Debug, Default)]
 pub struct Known {
     pub log: History,
+    /// Of Kafka's producers.
+    pub kafka: History,
+    /// Of AMQP's clients.
+    pub messages: Messages,
     pub jobs: Jobs,
     pub keys: Keys,
     pub offsets: Offsets,

@@ -3,7 +3,9 @@
 //! Each is a task that goes on until the node is unavailable for good. What a client does next depends on its
 //! own numbers from the seed and on its answers, and on nothing else.
 
+pub mod amqp;
 pub mod jobs;
+pub mod kafka;
 pub mod keys;
 pub mod log;
 pub mod offsets;

@@ -1,0 +1,103 @@
+//! Messages of a queue that clients use by AMQP: published with confirms, settled in transactions.
+
+use std::collections::BTreeMap;
+
+use crate::verdict::{Invariant, Verdict};
+
+pub type MessageId = u32;
+
+#[derive(Debug, Default)]
+pub struct Messages {
+    messages: BTreeMap<MessageId, Message>,
+    pub delivered: u64,
+    pub settled: u64,
+}
+
+#[derive(Debug, Default)]
+struct Message {
+    confirmed: bool,
+    /// The connection that has it.
+    holder: Option<u64>,
+    /// Its settle was sent.
+    acknowledged: bool,
+    /// Its settle was committed.
+    settled: bool,
+}
+
+impl Messages {
+    pub fn publish(&mut self) -> MessageId {
+        let id = self.messages.len() as MessageId;
+        self.messages.insert(id, Message::default());
+        id
+    }
+
+    pub fn confirm(&mut self, id: MessageId) {
+        if let Some(message) = self.messages.get_mut(&id) {
+            message.confirmed = true;
+        }
+    }
+
+    pub fn confirmed(&self) -> usize {
+        self.messages.values().filter(|message| message.confirmed).count()
+    }
+
+    pub fn deliver(&mut self, id: MessageId, connection: u64, verdict: &Verdict) {
+        self.delivered += 1;
+        let Some(message) = self.messages.get_mut(&id) else {
+            return verdict.violated(Invariant::Once, format!("message {id} was never sent"));
+        };
+        let violated = |invariant, what: &str| {
+            verdict.violated(invariant, format!("{what}: message {id}, {message:?}"));
+        };
+        if message.settled {
+            violated(Invariant::Settled, "a settled message is delivered");
+        }
+        if message.holder.is_some() {
+            violated(Invariant::Exclusive, "a message is delivered that a connection has");
+        }
+        message.holder = Some(connection);
+    }
+
+    /// To be called before it is sent.
+    pub fn acknowledge(&mut self, id: MessageId) {
+        if let Some(message) = self.messages.get_mut(&id) {
+            message.acknowledged = true;
+        }
+    }
+
+    /// To be called before it is sent.
+    pub fn give_back(&mut self, id: MessageId) {
+        if let Some(message) = self.messages.get_mut(&id) {
+            message.holder = None;
+        }
+    }
+
+    pub fn settle(&mut self, id: MessageId) {
+        self.settled += 1;
+        if let Some(message) = self.messages.get_mut(&id) {
+            (message.settled, message.holder) = (true, None);
+        }
+    }
+
+    /// A connection is gone, and what it had may be delivered again.
+    pub fn close(&mut self, connection: u64) {
+        for message in self.messages.values_mut() {
+            message.holder = message.holder.filter(|holder| *holder != connection);
+        }
+    }
+
+    /// The node ended, and all connections with it.
+    pub fn life_ends(&mut self) {
+        self.messages.values_mut().for_each(|message| message.holder = None);
+    }
+
+    /// Judges what became of them, once the queue is empty.
+    pub fn check(&self, verdict: &Verdict) {
+        for (id, message) in &self.messages {
+            if message.confirmed && !message.acknowledged {
+                let what = format!("message {id} is gone, and nobody settled it: {message:?}");
+                verdict.violated(Invariant::Durable, what);
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! The network of a run, and the gateways on it.
+//!
+//! Node and clients are one turmoil host and speak over its loopback: their sockets, codecs and sessions are
+//! the product's, and their bytes take no time.
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use broker::Broker;
+use client::connect::Connecting;
+use client::{Connect, Pipeline};
+use client_amqp::{Channel, Mode, Over};
+use gateway_amqp::User;
+use gateway_amqp::catalog::Catalog;
+use gateway_amqp::catalog::users::Users;
+use tasks::Task;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use world::Net;
+use world::net::Stream;
+
+const KAFKA: u16 = 9092;
+const AMQP: u16 = 5672;
+const USER: [&str; 2] = ["sim", "sim"];
+
+/// A node's gateways. Dropped, they are cut off.
+#[derive(Debug)]
+pub struct Gateways {
+    stop: watch::Sender<bool>,
+    serving: Vec<JoinHandle<()>>,
+}
+
+impl Gateways {
+    /// As the server starts them.
+    pub async fn start(broker: &Broker) -> Result<Self, String> {
+        let words = |error: &dyn std::fmt::Display| error.to_string();
+        let kafka = listen(KAFKA).await.map_err(|error| words(&error))?;
+        let amqp = listen(AMQP).await.map_err(|error| words(&error))?;
+        let catalog = Catalog::open(broker.clone()).await.map_err(|error| words(&error))?;
+        let router = gateway_amqp::dead_letter::Router::new(&catalog);
+        broker.set_dead_letter_router(gateway_amqp::dead_letter::SCHEME, Arc::new(router));
+        let [name, password] = USER.map(str::to_owned);
+        let users = Users::open(&catalog, vec![User { name, password }]).await;
+        let users = users.map_err(|error| words(&error))?;
+        let (stop, stopping) = watch::channel(false);
+        let options = gateway_kafka::GatewayOptions::new("127.0.0.1", KAFKA);
+        let serving = gateway_kafka::serve(kafka, broker.clone(), options, stopping.clone());
+        let kafka = broker.vital(Task::KafkaListener, serving);
+        let options = gateway_amqp::GatewayOptions::default();
+        let serving = gateway_amqp::serve(amqp, broker.clone(), catalog, users, options, stopping);
+        let amqp = broker.vital(Task::AmqpListener, serving);
+        Ok(Self { stop, serving: vec![kafka, amqp] })
+    }
+
+    /// Lets sessions finish what they have begun.
+    pub async fn stop(self) {
+        self.stop.send_replace(true);
+        for serving in self.serving {
+            // A panic is told of by itself.
+            let _ = serving.await;
+        }
+    }
+}
+
+async fn listen(port: u16) -> io::Result<world::net::Listener> {
+    Net::Simulated.listen(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))).await
+}
+
+async fn connect(port: u16) -> io::Result<Stream> {
+    Net::Simulated.connect(&format!("127.0.0.1:{port}")).await
+}
+
+/// The Kafka client's connector.
+#[derive(Clone, Copy, Debug)]
+struct Loopback;
+
+impl Connect for Loopback {
+    fn connect<'a>(&'a self, address: &'a str) -> Connecting<'a> {
+        Box::pin(async move {
+            let stream = Net::Simulated.connect(address).await?;
+            Ok(Box::new(stream) as Box<dyn client::Stream>)
+        })
+    }
+}
+
+/// A connection by Kafka's protocol.
+pub async fn kafka() -> io::Result<Pipeline> {
+    Pipeline::open(&Loopback, &format!("127.0.0.1:{KAFKA}")).await
+}
+
+/// A connection with one channel by AMQP 0-9-1.
+pub async fn amqp(mode: Mode) -> Result<Channel<Over<Stream>>, client_amqp::AmqpError> {
+    let stream = connect(AMQP).await?;
+    Channel::over(stream, client::connection::ANSWER_WITHIN, mode, USER).await
+}

@@ -1,0 +1,87 @@
+//! Producers of a log by Kafka's protocol. What is not answered is given up.
+
+use base::PartitionId;
+use broker::Broker;
+use bytes::Bytes;
+use client::Pipeline;
+use client::requests::{self, Answer};
+use record::BatchOptions;
+
+use super::{Client, Ended, New, batch};
+use crate::history::{Sent, sent_value};
+use crate::network;
+
+const TOPIC: &str = "kafka-log";
+pub const PARTITIONS: u32 = 2;
+pub const PRODUCERS: u32 = 2;
+
+/// Sends from the number on that it was left with, and leaves the next.
+pub async fn produce(mut client: Client, producer: u32, next: &mut u32) -> Ended {
+    if client.topic(TOPIC, PARTITIONS, &[]).await.is_err() {
+        return Ended;
+    }
+    loop {
+        match network::kafka().await {
+            Ok(pipeline) => {
+                let ended = send(&mut client, pipeline, producer, next).await;
+                client.trace.note(format_args!("kafka producer {producer} is cut off: {ended}"));
+            }
+            Err(error) => {
+                client
+                    .trace
+                    .note(format_args!("kafka producer {producer} cannot connect: {error}"));
+            }
+        }
+        client.think(500).await;
+    }
+}
+
+/// Sends over one connection until it fails, and says why.
+async fn send(
+    client: &mut Client,
+    mut pipeline: Pipeline,
+    producer: u32,
+    next: &mut u32,
+) -> String {
+    loop {
+        let (partition, first) = (client.random.below(PARTITIONS.into()) as u32, *next);
+        let records = client.random.between(1, 4) as u32;
+        *next += records;
+        let padding = client.random.below(2_000) as usize;
+        let sent = (first..first + records).map(|number| Sent { producer, number });
+        let values: Vec<New> = sent
+            .clone()
+            .map(|sent| New { key: None, value: sent_value(sent, padding), headers: Vec::new() })
+            .collect();
+        for sent in sent.clone() {
+            client.knowledge.lock().kafka.send(sent, partition);
+        }
+        let place = PartitionId::new(base::TopicId(0), partition);
+        let now_ms = client.broker.clock().now_ms();
+        let batch = batch(place, BatchOptions::default(), now_ms, &values);
+        let batch = (partition as i32, Bytes::from(batch.bytes));
+        let request = requests::produce(TOPIC, -1, [batch]);
+        let answer = match pipeline.call(requests::PRODUCE, &request).await {
+            Ok(answer) => requests::produced(&answer),
+            Err(error) => return error.to_string(),
+        };
+        client.trace.note(format_args!("kafka producer {producer} sent {first}: {answer:?}"));
+        match answer[..] {
+            [Answer::Acknowledged { base_offset }] => {
+                for (sent, offset) in sent.zip(base_offset as u64..) {
+                    client.knowledge.lock().kafka.acknowledge(sent, offset);
+                }
+            }
+            [Answer::Refused { .. }] => client.think(300).await,
+            _ => client.refused("a produce request", &answer),
+        }
+        client.think(80).await;
+    }
+}
+
+/// The topic's partitions, if it is there.
+pub fn partitions(broker: &Broker) -> Vec<PartitionId> {
+    let topic = broker.read(|state| state.topic_named(TOPIC).map(|it| it.id));
+    let of = |topic| (0..PARTITIONS).map(move |index| PartitionId::new(topic, index));
+    topic.into_iter().flat_map(of).collect()
+}
