@@ -88,6 +88,14 @@ impl Record {
         self.came_back = delay_ms == 0;
     }
 
+    /// Whether it came back from a lease and waits.
+    pub(crate) fn waits_after_lease(&self, now_ms: i64) -> bool {
+        self.state == State::Idle
+            && self.holds
+            && self.not_before_ms > now_ms
+            && !self.durably_settled
+    }
+
     /// What it goes by: its place, or, scheduled, the second in which it was due; and its age.
     fn order(&self, offset: usize) -> (i64, usize, i64) {
         let Some(stored) = self.stored else { return (0, offset, 0) };

@@ -138,11 +138,21 @@ impl World {
             self.conclude(4);
         }
         self.drain();
+        let now_ms = self.now_ms;
+        let mut waiting = 0;
         for record in self.logs.iter_mut().flatten() {
+            let waits = record.waits_after_lease(now_ms).then_some(record.not_before_ms);
             if !matches!(record.state, State::Leased { .. }) {
                 record.crash();
             }
+            // How long it waits goes over.
+            if let Some(not_before_ms) = waits {
+                (record.not_before_ms, record.holds) = (not_before_ms, true);
+                waiting += usize::from(record.is_stored());
+            }
         }
+        let back_offs = self.engine.back_offs();
+        assert!(back_offs.len() >= waiting, "{} of {waiting}", back_offs.len());
         let (joined, claims) = (self.engine.joined(), self.engine.claims());
         let in_order = self.check_order;
         self.make_anew();
@@ -159,6 +169,10 @@ impl World {
         for claim in claims {
             assert!(self.engine.claim(claim, &mut self.pools));
             assert!(!self.engine.claim(claim, &mut self.pools), "it is leased");
+        }
+        for back_off in back_offs {
+            self.engine.back_off(back_off);
+            assert!(!self.engine.back_off(back_off), "it waits");
         }
     }
 
