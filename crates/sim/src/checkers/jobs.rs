@@ -271,3 +271,130 @@ impl Lease {
         !self.settling && now_ms < self.until_ms
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::Trace;
+
+    const RULES: Rules = Rules { by_key: false, lease_ms: 30_000, attempts_max: Some(3) };
+
+    /// What a story about two acknowledged jobs of one key is judged to be.
+    fn judged(story: impl FnOnce(&mut Jobs, &Verdict)) -> Option<Invariant> {
+        let verdict = Verdict::new(Trace::default());
+        let mut jobs = Jobs::default();
+        for offset in 0..2 {
+            let due = Due { wall_ms: 100, at_ms: 100 };
+            let id = jobs.send(7, Some(due).filter(|_| offset == 1));
+            jobs.acknowledge(id, (0, offset));
+        }
+        story(&mut jobs, &verdict);
+        verdict.first().map(|violation| violation.invariant)
+    }
+
+    fn delivered(job: JobId, attempt: u16, now_ms: u64) -> Delivered {
+        let (place, wall_ms) = ((0, u64::from(job)), now_ms as i64);
+        Delivered { job, session: 1, place, attempt, now_ms, wall_ms }
+    }
+
+    #[test]
+    fn what_is_allowed_is_no_violation() {
+        let story = |jobs: &mut Jobs, verdict: &Verdict| {
+            jobs.deliver(delivered(0, 1, 10), &RULES, verdict);
+            jobs.release(0, 1, Some(500));
+            jobs.released(0, 1);
+            jobs.deliver(delivered(0, 2, 500), &RULES, verdict);
+            jobs.settle(0, Way::Rejected);
+            jobs.settled(0, 1, Way::Rejected);
+            jobs.deliver(delivered(1, 1, 600), &RULES, verdict);
+            jobs.life_ends();
+            jobs.deliver(delivered(1, 1, 700), &RULES, verdict);
+            jobs.settle(1, Way::Accepted);
+            jobs.not_settled(1, 1);
+            jobs.check(&[(0, (0, 0)), (1, (0, 1))], &[0], &[], &RULES, verdict);
+        };
+        assert_eq!(judged(story), None);
+    }
+
+    #[test]
+    fn every_wrong_delivery_is_seen() {
+        let first = |jobs: &mut Jobs, verdict: &Verdict| {
+            jobs.deliver(delivered(0, 1, 10), &RULES, verdict);
+        };
+        let leased = judged(|jobs, verdict| {
+            first(jobs, verdict);
+            jobs.deliver(delivered(0, 2, 20), &RULES, verdict);
+        });
+        assert_eq!(leased, Some(Invariant::Exclusive));
+        let settled = judged(|jobs, verdict| {
+            first(jobs, verdict);
+            jobs.settle(0, Way::Accepted);
+            jobs.settled(0, 1, Way::Accepted);
+            jobs.deliver(delivered(0, 2, 20), &RULES, verdict);
+        });
+        assert_eq!(settled, Some(Invariant::Settled));
+        let uncounted = judged(|jobs, verdict| {
+            first(jobs, verdict);
+            jobs.release(0, 1, None);
+            jobs.released(0, 1);
+            jobs.deliver(delivered(0, 1, 20), &RULES, verdict);
+        });
+        assert_eq!(uncounted, Some(Invariant::Attempts));
+        let too_often = judged(|jobs, verdict| jobs.deliver(delivered(0, 4, 10), &RULES, verdict));
+        assert_eq!(too_often, Some(Invariant::Attempts));
+        let early = judged(|jobs, verdict| jobs.deliver(delivered(1, 1, 99), &RULES, verdict));
+        assert_eq!(early, Some(Invariant::Delayed));
+        let elsewhere = judged(|jobs, verdict| {
+            jobs.deliver(Delivered { place: (1, 5), ..delivered(0, 1, 10) }, &RULES, verdict);
+        });
+        assert_eq!(elsewhere, Some(Invariant::Once));
+    }
+
+    #[test]
+    fn of_a_key_one_is_out_and_the_oldest_goes_first() {
+        let rules = Rules { by_key: true, attempts_max: None, ..RULES };
+        let both = judged(|jobs, verdict| {
+            jobs.deliver(delivered(0, 1, 200), &rules, verdict);
+            jobs.settle(0, Way::Accepted);
+            jobs.not_settled(0, 1);
+            jobs.deliver(delivered(0, 2, 200), &rules, verdict);
+            jobs.deliver(delivered(1, 1, 200), &rules, verdict);
+        });
+        assert_eq!(both, Some(Invariant::KeyOrder));
+        let younger = judged(|jobs, verdict| jobs.deliver(delivered(1, 1, 200), &rules, verdict));
+        assert_eq!(younger, Some(Invariant::KeyOrder));
+    }
+
+    #[test]
+    fn every_wrong_end_is_seen() {
+        let ends = |way: Option<Way>, confirmed, dead: &[JobId], moved: &[JobId]| {
+            judged(|jobs, verdict| {
+                jobs.settle(1, Way::Accepted);
+                if let Some(way) = way {
+                    jobs.settle(0, way);
+                    if confirmed {
+                        jobs.settled(0, 1, way);
+                    }
+                }
+                jobs.check(&[(0, (0, 0)), (1, (0, 1))], dead, moved, &RULES, verdict);
+            })
+        };
+        assert_eq!(ends(None, false, &[], &[]), Some(Invariant::Durable));
+        assert_eq!(ends(Some(Way::Rejected), true, &[], &[]), Some(Invariant::Settled));
+        assert_eq!(ends(Some(Way::Accepted), true, &[0], &[]), Some(Invariant::Settled));
+        assert_eq!(ends(Some(Way::Rejected), true, &[0, 0], &[]), Some(Invariant::DeadLetters));
+        assert_eq!(ends(Some(Way::Moved), true, &[0], &[0]), Some(Invariant::Transfers));
+        assert_eq!(ends(Some(Way::Accepted), false, &[], &[0]), Some(Invariant::Transfers));
+        assert_eq!(ends(Some(Way::Moved), false, &[], &[0]), None);
+    }
+
+    #[test]
+    fn a_job_that_is_not_where_it_was_acknowledged_is_lost() {
+        let lost = judged(|jobs, verdict| {
+            jobs.settle(0, Way::Accepted);
+            jobs.settle(1, Way::Accepted);
+            jobs.check(&[(0, (0, 0))], &[], &[], &RULES, verdict);
+        });
+        assert_eq!(lost, Some(Invariant::Durable));
+    }
+}

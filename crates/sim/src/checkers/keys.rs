@@ -49,3 +49,30 @@ impl Keys {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::Trace;
+
+    #[test]
+    fn a_key_whose_newest_record_is_gone_or_goes_back_is_seen() {
+        let judged = |found: &[(u8, u32)]| {
+            let verdict = Verdict::new(Trace::default());
+            let mut keys = Keys::default();
+            for key in [1, 2, 1] {
+                let number = keys.send(key);
+                keys.acknowledge(key, number);
+            }
+            keys.check(found, &verdict);
+            verdict.first().map(|violation| violation.invariant)
+        };
+        assert_eq!(judged(&[(2, 2), (1, 3)]), None);
+        assert_eq!(judged(&[(1, 1), (2, 2), (1, 3)]), None);
+        for wrong in
+            [&[(1, 3)][..], &[(1, 1), (2, 2)], &[(2, 2), (1, 3), (1, 1)], &[(2, 2), (1, 9)]]
+        {
+            assert_eq!(judged(wrong), Some(Invariant::Compacted), "{wrong:?}");
+        }
+    }
+}

@@ -101,3 +101,49 @@ impl Messages {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::Trace;
+
+    fn judged(story: impl FnOnce(&mut Messages, &Verdict)) -> Option<Invariant> {
+        let verdict = Verdict::new(Trace::default());
+        let mut messages = Messages::default();
+        let id = messages.publish();
+        messages.confirm(id);
+        story(&mut messages, &verdict);
+        verdict.first().map(|violation| violation.invariant)
+    }
+
+    #[test]
+    fn every_wrong_delivery_and_every_loss_is_seen() {
+        let held = judged(|messages, verdict| {
+            messages.deliver(0, 1, verdict);
+            messages.deliver(0, 2, verdict);
+        });
+        assert_eq!(held, Some(Invariant::Exclusive));
+        let settled = judged(|messages, verdict| {
+            messages.deliver(0, 1, verdict);
+            messages.acknowledge(0);
+            messages.settle(0);
+            messages.deliver(0, 2, verdict);
+        });
+        assert_eq!(settled, Some(Invariant::Settled));
+        let unknown = judged(|messages, verdict| messages.deliver(9, 1, verdict));
+        assert_eq!(unknown, Some(Invariant::Once));
+        assert_eq!(judged(|messages, verdict| messages.check(verdict)), Some(Invariant::Durable));
+    }
+
+    #[test]
+    fn a_message_comes_again_once_its_connection_is_gone() {
+        let again = judged(|messages, verdict| {
+            messages.deliver(0, 1, verdict);
+            messages.close(1);
+            messages.deliver(0, 2, verdict);
+            messages.acknowledge(0);
+            messages.check(verdict);
+        });
+        assert_eq!(again, None);
+    }
+}

@@ -30,3 +30,29 @@ impl Offsets {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::Trace;
+
+    #[test]
+    fn what_went_back_and_what_nobody_asked_for_is_seen() {
+        let judged = |found| {
+            let verdict = Verdict::new(Trace::default());
+            let mut offsets = Offsets::default();
+            for confirmed in [true, true, false] {
+                let offset = offsets.ask();
+                if confirmed {
+                    offsets.confirm(offset);
+                }
+            }
+            offsets.check(found, &verdict);
+            verdict.first().is_none()
+        };
+        assert_eq!(
+            [None, Some(1), Some(2), Some(3), Some(4)].map(judged),
+            [false, false, true, true, false]
+        );
+    }
+}

@@ -21,10 +21,6 @@ impl Topics {
         self.0.insert(name.to_owned(), topic);
     }
 
-    pub fn get(&self, name: &str) -> Topic {
-        self.0.get(name).copied().unwrap_or(Topic::Gone)
-    }
-
     pub fn check(&self, is_there: impl Fn(&str) -> bool, verdict: &Verdict) {
         for (name, topic) in &self.0 {
             let there = is_there(name);
@@ -38,5 +34,25 @@ impl Topics {
                 verdict.violated(Invariant::Catalog, format!("{name} is {found}; it is {topic:?}"));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::Trace;
+
+    #[test]
+    fn a_topic_that_is_gone_or_came_back_is_seen() {
+        let judged = |topic, there| {
+            let verdict = Verdict::new(Trace::default());
+            let mut topics = Topics::default();
+            topics.set("t", topic);
+            topics.check(|_| there, &verdict);
+            verdict.first().is_none()
+        };
+        assert!(judged(Topic::There, true) && judged(Topic::Gone, false));
+        assert!(!judged(Topic::There, false) && !judged(Topic::Gone, true));
+        assert!(judged(Topic::Unknown, true) && judged(Topic::Unknown, false));
     }
 }
