@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::verdict::{Invariant, Verdict};
 
-/// A consumer learns of a lease a moment after it began, and so of its end.
-const LEARNED_WITHIN_MS: u64 = 1_000;
+/// The node counts its time from another moment than the run, and both in milliseconds.
+const ROUNDED_MS: u64 = 10;
 
 /// Identifies a job; it is in the record's value.
 pub type JobId = u32;
@@ -78,6 +78,8 @@ pub struct Delivered {
     pub session: u64,
     pub place: (u32, u64),
     pub attempt: u16,
+    /// When the consumer had last received all that was there: the lease is not older.
+    pub leased_from_ms: u64,
     /// In simulated time since the run began.
     pub now_ms: u64,
     pub wall_ms: i64,
@@ -108,7 +110,8 @@ impl Jobs {
     }
 
     pub fn deliver(&mut self, delivered: Delivered, rules: &Rules, verdict: &Verdict) {
-        let Delivered { job: id, session, place, attempt, now_ms, wall_ms } = delivered;
+        let Delivered { job: id, session, place, attempt, leased_from_ms, now_ms, wall_ms } =
+            delivered;
         self.delivered += 1;
         let Some(job) = self.jobs.get(&id) else {
             return verdict.violated(Invariant::Once, format!("job {id} was never sent"));
@@ -148,7 +151,7 @@ impl Jobs {
                 }
             }
         }
-        let until_ms = now_ms + rules.lease_ms.saturating_sub(LEARNED_WITHIN_MS);
+        let until_ms = leased_from_ms + rules.lease_ms.saturating_sub(ROUNDED_MS);
         let Some(job) = self.jobs.get_mut(&id) else { return };
         (job.place, job.attempt, job.not_before_ms) = (Some(place), attempt, None);
         job.lease = Some(Lease { session, until_ms, settling: false });
@@ -294,7 +297,7 @@ mod tests {
 
     fn delivered(job: JobId, attempt: u16, now_ms: u64) -> Delivered {
         let (place, wall_ms) = ((0, u64::from(job)), now_ms as i64);
-        Delivered { job, session: 1, place, attempt, now_ms, wall_ms }
+        Delivered { job, session: 1, place, attempt, leased_from_ms: now_ms, now_ms, wall_ms }
     }
 
     #[test]

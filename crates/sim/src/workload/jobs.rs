@@ -139,8 +139,7 @@ pub async fn consume(mut client: Client, rules: Rules) -> Ended {
             }
             continue;
         }
-        let mut consumer =
-            Consumer { client: client.fork(), rules, queue, session, held: Vec::new() };
+        let mut consumer = Consumer::new(client.fork(), rules, queue, session);
         let lasts = Duration::from_millis(client.random.between(100, 6_000));
         let ended = timeout(lasts, consumer.run(events)).await;
         // It leaves without a word, and with whatever it holds.
@@ -160,9 +159,16 @@ struct Consumer {
     queue: Queue,
     session: LeaseSession,
     held: Vec<(JobId, Delivery)>,
+    /// When it had last received all that was there.
+    received_ms: u64,
 }
 
 impl Consumer {
+    fn new(client: Client, rules: Rules, queue: Queue, session: LeaseSession) -> Self {
+        let received_ms = client.trace.now_ms();
+        Self { client, rules, queue, session, held: Vec::new(), received_ms }
+    }
+
     async fn run(&mut self, mut events: Events) -> Ended {
         loop {
             let patience = Duration::from_millis(self.client.random.between(1, 300));
@@ -171,6 +177,12 @@ impl Consumer {
                 Ok(Some(Event::Active { .. })) | Err(_) => {}
                 Ok(Some(Event::Gone { .. }) | None) => return Ended,
             }
+            while let Some(event) = events.try_recv() {
+                if let Event::Deliveries(deliveries) = event {
+                    self.receive(deliveries);
+                }
+            }
+            self.received_ms = self.client.trace.now_ms();
             while !self.held.is_empty() && !self.client.random.once_in(3) {
                 let place = self.client.random.below(self.held.len() as u64) as usize;
                 let (job, delivery) = self.held.swap_remove(place);
@@ -195,7 +207,9 @@ impl Consumer {
                 .note(format_args!("job {job} to session {session}, attempt {attempt}"));
             let now_ms = self.client.trace.now_ms();
             let wall_ms = self.client.broker.clock().now_ms();
-            let delivered = Delivered { job, session, place, attempt, now_ms, wall_ms };
+            let leased_from_ms = self.received_ms;
+            let delivered =
+                Delivered { job, session, place, attempt, leased_from_ms, now_ms, wall_ms };
             let Client { knowledge, verdict, .. } = &self.client;
             knowledge.lock().jobs.deliver(delivered, &self.rules, verdict);
             self.held.push((job, delivery));
@@ -298,7 +312,7 @@ pub async fn drain(mut client: Client, rules: Rules) -> Result<(), Ended> {
     let Some(events) = session.events() else { return Err(Ended) };
     session.consume(queue.group, ConsumeOptions::default()).await.map_err(|_| Ended)?;
     let broker = client.broker.clone();
-    let mut consumer = Consumer { client, rules, queue, session, held: Vec::new() };
+    let mut consumer = Consumer::new(client, rules, queue, session);
     let mut events = events;
     loop {
         match timeout(Duration::from_millis(100), events.recv()).await {
