@@ -11,8 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use journal::{Body, Entry, EntryId, EntryKind, Journal, Options};
-use world::Instant;
-use world::{Disk, RealDisk, World};
+use world::{Disk, Instant, RealDisk, World};
 
 const SEGMENT_BYTES: u64 = 128 << 20;
 const COMMITS: usize = 4000;

@@ -31,8 +31,7 @@ use crate::shared::{Applying, Counters, Hooks, Shared};
 use crate::snapshot::SnapshotFile;
 use crate::stats::{Age, Reclaimed, RecoveryReport, Room, SegmentInfo, Stats};
 use crate::vote::Vote;
-use world::Instant;
-use world::{Disk, World};
+use world::{Disk, Instant, World};
 
 /// Smaller segments would be mostly ends. Tests use these; an operator's least is in `limits`.
 const SEGMENT_BYTES_MIN: u64 = 64 << 10;

@@ -18,8 +18,7 @@ use tasks::{Signal, Step, Worker};
 use crate::segment::{self, FIRST_FRAME, OpenSegment};
 use crate::shared::Shared;
 use crate::stats::Room;
-use world::Instant;
-use world::World;
+use world::{Instant, World};
 
 /// How often the free space is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

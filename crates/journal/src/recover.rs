@@ -54,8 +54,7 @@ use crate::snapshot::{self, SnapshotFile};
 use crate::stats::{RecoveryReport, TornTail};
 use crate::vote;
 use crate::walk::{Found, FrameReader, Search};
-use world::Instant;
-use world::{Disk, DiskFile, World};
+use world::{Disk, DiskFile, Instant, World};
 
 /// What there is once recovery is done.
 #[derive(Debug)]

@@ -21,8 +21,7 @@ use crate::prepare::Spares;
 use crate::queue::Queue;
 use crate::stats::Stats;
 use crate::vote::Vote;
-use world::Disk;
-use world::Instant;
+use world::{Disk, Instant};
 
 #[derive(Debug)]
 pub(crate) struct Shared {

@@ -15,9 +15,8 @@ use machine::Command;
 use tasks::Task;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use world::Instant;
-use world::World;
 use world::net::{Listener, Net};
+use world::{Instant, World};
 
 use crate::logging;
 use crate::operator_token;

@@ -5,8 +5,7 @@ use std::time::Duration;
 use base::PartitionId;
 use broker::Settlement;
 use broker::delivery::PeekOptions;
-use world::Instant;
-use world::SimulatedDisk;
+use world::{Instant, SimulatedDisk};
 
 use crate::harness::*;
 

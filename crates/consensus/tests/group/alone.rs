@@ -9,9 +9,8 @@ use crate::harness::{Ledger, Node, Seen, changes, head};
 use bytes::Bytes;
 use consensus::{Consensus, ConsensusOptions, Failure, Payload, ProposeError};
 use journal::{Body, Journal};
-use world::Instant;
-use world::World;
 use world::disk::{Disk, RealDisk, SimulatedDisk};
+use world::{Instant, World};
 
 const DIR: &str = "/shard";
 

@@ -22,8 +22,7 @@ use kafka_protocol::messages::share_fetch_response::PartitionData;
 use kafka_protocol::messages::*;
 use record::{BatchOptions, Compression};
 use uuid::Uuid;
-use world::Instant;
-use world::SimulatedDisk;
+use world::{Instant, SimulatedDisk};
 
 use crate::harness::*;
 

@@ -11,8 +11,7 @@ use crate::address::Address;
 use crate::index::files::{FileKind, file_name};
 use crate::index::{Index, RunTable, Setup};
 use crate::read::Reader;
-use world::Instant;
-use world::{RealDisk, Workers};
+use world::{Instant, RealDisk, Workers};
 
 fn address(segment: u32, position: u64, len: u32, base_offset: u64) -> Address {
     let (position, span, max_timestamp) = (position as u32, 10, 1_700_000_000_000);
