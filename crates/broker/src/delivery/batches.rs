@@ -110,8 +110,8 @@ impl Facts {
             let reserved = Reserved::read(&record.headers);
             let stamp_ms = record.timestamp;
             let place = |date_ms: i64| shifts.place(date_ms, stamp_ms);
-            // One that had expired when it was stamped has, though the line may be a moment behind the
-            // wall clock.
+            // A record whose expiry date is not after its timestamp has expired, though the line may be some
+            // milliseconds behind the wall clock.
             let place_expiry =
                 |date_ms: i64| if date_ms <= stamp_ms { i64::MIN } else { place(date_ms) };
             Scanned {

@@ -31,7 +31,7 @@ fn the_policys_time_to_live_counts_from_the_timestamp() {
 }
 
 #[test]
-fn a_time_to_live_of_nothing_is_over_though_the_stamp_is_of_a_clock_that_is_ahead() {
+fn a_time_to_live_of_zero_expires_a_record_though_its_timestamp_is_ahead_of_the_engine() {
     let policy = Policy { record_ttl_ms: Some(0), ..policy() };
     let mut bench = Bench::new(policy, [Scanned { timestamp: 1_001, ..record() }]);
     assert_eq!(bench.now_ms, 1_000);
@@ -137,7 +137,7 @@ fn what_came_before_somebody_waited_expires_at_its_time() {
 }
 
 #[test]
-fn a_delayed_record_that_cannot_die_yet_is_not_given_to_who_waits_either() {
+fn an_expired_record_that_was_delayed_is_not_delivered_while_dead_letters_have_no_room() {
     let policy = Policy { record_ttl_ms: Some(100), ..policy() };
     let bounds = Bounds { dead: 1, ..Bounds::default() };
     let over = Scanned { timestamp: 800, ..record() };
