@@ -1,0 +1,76 @@
+//! What the machine decides of bodies, for the broker: called from apply, in log order.
+
+use std::io;
+use std::ops::Range;
+
+use super::Journal;
+use crate::address::Address;
+use crate::error::JournalFailed;
+use crate::index::Index;
+use crate::shared::Applying;
+
+impl Journal {
+    /// Waits until entry `index`, and so every one before it, has its place in a segment: then
+    /// `accept` and `refuse` need not wait for the disk. To be awaited before a lock is taken under
+    /// which entries are applied. In a group of one they have it when they are committed.
+    pub async fn placed(&self, index: u64) -> Result<(), JournalFailed> {
+        let shared = &self.inner.shared;
+        loop {
+            // Made before looking, so that what is placed in between is not missed.
+            let placed = shared.placed.notified();
+            if !shared.log.read().waits_for_place(index) {
+                return Ok(());
+            }
+            shared.check()?;
+            placed.await;
+        }
+    }
+
+    /// The machine took this body: it is served from now on.
+    pub fn accept(&self, log_index: u64, body: usize) {
+        self.decide(log_index, body, |index, stream, address| {
+            index.accept(log_index, stream, address);
+        });
+    }
+
+    /// The machine did not take it: its bytes are dead.
+    pub fn refuse(&self, log_index: u64, body: usize) {
+        self.decide(log_index, body, |index, stream, address| {
+            index.refuse(log_index, stream, address);
+        });
+    }
+
+    fn decide(&self, log_index: u64, body: usize, tell: impl FnOnce(&Index, u64, Address)) {
+        let shared = &self.inner.shared;
+        let mut applying = shared.applying.lock();
+        if applying.index != Some(log_index) {
+            match shared.log.bodies(log_index) {
+                Ok(bodies) => *applying = Applying { index: Some(log_index), bodies },
+                Err(error) => {
+                    // What was committed cannot be served: the machine must not go on.
+                    let error = io::Error::other(error);
+                    shared.fail(JournalFailed::io("read", shared.dir.clone(), error));
+                    return;
+                }
+            }
+        }
+        let (stream, address) = applying.bodies[body];
+        tell(&shared.index, stream, address);
+    }
+
+    /// Everything of `stream` below `start_offset` is dead.
+    pub fn trim(&self, stream: u64, start_offset: u64) {
+        self.inner.shared.index.trim(stream, start_offset);
+    }
+
+    /// The offsets `from..to` of `stream` are dead, between others that are not. A batch goes once
+    /// all its offsets are dead, by however many calls and by `trim`. Idempotent.
+    pub fn punch(&self, stream: u64, from: u64, to: u64) {
+        self.inner.shared.index.punch(stream, from, to);
+    }
+
+    /// All of these streams is dead: their topic was deleted.
+    pub fn remove(&self, streams: Range<u64>) {
+        self.inner.shared.index.remove(streams);
+    }
+}

@@ -1,0 +1,100 @@
+//! The Raft log, for consensus.
+
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+
+use super::Journal;
+use crate::entry::{Entry, EntryId};
+use crate::error::{JournalFailed, ReadError};
+use crate::frame::EncodedEntry;
+
+impl Journal {
+    /// Appends to the log. Readable on return; `durable` is called (from the journal's thread, in
+    /// order) after the sync that covers the last of them. A failed sync poisons the journal: every
+    /// callback gets the error, the `on_fatal` hook is called, nothing is ever acknowledged again.
+    /// On an error here nothing was appended and `durable` is not called.
+    ///
+    /// Indexes are dense: an entry that does not follow the last one is a bug of the caller, and
+    /// panics.
+    pub fn append(
+        &self,
+        entries: Vec<Entry>,
+        durable: impl FnOnce(Result<(), JournalFailed>) + Send + 'static,
+    ) -> Result<(), JournalFailed> {
+        let shared = &self.inner.shared;
+        shared.check()?;
+        // Outside of any lock: here the checksums are computed.
+        let encoded: Vec<Arc<EncodedEntry>> =
+            entries.into_iter().map(|entry| Arc::new(EncodedEntry::new(entry))).collect();
+        let bytes: u64 = encoded.iter().map(|entry| u64::from(entry.len)).sum();
+        let mut log = shared.log.write();
+        shared.counters.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if !shared.queue.put(&encoded, Box::new(durable)) {
+            shared.counters.queued_bytes.fetch_sub(bytes, Ordering::Relaxed);
+            return Err(shared.failed.get().cloned().unwrap_or(JournalFailed::Closed));
+        }
+        encoded.iter().for_each(|entry| log.append(entry));
+        drop(log);
+        shared.queue.wake();
+        Ok(())
+    }
+
+    /// Entries of `range`, in order, at most `bytes_max` bytes of them but at least one; fewer when
+    /// the log ends before. Memory first, then (blocking) disk.
+    pub fn entries(&self, range: Range<u64>, bytes_max: usize) -> Result<Vec<Entry>, ReadError> {
+        self.inner.shared.log.entries(range, bytes_max)
+    }
+
+    pub fn entry_id(&self, index: u64) -> Option<EntryId> {
+        self.inner.shared.log.read().entry_id(index)
+    }
+
+    /// The last entry of the log, or what was purged last when the log is empty.
+    pub fn last_id(&self) -> Option<EntryId> {
+        self.inner.shared.log.read().last_id()
+    }
+
+    pub fn purged_id(&self) -> Option<EntryId> {
+        self.inner.shared.log.read().purged
+    }
+
+    /// Forgets the entries after `index` (all, when `None`). Takes effect on disk with the entries
+    /// appended in their place: until then a crash may bring the old ones back, which Raft allows.
+    pub fn truncate_after(&self, index: Option<u64>) -> Result<(), JournalFailed> {
+        let shared = &self.inner.shared;
+        shared.check()?;
+        let from = index.map_or(0, |index| index + 1);
+        let cut = shared.log.read().placed_from(from);
+        for (entry, slot) in cut {
+            let bodies = shared.log.stored_bodies(entry, &slot).map_err(|error| {
+                let file = shared.dir.clone();
+                JournalFailed::io("read entries to cut", file, io::Error::other(error))
+            })?;
+            for (stream, address) in bodies {
+                shared.index.refuse(0, stream, address);
+            }
+        }
+        shared.log.write().truncate_from(from);
+        Ok(())
+    }
+
+    /// Entries up to `id` are covered by a snapshot and no longer part of the log. Their bodies stay.
+    pub fn purge(&self, id: EntryId) {
+        self.inner.shared.log.write().purge(id);
+    }
+
+    /// Durable on return. Blocking.
+    pub fn save_vote(&self, vote: &[u8]) -> io::Result<()> {
+        let shared = &self.inner.shared;
+        shared.check().map_err(io::Error::other)?;
+        shared.vote.save(&*shared.disk, &shared.dir, vote)
+    }
+
+    pub fn vote(&self) -> Option<Bytes> {
+        self.inner.shared.vote.get()
+    }
+}

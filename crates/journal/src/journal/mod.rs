@@ -1,0 +1,137 @@
+//! The handle that consensus and the broker hold. It owns no logic: each call goes to the part
+//! that knows (`commit`, `recover`, `index`, ...).
+//!
+//! * [`options`]: what a journal is opened with
+//! * [`open`]: opening one; [`threads`]: those that it runs
+//! * [`log`]: the Raft log, for consensus
+//! * [`snapshots`]: those of the machine
+//! * [`bodies`]: what the machine decides of them, for apply
+//! * [`reading`]: serving them
+//! * [`space`]: for housekeeping
+
+mod bodies;
+mod log;
+mod open;
+mod options;
+mod reading;
+mod snapshots;
+mod space;
+mod threads;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use base::limits;
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+use crate::entry::EntryId;
+use crate::error::JournalFailed;
+use crate::read::Reader;
+use crate::shared::Shared;
+use crate::stats::{RecoveryReport, Stats};
+
+use threads::Threads;
+
+pub use options::Options;
+pub use snapshots::PendingSnapshot;
+
+#[derive(Debug)]
+pub struct Opened {
+    pub journal: Journal,
+    /// The newest snapshot: the machine starts from it and then applies what the log holds.
+    pub snapshot: Option<Snapshot>,
+    pub report: RecoveryReport,
+}
+
+/// A saved state of the machine, with all entries up to `id` applied.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Snapshot {
+    pub id: EntryId,
+    /// Consensus' own part, opaque here.
+    pub meta: Bytes,
+    /// The machine's part, opaque here.
+    pub machine: Bytes,
+    /// How many bytes the whole snapshot has, the journal's own part among them.
+    pub bytes: u64,
+}
+
+/// What key compaction does with a batch.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Keep {
+    Same,
+    Drop,
+    /// A smaller batch for the same offsets.
+    Replace(Bytes),
+}
+
+/// A shard's journal. Clones share it; it closes with the last of them.
+#[derive(Clone, Debug)]
+pub struct Journal {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    shared: Arc<Shared>,
+    reader: Reader,
+    threads: Mutex<Option<Threads>>,
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Inner {
+    fn close(&self) {
+        let Some(threads) = self.threads.lock().take() else { return };
+        self.shared.spares.drain();
+        self.shared.queue.close();
+        self.shared.index.stop_sealing();
+        threads.join();
+    }
+}
+
+/// Health.
+impl Journal {
+    /// Called once when the journal fails for good; at once when it already has.
+    pub fn on_fatal(&self, hook: impl Fn(&JournalFailed) + Send + Sync + 'static) {
+        let shared = &self.inner.shared;
+        let mut hooks = shared.hooks.fatal.lock();
+        match shared.failed.get() {
+            None => hooks.push(Box::new(hook)),
+            Some(JournalFailed::Closed) => {}
+            Some(failed) => hook(failed),
+        }
+    }
+
+    /// Called with the last log index that was written, before it is synced.
+    pub fn on_written(&self, hook: impl Fn(u64) + Send + Sync + 'static) {
+        self.inner.shared.hooks.written.write().push(Box::new(hook));
+    }
+
+    pub fn stats(&self) -> Stats {
+        self.inner.shared.counters.stats()
+    }
+
+    /// Waits while too many bytes are queued (`JOURNAL_QUEUED_BYTES_MAX`).
+    pub async fn queue_room(&self) {
+        let shared = &self.inner.shared;
+        loop {
+            // Made before looking, so that what drains in between is not missed.
+            let drained = shared.drained.notified();
+            let queued = shared.counters.queued_bytes.load(Ordering::Relaxed);
+            if queued <= limits::JOURNAL_QUEUED_BYTES_MAX as u64 {
+                return;
+            }
+            drained.await;
+        }
+    }
+
+    /// Makes durable what was appended and stops the threads. Later appends fail.
+    pub fn close(&self) {
+        self.inner.close();
+    }
+}

@@ -1,0 +1,75 @@
+//! Snapshots of the machine: fixed at once, encoded and written later.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::Bytes;
+
+use super::Journal;
+use crate::entry::EntryId;
+use crate::index::Capture;
+use crate::log::LogPosition;
+use crate::shared::Shared;
+use crate::snapshot::SnapshotFile;
+
+/// A snapshot whose content is fixed and which is neither encoded nor on disk yet.
+#[derive(Debug)]
+pub struct PendingSnapshot {
+    shared: Arc<Shared>,
+    id: EntryId,
+    scan_from: LogPosition,
+    meta: Bytes,
+    capture: Capture,
+    bytes_written: u64,
+}
+
+impl PendingSnapshot {
+    /// Encodes it, with the machine's state of the same moment, and writes it durably; blocking, for a
+    /// thread of its own. Afterwards the log's claim on older segments is gone. Nothing is written when
+    /// a later snapshot is durable already. Answers how many bytes the snapshot has.
+    pub fn write(self, machine: Bytes) -> io::Result<u64> {
+        let Self { shared, id, scan_from, meta, capture: Capture { table, dead }, .. } = self;
+        shared.check().map_err(io::Error::other)?;
+        let encoded = Bytes::from(table.encode());
+        // Its memory, as far as the index has let go of it, is given back before the disk is waited for.
+        drop(table);
+        let file = SnapshotFile { id, scan_from, meta, machine, table: encoded };
+        let mut newest = shared.snapshot.lock();
+        if newest.is_some_and(|newest| newest.index > id.index) {
+            return Ok(file.bytes());
+        }
+        file.write(&*shared.disk, &shared.dir)?;
+        shared.snapshot_bytes.store(file.bytes(), Ordering::Relaxed);
+        shared.index.snapshot_written(&dead, scan_from.segment);
+        shared.bytes_at_snapshot.store(self.bytes_written, Ordering::Relaxed);
+        *newest = Some(id);
+        Ok(file.bytes())
+    }
+}
+
+impl Journal {
+    /// Called in apply order while nothing else is applied: fixes the index as of `id` at once and
+    /// returns the work of encoding and writing it. What was fixed is shared with the index: it takes
+    /// little time, and memory for what changes until it is written.
+    pub fn begin_snapshot(&self, id: EntryId, meta: Bytes) -> PendingSnapshot {
+        let shared = self.inner.shared.clone();
+        shared.index.applied(id.index);
+        let bytes_written = shared.counters.bytes.load(Ordering::Relaxed);
+        let scan_from = shared.log.read().scan_from(id.index);
+        let capture = shared.index.capture();
+        PendingSnapshot { shared, id, scan_from, meta, capture, bytes_written }
+    }
+
+    /// Bytes written to the log since the newest durable snapshot.
+    pub fn bytes_since_snapshot(&self) -> u64 {
+        let shared = &self.inner.shared;
+        let bytes = shared.counters.bytes.load(Ordering::Relaxed);
+        bytes.wrapping_sub(shared.bytes_at_snapshot.load(Ordering::Relaxed))
+    }
+
+    /// Size of the newest snapshot; 0 before the first.
+    pub fn snapshot_bytes(&self) -> u64 {
+        self.inner.shared.snapshot_bytes.load(Ordering::Relaxed)
+    }
+}

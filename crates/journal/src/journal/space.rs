@@ -1,0 +1,47 @@
+//! Space, for housekeeping.
+
+use std::io;
+use std::time::Duration;
+
+use world::Instant;
+
+use super::{Journal, Keep};
+use crate::address::Address;
+use crate::stats::{Reclaimed, Room, SegmentInfo};
+
+impl Journal {
+    pub fn segments(&self) -> Vec<SegmentInfo> {
+        self.inner.shared.index.segments()
+    }
+
+    /// Seals the active segment before the next frame.
+    pub fn roll(&self) {
+        self.inner.shared.queue.roll();
+    }
+
+    /// Lets go of recent entries that have been durable for `age`; to be called now and then. They
+    /// are read from their segments from then on.
+    pub fn rest(&self, age: Duration) {
+        let aged = self.inner.shared.log.write().rest(Instant::now(), age);
+        // Many at times: not while the log is locked.
+        drop(aged);
+    }
+
+    /// Deletes dead segments and rewrites mostly dead ones. Blocking.
+    pub fn reclaim(&self) -> io::Result<Reclaimed> {
+        self.inner.shared.index.reclaim()
+    }
+
+    /// Rewrites a sealed segment, asking about each of its live batches. Blocking.
+    pub fn rewrite(
+        &self,
+        segment: u32,
+        keep: &mut dyn FnMut(u64, &Address, &[u8]) -> Keep,
+    ) -> io::Result<()> {
+        self.inner.shared.index.rewrite(segment, keep)
+    }
+
+    pub fn room(&self) -> Room {
+        self.inner.shared.spares.room()
+    }
+}

@@ -1,0 +1,64 @@
+//! The threads of a journal.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use tasks::{Running, Task, Workers};
+
+use crate::commit::{WriteEnd, Writer};
+use crate::prepare::{Preparer, Signals};
+use crate::shared::Shared;
+
+pub(super) struct Threads {
+    writer: Running,
+    preparer: Running,
+    sealer: Running,
+    /// Given back when nothing of ours touches the directory any more.
+    _claim: Box<dyn Send + Sync>,
+}
+
+impl fmt::Debug for Threads {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Threads")
+    }
+}
+
+impl Threads {
+    pub(super) fn start(
+        workers: &Workers,
+        shared: &Arc<Shared>,
+        signals: &Signals,
+        end: WriteEnd,
+        claim: Box<dyn Send + Sync>,
+    ) -> io::Result<Self> {
+        let on_panic = |task| shared.clone().panicked(task);
+        let preparer = workers.start(
+            Task::JournalPreparer,
+            "journal-prepare",
+            &signals.preparer,
+            Preparer::new(shared.clone()),
+            on_panic(Task::JournalPreparer),
+        )?;
+        let sealer = shared.index.seal_in_background(workers, on_panic(Task::JournalSealer))?;
+        let writer = workers.start(
+            Task::JournalWriter,
+            "journal",
+            &signals.writer,
+            Writer::new(shared.clone(), end),
+            on_panic(Task::JournalWriter),
+        )?;
+        Ok(Self { writer, preparer, sealer, _claim: claim })
+    }
+
+    pub(super) fn join(self) {
+        if self.writer.is_here() {
+            // The last handle went in a callback: the thread that is to end is this one.
+            let join = move || self.join();
+            // Without a thread to spare they are not waited for, and end all the same.
+            drop(tasks::thread(Task::JournalClosing, "journal-close".into(), join, || {}));
+            return;
+        }
+        Running::join([self.writer, self.preparer, self.sealer]);
+    }
+}
