@@ -1,0 +1,41 @@
+//! A segment that frames may be read from.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use crate::segment::SegmentHeader;
+use crate::walk::FrameReader;
+use world::DiskFile;
+
+/// A segment that frames may be read from.
+#[derive(Debug)]
+pub(super) struct Candidate {
+    pub(super) path: PathBuf,
+    pub(super) file: Arc<dyn DiskFile>,
+    pub(super) header: Option<SegmentHeader>,
+    pub(super) file_bytes: u64,
+}
+
+impl Candidate {
+    /// Why it cannot be used; `None` when it can.
+    pub(super) fn fault(&self, id: u32) -> Option<String> {
+        match self.header {
+            None => Some("its header is damaged".to_owned()),
+            Some(header) if header.id != id => {
+                Some(format!("its header is that of segment {}", header.id))
+            }
+            Some(header) if self.file_bytes < header.bytes => {
+                let has = self.file_bytes;
+                Some(format!("it has {has} bytes and was made with {}: cut short", header.bytes))
+            }
+            Some(_) => None,
+        }
+    }
+
+    pub(super) fn frames(&self, id: u32) -> io::Result<FrameReader<'_>> {
+        // A header that is not this segment's says nothing about its salt.
+        let own = self.header.filter(|header| header.id == id);
+        FrameReader::new(&*self.file, id, own.map(|header| header.salt))
+    }
+}

@@ -1,0 +1,133 @@
+//! The end of the log: whether it is one, and making it ready to be written on.
+
+use std::io::{self, IoSlice};
+
+use super::candidate::Candidate;
+use super::io_error;
+use super::walk::Walk;
+use crate::commit::WriteEnd;
+use crate::error::OpenError;
+use crate::frame::BLOCK;
+use crate::log::LogPosition;
+use crate::segment::{FIRST_FRAME, OpenSegment};
+use crate::stats::TornTail;
+use crate::walk::{Found, Search};
+
+// Cutting writes whole blocks from where a frame would begin.
+const _: () = assert!((FIRST_FRAME as usize).is_multiple_of(BLOCK));
+
+impl Walk<'_> {
+    /// The log ends here, unless something complete follows: then it is damaged here.
+    pub(super) fn end_here(&mut self, found: Found) -> Result<(), OpenError> {
+        let LogPosition { segment, position, .. } = self.at;
+        let mut torn = Vec::new();
+        for (&id, candidate) in self.segments.range(segment..) {
+            let from = if id == segment { u64::from(position) } else { FIRST_FRAME };
+            let read_error = |source| io_error("read", candidate.path.clone(), source);
+            let mut frames = candidate.frames(id).map_err(read_error)?;
+            let Search { complete, used_end } = frames.search(from).map_err(read_error)?;
+            if let Some(later) = complete {
+                let next = format!("the next whole one begins at {later} of segment {id}");
+                let first = if id == segment {
+                    found
+                } else {
+                    frames.at(FIRST_FRAME).map_err(read_error)?
+                };
+                return Err(match first {
+                    Found::Incomplete(header) if header.previous == self.at.previous => {
+                        self.damaged(id, from, format!("a frame is damaged; {next}"))
+                    }
+                    _ => self.damaged(
+                        segment,
+                        position.into(),
+                        format!("a frame is missing; {next}"),
+                    ),
+                });
+            }
+            if let Some(fault) = candidate.fault(id) {
+                // No crash leaves that: it got its name when it was whole.
+                let what = format!("{fault}. If it never held entries, remove it");
+                return Err(OpenError::Unusable { file: candidate.path.clone(), what });
+            }
+            // What a former use of the blocks left is no torn frame.
+            let stale = id == segment && found == Found::Stale;
+            if used_end > from && !stale {
+                torn.push(TornTail { segment: id, position: from, bytes: used_end - from });
+            }
+        }
+        self.report.torn_tail = torn.first().copied();
+        self.torn = torn;
+        Ok(())
+    }
+
+    /// Cuts what is torn, makes the end of the log durable, and keeps one segment ahead of it.
+    pub(super) fn settle(&mut self) -> Result<Option<OpenSegment>, OpenError> {
+        let active = self.at.segment;
+        let ahead = self.segments.split_off(&(active + 1));
+        for torn in std::mem::take(&mut self.torn) {
+            let candidate = self.segments.get(&torn.segment).or_else(|| ahead.get(&torn.segment));
+            let Some(candidate) = candidate else { continue };
+            self.cut(candidate, torn).map_err(|source| {
+                io_error("cut the torn tail of", candidate.path.clone(), source)
+            })?;
+        }
+        let last = &self.segments[&active];
+        if !self.fresh {
+            last.file.sync().map_err(|source| io_error("sync", last.path.clone(), source))?;
+        }
+
+        let (mut spare, mut removed) = (None, false);
+        for (id, candidate) in ahead {
+            match candidate.header {
+                Some(mut header) if id == active + 1 => {
+                    let Candidate { file, file_bytes, path, .. } = candidate;
+                    if !header.takes_entries() {
+                        let io_error = |source| io_error("write the header of", path, source);
+                        header.upgrade(&*file).map_err(io_error)?;
+                    }
+                    spare = Some(OpenSegment { header, file, file_bytes });
+                }
+                _ => {
+                    // Made while the one before it was about to be used.
+                    let remove_error = |source| io_error("remove", candidate.path.clone(), source);
+                    self.world.disk.remove(&candidate.path).map_err(remove_error)?;
+                    self.report.segments -= 1;
+                    removed = true;
+                }
+            }
+        }
+        if removed {
+            let sync_error = |source| io_error("sync", self.dir.to_owned(), source);
+            self.world.disk.sync_dir(self.dir).map_err(sync_error)?;
+        }
+        Ok(spare)
+    }
+
+    /// Overwrites what a torn frame can have left, so that it is not found again. Nothing relies on
+    /// that: its remains cannot pass for a frame that follows.
+    fn cut(&self, candidate: &Candidate, torn: TornTail) -> io::Result<()> {
+        let TornTail { segment, position, bytes } = torn;
+        tracing::warn!(segment, position, bytes, "cut a frame that a crash left torn");
+        let zeros = vec![0; (bytes as usize).min(2 * self.sizes.frame_bytes_max)];
+        candidate.file.write_at(&mut [IoSlice::new(&zeros)], position)?;
+        candidate.file.sync()
+    }
+
+    pub(super) fn write_end(&mut self) -> Result<WriteEnd, OpenError> {
+        let LogPosition { segment, position, previous } = self.at;
+        let Some(Candidate { file, header: Some(mut header), file_bytes, path }) =
+            self.segments.remove(&segment)
+        else {
+            let what = "its header is damaged".to_owned();
+            return Err(OpenError::Unusable { file: self.path(segment), what });
+        };
+        let position = u64::from(position);
+        // One with frames in it is left behind before the first is written.
+        if !header.takes_entries() && position == FIRST_FRAME {
+            let io_error = |source| io_error("write the header of", path, source);
+            header.upgrade(&*file).map_err(io_error)?;
+        }
+        let segment = OpenSegment { header, file, file_bytes };
+        Ok(WriteEnd { segment, position, previous, last_index: self.last_index })
+    }
+}

@@ -1,0 +1,156 @@
+//! Opening a journal: what is on the disk becomes the log, or the journal is not opened.
+//!
+//! Everything rests on one rule of the writer: frame N+1 is written only after the sync of frame N
+//! returned. So after a crash at most one frame is torn, it is the last, and nobody was told that
+//! it is durable: it is cut. A gap that something complete follows is damage instead: what is
+//! missing was acknowledged. It is never cut; the journal is refused with file and position.
+//!
+//! Frames are read from the place that the newest readable snapshot names. At each place where a
+//! frame could begin:
+//!
+//! | row | header here | follows the frame before | content | next segment's first frame follows | complete frame later | decision |
+//! |-----|-------------|-----|----------|-----|-----|--------|
+//! | use       | own     | yes | complete | -   | -   | use it, go on behind it |
+//! | stranger  | own     | no  | complete | -   | -   | **refuse**: a frame before it is missing |
+//! | next      | any other case ||       | yes | -   | go on in the next segment |
+//! | torn      | own     | -   | not complete | no | no | cut: the crash came while it was written |
+//! | headless  | garbage, or none but garbage behind || | no | no | cut: the same, its first block was lost |
+//! | end       | none    | -   | -        | no  | no  | the end of the log |
+//! | stale     | of another segment or place ||     | no | no | the end: the blocks had a former use |
+//! | damage    | any of the last four ||            | no | yes | **refuse**: acknowledged entries would be lost |
+//!
+//! "Own" means: sound, and naming this segment, this place and this segment's salt. And of files:
+//!
+//! | row | what | decision |
+//! |-----|------|----------|
+//! | fresh     | no segment, no snapshot, no vote | make segment 1 |
+//! | beginless | no snapshot to start from, and segment 1 is missing | **refuse** |
+//! | missing   | a segment from the starting place on is missing | **refuse** |
+//! | short     | a segment is shorter than it was made | **refuse** |
+//! | nameless  | a segment's own header is damaged | **refuse** |
+//! | ahead     | an empty segment behind the end of the log | kept as the next one; a second one is removed |
+//! | emptied   | no segment, but a vote | **refuse**: the log was lost, an empty one must not vote |
+//! | unread    | a snapshot cannot be read | the one before, if the log still goes back to it; else **refuse** |
+//! | draft     | `*.tmp` | removed |
+//! | older     | the last segment has a header of version 1 | go on in the next one; an empty one gets a header of version 2 |
+//! | below     | a segment before the starting place | not read; the index checks that it is there |
+//!
+//! What is found may be only in the page cache (the process was killed): names are synced before
+//! anything is read, and the last segment before anything in it counts.
+mod candidate;
+mod end;
+mod walk;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::commit::WriteEnd;
+use crate::error::OpenError;
+use crate::index::RunTable;
+use crate::index::files::{FileKind, parse_name};
+use crate::log::{LogPosition, LogState, Slot};
+use crate::segment::OpenSegment;
+use crate::snapshot::{self, SnapshotFile};
+use crate::stats::RecoveryReport;
+use world::{Disk, Instant, World};
+
+use walk::Walk;
+
+/// What there is once recovery is done.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    pub(crate) log: LogState,
+    pub(crate) end: WriteEnd,
+    /// The segment that was made ahead.
+    pub(crate) spare: Option<OpenSegment>,
+    pub(crate) snapshot: Option<SnapshotFile>,
+    pub(crate) table: RunTable,
+    pub(crate) scan_from: LogPosition,
+    /// Segments that the log went beyond while it was read.
+    pub(crate) full: Vec<Full>,
+    /// Entries that later ones replaced.
+    pub(crate) replaced: Vec<(u64, Slot)>,
+    /// Bytes of the frames read.
+    pub(crate) bytes: u64,
+    pub(crate) report: RecoveryReport,
+}
+
+/// A segment that the log has left.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Full {
+    pub(crate) segment: u32,
+    pub(crate) last_index: u64,
+    pub(crate) file_bytes: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sizes {
+    pub(crate) segment_bytes: u64,
+    pub(crate) frame_bytes_max: usize,
+    pub(crate) tail_cache_bytes: usize,
+}
+
+/// The directory must be locked.
+pub(crate) fn recover(world: &World, dir: &Path, sizes: Sizes) -> Result<Recovered, OpenError> {
+    let disk = &*world.disk;
+    let dir_error = |operation| move |source| io_error(operation, dir.to_owned(), source);
+    let names = disk.list(dir).map_err(dir_error("list"))?;
+    for draft in names.iter().filter(|name| name.ends_with(".tmp")) {
+        disk.remove(&dir.join(draft)).map_err(dir_error("remove drafts in"))?;
+    }
+    // A killed process may have left names that only the page cache knows: a vote, a snapshot, a
+    // segment. From here on they are relied upon.
+    disk.sync_dir(dir).map_err(dir_error("sync"))?;
+    let begun = Instant::now();
+    let (snapshot, table) = newest_snapshot(disk, dir)?;
+    let snapshot_took = begun.elapsed();
+    let mut walk = Walk::new(world, dir, sizes, snapshot.as_ref(), &names)?;
+    walk.run()?;
+    walk.report.snapshot_took = snapshot_took;
+    walk.report.log_took = begun.elapsed() - snapshot_took;
+    let spare = walk.settle()?;
+    let end = walk.write_end()?;
+    walk.report.stored_bytes = stored_bytes(disk, dir, &names).map_err(dir_error("measure"))?;
+    let Walk { log, full, replaced, bytes, report, scan_from, .. } = walk;
+    Ok(Recovered { log, end, spare, snapshot, table, scan_from, full, replaced, bytes, report })
+}
+
+/// The newest snapshot that can be read, and its run table.
+fn newest_snapshot(
+    disk: &dyn Disk,
+    dir: &Path,
+) -> Result<(Option<SnapshotFile>, RunTable), OpenError> {
+    let indexes =
+        snapshot::list(disk, dir).map_err(|source| io_error("list", dir.to_owned(), source))?;
+    for index in indexes {
+        let path = dir.join(snapshot::file_name(index));
+        let found = snapshot::read(disk, dir, index)
+            .map_err(|source| io_error("read", path.clone(), source))?;
+        let Some(found) = found else {
+            tracing::error!(file = %path.display(), "a snapshot is damaged, trying the one before");
+            continue;
+        };
+        match RunTable::decode(&found.table) {
+            Ok(table) => return Ok((Some(found), table)),
+            Err(error) => {
+                tracing::error!(file = %path.display(), %error, "a snapshot makes no sense");
+            }
+        }
+    }
+    Ok((None, RunTable::default()))
+}
+
+fn stored_bytes(disk: &dyn Disk, dir: &Path, names: &[String]) -> io::Result<u64> {
+    let mut bytes = 0;
+    for name in names {
+        if matches!(parse_name(name), Some((FileKind::Segment, _, _))) {
+            // The walk may have removed it.
+            bytes += disk.open(&dir.join(name), false).map_or(Ok(0), |file| file.len())?;
+        }
+    }
+    Ok(bytes)
+}
+
+fn io_error(operation: &'static str, path: PathBuf, source: io::Error) -> OpenError {
+    OpenError::Io { operation, path, source }
+}
