@@ -1,0 +1,111 @@
+//! The bytes of a file, and what of them power loss takes.
+
+use base::HashMap;
+use base::collections::Entry;
+
+use super::random::Random;
+
+pub(super) const SECTOR: usize = 512;
+pub(super) const PAGE: usize = 4096;
+
+#[derive(Clone, Debug, Default)]
+pub(super) struct Content {
+    pub(super) pages: HashMap<u64, Box<[u8; PAGE]>>,
+    pub(super) len: u64,
+    durable_len: u64,
+    pub(super) allocated_bytes: u64,
+    /// What the sectors written since the last sync held before, by sector number.
+    undo: HashMap<u64, [u8; SECTOR]>,
+    /// The same for sectors whose sync failed: no later sync saves them.
+    lost: HashMap<u64, [u8; SECTOR]>,
+}
+
+impl Content {
+    pub(super) fn read(&self, buf: &mut [u8], position: u64) -> usize {
+        let len = buf.len().min(self.len.saturating_sub(position) as usize);
+        let mut done = 0;
+        while done < len {
+            let at = position + done as u64;
+            let within = (at % PAGE as u64) as usize;
+            let now = (PAGE - within).min(len - done);
+            match self.pages.get(&(at / PAGE as u64)) {
+                Some(page) => buf[done..done + now].copy_from_slice(&page[within..within + now]),
+                None => buf[done..done + now].fill(0),
+            }
+            done += now;
+        }
+        len
+    }
+
+    pub(super) fn write(&mut self, bytes: &[u8], position: u64) {
+        self.len = self.len.max(position + bytes.len() as u64);
+        let mut done = 0;
+        while done < bytes.len() {
+            let at = position + done as u64;
+            let within = (at % SECTOR as u64) as usize;
+            let now = (SECTOR - within).min(bytes.len() - done);
+            self.write_in_sector(at / SECTOR as u64, within, &bytes[done..done + now]);
+            done += now;
+        }
+    }
+
+    fn write_in_sector(&mut self, sector: u64, within: usize, bytes: &[u8]) {
+        let per_page = (PAGE / SECTOR) as u64;
+        let start = (sector % per_page) as usize * SECTOR;
+        let page = self.pages.entry(sector / per_page);
+        if matches!(page, Entry::Vacant(_)) && bytes.iter().all(|b| *b == 0) {
+            return;
+        }
+        let page = page.or_insert_with(|| Box::new([0; PAGE]));
+        let old = &mut page[start..start + SECTOR];
+        if old[within..within + bytes.len()] != *bytes {
+            self.undo.entry(sector).or_insert_with(|| {
+                let mut before = [0; SECTOR];
+                before.copy_from_slice(old);
+                before
+            });
+            old[within..within + bytes.len()].copy_from_slice(bytes);
+        }
+    }
+
+    pub(super) fn truncate(&mut self, len: u64) {
+        if len < self.len {
+            let end = self.len.min((self.pages.keys().max().map_or(0, |p| p + 1)) * PAGE as u64);
+            let zeros = vec![0; end.saturating_sub(len) as usize];
+            self.write(&zeros, len);
+        }
+        self.len = len;
+        self.allocated_bytes = self.allocated_bytes.min(len.next_multiple_of(PAGE as u64));
+    }
+
+    pub(super) fn sync(&mut self) {
+        self.undo.clear();
+        self.durable_len = self.len;
+    }
+
+    /// The kernel reports the failure once and takes the pages for clean.
+    pub(super) fn fail_sync(&mut self) {
+        for (sector, before) in self.undo.drain() {
+            self.lost.entry(sector).or_insert(before);
+        }
+    }
+
+    pub(super) fn lose_power(
+        &mut self,
+        random: &mut Random,
+        kept: &mut impl FnMut(&mut Random) -> bool,
+    ) {
+        let mut unsynced: Vec<(u64, [u8; SECTOR])> = self.undo.drain().collect();
+        unsynced.extend(self.lost.drain());
+        unsynced.sort_unstable_by_key(|(sector, _)| *sector);
+        for (sector, before) in unsynced {
+            if !kept(random) {
+                self.write_in_sector(sector, 0, &before);
+            }
+        }
+        if self.len != self.durable_len && !kept(random) {
+            self.len = self.durable_len;
+        }
+        self.sync();
+    }
+}

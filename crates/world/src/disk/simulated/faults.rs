@@ -1,0 +1,137 @@
+//! The faults that a test asks of the disk, and the looks that it takes at it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::content::Content;
+use super::random::Random;
+use super::state::{Failing, Kind, State};
+use super::{Shared, SimulatedDisk};
+
+impl SimulatedDisk {
+    pub fn new() -> Self {
+        Self { shared: Arc::new(Shared::default()) }
+    }
+
+    /// The disk takes so many bytes in all; `None` for any number.
+    pub fn set_capacity(&self, bytes: Option<u64>) {
+        self.shared.state.lock().capacity_bytes = bytes;
+    }
+
+    /// After `calls_before` more writes to files whose name contains `name_part`, one fails (EIO).
+    pub fn fail_write(&self, name_part: &str, calls_before: u64) {
+        self.fail(Kind::Write, name_part, calls_before);
+    }
+
+    /// As [`SimulatedDisk::fail_write`], for syncs.
+    pub fn fail_sync(&self, name_part: &str, calls_before: u64) {
+        self.fail(Kind::Sync, name_part, calls_before);
+    }
+
+    fn fail(&self, kind: Kind, name_part: &str, calls_before: u64) {
+        let failing = Failing { kind, name_part: name_part.to_owned(), calls_before };
+        self.shared.state.lock().failing.push(failing);
+    }
+
+    /// From now on syncs of files do not return, until it is called with `false`.
+    pub fn hang_syncs(&self, hang: bool) {
+        self.shared.state.lock().syncs_hang = hang;
+        self.shared.released.notify_all();
+    }
+
+    /// Whether a sync of a file whose name contains `name_part` hangs at the moment.
+    pub fn sync_hangs(&self, name_part: &str) -> bool {
+        let state = self.shared.state.lock();
+        state.syncs_hang && state.syncing.iter().any(|name| name.contains(name_part))
+    }
+
+    /// Whether the power is off, or the process that used it was killed.
+    pub fn is_dead(&self) -> bool {
+        self.shared.state.lock().dead
+    }
+
+    /// Changes (writes, syncs, allocations, changes of names) so far.
+    pub fn operations(&self) -> u64 {
+        self.shared.state.lock().operations
+    }
+
+    /// The power fails after so many more changes: everything after fails.
+    pub fn cut_power_after(&self, operations: u64) {
+        let mut state = self.shared.state.lock();
+        state.cut_power_at = Some(state.operations + operations);
+    }
+
+    /// The disk as it is found after a power loss now. The old one is dead from here on.
+    pub fn power_loss(&self, seed: u64) -> SimulatedDisk {
+        self.turn_off(|state| state.lose_power(&mut Random(seed)))
+    }
+
+    /// The disk as it is found after the process was killed: the page cache survives.
+    pub fn killed(&self) -> SimulatedDisk {
+        self.turn_off(|_| {})
+    }
+
+    fn turn_off(&self, change: impl FnOnce(&mut State)) -> SimulatedDisk {
+        let mut old = self.shared.state.lock();
+        old.dead = true;
+        let mut state = State {
+            names: std::mem::take(&mut old.names),
+            durable_names: std::mem::take(&mut old.durable_names),
+            dirs: std::mem::take(&mut old.dirs),
+            files: std::mem::take(&mut old.files),
+            files_made: old.files_made,
+            capacity_bytes: old.capacity_bytes,
+            ..State::default()
+        };
+        drop(old);
+        self.shared.released.notify_all();
+        change(&mut state);
+        let shared = Shared { state: Mutex::new(state), ..Shared::default() };
+        SimulatedDisk { shared: Arc::new(shared) }
+    }
+
+    /// Flips one bit, on the medium.
+    pub fn flip_bit(&self, path: &Path, position: u64, bit: u8) {
+        self.edit(path, |content| {
+            let mut byte = [0];
+            content.read(&mut byte, position);
+            content.write(&[byte[0] ^ (1 << (bit % 8))], position);
+        });
+    }
+
+    /// Overwrites bytes on the medium.
+    pub fn damage(&self, path: &Path, position: u64, bytes: &[u8]) {
+        self.edit(path, |content| content.write(bytes, position));
+    }
+
+    /// Cuts a file short, on the medium.
+    pub fn cut_file(&self, path: &Path, len: u64) {
+        self.edit(path, |content| content.truncate(len));
+    }
+
+    /// Takes a file away for good.
+    pub fn lose_file(&self, path: &Path) {
+        let mut state = self.shared.state.lock();
+        state.names.remove(path);
+        state.durable_names.remove(path);
+    }
+
+    /// All bytes of a file, as a reader sees them now.
+    pub fn content(&self, path: &Path) -> Option<Vec<u8>> {
+        let state = self.shared.state.lock();
+        let content = state.files.get(state.names.get(path)?)?;
+        let mut bytes = vec![0; content.len as usize];
+        content.read(&mut bytes, 0);
+        Some(bytes)
+    }
+
+    fn edit(&self, path: &Path, change: impl FnOnce(&mut Content)) {
+        let mut state = self.shared.state.lock();
+        let id = state.names[path];
+        let content = state.files.get_mut(&id).expect("a name leads to a file");
+        change(content);
+        content.sync();
+    }
+}

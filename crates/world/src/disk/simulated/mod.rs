@@ -1,0 +1,154 @@
+//! A disk in memory that does what disks do at the worst moment, by a seed.
+//!
+//! Fault model. What was synced stays, except under [`SimulatedDisk::flip_bit`] and its kin. At
+//! power loss each 512-byte sector written since its file's last sync is kept or reverted on its
+//! own (so writes are dropped, reordered and torn), a length that was not synced likewise, and so
+//! is each name in a directory that changed since the directory was synced. After a failed sync
+//! the pages count as clean, as on Linux: later syncs succeed and do not save them.
+//!
+//! Pages are sparse and zeros cost nothing, so that a run with 128 MB files takes microseconds.
+//!
+//! * [`faults`]: what a test does to it
+//! * [`state`]: the names and files that it has
+//! * [`content`]: the bytes of a file, and what of them power loss takes
+//! * [`random`]: what a seed decides
+
+mod content;
+mod faults;
+mod file;
+mod random;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base::HashSet;
+use parking_lot::{Condvar, Mutex};
+
+use super::{Disk, DiskFile, Space};
+
+use content::Content;
+use file::SimulatedFile;
+use state::State;
+/// Clones are the same disk.
+#[derive(Clone, Debug)]
+pub struct SimulatedDisk {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    /// Signalled when hung syncs may go on.
+    released: Condvar,
+    /// Apart from the state: a guard is dropped by threads that hold it.
+    locks: Mutex<HashSet<PathBuf>>,
+}
+
+struct LockGuard {
+    shared: Arc<Shared>,
+    dir: PathBuf,
+}
+
+impl Drop for LockGuard {
+    fn drop(&mut self) {
+        self.shared.locks.lock().remove(&self.dir);
+    }
+}
+
+impl Default for SimulatedDisk {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+fn power_off() -> io::Error {
+    io::Error::other("simulated power loss")
+}
+
+fn not_found(path: &Path) -> io::Error {
+    io::Error::new(ErrorKind::NotFound, path.display().to_string())
+}
+
+impl Disk for SimulatedDisk {
+    fn create_dir(&self, dir: &Path) -> io::Result<()> {
+        let mut state = self.shared.state.lock();
+        state.alive()?;
+        state.dirs.insert(dir.to_owned());
+        Ok(())
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let state = self.shared.state.lock();
+        state.alive()?;
+        if !state.dirs.contains(dir) {
+            return Err(not_found(dir));
+        }
+        let inside = state.names.keys().filter(|path| path.parent() == Some(dir));
+        Ok(inside.filter_map(|path| Some(path.file_name()?.to_str()?.to_owned())).collect())
+    }
+
+    fn open(&self, path: &Path, create: bool) -> io::Result<Arc<dyn DiskFile>> {
+        let mut state = self.shared.state.lock();
+        state.alive()?;
+        let id = match (state.names.get(path), create) {
+            (Some(_), true) => return Err(ErrorKind::AlreadyExists.into()),
+            (Some(id), false) => *id,
+            (None, false) => return Err(not_found(path)),
+            (None, true) => {
+                state.count()?;
+                state.files_made += 1;
+                let id = state.files_made;
+                state.names.insert(path.to_owned(), id);
+                state.files.insert(id, Content::default());
+                id
+            }
+        };
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        Ok(Arc::new(SimulatedFile { shared: self.shared.clone(), id, name }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let mut state = self.shared.state.lock();
+        state.alive()?;
+        let id = state.names.remove(from).ok_or_else(|| not_found(from))?;
+        state.names.insert(to.to_owned(), id);
+        state.count()
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.shared.state.lock();
+        state.alive()?;
+        state.names.remove(path).ok_or_else(|| not_found(path))?;
+        state.count()
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        let mut state = self.shared.state.lock();
+        state.count()?;
+        let State { names, durable_names, .. } = &mut *state;
+        durable_names.retain(|path, _| path.parent() != Some(dir));
+        let inside = names.iter().filter(|(path, _)| path.parent() == Some(dir));
+        durable_names.extend(inside.map(|(path, id)| (path.clone(), *id)));
+        Ok(())
+    }
+
+    fn space(&self, _dir: &Path) -> io::Result<Space> {
+        let state = self.shared.state.lock();
+        state.alive()?;
+        let total_bytes = state.capacity_bytes.unwrap_or(1 << 50);
+        let free_bytes = total_bytes.saturating_sub(state.used_bytes());
+        Ok(Space { free_bytes, total_bytes })
+    }
+
+    fn lock(&self, dir: &Path) -> io::Result<Box<dyn Send + Sync>> {
+        self.shared.state.lock().alive()?;
+        if !self.shared.locks.lock().insert(dir.to_owned()) {
+            return Err(ErrorKind::WouldBlock.into());
+        }
+        Ok(Box::new(LockGuard { shared: self.shared.clone(), dir: dir.to_owned() }))
+    }
+}

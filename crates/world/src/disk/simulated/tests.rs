@@ -1,0 +1,85 @@
+use std::io::IoSlice;
+
+use super::content::SECTOR;
+use super::*;
+
+fn write(file: &Arc<dyn DiskFile>, bytes: &[u8], position: u64) {
+    file.write_at(&mut [IoSlice::new(bytes)], position).unwrap();
+}
+
+fn disk_with_file(name: &str) -> (SimulatedDisk, PathBuf, Arc<dyn DiskFile>) {
+    let disk = SimulatedDisk::new();
+    disk.create_dir(Path::new("/d")).unwrap();
+    let path = Path::new("/d").join(name);
+    let file = disk.open(&path, true).unwrap();
+    (disk, path, file)
+}
+
+#[test]
+fn what_was_synced_survives_any_power_loss() {
+    for seed in 0..100 {
+        let (disk, path, file) = disk_with_file("f");
+        write(&file, &[7; 5000], 300);
+        file.sync().unwrap();
+        disk.sync_dir(Path::new("/d")).unwrap();
+        write(&file, &[8; 5000], 9000);
+        let after = disk.power_loss(seed).content(&path).unwrap();
+        assert_eq!(after[300..5300], [7; 5000]);
+    }
+}
+
+#[test]
+fn unsynced_sectors_names_and_lengths_may_go_each_on_its_own() {
+    let (mut torn, mut nameless, mut shorter) = (0, 0, 0);
+    for seed in 0..200 {
+        let (disk, path, file) = disk_with_file("f");
+        write(&file, &[7; SECTOR * 8], 0);
+        match disk.power_loss(seed).content(&path) {
+            None => nameless += 1,
+            Some(content) if content.is_empty() => shorter += 1,
+            Some(content) => {
+                let kept = content.iter().filter(|byte| **byte == 7).count();
+                assert_eq!(kept % SECTOR, 0);
+                torn += usize::from(kept > 0 && kept < SECTOR * 8);
+            }
+        }
+    }
+    assert!(torn > 10 && nameless > 10 && shorter > 10, "{torn} {nameless} {shorter}");
+}
+
+#[test]
+fn a_failed_sync_loses_pages_that_the_next_sync_does_not_save() {
+    let lost = (0..50).any(|seed| {
+        let (disk, path, file) = disk_with_file("f");
+        disk.sync_dir(Path::new("/d")).unwrap();
+        disk.fail_sync("f", 0);
+        write(&file, &[7; SECTOR], 0);
+        assert!(file.sync().is_err());
+        file.sync().unwrap();
+        disk.power_loss(seed).content(&path).unwrap().iter().any(|byte| *byte != 7)
+    });
+    assert!(lost);
+}
+
+#[test]
+fn a_full_disk_refuses_growth_but_not_what_was_allocated() {
+    let (disk, _, file) = disk_with_file("f");
+    disk.set_capacity(Some(8192));
+    file.allocate(8192).unwrap();
+    write(&file, &[1; 8192], 0);
+    let full = file.write_at(&mut [IoSlice::new(&[1])], 8192).unwrap_err();
+    assert_eq!(full.kind(), ErrorKind::StorageFull);
+    disk.remove(Path::new("/d/f")).unwrap();
+    disk.open(Path::new("/d/g"), true).unwrap().allocate(8192).unwrap();
+}
+
+#[test]
+fn a_dead_disk_answers_nothing_and_the_next_one_lives() {
+    let (disk, path, file) = disk_with_file("f");
+    disk.cut_power_after(2);
+    write(&file, b"once", 0);
+    assert!(file.sync().is_err());
+    assert!(disk.list(Path::new("/d")).is_err());
+    let next = disk.killed();
+    assert_eq!(next.content(&path).unwrap(), b"once");
+}
