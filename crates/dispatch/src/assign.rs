@@ -6,10 +6,10 @@ use crate::consumer::{Take, Within};
 use crate::consumers::{Aside, Chosen};
 use crate::dispatch::Dispatch;
 use crate::lease::Lease;
+use crate::meta::Meta;
 use crate::partition::Head;
 use crate::policy::{HIGH_TO_NORMAL, Ordering};
 use crate::pools::Pools;
-use crate::ready::Meta;
 use crate::record::Assignment;
 use crate::{DeadReason, Token};
 

@@ -4,8 +4,8 @@ use base::Offset;
 
 use crate::changes::{Changes, DeadLetter};
 use crate::dispatch::Dispatch;
+use crate::meta::Meta;
 use crate::partition::Ending;
-use crate::ready::Meta;
 use crate::settlement::{Selection, SettleRefused};
 use crate::{DeadReason, SessionId};
 

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use base::{HashMap, Offset};
 
-use crate::ready::Meta;
+use crate::meta::Meta;
 
 #[derive(Debug)]
 struct Lane {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use base::{HashMap, Offset};
 use hashbrown::HashTable;
 
-use crate::ready::Meta;
+use crate::meta::Meta;
 use crate::{ConsumerId, SessionId, Token};
 
 /// A slot number of the slab.

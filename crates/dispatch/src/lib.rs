@@ -61,6 +61,7 @@ mod ending;
 mod inspect;
 mod lanes;
 mod lease;
+mod meta;
 mod order;
 mod partition;
 mod place;

@@ -4,10 +4,11 @@
 use base::Offset;
 
 use crate::dispatch::Dispatch;
+use crate::meta::Meta;
 use crate::partition::Head;
 use crate::place::Place;
 use crate::policy::{Ordering, Policy};
-use crate::ready::{First, Meta, Ready, Turn};
+use crate::ready::{First, Ready, Turn};
 use crate::wheel::Entry;
 
 impl Dispatch {

@@ -7,7 +7,8 @@ use base::{Offset, OffsetRanges};
 
 use crate::DeadReason;
 use crate::changes::PartitionChanges;
-use crate::ready::{Meta, Ready};
+use crate::meta::Meta;
+use crate::ready::Ready;
 use crate::record::PartitionStart;
 
 /// A record whose end is to be, or is being, written to the log.

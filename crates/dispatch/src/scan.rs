@@ -5,10 +5,10 @@ use base::Offset;
 use crate::DeadReason;
 use crate::claim::Claimed;
 use crate::dispatch::Dispatch;
+use crate::meta::Meta;
 use crate::partition::Unsettled;
 use crate::place::Place;
 use crate::policy::Ordering;
-use crate::ready::Meta;
 use crate::record::{Scanned, Want};
 use crate::wheel::Entry;
 
