@@ -1,7 +1,7 @@
-//! What the command line says of an error of the client, so that who typed the command knows what to do.
+//! The command line's messages for errors of the client, so that the user knows what to do.
 //!
-//! The client's errors say what happened, for whoever uses it; here stands what follows from that for a
-//! person at a terminal, and whether they or the broker are at fault.
+//! The client's errors say what happened, to any user of that crate. Here is what it means for a
+//! person at a terminal, and whether that person or the broker is at fault.
 
 use std::error::Error;
 use std::fmt;
@@ -96,7 +96,7 @@ fn remedy(code: ResponseError) -> Option<&'static str> {
     }
 }
 
-/// Whether the one who typed the command can put it right, rather than the one who runs the broker.
+/// Whether the user can put it right, rather than the operator of the broker.
 pub(super) fn is_the_users(error: &ClientError) -> bool {
     match error {
         ClientError::BadAddress(_)

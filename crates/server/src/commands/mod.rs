@@ -1,7 +1,7 @@
 //! The commands of the command line, one file each.
 //!
 //! A command prints what it was asked for on standard output and all else on standard error. It
-//! ends with 0 when that went well, with 1 when whoever typed it can put it right, and with 2 when
+//! ends with 0 when that went well, with 1 when the user can put it right, and with 2 when
 //! the server cannot be reached or fails.
 
 mod amqp;
@@ -26,6 +26,7 @@ use std::error::Error;
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Args;
 use client::{Client, ClientError, Tcp};
@@ -34,6 +35,7 @@ use self::failure::InWords;
 use crate::operator_token;
 use crate::output::OutputFormat;
 use crate::serve::ServeError;
+use crate::time::human_duration;
 
 /// Where the broker is, and how to print what it says.
 #[derive(Args, Clone, Debug)]
@@ -88,11 +90,11 @@ impl ClientOptions {
 /// Why a command did not do what was asked, and with which code it ends.
 #[derive(Debug)]
 pub(crate) enum CommandError {
-    /// Whoever typed it can put it right.
+    /// The user can put it right.
     User(Box<dyn Error + Send + Sync>),
     /// The server, the disk or the network.
     Server(Box<dyn Error + Send + Sync>),
-    /// Nobody reads the output any more: not worth a word.
+    /// The reader of the output has gone: ends without a message.
     OutputClosed,
 }
 
@@ -145,6 +147,15 @@ impl From<io::Error> for CommandError {
     }
 }
 
+/// How far a consumer is behind, for people: `-` where that is not known.
+fn behind(lag_seconds: Option<f64>) -> String {
+    match lag_seconds {
+        None => "-".into(),
+        Some(0.0) => "0s".into(),
+        Some(seconds) => human_duration(Duration::from_secs_f64(seconds)),
+    }
+}
+
 /// Runs a command that talks to a broker.
 pub(crate) fn run<F>(command: F) -> Result<(), CommandError>
 where
@@ -156,7 +167,7 @@ where
         .build()
         .map_err(|error| CommandError::server(format!("the runtime could not start: {error}")))?;
     let outcome = runtime.block_on(command);
-    // A thread that still writes to a pipe which nobody empties must not hold the process back.
+    // A thread that still writes to a full pipe must not keep the process from ending.
     runtime.shutdown_background();
     outcome
 }

@@ -1,14 +1,15 @@
 //! Queues as people read them.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
-use super::{
-    DescribedQueue, QueueName, QueueSummary, Table, bytes, count, counted, human_duration,
-    human_time, label, now_ms,
-};
+use operations::document::{QueueName, QueueSummary};
+
+use super::describe::DescribedQueue;
+use super::label;
+use crate::commands::behind;
 use crate::commands::records::until;
-use crate::time::human_ms;
+use crate::output::{Table, bytes, count, counted};
+use crate::time::{human_ms, human_time, now_ms};
 
 pub(super) fn list(queues: &[QueueSummary], with_rates: bool) -> String {
     if queues.is_empty() {
@@ -41,7 +42,7 @@ pub(super) fn list(queues: &[QueueSummary], with_rates: bool) -> String {
             count(summary.leased),
             count(summary.delayed),
             count(summary.consumers.into()),
-            behind(summary),
+            behind(summary.lag_seconds),
         ];
         if with_rates {
             let rates = summary.rates;
@@ -54,14 +55,6 @@ pub(super) fn list(queues: &[QueueSummary], with_rates: bool) -> String {
 
 fn rate(per_second: f64) -> String {
     if per_second < 10.0 { format!("{per_second:.1}") } else { count(per_second as u64) }
-}
-
-fn behind(summary: &QueueSummary) -> String {
-    match summary.lag_seconds {
-        None => "-".into(),
-        Some(0.0) => "0s".into(),
-        Some(seconds) => human_duration(Duration::from_secs_f64(seconds)),
-    }
 }
 
 pub(super) fn description(queue: &DescribedQueue) -> String {
@@ -97,7 +90,7 @@ fn headline(summary: &QueueSummary) -> String {
         counted(summary.consumers.into(), "consumer"),
     );
     if summary.depth > 0 && summary.lag_seconds.is_some() {
-        let _ = write!(text, ", the oldest is {} old", behind(summary));
+        let _ = write!(text, ", the oldest is {} old", behind(summary.lag_seconds));
     }
     if summary.paused {
         text += ", paused";
@@ -132,7 +125,7 @@ fn partitions(queue: &DescribedQueue) -> String {
 fn configuration(queue: &DescribedQueue) -> String {
     let mut table = Table::new(&["CONFIG", "VALUE", "", "OF"]);
     for config in &queue.report.config {
-        // What is neither set nor said by default needs no line.
+        // A value that is neither set nor has a default needs no line.
         if config.value.is_empty() {
             continue;
         }
@@ -146,7 +139,7 @@ fn configuration(queue: &DescribedQueue) -> String {
     table.render()
 }
 
-/// What a number comes to.
+/// A number in words or larger units.
 fn meaning(name: &str, value: &str) -> String {
     let Ok(number) = value.parse::<i64>() else { return String::new() };
     match (name, number) {

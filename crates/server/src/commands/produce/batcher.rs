@@ -1,248 +1,28 @@
-//! `postroad produce`: records from a pipe.
-//!
-//! Three stages, each on its own thread or tasks, with batches or blocks of input between them:
-//! reading, parsing into batches, sending. A batch is closed when it is full or has waited a
-//! moment, so that a slow pipe is sent at once and a fast one in large batches.
+//! Lines become batches.
 
-use base::HashMap;
-use std::io::{self, Read};
-use std::os::fd::AsFd;
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::io;
 use std::sync::mpsc as blocking;
 use std::time::Duration;
 
+use base::HashMap;
 use bytes::Bytes;
-use clap::{Args, ValueEnum};
+use client::producer::{Identity, ReadyBatch};
 use record::{BatchBuilder, BatchOptions, Compression, Header, partition_of_key};
-use serde::Serialize;
 use tokio::sync::mpsc;
 use world::Instant;
 
-use super::topic::name_value;
-use super::{ClientOptions, CommandError};
-use crate::output::OutputFormat;
-use crate::progress::{self, Progress};
-use crate::record_line::{LineError, LineFormat, ParsedRecord};
+use super::input::{InputError, LINE_BYTES_MAX};
+use super::{InputFormat, ProduceArguments};
+use crate::record_line::{LineFormat, ParsedRecord};
 use crate::time::now_ms;
-use client::producer::{self, Identity, ReadyBatch, Sent, send};
 
-const BLOCK_BYTES: usize = 256 << 10;
-const BLOCKS_QUEUED: usize = 8;
-/// Half of what a topic takes unless told otherwise, so that no record close to it is refused for
-/// the company that it is in.
+/// Half of what a topic takes by default, so that a batch with a record close to the limit fits.
 const BATCH_BYTES: usize = 512 << 10;
-const BATCHES_QUEUED: usize = 16;
 /// How long a record waits for others to share its batch.
 const LINGER: Duration = Duration::from_millis(5);
-/// A longer line is taken for something that is not lines.
-const LINE_BYTES_MAX: usize = base::limits::BATCH_BYTES_MAX as usize;
-
-/// Append records to a topic, one for each line of standard input
-#[derive(Args, Debug)]
-pub(crate) struct ProduceArguments {
-    #[command(flatten)]
-    client: ClientOptions,
-    /// Topic to append to
-    topic: String,
-    /// Form of the lines
-    #[arg(short, long, value_enum, default_value = "lines")]
-    format: InputFormat,
-    /// What separates key and value in plain lines; without it a line is a value
-    #[arg(short = 's', long, value_name = "TEXT", value_parser = separator)]
-    key_separator: Option<String>,
-    /// Key of every record that has none of its own
-    #[arg(short, long)]
-    key: Option<String>,
-    /// Header of every record; may be repeated
-    #[arg(short = 'H', long, value_name = "NAME=VALUE", value_parser = name_value)]
-    header: Vec<(String, String)>,
-    /// Partition of every record [default: by key, else in turns]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(i32).range(0..))]
-    partition: Option<i32>,
-    /// Put each record into the partition that its JSON line names
-    #[arg(long, conflicts_with = "partition")]
-    keep_partitions: bool,
-    /// How batches are compressed: none, gzip, snappy, lz4, zstd
-    #[arg(short = 'z', long, value_name = "CODEC", default_value = "none")]
-    compression: Compression,
-    /// Who has to have a record before it counts as sent
-    #[arg(long, value_enum, default_value = "all")]
-    acks: Acks,
-}
-
-/// Who has to have a record before it counts as sent.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Acks {
-    /// Nobody: the broker does not answer.
-    #[value(name = "0")]
-    None,
-    /// The leader.
-    #[value(name = "1")]
-    Leader,
-    /// All replicas in sync.
-    All,
-}
-
-impl From<Acks> for producer::Acks {
-    fn from(acks: Acks) -> Self {
-        match acks {
-            Acks::None => producer::Acks::None,
-            Acks::Leader => producer::Acks::Leader,
-            Acks::All => producer::Acks::All,
-        }
-    }
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum InputFormat {
-    /// A line is a value, or with --key-separator a key and a value.
-    Lines,
-    /// A line is a JSON object: key, value, headers, timestamp_ms.
-    Json,
-}
-
-pub(crate) fn separator(text: &str) -> Result<String, String> {
-    match text {
-        "" => Err("it must not be empty".into()),
-        "\\t" => Ok("\t".into()),
-        text => Ok(text.into()),
-    }
-}
-
-#[derive(Debug, thiserror::Error)]
-enum InputError {
-    #[error("line {line}: {source}; the {} before it were sent", lines(*line))]
-    Line { line: u64, source: LineError },
-    #[error("line {line} is over {LINE_BYTES_MAX} bytes long; are these lines?")]
-    LineTooLong { line: u64 },
-    #[error("line {line}: the topic has no partition {partition}")]
-    NoSuchPartition { line: u64, partition: i32 },
-    #[error("line {line}: {source}")]
-    Record { line: u64, source: record::BatchError },
-    #[error("cannot read standard input: {0}")]
-    Unreadable(io::Error),
-}
-
-fn lines(line: u64) -> String {
-    crate::output::counted(line - 1, "line")
-}
-
-#[derive(Serialize)]
-struct Produced<'a> {
-    topic: &'a str,
-    records: u64,
-    /// Of batches as they were sent, compressed if they are.
-    bytes: u64,
-    seconds: f64,
-}
-
-pub(crate) async fn run(arguments: ProduceArguments) -> Result<(), CommandError> {
-    if arguments.format == InputFormat::Json && arguments.key_separator.is_some() {
-        return Err(CommandError::user("--key-separator is for plain lines: JSON names its key"));
-    }
-    if arguments.format == InputFormat::Lines && arguments.keep_partitions {
-        return Err(CommandError::user("--keep-partitions is for --format json"));
-    }
-    let client = Arc::new(arguments.client.connect().await?);
-    let metadata = client.topic(&arguments.topic).await?;
-    let partitions = metadata.partitions(&arguments.topic).len() as i32;
-    if let Some(partition) = arguments.partition.filter(|partition| *partition >= partitions) {
-        let topic = arguments.topic.clone();
-        let partitions = partitions as usize;
-        let error = client::ClientError::NoSuchPartition { topic, partition, partitions };
-        return Err(error.into());
-    }
-    // What is sent twice is stored once, if the broker knows who sends.
-    let identity = match arguments.acks {
-        Acks::All => client.producer_identity().await?,
-        _ => Identity::NONE,
-    };
-    let (batches, to_send) = mpsc::channel(BATCHES_QUEUED);
-    let (blocks, to_parse) = blocking::sync_channel(BLOCKS_QUEUED);
-    let total = input_bytes();
-    let read = Arc::new(std::sync::atomic::AtomicU64::new(0));
-    let counted = read.clone();
-    std::thread::spawn(move || read_blocks(&blocks, &counted));
-    let topic: Arc<str> = arguments.topic.as_str().into();
-    let (acks, output) = (arguments.acks, arguments.client.output());
-    let batcher = Batcher::new(arguments, partitions, identity, batches);
-    let (parsed, parsing) = tokio::sync::oneshot::channel();
-    std::thread::spawn(move || parsed.send(batcher.run(&to_parse)));
-
-    let sent = Arc::new(Sent::default());
-    let mut progress = Progress::new(false);
-    let sending = send(client, topic.clone(), acks.into(), to_send, sent.clone());
-    let outcome = {
-        let mut sending = std::pin::pin!(sending);
-        let mut tick = tokio::time::interval(progress::EVERY);
-        loop {
-            tokio::select! {
-                outcome = &mut sending => break outcome,
-                _ = tick.tick() => {
-                    let done = read.load(Ordering::Relaxed) as f64;
-                    let share = total.map(|total| (done / total as f64).min(1.0));
-                    let (records, bytes) = totals(&sent);
-                    progress.show(records, bytes, share);
-                }
-            }
-        }
-    };
-    let (records, bytes) = totals(&sent);
-    progress.finish("produced", records, bytes);
-    outcome?;
-    match parsing.await {
-        Ok(Err(error @ InputError::Unreadable(_))) => return Err(CommandError::server(error)),
-        Ok(Err(error)) => return Err(CommandError::user(error)),
-        // Without a word from it, sending failed first; that was said above.
-        Ok(Ok(())) | Err(_) => {}
-    }
-    if output == OutputFormat::Json {
-        let seconds = progress.elapsed().as_secs_f64();
-        output.show(&Produced { topic: &topic, records, bytes, seconds }, |_| String::new())?;
-    }
-    Ok(())
-}
-
-fn totals(sent: &Sent) -> (u64, u64) {
-    (sent.records.load(Ordering::Relaxed), sent.bytes.load(Ordering::Relaxed))
-}
-
-/// How much there is to read, where standard input is a file.
-fn input_bytes() -> Option<u64> {
-    let file = std::fs::File::from(io::stdin().as_fd().try_clone_to_owned().ok()?);
-    let metadata = file.metadata().ok()?;
-    (metadata.is_file() && metadata.len() > 0).then_some(metadata.len())
-}
-
-/// Standard input in blocks, as they come.
-fn read_blocks(
-    blocks: &blocking::SyncSender<io::Result<Vec<u8>>>,
-    read: &std::sync::atomic::AtomicU64,
-) {
-    let mut stdin = io::stdin().lock();
-    loop {
-        let mut block = vec![0; BLOCK_BYTES];
-        let received = match stdin.read(&mut block) {
-            Ok(0) => return,
-            Ok(received) => received,
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-            Err(error) => {
-                // Nobody to tell means that the command is ending anyway.
-                let _ = blocks.send(Err(error));
-                return;
-            }
-        };
-        block.truncate(received);
-        read.fetch_add(received as u64, Ordering::Relaxed);
-        if blocks.send(Ok(block)).is_err() {
-            return;
-        }
-    }
-}
 
 /// Turns lines into batches.
-struct Batcher {
+pub(super) struct Batcher {
     format: LineFormat,
     key: Option<Vec<u8>>,
     headers: Vec<(String, String)>,
@@ -269,8 +49,8 @@ struct OpenBatch {
 /// Why parsing ends before the input does.
 enum Stop {
     Input(InputError),
-    /// Nobody sends any more: that went wrong elsewhere.
-    Unwanted,
+    /// The sender has ended, and reports why.
+    SenderEnded,
 }
 
 impl From<InputError> for Stop {
@@ -280,7 +60,7 @@ impl From<InputError> for Stop {
 }
 
 impl Batcher {
-    fn new(
+    pub(super) fn new(
         arguments: ProduceArguments,
         partitions: i32,
         identity: Identity,
@@ -311,15 +91,18 @@ impl Batcher {
         }
     }
 
-    /// Everything before a line that is wrong is sent, and then the line is told.
-    fn run(mut self, blocks: &blocking::Receiver<io::Result<Vec<u8>>>) -> Result<(), InputError> {
+    /// Sends everything before a wrong line, and then reports that line.
+    pub(super) fn run(
+        mut self,
+        blocks: &blocking::Receiver<io::Result<Vec<u8>>>,
+    ) -> Result<(), InputError> {
         let outcome = match self.take_all(blocks) {
-            Err(Stop::Unwanted) => return Ok(()),
+            Err(Stop::SenderEnded) => return Ok(()),
             Err(Stop::Input(error)) => Err(error),
             Ok(()) => Ok(()),
         };
         match self.close_all() {
-            Ok(()) | Err(Stop::Unwanted) => outcome,
+            Ok(()) | Err(Stop::SenderEnded) => outcome,
             Err(Stop::Input(error)) => Err(error),
         }
     }
@@ -467,7 +250,7 @@ impl Batcher {
         *next = ((i64::from(*next) + i64::from(records)) & i64::from(i32::MAX)) as i32;
         let bytes = Bytes::from(open.builder.finish());
         let batch = ReadyBatch { partition, records, bytes };
-        self.batches.blocking_send(batch).map_err(|_| Stop::Unwanted)
+        self.batches.blocking_send(batch).map_err(|_| Stop::SenderEnded)
     }
 
     fn close_all(&mut self) -> Result<(), Stop> {
@@ -480,7 +263,7 @@ impl Batcher {
         let overdue = |open: &OpenBatch| now.duration_since(open.since) >= LINGER;
         let partitions: Vec<i32> =
             self.open.iter().filter(|(_, open)| overdue(open)).map(|(place, _)| *place).collect();
-        // Where the sender is behind, batches may as well grow.
+        // While the sender is behind, batches may grow.
         if self.batches.capacity() == 0 {
             return Ok(());
         }

@@ -1,0 +1,146 @@
+//! Consuming as a member of a group, by the classic protocol.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use client::TopicPartition;
+use client::fetcher::Delivery;
+use client::member::{HEARTBEAT_EVERY, Membership, Standing};
+use tokio::sync::oneshot;
+use tokio::time::interval;
+
+use super::{Consumption, Ending, reading_ends};
+use crate::commands::CommandError;
+use crate::position::{Position, locate};
+use crate::progress;
+const COMMIT_EVERY: Duration = Duration::from_secs(1);
+
+impl Consumption {
+    pub(super) async fn in_group(&mut self, group: &str) -> Result<(), CommandError> {
+        for topic in &self.arguments.topics {
+            self.client.topic(topic).await?;
+        }
+        let topics = self.arguments.topics.clone();
+        let mut membership = Membership::new(self.client.clone(), group, &topics);
+        let outcome = self.as_member(group, &mut membership).await;
+        // After an error too: commits what was printed, and leaves, so that the other members need not
+        // wait for the session to time out.
+        let printed = self.finish_printing().await;
+        let committed = membership.commit(&self.printed.positions()).await;
+        let left = membership.leave().await;
+        outcome?;
+        printed?;
+        if committed? == Standing::Rebalancing {
+            eprintln!(
+                "postroad: the last offsets could not be committed; the group will read some \
+                 records again"
+            );
+        }
+        // If leaving failed the session times out, which only takes longer.
+        let _ = left;
+        Ok(())
+    }
+
+    /// Ends when everything was read, when enough was printed, or by a signal.
+    async fn as_member(
+        &mut self,
+        group: &str,
+        membership: &mut Membership,
+    ) -> Result<(), CommandError> {
+        loop {
+            let partitions = tokio::select! {
+                joined = membership.join() => joined?,
+                () = self.signals.received() => return Ok(()),
+            };
+            let from = self.positions_of_group(group, partitions).await?;
+            // The start is committed even if there is nothing to read: without an offset, later records
+            // would not count as the group's lag.
+            self.printed.begin(&from);
+            self.start(from).await?;
+            let ending = self.until_group_or_reading_ends(membership).await;
+            self.readers.shutdown().await;
+            if ending? != Ending::Rebalancing {
+                return Ok(());
+            }
+            // The partitions are this member's until it joins again: print and commit what was read.
+            self.barrier().await;
+            membership.commit(&self.printed.positions()).await?;
+            self.printed.forget();
+        }
+    }
+
+    /// Where the group has committed, else where it was told to begin.
+    async fn positions_of_group(
+        &self,
+        group: &str,
+        partitions: Vec<TopicPartition>,
+    ) -> Result<Vec<(TopicPartition, u64)>, CommandError> {
+        let committed = self.client.committed(group).await?;
+        let (known, unknown): (Vec<_>, Vec<_>) =
+            partitions.into_iter().partition(|partition| committed.contains_key(partition));
+        let mut from: Vec<_> = known
+            .into_iter()
+            .map(|partition| {
+                let offset = committed[&partition];
+                (partition, offset)
+            })
+            .collect();
+        if !unknown.is_empty() {
+            let mut topics: Vec<&str> = unknown.iter().map(|partition| &*partition.topic).collect();
+            topics.dedup();
+            let metadata = self.client.metadata(Some(&topics)).await?;
+            let start = self.arguments.from.unwrap_or(Position::Earliest);
+            from.extend(locate(&self.client, &metadata, &unknown, start).await?);
+        }
+        from.sort_unstable();
+        Ok(from)
+    }
+
+    async fn until_group_or_reading_ends(
+        &mut self,
+        membership: &Membership,
+    ) -> Result<Ending, CommandError> {
+        let mut heartbeats = interval(HEARTBEAT_EVERY);
+        let mut commits = interval(COMMIT_EVERY);
+        let mut ticks = interval(progress::EVERY);
+        let mut committed = BTreeMap::new();
+        loop {
+            tokio::select! {
+                // A member without partitions has nothing to read, and waits for some.
+                ending = reading_ends(&mut self.readers),
+                    if !self.readers.is_empty() || !self.arguments.follow => return Ok(ending?),
+                ended = &mut self.end, if self.ended.is_none() => {
+                    self.ended = Some(ended.unwrap_or(Ok(())));
+                    return Ok(Ending::Printed);
+                }
+                () = self.signals.received() => return Ok(Ending::Interrupted),
+                _ = heartbeats.tick() => {
+                    if membership.heartbeat().await? == Standing::Rebalancing {
+                        return Ok(Ending::Rebalancing);
+                    }
+                }
+                _ = commits.tick() => {
+                    let positions = self.printed.positions();
+                    if positions != committed {
+                        if membership.commit(&positions).await? == Standing::Rebalancing {
+                            return Ok(Ending::Rebalancing);
+                        }
+                        committed = positions;
+                    }
+                }
+                _ = ticks.tick() => self.show_progress(),
+            }
+        }
+    }
+
+    /// Waits until everything that was read so far is written out.
+    async fn barrier(&mut self) {
+        let (passed, pass) = oneshot::channel();
+        if let Some(deliveries) = &self.deliveries
+            && deliveries.send(Delivery::Barrier(passed)).await.is_ok()
+        {
+            // Without an answer the printer has ended: nothing is left to wait for.
+            let _ = pass.await;
+        }
+    }
+}

@@ -1,0 +1,150 @@
+//! Writing records to standard output, and how far that has come.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use client::TopicPartition;
+use client::fetcher::{Delivery, Gone, Stretch};
+use record::Batch;
+use tokio::sync::mpsc;
+
+use crate::commands::CommandError;
+use crate::record_line::LineFormat;
+const OUTPUT_BYTES: usize = 256 << 10;
+
+/// How far printing has come.
+#[derive(Debug, Default)]
+pub(super) struct Printed {
+    pub(super) records: AtomicU64,
+    pub(super) bytes: AtomicU64,
+    /// The offset after the last record of each partition that was written out.
+    positions: Mutex<BTreeMap<TopicPartition, u64>>,
+}
+
+impl Printed {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<TopicPartition, u64>> {
+        self.positions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn positions(&self) -> BTreeMap<TopicPartition, u64> {
+        self.lock().clone()
+    }
+
+    pub(super) fn begin(&self, from: &[(TopicPartition, u64)]) {
+        self.lock().extend(from.iter().cloned());
+    }
+
+    pub(super) fn forget(&self) {
+        self.lock().clear();
+    }
+}
+
+/// Writes records to standard output.
+pub(super) struct Printer {
+    format: LineFormat,
+    left: Option<u64>,
+    printed: Arc<Printed>,
+    out: Vec<u8>,
+    /// Positions of the records in `out`, which are not written out yet.
+    pending: BTreeMap<TopicPartition, u64>,
+}
+
+impl Printer {
+    pub(super) fn new(format: LineFormat, left: Option<u64>, printed: Arc<Printed>) -> Self {
+        let out = Vec::with_capacity(OUTPUT_BYTES + (64 << 10));
+        Self { format, left, printed, out, pending: BTreeMap::new() }
+    }
+
+    /// Ends when no more deliveries come, or when enough was printed.
+    pub(super) fn run(
+        mut self,
+        mut deliveries: mpsc::Receiver<Delivery>,
+    ) -> Result<(), CommandError> {
+        loop {
+            let delivery = match deliveries.try_recv() {
+                Ok(delivery) => delivery,
+                Err(_) => {
+                    // Nothing waits: write out what there is before waiting for more.
+                    self.flush()?;
+                    match deliveries.blocking_recv() {
+                        Some(delivery) => delivery,
+                        None => return Ok(()),
+                    }
+                }
+            };
+            match delivery {
+                Delivery::Stretch(stretch) => self.print(&stretch)?,
+                Delivery::Gone(Gone { partition, from, until }) => eprintln!(
+                    "postroad: records {from} to {} of {partition} are gone (retention); going on \
+                     at {until}",
+                    until - 1
+                ),
+                Delivery::Barrier(passed) => {
+                    self.flush()?;
+                    // The waiting task may have been interrupted.
+                    let _ = passed.send(());
+                }
+            }
+            if self.left == Some(0) {
+                return self.flush();
+            }
+        }
+    }
+
+    fn print(&mut self, stretch: &Stretch) -> Result<(), CommandError> {
+        let place = &stretch.partition;
+        let corrupt = |offset: u64, error: record::BatchError| {
+            CommandError::server(format!("the batch of {place} at offset {offset}: {error}"))
+        };
+        let mut next = stretch.offset;
+        for (header, range) in record::split(&stretch.records).map_while(Result::ok) {
+            let batch = &stretch.records[range];
+            record::verify_checksum(batch).map_err(|e| corrupt(header.base_offset, e))?;
+            // Control batches mark transactions and hold no records.
+            if !header.attributes.is_control() {
+                let batch = Batch::decode(batch).map_err(|e| corrupt(header.base_offset, e))?;
+                for record in batch.records() {
+                    let record = record.map_err(|e| corrupt(header.base_offset, e))?;
+                    if record.offset < stretch.offset {
+                        continue;
+                    }
+                    if stretch.until.is_some_and(|until| record.offset >= until)
+                        || self.left == Some(0)
+                    {
+                        self.pending.insert(place.clone(), next);
+                        return Ok(());
+                    }
+                    self.format.write(&mut self.out, &place.topic, place.partition, &record);
+                    next = record.offset + 1;
+                    self.left = self.left.map(|left| left - 1);
+                    self.printed.records.fetch_add(1, Ordering::Relaxed);
+                    if self.out.len() >= OUTPUT_BYTES {
+                        self.write_out()?;
+                    }
+                }
+            }
+            if self.left != Some(0) {
+                next = next.max(header.base_offset + header.last_offset_delta as u64 + 1);
+            }
+        }
+        self.pending.insert(place.clone(), next);
+        Ok(())
+    }
+
+    fn write_out(&mut self) -> io::Result<()> {
+        io::stdout().lock().write_all(&self.out)?;
+        self.printed.bytes.fetch_add(self.out.len() as u64, Ordering::Relaxed);
+        self.out.clear();
+        Ok(())
+    }
+
+    /// After this all that was printed has left the process, and may be committed.
+    fn flush(&mut self) -> Result<(), CommandError> {
+        self.write_out()?;
+        io::stdout().lock().flush()?;
+        self.printed.lock().append(&mut self.pending);
+        Ok(())
+    }
+}

@@ -1,0 +1,172 @@
+//! Which topic a number means, and what the head of an entry says.
+
+use std::path::Path;
+
+use ::journal::EntryKind;
+use ::journal::inspect::{self, EntryInfo, SnapshotFileInfo};
+use ::world::RealDisk;
+use base::{HashMap, PartitionId, TopicId};
+use machine::{Applied, Command, Entry, Head, Outcome, State};
+
+use super::unreadable;
+use crate::commands::CommandError;
+
+/// What the head of an entry says.
+#[derive(Default)]
+pub(super) struct HeadText {
+    pub(super) time_ms: Option<i64>,
+    pub(super) commands: Vec<String>,
+}
+
+/// Which topic a number means: from the newest snapshot, and from what entries after it made.
+pub(super) struct Names {
+    state: State,
+    /// Entries up to this one are in the state.
+    applied: u64,
+    /// Also of topics that are gone by now.
+    pub(super) topics: HashMap<TopicId, String>,
+}
+
+/// `None` when it cannot be read by this build.
+pub(super) fn state_of(
+    dir: &Path,
+    snapshot: &inspect::SnapshotContent,
+) -> Result<Option<State>, CommandError> {
+    let machine = inspect::snapshot_machine(&RealDisk, dir, snapshot).map_err(unreadable(dir))?;
+    Ok(machine.and_then(|machine| State::decode(&machine).ok()))
+}
+
+impl Names {
+    pub(super) fn from_snapshots(
+        dir: &Path,
+        snapshots: &[SnapshotFileInfo],
+    ) -> Result<Self, CommandError> {
+        let mut names = Names { state: State::new(), applied: 0, topics: HashMap::default() };
+        for content in snapshots.iter().filter_map(|snapshot| snapshot.content) {
+            if let Some(state) = state_of(dir, &content)? {
+                let named = state.topics().map(|topic| (topic.id, topic.name.to_string()));
+                names.topics.extend(named);
+                names.state = state;
+                names.applied = content.id.index;
+                break;
+            }
+        }
+        Ok(names)
+    }
+
+    pub(super) fn partition(&self, partition: PartitionId) -> String {
+        match self.topics.get(&partition.topic) {
+            Some(topic) => format!("{topic}/{}", partition.index),
+            None => partition.to_string(),
+        }
+    }
+
+    fn topic(&self, topic: TopicId) -> String {
+        self.topics.get(&topic).cloned().unwrap_or_else(|| topic.to_string())
+    }
+
+    /// The text of an entry. Learns the topics that it makes.
+    pub(super) fn read(&mut self, entry: &EntryInfo) -> HeadText {
+        if entry.kind != EntryKind::Command {
+            return HeadText::default();
+        }
+        let Ok(Head { now_ms, commands, .. }) = machine::decode_head(&entry.head) else {
+            return HeadText { time_ms: None, commands: vec!["(cannot be decoded)".into()] };
+        };
+        if entry.id.index > self.applied {
+            self.applied = entry.id.index;
+            self.learn(now_ms, &commands);
+        }
+        let commands = commands.iter().map(|command| self.describe(command)).collect();
+        HeadText { time_ms: Some(now_ms), commands }
+    }
+
+    fn learn(&mut self, now_ms: i64, commands: &[Command]) {
+        if commands.is_empty() {
+            return;
+        }
+        let mut applied = Applied::new();
+        // Only for the names of topics: appends are not applied.
+        self.state.apply(&Entry { now_ms, commands, ..Entry::default() }, &mut applied);
+        for (command, outcome) in commands.iter().zip(applied.commands) {
+            if let (Command::CreateTopics { topics }, Ok(Outcome::Topics(made))) =
+                (command, outcome)
+            {
+                let made =
+                    topics.iter().zip(made).filter_map(|(topic, id)| Some((id.ok()?, topic)));
+                self.topics.extend(made.map(|(id, topic)| (id, topic.name.clone())));
+            }
+        }
+    }
+
+    fn describe(&self, command: &Command) -> String {
+        match command {
+            Command::CreateTopics { topics } => match &topics[..] {
+                [topic] => {
+                    format!("create topic {} with {} partitions", topic.name, topic.partitions)
+                }
+                topics => format!("create {} topics", topics.len()),
+            },
+            Command::DeleteTopic { topic } => format!("delete topic {}", self.topic(*topic)),
+            Command::CreatePartitions { topic, total } => {
+                format!("grow topic {} to {total} partitions", self.topic(*topic))
+            }
+            Command::SetTopicConfig { topic, .. } => {
+                format!("configure topic {}", self.topic(*topic))
+            }
+            Command::SetNodeConfig { .. } => "configure the node".into(),
+            Command::SetGroupConfig { group, .. } => format!("configure group {group}"),
+            Command::AdvanceStart { starts } => match &starts[..] {
+                [(place, start)] => format!("delete {} below {start}", self.partition(*place)),
+                starts => format!("delete old records of {} partitions", starts.len()),
+            },
+            Command::Compacted { partition, up_to } => {
+                format!("{} is compacted up to {up_to}", self.partition(*partition))
+            }
+            Command::AllocateProducerId => "allocate a producer id".into(),
+            Command::CommitOffsets { group, offsets } => match &offsets[..] {
+                [at] => {
+                    format!(
+                        "group {group} commits {} at {}",
+                        self.partition(at.partition),
+                        at.offset
+                    )
+                }
+                offsets => format!("group {group} commits {} offsets", offsets.len()),
+            },
+            Command::DeleteOffsets { group, partitions } => {
+                format!("group {group} forgets {} offsets", partitions.len())
+            }
+            Command::DeleteGroup { group } => format!("delete group {group}"),
+            Command::ExpireOffsets { groups, .. } => {
+                format!("expire offsets of {} groups", groups.len())
+            }
+            Command::ExpireProducers { .. } => "expire producers".into(),
+            Command::CreateLeaseGroup { topic, name, .. } => {
+                format!("create lease group {name} of {}", self.topic(*topic))
+            }
+            Command::SetLeaseGroupConfig { group, .. } => format!("configure lease group {group}"),
+            Command::DeleteLeaseGroup { group } => format!("delete lease group {group}"),
+            Command::PauseLeaseGroup { group, paused: true } => {
+                format!("pause lease group {group}")
+            }
+            Command::PauseLeaseGroup { group, paused: false } => {
+                format!("resume lease group {group}")
+            }
+            Command::SeekLeaseGroup { group, starts } => {
+                format!("seek lease group {group} in {} partitions", starts.len())
+            }
+            Command::Settle { settles } => {
+                let settled = settles.iter().flat_map(|settle| &settle.settled);
+                let records: u64 = settled.map(|(_, count)| u64::from(*count)).sum();
+                format!("settle {records} records of {} partitions", settles.len())
+            }
+            Command::PutDocument { space, name, body, .. } => {
+                format!("put document {space}/{name} of {} bytes", body.len())
+            }
+            Command::DeleteDocument { space, name, .. } => {
+                format!("delete document {space}/{name}")
+            }
+        }
+    }
+}

@@ -1,0 +1,121 @@
+//! `postroad queue`: topics as queues. A queue is a lease group of a topic: what its consumers have
+//! settled, what they hold, and how records are delivered to them. A file for each command.
+
+mod declare;
+mod delete;
+mod describe;
+mod list;
+mod pause;
+mod peek;
+mod purge;
+mod seek;
+mod table;
+
+use clap::{Args, Subcommand};
+use operations::document::QueueName;
+
+use super::{ClientOptions, CommandError};
+
+use declare::Declare;
+use delete::Delete;
+use describe::Describe;
+use list::List;
+use pause::pause;
+use peek::Peek;
+use purge::Purge;
+use seek::Seek;
+
+const MAIN: &str = base::MAIN_LEASE_GROUP;
+
+#[derive(Args, Debug)]
+pub(crate) struct QueueArguments {
+    #[command(flatten)]
+    client: ClientOptions,
+    #[command(subcommand)]
+    command: QueueCommand,
+}
+
+#[derive(Subcommand, Debug)]
+enum QueueCommand {
+    /// Make a queue, with its topic where that is missing, or change what is named of one
+    Declare(Box<Declare>),
+    /// List queues: what waits in them, and for how long
+    List(List),
+    /// Show a queue: progress, what its consumers hold, configuration
+    Describe(Describe),
+    /// Show records of a queue without taking them
+    Peek(Peek),
+    /// Settle what nobody has leased, or single records
+    Purge(Purge),
+    /// Deliver nothing until 'resume'
+    Pause(Named),
+    /// Deliver again
+    Resume(Named),
+    /// Set where a queue goes on, forwards or back; its leases are void
+    Seek(Seek),
+    /// Delete queues; the records of their topics stay
+    Delete(Delete),
+}
+
+/// A queue as it is named on the command line.
+#[derive(Args, Clone, Debug)]
+pub(super) struct Named {
+    /// The queue's topic
+    topic: String,
+    #[command(flatten)]
+    group: GroupOption,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(super) struct GroupOption {
+    /// Whose queue it is: of AMQP's consumers, or of a share group by its name
+    #[arg(short, long, value_name = "GROUP", default_value = MAIN)]
+    pub(super) group: String,
+}
+
+impl Named {
+    pub(super) fn queue(&self) -> QueueName {
+        self.group.of(&self.topic)
+    }
+}
+
+impl GroupOption {
+    pub(super) fn of(&self, topic: &str) -> QueueName {
+        QueueName { topic: topic.to_owned(), group: self.group.clone() }
+    }
+}
+
+/// `orders`, and `orders (group audit)` where it is not the main one.
+pub(super) fn label(queue: &QueueName) -> String {
+    match &*queue.group {
+        MAIN => queue.topic.clone(),
+        group => format!("{} (group {group})", queue.topic),
+    }
+}
+
+pub(crate) async fn run(arguments: QueueArguments) -> Result<(), CommandError> {
+    let client = arguments.client.connect().await?;
+    let output = arguments.client.output();
+    match arguments.command {
+        QueueCommand::Declare(declare) => declare.run(&client, output).await,
+        QueueCommand::List(list) => list.run(&client, output).await,
+        QueueCommand::Describe(describe) => describe.run(&client, output).await,
+        QueueCommand::Peek(peek) => peek.run(&client, output).await,
+        QueueCommand::Purge(purge) => purge.run(&client, output).await,
+        QueueCommand::Pause(named) => pause(&client, output, &named, true).await,
+        QueueCommand::Resume(named) => pause(&client, output, &named, false).await,
+        QueueCommand::Seek(seek) => seek.run(&client, output).await,
+        QueueCommand::Delete(delete) => delete.run(&client, output).await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    #[test]
+    fn the_main_group_goes_without_saying() {
+        let queue = |group: &str| QueueName { topic: "orders".into(), group: group.into() };
+        assert_eq!(label(&queue("main")), "orders");
+        assert_eq!(label(&queue("audit")), "orders (group audit)");
+    }
+}

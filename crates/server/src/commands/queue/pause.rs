@@ -1,0 +1,32 @@
+//! `postroad queue pause` and `resume`.
+
+use client::Client;
+use operations::document::{Done, Operation};
+use serde::Serialize;
+
+use super::{Named, label};
+use crate::commands::CommandError;
+use crate::output::OutputFormat;
+
+#[derive(Serialize)]
+struct Paused<'a> {
+    topic: &'a str,
+    group: &'a str,
+    paused: bool,
+}
+
+pub(super) async fn pause(
+    client: &Client,
+    output: OutputFormat,
+    named: &Named,
+    paused: bool,
+) -> Result<(), CommandError> {
+    let queue = named.queue();
+    client.operate::<Done>(&Operation::PauseQueue { queue: queue.clone(), paused }).await?;
+    let said = Paused { topic: &queue.topic, group: &queue.group, paused };
+    output.show(&said, |said| {
+        let verb = if said.paused { "paused" } else { "resumed" };
+        format!("{verb} queue {}\n", label(&queue))
+    })?;
+    Ok(())
+}

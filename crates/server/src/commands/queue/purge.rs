@@ -1,0 +1,53 @@
+//! `postroad queue purge`.
+
+use clap::Args;
+use client::Client;
+use operations::document::{Counted, Operation, Removed};
+use serde::Serialize;
+
+use super::{Named, label};
+use crate::commands::CommandError;
+use crate::commands::records::{self, Place};
+use crate::output::{OutputFormat, counted};
+
+#[derive(Args, Debug)]
+pub(super) struct Purge {
+    #[command(flatten)]
+    named: Named,
+    /// Only this record; may be repeated
+    #[arg(short, long, value_name = "PARTITION:OFFSET")]
+    record: Vec<Place>,
+}
+
+#[derive(Serialize)]
+struct Purged<'a> {
+    topic: &'a str,
+    group: &'a str,
+    records: u64,
+}
+
+impl Purge {
+    pub(super) async fn run(
+        &self,
+        client: &Client,
+        output: OutputFormat,
+    ) -> Result<(), CommandError> {
+        let queue = self.named.queue();
+        let mut outcome = Ok(());
+        let records = if self.record.is_empty() {
+            let operation = Operation::PurgeQueue { queue: queue.clone() };
+            client.operate::<Counted>(&operation).await?.records
+        } else {
+            let records = records::places(&self.record);
+            let operation = Operation::RemoveRecords { queue: queue.clone(), records };
+            let removed: Removed = client.operate(&operation).await?;
+            outcome = records::all_removed(&removed);
+            removed.removed
+        };
+        let purged = Purged { topic: &queue.topic, group: &queue.group, records };
+        output.show(&purged, |purged| {
+            format!("purged {} from queue {}\n", counted(purged.records, "record"), label(&queue))
+        })?;
+        outcome
+    }
+}
