@@ -74,7 +74,7 @@ pub(crate) fn run(options: &Options) -> Outcome<Counts> {
         None => Some(server::binary(options.bin.as_deref())?),
     };
     if let (Some(other), true) = (&other, options.families.is_empty()) {
-        // Those that have somebody to talk to.
+        // Only families that the other server speaks.
         families.retain(|family| other.iter().any(|(name, _)| *name == speaks(family)));
     }
     let mut counts = Counts::default();

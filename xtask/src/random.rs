@@ -12,7 +12,7 @@ impl Random {
         Random { state: seed }
     }
 
-    /// A seed nobody chose.
+    /// A random seed.
     pub(crate) fn any_seed() -> u64 {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         mix(now.as_nanos() as u64 ^ u64::from(std::process::id())) >> 32

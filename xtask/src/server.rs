@@ -54,7 +54,7 @@ impl Postroad {
         let address = SocketAddr::from(([127, 0, 0, 1], self.port));
         let mut command = Command::new(&self.binary);
         command.arg("serve").arg("--data").arg(&self.data).arg("--kafka").arg(address.to_string());
-        // Several may run at a time; whoever wants AMQP says so.
+        // Several may run at a time; a chore that needs AMQP asks for it.
         command.env("POSTROAD_AMQP", "off").args(&self.arguments);
         // As the suites ask of Kafka: chores often enough to be watched, and no wait for members.
         command.env("POSTROAD_KAFKA_CONFIG", QUICK_CHORES);

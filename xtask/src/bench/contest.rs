@@ -1,4 +1,4 @@
-//! What all comparisons have in common: their options, the rounds in which everybody has a turn,
+//! What all comparisons have in common: their options, the rounds in which each broker has a turn,
 //! and what becomes of the report. A [`Contest`] adds who takes part and what is measured.
 
 use std::fmt::Debug;

@@ -1,5 +1,5 @@
 //! Scripts: scenarios of steps, a line each. `tests/compat/amqp-pair/README.md` describes the
-//! language for whoever writes one.
+//! language for those who write one.
 
 use std::time::Duration;
 

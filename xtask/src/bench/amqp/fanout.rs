@@ -1,6 +1,6 @@
 //! One message, ten queues: a fanout exchange with a producer, and a consumer at each queue.
 //!
-//! What a message costs on the disk is held against the workload with one queue: whoever stores a
+//! What a message costs on the disk is held against the workload with one queue: a broker that stores a
 //! body once a queue writes ten times as much.
 
 use super::perf_test::Plan;

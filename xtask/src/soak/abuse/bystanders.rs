@@ -132,7 +132,7 @@ impl Bystanders {
         let consumer = open(kafka).context(|| "a well-behaved consumer cannot connect")?;
         let mut publisher = amqp::Connection::open(amqp, PATIENCE, Mode::Confirms)
             .context(|| "a well-behaved publisher cannot connect")?;
-        // What nobody consumes goes, so that the queue does not grow.
+        // Beyond so many the oldest messages are dropped, so that the queue does not grow.
         let length = [("x-max-length", Argument::Number(1000))];
         publisher
             .declare_with(&[QUEUE.to_owned()], &length)

@@ -164,7 +164,7 @@ impl Ledger {
         Ok(mark)
     }
 
-    /// About to be given back: from now on anybody may get it.
+    /// About to be given back: from now on any consumer may get it.
     pub(super) fn give_back(&mut self, mark: Mark) {
         self.held.remove(&(mark.producer, mark.sequence));
         self.tally.given_back += 1;
@@ -196,7 +196,7 @@ impl Ledger {
         self.held.retain(|_, holder| *holder != worker);
     }
 
-    /// The server is dead: nobody has anything.
+    /// The server is dead: all leases are gone.
     pub(super) fn crash(&mut self) {
         self.held.clear();
     }
