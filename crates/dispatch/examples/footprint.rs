@@ -98,7 +98,7 @@ fn join(engine: &mut Dispatch, records: u32) {
         settle_on_send: false,
         lease_ms: None,
     };
-    engine.join(1, joined).expect("nobody else is there");
+    engine.join(1, joined).expect("it is the only consumer");
 }
 
 fn read(engine: &mut Dispatch, record: impl Fn(u64) -> Scanned, now_ms: i64) -> bool {

@@ -3,7 +3,7 @@
 use base::Offset;
 
 use crate::consumer::{Take, Within};
-use crate::consumers::{Aside, Chosen};
+use crate::consumers::{Chosen, Skipped};
 use crate::dispatch::Dispatch;
 use crate::lease::Lease;
 use crate::meta::Meta;
@@ -23,27 +23,28 @@ struct Next {
 }
 
 impl Dispatch {
-    /// Hands out what is ready to consumers with credit. Gives back to `pools` first what ended
-    /// since (see [`Dispatch::return_to`]).
+    /// Hands out ready records to consumers with credit. First calls [`Dispatch::return_to`].
     pub fn dispatch(&mut self, now_ms: i64, pools: &mut Pools, out: &mut Vec<Assignment>) {
         self.now_ms = now_ms;
         self.return_to(pools);
         if self.paused {
             return;
         }
-        let mut aside = Aside::new();
+        let mut skipped = Skipped::new();
         while self.consumers.any_queued() && self.leases.len() < self.bounds.leased {
             let Some(next) = self.next_ready(now_ms, Within::default()) else { break };
-            let Some(chosen) = self.consumers.choose(next.bytes, pools, &mut aside) else { break };
+            let Some(chosen) = self.consumers.choose(next.bytes, pools, &mut skipped) else {
+                break;
+            };
             let pooled = !chosen.settle_on_send && pools.take(chosen.session);
             out.extend(self.hand_out(next, chosen, pooled, true, now_ms));
         }
-        self.consumers.step_back(&mut aside);
+        self.consumers.requeue(&mut skipped);
         self.end_prompts();
     }
 
-    /// Takes what is ready, whoever consumes beside. A take that got less than it asked for makes
-    /// the engine want more, once: scan, then take again.
+    /// Takes ready records, also if consumers have joined. A take that got less than it asked for makes
+    /// the engine read more, once: scan, then take again.
     pub fn take(&mut self, take: Take, now_ms: i64, out: &mut Vec<Assignment>) {
         self.take_within(take, Within::default(), now_ms, out);
     }
@@ -81,7 +82,7 @@ impl Dispatch {
         }
     }
 
-    /// The record that goes next; what is at the head and may not go is put where it belongs.
+    /// The record that goes next. Records at the head that must not go are blocked or die.
     fn next_ready(&mut self, now_ms: i64, within: Within<'_>) -> Option<Next> {
         loop {
             let head = self.first_head(within)?;
@@ -98,7 +99,7 @@ impl Dispatch {
                 exhausted.then_some(DeadReason::Attempts)
             };
             if let Some(reason) = reason {
-                // It must not go, and for the moment it cannot die either.
+                // It must not go, and there is no room for another dead letter.
                 if self.policy.dead_letters && self.ending >= self.bounds.dead {
                     return None;
                 }
@@ -118,7 +119,7 @@ impl Dispatch {
 
     /// The best of the partitions that may give something.
     fn first_head(&self, within: Within<'_>) -> Option<Head> {
-        /// Up to so many partitions it is less work to look at each than at the heads in order.
+        /// Up to so many partitions, checking each takes less work than the heads in order.
         const FEW: usize = 16;
         let Within { partitions: wanted, leased_max, .. } = within;
         let has_room = |head: &Head| {
@@ -202,10 +203,10 @@ mod tests {
     fn engine() -> Dispatch {
         let starts = vec![PartitionStart { end: 4, ..PartitionStart::default() }; 3];
         let mut engine = Dispatch::new(Policy::default(), starts, 1);
-        // Whoever gets less than it asks for makes it read once.
-        let nobodys = Within { partitions: &[9], ..Within::default() };
+        // A take that gets less than it asks for makes the engine read once.
+        let no_partition = Within { partitions: &[9], ..Within::default() };
         loop {
-            assert_eq!(take(&mut engine, 1, nobodys), []);
+            assert_eq!(take(&mut engine, 1, no_partition), []);
             let Some(want) = engine.wants() else { break };
             let record = |offset| Scanned {
                 offset,

@@ -1,19 +1,18 @@
-//! How much one engine may know at a time. Beyond a bound it stops reading, and goes on as the
-//! amount falls; nothing is dropped.
+//! How much one engine may know at a time. At a bound it stops reading, and goes on when the amount
+//! falls; nothing is dropped.
 
 use base::limits;
 
 /// The product's are in [`base::limits`]; tests have smaller ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {
-    /// Ready records of one partition known in full; what else is ready is ranges. Twice as many
-    /// at times.
+    /// Ready records of one partition known in full, at times twice as many; the others are ranges.
     pub loaded_per_partition: usize,
     /// The same over all partitions: beyond it each has a few.
     pub loaded: usize,
-    /// What ready records beyond the loaded ones cost: blocks of 64 offsets with some of them.
+    /// Cells of ready records beyond the loaded ones: blocks of 64 offsets with some of them.
     pub cells_per_partition: usize,
-    /// Records that priorities wait for: so many and no more are read before one is handed out.
+    /// With priorities, the most records that are read before one is handed out.
     pub read_first: u64,
     pub blocked: usize,
     pub delayed: u64,

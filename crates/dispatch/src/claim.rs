@@ -21,12 +21,12 @@ pub struct BackOff {
     due_ms: i64,
 }
 
-/// What became of a record that was taken over with its lease, until it is read.
+/// The state of a record that was taken over with its lease and is not read yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Claimed {
     /// It is leased, dead or settled.
     Held,
-    /// It is available again, from then on; `i64::MIN`: it did not have to wait.
+    /// It is available again from `due_ms` on; `i64::MIN`: at once.
     Back { due_ms: i64 },
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Claims {
 }
 
 impl Claims {
-    /// Whether records of the partition are available again that can only be handed out once they are read.
+    /// Whether unread records of the partition are available again: they must be read to be handed out.
     pub(crate) fn has_back(&self, partition: u32) -> bool {
         self.back.contains_key(&partition)
     }
@@ -52,7 +52,7 @@ impl Claims {
         self.records.contains_key(&(partition, offset))
     }
 
-    /// False where it is not one of these.
+    /// False if the record was not taken over.
     fn comes_back(&mut self, partition: u32, offset: Offset, due_ms: i64) -> bool {
         let Some(claimed) = self.records.get_mut(&(partition, offset)) else { return false };
         if matches!(std::mem::replace(claimed, Claimed::Back { due_ms }), Claimed::Held) {
@@ -112,7 +112,7 @@ impl Dispatch {
 
     /// Takes a lease over, which keeps its token, its attempt and its deadline. To be called before anything
     /// was read, in the order of [`Dispatch::claims`], once the consumers have joined. False where there is
-    /// nothing to lease: the record is settled, or gone.
+    /// no record to lease: it is settled, or gone.
     pub fn claim(&mut self, claim: Claim, pools: &mut Pools) -> bool {
         let Claim(mut lease) = claim;
         let Some(found) = self.partitions.get_mut(lease.partition as usize) else { return false };
@@ -134,8 +134,8 @@ impl Dispatch {
         true
     }
 
-    /// The records that wait after a lease, by partition and offset. Those that are delayed as they came are
-    /// not among them: each engine reads that in the log.
+    /// The records that back off after a lease, by partition and offset. Scheduled records are not among
+    /// them: each engine reads their times in the log.
     pub fn back_offs(&self) -> Vec<BackOff> {
         let waits = |&(&(partition, offset), _): &(&(u32, Offset), &(u64, i64))| {
             let found = &self.partitions[partition as usize];
@@ -147,8 +147,8 @@ impl Dispatch {
         self.back_offs.iter().filter(waits).map(back_off).collect()
     }
 
-    /// Lets a record wait as it did in another engine. To be called before anything was read. False where
-    /// there is nothing to wait: the record is settled, or gone.
+    /// Lets a record back off as it did in another engine. To be called before anything was read. False
+    /// if the record is settled, or gone.
     pub fn back_off(&mut self, back_off: BackOff) -> bool {
         let BackOff { partition, offset, key, due_ms } = back_off;
         let Some(found) = self.partitions.get(partition as usize) else { return false };
@@ -162,7 +162,7 @@ impl Dispatch {
         self.comes_back_unread(partition, offset, due_ms)
     }
 
-    /// Notes that a record waits until then.
+    /// Notes that a record backs off until `due_ms`.
     pub(crate) fn wait_after_lease(
         &mut self,
         partition: u32,
@@ -173,8 +173,8 @@ impl Dispatch {
         self.back_offs.insert((partition, offset), (key, due_ms));
     }
 
-    /// Takes a record that comes back before this engine has read it: only what was read can be handed out
-    /// or looked up when it is due. False where it was read.
+    /// Notes a record that comes back before this engine has read it: it can be handed out, or looked up
+    /// when it is due, only after that. False if it was read.
     pub(crate) fn comes_back_unread(
         &mut self,
         partition: u32,
@@ -189,7 +189,7 @@ impl Dispatch {
         true
     }
 
-    /// The record is being read: what became of it before that.
+    /// The record is being read: returns its state as a claim.
     pub(crate) fn read_claimed(&mut self, partition: u32, offset: Offset) -> Option<Claimed> {
         self.claims.remove(partition, offset)
     }

@@ -1,4 +1,4 @@
-//! Who takes records, and how many at a time.
+//! Consumers and pulls: how many records each may take at a time.
 
 use base::Offset;
 use thiserror::Error;
@@ -10,12 +10,12 @@ use crate::{ConsumerId, SessionId};
 pub enum Credit {
     /// A window over what is leased: the end of a lease gives back.
     Window,
-    /// Used up for good; only [`crate::Dispatch::grant`] gives more.
+    /// Used up; only [`crate::Dispatch::grant`] gives more.
     Grants,
 }
 
 /// A consumer that records are pushed to. A record fits its credit if the bytes fit, or if the
-/// consumer holds nothing: what is larger than the whole window must not wait for ever.
+/// consumer holds nothing: a record larger than the whole window must not wait for ever.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Joined {
     pub session: SessionId,
@@ -55,12 +55,12 @@ pub enum Leases {
     Release,
 }
 
-/// What of a group a pull may have.
+/// Limits a pull to a part of the group.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Within<'a> {
     /// Ascending; empty = all.
     pub partitions: &'a [u32],
-    /// A partition of which so many records are leased, whoever has them, gives no more.
+    /// A partition with so many leased records, of any session, gives no more.
     pub leased_max: Option<u32>,
     /// Where there are priorities: nothing before each partition is known so far
     /// ([`crate::Dispatch::knows`]). Empty = whatever is known.

@@ -1,4 +1,4 @@
-//! Whose turn it is: the highest priority with credit, in turns among equals.
+//! Which consumer is next: the highest priority with credit, in turns among equals.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
@@ -14,10 +14,10 @@ struct Consumer {
     joined: Joined,
     /// Order of arrival.
     number: u64,
-    /// Credit that is used: of a window; grants are used up in `joined` itself.
+    /// Used credit of a window. Grants are used up in `joined` itself.
     records_used: u32,
     bytes_used: u64,
-    /// Leases that used credit and live.
+    /// Live leases that used credit.
     held: u32,
     /// Stands in its priority's ring.
     queued: bool,
@@ -48,7 +48,7 @@ impl Consumer {
 
     fn spend(&mut self, bytes: u32) {
         match self.joined.credit {
-            // What is settled as it is sent gives back as it takes.
+            // Settled on send: it gives its credit back at once.
             Credit::Window if self.joined.settle_on_send => {}
             Credit::Window => {
                 self.records_used += 1;
@@ -78,13 +78,13 @@ pub(crate) struct Chosen {
     pub(crate) lease_ms: Option<i64>,
 }
 
-/// Consumers that cannot take what is at hand in this turn; they keep their place.
-pub(crate) type Aside = Vec<(Reverse<i32>, ConsumerId)>;
+/// Consumers that cannot take the current record; they keep their place in the ring.
+pub(crate) type Skipped = Vec<(Reverse<i32>, ConsumerId)>;
 
 #[derive(Debug, Default)]
 pub(crate) struct Consumers {
     by_id: HashMap<ConsumerId, Consumer>,
-    /// Those with credit, by priority; some that have none any more, until their turn comes.
+    /// Consumers with credit, by priority. One whose credit is gone leaves when its turn comes.
     rings: BTreeMap<Reverse<i32>, VecDeque<ConsumerId>>,
     queued: usize,
     exclusive: Option<ConsumerId>,
@@ -100,7 +100,7 @@ impl Consumers {
         self.by_id.len()
     }
 
-    /// Whether anybody could be given a record, by his credit.
+    /// Whether a consumer has credit for a record.
     pub(crate) fn any_queued(&self) -> bool {
         self.queued > 0
     }
@@ -133,7 +133,7 @@ impl Consumers {
         Ok(())
     }
 
-    /// The session it was of; its leases give back no credit any more.
+    /// Returns its session. Its leases give back no credit any more.
     pub(crate) fn leave(&mut self, id: ConsumerId) -> Option<SessionId> {
         let consumer = self.by_id.remove(&id)?;
         if consumer.queued {
@@ -149,14 +149,14 @@ impl Consumers {
         Some(consumer.joined.session)
     }
 
-    /// Who is there, with what is left of the grants: first the active one, then in the order of arrival.
+    /// All consumers with their remaining grants: first the active one, then in the order of arrival.
     pub(crate) fn joined(&self) -> Vec<(ConsumerId, Joined)> {
         let mut all: Vec<_> = self.by_id.iter().collect();
         all.sort_unstable_by_key(|(id, consumer)| (self.active != Some(**id), consumer.number));
         all.into_iter().map(|(id, consumer)| (*id, consumer.joined)).collect()
     }
 
-    /// The consumer holds a record already. Of grants it was taken off when it was handed out.
+    /// The consumer holds a record already. Its grants were reduced when the record was handed out.
     pub(crate) fn resume(&mut self, id: ConsumerId, bytes: u32) {
         if let Some(consumer) = self.by_id.get_mut(&id) {
             consumer.held += 1;
@@ -201,7 +201,7 @@ impl Consumers {
         }
     }
 
-    /// The next one takes over: the highest priority, and there for longest.
+    /// The next one takes over: of the highest priority the one that joined first.
     fn choose_active(&mut self) {
         if !self.single_active || self.active.is_some() {
             return;
@@ -217,7 +217,7 @@ impl Consumers {
 
     pub(crate) fn grant(&mut self, id: ConsumerId, records: u32, bytes: u64) {
         if let Some(consumer) = self.by_id.get_mut(&id) {
-            // An endless credit stays endless, and no sum becomes endless.
+            // Unlimited credit stays unlimited, and no sum becomes unlimited.
             let joined = &mut consumer.joined;
             if joined.records != u32::MAX {
                 joined.records = joined.records.saturating_add(records);
@@ -273,13 +273,13 @@ impl Consumers {
         }
     }
 
-    /// Whose turn it is to take a record of `bytes`, and the credit for it spent. Who cannot take
-    /// it steps aside for this turn.
+    /// The consumer that takes a record of `bytes`, with its credit spent. Those before it that cannot
+    /// take the record go to `skipped`.
     pub(crate) fn choose(
         &mut self,
         bytes: u32,
         pools: &Pools,
-        aside: &mut Aside,
+        skipped: &mut Skipped,
     ) -> Option<Chosen> {
         for (&priority, ring) in &mut self.rings {
             while let Some(id) = ring.pop_front() {
@@ -291,7 +291,7 @@ impl Consumers {
                     continue;
                 }
                 if !consumer.fits(bytes) || !pools.has_room(consumer.joined.session) {
-                    aside.push((priority, id));
+                    skipped.push((priority, id));
                     continue;
                 }
                 consumer.spend(bytes);
@@ -308,7 +308,7 @@ impl Consumers {
         None
     }
 
-    /// How many records those with credit would take, `enough` at most.
+    /// How many records the consumers with credit would take, at most `enough`.
     pub(crate) fn spare(&self, pools: &Pools, enough: u64) -> u64 {
         let mut spare = 0_u64;
         for id in self.rings.values().flatten() {
@@ -325,12 +325,12 @@ impl Consumers {
         spare
     }
 
-    /// The turn is over: who stepped aside is first again.
-    pub(crate) fn step_back(&mut self, aside: &mut Aside) {
-        for (priority, id) in aside.drain(..).rev() {
+    /// The turn is over: the consumers in `skipped` are first again.
+    pub(crate) fn requeue(&mut self, skipped: &mut Skipped) {
+        for (priority, id) in skipped.drain(..).rev() {
             self.rings.entry(priority).or_default().push_front(id);
         }
-        // A priority that nobody has any more costs nothing.
+        // Frees rings of priorities without consumers.
         if self.queued == 0 && self.rings.len() > 1 {
             self.rings.clear();
         }

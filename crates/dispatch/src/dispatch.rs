@@ -1,6 +1,6 @@
-//! The engine: its parts, and how it is made, moved and bounded. What it does is in the files
-//! beside this one: `scan` learns, `order` says who is next, `assign` hands out, `settle` ends leases,
-//! `ending` records, `tick` keeps the time, `inspect` shows.
+//! The engine: its parts, and how it is made, moved and bounded. Its steps are in the files beside
+//! this one: `scan` reads records, `order` decides which is next, `assign` hands out, `settle` ends
+//! leases, `ending` ends records, `tick` handles time, `inspect` serves operators.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -19,7 +19,7 @@ use crate::record::PartitionStart;
 use crate::wheel::{Entry, Wheel};
 use crate::{ConsumerId, JoinRefused, Joined, Leases, Pools, SessionId, Token};
 
-/// One for each lease group somebody uses, over all partitions of its topic.
+/// One for each lease group in use, over all partitions of its topic.
 #[derive(Debug)]
 pub struct Dispatch {
     pub(crate) policy: Policy,
@@ -35,38 +35,38 @@ pub struct Dispatch {
     pub(crate) next_token: Token,
     /// Records that were not read yet and were leased when this engine was made.
     pub(crate) claims: Claims,
-    /// Records that wait after a lease, with their keys and the time until which they do. What is settled
-    /// meanwhile stays here until then.
+    /// Records that back off after a lease, with their keys and due times. One that is settled meanwhile
+    /// stays here until then.
     pub(crate) back_offs: BTreeMap<(u32, Offset), (u64, i64)>,
-    /// Partitions that may want something; a look tells.
+    /// Partitions that may have to be read; `need` decides.
     pub(crate) wanting: VecDeque<u32>,
     /// A take got less than it asked for.
     pub(crate) pulled: bool,
     /// Sums over the partitions.
     pub(crate) depth: u64,
-    /// Of the offsets at which they end.
+    /// The sum of the offsets at which they end.
     pub(crate) ends: u64,
     pub(crate) loaded: usize,
     pub(crate) delayed: u64,
     pub(crate) due: usize,
     /// Records whose end is to be durable first.
     pub(crate) ending: usize,
-    /// Partitions with records that came while somebody waited, and were not offered yet.
+    /// Partitions with records that arrived while a consumer waited and were not offered yet.
     prompted: Vec<u32>,
     /// Since the last drain.
     pub(crate) changed: Vec<u32>,
     pub(crate) dead_letters: Vec<DeadLetter>,
-    /// Since the pools were last at hand.
+    /// Leases that ended since the last call with the pools.
     pool_returns: Vec<(SessionId, u32)>,
-    /// The latest that was told.
+    /// The time of the last call.
     pub(crate) now_ms: i64,
     /// Scratch of a tick.
     pub(crate) fired: Vec<Entry>,
 }
 
 impl Dispatch {
-    /// `first_token`: where this engine's fencing tokens begin. Whoever drops an engine and makes it again
-    /// goes on from [`Dispatch::next_token`] or above, so that no token ever comes back.
+    /// `first_token`: where this engine's fencing tokens begin. A later engine of the group must begin at
+    /// [`Dispatch::next_token`] or above, so that no token is used twice.
     pub fn new(
         policy: Policy,
         partitions: impl IntoIterator<Item = PartitionStart>,
@@ -125,8 +125,8 @@ impl Dispatch {
         &self.policy
     }
 
-    /// Takes effect from the next decision on. Where the ordering changes, what is leased at the
-    /// moment may still have several of a key in flight.
+    /// Takes effect from the next decision on. If the ordering changes, several records of a key may
+    /// still be leased.
     pub fn set_policy(&mut self, policy: Policy) {
         let before = std::mem::replace(&mut self.policy, policy);
         self.consumers.set_single_active(self.policy.single_active);
@@ -168,7 +168,7 @@ impl Dispatch {
 
     /// The log grew. O(1).
     pub fn extended(&mut self, partition: u32, end: Offset) {
-        // What is at the head by now goes first, and leaves credit or not: that is seen then.
+        // Records at the heads go first and may use up the credit: `end_prompts` checks that.
         let awaited = !self.paused && self.consumers.any_queued();
         if let Some(found) = self.partitions.get_mut(partition as usize)
             && end > found.end
@@ -186,7 +186,7 @@ impl Dispatch {
         }
     }
 
-    /// Whether a record that came now would be handed out at once.
+    /// Whether a record that arrives now would be handed out at once.
     pub(crate) fn is_awaited(&self) -> bool {
         !self.paused
             && self.consumers.any_queued()
@@ -194,8 +194,8 @@ impl Dispatch {
             && self.leases.len() < self.bounds.leased
     }
 
-    /// What came while somebody waited has been offered by now, as far as it was read; where
-    /// nobody waits any more, all of it had its time.
+    /// Records that arrived while a consumer waited have been offered, as far as they were read. If no
+    /// consumer waits any more, none of them is prompt any more.
     pub(crate) fn end_prompts(&mut self) {
         if self.prompted.is_empty() {
             return;
@@ -236,11 +236,11 @@ impl Dispatch {
             self.heads.remove(&head);
         }
         if epoch == 0 {
-            // The numbers begin again: nothing old may be left to be taken for new.
+            // The epochs begin again: an old entry must not be taken for a new one.
             self.wheel.retain(|entry| Place::unpack(entry.place).partition != partition);
         }
         let (listed, changed) = (before.listed, before.changed);
-        // A read under way tells facts of the log, which hold; but it need not be what is wanted.
+        // The answer of a read under way stays true, but it may be of other offsets than needed now.
         let mut fresh = Partition::new(start, epoch);
         (fresh.listed, fresh.changed) = (listed, changed);
         self.prompted.retain(|&prompted| prompted != partition);
@@ -252,8 +252,8 @@ impl Dispatch {
         self.list(partition);
     }
 
-    /// The log has begun at `log_start` since (retention, delete records): what is below is gone,
-    /// leases on it too. The machine lifted its floor itself: no delta comes of this.
+    /// The log now begins at `log_start` (retention, delete records): records below are gone, and
+    /// leases on them too. The machine raises its floor by itself, so that this makes no delta.
     pub fn trimmed(&mut self, partition: u32, log_start: Offset) {
         let Some(found) = self.partitions.get_mut(partition as usize) else { return };
         if log_start <= found.floor {
@@ -274,7 +274,7 @@ impl Dispatch {
         let below = std::mem::replace(&mut found.ending, above);
         self.ending -= below.len();
         self.dead_letters.retain(|it| it.partition != partition || it.offset >= log_start);
-        // What is delayed below is passed over when its time comes.
+        // Delayed records below are skipped when their time comes.
         self.delayed -= self.uncount_delayed(partition, 0, log_start);
         self.with_ready(partition, |ready| ready.drop_below(log_start));
         let found = &mut self.partitions[partition as usize];
@@ -333,8 +333,8 @@ impl Dispatch {
         self.consumers.set_credit(consumer, records, bytes);
     }
 
-    /// Gives back to the sessions' pools what leases that ended since used of them. Needed only
-    /// where another engine's dispatch comes before this one's.
+    /// Gives back to the sessions' pools what the leases that ended since the last call had used. Needed
+    /// only if another engine dispatches before this one.
     pub fn return_to(&mut self, pools: &mut Pools) {
         for (session, records) in self.pool_returns.drain(..) {
             pools.give_back(session, records);
@@ -365,7 +365,7 @@ impl Dispatch {
         }
     }
 
-    /// Takes a lease off, with the credit that it used given back.
+    /// Removes a lease and gives back the credit that it used.
     pub(crate) fn end_lease(&mut self, slot: Slot) -> Lease {
         let lease = self.leases.remove(slot);
         self.partitions[lease.partition as usize].leased -= 1;
@@ -432,7 +432,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions_without_records_are_small_and_nobody_looks_at_them() {
+    fn partitions_without_records_are_small_and_not_visited() {
         assert!(size_of::<Partition>() <= 48 && size_of::<Unsettled>() <= 384);
         let start = |end| PartitionStart { floor: end, end, ..PartitionStart::default() };
         let starts = (0..PARTITIONS).map(|index| start(u64::from(index)));

@@ -1,16 +1,15 @@
-//! Records whose time has come, and that have to be looked up: the wheel kept nothing of them but
-//! time and place.
+//! Records that are due and have to be looked up, because the wheel kept only time and place.
 //!
-//! What has been due longest comes first, and yet one read should find many. So they go in *turns*:
-//! what comes out of the wheel while one turn is looked up makes the next, and within a turn they go
-//! by offset. The more there is, the more of it is near each other; up to a bound, so that nobody
-//! waits for more than two turns once he is in one.
+//! The longest due should go first, yet one read should find many. So they go in *turns*: those that
+//! leave the wheel while one turn is looked up make the next, and within a turn they go by offset. The
+//! more records a turn has, the nearer they are to each other. It is bounded, so that a record waits
+//! for at most two turns.
 
 use std::collections::VecDeque;
 
 use base::Offset;
 
-/// Where a turn ends, however much is due: twice what is loaded at a time.
+/// The most records of a turn: twice as many as are loaded at a time.
 pub(crate) const TURN_RECORDS_MAX: usize = 8_192;
 
 #[derive(Debug, Default)]
@@ -23,7 +22,7 @@ pub(crate) struct Due {
 #[derive(Debug, Default)]
 struct Turn {
     offsets: VecDeque<Offset>,
-    /// By offset, and it takes in no more; until then as they came.
+    /// A closed turn is sorted by offset and takes no more records; an open one is in order of arrival.
     closed: bool,
 }
 
@@ -56,7 +55,7 @@ impl Due {
         self.records == 0
     }
 
-    /// Its time has come.
+    /// The record became due.
     pub(crate) fn push(&mut self, offset: Offset) {
         let open = |turn: &Turn| !turn.closed && turn.offsets.len() < TURN_RECORDS_MAX;
         if !self.turns.back().is_some_and(open) {
@@ -69,7 +68,7 @@ impl Due {
         self.records += 1;
     }
 
-    /// It was looked up and there was no room for it: it is among the next again.
+    /// The record was looked up and there was no room for it: it returns to the current turn.
     pub(crate) fn put_back(&mut self, offset: Offset) {
         let Some(first) = self.turns.front_mut() else { return self.push(offset) };
         let place = match first.closed {
@@ -97,7 +96,7 @@ impl Due {
         Some((first, reached))
     }
 
-    /// Takes a record out, if it is its turn.
+    /// Takes a record out if it is in the current turn.
     pub(crate) fn take(&mut self, offset: Offset) -> bool {
         let Some(turn) = self.turns.front_mut().filter(|turn| turn.closed) else { return false };
         if turn.offsets.front() == Some(&offset) {
@@ -119,7 +118,7 @@ impl Due {
         self.take(offset) || !self.take_range(offset, offset + 1).is_empty()
     }
 
-    /// Takes out what is in `first..end`, as ranges of one each.
+    /// Takes out the records in `first..end`, as ranges of one each.
     pub(crate) fn take_range(&mut self, first: Offset, end: Offset) -> Vec<(Offset, Offset)> {
         let mut taken = Vec::new();
         for turn in &mut self.turns {

@@ -1,4 +1,4 @@
-//! How a record comes to its end, and what of that is told to be made durable.
+//! How a record ends, and the deltas of that to be made durable.
 
 use base::Offset;
 
@@ -9,12 +9,12 @@ use crate::partition::Ending;
 use crate::settlement::{Selection, SettleRefused};
 use crate::{DeadReason, SessionId};
 
-/// A group of more partitions gives memory back of those that have nothing unsettled; in one of fewer
-/// it would only be asked for again.
+/// A group with more partitions frees the memory of those without unsettled records. In a smaller one
+/// it would soon be allocated again.
 const PARTITIONS_KEPT: usize = 64;
 
 impl Dispatch {
-    /// Settles a record and lets through what it held up.
+    /// Settles a record and frees its key or partition.
     pub(crate) fn finish(&mut self, partition: u32, offset: Offset, key: u64) {
         self.settle_range(partition, offset, offset + 1);
         self.free(partition, offset, key);
@@ -27,14 +27,14 @@ impl Dispatch {
         settled
     }
 
-    /// A record that waited is handed out, or dies.
+    /// A waiting record is handed out, or dies: subtracts its bytes.
     pub(crate) fn waits_no_more(&mut self, partition: u32, meta: &Meta) {
         let waiting = &mut self.partitions[partition as usize].waiting_bytes;
         *waiting = waiting.saturating_sub(meta.value_bytes());
     }
 
-    /// So many of the partition's waiting records are gone without having been read one by one: their
-    /// sizes are taken to be those of the others.
+    /// So many of the partition's waiting records are gone without having been read one by one. Their
+    /// bytes are estimated by the mean of the others.
     pub(crate) fn waits_less(&mut self, partition: u32, records: u64) {
         let found = &mut self.partitions[partition as usize];
         let busy = u64::from(found.leased) + found.ending.len() as u64;
@@ -51,8 +51,8 @@ impl Dispatch {
         }
     }
 
-    /// The record becomes a dead letter. It goes on to hold up what it held up until that is
-    /// durable: its end must be in the log before theirs is.
+    /// The record becomes a dead letter. It holds its key or partition until that is durable, because
+    /// its end must be in the log before that of the records behind it.
     pub(crate) fn die(
         &mut self,
         partition: u32,
@@ -81,9 +81,9 @@ impl Dispatch {
         Some(ending)
     }
 
-    /// Takes the leases off records that a log entry is to settle with other things: all or
-    /// nothing. They are not delivered, and go on to hold their keys, until [`Dispatch::ended`] or
-    /// [`Dispatch::give_back`] is called. Returns partition and offset of each.
+    /// Ends the leases of records that a log entry is to settle together with other changes, all or
+    /// none. Until [`Dispatch::ended`] or [`Dispatch::give_back`] they are not delivered, and hold
+    /// their keys. Returns partition and offset of each.
     pub fn withhold(
         &mut self,
         session: SessionId,
@@ -102,8 +102,8 @@ impl Dispatch {
         Ok(held)
     }
 
-    /// The record's end is in the log: a dead letter is where it belongs, or the entry that it was
-    /// held for took effect. No delta comes of it.
+    /// The record's end is in the log: its dead letter was appended, or the entry that was to settle it
+    /// took effect. This makes no delta.
     pub fn ended(&mut self, partition: u32, offset: Offset) {
         let Some(ending) = self.take_aside(partition, offset) else { return };
         let found = &mut self.partitions[partition as usize];
@@ -123,7 +123,7 @@ impl Dispatch {
         self.make_ready(partition, offset, ending.meta);
     }
 
-    /// There are to be no dead letters any more: those that wait are settled.
+    /// The policy keeps dead letters no more: settles those that wait.
     pub(crate) fn settle_dead(&mut self) {
         for index in 0..self.partitions.len() as u32 {
             let ending = &self.partitions[index as usize].ending;

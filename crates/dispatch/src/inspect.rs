@@ -1,4 +1,4 @@
-//! What an operator sees and does.
+//! Operators' queries and changes.
 
 use base::Offset;
 use thiserror::Error;
@@ -28,7 +28,7 @@ pub struct Counters {
     pub consumers: u32,
     /// Bytes of leased records.
     pub leased_bytes: u64,
-    /// Of the ready ones, those that are known in full: a window.
+    /// Ready records that are known in full: a window.
     pub loaded: u64,
 }
 
@@ -38,12 +38,12 @@ pub enum RemoveRefused {
     Absent { partition: u32, offset: Offset },
     #[error("record {partition}/{offset} is leased, or about to be dead-lettered")]
     Busy { partition: u32, offset: Offset },
-    /// It was to be taken off the delayed ones, and is not delayed.
+    /// Only a delayed record was to be removed.
     #[error("record {partition}/{offset} is not delayed")]
     NotDelayed { partition: u32, offset: Offset },
 }
 
-/// Where a record is, as cheaply as that can be told.
+/// Where a record is, found by the cheapest checks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Whereabouts {
     Absent,
@@ -73,15 +73,15 @@ impl Dispatch {
         }
     }
 
-    /// Bytes of the values of all records that wait, and the sum of the offsets up to which they are
-    /// known. Everything is read where [`crate::Policy::measured`]; records that went without being
-    /// looked at (an operator removed them, retention took them) are taken to be like the others.
+    /// Bytes of the values of all waiting records, and the sum of the offsets up to which they are
+    /// known. Everything is read if [`crate::Policy::measured`]. Bytes of records that were removed
+    /// without being read (by an operator, by retention) are estimated by the mean of the others.
     pub fn waiting_bytes(&self) -> (u64, Offset) {
         let sum = |(bytes, known), it: &Partition| (bytes + it.waiting_bytes, known + it.scan_next);
         self.partitions.iter().fold((0, 0), sum)
     }
 
-    /// Where each partition ends, as far as that was told.
+    /// Where each partition ends, as far as the engine knows.
     pub fn ends(&self) -> impl Iterator<Item = Offset> {
         self.partitions.iter().map(|partition| partition.end)
     }
@@ -91,9 +91,8 @@ impl Dispatch {
         self.ends
     }
 
-    /// Whether the best record of what is below `ends` can be told: always, unless there are
-    /// priorities and something was not read yet. What is too much to wait for is not waited for
-    /// ([`crate::Bounds::read_first`]).
+    /// Whether the best record below `ends` is known: always, unless there are priorities and unread
+    /// records. A backlog beyond [`crate::Bounds::read_first`] is not waited for.
     pub fn knows(&self, ends: &[Offset]) -> bool {
         let known = |(index, (&end, partition)): (u32, (&Offset, &Partition))| {
             let unread = end.saturating_sub(partition.scan_next);
@@ -102,8 +101,8 @@ impl Dispatch {
         !self.policy.ranks() || (0..).zip(ends.iter().zip(&self.partitions)).all(known)
     }
 
-    /// How many records that came now its consumers would be given at once; `enough` at most are
-    /// counted. In ordered groups none: a record may have to wait for another one.
+    /// How many records that arrive now its consumers would get at once, at most `enough`. In ordered
+    /// groups none: a record may have to wait for another one.
     pub fn spare_credit(&self, pools: &Pools, enough: u64) -> u64 {
         match self.policy.ordering {
             Ordering::Free if self.is_awaited() => self.consumers.spare(pools, enough),

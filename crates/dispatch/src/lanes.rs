@@ -1,8 +1,7 @@
 //! Key lanes: one record of a key at a time, for any number of keys.
 //!
-//! A lane exists while a record of its key is held, and only then: leased, backing off, ready as
-//! the next one, or about to be dead-lettered. What comes upon a held key waits in its lane, and
-//! stops nobody else.
+//! A lane exists only while a record holds the key: leased, backing off, ready as the next one, or
+//! about to be dead-lettered. Later records of a held key wait in its lane, and block no other key.
 
 use std::collections::VecDeque;
 
@@ -116,7 +115,7 @@ impl Lanes {
         });
     }
 
-    /// Forgets everything; what waited, by partition and offset.
+    /// Removes all lanes. Returns the records that waited, by partition and offset.
     pub(crate) fn dissolve(&mut self) -> Vec<(u32, Offset, Meta)> {
         self.blocked = 0;
         let mut waited = Vec::new();
@@ -129,7 +128,7 @@ impl Lanes {
     }
 }
 
-/// The long way, for what happens seldom.
+/// Walks all lanes: for rare operations only.
 fn lanes_of(
     by_key: &mut HashMap<(u32, u64), Lane>,
     partition: u32,

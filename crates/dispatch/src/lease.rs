@@ -1,8 +1,7 @@
 //! The live leases: a slab, two indexes into it, and two kinds of lists through it.
 //!
-//! Nearly every lease ends before its time. So a lease's deadline is a link in the list of those
-//! that run out in the same millisecond, taken out again for nothing, and not an entry of the
-//! wheel that would stay behind.
+//! Nearly every lease ends before its time. So a lease is linked into the list of those that run out
+//! in the same millisecond, which it leaves in constant time. An entry of the wheel would stay.
 
 use std::collections::BTreeMap;
 
@@ -268,7 +267,7 @@ fn unlink(slab: &mut [Entry], field: Field, slot: Slot) -> Links {
     links
 }
 
-/// Tokens and offsets are handed out by the broker, so nobody can make them collide.
+/// The broker gives tokens and offsets, so that no client can make their hashes collide.
 fn hash(value: u64) -> u64 {
     let mixed = value.wrapping_mul(0x9E37_79B9_7F4A_7C15);
     mixed ^ mixed >> 32

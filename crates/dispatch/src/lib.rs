@@ -1,11 +1,10 @@
 //! The delivery engine of a lease group: who gets which record next, and what becomes of it.
 //!
 //! Pure and volatile: no I/O, no clock, no randomness; the same calls give the same answers. What
-//! must outlive a crash comes out of [`Dispatch::drain`] as deltas; whoever drives the engine makes
-//! them durable, and makes a new engine of them afterwards. One decision shaped it: **there is one
-//! way back**. A release, a lease that runs out and a session that ends bring a record to the same
-//! place, after its lease was taken off; so whichever comes first counts the attempt, and the
-//! others find nothing to count.
+//! must outlive a crash comes out of [`Dispatch::drain`] as deltas. The driver makes them durable, and
+//! makes a new engine of them after a crash. One decision shaped it: **there is one way back**. A
+//! release, a lease that runs out and a session that ends take the same path, which first removes the
+//! lease. So the first of them counts the attempt, and the others find no lease.
 //!
 //! # A record's life
 //!
@@ -88,7 +87,7 @@ pub use record::{
 };
 pub use settlement::{Selection, SettleRefused, Settlement};
 
-/// A consumer's number; whoever drives the engine hands them out and never reuses one.
+/// A consumer's number, given by the driver and never reused.
 pub type ConsumerId = u64;
 /// A session's number: leases belong to sessions.
 pub type SessionId = u64;

@@ -1,4 +1,4 @@
-//! What is remembered of a record that is loaded, blocked or leased.
+//! What the engine keeps in memory of a record that is loaded, blocked or leased.
 
 use crate::record::Scanned;
 
@@ -9,10 +9,10 @@ pub(crate) struct Meta {
     /// 0 = none.
     pub(crate) key: u64,
     pub(crate) bytes: u32,
-    /// Of them, those beside the value; what is more than fits counts as value.
+    /// Bytes beside the value, at most `u16::MAX`; the rest counts as value.
     pub(crate) overhead: u16,
     pub(crate) priority: u8,
-    /// It was not to be delivered before a time of its own.
+    /// It had a delivery time of its own.
     pub(crate) scheduled: bool,
 }
 

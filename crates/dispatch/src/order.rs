@@ -1,5 +1,5 @@
-//! Who is ready, and who goes before whom: a record's place, the lanes of ordered groups, and the
-//! heads of partitions, of which the best goes next.
+//! The order of ready records: a record's place, the lanes of ordered groups, and the heads of
+//! partitions, of which the best goes next.
 
 use base::Offset;
 
@@ -8,7 +8,7 @@ use crate::meta::Meta;
 use crate::partition::Head;
 use crate::place::Place;
 use crate::policy::{Ordering, Policy};
-use crate::ready::{First, Ready, Turn};
+use crate::ready::{First, Ready, SortKey};
 use crate::wheel::Entry;
 
 impl Dispatch {
@@ -39,13 +39,13 @@ impl Dispatch {
             }
             self.with_ready(partition, |ready| {
                 ready.arrange_again(window, |meta, since_ms| {
-                    turn(&policy, meta, since_ms.unwrap_or(meta.timestamp.min(now_ms)))
+                    sort_key(&policy, meta, since_ms.unwrap_or(meta.timestamp.min(now_ms)))
                 });
             });
         }
     }
 
-    /// From now on nothing else of what the record goes before may be handed out.
+    /// The record holds its key or partition: no other record of it may be handed out.
     pub(crate) fn hold(&mut self, partition: u32, offset: Offset, key: u64) {
         match self.policy.ordering {
             Ordering::Free => {}
@@ -58,7 +58,7 @@ impl Dispatch {
         }
     }
 
-    /// The record is out of the way of those behind it.
+    /// The record no longer holds its key or partition: the next one may be handed out.
     pub(crate) fn free(&mut self, partition: u32, offset: Offset, key: u64) {
         match self.policy.ordering {
             Ordering::Free => {}
@@ -78,7 +78,7 @@ impl Dispatch {
         }
     }
 
-    /// As [`Dispatch::free`], for records whose keys are not at hand.
+    /// As [`Dispatch::free`], for records whose keys are not known.
     pub(crate) fn free_range(&mut self, partition: u32, first: Offset, end: Offset) {
         let gone = |offset: &Offset| (first..end).contains(offset);
         match self.policy.ordering {
@@ -99,7 +99,7 @@ impl Dispatch {
         }
     }
 
-    /// Does something to what is ready, and keeps the sums.
+    /// Changes a partition's ready records, and updates the sums.
     pub(crate) fn with_ready<R>(
         &mut self,
         partition: u32,
@@ -113,13 +113,13 @@ impl Dispatch {
         result
     }
 
-    /// The record is ready again. One that goes by the time that it was scheduled for goes as if it
-    /// had been due since it was written: before those that have come due meanwhile.
+    /// The record is ready again. A scheduled one counts as due since it was written, so that it goes
+    /// before those that became due meanwhile.
     pub(crate) fn make_ready(&mut self, partition: u32, offset: Offset, meta: Meta) {
         self.make_ready_since(partition, offset, meta, meta.timestamp.min(self.now_ms));
     }
 
-    /// As [`Dispatch::make_ready`], for a record that is due since then.
+    /// As [`Dispatch::make_ready`], for a record that became due at `since_ms`.
     pub(crate) fn make_ready_since(
         &mut self,
         partition: u32,
@@ -128,15 +128,15 @@ impl Dispatch {
         since_ms: i64,
     ) {
         let window = self.bounds.window(self.loaded) * 2;
-        let turn = turn(&self.policy, &meta, since_ms);
-        self.with_ready(partition, |ready| ready.insert(turn, offset, meta, window));
+        let sort_key = sort_key(&self.policy, &meta, since_ms);
+        self.with_ready(partition, |ready| ready.insert(sort_key, offset, meta, window));
         self.refresh_head(partition);
         if self.partitions[partition as usize].ready.has_ranges() {
             self.list(partition);
         }
     }
 
-    /// Takes a record off the ready ones, to do something with it.
+    /// Takes a record out of the ready ones.
     pub(crate) fn take_ready(&mut self, partition: u32, rank: u8, offset: Offset) -> Option<Meta> {
         let meta = self.with_ready(partition, |ready| ready.take(rank, offset))?;
         let found = &self.partitions[partition as usize];
@@ -164,7 +164,7 @@ impl Dispatch {
                 held.map(|&meta| First { rank, offset, meta, since_ms: meta.timestamp })
             }
         };
-        // Where no more may die at the moment, the head is looked at again in a while.
+        // While there is no room for another dead letter, the head is checked again in a second.
         let not_before = if self.ending < self.bounds.dead { 0 } else { self.now_ms + 1_000 };
         let mut reminder = None;
         let head = first.map(|First { rank, offset, meta, since_ms }| {
@@ -185,7 +185,7 @@ impl Dispatch {
         }
         if let Some(expires_ms) = reminder {
             found.head_timer_ms = expires_ms;
-            // One a partition at a time, whatever the number of records.
+            // One timer for a partition, however many records it has.
             self.wheel.add(Entry::new(expires_ms, 0, Place::head(partition).pack()));
         }
     }
@@ -200,8 +200,11 @@ impl Dispatch {
     }
 }
 
-/// Where a record belongs that is due since then. Where records are ordered, that is all that counts.
-fn turn(policy: &Policy, meta: &Meta, since_ms: i64) -> Turn {
+/// The place of a record that became due at `since_ms`. In ordered groups the due time does not count.
+fn sort_key(policy: &Policy, meta: &Meta, since_ms: i64) -> SortKey {
     let by_time = meta.scheduled && policy.ordering == Ordering::Free;
-    Turn { rank: policy.rank(meta.priority), second: by_time.then(|| since_ms.div_euclid(1_000)) }
+    SortKey {
+        rank: policy.rank(meta.priority),
+        second: by_time.then(|| since_ms.div_euclid(1_000)),
+    }
 }

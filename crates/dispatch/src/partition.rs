@@ -28,31 +28,31 @@ pub(crate) struct Head {
     pub(crate) partition: u32,
 }
 
-/// A group may have a million partitions, of which most are empty at any time: what only those with
-/// records need is in [`Unsettled`], and is made when something of it changes.
+/// A group may have a million partitions, most of them empty. So the fields that only partitions with
+/// records need are in [`Unsettled`], which is made when one of them changes.
 #[derive(Debug, Default)]
 pub(crate) struct Partition {
     /// Everything below is settled.
     pub(crate) floor: Offset,
-    /// Everything below is known: settled, ready, blocked, delayed, leased or ending. What is known
-    /// and in none of the other sets is delayed: the wheel alone has it.
+    /// Everything below is known: settled, ready, blocked, delayed, leased or ending. A known record in
+    /// none of the other sets is delayed: only the wheel has it.
     pub(crate) scan_next: Offset,
     pub(crate) end: Offset,
-    /// Distinguishes what the wheel held before the partition was reset.
+    /// Entries of the wheel with another epoch are from before a reset of the partition.
     pub(crate) epoch: u32,
     pub(crate) leased: u32,
-    /// A want was handed out and not answered.
+    /// A want was returned and not answered.
     pub(crate) reading: bool,
-    /// The last one was of what is due: what was not read yet has its turn.
+    /// The last want was for due records: the next is for unread ones.
     pub(crate) read_due: bool,
-    /// Stands in the list of those that may want something.
+    /// It is in the list of partitions that may have to be read.
     pub(crate) listed: bool,
-    /// Stands in the list of those with deltas.
+    /// It is in the list of partitions with deltas.
     pub(crate) changed: bool,
     unsettled: Option<Box<Unsettled>>,
 }
 
-/// What is known of a partition's records that are not settled.
+/// The state of a partition's records that are not settled.
 #[derive(Debug)]
 pub(crate) struct Unsettled {
     /// Above the floor.
@@ -61,22 +61,22 @@ pub(crate) struct Unsettled {
     attempts: BTreeMap<Offset, u16>,
     pub(crate) ending: BTreeMap<Offset, Ending>,
     pub(crate) ready: Ready,
-    /// Where the order is that of the partition: the one record that may be handed out.
+    /// If the group is ordered by partition: the one record that may be handed out.
     pub(crate) holder: Option<Offset>,
-    /// As it stands in the engine's list of heads.
+    /// Its entry in the engine's list of heads.
     pub(crate) head: Option<Head>,
-    /// Which record that is.
+    /// The offset of that record.
     pub(crate) head_offset: Offset,
-    /// When the wheel will remind of the head's expiry; `i64::MAX` = it will not.
+    /// When the wheel fires for the head's expiry; `i64::MAX` = never.
     pub(crate) head_timer_ms: i64,
     /// Records that wait in the wheel.
     pub(crate) delayed: u64,
-    /// Records handed out, counted round: with two priorities they take turns.
+    /// Records handed out, modulo [`crate::policy::HIGH_TO_NORMAL`]: two priorities take turns by it.
     pub(crate) handed_out: u8,
     /// Bytes of the values of records that are known and neither leased, dead nor settled.
     pub(crate) waiting_bytes: u64,
-    /// `[first, end)` came while somebody waited for it: it was in time, and does not expire before
-    /// it has been offered.
+    /// Records `[first, end)` arrived while a consumer waited: they do not expire before they have been
+    /// offered.
     pub(crate) prompt: (Offset, Offset),
     settled_since: Vec<(Offset, Offset)>,
     returned_since: Vec<Offset>,
@@ -102,7 +102,7 @@ impl Unsettled {
         }
     }
 
-    /// Whether it says no more than a new one does. Whose turn it is among priorities begins anew.
+    /// Whether it equals a new one. The turns of two priorities (`handed_out`) may begin anew.
     fn is_new(&self) -> bool {
         self.settled.is_empty()
             && self.attempts.is_empty()
@@ -159,7 +159,7 @@ impl Partition {
         }
     }
 
-    /// Nothing is known of it but where it begins and ends.
+    /// It has no unsettled state: only its floor and end are known.
     pub(crate) fn is_empty(&self) -> bool {
         self.unsettled.is_none()
     }
@@ -169,7 +169,7 @@ impl Partition {
         self.end - self.floor - self.settled.offsets()
     }
 
-    /// Of them, those that were read: about, as some behind may be settled already.
+    /// How many of them were read: an estimate, because some unread ones may be settled already.
     pub(crate) fn known(&self) -> u64 {
         self.depth().saturating_sub(self.end.saturating_sub(self.scan_next))
     }
@@ -178,8 +178,8 @@ impl Partition {
         offset < self.floor || !self.settled.is_empty() && self.settled.contains(offset)
     }
 
-    /// Whether the record came while somebody waited, and has not been handed out since. Nobody waits yet
-    /// for one that is to come later.
+    /// Whether the record arrived while a consumer waited, and has not been handed out since. Never a
+    /// scheduled one: no consumer waits for it yet.
     pub(crate) fn is_prompt(&self, offset: Offset, meta: &Meta) -> bool {
         let awaited = (self.prompt.0..self.prompt.1).contains(&offset);
         awaited && !meta.scheduled && self.attempts(offset) == 0
@@ -264,7 +264,7 @@ impl Partition {
         let mut returned = std::mem::take(&mut self.returned_since);
         returned.sort_unstable();
         returned.dedup();
-        // What was settled since has no attempts any more.
+        // Records that were settled since have no attempts any more.
         let counted = returned.into_iter().filter_map(|o| Some((o, *self.attempts.get(&o)?)));
         changes.attempts.extend(counted);
         changes

@@ -1,7 +1,7 @@
-//! What a lease group promises its consumers. Copied out of the group's durable configuration by
-//! whoever drives the engine; the engine itself persists nothing.
+//! What a lease group promises its consumers. The driver copies it from the group's durable
+//! configuration; the engine itself persists nothing.
 
-/// What must not overtake what.
+/// Which records must not overtake each other.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub enum Ordering {
     /// Nothing blocks anything.
@@ -13,9 +13,9 @@ pub enum Ordering {
     Partition,
 }
 
-/// Of two priorities, the highest that is not the higher one.
+/// With two priorities, records up to this one have the lower.
 const NORMAL_MAX: u8 = 4;
-/// Of so many records one has the lower priority.
+/// With two priorities, one of so many records is of the lower.
 pub(crate) const HIGH_TO_NORMAL: u8 = 3;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,19 +30,19 @@ pub struct Policy {
     /// Delay before the second attempt, doubled for each further one; 0 = none.
     pub backoff_first_ms: i64,
     pub backoff_max_ms: i64,
-    /// A record is good for so long after its timestamp.
+    /// A record expires so long after its timestamp.
     pub record_ttl_ms: Option<i64>,
-    /// The highest priority; what is above counts as this. 0 = priorities are not looked at, and
-    /// so they are not either where records are ordered by key or partition.
+    /// The highest priority; a higher one counts as this. 0 = priorities are ignored. They are also
+    /// ignored if records are ordered by key or partition.
     pub priorities: u8,
     /// There are two priorities, up to 4 and above: two of these go first, then one of the others.
     pub two_to_one: bool,
-    /// Whether the bytes of what waits are wanted: then all is read, not only what is next.
+    /// Whether the bytes of waiting records are counted: then all are read, not only the next ones.
     pub measured: bool,
-    /// Whether rejected, exhausted and expired records wait until they are dead-lettered; where they do
-    /// not, they are settled at once.
+    /// Whether rejected, exhausted and expired records wait until they are dead-lettered. Otherwise they
+    /// are settled at once.
     pub dead_letters: bool,
-    /// Whether records expire also while nobody consumes, which costs a scan of the head.
+    /// Whether records expire also without consumers, which costs a scan of the head.
     pub expire_unattended: bool,
 }
 
@@ -81,7 +81,7 @@ impl Policy {
         match self.ordering {
             Ordering::Free if self.two_to_one => u8::MAX - u8::from(priority > NORMAL_MAX),
             Ordering::Free => u8::MAX - priority.min(self.priorities),
-            // Order within a key or a partition is what was asked for; a priority would break it.
+            // A priority would break the order within a key or a partition.
             Ordering::Key | Ordering::Partition => u8::MAX,
         }
     }
@@ -91,7 +91,7 @@ impl Policy {
         (self.priorities > 0 || self.two_to_one) && self.ordering == Ordering::Free
     }
 
-    /// Whether the next record of a partition is one of the others, once so many were handed out.
+    /// With two priorities: whether the next record is one of the lower, after so many handed out.
     pub(crate) fn is_turn_of_others(&self, handed_out: u8) -> bool {
         self.two_to_one && handed_out % HIGH_TO_NORMAL == HIGH_TO_NORMAL - 1
     }
@@ -103,7 +103,7 @@ impl Policy {
 
     pub(crate) fn expires_ms(&self, timestamp: i64, expires_ms: i64) -> i64 {
         match self.record_ttl_ms {
-            // Expired as it came. The clock that stamped it may be a moment ahead of the engine's.
+            // Expired on arrival, even if the clock that stamped it is ahead of the engine's.
             Some(0) => i64::MIN,
             Some(ttl) => expires_ms.min(timestamp.saturating_add(ttl)),
             None => expires_ms,

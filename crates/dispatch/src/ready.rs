@@ -1,17 +1,16 @@
-//! What of a partition may be handed out.
+//! The records of a partition that may be handed out.
 //!
-//! Four forms, by what they cost. *Loaded* records are known with all that a decision needs, 40
-//! bytes each, and are few: a window. Beyond the window a record is an offset in a range, by rank,
-//! and is looked up again when its turn comes. *Due* are those that came out of the wheel, which
-//! keeps nothing but time and place. *Unranked* is what has to be looked up again because ranks
-//! changed.
+//! They are kept in four forms, by their cost. *Loaded* records are known with all that a decision
+//! needs, 40 bytes each, and are few: a window. Beyond the window a record is an offset in a range, by
+//! rank, and is looked up again when its turn comes. *Due* records came out of the wheel, which keeps
+//! only time and place. *Unranked* ones have to be looked up again because ranks changed.
 //!
-//! Every loaded record goes before every one in a range, so the best of the loaded is the best of
-//! the partition; the due ones join as they are looked up.
+//! Every loaded record goes before every one in a range, so that the best loaded record is the best of
+//! the partition; due ones join when they are looked up.
 //!
-//! Of a rank, records go by offset. But where nothing is ordered, those that were scheduled go by the
-//! second that they were scheduled for: by offset, the last ones would starve while more come due than
-//! are taken. Of both, the one goes first that is older: since its timestamp, or since it is due.
+//! Records of the same rank go by offset. But without an ordering, scheduled records go by the second
+//! that they were scheduled for: by offset, the last ones would starve while more come due than are
+//! taken. Between the two kinds the older record goes first: by its timestamp, or its due time.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -20,15 +19,15 @@ use base::{Offset, OffsetRanges};
 use crate::due::Due;
 use crate::meta::Meta;
 
-/// By offset. Records come in at the back and go out in front, and what came back goes in near the
-/// front, so that nothing is searched or moved for long.
+/// By offset. Records enter at the back and leave at the front, and those that come back enter near
+/// the front, so that searches and moves are short.
 type Row = VecDeque<(Offset, Meta)>;
 
 /// Where a record belongs among the loaded ones.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Turn {
+pub(crate) struct SortKey {
     pub(crate) rank: u8,
-    /// The second since the epoch since which it is due, if that is what it goes by.
+    /// The second (since the epoch) at which it became due, if it goes by that.
     pub(crate) second: Option<i64>,
 }
 
@@ -38,15 +37,15 @@ pub(crate) struct First {
     pub(crate) rank: u8,
     pub(crate) offset: Offset,
     pub(crate) meta: Meta,
-    /// How old it is: since when it has waited, or its timestamp.
+    /// When it became due, or its timestamp.
     pub(crate) since_ms: i64,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Ready {
-    /// By rank: the first of the first is the next.
+    /// By rank. The next record is the first of the first row.
     ranks: BTreeMap<u8, Row>,
-    /// Those that go by the second of their time: by rank and that.
+    /// Those that go by the second of their due time: by rank and second.
     scheduled: BTreeMap<(u8, i64), Row>,
     loaded: usize,
     loaded_scheduled: usize,
@@ -55,7 +54,7 @@ pub(crate) struct Ready {
     pub(crate) due: Due,
 }
 
-/// Ranges so near each other are looked up together: to read apart costs as much as to unpack so many
+/// Ranges at most so far apart are looked up together: another read costs as much as unpacking so many
 /// records between them.
 const NEAR: u64 = 32;
 
@@ -80,7 +79,7 @@ impl Ready {
         self.loaded == 0 && !self.has_ranges()
     }
 
-    /// Of the loaded ones, those that go by offset.
+    /// Loaded records that go by offset.
     pub(crate) fn loaded_by_offset(&self) -> usize {
         self.loaded - self.loaded_scheduled
     }
@@ -104,49 +103,49 @@ impl Ready {
             let &(offset, meta) = row.front()?;
             Some(First { rank, offset, meta, since_ms: second.saturating_mul(1_000) })
         });
-        // Of equals the first: what goes by offset.
+        // On a tie `min_by_key` returns the first: the one that goes by offset.
         by_offset.into_iter().chain(scheduled).min_by_key(|first| (first.rank, first.since_ms))
     }
 
     /// The row that a record of this rank is in, and its place there.
-    fn find(&self, rank: u8, offset: Offset) -> Option<(Turn, usize)> {
+    fn find(&self, rank: u8, offset: Offset) -> Option<(SortKey, usize)> {
         let in_row = |row: &Row| match row.front() {
             Some(front) if front.0 == offset => Some(0),
             _ => place(row, offset).ok(),
         };
         let by_offset = self.ranks.get(&rank).and_then(in_row);
         if let Some(place) = by_offset {
-            return Some((Turn { rank, second: None }, place));
+            return Some((SortKey { rank, second: None }, place));
         }
         let mut scheduled = self.scheduled.range((rank, i64::MIN)..=(rank, i64::MAX));
         scheduled.find_map(|(&(_, second), row)| {
-            Some((Turn { rank, second: Some(second) }, in_row(row)?))
+            Some((SortKey { rank, second: Some(second) }, in_row(row)?))
         })
     }
 
-    fn row(&self, turn: Turn) -> Option<&Row> {
-        match turn.second {
-            None => self.ranks.get(&turn.rank),
-            Some(second) => self.scheduled.get(&(turn.rank, second)),
+    fn row(&self, sort_key: SortKey) -> Option<&Row> {
+        match sort_key.second {
+            None => self.ranks.get(&sort_key.rank),
+            Some(second) => self.scheduled.get(&(sort_key.rank, second)),
         }
     }
 
     pub(crate) fn get(&self, rank: u8, offset: Offset) -> Option<&Meta> {
-        let (turn, place) = self.find(rank, offset)?;
-        self.row(turn)?.get(place).map(|(_, meta)| meta)
+        let (sort_key, place) = self.find(rank, offset)?;
+        self.row(sort_key)?.get(place).map(|(_, meta)| meta)
     }
 
     pub(crate) fn take(&mut self, rank: u8, offset: Offset) -> Option<Meta> {
-        let (turn, place) = self.find(rank, offset)?;
-        self.take_at(turn, place).map(|(_, meta)| meta)
+        let (sort_key, place) = self.find(rank, offset)?;
+        self.take_at(sort_key, place).map(|(_, meta)| meta)
     }
 
-    fn take_at(&mut self, turn: Turn, place: usize) -> Option<(Offset, Meta)> {
+    fn take_at(&mut self, sort_key: SortKey, place: usize) -> Option<(Offset, Meta)> {
         let take = |row: &mut Row| match place {
             0 => row.pop_front(),
             _ => row.remove(place),
         };
-        let Turn { rank, second } = turn;
+        let SortKey { rank, second } = sort_key;
         let taken = match second {
             None => {
                 let row = self.ranks.get_mut(&rank)?;
@@ -171,8 +170,14 @@ impl Ready {
     }
 
     /// Puts a record in its place, with at most `loaded_max` loaded.
-    pub(crate) fn insert(&mut self, turn: Turn, offset: Offset, meta: Meta, loaded_max: usize) {
-        let Turn { rank, second } = turn;
+    pub(crate) fn insert(
+        &mut self,
+        sort_key: SortKey,
+        offset: Offset,
+        meta: Meta,
+        loaded_max: usize,
+    ) {
+        let SortKey { rank, second } = sort_key;
         let behind = self.ranged_first().is_some_and(|best| match second {
             None => best < (rank, offset),
             Some(_) => best.0 < rank,
@@ -196,23 +201,24 @@ impl Ready {
         }
     }
 
-    /// The worst of the loaded becomes an offset again: in a range, or one that is due.
+    /// The worst loaded record becomes an offset again: in a range, or among the due ones.
     fn unload_last(&mut self) {
         let by_offset = self.ranks.last_key_value().map(|(&rank, row)| (rank, row.len()));
         let scheduled = self.scheduled.last_key_value();
         let scheduled = scheduled.map(|(&(rank, second), row)| (rank, second, row.len()));
         match (by_offset, scheduled) {
-            // Of a rank these first: they cost little where they go, and leave the others a window.
+            // Scheduled records of a rank first: as due ones they cost little, and the others keep a
+            // window.
             (by_offset, Some((rank, second, count)))
                 if by_offset.is_none_or(|(other, _)| other <= rank) =>
             {
-                let turn = Turn { rank, second: Some(second) };
-                if let Some((offset, _)) = self.take_at(turn, count - 1) {
+                let sort_key = SortKey { rank, second: Some(second) };
+                if let Some((offset, _)) = self.take_at(sort_key, count - 1) {
                     self.due.put_back(offset);
                 }
             }
             (Some((rank, count)), _) => {
-                if let Some((offset, _)) = self.take_at(Turn { rank, second: None }, count - 1) {
+                if let Some((offset, _)) = self.take_at(SortKey { rank, second: None }, count - 1) {
                     self.ranged.entry(rank).or_default().insert(offset, offset + 1);
                 }
             }
@@ -231,17 +237,17 @@ impl Ready {
         ranges.first().map(|(first, _)| (rank, first))
     }
 
-    /// What to look up next beyond the loaded ones, of `span` offsets at most.
+    /// The range to look up next beyond the loaded records, at most `span` offsets.
     pub(crate) fn next_range(&self, span: u64) -> Option<(Offset, Offset)> {
         self.ranged.first_key_value()?.1.first_near(NEAR, span)
     }
 
-    /// What is to be looked up whatever is loaded: its rank is not known, or it is due.
+    /// The range to look up whatever is loaded: of records whose rank is not known, or that are due.
     pub(crate) fn next_due(&mut self, span: u64) -> Option<(Offset, Offset)> {
         self.unranked.first_near(NEAR, span).or_else(|| self.due.next(NEAR, span))
     }
 
-    /// What the ranges cost: how much a backlog with priorities is scattered.
+    /// The memory of the ranges in cells: it grows as a backlog with priorities is scattered.
     pub(crate) fn cells(&self) -> usize {
         self.ranged.values().map(OffsetRanges::cells).sum::<usize>() + self.unranked.cells()
     }
@@ -251,8 +257,8 @@ impl Ready {
         !self.ranged.is_empty() || !self.unranked.is_empty() || !self.due.is_empty()
     }
 
-    /// Takes a record out of the ranges, because it was looked up: if it is due and there is room or
-    /// it is better than what has it, or the best of them and there is room.
+    /// Takes a record that was looked up out of the ranges. `false` if it must wait: a due one needs
+    /// room, or a better rank than the worst loaded record; another must be the best and needs room.
     pub(crate) fn look_up(&mut self, rank: u8, offset: Offset, window: usize) -> bool {
         if self.unranked.remove(offset, offset + 1) > 0 {
             return true;
@@ -292,7 +298,7 @@ impl Ready {
     /// Takes one record out, wherever it is; whether it was here.
     pub(crate) fn remove(&mut self, offset: Offset) -> bool {
         match self.find_any(offset) {
-            Some((turn, place)) => self.take_at(turn, place).is_some(),
+            Some((sort_key, place)) => self.take_at(sort_key, place).is_some(),
             None => !self.take_ranges(offset, offset + 1).is_empty(),
         }
     }
@@ -305,20 +311,20 @@ impl Ready {
     }
 
     /// Where a loaded record is, whatever its rank.
-    fn find_any(&self, offset: Offset) -> Option<(Turn, usize)> {
+    fn find_any(&self, offset: Offset) -> Option<(SortKey, usize)> {
         let mut ranks = self.ranks.iter().filter_map(|(&rank, row)| {
-            place(row, offset).ok().map(|place| (Turn { rank, second: None }, place))
+            place(row, offset).ok().map(|place| (SortKey { rank, second: None }, place))
         });
         let mut scheduled = self.scheduled.iter().filter_map(|(&(rank, second), row)| {
-            place(row, offset).ok().map(|place| (Turn { rank, second: Some(second) }, place))
+            place(row, offset).ok().map(|place| (SortKey { rank, second: Some(second) }, place))
         });
         ranks.next().or_else(|| scheduled.next())
     }
 
     /// The timestamp of a record if it is loaded.
     pub(crate) fn timestamp(&self, offset: Offset) -> Option<i64> {
-        let (turn, place) = self.find_any(offset)?;
-        self.row(turn)?.get(place).map(|(_, meta)| meta.timestamp)
+        let (sort_key, place) = self.find_any(offset)?;
+        self.row(sort_key)?.get(place).map(|(_, meta)| meta.timestamp)
     }
 
     /// Drops what is below `end`.
@@ -341,12 +347,12 @@ impl Ready {
         self.take_ranges(0, end);
     }
 
-    /// The policy changed: loaded records get their new place, the others are looked up again. `turn`
-    /// is told since when a record has waited, if it has a place by that.
+    /// The policy changed: loaded records get their new place, the others are looked up again. `sort_key`
+    /// gets the time at which a record became due, if it went by that.
     pub(crate) fn arrange_again(
         &mut self,
         loaded_max: usize,
-        turn: impl Fn(&Meta, Option<i64>) -> Turn,
+        sort_key: impl Fn(&Meta, Option<i64>) -> SortKey,
     ) {
         for (_, ranges) in std::mem::take(&mut self.ranged) {
             for (first, end) in ranges.iter() {
@@ -360,7 +366,7 @@ impl Ready {
             row.into_iter().map(move |record| (record, Some(second.saturating_mul(1_000))))
         });
         for ((offset, meta), since_ms) in by_offset.map(|record| (record, None)).chain(scheduled) {
-            self.insert(turn(&meta, since_ms), offset, meta, loaded_max);
+            self.insert(sort_key(&meta, since_ms), offset, meta, loaded_max);
         }
     }
 
@@ -380,14 +386,14 @@ fn place(records: &Row, offset: Offset) -> Result<usize, usize> {
 mod tests {
     use super::*;
 
-    const ORDINARY: Turn = Turn { rank: 255, second: None };
+    const ORDINARY: SortKey = SortKey { rank: 255, second: None };
 
-    fn at(rank: u8) -> Turn {
-        Turn { rank, second: None }
+    fn at(rank: u8) -> SortKey {
+        SortKey { rank, second: None }
     }
 
-    fn since(second: i64) -> Turn {
-        Turn { rank: 255, second: Some(second) }
+    fn since(second: i64) -> SortKey {
+        SortKey { rank: 255, second: Some(second) }
     }
 
     fn offsets(ready: &mut Ready) -> Vec<Offset> {
@@ -422,7 +428,7 @@ mod tests {
         let mut ready = Ready::default();
         ready.insert(at(3), 5, Meta { key: 8, ..Meta::default() }, 3);
         ready.insert(at(9), 1, Meta::default(), 3);
-        ready.insert(Turn { rank: 9, second: Some(4) }, 3, Meta::default(), 3);
+        ready.insert(SortKey { rank: 9, second: Some(4) }, 3, Meta::default(), 3);
         ready.insert(at(9), 2, Meta::default(), 2);
         ready.due.push(7);
         for offset in [5, 3, 2, 7] {

@@ -1,4 +1,4 @@
-//! What the engine is told about records, and what it says about them. Never their bodies.
+//! Records as they enter the engine and leave it, always without their bodies.
 
 use base::{Offset, OffsetRanges};
 
@@ -25,7 +25,7 @@ pub struct PartitionStart {
 pub struct Scanned {
     pub offset: Offset,
     pub bytes: u32,
-    /// Of them, those of its value.
+    /// Bytes of its value.
     pub value_bytes: u32,
     /// Milliseconds since the epoch.
     pub timestamp: i64,
@@ -38,7 +38,7 @@ pub struct Scanned {
     pub expires_ms: i64,
 }
 
-/// What the engine wants to know next: answer with [`crate::Dispatch::scanned`], or with
+/// The offsets to read next: answer with [`crate::Dispatch::scanned`], or with
 /// [`crate::Dispatch::scan_failed`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Want {
@@ -46,7 +46,7 @@ pub struct Want {
     pub from: Offset,
     /// Where the need ends. The answer may stop before, and may go beyond.
     pub up_to: Offset,
-    /// All of it has been read before, and single records of it are looked up.
+    /// All of them have been read before; single records are looked up.
     pub known: bool,
 }
 
@@ -114,7 +114,7 @@ pub struct Delayed {
     pub offset: Offset,
 }
 
-/// A lease, for whoever looks.
+/// A lease, for operators.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LeaseView {
     pub partition: u32,

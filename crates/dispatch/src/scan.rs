@@ -1,4 +1,4 @@
-//! What the engine wants to know of the log, and what becomes of the answer.
+//! Reading the log: which offsets the engine needs next, and taking in the answer.
 
 use base::Offset;
 
@@ -12,22 +12,22 @@ use crate::policy::Ordering;
 use crate::record::{Scanned, Want};
 use crate::wheel::Entry;
 
-/// What a look at a partition says.
+/// Whether a partition has to be read.
 enum Need {
     Read {
         from: Offset,
         up_to: Offset,
         due: bool,
     },
-    /// There is something to read, and no room for it at the moment.
+    /// There is something to read, but no room for it now.
     NoRoom,
     Nothing,
 }
 
 impl Dispatch {
-    /// What to read next. Each want is handed out ONCE, and one a partition at a time, so that
-    /// several reads may be under way: every one must be answered by [`Dispatch::scanned`] or
-    /// [`Dispatch::scan_failed`]. `None` when enough is known, or nobody takes.
+    /// What to read next. Each want is returned ONCE, and one a partition at a time, so that several
+    /// reads may be under way. Each must be answered by [`Dispatch::scanned`] or
+    /// [`Dispatch::scan_failed`]. `None` if enough is known, or there are no consumers.
     #[must_use = "a want that is not answered stops its partition"]
     pub fn wants(&mut self) -> Option<Want> {
         if !self.is_demanded() {
@@ -51,7 +51,7 @@ impl Dispatch {
         None
     }
 
-    /// Consumers are read ahead for also while they have no credit: a window is all that it costs.
+    /// Also true while the consumers have no credit: reading ahead costs at most a window.
     fn is_demanded(&self) -> bool {
         let demanded = self.consumers.len() > 0 || self.pulled || self.policy.expire_unattended;
         demanded && !self.paused || self.policy.measured
@@ -70,7 +70,7 @@ impl Dispatch {
         }
         let read_due = partition.read_due;
         let Unsettled { ready, holder, .. } = &mut **partition;
-        // All of the partition waits for this one.
+        // The whole partition waits for this record.
         if let Some(holder) = holder.filter(|&holder| ready.due.contains(holder)) {
             return want(true, (holder, holder + 1));
         }
@@ -78,11 +78,11 @@ impl Dispatch {
         if let Some(unread) = unread.filter(|_| has_back) {
             return want(false, unread);
         }
-        // The best may be the last: with priorities all is read, as long as there is something to
-        // hand out meanwhile.
+        // With priorities the best record may be the last: all is read, while loaded records can be
+        // handed out.
         let ahead = self.policy.measured || self.policy.ranks() && loaded > 0;
-        // What is due takes none of the others' window: who waits for the time of a record that was
-        // not read yet must learn of it, however much is due before.
+        // Due records take no part of the window of the others: an unread record may be scheduled, and
+        // must be read before its time, however many others are due.
         let lacks = ready.loaded_by_offset() < low;
         let turn = read_due && (ahead || lacks) && may_read_on;
         if let Some(unread) = unread.filter(|_| turn && self.policy.ordering == Ordering::Free) {
@@ -108,7 +108,7 @@ impl Dispatch {
         }
     }
 
-    /// Whether one more record of what was not read yet may become known.
+    /// Whether one more unread record may become known.
     pub(crate) fn may_read_on(&self, index: u32) -> bool {
         let ready = &self.partitions[index as usize].ready;
         let room = if self.policy.reads_ahead() {
@@ -120,7 +120,8 @@ impl Dispatch {
             && self.lanes.blocked() < self.bounds.blocked
             && self.delayed + (self.due as u64) < self.bounds.delayed
             && self.ending < self.bounds.dead;
-        // Those that are known may all wait for the one that is back. An engine before this one knew as many.
+        // All known records may wait for one that is back and unread. This exceeds no bound: the engine
+        // of the term before knew as many.
         has_room || self.claims.has_back(index)
     }
 
@@ -132,9 +133,9 @@ impl Dispatch {
         }
     }
 
-    /// What the log holds in `from..up_to`: ascending; offsets that are not among `records` are
-    /// holes, and settled. A part may be known already. The engine may stop early (bounds) and
-    /// want the rest later.
+    /// The records of the log in `from..up_to`, ascending. Offsets without a record are holes, and
+    /// are settled. A part may be known already. The engine may stop early (bounds) and want the rest
+    /// later.
     pub fn scanned(
         &mut self,
         partition: u32,
@@ -149,7 +150,7 @@ impl Dispatch {
         self.now_ms = now_ms;
         self.partitions[partition as usize].reading = false;
         self.extended(partition, up_to);
-        // What was handed out as known before must be looked up; the rest is new.
+        // Records below `known` were wanted to be looked up; the rest is new.
         let known = self.partitions[partition as usize].scan_next;
         let mut at = from;
         let mut records = records.into_iter().filter(|it| (from..up_to).contains(&it.offset));
@@ -163,7 +164,7 @@ impl Dispatch {
             next = records.next();
         }
         self.vanish(partition, at, up_to.min(known));
-        // An answer from before a seek back may leave a gap: it says nothing of what is next.
+        // An answer to a want from before a seek back may begin behind `known`: it is not used.
         if from <= known && known < up_to {
             let reached = self.read_on(partition, up_to, next.into_iter().chain(records), now_ms);
             let found = &mut self.partitions[partition as usize];
@@ -176,7 +177,7 @@ impl Dispatch {
         self.sweep_wheel();
     }
 
-    /// Takes in what was not known; where it stopped.
+    /// Takes in new records. Returns where it stopped.
     fn read_on(
         &mut self,
         partition: u32,
@@ -209,7 +210,7 @@ impl Dispatch {
         up_to
     }
 
-    /// Nothing is in the log there. What is leased stays so: its consumer has it.
+    /// The log has no records there. Leased ones stay leased: their consumers have them.
     fn settle_holes(&mut self, partition: u32, first: Offset, end: Offset) {
         let claimed = self.claims.remove_range(partition, first, end);
         let mut at = first;

@@ -1,6 +1,6 @@
-//! How a lease ends. There is ONE way back for a record, [`Dispatch::come_back`], whoever brings it
-//! there: a release, a deadline, the end of a session. A lease is taken off before anything is
-//! counted, so what comes second finds none, and counts nothing.
+//! How a lease ends. There is ONE way back for a record, [`Dispatch::come_back`]: for a release, a
+//! deadline and the end of a session. The lease is removed before the attempt is counted, so that a
+//! second cause finds no lease and counts nothing.
 
 use base::Offset;
 
@@ -9,7 +9,7 @@ use crate::lease::{Lease, Slot};
 use crate::settlement::{Selection, SettleRefused, Settlement};
 use crate::{DeadReason, SessionId};
 
-/// One, nearly always: for that nothing is allocated.
+/// Nearly always one slot, for which nothing is allocated.
 pub(crate) enum Slots {
     One([Slot; 1]),
     Many(Vec<Slot>),
@@ -33,7 +33,7 @@ impl std::ops::Deref for Slots {
 }
 
 impl Dispatch {
-    /// Ends leases; the number of records it was about.
+    /// Ends leases. Returns the number of records.
     pub fn settle(
         &mut self,
         session: SessionId,
@@ -157,7 +157,7 @@ impl Dispatch {
                 self.die(partition, offset, DeadReason::Rejected, attempt, meta);
             }
             Settlement::Release { delay_ms, count } => {
-                // What was not looked at is no failure to back off from.
+                // An uncounted release is no failure: no back-off.
                 let delay_ms = if count { delay_ms } else { delay_ms.or(Some(0)) };
                 self.come_back(slot, delay_ms, count, now_ms);
             }
@@ -194,7 +194,7 @@ impl Dispatch {
             return;
         }
         self.partitions[partition as usize].waiting_bytes += meta.value_bytes();
-        // What expires before it is due may as well wait for its end at the head.
+        // A record that expires before it is due is not treated specially: it expires at the head.
         if delay_ms > 0 {
             self.delay(partition, offset, due_ms, now_ms);
         } else {

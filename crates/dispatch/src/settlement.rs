@@ -1,4 +1,4 @@
-//! How a consumer ends a lease, and how it names which.
+//! How a consumer ends leases, and selects them.
 
 use base::Offset;
 use thiserror::Error;
@@ -25,16 +25,16 @@ pub enum Selection {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Settlement {
-    /// Done; never again.
+    /// The record is done.
     Accept,
-    /// Again, please.
+    /// The record is to be delivered again.
     Release {
         /// `None` = what the policy's back-off says, and at once where it is not counted.
         delay_ms: Option<i64>,
-        /// Whether this was an attempt. What was never looked at is given back uncounted.
+        /// Whether this was an attempt. A record that the consumer did not process is not counted.
         count: bool,
     },
-    /// Never again; a dead letter.
+    /// The record is not to be delivered again: a dead letter.
     Reject,
     /// The lease lives on, from now: `None` = for as long as the policy says.
     Renew { lease_ms: Option<i64> },

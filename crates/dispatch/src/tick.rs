@@ -5,7 +5,7 @@ use crate::dispatch::Dispatch;
 use crate::place::{Kind, Place};
 use crate::wheel::Entry;
 
-/// Fewer entries that mean nothing any more are not worth a sweep.
+/// Fewer stale entries are not worth a sweep.
 const STALE_ENTRIES_MIN: usize = 4_096;
 
 impl Dispatch {
@@ -29,7 +29,7 @@ impl Dispatch {
         self.fired = fired;
     }
 
-    /// When to tick next; at times a little early.
+    /// When to tick next; may be a little early.
     pub fn next_deadline(&self) -> Option<i64> {
         self.leases.next_deadline().into_iter().chain(self.wheel.next_ms()).min()
     }
@@ -47,7 +47,7 @@ impl Dispatch {
             Kind::Record { .. } => drop(self.back_offs.remove(&(place.partition, entry.what()))),
             Kind::Head => {
                 let found = &mut self.partitions[place.partition as usize];
-                // A later reminder than the partition's own is none.
+                // A timer other than the partition's current one is stale.
                 if found.head_timer_ms == entry.due_ms() {
                     found.head_timer_ms = i64::MAX;
                     self.expire_head(place.partition, now_ms);
@@ -56,7 +56,7 @@ impl Dispatch {
         }
     }
 
-    /// Lets die what has expired at a partition's head.
+    /// Expired records at a partition's head die.
     fn expire_head(&mut self, partition: u32, now_ms: i64) {
         while let Some(head) = self.partitions[partition as usize].head {
             let found = &self.partitions[partition as usize];
@@ -75,8 +75,7 @@ impl Dispatch {
         self.refresh_head(partition);
     }
 
-    /// Whether an entry still stands for a record that waits: not if the record was settled
-    /// meanwhile or its partition was moved.
+    /// Whether the entry's record still waits: not if it was settled meanwhile or the partition reset.
     pub(crate) fn is_live(&self, entry: Entry) -> bool {
         let Place { partition, kind } = Place::unpack(entry.place);
         let found = &self.partitions[partition as usize];
@@ -86,7 +85,7 @@ impl Dispatch {
         }
     }
 
-    /// Drops the entries that mean nothing any more, once they are more than those that do.
+    /// Drops stale entries once they are more than the live ones.
     pub(crate) fn sweep_wheel(&mut self) {
         let live = self.delayed as usize + self.partitions.len().min(self.wheel.len() / 4);
         if self.wheel.len() > 2 * live + STALE_ENTRIES_MIN {

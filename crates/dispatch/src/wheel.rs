@@ -2,10 +2,9 @@
 //!
 //! Eleven levels of 64 slots reach from a millisecond to any `i64`; an entry stands on the level of
 //! the highest digit (base 64) in which its time differs from the wheel's, and comes down a level
-//! as that digit is reached. Entries are 20 bytes in chunks, and cannot be taken out again: who is
-//! told of one asks whether it still means anything. So a delay costs 20 bytes and no index, and
-//! that is why leases, most of which end before their time, are not in here
-//! ([`crate::lease`] links them instead).
+//! as that digit is reached. Entries are 20 bytes in chunks, and cannot be removed: when one fires,
+//! the engine checks whether it is still live. So a delay costs 20 bytes and no index. Leases, most of
+//! which end before their time, are not in here for that reason ([`crate::lease`] links them instead).
 
 use std::collections::BinaryHeap;
 use std::mem;
@@ -62,7 +61,7 @@ impl Slot {
     fn push(&mut self, entry: Entry) {
         match self.chunks.last_mut() {
             Some(chunk) if chunk.len() < CHUNK => chunk.push(entry),
-            // The first chunk grows as it must, so that a lonely entry is cheap.
+            // The first chunk grows by need, so that a single entry is cheap.
             None => self.chunks.push(vec![entry]),
             Some(_) => {
                 let mut chunk = Vec::with_capacity(CHUNK);
@@ -81,11 +80,11 @@ struct Level {
 
 #[derive(Debug, Default)]
 pub(crate) struct Wheel {
-    /// The time up to which everything has been handed out, but for the two lists below.
+    /// The time up to which all entries have fired, except those in the two lists below.
     now: u64,
     /// Made when first needed: an engine without delays pays for none.
     levels: [Option<Box<Level>>; LEVELS],
-    /// Time has come: left over by a tick that had done enough, or put in after the fact.
+    /// Due entries: left over by a bounded tick, or added after their time.
     overdue: Vec<Entry>,
     /// Chunks of a slot on their way down a level.
     descending: Vec<Vec<Entry>>,

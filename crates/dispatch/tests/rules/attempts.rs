@@ -35,7 +35,7 @@ fn when_they_race_only_the_first_counts() {
 }
 
 #[test]
-fn what_is_given_back_unlooked_at_counts_for_nothing_and_waits_for_nothing() {
+fn an_uncounted_release_is_no_attempt_and_has_no_back_off() {
     let policy = Policy { backoff_first_ms: 1_000, ..limited(1) };
     let mut bench = Bench::new(policy, [record()]);
     let lease = bench.take(1, 1)[0];
@@ -111,7 +111,7 @@ fn back_off_doubles_up_to_its_maximum() {
 }
 
 #[test]
-fn a_release_may_say_how_long_itself() {
+fn a_release_may_set_its_own_delay() {
     let policy = Policy { backoff_first_ms: 100, ..Policy::default() };
     let mut bench = Bench::new(policy, [record()]);
     bench.join(1, anything(1));

@@ -17,7 +17,7 @@ fn a_backlog_of_a_hundred_million_is_a_window() {
 }
 
 #[test]
-fn nothing_is_read_while_nobody_takes_or_while_it_is_paused() {
+fn nothing_is_read_without_consumers_or_while_it_is_paused() {
     let mut bench = Bench::new(Policy::default(), [record()]);
     assert_eq!(bench.engine.wants(), None);
     bench.join(1, anything(1));
@@ -73,7 +73,7 @@ fn delayed_records_are_bounded_and_reading_goes_on_as_they_come_due() {
 }
 
 #[test]
-fn leases_are_bounded_also_for_who_set_no_bound() {
+fn leases_are_bounded_also_for_a_consumer_without_a_bound() {
     let bounds = Bounds { leased: 5, ..Bounds::default() };
     let mut bench = Bench::with_bounds(Policy::default(), bounds, vec![vec![record(); 9]]);
     bench.join(1, anything(1));
@@ -85,7 +85,7 @@ fn leases_are_bounded_also_for_who_set_no_bound() {
 }
 
 #[test]
-fn what_a_dead_session_held_beyond_the_window_is_looked_up_again() {
+fn records_of_a_dead_session_beyond_the_window_are_looked_up_again() {
     let bounds = Bounds { loaded_per_partition: 20, ..Bounds::default() };
     let mut bench = Bench::with_bounds(Policy::default(), bounds, vec![vec![record(); 500]]);
     bench.join(1, anything(1));

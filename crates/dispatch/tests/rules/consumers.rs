@@ -81,7 +81,7 @@ fn bytes_are_credit_too_and_one_too_large_goes_alone() {
 }
 
 #[test]
-fn who_cannot_take_the_next_record_holds_nobody_up_and_keeps_its_turn() {
+fn a_consumer_that_cannot_take_the_next_record_keeps_its_turn_and_delays_no_other() {
     let large = Scanned { bytes: 100, ..record() };
     let mut bench = Bench::new(Policy::default(), [record(), record(), large]);
     bench.join(1, Joined { bytes: 50, ..anything(1) });
@@ -110,7 +110,7 @@ fn a_session_shares_its_pool_over_its_consumers() {
 }
 
 #[test]
-fn an_exclusive_consumer_bears_no_other_beside_it() {
+fn no_other_consumer_joins_beside_an_exclusive_one() {
     let mut bench = bench(1);
     bench.join(1, Joined { exclusive: true, ..anything(1) });
     let refused = Err(JoinRefused::Exclusive { by: 1 });
@@ -147,7 +147,7 @@ fn of_single_active_consumers_the_next_takes_over_when_the_active_leaves() {
 }
 
 #[test]
-fn who_leaves_may_keep_its_leases_or_release_them() {
+fn a_consumer_that_leaves_keeps_its_leases_or_releases_them() {
     let mut bench = bench(2);
     bench.join(1, window(1, 1));
     let kept = bench.assign();
@@ -184,7 +184,7 @@ fn a_pull_gets_what_it_asks_for_and_no_more() {
 }
 
 #[test]
-fn spare_credit_is_what_would_go_at_once() {
+fn spare_credit_counts_the_records_that_would_be_handed_out_at_once() {
     let spare = |bench: &Bench| bench.engine.spare_credit(&bench.pools, 100);
     let mut bench = bench(0);
     assert_eq!(spare(&bench), 0);

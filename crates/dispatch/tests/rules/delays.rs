@@ -98,7 +98,7 @@ fn many_due_at_once_are_taken_in_in_bounded_steps() {
 }
 
 #[test]
-fn what_was_cancelled_does_not_fill_the_wheel() {
+fn cancelled_records_do_not_fill_the_wheel() {
     let mut bench = Bench::new(Policy::default(), []);
     bench.join(1, anything(1));
     for _ in 0..20 {
@@ -135,7 +135,7 @@ fn what_has_been_due_longest_goes_first_wherever_it_lies() {
 }
 
 #[test]
-fn nobody_starves_while_more_comes_due_than_is_taken() {
+fn no_record_starves_while_more_come_due_than_are_taken() {
     // Ten come due a second, from the end of the log to its beginning, and nine are taken.
     let records = (0..5_000).map(|number| due(2_000 + (4_999 - number) * 100));
     let mut bench = Bench::new(Policy::default(), records);
@@ -149,7 +149,7 @@ fn nobody_starves_while_more_comes_due_than_is_taken() {
             worst_ms = worst_ms.max(bench.now_ms - due_second * 1_000 - backlog_ms);
         }
     }
-    // Later than the backlog alone makes everybody: by the second that orders them, and a turn.
+    // The backlog delays all records; none waits longer than that, the second that orders them, and a turn.
     assert!(worst_ms <= 2_000, "{worst_ms} ms");
 }
 
@@ -164,8 +164,8 @@ fn one_read_finds_many_that_are_due() {
 }
 
 #[test]
-fn who_is_due_later_is_known_however_much_is_due_already() {
-    // Nobody takes them, as after a restart with a long backlog.
+fn later_records_are_read_however_many_are_due_already() {
+    // No consumer takes them, as after a restart with a long backlog.
     let mut records: Vec<Scanned> = (0..20_000).map(|number| due(10 + number % 500)).collect();
     records.push(due(7_000));
     let mut bench = Bench::new(Policy::default(), records);
@@ -185,7 +185,7 @@ fn who_is_due_later_is_known_however_much_is_due_already() {
 }
 
 #[test]
-fn what_is_due_does_not_make_the_rest_of_a_backlog_be_read() {
+fn due_records_do_not_cause_the_rest_of_a_backlog_to_be_read() {
     let bounds = Bounds { loaded_per_partition: 100, ..Bounds::default() };
     let mut records = vec![due(1_500); 1_000];
     records.extend(vec![record(); 50_000]);

@@ -11,7 +11,7 @@ fn policy() -> Policy {
 }
 
 #[test]
-fn what_has_expired_is_never_handed_out() {
+fn an_expired_record_is_never_handed_out() {
     let mut bench = Bench::new(policy(), [expires(900), expires(1_500), expires(1_001), record()]);
     bench.join(1, window(1, 1));
     assert_eq!(bench.offsets(), [1]);
@@ -42,7 +42,7 @@ fn a_time_to_live_of_zero_expires_a_record_though_its_timestamp_is_ahead_of_the_
 }
 
 #[test]
-fn heads_expire_at_their_time_also_while_nobody_consumes() {
+fn heads_expire_at_their_time_also_without_consumers() {
     let mut bench = Bench::new(policy(), [expires(2_000), record(), expires(3_000)]);
     bench.read();
     assert!(bench.engine.next_deadline().is_some_and(|due| due <= 2_000));
@@ -106,7 +106,7 @@ fn more_than_can_be_dead_lettered_wait_their_turn() {
 }
 
 #[test]
-fn what_comes_while_somebody_waits_is_in_time_for_him_and_for_nobody_after() {
+fn a_record_that_arrives_while_a_consumer_waits_is_offered_to_it_before_it_expires() {
     let mut bench = Bench::new(policy(), []);
     bench.join(1, window(1, 2));
     assert_eq!(bench.offsets(), []);
@@ -124,7 +124,7 @@ fn what_comes_while_somebody_waits_is_in_time_for_him_and_for_nobody_after() {
 }
 
 #[test]
-fn what_came_before_somebody_waited_expires_at_its_time() {
+fn a_record_that_arrived_before_a_consumer_waited_expires_at_its_time() {
     let mut bench = Bench::new(policy(), [expires(1_000)]);
     bench.join(1, anything(1));
     assert_eq!(bench.offsets(), []);

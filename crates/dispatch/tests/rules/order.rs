@@ -166,7 +166,7 @@ fn a_group_may_be_ordered_otherwise_while_it_is_used() {
 }
 
 #[test]
-fn a_pull_may_wait_until_the_best_of_what_is_there_is_known() {
+fn a_pull_may_wait_until_the_best_record_is_known() {
     let ranked = |priority| Scanned { priority, ..record() };
     let policy = Policy { priorities: 9, ..Policy::default() };
     let mut bench = Bench::new(policy, [ranked(0), ranked(2)]);
@@ -215,12 +215,12 @@ fn of_two_priorities_two_high_ones_go_for_each_other_one() {
 }
 
 #[test]
-fn the_bytes_of_what_waits_are_those_of_its_values() {
+fn waiting_bytes_are_the_bytes_of_the_values() {
     let sized = |value_bytes| Scanned { bytes: value_bytes + 70, value_bytes, ..record() };
     let policy = Policy { measured: true, ..Policy::default() };
     let records: Vec<_> = (0..20_000).map(|number| sized(number % 3)).collect();
     let mut bench = Bench::new(policy, records);
-    // Also what lies far beyond the window, and while nobody consumes.
+    // Also records far beyond the window, and without consumers.
     bench.read();
     assert_eq!(bench.engine.waiting_bytes(), (19_999, 20_000));
     let leases = bench.take(1, 3);

@@ -26,7 +26,7 @@ fn an_accepted_record_is_settled_and_its_token_stale() {
 }
 
 #[test]
-fn nobody_settles_the_lease_of_another_session() {
+fn a_session_cannot_settle_the_lease_of_another() {
     let (mut bench, leases) = bench(1);
     let token = leases[0].token;
     let refused = SettleRefused::NotHolder { token, session: 6 };
@@ -99,7 +99,7 @@ fn a_lease_runs_out_at_its_time_and_its_holder_is_fenced_off() {
 }
 
 #[test]
-fn a_settle_in_time_beats_an_expiry_that_nobody_noticed() {
+fn a_settle_in_time_beats_an_expiry_that_no_tick_has_handled() {
     let (mut bench, leases) = bench(1);
     bench.now_ms += 40_000;
     bench.accept(&leases[0]);

@@ -30,7 +30,7 @@ impl World {
         else {
             return self.settle_nothing(a, settlement);
         };
-        // Now and then somebody else tries.
+        // Now and then another session tries.
         let session = if c.is_multiple_of(9) { 99 } else { holder };
         let (last, width) = (offset as u64, u64::from(c % 4));
         let first = last.saturating_sub(width);
