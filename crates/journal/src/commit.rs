@@ -1,13 +1,13 @@
-//! The journal's thread: sync, meanwhile collect.
+//! The journal's thread: it syncs one frame while the next collects.
 //!
 //! All that waits becomes one frame; it is written, synced, answered, and by then the next one has
 //! collected. There is no timer and no knob: the batch adapts to the disk. Recovery rests on one
 //! rule kept here: frame N+1 is written only after the sync of frame N has returned, so at most
 //! the last frame of a journal can be torn.
 //!
-//! Between two syncs the thread does as little as it can: checksums were computed by whoever
-//! appended, bodies go from their own memory to the kernel (`pwritev`), and only what is smaller
-//! than an I/O vector is worth is copied.
+//! Between two syncs the thread does as little as it can: the appending threads computed the
+//! checksums, bodies go from their own memory to the kernel (`pwritev`), and only parts for which an
+//! I/O vector costs more than a copy are copied.
 
 use std::io::IoSlice;
 use std::ops::Range;
@@ -42,17 +42,17 @@ pub(crate) struct Writer {
     previous: u32,
     /// Index of the last entry written, in this life or (by recovery) a former one.
     last_index: u64,
-    /// The segment that was left. The index is told once the log goes on behind it for good: until
-    /// then a crash may lead back into it.
+    /// The segment that was left. The index learns it once the next segment has a durable frame: until
+    /// then the log may end in this one after a crash.
     left: Option<Full>,
     batch: Vec<Arc<EncodedEntry>>,
     answers: Vec<Durable>,
     buffer: Vec<u8>,
-    parts: Vec<Part>,
+    parts: Vec<FramePart>,
     phase: Phase,
 }
 
-/// How far the frame is. Between two of them a simulation lets others go on, or ends the process.
+/// How far the frame is. Between two phases a simulation runs other tasks, or ends the process.
 #[derive(Debug)]
 enum Phase {
     Idle,
@@ -60,22 +60,21 @@ enum Phase {
     Placed(FrameHeader),
     Written(FrameHeader),
     Synced(FrameHeader),
-    /// Before the next frame, of so many bytes, the log goes on in another segment.
+    /// The log goes on in another segment before the next frame, which has so many bytes.
     Rolling {
         frame_bytes: u64,
     },
-    /// In it, which is to be made large enough.
+    /// The segment is to be made large enough for that frame.
     Growing {
         frame_bytes: u64,
     },
 }
 
-/// What came of a step, unless the journal failed.
-type Stepped = Result<Step, JournalFailed>;
+type StepResult = Result<Step, JournalFailed>;
 
 /// A piece of a frame, in order.
 #[derive(Debug)]
-enum Part {
+enum FramePart {
     /// Of the writer's buffer.
     Copied(Range<usize>),
     Head {
@@ -97,7 +96,7 @@ pub(crate) struct WriteEnd {
 }
 
 impl Drop for Writer {
-    /// Nobody must wait for ever.
+    /// Answers all that wait, so that no caller waits for ever.
     fn drop(&mut self) {
         self.shared.fail(match std::thread::panicking() {
             true => JournalFailed::Panicked { thread: tasks::Task::JournalWriter.name() },
@@ -141,7 +140,7 @@ impl Writer {
         }
     }
 
-    /// Looks for something to do. Of a frame, gives its entries their place.
+    /// Takes the next task from the queue. If it is a frame, lays it out and places its entries.
     fn begin(&mut self) -> Step {
         let shared = self.shared.clone();
         let limits = Limits {
@@ -164,7 +163,7 @@ impl Writer {
         Step::Again
     }
 
-    fn write(&mut self, header: FrameHeader) -> Stepped {
+    fn write(&mut self, header: FrameHeader) -> StepResult {
         self.shared.counters.begin_io();
         self.write_parts(&header)?;
         let last_index = self.batch.last().map_or(self.last_index, |last| last.entry.id.index);
@@ -173,7 +172,7 @@ impl Writer {
         Ok(Step::Again)
     }
 
-    fn sync(&mut self, header: FrameHeader) -> Stepped {
+    fn sync(&mut self, header: FrameHeader) -> StepResult {
         let begun = Instant::now();
         self.segment.file.sync().map_err(|error| self.io_error("sync", error))?;
         self.shared.counters.end_io();
@@ -199,7 +198,7 @@ impl Writer {
         shared.counters.bytes.fetch_add(header.bytes.into(), Ordering::Relaxed);
         let queued: u64 = self.batch.iter().map(|entry| u64::from(entry.len)).sum();
         shared.counters.queued_bytes.fetch_sub(queued, Ordering::Relaxed);
-        // Whoever is answered sees counters that include the frame.
+        // After the counters, so that a caller that is answered sees the frame in them.
         self.answer(self.batch.len() as u64);
         shared.drained.notify_waiters();
         self.batch.clear();
@@ -218,20 +217,21 @@ impl Writer {
             content_bytes += encoded.len;
             checksum.add(encoded.checksum);
             self.buffer.extend_from_slice(&encoded.descriptor);
-            let head = (&encoded.entry.head, Part::Head { entry: place });
+            let head = (&encoded.entry.head, FramePart::Head { entry: place });
             let bodies = encoded.written_bodies();
-            let bodies = bodies.map(|(body, bytes)| (bytes, Part::Body { entry: place, body }));
+            let bodies =
+                bodies.map(|(body, bytes)| (bytes, FramePart::Body { entry: place, body }));
             for (bytes, part) in std::iter::once(head).chain(bodies) {
                 if bytes.len() <= COPIED_BYTES_MAX {
                     self.buffer.extend_from_slice(bytes);
                 } else {
-                    self.parts.push(Part::Copied(copied_from..self.buffer.len()));
+                    self.parts.push(FramePart::Copied(copied_from..self.buffer.len()));
                     copied_from = self.buffer.len();
                     self.parts.push(part);
                 }
             }
         }
-        self.parts.push(Part::Copied(copied_from..self.buffer.len()));
+        self.parts.push(FramePart::Copied(copied_from..self.buffer.len()));
         let header = FrameHeader {
             bytes: frame::frame_bytes(content_bytes.into()) as u32,
             segment: self.segment.header.id,
@@ -247,8 +247,7 @@ impl Writer {
         header
     }
 
-    /// Tells the log where the batch lies. Bodies of entries that were cut off meanwhile are
-    /// nobody's.
+    /// Tells the log where the batch lies. Bodies of entries that were cut off meanwhile are refused.
     fn place(&self, header: &FrameHeader) {
         let FrameHeader { segment, position, previous, .. } = *header;
         let frame = LogPosition { segment, position, previous };
@@ -266,9 +265,9 @@ impl Writer {
         let mut slices: Vec<IoSlice<'_>> = Vec::with_capacity(self.parts.len() + 1);
         for part in &self.parts {
             slices.push(IoSlice::new(match part {
-                Part::Copied(range) => &self.buffer[range.clone()],
-                Part::Head { entry } => &self.batch[*entry].entry.head,
-                Part::Body { entry, body } => &self.batch[*entry].entry.bodies[*body].bytes,
+                FramePart::Copied(range) => &self.buffer[range.clone()],
+                FramePart::Head { entry } => &self.batch[*entry].entry.head,
+                FramePart::Body { entry, body } => &self.batch[*entry].entry.bodies[*body].bytes,
             }));
         }
         let used = frame::FRAME_HEADER_BYTES + header.content_bytes as usize;
@@ -277,7 +276,7 @@ impl Writer {
         written.map_err(|error| self.io_error("write", error))
     }
 
-    /// So many more entries are durable: calls back who waited, in order.
+    /// So many more entries are durable: calls back the callers that waited for them, in order.
     fn answer(&mut self, entries: u64) {
         self.shared.queue.durable(entries, &mut self.answers);
         for durable in self.answers.drain(..) {
@@ -286,7 +285,7 @@ impl Writer {
     }
 
     /// Goes on in the segment made ahead. Waits while the disk is full; closing ends that.
-    fn roll(&mut self, frame_bytes: u64) -> Stepped {
+    fn roll(&mut self, frame_bytes: u64) -> StepResult {
         if self.position > FIRST_FRAME {
             let next = self.shared.spares.take().map_err(|error| match error {
                 NoSpare::Closing => JournalFailed::Closed,
@@ -308,7 +307,7 @@ impl Writer {
     }
 
     /// Makes the segment large enough for the next frame.
-    fn grow(&mut self, frame_bytes: u64) -> Stepped {
+    fn grow(&mut self, frame_bytes: u64) -> StepResult {
         let needed = FIRST_FRAME + frame_bytes;
         if self.segment.file_bytes >= needed {
             return Ok(Step::Again);

@@ -13,7 +13,7 @@ const EMPTY: [u8; BLOCK] = [0; BLOCK];
 
 /// What lies where a frame could begin.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Found {
+pub(crate) enum FrameAt {
     /// A frame of this segment and place, all of it.
     Complete(FrameHeader),
     /// Its header, but not all of its content.
@@ -30,7 +30,7 @@ pub(crate) enum Found {
 pub(crate) struct FrameReader<'a> {
     file: &'a dyn DiskFile,
     segment: u32,
-    /// `None` when the segment's own header could not be read: then any is taken for right.
+    /// `None` when the segment's own header could not be read: then any salt is accepted.
     salt: Option<u32>,
     file_bytes: u64,
     buffer: Vec<u8>,
@@ -43,26 +43,26 @@ impl<'a> FrameReader<'a> {
     }
 
     /// What lies at `position`. After `Complete` its content is in [`FrameReader::content`].
-    pub(crate) fn at(&mut self, position: u64) -> io::Result<Found> {
+    pub(crate) fn at(&mut self, position: u64) -> io::Result<FrameAt> {
         let mut block = [0; BLOCK];
         if self.file.read_at(&mut block, position)? < BLOCK {
-            return Ok(Found::Empty);
+            return Ok(FrameAt::Empty);
         }
         let Some(header) = FrameHeader::decode(&block) else {
-            return Ok(if block == EMPTY { Found::Empty } else { Found::Garbage });
+            return Ok(if block == EMPTY { FrameAt::Empty } else { FrameAt::Garbage });
         };
         let own_place = header.segment == self.segment && u64::from(header.position) == position;
         if !own_place || self.salt.is_some_and(|salt| salt != header.salt) {
-            return Ok(Found::Stale);
+            return Ok(FrameAt::Stale);
         }
         if header.end() > self.file_bytes {
-            return Ok(Found::Incomplete(header));
+            return Ok(FrameAt::Incomplete(header));
         }
         self.buffer.resize(header.content_bytes as usize, 0);
         let content_at = position + frame::FRAME_HEADER_BYTES as u64;
         let read = self.file.read_at(&mut self.buffer, content_at)?;
         let complete = frame::check_content(&header, &self.buffer[..read]).is_ok();
-        Ok(if complete { Found::Complete(header) } else { Found::Incomplete(header) })
+        Ok(if complete { FrameAt::Complete(header) } else { FrameAt::Incomplete(header) })
     }
 
     /// Entries of the complete frame that was found last.
@@ -76,7 +76,7 @@ impl<'a> FrameReader<'a> {
         let mut chunk = vec![0; SEARCH_BYTES];
         let mut search = Search { complete: None, used_end: position };
         let mut at = position;
-        // What was never written, as the most of a segment made ahead, need not be read.
+        // Blocks that were never written, as most of a segment made ahead, are not read.
         while let Some(written) = self.file.next_written(at)? {
             at = written - written % BLOCK as u64;
             let read = self.file.read_at(&mut chunk, at)?;
@@ -87,7 +87,7 @@ impl<'a> FrameReader<'a> {
                     continue;
                 }
                 if FrameHeader::decode(block).is_some()
-                    && matches!(self.at(block_at)?, Found::Complete(_))
+                    && matches!(self.at(block_at)?, FrameAt::Complete(_))
                 {
                     search.complete = Some(block_at);
                     return Ok(search);

@@ -1,7 +1,7 @@
-//! Looking at a journal's directory from outside: `postroad journal inspect`.
+//! Reading a journal's directory without opening the journal: `postroad journal inspect`.
 //!
-//! Reads only, locks nothing, and goes on behind damage: what recovery refuses, this shows. A
-//! journal that is in use may be looked at too; its end may then appear torn.
+//! Reads only, locks nothing, and goes on behind damage, which recovery would refuse. It may read a
+//! journal that is in use; its end may then appear torn.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,11 +12,11 @@ use bytes::Bytes;
 use crate::address::Address;
 use crate::entry::{EntryId, EntryKind};
 use crate::frame::{self, FRAME_HEADER_BYTES, FrameHeader};
+use crate::frame_reader::{FrameAt, FrameReader};
 use crate::index::files::{FileKind, file_name, parse_name};
 use crate::segment::{FIRST_FRAME, SegmentHeader};
 use crate::snapshot;
 use crate::vote;
-use crate::walk::{Found, FrameReader};
 use world::disk::{self, Disk, DiskFile};
 
 /// All files of a journal, by kind.
@@ -207,7 +207,7 @@ impl Frames {
         let mut frames = FrameReader::new(&*file, self.segment, self.salt)?;
         let position = self.position;
         let found = frames.at(position)?;
-        if let Found::Complete(header) = found {
+        if let FrameAt::Complete(header) = found {
             let follows = self.previous.is_none_or(|previous| header.previous == previous);
             self.previous = Some(header.checksum());
             self.position = header.end();
@@ -221,7 +221,7 @@ impl Frames {
         self.done = search.complete.is_none();
         let verdict = match found {
             _ if search.complete.is_some() => Verdict::Damaged,
-            Found::Stale => Verdict::Stale,
+            FrameAt::Stale => Verdict::Stale,
             _ if search.used_end > position => Verdict::Torn,
             _ => Verdict::Unused,
         };

@@ -5,12 +5,12 @@
 //! an entry as a *body* and is written once: the index holds addresses into the segments, and
 //! consumers are served from the same bytes.
 //!
-//! * [`journal`]: the handle, what everyone else calls
+//! * [`journal`]: the handle, which all other crates call
 //! * [`entry`]: what is appended
 //! * [`address`]: where a body lies, and what is read from there
-//! * [`stats`]: what the journal tells about itself
+//! * [`stats`]: its counters and reports
 //! * [`error`]: what can go wrong
-//! * [`inspect`]: looking at a journal's directory from outside
+//! * [`inspect`]: reading a journal's directory without opening the journal
 
 pub mod address;
 pub mod entry;
@@ -21,6 +21,7 @@ pub mod stats;
 
 mod commit;
 mod frame;
+mod frame_reader;
 mod index;
 mod log;
 mod prepare;
@@ -33,7 +34,6 @@ mod shared;
 mod snapshot;
 mod tail;
 mod vote;
-mod walk;
 
 pub use address::{Address, Stored};
 pub use entry::{Body, Entry, EntryId, EntryKind};

@@ -17,11 +17,11 @@ use crate::address::Address;
 use crate::entry::{Entry, EntryId};
 use crate::error::ReadError;
 use crate::frame::{self, BLOCK, EncodedEntry, EntryLayout};
+use crate::frame_reader::{FrameAt, FrameReader};
 use crate::index::LogBodies;
 use crate::index::files::{FileKind, file_name};
 use crate::segment::{FIRST_FRAME, SegmentHeader};
 use crate::tail::Tail;
-use crate::walk::{Found, FrameReader};
 use world::Instant;
 use world::disk::{Disk, DiskFile};
 
@@ -51,7 +51,7 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    /// Whether nothing but a frame's padding and header lies between `before` and this.
+    /// Whether at most a frame's padding and header lie between `before` and this.
     fn is_near(&self, before: &Slot) -> bool {
         let gap = self.position.checked_sub(before.position + before.len);
         self.frame.segment == before.frame.segment
@@ -150,8 +150,8 @@ impl LogState {
         self.tail.durable(last);
     }
 
-    pub(crate) fn rest(&mut self, now: Instant, age: Duration) -> Vec<Arc<EncodedEntry>> {
-        self.tail.rest(now, age)
+    pub(crate) fn evict_aged(&mut self, now: Instant, age: Duration) -> Vec<Arc<EncodedEntry>> {
+        self.tail.evict_aged(now, age)
     }
 
     pub(crate) fn truncate_from(&mut self, index: u64) {
@@ -217,8 +217,7 @@ impl LogState {
     }
 }
 
-/// Where an entry was found when it was asked for.
-enum Place {
+enum EntrySource {
     Memory(Arc<EncodedEntry>),
     Disk(Slot),
 }
@@ -248,11 +247,11 @@ impl Log {
         let mut together: Vec<(u64, Slot)> = Vec::new();
         for (index, place) in places {
             match place {
-                Place::Memory(encoded) => {
+                EntrySource::Memory(encoded) => {
                     self.read_entries(&std::mem::take(&mut together), &mut entries)?;
                     entries.push(encoded.entry.clone());
                 }
-                Place::Disk(slot) => {
+                EntrySource::Disk(slot) => {
                     if together.last().is_some_and(|(_, last)| !slot.is_near(last)) {
                         self.read_entries(&std::mem::take(&mut together), &mut entries)?;
                     }
@@ -264,7 +263,11 @@ impl Log {
         Ok(entries)
     }
 
-    fn places(&self, range: Range<u64>, bytes_max: usize) -> Result<Vec<(u64, Place)>, ReadError> {
+    fn places(
+        &self,
+        range: Range<u64>,
+        bytes_max: usize,
+    ) -> Result<Vec<(u64, EntrySource)>, ReadError> {
         let state = self.state.read();
         if range.start < state.first && range.start < range.end {
             let last = state.next_index().saturating_sub(1);
@@ -278,8 +281,8 @@ impl Log {
                 break;
             }
             let place = match state.tail.get(index) {
-                Some(encoded) => Place::Memory(encoded.clone()),
-                None => Place::Disk(*slot),
+                Some(encoded) => EntrySource::Memory(encoded.clone()),
+                None => EntrySource::Disk(*slot),
             };
             places.push((index, place));
         }
@@ -403,7 +406,7 @@ impl LogBodies for Log {
         let header = SegmentHeader::read(file)?;
         let mut frames = FrameReader::new(file, segment, header.map(|header| header.salt))?;
         let mut position = FIRST_FRAME;
-        while let Found::Complete(header) = frames.at(position)? {
+        while let FrameAt::Complete(header) = frames.at(position)? {
             for (at, layout) in frame::layouts(frames.content()) {
                 let entry_at = header.position + (frame::FRAME_HEADER_BYTES + at) as u32;
                 for (stream, address) in

@@ -1,5 +1,5 @@
 //! The next segment, made ahead: allocated, its header durable, and its blocks written while the
-//! journal has nothing better to do.
+//! journal idles.
 //!
 //! `fdatasync` after a write into written blocks has no metadata to flush. Zeros are written in
 //! small pieces, each synced, and only while the journal idles: under load a segment is merely
@@ -20,11 +20,11 @@ use crate::shared::Shared;
 use crate::stats::Room;
 use world::{Instant, World};
 
-/// How often the free space is looked at.
+/// How often the free space is checked.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A failed attempt is repeated after this.
 pub(crate) const RETRY_AFTER: Duration = LOOK_EVERY;
-/// For how long nothing must have been written before zeros are.
+/// Zeros are written after the journal has written nothing for so long.
 const IDLE: Duration = Duration::from_millis(20);
 /// Zeros per write: about what a disk does in a third of a millisecond.
 const ZEROS: usize = 512 << 10;
@@ -53,7 +53,7 @@ pub(crate) struct Signals {
 struct State {
     ready: Option<Spare>,
     next_id: u32,
-    failed: Option<Failed>,
+    failed: Option<PrepareError>,
     room: Room,
     /// The journal is being closed: a full disk is no longer waited for.
     draining: bool,
@@ -62,13 +62,13 @@ struct State {
 
 /// Why the next segment could not be made.
 #[derive(Clone, Debug)]
-enum Failed {
+enum PrepareError {
     /// The disk is full, or this process has too many files open: that passes.
     Full,
     Broken(Arc<io::Error>),
 }
 
-impl From<io::Error> for Failed {
+impl From<io::Error> for PrepareError {
     fn from(error: io::Error) -> Self {
         use io::ErrorKind::{OutOfMemory, QuotaExceeded, StorageFull};
         let passing = [rustix::io::Errno::MFILE, rustix::io::Errno::NFILE];
@@ -129,8 +129,7 @@ impl Spares {
         self.busy.store(true, Ordering::Relaxed);
     }
 
-    /// The next segment; `None` while there is none because the disk is full: the writer is woken when it may
-    /// be there.
+    /// The next segment; `None` while the disk is full. The writer is woken when there may be one.
     pub(crate) fn take(&self) -> Result<Option<OpenSegment>, NoSpare> {
         let mut state = self.state.lock();
         if let Some(spare) = state.ready.take() {
@@ -139,14 +138,14 @@ impl Spares {
             return Ok(Some(spare.segment));
         }
         match &state.failed {
-            Some(Failed::Broken(error)) => Err(NoSpare::Broken(error.clone())),
-            Some(Failed::Full) if state.draining => Err(NoSpare::Closing),
+            Some(PrepareError::Broken(error)) => Err(NoSpare::Broken(error.clone())),
+            Some(PrepareError::Full) if state.draining => Err(NoSpare::Closing),
             _ if state.closing => Err(NoSpare::Closing),
             _ => Ok(None),
         }
     }
 
-    /// Whether what a full disk keeps the journal from is given up.
+    /// Whether the journal is closing: then it waits no longer for a full disk.
     pub(crate) fn is_ending(&self) -> bool {
         let state = self.state.lock();
         state.closing || state.draining
@@ -157,7 +156,7 @@ impl Spares {
         self.signals.preparer.wake();
     }
 
-    /// The journal only finishes what is queued; what a full disk keeps it from fails.
+    /// The journal only finishes what is queued; entries for which a full disk has no room fail.
     pub(crate) fn drain(&self) {
         self.state.lock().draining = true;
         self.wake();
@@ -190,11 +189,11 @@ impl Spares {
 
     /// Writes some zeros; whether there are more to write.
     fn write_zeros(&self, zeros: &[u8]) -> bool {
-        // While it is away, whoever wants it waits for this one piece.
+        // The writer, if it needs the segment meanwhile, waits until this piece is written.
         let Some(mut spare) = self.state.lock().ready.take() else { return false };
         let written = spare.write_zeros(zeros);
         if let Err(error) = &written {
-            // Nothing relies on it; should the disk be broken, the journal's own sync will say.
+            // Nothing relies on the zeros. If the disk is broken, the journal's own sync will fail.
             tracing::warn!(%error, "cannot write the blocks of the next journal segment");
             spare.zeroed_to = spare.segment.file_bytes;
         }
@@ -231,23 +230,21 @@ pub(crate) struct Preparer {
     shared: Arc<Shared>,
     zeros: Vec<u8>,
     looked: Option<Instant>,
-    pause: Pause,
+    idleness: Idleness,
 }
 
-/// Whether the disk is free for zeros.
+/// Whether the journal idles, so that zeros may be written.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Pause {
-    /// Not known.
-    No,
-    /// It is, if nothing is written for a while.
-    Begun,
-    /// It was.
-    Over,
+enum Idleness {
+    Unknown,
+    /// It does if nothing is written for [`IDLE`].
+    Watched,
+    Confirmed,
 }
 
 impl Preparer {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, zeros: vec![0; ZEROS], looked: None, pause: Pause::No }
+        Self { shared, zeros: vec![0; ZEROS], looked: None, idleness: Idleness::Unknown }
     }
 }
 
@@ -267,24 +264,24 @@ impl Worker for Preparer {
             None if state.failed.is_none() => {
                 let id = state.next_id;
                 drop(state);
-                self.pause = Pause::No;
+                self.idleness = Idleness::Unknown;
                 spares.make(id);
                 Step::Again
             }
             Some(spare) if spare.has_blank_blocks() => {
                 drop(state);
-                if self.pause == Pause::No {
+                if self.idleness == Idleness::Unknown {
                     spares.busy.store(false, Ordering::Relaxed);
-                    self.pause = Pause::Begun;
+                    self.idleness = Idleness::Watched;
                     return Step::WaitFor(IDLE);
                 }
                 let free = !spares.busy.load(Ordering::Relaxed);
                 let goes_on = free && spares.write_zeros(&self.zeros);
-                self.pause = if goes_on { Pause::Over } else { Pause::No };
+                self.idleness = if goes_on { Idleness::Confirmed } else { Idleness::Unknown };
                 Step::Again
             }
             _ => {
-                self.pause = Pause::No;
+                self.idleness = Idleness::Unknown;
                 Step::WaitFor(LOOK_EVERY)
             }
         }

@@ -48,7 +48,7 @@ pub(crate) enum Task {
     Roll {
         frame_bytes: u64,
     },
-    /// Nothing to write, but somebody waits for what is durable already.
+    /// Nothing to write, but callers wait for entries that are durable already.
     Answer,
     Close,
 }
@@ -119,7 +119,7 @@ impl Queue {
         state.closing.then_some(Task::Close)
     }
 
-    /// So many more entries are durable: moves out who waited for that.
+    /// So many more entries are durable: moves the callbacks that waited for them to `answers`.
     pub(crate) fn durable(&self, entries: u64, answers: &mut Vec<Durable>) {
         let mut state = self.state.lock();
         state.durable += entries;
@@ -130,7 +130,7 @@ impl Queue {
         }
     }
 
-    /// Takes nothing more, and gives out everybody who waits.
+    /// Takes nothing more. Returns all callbacks that wait.
     pub(crate) fn fail(&self) -> Vec<Durable> {
         let mut state = self.state.lock();
         state.closed = true;

@@ -1,8 +1,8 @@
 //! Reading batches: from memory, from the page cache, from the disk, in this order.
 //!
-//! A read is planned from the index as addresses, and neighbours become one call: what is copied
-//! is copied once, into the buffer that the batches are then slices of. The caller's thread (the
-//! runtime's) only does what cannot wait; the rest goes to a few reader threads.
+//! A read is planned from the index as addresses, and neighbours become one call. Bytes are copied
+//! once, into the buffer that the batches are then slices of. The caller's thread (the runtime's)
+//! only reads what is in memory; the rest goes to a few reader threads.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,10 +17,10 @@ use tokio::sync::oneshot;
 
 use crate::address::{Address, Stored, put_base_offset};
 use crate::error::ReadError;
-use crate::index::{FileKind, Held, Index, LoadError, Part, Planned};
+use crate::index::{FileKind, Index, LoadError, Part, PinnedSidecar, Plan};
 use world::DiskFile;
 
-/// Reads for everyone who holds the journal. Dropped, it stops its threads.
+/// Reads for all handles of the journal. Dropping it stops its threads.
 #[derive(Debug)]
 pub(crate) struct Reader {
     index: Arc<Index>,
@@ -99,7 +99,7 @@ fn read_now(
     offset: u64,
     bytes_max: usize,
 ) -> Result<Option<Vec<Stored>>, ReadError> {
-    let Planned::Ready(parts) = index.plan(stream, offset, bytes_max, None) else {
+    let Plan::Ready(parts) = index.plan(stream, offset, bytes_max, None) else {
         return Ok(None);
     };
     let mut batches = Vec::new();
@@ -127,8 +127,8 @@ fn read_now(
     Ok(Some(batches))
 }
 
-/// What is not in memory any more, and the bytes of what is: the log's end, so a suffix. The log
-/// knows bodies by where it wrote them, which says nothing of a rewritten segment.
+/// Splits off the suffix of `part` whose bytes are in the tail cache. The cache finds bodies by the
+/// place where the log wrote them, so it has none of a rewritten segment.
 fn split_recent<'a>(index: &Index, part: &'a Part) -> (&'a [Address], Vec<Stored>) {
     let addresses = &part.addresses[..];
     if part.generation > 1 {
@@ -144,7 +144,7 @@ fn split_recent<'a>(index: &Index, part: &'a Part) -> (&'a [Address], Vec<Stored
     (&addresses[..addresses.len() - recent.len()], recent.into())
 }
 
-/// Any error means: not without waiting.
+/// An error says that the read would have to wait for the disk.
 fn read_cached(file: &dyn DiskFile, extent: &Extent) -> io::Result<Vec<u8>> {
     let mut buffer = vec![0; extent.len];
     if file.read_at_cached(&mut buffer, extent.position)? < extent.len {
@@ -160,14 +160,14 @@ pub(crate) fn read_blocking(
     bytes_max: usize,
 ) -> Result<Vec<Stored>, ReadError> {
     let mut offset = offset;
-    let mut held: Option<Held> = None;
+    let mut pinned: Option<PinnedSidecar> = None;
     loop {
-        let parts = match index.plan(stream, offset, bytes_max, held.as_ref()) {
-            Planned::Ready(parts) => parts,
-            Planned::Missing { segment, generation, offset: from } => {
+        let parts = match index.plan(stream, offset, bytes_max, pinned.as_ref()) {
+            Plan::Ready(parts) => parts,
+            Plan::Missing { segment, generation, offset: from } => {
                 offset = from;
                 match index.sidecar(segment, generation) {
-                    Ok(sidecar) => held = Some(Held { segment, generation, sidecar }),
+                    Ok(sidecar) => pinned = Some(PinnedSidecar { segment, generation, sidecar }),
                     Err(LoadError::Gone) => {}
                     Err(LoadError::Read(error)) => return Err(error),
                 }
@@ -280,8 +280,8 @@ fn extents(addresses: &[Address]) -> impl Iterator<Item = Extent> + '_ {
     })
 }
 
-/// Cuts what was read into batches; those without a gap between them stay together. The buffer is
-/// nobody else's yet: a batch that several streams have gets the offset that it has in this one.
+/// Cuts the buffer into batches; those without a gap between them stay together. The buffer is not
+/// shared yet, so a batch of several streams gets the offset that it has in this one.
 fn slice_batches(addresses: &[Address], mut buffer: Vec<u8>, batches: &mut Vec<Stored>) {
     let Some(first) = addresses.first() else { return };
     let start = first.position as usize;
@@ -304,7 +304,7 @@ fn slice_batches(addresses: &[Address], mut buffer: Vec<u8>, batches: &mut Vec<S
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// Who reads. What waits is bounded by the requests in flight.
+/// Runs reads. The requests in flight bound how many wait.
 #[derive(Debug)]
 enum Pool {
     /// A few threads of the journal.
@@ -358,7 +358,7 @@ impl Pool {
         };
         let (answer, answered) = oneshot::channel();
         let job: Job = Box::new(move || {
-            // Whoever asked may be gone.
+            // The caller may have gone.
             if !answer.is_closed() {
                 let _ = answer.send(work());
             }

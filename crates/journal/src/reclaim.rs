@@ -1,12 +1,12 @@
-//! Space comes back: dead segments are deleted, mostly dead ones rewritten.
+//! Reclaiming space: dead segments are deleted, mostly dead ones rewritten.
 //!
 //! The decision that shapes it: a rewrite never changes a file. The live batches go to a new
 //! generation of the segment, complete and durable before it gets its name; the old one goes last.
 //! So a crash leaves the old generation, or both, or the new one, and each of these holds every
 //! live batch. Readers keep the handle they began with.
 //!
-//! A dead segment is deleted only when the newest durable snapshot knows that it is dead. Then a
-//! segment that is missing at the start is a loss and never a deletion, and the two are told apart.
+//! A dead segment is deleted only when the newest durable snapshot has it as dead. So a segment with
+//! live batches that is missing at the start was lost, not deleted.
 
 use std::io::{self, IoSlice};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use tracing::info;
 use crate::address::{Address, Stored};
 use crate::error::ReadError;
 use crate::index::{
-    Batches, BlockWriter, FileKind, Index, LoadError, Once, Part, Sidecar, sidecar_of,
+    Batches, BlockWriter, DistinctBytes, FileKind, Index, LoadError, Part, Sidecar, sidecar_of,
 };
 use crate::journal::Keep;
 use crate::read::read_part;
@@ -72,7 +72,7 @@ impl Index {
             let sidecar = match &loaded {
                 Some((of, sidecar)) if *of == segment => sidecar.clone(),
                 _ => {
-                    // Only reclaim changes generations, and it is us.
+                    // Only reclaim changes generations, and one pass runs at a time.
                     let Some(generation) = self.generation(segment) else { continue };
                     let sidecar = self.sidecar(segment, generation).map_err(load_error)?;
                     loaded = Some((segment, sidecar.clone()));
@@ -93,7 +93,7 @@ impl Index {
                 continue;
             };
             let sidecar = self.sidecar(segment, generation).map_err(load_error)?;
-            let mut once = Once::default();
+            let mut once = DistinctBytes::default();
             for (stream, batches) in sidecar.streams() {
                 self.live(segment, stream, batches).iter().for_each(|batch| once.add(batch));
             }
@@ -140,7 +140,7 @@ impl Index {
         Ok(file_bytes)
     }
 
-    /// Bytes that came back.
+    /// Returns the bytes that it freed.
     fn rewrite_locked(&self, segment: u32, mut keep: Option<Judge<'_>>) -> io::Result<u64> {
         let (generation, file_bytes) = self.rewritable(segment)?;
         let indexes = self.indexes(segment);
@@ -164,7 +164,7 @@ impl Index {
         side.append(&mut [IoSlice::new(new.as_bytes())])?;
         side.sync()?;
 
-        // From the first name on both generations are there; the higher one counts.
+        // Until the old generation is removed both are there; the higher one counts.
         let new_bytes = body.len();
         side.publish()?;
         body.publish()?;
@@ -219,7 +219,7 @@ impl Index {
         writer.begin_stream(stream)?;
         let mut rest = &live.addresses[..];
         while let Some(first) = rest.first() {
-            // Unless somebody wants to see it, what is in the new file already is not read again.
+            // A shared body that is in the new file already is read again only if `keep` asks for it.
             if keep.is_none() && first.shared && writer.push_shared(*first)? {
                 rest = &rest[1..];
                 continue;
@@ -266,7 +266,7 @@ impl Index {
                 piece = pieces.next().unwrap_or_default();
             }
             let len = address.len as usize;
-            // `read_part` answers with all that was asked for, in order, or not at all.
+            // `read_part` returns all addresses, in order, or an error.
             assert!(piece.len() >= len, "a batch was cut while it was read");
             each.push(piece.split_to(len));
         }

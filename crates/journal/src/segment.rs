@@ -7,11 +7,11 @@
 //!
 //! The header is durable before the file gets its name, so a segment without one is damage.
 //!
-//! Version 2 says that entries of version 2 may follow: a program that knows only the first would take
-//! them for a torn end and cut it, so it must not read the segment at all. Version 1 is still read.
+//! Version 2 says that entries of version 2 may follow. A program that knows only version 1 would take
+//! them for a torn end and cut them, so it must refuse the whole segment. Version 1 is still read.
 //!
-//! The salt differs from segment to segment: bytes that a client sent, and that happen to lie where a
-//! frame could begin, cannot pass for a frame.
+//! The salt differs from segment to segment, so that bytes of a client that lie where a frame could
+//! begin are never taken for a frame.
 
 use std::io::{self, IoSlice};
 use std::path::Path;
@@ -44,7 +44,7 @@ impl SegmentHeader {
         Self { id, salt, bytes, version: VERSION }
     }
 
-    /// Whether entries as they are written now may lie in it.
+    /// Whether entries of the current version may be written to it.
     pub(crate) fn takes_entries(&self) -> bool {
         self.version == VERSION
     }
@@ -100,7 +100,7 @@ pub(crate) struct OpenSegment {
     pub(crate) file_bytes: u64,
 }
 
-/// Makes a segment, durably. On an error nothing is left that a later call would stumble over.
+/// Makes a segment, durably. An error leaves nothing that makes a later call fail.
 pub(crate) fn create(world: &World, dir: &Path, id: u32, bytes: u64) -> io::Result<OpenSegment> {
     let disk = &*world.disk;
     let name = file_name(FileKind::Segment, id, 1);
@@ -118,7 +118,7 @@ pub(crate) fn create(world: &World, dir: &Path, id: u32, bytes: u64) -> io::Resu
             Ok(OpenSegment { header, file, file_bytes: bytes })
         }
         Err(error) => {
-            // Its blocks may be what the disk lacks.
+            // The disk may be full: give the blocks back.
             let _ = disk.remove(&draft);
             Err(error)
         }

@@ -36,9 +36,9 @@ pub(crate) struct Shared {
     pub(crate) counters: Counters,
     pub(crate) hooks: Hooks,
     pub(crate) failed: OnceLock<JournalFailed>,
-    /// Told each time that queued bytes became durable.
+    /// Notified each time that queued bytes became durable.
     pub(crate) drained: Notify,
-    /// Told each time that entries got their place, and when the journal fails.
+    /// Notified each time that entries were placed, and when the journal fails.
     pub(crate) placed: Notify,
     /// Bodies of the entry that is being applied: asked for one by one, looked up once.
     pub(crate) applying: Mutex<Applying>,
@@ -86,10 +86,10 @@ impl Shared {
 
     /// The end of this journal: nothing is acknowledged from here on.
     pub(crate) fn fail(&self, failed: JournalFailed) {
-        // The first failure is the cause, and told once; later ones only release who waits.
+        // Only the first failure, the cause, is reported; later ones just release the waiters.
         let hooks = self.hooks.fatal.lock();
         if self.failed.set(failed.clone()).is_ok() && !matches!(failed, JournalFailed::Closed) {
-            // Before the log, which may block: a hook may end the process.
+            // Hooks before the log message, which may block: a hook may end the process.
             hooks.iter().for_each(|hook| hook(&failed));
             tracing::error!(error = %failed, "the journal failed, nothing is acknowledged any more");
         }
@@ -104,7 +104,7 @@ impl Shared {
     }
 }
 
-/// Totals since the journal was opened, written by its thread and read by anybody.
+/// Totals since the journal was opened. Only its thread writes them.
 #[derive(Debug)]
 pub(crate) struct Counters {
     started: Instant,

@@ -1,4 +1,4 @@
-//! What the journal tells about itself. Counters are atomics: reading them costs nobody anything.
+//! Counters and reports of the journal. Counters are atomics, so that reading them takes no lock.
 
 use std::fmt;
 use std::time::Duration;
@@ -41,7 +41,7 @@ pub struct SegmentInfo {
     /// No more frames are written to it.
     pub sealed: bool,
     pub file_bytes: u64,
-    /// Bytes of bodies in it that somebody may still read.
+    /// Bytes of bodies in it that may still be read.
     pub live_bytes: u64,
     /// Nothing needs it any more: the next reclaim removes it.
     pub droppable: bool,

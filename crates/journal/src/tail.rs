@@ -4,8 +4,9 @@
 //! Entries are held as they were appended (the very `Bytes`), so caching costs no copy. The bound
 //! counts content bytes and gives way for what is not durable yet: that lives nowhere else.
 //!
-//! What nobody came for in a while is not held for the bound's sake: ten thousand queues that wait
-//! with a message each are on disk, and their consumers, once they come, do not keep up anyway.
+//! Entries that have been durable for a while are let go of even below the bound: their consumers, if
+//! they still come, do not keep up and read from disk. So ten thousand idle queues with a message
+//! each take no memory.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,7 +27,7 @@ pub(crate) struct Tail {
     bytes_max: usize,
     /// Entries below this index are durable.
     durable_before: u64,
-    /// What was durable when, oldest first; as often as [`Tail::rest`] is called.
+    /// What was durable at each call of [`Tail::evict_aged`], oldest first.
     known_durable: VecDeque<(Instant, u64)>,
 }
 
@@ -90,8 +91,8 @@ impl Tail {
         while self.bytes > self.bytes_max && self.pop_durable(self.durable_before).is_some() {}
     }
 
-    /// Takes out what has been durable for `age`, as far as former calls know.
-    pub(crate) fn rest(&mut self, now: Instant, age: Duration) -> Vec<Arc<EncodedEntry>> {
+    /// Takes out the entries that were durable at a call that is `age` ago.
+    pub(crate) fn evict_aged(&mut self, now: Instant, age: Duration) -> Vec<Arc<EncodedEntry>> {
         let mut aged_before = 0;
         while let Some(&(at, index)) = self.known_durable.front()
             && now.saturating_duration_since(at) >= age
@@ -187,16 +188,16 @@ mod tests {
         let begun = Instant::now();
         let after = |seconds| begun + Duration::from_secs(seconds);
         write(&mut tail, 1..4);
-        assert!(tail.rest(after(0), AGE).is_empty());
+        assert!(tail.evict_aged(after(0), AGE).is_empty());
         write(&mut tail, 4..6);
         let waiting = entry(6);
         tail.push(Arc::clone(&waiting));
-        assert!(tail.rest(after(9), AGE).is_empty());
-        assert_eq!(tail.rest(after(10), AGE).len(), 3);
+        assert!(tail.evict_aged(after(9), AGE).is_empty());
+        assert_eq!(tail.evict_aged(after(10), AGE).len(), 3);
         assert!(tail.get(3).is_none() && tail.get(4).is_some());
-        assert_eq!(tail.rest(after(19), AGE).len(), 2);
+        assert_eq!(tail.evict_aged(after(19), AGE).len(), 2);
         // What is not durable lives nowhere else.
-        assert!(tail.rest(after(100), AGE).is_empty());
+        assert!(tail.evict_aged(after(100), AGE).is_empty());
         assert!(tail.get(6).is_some());
         assert!(tail.place(&waiting, 1, 600));
     }
@@ -206,12 +207,12 @@ mod tests {
         let mut tail = Tail::new(1 << 20);
         let begun = Instant::now();
         write(&mut tail, 1..5);
-        assert!(tail.rest(begun, AGE).is_empty());
+        assert!(tail.evict_aged(begun, AGE).is_empty());
         tail.truncate_from(3);
         write(&mut tail, 3..5);
-        assert!(tail.rest(begun + AGE / 2, AGE).is_empty());
-        assert!(tail.rest(begun + AGE, AGE).is_empty());
-        assert_eq!(tail.rest(begun + AGE + AGE / 2, AGE).len(), 4);
+        assert!(tail.evict_aged(begun + AGE / 2, AGE).is_empty());
+        assert!(tail.evict_aged(begun + AGE, AGE).is_empty());
+        assert_eq!(tail.evict_aged(begun + AGE + AGE / 2, AGE).len(), 4);
         assert_eq!(tail.bytes, 0);
     }
 }

@@ -47,8 +47,8 @@ struct State {
     vote: Option<Bytes>,
     /// Of the slot that was written last.
     number: u64,
-    /// `None` while there is no file of this version, and after a write that failed: what the
-    /// kernel has of it says nothing about the disk.
+    /// `None` while there is no file of this version, and after a write that failed: then the page
+    /// cache may differ from the disk.
     file: Option<Arc<dyn DiskFile>>,
 }
 

@@ -1,4 +1,4 @@
-//! A disk that is full, broken or silent: what was acknowledged stays, and everyone is told.
+//! A disk that is full, broken or hangs: acknowledged entries stay, and all waiting callers get an error.
 
 #[allow(unreachable_pub)]
 mod common;
@@ -36,7 +36,7 @@ fn a_failed_sync_poisons_the_journal_and_a_restart_has_all_that_was_acknowledged
         let failed = append(&journal, vec![entry(1, 6, 5, 2000)]);
         let error = failed.recv_timeout(PATIENCE).unwrap().unwrap_err();
         assert!(matches!(&error, JournalFailed::Io { operation: "sync", .. }), "{error}");
-        // The disk is well again, but nobody may know what it lost.
+        // The disk works again, but what it lost is unknown.
         assert!(journal.append(vec![entry(1, 7, 6, 10)], |_| panic!("acknowledged")).is_err());
         assert!(journal.save_vote(b"v").is_err());
         assert_eq!(failures.load(Ordering::SeqCst), 1);
@@ -48,7 +48,7 @@ fn a_failed_sync_poisons_the_journal_and_a_restart_has_all_that_was_acknowledged
 }
 
 #[test]
-fn a_failed_write_fails_everyone_who_waits() {
+fn a_failed_write_fails_all_waiting_callers() {
     let disk = SimulatedDisk::new();
     let journal = open(&disk).journal;
     let entries = write(&journal, 1, 3);

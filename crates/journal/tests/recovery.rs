@@ -471,7 +471,7 @@ fn with_forged_frame(knows_the_salt: bool) -> (SimulatedDisk, u64) {
 fn a_clients_bytes_do_not_pass_for_a_frame_without_the_salt() {
     let (disk, position) = with_forged_frame(false);
     assert_eq!(open(&disk).report.torn_tail.unwrap().position, position);
-    // That is what the salt is for: it is not told to anybody.
+    // The salt prevents that: no client knows it.
     let (disk, position) = with_forged_frame(true);
     refused_as_damaged(&disk, 1, position);
 }

@@ -197,7 +197,7 @@ fn compact(journal: &Journal, model: &mut Model, random: &mut Random) {
     let Some(&segment) = sealed.get(random.below(sealed.len().max(1) as u64) as usize) else {
         return;
     };
-    // Refused while no snapshot covers the segment: then nobody is asked.
+    // Refused while no snapshot covers the segment: `keep` is not called.
     let _ = journal.rewrite(segment, &mut |stream, address, bytes| {
         let live = model.live.get_mut(&stream).unwrap();
         assert_eq!(live[&address.base_offset], bytes);

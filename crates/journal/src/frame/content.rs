@@ -1,4 +1,4 @@
-//! The entries of a frame: whether all are there and sound.
+//! The entries of a frame: whether all are complete and sound.
 
 use base::checksum::crc32c_append;
 
@@ -19,7 +19,7 @@ impl EntriesChecksum {
 }
 
 /// Walks the entries of a frame's content and checks each. Stops, with `Err`, at the first that is
-/// not sound; the frame is complete when all came and the checksum of checksums is the header's.
+/// not sound. The frame is complete if all entries are, and the checksum of checksums is the header's.
 pub(crate) fn check_content(header: &FrameHeader, content: &[u8]) -> Result<(), NotAnEntry> {
     let mut checksum = EntriesChecksum::default();
     let mut rest = content.get(..header.content_bytes as usize).ok_or(NotAnEntry)?;

@@ -28,7 +28,7 @@ pub(crate) struct EntryLayout {
     bitmap: Range<usize>,
 }
 
-/// Bytes that begin with an entry, but are not one.
+/// The bytes are not a sound entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct NotAnEntry;
 
@@ -69,7 +69,7 @@ struct Row<'a> {
 }
 
 impl EntryLayout {
-    /// Of the entry that `bytes` begins with; its checksum is not yet looked at.
+    /// The layout of the entry that `bytes` begins with. Its checksum is not checked.
     pub(crate) fn read(bytes: &[u8]) -> Result<Self, NotAnEntry> {
         let sizes = Sizes::read(bytes).ok_or(NotAnEntry)?;
         let kind = match bytes[32] {
@@ -88,8 +88,8 @@ impl EntryLayout {
         let checksum = u32_at(bytes, ENTRY_CHECKSUM_AT);
         let rows = sizes.rows as usize;
         let mut layout = Self { id, kind, len: head.end, head, checksum, rows, bitmap };
-        // What the bitmap says has to fit what the header counts, or rows would be read beyond
-        // their end; the first row has no own row before it.
+        // The bitmap must fit the counts in the header, or rows would be read beyond their end. The
+        // first row is never a share row: it has no own row before it.
         let marked: u64 =
             descriptor[layout.bitmap.clone()].iter().map(|byte| u64::from(byte.count_ones())).sum();
         let beyond = (layout.rows..bitmap_len * 8).any(|row| layout.is_share(descriptor, row));
@@ -124,7 +124,7 @@ impl EntryLayout {
         Sizes::read(bytes).map(|sizes| sizes.descriptor())
     }
 
-    /// Whether all of the entry is there and right. `bytes` as given to `read`.
+    /// Whether the entry is complete and its checksum right. `bytes` as given to `read`.
     pub(crate) fn is_sound(&self, bytes: &[u8]) -> bool {
         let Some(entry) = bytes.get(..self.len) else { return false };
         let (descriptor, rest) = entry.split_at(self.head.start);
@@ -158,7 +158,7 @@ impl EntryLayout {
         })
     }
 
-    /// The entry itself, sharing `bytes`, as given to `read`; `is_sound` was asked.
+    /// The entry, which shares `bytes` (as given to `read`). Call `is_sound` before.
     pub(crate) fn entry(&self, bytes: &Bytes) -> Entry {
         let bodies = self.addresses(bytes, 0, 0).map(|(stream, address)| {
             let start = address.position as usize;

@@ -90,7 +90,7 @@ impl EncodedEntry {
     fn is_share(&self, row: usize) -> bool {
         let Some(before) = row.checked_sub(1) else { return false };
         let start = |row| self.body_starts.get(row);
-        // Only what is empty does not move the next one on.
+        // Two bodies begin at the same place only if the first of them is empty.
         start(row).is_some() && start(row) == start(before) && self.has_bytes(before)
     }
 
@@ -122,7 +122,7 @@ impl EncodedEntry {
     /// The body that begins `start` bytes after the entry, if one does.
     pub(crate) fn body_at(&self, start: u32) -> Option<&Body> {
         let place = self.body_starts.binary_search(&start).ok()?;
-        // Several rows may share it. Or some are empty: any of those is as good.
+        // Where several rows begin there, they share the body or are empty: any of them will do.
         self.entry.bodies.get(place)
     }
 }

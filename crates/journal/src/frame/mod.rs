@@ -26,13 +26,12 @@
 //! A body that goes to several streams is written once: its first row is an own row, the others are
 //! share rows behind it, each of which has the body of the nearest own row before it and takes all
 //! but stream and base offset from there. The bytes of such a body begin with an offset that counts
-//! for none of its rows: whoever reads puts the row's own in its place.
+//! for none of its rows: a reader replaces it by the row's own offset.
 //!
 //! Entries of version 1 (its byte is 0) have a header of 40 bytes and own rows only. They are read.
 //!
-//! An entry's checksum is computed by whoever appends it, so that the journal's thread has only
-//! small things left to do between two syncs, and is enough to check an entry read on its own.
-
+//! The thread that appends an entry computes its checksum, so that little is left for the journal's
+//! thread between two syncs. It is enough to check an entry that is read on its own.
 //!
 //! * [`header`]: the frame's header
 //! * [`encode`]: an entry made ready to be written

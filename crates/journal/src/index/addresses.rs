@@ -1,7 +1,7 @@
 //! The addresses of a segment's batches while they are in memory, by stream.
 //!
-//! They are appended to by apply, and a capture that a snapshot is written from shares them: what is
-//! full of a stream's list stays shared, and the rest is short.
+//! Apply appends to them, and the capture of a snapshot shares them: the full blocks of a stream's
+//! list stay shared, and the rest, which is copied, is short.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ impl Addresses {
         Arc::make_mut(self.0.get_or_insert_with(stream, Arc::default)).push(address);
     }
 
-    /// A stream's; of one that is not there as those of one that has none.
+    /// A stream's addresses; an empty list for an unknown stream.
     pub(crate) fn of(&self, stream: u64) -> &AddressList {
         const NONE: &AddressList = &AddressList::NONE;
         self.0.get(&stream).map_or(NONE, Arc::as_ref)

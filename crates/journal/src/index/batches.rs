@@ -1,5 +1,5 @@
-//! One stream's batches in one segment, wherever their addresses are kept; and which of them are
-//! live: those of the run that have an offset in no hole.
+//! One stream's batches in one segment, with their addresses in memory or in the sidecar; and which of
+//! them are live: those of the run that have an offset in no hole.
 
 use std::ops::Range;
 
@@ -107,7 +107,7 @@ impl<'a> Live<'a> {
         LiveBatches { live: self, places: 0..self.batches.len() }
     }
 
-    /// The hole that has all of `batch` that is not trimmed.
+    /// The hole that covers all of `batch` that is not trimmed.
     fn hole_around(&self, batch: &Address) -> Option<(u64, u64)> {
         let hole = self.holes?.around(batch.base_offset.max(self.first_offset))?;
         (batch.next_offset() <= hole.1).then_some(hole)

@@ -3,7 +3,7 @@
 //! A block holds batches of one stream, their descriptors first and then their bytes without
 //! anything between: neighbours in a stream are neighbours on disk, and one read serves many.
 //! The file gets its name after its content is durable, so it is complete or absent; the end mark
-//! is there to tell a file that was cut by somebody else.
+//! shows when the file was cut by something else.
 //!
 //! ```text
 //! file    header | block... | end
@@ -115,7 +115,7 @@ impl BlockWriter {
         })
     }
 
-    /// What follows is of this stream; what others brought can be shared.
+    /// The batches pushed from here on are of this stream. They may share those of earlier streams.
     pub(crate) fn begin_stream(&mut self, stream: u64) -> io::Result<()> {
         if stream != self.stream {
             self.flush()?;
@@ -124,8 +124,8 @@ impl BlockWriter {
         Ok(())
     }
 
-    /// Batches of a stream ascend, and streams do. `old` tells everything but place and length. What
-    /// is shared in it is written for others to have, too.
+    /// Batches of a stream ascend, and streams do. `old` gives everything but place and length. A
+    /// shared batch is written once, for all its streams.
     pub(crate) fn push(&mut self, old: Address, bytes: Bytes) -> io::Result<()> {
         self.make_room()?;
         self.pending_bytes += bytes.len();
@@ -133,16 +133,16 @@ impl BlockWriter {
         Ok(())
     }
 
-    /// Pushes the batch at `old` if another stream brought it already; `false` when none did.
+    /// Pushes the batch at `old` if an earlier stream wrote it already; `false` if none did.
     pub(crate) fn push_shared(&mut self, old: Address) -> io::Result<bool> {
-        // A stream has a body once: none that it brought itself is looked for.
+        // A stream has a body only once, so that a body found here is another stream's.
         let Some(written) = self.shared.get(&old.position).copied() else { return Ok(false) };
         self.make_room()?;
         self.pending.push((old, Pending::Elsewhere(written)));
         Ok(true)
     }
 
-    /// Whether another stream brought the batch at `old` already.
+    /// Whether an earlier stream wrote the batch at `old` already.
     pub(crate) fn has(&self, old: &Address) -> bool {
         old.shared && self.shared.contains_key(&old.position)
     }
@@ -152,7 +152,7 @@ impl BlockWriter {
         if full { self.flush() } else { Ok(()) }
     }
 
-    /// Everything is durable on return, under the passing name. The addresses in it, too.
+    /// On return all is durable under the draft's name. Returns the new addresses too.
     pub(crate) fn finish(mut self) -> io::Result<(Draft, Addresses)> {
         self.flush()?;
         let end = block_header(END_MAGIC, self.blocks, self.batches, self.bytes, 0);
@@ -301,7 +301,7 @@ fn address(segment: u32, here: u64, descriptor: &[u8], block_at: u64) -> Option<
     let position = match fields.u32() {
         None | Some(0) => u32::try_from(here).ok()?,
         Some(place) => {
-            // Only back, to what another stream's block holds.
+            // Only back, into an earlier block.
             let end = u64::from(place) + u64::from(len);
             let sensible = shared && place as usize >= FILE_HEADER_BYTES && end <= block_at;
             sensible.then_some(place)?

@@ -1,4 +1,4 @@
-//! Reading numbers from bytes that nobody vouches for: every read is checked, none panics.
+//! Reading numbers from untrusted bytes: every read is checked, none panics.
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fields<'a> {

@@ -113,7 +113,7 @@ impl Files {
         Ok(bytes)
     }
 
-    /// Begins a file that nobody sees before it is complete.
+    /// Begins a file under a draft's name: it gets its own when it is complete.
     pub(crate) fn begin(&self, kind: FileKind, segment: u32, generation: u32) -> io::Result<Draft> {
         let path = self.path(kind, segment, generation);
         let mut name = path.clone().into_os_string();
@@ -138,7 +138,7 @@ impl Files {
         // Freeing the blocks of a large file takes its time; readers need not wait for it.
         let handle = self.open.lock().by_name.remove(&(segment, generation));
         remove_if_there(&*self.disk, &path)?;
-        // Whoever opened it just before must not keep its blocks for longer than the read takes.
+        // A reader that opened it just before keeps its blocks only until the read is done.
         let late = self.open.lock().by_name.remove(&(segment, generation));
         drop((handle, late));
         Ok(())

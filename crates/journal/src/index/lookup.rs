@@ -1,7 +1,7 @@
-//! What readers and retention ask: by offset, by time, by size.
+//! Queries of readers and retention: by offset, by time, by size.
 //!
-//! Planning a read never waits: when it would need a sidecar that is not in memory it says so, and
-//! the reader goes on where it may block. The other questions are housekeeping's and block.
+//! Planning a read never waits: if it needs a sidecar that is not in memory it says so, and the reader
+//! goes on where it may block. The other queries are housekeeping's and block.
 
 use std::sync::Arc;
 
@@ -22,17 +22,17 @@ pub(crate) struct Part {
 }
 
 #[derive(Debug)]
-pub(crate) enum Planned {
+pub(crate) enum Plan {
     /// What to read; nothing at the end of the stream.
     Ready(Vec<Part>),
-    /// Nothing can be said before this segment's sidecar is loaded. Nothing is to be had before
-    /// `offset`, so that planning goes on there.
+    /// This segment's sidecar has to be loaded first. There is no batch before `offset`: plan again
+    /// from there.
     Missing { segment: u32, generation: u32, offset: u64 },
 }
 
-/// A sidecar that its reader holds on to, whatever the cache does meanwhile.
+/// A sidecar that its reader keeps, whatever the cache evicts meanwhile.
 #[derive(Clone, Debug)]
-pub(crate) struct Held {
+pub(crate) struct PinnedSidecar {
     pub(crate) segment: u32,
     pub(crate) generation: u32,
     pub(crate) sidecar: Arc<Sidecar>,
@@ -46,24 +46,24 @@ impl Index {
         stream: u64,
         offset: u64,
         bytes_max: usize,
-        held: Option<&Held>,
-    ) -> Planned {
+        pinned: Option<&PinnedSidecar>,
+    ) -> Plan {
         let table = self.table.read();
         let holes = table.holes(stream);
         let runs = table.runs_of(stream).into_iter().flat_map(|runs| runs.after(offset));
         let mut parts = Vec::new();
-        let mut room = Room { left: bytes_max, used: false };
+        let mut budget = PlanBudget { left: bytes_max, used: false };
         for run in runs {
             let segment = run.segment();
             let Some(found) = table.segment(segment) else { break };
             let generation = found.generation;
             let (addresses, more) = if let Some(batches) = found.in_memory(stream) {
-                room.take(batches.live(run, holes).from(offset))
-            } else if let Some(sidecar) = self.loaded(segment, generation, held) {
-                room.take(sidecar.batches(stream).live(run, holes).from(offset))
+                budget.take(batches.live(run, holes).from(offset))
+            } else if let Some(sidecar) = self.loaded(segment, generation, pinned) {
+                budget.take(sidecar.batches(stream).live(run, holes).from(offset))
             } else if parts.is_empty() {
                 let offset = offset.max(run.first_offset);
-                return Planned::Missing { segment, generation, offset };
+                return Plan::Missing { segment, generation, offset };
             } else {
                 break;
             };
@@ -74,13 +74,18 @@ impl Index {
                 break;
             }
         }
-        Planned::Ready(parts)
+        Plan::Ready(parts)
     }
 
-    fn loaded(&self, segment: u32, generation: u32, held: Option<&Held>) -> Option<Arc<Sidecar>> {
-        match held {
-            Some(held) if (held.segment, held.generation) == (segment, generation) => {
-                Some(held.sidecar.clone())
+    fn loaded(
+        &self,
+        segment: u32,
+        generation: u32,
+        pinned: Option<&PinnedSidecar>,
+    ) -> Option<Arc<Sidecar>> {
+        match pinned {
+            Some(pinned) if (pinned.segment, pinned.generation) == (segment, generation) => {
+                Some(pinned.sidecar.clone())
             }
             _ => self.cache.get(segment, generation),
         }
@@ -100,7 +105,7 @@ impl Index {
                 let found = live.iter().find(|batch| batch.max_timestamp >= timestamp);
                 found.map(|batch| (batch, generation))
             })?;
-            // A run that was trimmed may promise more than it still holds.
+            // A trimmed run's largest timestamp is an upper bound: it may have no such batch.
             if let Some(Some(found)) = found {
                 return Ok(Some(found));
             }
@@ -150,8 +155,8 @@ impl Index {
             if kept >= keep_bytes {
                 return Ok(Some(start));
             }
-            // Whole runs are counted without a look at their batches, except the first: whether
-            // one may be dropped from it is the question.
+            // Whole runs are counted without reading their batches. Not the first run: batches may
+            // have to be dropped from it.
             if place > 0 && *exact && kept + u64::from(run.bytes) < keep_bytes {
                 kept += u64::from(run.bytes);
                 start = run.first_offset;
@@ -258,7 +263,7 @@ impl Index {
                         generation,
                     )));
                 }
-                // Each rewrite takes longer than this look: it ends.
+                // A rewrite takes longer than one round of this loop, so that the loop ends.
                 Err(LoadError::Gone) => {}
                 Err(LoadError::Read(error)) => return Err(error),
             }
@@ -271,13 +276,13 @@ impl Index {
     }
 }
 
-/// How much a plan may still take.
-struct Room {
+/// How many bytes a plan may still take.
+struct PlanBudget {
     left: usize,
     used: bool,
 }
 
-impl Room {
+impl PlanBudget {
     /// The batches that fit, and whether more might.
     fn take(&mut self, live: Live<'_>) -> (Vec<Address>, bool) {
         let mut taken = Vec::new();

@@ -2,8 +2,8 @@
 //!
 //! The decision that shapes it: memory holds one *run* per stream and segment, the addresses of
 //! single batches only for segments that are still being filled. A full segment's addresses go to
-//! its *sidecar* file, which is loaded whole when somebody reads there. So a backlog costs memory
-//! by segments, not by batches, and an idle stream costs one run.
+//! its *sidecar* file, which a read there loads as a whole. So a backlog costs memory by segments, not
+//! by batches, and an idle stream costs one run.
 //!
 //! * [`table`]: the state, pure: runs, live bytes per segment
 //! * [`runs`]: a stream's runs
@@ -17,7 +17,7 @@
 //! * [`seal`]: writing sidecars and rebuilding them
 //! * [`lookup`]: what readers and retention ask
 //!
-//! One lock guards the table; nobody reads or writes a file under it.
+//! One lock guards the table; no file is read or written under it.
 
 use std::fmt::Debug;
 use std::io;
@@ -50,10 +50,10 @@ mod tests;
 pub(crate) use batches::{Batches, Live};
 pub(crate) use blocks::BlockWriter;
 pub(crate) use files::{FileKind, Files};
-pub(crate) use lookup::{Held, Part, Planned};
+pub(crate) use lookup::{Part, PinnedSidecar, Plan};
 pub(crate) use open::Setup;
 pub(crate) use seal::{LoadError, sidecar_of};
-pub(crate) use sidecar::{Once, Sidecar};
+pub(crate) use sidecar::{DistinctBytes, Sidecar};
 pub(crate) use table::RunTable;
 
 use cache::SidecarCache;
@@ -69,7 +69,7 @@ pub(crate) trait LogBodies: Send + Sync + Debug {
         found: &mut dyn FnMut(u64, Address),
     ) -> io::Result<()>;
 
-    /// A body's bytes if they are still in memory. If a body is, those after it in the log are too.
+    /// A body's bytes if they are in memory. If so, those of all later bodies in the log are too.
     fn recent(&self, address: &Address) -> Option<Bytes>;
 }
 
@@ -94,7 +94,7 @@ pub(crate) struct Capture {
     pub(crate) dead: Vec<u32>,
 }
 
-/// What the journal tells it, in log order.
+/// What the journal reports to it, in log order.
 impl Index {
     /// The machine took the body at `address`, of entry `log_index`: it is the stream's next.
     pub(crate) fn accept(&self, log_index: u64, stream: u64, address: Address) {
@@ -173,7 +173,7 @@ impl Index {
         &self.reclaiming
     }
 
-    /// The file of the former generation is about to go: nobody looks for its sidecar again.
+    /// The file of the former generation is about to be removed: its sidecar is not needed any more.
     pub(crate) fn forget_sidecar(&self, segment: u32, generation: u32) {
         self.cache.remove(segment, generation);
     }

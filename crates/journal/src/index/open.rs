@@ -1,4 +1,4 @@
-//! Opening: the table says what should be there, the directory what is.
+//! Opening: compares the files that the table expects with those in the directory.
 
 use std::io;
 use std::path::PathBuf;
@@ -27,8 +27,8 @@ pub(crate) struct Setup {
 impl Index {
     /// `table` is the newest snapshot's, empty without one; `claimed_from` the segment in which
     /// recovery begins to read (those from there on are its to check). Every earlier segment with
-    /// live batches must be there, in the generation that the table knows or a later one; what
-    /// crashes during a rewrite or a deletion left is removed.
+    /// live batches must be there, in the generation that the table knows or a later one. Files that a
+    /// crash during a rewrite or a deletion left are removed.
     pub(crate) fn open(
         setup: Setup,
         table: RunTable,
@@ -64,16 +64,21 @@ impl Index {
         Ok(index)
     }
 
-    fn expected(&self, claimed_from: u32) -> Vec<(u32, Expected)> {
+    fn expected(&self, claimed_from: u32) -> Vec<(u32, ExpectedFile)> {
         let table = self.table.read();
         let earlier = table.segments.range(..claimed_from).map(|(&id, segment)| {
             let Segment { generation, live_bytes, file_bytes, .. } = *segment;
-            (id, Expected { generation, live_bytes, file_bytes })
+            (id, ExpectedFile { generation, live_bytes, file_bytes })
         });
         earlier.collect()
     }
 
-    fn check(&self, segment: u32, known: Expected, found: Option<u32>) -> Result<(), OpenError> {
+    fn check(
+        &self,
+        segment: u32,
+        known: ExpectedFile,
+        found: Option<u32>,
+    ) -> Result<(), OpenError> {
         let unusable = |generation, what| {
             let file = self.files.path(FileKind::Segment, segment, generation);
             Err(OpenError::Unusable { file, what })
@@ -121,7 +126,7 @@ impl Index {
         let mut removed = false;
         for &(kind, segment, generation) in found {
             let superseded = newest.get(&segment) != Some(&generation);
-            // Recovery does not read it and no batch in it is known: its deletion was under way.
+            // Recovery does not read it and the table does not know it: it was being deleted.
             let forgotten = segment < claimed_from && self.table.read().segment(segment).is_none();
             if superseded || forgotten {
                 match kind {
@@ -137,7 +142,7 @@ impl Index {
 
 /// What the table says of a segment's file.
 #[derive(Clone, Copy, Debug)]
-struct Expected {
+struct ExpectedFile {
     generation: u32,
     live_bytes: u64,
     file_bytes: u64,

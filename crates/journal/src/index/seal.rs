@@ -23,15 +23,15 @@ use crate::error::ReadError;
 /// A sidecar that could not be written (a full disk) is tried again after this.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// What is wanted of the thread that writes sidecars.
+/// Tells the thread that writes sidecars what to do.
 #[derive(Debug, Default)]
 pub(crate) struct Sealing {
-    wanted: Mutex<Wanted>,
+    request: Mutex<SealRequest>,
     sealer: Signal,
 }
 
 #[derive(Debug, Default)]
-struct Wanted {
+struct SealRequest {
     due: bool,
     stop: bool,
 }
@@ -39,7 +39,7 @@ struct Wanted {
 impl Sealing {
     pub(super) fn wake_if(&self, due: bool) {
         if due {
-            self.wanted.lock().due = true;
+            self.request.lock().due = true;
             self.sealer.wake();
         }
     }
@@ -54,8 +54,8 @@ struct Sealer {
 impl Worker for Sealer {
     fn step(&mut self) -> Step {
         let (due, stop) = {
-            let mut wanted = self.index.sealing.wanted.lock();
-            (std::mem::take(&mut wanted.due), wanted.stop)
+            let mut request = self.index.sealing.request.lock();
+            (std::mem::take(&mut request.due), request.stop)
         };
         if stop {
             return Step::Done;
@@ -74,10 +74,10 @@ impl Worker for Sealer {
     }
 }
 
-/// Why a sidecar could not be had.
+/// Why a sidecar could not be loaded.
 #[derive(Debug)]
 pub(crate) enum LoadError {
-    /// The segment was rewritten or deleted meanwhile: look again.
+    /// The segment was rewritten or deleted meanwhile: try again.
     Gone,
     Read(ReadError),
 }
@@ -89,14 +89,14 @@ impl Index {
         workers: &Workers,
         on_panic: impl FnOnce() + Send + 'static,
     ) -> io::Result<Running> {
-        // A restart may have found full segments: begin with a look.
+        // A restart may have found full segments.
         self.sealing.wake_if(true);
         let sealer = Sealer { index: self.clone(), failed: false };
         workers.start(Task::JournalSealer, "journal-seal", &self.sealing.sealer, sealer, on_panic)
     }
 
     pub(crate) fn stop_sealing(&self) {
-        self.sealing.wanted.lock().stop = true;
+        self.sealing.request.lock().stop = true;
         self.sealing.sealer.wake();
     }
 
@@ -106,7 +106,7 @@ impl Index {
         let due = self.table.read().due();
         for (segment, addresses) in due {
             let sidecar = sidecar_of(segment, 1, self.indexes(segment), &addresses);
-            // A replay after a crash seals again what was sealed before it.
+            // A replay after a crash seals segments again that were sealed before it.
             let there = self.files.read_sidecar(segment, 1);
             if !there.is_ok_and(|bytes| bytes == sidecar.as_bytes()) {
                 self.write_sidecar(segment, 1, &sidecar)?;
@@ -142,8 +142,8 @@ impl Index {
         Ok(sidecar)
     }
 
-    /// Whether the segment's file must be there. Not that of a dead one: it goes before the table
-    /// forgets it, and who had planned to read it finds nothing there when it looks again.
+    /// Whether the segment's file must exist. That of a dead segment need not: it is removed before
+    /// the table forgets the segment, and a reader that planned to read it plans again.
     pub(crate) fn is_current(&self, segment: u32, generation: u32) -> bool {
         let table = self.table.read();
         table
@@ -197,16 +197,16 @@ impl Index {
         self.table.read().segment(segment)?.indexes
     }
 
-    fn expected_bodies(&self, segment: u32) -> Expected {
+    fn expected_bodies(&self, segment: u32) -> ExpectedBodies {
         let table = self.table.read();
         let runs = table.runs_in(segment);
         let counted = |(stream, run): (u64, Run)| {
             let holes = table.holes(stream);
             let holes = holes.map(|holes| holes.touching(run.first_offset, run.next_offset));
-            (stream, Counted { run, holes, ragged: table.is_ragged(segment, stream) })
+            (stream, ExpectedRun { run, holes, ragged: table.is_ragged(segment, stream) })
         };
         let refused = table.segment(segment).map(|found| found.refused.clone());
-        Expected {
+        ExpectedBodies {
             runs: runs.into_iter().map(counted).collect(),
             refused: refused.unwrap_or_default(),
         }
@@ -214,32 +214,32 @@ impl Index {
 }
 
 /// Which bodies in a segment of the log belong to the index.
-struct Expected {
-    runs: HashMap<u64, Counted>,
+struct ExpectedBodies {
+    runs: HashMap<u64, ExpectedRun>,
     refused: Arc<Vec<Refused>>,
 }
 
 /// A stream's run, and the holes in it.
-struct Counted {
+struct ExpectedRun {
     run: Run,
     holes: Option<OffsetRanges>,
     ragged: bool,
 }
 
-impl Expected {
+impl ExpectedBodies {
     /// Neither refused nor wholly dead by now.
     fn holds(&self, stream: u64, address: &Address) -> bool {
         let is_refused =
             |by: Option<u64>| self.refused.binary_search(&(address.position, by)).is_ok();
-        self.runs.get(&stream).is_some_and(|Counted { run, .. }| {
+        self.runs.get(&stream).is_some_and(|ExpectedRun { run, .. }| {
             address.next_offset() > run.first_offset && address.base_offset < run.next_offset
         }) && !is_refused(None)
             && !is_refused(Some(stream))
     }
 
-    /// What was found must be what was counted: anything else would serve wrong records.
+    /// The batches found must be those that were counted: others would be wrong records.
     fn check(&self, found: &Addresses) -> Result<(), &'static str> {
-        for (stream, Counted { run, holes, ragged }) in &self.runs {
+        for (stream, ExpectedRun { run, holes, ragged }) in &self.runs {
             let addresses = found.of(*stream);
             let mut pairs = addresses.iter().zip(addresses.iter().skip(1));
             if pairs.any(|(one, next)| one.next_offset() > next.base_offset) {

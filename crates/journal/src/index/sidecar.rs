@@ -147,7 +147,7 @@ impl Sidecar {
             return Err(SidecarError::Content);
         }
         let sidecar = Self { segment, streams: streams as usize, header_bytes, bytes };
-        // The checksum says that these are the bytes once written; that they make sense is ours.
+        // The checksum only proves that these bytes were written; check that they make sense too.
         let mut last = 0;
         for place in 0..sidecar.streams {
             let end = sidecar.stream(place).1;
@@ -189,7 +189,7 @@ impl Sidecar {
 
     pub(crate) fn batch_bytes(&self) -> SidecarBytes {
         let before = self.header_bytes + self.streams * STREAM_BYTES;
-        let mut once = Once::default();
+        let mut once = DistinctBytes::default();
         (0..(self.bytes.len() - before) / BATCH_BYTES).for_each(|it| once.add(&self.address(it)));
         SidecarBytes { once: once.bytes, any_shared: !once.shared.is_empty() }
     }
@@ -226,15 +226,15 @@ impl Sidecar {
     }
 }
 
-/// Adds up the bytes of batches, those that several streams have once.
+/// Adds up the bytes of batches; a shared batch counts once.
 #[derive(Debug, Default)]
-pub(crate) struct Once {
+pub(crate) struct DistinctBytes {
     pub(crate) bytes: u64,
     /// Positions of the shared ones.
     shared: HashSet<u32>,
 }
 
-impl Once {
+impl DistinctBytes {
     pub(crate) fn add(&mut self, address: &Address) {
         if !address.shared || self.shared.insert(address.position) {
             self.bytes += u64::from(address.len);

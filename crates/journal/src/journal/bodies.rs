@@ -1,4 +1,4 @@
-//! What the machine decides of bodies, for the broker: called from apply, in log order.
+//! Accepting, refusing and removing bodies, for the broker: called from apply, in log order.
 
 use std::io;
 use std::ops::Range;
@@ -11,12 +11,12 @@ use crate::shared::Applying;
 
 impl Journal {
     /// Waits until entry `index`, and so every one before it, has its place in a segment: then
-    /// `accept` and `refuse` need not wait for the disk. To be awaited before a lock is taken under
-    /// which entries are applied. In a group of one they have it when they are committed.
+    /// `accept` and `refuse` need not wait for the disk. Await it before taking the lock under which
+    /// entries are applied. In a group of one, committed entries always have their place.
     pub async fn placed(&self, index: u64) -> Result<(), JournalFailed> {
         let shared = &self.inner.shared;
         loop {
-            // Made before looking, so that what is placed in between is not missed.
+            // Made before the check, so that a notification in between is not missed.
             let placed = shared.placed.notified();
             if !shared.log.read().waits_for_place(index) {
                 return Ok(());
@@ -47,7 +47,7 @@ impl Journal {
             match shared.log.bodies(log_index) {
                 Ok(bodies) => *applying = Applying { index: Some(log_index), bodies },
                 Err(error) => {
-                    // What was committed cannot be served: the machine must not go on.
+                    // A committed body could never be served: the machine must not go on.
                     let error = io::Error::other(error);
                     shared.fail(JournalFailed::io("read", shared.dir.clone(), error));
                     return;
@@ -63,8 +63,8 @@ impl Journal {
         self.inner.shared.index.trim(stream, start_offset);
     }
 
-    /// The offsets `from..to` of `stream` are dead, between others that are not. A batch goes once
-    /// all its offsets are dead, by however many calls and by `trim`. Idempotent.
+    /// The offsets `from..to` of `stream` are dead; those around them need not be. A batch is dead once
+    /// all its offsets are, by any number of calls of this and `trim`. Idempotent.
     pub fn punch(&self, stream: u64, from: u64, to: u64) {
         self.inner.shared.index.punch(stream, from, to);
     }

@@ -2,7 +2,7 @@
 //! that knows (`commit`, `recover`, `index`, ...).
 //!
 //! * [`options`]: what a journal is opened with
-//! * [`open`]: opening one; [`threads`]: those that it runs
+//! * [`open`]: opening one; [`threads`]: the threads that it runs
 //! * [`log`]: the Raft log, for consensus
 //! * [`snapshots`]: those of the machine
 //! * [`bodies`]: what the machine decides of them, for apply
@@ -120,7 +120,7 @@ impl Journal {
     pub async fn queue_room(&self) {
         let shared = &self.inner.shared;
         loop {
-            // Made before looking, so that what drains in between is not missed.
+            // Made before the check, so that a notification in between is not missed.
             let drained = shared.drained.notified();
             let queued = shared.counters.queued_bytes.load(Ordering::Relaxed);
             if queued <= limits::JOURNAL_QUEUED_BYTES_MAX as u64 {

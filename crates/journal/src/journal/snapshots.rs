@@ -32,7 +32,7 @@ impl PendingSnapshot {
         let Self { shared, id, scan_from, meta, capture: Capture { table, dead }, .. } = self;
         shared.check().map_err(io::Error::other)?;
         let encoded = Bytes::from(table.encode());
-        // Its memory, as far as the index has let go of it, is given back before the disk is waited for.
+        // Before the write, to free the chunks that only this copy still holds.
         drop(table);
         let file = SnapshotFile { id, scan_from, meta, machine, table: encoded };
         let mut newest = shared.snapshot.lock();

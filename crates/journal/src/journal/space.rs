@@ -19,11 +19,11 @@ impl Journal {
         self.inner.shared.queue.roll();
     }
 
-    /// Lets go of recent entries that have been durable for `age`; to be called now and then. They
-    /// are read from their segments from then on.
+    /// Evicts entries from the tail cache that have been durable for `age`; to be called now and then.
+    /// They are read from their segments from then on.
     pub fn rest(&self, age: Duration) {
-        let aged = self.inner.shared.log.write().rest(Instant::now(), age);
-        // Many at times: not while the log is locked.
+        let aged = self.inner.shared.log.write().evict_aged(Instant::now(), age);
+        // Freeing many entries takes time: not while the log is locked.
         drop(aged);
     }
 

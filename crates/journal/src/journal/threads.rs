@@ -14,7 +14,7 @@ pub(super) struct Threads {
     writer: Running,
     preparer: Running,
     sealer: Running,
-    /// Given back when nothing of ours touches the directory any more.
+    /// Dropped last: the directory is claimed until no thread uses it.
     _claim: Box<dyn Send + Sync>,
 }
 
@@ -53,9 +53,10 @@ impl Threads {
 
     pub(super) fn join(self) {
         if self.writer.is_here() {
-            // The last handle went in a callback: the thread that is to end is this one.
+            // A callback dropped the last handle: this is the writer's own thread, which cannot join
+            // itself.
             let join = move || self.join();
-            // Without a thread to spare they are not waited for, and end all the same.
+            // If no thread can be started, they end without being waited for.
             drop(tasks::thread(Task::JournalClosing, "journal-close".into(), join, || {}));
             return;
         }

@@ -4,8 +4,8 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use crate::frame_reader::FrameReader;
 use crate::segment::SegmentHeader;
-use crate::walk::FrameReader;
 use world::DiskFile;
 
 /// A segment that frames may be read from.

@@ -1,4 +1,4 @@
-//! The end of the log: whether it is one, and making it ready to be written on.
+//! The end of the log: checks that nothing complete follows, and prepares it for writing.
 
 use std::io::{self, IoSlice};
 
@@ -8,17 +8,17 @@ use super::walk::Walk;
 use crate::commit::WriteEnd;
 use crate::error::OpenError;
 use crate::frame::BLOCK;
+use crate::frame_reader::{FrameAt, Search};
 use crate::log::LogPosition;
 use crate::segment::{FIRST_FRAME, OpenSegment};
 use crate::stats::TornTail;
-use crate::walk::{Found, Search};
 
 // Cutting writes whole blocks from where a frame would begin.
 const _: () = assert!((FIRST_FRAME as usize).is_multiple_of(BLOCK));
 
 impl Walk<'_> {
     /// The log ends here, unless something complete follows: then it is damaged here.
-    pub(super) fn end_here(&mut self, found: Found) -> Result<(), OpenError> {
+    pub(super) fn end_here(&mut self, found: FrameAt) -> Result<(), OpenError> {
         let LogPosition { segment, position, .. } = self.at;
         let mut torn = Vec::new();
         for (&id, candidate) in self.segments.range(segment..) {
@@ -34,7 +34,7 @@ impl Walk<'_> {
                     frames.at(FIRST_FRAME).map_err(read_error)?
                 };
                 return Err(match first {
-                    Found::Incomplete(header) if header.previous == self.at.previous => {
+                    FrameAt::Incomplete(header) if header.previous == self.at.previous => {
                         self.damaged(id, from, format!("a frame is damaged; {next}"))
                     }
                     _ => self.damaged(
@@ -45,12 +45,12 @@ impl Walk<'_> {
                 });
             }
             if let Some(fault) = candidate.fault(id) {
-                // No crash leaves that: it got its name when it was whole.
+                // No crash causes this: a segment gets its name after its header is durable.
                 let what = format!("{fault}. If it never held entries, remove it");
                 return Err(OpenError::Unusable { file: candidate.path.clone(), what });
             }
-            // What a former use of the blocks left is no torn frame.
-            let stale = id == segment && found == Found::Stale;
+            // Bytes of a former use of the blocks are no torn frame.
+            let stale = id == segment && found == FrameAt::Stale;
             if used_end > from && !stale {
                 torn.push(TornTail { segment: id, position: from, bytes: used_end - from });
             }
@@ -88,7 +88,7 @@ impl Walk<'_> {
                     spare = Some(OpenSegment { header, file, file_bytes });
                 }
                 _ => {
-                    // Made while the one before it was about to be used.
+                    // The preparer had made a second one when the first was about to be used.
                     let remove_error = |source| io_error("remove", candidate.path.clone(), source);
                     self.world.disk.remove(&candidate.path).map_err(remove_error)?;
                     self.report.segments -= 1;
@@ -103,8 +103,8 @@ impl Walk<'_> {
         Ok(spare)
     }
 
-    /// Overwrites what a torn frame can have left, so that it is not found again. Nothing relies on
-    /// that: its remains cannot pass for a frame that follows.
+    /// Overwrites the torn frame, so that the next start does not report it again. This is not needed
+    /// for safety: the rest of a torn frame cannot be taken for a later frame.
     fn cut(&self, candidate: &Candidate, torn: TornTail) -> io::Result<()> {
         let TornTail { segment, position, bytes } = torn;
         tracing::warn!(segment, position, bytes, "cut a frame that a crash left torn");
@@ -122,7 +122,7 @@ impl Walk<'_> {
             return Err(OpenError::Unusable { file: self.path(segment), what });
         };
         let position = u64::from(position);
-        // One with frames in it is left behind before the first is written.
+        // A segment with frames keeps its version: the writer rolls before it writes.
         if !header.takes_entries() && position == FIRST_FRAME {
             let io_error = |source| io_error("write the header of", path, source);
             header.upgrade(&*file).map_err(io_error)?;

@@ -1,9 +1,9 @@
 //! Opening a journal: what is on the disk becomes the log, or the journal is not opened.
 //!
-//! Everything rests on one rule of the writer: frame N+1 is written only after the sync of frame N
-//! returned. So after a crash at most one frame is torn, it is the last, and nobody was told that
-//! it is durable: it is cut. A gap that something complete follows is damage instead: what is
-//! missing was acknowledged. It is never cut; the journal is refused with file and position.
+//! Recovery relies on one rule of the writer: frame N+1 is written only after the sync of frame N
+//! returned. So after a crash at most the last frame is torn. It was not acknowledged, and is cut.
+//! A gap before a complete frame is damage instead, because the missing entries were acknowledged. It
+//! is never cut; the journal is refused with file and position.
 //!
 //! Frames are read from the place that the newest readable snapshot names. At each place where a
 //! frame could begin:
@@ -35,8 +35,9 @@
 //! | older     | the last segment has a header of version 1 | go on in the next one; an empty one gets a header of version 2 |
 //! | below     | a segment before the starting place | not read; the index checks that it is there |
 //!
-//! What is found may be only in the page cache (the process was killed): names are synced before
-//! anything is read, and the last segment before anything in it counts.
+//! After a kill, what recovery reads may be in the page cache only. So names are synced before
+//! anything is read, and the last segment before its entries count.
+
 mod candidate;
 mod end;
 mod walk;
@@ -56,7 +57,7 @@ use world::{Disk, Instant, World};
 
 use walk::Walk;
 
-/// What there is once recovery is done.
+/// What recovery found and made.
 #[derive(Debug)]
 pub(crate) struct Recovered {
     pub(crate) log: LogState,
@@ -66,7 +67,7 @@ pub(crate) struct Recovered {
     pub(crate) snapshot: Option<SnapshotFile>,
     pub(crate) table: RunTable,
     pub(crate) scan_from: LogPosition,
-    /// Segments that the log went beyond while it was read.
+    /// Segments that the walk read to their end and left.
     pub(crate) full: Vec<Full>,
     /// Entries that later ones replaced.
     pub(crate) replaced: Vec<(u64, Slot)>,
@@ -98,8 +99,8 @@ pub(crate) fn recover(world: &World, dir: &Path, sizes: Sizes) -> Result<Recover
     for draft in names.iter().filter(|name| name.ends_with(".tmp")) {
         disk.remove(&dir.join(draft)).map_err(dir_error("remove drafts in"))?;
     }
-    // A killed process may have left names that only the page cache knows: a vote, a snapshot, a
-    // segment. From here on they are relied upon.
+    // A killed process may have left names in the page cache only: of a vote, a snapshot, a segment.
+    // Recovery relies on them from here on.
     disk.sync_dir(dir).map_err(dir_error("sync"))?;
     let begun = Instant::now();
     let (snapshot, table) = newest_snapshot(disk, dir)?;

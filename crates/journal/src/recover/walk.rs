@@ -7,13 +7,13 @@ use super::candidate::Candidate;
 use super::{Full, Sizes, io_error};
 use crate::error::OpenError;
 use crate::frame::{self, FrameHeader};
+use crate::frame_reader::FrameAt;
 use crate::index::files::{FileKind, file_name, parse_name};
 use crate::log::{LogPosition, LogState, Slot};
 use crate::segment::{self, FIRST_FRAME, OpenSegment, SegmentHeader};
 use crate::snapshot::{self, SnapshotFile};
 use crate::stats::{RecoveryReport, TornTail};
 use crate::vote;
-use crate::walk::Found;
 use world::World;
 
 pub(super) struct Walk<'a> {
@@ -23,7 +23,7 @@ pub(super) struct Walk<'a> {
     pub(super) segments: BTreeMap<u32, Candidate>,
     pub(super) scan_from: LogPosition,
     pub(super) at: LogPosition,
-    /// There was nothing, and the first segment has just been made.
+    /// The directory was empty, and the first segment has just been made.
     pub(super) fresh: bool,
     /// Entries up to here are in the snapshot.
     pub(super) covered: Option<u64>,
@@ -146,7 +146,7 @@ impl<'a> Walk<'a> {
         let mut previous = previous;
         let found = loop {
             match frames.at(position).map_err(read_error)? {
-                Found::Complete(header) if header.previous == previous => {
+                FrameAt::Complete(header) if header.previous == previous => {
                     let content = frames.content();
                     let taken = take_frame(
                         &mut self.log,
@@ -172,7 +172,7 @@ impl<'a> Walk<'a> {
         drop(frames);
         self.at = LogPosition { segment, position: position as u32, previous };
         self.log.set_end(self.at);
-        if let Found::Complete(_) = found {
+        if let FrameAt::Complete(_) = found {
             let what = "the frame here does not follow the one before it".to_owned();
             return Err(self.damaged(segment, position, what));
         }
@@ -193,8 +193,8 @@ impl<'a> Walk<'a> {
         let read_error = |source| io_error("read", next.path.clone(), source);
         let mut frames = next.frames(id).map_err(read_error)?;
         let first = frames.at(FIRST_FRAME).map_err(read_error)?;
-        // A torn one was never acknowledged: then the log ends here as well as there.
-        Ok(matches!(first, Found::Complete(header) if header.previous == self.at.previous))
+        // A torn first frame was never acknowledged: then the log ends here.
+        Ok(matches!(first, FrameAt::Complete(header) if header.previous == self.at.previous))
     }
 
     pub(super) fn damaged(&self, segment: u32, position: u64, what: String) -> OpenError {

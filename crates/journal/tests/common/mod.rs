@@ -71,7 +71,7 @@ pub fn blank(term: u64, index: u64) -> Entry {
 /// Appends and gives what the callback will be told.
 pub fn append(journal: &Journal, entries: Vec<Entry>) -> Receiver<Result<(), JournalFailed>> {
     let (told, hears) = channel();
-    // Whoever does not wait for it has dropped the other end.
+    // A test that does not wait for it has dropped the receiver.
     journal.append(entries, move |result| drop(told.send(result))).unwrap();
     hears
 }

@@ -81,7 +81,7 @@ impl RunTable {
 
     /// Everything of `stream` below `start` is dead.
     pub(crate) fn trim(&mut self, stream: u64, start: u64) {
-        // Looked at before it is changed: what does not change stays shared with a capture.
+        // Checked before `get_mut`, which would copy a chunk that a capture shares.
         if self.runs_of(stream).and_then(Runs::first).is_none_or(|run| run.first_offset >= start) {
             return;
         }
@@ -121,14 +121,14 @@ impl RunTable {
             }
             run.first_offset = start;
         }
-        // What is left of the first run may lie in a hole as a whole.
+        // The rest of the first run may lie in one hole.
         let segment = run.segment();
         self.drop_if_dead(stream, segment);
         self.forget_holes_below(stream);
     }
 
-    /// The offsets `from..to` of `stream` are dead, and so are the batches of which that is the
-    /// rest. Costs a search, and what it changes: to punch the same again costs no more.
+    /// The offsets `from..to` of `stream` are dead, and so is each batch without another live offset.
+    /// Punching the same again only costs the search.
     pub(crate) fn punch(&mut self, stream: u64, from: u64, to: u64) {
         let Some(runs) = self.runs_of(stream) else { return };
         let (Some(first), Some(last)) = (runs.first(), runs.last()) else { return };
@@ -147,7 +147,7 @@ impl RunTable {
         self.forget_holes_below(stream);
     }
 
-    /// Counts out what the `new` holes took from a run.
+    /// Subtracts the batches that the `new` holes killed from a run's live bytes.
     fn punch_run(&mut self, stream: u64, segment: u32, new: &[(u64, u64)]) {
         if self.drop_if_dead(stream, segment) {
             return;
@@ -194,7 +194,7 @@ impl RunTable {
         true
     }
 
-    /// Holes before the first run say nothing that the run does not.
+    /// Drops holes before the first run: the run's first offset says the same.
     pub(super) fn forget_holes_below(&mut self, stream: u64) {
         let first = self.runs_of(stream).and_then(Runs::first).map(|run| run.first_offset);
         let begins = self.holes(stream).and_then(OffsetRanges::first).map(|(begin, _)| begin);
@@ -235,8 +235,8 @@ impl RunTable {
 
 fn append(runs: &mut Runs, stream: u64, run: Run) {
     let last = runs.last_mut().expect("a stream without runs is not in the table");
-    // Offsets are handed out by the machine, in log order: overlapping batches would be two
-    // different records under one offset, and no reader could be served right.
+    // The machine gives offsets in log order. Overlapping batches would be two different records at
+    // one offset.
     assert!(
         run.first_offset >= last.next_offset,
         "stream {stream}: batch at {} accepted after the end {}",

@@ -75,16 +75,16 @@ impl RunTable {
         due.map(|(&id, found)| (id, found.generation)).collect()
     }
 
-    /// There were `once` live bytes in `segment`, each body once, when its runs held `counted_at` or
-    /// a little later.
+    /// The live bytes of `segment`, each body once, were `once`, counted when its runs had `counted_at`
+    /// bytes or a little later.
     pub(crate) fn counted(&mut self, segment: u32, once: u64, counted_at: u64) {
         if let Some(found) = self.segments.get_mut(&segment) {
             found.shared = found.shared.map(|_| SharedBytes { once, counted_at });
         }
     }
 
-    /// The segment is on disk in a later generation than this table, an older snapshot's, knows: it
-    /// was rewritten since, so all its entries were decided, and counts must be taken again.
+    /// The segment is on disk in a later generation than in this table, which is an older snapshot's:
+    /// it was rewritten since. So all its entries were decided, and its bytes must be counted again.
     pub(crate) fn adopt_generation(&mut self, segment: u32, generation: u32, file_bytes: u64) {
         let Some(found) = self.segments.get_mut(&segment) else { return };
         found.generation = generation;

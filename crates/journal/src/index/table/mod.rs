@@ -12,10 +12,11 @@
 //! **Live bytes** are by row: a body that several streams share counts for each of them. That is what
 //! a stream's retention asks; for its file a segment that has such bodies keeps a bound of what is
 //! live in it, each body once, which housekeeping counts again when much of its rows died.
-//! Otherwise they are exact, with one exception that errs to the safe side: trimming or punching
-//! *inside* a run of a sealed segment would have to read the sidecar, and both come from apply, which
-//! must not wait for a disk. Such a run is *ragged*: it counts in full until housekeeping recounts it
-//! ([`RunTable::recount`]). A segment is therefore never thought emptier than it is.
+//! Otherwise they are exact, with one exception: trimming or punching *inside* a run of a sealed
+//! segment would have to read the sidecar, and both come from apply, which must not wait for a disk.
+//! Such a run is *ragged*: it counts in full until housekeeping recounts it ([`RunTable::recount`]). So
+//! a segment never counts fewer live bytes than it has.
+
 mod changes;
 mod housekeeping;
 mod segment;
@@ -29,8 +30,7 @@ use super::runs::{Run, Runs};
 
 pub(crate) use segment::{Content, Refused, Segment, SharedBytes};
 
-/// A copy costs a look at each segment and each chunk of streams, and shares all else: that is how it
-/// is captured for a snapshot.
+/// A copy shares all chunks of streams, so that capturing it for a snapshot takes little time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RunTable {
     pub(super) streams: SharedMap<u64, Runs>,
@@ -46,7 +46,7 @@ pub(crate) struct RunTable {
     pub(super) seal_after: Option<u64>,
 }
 
-/// What is asked of it.
+/// Queries.
 impl RunTable {
     pub(crate) fn runs_of(&self, stream: u64) -> Option<&Runs> {
         self.streams.get(&stream)

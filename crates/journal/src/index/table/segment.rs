@@ -13,8 +13,8 @@ pub(crate) struct Segment {
     pub(crate) live_bytes: u64,
     /// Size of the file; 0 while the log still writes to it.
     pub(crate) file_bytes: u64,
-    /// What half of has to be dead before rewriting pays: the file, or, once rewritten, the batches
-    /// then in it (so that a segment of tiny batches is not rewritten for its own overhead).
+    /// Rewriting pays once half of these bytes are dead: those of the file or, once rewritten, of the
+    /// batches then in it (so that a segment of tiny batches is not rewritten for its own overhead).
     pub(crate) payload_bytes: u64,
     /// Bodies that the machine did not take, ascending. They look like the others in the log:
     /// without this list a lost sidecar could not be rebuilt.
@@ -43,7 +43,7 @@ pub(crate) struct SharedBytes {
 }
 
 impl SharedBytes {
-    /// To be counted at the next occasion.
+    /// Not counted yet: to be counted by the next pass of reclaim.
     pub(super) const UNKNOWN: Self = Self { once: u64::MAX, counted_at: u64::MAX };
 }
 
@@ -72,19 +72,19 @@ impl Segment {
         }
     }
 
-    /// Live bytes in its file, a body that several streams have once: exact where none is shared
-    /// and no run ragged, and else never too few.
+    /// Live bytes in its file, where a shared body counts once. Exact if no body is shared and no run
+    /// ragged, else an upper bound.
     pub(crate) fn live_bytes_once(&self) -> u64 {
         self.shared.map_or(self.live_bytes, |shared| shared.once.min(self.live_bytes))
     }
 
-    /// Whether so many rows died since the shared bodies were counted that it pays to look. Less
-    /// than a quarter of the file is therefore dead and not yet counted so.
+    /// Whether enough rows died since the shared bodies were counted to count again. So less than a
+    /// quarter of the file is dead and still counted as live.
     pub(super) fn count_is_due(&self) -> bool {
         let Some(SharedBytes { once, counted_at }) = self.shared else { return false };
         let died = counted_at.saturating_sub(self.live_bytes);
         let enough = (counted_at / 8).min(self.payload_bytes / 4);
-        // Each row that died frees its body at most.
+        // A row that died frees at most its body.
         let perhaps_live = once.min(self.payload_bytes).saturating_sub(died);
         let may_matter = self.live_bytes > 0 && perhaps_live * 2 < self.payload_bytes;
         self.sealed() && may_matter && died > enough

@@ -287,7 +287,7 @@ fn what_was_punched_stays_dead_whatever_was_durable_of_it() {
     let disk = world.disk.killed();
     world.reopen(disk);
     world.check();
-    // Its sidecar gets lost: what is rebuilt has the dead batches, and still nobody is served them.
+    // Its sidecar is lost: the rebuilt one has the dead batches too, and they are still not served.
     let disk = world.disk.killed();
     disk.lose_file(&world.path(FileKind::Sidecar, 1, 1));
     world.reopen(disk);
@@ -352,15 +352,13 @@ fn run_tables_of_former_versions_are_still_read() {
 
 #[test]
 fn a_reader_keeps_the_file_that_it_began_with() {
-    use crate::index::{Part, Planned};
+    use crate::index::{Part, Plan};
     use crate::read::read_part;
 
     let world = mostly_dead();
     // Sidecars are loaded so that the plan is complete.
     let all = world.index.batches(7, 0).unwrap();
-    let Planned::Ready(parts) = world.index.plan(7, 0, usize::MAX, None) else {
-        panic!("not loaded")
-    };
+    let Plan::Ready(parts) = world.index.plan(7, 0, usize::MAX, None) else { panic!("not loaded") };
     let Part { segment, generation, .. } = parts[0];
     let handle = world.index.files().segment(segment, generation).unwrap();
     world.index.reclaim().unwrap();
@@ -375,14 +373,12 @@ fn a_reader_keeps_the_file_that_it_began_with() {
 
 #[test]
 fn a_reader_that_comes_as_a_dead_segment_goes_is_told_to_look_again() {
-    use crate::index::{LoadError, Planned};
+    use crate::index::{LoadError, Plan};
     use crate::read::read_part;
 
     let mut world = mostly_dead();
     world.index.batches(7, 0).unwrap();
-    let Planned::Ready(parts) = world.index.plan(7, 0, usize::MAX, None) else {
-        panic!("not loaded")
-    };
+    let Plan::Ready(parts) = world.index.plan(7, 0, usize::MAX, None) else { panic!("not loaded") };
     let part = &parts[0];
     for stream in [1, 2, 7, 8] {
         world.trim(stream, world.end(stream));

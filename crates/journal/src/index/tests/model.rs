@@ -179,7 +179,7 @@ proptest! {
         let batches: usize = world.model.values().map(|batches| batches.len()).sum();
         let describing = batches as u64 * 100 + u64::from(world.active()) * 128;
         let (files, live) = (world.full_bytes(), world.live_bytes());
-        // Of what is shared up to a quarter of a file may be dead without anybody's knowing.
+        // With shared bodies, up to a quarter of a file may be dead and still counted as live.
         prop_assert!(files <= 4 * live + describing, "{files} bytes for {live} live ones");
     }
 }

@@ -1,5 +1,6 @@
 //! A log to index: segments on a simulated disk, entries that are replayed after a crash, and the
 //! map that says what must be readable.
+
 mod check;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
