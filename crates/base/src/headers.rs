@@ -13,7 +13,7 @@ pub const DELIVER_AT: &str = "postroad.deliver-at";
 pub const EXPIRES_AT: &str = "postroad.expires-at";
 /// 0 to 255; the higher is delivered first.
 pub const PRIORITY: &str = "postroad.priority";
-/// What deduplication and cancelling know the record by.
+/// The id by which deduplication and cancelling find the record.
 pub const ID: &str = "postroad.id";
 
 // ------------------------------------------------------------------- written, to a dead letter

@@ -28,7 +28,7 @@ pub struct PartitionId {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct LeaseGroupId(pub u32);
 
-/// The lease group that consumers share who name none.
+/// The lease group of consumers that name none.
 pub const MAIN_LEASE_GROUP: &str = "main";
 
 impl PartitionId {

@@ -61,10 +61,10 @@ pub const SYNC_HUNG_AFTER: Duration = Duration::from_secs(10);
 
 /// Proposals on their way through consensus; what arrives meanwhile joins the next one.
 pub const PROPOSALS_IN_FLIGHT_MAX: usize = 8;
-/// How long requests wait while nobody leads; then they are refused.
+/// How long requests wait while the shard has no leader; then they are refused.
 pub const LEADERLESS_HOLD: Duration = Duration::from_secs(5);
-/// What a row of a batch costs in memory while its entry is under way, about: what describes it, its
-/// answer, and what the machine and the index get of it.
+/// About the memory of a row of a batch while its entry is under way: its descriptor, its answer, and
+/// its parts in the machine and the index.
 pub const ENTRY_ROW_BYTES: usize = 128;
 /// Bytes of one command that settles records; more become several commands. To apply one takes some
 /// 10 ms, and what comes after it waits for that.
@@ -109,7 +109,7 @@ pub const PARTITIONS_PER_SHARD_MAX: u64 = 2_000_000;
 
 pub const GROUP_NAME_BYTES_MAX: usize = 1024;
 /// What groups with committed offsets weigh: their names, and offsets with their metadata, some 100
-/// bytes each. Anybody may commit under any name; what would be more is refused.
+/// bytes each. A client may commit under any name; commits beyond this are refused.
 pub const OFFSET_GROUPS_BYTES_MAX: u64 = 192 << 20;
 /// Groups with a configuration of their own.
 pub const GROUP_CONFIGS_MAX: usize = 100_000;
@@ -151,7 +151,7 @@ pub const LEASE_CONSUMERS_PER_SESSION_MAX: usize = 65_536;
 pub const LEASE_BATCH_CACHE_BYTES: usize = 64 << 20;
 /// One read of what is to be delivered next.
 pub const LEASE_READ_BYTES: usize = 1 << 20;
-/// What it may unfold to: no further batch is unpacked beyond this.
+/// The most bytes that its batches unpack to: beyond it no further batch is unpacked.
 pub const LEASE_READ_UNPACKED_BYTES: usize = 4 << 20;
 /// Bytes of records that become dead letters in one request, where their producer sent too many.
 pub const OVERFLOW_BYTES_AT_ONCE: usize = 1 << 20;
@@ -159,10 +159,10 @@ pub const OVERFLOW_BYTES_AT_ONCE: usize = 1 << 20;
 pub const LEASE_READS_IN_FLIGHT_MAX: usize = 16;
 /// Log entries of settles under way at once, in a shard; meanwhile further settles are joined.
 pub const SETTLES_IN_FLIGHT_MAX: usize = 2;
-/// How long settles that nobody waits for may wait for others: each log entry of theirs is a turn of
-/// the disk that records to be confirmed do not have.
+/// How long settles without a waiting client may wait for others: each of their log entries takes a
+/// write of the disk from records that are to be confirmed.
 pub const SETTLE_UNAWAITED_DELAY: Duration = Duration::from_millis(10);
-/// What a shard's driver handles before it looks at everything else again.
+/// How many inputs a shard's driver handles in a turn.
 pub const LEASE_MESSAGES_PER_TURN: usize = 1_024;
 pub const LEASE_GROUPS_PER_TURN: usize = 256;
 /// How long a turn of a shard's driver goes on before the thread does something else; the piece of work
@@ -173,7 +173,7 @@ pub const DEAD_LETTERS_PER_ENTRY: usize = 1_000;
 /// Ids that a topic with `dedup.window.ms` remembers; beyond it the oldest are forgotten before
 /// their time.
 pub const DEDUP_IDS_MAX: usize = 4_000_000;
-/// A lease group that nobody uses is forgotten by the driver after this time.
+/// The driver forgets a lease group without users after this time.
 pub const LEASE_GROUP_IDLE_MAX: Duration = Duration::from_secs(10);
 /// Ready records of a partition that the delivery engine knows in full, 40 bytes and more each;
 /// twice as many at times. What else is ready is ranges, or was not read yet.
@@ -281,7 +281,7 @@ pub const AMQP_CHANNELS_PER_SESSION_MAX: u16 = 2047;
 pub const AMQP_HEARTBEAT: Duration = Duration::from_secs(60);
 /// Largest message (RabbitMQ's `max_message_size`). A topic may allow less.
 pub const AMQP_MESSAGE_BYTES_MAX: u64 = 16 << 20;
-/// Of a frame while nobody has logged in.
+/// The largest frame before the login.
 pub const AMQP_HANDSHAKE_FRAME_BYTES_MAX: usize = 16 << 10;
 /// From connecting to an open connection (RabbitMQ's `handshake_timeout`).
 pub const AMQP_HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);

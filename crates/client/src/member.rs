@@ -50,7 +50,7 @@ pub struct Membership {
 pub enum Standing {
     /// As before.
     Member,
-    /// Somebody came or went: join again.
+    /// A member joined or left: join again.
     Rebalancing,
 }
 

@@ -64,7 +64,7 @@ impl<S: Stream> Pipeline<S> {
         self
     }
 
-    /// Asks and waits for the answer. Answers to earlier requests that nobody took are passed over.
+    /// Asks and waits for the answer. Answers to earlier requests that were not taken are skipped.
     pub async fn call<R: Request>(
         &mut self,
         version: i16,

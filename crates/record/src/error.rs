@@ -1,5 +1,5 @@
-//! Why bytes are not a batch that we take. Each failure carries what a log line or a protocol's
-//! error message needs; which protocol error it becomes is the gateway's business.
+//! Why a batch is refused. Each failure carries what a log line or a protocol's error message needs;
+//! the gateway decides which protocol error it becomes.
 
 use thiserror::Error;
 

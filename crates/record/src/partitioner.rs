@@ -1,5 +1,5 @@
-//! Which partition a record goes to: the one that Kafka's Java client would choose, so that a key
-//! stays in its partition whoever writes it.
+//! Which partition a record goes to: the one that Kafka's Java client chooses, so that a key stays in
+//! its partition with any client.
 
 /// The partition of a key among `partitions`, which is at least one.
 pub fn partition_of_key(key: &[u8], partitions: u32) -> u32 {

@@ -292,7 +292,7 @@ impl<'a> Iterator for Records<'a> {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        // The count is what a header claims: it must not make anyone reserve memory.
+        // The count is only a claim of the header: no memory may be reserved for it.
         (0, Some((self.count - self.index) as usize + 1))
     }
 }

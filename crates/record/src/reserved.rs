@@ -1,8 +1,8 @@
 //! Headers that the broker itself reads ([`base::headers`] has their names). They travel with the
 //! record like any other, so that a record means the same through every protocol.
 //!
-//! Values are decimal text: a user can set them with any client, and read them with any tool. What
-//! does not parse is as if it were not there: a record in the log can no longer be refused.
+//! Values are decimal text: a user can set them with any client, and read them with any tool. A value
+//! that does not parse is ignored, because a record in the log can no longer be refused.
 
 use base::headers;
 

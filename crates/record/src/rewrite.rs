@@ -78,18 +78,18 @@ fn pack(
     Ok(batch)
 }
 
-/// What compaction left of a batch.
+/// The result of compacting a batch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Retained {
-    /// Everything: the batch stays as it is.
+    /// All records are kept: the batch stays as it is.
     All,
-    /// Nothing: the batch goes.
+    /// No record is kept: the batch is removed.
     None,
-    /// This batch takes the place of the former one.
+    /// This batch replaces the former one.
     Part(Vec<u8>),
 }
 
-/// Keeps the records for which `keep` says so.
+/// Keeps the records for which `keep` returns true.
 ///
 /// The new batch covers the same offsets as the old one: base offset, last offset delta, producer
 /// fields and each record's own offset stay. When a tombstone is kept and the batch has no delete

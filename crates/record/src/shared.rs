@@ -125,7 +125,7 @@ pub struct SharedRecord {
 }
 
 impl SharedRecord {
-    /// Walks the record's lengths: call it once and keep what it answers.
+    /// Walks the record's lengths: call it once and keep the result.
     pub fn view(&self) -> RecordView<'_> {
         self.batch.view(self.index)
     }

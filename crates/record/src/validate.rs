@@ -1,5 +1,5 @@
-//! What is checked before bytes from a producer are believed. After this a batch is only carried:
-//! nobody downstream looks into it again until a consumer does.
+//! The checks of a batch that a producer sent. After them the broker only carries the batch, and does
+//! not read its records again.
 //!
 //! Every record is walked, in compressed batches too: a broken record that got in would break
 //! every consumer of the partition, for ever. An uncompressed batch is walked in place.

@@ -1,4 +1,4 @@
-//! Bytes that nobody should have sent: each is refused for its reason, none panics, and none makes
+//! Bytes that no client should send: each is refused for its reason, none panics, and none makes
 //! more memory than its limit allows.
 
 mod model;

@@ -1,12 +1,12 @@
 //! Which destinations a message reaches: exchanges as AMQP has them, without its wire.
 //!
 //! A [`Network`] is a graph: its nodes match a message against their bindings and pass it on, to
-//! other nodes or to sinks. Pure and synchronous; it knows neither brokers nor protocols, and what a
-//! sink stands for is its user's. Everything is changed in place and read through `&self`: whoever
-//! shares it takes a lock once for many messages.
+//! other nodes or to sinks. Pure and synchronous; it knows neither brokers nor protocols, and its user
+//! decides what a sink stands for. It is changed in place and read through `&self`: a user that shares
+//! it takes a lock once for many messages.
 //!
 //! * [`network`]: the graph, and the walk through it (cycles, duplicates, alternates)
-//! * [`matcher`]: the kinds of nodes, behind one face
+//! * [`matcher`]: the kinds of nodes, behind one type
 //! * [`topic`]: words with `*` and `#`, as a trie
 //! * [`headers`]: matching by headers, indexed
 //! * [`consistent`]: spreading by a hash, with weights

@@ -1,4 +1,4 @@
-//! The kinds of nodes, behind one face.
+//! The kinds of nodes, behind one type.
 
 use base::HashMap;
 
@@ -22,8 +22,8 @@ pub enum Kind {
     Headers,
     /// One binding of all, by a hash.
     Consistent(HashOn),
-    /// Every message goes to one binding, whatever its key: each in turn, in an order that nobody can
-    /// tell.
+    /// Every message goes to one binding, whatever its key: each in turn, in an order that cannot be
+    /// predicted.
     Random,
     /// The sink that is named as the key is. Has no bindings.
     Names,

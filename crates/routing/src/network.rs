@@ -115,8 +115,8 @@ impl<S> Network<S> {
         }
     }
 
-    /// Removes a node. Its bindings to others go with it; whoever calls this removes those of
-    /// others to it before, as it knows them.
+    /// Removes a node, with its bindings to others. The caller first removes the bindings of others to
+    /// it.
     pub fn remove_node(&mut self, id: NodeId) {
         if let Some(node) = self.nodes.get_mut(id.0 as usize).and_then(Option::take) {
             self.node_names.remove(&node.name);
@@ -146,7 +146,7 @@ impl<S> Network<S> {
         id
     }
 
-    /// Removes a sink. Whoever calls this removes its bindings before.
+    /// Removes a sink. The caller first removes its bindings.
     pub fn remove_sink(&mut self, id: SinkId) -> Option<S> {
         let sink = self.sinks.get_mut(id.0 as usize)?.take()?;
         let hash = self.hasher.hash_one(&*sink.name);

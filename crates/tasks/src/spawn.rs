@@ -36,7 +36,7 @@ async fn within<F: Future>(task: Task, future: F) -> F::Output {
     .await
 }
 
-/// Starts a task. Whoever starts one whose end is the process' end either uses [`vital`] or finds
+/// Starts a task. The caller, if the task's end is the process' end, either uses [`vital`] or finds
 /// out by itself that it has returned.
 pub fn spawn<F>(task: Task, future: F) -> JoinHandle<F::Output>
 where

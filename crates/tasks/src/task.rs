@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-/// What the end of a task or thread means, if nobody told it to end.
+/// What the end of a task or thread means, if it was not asked to end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
     /// The node cannot do without it: the process ends.
@@ -97,7 +97,7 @@ thread_local! {
 
 /// Whose code this thread runs now.
 pub(crate) fn current() -> Option<Task> {
-    // A thread that is ending has no such value any more, and belongs to nobody.
+    // A thread that is ending has no such value any more.
     CURRENT.try_with(Cell::get).ok().flatten()
 }
 

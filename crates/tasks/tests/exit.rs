@@ -69,7 +69,7 @@ fn in_a_process_of_its_own() {
                 .build()
                 .expect("a runtime");
             runtime.block_on(async {
-                // Nothing else is run from now on, neither a timer nor whoever waits for a failure.
+                // Nothing else runs from now on, neither a timer nor a task that waits for a failure.
                 tasks::spawn(Task::KafkaSession, async { thread::sleep(PATIENCE) });
                 let failing = || panic!("no soup");
                 let _ = tasks::thread(Task::JournalWriter, "journal".into(), failing, || {});
@@ -90,13 +90,13 @@ fn in_a_process_of_its_own() {
     }
 }
 
-/// A thread panics under a lock; whoever waits for the lock never has it.
+/// A thread panics under a lock; a thread that waits for the lock never gets it.
 fn half_changed() {
     let state = Arc::new(Mutex::new((0, 0)));
     let (changed, locked) = (Arc::clone(&state), Arc::new(std::sync::Barrier::new(2)));
     let waiting = Arc::clone(&locked);
     let change = move || {
-        let mut state = changed.lock().expect("nobody panicked yet");
+        let mut state = changed.lock().expect("no thread has panicked yet");
         state.0 += 1;
         waiting.wait();
         panic!("between two halves");

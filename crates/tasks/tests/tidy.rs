@@ -1,9 +1,10 @@
-//! Nothing in the product starts a task or a thread past this crate: one that nobody has in the
-//! table would end without a word.
+//! Rules that hold for the whole source. Each names what breaks it.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What starts one.
+/// The calls that start a task or a thread. Only this crate uses them: the end of one that is not in
+/// its table would go unnoticed.
 const FORBIDDEN: [&str; 9] = [
     "tokio::spawn(",
     "task::spawn(",
@@ -16,8 +17,8 @@ const FORBIDDEN: [&str; 9] = [
     "thread::scope",
 ];
 
-/// What runs in no node: a command's process ends with its main thread and says so to whoever typed
-/// it, and the tasks of a client end with the connection that they serve, which its caller hears.
+/// Code that runs in no node: a command's process ends with its main thread and reports that to its
+/// user, and the tasks of a client end with their connection, which its caller notices.
 const OUTSIDE_A_NODE: [&str; 2] = ["client/src/", "server/src/commands/"];
 
 fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -31,7 +32,7 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
     }
 }
 
-/// In `src`, and neither a test's nor outside a node.
+/// In `src`, of a node, and no test.
 fn is_a_nodes(path: &str) -> bool {
     path.contains("/src/")
         && !path.starts_with("tasks/")
@@ -89,9 +90,9 @@ fn no_part_of_a_node_uses_a_client() {
 /// Where a process hears signals: no simulation runs it.
 const NOT_SIMULATED: [&str; 1] = ["server/"];
 
-/// Where several things are ready, tokio would draw which is looked at first, by numbers that no seed fixes.
+/// Without `biased` tokio polls the branches in a random order that no seed fixes.
 #[test]
-fn what_is_waited_for_is_looked_at_in_a_fixed_order() {
+fn every_select_polls_its_branches_in_a_fixed_order() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the folder of all crates");
     let mut files = Vec::new();
     sources(crates, &mut files);
@@ -112,4 +113,66 @@ fn what_is_waited_for_is_looked_at_in_a_fixed_order() {
         }
     }
     assert!(strays.is_empty(), "begin with `biased;`:\n{}", strays.join("\n"));
+}
+
+/// A file has one subject, which fits into so many lines.
+const LINES_MAX: usize = 500;
+
+/// Files that are not split yet, with the lines that each may have. The list only shrinks: a file that
+/// fits leaves it, and no file comes to it.
+#[rustfmt::skip]
+const NOT_SPLIT: [(&str, usize); 23] = [
+    ("crates/broker/src/delivery/admin.rs", 562),
+    ("crates/broker/src/delivery/commit.rs", 535),
+    ("crates/broker/src/delivery/driver.rs", 573),
+    ("crates/broker/tests/leases/delivery.rs", 547),
+    ("crates/broker/tests/node.rs", 511),
+    ("crates/gateways/amqp/src/catalog/topology.rs", 571),
+    ("crates/gateways/amqp/src/channel.rs", 601),
+    ("crates/gateways/amqp/src/consume.rs", 581),
+    ("crates/gateways/amqp/src/properties.rs", 600),
+    ("crates/gateways/amqp/src/session.rs", 567),
+    ("crates/gateways/amqp/tests/protocol/harness.rs", 579),
+    ("crates/gateways/kafka/src/fetch.rs", 541),
+    ("crates/gateways/kafka/src/groups/classic/tests.rs", 564),
+    ("crates/gateways/kafka/src/groups/consumer/tests.rs", 623),
+    ("crates/gateways/kafka/src/groups/offset_requests.rs", 516),
+    ("crates/gateways/kafka/src/groups/streams/tests.rs", 525),
+    ("crates/gateways/kafka/tests/protocol/admin.rs", 684),
+    ("crates/gateways/kafka/tests/protocol/groups.rs", 642),
+    ("crates/gateways/kafka/tests/protocol/share.rs", 676),
+    ("crates/machine/src/config/node_table.rs", 507),
+    ("crates/machine/src/state.rs", 501),
+    ("crates/machine/tests/histories.rs", 525),
+    ("crates/machine/tests/leases.rs", 625),
+];
+
+#[test]
+fn no_source_file_is_longer_than_500_lines() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut files = Vec::new();
+    for folder in ["crates", "xtask"] {
+        sources(&root.join(folder), &mut files);
+    }
+    assert!(files.len() > 500, "only {} files were found", files.len());
+    let mut not_split = BTreeMap::from(NOT_SPLIT);
+    let mut wrong = Vec::new();
+    for file in files {
+        let name = file.strip_prefix(&root).expect("below it").to_string_lossy().into_owned();
+        let lines = std::fs::read_to_string(&file).expect("text").lines().count();
+        match not_split.remove(&*name) {
+            None if lines > LINES_MAX => {
+                wrong.push(format!("{name} has {lines} lines: split it by subject"));
+            }
+            Some(_) if lines <= LINES_MAX => {
+                wrong.push(format!("{name} has {lines} lines: take it off the list"));
+            }
+            Some(lines_max) if lines > lines_max => {
+                wrong.push(format!("{name} has {lines} lines, {lines_max} are allowed"));
+            }
+            _ => {}
+        }
+    }
+    wrong.extend(not_split.keys().map(|name| format!("{name} is gone: take it off the list")));
+    assert!(wrong.is_empty(), "{LINES_MAX} lines a file at most:\n{}", wrong.join("\n"));
 }

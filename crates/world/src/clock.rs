@@ -1,5 +1,5 @@
-//! Time as a dependency. Whatever decides by time asks a [`Clock`], so that a test can own it;
-//! the machine does not even do that: time reaches it as data in entries.
+//! Time as a dependency. Code that decides by time asks a [`Clock`], so that a test can control it.
+//! The machine does not even ask: time reaches it as data in entries.
 
 use std::fmt::Debug;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 pub trait Clock: Send + Sync + Debug + 'static {
     /// Wall-clock time in milliseconds since the Unix epoch, for what has a date. May jump, also
-    /// backwards: how long something took or may take is asked of [`Clock::monotonic_ms`].
+    /// backwards: measure durations with [`Clock::monotonic_ms`].
     fn now_ms(&self) -> i64;
 
     /// Milliseconds since some moment in the past, the time of a suspended machine included. Does
@@ -41,8 +41,8 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that goes by the time of the runtime it is made in, which in a simulation passes only while
-/// nobody has anything to do.
+/// A clock that follows the time of the runtime in which it is made. In a simulation that passes only
+/// while all tasks wait.
 #[derive(Debug)]
 pub struct RuntimeClock {
     begun: Instant,
@@ -56,7 +56,7 @@ impl RuntimeClock {
         Self { begun: Instant::now(), begun_ms: now_ms, stepped_ms: AtomicI64::new(0) }
     }
 
-    /// Somebody sets the wall clock; no time passes.
+    /// Sets the wall clock; no time passes.
     pub fn step_ms(&self, by_ms: i64) {
         self.stepped_ms.fetch_add(by_ms, Ordering::SeqCst);
     }
@@ -90,7 +90,7 @@ impl ManualClock {
         self.wall_ms.fetch_add(by_ms, Ordering::SeqCst);
     }
 
-    /// Somebody sets the wall clock; no time passes.
+    /// Sets the wall clock; no time passes.
     pub fn step_ms(&self, by_ms: i64) {
         self.wall_ms.fetch_add(by_ms, Ordering::SeqCst);
     }

@@ -38,8 +38,8 @@ pub struct OsEntropy;
 impl Entropy for OsEntropy {
     /// # Panics
     ///
-    /// If the kernel has none to give, which Linux never says once it has started: ids that may
-    /// repeat are worse than no node.
+    /// If the kernel has none, which does not happen once Linux has started: a node must not run with ids
+    /// that may repeat.
     fn fill(&self, bytes: &mut [u8]) {
         if let Err(error) = getrandom::fill(bytes) {
             panic!("the system gives no random bytes: {error}");

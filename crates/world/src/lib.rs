@@ -1,5 +1,5 @@
-//! What a node asks of its surroundings, behind one value, so that a simulation in which a seed fixes
-//! everything can stand in for the machine.
+//! What a node asks of its surroundings, behind one value, so that a simulation by a seed can replace
+//! the machine.
 //!
 //! * [`disk`]: files; the machine's, and one in memory that fails on demand
 //! * [`net`]: sockets; the kernel's, and those of a simulated network

@@ -118,7 +118,7 @@ impl OffsetRanges {
                 return;
             }
             Some((first, Cell::Whole(end))) => {
-                // The block comes out of its row, to lose a part.
+                // Splits the row, so that the block is a cell of its own.
                 self.cells.remove(&first);
                 if first < block {
                     self.cells.insert(first, Cell::Whole(block));

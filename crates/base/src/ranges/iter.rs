@@ -9,14 +9,14 @@ use crate::Offset;
 #[derive(Clone, Debug)]
 pub struct Ranges<'a> {
     pub(super) cells: btree_map::Range<'a, u64, Cell>,
-    /// A block's first offset, and the bits of it that were not looked at yet.
+    /// A block's first offset, and its bits that were not returned yet.
     pub(super) part: (Offset, u64),
-    /// What was found so far of the next range: what follows may belong to it.
+    /// The next range so far: the following cell may continue it.
     pub(super) open: Option<(Offset, Offset)>,
 }
 
 impl Ranges<'_> {
-    /// The next that is together in one cell.
+    /// The next piece of a range that lies in one cell.
     fn piece(&mut self) -> Option<(Offset, Offset)> {
         while self.part.1 == 0 {
             match self.cells.next()? {

@@ -1,10 +1,10 @@
-//! A set of offsets: what is settled above a floor, what is dead in between, what is to be looked up.
+//! A set of offsets: those settled above a floor, dead between live ones, or to be looked up.
 //!
 //! Offsets come scattered (records that are due at random) and in long rows. So the set is kept by
-//! blocks of 64 offsets: rows of whole blocks as one cell, a block with a part of its offsets as one
-//! bit each. What is dense costs nothing, and what is scattered a bit or so and not a range: of ten
-//! million records settled at random, two and a half million ranges at the worst, that is about 7 MB
-//! instead of 75, and a look-up among a hundred and fifty thousand cells.
+//! blocks of 64 offsets: a row of whole blocks is one cell, a block with a part of its offsets is one
+//! cell with a bit each. Ten million records settled at random make two and a half million ranges at
+//! the worst. As cells these take about 7 MB instead of 75, and a look-up searches a hundred and fifty
+//! thousand cells.
 //!
 //! * [`change`]: putting offsets in and taking them out
 //! * [`iter`]: its ranges
@@ -39,7 +39,7 @@ pub struct OffsetRanges {
 enum Cell {
     /// A bit for each offset of the block.
     Part(u64),
-    /// Every offset of the blocks up to this one, which is no more in it.
+    /// Every offset of the blocks up to this one, exclusive.
     Whole(u64),
 }
 
@@ -77,7 +77,7 @@ impl OffsetRanges {
         self.offsets
     }
 
-    /// How many cells it takes: what it costs.
+    /// How many cells it takes: a measure of its memory.
     pub fn cells(&self) -> usize {
         self.cells.len()
     }
@@ -131,7 +131,7 @@ impl OffsetRanges {
     fn begin_of(&self, offset: Offset) -> Offset {
         let mut at = offset;
         loop {
-            // All between `at` and `offset` is in the set: how far does it go before?
+            // All from `at + 1` to `offset` is in the set. Go back while the offsets before are too.
             match self.cell(block_of(at)) {
                 Some((first, Cell::Whole(_))) => at = first_of(first),
                 Some((first, Cell::Part(bits))) => {

@@ -9,7 +9,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use super::OffsetRanges;
 use crate::Offset;
 
-/// As a map of begins and ends: how it is kept in memory is nobody's business.
+/// As a map of begins and ends, so that the form does not depend on the cells.
 impl Serialize for OffsetRanges {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(Some(self.len()))?;
@@ -20,7 +20,7 @@ impl Serialize for OffsetRanges {
     }
 }
 
-/// Believes nothing: what is no such set is an error.
+/// Checks the ranges: they must ascend, and none may be empty or touch the next.
 impl<'de> Deserialize<'de> for OffsetRanges {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct Pairs;

@@ -1,5 +1,5 @@
-//! A vector in chunks. A short one has no chunks, since whoever holds it is copied with it: one
-//! partition must not pay for a hundred.
+//! A vector in chunks. A short one has no chunks, because it is copied with the row that holds it and a
+//! chunk would cost a topic with one partition as much as one with a hundred.
 
 use std::ops::Index;
 use std::slice;
@@ -51,7 +51,7 @@ impl<T> SharedRows<T> {
         }
     }
 
-    /// How many rows lie in chunks that `other` has too: what neither pays for alone.
+    /// How many rows lie in chunks that `other` has too, so that they take memory once.
     pub fn rows_shared_with(&self, other: &Self) -> usize {
         let (Rows::Many(own), Rows::Many(other)) = (&self.0, &other.0) else { return 0 };
         let shared = own.iter().zip(other).filter(|(own, other)| Arc::ptr_eq(own, other));

@@ -68,7 +68,7 @@ impl Connection {
         Ok(written?)
     }
 
-    /// Waits for the answer to a request. Those to earlier ones that nobody took are passed over.
+    /// Waits for the answer to a request. Answers to earlier ones that were not taken are skipped.
     pub fn receive<R: Request>(&mut self, sent: Sent<R>) -> Result<R::Response, CallError> {
         self.wait_for(|codec| codec.answer(sent))
     }
@@ -118,8 +118,8 @@ impl Connection {
         }
     }
 
-    /// The socket itself, for those who do what no client should. What was read by this connection
-    /// already is not in it.
+    /// The socket itself, for tests that misbehave. Bytes that this connection has read already are not
+    /// in it.
     pub fn stream(&mut self) -> &mut TcpStream {
         &mut self.stream
     }

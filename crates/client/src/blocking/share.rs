@@ -1,6 +1,6 @@
 //! A member of a share group (KIP-932) for a checker: it knows of every settle whether the broker
-//! confirmed it. It reports to no coordinator: which partitions it fetches it is told by who made it,
-//! so that a restart of the broker costs it one connect.
+//! confirmed it. It has no coordinator: its maker says which partitions it fetches, so that after a
+//! restart of the broker it only has to connect again.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;

@@ -100,7 +100,7 @@ impl Cluster {
     }
 
     fn with<T>(&self, look: impl FnOnce(&mut Inside) -> T) -> T {
-        look(&mut self.0.lock().expect("nobody panics with it"))
+        look(&mut self.0.lock().expect("no task panics with it"))
     }
 
     pub(crate) fn behave(&self, behaviour: Behaviour) {

@@ -1,8 +1,8 @@
 //! The file system, behind a trait so that tests can break it.
 //!
 //! Few operations, all blocking: they are called from the journal's own threads, never from the
-//! runtime. Whoever replaces a file writes a new one, syncs it, renames it over the old one and
-//! syncs the directory ([`replace`]).
+//! runtime. A file is replaced by a new one that is written, synced and renamed over it; then the
+//! directory is synced ([`replace`]).
 
 use std::fmt::Debug;
 use std::io::{self, IoSlice};
@@ -33,7 +33,7 @@ pub trait Disk: Send + Sync + Debug + 'static {
     fn lock(&self, dir: &Path) -> io::Result<Box<dyn Send + Sync>>;
 }
 
-// Nobody asks whether a file is empty.
+// No caller asks whether a file is empty.
 #[allow(clippy::len_without_is_empty)]
 pub trait DiskFile: Send + Sync + Debug {
     /// Reads up to `buf.len()` bytes; fewer only at the end of the file.

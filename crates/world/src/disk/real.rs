@@ -34,14 +34,14 @@ impl Disk for RealDisk {
                 _ => {}
             }
         }
-        // Also when it was there: who made it may have been killed before this.
+        // Also if it existed: the process that made it may have been killed before its sync.
         self.sync_dir(parent)
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in std::fs::read_dir(dir)? {
-            // No file of ours has a name outside UTF-8; somebody else's is not our business.
+            // The journal's names are UTF-8: skips files that are not its own.
             if let Ok(name) = entry?.file_name().into_string() {
                 names.push(name);
             }
@@ -78,7 +78,7 @@ impl Disk for RealDisk {
         let path = dir.join("LOCK");
         let file =
             File::options().read(true).write(true).create(true).truncate(false).open(path)?;
-        // The kernel lets go of it when the process ends, however it ends.
+        // The kernel releases the lock when the process ends in any way.
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
         Ok(Box::new(file))
     }
@@ -107,7 +107,7 @@ impl DiskFile for RealFile {
                 Ok(0) => break,
                 Ok(read) => done += read,
                 Err(Errno::INTR) => {}
-                // A file system that cannot say whether it would wait: then it may.
+                // A file system that does not support the flag: the read might wait.
                 Err(Errno::OPNOTSUPP) => return Err(ErrorKind::WouldBlock.into()),
                 Err(error) => return Err(error.into()),
             }

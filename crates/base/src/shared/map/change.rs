@@ -21,7 +21,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         Arc::make_mut(last).values.last_mut()
     }
 
-    /// What is there, or what `make` makes.
+    /// The value of `key`. Inserts what `make` returns if there is none.
     pub fn get_or_insert_with(&mut self, key: K, make: impl FnOnce() -> V) -> &mut V {
         let (chunk, at) = match self.place(&key) {
             (chunk, Ok(at)) => (chunk, at),
@@ -30,7 +30,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         &mut Arc::make_mut(&mut self.chunks[chunk].1).values[at]
     }
 
-    /// What was there before.
+    /// The value that it replaced.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         match self.place(&key) {
             (chunk, Ok(at)) => {
@@ -44,7 +44,7 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         }
     }
 
-    /// Where it is then.
+    /// Returns the place that the row has then.
     fn insert_at(&mut self, chunk: usize, at: usize, key: K, value: V) -> (usize, usize) {
         self.len += 1;
         let Some((_, found)) = self.chunks.get_mut(chunk) else {

@@ -7,7 +7,7 @@ use super::{Chunk, SharedMap};
 #[derive(Debug)]
 pub struct Iter<'a, K, V> {
     pub(super) chunks: &'a [(K, Arc<Chunk<K, V>>)],
-    /// Chunk and place of the next row, and of the first that is not in it.
+    /// Chunk and place of the next row, and of the first row behind the range.
     pub(super) front: (usize, usize),
     pub(super) end: (usize, usize),
 }

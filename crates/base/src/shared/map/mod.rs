@@ -25,8 +25,8 @@ pub const ROWS_PER_CHUNK: usize = 64;
 
 #[derive(Clone)]
 pub struct SharedMap<K, V> {
-    /// By the first key of each, none empty. The first chunk's says nothing: it holds all below the
-    /// second's.
+    /// By the first key of each, none empty. The first chunk's key is not used: that chunk holds all
+    /// keys below the second's.
     chunks: Vec<(K, Arc<Chunk<K, V>>)>,
     len: usize,
 }
@@ -40,7 +40,7 @@ struct Chunk<K, V> {
 
 impl<K, V> Chunk<K, V> {
     fn of(key: K, value: V) -> Self {
-        // Many maps hold one thing.
+        // Many maps hold one row.
         let (mut keys, mut values) = (Vec::with_capacity(1), Vec::with_capacity(1));
         keys.push(key);
         values.push(value);
@@ -120,7 +120,7 @@ impl<K, V> SharedMap<K, V> {
             + self.chunks.iter().map(of_chunk).sum::<usize>()
     }
 
-    /// How many chunks `other` does not have: what a change after a copy made.
+    /// How many chunks `other` does not have: those that changed since a copy.
     pub fn chunks_not_in(&self, other: &Self) -> usize {
         let is_in = |chunk: &Arc<_>| other.chunks.iter().any(|(_, held)| Arc::ptr_eq(held, chunk));
         self.chunks.iter().filter(|(_, chunk)| !is_in(chunk)).count()

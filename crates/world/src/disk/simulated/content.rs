@@ -1,4 +1,4 @@
-//! The bytes of a file, and what of them power loss takes.
+//! The bytes of a file, and which of them a power loss reverts.
 
 use base::HashMap;
 use base::collections::Entry;
@@ -83,7 +83,7 @@ impl Content {
         self.durable_len = self.len;
     }
 
-    /// The kernel reports the failure once and takes the pages for clean.
+    /// The kernel reports the failure once and marks the pages clean.
     pub(super) fn fail_sync(&mut self) {
         for (sector, before) in self.undo.drain() {
             self.lost.entry(sector).or_insert(before);

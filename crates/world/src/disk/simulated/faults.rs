@@ -1,4 +1,4 @@
-//! The faults that a test asks of the disk, and the looks that it takes at it.
+//! The faults that a test sets, and what it can ask of the disk.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ impl SimulatedDisk {
         Self { shared: Arc::new(Shared::default()) }
     }
 
-    /// The disk takes so many bytes in all; `None` for any number.
+    /// The most bytes that the disk takes; `None` for any number.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.shared.state.lock().capacity_bytes = bytes;
     }
@@ -111,7 +111,7 @@ impl SimulatedDisk {
         self.edit(path, |content| content.truncate(len));
     }
 
-    /// Takes a file away for good.
+    /// Removes a file, on the medium.
     pub fn lose_file(&self, path: &Path) {
         let mut state = self.shared.state.lock();
         state.names.remove(path);

@@ -1,17 +1,17 @@
-//! A disk in memory that does what disks do at the worst moment, by a seed.
+//! A disk in memory that fails as disks do; a seed decides how.
 //!
 //! Fault model. What was synced stays, except under [`SimulatedDisk::flip_bit`] and its kin. At
 //! power loss each 512-byte sector written since its file's last sync is kept or reverted on its
-//! own (so writes are dropped, reordered and torn), a length that was not synced likewise, and so
-//! is each name in a directory that changed since the directory was synced. After a failed sync
+//! own (so writes are dropped, reordered and torn). The same holds for a length that was not synced,
+//! and for each name in a directory that changed since the directory was synced. After a failed sync
 //! the pages count as clean, as on Linux: later syncs succeed and do not save them.
 //!
 //! Pages are sparse and zeros cost nothing, so that a run with 128 MB files takes microseconds.
 //!
-//! * [`faults`]: what a test does to it
-//! * [`state`]: the names and files that it has
-//! * [`content`]: the bytes of a file, and what of them power loss takes
-//! * [`random`]: what a seed decides
+//! * [`faults`]: the faults that a test sets
+//! * [`state`]: its names and files
+//! * [`content`]: the bytes of a file, and which of them a power loss reverts
+//! * [`random`]: numbers from a seed
 
 mod content;
 mod faults;
@@ -44,7 +44,7 @@ struct Shared {
     state: Mutex<State>,
     /// Signalled when hung syncs may go on.
     released: Condvar,
-    /// Apart from the state: a guard is dropped by threads that hold it.
+    /// A lock of its own, because a guard may be dropped while the state is locked.
     locks: Mutex<HashSet<PathBuf>>,
 }
 

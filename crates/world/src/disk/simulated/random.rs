@@ -1,4 +1,4 @@
-//! What a seed decides.
+//! Numbers from a seed.
 
 /// SplitMix64: small, and the same everywhere.
 #[derive(Debug)]

@@ -1,4 +1,4 @@
-//! The names and files that the disk has, and the faults that are to come.
+//! The names and files of the disk, and the faults that are set.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -48,7 +48,7 @@ impl State {
         if self.dead { Err(power_off()) } else { Ok(()) }
     }
 
-    /// Counts a change; an error when the power goes with it.
+    /// Counts a change; an error if it cuts the power.
     pub(super) fn count(&mut self) -> io::Result<()> {
         self.operations += 1;
         if self.cut_power_at.is_some_and(|at| self.operations >= at) {
