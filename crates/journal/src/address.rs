@@ -1,4 +1,4 @@
-//! Where a body lies, and what is read from there.
+//! Where a body lies, and its bytes as they are read.
 
 use bytes::Bytes;
 
@@ -27,8 +27,7 @@ impl Address {
     }
 }
 
-/// Where a batch has its base offset, and how many bytes that takes: the one thing that the journal
-/// knows of what a body says.
+/// Bytes of the base offset, with which a batch begins. The journal knows no other field of a body.
 pub(crate) const BASE_OFFSET_BYTES: usize = 8;
 
 /// Batches as they were read.
@@ -99,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_others_have_too_goes_out_with_its_own_offset_and_without_a_copy() {
+    fn a_shared_batch_goes_out_with_its_own_offset_and_without_a_copy() {
         for len in [0, 7, 8, 100, 512, 513, 5_000] {
             let others = Bytes::from(vec![0xab; len]);
             let stored = Stored { bytes: others.clone(), base_offset: Some(258) };

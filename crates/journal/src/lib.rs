@@ -23,6 +23,7 @@ mod commit;
 mod frame;
 mod frame_reader;
 mod index;
+mod little_endian;
 mod log;
 mod prepare;
 mod queue;

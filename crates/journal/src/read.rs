@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leads_back_is_read_with_a_call_of_its_own() {
+    fn an_address_before_the_last_one_is_read_with_a_call_of_its_own() {
         let shared =
             |position, base_offset| Address { base_offset, shared: true, ..address(position, 20) };
         let addresses = [shared(500, 7), shared(100, 8), shared(100, 9), shared(120, 10)];

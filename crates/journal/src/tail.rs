@@ -2,7 +2,7 @@
 //! followers that keep up.
 //!
 //! Entries are held as they were appended (the very `Bytes`), so caching costs no copy. The bound
-//! counts content bytes and gives way for what is not durable yet: that lives nowhere else.
+//! counts content bytes. Entries that are not durable yet may exceed it, because they are nowhere else.
 //!
 //! Entries that have been durable for a while are let go of even below the bound: their consumers, if
 //! they still come, do not keep up and read from disk. So ten thousand idle queues with a message
@@ -53,7 +53,7 @@ impl Tail {
     pub(crate) fn push(&mut self, encoded: Arc<EncodedEntry>) {
         let index = encoded.entry.id.index;
         if self.entries.back().is_some_and(|last| last.index() + 1 != index) {
-            // After a snapshot from elsewhere the log goes on further up.
+            // After a snapshot of another node the log continues at a higher index.
             self.truncate_from(0);
         }
         self.bytes += encoded.len as usize;
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_been_durable_for_long_is_let_go() {
+    fn entries_that_have_been_durable_for_long_are_evicted() {
         let mut tail = Tail::new(1 << 20);
         let begun = Instant::now();
         let after = |seconds| begun + Duration::from_secs(seconds);
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn what_replaces_an_entry_is_as_young_as_it_is() {
+    fn the_age_of_a_replaced_entry_does_not_count() {
         let mut tail = Tail::new(1 << 20);
         let begun = Instant::now();
         write(&mut tail, 1..5);

@@ -173,7 +173,7 @@ fn append_or_error(journal: &Journal, entry: Entry) -> Result<(), JournalFailed>
 }
 
 #[test]
-fn what_was_written_is_told_before_it_is_synced() {
+fn the_written_hook_is_called_before_the_sync() {
     let disk = SimulatedDisk::new();
     let journal = open(&disk).journal;
     let written = Arc::new(AtomicU64::new(0));

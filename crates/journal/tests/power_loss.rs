@@ -162,7 +162,7 @@ fn story(seed: u64, seen: &mut Seen) {
 }
 
 #[test]
-fn whatever_was_acknowledged_survives_power_loss() {
+fn acknowledged_entries_survive_power_loss() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let mut seen = Seen::default();
     if let Some(seed) = number("POWER_LOSS_SEED") {

@@ -1,4 +1,4 @@
-//! The truth table of recovery (`src/recover.rs`, docs/internals/recovery.md), row by row. Each
+//! The truth table of recovery (`src/recover`, docs/internals/recovery.md), row by row. Each
 //! test is named after its row. A journal that is refused is left as it was.
 
 #[allow(unreachable_pub)]

@@ -256,7 +256,7 @@ fn assert_space_comes_back(journal: &Journal, model: &Model) {
 }
 
 #[test]
-fn whatever_is_live_is_served_and_the_space_of_the_rest_comes_back() {
+fn live_batches_are_served_and_the_space_of_dead_ones_is_reclaimed() {
     if let Ok(seed) = std::env::var("SPACE_SEED") {
         return story(seed.parse().unwrap());
     }

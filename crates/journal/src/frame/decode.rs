@@ -8,10 +8,11 @@ use bytes::Bytes;
 use super::{
     ENTRY_CHECKSUM_AT, ENTRY_HEADER_BYTES, ENTRY_HEADER_V1_BYTES, ENTRY_VERSION, ENTRY_VERSION_1,
     ENTRY_VERSION_AT, OWN_ROW_BYTES, SHARE_ROW_BYTES, bitmap_bytes, descriptor_len,
-    entry_checksum_start, u32_at, u64_at,
+    entry_checksum_start,
 };
 use crate::address::Address;
 use crate::entry::{Body, Entry, EntryId, EntryKind};
+use crate::little_endian::{u32_at, u64_at};
 
 /// An entry in bytes that were read, found by its header and rows alone.
 #[derive(Clone, Debug)]

@@ -128,7 +128,7 @@ impl EncodedEntry {
 }
 
 /// For each row whether it shares the body of the one before; empty when none does. The rows of a
-/// body are of different streams: by stream and place each of them can be told from the others.
+/// body are of different streams, so that stream and place identify a row.
 fn shares(bodies: &[Body]) -> Vec<bool> {
     let mut shares = Vec::new();
     let mut streams: HashSet<u64> = HashSet::default();

@@ -2,7 +2,8 @@
 
 use base::checksum::crc32c;
 
-use super::{BLOCK, FRAME_HEADER_BYTES, u32_at, u64_at};
+use super::{BLOCK, FRAME_HEADER_BYTES};
+use crate::little_endian::{u32_at, u64_at};
 
 const MAGIC: [u8; 4] = *b"PRfr";
 const VERSION: u8 = 1;

@@ -84,15 +84,3 @@ fn entry_checksum_start(descriptor: &[u8]) -> u32 {
     let checksum = crc32c(&descriptor[..ENTRY_CHECKSUM_AT]);
     crc32c_append(checksum, &descriptor[ENTRY_CHECKSUM_AT + 4..])
 }
-
-fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    let mut number = [0; 4];
-    number.copy_from_slice(&bytes[at..at + 4]);
-    u32::from_le_bytes(number)
-}
-
-fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    let mut number = [0; 8];
-    number.copy_from_slice(&bytes[at..at + 8]);
-    u64::from_le_bytes(number)
-}

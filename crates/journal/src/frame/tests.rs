@@ -105,11 +105,11 @@ proptest! {
     }
 
     #[test]
-    fn what_several_streams_have_is_written_once(entry in entry()) {
+    fn a_shared_body_is_written_once(entry in entry()) {
         let (_, content) = frame_of(std::slice::from_ref(&entry));
         let layout = EntryLayout::read(&content).unwrap();
         let rows: Vec<(u64, Address)> = layout.addresses(&content, 1, 0).collect();
-        // By place and stream every row with bytes can be told from the others.
+        // Stream and place identify a row with bytes.
         let names: HashSet<(u32, u64)> =
             rows.iter().filter(|it| it.1.len > 0).map(|it| (it.1.position, it.0)).collect();
         prop_assert_eq!(names.len(), rows.iter().filter(|it| it.1.len > 0).count());
@@ -252,7 +252,7 @@ fn a_bitmap_that_lies_is_no_entry() {
     assert_eq!(spoilt(40, 4), Some(NotAnEntry));
     assert_eq!(spoilt(ENTRY_VERSION_AT, 3), Some(NotAnEntry));
     assert_eq!(spoilt(ENTRY_VERSION_AT, 1), Some(NotAnEntry));
-    // Which row shares may be told otherwise: then the checksum is another.
+    // A bitmap with another share row is caught by the checksum.
     let mut other = good.clone();
     other[48] = 0b1100;
     let sound = EntryLayout::read(&other).is_ok_and(|layout| layout.is_sound(&other));

@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_used_longest_ago_goes_first() {
+    fn the_least_recently_used_goes_first() {
         let size = sidecar(1).as_bytes().len();
         let cache = SidecarCache::new(2 * size);
         cache.insert(1, 1, sidecar(1));

@@ -28,6 +28,7 @@ use super::addresses::AddressList;
 use super::batches::Batches;
 use super::fields::Fields;
 use crate::address::Address;
+use crate::little_endian::{u32_at, u64_at};
 
 const MAGIC: [u8; 4] = *b"PRIX";
 const VERSION: u32 = 2;
@@ -240,18 +241,6 @@ impl DistinctBytes {
             self.bytes += u64::from(address.len);
         }
     }
-}
-
-fn u32_at(bytes: &[u8], position: usize) -> u32 {
-    let mut field = [0; 4];
-    field.copy_from_slice(&bytes[position..position + 4]);
-    u32::from_le_bytes(field)
-}
-
-fn u64_at(bytes: &[u8], position: usize) -> u64 {
-    let mut field = [0; 8];
-    field.copy_from_slice(&bytes[position..position + 8]);
-    u64::from_le_bytes(field)
 }
 
 #[cfg(test)]

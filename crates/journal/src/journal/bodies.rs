@@ -28,19 +28,20 @@ impl Journal {
 
     /// The machine took this body: it is served from now on.
     pub fn accept(&self, log_index: u64, body: usize) {
-        self.decide(log_index, body, |index, stream, address| {
+        self.with_address(log_index, body, |index, stream, address| {
             index.accept(log_index, stream, address);
         });
     }
 
     /// The machine did not take it: its bytes are dead.
     pub fn refuse(&self, log_index: u64, body: usize) {
-        self.decide(log_index, body, |index, stream, address| {
+        self.with_address(log_index, body, |index, stream, address| {
             index.refuse(log_index, stream, address);
         });
     }
 
-    fn decide(&self, log_index: u64, body: usize, tell: impl FnOnce(&Index, u64, Address)) {
+    /// Finds the address of a body of the entry that is being applied, and reports it to the index.
+    fn with_address(&self, log_index: u64, body: usize, report: impl FnOnce(&Index, u64, Address)) {
         let shared = &self.inner.shared;
         let mut applying = shared.applying.lock();
         if applying.index != Some(log_index) {
@@ -55,7 +56,7 @@ impl Journal {
             }
         }
         let (stream, address) = applying.bodies[body];
-        tell(&shared.index, stream, address);
+        report(&shared.index, stream, address);
     }
 
     /// Everything of `stream` below `start_offset` is dead.

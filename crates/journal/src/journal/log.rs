@@ -53,7 +53,7 @@ impl Journal {
         self.inner.shared.log.read().entry_id(index)
     }
 
-    /// The last entry of the log, or what was purged last when the log is empty.
+    /// The last entry of the log, or the last purged one if the log is empty.
     pub fn last_id(&self) -> Option<EntryId> {
         self.inner.shared.log.read().last_id()
     }

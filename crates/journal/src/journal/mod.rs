@@ -5,9 +5,9 @@
 //! * [`open`]: opening one; [`threads`]: the threads that it runs
 //! * [`log`]: the Raft log, for consensus
 //! * [`snapshots`]: those of the machine
-//! * [`bodies`]: what the machine decides of them, for apply
+//! * [`bodies`]: accepting, refusing and removing them, for apply
 //! * [`reading`]: serving them
-//! * [`space`]: for housekeeping
+//! * [`space`]: reclaiming it, for housekeeping
 
 mod bodies;
 mod log;
@@ -130,7 +130,7 @@ impl Journal {
         }
     }
 
-    /// Makes durable what was appended and stops the threads. Later appends fail.
+    /// Makes appended entries durable and stops the threads. Later appends fail.
     pub fn close(&self) {
         self.inner.close();
     }

@@ -1,4 +1,4 @@
-//! Opening a journal: what was recovered goes to its parts, then the threads start.
+//! Opening a journal: recovery, then its parts are made from the result, then the threads start.
 
 use std::io;
 use std::path::Path;
@@ -143,8 +143,8 @@ impl Journal {
     }
 }
 
-/// Tells the index of segments that the log had left when the snapshot was taken, in case it was
-/// not told before that.
+/// Reports segments to the index that the log had left before the snapshot, in case the snapshot was
+/// taken before the index learned of them.
 fn left_before(
     disk: &Arc<dyn Disk>,
     dir: &Path,

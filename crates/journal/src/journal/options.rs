@@ -20,7 +20,7 @@ pub struct Options {
     pub sidecar_cache_bytes: usize,
     /// Free bytes of the file system below which `room` is `Full`.
     pub disk_reserve_bytes: u64,
-    /// Threads that read what is in neither the tail cache nor the page cache.
+    /// Threads for reads that neither the tail cache nor the page cache serves.
     pub readers: usize,
 }
 

@@ -269,7 +269,7 @@ fn a_segment_keeps_the_log_indexes_of_what_it_holds() {
 }
 
 #[test]
-fn what_was_punched_stays_dead_whatever_was_durable_of_it() {
+fn punched_offsets_stay_dead_after_any_crash() {
     // Snapshot, punch, rewrite by the punch, crash: the table knows neither, the file does.
     let mut world = mostly_dead();
     world.punch(7, 0, 3);
@@ -366,7 +366,7 @@ fn a_reader_keeps_the_file_that_it_began_with() {
     let mut first = vec![0; all[0].len as usize];
     handle.read_at(&mut first, u64::from(all[0].position)).unwrap();
     assert_eq!(first, world.model[&7][&0].bytes);
-    // A plan from before the rewrite that has no handle yet is told to look again.
+    // A plan from before the rewrite that has no handle yet has to be made again.
     assert!(read_part(&world.index, &parts[0], &mut Vec::new()).is_err());
     world.check();
 }
@@ -384,7 +384,7 @@ fn a_reader_that_comes_as_a_dead_segment_goes_is_told_to_look_again() {
         world.trim(stream, world.end(stream));
     }
     world.take_snapshot();
-    // As far as a deletion has come when the file is gone and the table does not know it yet.
+    // The middle of a deletion: the file is gone and the table does not know it yet.
     world.index.files().remove_segment(part.segment, part.generation).unwrap();
     let read = read_part(&world.index, part, &mut Vec::new());
     assert!(matches!(read, Err(LoadError::Gone)), "{read:?}");
@@ -408,7 +408,7 @@ fn garbage_is_never_taken_for_a_run_table() {
 }
 
 #[test]
-fn what_the_log_remembers_is_not_taken_for_what_lies_there_after_a_rewrite() {
+fn a_body_in_the_tail_cache_is_not_served_for_a_place_in_a_rewritten_segment() {
     let mut world = World::new();
     for _ in 0..3 {
         world.append(1, 1, 72, 0, false);
