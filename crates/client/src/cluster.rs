@@ -53,14 +53,14 @@ pub struct Client {
     connections: Mutex<HashMap<String, Arc<Connection>>>,
 }
 
-/// What the cluster said about some topics.
+/// The metadata of some topics.
 #[derive(Debug)]
 pub struct Metadata {
     brokers: BTreeMap<i32, String>,
     pub topics: BTreeMap<String, TopicMetadata>,
 }
 
-/// What it said about one.
+/// The metadata of one topic.
 #[derive(Debug)]
 pub struct TopicMetadata {
     /// Whether it is the broker's own.

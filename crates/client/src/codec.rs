@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_known_from_the_length_on() {
+    fn the_missing_bytes_are_known_once_the_length_is_there() {
         let mut codec = codec();
         assert_eq!(codec.missing(), Ok(4));
         codec.arrived().extend_from_slice(&1000_i32.to_be_bytes());

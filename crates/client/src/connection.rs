@@ -34,15 +34,15 @@ const OUTGOING_MAX: usize = 16;
 
 type Answer = Result<Bytes, FrameError>;
 
-/// A frame on its way out, and who waits for the answer.
+/// A frame to be sent, and the channel for its answer.
 #[derive(Debug)]
 struct Outgoing {
     frame: BytesMut,
-    answer: Option<Expected>,
+    answer: Option<PendingAnswer>,
 }
 
 #[derive(Debug)]
-struct Expected {
+struct PendingAnswer {
     api: Api,
     correlation: i32,
     answer: oneshot::Sender<Answer>,
@@ -174,7 +174,7 @@ impl Connection {
         let correlation = self.next_correlation.fetch_add(1, Ordering::Relaxed);
         let mut frame = BytesMut::new();
         encode(&mut frame, correlation).map_err(|error| of_frame(&self.address, api, error))?;
-        let answer = answer.map(|answer| Expected { api, correlation, answer });
+        let answer = answer.map(|answer| PendingAnswer { api, correlation, answer });
         let closed = |_| ClientError::Closed { address: self.address.clone(), api };
         self.outgoing.send(Outgoing { frame, answer }).await.map_err(closed)
     }
@@ -272,7 +272,7 @@ async fn received(
 async fn send_all<S: AsyncWrite>(
     mut stream: WriteHalf<S>,
     mut outgoing: mpsc::Receiver<Outgoing>,
-    expected: mpsc::UnboundedSender<Expected>,
+    expected: mpsc::UnboundedSender<PendingAnswer>,
 ) {
     while let Some(Outgoing { frame, answer }) = outgoing.recv().await {
         if let Some(answer) = answer
@@ -289,10 +289,10 @@ async fn send_all<S: AsyncWrite>(
 /// Hands out answers in order. When it ends, callers that still wait see their channels closed.
 async fn receive_all<S: AsyncRead>(
     mut stream: ReadHalf<S>,
-    mut expected: mpsc::UnboundedReceiver<Expected>,
+    mut expected: mpsc::UnboundedReceiver<PendingAnswer>,
 ) {
     let mut arrived = BytesMut::new();
-    while let Some(Expected { api, correlation, answer }) = expected.recv().await {
+    while let Some(PendingAnswer { api, correlation, answer }) = expected.recv().await {
         let received = match receive(&mut stream, &mut arrived).await {
             Ok(Some(bytes)) if correlation_of(&bytes) == correlation => Ok(bytes),
             Ok(Some(bytes)) => {
@@ -303,7 +303,7 @@ async fn receive_all<S: AsyncRead>(
             Err(error) => Err(error),
         };
         let failed = received.is_err();
-        // Who asked may have stopped waiting: the answer had to be read all the same.
+        // The caller may have stopped waiting: the answer had to be read anyway.
         let _ = answer.send(received);
         if failed {
             return;

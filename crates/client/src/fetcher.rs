@@ -23,7 +23,7 @@ pub const CONSUME: FetchLimits =
 
 /// A partition that a fetch asks for, and from which offset on.
 #[derive(Clone, Debug)]
-pub struct Want {
+pub struct FetchPosition {
     pub partition: TopicPartition,
     pub offset: u64,
 }
@@ -39,19 +39,19 @@ pub struct Fetched {
 /// One fetch, without a session: what is asked for is all in it.
 pub async fn fetch(
     connection: &Connection,
-    wants: &[Want],
+    positions: &[FetchPosition],
     limits: FetchLimits,
 ) -> Result<Vec<Fetched>, ClientError> {
     let mut topics: BTreeMap<Arc<str>, Vec<(i32, i64)>> = BTreeMap::new();
-    for want in wants {
-        let rows = topics.entry(want.partition.topic.clone()).or_default();
-        rows.push((want.partition.partition, want.offset as i64));
+    for position in positions {
+        let rows = topics.entry(position.partition.topic.clone()).or_default();
+        rows.push((position.partition.partition, position.offset as i64));
     }
     let named = topics.iter().map(|(name, rows)| (&**name, rows.iter().copied()));
     let request = requests::fetch(named, limits);
     let answer = connection.call(&request, VERSIONS).await?;
     accepted(answer.error_code, None, || "cannot fetch".into())?;
-    let mut fetched = Vec::with_capacity(wants.len());
+    let mut fetched = Vec::with_capacity(positions.len());
     for topic in answer.responses {
         let Some((name, _)) = topics.get_key_value(topic.topic.as_str()) else { continue };
         for partition in topic.partitions {
@@ -81,19 +81,19 @@ pub struct Stretch {
     pub until: Option<u64>,
 }
 
-/// What goes to the reader of the records.
+/// What the fetching task sends to the consumer of the records.
 #[derive(Debug)]
 pub enum Delivery {
     Stretch(Stretch),
     /// Records were deleted before they were read, by retention.
-    Gone(Gone),
+    Deleted(DeletedRange),
     /// Answered once everything before it was dealt with.
     Barrier(oneshot::Sender<()>),
 }
 
 /// Records `from` to `until`, without the latter; reading goes on there.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Gone {
+pub struct DeletedRange {
     pub partition: TopicPartition,
     pub from: u64,
     pub until: u64,
@@ -165,12 +165,15 @@ impl Reader {
                 self.connection.insert(connection).clone()
             }
         };
-        let wants: Vec<Want> = self
+        let positions: Vec<FetchPosition> = self
             .spans
             .iter()
-            .map(|(partition, span)| Want { partition: partition.clone(), offset: span.from })
+            .map(|(partition, span)| FetchPosition {
+                partition: partition.clone(),
+                offset: span.from,
+            })
             .collect();
-        let fetched = fetch(&connection, &wants, CONSUME).await?;
+        let fetched = fetch(&connection, &positions, CONSUME).await?;
         self.troubled_since = None;
         Ok(fetched)
     }
@@ -198,7 +201,7 @@ impl Reader {
             Err(ResponseError::OffsetOutOfRange) => {
                 let gone = self.start_over(&fetched.partition, span.from).await?;
                 self.spans[place].1.from = gone.until;
-                return Ok(Some(Delivery::Gone(gone)));
+                return Ok(Some(Delivery::Deleted(gone)));
             }
             Err(code) => {
                 let what = format!("cannot read {}", fetched.partition);
@@ -224,7 +227,7 @@ impl Reader {
         &self,
         partition: &TopicPartition,
         offset: u64,
-    ) -> Result<Gone, ClientError> {
+    ) -> Result<DeletedRange, ClientError> {
         let metadata = self.client.topic(&partition.topic).await?;
         let starts = self.client.offsets_at(&metadata, [(partition.clone(), EARLIEST)]).await?;
         let start = starts.get(partition).copied().flatten().unwrap_or(0);
@@ -235,7 +238,7 @@ impl Reader {
             let message = Some("it is beyond the end; the topic may have been made anew".into());
             return Err(Refused { what, code, message }.into());
         }
-        Ok(Gone { partition: partition.clone(), from: offset, until: start })
+        Ok(DeletedRange { partition: partition.clone(), from: offset, until: start })
     }
 }
 

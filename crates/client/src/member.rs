@@ -36,7 +36,7 @@ const REBALANCE_TIMEOUT: Duration = Duration::from_secs(60);
 const PROTOCOL_TYPE: StrBytes = StrBytes::from_static_str("consumer");
 const ASSIGNOR: StrBytes = StrBytes::from_static_str("range");
 
-/// A membership in a group; its caller sends heartbeats, and joins again when it is told to.
+/// A membership in a group. Its caller sends heartbeats, and joins again when an answer says so.
 #[derive(Debug)]
 pub struct Membership {
     client: Arc<Client>,
@@ -45,9 +45,9 @@ pub struct Membership {
     committer: Committer,
 }
 
-/// What a heartbeat says.
+/// The result of a heartbeat or a commit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Standing {
+pub enum MembershipStatus {
     /// As before.
     Member,
     /// A member joined or left: join again.
@@ -159,7 +159,7 @@ impl Membership {
     }
 
     /// Tells the coordinator that this member lives, and hears whether the group changes.
-    pub async fn heartbeat(&self) -> Result<Standing, ClientError> {
+    pub async fn heartbeat(&self) -> Result<MembershipStatus, ClientError> {
         let request = HeartbeatRequest::default()
             .with_group_id(self.group_id())
             .with_generation_id(self.committer.generation)
@@ -173,12 +173,12 @@ impl Membership {
             // A broker that restarts has forgotten the group's members: join again.
             Err(error) if error.is_passing() => {
                 self.client.forget_all().await;
-                return Ok(Standing::Rebalancing);
+                return Ok(MembershipStatus::Rebalancing);
             }
             Err(error) => return Err(error),
         };
         match ResponseError::try_from_code(answer.error_code) {
-            None => Ok(Standing::Member),
+            None => Ok(MembershipStatus::Member),
             Some(
                 ResponseError::RebalanceInProgress
                 | ResponseError::UnknownMemberId
@@ -186,10 +186,10 @@ impl Membership {
                 | ResponseError::NotCoordinator
                 | ResponseError::CoordinatorNotAvailable
                 | ResponseError::CoordinatorLoadInProgress,
-            ) => Ok(Standing::Rebalancing),
+            ) => Ok(MembershipStatus::Rebalancing),
             Some(_) => {
                 accepted(answer.error_code, None, || format!("group {}", self.group))?;
-                Ok(Standing::Member)
+                Ok(MembershipStatus::Member)
             }
         }
     }
@@ -199,18 +199,18 @@ impl Membership {
     pub async fn commit(
         &self,
         offsets: &BTreeMap<TopicPartition, u64>,
-    ) -> Result<Standing, ClientError> {
+    ) -> Result<MembershipStatus, ClientError> {
         match self.client.commit(&self.group, &self.committer, offsets).await {
-            Ok(()) => Ok(Standing::Member),
+            Ok(()) => Ok(MembershipStatus::Member),
             Err(error) => match error.code() {
                 Some(
                     ResponseError::RebalanceInProgress
                     | ResponseError::UnknownMemberId
                     | ResponseError::IllegalGeneration,
-                ) => Ok(Standing::Rebalancing),
+                ) => Ok(MembershipStatus::Rebalancing),
                 _ if error.is_passing() => {
                     self.client.forget_all().await;
-                    Ok(Standing::Rebalancing)
+                    Ok(MembershipStatus::Rebalancing)
                 }
                 _ => Err(error),
             },

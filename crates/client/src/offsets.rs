@@ -6,7 +6,7 @@ use kafka_protocol::messages::{ListOffsetsRequest, ListOffsetsResponse};
 
 use crate::cluster::{Client, Metadata, TopicPartition, patiently};
 use crate::error::{ClientError, accepted};
-use crate::fetcher::{Want, fetch};
+use crate::fetcher::{FetchPosition, fetch};
 use crate::requests::{self, FetchLimits};
 
 pub use crate::requests::{EARLIEST, LATEST};
@@ -79,14 +79,14 @@ impl Client {
             let before = wanted.len();
             let by_leader = self.by_leader(metadata, wanted.clone()).await?;
             for (leader, partitions) in by_leader {
-                let wants: Vec<Want> = partitions
+                let positions: Vec<FetchPosition> = partitions
                     .iter()
-                    .map(|(partition, offset)| Want {
+                    .map(|(partition, offset)| FetchPosition {
                         partition: partition.clone(),
                         offset: *offset,
                     })
                     .collect();
-                for fetched in fetch(&leader, &wants, PEEK).await? {
+                for fetched in fetch(&leader, &positions, PEEK).await? {
                     // An offset that is gone by now has no record to tell the age of.
                     let records = fetched.records.unwrap_or_default();
                     let offset = wanted.get(&fetched.partition).copied().unwrap_or_default();

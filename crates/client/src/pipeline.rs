@@ -93,7 +93,7 @@ impl<S: Stream> Pipeline<S> {
         within(patience, self.write()).await
     }
 
-    /// The stream itself, for those who do what no client should. What was read already is not in it:
+    /// The stream itself, for tests that misbehave. Bytes that were read already are not in it:
     /// nothing, if every answer was taken that has come.
     pub fn stream(&mut self) -> &mut S {
         &mut self.stream

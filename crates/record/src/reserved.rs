@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_is_read_and_what_does_not_parse_is_not_there() {
+    fn headers_are_read_and_those_that_do_not_parse_are_ignored() {
         let header = |key, value: &'static [u8]| Header { key, value: Some(value) };
         let bytes = batch(&[
             header(b"x", b"y"),

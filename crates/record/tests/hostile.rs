@@ -148,7 +148,7 @@ fn broken_records_are_refused_for_their_reason() {
 }
 
 #[test]
-fn what_a_topic_does_not_take_is_refused() {
+fn batches_that_the_topic_does_not_take_are_refused() {
     let batch = golden(Compression::Lz4);
     let defaults = ValidateLimits::default();
     let refusal = |limits| validate(&batch, &limits).unwrap_err();

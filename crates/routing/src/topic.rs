@@ -355,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_removed_leaves_nothing_behind() {
+    fn removed_patterns_leave_nothing_behind() {
         let mut matcher = TopicMatcher::default();
         for pattern in ["a.b.c", "a.b", "a.*.#.d", "#", "", "a.b.c.#.#"] {
             matcher.add(pattern, sink(1));

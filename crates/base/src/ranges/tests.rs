@@ -91,7 +91,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_near_the_first_range_is_taken_with_it_up_to_a_span() {
+fn ranges_near_the_first_are_joined_with_it_up_to_a_span() {
     let ranges: OffsetRanges = [(10, 12), (15, 16), (90, 300), (600, 601)].into_iter().collect();
     assert_eq!(ranges.first_near(0, 999), Some((10, 12)));
     assert_eq!(ranges.first_near(3, 999), Some((10, 16)));

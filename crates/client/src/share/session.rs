@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_and_is_settled_alike_is_one_range() {
+    fn consecutive_offsets_with_one_settlement_are_one_range() {
         use Settlement::{Accept, Release};
         let settles = [
             settle(1, 1, Accept),

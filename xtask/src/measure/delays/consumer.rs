@@ -20,8 +20,8 @@ pub(super) fn consume(stage: &Stage) {
     while !stage.stops.load(Ordering::Relaxed) {
         match consume_until_killed(stage) {
             Ok(()) => return,
-            Err(Ended::Gone) => thread::sleep(LOOK),
-            Err(Ended::Wrong(failure)) => {
+            Err(ConsumeError::ServerGone) => thread::sleep(LOOK),
+            Err(ConsumeError::Failed(failure)) => {
                 stage.seen().failure.get_or_insert(failure);
                 return;
             }
@@ -29,24 +29,24 @@ pub(super) fn consume(stage: &Stage) {
     }
 }
 
-enum Ended {
+enum ConsumeError {
     /// The connection broke: the server was killed, or is not there yet.
-    Gone,
-    Wrong(String),
+    ServerGone,
+    Failed(String),
 }
 
-impl From<CallError> for Ended {
-    fn from(error: CallError) -> Ended {
+impl From<CallError> for ConsumeError {
+    fn from(error: CallError) -> ConsumeError {
         let error = std::io::Error::from(error);
         use std::io::ErrorKind::{InvalidData, Other, TimedOut, WouldBlock};
         match error.kind() {
-            InvalidData | Other | TimedOut | WouldBlock => Ended::Wrong(error.to_string()),
-            _ => Ended::Gone,
+            InvalidData | Other | TimedOut | WouldBlock => ConsumeError::Failed(error.to_string()),
+            _ => ConsumeError::ServerGone,
         }
     }
 }
 
-fn consume_until_killed(stage: &Stage) -> Result<(), Ended> {
+fn consume_until_killed(stage: &Stage) -> Result<(), ConsumeError> {
     let queues = [QUEUE.to_owned()];
     let id = Uuid::new_v4();
     let mut member = ShareMember::open(stage.address, PATIENCE, GROUP, &queues, id)?;
@@ -75,19 +75,19 @@ fn consume_until_killed(stage: &Stage) -> Result<(), Ended> {
             let number = record.value.first_chunk().map(|bytes| u64::from_be_bytes(*bytes));
             let number = number.filter(|&number| number < stage.records.len() as u64);
             let Some(number) = number else {
-                return Err(Ended::Wrong(format!("{}: a record that nobody sent", at())));
+                return Err(ConsumeError::Failed(format!("{}: a record that nobody sent", at())));
             };
             let due_ms = stage.schedule.due_ms(number);
             if now_ms < due_ms {
                 let early = due_ms - now_ms;
-                return Err(Ended::Wrong(format!(
+                return Err(ConsumeError::Failed(format!(
                     "VIOLATION: record {number} came {early} ms early ({})",
                     at()
                 )));
             }
             match stage.records[number as usize].swap(CAME, Ordering::Relaxed) {
                 SETTLED => {
-                    return Err(Ended::Wrong(format!(
+                    return Err(ConsumeError::Failed(format!(
                         "VIOLATION: record {number} came again after its settle was confirmed ({})",
                         at()
                     )));

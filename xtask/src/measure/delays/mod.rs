@@ -141,9 +141,9 @@ fn resident(server: &Server) -> Outcome<u64> {
     process::memory_bytes(server.pid(), Memory::Resident)
 }
 
-/// How it was when all records had been read.
+/// Taken once all records had been read.
 #[derive(Clone, Copy, Debug)]
-struct Read {
+struct ReadFigures {
     delayed: u64,
     resident: u64,
     took: Duration,
@@ -156,7 +156,7 @@ fn work(
     stage: &Stage,
     server: Server,
     seed: u64,
-) -> Outcome<(Server, Read)> {
+) -> Outcome<(Server, ReadFigures)> {
     let read = wait_until_read(postroad, stage, &server, options.records)?;
     let mut random = Random::new(seed);
     let (from, to) = (now_ms().max(stage.schedule.first_ms), stage.schedule.last_ms());
@@ -237,7 +237,7 @@ fn wait_until_read(
     stage: &Stage,
     server: &Server,
     records: u64,
-) -> Outcome<Read> {
+) -> Outcome<ReadFigures> {
     let begun = Instant::now();
     loop {
         stage.failed()?;
@@ -249,7 +249,7 @@ fn wait_until_read(
         if delayed == records || (ready == 0 && delayed > 0) {
             let took = begun.elapsed();
             let resident = process::memory_bytes(server.pid(), Memory::Resident)?;
-            return Ok(Read { delayed, resident, took });
+            return Ok(ReadFigures { delayed, resident, took });
         }
         if now_ms() > stage.schedule.last_ms() {
             return Err(Failure::new(format!(

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use client::TopicPartition;
 use client::fetcher::Delivery;
-use client::member::{HEARTBEAT_EVERY, Membership, Standing};
+use client::member::{HEARTBEAT_EVERY, Membership, MembershipStatus};
 use tokio::sync::oneshot;
 use tokio::time::interval;
 
@@ -30,7 +30,7 @@ impl Consumption {
         let left = membership.leave().await;
         outcome?;
         printed?;
-        if committed? == Standing::Rebalancing {
+        if committed? == MembershipStatus::Rebalancing {
             eprintln!(
                 "postroad: the last offsets could not be committed; the group will read some \
                  records again"
@@ -115,14 +115,14 @@ impl Consumption {
                 }
                 () = self.signals.received() => return Ok(Ending::Interrupted),
                 _ = heartbeats.tick() => {
-                    if membership.heartbeat().await? == Standing::Rebalancing {
+                    if membership.heartbeat().await? == MembershipStatus::Rebalancing {
                         return Ok(Ending::Rebalancing);
                     }
                 }
                 _ = commits.tick() => {
                     let positions = self.printed.positions();
                     if positions != committed {
-                        if membership.commit(&positions).await? == Standing::Rebalancing {
+                        if membership.commit(&positions).await? == MembershipStatus::Rebalancing {
                             return Ok(Ending::Rebalancing);
                         }
                         committed = positions;

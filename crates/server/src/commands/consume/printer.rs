@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use client::TopicPartition;
-use client::fetcher::{Delivery, Gone, Stretch};
+use client::fetcher::{DeletedRange, Delivery, Stretch};
 use record::Batch;
 use tokio::sync::mpsc;
 
@@ -76,7 +76,7 @@ impl Printer {
             };
             match delivery {
                 Delivery::Stretch(stretch) => self.print(&stretch)?,
-                Delivery::Gone(Gone { partition, from, until }) => eprintln!(
+                Delivery::Deleted(DeletedRange { partition, from, until }) => eprintln!(
                     "postroad: records {from} to {} of {partition} are gone (retention); going on \
                      at {until}",
                     until - 1
