@@ -146,7 +146,8 @@ mod tests {
         let members = tree(shell.id()).unwrap();
         let sum = tree_memory_bytes(shell.id(), Memory::Resident).unwrap();
         let own = memory_bytes(shell.id(), Memory::Resident).unwrap();
-        for &member in members.iter().rev() {
+        // Parents first: a shell whose last child is killed ends, and could not be killed any more.
+        for &member in &members {
             let pid = rustix::process::Pid::from_raw(member as i32).unwrap();
             rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
         }
