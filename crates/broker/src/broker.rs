@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use base::PartitionId;
 use base::limits::SEGMENT_BYTES_DEFAULT;
 use consensus::{Consensus, ConsensusOptions};
 use journal::Journal;
@@ -200,6 +199,16 @@ impl Broker {
         answer.await.unwrap_or(Err(ExecuteError::Unavailable(Unavailable::Stopping)))
     }
 
+    /// The same for a command whose outcome says something, which `part` takes out of it.
+    pub(crate) async fn execute_for<T>(
+        &self,
+        command: Command,
+        part: impl FnOnce(Outcome) -> Option<T>,
+    ) -> Result<T, ExecuteError> {
+        let outcome = self.execute(command).await?;
+        Ok(part(outcome).expect("the machine answers a command with the outcome of its kind"))
+    }
+
     /// Appends one producer's request, all of it in one place in the order: the place is taken
     /// when this is called, the answer comes when the records are as durable as promised.
     pub fn append(&self, batches: Vec<AppendBatch>) -> AppendReply {
@@ -240,11 +249,6 @@ impl Broker {
     /// The budget of what producers send, from read to durable.
     pub fn produce_budget(&self) -> &Budget {
         &self.0.budget
-    }
-
-    /// Live bytes of a partition in the journal.
-    pub fn partition_bytes(&self, partition: PartitionId) -> u64 {
-        self.journal().stream_bytes(partition.stream())
     }
 
     pub fn storage(&self) -> std::io::Result<Storage> {
