@@ -188,12 +188,12 @@ impl Broker {
     }
 
     /// Asks the machine. Keep the question short: an apply waits for it.
-    pub fn read<R>(&self, question: impl FnOnce(&State) -> R) -> R {
+    pub(crate) fn read<R>(&self, question: impl FnOnce(&State) -> R) -> R {
         self.0.shard.read(question)
     }
 
     /// Puts a command into the log and answers what it led to, once it is durable and applied.
-    pub async fn execute(&self, command: Command) -> Result<Outcome, ExecuteError> {
+    pub(crate) async fn execute(&self, command: Command) -> Result<Outcome, ExecuteError> {
         let (reply, answer) = oneshot::channel();
         self.request(Request::Execute { command, reply })?;
         answer.await.unwrap_or(Err(ExecuteError::Unavailable(Unavailable::Stopping)))
