@@ -13,11 +13,11 @@ use broker::{Pace, Unavailable};
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 use crate::metadata::all_topics;
+use crate::partitions::PARTITIONS_AT_ONCE;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 
-/// Partitions that are looked up without a pause, and what one takes while the answer is made.
-const PARTITIONS_AT_ONCE: u32 = 512;
+/// What a partition takes while the answer is made.
 const PARTITION_BYTES: usize = 96;
 
 pub(crate) async fn describe(
@@ -80,11 +80,11 @@ async fn topics(
     gateway: &Gateway,
     wanted: Vec<(TopicName, Vec<PartitionId>)>,
 ) -> Result<Vec<DescribeLogDirsTopic>, Unavailable> {
-    let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE);
+    let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE as u32);
     let mut topics = Vec::with_capacity(wanted.len());
     for (name, ids) in wanted {
         let mut partitions = Vec::with_capacity(ids.len());
-        for ids in ids.chunks(PARTITIONS_AT_ONCE as usize) {
+        for ids in ids.chunks(PARTITIONS_AT_ONCE) {
             pace.step(ids.len() as u32).await;
             let sizes = gateway.broker.shards().live_bytes(ids).await?;
             partitions.extend(ids.iter().zip(sizes).map(|(partition, bytes)| {

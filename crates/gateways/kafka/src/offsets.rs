@@ -3,9 +3,7 @@
 use base::{Offset, PartitionId};
 use broker::{Bounds, EpochEnd, ExecuteError, Pace, Refusal, TimedOffset};
 use kafka_protocol::error::ResponseError;
-use kafka_protocol::messages::delete_records_request::{
-    DeleteRecordsPartition, DeleteRecordsTopic,
-};
+use kafka_protocol::messages::delete_records_request::DeleteRecordsPartition;
 use kafka_protocol::messages::delete_records_response::{
     DeleteRecordsPartitionResult, DeleteRecordsTopicResult,
 };
@@ -13,7 +11,7 @@ use kafka_protocol::messages::list_offsets_request::ListOffsetsPartition;
 use kafka_protocol::messages::list_offsets_response::{
     ListOffsetsPartitionResponse, ListOffsetsTopicResponse,
 };
-use kafka_protocol::messages::offset_for_leader_epoch_request::OffsetForLeaderTopic;
+use kafka_protocol::messages::offset_for_leader_epoch_request::OffsetForLeaderPartition;
 use kafka_protocol::messages::offset_for_leader_epoch_response::{
     EpochEndOffset, OffsetForLeaderTopicResult,
 };
@@ -25,7 +23,7 @@ use kafka_protocol::messages::{
 use crate::errors::{Fault, code_of};
 use crate::fetch_collector::check_leader_epoch;
 use crate::gateway::Gateway;
-use crate::partitions::{find_partitions, with_answers};
+use crate::partitions::{PARTITIONS_AT_ONCE, find_partitions, with_answers};
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 
@@ -38,9 +36,6 @@ mod timestamps {
     pub(super) const LATEST_TIERED: i64 = -5;
 }
 
-/// Partitions that are looked up without a pause.
-const PARTITIONS_AT_ONCE: u32 = 512;
-
 pub(crate) async fn list_offsets(
     gateway: &Gateway,
     mut request: Request,
@@ -48,10 +43,10 @@ pub(crate) async fn list_offsets(
     let message: ListOffsetsRequest = request.decode()?;
     let version = request.head.version;
     let mut topics = Vec::with_capacity(message.topics.len());
-    let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE);
+    let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE as u32);
     for topic in message.topics {
         let mut partitions = Vec::with_capacity(topic.partitions.len());
-        for wanted in topic.partitions.chunks(PARTITIONS_AT_ONCE as usize) {
+        for wanted in topic.partitions.chunks(PARTITIONS_AT_ONCE) {
             pace.step(wanted.len() as u32).await;
             let listed = list(gateway, version, &topic.name, wanted).await;
             partitions.extend(wanted.iter().zip(listed).map(|(wanted, listed)| {
@@ -181,8 +176,13 @@ pub(crate) async fn offset_for_leader_epoch(
 ) -> Result<Response, RequestError> {
     let message: OffsetForLeaderEpochRequest = request.decode()?;
     let mut topics = Vec::with_capacity(message.topics.len());
+    let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE as u32);
     for topic in message.topics {
-        let partitions = epoch_ends(gateway, &topic).await;
+        let mut partitions = Vec::with_capacity(topic.partitions.len());
+        for wanted in topic.partitions.chunks(PARTITIONS_AT_ONCE) {
+            pace.step(wanted.len() as u32).await;
+            partitions.extend(epoch_ends(gateway, &topic.topic, wanted).await);
+        }
         topics.push(
             OffsetForLeaderTopicResult::default()
                 .with_topic(topic.topic)
@@ -192,9 +192,12 @@ pub(crate) async fn offset_for_leader_epoch(
     Response::encode(&request.head, &OffsetForLeaderEpochResponse::default().with_topics(topics))
 }
 
-async fn epoch_ends(gateway: &Gateway, topic: &OffsetForLeaderTopic) -> Vec<EpochEndOffset> {
-    let wanted = &topic.partitions;
-    let found = find_partitions(gateway, &topic.topic, wanted.iter().map(|it| it.partition));
+async fn epoch_ends(
+    gateway: &Gateway,
+    topic: &str,
+    wanted: &[OffsetForLeaderPartition],
+) -> Vec<EpochEndOffset> {
+    let found = find_partitions(gateway, topic, wanted.iter().map(|it| it.partition));
     let asked = found.into_iter().zip(wanted).map(|(found, wanted)| {
         let id = found?;
         check_leader_epoch(gateway, wanted.current_leader_epoch)?;
@@ -227,16 +230,14 @@ pub(crate) async fn delete_records(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: DeleteRecordsRequest = request.decode()?;
-    let found: Vec<Result<(PartitionId, i64), Fault>> =
-        message.topics.iter().flat_map(|topic| deletable(gateway, topic)).collect();
-    let ids: Vec<PartitionId> = found.iter().flatten().map(|(id, _)| *id).collect();
-    let bounds = gateway.broker.shards().bounds(&ids).await;
-    let starts = with_answers(found, bounds).map(|found| {
-        let ((id, offset), bounds) = found?;
-        let end = bounds.ok_or_else(Fault::unknown_partition)?.end;
-        Ok((id, new_start(offset, end)?))
-    });
-    let starts: Vec<Result<(PartitionId, Offset), Fault>> = starts.collect();
+    let mut starts: Vec<Result<(PartitionId, Offset), Fault>> = Vec::new();
+    let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE as u32);
+    for topic in &message.topics {
+        for wanted in topic.partitions.chunks(PARTITIONS_AT_ONCE) {
+            pace.step(wanted.len() as u32).await;
+            starts.extend(new_starts(gateway, &topic.name, wanted).await);
+        }
+    }
     let moved = advance(gateway, starts.iter().flatten().copied().collect()).await;
     let mut moved = with_answers(starts, moved);
     let topics = message.topics.into_iter().map(|topic| {
@@ -254,13 +255,31 @@ pub(crate) async fn delete_records(
     Response::encode(&request.head, &response)
 }
 
-/// The partitions of a topic whose records may be deleted, each with the offset that is wanted.
+/// Where partitions of a topic are to begin.
+async fn new_starts(
+    gateway: &Gateway,
+    topic: &str,
+    wanted: &[DeleteRecordsPartition],
+) -> Vec<Result<(PartitionId, Offset), Fault>> {
+    let found = deletable(gateway, topic, wanted);
+    let ids: Vec<PartitionId> = found.iter().flatten().map(|(id, _)| *id).collect();
+    let bounds = gateway.broker.shards().bounds(&ids).await;
+    let starts = with_answers(found, bounds).map(|found| {
+        let ((id, offset), bounds) = found?;
+        let end = bounds.ok_or_else(Fault::unknown_partition)?.end;
+        Ok((id, new_start(offset, end)?))
+    });
+    starts.collect()
+}
+
+/// The partitions whose records may be deleted, each with the offset that is wanted.
 fn deletable(
     gateway: &Gateway,
-    wanted: &DeleteRecordsTopic,
+    topic: &str,
+    wanted: &[DeleteRecordsPartition],
 ) -> Vec<Result<(PartitionId, i64), Fault>> {
     let catalog = gateway.broker.catalog();
-    let topic = catalog.topic_named(&wanted.name);
+    let topic = catalog.topic_named(topic);
     let check = |wanted: &DeleteRecordsPartition| {
         let found = topic.and_then(|topic| Some((topic, topic.partition(wanted.partition_index)?)));
         let (topic, id) = found.ok_or_else(Fault::unknown_partition)?;
@@ -270,7 +289,7 @@ fn deletable(
         }
         Ok((id, wanted.offset))
     };
-    wanted.partitions.iter().map(check).collect()
+    wanted.iter().map(check).collect()
 }
 
 fn new_start(wanted: i64, end: Offset) -> Result<Offset, Fault> {

@@ -6,6 +6,9 @@ use kafka_protocol::error::ResponseError;
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 
+/// Partitions that are asked about without a pause: an append waits meanwhile.
+pub(crate) const PARTITIONS_AT_ONCE: usize = 512;
+
 /// The partition of this name and number.
 pub(crate) fn find_partition(
     gateway: &Gateway,

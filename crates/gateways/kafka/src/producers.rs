@@ -1,7 +1,7 @@
 //! Producer ids, and what partitions remember of producers.
 
 use base::PartitionId;
-use broker::{Producer, ProducerIdentity};
+use broker::{Pace, Producer, ProducerIdentity};
 use kafka_protocol::messages::describe_producers_response::{
     PartitionResponse, ProducerState, TopicResponse,
 };
@@ -14,7 +14,7 @@ use tracing::warn;
 use crate::errors::{Fault, code_of};
 use crate::gateway::{Gateway, Session};
 use crate::no_transactions::no_transactions_for;
-use crate::partitions::{find_partitions, with_answers};
+use crate::partitions::{PARTITIONS_AT_ONCE, find_partitions, with_answers};
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 
@@ -55,8 +55,13 @@ pub(crate) async fn describe_producers(
 ) -> Result<Response, RequestError> {
     let message: DescribeProducersRequest = request.decode()?;
     let mut topics = Vec::with_capacity(message.topics.len());
+    let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE as u32);
     for topic in message.topics {
-        let partitions = describe_partitions(gateway, &topic.name, &topic.partition_indexes).await;
+        let mut partitions = Vec::with_capacity(topic.partition_indexes.len());
+        for indexes in topic.partition_indexes.chunks(PARTITIONS_AT_ONCE) {
+            pace.step(indexes.len() as u32).await;
+            partitions.extend(describe_partitions(gateway, &topic.name, indexes).await);
+        }
         topics.push(TopicResponse::default().with_name(topic.name).with_partitions(partitions));
     }
     Response::encode(&request.head, &DescribeProducersResponse::default().with_topics(topics))

@@ -16,8 +16,8 @@ pub(crate) async fn has_offsets(gateway: &Gateway, name: &str) -> Result<bool, R
 /// Groups that are asked about at a time: an append waits meanwhile.
 pub(super) const GROUPS_PER_LOOK: usize = 500;
 
-/// Whether each group of a list has committed offsets, for one who goes through it: some are asked
-/// about at a time, and not before they are needed.
+/// Whether each group of a list has committed offsets. Asks about a part of the list at a time, and
+/// not before it is needed.
 #[derive(Debug, Default)]
 pub(crate) struct WithOffsets {
     /// Where the groups begin that were asked about last.

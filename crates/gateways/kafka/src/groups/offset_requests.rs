@@ -254,9 +254,9 @@ pub(crate) async fn fetch(
     Ok(response)
 }
 
-/// How many offsets the answer has, about.
+/// About how many offsets the answer has.
 async fn offsets_asked(gateway: &Gateway, message: &OffsetFetchRequest) -> usize {
-    // Of a group that cannot be asked about, none are answered.
+    // A group that cannot be asked about has none in the answer.
     let all_of = async |group: &GroupId| {
         gateway.broker.shards().offset_count(group).await.unwrap_or_default()
     };
