@@ -199,7 +199,8 @@ impl Broker {
         answer.await.unwrap_or(Err(ExecuteError::Unavailable(Unavailable::Stopping)))
     }
 
-    /// The same for a command whose outcome says something, which `part` takes out of it.
+    /// The same for a command whose outcome says more than that it was done: `part` takes that out.
+    /// The machine answers a command with the outcome of its kind, so `part` meets no other.
     pub(crate) async fn execute_for<T>(
         &self,
         command: Command,

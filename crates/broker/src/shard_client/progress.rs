@@ -22,8 +22,8 @@ pub struct LeaseProgress {
     pub retried: u64,
 }
 
-/// A lease group and its topic as they were at one time: who looks at all of a large one keeps
-/// nobody waiting meanwhile.
+/// A lease group and its topic as they were at one time. They are shared, so that a look at many
+/// partitions does not hold the state's lock.
 struct Part {
     group: Arc<machine::LeaseGroup>,
     topic: Arc<Topic>,
