@@ -15,12 +15,10 @@ use std::time::Instant;
 
 use base::{LeaseGroupId, PartitionId, TopicId};
 use broker::{
-    AppendBatch, Broker, BrokerOptions, ConsumeOptions, Credit, Event, Settle, SettleWhat,
-    Settlement,
+    AppendBatch, Broker, BrokerOptions, ConsumeOptions, Credit, Event, NewTopic, Settle,
+    SettleWhat, Settlement,
 };
 use bytes::BytesMut;
-use machine::command::NewTopic;
-use machine::{Command, Outcome};
 use record::{BatchBuilder, BatchHeader, BatchOptions};
 use world::{Entropy, OsEntropy, World};
 
@@ -119,20 +117,10 @@ async fn prepare(broker: &Broker, arguments: &Arguments) -> (TopicId, LeaseGroup
         partitions: 1,
         config: [("retention.settled".to_string(), "true".to_string())].into(),
     };
-    let topic = match broker.execute(Command::CreateTopics { topics: vec![topic] }).await {
-        Ok(Outcome::Topics(mut topics)) => topics.remove(0).expect("made"),
-        other => panic!("unexpected {other:?}"),
-    };
-    let create = Command::CreateLeaseGroup {
-        topic,
-        name: "main".into(),
-        starts: Vec::new(),
-        config: [("ordering".to_string(), arguments.ordering.clone())].into(),
-    };
-    match broker.execute(create).await {
-        Ok(Outcome::LeaseGroup(group)) => (topic, group),
-        other => panic!("unexpected {other:?}"),
-    }
+    let topic = broker.create_topic(topic).await.expect("made");
+    let config = [("ordering".to_string(), arguments.ordering.clone())].into();
+    let group = broker.create_lease_group(topic, "main".into(), Vec::new(), config).await;
+    (topic, group.expect("made"))
 }
 
 async fn produce(broker: Broker, topic: TopicId, arguments: Arguments) {

@@ -11,11 +11,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use base::{LeaseGroupId, PartitionId, TopicId};
-use broker::{AppendBatch, Broker, BrokerOptions};
+use broker::{AppendBatch, Broker, BrokerOptions, NewTopic};
 use bytes::{Bytes, BytesMut};
 use futures_util::stream::{self, StreamExt};
-use machine::command::NewTopic;
-use machine::{Command, Outcome};
 use record::{BatchBuilder, BatchHeader, BatchOptions};
 use world::{Entropy, OsEntropy, World};
 
@@ -106,30 +104,19 @@ async fn create_topic(broker: Broker, number: u32) -> TopicId {
             ("retention.settled", "true"),
         ]),
     };
-    match broker.execute(Command::CreateTopics { topics: vec![topic] }).await {
-        Ok(Outcome::Topics(mut topics)) => topics.remove(0).expect("made"),
-        other => panic!("unexpected {other:?}"),
-    }
+    broker.create_topic(topic).await.expect("made")
 }
 
 async fn put_document(broker: Broker, number: u32) {
-    let command = Command::PutDocument {
-        space: "example.queues".into(),
-        name: format!("%2F/bench-{number}"),
-        body: vec![b'x'; 80],
-        expect: None,
-    };
-    broker.execute(command).await.expect("it is kept");
+    let name = format!("%2F/bench-{number}");
+    let kept = broker.put_document("example.queues", name, vec![b'x'; 80], None).await;
+    kept.expect("it is kept");
 }
 
 async fn create_group(broker: Broker, topic: TopicId) -> LeaseGroupId {
     let name = base::MAIN_LEASE_GROUP.to_owned();
     let config = values(&[("lease.ms", "0")]);
-    let create = Command::CreateLeaseGroup { topic, name, starts: Vec::new(), config };
-    match broker.execute(create).await {
-        Ok(Outcome::LeaseGroup(group)) => group,
-        other => panic!("unexpected {other:?}"),
-    }
+    broker.create_lease_group(topic, name, Vec::new(), config).await.expect("made")
 }
 
 async fn append(broker: Broker, topic: TopicId) {

@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use base::PartitionId;
 use base::limits::SEGMENT_BYTES_DEFAULT;
 use consensus::{Consensus, ConsensusOptions};
 use journal::Journal;
@@ -189,15 +188,26 @@ impl Broker {
     }
 
     /// Asks the machine. Keep the question short: an apply waits for it.
-    pub fn read<R>(&self, question: impl FnOnce(&State) -> R) -> R {
+    pub(crate) fn read<R>(&self, question: impl FnOnce(&State) -> R) -> R {
         self.0.shard.read(question)
     }
 
     /// Puts a command into the log and answers what it led to, once it is durable and applied.
-    pub async fn execute(&self, command: Command) -> Result<Outcome, ExecuteError> {
+    pub(crate) async fn execute(&self, command: Command) -> Result<Outcome, ExecuteError> {
         let (reply, answer) = oneshot::channel();
         self.request(Request::Execute { command, reply })?;
         answer.await.unwrap_or(Err(ExecuteError::Unavailable(Unavailable::Stopping)))
+    }
+
+    /// The same for a command whose outcome says more than that it was done: `part` takes that out.
+    /// The machine answers a command with the outcome of its kind, so `part` meets no other.
+    pub(crate) async fn execute_for<T>(
+        &self,
+        command: Command,
+        part: impl FnOnce(Outcome) -> Option<T>,
+    ) -> Result<T, ExecuteError> {
+        let outcome = self.execute(command).await?;
+        Ok(part(outcome).expect("the machine answers a command with the outcome of its kind"))
     }
 
     /// Appends one producer's request, all of it in one place in the order: the place is taken
@@ -240,11 +250,6 @@ impl Broker {
     /// The budget of what producers send, from read to durable.
     pub fn produce_budget(&self) -> &Budget {
         &self.0.budget
-    }
-
-    /// Live bytes of a partition in the journal.
-    pub fn partition_bytes(&self, partition: PartitionId) -> u64 {
-        self.journal().stream_bytes(partition.stream())
     }
 
     pub fn storage(&self) -> std::io::Result<Storage> {

@@ -38,6 +38,12 @@ pub struct TimedOffset {
     pub timestamp: i64,
 }
 
+impl Bounds {
+    pub(crate) fn of(partition: &machine::Partition) -> Self {
+        Self { log_start: partition.log_start(), end: partition.next_offset() }
+    }
+}
+
 impl Batches {
     pub fn bytes(&self) -> usize {
         self.records.iter().map(Stored::len).sum()
@@ -57,10 +63,7 @@ pub fn batches_in(
 
 impl Broker {
     pub fn bounds(&self, partition: PartitionId) -> Option<Bounds> {
-        self.read(|state| {
-            let found = state.partition(partition)?;
-            Some(Bounds { log_start: found.log_start(), end: found.next_offset() })
-        })
+        self.read(|state| state.partition(partition).map(Bounds::of))
     }
 
     /// Waits until everything that was acknowledged in this topic can be read. Where its durability is

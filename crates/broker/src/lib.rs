@@ -2,6 +2,8 @@
 //! knows no protocol.
 //!
 //! * [`broker`]: the handle, and how a node opens
+//! * [`catalog`]: which topics, groups and documents there are, and changing them
+//! * [`shard_client`]: questions and changes about partitions, progress and committed offsets
 //! * [`append`]: what a producer hands in and gets back
 //! * `sequencer`: gives batches their offsets and makes one proposal of all that waits
 //! * `shard`: applies what consensus committed, and answers whoever waits for it
@@ -20,6 +22,7 @@
 pub mod append;
 pub mod broker;
 pub mod budget;
+pub mod catalog;
 mod cluster;
 pub mod cpu;
 mod dedup;
@@ -31,6 +34,7 @@ pub mod operations;
 mod pending;
 mod sequencer;
 mod shard;
+pub mod shard_client;
 pub mod timeline;
 pub mod turns;
 pub mod watch;
@@ -39,6 +43,7 @@ mod watchdog;
 pub use append::{AppendBatch, AppendReply, Appended};
 pub use broker::{Broker, BrokerOptions, Storage, WeakBroker};
 pub use budget::{Budget, Permit};
+pub use catalog::{CatalogView, ProducerIdentity};
 pub use cpu::CpuPool;
 pub use dedup::RecordIds;
 pub use delivery::{
@@ -48,5 +53,12 @@ pub use delivery::{
 pub use error::{AppendError, ExecuteError, FetchError, OpenError, Unavailable};
 pub use fetch::{Batches, Bounds, TimedOffset, batches_in};
 pub use journal::Stored;
+pub use machine::config;
+pub use machine::producer::SequenceRefusal;
+pub use machine::{
+    CatalogStamp, CommitOffset, CommittedOffset, Document, NewTopic, Refusal, TopicNameError,
+    validate_topic_name,
+};
+pub use shard_client::{EpochEnd, LeaseProgress, OffsetAges, Producer, ShardClient};
 pub use turns::{Pace, Turns};
 pub use watch::Watch;

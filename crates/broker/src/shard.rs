@@ -13,7 +13,7 @@ use consensus::{Committed, Encode, RestoreError, StateMachine};
 use journal::{Body, Journal};
 use machine::outcome::{AppendOutcome, Applied};
 use machine::{Append, Command, Entry, Head, State};
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use record::BatchHeader;
 use tasks::Task;
 use tokio::sync::oneshot;
@@ -70,6 +70,11 @@ impl Shard {
 
     pub(crate) fn read<R>(&self, question: impl FnOnce(&State) -> R) -> R {
         question(&self.state.read())
+    }
+
+    /// The state, for as long as this is held: an apply waits for it.
+    pub(crate) fn state(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read()
     }
 
     /// A number for a proposal of this node, never given twice.

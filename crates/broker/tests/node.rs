@@ -5,10 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::{PartitionId, TopicId};
-use broker::{AppendBatch, AppendError, Broker, BrokerOptions, FetchError, Stored, batches_in};
+use broker::{
+    AppendBatch, AppendError, Broker, BrokerOptions, CommitOffset, FetchError, NewTopic, Stored,
+    batches_in,
+};
 use bytes::BytesMut;
-use machine::command::{CommitOffset, NewTopic};
-use machine::{Command, Outcome};
 use record::{Batch, BatchBuilder, BatchHeader, BatchOptions};
 use world::disk::{RealDisk, SimulatedDisk};
 use world::{Disk, Entropy, ManualClock, OsEntropy, World};
@@ -45,16 +46,12 @@ impl Node {
             partitions,
             config: config.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect(),
         };
-        let command = Command::CreateTopics { topics: vec![topic] };
-        match self.broker.execute(command).await.expect("a topic is created") {
-            Outcome::Topics(mut topics) => topics.remove(0).expect("the topic is new"),
-            other => panic!("unexpected {other:?}"),
-        }
+        self.broker.create_topic(topic).await.expect("the topic is new")
     }
 
     async fn configure(&self, values: &[(&str, &str)]) {
         let config = values.iter().map(|(k, v)| (k.to_string(), v.to_string())).collect();
-        self.broker.execute(Command::SetNodeConfig { config }).await.expect("configured");
+        self.broker.set_node_config(config).await.expect("configured");
     }
 
     async fn reads_to_the_end(&self, partition: PartitionId, end: u64) {
@@ -465,19 +462,16 @@ async fn a_full_disk_refuses_records_and_takes_them_again_when_there_is_room() {
     // Reading, committing and deleting go on.
     assert_eq!(node.values(partition, 0).await[0].1, "first");
     let end = node.broker.bounds(partition).expect("there").end;
-    let commit = Command::CommitOffsets {
-        group: "g".into(),
-        offsets: vec![CommitOffset {
-            partition,
-            offset: end,
-            leader_epoch: -1,
-            metadata: String::new(),
-            expire_ms: None,
-        }],
+    let commit = CommitOffset {
+        partition,
+        offset: end,
+        leader_epoch: -1,
+        metadata: String::new(),
+        expire_ms: None,
     };
-    node.broker.execute(commit).await.expect("offsets are committed");
-    let delete = Command::AdvanceStart { starts: vec![(partition, 1)] };
-    node.broker.execute(delete).await.expect("records are deleted");
+    let shards = node.broker.shards();
+    shards.commit_offsets("g", vec![commit]).await.expect("offsets are committed");
+    shards.advance_starts(vec![(partition, 1)]).await.expect("records are deleted");
     disk.set_capacity(None);
     for _ in 0..500 {
         let batch = batch(partition, BatchOptions::default(), &["again"]);

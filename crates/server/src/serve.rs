@@ -11,7 +11,6 @@ use gateway_amqp::catalog::Catalog;
 use gateway_amqp::catalog::users::Users;
 use gateway_amqp::operations::Administration;
 use gateway_kafka::GatewayOptions;
-use machine::Command;
 use tasks::Task;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -141,14 +140,13 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
 /// Sets what the node is told to set at start, as a client could: it stays set, and what is set
 /// later holds until the next start.
 async fn configure(broker: &Broker, configs: &[(String, String)]) -> Result<(), ServeError> {
-    let set = broker.read(|state| state.node_config().overrides.clone());
+    let set = broker.catalog().node_config().overrides.clone();
     let mut config = set.clone();
     config.extend(configs.iter().cloned());
     if config == set {
         return Ok(());
     }
-    let outcome = broker.execute(Command::SetNodeConfig { config }).await;
-    outcome.map(drop).map_err(ServeError::Config)
+    broker.set_node_config(config).await.map_err(ServeError::Config)
 }
 
 async fn bind(
@@ -230,7 +228,10 @@ fn announce(
     broker: &Broker,
     started: Instant,
 ) {
-    let (topics, partitions) = broker.read(|state| (state.topic_count(), state.partition_count()));
+    let (topics, partitions) = {
+        let catalog = broker.catalog();
+        (catalog.topic_count(), catalog.partition_count())
+    };
     let amqp = amqp.map_or_else(|| "off".into(), |address| address.to_string());
     say(format_args!(
         "postroad {}: data {}, kafka {bound} (advertised {}:{}), amqp {amqp}, durability fsync, \

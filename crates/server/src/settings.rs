@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use base::limits;
+use broker::config::NodeConfig;
 use clap::Args;
 use gateway_amqp::User;
-use machine::config::NodeConfig;
 use serde::{Deserialize, Deserializer};
 
 use crate::logging::LogFormat;

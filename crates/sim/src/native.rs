@@ -5,10 +5,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use base::{PartitionId, TopicId};
-use broker::{AppendBatch, Broker, BrokerOptions};
+use broker::{AppendBatch, Broker, BrokerOptions, NewTopic};
 use bytes::BytesMut;
-use machine::command::NewTopic;
-use machine::{Command, Outcome};
 use record::{BatchBuilder, BatchHeader, BatchOptions};
 use world::{SimulatedDisk, World};
 
@@ -39,8 +37,9 @@ pub async fn open(disk: &SimulatedDisk) -> Result<Broker, broker::OpenError> {
 
 /// The topic of the run, made if it is not there; `None` when the node cannot say.
 pub async fn topic(broker: &Broker) -> Option<TopicId> {
-    if let Some(found) = broker.read(|state| state.topic_named(TOPIC).map(|topic| topic.id)) {
-        return Some(found);
+    let found = broker.catalog().topic_id(TOPIC);
+    if found.is_some() {
+        return found;
     }
     let topic = NewTopic {
         name: TOPIC.into(),
@@ -48,10 +47,7 @@ pub async fn topic(broker: &Broker) -> Option<TopicId> {
         partitions: PARTITIONS,
         config: [("retention.ms".to_string(), "-1".to_string())].into(),
     };
-    match broker.execute(Command::CreateTopics { topics: vec![topic] }).await.ok()? {
-        Outcome::Topics(topics) => topics.into_iter().next()?.ok(),
-        _ => None,
-    }
+    broker.create_topic(topic).await.ok()
 }
 
 /// One producer: sends batches, several under way, until the node refuses one. Answers the number

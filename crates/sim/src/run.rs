@@ -371,6 +371,7 @@ impl Run {
     async fn look(&self, client: &Client) -> Result<(), String> {
         let broker = &client.broker;
         let term = broker.leader_epoch();
+        let committed = offsets::committed(broker).await;
         {
             let mut known = self.knowledge.lock();
             if term <= known.term {
@@ -378,8 +379,8 @@ impl Run {
                 self.verdict.violated(Invariant::Terms, what);
             }
             known.term = term;
-            known.offsets.check(offsets::committed(broker), &self.verdict);
-            let is_there = |name: &str| broker.read(|state| state.topic_named(name).is_some());
+            known.offsets.check(committed, &self.verdict);
+            let is_there = |name: &str| broker.catalog().topic_named(name).is_some();
             known.topics.check(is_there, &self.verdict);
         }
         for partition in kafka::partitions(broker) {
@@ -388,7 +389,8 @@ impl Run {
                 self.verdict.violated(invariant_of(&violation), violation.to_string());
             }
         }
-        let Some(topic) = broker.read(|state| state.topic_named(log::TOPIC).map(|it| it.id)) else {
+        let topic = broker.catalog().topic_id(log::TOPIC);
+        let Some(topic) = topic else {
             return match self.knowledge.lock().log.acknowledged() {
                 0 => Ok(()),
                 _ => Err("the topic of the log is gone".to_owned()),

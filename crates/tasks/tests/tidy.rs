@@ -1,6 +1,6 @@
 //! Rules that hold for the whole source. Each names what breaks it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// The calls that start a task or a thread. Only this crate uses them: the end of one that is not in
@@ -84,6 +84,38 @@ fn no_part_of_a_node_uses_a_client() {
         let text = std::fs::read_to_string(&manifest).expect("a manifest");
         let product = text.split("[dev-dependencies]").next().unwrap_or_default();
         assert!(!product.contains("\nclient"), "{name} depends on a client");
+    }
+}
+
+/// The broker holds the state; the command line reads journals of nodes that do not run.
+const KNOW_THE_MACHINE: [&str; 3] = ["machine", "broker", "server"];
+const READS_JOURNALS: &str = "server/src/commands/journal";
+
+/// Otherwise a protocol would depend on which node has which part of the state.
+#[test]
+fn only_the_broker_asks_the_machine() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the folder of all crates");
+    let mut files = Vec::new();
+    sources(crates, &mut files);
+    let manifests: BTreeSet<PathBuf> = files
+        .iter()
+        .filter_map(|file| file.ancestors().find(|folder| folder.join("Cargo.toml").exists()))
+        .map(|folder| folder.join("Cargo.toml"))
+        .collect();
+    assert!(manifests.len() > 15, "only {} crates were found", manifests.len());
+    for manifest in manifests {
+        let name = manifest.parent().and_then(|folder| folder.strip_prefix(crates).ok());
+        let name = name.expect("below it").to_string_lossy().into_owned();
+        let text = std::fs::read_to_string(&manifest).expect("a manifest");
+        let may = KNOW_THE_MACHINE.contains(&&*name);
+        assert!(may || !text.contains("\nmachine"), "{name} depends on the machine");
+    }
+    for file in files {
+        let name = file.strip_prefix(crates).expect("below it").to_string_lossy().into_owned();
+        if name.starts_with("server/src/") && !name.starts_with(READS_JOURNALS) {
+            let text = std::fs::read_to_string(&file).expect("text");
+            assert!(!text.contains("machine::"), "{name} asks the machine");
+        }
     }
 }
 

@@ -7,7 +7,6 @@ use base::limits::{LEASE_READ_BYTES, LEASE_READ_UNPACKED_BYTES};
 use base::{LeaseGroupId, Offset, PartitionId};
 use bytes::Bytes;
 use dispatch::{Peeked as Known, RemoveRefused, SessionId};
-use machine::Command;
 use record::{BatchError, Reserved, SharedBatch, SharedRecord};
 use tokio::sync::oneshot;
 
@@ -310,8 +309,8 @@ impl Broker {
                 }
             }
         }
-        match self.execute(Command::SeekLeaseGroup { group, starts }).await {
-            Ok(_) => Ok(()),
+        match self.shards().seek_lease_group(group, starts).await {
+            Ok(()) => Ok(()),
             Err(ExecuteError::Refused(refusal)) => Err(SeekError::Refused(refusal)),
             Err(ExecuteError::Unavailable(why)) => Err(SeekError::Unavailable(why)),
         }

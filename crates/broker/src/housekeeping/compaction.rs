@@ -118,7 +118,7 @@ impl Compaction {
                 match self.outlooks.get(&partition) {
                     _ if !compacted => self.forget_partition(partition),
                     Some(grows) if !change.anew => {
-                        if broker.partition_bytes(partition) >= grows.to_bytes {
+                        if broker.journal().stream_bytes(partition.stream()) >= grows.to_bytes {
                             self.todo.insert(partition);
                         }
                         // A batch of long ago closes what is before it.

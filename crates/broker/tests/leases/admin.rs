@@ -5,7 +5,6 @@ use broker::delivery::{
     PeekOptions, RecordState, RedriveTo, RedriveWhat, Redriven, RemoveError, SeekTo,
 };
 use broker::{ConsumeOptions, Credit, Event, Settle, SettleWhat, Settlement};
-use machine::Command;
 use record::Compression;
 use world::SimulatedDisk;
 
@@ -99,7 +98,7 @@ async fn a_paused_group_delivers_nothing_until_it_goes_on() {
     let topic = node.topic("jobs", 1, &[]).await;
     let group = node.group(topic, &[]).await;
     let mut consumer = consume(&node, group, ConsumeOptions::default()).await;
-    let pause = |paused| node.broker.execute(Command::PauseLeaseGroup { group, paused });
+    let pause = |paused| node.broker.pause_lease_group(group, paused);
     pause(true).await.expect("paused");
     node.append(topic, &values(1)).await;
     consumer.nothing().await;
@@ -115,16 +114,16 @@ async fn consumers_hear_that_their_group_or_topic_is_gone() {
         let topic = node.topic("gone", 1, &[]).await;
         let group = node.group(topic, &[]).await;
         let mut consumer = consume(&node, group, ConsumeOptions::default()).await;
-        let command = match whole_topic {
-            true => Command::DeleteTopic { topic },
-            false => Command::DeleteLeaseGroup { group },
+        let deleted = match whole_topic {
+            true => node.broker.delete_topic(topic).await,
+            false => node.broker.delete_lease_group(group).await,
         };
-        node.broker.execute(command).await.expect("deleted");
+        deleted.expect("it is there");
         let event = tokio::time::timeout(SOON, consumer.events.recv()).await.expect("soon");
         assert!(matches!(event, Some(Event::Gone { .. })), "{event:?}");
         assert!(consumer.session.consume(group, ConsumeOptions::default()).await.is_err());
         if !whole_topic {
-            node.broker.execute(Command::DeleteTopic { topic }).await.expect("deleted");
+            node.broker.delete_topic(topic).await.expect("deleted");
         }
     }
     node.broker.shutdown().await;
@@ -136,7 +135,7 @@ async fn new_partitions_are_delivered_from() {
     let topic = node.topic("grows", 1, &[]).await;
     let group = node.group(topic, &[]).await;
     let mut consumer = consume(&node, group, ConsumeOptions::default()).await;
-    node.broker.execute(Command::CreatePartitions { topic, total: 3 }).await.expect("grown");
+    node.broker.create_partitions(topic, 3).await.expect("grown");
     let batch = batch(base::PartitionId::new(topic, 2), Compression::None, &values(1));
     node.broker.append(vec![batch]).await.remove(0).expect("taken");
     let deliveries = consumer.next(1).await;
@@ -154,7 +153,7 @@ async fn records_deleted_from_the_log_are_delivered_no_more() {
     let mut consumer = consume(&node, group, options).await;
     let held = consumer.next(2).await;
     let starts = vec![(base::PartitionId::new(topic, 0), 5)];
-    node.broker.execute(Command::AdvanceStart { starts }).await.expect("deleted");
+    node.broker.shards().advance_starts(starts).await.expect("deleted");
     assert_eq!(node.depth(group).await, 5);
     let next = consumer.next(2).await;
     assert_eq!(texts(&next), ["v5", "v6"]);

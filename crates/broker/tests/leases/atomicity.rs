@@ -7,7 +7,6 @@ use std::sync::Arc;
 use base::{Offset, PartitionId};
 use broker::delivery::TransferError;
 use broker::{AppendBatch, AppendError, Settle, SettleWhat, Settlement};
-use machine::Command;
 use world::SimulatedDisk;
 
 use crate::harness::*;
@@ -60,13 +59,13 @@ async fn a_delete_under_way_keeps_the_whole_transfer_out() {
         let accept = vec![settle(group, taken[0].token, Settlement::Accept)];
         let (deleted, moved) = match round % 2 {
             0 => tokio::join!(
-                node.broker.execute(Command::DeleteTopic { topic: target }),
+                node.broker.delete_topic(target),
                 session.transfer(accept, vec![batch]),
             ),
             _ => {
                 let (moved, deleted) = tokio::join!(
                     session.transfer(accept, vec![batch]),
-                    node.broker.execute(Command::DeleteTopic { topic: target }),
+                    node.broker.delete_topic(target),
                 );
                 (deleted, moved)
             }
@@ -91,14 +90,13 @@ async fn an_append_after_a_delete_is_refused_as_unknown_and_not_as_retriable() {
     let node = open(&SimulatedDisk::new()).await;
     let (gone, stays) = (node.topic("gone", 1, &[]).await, node.topic("stays", 1, &[]).await);
     let to = |topic| batch(PartitionId::new(topic, 0), Default::default(), &values(1));
-    let (deleted, answers) =
-        tokio::join!(node.broker.execute(Command::DeleteTopic { topic: gone }), async {
-            let mut all = Vec::new();
-            for _ in 0..20 {
-                all.push(node.broker.append(vec![to(gone), to(stays)]));
-            }
-            futures_util::future::join_all(all).await
-        },);
+    let (deleted, answers) = tokio::join!(node.broker.delete_topic(gone), async {
+        let mut all = Vec::new();
+        for _ in 0..20 {
+            all.push(node.broker.append(vec![to(gone), to(stays)]));
+        }
+        futures_util::future::join_all(all).await
+    },);
     deleted.expect("it is there");
     for (number, answers) in answers.into_iter().enumerate() {
         let unknown = Err(AppendError::UnknownPartition(PartitionId::new(gone, 0)));
@@ -157,7 +155,7 @@ async fn a_producer_is_answered_after_its_dead_letters_are_in_the_log() {
     for number in 1..=20 {
         let refused = node.try_append(full, &values(1)).await;
         assert_eq!(refused, Err(AppendError::Full { limit: "limit.records" }));
-        let stored = node.broker.read(|state| state.partition(end).unwrap().next_offset());
+        let stored = node.broker.bounds(end).expect("it is there").end;
         assert_eq!(stored, number, "its dead letter is there already");
     }
     node.broker.shutdown().await;
@@ -173,9 +171,7 @@ async fn the_time_of_the_log_goes_on_where_it_was_when_the_clock_was_set_back() 
     let hour_ms = 3_600_000;
     let node = open_at(Arc::new(disk.killed()), Path::new("/data"), START_MS - hour_ms).await;
     node.append(topic, &values(1)).await;
-    let last = node.broker.read(|state| {
-        state.partition(PartitionId::new(topic, 0)).and_then(|found| found.last_append_ms())
-    });
-    assert_eq!(last, Some(START_MS));
+    let last = node.broker.shards().last_appends_ms(&[PartitionId::new(topic, 0)]).await;
+    assert_eq!(last, Ok(vec![Some(START_MS)]));
     node.broker.shutdown().await;
 }

@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use base::{PartitionId, headers};
 use broker::{Broker, BrokerOptions, Settlement};
-use machine::{Command, Outcome};
 use world::{Disk, ManualClock, SimulatedDisk, World};
 
 use crate::harness::*;
@@ -57,22 +56,17 @@ async fn a_data_directory_of_version_1_has_all_its_records_and_what_became_of_th
     assert!(disk.list(Path::new(DIRS[1])).unwrap().iter().any(rewritten));
     for life in 0..2 {
         let node = open_small(&disk).await;
-        let (log, jobs, graves) = node.broker.read(|state| {
-            let topic = |name: &str| state.topic_named(name).expect("a topic").id;
-            (topic("log"), topic("jobs"), topic("graves"))
-        });
-        let group = |topic| {
-            node.broker.read(|state| state.lease_group_named(topic, "main").expect("a group").id)
-        };
+        let topic = |name: &str| node.broker.catalog().topic_id(name).expect("a topic");
+        let (log, jobs, graves) = (topic("log"), topic("jobs"), topic("graves"));
+        let group =
+            |topic| node.broker.catalog().lease_group_named(topic, "main").expect("a group").id();
         let (of_jobs, of_graves) = (group(jobs), group(graves));
 
         let bounds = node.broker.bounds(PartitionId::new(log, 0)).expect("the log");
         assert_eq!((bounds.log_start, bounds.end), (120, 150));
         let (name_of, config) = (format!("life {life}"), Default::default());
-        let starts = vec![120];
-        let command = Command::CreateLeaseGroup { topic: log, name: name_of, starts, config };
-        let made = node.broker.execute(command).await;
-        let Ok(Outcome::LeaseGroup(kept)) = made else { panic!("unexpected {made:?}") };
+        let made = node.broker.create_lease_group(log, name_of, vec![120], config).await;
+        let kept = made.expect("it is new");
         let session = node.broker.lease_session();
         let read = take_all(&session, kept).await;
         let expected: Vec<String> = (120..150).map(|number| format!("log {number}")).collect();
@@ -138,7 +132,7 @@ async fn write_a_directory() {
     settle(&session, &taken[2..], later).await;
     drop(session);
     let starts = vec![(PartitionId::new(log, 0), 120)];
-    node.broker.execute(Command::AdvanceStart { starts }).await.expect("deleted");
+    node.broker.shards().advance_starts(starts).await.expect("deleted");
     let rewritten = async || {
         let names = disk.list(Path::new(DIRS[1])).unwrap();
         // Snapshots are taken by bytes of log.

@@ -8,11 +8,9 @@ use base::{LeaseGroupId, PartitionId, TopicId, headers};
 use broker::delivery::{Events, SettleError};
 use broker::{
     AppendBatch, AppendError, Appended, Broker, BrokerOptions, ConsumeOptions, Delivery, Event,
-    LeaseSession, Settle, SettleWhat, Settlement, TakeOptions,
+    LeaseSession, NewTopic, Settle, SettleWhat, Settlement, TakeOptions,
 };
 use bytes::BytesMut;
-use machine::command::NewTopic;
-use machine::{Command, Outcome};
 use record::{BatchBuilder, BatchHeader, BatchOptions, Compression, Header};
 use world::{Disk, Entropy, ManualClock, OsEntropy, SimulatedDisk, World};
 
@@ -128,10 +126,7 @@ impl Node {
             partitions,
             config: overrides(config),
         };
-        match self.broker.execute(Command::CreateTopics { topics: vec![topic] }).await {
-            Ok(Outcome::Topics(mut topics)) => topics.remove(0).expect("the topic is new"),
-            other => panic!("unexpected {other:?}"),
-        }
+        self.broker.create_topic(topic).await.expect("the topic is new")
     }
 
     pub(crate) async fn group(&self, topic: TopicId, config: &[(&str, &str)]) -> LeaseGroupId {
@@ -145,11 +140,8 @@ impl Node {
         config: &[(&str, &str)],
     ) -> LeaseGroupId {
         let (name, config) = (name.to_string(), overrides(config));
-        let command = Command::CreateLeaseGroup { topic, name, starts: Vec::new(), config };
-        match self.broker.execute(command).await {
-            Ok(Outcome::LeaseGroup(group)) => group,
-            other => panic!("unexpected {other:?}"),
-        }
+        let made = self.broker.create_lease_group(topic, name, Vec::new(), config).await;
+        made.expect("the group is new")
     }
 
     pub(crate) async fn append(&self, topic: TopicId, records: &[New]) -> u64 {
@@ -163,6 +155,10 @@ impl Node {
     ) -> Result<Appended, AppendError> {
         let batch = batch(PartitionId::new(topic, 0), Compression::None, records);
         self.broker.append(vec![batch]).await.remove(0)
+    }
+
+    pub(crate) async fn live_bytes(&self, partition: PartitionId) -> u64 {
+        self.broker.shards().live_bytes(&[partition]).await.expect("answers")[0]
     }
 
     /// Values of what is taken now.

@@ -127,16 +127,16 @@ async fn what_every_group_settled_gives_its_space_back() {
     for _ in 0..200 {
         node.append(topic, std::slice::from_ref(&large)).await;
     }
-    let stored = node.broker.partition_bytes(partition);
+    let stored = node.live_bytes(partition).await;
     assert!(stored > 6 << 20);
     let mut consumer = consume(&node, group, ConsumeOptions::default()).await;
     let held = consumer.next(200).await;
     // All but the oldest: the floor cannot move, the space comes back all the same.
     consumer.accept(&held[1..]).await;
-    let live = || node.broker.partition_bytes(partition);
-    wait_for(async || live() < 256 << 10, || format!("less than {} live bytes", live())).await;
+    let is_below = async |bytes| node.live_bytes(partition).await < bytes;
+    wait_for(async || is_below(256 << 10).await, || "fewer live bytes".to_owned()).await;
     consumer.accept(&held[..1]).await;
-    wait_for(async || live() == 0, || format!("less than {} live bytes", live())).await;
+    wait_for(async || is_below(1).await, || "no live bytes".to_owned()).await;
     assert_eq!(node.broker.bounds(partition).expect("there").log_start, 200);
     node.broker.shutdown().await;
 }

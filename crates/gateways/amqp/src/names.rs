@@ -13,7 +13,7 @@
 //! with a topic that exists can be given its escaped one ([`escaped_topic_name`]).
 
 use base::limits::TOPIC_NAME_BYTES_MAX;
-use machine::topic::validate_topic_name;
+use broker::validate_topic_name;
 
 /// The vhost that is there from the start, and the one whose queues are plain topics.
 pub const DEFAULT_VHOST: &str = "/";

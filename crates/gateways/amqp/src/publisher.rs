@@ -11,10 +11,9 @@ use std::sync::Arc;
 use base::headers::{DELIVER_AT, EXPIRES_AT, PRIORITY};
 use base::limits::{BATCH_BYTES_DEFAULT, ENTRY_ROW_BYTES};
 use base::{HashMap, PartitionId};
+use broker::config::{CompressionType, LimitOverflow, TimestampType, TopicConfig};
 use broker::{AppendBatch, Broker};
 use bytes::{Bytes, BytesMut};
-use machine::TopicConfig;
-use machine::config::{CompressionType, LimitOverflow, TimestampType};
 use record::{BatchBuilder, BatchHeader, BatchOptions, Compression, EncodedHeaders};
 
 use crate::catalog::{Queue, Routed};
@@ -329,10 +328,11 @@ impl Publisher {
         targets: &[Routed],
     ) -> Result<Vec<usize>, Exception> {
         let mut begun: Vec<Building> = Vec::new();
-        let configs: Vec<Option<Arc<TopicConfig>>> = broker.read(|state| {
-            let config = |row: &Row| Some(Arc::clone(&state.topic(row.partition.topic)?.config));
+        let configs: Vec<Option<Arc<TopicConfig>>> = {
+            let catalog = broker.catalog();
+            let config = |row: &Row| Some(Arc::clone(catalog.topic(row.partition.topic)?.config()));
             rows.iter().map(config).collect()
-        });
+        };
         for ((row, config), target) in rows.iter().zip(configs).zip(targets) {
             // The queue was deleted after it was found, and the message with it.
             let config = config.unwrap_or_default();

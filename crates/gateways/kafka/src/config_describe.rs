@@ -2,6 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use broker::config::{
+    ConfigKind, ConfigSource, Described, Overrides, describe_group, describe_node, describe_topic,
+};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::create_topics_response::CreatableTopicConfigs;
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
@@ -14,9 +17,6 @@ use kafka_protocol::messages::{
     ListConfigResourcesResponse,
 };
 use kafka_protocol::protocol::StrBytes;
-use machine::config::{
-    ConfigKind, ConfigSource, Described, Overrides, describe_group, describe_node, describe_topic,
-};
 use tracing::level_filters::LevelFilter;
 
 use crate::configs::{Resource, resource_types};
@@ -107,30 +107,30 @@ fn describe_resource(
         None => true,
     };
     let show = |owner: Owner, entry: Described<'_>| shown(owner, &entry, detail);
-    let mut configs = gateway.broker.read(|state| -> Result<Vec<_>, Fault> {
-        Ok(match &resource {
-            Resource::Topic(topic) => {
-                let topic = state.topic(*topic).ok_or_else(Fault::unknown_partition)?;
-                describe_topic(&topic.overrides, state.node_config())
-                    .filter(|entry| is_wanted(entry.name))
-                    .map(|entry| show(Owner::Topic, entry))
-                    .collect()
-            }
-            Resource::Node => describe_node(state.node_config())
+    let catalog = gateway.broker.catalog();
+    let mut configs: Vec<_> = match &resource {
+        Resource::Topic(topic) => {
+            let topic = catalog.topic(*topic).ok_or_else(Fault::unknown_partition)?;
+            describe_topic(topic.overrides(), catalog.node_config())
                 .filter(|entry| is_wanted(entry.name))
-                // For all brokers, Kafka shows only what was set for all.
-                .filter(|entry| {
-                    !wanted.resource_name.is_empty() || entry.source != ConfigSource::Default
-                })
-                .map(|entry| show(Owner::Node, entry))
-                .collect(),
-            Resource::Group(group) => describe_group(state.group_config(group))
-                .filter(|entry| is_wanted(entry.name))
-                .map(|entry| show(Owner::Group, entry))
-                .collect(),
-            Resource::Logger | Resource::ClientMetrics => Vec::new(),
-        })
-    })?;
+                .map(|entry| show(Owner::Topic, entry))
+                .collect()
+        }
+        Resource::Node => describe_node(catalog.node_config())
+            .filter(|entry| is_wanted(entry.name))
+            // For all brokers, Kafka shows only what was set for all.
+            .filter(|entry| {
+                !wanted.resource_name.is_empty() || entry.source != ConfigSource::Default
+            })
+            .map(|entry| show(Owner::Node, entry))
+            .collect(),
+        Resource::Group(group) => describe_group(catalog.group_config(group))
+            .filter(|entry| is_wanted(entry.name))
+            .map(|entry| show(Owner::Group, entry))
+            .collect(),
+        Resource::Logger | Resource::ClientMetrics => Vec::new(),
+    };
+    drop(catalog);
     if resource == Resource::Node && !wanted.resource_name.is_empty() {
         let fixed = STATIC_CONFIGS.iter().filter(|config| is_wanted(config.name));
         configs.extend(fixed.map(|config| {
@@ -255,16 +255,14 @@ pub(crate) fn creatable_configs(
     gateway: &Gateway,
     overrides: &Overrides,
 ) -> Vec<CreatableTopicConfigs> {
-    gateway.broker.read(|state| {
-        describe_topic(overrides, state.node_config())
-            .map(|entry| {
-                CreatableTopicConfigs::default()
-                    .with_name(StrBytes::from_static_str(entry.name))
-                    .with_value(Some(StrBytes::from_string(entry.value.to_owned())))
-                    .with_config_source(Owner::Topic.source(entry.source))
-            })
-            .collect()
-    })
+    describe_topic(overrides, gateway.broker.catalog().node_config())
+        .map(|entry| {
+            CreatableTopicConfigs::default()
+                .with_name(StrBytes::from_static_str(entry.name))
+                .with_value(Some(StrBytes::from_string(entry.value.to_owned())))
+                .with_config_source(Owner::Topic.source(entry.source))
+        })
+        .collect()
 }
 
 /// What a resource takes while the list is made, about.
@@ -293,7 +291,10 @@ pub(crate) async fn list_resources(
         let refused = ListConfigResourcesResponse::default().with_error_code(code);
         return Response::encode(&request.head, &refused);
     }
-    let count = gateway.broker.read(|state| state.topic_count() + state.configured_group_count());
+    let count = {
+        let catalog = gateway.broker.catalog();
+        catalog.topic_count() + catalog.configured_group_count()
+    };
     let permit = gateway.answer_room(count * RESOURCE_NAME_BYTES).await;
     let mut resources = Vec::new();
     for kind in wanted {
@@ -305,7 +306,7 @@ pub(crate) async fn list_resources(
                 vec![gateway.node_id().to_string()]
             }
             resource_types::GROUP => {
-                gateway.broker.read(|state| state.configured_groups().map(str::to_owned).collect())
+                gateway.broker.catalog().configured_groups().map(str::to_owned).collect()
             }
             _ => Vec::new(),
         };

@@ -1,11 +1,16 @@
 //! Configuration of topics, of the node and of groups, as clients read and change it.
 //!
-//! What exists, what it may be and what it means stands in the machine's tables; here is Kafka's way
-//! of asking. The machine takes whole sets, so a change is "read, alter, write back", one at a time.
+//! What exists, what it may be and what it means stands in the broker's tables; here is Kafka's way
+//! of asking. The broker takes whole sets, so a change is "read, alter, write back", one at a time.
 
 use base::{HashSet, TopicId};
 use std::collections::BTreeMap;
 
+use broker::config::{
+    ConfigError, ConfigKind, GROUP_CONFIGS, GroupConfig, NODE_CONFIGS, NodeConfig, NodeValues,
+    Overrides, TopicConfig, topic_entry, topic_entry_for_node,
+};
+use broker::validate_topic_name;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::alter_configs_response::AlterConfigsResourceResponse;
 use kafka_protocol::messages::incremental_alter_configs_request::AlterableConfig;
@@ -13,11 +18,6 @@ use kafka_protocol::messages::incremental_alter_configs_response::AlterConfigsRe
 use kafka_protocol::messages::{
     AlterConfigsRequest, AlterConfigsResponse, IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
-};
-use machine::Command;
-use machine::config::{
-    ConfigError, ConfigKind, GROUP_CONFIGS, GroupConfig, NODE_CONFIGS, NodeConfig, NodeValues,
-    Overrides, TopicConfig, topic_entry, topic_entry_for_node,
 };
 
 use crate::errors::{Fault, code_of};
@@ -61,10 +61,10 @@ impl Resource {
         let invalid = |message: String| Err(Fault::new(ResponseError::InvalidRequest, message));
         match kind {
             resource_types::TOPIC => {
-                machine::topic::validate_topic_name(name).map_err(|error| {
+                validate_topic_name(name).map_err(|error| {
                     Fault::new(ResponseError::InvalidTopicException, error.to_string())
                 })?;
-                let topic = gateway.broker.read(|state| state.topic_named(name).map(|t| t.id));
+                let topic = gateway.broker.catalog().topic_id(name);
                 topic.map(Self::Topic).ok_or_else(Fault::unknown_partition)
             }
             // The empty name stands for all brokers: there is one, so it is the same.
@@ -95,15 +95,14 @@ impl Resource {
 
     /// The resource's own values.
     fn overrides(&self, gateway: &Gateway) -> Overrides {
-        gateway
-            .broker
-            .read(|state| match self {
-                Self::Topic(topic) => state.topic(*topic).map(|t| (*t.overrides).clone()),
-                Self::Node => Some(state.node_config().overrides.clone()),
-                Self::Group(group) => Some(state.group_config(group).overrides.clone()),
-                Self::Logger | Self::ClientMetrics => None,
-            })
-            .unwrap_or_default()
+        let catalog = gateway.broker.catalog();
+        let own = match self {
+            Self::Topic(topic) => catalog.topic(*topic).map(|topic| (**topic.overrides()).clone()),
+            Self::Node => Some(catalog.node_config().overrides.clone()),
+            Self::Group(group) => Some(catalog.group_config(group).overrides.clone()),
+            Self::Logger | Self::ClientMetrics => None,
+        };
+        own.unwrap_or_default()
     }
 
     /// What holds for a list, so that it can be added to.
@@ -117,9 +116,10 @@ impl Resource {
             Self::Group(_) | Self::Logger | Self::ClientMetrics => None,
         };
         let Some(entry) = entry else { return String::new() };
-        let of_node = entry.node_name.filter(|_| matches!(self, Self::Topic(_))).and_then(|name| {
-            gateway.broker.read(|state| state.node_config().overrides.get(name).cloned())
-        });
+        let of_node = entry
+            .node_name
+            .filter(|_| matches!(self, Self::Topic(_)))
+            .and_then(|name| gateway.broker.catalog().node_config().overrides.get(name).cloned());
         of_node.unwrap_or_else(|| entry.default.to_owned())
     }
 
@@ -140,65 +140,60 @@ impl Resource {
 
     /// Checks a whole set without applying it.
     fn validate(&self, gateway: &Gateway, config: &Overrides) -> Result<(), ConfigError> {
+        let catalog = gateway.broker.catalog();
         match self {
-            Self::Topic(_) => gateway
-                .broker
-                .read(|state| TopicConfig::parse(state.node_config(), config))
-                .map(drop),
+            Self::Topic(_) => TopicConfig::parse(catalog.node_config(), config).map(drop),
             Self::Node => NodeConfig::parse(config).map(drop),
-            Self::Group(_) => gateway.broker.read(|state| {
-                let (parsed, node) = (GroupConfig::parse(config)?, &state.node_config().own);
+            Self::Group(_) => {
+                let (parsed, node) = (GroupConfig::parse(config)?, &catalog.node_config().own);
                 parsed.check(node)?;
                 check_dead_letter_topic(&parsed, node)
-            }),
+            }
             // What cannot be changed never gets here.
             Self::Logger | Self::ClientMetrics => Ok(()),
         }
     }
 
-    /// What sets the whole configuration, or why it cannot be set.
-    fn command(&self, config: Overrides) -> Result<Command, Fault> {
-        let fixed = |message: &'static str| Fault::new(ResponseError::InvalidRequest, message);
-        match self {
-            Self::Topic(topic) => Ok(Command::SetTopicConfig { topic: *topic, config }),
-            Self::Node => Ok(Command::SetNodeConfig { config }),
-            Self::Group(group) => Ok(Command::SetGroupConfig { group: group.clone(), config }),
-            Self::Logger => {
-                Err(fixed("log levels are not changed over the network: see the broker's --log"))
-            }
-            Self::ClientMetrics => Err(fixed("client metrics are not collected by this broker")),
-        }
-    }
-
+    /// Sets the whole configuration, or only checks that it could be.
     async fn put(
         &self,
         gateway: &Gateway,
         config: Overrides,
         validate_only: bool,
     ) -> Result<(), Fault> {
-        if *self == Self::Node {
-            refuse_static(&config)?;
+        let fixed = |message: &'static str| Fault::new(ResponseError::InvalidRequest, message);
+        match self {
+            Self::Node => refuse_static(&config)?,
+            Self::Topic(_) | Self::Group(_) => {}
+            Self::Logger => {
+                let how = "log levels are not changed over the network: see the broker's --log";
+                return Err(fixed(how));
+            }
+            Self::ClientMetrics => {
+                return Err(fixed("client metrics are not collected by this broker"));
+            }
         }
-        let command = self.command(config.clone())?;
         self.validate(gateway, &config)
             .map_err(|error| Fault::new(ResponseError::InvalidConfig, error.to_string()))?;
         if validate_only {
             return Ok(());
         }
+        let broker = &gateway.broker;
         match self {
+            Self::Topic(topic) => broker.set_topic_config(*topic, config).await?,
+            Self::Node => broker.set_node_config(config).await?,
             Self::Group(group) => {
-                let config_of = || gateway.broker.read(|state| state.group_config(group).clone());
+                let config_of = || broker.catalog().group_config(group).clone();
                 let before = config_of();
-                gateway.broker.execute(command).await?;
+                broker.set_group_config(group.clone(), config).await?;
                 let after = config_of();
                 lease_groups::ensure_dead_letter_topic(gateway, &after).await?;
-                lease_groups::carry_over(&gateway.broker, group, &before, &after).await
+                lease_groups::carry_over(broker, group, &before, &after).await?;
             }
-            _ => {
-                gateway.broker.execute(command).await?;
-                Ok(())
-            }
+            // What cannot be changed never gets here.
+            Self::Logger | Self::ClientMetrics => {}
         }
+        Ok(())
     }
 }
 

@@ -6,11 +6,9 @@
 use std::borrow::Cow;
 use std::fmt;
 
-use broker::{AppendError, ExecuteError, FetchError, Unavailable};
+use broker::{AppendError, ExecuteError, FetchError, Refusal, SequenceRefusal, Unavailable};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::protocol::StrBytes;
-use machine::Refusal;
-use machine::producer::SequenceRefusal;
 use record::{BatchError, CompressionError, RefusedRecord};
 
 /// An error as the protocol says it.

@@ -428,9 +428,7 @@ mod tests {
     use std::pin::pin;
     use std::sync::Arc;
 
-    use broker::{Broker, BrokerOptions};
-    use machine::Command;
-    use machine::command::NewTopic;
+    use broker::{Broker, BrokerOptions, NewTopic};
     use tokio::sync::watch;
     use uuid::Uuid;
     use world::World;
@@ -462,7 +460,7 @@ mod tests {
             partitions: PARTITIONS,
             config: BTreeMap::new(),
         };
-        broker.execute(Command::CreateTopics { topics: vec![topic] }).await.expect("is created");
+        broker.create_topic(topic).await.expect("is created");
         Gateway::new(broker, GatewayOptions::new("127.0.0.1", 9092), stopping)
     }
 
@@ -515,22 +513,14 @@ mod tests {
         let pace = &mut Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE);
         state.want(&gateway.broker, wants_of(&topic, 2), pace).await;
         let former = state.resolved(&topic, 0).expect("is known");
-        gateway
-            .broker
-            .execute(Command::DeleteTopic { topic: former.topic })
-            .await
-            .expect("is deleted");
+        gateway.broker.delete_topic(former.topic).await.expect("is deleted");
         let anew = NewTopic {
             name: "again".to_owned(),
             uuid: Uuid::from_u128(2),
             partitions: 2,
             config: BTreeMap::new(),
         };
-        gateway
-            .broker
-            .execute(Command::CreateTopics { topics: vec![anew] })
-            .await
-            .expect("is created");
+        gateway.broker.create_topic(anew).await.expect("is created");
         state.want(&gateway.broker, wants_of(&topic, 1), pace).await;
         let found = state.resolved(&topic, 0).expect("is known");
         assert_ne!(found, former);

@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use base::{HashMap, HashSet, PartitionId, TopicId};
-use broker::{Broker, Pace, Watch};
-use machine::State;
+use broker::catalog::Topic;
+use broker::{Broker, CatalogView, Pace, Watch};
 use parking_lot::Mutex;
 use tokio::sync::Mutex as SessionMutex;
 use tokio::time::Instant;
@@ -110,7 +110,7 @@ impl FetchState {
         while !wants.as_slice().is_empty() {
             pace.step(wants.len().min(PARTITIONS_AT_ONCE as usize) as u32).await;
             let step = &wants.as_slice()[..wants.len().min(PARTITIONS_AT_ONCE as usize)];
-            let found = broker.read(|state| find_partitions(state, step));
+            let found = find_partitions(&broker.catalog(), step);
             for (found, (topic, index, want)) in found.into_iter().zip(wants.by_ref()) {
                 match found {
                     Some(partition) => self.want_partition(topic, index, partition, want),
@@ -243,25 +243,19 @@ impl FetchState {
 
 /// Partitions that exist, each at the place of the one that names it. Those of a topic mostly follow
 /// one another: the topic is looked up once for all of them.
-fn find_partitions(state: &State, wants: &[(TopicRef, i32, Want)]) -> Vec<Option<PartitionId>> {
-    let mut last: Option<(&TopicRef, Option<(TopicId, u32)>)> = None;
+fn find_partitions(
+    catalog: &CatalogView<'_>,
+    wants: &[(TopicRef, i32, Want)],
+) -> Vec<Option<PartitionId>> {
+    let mut last: Option<(&TopicRef, Option<Topic<'_>>)> = None;
     let mut found = Vec::with_capacity(wants.len());
     for (topic, index, _) in wants {
         let known = match last {
             Some((last, known)) if last == topic => known,
-            _ => {
-                let known = match topic {
-                    TopicRef::Name(name) => state.topic_named(name),
-                    TopicRef::Id(id) => state.topic_with_uuid(id),
-                };
-                known.map(|known| (known.id, known.partition_count()))
-            }
+            _ => topic.find(catalog),
         };
         last = Some((topic, known));
-        found.push(known.and_then(|(id, count)| {
-            let index = u32::try_from(*index).ok().filter(|index| *index < count)?;
-            Some(PartitionId::new(id, index))
-        }));
+        found.push(known.and_then(|known| known.partition(*index)));
     }
     found
 }

@@ -38,6 +38,7 @@ mod no_transactions;
 mod offsets;
 pub mod operations;
 mod options;
+mod partitions;
 mod produce;
 mod produce_request;
 mod produce_response;

@@ -8,15 +8,16 @@ use kafka_protocol::messages::{DescribeLogDirsRequest, DescribeLogDirsResponse, 
 use kafka_protocol::protocol::StrBytes;
 
 use base::PartitionId;
-use broker::Pace;
+use broker::{Pace, Unavailable};
 
+use crate::errors::Fault;
 use crate::gateway::Gateway;
 use crate::metadata::all_topics;
+use crate::partitions::PARTITIONS_AT_ONCE;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 
-/// Partitions that are looked up without a pause, and what one takes while the answer is made.
-const PARTITIONS_AT_ONCE: u32 = 512;
+/// What a partition takes while the answer is made.
 const PARTITION_BYTES: usize = 96;
 
 pub(crate) async fn describe(
@@ -26,7 +27,7 @@ pub(crate) async fn describe(
     let message: DescribeLogDirsRequest = request.decode()?;
     let asked = match &message.topics {
         Some(topics) => topics.iter().map(|topic| topic.partitions.len()).sum(),
-        None => gateway.broker.read(|state| state.partition_count() as usize),
+        None => gateway.broker.catalog().partition_count() as usize,
     };
     let permit = gateway.answer_room(asked * PARTITION_BYTES).await;
     let wanted = match message.topics {
@@ -39,34 +40,35 @@ pub(crate) async fn describe(
             .collect(),
         None => all(gateway).await,
     };
-    let result = match gateway.broker.storage() {
-        Ok(storage) => DescribeLogDirsResult::default()
-            .with_log_dir(StrBytes::from_string(storage.dir.display().to_string()))
-            .with_total_bytes(storage.total_bytes as i64)
-            .with_usable_bytes(storage.free_bytes as i64)
-            .with_topics(topics(gateway, wanted).await),
-        Err(error) => {
-            tracing::error!(%error, "cannot ask the data directory for its space");
-            DescribeLogDirsResult::default()
-                .with_error_code(ResponseError::KafkaStorageError.code())
-        }
-    };
+    let result = describe_dir(gateway, wanted)
+        .await
+        .unwrap_or_else(|fault| DescribeLogDirsResult::default().with_error_code(fault.code()));
     let response = DescribeLogDirsResponse::default().with_results(vec![result]);
     let mut response = Response::encode(&request.head, &response)?;
     response.permit = permit;
     Ok(response)
 }
 
+async fn describe_dir(
+    gateway: &Gateway,
+    wanted: Vec<(TopicName, Vec<PartitionId>)>,
+) -> Result<DescribeLogDirsResult, Fault> {
+    let storage = gateway.broker.storage().map_err(|error| {
+        tracing::error!(%error, "cannot ask the data directory for its space");
+        Fault::plain(ResponseError::KafkaStorageError)
+    })?;
+    Ok(DescribeLogDirsResult::default()
+        .with_log_dir(StrBytes::from_string(storage.dir.display().to_string()))
+        .with_total_bytes(storage.total_bytes as i64)
+        .with_usable_bytes(storage.free_bytes as i64)
+        .with_topics(topics(gateway, wanted).await?))
+}
+
 /// Those of the named partitions that exist: the others are left out, as in Kafka.
 fn existing(gateway: &Gateway, topic: &str, indexes: &[i32]) -> Option<Vec<PartitionId>> {
-    gateway.broker.read(|state| {
-        let topic = state.topic_named(topic)?;
-        let known = |index: &i32| {
-            let index = u32::try_from(*index).ok()?;
-            (index < topic.partition_count()).then(|| PartitionId::new(topic.id, index))
-        };
-        Some(indexes.iter().filter_map(known).collect())
-    })
+    let catalog = gateway.broker.catalog();
+    let topic = catalog.topic_named(topic)?;
+    Some(indexes.iter().filter_map(|index| topic.partition(*index)).collect())
 }
 
 async fn all(gateway: &Gateway) -> Vec<(TopicName, Vec<PartitionId>)> {
@@ -77,20 +79,21 @@ async fn all(gateway: &Gateway) -> Vec<(TopicName, Vec<PartitionId>)> {
 async fn topics(
     gateway: &Gateway,
     wanted: Vec<(TopicName, Vec<PartitionId>)>,
-) -> Vec<DescribeLogDirsTopic> {
-    let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE);
+) -> Result<Vec<DescribeLogDirsTopic>, Unavailable> {
+    let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE as u32);
     let mut topics = Vec::with_capacity(wanted.len());
     for (name, ids) in wanted {
         let mut partitions = Vec::with_capacity(ids.len());
-        for partition in ids {
-            pace.step(1).await;
-            partitions.push(
+        for ids in ids.chunks(PARTITIONS_AT_ONCE) {
+            pace.step(ids.len() as u32).await;
+            let sizes = gateway.broker.shards().live_bytes(ids).await?;
+            partitions.extend(ids.iter().zip(sizes).map(|(partition, bytes)| {
                 DescribeLogDirsPartition::default()
                     .with_partition_index(partition.index as i32)
-                    .with_partition_size(gateway.broker.partition_bytes(partition) as i64),
-            );
+                    .with_partition_size(bytes as i64)
+            }));
         }
         topics.push(DescribeLogDirsTopic::default().with_name(name).with_partitions(partitions));
     }
-    topics
+    Ok(topics)
 }

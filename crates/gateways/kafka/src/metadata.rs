@@ -5,6 +5,8 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use base::{PartitionId, TopicId};
+use broker::catalog::Topic;
+use broker::{NewTopic, validate_topic_name};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::describe_cluster_response::DescribeClusterBroker;
 use kafka_protocol::messages::describe_topic_partitions_response::{
@@ -17,9 +19,6 @@ use kafka_protocol::messages::{
     DescribeTopicPartitionsResponse, MetadataRequest, MetadataResponse, TopicName,
 };
 use kafka_protocol::protocol::StrBytes;
-use machine::command::NewTopic;
-use machine::topic::{Topic, validate_topic_name};
-use machine::{Command, Outcome};
 use uuid::Uuid;
 
 use crate::errors::Fault;
@@ -53,7 +52,7 @@ mod operations {
     }
 }
 
-/// What these requests need of a topic, so that the state's lock is held only to copy it.
+/// What these requests need of a topic, so that the catalog is held only to copy it.
 #[derive(Clone, Debug)]
 pub(crate) struct Summary {
     id: TopicId,
@@ -63,11 +62,11 @@ pub(crate) struct Summary {
 }
 
 impl Summary {
-    fn of(topic: &Topic) -> Self {
+    fn of(topic: Topic<'_>) -> Self {
         Self {
-            id: topic.id,
-            name: Arc::clone(&topic.name),
-            uuid: topic.uuid,
+            id: topic.id(),
+            name: Arc::clone(topic.name()),
+            uuid: topic.uuid(),
             partitions: topic.partition_count(),
         }
     }
@@ -95,10 +94,11 @@ pub(crate) async fn all_topics(gateway: &Gateway) -> Vec<Summary> {
     loop {
         let before = topics.len();
         let last = topics.last().map(|topic| Arc::clone(&topic.name));
-        gateway.broker.read(|state| {
+        {
             let from = last.as_deref().map_or(Bound::Unbounded, Bound::Excluded);
-            topics.extend(state.topics_from(from).take(TOPICS_PER_LOOK).map(Summary::of));
-        });
+            let catalog = gateway.broker.catalog();
+            topics.extend(catalog.topics_from(from).take(TOPICS_PER_LOOK).map(Summary::of));
+        }
         if topics.len() - before < TOPICS_PER_LOOK {
             return topics;
         }
@@ -120,7 +120,10 @@ pub(crate) async fn metadata(
         operations::if_asked(message.include_cluster_authorized_operations, operations::CLUSTER);
     // What is copied of all topics is small beside what is written of them.
     let (topics, partitions) = match &wanted {
-        None => gateway.broker.read(|state| (state.topic_count(), state.partition_count())),
+        None => {
+            let catalog = gateway.broker.catalog();
+            (catalog.topic_count(), catalog.partition_count())
+        }
         Some(wanted) => (wanted.len(), find_partitions(gateway, wanted)),
     };
     let permit = gateway.answer_room(MetadataWriter::estimate(topics, partitions)).await;
@@ -212,19 +215,18 @@ impl Row {
 }
 
 fn find(gateway: &Gateway, wanted: &[MetadataRequestTopic]) -> Vec<Result<Summary, Fault>> {
-    gateway.broker.read(|state| {
-        let find = |topic: &MetadataRequestTopic| match &topic.name {
-            // Java clients that look for an id leave the name empty, not null.
-            Some(name) if topic.topic_id.is_nil() => {
-                state.topic_named(name).map(Summary::of).ok_or_else(|| unknown_name(name))
-            }
-            _ => state
-                .topic_with_uuid(&topic.topic_id)
-                .map(Summary::of)
-                .ok_or_else(Fault::unknown_topic_id),
-        };
-        wanted.iter().map(find).collect()
-    })
+    let catalog = gateway.broker.catalog();
+    let find = |topic: &MetadataRequestTopic| match &topic.name {
+        // Java clients that look for an id leave the name empty, not null.
+        Some(name) if topic.topic_id.is_nil() => {
+            catalog.topic_named(name).map(Summary::of).ok_or_else(|| unknown_name(name))
+        }
+        _ => catalog
+            .topic_with_uuid(&topic.topic_id)
+            .map(Summary::of)
+            .ok_or_else(Fault::unknown_topic_id),
+    };
+    wanted.iter().map(find).collect()
 }
 
 /// A name that no topic can have is told apart from one that no topic has.
@@ -259,9 +261,8 @@ async fn create_missing(
     if topics.is_empty() {
         return;
     }
-    let outcomes = match gateway.broker.execute(Command::CreateTopics { topics }).await {
-        Ok(Outcome::Topics(outcomes)) => outcomes,
-        Ok(_) => return,
+    let outcomes = match gateway.broker.create_topics(topics).await {
+        Ok(outcomes) => outcomes,
         Err(error) => {
             let fault = Fault::from(error);
             places.iter().for_each(|place| found[*place] = Err(fault.clone()));
@@ -324,18 +325,16 @@ pub(crate) fn describe_topic_partitions(
     let message: DescribeTopicPartitionsRequest = request.decode()?;
     let limit = message.response_partition_limit.clamp(1, DESCRIBED_PARTITIONS_MAX) as u32;
     let mut wanted: Vec<(String, Option<Summary>)> = if message.topics.is_empty() {
-        let named = |topic: &Topic| (topic.name.to_string(), Some(Summary::of(topic)));
+        let named = |topic: Topic<'_>| (topic.name().to_string(), Some(Summary::of(topic)));
         // A topic has a partition at least: no more of them are on a page.
         let first = message.cursor.as_ref().map_or("", |cursor| &cursor.topic_name);
-        gateway.broker.read(|state| {
-            let topics = state.topics_from(Bound::Included(first));
-            topics.take(limit as usize + 1).map(named).collect()
-        })
+        let catalog = gateway.broker.catalog();
+        let topics = catalog.topics_from(Bound::Included(first));
+        topics.take(limit as usize + 1).map(named).collect()
     } else {
-        gateway.broker.read(|state| {
-            let find = |name: &TopicName| state.topic_named(name).map(Summary::of);
-            message.topics.iter().map(|topic| (topic.name.to_string(), find(&topic.name))).collect()
-        })
+        let catalog = gateway.broker.catalog();
+        let find = |name: &TopicName| catalog.topic_named(name).map(Summary::of);
+        message.topics.iter().map(|topic| (topic.name.to_string(), find(&topic.name))).collect()
     };
     // Pages go by name.
     wanted.sort_by(|(one, _), (other, _)| one.cmp(other));

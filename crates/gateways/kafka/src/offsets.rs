@@ -1,7 +1,7 @@
 //! Questions about offsets, by time and by leader epoch; and deleting records below one.
 
 use base::{Offset, PartitionId};
-use broker::{Pace, TimedOffset};
+use broker::{Bounds, EpochEnd, ExecuteError, Pace, Refusal, TimedOffset};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::delete_records_request::DeleteRecordsPartition;
 use kafka_protocol::messages::delete_records_response::{
@@ -11,6 +11,7 @@ use kafka_protocol::messages::list_offsets_request::ListOffsetsPartition;
 use kafka_protocol::messages::list_offsets_response::{
     ListOffsetsPartitionResponse, ListOffsetsTopicResponse,
 };
+use kafka_protocol::messages::offset_for_leader_epoch_request::OffsetForLeaderPartition;
 use kafka_protocol::messages::offset_for_leader_epoch_response::{
     EpochEndOffset, OffsetForLeaderTopicResult,
 };
@@ -18,12 +19,11 @@ use kafka_protocol::messages::{
     DeleteRecordsRequest, DeleteRecordsResponse, ListOffsetsRequest, ListOffsetsResponse,
     OffsetForLeaderEpochRequest, OffsetForLeaderEpochResponse,
 };
-use machine::partition::Partition;
-use machine::{Command, Outcome};
 
 use crate::errors::{Fault, code_of};
 use crate::fetch_collector::check_leader_epoch;
 use crate::gateway::Gateway;
+use crate::partitions::{PARTITIONS_AT_ONCE, find_partitions, with_answers};
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 
@@ -36,23 +36,6 @@ mod timestamps {
     pub(super) const LATEST_TIERED: i64 = -5;
 }
 
-/// The partition of this name and number.
-pub(crate) fn find_partition(
-    gateway: &Gateway,
-    topic: &str,
-    index: i32,
-) -> Result<PartitionId, Fault> {
-    let found = gateway.broker.read(|state| {
-        let topic = state.topic_named(topic)?;
-        let index = u32::try_from(index).ok().filter(|index| *index < topic.partition_count())?;
-        Some(PartitionId::new(topic.id, index))
-    });
-    found.ok_or_else(Fault::unknown_partition)
-}
-
-/// Partitions that are looked up without a pause.
-const PARTITIONS_AT_ONCE: u32 = 512;
-
 pub(crate) async fn list_offsets(
     gateway: &Gateway,
     mut request: Request,
@@ -60,24 +43,25 @@ pub(crate) async fn list_offsets(
     let message: ListOffsetsRequest = request.decode()?;
     let version = request.head.version;
     let mut topics = Vec::with_capacity(message.topics.len());
-    let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE);
+    let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE as u32);
     for topic in message.topics {
         let mut partitions = Vec::with_capacity(topic.partitions.len());
-        for wanted in &topic.partitions {
-            pace.step(1).await;
-            let listed = list_offset(gateway, version, &topic.name, wanted).await;
-            let response = ListOffsetsPartitionResponse::default()
-                .with_partition_index(wanted.partition_index)
-                .with_error_code(code_of(&listed));
-            let response = match listed {
-                Ok(Some(listed)) => response
-                    .with_offset(listed.offset as i64)
-                    .with_timestamp(listed.timestamp)
-                    .with_leader_epoch(if version >= 4 { listed.leader_epoch } else { -1 }),
-                // No such record: -1 everywhere, and no error.
-                _ => response.with_offset(-1).with_timestamp(-1).with_leader_epoch(-1),
-            };
-            partitions.push(response);
+        for wanted in topic.partitions.chunks(PARTITIONS_AT_ONCE) {
+            pace.step(wanted.len() as u32).await;
+            let listed = list(gateway, version, &topic.name, wanted).await;
+            partitions.extend(wanted.iter().zip(listed).map(|(wanted, listed)| {
+                let response = ListOffsetsPartitionResponse::default()
+                    .with_partition_index(wanted.partition_index)
+                    .with_error_code(code_of(&listed));
+                match listed {
+                    Ok(Some(listed)) => response
+                        .with_offset(listed.offset as i64)
+                        .with_timestamp(listed.timestamp)
+                        .with_leader_epoch(if version >= 4 { listed.leader_epoch } else { -1 }),
+                    // No such record: -1 everywhere, and no error.
+                    _ => response.with_offset(-1).with_timestamp(-1).with_leader_epoch(-1),
+                }
+            }));
         }
         topics.push(
             ListOffsetsTopicResponse::default().with_name(topic.name).with_partitions(partitions),
@@ -92,95 +76,150 @@ struct Listed {
     leader_epoch: i32,
 }
 
-async fn list_offset(
+/// What is asked of a partition.
+#[derive(Clone, Copy, Debug)]
+enum Sought {
+    Start,
+    End,
+    MaxTimestamp,
+    Time(i64),
+    /// Nothing is tiered.
+    Tiered,
+}
+
+impl Sought {
+    fn of(timestamp: i64, version: i16) -> Result<Self, Fault> {
+        let (sought, since) = match timestamp {
+            timestamps::LATEST => (Self::End, 1),
+            timestamps::EARLIEST => (Self::Start, 1),
+            timestamps::MAX => (Self::MaxTimestamp, 7),
+            timestamps::EARLIEST_LOCAL => (Self::Start, 8),
+            timestamps::LATEST_TIERED => (Self::Tiered, 9),
+            ..timestamps::LATEST_TIERED => (Self::Tiered, i16::MAX),
+            time => (Self::Time(time), 1),
+        };
+        match version < since {
+            true => Err(Fault::plain(ResponseError::UnsupportedVersion)),
+            false => Ok(sought),
+        }
+    }
+
+    async fn find(
+        self,
+        gateway: &Gateway,
+        id: PartitionId,
+        bounds: Bounds,
+    ) -> Result<Option<TimedOffset>, Fault> {
+        // A bound of a partition has no timestamp.
+        let at_bound = |offset| Some(TimedOffset { offset, timestamp: -1 });
+        Ok(match self {
+            Self::Start => at_bound(bounds.log_start),
+            Self::End => at_bound(bounds.end),
+            Self::MaxTimestamp => gateway.broker.offset_of_max_timestamp(id).await?,
+            Self::Time(time) => gateway.broker.offset_at_time(id, time).await?,
+            Self::Tiered => None,
+        })
+    }
+}
+
+/// One answer for each of some partitions of a topic.
+async fn list(
     gateway: &Gateway,
     version: i16,
     topic: &str,
-    wanted: &ListOffsetsPartition,
-) -> Result<Option<Listed>, Fault> {
-    let id = find_partition(gateway, topic, wanted.partition_index)?;
-    check_leader_epoch(gateway, wanted.current_leader_epoch)?;
-    let since = match wanted.timestamp {
-        timestamps::MAX => 7,
-        timestamps::EARLIEST_LOCAL => 8,
-        timestamps::LATEST_TIERED => 9,
-        ..timestamps::LATEST_TIERED => i16::MAX,
-        _ => 1,
-    };
-    if version < since {
-        return Err(Fault::plain(ResponseError::UnsupportedVersion));
+    wanted: &[ListOffsetsPartition],
+) -> Vec<Result<Option<Listed>, Fault>> {
+    let found = find_partitions(gateway, topic, wanted.iter().map(|it| it.partition_index));
+    let sought = found.into_iter().zip(wanted).map(|(found, wanted)| {
+        let id = found?;
+        check_leader_epoch(gateway, wanted.current_leader_epoch)?;
+        Ok((id, Sought::of(wanted.timestamp, version)?))
+    });
+    let sought: Vec<Result<(PartitionId, Sought), Fault>> = sought.collect();
+    let ids: Vec<PartitionId> = sought.iter().flatten().map(|(id, _)| *id).collect();
+    let bounds = gateway.broker.shards().bounds(&ids).await;
+    let mut places = Vec::with_capacity(wanted.len());
+    for sought in with_answers(sought, bounds) {
+        places.push(find(gateway, sought).await);
     }
-    let found = match wanted.timestamp {
-        timestamps::LATEST => at_bound(gateway, id, Partition::next_offset)?,
-        timestamps::EARLIEST | timestamps::EARLIEST_LOCAL => {
-            at_bound(gateway, id, Partition::log_start)?
+    let known: Vec<(PartitionId, Offset)> =
+        places.iter().flatten().flatten().map(|(id, at)| (*id, at.offset)).collect();
+    let mut epochs = match gateway.broker.shards().epochs_at(&known).await {
+        Ok(epochs) => epochs.into_iter(),
+        Err(unavailable) => {
+            let fault = Fault::from(unavailable);
+            return places.into_iter().map(|place| place.and(Err(fault.clone()))).collect();
         }
-        // Nothing is tiered.
-        timestamps::LATEST_TIERED => return Ok(None),
-        timestamps::MAX => gateway.broker.offset_of_max_timestamp(id).await?,
-        timestamp => gateway.broker.offset_at_time(id, timestamp).await?,
     };
-    Ok(found.map(|TimedOffset { offset, timestamp }| Listed {
-        offset,
-        timestamp,
-        leader_epoch: epoch_at(gateway, id, offset),
-    }))
+    let listed = places.into_iter().map(|place| {
+        let Some((_, TimedOffset { offset, timestamp })) = place? else { return Ok(None) };
+        let leader_epoch = epochs.next().flatten().ok_or_else(Fault::unknown_partition)?;
+        Ok(Some(Listed { offset, timestamp, leader_epoch }))
+    });
+    listed.collect()
 }
 
-/// A bound of a partition has no timestamp.
-fn at_bound(
+type Place = (PartitionId, TimedOffset);
+
+async fn find(
     gateway: &Gateway,
-    id: PartitionId,
-    bound: fn(&Partition) -> Offset,
-) -> Result<Option<TimedOffset>, Fault> {
-    let offset = gateway.broker.read(|state| state.partition(id).map(bound));
-    let offset = offset.ok_or_else(Fault::unknown_partition)?;
-    Ok(Some(TimedOffset { offset, timestamp: -1 }))
+    sought: Result<((PartitionId, Sought), Option<Bounds>), Fault>,
+) -> Result<Option<Place>, Fault> {
+    let ((id, sought), bounds) = sought?;
+    let bounds = bounds.ok_or_else(Fault::unknown_partition)?;
+    Ok(sought.find(gateway, id, bounds).await?.map(|at| (id, at)))
 }
 
-/// The leader epoch in which an offset was, or will be, written; -1 before the first record.
-fn epoch_at(gateway: &Gateway, id: PartitionId, offset: Offset) -> i32 {
-    gateway.broker.read(|state| {
-        let epochs = state.partition(id).map(Partition::epochs).unwrap_or_default();
-        epochs.iter().rev().find(|epoch| epoch.start <= offset).map_or(-1, |epoch| epoch.epoch)
-    })
-}
-
-pub(crate) fn offset_for_leader_epoch(
+pub(crate) async fn offset_for_leader_epoch(
     gateway: &Gateway,
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: OffsetForLeaderEpochRequest = request.decode()?;
-    let current = gateway.broker.leader_epoch();
-    let topics = message.topics.into_iter().map(|topic| {
-        let partitions = topic.partitions.iter().map(|wanted| {
-            let found = find_partition(gateway, &topic.topic, wanted.partition).and_then(|id| {
-                check_leader_epoch(gateway, wanted.current_leader_epoch)?;
-                Ok(gateway.broker.read(|state| {
-                    let partition = state.partition(id)?;
-                    // The current epoch may not have written anything yet.
-                    if wanted.leader_epoch == current {
-                        return Some((current, partition.next_offset()));
-                    }
-                    partition.epoch_end(wanted.leader_epoch)
-                }))
-            });
-            // An epoch that is not known ends nowhere.
-            let (epoch, end) = match &found {
-                Ok(Some((epoch, end))) => (*epoch, *end as i64),
-                _ => (-1, -1),
-            };
-            EpochEndOffset::default()
-                .with_partition(wanted.partition)
-                .with_error_code(code_of(&found))
-                .with_leader_epoch(epoch)
-                .with_end_offset(end)
-        });
-        let partitions = partitions.collect();
-        OffsetForLeaderTopicResult::default().with_topic(topic.topic).with_partitions(partitions)
+    let mut topics = Vec::with_capacity(message.topics.len());
+    let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE as u32);
+    for topic in message.topics {
+        let mut partitions = Vec::with_capacity(topic.partitions.len());
+        for wanted in topic.partitions.chunks(PARTITIONS_AT_ONCE) {
+            pace.step(wanted.len() as u32).await;
+            partitions.extend(epoch_ends(gateway, &topic.topic, wanted).await);
+        }
+        topics.push(
+            OffsetForLeaderTopicResult::default()
+                .with_topic(topic.topic)
+                .with_partitions(partitions),
+        );
+    }
+    Response::encode(&request.head, &OffsetForLeaderEpochResponse::default().with_topics(topics))
+}
+
+async fn epoch_ends(
+    gateway: &Gateway,
+    topic: &str,
+    wanted: &[OffsetForLeaderPartition],
+) -> Vec<EpochEndOffset> {
+    let found = find_partitions(gateway, topic, wanted.iter().map(|it| it.partition));
+    let asked = found.into_iter().zip(wanted).map(|(found, wanted)| {
+        let id = found?;
+        check_leader_epoch(gateway, wanted.current_leader_epoch)?;
+        Ok((id, wanted.leader_epoch))
     });
-    let response = OffsetForLeaderEpochResponse::default().with_topics(topics.collect());
-    Response::encode(&request.head, &response)
+    let asked: Vec<Result<(PartitionId, i32), Fault>> = asked.collect();
+    let epochs: Vec<(PartitionId, i32)> = asked.iter().flatten().copied().collect();
+    let ends = gateway.broker.shards().epoch_ends(&epochs).await;
+    let partitions = wanted.iter().zip(with_answers(asked, ends)).map(|(wanted, end)| {
+        let end = end.and_then(|(_, end)| end.ok_or_else(Fault::unknown_partition));
+        // An epoch that is not known ends nowhere.
+        let (epoch, offset) = match &end {
+            Ok(Some(EpochEnd { epoch, end })) => (*epoch, *end as i64),
+            _ => (-1, -1),
+        };
+        EpochEndOffset::default()
+            .with_partition(wanted.partition)
+            .with_error_code(code_of(&end))
+            .with_leader_epoch(epoch)
+            .with_end_offset(offset)
+    });
+    partitions.collect()
 }
 
 /// Offset of a DeleteRecords request that means "all there is".
@@ -191,25 +230,19 @@ pub(crate) async fn delete_records(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: DeleteRecordsRequest = request.decode()?;
-    let mut starts = Vec::new();
-    let checked: Vec<Vec<Result<(), Fault>>> = message
-        .topics
-        .iter()
-        .map(|topic| {
-            let check = |wanted: &DeleteRecordsPartition| {
-                let start = new_start(gateway, &topic.name, wanted)?;
-                starts.push(start);
-                Ok(())
-            };
-            topic.partitions.iter().map(check).collect()
-        })
-        .collect();
-    let mut moved = advance(gateway, starts).await.into_iter();
-    let topics = message.topics.into_iter().zip(checked).map(|(topic, checked)| {
-        let partitions = topic.partitions.iter().zip(checked).map(|(wanted, checked)| {
-            let moved = checked.and_then(|()| {
-                moved.next().unwrap_or_else(|| Err(Fault::plain(ResponseError::UnknownServerError)))
-            });
+    let mut starts: Vec<Result<(PartitionId, Offset), Fault>> = Vec::new();
+    let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE as u32);
+    for topic in &message.topics {
+        for wanted in topic.partitions.chunks(PARTITIONS_AT_ONCE) {
+            pace.step(wanted.len() as u32).await;
+            starts.extend(new_starts(gateway, &topic.name, wanted).await);
+        }
+    }
+    let moved = advance(gateway, starts.iter().flatten().copied().collect()).await;
+    let mut moved = with_answers(starts, moved);
+    let topics = message.topics.into_iter().map(|topic| {
+        let partitions = topic.partitions.iter().zip(moved.by_ref()).map(|(wanted, moved)| {
+            let moved = moved.and_then(|(_, start)| start.map_err(Fault::from));
             DeleteRecordsPartitionResult::default()
                 .with_partition_index(wanted.partition_index)
                 .with_error_code(code_of(&moved))
@@ -222,27 +255,48 @@ pub(crate) async fn delete_records(
     Response::encode(&request.head, &response)
 }
 
-fn new_start(
+/// Where partitions of a topic are to begin.
+async fn new_starts(
     gateway: &Gateway,
     topic: &str,
-    wanted: &DeleteRecordsPartition,
-) -> Result<(PartitionId, Offset), Fault> {
-    let id = find_partition(gateway, topic, wanted.partition_index)?;
-    let (end, deletes) = gateway
-        .broker
-        .read(|state| {
-            let deletes = state.topic(id.topic)?.config.cleanup_policy.delete;
-            Some((state.partition(id)?.next_offset(), deletes))
-        })
-        .ok_or_else(Fault::unknown_partition)?;
-    if !deletes {
-        // Of a key's last value nobody may be deprived.
-        return Err(Fault::plain(ResponseError::PolicyViolation));
-    }
-    match wanted.offset {
-        HIGH_WATERMARK => Ok((id, end)),
+    wanted: &[DeleteRecordsPartition],
+) -> Vec<Result<(PartitionId, Offset), Fault>> {
+    let found = deletable(gateway, topic, wanted);
+    let ids: Vec<PartitionId> = found.iter().flatten().map(|(id, _)| *id).collect();
+    let bounds = gateway.broker.shards().bounds(&ids).await;
+    let starts = with_answers(found, bounds).map(|found| {
+        let ((id, offset), bounds) = found?;
+        let end = bounds.ok_or_else(Fault::unknown_partition)?.end;
+        Ok((id, new_start(offset, end)?))
+    });
+    starts.collect()
+}
+
+/// The partitions whose records may be deleted, each with the offset that is wanted.
+fn deletable(
+    gateway: &Gateway,
+    topic: &str,
+    wanted: &[DeleteRecordsPartition],
+) -> Vec<Result<(PartitionId, i64), Fault>> {
+    let catalog = gateway.broker.catalog();
+    let topic = catalog.topic_named(topic);
+    let check = |wanted: &DeleteRecordsPartition| {
+        let found = topic.and_then(|topic| Some((topic, topic.partition(wanted.partition_index)?)));
+        let (topic, id) = found.ok_or_else(Fault::unknown_partition)?;
+        if !topic.config().cleanup_policy.delete {
+            // Of a key's last value nobody may be deprived.
+            return Err(Fault::plain(ResponseError::PolicyViolation));
+        }
+        Ok((id, wanted.offset))
+    };
+    wanted.iter().map(check).collect()
+}
+
+fn new_start(wanted: i64, end: Offset) -> Result<Offset, Fault> {
+    match wanted {
+        HIGH_WATERMARK => Ok(end),
         offset => match u64::try_from(offset) {
-            Ok(offset) if offset <= end => Ok((id, offset)),
+            Ok(offset) if offset <= end => Ok(offset),
             _ => Err(Fault::plain(ResponseError::OffsetOutOfRange)),
         },
     }
@@ -251,16 +305,9 @@ fn new_start(
 async fn advance(
     gateway: &Gateway,
     starts: Vec<(PartitionId, Offset)>,
-) -> Vec<Result<Offset, Fault>> {
-    let count = starts.len();
-    if count == 0 {
-        return Vec::new();
-    }
-    match gateway.broker.execute(Command::AdvanceStart { starts }).await {
-        Ok(Outcome::Starts(starts)) => {
-            starts.into_iter().map(|start| start.map_err(Fault::from)).collect()
-        }
-        Ok(_) => Vec::new(),
-        Err(error) => vec![Err(Fault::from(error)); count],
+) -> Result<Vec<Result<Offset, Refusal>>, ExecuteError> {
+    match starts.is_empty() {
+        true => Ok(Vec::new()),
+        false => gateway.broker.shards().advance_starts(starts).await,
     }
 }

@@ -10,11 +10,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use broker::config::{CompressionType, TimestampType, TopicConfig};
 use broker::{AppendBatch, AppendReply, Permit, RecordIds};
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::error::ResponseError;
-use machine::TopicConfig;
-use machine::config::{CompressionType, TimestampType};
 use record::{
     BatchError, BatchHeader, Compression, CompressionError, RefusedRecord, ValidateLimits,
     Validated,
@@ -34,7 +33,6 @@ use crate::produce_response::{self, PartitionResult};
 use crate::request::{Request, RequestError, RequestHead};
 use crate::response::Response;
 use crate::session::SessionEnd;
-use crate::topic_ref::TopicRef;
 
 /// Before it, clients do not know Zstandard (KIP-110).
 const ZSTD_SINCE: i16 = 7;
@@ -250,21 +248,17 @@ struct Resolved {
 
 /// All of a request's topics under one lock, each with the number of its partitions.
 fn resolve(gateway: &Gateway, topics: &[ProduceTopic]) -> Vec<(usize, Result<Resolved, Fault>)> {
-    gateway.broker.read(|state| {
-        let find = |topic: &ProduceTopic| {
-            let found = match &topic.topic {
-                TopicRef::Name(name) => state.topic_named(name),
-                TopicRef::Id(id) => state.topic_with_uuid(id),
-            };
-            let resolved = found.ok_or_else(|| topic.topic.unknown()).map(|found| Resolved {
-                id: found.id,
-                partitions: found.partition_count(),
-                config: Arc::clone(&found.config),
-            });
-            (topic.partitions, resolved)
-        };
-        topics.iter().map(find).collect()
-    })
+    let catalog = gateway.broker.catalog();
+    let find = |topic: &ProduceTopic| {
+        let found = topic.topic.find(&catalog).ok_or_else(|| topic.topic.unknown());
+        let resolved = found.map(|found| Resolved {
+            id: found.id(),
+            partitions: found.partition_count(),
+            config: Arc::clone(found.config()),
+        });
+        (topic.partitions, resolved)
+    };
+    topics.iter().map(find).collect()
 }
 
 /// What holds for all of a request.

@@ -1,6 +1,7 @@
 //! Producer ids, and what partitions remember of producers.
 
-use kafka_protocol::error::ResponseError;
+use base::PartitionId;
+use broker::{Pace, Producer, ProducerIdentity};
 use kafka_protocol::messages::describe_producers_response::{
     PartitionResponse, ProducerState, TopicResponse,
 };
@@ -8,13 +9,12 @@ use kafka_protocol::messages::{
     DescribeProducersRequest, DescribeProducersResponse, InitProducerIdRequest,
     InitProducerIdResponse, ProducerId,
 };
-use machine::{Command, Outcome};
 use tracing::warn;
 
 use crate::errors::{Fault, code_of};
 use crate::gateway::{Gateway, Session};
 use crate::no_transactions::no_transactions_for;
-use crate::offsets::find_partition;
+use crate::partitions::{PARTITIONS_AT_ONCE, find_partitions, with_answers};
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 
@@ -37,54 +37,66 @@ pub(crate) async fn init_producer_id(
         None => allocate(gateway).await,
     };
     let response = InitProducerIdResponse::default().with_error_code(code_of(&allocated));
-    let (id, epoch) = allocated.unwrap_or((-1, -1));
+    let ProducerIdentity { id, epoch } =
+        allocated.unwrap_or(ProducerIdentity { id: -1, epoch: -1 });
     let response = response.with_producer_id(ProducerId(id)).with_producer_epoch(epoch);
     Response::encode(&request.head, &response)
 }
 
 /// A new id with epoch 0, also for a producer that has one and asks to go on with a higher epoch
 /// (KIP-360): its sequences start anew with either.
-async fn allocate(gateway: &Gateway) -> Result<(i64, i16), Fault> {
-    match gateway.broker.execute(Command::AllocateProducerId).await? {
-        Outcome::ProducerId { id, epoch } => Ok((id, epoch)),
-        _ => Err(Fault::plain(ResponseError::UnknownServerError)),
-    }
+async fn allocate(gateway: &Gateway) -> Result<ProducerIdentity, Fault> {
+    Ok(gateway.broker.allocate_producer_id().await?)
 }
 
-pub(crate) fn describe_producers(
+pub(crate) async fn describe_producers(
     gateway: &Gateway,
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: DescribeProducersRequest = request.decode()?;
-    let topics = message.topics.into_iter().map(|topic| {
-        let partitions = topic.partition_indexes.iter().map(|index| {
-            let described = PartitionResponse::default().with_partition_index(*index);
-            match find_partition(gateway, &topic.name, *index) {
-                Ok(id) => described.with_active_producers(active_producers(gateway, id)),
-                Err(fault) => described
-                    .with_error_code(fault.code())
-                    .with_error_message(fault.message_bytes()),
-            }
-        });
-        let partitions = partitions.collect();
-        TopicResponse::default().with_name(topic.name).with_partitions(partitions)
-    });
-    let response = DescribeProducersResponse::default().with_topics(topics.collect());
-    Response::encode(&request.head, &response)
+    let mut topics = Vec::with_capacity(message.topics.len());
+    let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE as u32);
+    for topic in message.topics {
+        let mut partitions = Vec::with_capacity(topic.partition_indexes.len());
+        for indexes in topic.partition_indexes.chunks(PARTITIONS_AT_ONCE) {
+            pace.step(indexes.len() as u32).await;
+            partitions.extend(describe_partitions(gateway, &topic.name, indexes).await);
+        }
+        topics.push(TopicResponse::default().with_name(topic.name).with_partitions(partitions));
+    }
+    Response::encode(&request.head, &DescribeProducersResponse::default().with_topics(topics))
 }
 
-fn active_producers(gateway: &Gateway, partition: base::PartitionId) -> Vec<ProducerState> {
-    gateway.broker.read(|state| {
-        let Some(partition) = state.partition(partition) else { return Vec::new() };
-        let describe = |(id, producer): &(i64, machine::producer::ProducerState)| {
-            ProducerState::default()
-                .with_producer_id(ProducerId(*id))
-                .with_producer_epoch(i32::from(producer.epoch()))
-                .with_last_sequence(producer.last_sequence())
-                .with_last_timestamp(producer.last_ms())
-                .with_coordinator_epoch(-1)
-                .with_current_txn_start_offset(-1)
-        };
-        partition.producers().iter().map(describe).collect()
-    })
+async fn describe_partitions(
+    gateway: &Gateway,
+    topic: &str,
+    indexes: &[i32],
+) -> Vec<PartitionResponse> {
+    let found = find_partitions(gateway, topic, indexes.iter().copied());
+    let ids: Vec<PartitionId> = found.iter().flatten().copied().collect();
+    let producers = gateway.broker.shards().producers(&ids).await;
+    let partitions = indexes.iter().zip(with_answers(found, producers)).map(|(index, found)| {
+        let described = PartitionResponse::default().with_partition_index(*index);
+        let producers =
+            found.and_then(|(_, producers)| producers.ok_or_else(Fault::unknown_partition));
+        match producers {
+            Ok(producers) => {
+                described.with_active_producers(producers.iter().map(active_producer).collect())
+            }
+            Err(fault) => {
+                described.with_error_code(fault.code()).with_error_message(fault.message_bytes())
+            }
+        }
+    });
+    partitions.collect()
+}
+
+fn active_producer(producer: &Producer) -> ProducerState {
+    ProducerState::default()
+        .with_producer_id(ProducerId(producer.id))
+        .with_producer_epoch(i32::from(producer.epoch))
+        .with_last_sequence(producer.last_sequence)
+        .with_last_timestamp(producer.last_ms)
+        .with_coordinator_epoch(-1)
+        .with_current_txn_start_offset(-1)
 }

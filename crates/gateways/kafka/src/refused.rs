@@ -23,7 +23,7 @@ use kafka_protocol::messages::{
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 use crate::metadata::message_name;
-use crate::offsets::find_partition;
+use crate::partitions::find_partition;
 use crate::refused_share_state;
 use crate::request::{Request, RequestError};
 use crate::response::Response;

@@ -1,7 +1,7 @@
 //! Configurations of a broker that stand since it was started, by Kafka's names: shown, because tools
 //! look for them, and not to be changed while it runs.
 
-use machine::config::ConfigKind;
+use broker::config::ConfigKind;
 
 use crate::gateway::Gateway;
 

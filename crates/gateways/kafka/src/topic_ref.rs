@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use broker::CatalogView;
+use broker::catalog::Topic;
 use uuid::Uuid;
 
 use crate::errors::Fault;
@@ -14,6 +16,13 @@ pub(crate) enum TopicRef {
 }
 
 impl TopicRef {
+    pub(crate) fn find<'a>(&self, catalog: &'a CatalogView<'_>) -> Option<Topic<'a>> {
+        match self {
+            Self::Name(name) => catalog.topic_named(name),
+            Self::Id(id) => catalog.topic_with_uuid(id),
+        }
+    }
+
     /// What to answer about a topic that is not there.
     pub(crate) fn unknown(&self) -> Fault {
         match self {

@@ -2,7 +2,9 @@
 
 use base::{HashMap, TopicId};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
+use broker::{NewTopic, validate_topic_name};
 use futures_util::future::join_all;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::create_partitions_request::CreatePartitionsTopic;
@@ -15,8 +17,6 @@ use kafka_protocol::messages::{
     BrokerId, CreatePartitionsRequest, CreatePartitionsResponse, CreateTopicsRequest,
     CreateTopicsResponse, DeleteTopicsRequest, DeleteTopicsResponse,
 };
-use machine::command::NewTopic;
-use machine::{Command, Outcome};
 use uuid::Uuid;
 
 use crate::config_describe::creatable_configs;
@@ -37,14 +37,13 @@ pub(crate) async fn create(
     if !message.validate_only {
         wanted = make(gateway, wanted).await;
     } else {
-        wanted = gateway.broker.read(|state| {
-            let check = |wanted: Result<NewTopic, Fault>| {
-                let new = wanted?;
-                state.check_new_topic(&new)?;
-                Ok(new)
-            };
-            wanted.into_iter().map(check).collect()
-        });
+        let catalog = gateway.broker.catalog();
+        let check = |wanted: Result<NewTopic, Fault>| {
+            let new = wanted?;
+            catalog.check_new_topic(&new)?;
+            Ok(new)
+        };
+        wanted = wanted.into_iter().map(check).collect();
     }
     let results = message.topics.into_iter().zip(wanted).map(|(topic, made)| {
         let result =
@@ -65,9 +64,9 @@ pub(crate) async fn create(
     Response::encode(&request.head, &response)
 }
 
-/// What a request asks for, as the machine makes it.
+/// What a request asks for, as the broker makes it.
 fn new_topic(gateway: &Gateway, topic: &CreatableTopic) -> Result<NewTopic, Fault> {
-    machine::topic::validate_topic_name(&topic.name)
+    validate_topic_name(&topic.name)
         .map_err(|error| Fault::new(ResponseError::InvalidTopicException, error.to_string()))?;
     let partitions = if topic.assignments.is_empty() {
         check_replication_factor(topic.replication_factor)?;
@@ -175,9 +174,8 @@ async fn make(
     if topics.is_empty() {
         return wanted;
     }
-    let mut outcomes = match gateway.broker.execute(Command::CreateTopics { topics }).await {
-        Ok(Outcome::Topics(outcomes)) => outcomes.into_iter(),
-        Ok(_) => Vec::new().into_iter(),
+    let mut outcomes = match gateway.broker.create_topics(topics).await {
+        Ok(outcomes) => outcomes.into_iter(),
         Err(error) => {
             let fault = Fault::from(error);
             return wanted.into_iter().map(|wanted| wanted.and(Err(fault.clone()))).collect();
@@ -212,23 +210,12 @@ pub(crate) async fn delete(
 
 async fn delete_one(gateway: &Gateway, topic: DeleteTopicState) -> DeletableTopicResult {
     let result = DeletableTopicResult::default();
-    let found = gateway.broker.read(|state| {
-        let found = match &topic.name {
-            Some(name) if topic.topic_id.is_nil() => {
-                state.topic_named(name).ok_or_else(Fault::unknown_partition)?
-            }
-            Some(_) => {
-                return Err(Fault::new(
-                    ResponseError::InvalidRequest,
-                    "a topic must be named by its name or by its id, not by both",
-                ));
-            }
-            None => state.topic_with_uuid(&topic.topic_id).ok_or_else(Fault::unknown_topic_id)?,
-        };
-        Ok((found.id, found.name.to_string(), found.uuid))
-    });
+    let found = find_deleted(gateway, &topic);
     let deleted = match found {
-        Ok((id, name, uuid)) => remove(gateway, id).await.map(|()| (name, uuid)),
+        Ok((id, name, uuid)) => match gateway.broker.delete_topic(id).await {
+            Ok(()) => Ok((name, uuid)),
+            Err(error) => Err(error.into()),
+        },
         Err(fault) => Err(fault),
     };
     match deleted {
@@ -241,9 +228,25 @@ async fn delete_one(gateway: &Gateway, topic: DeleteTopicState) -> DeletableTopi
     }
 }
 
-async fn remove(gateway: &Gateway, topic: TopicId) -> Result<(), Fault> {
-    gateway.broker.execute(Command::DeleteTopic { topic }).await?;
-    Ok(())
+/// The topic that is to be deleted, with its name and UUID.
+fn find_deleted(
+    gateway: &Gateway,
+    topic: &DeleteTopicState,
+) -> Result<(TopicId, Arc<str>, Uuid), Fault> {
+    let catalog = gateway.broker.catalog();
+    let found = match &topic.name {
+        Some(name) if topic.topic_id.is_nil() => {
+            catalog.topic_named(name).ok_or_else(Fault::unknown_partition)?
+        }
+        Some(_) => {
+            return Err(Fault::new(
+                ResponseError::InvalidRequest,
+                "a topic must be named by its name or by its id, not by both",
+            ));
+        }
+        None => catalog.topic_with_uuid(&topic.topic_id).ok_or_else(Fault::unknown_topic_id)?,
+    };
+    Ok((found.id(), Arc::clone(found.name()), found.uuid()))
 }
 
 pub(crate) async fn create_partitions(
@@ -271,10 +274,11 @@ async fn grow(
     wanted: &CreatePartitionsTopic,
     validate_only: bool,
 ) -> Result<(), Fault> {
-    let (topic, present) = gateway
-        .broker
-        .read(|state| state.topic_named(&wanted.name).map(|t| (t.id, t.partition_count())))
-        .ok_or_else(Fault::unknown_partition)?;
+    let (topic, present) = {
+        let catalog = gateway.broker.catalog();
+        let found = catalog.topic_named(&wanted.name).ok_or_else(Fault::unknown_partition)?;
+        (found.id(), found.partition_count())
+    };
     let total = u32::try_from(wanted.count).ok().filter(|total| *total > present);
     let total = total.ok_or_else(|| {
         Fault::new(
@@ -298,9 +302,7 @@ async fn grow(
         }
     }
     if validate_only {
-        gateway.broker.read(|state| state.check_create_partitions(topic, total))?;
-        return Ok(());
+        return Ok(gateway.broker.catalog().check_create_partitions(topic, total)?);
     }
-    gateway.broker.execute(Command::CreatePartitions { topic, total }).await?;
-    Ok(())
+    Ok(gateway.broker.create_partitions(topic, total).await?)
 }

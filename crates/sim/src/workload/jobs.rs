@@ -9,7 +9,6 @@ use broker::{
     AppendError, Broker, ConsumeOptions, Credit, Delivery, Event, LeaseSession, Settle, SettleWhat,
     Settlement,
 };
-use machine::{Command, Outcome};
 use record::BatchOptions;
 use tokio::time::timeout;
 
@@ -61,10 +60,9 @@ async fn open(client: &mut Client, rules: &Rules) -> Result<Queue, Ended> {
     ];
     loop {
         let (name, config) = (GROUP.to_owned(), overrides(config.iter()));
-        let command = Command::CreateLeaseGroup { topic, name, starts: Vec::new(), config };
-        match client.execute(command).await? {
-            Ok(Outcome::LeaseGroup(group)) => return Ok(Queue { topic, moved, group }),
-            Ok(other) => client.refused("making the queue", &other),
+        let made = client.broker.create_lease_group(topic, name, Vec::new(), config).await;
+        match client.changed(made).await? {
+            Ok(group) => return Ok(Queue { topic, moved, group }),
             Err(broker::ExecuteError::Refused(refusal)) => {
                 client.refused("making the queue", &refusal)
             }
@@ -334,26 +332,25 @@ pub async fn drain(mut client: Client, rules: Rules) -> Result<(), Ended> {
 
 /// How many jobs wait, are delayed or leased; for a message.
 pub async fn left(broker: &Broker) -> String {
-    let group = broker.read(|state| {
-        let topic = state.topic_named(TOPIC)?.id;
-        state.lease_group_named(topic, GROUP).map(|it| it.id)
-    });
-    match group {
+    match group(broker) {
         Some(group) => format!("{:?}", broker.counters(group).await),
         None => "no queue".to_owned(),
     }
 }
 
+fn group(broker: &Broker) -> Option<LeaseGroupId> {
+    let catalog = broker.catalog();
+    Some(catalog.lease_group_named(catalog.topic_id(TOPIC)?, GROUP)?.id())
+}
+
 /// Every job that is in a topic, with its place.
 async fn found(broker: &Broker, topic: &str) -> Result<Vec<(JobId, (u32, u64))>, String> {
-    let known =
-        broker.read(|state| state.topic_named(topic).map(|it| (it.id, it.partition_count())));
-    let Some((id, partitions)) = known else { return Ok(Vec::new()) };
+    let partitions = broker.catalog().topic_named(topic).map(|topic| topic.partition_ids());
     let mut jobs = Vec::new();
-    for partition in 0..partitions {
-        for it in reading::read_all(broker, PartitionId::new(id, partition)).await? {
+    for partition in partitions.into_iter().flatten() {
+        for it in reading::read_all(broker, partition).await? {
             let job = it.value.and_then(|value| number(&value)).ok_or("a record was changed")?;
-            jobs.push((job, (partition, it.offset)));
+            jobs.push((job, (partition.index, it.offset)));
         }
     }
     Ok(jobs)

@@ -81,7 +81,7 @@ async fn send(
 
 /// The topic's partitions, if it is there.
 pub fn partitions(broker: &Broker) -> Vec<PartitionId> {
-    let topic = broker.read(|state| state.topic_named(TOPIC).map(|it| it.id));
+    let topic = broker.catalog().topic_id(TOPIC);
     let of = |topic| (0..PARTITIONS).map(move |index| PartitionId::new(topic, index));
     topic.into_iter().flat_map(of).collect()
 }

@@ -39,9 +39,8 @@ pub async fn produce(mut client: Client) -> Ended {
 
 /// Key and number of each record that is there, in order.
 pub async fn found(broker: &Broker) -> Result<Vec<(u8, u32)>, String> {
-    let Some(topic) = broker.read(|state| state.topic_named(TOPIC).map(|it| it.id)) else {
-        return Ok(Vec::new());
-    };
+    let topic = broker.catalog().topic_id(TOPIC);
+    let Some(topic) = topic else { return Ok(Vec::new()) };
     let found = reading::read_all(broker, PartitionId::new(topic, 0)).await?;
     let entry = |it: reading::Found| {
         let key = *it.key?.first()?;

@@ -1,8 +1,7 @@
 //! Producers of a log: some give up what was not answered, idempotent ones send it again until it is.
 
 use base::{PartitionId, TopicId};
-use broker::{AppendError, Appended};
-use machine::{Command, Outcome};
+use broker::{AppendError, Appended, ProducerIdentity};
 use record::BatchOptions;
 
 use super::{Client, Ended, New, batch};
@@ -60,8 +59,9 @@ impl Producer {
         let Ok(topic) = client.topic(TOPIC, PARTITIONS, &[]).await else { return Ended };
         if self.is_idempotent() && self.identity.is_none() {
             loop {
-                match client.execute(Command::AllocateProducerId).await {
-                    Ok(Ok(Outcome::ProducerId { id, .. })) => {
+                let allocated = client.broker.allocate_producer_id().await;
+                match client.changed(allocated).await {
+                    Ok(Ok(ProducerIdentity { id, .. })) => {
                         let sequences = [0; PARTITIONS as usize];
                         self.identity = Some(Identity { id, sequences });
                         break;

@@ -16,10 +16,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::{PartitionId, TopicId};
-use broker::{AppendBatch, Broker, ExecuteError, Unavailable};
+use broker::{AppendBatch, Broker, ExecuteError, NewTopic, Unavailable};
 use bytes::BytesMut;
-use machine::command::NewTopic;
-use machine::{Command, Outcome};
 use record::{BatchBuilder, BatchHeader, BatchOptions, Header};
 use world::RuntimeClock;
 
@@ -65,11 +63,11 @@ impl Client {
         }
     }
 
-    pub async fn execute(
+    /// Takes in the answer to a change.
+    pub async fn changed<T>(
         &mut self,
-        command: Command,
-    ) -> Result<Result<Outcome, ExecuteError>, Ended> {
-        let answer = self.broker.execute(command).await;
+        answer: Result<T, ExecuteError>,
+    ) -> Result<Result<T, ExecuteError>, Ended> {
         if let Err(ExecuteError::Unavailable(error)) = &answer {
             self.after(error).await?;
         }
@@ -89,7 +87,8 @@ impl Client {
         config: &[(&str, &str)],
     ) -> Result<TopicId, Ended> {
         loop {
-            if let Some(id) = self.broker.read(|state| state.topic_named(name).map(|it| it.id)) {
+            let found = self.broker.catalog().topic_id(name);
+            if let Some(id) = found {
                 return Ok(id);
             }
             let config = [("retention.ms", "-1")].iter().chain(config);
@@ -99,7 +98,8 @@ impl Client {
                 partitions,
                 config: overrides(config),
             };
-            self.execute(Command::CreateTopics { topics: vec![topic] }).await?.ok();
+            let made = self.broker.create_topic(topic).await;
+            self.changed(made).await?.ok();
         }
     }
 }

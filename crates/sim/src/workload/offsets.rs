@@ -1,9 +1,7 @@
 //! A group that commits offsets, one after another.
 
 use base::PartitionId;
-use broker::Broker;
-use machine::Command;
-use machine::command::CommitOffset;
+use broker::{Broker, CommitOffset};
 
 use super::{Client, Ended};
 use crate::workload::log;
@@ -22,8 +20,8 @@ pub async fn commit(mut client: Client) -> Ended {
             metadata: String::new(),
             expire_ms: None,
         };
-        let command = Command::CommitOffsets { group: GROUP.into(), offsets: vec![commit] };
-        match client.execute(command).await {
+        let committed = client.broker.shards().commit_offsets(GROUP, vec![commit]).await;
+        match client.changed(committed).await {
             Ok(answer) => {
                 client.trace.note(format_args!("commit {offset}: {answer:?}"));
                 if answer.is_ok() {
@@ -37,9 +35,8 @@ pub async fn commit(mut client: Client) -> Ended {
 }
 
 /// What is committed.
-pub fn committed(broker: &Broker) -> Option<u64> {
-    broker.read(|state| {
-        let partition = PartitionId::new(state.topic_named(log::TOPIC)?.id, 0);
-        Some(state.group(GROUP)?.offset(partition)?.offset)
-    })
+pub async fn committed(broker: &Broker) -> Option<u64> {
+    let topic = broker.catalog().topic_id(log::TOPIC)?;
+    let committed = broker.shards().offsets(GROUP, &[PartitionId::new(topic, 0)]).await.ok()?;
+    Some(committed.into_iter().next()??.offset)
 }

@@ -5,7 +5,7 @@
 //! arguments of long-gone plugins, and it is not for us to break them. What a known one does here
 //! is in [`super::settings`]. One is ours: [`ORDERING`].
 
-use machine::config::LeaseOrdering;
+use broker::config::LeaseOrdering;
 
 use super::queue::QueueKind;
 use super::values::string;

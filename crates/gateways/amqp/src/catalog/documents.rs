@@ -1,4 +1,4 @@
-//! What of a broker's entities is kept, and how: one small document each, in the machine.
+//! What of a broker's entities is kept, and how: one small document each, in the catalog.
 //!
 //! Bindings are documents of up to [`BINDINGS_PER_DOCUMENT`] for each pair of an exchange and a
 //! destination: a queue with a few bindings is one document and goes in one piece, and a hundred
@@ -9,8 +9,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
-use broker::{Broker, ExecuteError};
-use machine::{Command, Outcome, Refusal};
+use broker::{Broker, Document, ExecuteError, Refusal};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -39,7 +38,7 @@ pub(super) struct ExchangeDocument {
     pub(super) arguments: FieldTable,
 }
 
-/// The machine keeps one in memory for each queue: what most of them have is left out.
+/// Every node keeps one in memory for each queue: what most of them have is left out.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct QueueDocument {
     /// Empty: it has the queue's name.
@@ -155,6 +154,18 @@ pub(super) struct Stored {
     pub(super) version: u64,
 }
 
+/// The version of a document that is there.
+pub(super) fn version(broker: &Broker, space: &str, name: &str) -> Option<u64> {
+    broker.catalog().document(space, name).map(|document| document.version)
+}
+
+/// All documents of a space, by name.
+pub(super) fn all(broker: &Broker, space: &str) -> Vec<(String, Document)> {
+    let catalog = broker.catalog();
+    let documents = catalog.documents(space);
+    documents.map(|(name, document)| (name.to_owned(), document.clone())).collect()
+}
+
 /// Makes or replaces a document; answers its version once that is durable.
 pub(super) async fn put(
     broker: &Broker,
@@ -163,22 +174,14 @@ pub(super) async fn put(
     body: &impl Serialize,
 ) -> Result<u64, Exception> {
     let body = serde_json::to_vec(body).map_err(|fault| internal(&fault))?;
-    let command = Command::PutDocument { space: space.to_owned(), name, body, expect: None };
-    match broker.execute(command).await.map_err(refused)? {
-        Outcome::Document { version } => Ok(version),
-        other => Err(internal(&format_args!("a document was answered with {other:?}"))),
-    }
+    broker.put_document(space, name, body, None).await.map_err(refused)
 }
 
 /// Deletes a document unless it has changed meanwhile.
 pub(super) async fn delete(broker: &Broker, stored: &Stored) -> Result<(), Exception> {
-    let command = Command::DeleteDocument {
-        space: stored.space.to_owned(),
-        name: stored.name.clone(),
-        expect: Some(stored.version),
-    };
-    match broker.execute(command).await {
-        Ok(_)
+    let Stored { space, name, version } = stored;
+    match broker.delete_document(space, name.clone(), Some(*version)).await {
+        Ok(())
         | Err(ExecuteError::Refused(
             Refusal::DocumentConflict { .. } | Refusal::UnknownDocument { .. },
         )) => Ok(()),

@@ -1,6 +1,6 @@
 //! The entities of a broker as AMQP has them: vhosts, exchanges, queues, bindings, policies, users.
 //!
-//! Memory is what is read; documents in the machine are what is kept ([`documents`]). A change is
+//! Memory is what is read; documents in the catalog of the node are what is kept ([`documents`]). A change is
 //! checked against memory, made durable, and then made in memory, under locks by name
 //! ([`stripes`]), so that any number of changes share a sync. Routing takes one read lock for all
 //! messages that a session has at hand.
@@ -149,10 +149,7 @@ impl Catalog {
         // Its document goes first: a crash in between leaves nothing that a client could find, and
         // the next start takes the rest away.
         let name_kept = documents::name(&[name]);
-        let version = self
-            .0
-            .broker
-            .read(|state| state.document(VHOSTS, &name_kept).map(|document| document.version));
+        let version = documents::version(&self.0.broker, VHOSTS, &name_kept);
         if let Some(version) = version {
             let stored = documents::Stored { space: VHOSTS, name: name_kept, version };
             documents::delete(&self.0.broker, &stored).await?;

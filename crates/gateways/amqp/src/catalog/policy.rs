@@ -4,8 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use machine::TopicConfig;
-use machine::config::{ConfigError, LeaseGroupConfig, NodeConfig, Overrides};
+use broker::config::{ConfigError, LeaseGroupConfig, NodeConfig, Overrides, TopicConfig};
 use regex::{Regex, RegexBuilder};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

@@ -10,9 +10,8 @@
 
 use std::sync::Arc;
 
-use base::HashMap;
-use broker::{Broker, ExecuteError};
-use machine::{Command, Refusal};
+use base::{HashMap, LeaseGroupId, TopicId};
+use broker::{Broker, Document, ExecuteError, Refusal};
 use serde::de::DeserializeOwned;
 
 use super::Destination;
@@ -63,13 +62,8 @@ fn read<T: DeserializeOwned>(
     broker: &Broker,
     space: &'static str,
 ) -> Result<Vec<Found<T>>, OpenError> {
-    let raw: Vec<(String, u64, Arc<[u8]>)> = broker.read(|state| {
-        let documents = state.documents(space);
-        documents
-            .map(|(name, found)| (name.to_owned(), found.version, found.body.clone()))
-            .collect()
-    });
-    let decode = |(name, version, body): (String, u64, Arc<[u8]>)| {
+    let raw = documents::all(broker, space);
+    let decode = |(name, Document { version, body }): (String, Document)| {
         let parts = documents::parts(&name);
         match serde_json::from_slice(&body) {
             Ok(body) => Ok(Found { stored: Stored { space, name, version }, parts, body }),
@@ -83,7 +77,7 @@ fn read<T: DeserializeOwned>(
 #[derive(Default)]
 struct Leftovers {
     documents: Vec<Stored>,
-    topics: Vec<Command>,
+    topics: Vec<TopicId>,
 }
 
 pub(super) async fn load(
@@ -182,19 +176,12 @@ fn load_queues(
     let mut queues = Vec::new();
     for found in read::<QueueDocument>(broker, QUEUES)? {
         let name = found.part(1)?;
-        let topic = broker.read(|state| {
-            let topic = state.topic_named(found.body.topic(name))?;
-            let group = state.lease_group_named(topic.id, base::MAIN_LEASE_GROUP);
-            let group = group.map(|group| group.id);
-            let same = found.body.is_of(&topic.uuid);
-            same.then(|| (topic.id, Arc::clone(&topic.name), group))
-        });
+        let topic = topic_of(broker, &found.body, name);
         let vhost = vhosts.get(found.part(0)?);
         let (Some(vhost), Some((topic, topic_name, group)), true) =
             (vhost, &topic, found.body.durable)
         else {
-            let topic = topic.map(|(topic, ..)| Command::DeleteTopic { topic });
-            leftovers.topics.extend(topic);
+            leftovers.topics.extend(topic.map(|(topic, ..)| topic));
             leftovers.documents.push(found.stored);
             continue;
         };
@@ -218,6 +205,19 @@ fn load_queues(
         queues.push((vhost.clone(), queue));
     }
     Ok(queues)
+}
+
+/// The topic of a queue, with its name and the lease group that the queue's consumers share.
+fn topic_of(
+    broker: &Broker,
+    document: &QueueDocument,
+    queue: &str,
+) -> Option<(TopicId, Arc<str>, Option<LeaseGroupId>)> {
+    let catalog = broker.catalog();
+    let topic = catalog.topic_named(document.topic(queue))?;
+    let group = catalog.lease_group_named(topic.id(), base::MAIN_LEASE_GROUP);
+    let same = document.is_of(&topic.uuid());
+    same.then(|| (topic.id(), Arc::clone(topic.name()), group.map(|group| group.id())))
 }
 
 fn load_bindings(
@@ -251,10 +251,10 @@ fn load_bindings(
 /// Topics first: a document without its topic is found again, a topic without its document is not.
 async fn clear(broker: &Broker, leftovers: Leftovers) -> Result<(), OpenError> {
     for some in leftovers.topics.chunks(MADE_AT_ONCE) {
-        let deleted = some.iter().map(|command| broker.execute(command.clone()));
+        let deleted = some.iter().map(|topic| broker.delete_topic(*topic));
         for deleted in futures_util::future::join_all(deleted).await {
             match deleted {
-                Ok(_) | Err(ExecuteError::Refused(Refusal::UnknownTopic { .. })) => {}
+                Ok(()) | Err(ExecuteError::Refused(Refusal::UnknownTopic { .. })) => {}
                 Err(other) => return Err(documents::refused(other).into()),
             }
         }

@@ -21,7 +21,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use machine::config::LeaseOrdering;
+use broker::config::LeaseOrdering;
 use serde_json::Value;
 
 use super::arguments::{ORDERING, max_age_ms};

@@ -71,11 +71,12 @@ async fn users_vhosts_and_policies_survive_a_restart() {
     add_user(&node, "app", "se:cret").await;
     allow(&node, "app", "shop/eu", ["^app", ".*", ".*"]).await;
     set_policy(&node, "short", "^q", json!({"max-length": 1})).await;
-    let passwords = node.broker.read(|state| {
-        let mut users = state.documents("amqp.users");
-        users.any(|(_, user)| String::from_utf8_lossy(&user.body).contains("se:cret"))
-    });
-    assert!(!passwords, "nothing keeps a password");
+    {
+        let catalog = node.broker.catalog();
+        let mut users = catalog.documents("amqp.users");
+        let is_kept = users.any(|(_, it)| String::from_utf8_lossy(&it.body).contains("se:cret"));
+        assert!(!is_kept, "nothing keeps a password");
+    }
     node.shutdown().await;
 
     let node = Node::on(Arc::clone(&disk), |_| {}).await;
@@ -117,7 +118,7 @@ async fn a_vhost_that_is_deleted_closes_its_connections_and_takes_its_queues_alo
     operate(&node, operation.clone()).await.expect("is deleted");
     shop.connection_closes(320, "CONNECTION_FORCED - vhost 'shop' is deleted").await;
     other.declare("q").await;
-    assert_eq!(node.broker.read(|state| state.topic_count()), 1, "that of the other vhost");
+    assert_eq!(node.broker.catalog().topic_count(), 1, "that of the other vhost");
     let error = operate(&node, operation).await.expect_err("it is gone");
     assert!(matches!(&error, OperationError::NotFound(text) if text.contains("no vhost shop")));
     let default = operate(&node, Operation::DeleteVhost { name: "/".into() }).await;

@@ -4,13 +4,12 @@
 use std::collections::BTreeMap;
 
 use base::{PartitionId, TopicId};
-use broker::AppendBatch;
+use broker::{AppendBatch, NewTopic};
 use bytes::BytesMut;
 use gateway_amqp::codec::fields::EncodedTable;
 use gateway_amqp::codec::methods::*;
 use gateway_amqp::codec::properties::Properties;
 use gateway_amqp::codec::table::FieldValue;
-use machine::{Command, NewTopic, Outcome};
 use record::{Batch, BatchBuilder, BatchHeader, BatchOptions, Header};
 use world::{Entropy, OsEntropy};
 
@@ -22,11 +21,8 @@ async fn topic(node: &Node, name: &str, partitions: u32) -> TopicId {
     // Its records are years old.
     let config = BTreeMap::from([("retention.ms".to_owned(), "-1".to_owned())]);
     let name = name.to_owned();
-    let topics = vec![NewTopic { name, uuid, partitions, config }];
-    match node.broker.execute(Command::CreateTopics { topics }).await.expect("is made") {
-        Outcome::Topics(made) => *made[0].as_ref().expect("is made"),
-        other => panic!("{other:?}"),
-    }
+    let topic = NewTopic { name, uuid, partitions, config };
+    node.broker.create_topic(topic).await.expect("is made")
 }
 
 async fn produce(node: &Node, partition: PartitionId, key: Option<&[u8]>, value: &[u8]) {
@@ -84,7 +80,7 @@ async fn a_message_is_a_record_that_can_be_read() {
     client.publish_with(1, publish, &properties, b"body").await;
     client.confirmed_up_to(1, 1).await;
 
-    let topic = node.broker.read(|state| state.topic_named("orders").map(|topic| topic.id));
+    let topic = node.broker.catalog().topic_id("orders");
     let partition = PartitionId::new(topic.expect("the queue is the topic"), 0);
     let read = node.broker.read_batches(partition, 0, 1 << 20).await.expect("reads");
     let batch = Batch::decode(&read.records[0].bytes).expect("a batch");

@@ -1,11 +1,11 @@
 //! Finding, listing, describing and deleting groups.
 //!
-//! A group is known if it has members here, or committed offsets or lease groups in the machine.
+//! A group is known if it has members here, or committed offsets or lease groups.
 
 use std::collections::BTreeMap;
 
 use base::HashSet;
-use broker::Pace;
+use broker::{Pace, Unavailable};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::delete_groups_response::DeletableGroupResult;
 use kafka_protocol::messages::describe_groups_response::{DescribedGroup, DescribedGroupMember};
@@ -17,15 +17,16 @@ use kafka_protocol::messages::{
     ListGroupsRequest, ListGroupsResponse,
 };
 use kafka_protocol::protocol::StrBytes;
-use machine::{Command, State};
 
 use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
 use crate::groups::classic::{ClassicGroup, Phase};
 use crate::groups::classic_requests::check_group_name;
 use crate::groups::code_of;
+use crate::groups::committed::{
+    GROUPS_PER_LOOK, WithOffsets, coordinator_error, coordinator_unavailable, has_offsets,
+};
 use crate::groups::member::own;
-use crate::groups::offset_requests::coordinator_error;
 use crate::groups::registry::{CLASSIC_TYPE_NAME, Group, SHARE_TYPE_NAME};
 use crate::groups::share::EMPTY_STATE;
 use crate::groups::share_offset_requests::delete_part;
@@ -122,8 +123,6 @@ fn check_share_key(key: &str) -> Result<(), Fault> {
 
 // -------------------------------------------------------------------------------- list, describe
 
-/// Groups that are copied under one lock: an append waits for it.
-const GROUPS_PER_LOOK: usize = 500;
 /// What a listed group takes while the answer is made, about.
 const LISTED_GROUP_BYTES: usize = 256;
 
@@ -132,34 +131,19 @@ pub(crate) async fn list(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: ListGroupsRequest = request.decode()?;
-    let count = gateway.broker.read(|state| state.group_count() + state.lease_group_count());
+    let offset_groups = gateway.broker.shards().offset_group_count().await.unwrap_or_default();
+    let count = offset_groups + gateway.broker.catalog().lease_group_count();
     let permit = gateway.answer_room(count * LISTED_GROUP_BYTES).await;
     let states = lower_case(&message.states_filter);
     let types = lower_case(&message.types_filter);
-    // Groups that have no members, unless members are known as well.
-    let mut listed: BTreeMap<String, ListedGroup> = BTreeMap::new();
-    let mut pace = Pace::new(gateway.broker.turns(), GROUPS_PER_LOOK as u32);
-    let mut list = async |names_after: fn(&State, &str) -> Vec<String>, row: ListedGroup| {
-        let mut last = String::new();
-        loop {
-            let names = gateway.broker.read(|state| names_after(state, &last));
-            let Some(end) = names.last() else { break };
-            last.clone_from(end);
-            pace.step(names.len() as u32).await;
-            listed.extend(names.into_iter().map(|name| (name, row.clone())));
+    let mut listed = match durable_groups(gateway).await {
+        Ok(listed) => listed,
+        Err(unavailable) => {
+            let code = coordinator_unavailable(unavailable).code();
+            let refused = ListGroupsResponse::default().with_error_code(code);
+            return Response::encode(&request.head, &refused);
         }
     };
-    // Share groups first: what has offsets as well counts as classic.
-    let lease_group_names = |state: &State, after: &str| {
-        let names = state.lease_group_names_after(after).take(GROUPS_PER_LOOK);
-        names.map(str::to_owned).collect()
-    };
-    list(lease_group_names, listed_group(SHARE_TYPE_NAME, EMPTY_STATE, SHARE_TYPE_NAME)).await;
-    let group_names = |state: &State, after: &str| {
-        let groups = state.groups_after(after).take(GROUPS_PER_LOOK);
-        groups.map(|(name, _)| name.to_owned()).collect()
-    };
-    list(group_names, listed_group("", Phase::Empty.name(), CLASSIC_TYPE_NAME)).await;
     gateway.groups.for_each(|name, group| {
         let row = listed_group(&group.protocol_type(), group.state_name(), group.type_name());
         listed.insert(name.to_string(), row);
@@ -175,6 +159,37 @@ pub(crate) async fn list(
     let mut response = Response::encode(&request.head, &response)?;
     response.permit = permit;
     Ok(response)
+}
+
+/// Groups that outlive their members, listed as if they had none.
+async fn durable_groups(gateway: &Gateway) -> Result<BTreeMap<String, ListedGroup>, Unavailable> {
+    let mut listed = BTreeMap::new();
+    let mut pace = Pace::new(gateway.broker.turns(), GROUPS_PER_LOOK as u32);
+    // Adds some; the last of them is where the next ones begin.
+    let mut add = async |names: Vec<String>, row: &ListedGroup| {
+        let last = names.last().cloned()?;
+        pace.step(names.len() as u32).await;
+        listed.extend(names.into_iter().map(|name| (name, row.clone())));
+        Some(last)
+    };
+    // Share groups first: what has offsets as well counts as classic.
+    let row = listed_group(SHARE_TYPE_NAME, EMPTY_STATE, SHARE_TYPE_NAME);
+    let mut last = Some(String::new());
+    while let Some(after) = last {
+        last = add(lease_group_names_after(gateway, &after), &row).await;
+    }
+    let row = listed_group("", Phase::Empty.name(), CLASSIC_TYPE_NAME);
+    let mut last = Some(String::new());
+    while let Some(after) = last {
+        let names = gateway.broker.shards().offset_groups_after(&after, GROUPS_PER_LOOK).await?;
+        last = add(names, &row).await;
+    }
+    Ok(listed)
+}
+
+fn lease_group_names_after(gateway: &Gateway, name: &str) -> Vec<String> {
+    let catalog = gateway.broker.catalog();
+    catalog.lease_group_names_after(name).take(GROUPS_PER_LOOK).map(str::to_owned).collect()
 }
 
 fn lower_case(filter: &[StrBytes]) -> HashSet<String> {
@@ -200,9 +215,11 @@ pub(crate) async fn describe(
     let permit = gateway.described_room(count, DESCRIBED_GROUP_BYTES).await;
     let response = DescribeGroupsResponse::default();
     let mut groups = ListWriter::new(gateway, &request.head, &response, count)?;
-    for name in &message.groups {
+    let mut have_some = WithOffsets::default();
+    for (place, name) in message.groups.iter().enumerate() {
+        let has_offsets = have_some.at(gateway, &message.groups, place).await;
         let describe = || {
-            let described = describe_one(gateway, name, version);
+            let described = describe_one(gateway, name, version, has_offsets);
             if message.include_authorized_operations && described.error_code == 0 {
                 described.with_authorized_operations(GROUP_OPERATIONS)
             } else {
@@ -219,12 +236,17 @@ pub(crate) async fn describe(
     Ok(groups.finish().with_permit(permit))
 }
 
-fn describe_one(gateway: &Gateway, name: &GroupId, version: i16) -> DescribedGroup {
-    let has_offsets = gateway.broker.read(|state| state.group(name).is_some());
+fn describe_one(
+    gateway: &Gateway,
+    name: &GroupId,
+    version: i16,
+    has_offsets: Result<bool, ResponseError>,
+) -> DescribedGroup {
     let described = DescribedGroup::default().with_group_id(name.clone());
-    if let Err(error) = check_group_name(name) {
-        return described.with_error_code(error.code());
-    }
+    let has_offsets = match check_group_name(name).and(has_offsets) {
+        Ok(has_offsets) => has_offsets,
+        Err(error) => return described.with_error_code(error.code()),
+    };
     gateway.groups.visit(&name.0, |visit| match visit.group {
         Some(Group::Classic(group)) => describe_classic(described, group),
         Some(Group::Share(_)) | None if has_offsets => {
@@ -239,12 +261,6 @@ fn describe_one(gateway: &Gateway, name: &GroupId, version: i16) -> DescribedGro
             not_found(described, version, fault.message().unwrap_or_default().to_owned())
         }
     })
-}
-
-/// Whether something of the group outlives its members: committed offsets, or progress of a share
-/// group.
-pub(super) fn is_durable(gateway: &Gateway, name: &str) -> bool {
-    gateway.broker.read(|state| state.group(name).is_some() || lease_groups::exists(state, name))
 }
 
 /// A group that is not there is dead, for clients before version 6.
@@ -303,13 +319,11 @@ async fn delete_one(gateway: &Gateway, name: &GroupId) -> Result<(), ResponseErr
         Some(group) if !group.is_empty() => Err(ResponseError::NonEmptyGroup),
         known => Ok(known.take().is_some()),
     })?;
-    let has_offsets = gateway.broker.read(|state| state.group(name).is_some());
-    if has_offsets {
-        let command = Command::DeleteGroup { group: name.to_string() };
-        gateway.broker.execute(command).await.map_err(coordinator_error)?;
-        return Ok(());
+    if has_offsets(gateway, name).await? {
+        let deleted = gateway.broker.shards().delete_offset_group(name).await;
+        return deleted.map_err(coordinator_error);
     }
-    let parts = gateway.broker.read(|state| lease_groups::parts(state, name));
+    let parts = lease_groups::parts(&gateway.broker, name);
     if parts.is_empty() && !was_known {
         return Err(ResponseError::GroupIdNotFound);
     }

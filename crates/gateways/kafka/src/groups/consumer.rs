@@ -13,9 +13,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use base::HashMap;
+use broker::CatalogStamp;
 use kafka_protocol::ResponseError;
 use kafka_protocol::protocol::StrBytes;
-use machine::CatalogStamp;
 use regex::Regex;
 use tracing::info;
 use uuid::Uuid;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use base::limits::GROUP_MEMBER_BYTES_MAX;
+use broker::CatalogView;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::consumer_group_describe_response::{
     Assignment as DescribedAssignment, DescribedGroup, Member as DescribedMember,
@@ -16,14 +17,14 @@ use kafka_protocol::messages::{
     ConsumerGroupHeartbeatResponse, GroupId, TopicName,
 };
 use kafka_protocol::protocol::StrBytes;
-use machine::State;
 
 use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
-use crate::groups::admin_requests::{DESCRIBED_GROUP_BYTES, GROUP_OPERATIONS, is_durable};
+use crate::groups::admin_requests::{DESCRIBED_GROUP_BYTES, GROUP_OPERATIONS};
 use crate::groups::assignment::Assignment;
 use crate::groups::assignor::Assignor;
 use crate::groups::classic_requests::{check_group_name, client_of};
+use crate::groups::committed::WithOffsets;
 use crate::groups::consumer::member::{JOINING, LEAVING, PAUSING};
 use crate::groups::consumer::{ConsumerGroup, ConsumerLimits, Heartbeat, Member, Report};
 use crate::groups::member::{Client, own};
@@ -32,6 +33,7 @@ use crate::groups::share_requests::group_not_found;
 use crate::list_response::ListWriter;
 use crate::request::{Request, RequestError, RequestHead};
 use crate::response::Response;
+use crate::share::lease_groups;
 
 /// From this version on members name themselves (KIP-1082).
 const NAMED_BY_CLIENT_SINCE: i16 = 1;
@@ -169,7 +171,7 @@ fn report(
     assignor: Option<Assignor>,
 ) -> Result<ConsumerGroupHeartbeatResponse, Fault> {
     let name = &message.group_id.0;
-    let (limits, interval_ms) = gateway.broker.read(|state| limits_of(state, name));
+    let (limits, interval_ms) = limits_of(&gateway.broker.catalog(), name);
     let event = heartbeat_event(message, client_of(session, head), assignor);
     let broker = &gateway.broker;
     let report = gateway.groups.visit(name, |visit| {
@@ -195,9 +197,9 @@ fn report(
 }
 
 /// What holds for the group, and how often its members are to report.
-fn limits_of(state: &State, name: &str) -> (ConsumerLimits, i32) {
-    let node = &state.node_config().own.groups;
-    let group = state.group_config(name);
+fn limits_of(catalog: &CatalogView<'_>, name: &str) -> (ConsumerLimits, i32) {
+    let node = &catalog.node_config().own.groups;
+    let group = catalog.group_config(name);
     let session = group.session_timeout_ms.unwrap_or(node.consumer_session_timeout_ms);
     let interval = group.heartbeat_interval_ms.unwrap_or(node.consumer_heartbeat_interval_ms);
     let limits =
@@ -252,14 +254,16 @@ pub(crate) async fn describe(
     let permit = gateway.described_room(count, DESCRIBED_GROUP_BYTES).await;
     let response = ConsumerGroupDescribeResponse::default();
     let mut groups = ListWriter::new(gateway, &request.head, &response, count)?;
-    for name in &message.group_ids {
+    let mut have_some = WithOffsets::default();
+    for (place, name) in message.group_ids.iter().enumerate() {
+        let has_offsets = have_some.at(gateway, &message.group_ids, place).await;
         let refuse = |fault: Fault| {
             DescribedGroup::default()
                 .with_group_id(name.clone())
                 .with_error_code(fault.code())
                 .with_error_message(fault.message_bytes())
         };
-        let describe = || match describe_one(gateway, name, version) {
+        let describe = || match describe_one(gateway, name, version, has_offsets) {
             Ok(described) if message.include_authorized_operations => {
                 described.with_authorized_operations(GROUP_OPERATIONS)
             }
@@ -271,9 +275,14 @@ pub(crate) async fn describe(
     Ok(groups.finish().with_permit(permit))
 }
 
-fn describe_one(gateway: &Gateway, name: &GroupId, version: i16) -> Result<DescribedGroup, Fault> {
-    check_group_name(name).map_err(Fault::plain)?;
-    let is_durable = is_durable(gateway, name);
+fn describe_one(
+    gateway: &Gateway,
+    name: &GroupId,
+    version: i16,
+    has_offsets: Result<bool, ResponseError>,
+) -> Result<DescribedGroup, Fault> {
+    let has_offsets = check_group_name(name).and(has_offsets).map_err(Fault::plain)?;
+    let is_durable = has_offsets || lease_groups::exists(&gateway.broker, name);
     let mut described = gateway.groups.visit(&name.0, |visit| match visit.group {
         Some(Group::Consumer(group)) => Ok(describe_group(group, version)),
         // A group that has only offsets counts as classic: clients ask for that next.
@@ -284,19 +293,18 @@ fn describe_one(gateway: &Gateway, name: &GroupId, version: i16) -> Result<Descr
         }
     })?;
     // Topics that are gone have no name.
-    gateway.broker.read(|state| {
-        for member in &mut described.members {
-            for assignment in [&mut member.assignment, &mut member.target_assignment] {
-                assignment.topic_partitions.retain_mut(|topic| {
-                    let known = state.topic_with_uuid(&topic.topic_id);
-                    if let Some(known) = known {
-                        topic.topic_name = TopicName(own(&known.name));
-                    }
-                    known.is_some()
-                });
-            }
+    let catalog = gateway.broker.catalog();
+    for member in &mut described.members {
+        for assignment in [&mut member.assignment, &mut member.target_assignment] {
+            assignment.topic_partitions.retain_mut(|topic| {
+                let known = catalog.topic_with_uuid(&topic.topic_id);
+                if let Some(known) = known {
+                    topic.topic_name = TopicName(own(known.name()));
+                }
+                known.is_some()
+            });
         }
-    });
+    }
     Ok(described.with_group_id(name.clone()))
 }
 

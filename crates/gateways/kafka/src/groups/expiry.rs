@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::limits::OFFSETS_RETENTION_CHECK_INTERVAL;
+use broker::{OffsetAges, Unavailable};
 use kafka_protocol::protocol::StrBytes;
-use machine::Command;
 use tracing::{info, warn};
 
 use crate::groups::registry::Registry;
 
-/// Groups that are looked at under one lock: an append waits for it.
+/// Groups that are asked about at a time: an append waits meanwhile.
 const GROUPS_PER_LOOK: usize = 200;
 
 /// What is to go of a group.
@@ -30,34 +30,38 @@ enum Due {
 pub(crate) async fn run(registry: Arc<Registry>) {
     loop {
         tokio::time::sleep(OFFSETS_RETENTION_CHECK_INTERVAL).await;
-        expire(&registry).await;
-        let broker = registry.broker();
-        registry.drop_idle(|name| broker.read(|state| state.group(name).is_some()));
+        if let Err(unavailable) = look(&registry).await {
+            // Looked at again after the interval.
+            warn!(%unavailable, "groups could not be looked at for offsets that expire");
+        }
     }
 }
 
-/// Looks at every group once.
-async fn expire(registry: &Registry) {
+async fn look(registry: &Registry) -> Result<(), Unavailable> {
+    expire(registry).await?;
+    drop_unused(registry).await
+}
+
+/// Looks at every group with offsets once.
+async fn expire(registry: &Registry) -> Result<(), Unavailable> {
     let broker = registry.broker();
     let now_ms = broker.timeline().unstepped_ms();
-    let retention_ms = broker.read(|state| state.node_config().own.offsets_retention_ms);
+    let retention_ms = broker.catalog().node_config().own.offsets_retention_ms;
     let mut last = String::new();
     loop {
-        let names: Vec<String> = broker.read(|state| {
-            let groups = state.groups_after(&last).take(GROUPS_PER_LOOK);
-            groups.map(|(name, _)| name.to_owned()).collect()
-        });
-        let Some(end) = names.last() else { return };
+        let mut names = broker.shards().offset_groups_after(&last, GROUPS_PER_LOOK).await?;
+        let Some(end) = names.last() else { return Ok(()) };
         last.clone_from(end);
+        let empty_since =
+            |name: &String| registry.empty_since(&StrBytes::from_string(name.clone()));
+        names.retain(|name| empty_since(name).is_some());
+        let ages = broker.shards().offset_ages(&names).await?;
         let (mut old, mut expired) = (Vec::new(), Vec::new());
-        for name in names {
-            let Some(since) = registry.empty_since(&StrBytes::from_string(name.clone())) else {
-                continue;
-            };
+        for (name, ages) in names.into_iter().zip(ages) {
+            // Asked again: a member may have come meanwhile.
+            let Some((since, ages)) = empty_since(&name).zip(ages) else { continue };
             let empty_for = registry.now().duration_since(since);
-            let due =
-                broker.read(|state| due(state.group(&name)?, empty_for, now_ms, retention_ms));
-            match due {
+            match due(&ages, empty_for, now_ms, retention_ms) {
                 Some(Due::Old) => old.push(name),
                 Some(Due::Expired) => expired.push(name),
                 None => {}
@@ -69,24 +73,33 @@ async fn expire(registry: &Registry) {
     }
 }
 
+/// Forgets groups of which there is nothing to remember.
+async fn drop_unused(registry: &Registry) -> Result<(), Unavailable> {
+    for names in registry.idle().chunks(GROUPS_PER_LOOK) {
+        let asked: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
+        let have_offsets = registry.broker().shards().have_offsets(&asked).await?;
+        for (name, _) in names.iter().zip(have_offsets).filter(|(_, has_offsets)| !has_offsets) {
+            registry.drop_idle(name);
+        }
+    }
+    Ok(())
+}
+
 /// What is to go of a group that has had no members for so long.
-fn due(group: &machine::Group, empty_for: Duration, now_ms: i64, retention_ms: i64) -> Option<Due> {
+fn due(ages: &OffsetAges, empty_for: Duration, now_ms: i64, retention_ms: i64) -> Option<Due> {
     let retention = Duration::from_millis(u64::try_from(retention_ms).unwrap_or(u64::MAX));
     let before_ms = now_ms.saturating_sub(retention_ms);
-    let mut offsets = group.offsets.values();
-    if empty_for >= retention && offsets.clone().any(|offset| offset.commit_ms < before_ms) {
+    if empty_for >= retention && ages.oldest_commit_ms.is_some_and(|at| at < before_ms) {
         return Some(Due::Old);
     }
-    let has_expired = offsets.any(|offset| offset.expire_ms.is_some_and(|at| at <= now_ms));
-    has_expired.then_some(Due::Expired)
+    ages.next_expire_ms.is_some_and(|at| at <= now_ms).then_some(Due::Expired)
 }
 
 async fn forget(registry: &Registry, groups: Vec<String>, before_ms: i64) {
     if groups.is_empty() {
         return;
     }
-    let command = Command::ExpireOffsets { groups: groups.clone(), before_ms };
-    match registry.broker().execute(command).await {
+    match registry.broker().shards().expire_offsets(groups.clone(), before_ms).await {
         Ok(_) => info!(?groups, "committed offsets expired"),
         // Looked at again after the interval.
         Err(error) => warn!(%error, "committed offsets could not be expired"),
@@ -95,39 +108,28 @@ async fn forget(registry: &Registry, groups: Vec<String>, before_ms: i64) {
 
 #[cfg(test)]
 mod tests {
-    use base::{PartitionId, TopicId};
-    use machine::CommittedOffset;
-
     use super::*;
 
     const RETENTION_MS: i64 = 1000;
     const RETENTION: Duration = Duration::from_millis(1000);
 
-    fn group(offsets: &[(i64, Option<i64>)]) -> machine::Group {
-        let mut group = machine::Group::default();
-        for (index, &(commit_ms, expire_ms)) in offsets.iter().enumerate() {
-            let partition = PartitionId::new(TopicId(0), index as u32);
-            let metadata = String::new();
-            let offset =
-                CommittedOffset { offset: 0, leader_epoch: -1, metadata, commit_ms, expire_ms };
-            group.offsets.insert(partition, offset);
-        }
-        group
+    fn ages(oldest_commit_ms: i64, next_expire_ms: Option<i64>) -> OffsetAges {
+        OffsetAges { oldest_commit_ms: Some(oldest_commit_ms), next_expire_ms }
     }
 
     #[test]
     fn offsets_go_when_they_are_old_and_the_group_has_been_empty_for_as_long() {
-        let due = |group: &machine::Group, empty_for| due(group, empty_for, 5000, RETENTION_MS);
-        let old = group(&[(3999, None), (4500, None)]);
-        assert_eq!(due(&old, RETENTION), Some(Due::Old));
-        assert_eq!(due(&old, RETENTION / 2), None, "its members may come back");
-        assert_eq!(due(&group(&[(4000, None)]), RETENTION), None);
+        let due = |ages: OffsetAges, empty_for| due(&ages, empty_for, 5000, RETENTION_MS);
+        let old = ages(3999, None);
+        assert_eq!(due(old, RETENTION), Some(Due::Old));
+        assert_eq!(due(old, RETENTION / 2), None, "its members may come back");
+        assert_eq!(due(ages(4000, None), RETENTION), None);
     }
 
     #[test]
     fn an_expiry_of_its_own_needs_no_idle_group() {
-        let due = |group: &machine::Group| due(group, Duration::ZERO, 5000, RETENTION_MS);
-        assert_eq!(due(&group(&[(0, None), (0, Some(5000))])), Some(Due::Expired));
-        assert_eq!(due(&group(&[(0, None), (0, Some(5001))])), None);
+        let due = |ages: OffsetAges| due(&ages, Duration::ZERO, 5000, RETENTION_MS);
+        assert_eq!(due(ages(0, Some(5000))), Some(Due::Expired));
+        assert_eq!(due(ages(0, Some(5001))), None);
     }
 }

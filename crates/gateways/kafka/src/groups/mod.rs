@@ -3,7 +3,7 @@
 //! Four protocols share the names: the classic one, in which a member of the group divides the
 //! partitions; KIP-848's, in which the group does; and KIP-932's of share groups, whose members
 //! settle records one by one ([`crate::share`]). Who the members are is volatile; what they
-//! have committed is durable, in the machine. Where Kafka persists membership, members here are
+//! have committed is durable, in the log. Where Kafka persists membership, members here are
 //! told after a restart that they are unknown, and join again.
 //!
 //! * `classic`: the classic protocol, a pure state machine
@@ -14,6 +14,7 @@
 //! * `registry`: the shell around the machines: locks, deadlines, answers that come later
 //! * `classic_requests`, `consumer_requests`, `share_requests`, `streams_requests`, `offset_requests`,
 //!   `share_offset_requests`, `admin_requests`: from messages to events, and back
+//! * `committed`: which groups have committed offsets
 //! * `expiry`: offsets of groups that are no longer used
 
 use kafka_protocol::ResponseError;
@@ -28,6 +29,7 @@ mod assignment;
 mod assignor;
 mod classic;
 mod classic_requests;
+mod committed;
 mod consumer;
 mod consumer_requests;
 mod expiry;

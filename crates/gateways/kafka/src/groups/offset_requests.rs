@@ -4,11 +4,9 @@
 //! first; a group whose members are not known here is one without members, whatever it was before
 //! the node started.
 
-use std::ops::Bound;
-
 use base::limits::OFFSET_METADATA_BYTES_MAX;
 use base::{HashMap, HashSet, PartitionId, TopicId};
-use broker::{ExecuteError, Pace, Unavailable};
+use broker::{CommitOffset, CommittedOffset, ExecuteError, Pace, Refusal, Unavailable};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::offset_commit_request::OffsetCommitRequestPartition;
 use kafka_protocol::messages::offset_commit_response::{
@@ -29,13 +27,12 @@ use kafka_protocol::messages::{
     OffsetFetchRequest, OffsetFetchResponse, TopicName,
 };
 use kafka_protocol::protocol::StrBytes;
-use machine::{Command, CommitOffset, CommittedOffset, Outcome, Refusal, State};
-use tracing::warn;
 use uuid::Uuid;
 
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 use crate::groups::classic_requests::check_group_name;
+use crate::groups::committed::{coordinator_error, coordinator_unavailable, has_offsets};
 use crate::groups::registry::Group;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
@@ -89,21 +86,17 @@ fn plan_commit(
     message: &OffsetCommitRequest,
     expire_ms: Option<i64>,
 ) -> Vec<CommitPlan> {
-    gateway.broker.read(|state| {
-        let mut plans = Vec::new();
-        for topic in &message.topics {
-            let known = state.topic_named(&topic.name);
-            plans.extend(topic.partitions.iter().map(|partition| {
-                let index = u32::try_from(partition.partition_index).ok();
-                let id = known.zip(index).and_then(|(known, index)| {
-                    known.partition(index).map(|_| PartitionId::new(known.id, index))
-                });
-                let id = id.ok_or(ResponseError::UnknownTopicOrPartition)?;
-                commit_offset(id, partition, expire_ms)
-            }));
-        }
-        plans
-    })
+    let catalog = gateway.broker.catalog();
+    let mut plans = Vec::new();
+    for topic in &message.topics {
+        let known = catalog.topic_named(&topic.name);
+        plans.extend(topic.partitions.iter().map(|partition| {
+            let id = known.and_then(|known| known.partition(partition.partition_index));
+            let id = id.ok_or(ResponseError::UnknownTopicOrPartition)?;
+            commit_offset(id, partition, expire_ms)
+        }));
+    }
+    plans
 }
 
 fn commit_offset(
@@ -164,10 +157,9 @@ fn may_commit(
 
 /// By the ids that groups know partitions by.
 fn committed_partitions(gateway: &Gateway, plans: &[CommitPlan]) -> Vec<(Uuid, i32)> {
-    gateway.broker.read(|state| {
-        let partitions = plans.iter().flatten().map(Planned::partition);
-        partitions.filter_map(|id| Some((state.topic(id.topic)?.uuid, id.index as i32))).collect()
-    })
+    let catalog = gateway.broker.catalog();
+    let partitions = plans.iter().flatten().map(Planned::partition);
+    partitions.filter_map(|id| Some((catalog.topic(id.topic)?.uuid(), id.index as i32))).collect()
 }
 
 fn refuse_rest(plans: &mut [CommitPlan], error: ResponseError) {
@@ -192,13 +184,8 @@ async fn execute_commit(gateway: &Gateway, group: &GroupId, plans: &mut [CommitP
     if offsets.is_empty() {
         return;
     }
-    let command = Command::CommitOffsets { group: group.to_string(), offsets };
-    let refused = match gateway.broker.execute(command).await {
-        Ok(Outcome::Committed { refused }) => refused,
-        Ok(other) => {
-            warn!(?other, "an unexpected outcome of a commit");
-            return refuse_rest(plans, ResponseError::UnknownServerError);
-        }
+    let refused = match gateway.broker.shards().commit_offsets(group, offsets).await {
+        Ok(refused) => refused,
         Err(error) => return refuse_rest(plans, coordinator_error(error)),
     };
     // Deleted meanwhile, for the most part.
@@ -217,20 +204,9 @@ async fn forget_offsets(
     group: &GroupId,
     partitions: Vec<PartitionId>,
 ) -> Result<(), ResponseError> {
-    let command = Command::DeleteOffsets { group: group.to_string(), partitions };
-    match gateway.broker.execute(command).await {
-        Ok(_) | Err(ExecuteError::Refused(Refusal::UnknownGroup { .. })) => Ok(()),
+    match gateway.broker.shards().delete_offsets(group, partitions).await {
+        Ok(()) | Err(ExecuteError::Refused(Refusal::UnknownGroup { .. })) => Ok(()),
         Err(error) => Err(coordinator_error(error)),
-    }
-}
-
-/// To a client, whatever keeps a command from being carried out is a coordinator that it cannot
-/// use now: it looks for one again.
-pub(crate) fn coordinator_error(error: ExecuteError) -> ResponseError {
-    match error {
-        ExecuteError::Refused(refusal) => Fault::from(refusal).error,
-        ExecuteError::Unavailable(Unavailable::NotLeader) => ResponseError::NotCoordinator,
-        ExecuteError::Unavailable(_) => ResponseError::CoordinatorNotAvailable,
     }
 }
 
@@ -251,7 +227,7 @@ fn commit_response(message: &OffsetCommitRequest, plans: &[CommitPlan]) -> Offse
 
 // ----------------------------------------------------------------------------------------- fetch
 
-/// Offsets that are looked up under one lock: an append waits for it.
+/// Offsets that are asked about at a time: an append waits meanwhile.
 const OFFSETS_PER_LOOK: usize = 500;
 /// What an offset takes while its answer is made, about.
 const OFFSET_ROW_BYTES: usize = 160;
@@ -262,7 +238,8 @@ pub(crate) async fn fetch(
 ) -> Result<Response, RequestError> {
     // `require_stable` asks not to see offsets of open transactions: there are none.
     let message: OffsetFetchRequest = request.decode()?;
-    let permit = gateway.answer_room(offsets_asked(gateway, &message) * OFFSET_ROW_BYTES).await;
+    let asked = offsets_asked(gateway, &message).await;
+    let permit = gateway.answer_room(asked * OFFSET_ROW_BYTES).await;
     let response = if request.head.version >= 8 {
         let mut groups = Vec::with_capacity(message.groups.len());
         for group in &message.groups {
@@ -277,19 +254,23 @@ pub(crate) async fn fetch(
     Ok(response)
 }
 
-fn offsets_asked(gateway: &Gateway, message: &OffsetFetchRequest) -> usize {
-    let all_of = |group: &GroupId| {
-        gateway.broker.read(|state| state.group(group).map_or(0, |group| group.offsets.len()))
+/// About how many offsets the answer has.
+async fn offsets_asked(gateway: &Gateway, message: &OffsetFetchRequest) -> usize {
+    // A group that cannot be asked about has none in the answer.
+    let all_of = async |group: &GroupId| {
+        gateway.broker.shards().offset_count(group).await.unwrap_or_default()
     };
-    let groups = message.groups.iter().map(|group| match &group.topics {
-        Some(topics) => topics.iter().map(|topic| topic.partition_indexes.len()).sum(),
-        None => all_of(&group.group_id),
-    });
-    let before_groups = match &message.topics {
-        Some(topics) => topics.iter().map(|topic| topic.partition_indexes.len()).sum(),
-        None => all_of(&message.group_id),
+    let mut asked = match &message.topics {
+        Some(topics) => topics.iter().map(|it| it.partition_indexes.len()).sum::<usize>(),
+        None => all_of(&message.group_id).await,
     };
-    groups.sum::<usize>() + before_groups
+    for group in &message.groups {
+        asked += match &group.topics {
+            Some(topics) => topics.iter().map(|it| it.partition_indexes.len()).sum::<usize>(),
+            None => all_of(&group.group_id).await,
+        };
+    }
+    asked
 }
 
 async fn fetch_group(
@@ -297,9 +278,12 @@ async fn fetch_group(
     wanted: &OffsetFetchRequestGroup,
 ) -> OffsetFetchResponseGroup {
     let response = OffsetFetchResponseGroup::default().with_group_id(wanted.group_id.clone());
-    match may_fetch(gateway, wanted) {
-        Ok(()) => response.with_topics(fetch_topics(gateway, wanted).await),
-        Err(error) => response.with_error_code(error.code()),
+    if let Err(error) = may_fetch(gateway, wanted) {
+        return response.with_error_code(error.code());
+    }
+    match fetch_topics(gateway, wanted).await {
+        Ok(topics) => response.with_topics(topics),
+        Err(why) => response.with_error_code(coordinator_unavailable(why).code()),
     }
 }
 
@@ -321,87 +305,88 @@ fn may_fetch(gateway: &Gateway, wanted: &OffsetFetchRequestGroup) -> Result<(), 
 async fn fetch_topics(
     gateway: &Gateway,
     wanted: &OffsetFetchRequestGroup,
-) -> Vec<OffsetFetchResponseTopics> {
+) -> Result<Vec<OffsetFetchResponseTopics>, Unavailable> {
     let Some(topics) = &wanted.topics else {
         return fetch_all(gateway, &wanted.group_id).await;
     };
-    let mut fetched = Vec::with_capacity(topics.len());
     let mut pace = Pace::new(gateway.broker.turns(), OFFSETS_PER_LOOK as u32);
+    let mut found: Vec<Option<PartitionId>> = Vec::new();
     for topic in topics {
-        let mut partitions = Vec::with_capacity(topic.partition_indexes.len());
         for indexes in topic.partition_indexes.chunks(OFFSETS_PER_LOOK) {
-            gateway.broker.read(|state| {
-                let found = fetch_some(state, &wanted.group_id, &topic.name, indexes);
-                partitions.extend(found);
-            });
             pace.step(indexes.len() as u32).await;
+            let catalog = gateway.broker.catalog();
+            let topic = catalog.topic_named(&topic.name);
+            found.extend(indexes.iter().map(|index| topic.and_then(|it| it.partition(*index))));
         }
-        fetched.push(
+    }
+    let known: Vec<PartitionId> = found.iter().flatten().copied().collect();
+    let mut committed = Vec::with_capacity(known.len());
+    for some in known.chunks(OFFSETS_PER_LOOK) {
+        pace.step(some.len() as u32).await;
+        committed.extend(gateway.broker.shards().offsets(&wanted.group_id, some).await?);
+    }
+    let mut committed = committed.into_iter();
+    let mut committed = found.into_iter().map(|it| it.and_then(|_| committed.next().flatten()));
+    let mut fetched_topics = Vec::with_capacity(topics.len());
+    for topic in topics {
+        pace.step(topic.partition_indexes.len() as u32).await;
+        let partitions = topic.partition_indexes.iter().zip(committed.by_ref());
+        fetched_topics.push(
             OffsetFetchResponseTopics::default()
                 .with_name(topic.name.clone())
-                .with_partitions(partitions),
+                .with_partitions(partitions.map(|(index, it)| fetched(*index, it)).collect()),
         );
     }
-    fetched
-}
-
-fn fetch_some(
-    state: &State,
-    group: &GroupId,
-    topic: &TopicName,
-    indexes: &[i32],
-) -> impl Iterator<Item = OffsetFetchResponsePartitions> {
-    let (group, topic) = (state.group(group), state.topic_named(topic));
-    indexes.iter().map(move |&index| {
-        let committed = group.zip(topic).and_then(|(group, topic)| {
-            group.offset(PartitionId::new(topic.id, u32::try_from(index).ok()?))
-        });
-        fetched(index, committed)
-    })
+    Ok(fetched_topics)
 }
 
 /// A partition without a committed offset has -1.
-fn fetched(index: i32, committed: Option<&CommittedOffset>) -> OffsetFetchResponsePartitions {
+fn fetched(index: i32, committed: Option<CommittedOffset>) -> OffsetFetchResponsePartitions {
     let response = OffsetFetchResponsePartitions::default().with_partition_index(index);
     match committed {
         Some(committed) => response
             // At most `i64::MAX`, which the machine sees to.
             .with_committed_offset(committed.offset as i64)
             .with_committed_leader_epoch(committed.leader_epoch)
-            .with_metadata(Some(StrBytes::from_string(committed.metadata.clone()))),
+            .with_metadata(Some(StrBytes::from_string(committed.metadata))),
         None => response.with_committed_offset(-1),
     }
 }
 
-async fn fetch_all(gateway: &Gateway, group: &GroupId) -> Vec<OffsetFetchResponseTopics> {
+async fn fetch_all(
+    gateway: &Gateway,
+    group: &GroupId,
+) -> Result<Vec<OffsetFetchResponseTopics>, Unavailable> {
     let mut topics: Vec<(TopicId, OffsetFetchResponseTopics)> = Vec::new();
     let mut last: Option<PartitionId> = None;
     loop {
-        let looked_at = gateway.broker.read(|state| {
-            let Some(group) = state.group(group) else { return 0 };
-            let from = last.map_or(Bound::Unbounded, Bound::Excluded);
-            let mut looked_at = 0;
-            // Sorted by partition, and so by topic.
-            for (partition, committed) in
-                group.offsets.range((from, Bound::Unbounded)).take(OFFSETS_PER_LOOK)
-            {
-                looked_at += 1;
-                last = Some(*partition);
-                if topics.last().is_none_or(|(id, _)| *id != partition.topic) {
-                    let Some(topic) = state.topic(partition.topic) else { continue };
-                    let name = TopicName(StrBytes::from_string(topic.name.to_string()));
-                    topics.push((topic.id, OffsetFetchResponseTopics::default().with_name(name)));
-                }
-                if let Some((_, topic)) = topics.last_mut() {
-                    topic.partitions.push(fetched(partition.index as i32, Some(committed)));
-                }
-            }
-            looked_at
-        });
-        if looked_at < OFFSETS_PER_LOOK {
-            return topics.into_iter().map(|(_, topic)| topic).collect();
+        let page = gateway.broker.shards().offsets_after(group, last, OFFSETS_PER_LOOK).await?;
+        let is_last = page.len() < OFFSETS_PER_LOOK;
+        last = page.last().map(|(partition, _)| *partition);
+        add_named(gateway, &mut topics, page);
+        if is_last {
+            return Ok(topics.into_iter().map(|(_, topic)| topic).collect());
         }
         tokio::task::yield_now().await;
+    }
+}
+
+/// Adds offsets, sorted by partition and so by topic. A topic that is gone is passed over.
+fn add_named(
+    gateway: &Gateway,
+    topics: &mut Vec<(TopicId, OffsetFetchResponseTopics)>,
+    offsets: Vec<(PartitionId, CommittedOffset)>,
+) {
+    let catalog = gateway.broker.catalog();
+    for (partition, committed) in offsets {
+        if topics.last().is_none_or(|(id, _)| *id != partition.topic) {
+            let Some(topic) = catalog.topic(partition.topic) else { continue };
+            let name = TopicName(StrBytes::from_string(topic.name().to_string()));
+            topics.push((topic.id(), OffsetFetchResponseTopics::default().with_name(name)));
+        }
+        if let Some((_, topic)) = topics.last_mut() {
+            topic.partitions.push(fetched(partition.index as i32, Some(committed)));
+        }
     }
 }
 
@@ -453,18 +438,15 @@ async fn delete_offsets(
     gateway: &Gateway,
     message: &OffsetDeleteRequest,
 ) -> Result<Vec<OffsetDeleteResponseTopic>, ResponseError> {
-    let subscribed = subscribed_topics(gateway, message)?;
+    let subscribed = subscribed_topics(gateway, message).await?;
     let mut partitions = Vec::new();
-    let topics = gateway.broker.read(|state| {
+    let topics = {
+        let catalog = gateway.broker.catalog();
         let topics = message.topics.iter().map(|topic| {
-            let known = state.topic_named(&topic.name);
+            let known = catalog.topic_named(&topic.name);
             let is_subscribed = subscribed.contains(&topic.name);
             let results = topic.partitions.iter().map(|partition| {
-                let index = u32::try_from(partition.partition_index).ok();
-                let id = known.zip(index).and_then(|(known, index)| {
-                    known.partition(index).map(|_| PartitionId::new(known.id, index))
-                });
-                let code = match id {
+                let code = match known.and_then(|it| it.partition(partition.partition_index)) {
                     None => ResponseError::UnknownTopicOrPartition.code(),
                     Some(_) if is_subscribed => ResponseError::GroupSubscribedToTopic.code(),
                     Some(id) => {
@@ -481,7 +463,7 @@ async fn delete_offsets(
                 .with_partitions(results.collect())
         });
         topics.collect()
-    });
+    };
     if !partitions.is_empty() {
         forget_offsets(gateway, &message.group_id, partitions).await?;
     }
@@ -489,11 +471,11 @@ async fn delete_offsets(
 }
 
 /// Those of the request that members may be consuming, whose offsets must stay.
-fn subscribed_topics(
+async fn subscribed_topics(
     gateway: &Gateway,
     message: &OffsetDeleteRequest,
 ) -> Result<HashSet<TopicName>, ResponseError> {
-    let has_offsets = gateway.broker.read(|state| state.group(&message.group_id).is_some());
+    let has_offsets = has_offsets(gateway, &message.group_id).await?;
     gateway.groups.visit(&message.group_id.0, |visit| {
         let topics = message.topics.iter().map(|topic| &topic.name);
         match visit.group {

@@ -15,8 +15,8 @@ use base::HashMap;
 use base::collections::HashState;
 use base::limits::{GROUPS_BYTES_MAX, GROUPS_MAX};
 use broker::Broker;
+use broker::config::GroupValues;
 use kafka_protocol::protocol::StrBytes;
-use machine::GroupValues;
 use parking_lot::Mutex;
 use tasks::Task;
 use tokio::sync::{Notify, oneshot};
@@ -105,6 +105,13 @@ struct Slot {
     bytes: usize,
     /// Since when it has had no members.
     empty_since: Option<Instant>,
+}
+
+impl Slot {
+    /// Whether nothing is lost with it but since when it has had no members.
+    fn is_idle(&self) -> bool {
+        self.group.as_ref().is_none_or(Group::is_idle)
+    }
 }
 
 /// A group whose members are known here.
@@ -243,7 +250,7 @@ impl Registry {
 
     /// What the node's configuration says about groups now.
     pub(crate) fn values(&self) -> GroupValues {
-        self.broker.read(|state| state.node_config().own.groups)
+        self.broker.catalog().node_config().own.groups
     }
 
     /// Whether so many more bytes of a member fit, and the group itself if there is none yet.
@@ -394,20 +401,26 @@ impl Registry {
         }
     }
 
-    /// Drops groups without members for which `keep` has no use.
-    pub(crate) fn drop_idle(&self, keep: impl Fn(&StrBytes) -> bool) {
+    /// Groups of which nothing needs to be remembered but since when they are so. In no order.
+    pub(crate) fn idle(&self) -> Vec<StrBytes> {
+        let mut idle = Vec::new();
         for shard in &self.shards {
-            let mut shard = shard.lock();
-            let before = shard.slots.len();
-            let mut bytes = 0;
-            shard.slots.retain(|name, slot| {
-                let is_idle = slot.group.as_ref().is_none_or(Group::is_idle);
-                let stays = !is_idle || keep(name);
-                bytes += if stays { 0 } else { slot.bytes };
-                stays
-            });
-            self.groups.fetch_sub(before - shard.slots.len(), Ordering::Relaxed);
-            self.bytes.fetch_sub(bytes, Ordering::Relaxed);
+            let shard = shard.lock();
+            let slots = shard.slots.iter().filter(|(_, slot)| slot.is_idle());
+            idle.extend(slots.map(|(name, _)| name.clone()));
+        }
+        idle
+    }
+
+    /// Drops a group if it is idle still.
+    pub(crate) fn drop_idle(&self, name: &StrBytes) {
+        let mut shard = self.shard(name).lock();
+        if shard.slots.get(name).is_none_or(|slot| !slot.is_idle()) {
+            return;
+        }
+        if let Some(slot) = shard.slots.remove(name) {
+            self.groups.fetch_sub(1, Ordering::Relaxed);
+            self.bytes.fetch_sub(slot.bytes, Ordering::Relaxed);
         }
     }
 }

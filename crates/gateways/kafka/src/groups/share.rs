@@ -8,9 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use broker::CatalogStamp;
 use kafka_protocol::ResponseError;
 use kafka_protocol::protocol::StrBytes;
-use machine::CatalogStamp;
 use tracing::info;
 use uuid::Uuid;
 use world::Instant;

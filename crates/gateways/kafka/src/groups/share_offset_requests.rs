@@ -6,11 +6,13 @@
 //! protocol's consumers of the same lease group go on from where it then is.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
-use base::PartitionId;
 use base::limits::DESCRIBED_BYTES_MAX;
-use broker::{ExecuteError, Pace};
+use base::{LeaseGroupId, PartitionId};
+use broker::catalog::Topic;
+use broker::{CatalogView, ExecuteError, LeaseProgress, Pace, Refusal};
 use bytes::BufMut;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::alter_share_group_offsets_request::AlterShareGroupOffsetsRequestTopic;
@@ -23,12 +25,12 @@ use kafka_protocol::messages::{
     AlterShareGroupOffsetsRequest, AlterShareGroupOffsetsResponse, DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsResponse, DescribeShareGroupOffsetsRequest, GroupId, TopicName,
 };
-use machine::{Command, LeaseGroup, Refusal, State, Topic};
 use uuid::Uuid;
 
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 use crate::groups::classic_requests::check_group_name;
+use crate::groups::committed::{coordinator_unavailable, has_offsets};
 use crate::groups::member::own;
 use crate::groups::registry::Group;
 use crate::groups::share_requests::{group_not_found, not_a_share_group};
@@ -45,11 +47,22 @@ const LAG_SINCE: i16 = 1;
 /// There is no offset, or nobody knows the lag.
 const NONE: i64 = -1;
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 struct PartitionOffset {
-    index: i32,
     start: i64,
     lag: i64,
+    code: i16,
+}
+
+impl PartitionOffset {
+    const NONE: Self = Self { start: NONE, lag: NONE, code: 0 };
+
+    /// The lag is what lies between the start and the end and is not settled.
+    fn of(progress: LeaseProgress) -> Self {
+        let LeaseProgress { floor, end, settled_above, .. } = progress;
+        let lag = end.saturating_sub(floor).saturating_sub(settled_above);
+        Self { start: floor as i64, lag: lag as i64, code: 0 }
+    }
 }
 
 /// Partitions that are looked at without a pause.
@@ -82,7 +95,7 @@ pub(crate) async fn describe(
         let topics = described.as_deref().unwrap_or_default();
         chunks.buffer.put_count(topics.len(), true);
         for topic in topics {
-            put_topic(&mut chunks, &mut pace, head.version, leader_epoch, topic).await;
+            put_topic(gateway, &mut chunks, &mut pace, head.version, leader_epoch, topic).await;
         }
         let fault = described.as_ref().err();
         chunks.buffer.put_i16(fault.map_or(0, Fault::code));
@@ -104,31 +117,29 @@ fn described_topics(
     check_group_name(name).map_err(Fault::plain)?;
     let has_members = share_group_has_members(gateway, name)?;
     let asked_of_all = topics.is_none();
-    let described: Vec<DescribedTopic> = gateway.broker.read(|state| match topics {
-        None => {
-            let groups = state.lease_groups_with_name(name);
-            let topics = groups.filter_map(|group| state.shared_topic(group.topic));
-            let mut described: Vec<_> =
-                topics.map(|topic| DescribedTopic::of(state, topic, name, None)).collect();
-            described.sort_by(|one, other| one.name.cmp(&other.name));
-            described
+    let described: Vec<DescribedTopic> = {
+        let catalog = gateway.broker.catalog();
+        match topics {
+            None => {
+                let groups = catalog.lease_groups_with_name(name);
+                let topics = groups.filter_map(|group| catalog.topic(group.topic()));
+                let mut described: Vec<_> =
+                    topics.map(|topic| DescribedTopic::of(&catalog, topic, name, None)).collect();
+                described.sort_by(|one, other| one.name.cmp(&other.name));
+                described
+            }
+            Some(topics) => {
+                let described = topics.into_iter().map(|wanted| {
+                    let named = Some(wanted.partitions);
+                    match catalog.topic_named(&wanted.topic_name) {
+                        Some(topic) => DescribedTopic::of(&catalog, topic, name, named),
+                        None => DescribedTopic::unknown(&wanted.topic_name, named),
+                    }
+                });
+                described.collect()
+            }
         }
-        Some(topics) => {
-            let described = topics.into_iter().map(|wanted| {
-                let topic = state.topic_named(&wanted.topic_name).map(|topic| topic.id);
-                match topic.and_then(|topic| state.shared_topic(topic)) {
-                    Some(topic) => DescribedTopic::of(state, topic, name, Some(wanted.partitions)),
-                    None => DescribedTopic {
-                        name: wanted.topic_name.as_str().into(),
-                        topic: None,
-                        lease_group: None,
-                        named: Some(wanted.partitions),
-                    },
-                }
-            });
-            described.collect()
-        }
-    });
+    };
     if asked_of_all && described.is_empty() && !has_members {
         return Err(group_not_found(name));
     }
@@ -147,29 +158,41 @@ fn named(message: &DescribeShareGroupOffsetsRequest) -> usize {
     groups.fold(0, usize::saturating_add)
 }
 
-/// A topic and the group's part in it as they were at one time.
+/// A topic, and the group's part in it.
 struct DescribedTopic {
     name: Arc<str>,
-    topic: Option<Arc<Topic>>,
-    lease_group: Option<Arc<LeaseGroup>>,
+    /// Nil where there is no such topic.
+    uuid: Uuid,
+    partition_count: u32,
+    lease_group: Option<LeaseGroupId>,
     /// `None`: all.
     named: Option<Vec<i32>>,
 }
 
 impl DescribedTopic {
-    fn of(state: &State, topic: Arc<Topic>, group: &str, named: Option<Vec<i32>>) -> Self {
-        let lease_group = state.lease_group_named(topic.id, group).map(|group| group.id);
+    fn of(
+        catalog: &CatalogView<'_>,
+        topic: Topic<'_>,
+        group: &str,
+        named: Option<Vec<i32>>,
+    ) -> Self {
+        let lease_group = catalog.lease_group_named(topic.id(), group);
         Self {
-            name: Arc::clone(&topic.name),
-            lease_group: lease_group.and_then(|id| state.shared_lease_group(id)),
-            topic: Some(topic),
+            name: Arc::clone(topic.name()),
+            uuid: topic.uuid(),
+            partition_count: topic.partition_count(),
+            lease_group: lease_group.map(|group| group.id()),
             named,
         }
     }
 
+    fn unknown(name: &str, named: Option<Vec<i32>>) -> Self {
+        let (uuid, partition_count, lease_group) = (Uuid::nil(), 0, None);
+        Self { name: name.into(), uuid, partition_count, lease_group, named }
+    }
+
     fn partitions(&self) -> usize {
-        let all = || self.topic.as_ref().map_or(0, |topic| topic.partition_count() as usize);
-        self.named.as_ref().map_or_else(all, Vec::len)
+        self.named.as_ref().map_or(self.partition_count as usize, Vec::len)
     }
 
     /// In the answer.
@@ -177,16 +200,37 @@ impl DescribedTopic {
         TOPIC_BYTES + self.name.len() + self.partitions() * PARTITION_BYTES
     }
 
-    /// The offset of the partition that has this place in the answer.
-    fn offset(&self, place: usize) -> PartitionOffset {
-        let index = self.named.as_ref().map_or(place as i32, |named| named[place]);
-        let known = self.topic.as_ref().zip(self.lease_group.as_ref());
-        let found = known.and_then(|(topic, group)| partition_offset(topic, group, index));
-        found.unwrap_or(no_offset(index))
+    /// The number of the partition that has this place in the answer.
+    fn index(&self, place: usize) -> i32 {
+        self.named.as_ref().map_or(place as i32, |named| named[place])
+    }
+
+    /// The offsets of the partitions that have these places in the answer.
+    async fn offsets(&self, gateway: &Gateway, places: Range<usize>) -> Vec<PartitionOffset> {
+        let Some(group) = self.lease_group else {
+            return vec![PartitionOffset::NONE; places.len()];
+        };
+        let exists = |index: &u32| *index < self.partition_count;
+        let found = places.map(|place| u32::try_from(self.index(place)).ok().filter(exists));
+        let found: Vec<Option<u32>> = found.collect();
+        let known: Vec<u32> = found.iter().flatten().copied().collect();
+        let progress = gateway.broker.shards().lease_progress(group, &known).await;
+        let mut progress = progress.map(Vec::into_iter).map_err(coordinator_unavailable);
+        let offset = |found: Option<u32>| match (found, &mut progress) {
+            (None, _) => PartitionOffset::NONE,
+            (Some(_), Ok(progress)) => {
+                progress.next().flatten().map_or(PartitionOffset::NONE, PartitionOffset::of)
+            }
+            (Some(_), Err(error)) => {
+                PartitionOffset { code: error.code(), ..PartitionOffset::NONE }
+            }
+        };
+        found.into_iter().map(offset).collect()
     }
 }
 
 async fn put_topic(
+    gateway: &Gateway,
     chunks: &mut Chunks,
     pace: &mut Pace,
     version: i16,
@@ -194,39 +238,29 @@ async fn put_topic(
     topic: &DescribedTopic,
 ) {
     chunks.buffer.put_nullable_text(Some(&topic.name), true);
-    chunks.buffer.put_uuid(topic.topic.as_ref().map_or(Uuid::nil(), |topic| topic.uuid));
+    chunks.buffer.put_uuid(topic.uuid);
     chunks.buffer.put_count(topic.partitions(), true);
-    for place in 0..topic.partitions() {
-        let partition = topic.offset(place);
-        let out = &mut chunks.buffer;
-        out.put_i32(partition.index);
-        out.put_i64(partition.start);
-        out.put_i32(if partition.start == NONE { 0 } else { leader_epoch });
-        if version >= LAG_SINCE {
-            out.put_i64(partition.lag);
+    let mut from = 0;
+    while from < topic.partitions() {
+        let places = from..topic.partitions().min(from + PARTITIONS_AT_ONCE as usize);
+        from = places.end;
+        pace.step(places.len() as u32).await;
+        let offsets = topic.offsets(gateway, places.clone()).await;
+        for (place, offset) in places.zip(offsets) {
+            let out = &mut chunks.buffer;
+            out.put_i32(topic.index(place));
+            out.put_i64(offset.start);
+            out.put_i32(if offset.start == NONE { 0 } else { leader_epoch });
+            if version >= LAG_SINCE {
+                out.put_i64(offset.lag);
+            }
+            out.put_i16(offset.code);
+            out.put_nullable_text(None, true);
+            out.put_no_tagged_fields(true);
+            chunks.cut(PARTITION_BYTES);
         }
-        out.put_i16(0);
-        out.put_nullable_text(None, true);
-        out.put_no_tagged_fields(true);
-        chunks.cut(PARTITION_BYTES);
-        pace.step(1).await;
     }
     chunks.buffer.put_no_tagged_fields(true);
-}
-
-/// The lag is what lies between the start and the end and is not settled.
-fn partition_offset(topic: &Topic, group: &LeaseGroup, index: i32) -> Option<PartitionOffset> {
-    let place = u32::try_from(index).ok()?;
-    let (progress, partition) = (group.progress(place)?, topic.partition(place)?);
-    let end = partition.next_offset();
-    let settled: u64 = progress.settled().map(|(from, to)| to.min(end).saturating_sub(from)).sum();
-    let start = progress.floor().max(partition.log_start());
-    let lag = end.saturating_sub(start).saturating_sub(settled);
-    Some(PartitionOffset { index, start: start as i64, lag: lag as i64 })
-}
-
-fn no_offset(index: i32) -> PartitionOffset {
-    PartitionOffset { index, start: NONE, lag: NONE }
 }
 
 /// Whether the share group has members here; a fault if the name is another kind of group's.
@@ -253,7 +287,7 @@ pub(crate) async fn alter(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: AlterShareGroupOffsetsRequest = request.decode()?;
-    let response = match check_alter(gateway, &message.group_id) {
+    let response = match check_alter(gateway, &message.group_id).await {
         Ok(()) => {
             let mut responses = Vec::with_capacity(message.topics.len());
             for topic in &message.topics {
@@ -270,9 +304,9 @@ pub(crate) async fn alter(
 
 /// A group that does not exist is made, as in Kafka: who moves a group before it begins says where
 /// it begins.
-fn check_alter(gateway: &Gateway, name: &GroupId) -> Result<(), Fault> {
+async fn check_alter(gateway: &Gateway, name: &GroupId) -> Result<(), Fault> {
     check_empty(gateway, name)?;
-    let has_offsets = gateway.broker.read(|state| state.group(name).is_some());
+    let has_offsets = has_offsets(gateway, name).await.map_err(Fault::plain)?;
     if has_offsets { Err(not_a_share_group(name)) } else { Ok(()) }
 }
 
@@ -282,9 +316,11 @@ async fn alter_topic(
     wanted: &AlterShareGroupOffsetsRequestTopic,
 ) -> AlterShareGroupOffsetsResponseTopic {
     let name = &wanted.topic_name;
-    let found = gateway.broker.read(|state| {
-        state.topic_named(name).map(|topic| (topic.id, topic.uuid, topic.partition_count()))
-    });
+    let found = {
+        let catalog = gateway.broker.catalog();
+        let topic = catalog.topic_named(name);
+        topic.map(|topic| (topic.id(), topic.uuid(), topic.partition_count()))
+    };
     let mut moves = Vec::new();
     let mut results: Vec<Result<(), Fault>> = Vec::with_capacity(wanted.partitions.len());
     for partition in &wanted.partitions {
@@ -334,14 +370,13 @@ async fn move_group(
     starts: Vec<(u32, u64)>,
 ) -> Result<(), Fault> {
     let broker = &gateway.broker;
-    let found = || broker.read(|state| state.lease_group_named(topic, name).map(|group| group.id));
+    let found = || broker.catalog().lease_group_named(topic, name).map(|group| group.id());
     if found().is_none() {
-        let config = broker.read(|state| lease_groups::config_of(state, name));
+        let config = lease_groups::config_of(&broker.catalog(), name);
         lease_groups::make(broker, name, topic, Vec::new(), config).await?;
     }
     let group = found().ok_or_else(Fault::unknown_partition)?;
-    broker.execute(Command::SeekLeaseGroup { group, starts }).await?;
-    Ok(())
+    Ok(broker.shards().seek_lease_group(group, starts).await?)
 }
 
 // ---------------------------------------------------------------------------------------- delete
@@ -353,7 +388,7 @@ pub(crate) async fn delete(
     let message: DeleteShareGroupOffsetsRequest = request.decode()?;
     let group = &message.group_id;
     let parts = check_empty(gateway, group).and_then(|()| {
-        let parts = gateway.broker.read(|state| lease_groups::parts(state, group));
+        let parts = lease_groups::parts(&gateway.broker, group);
         if parts.is_empty() { Err(group_not_found(group)) } else { Ok(parts) }
     });
     let response = match parts {
@@ -376,7 +411,7 @@ async fn delete_topic(
     parts: &BTreeMap<std::sync::Arc<str>, Part>,
     name: TopicName,
 ) -> DeleteShareGroupOffsetsResponseTopic {
-    let known = gateway.broker.read(|state| state.topic_named(&name).map(|topic| topic.uuid));
+    let known = gateway.broker.catalog().topic_named(&name).map(|topic| topic.uuid());
     let result = match (parts.get(&**name), known) {
         (Some(part), _) => delete_part(gateway, part).await,
         // The group has not read it: there is nothing to delete.
@@ -393,9 +428,8 @@ async fn delete_topic(
 
 /// Ends a share group's part in a topic.
 pub(crate) async fn delete_part(gateway: &Gateway, part: &Part) -> Result<(), Fault> {
-    let command = Command::DeleteLeaseGroup { group: part.lease_group };
-    match gateway.broker.execute(command).await {
-        Ok(_) | Err(ExecuteError::Refused(Refusal::UnknownLeaseGroup { .. })) => Ok(()),
+    match gateway.broker.delete_lease_group(part.lease_group).await {
+        Ok(()) | Err(ExecuteError::Refused(Refusal::UnknownLeaseGroup { .. })) => Ok(()),
         Err(error) => Err(error.into()),
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use base::limits::GROUP_MEMBER_BYTES_MAX;
+use broker::CatalogView;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::share_group_describe_response::{
     Assignment as DescribedAssignment, DescribedGroup, Member as DescribedMember,
@@ -16,7 +17,6 @@ use kafka_protocol::messages::{
     ShareGroupHeartbeatResponse, TopicName,
 };
 use kafka_protocol::protocol::StrBytes;
-use machine::State;
 use uuid::Uuid;
 
 use crate::errors::Fault;
@@ -25,6 +25,7 @@ use crate::groups::admin_requests::{DESCRIBED_GROUP_BYTES, GROUP_OPERATIONS};
 use crate::groups::assignment::Assignment;
 use crate::groups::assignor::simple;
 use crate::groups::classic_requests::{check_group_name, client_of};
+use crate::groups::committed::has_offsets;
 use crate::groups::member::{Client, own};
 use crate::groups::registry::{Group, Visit, millis};
 use crate::groups::share::{
@@ -116,10 +117,8 @@ async fn report(
     message: &ShareGroupHeartbeatRequest,
 ) -> Result<ShareGroupHeartbeatResponse, Fault> {
     let name = &message.group_id.0;
-    let (limits, interval_ms, has_offsets) = gateway.broker.read(|state| {
-        let (limits, interval_ms) = limits_of(state, name);
-        (limits, interval_ms, state.group(name).is_some())
-    });
+    let (limits, interval_ms) = limits_of(&gateway.broker.catalog(), name);
+    let has_offsets = has_offsets(gateway, name).await.map_err(Fault::plain)?;
     let event = heartbeat_event(message, client);
     let broker = &gateway.broker;
     let (report, topics) = gateway.groups.visit(name, |visit| {
@@ -154,9 +153,9 @@ async fn report(
 }
 
 /// What holds for the group, and how often its members are to report.
-fn limits_of(state: &State, name: &str) -> (ShareLimits, i32) {
-    let node = &state.node_config().own.share;
-    let group = &state.group_config(name).share;
+fn limits_of(catalog: &CatalogView<'_>, name: &str) -> (ShareLimits, i32) {
+    let node = &catalog.node_config().own.share;
+    let group = &catalog.group_config(name).share;
     let session_ms = node.session_timeout_ms.holds(group.session_timeout_ms);
     let limits = ShareLimits { members_max: node.members_max, session_timeout: millis(session_ms) };
     (limits, node.heartbeat_interval_ms.holds(group.heartbeat_interval_ms))
@@ -221,25 +220,22 @@ fn describe_one(gateway: &Gateway, name: &GroupId) -> Result<DescribedGroup, Fau
     })?;
     let mut described = match described {
         Some(described) => described,
-        None if gateway.broker.read(|state| lease_groups::exists(state, name)) => {
-            DescribedGroup::default()
-                .with_group_state(StrBytes::from_static_str(EMPTY_STATE))
-                .with_assignor_name(StrBytes::from_static_str(simple::NAME))
-        }
+        None if lease_groups::exists(&gateway.broker, name) => DescribedGroup::default()
+            .with_group_state(StrBytes::from_static_str(EMPTY_STATE))
+            .with_assignor_name(StrBytes::from_static_str(simple::NAME)),
         None => return Err(group_not_found(name)),
     };
     // Topics that are gone have no name.
-    gateway.broker.read(|state| {
-        for member in &mut described.members {
-            member.assignment.topic_partitions.retain_mut(|topic| {
-                let known = state.topic_with_uuid(&topic.topic_id);
-                if let Some(known) = known {
-                    topic.topic_name = TopicName(own(&known.name));
-                }
-                known.is_some()
-            });
-        }
-    });
+    let catalog = gateway.broker.catalog();
+    for member in &mut described.members {
+        member.assignment.topic_partitions.retain_mut(|topic| {
+            let known = catalog.topic_with_uuid(&topic.topic_id);
+            if let Some(known) = known {
+                topic.topic_name = TopicName(own(known.name()));
+            }
+            known.is_some()
+        });
+    }
     Ok(described.with_group_id(name.clone()))
 }
 

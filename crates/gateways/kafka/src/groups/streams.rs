@@ -9,9 +9,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use broker::CatalogStamp;
 use kafka_protocol::ResponseError;
 use kafka_protocol::protocol::StrBytes;
-use machine::CatalogStamp;
 use tracing::info;
 use world::Instant;
 

@@ -5,21 +5,20 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::limits::{DESCRIBED_BYTES_MAX, GROUP_MEMBER_BYTES_MAX};
-use broker::Pace;
+use broker::{CatalogView, NewTopic, Pace, Refusal, validate_topic_name};
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::api_versions_response::ApiVersion;
 use kafka_protocol::protocol::StrBytes;
-use machine::command::NewTopic;
-use machine::{Command, Outcome, Refusal, State};
 use thiserror::Error;
 
 use crate::dispatch::Started;
 use crate::errors::Fault;
 use crate::frames::Frame;
 use crate::gateway::{Gateway, Session};
-use crate::groups::admin_requests::{DESCRIBED_GROUP_BYTES, GROUP_OPERATIONS, is_durable};
+use crate::groups::admin_requests::{DESCRIBED_GROUP_BYTES, GROUP_OPERATIONS};
 use crate::groups::classic_requests::check_group_name;
+use crate::groups::committed::has_offsets;
 use crate::groups::consumer::member::{JOINING, LEAVING, PAUSING};
 use crate::groups::member::{Client, own};
 use crate::groups::registry::{Group, Visit, millis};
@@ -34,6 +33,7 @@ use crate::groups::streams::{Heartbeat, Report, StreamsGroup, StreamsLimits};
 use crate::list_response::{Chunks, too_much};
 use crate::request::{Preamble, RequestError};
 use crate::response::Response;
+use crate::share::lease_groups;
 use crate::topics::check_replication_factor;
 use crate::wire::primitives::{Cursor, Malformed, Put};
 
@@ -235,7 +235,7 @@ async fn report(
     request: HeartbeatRequest,
     client: Client,
 ) -> Result<HeartbeatResponse, Fault> {
-    let (limits, interval_ms) = gateway.broker.read(|state| limits_of(state, &request.group));
+    let (limits, interval_ms) = limits_of(&gateway.broker.catalog(), &request.group);
     let mut report = show(gateway, &request, limits, &client)?;
     if !report.missing.is_empty() {
         match create(gateway, &report.missing).await {
@@ -311,9 +311,9 @@ fn again(
 }
 
 /// What holds for the group, and how often its members are to report.
-fn limits_of(state: &State, name: &str) -> (StreamsLimits, i32) {
-    let node = &state.node_config().own.streams;
-    let own = &state.group_config(name).streams;
+fn limits_of(catalog: &CatalogView<'_>, name: &str) -> (StreamsLimits, i32) {
+    let node = &catalog.node_config().own.streams;
+    let own = &catalog.group_config(name).streams;
     let delay = own.initial_rebalance_delay_ms.unwrap_or(node.initial_rebalance_delay_ms);
     let limits = StreamsLimits {
         members_max: node.members_max,
@@ -352,22 +352,18 @@ async fn create(gateway: &Gateway, missing: &[InternalTopic]) -> Result<(), Stri
             new_topic(gateway, topic).map_err(|fault| format!("{}: {fault}", &*topic.name))
         })
         .collect::<Result<_, _>>()?;
-    match gateway.broker.execute(Command::CreateTopics { topics }).await {
-        Ok(Outcome::Topics(outcomes)) => {
-            let refusal = missing.iter().zip(outcomes).find_map(|(topic, outcome)| match outcome {
-                // Another member's heartbeat may have come first.
-                Ok(_) | Err(Refusal::TopicExists { .. }) => None,
-                Err(refusal) => Some(format!("{}: {refusal}", &*topic.name)),
-            });
-            refusal.map_or(Ok(()), Err)
-        }
-        Ok(_) => Err("the broker did not answer".to_owned()),
-        Err(error) => Err(error.to_string()),
-    }
+    let outcomes = gateway.broker.create_topics(topics).await;
+    let outcomes = outcomes.map_err(|error| error.to_string())?;
+    let refusal = missing.iter().zip(outcomes).find_map(|(topic, outcome)| match outcome {
+        // Another member's heartbeat may have come first.
+        Ok(_) | Err(Refusal::TopicExists { .. }) => None,
+        Err(refusal) => Some(format!("{}: {refusal}", &*topic.name)),
+    });
+    refusal.map_or(Ok(()), Err)
 }
 
 fn new_topic(gateway: &Gateway, topic: &InternalTopic) -> Result<NewTopic, Fault> {
-    machine::topic::validate_topic_name(&topic.name)
+    validate_topic_name(&topic.name)
         .map_err(|error| Fault::new(ResponseError::InvalidTopicException, error.to_string()))?;
     if topic.replication_factor != 0 {
         check_replication_factor(topic.replication_factor)?;
@@ -406,7 +402,7 @@ async fn describe(gateway: &Gateway, request: &DescribeRequest, correlation: i32
     for name in names {
         pace.step(1).await;
         let has_room = chunks.bytes() < DESCRIBED_BYTES_MAX;
-        let described = if has_room { describe_one(gateway, name) } else { Err(too_much()) };
+        let described = if has_room { describe_one(gateway, name).await } else { Err(too_much()) };
         let group = match described {
             Ok(described) => DescribedGroup { operations, ..described },
             Err(fault) => DescribedGroup {
@@ -424,9 +420,10 @@ async fn describe(gateway: &Gateway, request: &DescribeRequest, correlation: i32
     chunks.finish().with_permit(permit)
 }
 
-fn describe_one(gateway: &Gateway, name: &StrBytes) -> Result<DescribedGroup, Fault> {
+async fn describe_one(gateway: &Gateway, name: &StrBytes) -> Result<DescribedGroup, Fault> {
     check_group_name(name).map_err(Fault::plain)?;
-    let is_durable = is_durable(gateway, name);
+    let has_offsets = has_offsets(gateway, name).await.map_err(Fault::plain)?;
+    let is_durable = has_offsets || lease_groups::exists(&gateway.broker, name);
     gateway.groups.visit(name, |visit| match visit.group {
         Some(Group::Streams(group)) => Ok(group.describe()),
         None if !is_durable => Err(group_not_found(name)),

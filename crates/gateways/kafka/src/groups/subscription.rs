@@ -1,7 +1,7 @@
 //! What members want to consume, and what of it exists.
 
+use broker::CatalogStamp;
 use kafka_protocol::protocol::StrBytes;
-use machine::CatalogStamp;
 use regex::{Regex, RegexBuilder};
 use thiserror::Error;
 use uuid::Uuid;
@@ -29,22 +29,22 @@ pub(crate) trait Catalog {
 
 impl Catalog for broker::Broker {
     fn stamp(&self) -> CatalogStamp {
-        self.read(machine::State::catalog_stamp)
+        self.catalog().stamp()
     }
 
     fn topic(&self, name: &str) -> Option<Topic> {
-        self.read(|state| state.topic_named(name).map(known_topic))
+        self.catalog().topic_named(name).map(known_topic)
     }
 
     fn topics(&self) -> Vec<Topic> {
-        self.read(|state| state.topics().map(known_topic).collect())
+        self.catalog().topics().map(known_topic).collect()
     }
 }
 
-fn known_topic(topic: &machine::Topic) -> Topic {
+fn known_topic(topic: broker::catalog::Topic<'_>) -> Topic {
     Topic {
-        id: topic.uuid,
-        name: StrBytes::from_string(topic.name.to_string()),
+        id: topic.uuid(),
+        name: StrBytes::from_string(topic.name().to_string()),
         partitions: topic.partition_count(),
     }
 }

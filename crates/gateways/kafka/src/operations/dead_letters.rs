@@ -2,10 +2,12 @@
 //! of a topic without one, all that it holds are meant.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use base::limits::{OPERATION_PAGE_SCAN_MAX, OPERATION_RECORDS_MAX};
-use base::{MAIN_LEASE_GROUP, PartitionId, headers};
+use base::{LeaseGroupId, MAIN_LEASE_GROUP, PartitionId, headers};
 use broker::delivery::{Peeked, RedriveError, RedriveTo, RedriveWhat};
+use broker::{CatalogView, Pace};
 use kafka_protocol::error::ResponseError;
 use record::HeadersView;
 
@@ -61,56 +63,74 @@ fn matches(death: &Death, only: &DeadLetterFilter) -> bool {
 
 /// Where a topic's dead letters are looked for.
 fn source(gateway: &Gateway, topic: &str) -> Result<Source, Fault> {
-    gateway.broker.read(|state| {
-        let topic = state.topic_named(topic).ok_or_else(|| no_topic(topic))?;
-        let group = state.lease_group_named(topic.id, MAIN_LEASE_GROUP);
-        let (id, partitions) = (topic.id, topic.partition_count());
-        Ok(Source { topic: id, partitions, group: group.map(|group| group.id) })
-    })
+    let catalog = gateway.broker.catalog();
+    let topic = catalog.topic_named(topic).ok_or_else(|| no_topic(topic))?;
+    let group = catalog.lease_group_named(topic.id(), MAIN_LEASE_GROUP);
+    let (id, partitions) = (topic.id(), topic.partition_count());
+    Ok(Source { topic: id, partitions, group: group.map(|group| group.id()) })
 }
 
 /// Topics that groups name for their dead letters, and those that take letters of any group. Where
 /// a gateway's router decides, each queue whose oldest record is a dead letter.
 pub(super) async fn topics(gateway: &Gateway) -> Result<DeadLetterTopics, Fault> {
-    let (mut topics, maybe) = gateway.broker.read(|state| {
-        let mut named: BTreeSet<String> = BTreeSet::new();
-        let mut is_routed = false;
-        for group in state.lease_groups() {
-            named.extend(group.config.dead_letter_topic.as_deref().map(str::to_owned));
-            match group.config.dead_letter_route.as_deref().map(Route::parse) {
-                Some(Some(route)) => named.extend([route.topic.to_owned()]),
-                Some(None) => is_routed = true,
-                None => {}
+    let (mut topics, maybe) = candidates(&gateway.broker.catalog());
+    let mut pace = Pace::new(gateway.broker.turns(), FLOORS_AT_ONCE as u32);
+    for some in maybe.chunks(FLOORS_AT_ONCE) {
+        pace.step(some.len() as u32).await;
+        let places: Vec<_> = some.iter().map(|it| (it.group, it.partition.index)).collect();
+        let floors = gateway.broker.shards().lease_floors(&places).await?;
+        for (candidate, floor) in some.iter().zip(floors) {
+            // A topic that was deleted meanwhile takes none.
+            let Some(floor) = floor.filter(|_| !topics.contains(&*candidate.topic)) else {
+                continue;
+            };
+            if let Ok(Some(record)) =
+                first_record(&gateway.broker, candidate.partition, floor).await
+                && is_known(&death(&record.view().headers))
+            {
+                topics.insert(candidate.topic.to_string());
             }
-        }
-        named.retain(|topic| state.topic_named(topic).is_some());
-        let taking = state.topics().filter(|topic| topic.config.dead_letters_of_groups);
-        named.extend(taking.map(|topic| topic.name.to_string()));
-        let mut maybe = Vec::new();
-        for topic in state.topics().filter(|topic| is_routed && !named.contains(&*topic.name)) {
-            let Some(group) = state.lease_group_named(topic.id, MAIN_LEASE_GROUP) else { continue };
-            for (index, progress) in (0..).zip(&group.progress) {
-                maybe.push((
-                    topic.name.clone(),
-                    PartitionId::new(topic.id, index),
-                    progress.floor(),
-                ));
-            }
-        }
-        (named, maybe)
-    });
-    for (topic, partition, floor) in maybe {
-        if topics.contains(&*topic) {
-            continue;
-        }
-        // A topic that was deleted meanwhile takes none.
-        if let Ok(Some(record)) = first_record(&gateway.broker, partition, floor).await
-            && is_known(&death(&record.view().headers))
-        {
-            topics.insert(topic.to_string());
         }
     }
     Ok(DeadLetterTopics { topics: topics.into_iter().collect() })
+}
+
+/// Partitions of queues that are asked about at a time: an append waits meanwhile.
+const FLOORS_AT_ONCE: usize = 500;
+
+/// A partition whose oldest record may be a dead letter.
+struct Candidate {
+    topic: Arc<str>,
+    partition: PartitionId,
+    group: LeaseGroupId,
+}
+
+/// Topics that certainly take dead letters, and partitions of those that may.
+fn candidates(catalog: &CatalogView<'_>) -> (BTreeSet<String>, Vec<Candidate>) {
+    let mut named: BTreeSet<String> = BTreeSet::new();
+    let mut is_routed = false;
+    for group in catalog.lease_groups() {
+        let config = group.config();
+        named.extend(config.dead_letter_topic.as_deref().map(str::to_owned));
+        match config.dead_letter_route.as_deref().map(Route::parse) {
+            Some(Some(route)) => named.extend([route.topic.to_owned()]),
+            Some(None) => is_routed = true,
+            None => {}
+        }
+    }
+    named.retain(|topic| catalog.topic_named(topic).is_some());
+    let taking = catalog.topics().filter(|topic| topic.config().dead_letters_of_groups);
+    named.extend(taking.map(|topic| topic.name().to_string()));
+    let mut maybe = Vec::new();
+    for topic in catalog.topics().filter(|it| is_routed && !named.contains(&**it.name())) {
+        let Some(group) = catalog.lease_group_named(topic.id(), MAIN_LEASE_GROUP) else { continue };
+        maybe.extend(topic.partition_ids().map(|partition| Candidate {
+            topic: Arc::clone(topic.name()),
+            partition,
+            group: group.id(),
+        }));
+    }
+    (named, maybe)
 }
 
 pub(super) async fn count(
@@ -247,7 +267,7 @@ pub(super) async fn redrive(
             ));
         }
         Some(to) => {
-            let found = gateway.broker.read(|state| state.topic_named(to).map(|topic| topic.id));
+            let found = gateway.broker.catalog().topic_id(to);
             RedriveTo::Topic(found.ok_or_else(|| no_topic(to))?)
         }
     };

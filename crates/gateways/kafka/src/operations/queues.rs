@@ -5,14 +5,13 @@ use std::ops::Bound;
 
 use base::limits::{OPERATION_LEASES_MAX, OPERATION_RECORDS_MAX};
 use base::{LeaseGroupId, MAIN_LEASE_GROUP, PartitionId};
-use broker::Broker;
+use broker::config::{LEASE_GROUP_CONFIGS, Overrides};
 use broker::delivery::{
     Counters, Peeked, RecordState as BrokerState, RemoveError, SeekError, SeekTo,
 };
+use broker::{Broker, LeaseProgress};
 use futures_util::future::join_all;
 use kafka_protocol::error::ResponseError;
-use machine::config::{LEASE_GROUP_CONFIGS, Overrides};
-use machine::{Command, State};
 use record::Reserved;
 
 use crate::errors::Fault;
@@ -55,14 +54,12 @@ fn no_queue(queue: &QueueName) -> Fault {
 
 /// The lease group, and what it reads.
 pub(super) fn find(gateway: &Gateway, queue: &QueueName) -> Result<(LeaseGroupId, Source), Fault> {
-    gateway.broker.read(|state| {
-        let topic = state.topic_named(&queue.topic).ok_or_else(|| no_topic(&queue.topic))?;
-        let group = state.lease_group_named(topic.id, &queue.group);
-        let id = group.ok_or_else(|| no_queue(queue))?.id;
-        let source =
-            Source { topic: topic.id, partitions: topic.partition_count(), group: Some(id) };
-        Ok((id, source))
-    })
+    let catalog = gateway.broker.catalog();
+    let topic = catalog.topic_named(&queue.topic).ok_or_else(|| no_topic(&queue.topic))?;
+    let group = catalog.lease_group_named(topic.id(), &queue.group);
+    let id = group.ok_or_else(|| no_queue(queue))?.id();
+    let source = Source { topic: topic.id(), partitions: topic.partition_count(), group: Some(id) };
+    Ok((id, source))
 }
 
 // --------------------------------------------------------------------------------------- declare
@@ -75,32 +72,29 @@ pub(super) async fn declare(
 ) -> Result<DeclaredQueue, Fault> {
     // What is there is read, altered and written back.
     let _one_at_a_time = gateway.config_changes.lock().await;
-    let (topic, known) = gateway.broker.read(|state| {
-        let topic = state.topic_named(&queue.topic).ok_or_else(|| no_topic(&queue.topic))?;
-        let group = state.lease_group_named(topic.id, &queue.group);
-        let known = group.map(|group| (group.id, (*group.overrides).clone()));
-        Ok::<_, Fault>((topic.id, known))
-    })?;
+    let (topic, partitions, known) = {
+        let catalog = gateway.broker.catalog();
+        let topic = catalog.topic_named(&queue.topic).ok_or_else(|| no_topic(&queue.topic))?;
+        let group = catalog.lease_group_named(topic.id(), &queue.group);
+        let known = group.map(|group| (group.id(), (**group.overrides()).clone()));
+        (topic.id(), topic.partition_ids(), known)
+    };
     let Some((group, own)) = known else {
         let mut values = match &*queue.group {
             MAIN_LEASE_GROUP => Overrides::new(),
             // Kafka's share consumers of the group expect what it is configured to.
-            group => gateway.broker.read(|state| lease_groups::config_of(state, group)),
+            group => lease_groups::config_of(&gateway.broker.catalog(), group),
         };
         values.extend(config);
-        let partitions = gateway
-            .broker
-            .read(|state| state.topic(topic).map_or(0, |topic| topic.partition_count()));
-        let ends = (0..partitions).map(|index| {
-            gateway.broker.bounds(PartitionId::new(topic, index)).map_or(0, |bounds| bounds.end)
-        });
         let starts = match from {
             Start::Earliest => Vec::new(),
-            Start::Latest => ends.collect(),
+            Start::Latest => {
+                let partitions: Vec<PartitionId> = partitions.collect();
+                let bounds = gateway.broker.shards().bounds(&partitions).await?;
+                bounds.into_iter().map(|bounds| bounds.map_or(0, |bounds| bounds.end)).collect()
+            }
         };
-        let (name, config) = (queue.group.clone(), values);
-        let command = Command::CreateLeaseGroup { topic, name, starts, config };
-        gateway.broker.execute(command).await?;
+        gateway.broker.create_lease_group(topic, queue.group.clone(), starts, values).await?;
         return Ok(DeclaredQueue { created: true, changed: false });
     };
     let mut values = own.clone();
@@ -109,7 +103,7 @@ pub(super) async fn declare(
         return Ok(DeclaredQueue { created: false, changed: false });
     }
     check_route(&own, &values)?;
-    gateway.broker.execute(Command::SetLeaseGroupConfig { group, config: values }).await?;
+    gateway.broker.set_lease_group_config(group, values).await?;
     Ok(DeclaredQueue { created: false, changed: true })
 }
 
@@ -138,18 +132,19 @@ pub(super) async fn list(
     queues_max: u32,
 ) -> Result<QueuePage, Fault> {
     let queues_max = (queues_max as usize).clamp(1, OPERATION_RECORDS_MAX);
-    let mut found: Vec<LeaseGroupId> = gateway.broker.read(|state| {
+    let mut found: Vec<LeaseGroupId> = {
+        let catalog = gateway.broker.catalog();
         let from = after.map_or(Bound::Unbounded, |after| Bound::Included(&*after.topic));
         // Sorted by name, as the groups of each topic are.
-        let groups = state.topics_from(from).flat_map(|topic| {
-            state.lease_groups_of(topic.id).filter(move |group| {
+        let groups = catalog.topics_from(from).flat_map(|topic| {
+            catalog.lease_groups_of(topic.id()).filter(move |group| {
                 after.is_none_or(|after| {
-                    (&*topic.name, &*group.name) > (&*after.topic, &*after.group)
+                    (&**topic.name(), &**group.name()) > (&*after.topic, &*after.group)
                 })
             })
         });
-        groups.map(|group| group.id).take(queues_max + 1).collect()
-    });
+        groups.map(|group| group.id()).take(queues_max + 1).collect()
+    };
     let more = found.len() > queues_max;
     found.truncate(queues_max);
     let mut queues = Vec::with_capacity(found.len());
@@ -162,7 +157,7 @@ pub(super) async fn list(
     Ok(QueuePage { queues, more })
 }
 
-/// What the machine knows of a group.
+/// What is durable of a group.
 struct Standing {
     topic: base::TopicId,
     topic_name: String,
@@ -174,31 +169,41 @@ struct Standing {
     progress: Vec<PartitionProgress>,
 }
 
-fn standing(state: &State, id: LeaseGroupId) -> Option<Standing> {
-    let group = state.lease_group(id)?;
-    let topic = state.topic(group.topic)?;
-    let progress = group.progress.iter().zip(&topic.partitions).zip(0..);
-    let progress = progress.map(|((progress, partition), index)| PartitionProgress {
-        partition: index,
-        floor: progress.floor().max(partition.log_start()),
-        end: partition.next_offset(),
-        settled_above: progress.settled().map(|(from, to)| to - from).sum(),
-        retried: progress.attempts().count() as u64,
-    });
-    Some(Standing {
-        topic: topic.id,
-        topic_name: topic.name.to_string(),
-        group_name: group.name.to_string(),
-        paused: group.paused,
-        created_ms: group.created_ms,
-        own: (*group.overrides).clone(),
-        published: topic.partitions.iter().map(|partition| partition.next_offset()).sum(),
-        progress: progress.collect(),
-    })
+/// `None` if the group is not there, or its topic is deleted meanwhile.
+async fn standing(broker: &Broker, id: LeaseGroupId) -> Result<Option<Standing>, Fault> {
+    let Some((mut standing, partitions)) = defined(broker, id) else { return Ok(None) };
+    let indexes: Vec<u32> = (0..partitions).collect();
+    let progress = broker.shards().lease_progress(id, &indexes).await?;
+    for (partition, progress) in indexes.into_iter().zip(progress) {
+        let Some(LeaseProgress { floor, end, settled_above, retried }) = progress else {
+            return Ok(None);
+        };
+        standing.published += end;
+        standing.progress.push(PartitionProgress { partition, floor, end, settled_above, retried });
+    }
+    Ok(Some(standing))
+}
+
+/// The group before anything was published, and how many partitions it has.
+fn defined(broker: &Broker, id: LeaseGroupId) -> Option<(Standing, u32)> {
+    let catalog = broker.catalog();
+    let group = catalog.lease_group(id)?;
+    let topic = catalog.topic(group.topic())?;
+    let standing = Standing {
+        topic: topic.id(),
+        topic_name: topic.name().to_string(),
+        group_name: group.name().to_string(),
+        paused: group.is_paused(),
+        created_ms: group.created_ms(),
+        own: (**group.overrides()).clone(),
+        published: 0,
+        progress: Vec::new(),
+    };
+    Some((standing, topic.partition_count()))
 }
 
 async fn summary(broker: &Broker, id: LeaseGroupId) -> Result<Option<QueueSummary>, Fault> {
-    let Some(standing) = broker.read(|state| standing(state, id)) else { return Ok(None) };
+    let Some(standing) = standing(broker, id).await? else { return Ok(None) };
     let Some(counters) = broker.counters(id).await else { return Ok(None) };
     Ok(Some(summarize(broker, &standing, counters).await?))
 }
@@ -270,7 +275,7 @@ pub(super) async fn describe(gateway: &Gateway, queue: &QueueName) -> Result<Que
     let (id, _) = find(gateway, queue)?;
     let broker = &gateway.broker;
     let gone = || no_queue(queue);
-    let standing = broker.read(|state| standing(state, id)).ok_or_else(gone)?;
+    let standing = standing(broker, id).await?.ok_or_else(gone)?;
     let counters = broker.counters(id).await.ok_or_else(gone)?;
     let leases = broker.leases(id, None, OPERATION_LEASES_MAX).await;
     let leases = leases.into_iter().map(|lease| Lease {
@@ -410,7 +415,7 @@ pub(super) async fn pause(
     paused: bool,
 ) -> Result<Done, Fault> {
     let (group, _) = find(gateway, queue)?;
-    gateway.broker.execute(Command::PauseLeaseGroup { group, paused }).await?;
+    gateway.broker.pause_lease_group(group, paused).await?;
     Ok(Done {})
 }
 
@@ -449,7 +454,7 @@ pub(super) async fn delete(
             format!("queue {topic} has {count} {consumers}; stop them first, or use --force"),
         ));
     }
-    gateway.broker.execute(Command::DeleteLeaseGroup { group }).await?;
+    gateway.broker.delete_lease_group(group).await?;
     Ok(Done {})
 }
 
@@ -460,15 +465,14 @@ pub(super) async fn ensure_main(
     topic: &str,
 ) -> Result<(QueueName, LeaseGroupId, Source), Fault> {
     let queue = QueueName { topic: topic.to_owned(), group: MAIN_LEASE_GROUP.to_owned() };
-    let there = gateway.broker.read(|state| {
-        let topic = state.topic_named(topic)?;
-        Some(state.lease_group_named(topic.id, MAIN_LEASE_GROUP).is_some())
-    });
-    if there.ok_or_else(|| no_topic(topic))? {
-        let (id, source) = find(gateway, &queue)?;
-        return Ok((queue, id, source));
+    let is_there = {
+        let catalog = gateway.broker.catalog();
+        let topic = catalog.topic_named(topic).ok_or_else(|| no_topic(topic))?;
+        catalog.lease_group_named(topic.id(), MAIN_LEASE_GROUP).is_some()
+    };
+    if !is_there {
+        declare(gateway, &queue, Start::Earliest, BTreeMap::new()).await?;
     }
-    declare(gateway, &queue, Start::Earliest, BTreeMap::new()).await?;
     let (id, source) = find(gateway, &queue)?;
     Ok((queue, id, source))
 }

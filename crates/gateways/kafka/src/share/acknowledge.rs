@@ -10,10 +10,9 @@ use std::future::Future;
 
 use base::LeaseGroupId;
 use broker::delivery::SettleError;
-use broker::{Broker, LeaseSession, Settle, SettleWhat, Settlement};
+use broker::{Broker, CatalogView, LeaseSession, Settle, SettleWhat, Settlement};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::protocol::StrBytes;
-use machine::State;
 use uuid::Uuid;
 
 use crate::errors::Fault;
@@ -61,7 +60,7 @@ async fn acknowledge(
     for (partition, fault) in message.partitions.iter().zip(outcomes) {
         topics.entry(partition.topic).or_default().push((partition.index, fault));
     }
-    let lock_ms = gateway.broker.read(|state| lease_groups::lock_ms(state, &key.group));
+    let lock_ms = lease_groups::lock_ms(&gateway.broker.catalog(), &key.group);
     Ok(ShareAcknowledged { fault: None, lock_ms, topics: topics.into_iter().collect() })
 }
 
@@ -81,8 +80,9 @@ pub(super) fn settle(
     partitions: &[SharePartition],
 ) -> impl Future<Output = Vec<Option<Fault>>> + use<> {
     let mut settles = Vec::new();
-    let planned: Vec<_> = broker.read(|state| {
-        let plan = |partition| match plan(state, group, partition) {
+    let planned: Vec<_> = {
+        let catalog = broker.catalog();
+        let plan = |partition| match plan(&catalog, group, partition) {
             Ok(planned) => {
                 let count = planned.len();
                 settles.extend(planned);
@@ -91,7 +91,7 @@ pub(super) fn settle(
             Err(fault) => Planned::Refused(fault),
         };
         partitions.iter().map(plan).collect()
-    });
+    };
     let reply = (!settles.is_empty()).then(|| leases.settle(settles));
     async move {
         let outcomes = match reply {
@@ -111,24 +111,28 @@ pub(super) fn settle(
     }
 }
 
-fn plan(state: &State, group: &str, partition: &SharePartition) -> Result<Vec<Settle>, Fault> {
+fn plan(
+    catalog: &CatalogView<'_>,
+    group: &str,
+    partition: &SharePartition,
+) -> Result<Vec<Settle>, Fault> {
     let ranges = match &partition.acknowledged {
         Ok(ranges) => ranges,
         Err(invalid) => return Err(Fault::new(ResponseError::InvalidRequest, invalid.0)),
     };
-    let topic = state.topic_with_uuid(&partition.topic).ok_or_else(Fault::unknown_topic_id)?;
-    let index = u32::try_from(partition.index).ok().filter(|&i| topic.partition(i).is_some());
-    let index = index.ok_or_else(Fault::unknown_partition)?;
-    let lease_group = state.lease_group_named(topic.id, group);
-    let lease_group = lease_group.ok_or_else(Fault::unknown_partition)?.id;
+    let topic = catalog.topic_with_uuid(&partition.topic).ok_or_else(Fault::unknown_topic_id)?;
+    let found = topic.partition(partition.index);
+    let index = found.ok_or_else(Fault::unknown_partition)?.index;
+    let lease_group = catalog.lease_group_named(topic.id(), group);
+    let lease_group = lease_group.ok_or_else(Fault::unknown_partition)?.id();
     let renews = ranges.iter().any(|range| range.acknowledge == Acknowledge::Renew);
-    if renews && !state.group_config(group).share.renew_enabled {
+    if renews && !catalog.group_config(group).share.renew_enabled {
         return Err(Fault::new(
             ResponseError::InvalidRecordState,
             "Renewing acquisition locks is not enabled for the group.",
         ));
     }
-    let lease_ms = i64::from(lease_groups::lock_ms(state, group));
+    let lease_ms = i64::from(lease_groups::lock_ms(catalog, group));
     let settle = |range: &AcknowledgedRange| settle_range(lease_group, index, range, lease_ms);
     Ok(ranges.iter().map(settle).collect())
 }

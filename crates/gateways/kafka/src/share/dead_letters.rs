@@ -60,14 +60,13 @@ impl ShareDeadLetters {
     /// Where letters to this topic go that died in this partition.
     fn place(&self, topic: &str, partition: u32) -> Result<PartitionId, &'static str> {
         let broker = self.0.upgrade().ok_or("the node is shutting down")?;
-        broker.read(|state| {
-            let topic = state.topic_named(topic).ok_or("the dead-letter topic is not there")?;
-            if !topic.config.dead_letters_of_groups {
-                return Err("the dead-letter topic takes no letters of groups: \
-                            errors.deadletterqueue.group.enable is false");
-            }
-            Ok(PartitionId::new(topic.id, partition % topic.partition_count()))
-        })
+        let catalog = broker.catalog();
+        let topic = catalog.topic_named(topic).ok_or("the dead-letter topic is not there")?;
+        if !topic.config().dead_letters_of_groups {
+            return Err("the dead-letter topic takes no letters of groups: \
+                        errors.deadletterqueue.group.enable is false");
+        }
+        Ok(PartitionId::new(topic.id(), partition % topic.partition_count()))
     }
 }
 

@@ -71,9 +71,10 @@ async fn fetch(
     let acknowledged: Vec<SharePartition> =
         message.partitions.into_iter().filter(SharePartition::acknowledges).collect();
     let settled = acknowledge::settle(&gateway.broker, &share.leases, &key.group, &acknowledged);
-    let (lock_ms, locks_max) = gateway.broker.read(|state| {
-        (lease_groups::lock_ms(state, &key.group), lease_groups::locks_max(state, &key.group))
-    });
+    let (lock_ms, locks_max) = {
+        let (catalog, group) = (gateway.broker.catalog(), &key.group);
+        (lease_groups::lock_ms(&catalog, group), lease_groups::locks_max(&catalog, group))
+    };
     let mut fetching = Fetching { gateway, group: &key.group, lock_ms, locks_max, limits };
     let (faults, (mut answers, room)) = if is_final || limits.fetches_nothing() {
         (settled.await, Default::default())
@@ -140,7 +141,7 @@ async fn begin(
                 "a share session begins with nothing to acknowledge",
             ));
         }
-        let sessions_max = gateway.broker.read(|state| state.node_config().own.share.sessions_max);
+        let sessions_max = gateway.broker.catalog().node_config().own.share.sessions_max;
         let leases = || gateway.broker.lease_session();
         let begun = gateway.share_sessions.begin(
             key.clone(),
@@ -226,33 +227,31 @@ impl Fetching<'_> {
     /// a topic is answered if the member was not told so last time.
     fn sources(&self, share: &mut ShareSession, answers: &mut Answers) -> Vec<Source> {
         let mut sources = Vec::with_capacity(share.topics.len());
-        self.gateway.broker.read(|state| {
-            for (uuid, known) in &mut share.topics {
-                let topic = state.topic_with_uuid(uuid);
-                let group = topic.and_then(|topic| state.lease_group_named(topic.id, self.group));
-                let wrong = match (topic, group) {
-                    (Some(topic), Some(group)) => {
-                        let exists = |index: &i32| {
-                            u32::try_from(*index).ok().filter(|&i| topic.partition(i).is_some())
-                        };
-                        sources.push(Source {
-                            uuid: *uuid,
-                            topic: topic.id,
-                            group: group.id,
-                            partitions: known.partitions.iter().filter_map(exists).collect(),
-                        });
-                        None
-                    }
-                    (Some(_), None) => Some(Fault::unknown_partition()),
-                    (None, _) => Some(Fault::unknown_topic_id()),
-                };
-                let error = wrong.as_ref().map(|fault| fault.error);
-                if let Some(fault) = wrong.filter(|fault| known.told != Some(fault.error)) {
-                    answers.fail(*uuid, &known.partitions, &fault);
+        let catalog = self.gateway.broker.catalog();
+        for (uuid, known) in &mut share.topics {
+            let topic = catalog.topic_with_uuid(uuid);
+            let group = topic.and_then(|topic| catalog.lease_group_named(topic.id(), self.group));
+            let wrong = match (topic, group) {
+                (Some(topic), Some(group)) => {
+                    let found = |index: &i32| Some(topic.partition(*index)?.index);
+                    sources.push(Source {
+                        uuid: *uuid,
+                        topic: topic.id(),
+                        group: group.id(),
+                        partitions: known.partitions.iter().filter_map(found).collect(),
+                    });
+                    None
                 }
-                known.told = error;
+                (Some(_), None) => Some(Fault::unknown_partition()),
+                (None, _) => Some(Fault::unknown_topic_id()),
+            };
+            let error = wrong.as_ref().map(|fault| fault.error);
+            if let Some(fault) = wrong.filter(|fault| known.told != Some(fault.error)) {
+                answers.fail(*uuid, &known.partitions, &fault);
             }
-        });
+            known.told = error;
+        }
+        drop(catalog);
         sources.retain(|source| !source.partitions.is_empty());
         if !sources.is_empty() {
             let turn = share.turn % sources.len();

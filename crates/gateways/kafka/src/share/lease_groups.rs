@@ -9,10 +9,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base::{LeaseGroupId, Offset, PartitionId, TopicId};
-use broker::{Broker, ExecuteError};
-use machine::command::NewTopic;
-use machine::config::{GroupConfig, NodeValues, Overrides, StartPosition};
-use machine::{Command, Outcome, Refusal, State};
+use broker::catalog::LeaseGroup;
+use broker::config::{GroupConfig, NodeValues, Overrides, StartPosition};
+use broker::{Broker, CatalogView, ExecuteError, NewTopic, Refusal};
 use tracing::info;
 use uuid::Uuid;
 
@@ -28,29 +27,30 @@ pub(crate) struct Part {
 }
 
 /// Every topic that a share group has a part in, by name.
-pub(crate) fn parts(state: &State, group: &str) -> BTreeMap<Arc<str>, Part> {
-    let named = state.lease_groups_with_name(group);
-    let part = |lease_group: &machine::LeaseGroup| {
-        let topic = state.topic(lease_group.topic)?;
-        Some(Part { lease_group: lease_group.id, topic_name: Arc::clone(&topic.name) })
+pub(crate) fn parts(broker: &Broker, group: &str) -> BTreeMap<Arc<str>, Part> {
+    let catalog = broker.catalog();
+    let named = catalog.lease_groups_with_name(group);
+    let part = |lease_group: LeaseGroup<'_>| {
+        let topic = catalog.topic(lease_group.topic())?;
+        Some(Part { lease_group: lease_group.id(), topic_name: Arc::clone(topic.name()) })
     };
     named.filter_map(part).map(|part| (Arc::clone(&part.topic_name), part)).collect()
 }
 
-pub(crate) fn exists(state: &State, group: &str) -> bool {
-    state.lease_groups_with_name(group).next().is_some()
+pub(crate) fn exists(broker: &Broker, group: &str) -> bool {
+    broker.catalog().lease_groups_with_name(group).next().is_some()
 }
 
 /// How long a record is leased to a member of the group.
-pub(crate) fn lock_ms(state: &State, group: &str) -> i32 {
-    let own = state.group_config(group).share.record_lock_duration_ms;
-    state.node_config().own.share.record_lock_duration_ms.holds(own)
+pub(crate) fn lock_ms(catalog: &CatalogView<'_>, group: &str) -> i32 {
+    let own = catalog.group_config(group).share.record_lock_duration_ms;
+    catalog.node_config().own.share.record_lock_duration_ms.holds(own)
 }
 
 /// How many records of a partition members of the group may hold at a time.
-pub(crate) fn locks_max(state: &State, group: &str) -> u32 {
-    let own = state.group_config(group).share.partition_record_locks_max;
-    state.node_config().own.share.partition_record_locks_max.holds(own).max(1) as u32
+pub(crate) fn locks_max(catalog: &CatalogView<'_>, group: &str) -> u32 {
+    let own = catalog.group_config(group).share.partition_record_locks_max;
+    catalog.node_config().own.share.partition_record_locks_max.holds(own).max(1) as u32
 }
 
 /// The values of its own that a lease group of this share group has.
@@ -75,16 +75,16 @@ struct Missing {
 /// passed over.
 pub(crate) async fn ensure(gateway: &Gateway, group: &str, topics: &[Uuid]) -> Result<(), Fault> {
     let broker = &gateway.broker;
-    if broker.read(|state| missing(state, group, topics)).is_empty() {
+    if missing(&broker.catalog(), group, topics).is_empty() {
         return Ok(());
     }
     // So that a change of the group's configuration is seen here or carried over there.
     let _one_at_a_time = gateway.config_changes.lock().await;
-    let (missing, start, config) = broker.read(|state| {
-        let config = state.group_config(group);
-        let own = lease_group_config(config, &state.node_config().own);
-        (missing(state, group, topics), config.share.start, own)
-    });
+    let (missing, start, config) = {
+        let catalog = broker.catalog();
+        let start = catalog.group_config(group).share.start;
+        (missing(&catalog, group, topics), start, config_of(&catalog, group))
+    };
     for Missing { topic, partitions } in missing {
         let starts = starts(broker, topic, partitions, start).await?;
         make(broker, group, topic, starts, config.clone()).await?;
@@ -92,10 +92,12 @@ pub(crate) async fn ensure(gateway: &Gateway, group: &str, topics: &[Uuid]) -> R
     Ok(())
 }
 
-fn missing(state: &State, group: &str, topics: &[Uuid]) -> Vec<Missing> {
-    let known = topics.iter().filter_map(|uuid| state.topic_with_uuid(uuid));
-    let missing = known.filter(|topic| state.lease_group_named(topic.id, group).is_none());
-    missing.map(|topic| Missing { topic: topic.id, partitions: topic.partition_count() }).collect()
+fn missing(catalog: &CatalogView<'_>, group: &str, topics: &[Uuid]) -> Vec<Missing> {
+    let known = topics.iter().filter_map(|uuid| catalog.topic_with_uuid(uuid));
+    let missing = known.filter(|topic| catalog.lease_group_named(topic.id(), group).is_none());
+    missing
+        .map(|topic| Missing { topic: topic.id(), partitions: topic.partition_count() })
+        .collect()
 }
 
 /// Makes the group's part in a topic, beginning at these offsets; one that is missing is the
@@ -107,8 +109,7 @@ pub(crate) async fn make(
     starts: Vec<Offset>,
     config: Overrides,
 ) -> Result<(), Fault> {
-    let name = group.to_owned();
-    match broker.execute(Command::CreateLeaseGroup { topic, name, starts, config }).await {
+    match broker.create_lease_group(topic, group.to_owned(), starts, config).await {
         Ok(_) => {
             info!(group, %topic, "share group begins with a topic");
             Ok(())
@@ -122,8 +123,8 @@ pub(crate) async fn make(
 }
 
 /// The configuration with which a part is made that nobody subscribed to yet.
-pub(crate) fn config_of(state: &State, group: &str) -> Overrides {
-    lease_group_config(state.group_config(group), &state.node_config().own)
+pub(crate) fn config_of(catalog: &CatalogView<'_>, group: &str) -> Overrides {
+    lease_group_config(catalog.group_config(group), &catalog.node_config().own)
 }
 
 async fn starts(
@@ -160,9 +161,11 @@ pub(crate) async fn ensure_dead_letter_topic(
     config: &GroupConfig,
 ) -> Result<(), Fault> {
     let Some(name) = &config.share.dead_letter_topic else { return Ok(()) };
-    let is_wanted = gateway.broker.read(|state| {
-        state.node_config().own.dead_letters.auto_create_topics && state.topic_named(name).is_none()
-    });
+    let is_wanted = {
+        let catalog = gateway.broker.catalog();
+        let creates = catalog.node_config().own.dead_letters.auto_create_topics;
+        creates && catalog.topic_id(name).is_none()
+    };
     if !is_wanted {
         return Ok(());
     }
@@ -173,12 +176,9 @@ pub(crate) async fn ensure_dead_letter_topic(
         partitions: gateway.options.partitions_default,
         config: BTreeMap::from([takes_letters]),
     };
-    match gateway.broker.execute(Command::CreateTopics { topics: vec![topic] }).await? {
-        Outcome::Topics(outcomes) => match outcomes.into_iter().find_map(Result::err) {
-            None | Some(Refusal::TopicExists { .. }) => Ok(()),
-            Some(refusal) => Err(refusal.into()),
-        },
-        _ => Ok(()),
+    match gateway.broker.create_topic(topic).await {
+        Ok(_) | Err(ExecuteError::Refused(Refusal::TopicExists { .. })) => Ok(()),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -190,22 +190,23 @@ pub(crate) async fn carry_over(
     before: &GroupConfig,
     after: &GroupConfig,
 ) -> Result<(), Fault> {
-    let changes = broker.read(|state| {
-        let node = &state.node_config().own;
+    let changes = {
+        let catalog = broker.catalog();
+        let node = &catalog.node_config().own;
         let (before, after) = (lease_group_config(before, node), lease_group_config(after, node));
         let changed: Overrides =
             after.into_iter().filter(|(name, value)| before.get(name) != Some(value)).collect();
-        let named = state.lease_groups_with_name(group);
+        let named = catalog.lease_groups_with_name(group);
         let with_changes = named.map(|lease_group| {
-            let mut config = (*lease_group.overrides).clone();
+            let mut config = (**lease_group.overrides()).clone();
             config.extend(changed.clone());
-            (lease_group.id, config)
+            (lease_group.id(), config)
         });
         if changed.is_empty() { Vec::new() } else { with_changes.collect::<Vec<_>>() }
-    });
+    };
     for (group, config) in changes {
-        match broker.execute(Command::SetLeaseGroupConfig { group, config }).await {
-            Ok(_) | Err(ExecuteError::Refused(Refusal::UnknownLeaseGroup { .. })) => {}
+        match broker.set_lease_group_config(group, config).await {
+            Ok(()) | Err(ExecuteError::Refused(Refusal::UnknownLeaseGroup { .. })) => {}
             Err(error) => return Err(error.into()),
         }
     }

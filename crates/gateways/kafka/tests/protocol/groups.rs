@@ -209,7 +209,7 @@ async fn a_session_timeout_removes_a_member_whose_connection_is_gone() {
     let node = Node::start().await;
     let config = [("group.min.session.timeout.ms", "1")];
     let config = config.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-    node.broker.execute(machine::Command::SetNodeConfig { config }).await.expect("is set");
+    node.broker.set_node_config(config).await.expect("is set");
     let mut client = node.client().await;
     let mut request = join("").with_session_timeout_ms(100);
     request.member_id = client.ask(9, &request).await.member_id;

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base::{LeaseGroupId, MAIN_LEASE_GROUP};
 use broker::{Broker, BrokerOptions};
 use bytes::{Bytes, BytesMut};
 pub(crate) use client::requests::topic_name as name;
@@ -19,7 +20,6 @@ use kafka_protocol::messages::{
     ProduceResponse, RequestHeader, ResponseHeader,
 };
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, StrBytes};
-use machine::Command;
 use record::{Batch, BatchBuilder, BatchOptions};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
@@ -59,10 +59,10 @@ impl Node {
         let broker =
             Broker::open(World::on(disk), Path::new("/data"), options).await.expect("opens");
         // As in the tests of Kafka itself: the first member of a group need not wait for others.
-        if broker.read(|state| state.node_config().overrides.is_empty()) {
+        let is_configured = !broker.catalog().node_config().overrides.is_empty();
+        if !is_configured {
             let delay = ("group.initial.rebalance.delay.ms".to_owned(), "0".to_owned());
-            let command = Command::SetNodeConfig { config: [delay].into() };
-            broker.execute(command).await.expect("is configured");
+            broker.set_node_config([delay].into()).await.expect("is configured");
         }
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = Net::Kernel.listen(any_port).await.expect("binds");
@@ -80,6 +80,13 @@ impl Node {
         self.stop.send_replace(true);
         self.serving.await.expect("ends well");
         self.broker.shutdown().await;
+    }
+
+    /// The lease group of a queue.
+    pub(crate) fn main_group(&self, topic: &str) -> LeaseGroupId {
+        let catalog = self.broker.catalog();
+        let topic = catalog.topic_id(topic).expect("it was made");
+        catalog.lease_group_named(topic, MAIN_LEASE_GROUP).expect("it was declared").id()
     }
 
     pub(crate) async fn client(&self) -> Client {

@@ -235,10 +235,7 @@ async fn what_a_consumer_holds_is_told_and_left_to_it() {
     client.declare("t", &[("lease.ms", "600000")]).await;
     client.put("t", 0, &["a", "b", "c"]).await;
     let session = node.broker.lease_session();
-    let group = node.broker.read(|state| {
-        let topic = state.topic_named("t").expect("it was made").id;
-        state.lease_group_named(topic, MAIN_LEASE_GROUP).expect("it was declared").id
-    });
+    let group = node.main_group("t");
     let taken = session.take(group, TakeOptions::default()).await.expect("takes");
     assert_eq!(taken.len(), 1);
     let report: QueueReport = client.operate(&Operation::DescribeQueue { queue: queue("t") }).await;
@@ -283,10 +280,7 @@ async fn a_queue_that_is_consumed_is_deleted_only_by_force() {
     let mut client = node.client().await;
     client.create("t", 1, &[]).await;
     client.declare("t", &[]).await;
-    let group = node.broker.read(|state| {
-        let topic = state.topic_named("t").expect("it was made").id;
-        state.lease_group_named(topic, MAIN_LEASE_GROUP).expect("it was declared").id
-    });
+    let group = node.main_group("t");
     let session = node.broker.lease_session();
     session.consume(group, Default::default()).await.expect("consumes");
     let delete = |force| Operation::DeleteQueue { queue: queue("t"), force };

@@ -155,8 +155,7 @@ impl Client {
 async fn node() -> (Node, Client) {
     let node = Node::start().await;
     let set = [("group.streams.initial.rebalance.delay.ms".to_owned(), "0".to_owned())];
-    let command = machine::Command::SetNodeConfig { config: set.into() };
-    node.broker.execute(command).await.expect("is configured");
+    node.broker.set_node_config(set.into()).await.expect("is configured");
     let client = node.client().await;
     (node, client)
 }

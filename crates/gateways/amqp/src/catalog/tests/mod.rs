@@ -13,9 +13,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use broker::{Broker, BrokerOptions};
-use machine::command::NewTopic;
-use machine::{Command, Outcome};
+use broker::{Broker, BrokerOptions, NewTopic};
 use routing::{Headers, Message, NoHeaders};
 use world::{Entropy, OsEntropy, SimulatedDisk, World};
 
@@ -175,30 +173,25 @@ impl Node {
     async fn topic(&self, name: &str, partitions: u32) {
         let uuid = OsEntropy.uuid();
         let new = NewTopic { name: name.to_owned(), uuid, partitions, config: BTreeMap::new() };
-        let made = self.broker.execute(Command::CreateTopics { topics: vec![new] }).await;
-        assert!(matches!(made, Ok(Outcome::Topics(ref made)) if made[0].is_ok()), "{made:?}");
+        self.broker.create_topic(new).await.expect("the topic is made");
     }
 
     fn topic_names(&self) -> Vec<String> {
-        self.broker.read(|state| state.topics().map(|topic| topic.name.to_string()).collect())
+        self.broker.catalog().topics().map(|topic| topic.name().to_string()).collect()
     }
 
     fn topic_config(&self, name: &str) -> BTreeMap<String, String> {
-        let topic = |state: &machine::State| {
-            (*state.topic_named(name).expect("the topic is there").overrides).clone()
-        };
-        self.broker.read(topic)
+        let catalog = self.broker.catalog();
+        (**catalog.topic_named(name).expect("the topic is there").overrides()).clone()
     }
 
     fn lease_config(&self, queue: &Queue) -> BTreeMap<String, String> {
         let group = queue.group().expect("the queue has a lease group");
-        let group = |state: &machine::State| {
-            (*state.lease_group(group).expect("the lease group is there").overrides).clone()
-        };
-        self.broker.read(group)
+        let catalog = self.broker.catalog();
+        (**catalog.lease_group(group).expect("the lease group is there").overrides()).clone()
     }
 
     fn documents(&self, space: &str) -> Vec<String> {
-        self.broker.read(|state| state.documents(space).map(|(name, _)| name.to_owned()).collect())
+        self.broker.catalog().documents(space).map(|(name, _)| name.to_owned()).collect()
     }
 }

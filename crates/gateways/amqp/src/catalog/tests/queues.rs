@@ -278,7 +278,7 @@ async fn a_queue_whose_topic_another_protocol_deleted_is_gone() {
     let node = open().await;
     let queue = node.queue("q").await;
     node.bind("amq.fanout", &queue_named("q"), "").await;
-    let deleted = node.broker.execute(Command::DeleteTopic { topic: queue.topic }).await;
+    let deleted = node.broker.delete_topic(queue.topic).await;
     deleted.expect("the topic is deleted");
     let missing = "NOT_FOUND - no queue 'q' in vhost '/'";
     assert_eq!(text(node.vhost.queue(node.client, "q").await), missing);

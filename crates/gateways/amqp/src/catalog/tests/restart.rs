@@ -52,14 +52,14 @@ async fn what_a_crash_left_half_done_is_put_in_order() {
     documents::put(&node.broker, "amqp.queues", name, &document).await.expect("it is kept");
     // One that got as far as its topic.
     let group = queue.group().expect("it has a group");
-    node.broker.execute(Command::DeleteLeaseGroup { group }).await.expect("it is deleted");
+    node.broker.delete_lease_group(group).await.expect("it is deleted");
     let node = node.restart().await;
     assert!(node.vhost.find_queue("half").is_none());
     assert_eq!(node.documents("amqp.queues"), ["%2F/q"]);
     let queue = node.vhost.find_queue("q").expect("it is there");
     assert_eq!(node.lease_config(&queue)["lease.ms"], "0");
     // A deletion that got as far as the topic.
-    node.broker.execute(Command::DeleteTopic { topic: queue.topic }).await.expect("deleted");
+    node.broker.delete_topic(queue.topic).await.expect("deleted");
     let node = node.restart().await;
     assert!(node.vhost.find_queue("q").is_none());
     assert!(node.documents("amqp.queues").is_empty());
@@ -70,7 +70,7 @@ async fn what_a_crash_left_half_done_is_put_in_order() {
 async fn a_topic_that_took_the_name_of_a_deleted_queue_is_not_that_queue() {
     let node = open().await;
     let queue = node.queue_with("q", &[("x-max-length", 5.into())]).await.expect("declared");
-    node.broker.execute(Command::DeleteTopic { topic: queue.topic }).await.expect("deleted");
+    node.broker.delete_topic(queue.topic).await.expect("deleted");
     node.topic("q", 3).await;
     let node = node.restart().await;
     let queue = node.vhost.find_queue("q").expect("the topic is a queue");

@@ -20,6 +20,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 
 use base::limits::{AMQP_PASSWORD_CHECKS_AT_ONCE_MAX, AMQP_USERS_MAX};
+use broker::Document;
 use parking_lot::RwLock;
 use serde::{Deserialize, Serialize};
 use tasks::Task;
@@ -298,9 +299,7 @@ impl Users {
             // Otherwise it would be back after a restart.
             let gone = UserDocument { password_hash: None, permissions: BTreeMap::new() };
             documents::put(broker, USERS, kept, &gone).await?;
-        } else if let Some(version) =
-            broker.read(|state| state.document(USERS, &kept).map(|document| document.version))
-        {
+        } else if let Some(version) = documents::version(broker, USERS, &kept) {
             documents::delete(broker, &Stored { space: USERS, name: kept, version }).await?;
         }
         self.0.accounts.write().remove(name);
@@ -410,14 +409,12 @@ impl Account {
 }
 
 fn read(catalog: &Catalog) -> Result<Vec<(String, UserDocument)>, OpenError> {
-    let raw: Vec<(String, Vec<u8>)> = catalog.broker().read(|state| {
-        let documents = state.documents(USERS);
-        documents.map(|(name, found)| (name.to_owned(), found.body.to_vec())).collect()
-    });
-    let decode = |(name, body): (String, Vec<u8>)| match serde_json::from_slice(&body) {
-        Ok(document) => Ok((documents::parts(&name).concat(), document)),
-        Err(source) => Err(OpenError::Malformed { space: USERS, name, source }),
-    };
+    let raw = documents::all(catalog.broker(), USERS);
+    let decode =
+        |(name, Document { body, .. }): (String, Document)| match serde_json::from_slice(&body) {
+            Ok(document) => Ok((documents::parts(&name).concat(), document)),
+            Err(source) => Err(OpenError::Malformed { space: USERS, name, source }),
+        };
     raw.into_iter().map(decode).collect()
 }
 

@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use broker::ExecuteError;
-use machine::{Command, Refusal};
+use broker::{ExecuteError, Refusal};
 
 use super::Vhost;
 use crate::catalog::documents::{self, Stored, refused};
@@ -76,27 +75,35 @@ impl Vhost {
         let lease = settings.lease_config(&queue.vhost, &queue.name);
         queue.set_settings(self.0.shared.values.settings(settings));
         self.0.shared.expiry.watch(queue);
-        let commands = self.0.broker.read(|state| {
-            let present = state.topic(queue.topic).map(|topic| Arc::clone(&topic.overrides));
-            let topic = present.and_then(|present| changed(&present, &TOPIC_CONFIGS, topic));
-            let topic = topic.map(|config| Command::SetTopicConfig { topic: queue.topic, config });
-            let group = queue.group().and_then(|group| state.lease_group(group));
+        let broker = &self.0.broker;
+        let (topic, lease) = {
+            let catalog = broker.catalog();
+            let present = catalog.topic(queue.topic);
+            let topic = present.and_then(|it| changed(it.overrides(), &TOPIC_CONFIGS, topic));
+            let group = queue.group().and_then(|group| catalog.lease_group(group));
             let lease = group.and_then(|group| {
-                let config = changed(&group.overrides, &LEASE_CONFIGS, lease)?;
-                Some(Command::SetLeaseGroupConfig { group: group.id, config })
+                Some((group.id(), changed(group.overrides(), &LEASE_CONFIGS, lease)?))
             });
-            [topic, lease]
-        });
-        for command in commands.into_iter().flatten() {
-            match self.0.broker.execute(command).await {
-                Ok(_)
-                | Err(ExecuteError::Refused(
-                    Refusal::UnknownTopic { .. } | Refusal::UnknownLeaseGroup { .. },
-                )) => {}
-                Err(other) => return Err(refused(other)),
-            }
+            (topic, lease)
+        };
+        if let Some(config) = topic {
+            unless_gone(broker.set_topic_config(queue.topic, config).await)?;
+        }
+        if let Some((group, config)) = lease {
+            unless_gone(broker.set_lease_group_config(group, config).await)?;
         }
         Ok(())
+    }
+}
+
+/// What is gone meanwhile needs no configuration.
+fn unless_gone(changed: Result<(), ExecuteError>) -> Result<(), Exception> {
+    match changed {
+        Ok(())
+        | Err(ExecuteError::Refused(
+            Refusal::UnknownTopic { .. } | Refusal::UnknownLeaseGroup { .. },
+        )) => Ok(()),
+        Err(other) => Err(refused(other)),
     }
 }
 

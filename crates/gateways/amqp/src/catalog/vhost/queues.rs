@@ -3,14 +3,12 @@
 
 use std::sync::Arc;
 
-use base::{LeaseGroupId, TopicId};
-use broker::{Broker, ExecuteError};
-use machine::command::NewTopic;
-use machine::{Command, Outcome, Refusal};
+use base::{LeaseGroupId, PartitionId, TopicId};
+use broker::{ExecuteError, NewTopic, Refusal, Unavailable};
 use world::Entropy;
 
 use super::{Vhost, refuse_reserved, without_line_ends};
-use crate::catalog::documents::{self, QueueDocument, Stored, internal, refused};
+use crate::catalog::documents::{self, QueueDocument, Stored, refused};
 use crate::catalog::exchange::check_text;
 use crate::catalog::lifecycle::ConnectionId;
 use crate::catalog::policy::Subject;
@@ -96,24 +94,24 @@ impl Vhost {
         // another protocol's.
         let (version, topic) = tokio::join!(
             documents::put(&self.0.broker, documents::QUEUES, kept.clone(), &document),
-            create_topic(&self.0.broker, new),
+            self.0.broker.create_topic(new),
         );
         let version = version?;
         let stored = Stored { space: documents::QUEUES, name: kept, version };
         let topic = match topic {
             Ok(topic) => topic,
-            Err(exception) => {
+            Err(error) => {
                 documents::delete(&self.0.broker, &stored).await?;
-                return Err(exception);
+                return Err(refused(error));
             }
         };
         let owner = declaration.exclusive.then_some(connection);
-        // The machine's own, so that it is there once.
-        let topic_name = self
-            .0
-            .broker
-            .read(|state| state.topic(topic).map(|topic| Arc::clone(&topic.name)))
-            .unwrap_or_else(|| Arc::from(topic_name));
+        // The catalog's own, so that it is there once.
+        let shared_name = {
+            let catalog = self.0.broker.catalog();
+            catalog.topic(topic).map(|topic| Arc::clone(topic.name()))
+        };
+        let topic_name = shared_name.unwrap_or_else(|| Arc::from(topic_name));
         let values = &self.0.shared.values;
         let queue = Arc::new(Queue::new(
             &self.0.name,
@@ -146,7 +144,7 @@ impl Vhost {
         let uuid = self.0.broker.entropy().uuid();
         let mut new =
             NewTopic { name: topic_name(&self.0.name, queue), uuid, partitions: 1, config };
-        let checked = self.0.broker.read(|state| state.check_new_topic(&new));
+        let checked = self.0.broker.catalog().check_new_topic(&new);
         match checked {
             Ok(_) => Ok(new),
             Err(Refusal::TopicCollision { .. }) => {
@@ -241,8 +239,8 @@ impl Vhost {
 
     /// Deletes a queue that is locked for it. The topic goes first: it is what makes a queue.
     pub(super) async fn remove(&self, queue: &Arc<Queue>) -> Result<(), Exception> {
-        match self.0.broker.execute(Command::DeleteTopic { topic: queue.topic }).await {
-            Ok(_) | Err(ExecuteError::Refused(Refusal::UnknownTopic { .. })) => {}
+        match self.0.broker.delete_topic(queue.topic).await {
+            Ok(()) | Err(ExecuteError::Refused(Refusal::UnknownTopic { .. })) => {}
             Err(other) => return Err(refused(other)),
         }
         self.forget(queue).await
@@ -268,10 +266,10 @@ impl Vhost {
     /// The queue of this name, if its topic is there still: another protocol may have deleted it.
     async fn present(&self, name: &str) -> Result<Option<Arc<Queue>>, Exception> {
         let Some(queue) = self.find_queue(name) else { return Ok(None) };
-        let partitions = self
-            .0
-            .broker
-            .read(|state| state.topic(queue.topic).map(machine::Topic::partition_count));
+        let partitions = {
+            let catalog = self.0.broker.catalog();
+            catalog.topic(queue.topic).map(|topic| topic.partition_count())
+        };
         match partitions {
             Some(partitions) => {
                 queue.set_partition_count(partitions);
@@ -294,11 +292,10 @@ impl Vhost {
         if *self.0.name != *DEFAULT_VHOST || topic_name(DEFAULT_VHOST, name) != name {
             return None;
         }
-        self.0.broker.read(|state| {
-            let topic = state.topic_named(name)?;
-            let group = state.lease_group_named(topic.id, base::MAIN_LEASE_GROUP);
-            Some((topic.id, topic.partition_count(), group.map(|group| group.id)))
-        })
+        let catalog = self.0.broker.catalog();
+        let topic = catalog.topic_named(name)?;
+        let group = catalog.lease_group_named(topic.id(), base::MAIN_LEASE_GROUP);
+        Some((topic.id(), topic.partition_count(), group.map(|group| group.id())))
     }
 
     /// Makes a topic of another protocol known as a queue, if there is one of this name.
@@ -333,17 +330,11 @@ impl Vhost {
         if queue.is_stream() || queue.group().is_some() {
             return Ok(());
         }
-        let command = Command::CreateLeaseGroup {
-            topic: queue.topic,
-            name: base::MAIN_LEASE_GROUP.to_owned(),
-            starts: Vec::new(),
-            config: queue.settings().lease_config(&queue.vhost, &queue.name),
-        };
-        let group = match self.0.broker.execute(command).await {
-            Ok(Outcome::LeaseGroup(group)) => group,
-            Ok(other) => {
-                return Err(internal(&format_args!("a lease group was answered with {other:?}")));
-            }
+        let name = base::MAIN_LEASE_GROUP.to_owned();
+        let config = queue.settings().lease_config(&queue.vhost, &queue.name);
+        let made = self.0.broker.create_lease_group(queue.topic, name, Vec::new(), config).await;
+        let group = match made {
+            Ok(group) => group,
             // Somebody gave it other values: they hold.
             Err(ExecuteError::Refused(Refusal::LeaseGroupExists { group, .. })) => group,
             Err(other) => return Err(refused(other)),
@@ -357,25 +348,19 @@ impl Vhost {
         self.0.broker.acknowledged_is_readable(queue.topic).await;
         match queue.group() {
             Some(group) => self.0.broker.counters(group).await.map_or(0, |all| all.ready),
-            None => self.0.broker.read(|state| {
-                let partitions = state.topic(queue.topic).map(|topic| topic.partitions.iter());
-                let held = |partition: &machine::Partition| {
-                    partition.next_offset() - partition.log_start()
-                };
-                partitions.into_iter().flatten().map(held).sum()
-            }),
+            None => self.held(queue).await.unwrap_or_default(),
         }
     }
-}
 
-async fn create_topic(broker: &Broker, new: NewTopic) -> Result<TopicId, Exception> {
-    match broker.execute(Command::CreateTopics { topics: vec![new] }).await.map_err(refused)? {
-        Outcome::Topics(mut outcomes) => match outcomes.pop() {
-            Some(Ok(topic)) => Ok(topic),
-            Some(Err(refusal)) => Err(refused(ExecuteError::Refused(refusal))),
-            None => Err(internal(&"a topic was not answered")),
-        },
-        other => Err(internal(&format_args!("a topic was answered with {other:?}"))),
+    /// Messages that are there.
+    async fn held(&self, queue: &Queue) -> Result<u64, Unavailable> {
+        let partitions = {
+            let catalog = self.0.broker.catalog();
+            catalog.topic(queue.topic).map(|topic| topic.partition_ids())
+        };
+        let partitions: Vec<PartitionId> = partitions.into_iter().flatten().collect();
+        let bounds = self.0.broker.shards().bounds(&partitions).await?;
+        Ok(bounds.into_iter().flatten().map(|bounds| bounds.end - bounds.log_start).sum())
     }
 }
 

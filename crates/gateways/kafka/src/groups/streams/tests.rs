@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use machine::CatalogStamp;
+use broker::CatalogStamp;
 use uuid::Uuid;
 
 use super::message::StatusCode;

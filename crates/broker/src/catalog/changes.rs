@@ -1,0 +1,147 @@
+//! Changes of the catalog. Each is an entry of the log, and holds on this node when it is answered.
+//!
+//! All fail alike: [`ExecuteError::Refused`] says what spoke against the change, which was then not
+//! made; [`ExecuteError::Unavailable`] that it may or may not have been made.
+
+use base::{LeaseGroupId, Offset, TopicId};
+use machine::config::Overrides;
+use machine::{Command, NewTopic, Outcome, Refusal};
+
+use crate::broker::Broker;
+use crate::error::ExecuteError;
+
+/// What an idempotent producer puts into its batches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ProducerIdentity {
+    pub id: i64,
+    pub epoch: i16,
+}
+
+impl Broker {
+    /// Makes topics in one entry, each made or refused by itself; answers in their order.
+    pub async fn create_topics(
+        &self,
+        topics: Vec<NewTopic>,
+    ) -> Result<Vec<Result<TopicId, Refusal>>, ExecuteError> {
+        let topics_of = |outcome| match outcome {
+            Outcome::Topics(topics) => Some(topics),
+            _ => None,
+        };
+        self.execute_for(Command::CreateTopics { topics }, topics_of).await
+    }
+
+    /// Makes one topic.
+    pub async fn create_topic(&self, topic: NewTopic) -> Result<TopicId, ExecuteError> {
+        let made = self.create_topics(vec![topic]).await?.into_iter().next();
+        made.expect("each topic is answered").map_err(ExecuteError::Refused)
+    }
+
+    /// Deletes a topic with its records and its lease groups.
+    pub async fn delete_topic(&self, topic: TopicId) -> Result<(), ExecuteError> {
+        self.execute(Command::DeleteTopic { topic }).await.map(drop)
+    }
+
+    /// Grows a topic to `total` partitions.
+    pub async fn create_partitions(&self, topic: TopicId, total: u32) -> Result<(), ExecuteError> {
+        self.execute(Command::CreatePartitions { topic, total }).await.map(drop)
+    }
+
+    /// `config` is the whole new set of the topic's own values, not a change to it.
+    pub async fn set_topic_config(
+        &self,
+        topic: TopicId,
+        config: Overrides,
+    ) -> Result<(), ExecuteError> {
+        self.execute(Command::SetTopicConfig { topic, config }).await.map(drop)
+    }
+
+    /// The whole new set of what holds for the node and for topics that say nothing themselves.
+    pub async fn set_node_config(&self, config: Overrides) -> Result<(), ExecuteError> {
+        self.execute(Command::SetNodeConfig { config }).await.map(drop)
+    }
+
+    /// The whole new set of a group's own values.
+    pub async fn set_group_config(
+        &self,
+        group: String,
+        config: Overrides,
+    ) -> Result<(), ExecuteError> {
+        self.execute(Command::SetGroupConfig { group, config }).await.map(drop)
+    }
+
+    /// Makes a lease group that begins at `starts`, one a partition; one that is missing is the
+    /// partition's start. Answers the group that is there if it has an equal configuration.
+    pub async fn create_lease_group(
+        &self,
+        topic: TopicId,
+        name: String,
+        starts: Vec<Offset>,
+        config: Overrides,
+    ) -> Result<LeaseGroupId, ExecuteError> {
+        let group_of = |outcome| match outcome {
+            Outcome::LeaseGroup(group) => Some(group),
+            _ => None,
+        };
+        let command = Command::CreateLeaseGroup { topic, name, starts, config };
+        self.execute_for(command, group_of).await
+    }
+
+    /// `config` is the whole new set of the lease group's own values.
+    pub async fn set_lease_group_config(
+        &self,
+        group: LeaseGroupId,
+        config: Overrides,
+    ) -> Result<(), ExecuteError> {
+        self.execute(Command::SetLeaseGroupConfig { group, config }).await.map(drop)
+    }
+
+    /// Ends or resumes deliveries to a lease group.
+    pub async fn pause_lease_group(
+        &self,
+        group: LeaseGroupId,
+        paused: bool,
+    ) -> Result<(), ExecuteError> {
+        self.execute(Command::PauseLeaseGroup { group, paused }).await.map(drop)
+    }
+
+    pub async fn delete_lease_group(&self, group: LeaseGroupId) -> Result<(), ExecuteError> {
+        self.execute(Command::DeleteLeaseGroup { group }).await.map(drop)
+    }
+
+    /// Makes or replaces a document; with `expect` only where its version is that one, and 0 is that
+    /// of a document which is not there. Answers the version that it has now.
+    pub async fn put_document(
+        &self,
+        space: &str,
+        name: String,
+        body: Vec<u8>,
+        expect: Option<u64>,
+    ) -> Result<u64, ExecuteError> {
+        let version_of = |outcome| match outcome {
+            Outcome::Document { version } => Some(version),
+            _ => None,
+        };
+        let command = Command::PutDocument { space: space.to_owned(), name, body, expect };
+        self.execute_for(command, version_of).await
+    }
+
+    /// Deletes a document; with `expect` only where its version is that one.
+    pub async fn delete_document(
+        &self,
+        space: &str,
+        name: String,
+        expect: Option<u64>,
+    ) -> Result<(), ExecuteError> {
+        let space = space.to_owned();
+        self.execute(Command::DeleteDocument { space, name, expect }).await.map(drop)
+    }
+
+    /// An id that no producer has.
+    pub async fn allocate_producer_id(&self) -> Result<ProducerIdentity, ExecuteError> {
+        let identity_of = |outcome| match outcome {
+            Outcome::ProducerId { id, epoch } => Some(ProducerIdentity { id, epoch }),
+            _ => None,
+        };
+        self.execute_for(Command::AllocateProducerId, identity_of).await
+    }
+}

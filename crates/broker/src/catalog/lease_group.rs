@@ -1,0 +1,45 @@
+//! A lease group as the catalog defines it.
+
+use std::sync::Arc;
+
+use base::{LeaseGroupId, TopicId};
+use machine::config::{LeaseGroupConfig, Overrides};
+
+/// The definition of a lease group, borrowed from a [`super::CatalogView`].
+#[derive(Clone, Copy, Debug)]
+pub struct LeaseGroup<'a>(pub(super) &'a machine::LeaseGroup);
+
+impl<'a> LeaseGroup<'a> {
+    /// Never given to another group.
+    pub fn id(self) -> LeaseGroupId {
+        self.0.id
+    }
+
+    pub fn topic(self) -> TopicId {
+        self.0.topic
+    }
+
+    /// Unique in its topic.
+    pub fn name(self) -> &'a Arc<str> {
+        &self.0.name
+    }
+
+    /// What holds: the group's own values, then the defaults.
+    pub fn config(self) -> &'a Arc<LeaseGroupConfig> {
+        &self.0.config
+    }
+
+    /// The group's own values, as they were given.
+    pub fn overrides(self) -> &'a Arc<Overrides> {
+        &self.0.overrides
+    }
+
+    /// Nothing is delivered.
+    pub fn is_paused(self) -> bool {
+        self.0.paused
+    }
+
+    pub fn created_ms(self) -> i64 {
+        self.0.created_ms
+    }
+}

@@ -1,0 +1,182 @@
+//! The catalog: which topics, lease groups, configurations and documents there are.
+//!
+//! Every node has a copy of it, so a question is answered at once and by this node alone. A
+//! [`CatalogView`] shows definitions and nothing that records change: what a partition holds and how
+//! far a group has come belongs to a shard, which another node may lead
+//! ([`crate::ShardClient`]).
+//!
+//! * [`topic`], [`lease_group`]: what a definition says
+//! * `changes`: changing the catalog, through the log
+
+mod changes;
+pub mod lease_group;
+pub mod topic;
+
+use std::fmt;
+use std::ops::Bound;
+
+use base::{LeaseGroupId, TopicId};
+use machine::config::{GroupConfig, NodeConfig, TopicConfig};
+use machine::{CatalogStamp, Document, NewTopic, Refusal, State};
+use parking_lot::RwLockReadGuard;
+use uuid::Uuid;
+
+use crate::broker::Broker;
+
+pub use changes::ProducerIdentity;
+pub use lease_group::LeaseGroup;
+pub use topic::Topic;
+
+/// The catalog as it is now, read under the lock that an apply waits for.
+///
+/// Copy out what is needed and drop it. Bind what it answers to a variable before matching on it:
+/// the view would otherwise live as long as the `match` does, and a second one taken meanwhile on
+/// the same thread could wait for ever behind an apply that waits for the first. It cannot be sent
+/// to another thread, and clippy refuses one that is held across an await.
+#[clippy::has_significant_drop]
+pub struct CatalogView<'a>(RwLockReadGuard<'a, State>);
+
+impl Broker {
+    /// Asks the catalog.
+    pub fn catalog(&self) -> CatalogView<'_> {
+        CatalogView(self.shard().state())
+    }
+}
+
+impl fmt::Debug for CatalogView<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("CatalogView").field(&self.stamp()).finish()
+    }
+}
+
+// ---------------------------------------------------------------------------------------- topics
+
+impl CatalogView<'_> {
+    pub fn topic(&self, topic: TopicId) -> Option<Topic<'_>> {
+        self.0.topic(topic).map(Topic)
+    }
+
+    pub fn topic_named(&self, name: &str) -> Option<Topic<'_>> {
+        self.0.topic_named(name).map(Topic)
+    }
+
+    pub fn topic_with_uuid(&self, uuid: &Uuid) -> Option<Topic<'_>> {
+        self.0.topic_with_uuid(uuid).map(Topic)
+    }
+
+    /// The number of the topic of this name.
+    pub fn topic_id(&self, name: &str) -> Option<TopicId> {
+        self.topic_named(name).map(Topic::id)
+    }
+
+    /// Sorted by name.
+    pub fn topics(&self) -> impl Iterator<Item = Topic<'_>> {
+        self.0.topics().map(Topic)
+    }
+
+    /// Those from this name on, sorted: to look at all of them, some at a time.
+    pub fn topics_from(&self, name: Bound<&str>) -> impl Iterator<Item = Topic<'_>> {
+        self.0.topics_from(name).map(Topic)
+    }
+
+    pub fn topic_count(&self) -> usize {
+        self.0.topic_count()
+    }
+
+    /// Of all topics together.
+    pub fn partition_count(&self) -> u64 {
+        self.0.partition_count()
+    }
+
+    /// Differs between two times if a topic was made, grown or deleted in between.
+    pub fn stamp(&self) -> CatalogStamp {
+        self.0.catalog_stamp()
+    }
+
+    /// Whether [`Broker::create_topics`] would make this topic now, and with what configuration.
+    pub fn check_new_topic(&self, new: &NewTopic) -> Result<TopicConfig, Refusal> {
+        self.0.check_new_topic(new)
+    }
+
+    /// Whether [`Broker::create_partitions`] would grow this topic now.
+    pub fn check_create_partitions(&self, topic: TopicId, total: u32) -> Result<(), Refusal> {
+        self.0.check_create_partitions(topic, total)
+    }
+}
+
+// --------------------------------------------------------------------------------- configurations
+
+impl CatalogView<'_> {
+    pub fn node_config(&self) -> &NodeConfig {
+        self.0.node_config()
+    }
+
+    /// A group's configuration; the default if none was set, whether or not the group exists.
+    pub fn group_config(&self, name: &str) -> &GroupConfig {
+        self.0.group_config(name)
+    }
+
+    /// Groups that have values of their own. Sorted by name.
+    pub fn configured_groups(&self) -> impl Iterator<Item = &str> {
+        self.0.configured_groups()
+    }
+
+    pub fn configured_group_count(&self) -> usize {
+        self.0.configured_group_count()
+    }
+}
+
+// ----------------------------------------------------------------------------------- lease groups
+
+impl CatalogView<'_> {
+    pub fn lease_group(&self, group: LeaseGroupId) -> Option<LeaseGroup<'_>> {
+        self.0.lease_group(group).map(LeaseGroup)
+    }
+
+    pub fn lease_group_named(&self, topic: TopicId, name: &str) -> Option<LeaseGroup<'_>> {
+        self.0.lease_group_named(topic, name).map(LeaseGroup)
+    }
+
+    /// Groups of this name, one a topic, sorted by number.
+    pub fn lease_groups_with_name(&self, name: &str) -> impl Iterator<Item = LeaseGroup<'_>> {
+        self.0.lease_groups_with_name(name).map(LeaseGroup)
+    }
+
+    /// Names of lease groups after this one, sorted: to look at all of them, some at a time.
+    pub fn lease_group_names_after(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.0.lease_group_names_after(name)
+    }
+
+    /// Sorted by name.
+    pub fn lease_groups_of(&self, topic: TopicId) -> impl Iterator<Item = LeaseGroup<'_>> {
+        self.0.lease_groups_of(topic).map(LeaseGroup)
+    }
+
+    /// Sorted by number.
+    pub fn lease_groups(&self) -> impl Iterator<Item = LeaseGroup<'_>> {
+        self.0.lease_groups().map(LeaseGroup)
+    }
+
+    pub fn lease_group_count(&self) -> usize {
+        self.0.lease_group_count()
+    }
+}
+
+// -------------------------------------------------------------------------------------- documents
+
+impl CatalogView<'_> {
+    pub fn document(&self, space: &str, name: &str) -> Option<&Document> {
+        self.0.document(space, name)
+    }
+
+    /// Sorted by name.
+    pub fn documents(&self, space: &str) -> impl Iterator<Item = (&str, &Document)> {
+        self.0.documents(space)
+    }
+
+    /// Differs between two times if a document was made, replaced or deleted in between: what was
+    /// read from documents before is then out of date.
+    pub fn documents_stamp(&self) -> u64 {
+        self.0.documents_stamp()
+    }
+}

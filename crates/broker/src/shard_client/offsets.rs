@@ -1,0 +1,138 @@
+//! Committed offsets of groups. A group exists here while it has an offset.
+
+use std::ops::Bound;
+
+use base::PartitionId;
+use machine::{Command, CommitOffset, CommittedOffset, Group, Outcome, Refusal};
+
+use super::ShardClient;
+use crate::error::{ExecuteError, Unavailable};
+
+/// How old the offsets of a group are. Both times are ms since the epoch.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct OffsetAges {
+    /// When the oldest was committed; `None` if there is none.
+    pub oldest_commit_ms: Option<i64>,
+    /// When the first one expires that was committed with a time of its own.
+    pub next_expire_ms: Option<i64>,
+}
+
+impl OffsetAges {
+    fn of(group: &Group) -> Self {
+        let offsets = || group.offsets.values();
+        Self {
+            oldest_commit_ms: offsets().map(|committed| committed.commit_ms).min(),
+            next_expire_ms: offsets().filter_map(|committed| committed.expire_ms).min(),
+        }
+    }
+}
+
+impl ShardClient<'_> {
+    /// Which of these groups have committed offsets.
+    pub async fn have_offsets(&self, groups: &[impl AsRef<str>]) -> Result<Vec<bool>, Unavailable> {
+        let state = self.state();
+        Ok(groups.iter().map(|group| state.group(group.as_ref()).is_some()).collect())
+    }
+
+    /// Whether a group has committed offsets.
+    pub async fn has_offsets(&self, group: &str) -> Result<bool, Unavailable> {
+        Ok(self.state().group(group).is_some())
+    }
+
+    pub async fn offset_group_count(&self) -> Result<usize, Unavailable> {
+        Ok(self.state().group_count())
+    }
+
+    /// Names of groups with committed offsets after this one, sorted, at most so many.
+    pub async fn offset_groups_after(
+        &self,
+        name: &str,
+        groups_max: usize,
+    ) -> Result<Vec<String>, Unavailable> {
+        let state = self.state();
+        let groups = state.groups_after(name).take(groups_max);
+        Ok(groups.map(|(name, _)| name.to_owned()).collect())
+    }
+
+    /// How many offsets a group has committed.
+    pub async fn offset_count(&self, group: &str) -> Result<usize, Unavailable> {
+        Ok(self.state().group(group).map_or(0, |group| group.offsets.len()))
+    }
+
+    /// What a group committed in each of these partitions.
+    pub async fn offsets(
+        &self,
+        group: &str,
+        partitions: &[PartitionId],
+    ) -> Result<Vec<Option<CommittedOffset>>, Unavailable> {
+        let state = self.state();
+        let group = state.group(group);
+        Ok(partitions.iter().map(|id| group?.offset(*id).cloned()).collect())
+    }
+
+    /// What a group committed in partitions after this one, sorted, at most so many.
+    pub async fn offsets_after(
+        &self,
+        group: &str,
+        partition: Option<PartitionId>,
+        offsets_max: usize,
+    ) -> Result<Vec<(PartitionId, CommittedOffset)>, Unavailable> {
+        let state = self.state();
+        let Some(group) = state.group(group) else { return Ok(Vec::new()) };
+        let from = partition.map_or(Bound::Unbounded, Bound::Excluded);
+        let after = group.offsets.range((from, Bound::Unbounded)).take(offsets_max);
+        Ok(after.map(|(id, committed)| (*id, committed.clone())).collect())
+    }
+
+    /// How old the offsets of each of these groups are.
+    pub async fn offset_ages(
+        &self,
+        groups: &[impl AsRef<str>],
+    ) -> Result<Vec<Option<OffsetAges>>, Unavailable> {
+        let state = self.state();
+        Ok(groups.iter().map(|group| state.group(group.as_ref()).map(OffsetAges::of)).collect())
+    }
+
+    /// Commits offsets of a group, which is made if there is none. Answers those that were refused.
+    pub async fn commit_offsets(
+        &self,
+        group: &str,
+        offsets: Vec<CommitOffset>,
+    ) -> Result<Vec<(PartitionId, Refusal)>, ExecuteError> {
+        let refused_of = |outcome| match outcome {
+            Outcome::Committed { refused } => Some(refused),
+            _ => None,
+        };
+        let command = Command::CommitOffsets { group: group.to_owned(), offsets };
+        self.broker.execute_for(command, refused_of).await
+    }
+
+    /// Partitions without a committed offset are passed over.
+    pub async fn delete_offsets(
+        &self,
+        group: &str,
+        partitions: Vec<PartitionId>,
+    ) -> Result<(), ExecuteError> {
+        let command = Command::DeleteOffsets { group: group.to_owned(), partitions };
+        self.broker.execute(command).await.map(drop)
+    }
+
+    /// Deletes all offsets of a group.
+    pub async fn delete_offset_group(&self, group: &str) -> Result<(), ExecuteError> {
+        self.broker.execute(Command::DeleteGroup { group: group.to_owned() }).await.map(drop)
+    }
+
+    /// In `groups`, which are known to have been idle since before `before_ms`, forgets offsets that
+    /// were committed before it, and those whose own expiry has come. Answers how many.
+    pub async fn expire_offsets(
+        &self,
+        groups: Vec<String>,
+        before_ms: i64,
+    ) -> Result<u64, ExecuteError> {
+        let count_of = |outcome| match outcome {
+            Outcome::Expired { count } => Some(count),
+            _ => None,
+        };
+        self.broker.execute_for(Command::ExpireOffsets { groups, before_ms }, count_of).await
+    }
+}

@@ -1,0 +1,84 @@
+//! How far lease groups have come.
+
+use std::sync::Arc;
+
+use base::{LeaseGroupId, Offset};
+use machine::{Command, Topic};
+
+use super::ShardClient;
+use crate::error::{ExecuteError, Unavailable};
+
+/// A lease group in one partition.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LeaseProgress {
+    /// Everything below is settled or deleted; the record at the floor is not settled, or not there
+    /// yet.
+    pub floor: Offset,
+    /// The offset that the next record will get.
+    pub end: Offset,
+    /// Records above the floor that are settled.
+    pub settled_above: u64,
+    /// Records that are not settled and were delivered.
+    pub retried: u64,
+}
+
+/// A lease group and its topic as they were at one time. They are shared, so that a look at many
+/// partitions does not hold the state's lock.
+struct Part {
+    group: Arc<machine::LeaseGroup>,
+    topic: Arc<Topic>,
+}
+
+impl Part {
+    fn find(state: &machine::State, group: LeaseGroupId) -> Option<Self> {
+        let group = state.shared_lease_group(group)?;
+        let topic = state.shared_topic(group.topic)?;
+        Some(Self { group, topic })
+    }
+
+    fn progress(&self, partition: u32) -> Option<LeaseProgress> {
+        let progress = self.group.progress(partition)?;
+        let partition = self.topic.partition(partition)?;
+        Some(LeaseProgress {
+            floor: progress.floor().max(partition.log_start()),
+            end: partition.next_offset(),
+            settled_above: progress.settled().map(|(from, to)| to - from).sum(),
+            retried: progress.attempts().count() as u64,
+        })
+    }
+}
+
+impl ShardClient<'_> {
+    /// How far a group is in each of these partitions of its topic.
+    pub async fn lease_progress(
+        &self,
+        group: LeaseGroupId,
+        partitions: &[u32],
+    ) -> Result<Vec<Option<LeaseProgress>>, Unavailable> {
+        let part = Part::find(&self.state(), group);
+        let progress_in = |partition: &u32| part.as_ref()?.progress(*partition);
+        Ok(partitions.iter().map(progress_in).collect())
+    }
+
+    /// The offset below which a group has settled everything, for each group and partition.
+    pub async fn lease_floors(
+        &self,
+        places: &[(LeaseGroupId, u32)],
+    ) -> Result<Vec<Option<Offset>>, Unavailable> {
+        let state = self.state();
+        let floor = |&(group, partition): &(LeaseGroupId, u32)| {
+            Some(state.lease_group(group)?.progress(partition)?.floor())
+        };
+        Ok(places.iter().map(floor).collect())
+    }
+
+    /// Moves a group forwards or back, in all of the partitions that are named or in none:
+    /// everything below is settled, nothing else is, and no attempt is counted.
+    pub async fn seek_lease_group(
+        &self,
+        group: LeaseGroupId,
+        starts: Vec<(u32, Offset)>,
+    ) -> Result<(), ExecuteError> {
+        self.broker.execute(Command::SeekLeaseGroup { group, starts }).await.map(drop)
+    }
+}

@@ -1,0 +1,64 @@
+//! Which groups have committed offsets; and what a client hears where that cannot be said, or an offset
+//! cannot be committed.
+
+use broker::{ExecuteError, Unavailable};
+use kafka_protocol::ResponseError;
+use kafka_protocol::messages::GroupId;
+
+use crate::errors::Fault;
+use crate::gateway::Gateway;
+
+/// Whether a group has committed offsets.
+pub(crate) async fn has_offsets(gateway: &Gateway, name: &str) -> Result<bool, ResponseError> {
+    gateway.broker.shards().has_offsets(name).await.map_err(coordinator_unavailable)
+}
+
+/// Groups that are asked about at a time: an append waits meanwhile.
+pub(super) const GROUPS_PER_LOOK: usize = 500;
+
+/// Whether each group of a list has committed offsets. Asks about a part of the list at a time, and
+/// not before it is needed.
+#[derive(Debug, Default)]
+pub(crate) struct WithOffsets {
+    /// Where the groups begin that were asked about last.
+    from: usize,
+    known: Vec<Result<bool, ResponseError>>,
+}
+
+impl WithOffsets {
+    /// Of the group that has this place in `names`.
+    pub(crate) async fn at(
+        &mut self,
+        gateway: &Gateway,
+        names: &[GroupId],
+        place: usize,
+    ) -> Result<bool, ResponseError> {
+        if let Some(known) = place.checked_sub(self.from).and_then(|at| self.known.get(at)) {
+            return *known;
+        }
+        let asked = names[place..].iter().take(GROUPS_PER_LOOK).map(|name| name.as_str());
+        let asked: Vec<&str> = asked.collect();
+        self.from = place;
+        self.known = match gateway.broker.shards().have_offsets(&asked).await {
+            Ok(found) => found.into_iter().map(Ok).collect(),
+            Err(unavailable) => vec![Err(coordinator_unavailable(unavailable)); asked.len()],
+        };
+        self.known[0]
+    }
+}
+
+/// To a client, whatever keeps a command from being carried out is a coordinator that it cannot
+/// use now: it looks for one again.
+pub(crate) fn coordinator_error(error: ExecuteError) -> ResponseError {
+    match error {
+        ExecuteError::Refused(refusal) => Fault::from(refusal).error,
+        ExecuteError::Unavailable(unavailable) => coordinator_unavailable(unavailable),
+    }
+}
+
+pub(crate) fn coordinator_unavailable(unavailable: Unavailable) -> ResponseError {
+    match unavailable {
+        Unavailable::NotLeader => ResponseError::NotCoordinator,
+        Unavailable::Stopping | Unavailable::Failed(_) => ResponseError::CoordinatorNotAvailable,
+    }
+}

@@ -1,0 +1,52 @@
+//! Partitions as requests name them: found in the catalog, then asked about where they are.
+
+use base::PartitionId;
+use kafka_protocol::error::ResponseError;
+
+use crate::errors::Fault;
+use crate::gateway::Gateway;
+
+/// Partitions that are asked about without a pause: an append waits meanwhile.
+pub(crate) const PARTITIONS_AT_ONCE: usize = 512;
+
+/// The partition of this name and number.
+pub(crate) fn find_partition(
+    gateway: &Gateway,
+    topic: &str,
+    index: i32,
+) -> Result<PartitionId, Fault> {
+    let catalog = gateway.broker.catalog();
+    let found = catalog.topic_named(topic).and_then(|topic| topic.partition(index));
+    found.ok_or_else(Fault::unknown_partition)
+}
+
+/// The partitions of a topic that have these numbers, each in its place.
+pub(crate) fn find_partitions(
+    gateway: &Gateway,
+    topic: &str,
+    indexes: impl Iterator<Item = i32>,
+) -> Vec<Result<PartitionId, Fault>> {
+    let catalog = gateway.broker.catalog();
+    let topic = catalog.topic_named(topic);
+    let find = |index| topic.and_then(|topic| topic.partition(index));
+    indexes.map(|index| find(index).ok_or_else(Fault::unknown_partition)).collect()
+}
+
+/// Puts answers about those that were found into their places: there is one for each of them, in
+/// their order, or a fault that all of them get.
+pub(crate) fn with_answers<T, A>(
+    found: Vec<Result<T, Fault>>,
+    answers: Result<Vec<A>, impl Into<Fault>>,
+) -> impl Iterator<Item = Result<(T, A), Fault>> {
+    let mut answers = answers.map(Vec::into_iter).map_err(Into::into);
+    found.into_iter().map(move |found| {
+        let found = found?;
+        match &mut answers {
+            Ok(answers) => match answers.next() {
+                Some(answer) => Ok((found, answer)),
+                None => Err(Fault::plain(ResponseError::UnknownServerError)),
+            },
+            Err(fault) => Err(fault.clone()),
+        }
+    })
+}
