@@ -58,7 +58,7 @@ pub fn batches_in(
 impl Broker {
     pub fn bounds(&self, partition: PartitionId) -> Option<Bounds> {
         self.read(|state| {
-            let found = state.partition(partition)?;
+            let found = state.rows.partition(partition)?;
             Some(Bounds { log_start: found.log_start(), end: found.next_offset() })
         })
     }
@@ -67,7 +67,7 @@ impl Broker {
     /// `replicated`, that may be one sync later than the acknowledgement.
     pub async fn acknowledged_is_readable(&self, topic: TopicId) {
         let early = |state: &State| {
-            let topic = state.topic(topic);
+            let topic = state.catalog.topic(topic);
             topic.is_some_and(|topic| topic.config.durability == Durability::Replicated)
         };
         if self.read(early) {

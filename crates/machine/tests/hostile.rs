@@ -93,7 +93,7 @@ fn state() -> State {
         &mut applied,
     );
     assert!(applied.commands.iter().all(Result::is_ok), "{applied:?}");
-    assert_eq!(state.partition(PartitionId::new(TopicId(0), 0)).unwrap().next_offset(), 7);
+    assert_eq!(state.rows.partition(PartitionId::new(TopicId(0), 0)).unwrap().next_offset(), 7);
     state
 }
 
@@ -112,7 +112,7 @@ fn exercise(state: &mut State) {
     let appends: Vec<_> = (0..3)
         .map(|n| Append {
             partition,
-            base_offset: state.partition(partition).map_or(0, |found| found.next_offset()),
+            base_offset: state.rows.partition(partition).map_or(0, |found| found.next_offset()),
             span: 2,
             leader_epoch: 9,
             max_timestamp: 0,

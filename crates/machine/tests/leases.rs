@@ -368,47 +368,47 @@ impl Model {
 
     fn agrees_with(&self, state: &State) {
         for (&id, expected) in &self.partitions {
-            let found = state.partition(id).expect("the model has it");
+            let found = state.rows.partition(id).expect("the model has it");
             assert_eq!((found.log_start(), found.next_offset()), (expected.start, expected.end));
         }
-        let ids: Vec<_> = state.lease_groups().map(|group| group.id).collect();
+        let ids: Vec<_> = state.catalog.lease_groups().map(|group| group.id).collect();
         assert_eq!(ids, self.groups.keys().copied().collect::<Vec<_>>());
-        assert_eq!(state.lease_group_count(), ids.len());
+        assert_eq!(state.catalog.lease_group_count(), ids.len());
         for (&id, expected) in &self.groups {
-            let found = state.lease_group(id).expect("the model has it");
+            let found = state.catalog.lease_group(id).expect("the model has it");
             assert_eq!((found.topic, &*found.name), (expected.topic, expected.name.as_str()));
             assert_eq!((&*found.overrides, found.paused), (&expected.config, expected.paused));
-            assert_eq!(found.progress.len(), expected.progress.len());
-            for (index, (progress, expected)) in
-                (0..).zip(found.progress.iter().zip(&expected.progress))
+            let rows = state.rows.lease_group(id).expect("the model has it");
+            assert_eq!(rows.progress().count(), expected.progress.len());
+            for (index, (progress, expected)) in (0..).zip(rows.progress().zip(&expected.progress))
             {
                 let end = self.partitions[&PartitionId::new(found.topic, index)].end;
                 expected.agrees_with(progress, end);
             }
-            let named = state.lease_group_named(found.topic, &found.name);
+            let named = state.catalog.lease_group_named(found.topic, &found.name);
             assert_eq!(named.map(|group| group.id), Some(id));
         }
         let mut by_name: BTreeMap<String, Vec<LeaseGroupId>> = BTreeMap::new();
         for (&id, group) in &self.groups {
             by_name.entry(group.name.clone()).or_default().push(id);
         }
-        let names: Vec<_> = state.lease_group_names_after("").collect();
+        let names: Vec<_> = state.catalog.lease_group_names_after("").collect();
         assert_eq!(names, by_name.keys().collect::<Vec<_>>());
         for (name, ids) in by_name {
-            let found = state.lease_groups_with_name(&name).map(|group| group.id);
+            let found = state.catalog.lease_groups_with_name(&name).map(|group| group.id);
             assert_eq!(found.collect::<Vec<_>>(), ids);
         }
         for topic in (0..TOPICS).map(TopicId) {
             let named = |group: &LeaseGroup| group.name.to_string();
-            let found: Vec<_> = state.lease_groups_of(topic).map(named).collect();
+            let found: Vec<_> = state.catalog.lease_groups_of(topic).map(named).collect();
             let of_topic = self.groups.values().filter(|group| group.topic == topic);
             let mut expected: Vec<_> = of_topic.map(|group| group.name.clone()).collect();
             expected.sort();
             assert_eq!(found, expected);
         }
-        assert_eq!(state.documents_stamp(), self.documents_changed);
+        assert_eq!(state.catalog.documents_stamp(), self.documents_changed);
         let documents = ["s", "t"].into_iter().flat_map(|space| {
-            state.documents(space).map(move |(name, document)| {
+            state.catalog.documents(space).map(move |(name, document)| {
                 let key = (space.to_owned(), name.to_owned());
                 (key, (document.version, document.body.to_vec()))
             })

@@ -157,7 +157,7 @@ async fn a_producer_is_answered_after_its_dead_letters_are_in_the_log() {
     for number in 1..=20 {
         let refused = node.try_append(full, &values(1)).await;
         assert_eq!(refused, Err(AppendError::Full { limit: "limit.records" }));
-        let stored = node.broker.read(|state| state.partition(end).unwrap().next_offset());
+        let stored = node.broker.read(|state| state.rows.partition(end).unwrap().next_offset());
         assert_eq!(stored, number, "its dead letter is there already");
     }
     node.broker.shutdown().await;
@@ -174,7 +174,7 @@ async fn the_time_of_the_log_goes_on_where_it_was_when_the_clock_was_set_back() 
     let node = open_at(Arc::new(disk.killed()), Path::new("/data"), START_MS - hour_ms).await;
     node.append(topic, &values(1)).await;
     let last = node.broker.read(|state| {
-        state.partition(PartitionId::new(topic, 0)).and_then(|found| found.last_append_ms())
+        state.rows.partition(PartitionId::new(topic, 0)).and_then(|found| found.last_append_ms())
     });
     assert_eq!(last, Some(START_MS));
     node.broker.shutdown().await;

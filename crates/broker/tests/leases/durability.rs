@@ -76,7 +76,7 @@ async fn a_confirmed_settle_survives_power_loss() {
         for offset in 0..200 {
             let there = rest.contains(&offset);
             let settled = node.broker.read(|state| {
-                let progress = state.lease_group(group).and_then(|group| group.progress(0));
+                let progress = state.catalog.lease_group(group).and_then(|group| group.progress(0));
                 progress.expect("there").is_settled(offset)
             });
             assert!(there != settled, "seed {seed}: {offset} is lost");

@@ -58,11 +58,12 @@ async fn a_data_directory_of_version_1_has_all_its_records_and_what_became_of_th
     for life in 0..2 {
         let node = open_small(&disk).await;
         let (log, jobs, graves) = node.broker.read(|state| {
-            let topic = |name: &str| state.topic_named(name).expect("a topic").id;
+            let topic = |name: &str| state.catalog.topic_named(name).expect("a topic").id;
             (topic("log"), topic("jobs"), topic("graves"))
         });
         let group = |topic| {
-            node.broker.read(|state| state.lease_group_named(topic, "main").expect("a group").id)
+            node.broker
+                .read(|state| state.catalog.lease_group_named(topic, "main").expect("a group").id)
         };
         let (of_jobs, of_graves) = (group(jobs), group(graves));
 

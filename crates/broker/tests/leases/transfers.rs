@@ -45,7 +45,7 @@ impl Stage {
 
     fn stored(&self, topic: TopicId) -> u64 {
         let partition = PartitionId::new(topic, 0);
-        self.node.broker.read(|state| state.partition(partition).expect("there").next_offset())
+        self.node.broker.read(|state| state.rows.partition(partition).expect("there").next_offset())
     }
 }
 

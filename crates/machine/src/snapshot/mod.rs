@@ -22,15 +22,18 @@ use base::{LeaseGroupId, PartitionId, SharedMap, TopicId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::catalog::document::{Document, Documents};
+use crate::catalog::lease_groups::{LeaseGroup, shared_name};
+use crate::catalog::topic::{Topic, validate_topic_name};
 use crate::config::{GroupConfig, LeaseGroupConfig, NodeConfig, Overrides, TopicConfig};
-use crate::document::{Document, Documents};
 use crate::entry::DecodeError;
-use crate::group::{CommittedOffset, Group, validate_group_name};
-use crate::lease_group::{LeaseGroup, shared_name};
-use crate::partition::Partition;
-use crate::progress::Progress;
+use crate::rows::group::{CommittedOffset, Group, validate_group_name};
+use crate::rows::lease_group::GroupRows;
+use crate::rows::partition::Partition;
+use crate::rows::progress::Progress;
+use crate::rows::stripe::Stripe;
+use crate::rows::topic::TopicRows;
 use crate::state::State;
-use crate::topic::{Topic, validate_topic_name};
 
 pub(crate) mod stored;
 
@@ -56,10 +59,12 @@ pub struct Image {
     node_config: Overrides,
     group_configs: SharedMap<Arc<str>, Arc<GroupConfig>>,
     topics: SharedMap<TopicId, Arc<Topic>>,
+    topic_rows: SharedMap<TopicId, Arc<TopicRows>>,
     partition_count: u64,
     groups: SharedMap<Arc<str>, Arc<Group>>,
     next_lease_group: u32,
     lease_groups: SharedMap<LeaseGroupId, Arc<LeaseGroup>>,
+    lease_group_rows: SharedMap<LeaseGroupId, Arc<GroupRows>>,
     documents: Documents,
     last_ms: i64,
 }
@@ -88,7 +93,7 @@ impl Image {
         );
         for topic in self.topics.values() {
             bytes = put(bytes, &TopicV1::from(&**topic));
-            for partition in &topic.partitions {
+            for (_, partition) in self.topic_rows[&topic.id].partitions() {
                 bytes = put(bytes, &partition.stored());
             }
         }
@@ -117,8 +122,18 @@ impl Image {
             },
         );
         for group in self.lease_groups.values() {
-            bytes = put(bytes, &LeaseGroupV2::from(&**group));
-            for progress in &group.progress {
+            let progress = &self.lease_group_rows[&group.id].progress;
+            bytes = put(
+                bytes,
+                &LeaseGroupV2 {
+                    id: group.id.0,
+                    topic: group.topic.0,
+                    name: Cow::Borrowed(&group.name),
+                    overrides: Cow::Borrowed(&group.overrides),
+                    partitions: progress.len() as u64,
+                },
+            );
+            for progress in progress {
                 bytes = put(bytes, &progress.stored());
             }
             let LeaseGroup { paused, created_ms, .. } = **group;
@@ -137,18 +152,21 @@ impl State {
     /// The state as it stands. Costs a look at each chunk of the outermost maps, some microseconds
     /// for each thousand topics; the first change of a chunk afterwards copies that chunk.
     pub fn capture(&self) -> Image {
+        let Self { catalog, rows, last_ms } = self;
         Image {
-            next_topic: self.next_topic,
-            next_producer_id: self.next_producer_id,
-            node_config: self.node_config.overrides.clone(),
-            group_configs: self.group_configs.clone(),
-            topics: self.topics.clone(),
-            partition_count: self.partition_count(),
-            groups: self.groups.groups.clone(),
-            next_lease_group: self.lease_groups.next,
-            lease_groups: self.lease_groups.by_id.clone(),
-            documents: self.documents.clone(),
-            last_ms: self.last_ms,
+            next_topic: catalog.next_topic,
+            next_producer_id: catalog.next_producer_id,
+            node_config: catalog.node_config.overrides.clone(),
+            group_configs: catalog.group_configs.clone(),
+            topics: catalog.topics.clone(),
+            topic_rows: rows.topics.clone(),
+            partition_count: catalog.partition_count(),
+            groups: rows.offsets.groups.clone(),
+            next_lease_group: catalog.lease_groups.next,
+            lease_groups: catalog.lease_groups.by_id.clone(),
+            lease_group_rows: rows.lease_groups.clone(),
+            documents: catalog.documents.clone(),
+            last_ms: *last_ms,
         }
     }
 
@@ -161,12 +179,12 @@ impl State {
         let (version, mut body) = open(bytes)?;
         let catalog: CatalogV1<'_> = take(&mut body, "the catalog")?;
         let mut state = State::new();
-        state.next_topic = catalog.next_topic;
-        state.next_producer_id = catalog.next_producer_id;
-        state.node_config = NodeConfig::parse(&catalog.node_config)
+        state.catalog.next_topic = catalog.next_topic;
+        state.catalog.next_producer_id = catalog.next_producer_id;
+        state.catalog.node_config = NodeConfig::parse(&catalog.node_config)
             .map_err(|error| inconsistent("node configuration", error.to_string()))?;
-        if state.next_producer_id < 0 {
-            return Err(inconsistent("producer id", state.next_producer_id.to_string()));
+        if state.catalog.next_producer_id < 0 {
+            return Err(inconsistent("producer id", state.catalog.next_producer_id.to_string()));
         }
         for (name, overrides) in catalog.group_configs {
             state.put_group_config(name.into_owned(), &overrides)?;
@@ -189,15 +207,15 @@ impl State {
 
     fn decode_delivery(&mut self, body: &mut &[u8]) -> Result<(), DecodeError> {
         let delivery: DeliveryV2 = take(body, "lease groups and documents")?;
-        self.lease_groups.next = delivery.next_lease_group;
-        self.documents.set_version(delivery.documents_version);
+        self.catalog.lease_groups.next = delivery.next_lease_group;
+        self.catalog.documents.set_version(delivery.documents_version);
         for _ in 0..delivery.lease_groups {
             self.decode_lease_group(body)?;
         }
         for _ in 0..delivery.documents {
             let DocumentV2 { space, name, version, body } = take(body, "a document")?;
             let document = Document { version, body: body.into() };
-            if !self.documents.restore(&space, &name, document) {
+            if !self.catalog.documents.restore(&space, &name, document) {
                 return Err(inconsistent("document", name.into_owned()));
             }
         }
@@ -214,32 +232,26 @@ impl State {
         let (id, topic) = (LeaseGroupId(stored.id), TopicId(stored.topic));
         let config = LeaseGroupConfig::parse(&stored.overrides);
         let consistent = validate_group_name(&stored.name).is_ok()
-            && id.0 < self.lease_groups.next
-            && self.lease_group(id).is_none()
-            && self.lease_group_named(topic, &stored.name).is_none()
-            && self.lease_groups.check_partitions(progress.len() as u64).is_ok()
-            && self.topic(topic).is_some_and(|topic| {
-                progress.len() == topic.partitions.len()
-                    && progress
-                        .iter()
-                        .zip(&topic.partitions)
-                        .all(|(progress, of)| progress.is_sound(of.log_start(), of.next_offset()))
+            && id.0 < self.catalog.lease_groups.next
+            && self.catalog.lease_group(id).is_none()
+            && self.catalog.lease_group_named(topic, &stored.name).is_none()
+            && self.catalog.lease_groups.check_partitions(progress.len() as u64).is_ok()
+            && self.rows.topic(topic).is_some_and(|topic| {
+                progress.len() == topic.row_count()
+                    && progress.iter().zip(topic.partitions()).all(|(progress, (_, of))| {
+                        progress.is_sound(of.log_start(), of.next_offset())
+                    })
             });
         let (true, Ok(config)) = (consistent, config) else {
             return Err(inconsistent("lease group", stored.name.into_owned()));
         };
-        let (overrides, config) = self.lease_groups.configs.share(&stored.overrides, config);
+        let (overrides, config) =
+            self.catalog.lease_groups.configs.share(&stored.overrides, config);
         let name = shared_name(&stored.name);
-        self.lease_groups.insert(LeaseGroup {
-            id,
-            topic,
-            name,
-            config,
-            overrides,
-            progress: progress.into(),
-            paused,
-            created_ms,
-        });
+        let partitions = progress.len() as u32;
+        let group = LeaseGroup { id, topic, name, config, overrides, paused, created_ms };
+        self.catalog.lease_groups.insert(group, partitions);
+        self.rows.insert_lease_group(id, topic, progress.into());
         Ok(())
     }
 
@@ -247,7 +259,7 @@ impl State {
         let config = GroupConfig::parse(overrides);
         match (validate_group_name(&name), config) {
             (Ok(()), Ok(config)) if !overrides.is_empty() => {
-                self.group_configs.insert(name.into(), Arc::new(config));
+                self.catalog.group_configs.insert(name.into(), Arc::new(config));
                 Ok(())
             }
             _ => Err(inconsistent("the configuration of group", name)),
@@ -261,28 +273,30 @@ impl State {
             partitions.push(Partition::from(take::<PartitionV1>(body, "a partition")?));
         }
         let id = TopicId(stored.id);
-        let config = TopicConfig::parse(&self.node_config, &stored.overrides);
+        let config = TopicConfig::parse(&self.catalog.node_config, &stored.overrides);
         let consistent = validate_topic_name(&stored.name).is_ok()
-            && id.0 < self.next_topic
-            && self.topic(id).is_none()
-            && self.topic_named(&stored.name).is_none()
+            && id.0 < self.catalog.next_topic
+            && self.catalog.topic(id).is_none()
+            && self.catalog.topic_named(&stored.name).is_none()
             && !stored.uuid.is_nil()
-            && self.topic_with_uuid(&stored.uuid).is_none()
+            && self.catalog.topic_with_uuid(&stored.uuid).is_none()
             && (1..=PARTITIONS_PER_TOPIC_MAX as usize).contains(&partitions.len())
             && partitions.iter().all(Partition::is_sound);
         let (true, Ok(config)) = (consistent, config) else {
             return Err(inconsistent("topic", stored.name.into_owned()));
         };
-        let (overrides, config) = self.topic_configs.share(&stored.overrides, config);
-        self.insert_topic(Topic {
+        let deletes_settled = config.retention_settled;
+        let (overrides, config) = self.catalog.topic_configs.share(&stored.overrides, config);
+        self.catalog.insert_topic(Topic {
             id,
             uuid: stored.uuid,
             name: Arc::from(stored.name),
             created_ms: stored.created_ms,
             config,
             overrides,
-            partitions: partitions.into(),
+            partition_count: partitions.len() as u32,
         });
+        self.rows.insert_topic(id, Stripe::ALL, partitions.into(), deletes_settled);
         Ok(())
     }
 
@@ -295,24 +309,24 @@ impl State {
             group.offsets.insert(partition, CommittedOffset::from(committed));
         }
         let consistent = validate_group_name(&stored.name).is_ok()
-            && self.group(&stored.name).is_none()
+            && self.rows.group(&stored.name).is_none()
             && !group.offsets.is_empty()
             && group.offsets.iter().all(|(&partition, committed)| {
-                self.partition(partition).is_some() && committed.is_sound()
+                self.rows.partition(partition).is_some() && committed.is_sound()
             });
         if !consistent {
             return Err(inconsistent("group", stored.name.into_owned()));
         }
-        self.groups.insert(&stored.name, group.offsets);
+        self.rows.offsets.insert(&stored.name, group.offsets);
         Ok(())
     }
 
     /// The latest time that anything in it bears, for snapshots that do not say the log's.
     fn latest_ms(&self) -> i64 {
-        let topics = self.topics.values().map(|topic| topic.created_ms);
-        let partitions = self.topics.values().flat_map(|topic| &topic.partitions);
-        let appends = partitions.filter_map(Partition::last_append_ms);
-        let offsets = self.groups.iter().flat_map(|(_, group)| group.offsets.values());
+        let topics = self.catalog.topics().map(|topic| topic.created_ms);
+        let partitions = self.rows.topics().flat_map(TopicRows::partitions);
+        let appends = partitions.filter_map(|(_, partition)| partition.last_append_ms());
+        let offsets = self.rows.groups().flat_map(|(_, group)| group.offsets.values());
         let commits = offsets.map(|committed| committed.commit_ms);
         topics.chain(appends).chain(commits).max().unwrap_or(0)
     }
@@ -326,19 +340,7 @@ impl<'a> From<&'a Topic> for TopicV1<'a> {
             name: Cow::Borrowed(&topic.name),
             created_ms: topic.created_ms,
             overrides: Cow::Borrowed(&topic.overrides),
-            partitions: topic.partitions.len() as u64,
-        }
-    }
-}
-
-impl<'a> From<&'a LeaseGroup> for LeaseGroupV2<'a> {
-    fn from(group: &'a LeaseGroup) -> Self {
-        Self {
-            id: group.id.0,
-            topic: group.topic.0,
-            name: Cow::Borrowed(&group.name),
-            overrides: Cow::Borrowed(&group.overrides),
-            partitions: group.progress.len() as u64,
+            partitions: topic.partition_count.into(),
         }
     }
 }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use base::limits::OFFSET_GROUPS_BYTES_MAX;
 use base::{PartitionId, SharedMap, TopicId};
 
+use super::group::{CommittedOffset, Group};
 use crate::command::CommitOffset;
-use crate::group::{CommittedOffset, Group};
 use crate::outcome::Refusal;
 
 /// What a group weighs besides its name, and an offset besides its metadata: its rows in the maps.
