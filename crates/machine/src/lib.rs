@@ -25,6 +25,7 @@ mod snapshot;
 pub mod state;
 
 pub use catalog::document::Document;
+pub use catalog::feed::Adoption;
 pub use catalog::lease_groups::LeaseGroup;
 pub use catalog::topic::{Topic, TopicNameError, validate_topic_name};
 pub use catalog::{Catalog, CatalogStamp};
@@ -40,7 +41,7 @@ pub use rows::partition::{LeaderEpoch, Partition};
 pub use rows::producer::{BatchSequence, ProducerState, SequenceRefusal, SequenceVerdict};
 pub use rows::progress::Progress;
 pub use snapshot::Image;
-pub use state::State;
+pub use state::{Role, State};
 
 pub use catalog::{document, topic};
 pub use rows::{group, partition, producer, progress};

@@ -3,21 +3,45 @@
 //! Whatever reaches an outcome or a snapshot is iterated in an order that follows from the history
 //! alone (sorted maps, vectors), never from a hash: two replicas must not differ by a byte.
 
-use base::TopicId;
+use base::{ShardId, TopicId};
 
 use crate::catalog::Catalog;
 use crate::catalog::changes::NewLeaseGroup;
-use crate::command::Command;
+use crate::command::{Command, Home};
 use crate::config::Overrides;
 use crate::outcome::{ALL_PARTITIONS, Applied, Outcome, Refusal};
 use crate::rows::Rows;
 use crate::rows::stripe::Stripe;
 
+/// What the log of a shard is about.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Role {
+    /// Catalog and rows in one log, as it was before there were shards.
+    #[default]
+    Whole,
+    Catalog,
+    /// The rows of this shard.
+    Rows(ShardId),
+}
+
+impl Role {
+    pub fn shard(self) -> ShardId {
+        match self {
+            Self::Whole | Self::Catalog => ShardId::CATALOG,
+            Self::Rows(shard) => shard,
+        }
+    }
+}
+
 /// What the log of a shard has made. The catalog knows no row, and rows know the catalog only by
-/// numbers: what changes in one and concerns the other is carried over here.
+/// numbers: what changes in one and concerns the other is carried over here where both are in one log, and
+/// by adoption ([`crate::catalog::feed`]) where they are not.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct State {
+    pub(crate) role: Role,
+    /// Empty in a shard with rows.
     pub catalog: Catalog,
+    /// Empty in the catalog's shard.
     pub rows: Rows,
     /// See [`State::last_ms`].
     pub(crate) last_ms: i64,
@@ -26,6 +50,26 @@ pub struct State {
 impl State {
     pub fn new() -> Self {
         Self::default()
+    }
+
+    pub fn of(role: Role) -> Self {
+        Self { role, ..Self::default() }
+    }
+
+    pub fn role(&self) -> Role {
+        self.role
+    }
+
+    /// The two states that a whole one becomes: of the catalog's shard, and of the first with rows.
+    pub fn split(self) -> (Self, Self) {
+        let Self { mut catalog, mut rows, last_ms, .. } = self;
+        catalog.begin_feed();
+        rows.adopted = catalog.version();
+        let of = |role, catalog, rows| Self { role, catalog, rows, last_ms };
+        (
+            of(Role::Catalog, catalog, Rows::default()),
+            of(Role::Rows(ShardId::FIRST), Catalog::default(), rows),
+        )
     }
 
     /// The time of the log, ms since the epoch: that of the last entry, or of an earlier one that
@@ -40,17 +84,28 @@ impl State {
         applied: &mut Applied,
     ) -> Result<Outcome, Refusal> {
         let now_ms = self.last_ms;
+        match (self.role, command.home()) {
+            (Role::Catalog, Home::Catalog) | (Role::Rows(_), Home::Rows) => {}
+            (Role::Whole, _)
+                if !matches!(command, Command::SetShards { .. } | Command::Adopt(_)) => {}
+            (role, _) => return Err(Refusal::NotHere { shard: role.shard() }),
+        }
         match command {
             Command::CreateTopics { topics } => {
                 let outcomes = topics.iter().map(|new| {
                     let id = self.catalog.create_topic(new, now_ms)?;
-                    let deletes_settled = self.deletes_settled(id);
-                    self.rows.adopt_topic(id, Stripe::ALL, new.partitions, deletes_settled);
+                    if self.role == Role::Whole {
+                        let deletes_settled = self.deletes_settled(id);
+                        self.rows.adopt_topic(id, Stripe::ALL, new.partitions, deletes_settled);
+                    }
                     Ok(id)
                 });
                 Ok(Outcome::Topics(outcomes.collect()))
             }
             Command::DeleteTopic { topic } => {
+                if self.role == Role::Catalog {
+                    self.note_groups_moved(*topic, applied);
+                }
                 self.catalog.delete_topic(*topic)?;
                 self.rows.drop_topic(*topic, applied);
                 Ok(Outcome::Done)
@@ -63,7 +118,7 @@ impl State {
             Command::SetTopicConfig { topic, config } => {
                 self.catalog.set_topic_config(*topic, config)?;
                 self.rows.set_deletes_settled(*topic, self.deletes_settled(*topic));
-                self.rows.note_groups_moved(*topic, applied);
+                self.note_groups_moved(*topic, applied);
                 self.rows.delete_settled_of_topic(*topic, applied);
                 Ok(Outcome::Done)
             }
@@ -86,10 +141,10 @@ impl State {
                 Ok(Outcome::ProducerId { id: self.catalog.allocate_producer_id()?, epoch: 0 })
             }
             Command::CommitOffsets { group, offsets } => {
-                let catalog = &self.catalog;
+                let (catalog, apart) = (&self.catalog, self.role != Role::Whole);
                 self.rows.commit(group, offsets, now_ms, |partition| {
                     let topic = catalog.topic(partition.topic);
-                    topic.is_some_and(|topic| topic.has_partition(partition.index))
+                    apart || topic.is_some_and(|topic| topic.has_partition(partition.index))
                 })
             }
             Command::DeleteOffsets { group, partitions } => {
@@ -108,9 +163,10 @@ impl State {
                 Ok(Outcome::Expired { count: self.rows.expire_producers(*before_ms) })
             }
             Command::CreateLeaseGroup { topic, name, starts, config } => {
-                let rows = &self.rows;
-                let check = || rows.check_starts(*topic, starts);
-                match self.catalog.create_lease_group(*topic, name, config, now_ms, check)? {
+                let (rows, whole) = (&self.rows, self.role == Role::Whole);
+                let check = || if whole { rows.check_starts(*topic, starts) } else { Ok(()) };
+                let catalog = &mut self.catalog;
+                match catalog.create_lease_group(*topic, name, config, starts, now_ms, check)? {
                     NewLeaseGroup::Existing(id) => Ok(Outcome::LeaseGroup(id)),
                     NewLeaseGroup::Created(id) => {
                         self.rows.adopt_lease_group(id, *topic, starts, applied);
@@ -125,6 +181,9 @@ impl State {
             }
             Command::DeleteLeaseGroup { group } => {
                 self.catalog.delete_lease_group(*group)?;
+                if self.role == Role::Catalog {
+                    applied.moved.push((*group, ALL_PARTITIONS));
+                }
                 self.rows.drop_lease_group(*group, applied);
                 Ok(Outcome::Done)
             }
@@ -149,6 +208,14 @@ impl State {
                 self.catalog.documents.delete(space, name, *expect)?;
                 Ok(Outcome::Done)
             }
+            Command::SetShards { count } => {
+                self.catalog.set_shards(*count)?;
+                Ok(Outcome::Done)
+            }
+            Command::Adopt(adoption) => {
+                self.rows.adopt(adoption, applied)?;
+                Ok(Outcome::Done)
+            }
         }
     }
 
@@ -158,6 +225,12 @@ impl State {
             self.rows.set_deletes_settled(topic.id, topic.config.retention_settled);
         }
         Ok(Outcome::Done)
+    }
+
+    /// Who delivers for a topic's lease groups looks at them again.
+    fn note_groups_moved(&self, topic: TopicId, applied: &mut Applied) {
+        let groups = self.catalog.lease_groups.ids_of(topic).iter();
+        applied.moved.extend(groups.map(|&group| (group, ALL_PARTITIONS)));
     }
 
     fn deletes_settled(&self, topic: TopicId) -> bool {

@@ -148,9 +148,9 @@ fn every_changed_bit_and_every_cut_of_a_snapshot_is_noticed() {
 #[test]
 fn another_version_is_refused_by_its_number() {
     let mut bytes = state().encode();
-    for version in [0, 4] {
+    for version in [0, 5] {
         bytes[4] = version;
-        let unknown = DecodeError::UnknownVersion { found: version.into(), known: 3 };
+        let unknown = DecodeError::UnknownVersion { found: version.into(), known: 4 };
         assert_eq!(State::decode(&bytes).unwrap_err(), unknown);
     }
     let mut head = encode_head(0, &[], &[]).to_vec();

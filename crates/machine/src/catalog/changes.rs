@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use base::limits::GROUP_CONFIGS_MAX;
-use base::{LeaseGroupId, TopicId};
+use base::limits::{GROUP_CONFIGS_MAX, SHARDS_MAX};
+use base::{LeaseGroupId, Offset, TopicId};
 
 use super::Catalog;
+use super::feed::Changed;
 use super::lease_groups::{LeaseGroup, shared_name};
+use super::placement::Placement;
 use super::topic::{Topic, collapsed_name};
 use crate::command::NewTopic;
 use crate::config::{
@@ -30,6 +32,7 @@ impl Catalog {
         let (overrides, config) = self.topic_configs.share(&new.config, config);
         let id = TopicId(self.next_topic);
         self.next_topic += 1;
+        let placement = Placement::of_new_topic(id.0, self.shards);
         self.insert_topic(Topic {
             id,
             uuid: new.uuid,
@@ -38,7 +41,9 @@ impl Catalog {
             config,
             overrides,
             partition_count: new.partitions,
+            placement: placement.unwrap_or(Placement::ALL_IN_FIRST),
         });
+        self.note(Changed::Topic(id));
         Ok(id)
     }
 
@@ -62,7 +67,10 @@ impl Catalog {
         if let Some(collapsed) = collapsed_name(&removed.name) {
             self.by_collapsed_name.remove(&collapsed);
         }
-        self.lease_groups.remove_of(topic, removed.partition_count);
+        for group in self.lease_groups.remove_of(topic, removed.partition_count) {
+            self.feed.drop_group(group);
+        }
+        self.note(Changed::TopicGone(topic));
         Ok(())
     }
 
@@ -74,6 +82,7 @@ impl Catalog {
         grown.partition_count = total;
         self.partition_count += u64::from(more);
         self.lease_groups.grow(topic, more);
+        self.note(Changed::Topic(topic));
         Ok(())
     }
 
@@ -89,8 +98,19 @@ impl Catalog {
         let (overrides, config) = self.topic_configs.share(overrides, config);
         let changed = self.topics.get_mut(&topic).ok_or(Refusal::UnknownTopic { topic })?;
         let changed = Arc::make_mut(changed);
+        let deleted_settled = changed.config.retention_settled;
         (changed.overrides, changed.config) = (overrides, config);
+        if changed.config.retention_settled != deleted_settled {
+            self.note(Changed::Topic(topic));
+        }
         Ok(())
+    }
+
+    /// Notes for shards what changed. While rows are in the same log they need no telling.
+    fn note(&mut self, changed: Changed) {
+        if self.shards > 0 {
+            self.feed.note(changed);
+        }
     }
 }
 
@@ -113,9 +133,13 @@ impl Catalog {
             shared.push((topic.id, config));
         }
         for (id, (overrides, config)) in shared {
-            if let Some(topic) = self.topics.get_mut(&id) {
-                let topic = Arc::make_mut(topic);
-                (topic.overrides, topic.config) = (overrides, config);
+            let Some(topic) = self.topics.get_mut(&id) else { continue };
+            let topic = Arc::make_mut(topic);
+            let deletes_settled = config.retention_settled;
+            let changed = topic.config.retention_settled != deletes_settled;
+            (topic.overrides, topic.config) = (overrides, config);
+            if changed {
+                self.note(Changed::Topic(id));
             }
         }
         self.topic_configs = configs;
@@ -143,6 +167,16 @@ impl Catalog {
         Ok(())
     }
 
+    /// There are shards 1 to `count`. A topic that is there stays where it is.
+    pub(crate) fn set_shards(&mut self, count: u32) -> Result<(), Refusal> {
+        let (at_least, at_most) = (self.shards.max(1), SHARDS_MAX);
+        if !(at_least..=at_most).contains(&count) {
+            return Err(Refusal::InvalidShardCount { requested: count, at_least, at_most });
+        }
+        self.shards = count;
+        Ok(())
+    }
+
     pub(crate) fn allocate_producer_id(&mut self) -> Result<i64, Refusal> {
         let id = self.next_producer_id;
         self.next_producer_id = id.checked_add(1).ok_or(Refusal::ProducerIdsExhausted)?;
@@ -159,6 +193,7 @@ impl Catalog {
         topic: TopicId,
         name: &str,
         overrides: &Overrides,
+        starts: &[Offset],
         now_ms: i64,
         check: impl FnOnce() -> Result<(), Refusal>,
     ) -> Result<NewLeaseGroup, Refusal> {
@@ -184,10 +219,12 @@ impl Catalog {
             name: shared_name(name),
             config,
             overrides,
+            starts: (self.shards > 0 && !starts.is_empty()).then(|| starts.into()),
             paused: false,
             created_ms: now_ms,
         };
         self.lease_groups.insert(group, partitions);
+        self.note(Changed::LeaseGroup(id));
         Ok(NewLeaseGroup::Created(id))
     }
 
@@ -217,6 +254,7 @@ impl Catalog {
         let topic = self.lease_groups.get_mut(group)?.topic;
         let partitions = self.topic(topic).map_or(0, Topic::partition_count);
         self.lease_groups.remove(group, partitions)?;
+        self.note(Changed::LeaseGroupGone(group));
         Ok(())
     }
 }

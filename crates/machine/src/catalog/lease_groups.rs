@@ -6,7 +6,7 @@ use std::ops::Bound;
 use std::sync::{Arc, LazyLock};
 
 use base::limits::{LEASE_GROUP_PARTITIONS_MAX, LEASE_GROUPS_MAX};
-use base::{HashMap, LeaseGroupId, MAIN_LEASE_GROUP, SharedMap, TopicId};
+use base::{HashMap, LeaseGroupId, MAIN_LEASE_GROUP, Offset, SharedMap, TopicId};
 
 use crate::config::{LeaseGroupConfig, Overrides, SharedConfigs};
 use crate::group_ids::GroupIds;
@@ -23,6 +23,9 @@ pub struct LeaseGroup {
     pub config: Arc<LeaseGroupConfig>,
     /// The group's own values, as they were given.
     pub overrides: Arc<Overrides>,
+    /// Where it begins in each partition, from the first on; one that is missing begins at its start.
+    /// Only shards read it, and each once: when it takes over the group.
+    pub(crate) starts: Option<Arc<[Offset]>>,
     /// Nothing is delivered.
     pub paused: bool,
     pub created_ms: i64,

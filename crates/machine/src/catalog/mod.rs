@@ -4,6 +4,8 @@
 //! * [`topic`]: a topic, and the rules of its name
 //! * [`lease_groups`]: consumers who settle records one by one
 //! * [`document`]: what gateways keep
+//! * [`placement`]: in which shard a partition is
+//! * [`feed`]: what shards take over of it
 //! * `changes`: what commands do
 
 use std::collections::BTreeMap;
@@ -18,12 +20,15 @@ use crate::command::NewTopic;
 use crate::config::{GroupConfig, NodeConfig, SharedConfigs, TopicConfig};
 use crate::outcome::Refusal;
 use document::{Document, Documents};
+use feed::Feed;
 use lease_groups::{LeaseGroup, LeaseGroups};
 use topic::{Topic, collapsed_name, validate_topic_name};
 
 pub(crate) mod changes;
 pub mod document;
+pub mod feed;
 pub mod lease_groups;
+pub mod placement;
 pub mod topic;
 
 /// See [`Catalog::stamp`].
@@ -49,6 +54,9 @@ pub struct Catalog {
     pub(crate) group_configs: SharedMap<Arc<str>, Arc<GroupConfig>>,
     pub(crate) lease_groups: LeaseGroups,
     pub(crate) documents: Documents,
+    /// How many shards have records; none while the catalog and its rows are in one log.
+    pub(crate) shards: u32,
+    pub(crate) feed: Feed,
 }
 
 // ---------------------------------------------------------------------------------------- topics
@@ -93,6 +101,11 @@ impl Catalog {
     /// are never reused, and partitions only become more.
     pub fn stamp(&self) -> CatalogStamp {
         (self.next_topic, self.topics.len(), self.partition_count)
+    }
+
+    /// How many shards have records: 1 to this. 0 while the rows are in the catalog's own log.
+    pub fn shard_count(&self) -> u32 {
+        self.shards
     }
 
     /// Whether `CreateTopics` would make this topic now, and with what configuration.

@@ -7,6 +7,7 @@ use base::limits::TOPIC_NAME_BYTES_MAX;
 use base::{PartitionId, TopicId};
 use uuid::Uuid;
 
+use super::placement::Placement;
 use crate::config::{Overrides, TopicConfig};
 
 #[derive(Clone, PartialEq, Debug)]
@@ -21,6 +22,7 @@ pub struct Topic {
     /// The topic's own values, as they were given.
     pub overrides: Arc<Overrides>,
     pub partition_count: u32,
+    pub placement: Placement,
 }
 
 impl Topic {

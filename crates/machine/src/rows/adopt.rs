@@ -1,6 +1,7 @@
 //! What a change of the catalog means for a shard's rows. Each is done as often as it is asked for with
 //! the same result.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use base::{LeaseGroupId, Offset, PartitionId, SharedRows, TopicId};
@@ -11,10 +12,71 @@ use super::partition::Partition;
 use super::progress::Progress;
 use super::stripe::Stripe;
 use super::topic::TopicRows;
+use crate::catalog::feed::{AdoptedGroup, Adoption};
 use crate::group_ids::GroupIds;
 use crate::outcome::{ALL_PARTITIONS, Applied, Refusal};
 
 impl Rows {
+    /// Takes over what changed in the catalog.
+    pub(crate) fn adopt(
+        &mut self,
+        adoption: &Adoption,
+        applied: &mut Applied,
+    ) -> Result<(), Refusal> {
+        if adoption.from != self.adopted || adoption.to < adoption.from {
+            return Err(Refusal::AdoptionConflict {
+                version: self.adopted,
+                expected: adoption.from,
+            });
+        }
+        if adoption.all {
+            self.drop_all_but(adoption, applied);
+        }
+        for &group in &adoption.groups_gone {
+            self.drop_lease_group(group, applied);
+        }
+        for &topic in &adoption.topics_gone {
+            self.drop_topic(topic, applied);
+        }
+        for adopted in &adoption.topics {
+            let id = adopted.topic;
+            let Some(stripe) = Stripe::new(adopted.first, adopted.step) else { continue };
+            self.adopt_topic(id, stripe, adopted.partitions, adopted.deletes_settled);
+            self.grow_topic(id, adopted.partitions, applied);
+            if self.set_deletes_settled(id, adopted.deletes_settled) {
+                self.delete_settled_of_topic(id, applied);
+            }
+        }
+        for AdoptedGroup { group, topic, starts } in &adoption.groups {
+            if !self.lease_groups.contains_key(group) {
+                self.adopt_lease_group(*group, *topic, starts, applied);
+                applied.moved.push((*group, ALL_PARTITIONS));
+            }
+        }
+        self.adopted = adoption.to;
+        Ok(())
+    }
+
+    fn drop_all_but(&mut self, adoption: &Adoption, applied: &mut Applied) {
+        let topics: BTreeSet<TopicId> = adoption.topics.iter().map(|it| it.topic).collect();
+        let groups: BTreeSet<LeaseGroupId> = adoption.groups.iter().map(|it| it.group).collect();
+        let gone = self.lease_groups.keys().filter(|id| !groups.contains(id));
+        for group in gone.copied().collect::<Vec<_>>() {
+            self.drop_lease_group(group, applied);
+        }
+        let gone = self.topics.keys().filter(|id| !topics.contains(id));
+        for topic in gone.copied().collect::<Vec<_>>() {
+            self.drop_topic(topic, applied);
+        }
+    }
+
+    /// Takes out of an adoption what is gone and was never here.
+    pub fn without_unknown(&self, mut adoption: Adoption) -> Adoption {
+        adoption.topics_gone.retain(|id| self.topics.contains_key(id) || self.offsets.knows(*id));
+        adoption.groups_gone.retain(|id| self.lease_groups.contains_key(id));
+        adoption
+    }
+
     /// There is a topic of so many partitions, of which the shard has those in `stripe`.
     pub(crate) fn adopt_topic(
         &mut self,
@@ -44,9 +106,13 @@ impl Rows {
 
     /// The topic has so many partitions now, in all shards together.
     pub(crate) fn grow_topic(&mut self, id: TopicId, partitions: u32, applied: &mut Applied) {
+        let Some(found) = self.topic(id) else { return };
+        let rows = found.stripe.rows_of(partitions);
+        if rows <= found.row_count() {
+            return;
+        }
         let Some(topic) = self.topics.get_mut(&id) else { return };
         let topic = Arc::make_mut(topic);
-        let rows = topic.stripe.rows_of(partitions);
         topic.partitions.grow(rows, &Partition::default());
         for group in topic.groups.as_slice() {
             if let Some(group) = self.lease_groups.get_mut(group) {
@@ -67,13 +133,16 @@ impl Rows {
         applied.removed.push((id, removed.partitions_end()));
     }
 
-    /// Whether what every lease group of the topic has settled is deleted, from now on.
-    pub(crate) fn set_deletes_settled(&mut self, id: TopicId, deletes_settled: bool) {
-        if self.topic(id).is_some_and(|topic| topic.deletes_settled != deletes_settled)
-            && let Some(topic) = self.topics.get_mut(&id)
-        {
+    /// Whether what every lease group of the topic has settled is deleted, from now on. Answers whether
+    /// that is new.
+    pub(crate) fn set_deletes_settled(&mut self, id: TopicId, deletes_settled: bool) -> bool {
+        if self.topic(id).is_none_or(|topic| topic.deletes_settled == deletes_settled) {
+            return false;
+        }
+        if let Some(topic) = self.topics.get_mut(&id) {
             Arc::make_mut(topic).deletes_settled = deletes_settled;
         }
+        true
     }
 
     /// Who delivers for a topic's groups looks at them again.

@@ -41,6 +41,8 @@ pub struct Rows {
     pub(crate) topics: SharedMap<TopicId, Arc<TopicRows>>,
     pub(crate) lease_groups: SharedMap<LeaseGroupId, Arc<GroupRows>>,
     pub(crate) offsets: OffsetGroups,
+    /// See [`Rows::adopted`].
+    pub(crate) adopted: u64,
 }
 
 // ------------------------------------------------------------------------------------- questions
@@ -78,6 +80,11 @@ impl Rows {
         let found = self.lease_group(group)?;
         let row = self.topic(found.topic)?.stripe.row(partition)?;
         found.progress.get(row)
+    }
+
+    /// The version of the catalog up to which these rows are as it wants them.
+    pub fn adopted(&self) -> u64 {
+        self.adopted
     }
 
     /// Committed offsets.

@@ -60,6 +60,11 @@ impl OffsetGroups {
         self.groups.range::<str, _>(range).map(|(name, group)| (&**name, &**group))
     }
 
+    /// Whether any group has an offset in this topic.
+    pub(crate) fn knows(&self, topic: TopicId) -> bool {
+        self.by_topic.contains_key(&topic)
+    }
+
     pub(crate) fn commit(
         &mut self,
         name: &str,

@@ -18,6 +18,14 @@ impl Stripe {
         (first < step).then_some(Self { first, step })
     }
 
+    pub fn first(self) -> u32 {
+        self.first
+    }
+
+    pub fn step(self) -> u32 {
+        self.step
+    }
+
     /// The row of a partition; `None` if it is in another stripe.
     pub fn row(self, partition: u32) -> Option<usize> {
         let above = partition.checked_sub(self.first)?;

@@ -22,6 +22,11 @@ impl TopicRows {
         self.stripe
     }
 
+    /// Whether what every lease group has settled is deleted.
+    pub fn deletes_settled(&self) -> bool {
+        self.deletes_settled
+    }
+
     pub fn partition(&self, index: u32) -> Option<&Partition> {
         self.partitions.get(self.stripe.row(index)?)
     }
