@@ -9,7 +9,17 @@ use serde::{Deserialize, Serialize};
 /// Kafka's wire type is `i64`; the sign bit is never set here.
 pub type Offset = u64;
 
-/// A topic's number in its shard. Handed out in order and never reused, so that a topic which is
+/// A shard's number. The catalog is shard 0; records are in those from 1 on.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct ShardId(pub u32);
+
+impl ShardId {
+    pub const CATALOG: Self = Self(0);
+    /// The first that has records.
+    pub const FIRST: Self = Self(1);
+}
+
+/// A topic's number. Handed out in order and never reused, so that a topic which is
 /// deleted and made again under its old name cannot be confused with the former one.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct TopicId(pub u32);
@@ -22,7 +32,7 @@ pub struct PartitionId {
     pub index: u32,
 }
 
-/// A lease group's number in its shard. Handed out in order and never reused. A lease group belongs
+/// A lease group's number. Handed out in order and never reused. A lease group belongs
 /// to one topic, in which its name is unique; a group of consumers that reads three topics is three
 /// lease groups of one name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -45,6 +55,12 @@ impl PartitionId {
     /// The inverse of [`PartitionId::stream`].
     pub const fn from_stream(stream: u64) -> Self {
         Self { topic: TopicId((stream >> 32) as u32), index: stream as u32 }
+    }
+}
+
+impl fmt::Display for ShardId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "shard {}", self.0)
     }
 }
 

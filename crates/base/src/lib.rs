@@ -17,6 +17,6 @@ pub mod ranges;
 pub mod shared;
 
 pub use collections::{HashMap, HashSet};
-pub use ids::{LeaseGroupId, MAIN_LEASE_GROUP, Offset, PartitionId, TopicId};
+pub use ids::{LeaseGroupId, MAIN_LEASE_GROUP, Offset, PartitionId, ShardId, TopicId};
 pub use ranges::OffsetRanges;
 pub use shared::{SharedMap, SharedRows};

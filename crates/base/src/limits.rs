@@ -107,6 +107,12 @@ pub const PARTITIONS_PER_SHARD_MAX: u64 = 2_000_000;
 
 // -------------------------------------------------------------------------------------- groups
 
+/// How many topics and lease groups that are gone the catalog remembers: a shard that missed more is
+/// told all that there is.
+pub const REMOVALS_REMEMBERED: usize = 65_536;
+/// Shards with records that a node may found.
+pub const SHARDS_MAX: u32 = 256;
+
 pub const GROUP_NAME_BYTES_MAX: usize = 1024;
 /// What groups with committed offsets weigh: their names, and offsets with their metadata, some 100
 /// bytes each. A client may commit under any name; commits beyond this are refused.

@@ -185,7 +185,7 @@ impl Dedup {
     /// Learns the ids that the log holds.
     pub(crate) async fn load(&mut self, shard: &Shard, now_ms: i64) {
         let asking: Vec<(PartitionId, i64)> = shard.read(|state| {
-            let topics = state.topics().filter(|topic| topic.config.dedup_window_ms > 0);
+            let topics = state.catalog.topics().filter(|topic| topic.config.dedup_window_ms > 0);
             topics
                 .flat_map(|topic| {
                     let window_ms = topic.config.dedup_window_ms;

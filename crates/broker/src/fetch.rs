@@ -63,14 +63,14 @@ pub fn batches_in(
 
 impl Broker {
     pub fn bounds(&self, partition: PartitionId) -> Option<Bounds> {
-        self.read(|state| state.partition(partition).map(Bounds::of))
+        self.read(|state| state.rows.partition(partition).map(Bounds::of))
     }
 
     /// Waits until everything that was acknowledged in this topic can be read. Where its durability is
     /// `replicated`, that may be one sync later than the acknowledgement.
     pub async fn acknowledged_is_readable(&self, topic: TopicId) {
         let early = |state: &State| {
-            let topic = state.topic(topic);
+            let topic = state.catalog.topic(topic);
             topic.is_some_and(|topic| topic.config.durability == Durability::Replicated)
         };
         if self.read(early) {

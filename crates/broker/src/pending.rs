@@ -132,7 +132,7 @@ impl Pending {
 }
 
 fn log_start(state: &State, partition: PartitionId) -> Offset {
-    state.partition(partition).map_or(0, |found| found.log_start())
+    state.rows.partition(partition).map_or(0, |found| found.log_start())
 }
 
 impl Slot {

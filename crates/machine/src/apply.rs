@@ -43,14 +43,14 @@ impl State {
 
     fn apply_appends(&mut self, appends: &[Append], entry: &Entry<'_>, applied: &mut Applied) {
         let now_ms = self.last_ms;
-        let outcomes = appends.iter().map(|append| self.append(append, entry.leader_epoch, now_ms));
+        let outcomes =
+            appends.iter().map(|append| self.rows.append(append, entry.leader_epoch, now_ms));
         applied.appends.extend(outcomes);
     }
 
     fn apply_commands(&mut self, commands: &[Command], applied: &mut Applied) {
-        let now_ms = self.last_ms;
         for command in commands {
-            let outcome = self.command(command, now_ms, applied);
+            let outcome = self.command(command, applied);
             applied.commands.push(outcome);
         }
     }
@@ -96,7 +96,7 @@ impl State {
         let mut producers = BTreeSet::new();
         for (at, append) in appends.iter().enumerate() {
             let unknown = Fault::Append(at, AppendOutcome::UnknownPartition);
-            let partition = self.partition(append.partition).ok_or(unknown)?;
+            let partition = self.rows.partition(append.partition).ok_or(unknown)?;
             let end = ends.entry(append.partition).or_insert_with(|| partition.next_offset());
             partition
                 .judge(append, leader_epoch, *end)
@@ -114,10 +114,13 @@ impl State {
                 // Passes over what it does not find.
                 Command::Settle { .. } => continue,
                 Command::PutDocument { space, name, body, expect } => {
-                    self.documents.judge_put(space, name, body, *expect).map_err(refused)?;
+                    self.catalog
+                        .documents
+                        .judge_put(space, name, body, *expect)
+                        .map_err(refused)?;
                 }
                 Command::DeleteDocument { space, name, expect } => {
-                    self.documents.judge_delete(space, name, *expect).map_err(refused)?;
+                    self.catalog.documents.judge_delete(space, name, *expect).map_err(refused)?;
                 }
                 _ => return Err(refused(Refusal::NotInUnit)),
             }

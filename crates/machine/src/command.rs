@@ -6,6 +6,8 @@ use base::{LeaseGroupId, Offset, PartitionId, TopicId};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use crate::catalog::feed::{AdoptedGroup, Adoption};
+
 /// A change of the state other than an append.
 ///
 /// Its ordinals and fields are persisted: a variant is only ever added at the end, and one that is
@@ -118,9 +120,52 @@ pub enum Command {
         name: String,
         expect: Option<u64>,
     },
+    /// There are shards 1 to `count`; never fewer than before.
+    SetShards {
+        count: u32,
+    },
+    /// A shard takes over what changed in the catalog.
+    Adopt(Adoption),
+}
+
+/// In whose log a command belongs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Home {
+    Catalog,
+    /// The shard that has the rows.
+    Rows,
 }
 
 impl Command {
+    pub fn home(&self) -> Home {
+        match self {
+            Self::CreateTopics { .. }
+            | Self::DeleteTopic { .. }
+            | Self::CreatePartitions { .. }
+            | Self::SetTopicConfig { .. }
+            | Self::SetNodeConfig { .. }
+            | Self::SetGroupConfig { .. }
+            | Self::AllocateProducerId
+            | Self::CreateLeaseGroup { .. }
+            | Self::SetLeaseGroupConfig { .. }
+            | Self::DeleteLeaseGroup { .. }
+            | Self::PauseLeaseGroup { .. }
+            | Self::PutDocument { .. }
+            | Self::DeleteDocument { .. }
+            | Self::SetShards { .. } => Home::Catalog,
+            Self::AdvanceStart { .. }
+            | Self::Compacted { .. }
+            | Self::CommitOffsets { .. }
+            | Self::DeleteOffsets { .. }
+            | Self::DeleteGroup { .. }
+            | Self::ExpireOffsets { .. }
+            | Self::ExpireProducers { .. }
+            | Self::SeekLeaseGroup { .. }
+            | Self::Settle { .. }
+            | Self::Adopt(_) => Home::Rows,
+        }
+    }
+
     /// About how many bytes it takes of an entry.
     pub fn weight(&self) -> usize {
         const SMALL: usize = 32;
@@ -151,7 +196,15 @@ impl Command {
                 Self::PutDocument { space, name, body, .. } => {
                     space.len() + name.len() + body.len()
                 }
-                Self::DeleteTopic { .. }
+                Self::Adopt(adoption) => {
+                    let of_group = |group: &AdoptedGroup| SMALL + group.starts.len() * 8;
+                    let gone = adoption.topics_gone.len() + adoption.groups_gone.len();
+                    adoption.topics.len() * SMALL
+                        + adoption.groups.iter().map(of_group).sum::<usize>()
+                        + gone * 5
+                }
+                Self::SetShards { .. }
+                | Self::DeleteTopic { .. }
                 | Self::CreatePartitions { .. }
                 | Self::Compacted { .. }
                 | Self::AllocateProducerId

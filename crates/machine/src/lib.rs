@@ -6,42 +6,42 @@
 //!
 //! * [`entry`]: what an entry of the log says, and how its head is encoded
 //! * [`command`]: changes other than appends
-//! * [`apply`]: what an entry does to the state, each unit of it whole or not at all
+//! * `apply`: what an entry does to the state, each unit of it whole or not at all
 //! * [`outcome`]: what applying it says back
-//! * [`state`]: the state itself, and the questions that the broker asks of it
-//! * [`topic`], [`partition`], [`producer`], [`group`], [`config`]: its parts
-//! * [`lease_group`], [`progress`]: who settles a topic's records one by one, and how far they are
-//! * [`document`]: what gateways keep here
+//! * [`state`]: the state itself: catalog and rows
+//! * [`catalog`]: what there is, and how it is configured ([`config`])
+//! * [`rows`]: partitions, producers, progress and offsets: what belongs to a shard
+//! * `snapshot`: the state as bytes
 
 mod apply;
+pub mod catalog;
 pub mod command;
 pub mod config;
-pub mod document;
 pub mod entry;
-pub mod group;
-pub mod lease_group;
-mod leasing;
-mod offset_groups;
+mod group_ids;
 pub mod outcome;
-pub mod partition;
-pub mod producer;
-pub mod progress;
+pub mod rows;
 mod snapshot;
 pub mod state;
-pub mod topic;
 
+pub use catalog::document::Document;
+pub use catalog::feed::Adoption;
+pub use catalog::lease_groups::LeaseGroup;
+pub use catalog::topic::{Topic, TopicNameError, validate_topic_name};
+pub use catalog::{Catalog, CatalogStamp};
 pub use command::{Command, CommitOffset, GroupSettle, NewTopic};
 pub use config::{
     ConfigError, Durability, GroupConfig, GroupValues, LeaseGroupConfig, NodeConfig, TopicConfig,
 };
-pub use document::Document;
 pub use entry::{Append, DecodeError, Entry, Head, Unit, decode_head, encode_head};
-pub use group::{CommittedOffset, Group};
-pub use lease_group::LeaseGroup;
 pub use outcome::{ALL_PARTITIONS, AppendOutcome, Applied, Outcome, Refusal};
-pub use partition::{LeaderEpoch, Partition};
-pub use producer::{BatchSequence, ProducerState, SequenceRefusal, SequenceVerdict};
-pub use progress::Progress;
+pub use rows::Rows;
+pub use rows::group::{CommittedOffset, Group};
+pub use rows::partition::{LeaderEpoch, Partition};
+pub use rows::producer::{BatchSequence, ProducerState, SequenceRefusal, SequenceVerdict};
+pub use rows::progress::Progress;
 pub use snapshot::Image;
-pub use state::{CatalogStamp, State};
-pub use topic::{Topic, TopicNameError, validate_topic_name};
+pub use state::{Role, State};
+
+pub use catalog::{document, topic};
+pub use rows::{group, partition, producer, progress};

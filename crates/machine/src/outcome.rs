@@ -1,7 +1,7 @@
 //! What applying an entry says back: to whoever waits for it, and to the broker, which carries out
 //! what follows (addresses to index or to drop, fetches to wake).
 
-use base::{LeaseGroupId, Offset, PartitionId, TopicId};
+use base::{LeaseGroupId, Offset, PartitionId, ShardId, TopicId};
 
 use crate::config::ConfigError;
 use crate::producer::SequenceRefusal;
@@ -117,6 +117,12 @@ pub enum Refusal {
     DocumentTooLarge { bytes: usize, at_most: usize },
     #[error("one more document does not fit: {documents} of {bytes} bytes are there")]
     TooManyDocuments { documents: usize, bytes: u64 },
+    #[error("{requested} shards are not possible: {at_least} to {at_most} are")]
+    InvalidShardCount { requested: u32, at_least: u32, at_most: u32 },
+    #[error("the shard has version {version} of the catalog, not {expected}")]
+    AdoptionConflict { version: u64, expected: u64 },
+    #[error("this is not for the log of {shard}")]
+    NotHere { shard: ShardId },
     #[error("something that was to take effect with it was refused")]
     UnitRefused,
     #[error("a command of this kind cannot be bound to others")]

@@ -53,7 +53,7 @@ impl Machine {
     }
 
     fn append(&mut self, partition: PartitionId, span: u32) -> AppendOutcome {
-        let next = self.state.partition(partition).map_or(0, |found| found.next_offset());
+        let next = self.state.rows.partition(partition).map_or(0, |found| found.next_offset());
         self.append_at(partition, next, span)
     }
 
@@ -92,7 +92,7 @@ impl Machine {
     }
 
     fn committed(&self, group: &str, partition: PartitionId) -> Option<u64> {
-        Some(self.state.group(group)?.offset(partition)?.offset)
+        Some(self.state.rows.group(group)?.offset(partition)?.offset)
     }
 }
 
@@ -109,13 +109,13 @@ fn a_topic_is_found_by_name_id_and_uuid_and_listed_by_name() {
     let mut machine = Machine::new();
     let b = machine.create("b", 2).unwrap();
     let a = machine.create("a", 1).unwrap();
-    let topic = machine.state.topic_named("b").unwrap();
+    let topic = machine.state.catalog.topic_named("b").unwrap();
     assert_eq!((topic.id, topic.partition_count(), topic.created_ms), (b, 2, 1000));
-    assert_eq!(machine.state.topic_with_uuid(&topic.uuid).unwrap().id, b);
-    assert_eq!(machine.state.topic(a).unwrap().name.as_ref(), "a");
-    assert_eq!(machine.state.topics().map(|topic| topic.id).collect::<Vec<_>>(), [a, b]);
-    assert_eq!(machine.state.partition_count(), 3);
-    assert!(machine.state.partition(partition(b, 2)).is_none());
+    assert_eq!(machine.state.catalog.topic_with_uuid(&topic.uuid).unwrap().id, b);
+    assert_eq!(machine.state.catalog.topic(a).unwrap().name.as_ref(), "a");
+    assert_eq!(machine.state.catalog.topics().map(|topic| topic.id).collect::<Vec<_>>(), [a, b]);
+    assert_eq!(machine.state.catalog.partition_count(), 3);
+    assert!(machine.state.rows.partition(partition(b, 2)).is_none());
 }
 
 #[test]
@@ -179,8 +179,8 @@ fn a_topic_grows_and_never_shrinks() {
     let topic = machine.create("a", 2).unwrap();
     machine.append(partition(topic, 1), 5);
     assert_eq!(machine.run(Command::CreatePartitions { topic, total: 4 }), Ok(Outcome::Done));
-    assert_eq!(machine.state.partition_count(), 4);
-    assert_eq!(machine.state.partition(partition(topic, 1)).unwrap().next_offset(), 5);
+    assert_eq!(machine.state.catalog.partition_count(), 4);
+    assert_eq!(machine.state.rows.partition(partition(topic, 1)).unwrap().next_offset(), 5);
     for total in [0, 3, 4] {
         let refused = machine.run(Command::CreatePartitions { topic, total });
         assert!(matches!(refused, Err(Refusal::InvalidPartitionCount { at_least: 5, .. })));
@@ -199,11 +199,11 @@ fn a_deleted_topic_takes_its_partitions_and_committed_offsets_with_it() {
     machine.commit("only", partition(gone, 0), 1, None).unwrap();
     assert_eq!(machine.run(Command::DeleteTopic { topic: gone }), Ok(Outcome::Done));
     assert_eq!(machine.applied.removed, [(gone, 3)]);
-    assert_eq!(machine.state.partition_count(), 1);
+    assert_eq!(machine.state.catalog.partition_count(), 1);
     assert_eq!(machine.append(partition(gone, 0), 1), AppendOutcome::UnknownPartition);
     assert_eq!(machine.committed("both", partition(gone, 2)), None);
     assert_eq!(machine.committed("both", partition(kept, 0)), Some(1));
-    assert!(machine.state.group("only").is_none());
+    assert!(machine.state.rows.group("only").is_none());
     let again = machine.run(Command::DeleteTopic { topic: gone });
     assert_eq!(again, Err(Refusal::UnknownTopic { topic: gone }));
     // The name is free; the number is not used again.
@@ -216,12 +216,12 @@ fn a_topics_configuration_is_replaced_whole_or_not_at_all() {
     let topic = machine.create_with("a", 1, &[("retention.ms", "1")]).unwrap();
     let config = values(&[("max.message.bytes", "5")]);
     machine.run(Command::SetTopicConfig { topic, config: config.clone() }).unwrap();
-    let holds = &machine.state.topic(topic).unwrap().config;
+    let holds = &machine.state.catalog.topic(topic).unwrap().config;
     assert_eq!((holds.max_message_bytes, holds.retention_ms), (5, Some(604_800_000)));
     let invalid = values(&[("retention.ms", "1"), ("nonsense", "1")]);
     let refused = machine.run(Command::SetTopicConfig { topic, config: invalid });
     assert!(matches!(refused, Err(Refusal::InvalidConfig(_))));
-    assert_eq!(*machine.state.topic(topic).unwrap().overrides, config);
+    assert_eq!(*machine.state.catalog.topic(topic).unwrap().overrides, config);
     assert!(matches!(
         machine.create_with("b", 1, &[("retention.ms", "x")]),
         Err(Refusal::InvalidConfig(_))
@@ -237,7 +237,7 @@ fn the_nodes_configuration_reaches_every_topic_that_does_not_say_otherwise() {
     machine.run(Command::SetNodeConfig { config }).unwrap();
     let later = machine.create("later", 1).unwrap();
     for (topic, retention_ms) in [(plain, 9), (own, 1), (later, 9)] {
-        let holds = &machine.state.topic(topic).unwrap().config;
+        let holds = &machine.state.catalog.topic(topic).unwrap().config;
         assert_eq!((holds.retention_ms, holds.max_message_bytes), (Some(retention_ms), 8));
     }
     // A value that would contradict a topic's own is refused, and changes nothing.
@@ -245,9 +245,9 @@ fn the_nodes_configuration_reaches_every_topic_that_does_not_say_otherwise() {
     let config = values(&[("log.cleaner.max.compaction.lag.ms", "5")]);
     let refused = machine.run(Command::SetNodeConfig { config });
     assert!(matches!(refused, Err(Refusal::InvalidConfig(_))));
-    assert_eq!(machine.state.topic(plain).unwrap().config.retention_ms, Some(9));
+    assert_eq!(machine.state.catalog.topic(plain).unwrap().config.retention_ms, Some(9));
     machine.run(Command::SetNodeConfig { config: BTreeMap::new() }).unwrap();
-    assert_eq!(machine.state.topic(plain).unwrap().config.retention_ms, Some(604_800_000));
+    assert_eq!(machine.state.catalog.topic(plain).unwrap().config.retention_ms, Some(604_800_000));
 }
 
 #[test]
@@ -256,10 +256,10 @@ fn a_group_may_be_configured_before_it_exists_and_after_it_is_gone() {
     let config = values(&[("consumer.session.timeout.ms", "10000")]);
     let group = "g".to_owned();
     machine.run(Command::SetGroupConfig { group: group.clone(), config }).unwrap();
-    assert_eq!(machine.state.group_config("g").session_timeout_ms, Some(10_000));
-    assert!(machine.state.group("g").is_none());
+    assert_eq!(machine.state.catalog.group_config("g").session_timeout_ms, Some(10_000));
+    assert!(machine.state.rows.group("g").is_none());
     machine.run(Command::SetGroupConfig { group, config: BTreeMap::new() }).unwrap();
-    assert_eq!(machine.state.group_config("g"), &machine::GroupConfig::DEFAULT);
+    assert_eq!(machine.state.catalog.group_config("g"), &machine::GroupConfig::DEFAULT);
 }
 
 #[test]
@@ -275,7 +275,7 @@ fn groups_with_a_configuration_are_limited_and_those_that_are_there_can_still_be
     let too_many = Refusal::TooManyGroupConfigs { at_most: GROUP_CONFIGS_MAX };
     assert_eq!(set(GROUP_CONFIGS_MAX, "10000"), Err(too_many));
     set(7, "20000").unwrap();
-    assert_eq!(machine.state.group_config("g7").session_timeout_ms, Some(20_000));
+    assert_eq!(machine.state.catalog.group_config("g7").session_timeout_ms, Some(20_000));
     let back_to_default = BTreeMap::new();
     let group = "g7".to_owned();
     machine.run(Command::SetGroupConfig { group, config: back_to_default }).unwrap();
@@ -311,7 +311,7 @@ fn the_compaction_mark_moves_forward_only_and_not_past_the_end() {
     machine.append(id, 10);
     for (up_to, mark) in [(5, 5), (3, 5), (99, 10)] {
         machine.run(Command::Compacted { partition: id, up_to }).unwrap();
-        assert_eq!(machine.state.partition(id).unwrap().compacted_to(), mark);
+        assert_eq!(machine.state.rows.partition(id).unwrap().compacted_to(), mark);
     }
 }
 
@@ -319,10 +319,10 @@ fn the_compaction_mark_moves_forward_only_and_not_past_the_end() {
 fn an_append_shows_in_everything_that_the_partition_knows() {
     let mut machine = Machine::new();
     let id = partition(machine.create("a", 1).unwrap(), 0);
-    assert_eq!(machine.state.partition(id).unwrap().last_append_ms(), None);
+    assert_eq!(machine.state.rows.partition(id).unwrap().last_append_ms(), None);
     assert_eq!(machine.append(id, 3), AppendOutcome::Taken { base_offset: 0 });
     assert_eq!(machine.append_at(id, 1, 1), AppendOutcome::NotSequenced { expected: 3 });
-    let found = machine.state.partition(id).unwrap();
+    let found = machine.state.rows.partition(id).unwrap();
     assert_eq!((found.log_start(), found.next_offset()), (0, 3));
     assert_eq!((found.last_append_ms(), found.max_timestamp()), (Some(1000), 7));
     assert_eq!(found.epoch_end(1), Some((1, 3)));
@@ -342,7 +342,7 @@ fn silent_producers_are_forgotten_and_may_start_anywhere() {
     let mut machine = Machine::new();
     let id = partition(machine.create("a", 1).unwrap(), 0);
     let write = |machine: &mut Machine, producer_id, base_sequence| {
-        let base_offset = machine.state.partition(id).unwrap().next_offset();
+        let base_offset = machine.state.rows.partition(id).unwrap().next_offset();
         let append = Append {
             partition: id,
             base_offset,
@@ -380,7 +380,7 @@ fn a_group_exists_while_it_has_an_offset() {
     let partitions = vec![id, partition(id.topic, 1)];
     let delete = Command::DeleteOffsets { group: group.clone(), partitions };
     assert_eq!(machine.run(delete.clone()), Ok(Outcome::Done));
-    assert_eq!(machine.state.groups().count(), 0);
+    assert_eq!(machine.state.rows.groups().count(), 0);
     assert_eq!(machine.run(delete), Err(Refusal::UnknownGroup { group: group.clone() }));
     machine.commit("g", id, 7, None).unwrap();
     let delete = Command::DeleteGroup { group: group.clone() };
@@ -420,11 +420,11 @@ fn offsets_of_one_commit_are_taken_or_refused_one_by_one() {
             (_, Refusal::OffsetOutOfRange { .. })
         ]
     ));
-    let committed = machine.state.group("g").unwrap().offset(id).unwrap();
+    let committed = machine.state.rows.group("g").unwrap().offset(id).unwrap();
     assert_eq!((committed.offset, committed.leader_epoch), (2, 4));
     assert_eq!((committed.metadata.as_str(), committed.commit_ms), ("here", 1000));
     machine.commit("nothing taken", unknown, 1, None).unwrap();
-    assert!(machine.state.group("nothing taken").is_none());
+    assert!(machine.state.rows.group("nothing taken").is_none());
     let empty = machine.commit("", id, 1, None);
     assert!(matches!(empty, Err(Refusal::InvalidGroupName { .. })));
 }
@@ -449,5 +449,5 @@ fn offsets_expire_by_their_own_time_or_by_retention_and_only_in_the_groups_named
     assert_eq!(machine.committed("idle", partition(topic, 2)), Some(1));
     assert_eq!(machine.committed("live", partition(topic, 0)), Some(1));
     assert_eq!(expire(&mut machine, 9000), Ok(Outcome::Expired { count: 1 }));
-    assert!(machine.state.group("idle").is_none());
+    assert!(machine.state.rows.group("idle").is_none());
 }

@@ -84,7 +84,7 @@ impl Machine {
     }
 
     fn progress(&self, group: LeaseGroupId) -> &Progress {
-        self.state.lease_group(group).unwrap().progress(0).unwrap()
+        self.state.rows.progress(group, 0).unwrap()
     }
 
     fn put(&mut self, name: &str, bytes: usize, expect: Option<u64>) -> Result<Outcome, Refusal> {
@@ -203,7 +203,7 @@ fn who_delivers_is_told_of_what_it_did_not_do_itself() {
     let all = [(id, ALL_PARTITIONS)];
     machine.run(Command::PauseLeaseGroup { group: id, paused: true }).unwrap();
     assert_eq!(machine.applied.moved, all);
-    assert!(machine.state.lease_group(id).unwrap().paused);
+    assert!(machine.state.catalog.lease_group(id).unwrap().paused);
     let config = values(&[("ordering", "key")]);
     machine.run(Command::SetLeaseGroupConfig { group: id, config }).unwrap();
     assert_eq!(machine.applied.moved, all);
@@ -213,10 +213,10 @@ fn who_delivers_is_told_of_what_it_did_not_do_itself() {
     assert_eq!(machine.applied.moved, [(id, 0)]);
     machine.run(Command::CreatePartitions { topic: TOPIC, total: 3 }).unwrap();
     assert_eq!(machine.applied.moved, all);
-    assert_eq!(machine.state.lease_group(id).unwrap().progress.len(), 3);
+    assert_eq!(machine.state.rows.lease_group(id).unwrap().progress().count(), 3);
     machine.run(Command::DeleteTopic { topic: TOPIC }).unwrap();
     assert_eq!(machine.applied.moved, all);
-    assert_eq!(machine.state.lease_group_count(), 0);
+    assert_eq!(machine.state.catalog.lease_group_count(), 0);
 }
 
 #[test]
@@ -233,7 +233,7 @@ fn what_all_groups_have_settled_is_deleted_where_the_topic_says_so() {
     machine.run(Command::SetTopicConfig { topic: TOPIC, config }).unwrap();
     assert_eq!(machine.applied.trimmed, [(FIRST, 5)]);
     assert_eq!(machine.applied.punched, [(FIRST, 25, 30), (FIRST, 35, 40)]);
-    assert_eq!(machine.state.partition(FIRST).unwrap().log_start(), 5);
+    assert_eq!(machine.state.rows.partition(FIRST).unwrap().log_start(), 5);
 
     // Each range is as long as it can be.
     machine.settle(two, &[(30, 1)]);
@@ -282,13 +282,13 @@ fn a_document_changes_only_for_who_knows_its_version() {
     };
     assert!(matches!(machine.run(delete(Some(1))), Err(Refusal::DocumentConflict { .. })));
     let names = |machine: &Machine| {
-        machine.state.documents("amqp").map(|(name, _)| name.to_owned()).collect::<Vec<_>>()
+        machine.state.catalog.documents("amqp").map(|(name, _)| name.to_owned()).collect::<Vec<_>>()
     };
     assert_eq!(names(&machine), ["x", "y"]);
     machine.run(delete(Some(3))).unwrap();
     assert!(matches!(machine.run(delete(None)), Err(Refusal::UnknownDocument { .. })));
     assert_eq!(names(&machine), ["y"]);
-    assert_eq!(machine.state.documents_stamp(), 4);
+    assert_eq!(machine.state.catalog.documents_stamp(), 4);
 }
 
 #[test]

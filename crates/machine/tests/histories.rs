@@ -267,9 +267,9 @@ impl Model {
     }
 
     fn agrees_with(&self, state: &State) {
-        assert_eq!(state.partition_count(), self.partitions.len() as u64);
+        assert_eq!(state.catalog.partition_count(), self.partitions.len() as u64);
         for (id, expected) in &self.partitions {
-            let found = state.partition(*id).expect("the model has it");
+            let found = state.rows.partition(*id).expect("the model has it");
             assert_eq!((found.log_start(), found.next_offset()), (expected.start, expected.end));
             if expected.end > 0 {
                 assert_eq!(found.compacted_to(), expected.compacted_to);
@@ -281,7 +281,7 @@ impl Model {
             let known: Vec<_> = found.producers().iter().map(|(id, _)| *id).collect();
             assert_eq!(known, expected.producers.keys().copied().collect::<Vec<_>>());
         }
-        let commits = state.groups().flat_map(|(name, group)| {
+        let commits = state.rows.groups().flat_map(|(name, group)| {
             let of_group = group.offsets.iter();
             of_group.map(move |(id, committed)| ((name.to_owned(), *id), committed.offset))
         });
@@ -342,7 +342,7 @@ fn run(groups: &[Vec<Step>]) -> (State, Vec<Logged>) {
         }
         model.agrees_with(&state);
         for (id, before) in starts_before {
-            if let Some(partition) = state.partition(id) {
+            if let Some(partition) = state.rows.partition(id) {
                 assert!(partition.log_start() >= before, "the start of {id} went back");
             }
         }
@@ -352,8 +352,8 @@ fn run(groups: &[Vec<Step>]) -> (State, Vec<Logged>) {
 }
 
 fn starts(state: &State) -> Vec<(PartitionId, Offset)> {
-    let ids = state.topics().flat_map(|topic| topic.partition_ids());
-    ids.filter_map(|id| Some((id, state.partition(id)?.log_start()))).collect()
+    let ids = state.catalog.topics().flat_map(|topic| topic.partition_ids());
+    ids.filter_map(|id| Some((id, state.rows.partition(id)?.log_start()))).collect()
 }
 
 fn partition() -> impl Strategy<Value = PartitionId> {

@@ -93,7 +93,7 @@ fn state() -> State {
         &mut applied,
     );
     assert!(applied.commands.iter().all(Result::is_ok), "{applied:?}");
-    assert_eq!(state.partition(PartitionId::new(TopicId(0), 0)).unwrap().next_offset(), 7);
+    assert_eq!(state.rows.partition(PartitionId::new(TopicId(0), 0)).unwrap().next_offset(), 7);
     state
 }
 
@@ -112,7 +112,7 @@ fn exercise(state: &mut State) {
     let appends: Vec<_> = (0..3)
         .map(|n| Append {
             partition,
-            base_offset: state.partition(partition).map_or(0, |found| found.next_offset()),
+            base_offset: state.rows.partition(partition).map_or(0, |found| found.next_offset()),
             span: 2,
             leader_epoch: 9,
             max_timestamp: 0,
@@ -148,9 +148,9 @@ fn every_changed_bit_and_every_cut_of_a_snapshot_is_noticed() {
 #[test]
 fn another_version_is_refused_by_its_number() {
     let mut bytes = state().encode();
-    for version in [0, 4] {
+    for version in [0, 5] {
         bytes[4] = version;
-        let unknown = DecodeError::UnknownVersion { found: version.into(), known: 3 };
+        let unknown = DecodeError::UnknownVersion { found: version.into(), known: 4 };
         assert_eq!(State::decode(&bytes).unwrap_err(), unknown);
     }
     let mut head = encode_head(0, &[], &[]).to_vec();

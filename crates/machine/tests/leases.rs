@@ -9,26 +9,19 @@
 //!   byte for byte, and gives the same answers
 
 mod common;
+#[path = "common/lease_steps.rs"]
+mod lease_steps;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use base::{LeaseGroupId, Offset, PartitionId, TopicId};
 use machine::{
-    ALL_PARTITIONS, Append, Applied, Command, Entry, GroupSettle, LeaseGroup, NewTopic, Outcome,
-    Progress, Refusal, State, decode_head, encode_head,
+    ALL_PARTITIONS, Append, Applied, Command, Entry, GroupSettle, LeaseGroup, Outcome, Progress,
+    Refusal, State, decode_head, encode_head,
 };
 use proptest::prelude::*;
-use uuid::Uuid;
 
-const TOPICS: u32 = 3;
-const PARTITIONS: u32 = 2;
-const GROUPS: u32 = 6;
-
-#[derive(Clone, Debug)]
-enum Step {
-    Append { partition: PartitionId, span: u32 },
-    Command(Command),
-}
+use lease_steps::{Step, TOPICS, append, history};
 
 #[derive(Clone, Debug, Default)]
 struct ModelPartition {
@@ -368,47 +361,47 @@ impl Model {
 
     fn agrees_with(&self, state: &State) {
         for (&id, expected) in &self.partitions {
-            let found = state.partition(id).expect("the model has it");
+            let found = state.rows.partition(id).expect("the model has it");
             assert_eq!((found.log_start(), found.next_offset()), (expected.start, expected.end));
         }
-        let ids: Vec<_> = state.lease_groups().map(|group| group.id).collect();
+        let ids: Vec<_> = state.catalog.lease_groups().map(|group| group.id).collect();
         assert_eq!(ids, self.groups.keys().copied().collect::<Vec<_>>());
-        assert_eq!(state.lease_group_count(), ids.len());
+        assert_eq!(state.catalog.lease_group_count(), ids.len());
         for (&id, expected) in &self.groups {
-            let found = state.lease_group(id).expect("the model has it");
+            let found = state.catalog.lease_group(id).expect("the model has it");
             assert_eq!((found.topic, &*found.name), (expected.topic, expected.name.as_str()));
             assert_eq!((&*found.overrides, found.paused), (&expected.config, expected.paused));
-            assert_eq!(found.progress.len(), expected.progress.len());
-            for (index, (progress, expected)) in
-                (0..).zip(found.progress.iter().zip(&expected.progress))
+            let rows = state.rows.lease_group(id).expect("the model has it");
+            assert_eq!(rows.progress().count(), expected.progress.len());
+            for (index, (progress, expected)) in (0..).zip(rows.progress().zip(&expected.progress))
             {
                 let end = self.partitions[&PartitionId::new(found.topic, index)].end;
                 expected.agrees_with(progress, end);
             }
-            let named = state.lease_group_named(found.topic, &found.name);
+            let named = state.catalog.lease_group_named(found.topic, &found.name);
             assert_eq!(named.map(|group| group.id), Some(id));
         }
         let mut by_name: BTreeMap<String, Vec<LeaseGroupId>> = BTreeMap::new();
         for (&id, group) in &self.groups {
             by_name.entry(group.name.clone()).or_default().push(id);
         }
-        let names: Vec<_> = state.lease_group_names_after("").collect();
+        let names: Vec<_> = state.catalog.lease_group_names_after("").collect();
         assert_eq!(names, by_name.keys().collect::<Vec<_>>());
         for (name, ids) in by_name {
-            let found = state.lease_groups_with_name(&name).map(|group| group.id);
+            let found = state.catalog.lease_groups_with_name(&name).map(|group| group.id);
             assert_eq!(found.collect::<Vec<_>>(), ids);
         }
         for topic in (0..TOPICS).map(TopicId) {
             let named = |group: &LeaseGroup| group.name.to_string();
-            let found: Vec<_> = state.lease_groups_of(topic).map(named).collect();
+            let found: Vec<_> = state.catalog.lease_groups_of(topic).map(named).collect();
             let of_topic = self.groups.values().filter(|group| group.topic == topic);
             let mut expected: Vec<_> = of_topic.map(|group| group.name.clone()).collect();
             expected.sort();
             assert_eq!(found, expected);
         }
-        assert_eq!(state.documents_stamp(), self.documents_changed);
+        assert_eq!(state.catalog.documents_stamp(), self.documents_changed);
         let documents = ["s", "t"].into_iter().flat_map(|space| {
-            state.documents(space).map(move |(name, document)| {
+            state.catalog.documents(space).map(move |(name, document)| {
                 let key = (space.to_owned(), name.to_owned());
                 (key, (document.version, document.body.to_vec()))
             })
@@ -463,132 +456,6 @@ fn run(groups: &[Vec<Step>]) -> (State, Vec<Logged>) {
         log.push(Logged { head: encode_head(now_ms, &commands, &[]), appends, applied });
     }
     (state, log)
-}
-
-fn append(partition: PartitionId, base_offset: Offset, span: u32) -> Append {
-    Append {
-        partition,
-        base_offset,
-        span,
-        leader_epoch: 1,
-        max_timestamp: 0,
-        producer_id: -1,
-        producer_epoch: -1,
-        base_sequence: -1,
-    }
-}
-
-// -------------------------------------------------------------------------------------- histories
-
-fn topic() -> impl Strategy<Value = TopicId> {
-    prop_oneof![3 => Just(TopicId(0)), 1 => (0..TOPICS).prop_map(TopicId)]
-}
-
-fn partition() -> impl Strategy<Value = PartitionId> {
-    (topic(), prop_oneof![3 => Just(0), 1 => 0..PARTITIONS + 1])
-        .prop_map(|(topic, index)| PartitionId::new(topic, index))
-}
-
-fn group() -> impl Strategy<Value = LeaseGroupId> {
-    prop_oneof![3 => Just(0), 2 => Just(1), 1 => 0..GROUPS].prop_map(LeaseGroupId)
-}
-
-fn offset() -> impl Strategy<Value = Offset> {
-    0..50_u64
-}
-
-fn topic_config() -> impl Strategy<Value = BTreeMap<String, String>> {
-    let settled =
-        |value: &str| BTreeMap::from([("retention.settled".to_owned(), value.to_owned())]);
-    prop_oneof![
-        4 => Just(settled("true")),
-        1 => Just(settled("false")),
-        2 => Just(BTreeMap::new()),
-    ]
-}
-
-fn group_config() -> impl Strategy<Value = BTreeMap<String, String>> {
-    let ordering = BTreeMap::from([("ordering".to_owned(), "key".to_owned())]);
-    prop_oneof![3 => Just(BTreeMap::new()), 1 => Just(ordering)]
-}
-
-fn group_settle() -> impl Strategy<Value = GroupSettle> {
-    let settled =
-        prop::collection::vec((offset(), prop_oneof![4 => 1..4_u32, 1 => 0..30_u32]), 0..5);
-    let attempts = prop::collection::vec((offset(), 0..4_u16), 0..4);
-    let index = prop_oneof![4 => Just(0), 1 => 0..PARTITIONS + 1];
-    (group(), index, settled, attempts).prop_map(|(group, partition, settled, attempts)| {
-        GroupSettle { group, partition, settled, attempts }
-    })
-}
-
-fn command() -> impl Strategy<Value = Command> {
-    let name =
-        || prop_oneof![2 => Just("main"), 1 => Just("a"), 1 => Just("z")].prop_map(String::from);
-    let space = || prop_oneof![Just("s"), Just("t")].prop_map(String::from);
-    let document = || prop_oneof![Just("x"), Just("y")].prop_map(String::from);
-    let expect = || prop::option::weighted(0.4, 0..6_u64);
-    let starts = || prop::collection::vec(0..30_u64, 0..4);
-    let seeks = prop::collection::vec((0..PARTITIONS + 1, offset()), 0..3);
-    prop_oneof![
-        20 => prop::collection::vec(group_settle(), 1..4)
-            .prop_map(|settles| Command::Settle { settles }),
-        4 => (topic(), name(), starts(), group_config()).prop_map(|(topic, name, starts, config)| {
-            Command::CreateLeaseGroup { topic, name, starts, config }
-        }),
-        1 => (group(), group_config())
-            .prop_map(|(group, config)| Command::SetLeaseGroupConfig { group, config }),
-        1 => group().prop_map(|group| Command::DeleteLeaseGroup { group }),
-        1 => (group(), any::<bool>())
-            .prop_map(|(group, paused)| Command::PauseLeaseGroup { group, paused }),
-        2 => (group(), seeks).prop_map(|(group, starts)| Command::SeekLeaseGroup { group, starts }),
-        2 => prop::collection::vec((partition(), offset()), 1..3)
-            .prop_map(|starts| Command::AdvanceStart { starts }),
-        1 => (topic(), 1..PARTITIONS + 2)
-            .prop_map(|(topic, total)| Command::CreatePartitions { topic, total }),
-        1 => (topic(), topic_config())
-            .prop_map(|(topic, config)| Command::SetTopicConfig { topic, config }),
-        1 => (1..TOPICS).prop_map(|topic| Command::DeleteTopic { topic: TopicId(topic) }),
-        2 => (space(), document(), prop::collection::vec(any::<u8>(), 0..5), expect()).prop_map(
-            |(space, name, body, expect)| Command::PutDocument { space, name, body, expect }
-        ),
-        1 => (space(), document(), expect())
-            .prop_map(|(space, name, expect)| Command::DeleteDocument { space, name, expect }),
-    ]
-}
-
-fn history() -> impl Strategy<Value = Vec<Vec<Step>>> {
-    let step = prop_oneof![
-        1 => (partition(), 1..8_u32)
-            .prop_map(|(partition, span)| Step::Append { partition, span }),
-        3 => command().prop_map(Step::Command),
-    ];
-    let begin = (topic_config(), topic_config()).prop_map(|(first, second)| {
-        let topic = |number: u128, config| NewTopic {
-            name: format!("topic-{number}"),
-            uuid: Uuid::from_u128(number),
-            partitions: PARTITIONS,
-            config,
-        };
-        let topics = vec![topic(1, first), topic(2, second), topic(3, BTreeMap::new())];
-        let group = |topic, name: &str| Command::CreateLeaseGroup {
-            topic: TopicId(topic),
-            name: name.to_owned(),
-            starts: Vec::new(),
-            config: BTreeMap::new(),
-        };
-        let commands =
-            [Command::CreateTopics { topics }, group(0, "main"), group(0, "a"), group(1, "main")];
-        commands.into_iter().map(Step::Command).collect::<Vec<_>>()
-    });
-    let first = PartitionId::new(TopicId(0), 0);
-    let filled = vec![Step::Append { partition: first, span: 40 }];
-    let rest = prop::collection::vec(prop::collection::vec(step, 0..5), 1..40);
-    (begin, rest).prop_map(move |(begin, mut groups)| {
-        groups.insert(0, begin);
-        groups.insert(1, filled.clone());
-        groups
-    })
 }
 
 proptest! {

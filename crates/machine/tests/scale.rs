@@ -40,14 +40,14 @@ fn a_hundred_thousand_partitions_of_one_topic_are_made_saved_and_deleted_quickly
     let start = Instant::now();
     let mut state = State::new();
     create(&mut state, 1, |_| "wide".to_owned(), 100_000);
-    assert_eq!(state.partition_count(), 100_000);
-    assert!(state.partition(PartitionId::new(TopicId(0), 99_999)).is_some());
+    assert_eq!(state.catalog.partition_count(), 100_000);
+    assert!(state.rows.partition(PartitionId::new(TopicId(0), 99_999)).is_some());
     let bytes = state.encode();
     assert!(bytes.len() < 4 * 100_000, "{} bytes", bytes.len());
     assert_eq!(State::decode(&bytes).unwrap().encode(), bytes);
     let applied = apply(&mut state, &[Command::DeleteTopic { topic: TopicId(0) }]);
     assert_eq!(applied.removed, [(TopicId(0), 100_000)]);
-    assert_eq!(state.partition_count(), 0);
+    assert_eq!(state.catalog.partition_count(), 0);
     assert!(start.elapsed() < QUICKLY, "{:?}", start.elapsed());
 }
 
@@ -56,12 +56,12 @@ fn a_hundred_thousand_topics_are_made_saved_and_reconfigured_quickly() {
     let start = Instant::now();
     let mut state = State::new();
     create(&mut state, 100_000, |n| format!("tenant.{n}"), 1);
-    assert_eq!(state.topic_count(), 100_000);
+    assert_eq!(state.catalog.topic_count(), 100_000);
     let bytes = state.encode();
     assert_eq!(State::decode(&bytes).unwrap().encode(), bytes);
     let config = BTreeMap::from([("log.retention.ms".to_owned(), "5".to_owned())]);
     assert!(apply(&mut state, &[Command::SetNodeConfig { config }]).commands[0].is_ok());
-    assert!(state.topics().all(|topic| topic.config.retention_ms == Some(5)));
+    assert!(state.catalog.topics().all(|topic| topic.config.retention_ms == Some(5)));
     assert!(start.elapsed() < QUICKLY, "{:?}", start.elapsed());
 }
 
@@ -86,11 +86,11 @@ fn after_a_capture_a_write_to_a_wide_topic_copies_one_chunk_of_it() {
     create(&mut state, 1, |_| "wide".to_owned(), 100_000);
     let bytes = state.encode();
     let image = state.capture();
-    let topic = state.topic(TopicId(0)).unwrap().clone();
+    let topic = state.rows.shared_topic(TopicId(0)).unwrap();
     append(&mut state, PartitionId::new(TopicId(0), 50_000), 0);
-    let written = state.topic(TopicId(0)).unwrap();
-    assert_eq!(written.partitions[50_000].next_offset(), 1);
-    let copied = 100_000 - written.partitions.rows_shared_with(&topic.partitions);
+    let written = state.rows.topic(TopicId(0)).unwrap();
+    assert_eq!(written.partition(50_000).unwrap().next_offset(), 1);
+    let copied = 100_000 - written.rows_shared_with(&topic);
     assert!((1..=128).contains(&copied), "{copied} partitions were copied");
     assert_eq!(image.encode(), bytes);
 }
@@ -101,8 +101,8 @@ fn after_a_capture_a_write_to_one_of_many_topics_copies_one_topic() {
     create(&mut state, 100_000, |n| format!("tenant.{n}"), 1);
     let bytes = state.encode();
     let image = state.capture();
-    let at = |state: &State| -> Vec<*const machine::Topic> {
-        state.topics().map(std::ptr::from_ref).collect()
+    let at = |state: &State| -> Vec<*const machine::rows::topic::TopicRows> {
+        state.rows.topics().map(std::ptr::from_ref).collect()
     };
     let before = at(&state);
     append(&mut state, PartitionId::new(TopicId(777), 0), 0);

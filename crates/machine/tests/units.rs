@@ -61,7 +61,8 @@ struct Ends<'a> {
 
 impl Ends<'_> {
     fn place(&mut self, batch: &Batch) -> Append {
-        let known = self.state.partition(batch.partition).map_or(0, |found| found.next_offset());
+        let known =
+            self.state.rows.partition(batch.partition).map_or(0, |found| found.next_offset());
         let end = self.ahead.entry(batch.partition).or_insert(known);
         let base_offset = *end + batch.gap;
         *end = base_offset + u64::from(batch.span);
@@ -357,7 +358,7 @@ fn settle_first() -> Command {
 }
 
 fn floor(state: &State) -> u64 {
-    state.lease_group(LeaseGroupId(0)).unwrap().progress(0).unwrap().floor()
+    state.rows.progress(LeaseGroupId(0), 0).unwrap().floor()
 }
 
 /// A delete of the dead letters' topic was under way when the dead-lettering was sequenced.
@@ -431,9 +432,9 @@ fn the_time_of_the_log_never_goes_back_over_a_snapshot_either() {
     alone(&mut state, 5_000, &[at(0, 3, 1)], &[]);
     alone(&mut state, 1_000, &[at(0, 4, 1)], &[]);
     let id = PartitionId::new(TopicId(0), 0);
-    assert_eq!(state.partition(id).unwrap().last_append_ms(), Some(5_000));
+    assert_eq!(state.rows.partition(id).unwrap().last_append_ms(), Some(5_000));
     let mut restored = State::decode(&state.encode()).unwrap();
     assert_eq!(restored.last_ms(), 5_000);
     alone(&mut restored, 2_000, &[at(0, 5, 1)], &[]);
-    assert_eq!(restored.partition(id).unwrap().last_append_ms(), Some(5_000));
+    assert_eq!(restored.rows.partition(id).unwrap().last_append_ms(), Some(5_000));
 }

@@ -327,8 +327,10 @@ impl Broker {
         &self,
         group: LeaseGroupId,
     ) -> Result<(base::TopicId, u32), BrowseError> {
-        self.read(|state| find(state, group).map(|(_, topic)| (topic.id, topic.partition_count())))
-            .ok_or(BrowseError::UnknownGroup(group))
+        self.read(|state| {
+            find(&state.catalog, group).map(|(_, topic)| (topic.id, topic.partition_count()))
+        })
+        .ok_or(BrowseError::UnknownGroup(group))
     }
 
     /// Calls `found` with each unsettled record that is to be delivered later than now, until it
@@ -345,11 +347,7 @@ impl Broker {
             let id = PartitionId::new(topic, partition);
             let mut offset = if partition == first { from } else { 0 };
             loop {
-                let floor = self.read(|state| {
-                    state
-                        .lease_group(group)
-                        .and_then(|group| Some(group.progress(partition)?.floor()))
-                });
+                let floor = self.read(|state| Some(state.rows.progress(group, partition)?.floor()));
                 offset = offset.max(floor.ok_or(BrowseError::UnknownGroup(group))?);
                 let batches = read_shared(self, id, offset).await?;
                 let Some(last) = batches.last() else { break };
@@ -380,7 +378,7 @@ impl Broker {
             let Some(due_ms) = reserved.deliver_at_ms.filter(waits) else { continue };
             let offset = record.offset;
             let settled = self.read(|state| {
-                let progress = state.lease_group(group).and_then(|it| it.progress(partition));
+                let progress = state.rows.progress(group, partition);
                 progress.is_none_or(|progress| progress.is_settled(offset))
             });
             let Some(record) = batch.record(offset).filter(|_| !settled) else { continue };
@@ -498,8 +496,9 @@ impl From<RemoveRefused> for RemoveError {
 impl Driver {
     fn counters(&mut self, id: LeaseGroupId) -> Option<Counters> {
         let (depth, topic, partitions) = self.shard.read(|state| {
-            let (group, topic) = find(state, id)?;
-            Some((depth(group, topic), topic.id, topic.partition_count()))
+            let (group, topic) = find(&state.catalog, id)?;
+            let (progress, rows) = (state.rows.lease_group(group.id)?, state.rows.topic(topic.id)?);
+            Some((depth(progress, rows), topic.id, topic.partition_count()))
         })?;
         self.appended(None);
         let published = self.published.per_second(topic, self.clock.now_ms());

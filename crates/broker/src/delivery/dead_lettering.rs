@@ -130,7 +130,7 @@ impl Driver {
         }
         let topic = config.dead_letter_topic.as_deref().and_then(|name| {
             self.shard.read(|state| {
-                let topic = state.topic_named(name)?;
+                let topic = state.catalog.topic_named(name)?;
                 Some((topic.id, topic.partition_count()))
             })
         });

@@ -6,7 +6,9 @@ use std::sync::Arc;
 use base::{HashMap, HashSet, LeaseGroupId, Offset, PartitionId, TopicId};
 use dispatch::{Assignment, DeadLetter, Dispatch, Joined, Ordering, PartitionStart, Policy, Token};
 use machine::config::{Consumers, LeaseGroupConfig, LeaseOrdering, LimitOverflow, PrioritiesOrder};
-use machine::{GroupSettle, LeaseGroup, State, Topic, TopicConfig};
+use machine::rows::lease_group::GroupRows;
+use machine::rows::topic::TopicRows;
+use machine::{Catalog, GroupSettle, LeaseGroup, Partition, Progress, Topic, TopicConfig};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
@@ -107,14 +109,14 @@ pub(super) struct Taker {
 
 impl Group {
     pub(super) fn new(
-        group: &LeaseGroup,
-        topic: &Topic,
+        found: &GroupView,
         first_token: Token,
         engine: u64,
         counts: Counts,
         under_way: Vec<UnderWay>,
     ) -> Self {
-        let starts = starts(group, topic, &under_way);
+        let GroupView { group, topic, rows, .. } = found;
+        let starts = starts(found, &under_way);
         let mut dispatch = Dispatch::new(policy(&group.config, &topic.config), starts, first_token);
         dispatch.set_paused(group.paused);
         Self {
@@ -126,7 +128,7 @@ impl Group {
             topic_config: Arc::clone(&topic.config),
             dispatch,
             engine,
-            log_starts: topic.partitions.iter().map(|partition| partition.log_start()).collect(),
+            log_starts: rows.partitions().map(|(_, partition)| partition.log_start()).collect(),
             consumers: HashMap::default(),
             takers: VecDeque::new(),
             dead: VecDeque::new(),
@@ -242,62 +244,76 @@ pub(super) fn policy(group: &LeaseGroupConfig, topic: &TopicConfig) -> Policy {
 
 /// Where its partitions stand by what is durable, and by what is on its way to be: that will be in the
 /// machine, and nobody would tell the engine.
-fn starts(
-    group: &LeaseGroup,
-    topic: &Topic,
-    under_way: &[UnderWay],
-) -> impl Iterator<Item = PartitionStart> {
+fn starts(found: &GroupView, under_way: &[UnderWay]) -> impl Iterator<Item = PartitionStart> {
     let settles = under_way.iter().flat_map(|(_, settles)| settles.iter());
     let mut of_partitions: HashMap<u32, Vec<&GroupSettle>> = HashMap::default();
-    for settle in settles.filter(|settle| settle.group == group.id) {
+    for settle in settles.filter(|settle| settle.group == found.group.id) {
         of_partitions.entry(settle.partition).or_default().push(settle);
     }
-    (0..topic.partition_count()).map_while(move |index| {
-        let mut start = start(group, topic, index)?;
-        for settle in of_partitions.get(&index).into_iter().flatten() {
-            for &(offset, count) in &settle.settled {
-                start.settled.insert(offset, offset + u64::from(count));
+    found.rows.partitions().zip(found.progress.progress()).map(
+        move |((id, partition), progress)| {
+            let mut start = start(progress, partition);
+            for settle in of_partitions.get(&id.index).into_iter().flatten() {
+                for &(offset, count) in &settle.settled {
+                    start.settled.insert(offset, offset + u64::from(count));
+                }
+                start.attempts.extend(&settle.attempts);
             }
-            start.attempts.extend(&settle.attempts);
-        }
-        Some(start)
-    })
+            start
+        },
+    )
 }
 
 /// Where a partition of the group stands by what is durable.
-pub(super) fn start(group: &LeaseGroup, topic: &Topic, index: u32) -> Option<PartitionStart> {
-    let (progress, partition) = (group.progress(index)?, topic.partition(index)?);
-    Some(PartitionStart {
+fn start(progress: &Progress, partition: &Partition) -> PartitionStart {
+    PartitionStart {
         floor: progress.floor(),
         settled: progress.settled_above(),
         attempts: progress.attempts().collect(),
         log_start: partition.log_start(),
         end: partition.next_offset(),
-    })
+    }
 }
 
 /// Records of a group that are not settled, by what is durable.
-pub(super) fn depth(group: &LeaseGroup, topic: &Topic) -> u64 {
-    let partitions = group.progress.iter().zip(&topic.partitions);
-    let unsettled = partitions.map(|(progress, partition)| {
+pub(super) fn depth(group: &GroupRows, topic: &TopicRows) -> u64 {
+    let partitions = group.progress().zip(topic.partitions());
+    let unsettled = partitions.map(|(progress, (_, partition))| {
         let above: u64 = progress.settled().map(|(from, to)| to - from).sum();
         partition.next_offset().saturating_sub(progress.floor()).saturating_sub(above)
     });
     unsettled.sum()
 }
 
-/// The group and its topic as they are now, for a look that takes long: the machine is not locked
-/// meanwhile.
-pub(super) fn share(shard: &Shard, id: LeaseGroupId) -> Option<(Arc<LeaseGroup>, Arc<Topic>)> {
-    shard.read(|state| {
-        let group = state.shared_lease_group(id)?;
-        let topic = state.shared_topic(group.topic)?;
-        Some((group, topic))
-    })
+/// A group and its topic as they are at one time. It is kept while a look takes long: the machine is not
+/// locked meanwhile.
+pub(super) struct GroupView {
+    pub(super) group: Arc<LeaseGroup>,
+    pub(super) topic: Arc<Topic>,
+    pub(super) progress: Arc<GroupRows>,
+    pub(super) rows: Arc<TopicRows>,
+}
+
+impl GroupView {
+    pub(super) fn of(shard: &Shard, id: LeaseGroupId) -> Option<Self> {
+        shard.read(|state| {
+            let group = state.catalog.shared_lease_group(id)?;
+            let topic = state.catalog.shared_topic(group.topic)?;
+            let progress = state.rows.shared_lease_group(id)?;
+            let rows = state.rows.shared_topic(group.topic)?;
+            Some(Self { group, topic, progress, rows })
+        })
+    }
+
+    /// Where a partition of the group stands by what is durable.
+    pub(super) fn start(&self, index: u32) -> Option<PartitionStart> {
+        let row = self.rows.stripe().row(index)?;
+        Some(start(self.progress.row(row)?, self.rows.partition(index)?))
+    }
 }
 
 /// The group and its topic, if both are there.
-pub(super) fn find(state: &State, id: LeaseGroupId) -> Option<(&LeaseGroup, &Topic)> {
-    let group = state.lease_group(id)?;
-    Some((group, state.topic(group.topic)?))
+pub(super) fn find(catalog: &Catalog, id: LeaseGroupId) -> Option<(&LeaseGroup, &Topic)> {
+    let group = catalog.lease_group(id)?;
+    Some((group, catalog.topic(group.topic)?))
 }

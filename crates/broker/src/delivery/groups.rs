@@ -9,14 +9,15 @@ use crate::error::Unavailable;
 use super::commit::Waiter;
 use super::driver::Driver;
 use super::event::GoneReason;
-use super::group::{Counts, Group, drops_oldest, find, is_attentive, policy, share, start};
+use super::group::{Counts, Group, GroupView, drops_oldest, find, is_attentive, policy};
 
 impl Driver {
     /// Groups to whose records something happens though nobody consumes.
     pub(super) fn load_attentive(&mut self) {
         let ids: Vec<LeaseGroupId> = self.shard.read(|state| {
-            let attentive = state.lease_groups().filter(|group| {
-                let topic = state.topic(group.topic);
+            let catalog = &state.catalog;
+            let attentive = catalog.lease_groups().filter(|group| {
+                let topic = catalog.topic(group.topic);
                 topic.is_some_and(|topic| is_attentive(&group.config, &topic.config))
             });
             attentive.map(|group| group.id).collect()
@@ -33,18 +34,18 @@ impl Driver {
             return true;
         }
         // First the watch, then the look: nothing that is appended in between is missed.
-        let topic = self.shard.read(|state| find(state, id).map(|(_, topic)| topic.id));
+        let topic = self.shard.read(|state| Some(state.catalog.lease_group(id)?.topic));
         let Some(topic) = topic else { return false };
         self.watch.add_topic(topic);
         let unknown = (Counts::default(), self.first_token);
         let (counts, token) = self.retired.remove(&id).unwrap_or(unknown);
         let engine = self.next_engine;
         self.next_engine += 1;
-        let Some((group, of_topic)) = share(&self.shard, id) else {
+        let Some(found) = GroupView::of(&self.shard, id) else {
             self.unwatch(topic);
             return false;
         };
-        let group = Group::new(&group, &of_topic, token, engine, counts, Vec::new());
+        let group = Group::new(&found, token, engine, counts, Vec::new());
         self.by_topic.entry(topic).or_default().push(id);
         self.groups.insert(id, group);
         true
@@ -89,8 +90,8 @@ impl Driver {
         self.next_engine += 1;
         let token = old.dispatch.next_token();
         let under_way = old.under_way.clone();
-        let made = share(&self.shard, id)
-            .map(|(group, topic)| Group::new(&group, &topic, token, engine, old.counts, under_way));
+        let made = GroupView::of(&self.shard, id)
+            .map(|found| Group::new(&found, token, engine, old.counts, under_way));
         let joined = old.dispatch.joined();
         self.give_back_pools(&mut old);
         let Some(mut group) = made else {
@@ -143,7 +144,8 @@ impl Driver {
     pub(super) fn moved(&mut self, id: LeaseGroupId, partition: u32, sought: bool) {
         let known = self.groups.contains_key(&id);
         let attentive = self.shard.read(|state| {
-            find(state, id).map(|(group, topic)| is_attentive(&group.config, &topic.config))
+            let (group, topic) = find(&state.catalog, id)?;
+            Some(is_attentive(&group.config, &topic.config))
         });
         match attentive {
             None => self.deleted(id),
@@ -186,7 +188,8 @@ impl Driver {
     /// Takes over the group's configuration, and partitions that are new.
     fn configure(&mut self, id: LeaseGroupId) {
         let Some(known) = self.groups.get_mut(&id) else { return };
-        let Some((group, topic)) = share(&self.shard, id) else { return };
+        let Some(found) = GroupView::of(&self.shard, id) else { return };
+        let GroupView { group, topic, .. } = &found;
         let former = known.dispatch.policy();
         let policy = policy(&group.config, &topic.config);
         if *former != policy {
@@ -196,7 +199,7 @@ impl Driver {
         known.topic_config = topic.config.clone();
         known.dispatch.set_paused(group.paused);
         for index in known.log_starts.len() as u32..topic.partition_count() {
-            let Some(start) = start(&group, &topic, index) else { break };
+            let Some(start) = found.start(index) else { break };
             known.log_starts.push(start.log_start);
             known.dispatch.grow(start);
         }
@@ -219,9 +222,9 @@ impl Driver {
         let mut sought = std::mem::take(&mut known.sought);
         sought.sort_unstable();
         sought.dedup();
-        if let Some((group, topic)) = share(&self.shard, id) {
+        if let Some(found) = GroupView::of(&self.shard, id) {
             for &index in &sought {
-                let Some(start) = start(&group, &topic, index) else { continue };
+                let Some(start) = found.start(index) else { continue };
                 if let Some(log_start) = known.log_starts.get_mut(index as usize) {
                     *log_start = start.log_start;
                 }
@@ -239,7 +242,8 @@ impl Driver {
 
     fn look_at_starts(&mut self, id: LeaseGroupId, partition: u32) {
         let Some(known) = self.groups.get_mut(&id) else { return };
-        let Some((_, topic)) = share(&self.shard, id) else { return };
+        let topic = known.topic;
+        let Some(topic) = self.shard.read(|state| state.rows.shared_topic(topic)) else { return };
         let partitions = known.log_starts.len() as u32;
         let asked = match partition {
             ALL_PARTITIONS => 0..partitions,
@@ -258,7 +262,7 @@ impl Driver {
         let ready = self.watch.take_ready();
         let bounds: Vec<(PartitionId, Offset, Offset)> = self.shard.read(|state| {
             let found = ready.into_iter().filter_map(|id| {
-                let partition = state.partition(id)?;
+                let partition = state.rows.partition(id)?;
                 Some((id, partition.log_start(), partition.next_offset()))
             });
             found.collect()

@@ -14,7 +14,7 @@ use base::{Offset, PartitionId};
 use bytes::Bytes;
 use dispatch::{Selection, Settlement, Take};
 use futures_util::FutureExt;
-use machine::{LeaseGroup, State, Topic};
+use machine::{LeaseGroup, Partition, State, Topic};
 use record::{BatchHeader, SharedBatch};
 use tasks::Task;
 use tokio::sync::oneshot;
@@ -47,19 +47,24 @@ pub(crate) fn refused(
     if !refuses(config) {
         return None;
     }
-    let partitions = topic.partition_ids().zip(&topic.partitions);
-    let applied: u64 = topic.partitions.iter().map(|row| row.next_offset()).sum();
-    let ends: u64 = partitions.map(|(id, row)| ahead(id).unwrap_or(row.next_offset())).sum();
+    let rows = state.rows.topic(topic.id)?;
+    let applied: u64 = rows.partitions().map(|(_, row)| row.next_offset()).sum();
+    let end = |(id, row): (PartitionId, &Partition)| ahead(id).unwrap_or(row.next_offset());
+    let ends: u64 = rows.partitions().map(end).sum();
     // Of the lease group that has most of them; all that is stored where there is none.
     let held_by = |group: &LeaseGroup| {
         let delivery = shard.delivery.get();
         match delivery.and_then(|delivery| delivery.standings.of(group.id)) {
             Some(standing) => standing.held_at(ends + records),
-            None => depth(group, topic) + ends.saturating_sub(applied) + records,
+            None => {
+                let known = state.rows.lease_group(group.id);
+                let depth = known.map_or(0, |progress| depth(progress, rows));
+                depth + ends.saturating_sub(applied) + records
+            }
         }
     };
-    let held = state.lease_groups_of(topic.id).map(held_by).max();
-    let held = held.unwrap_or_else(|| stored(topic) + ends.saturating_sub(applied) + records);
+    let held = state.catalog.lease_groups_of(topic.id).map(held_by).max();
+    let held = held.unwrap_or_else(|| rows.stored() + ends.saturating_sub(applied) + records);
     // What is more than the limit by itself is too much even if somebody would take it at once.
     let held = held.max(records);
     if config.limit_records.is_some_and(|limit| held > limit) {
@@ -68,7 +73,7 @@ pub(crate) fn refused(
     let limit = config.limit_bytes?;
     let delivery = shard.delivery.get()?;
     let sequenced = &delivery.standings;
-    let all = state.lease_groups_of(topic.id).filter_map(|group| sequenced.of(group.id));
+    let all = state.catalog.lease_groups_of(topic.id).filter_map(|group| sequenced.of(group.id));
     let standing = all.max_by_key(|standing| standing.bytes).unwrap_or_default();
     let waiting = standing.bytes + sequenced.bytes_since(topic.id, standing.known, ends);
     let bytes = record::value_bytes(batch);
@@ -79,10 +84,6 @@ pub(crate) fn refused(
     }
     sequenced.note_sequenced(topic.id, ends + records, bytes);
     None
-}
-
-fn stored(topic: &Topic) -> u64 {
-    topic.partitions.iter().map(|row| row.next_offset() - row.log_start()).sum()
 }
 
 /// Settles, or makes dead letters of, as many of the oldest records as there are too many.
@@ -210,16 +211,17 @@ impl Driver {
     ) -> Option<Offset> {
         let time_ms = self.clock.now_ms();
         let found = self.shard.read(|state| {
-            let topic = state.topic(partition.topic)?;
-            let mut groups = state.lease_groups_of(topic.id);
+            let catalog = &state.catalog;
+            let topic = catalog.topic(partition.topic)?;
+            let mut groups = catalog.lease_groups_of(topic.id);
             let group = groups.find(|group| has_dead_letters(&group.config))?;
             let target = group.config.dead_letter_topic.as_deref().and_then(|name| {
-                let target = state.topic_named(name)?;
+                let target = catalog.topic_named(name)?;
                 let index = partition.index % target.partition_count();
                 Some(PartitionId::new(target.id, index))
             });
             // Where it would have been.
-            let end = topic.partition(partition.index)?.next_offset();
+            let end = state.rows.partition(partition)?.next_offset();
             let (name, topic_name) = (group.name.clone(), topic.name.clone());
             Some((group.id, name, topic_name, group.config.clone(), target, end))
         });

@@ -195,10 +195,11 @@ impl Broker {
         let text = |name: &str| std::str::from_utf8(view.headers.last(name.as_bytes())??).ok();
         self.read(|state| {
             let (topic, index) = match to {
-                RedriveTo::Topic(topic) => (state.topic(topic)?, index),
+                RedriveTo::Topic(topic) => (state.catalog.topic(topic)?, index),
                 RedriveTo::Source => {
                     let source = text(headers::DEATH_PARTITION).and_then(|it| it.parse().ok());
-                    (state.topic_named(text(headers::DEATH_TOPIC)?)?, source.unwrap_or(index))
+                    let name = text(headers::DEATH_TOPIC)?;
+                    (state.catalog.topic_named(name)?, source.unwrap_or(index))
                 }
             };
             Some(PartitionId::new(topic.id, index % topic.partition_count()))

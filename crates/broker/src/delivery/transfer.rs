@@ -369,7 +369,7 @@ impl Driver {
     ) -> Result<Vec<Withheld>, TransferError> {
         let unknown = self.shard.read(|state| {
             let rows = batches.iter().flat_map(AppendBatch::partitions).enumerate();
-            rows.into_iter().find(|(_, partition)| state.partition(*partition).is_none())
+            rows.into_iter().find(|(_, partition)| state.rows.partition(*partition).is_none())
         });
         if let Some((batch, partition)) = unknown {
             let source = AppendError::UnknownPartition(partition);

@@ -110,7 +110,8 @@ impl Compaction {
         for changed in changed.chunks(ROWS_PER_READ) {
             let compacted = broker.read(|state| {
                 let compacts = |id: PartitionId| {
-                    state.topic(id.topic).is_some_and(|topic| topic.config.cleanup_policy.compact)
+                    let topic = state.catalog.topic(id.topic);
+                    topic.is_some_and(|topic| topic.config.cleanup_policy.compact)
                 };
                 changed.iter().map(|(id, _)| compacts(*id)).collect::<Vec<_>>()
             });
@@ -225,9 +226,8 @@ impl Compaction {
         for todo in todo.chunks(ROWS_PER_READ) {
             let found = broker.read(|state| {
                 let candidate = |partition: PartitionId| {
-                    let topic = state.topic(partition.topic)?;
-                    let row = topic.partition(partition.index)?;
-                    let config = &topic.config;
+                    let config = &state.catalog.topic(partition.topic)?.config;
+                    let row = state.rows.partition(partition)?;
                     let horizon = self.horizons.get(&partition);
                     config.cleanup_policy.compact.then(|| Candidate {
                         partition,

@@ -84,7 +84,7 @@ impl Housekeeping {
             self.space.changed(Instant::now());
         }
         for topic in std::mem::take(&mut changed.topics) {
-            match broker.read(|state| state.topic(topic).is_some()) {
+            match broker.read(|state| state.catalog.topic(topic).is_some()) {
                 true => self.survey.add(topic),
                 false => {
                     self.retention.forget(topic);
@@ -178,7 +178,7 @@ impl Housekeeping {
 }
 
 async fn forget_producers(broker: &Broker) {
-    let silent_ms = broker.read(|state| state.node_config().own.producer_id_expiration_ms);
+    let silent_ms = broker.read(|state| state.catalog.node_config().own.producer_id_expiration_ms);
     let before_ms = broker.timeline().unstepped_ms().saturating_sub(silent_ms);
     if let Err(error) = broker.execute(Command::ExpireProducers { before_ms }).await {
         tracing::warn!(%error, "silent producers could not be forgotten");

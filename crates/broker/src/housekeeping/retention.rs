@@ -118,7 +118,8 @@ impl Retention {
         now: Instant,
     ) -> Round {
         let now_ms = broker.timeline().unstepped_ms();
-        let interval_ms = broker.read(|state| state.node_config().own.retention_check_interval_ms);
+        let interval_ms =
+            broker.read(|state| state.catalog.node_config().own.retention_check_interval_ms);
         let interval = Duration::from_millis(u64::try_from(interval_ms).unwrap_or(0));
         // And whether its age is asked for: what is appended does not make the oldest batch older.
         let mut todo: BTreeMap<PartitionId, bool> = BTreeMap::new();
@@ -164,9 +165,8 @@ impl Retention {
     fn kept(&mut self, broker: &Broker, some: Vec<(PartitionId, bool)>) -> Vec<(Kept, bool)> {
         let found = broker.read(|state| {
             let kept = |partition: PartitionId| {
-                let topic = state.topic(partition.topic)?;
-                let row = topic.partition(partition.index)?;
-                let config = &topic.config;
+                let config = &state.catalog.topic(partition.topic)?.config;
+                let row = state.rows.partition(partition)?;
                 let (bytes, keep_ms) = (config.retention_bytes, config.retention_ms);
                 let holds = row.next_offset() > row.log_start();
                 let keeps = bytes.is_some() || keep_ms.is_some();

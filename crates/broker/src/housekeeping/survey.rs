@@ -61,7 +61,7 @@ impl Survey {
         let from = after.as_ref().map(String::as_str);
         let (topics, last) = broker.read(|state| {
             let mut last = None;
-            let listed = state.topics_from(from).take(TOPICS_PER_READ).inspect(|topic| {
+            let listed = state.catalog.topics_from(from).take(TOPICS_PER_READ).inspect(|topic| {
                 last = Some(topic.name.clone());
             });
             let topics: Vec<TopicId> = listed.map(|topic| topic.id).collect();
@@ -76,10 +76,11 @@ impl Survey {
     fn pass(&mut self, broker: &Broker, topic: TopicId, found: &mut Vec<PartitionId>) -> usize {
         let (from, to) = (self.next_index, self.next_index.saturating_add(ROWS_PER_READ as u32));
         let rows = broker.read(|state| {
-            let topic = state.topic(topic)?;
+            let rows = state.rows.topic(topic)?;
+            let topic = state.catalog.topic(topic)?;
             let end = topic.partition_count().min(to);
             found.extend((from..end).filter_map(|index| {
-                let row = topic.partition(index)?;
+                let row = rows.partition(index)?;
                 let holds = row.next_offset() > row.log_start();
                 holds.then(|| PartitionId::new(topic.id, index))
             }));

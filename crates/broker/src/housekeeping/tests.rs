@@ -82,7 +82,7 @@ impl Node {
 
     fn start(&self, topic: TopicId, index: u32) -> u64 {
         let partition = PartitionId::new(topic, index);
-        self.broker.read(|state| state.partition(partition).expect("there").log_start())
+        self.broker.read(|state| state.rows.partition(partition).expect("there").log_start())
     }
 }
 
@@ -227,8 +227,9 @@ async fn a_partition_is_compacted_when_its_segment_would_have_closed_and_then_le
     assert_eq!(node.round().await, (0, 0));
     node.clock.advance_ms(1);
     let partition = PartitionId::new(topic, 0);
-    let compacted_to =
-        |node: &Node| node.broker.read(|it| it.partition(partition).map(|row| row.compacted_to()));
+    let compacted_to = |node: &Node| {
+        node.broker.read(|it| it.rows.partition(partition).map(|row| row.compacted_to()))
+    };
     for _ in 0..100 {
         node.round().await;
         if compacted_to(&node) == Some(5) {

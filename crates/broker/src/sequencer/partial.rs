@@ -22,7 +22,7 @@ pub(super) fn copies_in(request: &Request, context: &Context<'_>) -> Vec<(usize,
         if is_quick(&batch.header, batch.bytes.len()) {
             return None;
         }
-        let topic = context.state.topic(batch.partition.topic)?;
+        let topic = context.state.catalog.topic(batch.partition.topic)?;
         let window_ms = topic.config.dedup_window_ms;
         if window_ms == 0 {
             return None;

@@ -162,7 +162,7 @@ impl Proposal {
         context: &mut Context<'_>,
     ) {
         let early = batches.iter().all(|batch| {
-            let topic = context.state.topic(batch.partition.topic);
+            let topic = context.state.catalog.topic(batch.partition.topic);
             batch.also.is_empty()
                 && topic.is_some_and(|topic| topic.config.durability == Durability::Replicated)
         });
@@ -248,7 +248,7 @@ impl Proposal {
         if ahead.is_deleted(partition.topic) {
             return unknown();
         }
-        let Some(found) = state.partition(partition) else { return unknown() };
+        let Some(found) = state.rows.partition(partition) else { return unknown() };
         let base_offset = ahead.end(partition).unwrap_or_else(|| found.next_offset());
         let header = &batch.header;
         let span = span(header);
@@ -273,7 +273,8 @@ impl Proposal {
             ahead.record_producer(producer, found, sequence, base_offset, ticket, touched);
         }
         let mut copies = None;
-        let window_of = |topic| state.topic(topic).map_or(0, |it| it.config.dedup_window_ms);
+        let window_of =
+            |topic| state.catalog.topic(topic).map_or(0, |it| it.config.dedup_window_ms);
         let window_ms = window_of(partition.topic);
         if batch.deduplicated && window_ms > 0 {
             dedup.keep(partition.topic, |topic| window_of(topic) > 0);
@@ -357,7 +358,7 @@ fn refused(batches: &[AppendBatch], context: &Context<'_>) -> Option<AppendError
             if ahead.is_deleted(partition.topic) {
                 return unknown;
             }
-            let Some(found) = state.partition(partition) else { return unknown };
+            let Some(found) = state.rows.partition(partition) else { return unknown };
             match judge_sequence(partition, header, found, ahead) {
                 Ok(_) => {}
                 Err(Slot::Refused(refused)) => return Some(refused),
@@ -394,7 +395,7 @@ fn refused_for_limits(
     state: &State,
     terms: &Terms<'_>,
 ) -> Option<AppendError> {
-    let topic = state.topic(partition.topic)?;
+    let topic = state.catalog.topic(partition.topic)?;
     let records = u64::from(span(header));
     overflow::refused(state, topic, terms.shard, ahead, records, batch)
 }
@@ -410,6 +411,6 @@ fn refused_for_space(room: &Room) -> Option<AppendError> {
 
 /// Whether what a topic refuses for want of room becomes dead letters.
 fn makes_dead_letters(partition: PartitionId, state: &State) -> bool {
-    let topic = state.topic(partition.topic);
+    let topic = state.catalog.topic(partition.topic);
     topic.is_some_and(|topic| topic.config.limit_overflow == LimitOverflow::RejectDeadLetter)
 }

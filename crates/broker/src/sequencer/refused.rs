@@ -45,7 +45,7 @@ impl Sequenced {
             };
             body.bytes = former.insert(bytes).1.clone();
             let partition = PartitionId::from_stream(body.stream);
-            let Some(found) = state.partition(partition) else { continue };
+            let Some(found) = state.rows.partition(partition) else { continue };
             if let Ok(header) = BatchHeader::parse(&body.bytes)
                 && let Some(sequence) = sequence_of(&header)
             {
@@ -70,7 +70,7 @@ impl Sequenced {
         let mut ends: HashMap<PartitionId, Offset> = HashMap::default();
         self.bodies.iter().all(|body| {
             let partition = PartitionId::from_stream(body.stream);
-            let Some(found) = state.partition(partition) else { return true };
+            let Some(found) = state.rows.partition(partition) else { return true };
             let end = ends
                 .entry(partition)
                 .or_insert_with(|| ahead.end(partition).unwrap_or_else(|| found.next_offset()));

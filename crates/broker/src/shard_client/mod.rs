@@ -2,12 +2,11 @@
 //! offsets.
 //!
 //! A shard may be led by another node. So a question is about a list, takes one step whatever its
-//! length, and may fail; a change is an entry of the shard's log. The caller has looked the topic up
-//! in the catalog before, and the topic may be deleted meanwhile: what is not there is answered with
-//! `None`.
+//! length, and may fail; a change is an entry of the shard's log. Who asks has looked a topic up in
+//! the catalog before, and the topic may be gone by then: what is not there is answered with `None`.
 //!
-//! Here one node holds all shards: nothing is waited for, and a question takes the state's lock once.
-//! An apply waits for that lock, so a caller with a long list asks about a part of it at a time.
+//! One node holds all shards: nothing is waited for, and a question takes the state's lock once. An
+//! apply waits for it, so whoever asks about much asks about some at a time.
 //!
 //! * [`partitions`], [`progress`], [`offsets`]: by subject
 
@@ -15,7 +14,8 @@ pub mod offsets;
 pub mod partitions;
 pub mod progress;
 
-use parking_lot::RwLockReadGuard;
+use machine::Rows;
+use parking_lot::{MappedRwLockReadGuard, RwLockReadGuard};
 
 use crate::broker::Broker;
 
@@ -36,7 +36,7 @@ impl Broker {
 }
 
 impl<'a> ShardClient<'a> {
-    fn state(self) -> RwLockReadGuard<'a, machine::State> {
-        self.broker.shard().state()
+    fn rows(self) -> MappedRwLockReadGuard<'a, Rows> {
+        RwLockReadGuard::map(self.broker.shard().state(), |state| &state.rows)
     }
 }

@@ -30,17 +30,17 @@ impl OffsetAges {
 impl ShardClient<'_> {
     /// Which of these groups have committed offsets.
     pub async fn have_offsets(&self, groups: &[impl AsRef<str>]) -> Result<Vec<bool>, Unavailable> {
-        let state = self.state();
-        Ok(groups.iter().map(|group| state.group(group.as_ref()).is_some()).collect())
+        let rows = self.rows();
+        Ok(groups.iter().map(|group| rows.group(group.as_ref()).is_some()).collect())
     }
 
     /// Whether a group has committed offsets.
     pub async fn has_offsets(&self, group: &str) -> Result<bool, Unavailable> {
-        Ok(self.state().group(group).is_some())
+        Ok(self.rows().group(group).is_some())
     }
 
     pub async fn offset_group_count(&self) -> Result<usize, Unavailable> {
-        Ok(self.state().group_count())
+        Ok(self.rows().group_count())
     }
 
     /// Names of groups with committed offsets after this one, sorted, at most so many.
@@ -49,14 +49,14 @@ impl ShardClient<'_> {
         name: &str,
         groups_max: usize,
     ) -> Result<Vec<String>, Unavailable> {
-        let state = self.state();
-        let groups = state.groups_after(name).take(groups_max);
+        let rows = self.rows();
+        let groups = rows.groups_after(name).take(groups_max);
         Ok(groups.map(|(name, _)| name.to_owned()).collect())
     }
 
     /// How many offsets a group has committed.
     pub async fn offset_count(&self, group: &str) -> Result<usize, Unavailable> {
-        Ok(self.state().group(group).map_or(0, |group| group.offsets.len()))
+        Ok(self.rows().group(group).map_or(0, |group| group.offsets.len()))
     }
 
     /// What a group committed in each of these partitions.
@@ -65,8 +65,8 @@ impl ShardClient<'_> {
         group: &str,
         partitions: &[PartitionId],
     ) -> Result<Vec<Option<CommittedOffset>>, Unavailable> {
-        let state = self.state();
-        let group = state.group(group);
+        let rows = self.rows();
+        let group = rows.group(group);
         Ok(partitions.iter().map(|id| group?.offset(*id).cloned()).collect())
     }
 
@@ -77,8 +77,8 @@ impl ShardClient<'_> {
         partition: Option<PartitionId>,
         offsets_max: usize,
     ) -> Result<Vec<(PartitionId, CommittedOffset)>, Unavailable> {
-        let state = self.state();
-        let Some(group) = state.group(group) else { return Ok(Vec::new()) };
+        let rows = self.rows();
+        let Some(group) = rows.group(group) else { return Ok(Vec::new()) };
         let from = partition.map_or(Bound::Unbounded, Bound::Excluded);
         let after = group.offsets.range((from, Bound::Unbounded)).take(offsets_max);
         Ok(after.map(|(id, committed)| (*id, committed.clone())).collect())
@@ -89,8 +89,8 @@ impl ShardClient<'_> {
         &self,
         groups: &[impl AsRef<str>],
     ) -> Result<Vec<Option<OffsetAges>>, Unavailable> {
-        let state = self.state();
-        Ok(groups.iter().map(|group| state.group(group.as_ref()).map(OffsetAges::of)).collect())
+        let rows = self.rows();
+        Ok(groups.iter().map(|group| rows.group(group.as_ref()).map(OffsetAges::of)).collect())
     }
 
     /// Commits offsets of a group, which is made if there is none. Answers those that were refused.

@@ -113,9 +113,9 @@ impl ShardClient<'_> {
         about: impl Fn(&Q) -> PartitionId,
         answer: impl Fn(&Partition, &Q) -> A,
     ) -> Vec<Option<A>> {
-        let state = self.state();
+        let rows = self.rows();
         let answers = questions.iter().map(|question| {
-            let partition = state.partition(about(question))?;
+            let partition = rows.partition(about(question))?;
             Some(answer(partition, question))
         });
         answers.collect()

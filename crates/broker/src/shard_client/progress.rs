@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use base::{LeaseGroupId, Offset};
-use machine::{Command, Topic};
+use machine::rows::lease_group::GroupRows;
+use machine::rows::topic::TopicRows;
+use machine::{Command, Rows};
 
 use super::ShardClient;
 use crate::error::{ExecuteError, Unavailable};
@@ -22,22 +24,22 @@ pub struct LeaseProgress {
     pub retried: u64,
 }
 
-/// A lease group and its topic as they were at one time. They are shared, so that a look at many
-/// partitions does not hold the state's lock.
+/// A lease group in a shard as it was at one time. It is shared, so that a look at many partitions does
+/// not hold the state's lock.
 struct Part {
-    group: Arc<machine::LeaseGroup>,
-    topic: Arc<Topic>,
+    group: Arc<GroupRows>,
+    topic: Arc<TopicRows>,
 }
 
 impl Part {
-    fn find(state: &machine::State, group: LeaseGroupId) -> Option<Self> {
-        let group = state.shared_lease_group(group)?;
-        let topic = state.shared_topic(group.topic)?;
+    fn find(rows: &Rows, group: LeaseGroupId) -> Option<Self> {
+        let group = rows.shared_lease_group(group)?;
+        let topic = rows.shared_topic(group.topic())?;
         Some(Self { group, topic })
     }
 
     fn progress(&self, partition: u32) -> Option<LeaseProgress> {
-        let progress = self.group.progress(partition)?;
+        let progress = self.group.row(self.topic.stripe().row(partition)?)?;
         let partition = self.topic.partition(partition)?;
         Some(LeaseProgress {
             floor: progress.floor().max(partition.log_start()),
@@ -55,7 +57,7 @@ impl ShardClient<'_> {
         group: LeaseGroupId,
         partitions: &[u32],
     ) -> Result<Vec<Option<LeaseProgress>>, Unavailable> {
-        let part = Part::find(&self.state(), group);
+        let part = Part::find(&self.rows(), group);
         let progress_in = |partition: &u32| part.as_ref()?.progress(*partition);
         Ok(partitions.iter().map(progress_in).collect())
     }
@@ -65,9 +67,9 @@ impl ShardClient<'_> {
         &self,
         places: &[(LeaseGroupId, u32)],
     ) -> Result<Vec<Option<Offset>>, Unavailable> {
-        let state = self.state();
+        let rows = self.rows();
         let floor = |&(group, partition): &(LeaseGroupId, u32)| {
-            Some(state.lease_group(group)?.progress(partition)?.floor())
+            Some(rows.progress(group, partition)?.floor())
         };
         Ok(places.iter().map(floor).collect())
     }

@@ -4,131 +4,58 @@
 //!
 //! ```text
 //! magic "PRMS" | version u16 | 0 u16 | CRC32C of the body u32   (little-endian)
-//! body: CatalogV1, topics x (TopicV1, its PartitionV1s) by id,
-//!       groups x (GroupV1, its CommittedOffsetV1s) by name,
-//!       DeliveryV2, lease groups x (LeaseGroupV2, its ProgressV2s, LeaseGroupEndV2) by id,
-//!       documents x DocumentV2 by space and name, TimeV3   (postcard)
+//! body, in postcard's encoding: versions 1 to 3 as `whole` has it,
+//!       version 4: RoleV4, then as `catalog` or `rows` has it
 //! ```
-//!
-//! Version 3 is written. Version 2, which ends with the documents, and version 1, which ends with
-//! the groups, are still read.
-
-use std::borrow::Cow;
-use std::sync::Arc;
 
 use base::checksum::crc32c;
-use base::limits::PARTITIONS_PER_TOPIC_MAX;
-use base::{LeaseGroupId, PartitionId, SharedMap, TopicId};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::config::{GroupConfig, LeaseGroupConfig, NodeConfig, Overrides, TopicConfig};
-use crate::document::{Document, Documents};
 use crate::entry::DecodeError;
-use crate::group::{CommittedOffset, Group, validate_group_name};
-use crate::lease_group::{LeaseGroup, shared_name};
-use crate::partition::Partition;
-use crate::progress::Progress;
-use crate::state::State;
-use crate::topic::{Topic, validate_topic_name};
+use crate::state::{Role, State};
+use catalog::CatalogImage;
+use rows::RowsImage;
+use stored::RoleV4;
+use whole::WholeImage;
 
+mod catalog;
+mod rows;
 pub(crate) mod stored;
-
-use stored::{
-    CatalogV1, CommittedOffsetV1, DeliveryV2, DocumentV2, GroupV1, LeaseGroupEndV2, LeaseGroupV2,
-    PartitionV1, ProgressV2, TimeV3, TopicV1,
-};
+mod whole;
 
 const MAGIC: [u8; 4] = *b"PRMS";
-const VERSION: u16 = 3;
-/// The first version with lease groups and documents.
-const DELIVERY_SINCE: u16 = 2;
-/// The first version with the time of the log.
-const TIME_SINCE: u16 = 3;
+/// The first version that is of a catalog or of rows.
+const APART_SINCE: u16 = 4;
 const HEADER_BYTES: usize = 12;
 
 /// A state as it was, for another thread to encode. It shares everything with the state that it was
 /// taken of; what of that the state changes afterwards is kept here as it was.
 #[derive(Clone, Debug)]
-pub struct Image {
-    next_topic: u32,
-    next_producer_id: i64,
-    node_config: Overrides,
-    group_configs: SharedMap<Arc<str>, Arc<GroupConfig>>,
-    topics: SharedMap<TopicId, Arc<Topic>>,
-    partition_count: u64,
-    groups: SharedMap<Arc<str>, Arc<Group>>,
-    next_lease_group: u32,
-    lease_groups: SharedMap<LeaseGroupId, Arc<LeaseGroup>>,
-    documents: Documents,
-    last_ms: i64,
+pub struct Image(Kind);
+
+#[derive(Clone, Debug)]
+enum Kind {
+    Whole(WholeImage),
+    Catalog(CatalogImage),
+    Rows(RowsImage),
 }
 
 impl Image {
     /// The whole state. Two states with the same history have the same bytes.
     pub fn encode(&self) -> Vec<u8> {
-        // Three bytes are an idle partition; the rest grows.
-        let mut bytes = Vec::with_capacity(4096 + 3 * self.partition_count as usize);
+        let mut bytes = Vec::with_capacity(4096);
         bytes.extend_from_slice(&MAGIC);
-        bytes.extend_from_slice(&VERSION.to_le_bytes());
+        let version = if matches!(self.0, Kind::Whole(_)) { whole::VERSION } else { APART_SINCE };
+        bytes.extend_from_slice(&version.to_le_bytes());
         bytes.extend_from_slice(&[0; 6]);
-        let configs = self.group_configs.iter();
-        bytes = put(
-            bytes,
-            &CatalogV1 {
-                next_topic: self.next_topic,
-                next_producer_id: self.next_producer_id,
-                node_config: Cow::Borrowed(&self.node_config),
-                group_configs: configs
-                    .map(|(name, config)| ((&**name).into(), Cow::Borrowed(&config.overrides)))
-                    .collect(),
-                topics: self.topics.len() as u64,
-                groups: self.groups.len() as u64,
-            },
-        );
-        for topic in self.topics.values() {
-            bytes = put(bytes, &TopicV1::from(&**topic));
-            for partition in &topic.partitions {
-                bytes = put(bytes, &partition.stored());
-            }
-        }
-        for (name, group) in &self.groups {
-            let offsets = group.offsets.len() as u64;
-            bytes = put(bytes, &GroupV1 { name: (&**name).into(), offsets });
-            for (&partition, committed) in &group.offsets {
-                bytes = put(bytes, &committed.stored(partition));
-            }
-        }
-        bytes = self.encode_delivery(bytes);
-        bytes = put(bytes, &TimeV3 { last_ms: self.last_ms });
+        let mut bytes = match &self.0 {
+            Kind::Whole(image) => image.encode(bytes),
+            Kind::Catalog(image) => image.encode(put(bytes, &RoleV4::Catalog)),
+            Kind::Rows(image) => image.encode(put(bytes, &RoleV4::Rows { shard: image.shard() })),
+        };
         let checksum = crc32c(&bytes[HEADER_BYTES..]);
         bytes[HEADER_BYTES - 4..HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
-        bytes
-    }
-
-    fn encode_delivery(&self, mut bytes: Vec<u8>) -> Vec<u8> {
-        bytes = put(
-            bytes,
-            &DeliveryV2 {
-                next_lease_group: self.next_lease_group,
-                documents_version: self.documents.version(),
-                lease_groups: self.lease_groups.len() as u64,
-                documents: self.documents.len() as u64,
-            },
-        );
-        for group in self.lease_groups.values() {
-            bytes = put(bytes, &LeaseGroupV2::from(&**group));
-            for progress in &group.progress {
-                bytes = put(bytes, &progress.stored());
-            }
-            let LeaseGroup { paused, created_ms, .. } = **group;
-            bytes = put(bytes, &LeaseGroupEndV2 { paused, created_ms });
-        }
-        for (space, name, document) in self.documents.iter() {
-            let (space, name) = (space.into(), name.into());
-            let body = Cow::Borrowed(&document.body[..]);
-            bytes = put(bytes, &DocumentV2 { space, name, version: document.version, body });
-        }
         bytes
     }
 }
@@ -137,19 +64,11 @@ impl State {
     /// The state as it stands. Costs a look at each chunk of the outermost maps, some microseconds
     /// for each thousand topics; the first change of a chunk afterwards copies that chunk.
     pub fn capture(&self) -> Image {
-        Image {
-            next_topic: self.next_topic,
-            next_producer_id: self.next_producer_id,
-            node_config: self.node_config.overrides.clone(),
-            group_configs: self.group_configs.clone(),
-            topics: self.topics.clone(),
-            partition_count: self.partition_count(),
-            groups: self.groups.groups.clone(),
-            next_lease_group: self.lease_groups.next,
-            lease_groups: self.lease_groups.by_id.clone(),
-            documents: self.documents.clone(),
-            last_ms: self.last_ms,
-        }
+        Image(match self.role {
+            Role::Whole => Kind::Whole(WholeImage::of(self)),
+            Role::Catalog => Kind::Catalog(CatalogImage::of(&self.catalog, self.last_ms)),
+            Role::Rows(shard) => Kind::Rows(RowsImage::of(shard, &self.rows, self.last_ms)),
+        })
     }
 
     /// See [`Image::encode`].
@@ -159,187 +78,14 @@ impl State {
 
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let (version, mut body) = open(bytes)?;
-        let catalog: CatalogV1<'_> = take(&mut body, "the catalog")?;
-        let mut state = State::new();
-        state.next_topic = catalog.next_topic;
-        state.next_producer_id = catalog.next_producer_id;
-        state.node_config = NodeConfig::parse(&catalog.node_config)
-            .map_err(|error| inconsistent("node configuration", error.to_string()))?;
-        if state.next_producer_id < 0 {
-            return Err(inconsistent("producer id", state.next_producer_id.to_string()));
-        }
-        for (name, overrides) in catalog.group_configs {
-            state.put_group_config(name.into_owned(), &overrides)?;
-        }
-        for _ in 0..catalog.topics {
-            state.decode_topic(&mut body)?;
-        }
-        for _ in 0..catalog.groups {
-            state.decode_group(&mut body)?;
-        }
-        if version >= DELIVERY_SINCE {
-            state.decode_delivery(&mut body)?;
-        }
-        state.last_ms = match version {
-            TIME_SINCE.. => take::<TimeV3>(&mut body, "the time")?.last_ms,
-            _ => state.latest_ms(),
+        let state = match version {
+            APART_SINCE => match take::<RoleV4>(&mut body, "the role")? {
+                RoleV4::Catalog => catalog::decode(&mut body)?,
+                RoleV4::Rows { shard } => rows::decode(shard, &mut body)?,
+            },
+            _ => whole::decode(version, &mut body)?,
         };
         if body.is_empty() { Ok(state) } else { Err(DecodeError::LeftOver { bytes: body.len() }) }
-    }
-
-    fn decode_delivery(&mut self, body: &mut &[u8]) -> Result<(), DecodeError> {
-        let delivery: DeliveryV2 = take(body, "lease groups and documents")?;
-        self.lease_groups.next = delivery.next_lease_group;
-        self.documents.set_version(delivery.documents_version);
-        for _ in 0..delivery.lease_groups {
-            self.decode_lease_group(body)?;
-        }
-        for _ in 0..delivery.documents {
-            let DocumentV2 { space, name, version, body } = take(body, "a document")?;
-            let document = Document { version, body: body.into() };
-            if !self.documents.restore(&space, &name, document) {
-                return Err(inconsistent("document", name.into_owned()));
-            }
-        }
-        Ok(())
-    }
-
-    fn decode_lease_group(&mut self, body: &mut &[u8]) -> Result<(), DecodeError> {
-        let stored: LeaseGroupV2<'_> = take(body, "a lease group")?;
-        let mut progress = with_room_for(stored.partitions, body);
-        for _ in 0..stored.partitions {
-            progress.push(Progress::from(take::<ProgressV2<'_>>(body, "progress")?));
-        }
-        let LeaseGroupEndV2 { paused, created_ms } = take(body, "a lease group")?;
-        let (id, topic) = (LeaseGroupId(stored.id), TopicId(stored.topic));
-        let config = LeaseGroupConfig::parse(&stored.overrides);
-        let consistent = validate_group_name(&stored.name).is_ok()
-            && id.0 < self.lease_groups.next
-            && self.lease_group(id).is_none()
-            && self.lease_group_named(topic, &stored.name).is_none()
-            && self.lease_groups.check_partitions(progress.len() as u64).is_ok()
-            && self.topic(topic).is_some_and(|topic| {
-                progress.len() == topic.partitions.len()
-                    && progress
-                        .iter()
-                        .zip(&topic.partitions)
-                        .all(|(progress, of)| progress.is_sound(of.log_start(), of.next_offset()))
-            });
-        let (true, Ok(config)) = (consistent, config) else {
-            return Err(inconsistent("lease group", stored.name.into_owned()));
-        };
-        let (overrides, config) = self.lease_groups.configs.share(&stored.overrides, config);
-        let name = shared_name(&stored.name);
-        self.lease_groups.insert(LeaseGroup {
-            id,
-            topic,
-            name,
-            config,
-            overrides,
-            progress: progress.into(),
-            paused,
-            created_ms,
-        });
-        Ok(())
-    }
-
-    fn put_group_config(&mut self, name: String, overrides: &Overrides) -> Result<(), DecodeError> {
-        let config = GroupConfig::parse(overrides);
-        match (validate_group_name(&name), config) {
-            (Ok(()), Ok(config)) if !overrides.is_empty() => {
-                self.group_configs.insert(name.into(), Arc::new(config));
-                Ok(())
-            }
-            _ => Err(inconsistent("the configuration of group", name)),
-        }
-    }
-
-    fn decode_topic(&mut self, body: &mut &[u8]) -> Result<(), DecodeError> {
-        let stored: TopicV1<'_> = take(body, "a topic")?;
-        let mut partitions = with_room_for(stored.partitions, body);
-        for _ in 0..stored.partitions {
-            partitions.push(Partition::from(take::<PartitionV1>(body, "a partition")?));
-        }
-        let id = TopicId(stored.id);
-        let config = TopicConfig::parse(&self.node_config, &stored.overrides);
-        let consistent = validate_topic_name(&stored.name).is_ok()
-            && id.0 < self.next_topic
-            && self.topic(id).is_none()
-            && self.topic_named(&stored.name).is_none()
-            && !stored.uuid.is_nil()
-            && self.topic_with_uuid(&stored.uuid).is_none()
-            && (1..=PARTITIONS_PER_TOPIC_MAX as usize).contains(&partitions.len())
-            && partitions.iter().all(Partition::is_sound);
-        let (true, Ok(config)) = (consistent, config) else {
-            return Err(inconsistent("topic", stored.name.into_owned()));
-        };
-        let (overrides, config) = self.topic_configs.share(&stored.overrides, config);
-        self.insert_topic(Topic {
-            id,
-            uuid: stored.uuid,
-            name: Arc::from(stored.name),
-            created_ms: stored.created_ms,
-            config,
-            overrides,
-            partitions: partitions.into(),
-        });
-        Ok(())
-    }
-
-    fn decode_group(&mut self, body: &mut &[u8]) -> Result<(), DecodeError> {
-        let stored: GroupV1<'_> = take(body, "a group")?;
-        let mut group = Group::default();
-        for _ in 0..stored.offsets {
-            let committed: CommittedOffsetV1<'_> = take(body, "a committed offset")?;
-            let partition = PartitionId::new(TopicId(committed.topic), committed.partition);
-            group.offsets.insert(partition, CommittedOffset::from(committed));
-        }
-        let consistent = validate_group_name(&stored.name).is_ok()
-            && self.group(&stored.name).is_none()
-            && !group.offsets.is_empty()
-            && group.offsets.iter().all(|(&partition, committed)| {
-                self.partition(partition).is_some() && committed.is_sound()
-            });
-        if !consistent {
-            return Err(inconsistent("group", stored.name.into_owned()));
-        }
-        self.groups.insert(&stored.name, group.offsets);
-        Ok(())
-    }
-
-    /// The latest time that anything in it bears, for snapshots that do not say the log's.
-    fn latest_ms(&self) -> i64 {
-        let topics = self.topics.values().map(|topic| topic.created_ms);
-        let partitions = self.topics.values().flat_map(|topic| &topic.partitions);
-        let appends = partitions.filter_map(Partition::last_append_ms);
-        let offsets = self.groups.iter().flat_map(|(_, group)| group.offsets.values());
-        let commits = offsets.map(|committed| committed.commit_ms);
-        topics.chain(appends).chain(commits).max().unwrap_or(0)
-    }
-}
-
-impl<'a> From<&'a Topic> for TopicV1<'a> {
-    fn from(topic: &'a Topic) -> Self {
-        Self {
-            id: topic.id.0,
-            uuid: topic.uuid,
-            name: Cow::Borrowed(&topic.name),
-            created_ms: topic.created_ms,
-            overrides: Cow::Borrowed(&topic.overrides),
-            partitions: topic.partitions.len() as u64,
-        }
-    }
-}
-
-impl<'a> From<&'a LeaseGroup> for LeaseGroupV2<'a> {
-    fn from(group: &'a LeaseGroup) -> Self {
-        Self {
-            id: group.id.0,
-            topic: group.topic.0,
-            name: Cow::Borrowed(&group.name),
-            overrides: Cow::Borrowed(&group.overrides),
-            partitions: group.progress.len() as u64,
-        }
     }
 }
 
@@ -353,8 +99,8 @@ fn open(bytes: &[u8]) -> Result<(u16, &[u8]), DecodeError> {
         return Err(DecodeError::NotASnapshot);
     }
     let version = u16::from_le_bytes([v0, v1]);
-    if !(1..=VERSION).contains(&version) || [r0, r1] != [0, 0] {
-        let (found, known) = (version.into(), VERSION.into());
+    if !(1..=APART_SINCE).contains(&version) || [r0, r1] != [0, 0] {
+        let (found, known) = (version.into(), APART_SINCE.into());
         return Err(DecodeError::UnknownVersion { found, known });
     }
     let (expected, found) = (u32::from_le_bytes([c0, c1, c2, c3]), crc32c(body));
@@ -381,6 +127,6 @@ fn with_room_for<T>(count: u64, body: &[u8]) -> Vec<T> {
     Vec::with_capacity(count.min(body.len() as u64) as usize)
 }
 
-fn inconsistent(what: &'static str, name: String) -> DecodeError {
-    DecodeError::Inconsistent { what, name }
+fn inconsistent(what: &'static str, name: impl ToString) -> DecodeError {
+    DecodeError::Inconsistent { what, name: name.to_string() }
 }

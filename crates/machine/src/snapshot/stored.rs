@@ -134,3 +134,93 @@ pub(super) struct TimeV3 {
     /// The time of the log, ms since the epoch.
     pub(super) last_ms: i64,
 }
+
+#[derive(Serialize, Deserialize)]
+pub(super) enum RoleV4 {
+    Catalog,
+    Rows { shard: u32 },
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct CatalogV4<'a> {
+    pub(super) next_topic: u32,
+    pub(super) next_producer_id: i64,
+    pub(super) shards: u32,
+    pub(super) node_config: Cow<'a, Values>,
+    pub(super) group_configs: BTreeMap<Cow<'a, str>, Cow<'a, Values>>,
+    pub(super) topics: u64,
+    pub(super) next_lease_group: u32,
+    pub(super) lease_groups: u64,
+    pub(super) documents_version: u64,
+    pub(super) documents: u64,
+    /// Of the last change.
+    pub(super) version: u64,
+    /// Up to which removals are forgotten.
+    pub(super) forgotten: u64,
+    pub(super) changes: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct TopicV4<'a> {
+    pub(super) id: u32,
+    #[serde(with = "uuid_bytes")]
+    pub(super) uuid: Uuid,
+    pub(super) name: Cow<'a, str>,
+    pub(super) created_ms: i64,
+    pub(super) overrides: Cow<'a, Values>,
+    pub(super) partitions: u32,
+    /// The shard of partition 0, counted from the first with rows, and how many shards it goes round.
+    pub(super) start: u32,
+    pub(super) shards: u32,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct DefinitionV4<'a> {
+    pub(super) id: u32,
+    pub(super) topic: u32,
+    pub(super) name: Cow<'a, str>,
+    pub(super) overrides: Cow<'a, Values>,
+    pub(super) paused: bool,
+    pub(super) created_ms: i64,
+    pub(super) starts: Cow<'a, [u64]>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct ChangeV4 {
+    pub(super) version: u64,
+    pub(super) changed: ChangedV4,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) enum ChangedV4 {
+    Topic(u32),
+    LeaseGroup(u32),
+    TopicGone(u32),
+    LeaseGroupGone(u32),
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct RowsV4 {
+    /// The catalog's version that is taken over.
+    pub(super) adopted: u64,
+    pub(super) topics: u64,
+    pub(super) groups: u64,
+    pub(super) lease_groups: u64,
+}
+
+/// Followed by as many [`PartitionV1`] as it says.
+#[derive(Serialize, Deserialize)]
+pub(super) struct TopicRowsV4 {
+    pub(super) id: u32,
+    pub(super) first: u32,
+    pub(super) step: u32,
+    pub(super) deletes_settled: bool,
+    pub(super) rows: u64,
+}
+
+/// Followed by a [`ProgressV2`] for each row of the topic.
+#[derive(Serialize, Deserialize)]
+pub(super) struct GroupRowsV4 {
+    pub(super) id: u32,
+    pub(super) topic: u32,
+}

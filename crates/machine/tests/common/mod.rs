@@ -1,5 +1,6 @@
-//! How many random histories a test runs: `HISTORIES=100000 cargo test --release -p machine` runs more.
+//! What the tests of random histories share.
 
+/// How many random histories a test runs: `HISTORIES=100000 cargo test --release -p machine` runs more.
 pub(crate) fn histories() -> u32 {
     std::env::var("HISTORIES").ok().and_then(|count| count.parse().ok()).unwrap_or(500)
 }

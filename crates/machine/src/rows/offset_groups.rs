@@ -11,8 +11,8 @@ use std::sync::Arc;
 use base::limits::OFFSET_GROUPS_BYTES_MAX;
 use base::{PartitionId, SharedMap, TopicId};
 
+use super::group::{CommittedOffset, Group};
 use crate::command::CommitOffset;
-use crate::group::{CommittedOffset, Group};
 use crate::outcome::Refusal;
 
 /// What a group weighs besides its name, and an offset besides its metadata: its rows in the maps.
@@ -58,6 +58,11 @@ impl OffsetGroups {
     pub(crate) fn after(&self, name: &str) -> impl Iterator<Item = (&str, &Group)> {
         let range = (Bound::Excluded(name), Bound::Unbounded);
         self.groups.range::<str, _>(range).map(|(name, group)| (&**name, &**group))
+    }
+
+    /// Whether any group has an offset in this topic.
+    pub(crate) fn knows(&self, topic: TopicId) -> bool {
+        self.by_topic.contains_key(&topic)
     }
 
     pub(crate) fn commit(

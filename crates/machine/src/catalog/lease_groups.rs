@@ -1,17 +1,16 @@
-//! A lease group: consumers of one topic who settle its records one by one. Here is what must
-//! outlive the leader: how far the group has come, and what is configured. Who holds a lease is
-//! the leader's volatile state and no part of the machine.
+//! Lease groups as the catalog has them: consumers of one topic who settle its records one by one. How
+//! far a group has come is in the shards of the topic's partitions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::{Arc, LazyLock};
 
 use base::limits::{LEASE_GROUP_PARTITIONS_MAX, LEASE_GROUPS_MAX};
-use base::{HashMap, LeaseGroupId, MAIN_LEASE_GROUP, Offset, SharedMap, SharedRows, TopicId};
+use base::{HashMap, LeaseGroupId, MAIN_LEASE_GROUP, Offset, SharedMap, TopicId};
 
 use crate::config::{LeaseGroupConfig, Overrides, SharedConfigs};
+use crate::group_ids::GroupIds;
 use crate::outcome::Refusal;
-use crate::progress::Progress;
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct LeaseGroup {
@@ -24,49 +23,26 @@ pub struct LeaseGroup {
     pub config: Arc<LeaseGroupConfig>,
     /// The group's own values, as they were given.
     pub overrides: Arc<Overrides>,
-    /// One for each partition of the topic.
-    pub progress: SharedRows<Progress>,
+    /// Where it begins in each partition, from the first on; one that is missing begins at its start.
+    /// Only shards read it, and each once: when it takes over the group.
+    pub(crate) starts: Option<Arc<[Offset]>>,
     /// Nothing is delivered.
     pub paused: bool,
     pub created_ms: i64,
 }
 
-impl LeaseGroup {
-    pub fn progress(&self, partition: u32) -> Option<&Progress> {
-        self.progress.get(partition as usize)
-    }
-}
-
-/// Every lease group of a shard, by number, and by topic and name.
+/// Every lease group, by number, and by topic and name.
 #[derive(Clone, PartialEq, Debug, Default)]
 pub(crate) struct LeaseGroups {
     pub(crate) by_id: SharedMap<LeaseGroupId, Arc<LeaseGroup>>,
-    by_topic: HashMap<TopicId, OfTopic>,
+    /// Of each topic sorted by name.
+    by_topic: HashMap<TopicId, GroupIds>,
     /// Those of one name are one share group to Kafka.
     by_name: BTreeMap<Arc<str>, BTreeSet<LeaseGroupId>>,
     pub(crate) next: u32,
-    /// Of all groups together.
+    /// Of all groups' topics together: so many rows of progress there are.
     partitions: u64,
     pub(crate) configs: SharedConfigs<LeaseGroupConfig>,
-}
-
-/// The groups of a topic, sorted by name. Most topics have one.
-#[derive(Clone, PartialEq, Debug)]
-enum OfTopic {
-    One(LeaseGroupId),
-    Many(Box<[LeaseGroupId]>),
-}
-
-// Every queue has one.
-const _: () = assert!(size_of::<OfTopic>() <= 16);
-
-impl OfTopic {
-    fn as_slice(&self) -> &[LeaseGroupId] {
-        match self {
-            Self::One(id) => std::slice::from_ref(id),
-            Self::Many(ids) => ids,
-        }
-    }
 }
 
 /// What nearly every group is named.
@@ -118,7 +94,7 @@ impl LeaseGroups {
 
     /// Numbers of a topic's groups, by name.
     pub(crate) fn ids_of(&self, topic: TopicId) -> &[LeaseGroupId] {
-        self.by_topic.get(&topic).map_or(&[], OfTopic::as_slice)
+        self.by_topic.get(&topic).map_or(&[], GroupIds::as_slice)
     }
 
     /// Where the topic's group of this name is, or would be.
@@ -146,28 +122,34 @@ impl LeaseGroups {
         Ok(())
     }
 
-    /// Adds a group whose number and name are known to be free.
-    pub(crate) fn insert(&mut self, group: LeaseGroup) {
+    /// Adds a group whose number and name are known to be free; its topic has so many partitions.
+    pub(crate) fn insert(&mut self, group: LeaseGroup, partitions: u32) {
         if let Err(at) = self.place(group.topic, &group.name) {
-            let mut ids = self.ids_of(group.topic).to_vec();
-            ids.insert(at, group.id);
-            self.set_ids_of(group.topic, ids);
+            self.by_topic.entry(group.topic).or_default().insert(at, group.id);
         }
         self.by_name.entry(Arc::clone(&group.name)).or_default().insert(group.id);
-        self.partitions += group.progress.len() as u64;
+        self.partitions += u64::from(partitions);
         self.by_id.insert(group.id, Arc::new(group));
     }
 
-    pub(crate) fn remove(&mut self, group: LeaseGroupId) -> Result<Arc<LeaseGroup>, Refusal> {
+    pub(crate) fn remove(
+        &mut self,
+        group: LeaseGroupId,
+        partitions: u32,
+    ) -> Result<Arc<LeaseGroup>, Refusal> {
         let removed = self.by_id.remove(&group).ok_or(Refusal::UnknownLeaseGroup { group })?;
-        let ids = self.ids_of(removed.topic).iter().copied().filter(|id| *id != group).collect();
-        self.set_ids_of(removed.topic, ids);
-        self.removed(&removed);
+        if let Some(ids) = self.by_topic.get_mut(&removed.topic) {
+            ids.remove(group);
+            if ids.as_slice().is_empty() {
+                self.by_topic.remove(&removed.topic);
+            }
+        }
+        self.removed(&removed, partitions);
         Ok(removed)
     }
 
-    fn removed(&mut self, group: &LeaseGroup) {
-        self.partitions -= group.progress.len() as u64;
+    fn removed(&mut self, group: &LeaseGroup, partitions: u32) {
+        self.partitions -= u64::from(partitions);
         if let Some(ids) = self.by_name.get_mut(&group.name) {
             ids.remove(&group.id);
             if ids.is_empty() {
@@ -176,64 +158,20 @@ impl LeaseGroups {
         }
     }
 
-    fn set_ids_of(&mut self, topic: TopicId, ids: Vec<LeaseGroupId>) {
-        match ids[..] {
-            [] => self.by_topic.remove(&topic),
-            [only] => self.by_topic.insert(topic, OfTopic::One(only)),
-            _ => self.by_topic.insert(topic, OfTopic::Many(ids.into())),
-        };
-    }
-
     /// Removes a topic's groups; by name.
-    pub(crate) fn remove_of(&mut self, topic: TopicId) -> Vec<LeaseGroupId> {
+    pub(crate) fn remove_of(&mut self, topic: TopicId, partitions: u32) -> Vec<LeaseGroupId> {
         let ids = self.ids_of(topic).to_vec();
         self.by_topic.remove(&topic);
         for id in &ids {
             if let Some(removed) = self.by_id.remove(id) {
-                self.removed(&removed);
+                self.removed(&removed, partitions);
             }
         }
         ids
     }
 
-    /// Gives each group of a topic progress in partitions up to `total`.
-    pub(crate) fn grow(&mut self, topic: TopicId, total: u32) {
-        for id in self.by_topic.get(&topic).map_or(&[][..], OfTopic::as_slice) {
-            if let Some(group) = self.by_id.get_mut(id) {
-                let group = Arc::make_mut(group);
-                let held = group.progress.len();
-                group.progress.grow(total as usize, &Progress::default());
-                self.partitions += (group.progress.len() - held) as u64;
-            }
-        }
-    }
-
-    /// The lowest floor of a topic's groups in a partition; `None` if the topic has no group.
-    pub(crate) fn lowest_floor(&self, topic: TopicId, partition: u32) -> Option<Offset> {
-        let progress = self.progress_of(topic, partition);
-        progress.map(Progress::floor).min()
-    }
-
-    /// The longest range around `offset` that every group of a topic has settled; or else the next
-    /// offset at which that may be so.
-    pub(crate) fn settled_by_all(
-        &self,
-        topic: TopicId,
-        partition: u32,
-        offset: Offset,
-    ) -> Result<(Offset, Offset), Option<Offset>> {
-        let (mut from, mut to) = (0, Offset::MAX);
-        for progress in self.progress_of(topic, partition) {
-            match progress.settled_around(offset) {
-                Some((begin, end)) => (from, to) = (from.max(begin), to.min(end)),
-                None => return Err(progress.next_settled(offset)),
-            }
-        }
-        Ok((from, to))
-    }
-
-    fn progress_of(&self, topic: TopicId, partition: u32) -> impl Iterator<Item = &Progress> {
-        let groups = self.ids_of(topic).iter().filter_map(|&id| self.get(id));
-        groups.filter_map(move |group| group.progress(partition))
+    /// A topic with groups has `more` partitions now.
+    pub(crate) fn grow(&mut self, topic: TopicId, more: u32) {
+        self.partitions += self.ids_of(topic).len() as u64 * u64::from(more);
     }
 }

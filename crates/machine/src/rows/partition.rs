@@ -7,9 +7,9 @@ use std::sync::Arc;
 use base::Offset;
 use base::limits::PRODUCERS_PER_PARTITION_MAX;
 
+use super::producer::{BatchSequence, ProducerState, SequenceVerdict};
 use crate::entry::Append;
 use crate::outcome::AppendOutcome;
-use crate::producer::{BatchSequence, ProducerState, SequenceVerdict};
 use crate::snapshot::stored::{ActiveV1, PartitionV1};
 
 /// Where the batches of one leader epoch begin.

@@ -1,13 +1,14 @@
-//! A topic: a named set of partitions with one policy, and the rules of its name.
+//! A topic as the catalog has it: a named set of partitions with one policy. The partitions themselves
+//! are rows of shards.
 
 use std::sync::Arc;
 
 use base::limits::TOPIC_NAME_BYTES_MAX;
-use base::{PartitionId, SharedRows, TopicId};
+use base::{PartitionId, TopicId};
 use uuid::Uuid;
 
+use super::placement::Placement;
 use crate::config::{Overrides, TopicConfig};
-use crate::partition::Partition;
 
 #[derive(Clone, PartialEq, Debug)]
 pub struct Topic {
@@ -20,22 +21,23 @@ pub struct Topic {
     pub config: Arc<TopicConfig>,
     /// The topic's own values, as they were given.
     pub overrides: Arc<Overrides>,
-    pub partitions: SharedRows<Partition>,
+    pub partition_count: u32,
+    pub placement: Placement,
 }
 
 impl Topic {
+    /// At most `PARTITIONS_PER_TOPIC_MAX`.
     pub fn partition_count(&self) -> u32 {
-        // Bounded by `PARTITIONS_PER_TOPIC_MAX` wherever partitions are made.
-        self.partitions.len() as u32
+        self.partition_count
     }
 
-    pub fn partition(&self, index: u32) -> Option<&Partition> {
-        self.partitions.get(index as usize)
+    pub fn has_partition(&self, index: u32) -> bool {
+        index < self.partition_count
     }
 
     pub fn partition_ids(&self) -> impl Iterator<Item = PartitionId> + use<> {
         let topic = self.id;
-        (0..self.partition_count()).map(move |index| PartitionId::new(topic, index))
+        (0..self.partition_count).map(move |index| PartitionId::new(topic, index))
     }
 }
 

@@ -1,0 +1,29 @@
+//! A lease group as a shard has it: how far it has come in the shard's partitions of its topic. Who
+//! holds a lease is the leader's volatile state and no part of the machine.
+
+use base::{SharedRows, TopicId};
+
+use super::progress::Progress;
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct GroupRows {
+    pub(crate) topic: TopicId,
+    /// One for each row of the topic, in the same order.
+    pub(crate) progress: SharedRows<Progress>,
+}
+
+impl GroupRows {
+    pub fn topic(&self) -> TopicId {
+        self.topic
+    }
+
+    /// In the partition of this row.
+    pub fn row(&self, row: usize) -> Option<&Progress> {
+        self.progress.get(row)
+    }
+
+    /// One for each of the shard's partitions of the topic, in the same order.
+    pub fn progress(&self) -> impl Iterator<Item = &Progress> {
+        self.progress.iter()
+    }
+}

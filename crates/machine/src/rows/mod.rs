@@ -1,0 +1,211 @@
+//! The rows of a shard: partitions and who wrote them, how far lease groups have come in them, and
+//! committed offsets. What a topic or a group is called and how it is configured is in the catalog
+//! ([`crate::catalog`]); a shard knows their numbers, and the little that decides what becomes of
+//! records.
+//!
+//! * [`topic`], [`stripe`], [`partition`], [`producer`]: where batches are
+//! * [`lease_group`], [`progress`]: what of them is settled
+//! * [`group`], `offset_groups`: committed offsets
+//! * `adopt`: taking over what changed in the catalog
+//! * `settle`: settling and seeking
+//! * `retention`: deleting
+
+use std::sync::Arc;
+
+use base::{LeaseGroupId, Offset, PartitionId, SharedMap, TopicId};
+
+use crate::command::CommitOffset;
+use crate::entry::Append;
+use crate::outcome::{AppendOutcome, Outcome, Refusal};
+use group::{Group, validate_commit, validate_group_name};
+use lease_group::GroupRows;
+use offset_groups::OffsetGroups;
+use partition::Partition;
+use progress::Progress;
+use topic::TopicRows;
+
+mod adopt;
+pub mod group;
+pub mod lease_group;
+mod offset_groups;
+pub mod partition;
+pub mod producer;
+pub mod progress;
+mod retention;
+mod settle;
+pub mod stripe;
+pub mod topic;
+
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Rows {
+    pub(crate) topics: SharedMap<TopicId, Arc<TopicRows>>,
+    pub(crate) lease_groups: SharedMap<LeaseGroupId, Arc<GroupRows>>,
+    pub(crate) offsets: OffsetGroups,
+    /// See [`Rows::adopted`].
+    pub(crate) adopted: u64,
+}
+
+// ------------------------------------------------------------------------------------- questions
+
+impl Rows {
+    pub fn topic(&self, topic: TopicId) -> Option<&TopicRows> {
+        self.topics.get(&topic).map(Arc::as_ref)
+    }
+
+    /// The topic as it is now: who looks at all of a large one keeps nobody waiting meanwhile.
+    pub fn shared_topic(&self, topic: TopicId) -> Option<Arc<TopicRows>> {
+        self.topics.get(&topic).map(Arc::clone)
+    }
+
+    /// Sorted by number.
+    pub fn topics(&self) -> impl Iterator<Item = &TopicRows> {
+        self.topics.values().map(Arc::as_ref)
+    }
+
+    pub fn partition(&self, partition: PartitionId) -> Option<&Partition> {
+        self.topics.get(&partition.topic)?.partition(partition.index)
+    }
+
+    pub fn lease_group(&self, group: LeaseGroupId) -> Option<&GroupRows> {
+        self.lease_groups.get(&group).map(Arc::as_ref)
+    }
+
+    /// The group as it is now: who looks at all of a large one keeps nobody waiting meanwhile.
+    pub fn shared_lease_group(&self, group: LeaseGroupId) -> Option<Arc<GroupRows>> {
+        self.lease_groups.get(&group).map(Arc::clone)
+    }
+
+    /// How far a lease group has come in a partition.
+    pub fn progress(&self, group: LeaseGroupId, partition: u32) -> Option<&Progress> {
+        let found = self.lease_group(group)?;
+        let row = self.topic(found.topic)?.stripe.row(partition)?;
+        found.progress.get(row)
+    }
+
+    /// The version of the catalog up to which these rows are as it wants them.
+    pub fn adopted(&self) -> u64 {
+        self.adopted
+    }
+
+    /// Committed offsets.
+    pub fn group(&self, name: &str) -> Option<&Group> {
+        self.offsets.get(name)
+    }
+
+    /// Those that have committed offsets here, sorted by name.
+    pub fn groups(&self) -> impl Iterator<Item = (&str, &Group)> {
+        self.offsets.iter()
+    }
+
+    /// Those after this name, sorted: for those who look at all, some at a time.
+    pub fn groups_after(&self, name: &str) -> impl Iterator<Item = (&str, &Group)> {
+        self.offsets.after(name)
+    }
+
+    pub fn group_count(&self) -> usize {
+        self.offsets.len()
+    }
+}
+
+// ------------------------------------------------------------------------- batches and producers
+
+impl Rows {
+    pub(crate) fn append(
+        &mut self,
+        append: &Append,
+        leader_epoch: Option<i32>,
+        now_ms: i64,
+    ) -> AppendOutcome {
+        match self.partition_mut(append.partition) {
+            Ok(partition) => partition.append(append, leader_epoch, now_ms),
+            Err(_) => AppendOutcome::UnknownPartition,
+        }
+    }
+
+    pub(crate) fn note_compacted(&mut self, id: PartitionId, up_to: Offset) -> Result<(), Refusal> {
+        self.partition_mut(id)?.note_compacted(up_to);
+        Ok(())
+    }
+
+    /// How many producers are forgotten. Only what changes is copied from an image.
+    pub(crate) fn expire_producers(&mut self, before_ms: i64) -> u64 {
+        let mut silent = Vec::new();
+        for topic in self.topics.values() {
+            let with_some = topic.partitions().filter(|(_, it)| it.has_producers_before(before_ms));
+            silent.extend(with_some.map(|(id, _)| id));
+        }
+        let mut expired = 0;
+        for id in silent {
+            if let Ok(partition) = self.partition_mut(id) {
+                expired += partition.expire_producers(before_ms);
+            }
+        }
+        expired
+    }
+
+    fn partition_mut(&mut self, partition: PartitionId) -> Result<&mut Partition, Refusal> {
+        self.topics
+            .get_mut(&partition.topic)
+            .and_then(|topic| {
+                let row = topic.stripe.row(partition.index)?;
+                Arc::make_mut(topic).partitions.get_mut(row)
+            })
+            .ok_or(Refusal::UnknownPartition { partition })
+    }
+
+    fn lease_group_mut(&mut self, group: LeaseGroupId) -> Result<&mut GroupRows, Refusal> {
+        let found = self.lease_groups.get_mut(&group).map(Arc::make_mut);
+        found.ok_or(Refusal::UnknownLeaseGroup { group })
+    }
+}
+
+// ----------------------------------------------------------------------------- committed offsets
+
+impl Rows {
+    /// `exists` says whether there is such a partition, in any shard.
+    pub(crate) fn commit(
+        &mut self,
+        name: &str,
+        offsets: &[CommitOffset],
+        now_ms: i64,
+        exists: impl Fn(PartitionId) -> bool,
+    ) -> Result<Outcome, Refusal> {
+        validate_group_name(name)?;
+        let mut refused = Vec::new();
+        for commit in offsets {
+            let partition = commit.partition;
+            let committed = match exists(partition) {
+                true => {
+                    validate_commit(commit).and_then(|()| self.offsets.commit(name, commit, now_ms))
+                }
+                false => Err(Refusal::UnknownPartition { partition }),
+            };
+            if let Err(refusal) = committed {
+                refused.push((partition, refusal));
+            }
+        }
+        Ok(Outcome::Committed { refused })
+    }
+
+    pub(crate) fn delete_offsets(
+        &mut self,
+        name: &str,
+        partitions: &[PartitionId],
+    ) -> Result<(), Refusal> {
+        match self.offsets.delete_offsets(name, partitions) {
+            true => Ok(()),
+            false => Err(Refusal::UnknownGroup { group: name.to_owned() }),
+        }
+    }
+
+    pub(crate) fn delete_group(&mut self, name: &str) -> Result<(), Refusal> {
+        match self.offsets.remove(name) {
+            true => Ok(()),
+            false => Err(Refusal::UnknownGroup { group: name.to_owned() }),
+        }
+    }
+
+    pub(crate) fn expire_offsets(&mut self, groups: &[String], now_ms: i64, before_ms: i64) -> u64 {
+        groups.iter().map(|group| self.offsets.expire(group, now_ms, before_ms)).sum()
+    }
+}

@@ -1,0 +1,71 @@
+//! Which partitions of a topic a shard has: each `step`-th, from the `first` on.
+
+/// A topic of n partitions over s shards is striped: a shard has every s-th of them. Its rows are
+/// then dense, whatever their numbers are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stripe {
+    first: u32,
+    /// Never 0.
+    step: u32,
+}
+
+impl Stripe {
+    /// All partitions.
+    pub const ALL: Self = Self { first: 0, step: 1 };
+
+    /// `None` if no partition could be in it.
+    pub fn new(first: u32, step: u32) -> Option<Self> {
+        (first < step).then_some(Self { first, step })
+    }
+
+    pub fn first(self) -> u32 {
+        self.first
+    }
+
+    pub fn step(self) -> u32 {
+        self.step
+    }
+
+    /// The row of a partition; `None` if it is in another stripe.
+    pub fn row(self, partition: u32) -> Option<usize> {
+        let above = partition.checked_sub(self.first)?;
+        (above % self.step == 0).then_some((above / self.step) as usize)
+    }
+
+    /// The partition of a row.
+    pub fn partition(self, row: usize) -> u32 {
+        self.first + row as u32 * self.step
+    }
+
+    /// How many of a topic's first `partitions` are in it.
+    pub fn rows_of(self, partitions: u32) -> usize {
+        partitions.saturating_sub(self.first).div_ceil(self.step) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_partition_is_in_one_stripe_and_has_one_row() {
+        for step in 1..5 {
+            for partitions in 0..20 {
+                let mut found = 0;
+                for first in 0..step {
+                    let stripe = Stripe::new(first, step).expect("the first is below the step");
+                    let rows =
+                        (0..partitions).filter_map(|index| Some((index, stripe.row(index)?)));
+                    let rows: Vec<_> = rows.collect();
+                    assert_eq!(rows.len(), stripe.rows_of(partitions));
+                    for (at, &(index, row)) in rows.iter().enumerate() {
+                        assert_eq!((row, stripe.partition(row)), (at, index));
+                    }
+                    found += rows.len();
+                }
+                assert_eq!(found, partitions as usize);
+            }
+        }
+        assert_eq!((Stripe::new(2, 2), Stripe::new(0, 0)), (None, None));
+    }
+}

@@ -1,0 +1,200 @@
+//! The rows of a shard (version 4).
+//!
+//! ```text
+//! RowsV4, topics x (TopicRowsV4, its PartitionV1s) by id,
+//! groups x (GroupV1, its CommittedOffsetV1s) by name,
+//! lease groups x (GroupRowsV4, its ProgressV2s) by id, TimeV3
+//! ```
+
+use std::sync::Arc;
+
+use base::limits::PARTITIONS_PER_TOPIC_MAX;
+use base::{LeaseGroupId, PartitionId, ShardId, SharedMap, TopicId};
+
+use super::stored::{
+    CommittedOffsetV1, GroupRowsV4, GroupV1, PartitionV1, ProgressV2, RowsV4, TimeV3, TopicRowsV4,
+};
+use super::{inconsistent, put, take, with_room_for};
+use crate::entry::DecodeError;
+use crate::rows::Rows;
+use crate::rows::group::{CommittedOffset, Group, validate_group_name};
+use crate::rows::lease_group::GroupRows;
+use crate::rows::partition::Partition;
+use crate::rows::progress::Progress;
+use crate::rows::stripe::Stripe;
+use crate::rows::topic::TopicRows;
+use crate::state::{Role, State};
+
+#[derive(Clone, Debug)]
+pub(super) struct RowsImage {
+    shard: ShardId,
+    adopted: u64,
+    topics: SharedMap<TopicId, Arc<TopicRows>>,
+    groups: SharedMap<Arc<str>, Arc<Group>>,
+    lease_groups: SharedMap<LeaseGroupId, Arc<GroupRows>>,
+    last_ms: i64,
+}
+
+impl RowsImage {
+    pub(super) fn of(shard: ShardId, rows: &Rows, last_ms: i64) -> Self {
+        Self {
+            shard,
+            adopted: rows.adopted,
+            topics: rows.topics.clone(),
+            groups: rows.offsets.groups.clone(),
+            lease_groups: rows.lease_groups.clone(),
+            last_ms,
+        }
+    }
+
+    pub(super) fn shard(&self) -> u32 {
+        self.shard.0
+    }
+
+    pub(super) fn encode(&self, mut bytes: Vec<u8>) -> Vec<u8> {
+        bytes = put(
+            bytes,
+            &RowsV4 {
+                adopted: self.adopted,
+                topics: self.topics.len() as u64,
+                groups: self.groups.len() as u64,
+                lease_groups: self.lease_groups.len() as u64,
+            },
+        );
+        for (id, topic) in &self.topics {
+            let stored = TopicRowsV4 {
+                id: id.0,
+                first: topic.stripe().first(),
+                step: topic.stripe().step(),
+                deletes_settled: topic.deletes_settled(),
+                rows: topic.row_count() as u64,
+            };
+            bytes = put(bytes, &stored);
+            bytes = put_partitions(bytes, topic);
+        }
+        bytes = put_groups(bytes, &self.groups);
+        for (id, group) in &self.lease_groups {
+            bytes = put(bytes, &GroupRowsV4 { id: id.0, topic: group.topic.0 });
+            bytes = put_progress(bytes, group);
+        }
+        put(bytes, &TimeV3 { last_ms: self.last_ms })
+    }
+}
+
+pub(super) fn decode(shard: u32, body: &mut &[u8]) -> Result<State, DecodeError> {
+    let mut state = State::of(Role::Rows(ShardId(shard)));
+    if ShardId(shard) < ShardId::FIRST {
+        return Err(inconsistent("shard", shard));
+    }
+    let stored: RowsV4 = take(body, "rows")?;
+    let rows = &mut state.rows;
+    rows.adopted = stored.adopted;
+    for _ in 0..stored.topics {
+        let TopicRowsV4 { id, first, step, deletes_settled, rows: count } =
+            take(body, "a topic's rows")?;
+        let partitions = take_partitions(count, body)?;
+        let stripe = Stripe::new(first, step);
+        let is_new = rows.topic(TopicId(id)).is_none();
+        let Some(stripe) = stripe.filter(|_| is_new && partitions.iter().all(Partition::is_sound))
+        else {
+            return Err(inconsistent("rows of topic", id));
+        };
+        rows.insert_topic(TopicId(id), stripe, partitions.into(), deletes_settled);
+    }
+    for _ in 0..stored.groups {
+        take_group(rows, body, |_| true)?;
+    }
+    for _ in 0..stored.lease_groups {
+        let GroupRowsV4 { id, topic } = take(body, "rows of a lease group")?;
+        let (id, topic) = (LeaseGroupId(id), TopicId(topic));
+        let count = rows.topic(topic).map_or(0, TopicRows::row_count);
+        let progress = take_progress(count as u64, body)?;
+        if rows.lease_group(id).is_some() || !is_sound(rows, topic, &progress) {
+            return Err(inconsistent("rows of lease group", id));
+        }
+        rows.insert_lease_group(id, topic, progress.into());
+    }
+    state.last_ms = take::<TimeV3>(body, "the time")?.last_ms;
+    Ok(state)
+}
+
+// ------------------------------------------------------------------------ what whole states have too
+
+pub(super) fn put_partitions(mut bytes: Vec<u8>, topic: &TopicRows) -> Vec<u8> {
+    for (_, partition) in topic.partitions() {
+        bytes = put(bytes, &partition.stored());
+    }
+    bytes
+}
+
+pub(super) fn take_partitions(count: u64, body: &mut &[u8]) -> Result<Vec<Partition>, DecodeError> {
+    if count > u64::from(PARTITIONS_PER_TOPIC_MAX) {
+        return Err(inconsistent("a number of partitions", count));
+    }
+    let mut partitions = with_room_for(count, body);
+    for _ in 0..count {
+        partitions.push(Partition::from(take::<PartitionV1>(body, "a partition")?));
+    }
+    Ok(partitions)
+}
+
+pub(super) fn put_progress(mut bytes: Vec<u8>, group: &GroupRows) -> Vec<u8> {
+    for progress in group.progress() {
+        bytes = put(bytes, &progress.stored());
+    }
+    bytes
+}
+
+pub(super) fn take_progress(count: u64, body: &mut &[u8]) -> Result<Vec<Progress>, DecodeError> {
+    let mut progress = with_room_for(count, body);
+    for _ in 0..count {
+        progress.push(Progress::from(take::<ProgressV2<'_>>(body, "progress")?));
+    }
+    Ok(progress)
+}
+
+/// Whether it is progress in each of the topic's partitions.
+pub(super) fn is_sound(rows: &Rows, topic: TopicId, progress: &[Progress]) -> bool {
+    rows.topic(topic).is_some_and(|topic| {
+        progress.len() == topic.row_count()
+            && progress
+                .iter()
+                .zip(topic.partitions())
+                .all(|(progress, (_, of))| progress.is_sound(of.log_start(), of.next_offset()))
+    })
+}
+
+pub(super) fn put_groups(mut bytes: Vec<u8>, groups: &SharedMap<Arc<str>, Arc<Group>>) -> Vec<u8> {
+    for (name, group) in groups {
+        let offsets = group.offsets.len() as u64;
+        bytes = put(bytes, &GroupV1 { name: (&**name).into(), offsets });
+        for (&partition, committed) in &group.offsets {
+            bytes = put(bytes, &committed.stored(partition));
+        }
+    }
+    bytes
+}
+
+/// `exists` says whether there can be an offset of a partition.
+pub(super) fn take_group(
+    rows: &mut Rows,
+    body: &mut &[u8],
+    exists: impl Fn(PartitionId) -> bool,
+) -> Result<(), DecodeError> {
+    let stored: GroupV1<'_> = take(body, "a group")?;
+    let mut offsets = SharedMap::default();
+    for _ in 0..stored.offsets {
+        let committed: CommittedOffsetV1<'_> = take(body, "a committed offset")?;
+        let partition = PartitionId::new(TopicId(committed.topic), committed.partition);
+        offsets.insert(partition, CommittedOffset::from(committed));
+    }
+    let consistent = validate_group_name(&stored.name).is_ok()
+        && rows.group(&stored.name).is_none()
+        && !offsets.is_empty()
+        && offsets.iter().all(|(&partition, committed)| exists(partition) && committed.is_sound());
+    if !consistent {
+        return Err(inconsistent("group", stored.name));
+    }
+    rows.offsets.insert(&stored.name, offsets);
+    Ok(())
+}
