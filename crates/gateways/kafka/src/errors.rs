@@ -168,13 +168,16 @@ impl From<Refusal> for Fault {
             Refusal::TooManyLeaseGroups { .. } | Refusal::TooManyLeaseGroupPartitions { .. } => {
                 ResponseError::PolicyViolation
             }
-            // No request of Kafka's names a document.
+            // No request of Kafka's names a document, and none chooses the log that it goes into.
             Refusal::LeaseGroupIdsExhausted
             | Refusal::UnknownDocument { .. }
             | Refusal::DocumentConflict { .. }
             | Refusal::InvalidDocumentName { .. }
             | Refusal::DocumentTooLarge { .. }
             | Refusal::TooManyDocuments { .. }
+            | Refusal::InvalidShardCount { .. }
+            | Refusal::AdoptionConflict { .. }
+            | Refusal::NotHere { .. }
             | Refusal::UnitRefused
             | Refusal::NotInUnit => ResponseError::UnknownServerError,
         };
