@@ -5,29 +5,31 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use base::limits::SEGMENT_BYTES_DEFAULT;
-use consensus::{Consensus, ConsensusOptions};
+use base::ShardId;
 use journal::Journal;
-use machine::{Command, Outcome, State};
+use machine::command::Home;
+use machine::{Command, Outcome, Role};
 use parking_lot::Mutex;
 use tasks::{Failure, Task};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use world::{Clock, Entropy, Workers, World};
 
 use crate::append::{AppendBatch, AppendReply};
 use crate::budget::{Budget, Permit};
-use crate::cluster;
 use crate::cpu::CpuPool;
-use crate::delivery::driver::{self, Message};
+use crate::delivery::driver;
 use crate::error::{ExecuteError, OpenError, Unavailable};
-use crate::housekeeping;
-use crate::sequencer::{Request, Sequencer};
-use crate::shard::Shard;
+use crate::local_shard::{Common, LocalShard};
+use crate::sequencer::Request;
+use crate::shard::View;
 use crate::timeline::Timeline;
 use crate::turns::Turns;
-use crate::watch::Watch;
-use crate::watchdog;
+use crate::watch::{Watch, Watchers};
+use crate::{adoption, cluster, housekeeping, layout, watchdog};
+
+/// Shards with rows that a new node founds.
+const SHARDS_DEFAULT: u32 = 1;
 
 #[derive(Clone, Debug)]
 pub struct BrokerOptions {
@@ -62,14 +64,12 @@ struct Inner {
     world: World,
     timeline: Arc<Timeline>,
     dir: PathBuf,
-    shard: Arc<Shard>,
-    consensus: Consensus,
-    /// None once the broker shuts down.
-    requests: Mutex<Option<mpsc::UnboundedSender<Request>>>,
+    /// The catalog's, then those with rows in the order of their numbers.
+    shards: Vec<Arc<LocalShard>>,
+    watchers: Arc<Watchers>,
     budget: Budget,
     cpu: CpuPool,
     turns: Turns,
-    delivery: driver::Handle,
     failure: Failure,
     /// None once the broker shut down.
     tasks: Mutex<Option<Tasks>>,
@@ -77,8 +77,7 @@ struct Inner {
 
 #[derive(Debug)]
 struct Tasks {
-    delivering: JoinHandle<()>,
-    sequencing: JoinHandle<()>,
+    adopting: Vec<JoinHandle<()>>,
     housekeeping: JoinHandle<()>,
     watchdog: JoinHandle<()>,
 }
@@ -107,74 +106,54 @@ impl Broker {
             doing: format!("making the data directory {}", dir.display()),
             source,
         })?;
-        // The catalog is shard 0; a single node keeps its partitions there too.
-        let opened = journal::Journal::open(&world, &dir.join("shard-0"), options.journal.clone())?;
-        let cluster_id = cluster::open(&world, dir)?;
-        let journal = opened.journal.clone();
-        let failure = Failure::new();
-        let failing = failure.clone();
-        journal.on_fatal(move |failed| failing.report(failed.to_string()));
-        let shard = Arc::new(Shard::new(journal));
-        // What the log still claims cannot be reclaimed: with small segments that is little, too.
-        let snapshot_log_bytes_min = options.journal.segment_bytes.min(SEGMENT_BYTES_DEFAULT);
-        let consensus = Consensus::start(
-            &world,
-            u64::from(options.node),
-            opened,
-            Arc::clone(&shard) as Arc<dyn consensus::StateMachine>,
-            ConsensusOptions {
-                snapshot_log_bytes_min,
-                node: failure.clone(),
-                ..ConsensusOptions::default()
-            },
-        )
-        .await?;
-        let (requests, inbox) = mpsc::unbounded_channel();
-        let cpu = CpuPool::new(world.workers.clone());
-        let sequencer = Sequencer::new(
-            Arc::clone(&shard),
-            consensus.clone(),
-            Arc::clone(&world.clock),
-            cpu.clone(),
-            inbox,
-        );
-        let sequencing = tasks::vital(Task::Sequencer, sequencer.run(), &failure);
-        let (delivery, messages) = driver::Handle::new();
-        let _ = shard.delivery.set(delivery.clone());
-        let timeline = Arc::new(Timeline::new(Arc::clone(&world.clock)));
-        let parts = driver::Parts {
-            shard: Arc::clone(&shard),
-            consensus: consensus.clone(),
-            clock: Arc::clone(&world.clock),
-            workers: world.workers.clone(),
-            timeline: Arc::clone(&timeline),
-            requests: requests.clone(),
-            handle: delivery.clone(),
-            sleep_max: options.housekeeping_interval,
+        let (failure, timeline) =
+            (Failure::new(), Arc::new(Timeline::new(Arc::clone(&world.clock))));
+        let (cpu, watchers) = (CpuPool::new(world.workers.clone()), Arc::<Watchers>::default());
+        let common = Common {
+            world: &world,
+            dir,
+            options: &options,
+            failure: &failure,
+            timeline: &timeline,
+            cpu: &cpu,
+            watchers: &watchers,
         };
-        let delivering = tasks::vital(Task::Delivery, driver::run(parts, messages), &failure);
+        layout::prepare(&common).await?;
+        let cluster_id = cluster::open(&world, dir)?;
+        let catalog = LocalShard::start(&common, Role::Catalog, None).await?;
+        let shard_count = found_shards(&catalog).await?;
+        let mut shards = vec![Arc::new(catalog)];
+        let mut adopting = Vec::new();
+        for shard in (1..=shard_count).map(ShardId) {
+            let catalog = &shards[0].shard;
+            let local = LocalShard::start(&common, Role::Rows(shard), Some(catalog)).await?;
+            let local = Arc::new(local);
+            catalog.lead_on(&local.shard);
+            let adoption = adoption::run(Arc::clone(catalog), Arc::downgrade(&local));
+            adopting.push(tasks::vital(Task::Adoption, adoption, &failure));
+            shards.push(local);
+        }
         let broker = Self(Arc::new(Inner {
             node: options.node,
             cluster_id,
-            world,
             timeline,
             dir: dir.to_path_buf(),
-            shard,
-            consensus,
-            requests: Mutex::new(Some(requests)),
+            shards,
+            watchers,
             budget: Budget::new(options.request_bytes_in_flight_max),
             cpu,
             turns: Turns::of_runtime(),
-            delivery,
             failure: failure.clone(),
             tasks: Mutex::new(None),
+            world,
         }));
+        broker.adopted().await?;
         let weak = WeakBroker(Arc::downgrade(&broker.0));
         let looking = watchdog::run(weak.clone());
         let watchdog = tasks::vital(Task::DiskWatchdog, looking, &failure);
         let keeping = housekeeping::run(weak, options.housekeeping_interval);
         let housekeeping = tasks::vital(Task::Housekeeping, keeping, &failure);
-        *broker.0.tasks.lock() = Some(Tasks { delivering, sequencing, housekeeping, watchdog });
+        *broker.0.tasks.lock() = Some(Tasks { adopting, housekeeping, watchdog });
         Ok(broker)
     }
 
@@ -183,20 +162,47 @@ impl Broker {
         WeakBroker(Arc::downgrade(&self.0))
     }
 
-    pub(crate) fn shard(&self) -> &Shard {
-        &self.0.shard
+    /// The catalog's, then those with rows.
+    pub(crate) fn local_shards(&self) -> &[Arc<LocalShard>] {
+        &self.0.shards
     }
 
-    /// Asks the machine. Keep the question short: an apply waits for it.
-    pub(crate) fn read<R>(&self, question: impl FnOnce(&State) -> R) -> R {
-        self.0.shard.read(question)
+    pub(crate) fn catalog_shard(&self) -> &LocalShard {
+        &self.0.shards[0]
     }
 
-    /// Puts a command into the log and answers what it led to, once it is durable and applied.
+    /// The shard that has the rows.
+    pub(crate) fn rows_shard(&self) -> &LocalShard {
+        &self.0.shards[1]
+    }
+
+    /// Asks the catalog and the rows. Keep the question short: an apply waits for it.
+    pub(crate) fn read<R>(&self, question: impl FnOnce(&View<'_>) -> R) -> R {
+        self.rows_shard().read(question)
+    }
+
+    /// Puts a command into the log where it belongs, and answers what it led to, once it is durable and
+    /// applied. What changed in the catalog is then so in the shards, too.
     pub(crate) async fn execute(&self, command: Command) -> Result<Outcome, ExecuteError> {
-        let (reply, answer) = oneshot::channel();
-        self.request(Request::Execute { command, reply })?;
-        answer.await.unwrap_or(Err(ExecuteError::Unavailable(Unavailable::Stopping)))
+        match command.home() {
+            Home::Catalog => {
+                let outcome = self.catalog_shard().execute(command).await?;
+                self.adopted().await?;
+                Ok(outcome)
+            }
+            Home::Rows => self.rows_shard().execute(command).await,
+        }
+    }
+
+    /// Waits until the shards have taken over all that changed in the catalog.
+    async fn adopted(&self) -> Result<(), Unavailable> {
+        let version = self.catalog_shard().read(|view| view.catalog.version());
+        for shard in &self.0.shards[1..] {
+            let mut adopted = shard.adopted.subscribe();
+            let stopping = |_| Unavailable::Stopping;
+            adopted.wait_for(|adopted| *adopted >= version).await.map_err(stopping)?;
+        }
+        Ok(())
     }
 
     /// The same for a command whose outcome says more than that it was done: `part` takes that out.
@@ -216,20 +222,13 @@ impl Broker {
         let (reply, answer) = oneshot::channel();
         let answer = AppendReply::new(batches.iter().map(AppendBatch::rows).sum(), answer);
         // When the broker is stopping the request is dropped, and with it the sender of the answer.
-        let _ = self.request(Request::Append { batches, reply });
+        let _ = self.rows_shard().request(Request::Append { batches, reply });
         answer
-    }
-
-    fn request(&self, request: Request) -> Result<(), Unavailable> {
-        match &*self.0.requests.lock() {
-            Some(requests) => requests.send(request).map_err(|_| Unavailable::Stopping),
-            None => Err(Unavailable::Stopping),
-        }
     }
 
     /// Who waits for records makes a watch of its own.
     pub fn watch(&self) -> Watch {
-        self.0.shard.watchers.watch()
+        self.0.watchers.watch()
     }
 
     /// Room for `bytes` of a request that is about to be read; given back when dropped.
@@ -268,12 +267,17 @@ impl Broker {
     /// Ends the term in which this node leads, and begins another one: a pause for whoever writes or waits
     /// for records, and no more. Returns the new term, once this node leads in it.
     pub async fn elect_anew(&self) -> Result<u64, Unavailable> {
-        self.0.consensus.elect_anew().await.map_err(|error| Unavailable::from(&error))
+        let mut term = 0;
+        for shard in &self.0.shards {
+            let elected = shard.consensus.elect_anew().await;
+            term = elected.map_err(|error| Unavailable::from(&error))?;
+        }
+        Ok(term)
     }
 
     /// The newest term in which something was applied: the leader epoch of the batches.
     pub fn leader_epoch(&self) -> i32 {
-        self.0.consensus.term() as i32
+        self.rows_shard().consensus.term() as i32
     }
 
     pub fn node(&self) -> u32 {
@@ -324,29 +328,22 @@ impl Broker {
         self.0.failure.expect_ends();
     }
 
-    /// Takes no more requests, answers those that are under way, and closes the journal.
+    /// Takes no more requests, answers those that are under way, and closes the journals.
     pub async fn shutdown(&self) {
-        self.0.requests.lock().take();
         self.0.failure.expect_ends();
         let Some(tasks) = self.0.tasks.lock().take() else { return };
         tasks.housekeeping.abort();
         tasks.watchdog.abort();
-        // What was settled before is made durable, which needs the sequencer.
-        self.0.delivery.tell(Message::Stop);
-        let _ = tasks.delivering.await;
-        // The sequencer ends by itself, once all that it proposed is answered.
-        let _ = tasks.sequencing.await;
-        self.0.consensus.shutdown().await;
-        self.journal().close();
-    }
-
-    /// Saves the machine's state, which frees older segments from the log's claim.
-    pub(crate) async fn save_snapshot(&self) -> std::io::Result<()> {
-        self.0.consensus.snapshot_now().await.map_err(std::io::Error::other)
+        tasks.adopting.iter().for_each(JoinHandle::abort);
+        self.0.shards.iter().for_each(|shard| shard.refuse_requests());
+        // Those with rows go by the catalog to their end.
+        for shard in self.0.shards.iter().rev() {
+            shard.shutdown().await;
+        }
     }
 
     pub(crate) fn delivery(&self) -> &driver::Handle {
-        &self.0.delivery
+        self.rows_shard().delivery().expect("a shard with rows has a driver")
     }
 
     /// The place after the last entry of the shard's log.
@@ -355,7 +352,19 @@ impl Broker {
     }
 
     pub(crate) fn journal(&self) -> &Journal {
-        &self.0.shard.journal
+        self.rows_shard().journal()
+    }
+}
+
+/// Founds the shards with rows where there are none; how many there are.
+async fn found_shards(catalog: &LocalShard) -> Result<u32, OpenError> {
+    let count = catalog.read(|view| view.catalog.shard_count());
+    if count > 0 {
+        return Ok(count);
+    }
+    match catalog.execute(Command::SetShards { count: SHARDS_DEFAULT }).await {
+        Ok(_) => Ok(SHARDS_DEFAULT),
+        Err(error) => Err(OpenError::Shards(error.to_string())),
     }
 }
 

@@ -76,6 +76,12 @@ pub enum OpenError {
     Consensus(#[from] consensus::StartError),
     #[error("the cluster's identity in {path} is damaged: {reason}")]
     Cluster { path: String, reason: String },
+    #[error("{path} cannot be read: {reason}")]
+    Layout { path: std::path::PathBuf, reason: String },
+    #[error("the shards of the node cannot be founded: {0}")]
+    Shards(String),
+    #[error("{0}")]
+    Unavailable(#[from] Unavailable),
     #[error("{doing}: {source}")]
     Io { doing: String, source: std::io::Error },
 }

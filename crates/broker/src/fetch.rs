@@ -5,12 +5,12 @@ use base::limits::FETCH_BYTES_MAX;
 use base::{Offset, PartitionId, TopicId};
 use bytes::Bytes;
 use journal::Stored;
-use machine::State;
 use machine::config::Durability;
 use record::{BatchError, BatchHeader};
 
 use crate::broker::Broker;
 use crate::error::FetchError;
+use crate::shard::View;
 
 /// Consecutive batches, as they lie in the journal.
 #[derive(Clone, Debug)]
@@ -69,12 +69,12 @@ impl Broker {
     /// Waits until everything that was acknowledged in this topic can be read. Where its durability is
     /// `replicated`, that may be one sync later than the acknowledgement.
     pub async fn acknowledged_is_readable(&self, topic: TopicId) {
-        let early = |state: &State| {
+        let early = |state: &View<'_>| {
             let topic = state.catalog.topic(topic);
             topic.is_some_and(|topic| topic.config.durability == Durability::Replicated)
         };
         if self.read(early) {
-            self.shard().apply_answered().await;
+            self.rows_shard().shard.apply_answered().await;
         }
     }
 

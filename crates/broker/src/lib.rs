@@ -6,6 +6,8 @@
 //! * [`shard_client`]: questions and changes about partitions, progress and committed offsets
 //! * [`append`]: what a producer hands in and gets back
 //! * `sequencer`: gives batches their offsets and makes one proposal of all that waits
+//! * `local_shard`: a shard as this node has it; `layout`: where its files are
+//! * `adoption`: rows follow the catalog
 //! * `shard`: applies what consensus committed, and answers whoever waits for it
 //! * [`fetch`]: reading by offset and by time
 //! * [`watch`]: waiting for records
@@ -19,6 +21,7 @@
 //! * `watchdog`: tells when the disk hangs
 //! * [`error`]: what can go wrong, per operation
 
+mod adoption;
 pub mod append;
 pub mod broker;
 pub mod budget;
@@ -30,6 +33,8 @@ pub mod delivery;
 pub mod error;
 pub mod fetch;
 mod housekeeping;
+mod layout;
+mod local_shard;
 pub mod operations;
 mod pending;
 mod sequencer;

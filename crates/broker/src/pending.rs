@@ -3,7 +3,7 @@
 use base::{Offset, PartitionId};
 use bytes::Bytes;
 use machine::outcome::{AppendOutcome, Applied};
-use machine::{Outcome, Refusal, State};
+use machine::{Outcome, Refusal, Rows};
 use tokio::sync::oneshot;
 
 use crate::append::Appended;
@@ -86,10 +86,10 @@ impl Pending {
 
     /// The proposal is written: answers those that asked for no more. The leader sequenced them,
     /// and the log keeps that order.
-    pub(crate) fn answer_early(&mut self, state: &State) -> usize {
+    pub(crate) fn answer_early(&mut self, rows: &Rows) -> usize {
         let mut answered = 0;
         for append in self.appends.iter_mut().filter(|append| append.early) {
-            append.answer(|slot| slot.answer_early(state));
+            append.answer(|slot| slot.answer_early(rows));
             answered += 1;
         }
         answered
@@ -108,9 +108,9 @@ impl Pending {
         self.fail(&Unavailable::Stopping);
     }
 
-    pub(crate) fn answer(self, state: &State, applied: &mut Applied) {
+    pub(crate) fn answer(self, rows: &Rows, applied: &mut Applied) {
         for mut append in self.appends {
-            append.answer(|slot| slot.answer(state, applied));
+            append.answer(|slot| slot.answer(rows, applied));
         }
         let alone = applied.commands.drain(..).skip(self.first_alone);
         for (reply, outcome) in self.commands.into_iter().zip(alone) {
@@ -131,23 +131,23 @@ impl Pending {
     }
 }
 
-fn log_start(state: &State, partition: PartitionId) -> Offset {
-    state.rows.partition(partition).map_or(0, |found| found.log_start())
+fn log_start(rows: &Rows, partition: PartitionId) -> Offset {
+    rows.partition(partition).map_or(0, |found| found.log_start())
 }
 
 impl Slot {
-    fn answer_early(self, state: &State) -> Result<Appended, AppendError> {
+    fn answer_early(self, rows: &Rows) -> Result<Appended, AppendError> {
         let (partition, base_offset, duplicate) = match self {
             Slot::Refused(error) => return Err(error),
             Slot::Body { partition, base_offset, .. } => (partition, base_offset, false),
             Slot::Duplicate { partition, base_offset } => (partition, base_offset, true),
         };
-        Ok(Appended { base_offset, log_start: log_start(state, partition), duplicate })
+        Ok(Appended { base_offset, log_start: log_start(rows, partition), duplicate })
     }
 
-    fn answer(self, state: &State, applied: &Applied) -> Result<Appended, AppendError> {
+    fn answer(self, rows: &Rows, applied: &Applied) -> Result<Appended, AppendError> {
         let taken = |partition, base_offset, duplicate| {
-            Ok(Appended { base_offset, log_start: log_start(state, partition), duplicate })
+            Ok(Appended { base_offset, log_start: log_start(rows, partition), duplicate })
         };
         match self {
             Slot::Refused(error) => Err(error),

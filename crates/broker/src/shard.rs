@@ -5,18 +5,18 @@
 //! takes it shared, for as long as the question lasts. Nothing is taken for a single record.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 
 use base::{HashMap, PartitionId};
 use bytes::Bytes;
 use consensus::{Committed, Encode, RestoreError, StateMachine};
 use journal::{Body, Journal};
 use machine::outcome::{AppendOutcome, Applied};
-use machine::{Append, Command, Entry, Head, State};
+use machine::{Append, Catalog, Command, Entry, Head, Role, Rows, State};
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use record::BatchHeader;
 use tasks::Task;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::delivery::driver::Handle;
 use crate::error::Unavailable;
@@ -24,9 +24,23 @@ use crate::housekeeping::changes::Changes;
 use crate::pending::Pending;
 use crate::watch::{MarkedWatches, Watchers};
 
+/// What a shard's leader decides by: its rows, and the catalog as this node knows it.
+pub(crate) struct View<'a> {
+    pub(crate) catalog: &'a Catalog,
+    pub(crate) rows: &'a Rows,
+    /// The time of the shard's log: see [`State::last_ms`].
+    pub(crate) last_ms: i64,
+}
+
 #[derive(Debug)]
 pub(crate) struct Shard {
     pub(crate) journal: Journal,
+    /// The node's copy of the catalog, for a shard with rows; its own is empty.
+    catalog: Option<Arc<Shard>>,
+    /// The catalog's version, for those who take over its changes.
+    pub(crate) versions: watch::Sender<u64>,
+    /// Shards with rows that go by this catalog: told of what changes in it.
+    followers: Mutex<Vec<Weak<Shard>>>,
     pub(crate) watchers: Arc<Watchers>,
     /// What housekeeping has not looked at.
     pub(crate) changes: Changes,
@@ -52,13 +66,21 @@ struct Scratch {
 }
 
 impl Shard {
-    pub(crate) fn new(journal: Journal) -> Self {
+    pub(crate) fn new(
+        journal: Journal,
+        role: Role,
+        catalog: Option<Arc<Shard>>,
+        watchers: Arc<Watchers>,
+    ) -> Self {
         Self {
             journal,
-            watchers: Arc::default(),
+            catalog,
+            versions: watch::Sender::new(0),
+            followers: Mutex::default(),
+            watchers,
             changes: Changes::default(),
             delivery: OnceLock::new(),
-            state: RwLock::new(State::new()),
+            state: RwLock::new(State::of(role)),
             pending: Mutex::default(),
             // Ticket 0 means "nobody here waits": an entry that is replayed or someone else's.
             next_ticket: AtomicU64::new(1),
@@ -68,8 +90,38 @@ impl Shard {
         }
     }
 
-    pub(crate) fn read<R>(&self, question: impl FnOnce(&State) -> R) -> R {
-        question(&self.state.read())
+    /// The catalog is locked before the rows, here and everywhere.
+    pub(crate) fn read<R>(&self, question: impl FnOnce(&View<'_>) -> R) -> R {
+        let catalog = self.catalog.as_ref().map(|catalog| catalog.state.read());
+        let state = self.state.read();
+        let catalog = catalog.as_ref().map_or(&state.catalog, |catalog| &catalog.catalog);
+        question(&View { catalog, rows: &state.rows, last_ms: state.last_ms() })
+    }
+
+    pub(crate) fn role(&self) -> Role {
+        self.state.read().role()
+    }
+
+    /// Sets a state that no entry made. The next snapshot has it.
+    pub(crate) fn replace(&self, state: State) {
+        *self.state.write() = state;
+    }
+
+    /// From now on a shard is told what changes in this catalog.
+    pub(crate) fn lead_on(&self, follower: &Arc<Shard>) {
+        self.followers.lock().push(Arc::downgrade(follower));
+    }
+
+    /// The catalog changed: whoever delivers or keeps house for rows looks at what that concerns.
+    fn tell_followers(&self, commands: &[Command], applied: &Applied) {
+        let version = self.state.read().catalog.version();
+        self.versions.send_if_modified(|known| std::mem::replace(known, version) != version);
+        for follower in self.followers.lock().iter().filter_map(Weak::upgrade) {
+            follower.changes.note(&[], commands, applied);
+            if let Some(delivery) = follower.delivery.get() {
+                delivery.applied(commands, applied);
+            }
+        }
     }
 
     /// The state, for as long as this is held: an apply waits for it.
@@ -188,11 +240,14 @@ impl StateMachine for Shard {
         if let Some(delivery) = self.delivery.get() {
             delivery.applied(&commands, applied);
         }
+        if !commands.is_empty() {
+            self.tell_followers(&commands, applied);
+        }
         if entry.ticket != 0
             && let Some(pending) = self.take(entry.ticket)
         {
             let state = self.state.read();
-            pending.answer(&state, applied);
+            pending.answer(&state.rows, applied);
         }
         marked.wake();
         self.wake(appends, applied);
@@ -208,7 +263,7 @@ impl StateMachine for Shard {
             if pending.early() > 0 {
                 self.answered_early.fetch_max(ticket, Ordering::AcqRel);
             }
-            let answered = pending.answer_early(&self.state.read());
+            let answered = pending.answer_early(&self.state.read().rows);
             self.early.fetch_sub(answered, Ordering::AcqRel);
         }
     }
@@ -220,6 +275,13 @@ impl StateMachine for Shard {
 
     fn restore(&self, machine: &[u8]) -> Result<(), RestoreError> {
         let state = State::decode(machine).map_err(|error| RestoreError(error.to_string()))?;
+        let role = self.role();
+        // Where both may be found, both are taken: see [`crate::layout`].
+        if state.role() != role && role != Role::Whole {
+            let found = state.role();
+            return Err(RestoreError(format!("it is of {found:?}, and this is {role:?}")));
+        }
+        self.versions.send_replace(state.catalog.version());
         *self.state.write() = state;
         Ok(())
     }

@@ -53,6 +53,7 @@ macro_rules! table {
 table! {
     Main: "main", Process;
     Sequencer: "sequencer", Process;
+    Adoption: "adoption", Process;
     Delivery: "delivery", Process;
     DeliveryDecoding: "delivery-decoding", Process;
     Housekeeping: "housekeeping", Process;

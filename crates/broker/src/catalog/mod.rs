@@ -39,7 +39,9 @@ pub struct CatalogView<'a>(MappedRwLockReadGuard<'a, Catalog>);
 impl Broker {
     /// Asks the catalog.
     pub fn catalog(&self) -> CatalogView<'_> {
-        CatalogView(RwLockReadGuard::map(self.shard().state(), |state| &state.catalog))
+        CatalogView(RwLockReadGuard::map(self.catalog_shard().shard.state(), |state| {
+            &state.catalog
+        }))
     }
 }
 

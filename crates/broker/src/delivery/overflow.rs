@@ -14,7 +14,7 @@ use base::{Offset, PartitionId};
 use bytes::Bytes;
 use dispatch::{Selection, Settlement, Take};
 use futures_util::FutureExt;
-use machine::{LeaseGroup, Partition, State, Topic};
+use machine::{LeaseGroup, Partition, Topic};
 use record::{BatchHeader, SharedBatch};
 use tasks::Task;
 use tokio::sync::oneshot;
@@ -22,7 +22,7 @@ use tokio::sync::oneshot;
 use crate::cpu::is_quick;
 use crate::error::AppendError;
 use crate::pending::Appends;
-use crate::shard::Shard;
+use crate::shard::{Shard, View};
 
 use super::commit::{Committed, UnderWay};
 use super::dead_letter::{DeadRecord, DeathReason};
@@ -36,7 +36,7 @@ const DROPPING: super::SessionId = 0;
 /// Why a batch with so many records and bytes does not fit; `None` when it does. `ahead` tells the
 /// ends of partitions that are proposed and not yet applied.
 pub(crate) fn refused(
-    state: &State,
+    state: &View<'_>,
     topic: &Topic,
     shard: &Shard,
     ahead: impl Fn(PartitionId) -> Option<Offset>,

@@ -27,11 +27,11 @@ use machine::Command;
 use record::{Batch, BatchHeader, RecordView, Retained};
 use tasks::Task;
 
-use crate::broker::Broker;
 use crate::error::ExecuteError;
 use crate::housekeeping::changes::Change;
 use crate::housekeeping::due::{Dues, split_topic};
 use crate::housekeeping::outlook::{Outlook, Rule};
+use crate::local_shard::LocalShard;
 
 /// Keys of one pass, in bytes; a partition with more is compacted in several passes.
 const KEY_BYTES_MAX: usize = 64 << 20;
@@ -104,11 +104,11 @@ struct Prepared {
 
 impl Compaction {
     /// Takes in what changed since the last round.
-    pub(crate) fn note(&mut self, broker: &Broker, changed: &HashMap<PartitionId, Change>) {
+    pub(crate) fn note(&mut self, shard: &LocalShard, changed: &HashMap<PartitionId, Change>) {
         let changed: Vec<(PartitionId, Change)> =
             changed.iter().map(|(&id, &it)| (id, it)).collect();
         for changed in changed.chunks(ROWS_PER_READ) {
-            let compacted = broker.read(|state| {
+            let compacted = shard.read(|state| {
                 let compacts = |id: PartitionId| {
                     let topic = state.catalog.topic(id.topic);
                     topic.is_some_and(|topic| topic.config.cleanup_policy.compact)
@@ -119,7 +119,7 @@ impl Compaction {
                 match self.outlooks.get(&partition) {
                     _ if !compacted => self.forget_partition(partition),
                     Some(grows) if !change.anew => {
-                        if broker.journal().stream_bytes(partition.stream()) >= grows.to_bytes {
+                        if shard.journal().stream_bytes(partition.stream()) >= grows.to_bytes {
                             self.todo.insert(partition);
                         }
                         // A batch of long ago closes what is before it.
@@ -137,15 +137,15 @@ impl Compaction {
     }
 
     /// Looks at what may be due, and compacts what is. How many partitions were looked at.
-    pub(crate) async fn run(&mut self, broker: &Broker) -> io::Result<usize> {
-        let now_ms = broker.timeline().unstepped_ms();
+    pub(crate) async fn run(&mut self, shard: &LocalShard) -> io::Result<usize> {
+        let now_ms = shard.timeline().unstepped_ms();
         while let Some(partition) = self.dates.pop(now_ms) {
             self.todo.insert(partition);
         }
         if self.todo.is_empty() {
             return Ok(0);
         }
-        let candidates = self.candidates(broker, now_ms);
+        let candidates = self.candidates(shard, now_ms);
         if candidates.is_empty() {
             return Ok(0);
         }
@@ -153,8 +153,8 @@ impl Compaction {
         let looks = looked.len();
         // Unless it comes to an end they are looked at again.
         self.todo.extend(looked);
-        let journal = broker.journal().clone();
-        let prepared = blocking(broker, move || prepare(&journal, candidates, now_ms)).await?;
+        let journal = shard.journal().clone();
+        let prepared = blocking(shard, move || prepare(&journal, candidates, now_ms)).await?;
         let Prepared { passes, outlooks, left } = prepared;
         for (partition, outlook, rule) in outlooks {
             self.todo.remove(&partition);
@@ -168,12 +168,12 @@ impl Compaction {
         }
         let segments: BTreeSet<u32> =
             passes.iter().flat_map(|pass| pass.segments.iter().copied()).collect();
-        if !segments.is_empty() && !seal(broker, &segments).await? {
+        if !segments.is_empty() && !seal(shard, &segments).await? {
             tracing::debug!(?segments, "not sealed yet; compaction goes on in a later round");
             return Ok(looks);
         }
-        let journal = broker.journal().clone();
-        let passes = blocking(broker, move || {
+        let journal = shard.journal().clone();
+        let passes = blocking(shard, move || {
             rewrite(&journal, &passes, segments, now_ms)?;
             Ok(passes)
         })
@@ -186,7 +186,7 @@ impl Compaction {
                 continue;
             }
             self.horizons.insert(partition, candidate.horizon_ms);
-            match broker.execute(Command::Compacted { partition, up_to }).await {
+            match shard.execute(Command::Compacted { partition, up_to }).await {
                 // Applied, and so it is among what changed; or its topic was deleted meanwhile.
                 Ok(_) | Err(ExecuteError::Refused(_)) => {
                     self.todo.remove(&partition);
@@ -220,11 +220,11 @@ impl Compaction {
     }
 
     /// Takes what is to be listed, and of that what has anything to compact.
-    fn candidates(&mut self, broker: &Broker, now_ms: i64) -> Vec<Candidate> {
+    fn candidates(&mut self, shard: &LocalShard, now_ms: i64) -> Vec<Candidate> {
         let todo: Vec<PartitionId> = std::mem::take(&mut self.todo).into_iter().collect();
         let mut candidates = Vec::new();
         for todo in todo.chunks(ROWS_PER_READ) {
-            let found = broker.read(|state| {
+            let found = shard.read(|state| {
                 let candidate = |partition: PartitionId| {
                     let config = &state.catalog.topic(partition.topic)?.config;
                     let row = state.rows.partition(partition)?;
@@ -272,8 +272,8 @@ impl Compaction {
 
 /// Only a sealed segment that no replay needs can be rewritten: the one that is written now is
 /// closed, and the machine's state saved. False when sealing takes longer than a round may.
-async fn seal(broker: &Broker, segments: &BTreeSet<u32>) -> io::Result<bool> {
-    let journal = broker.journal();
+async fn seal(shard: &LocalShard, segments: &BTreeSet<u32>) -> io::Result<bool> {
+    let journal = shard.journal();
     let open = || {
         let mut known = journal.segments().into_iter();
         known.any(|segment| segments.contains(&segment.id) && !segment.sealed)
@@ -282,9 +282,9 @@ async fn seal(broker: &Broker, segments: &BTreeSet<u32>) -> io::Result<bool> {
         journal.roll();
         // The segment closes before the next frame, so there has to be one.
         let nothing = Command::AdvanceStart { starts: Vec::new() };
-        broker.execute(nothing).await.map_err(io::Error::other)?;
+        shard.execute(nothing).await.map_err(io::Error::other)?;
     }
-    broker.save_snapshot().await?;
+    shard.save_snapshot().await?;
     for _ in 0..SEAL_LOOKS {
         if !open() {
             return Ok(true);
@@ -295,10 +295,10 @@ async fn seal(broker: &Broker, segments: &BTreeSet<u32>) -> io::Result<bool> {
 }
 
 async fn blocking<R: Send + 'static>(
-    broker: &Broker,
+    shard: &LocalShard,
     work: impl FnOnce() -> io::Result<R> + Send + 'static,
 ) -> io::Result<R> {
-    let done = broker.workers().blocking(Task::HousekeepingDisk, work);
+    let done = shard.workers().blocking(Task::HousekeepingDisk, work);
     done.await.unwrap_or_else(|panic| Err(io::Error::other(panic)))
 }
 

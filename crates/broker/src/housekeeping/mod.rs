@@ -19,21 +19,23 @@ mod retention;
 mod space;
 mod survey;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use base::limits::TAIL_CACHE_AGE_MAX;
-use base::{HashMap, PartitionId};
+use base::{HashMap, PartitionId, ShardId};
 use journal::Reclaimed;
 use machine::Command;
 use tasks::Task;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use crate::broker::{Broker, WeakBroker};
+use crate::broker::WeakBroker;
 use crate::housekeeping::changes::Change;
 use crate::housekeeping::compaction::Compaction;
 use crate::housekeeping::retention::{Retention, Round};
 use crate::housekeeping::space::Space;
 use crate::housekeeping::survey::Survey;
+use crate::local_shard::LocalShard;
 
 /// Producers are forgotten after a day or so; an hour more or less does not matter.
 const PRODUCERS_EVERY: Duration = Duration::from_secs(60 * 60);
@@ -43,19 +45,26 @@ const STARTS_PER_COMMAND: usize = 10_000;
 pub(crate) async fn run(broker: WeakBroker, interval: Duration) {
     let mut ticks = tokio::time::interval(interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut housekeeping = Housekeeping::default();
+    let mut of_shards: Vec<Housekeeping> = Vec::new();
     let mut producers_due = Instant::now() + PRODUCERS_EVERY;
     loop {
         ticks.tick().await;
         let Some(broker) = broker.upgrade() else { return };
-        broker.journal().rest(TAIL_CACHE_AGE_MAX);
-        let looks = housekeeping.round(&broker).await;
-        if looks != Looks::default() {
-            tracing::trace!(?looks, "housekeeping");
-        }
-        if Instant::now() >= producers_due {
+        let shards = broker.local_shards();
+        of_shards.resize_with(shards.len(), Housekeeping::default);
+        let forget = Instant::now() >= producers_due;
+        if forget {
             producers_due = Instant::now() + PRODUCERS_EVERY;
-            forget_producers(&broker).await;
+        }
+        for (shard, housekeeping) in shards.iter().zip(&mut of_shards) {
+            shard.journal().rest(TAIL_CACHE_AGE_MAX);
+            let looks = housekeeping.round(shard).await;
+            if looks != Looks::default() {
+                tracing::trace!(shard = %shard.id(), ?looks, "housekeeping");
+            }
+            if forget {
+                forget_producers(shard).await;
+            }
         }
     }
 }
@@ -78,13 +87,13 @@ struct Housekeeping {
 }
 
 impl Housekeeping {
-    async fn round(&mut self, broker: &Broker) -> Looks {
-        let mut changed = broker.shard().changes.take();
+    async fn round(&mut self, shard: &Arc<LocalShard>) -> Looks {
+        let mut changed = shard.shard.changes.take();
         if !changed.is_empty() {
             self.space.changed(Instant::now());
         }
         for topic in std::mem::take(&mut changed.topics) {
-            match broker.read(|state| state.catalog.topic(topic).is_some()) {
+            match shard.read(|state| state.catalog.topic(topic).is_some()) {
                 true => self.survey.add(topic),
                 false => {
                     self.retention.forget(topic);
@@ -95,12 +104,12 @@ impl Housekeeping {
         if changed.all {
             self.survey.add_all();
         }
-        for partition in self.survey.next(broker) {
+        for partition in self.survey.next(shard) {
             changed.add(partition, Change::ANEW);
         }
-        let retention = self.retain(broker, &changed.partitions).await;
-        self.compaction.note(broker, &changed.partitions);
-        let compaction = match self.compaction.run(broker).await {
+        let retention = self.retain(shard, &changed.partitions).await;
+        self.compaction.note(shard, &changed.partitions);
+        let compaction = match self.compaction.run(shard).await {
             Ok(looks) => looks,
             Err(error) => {
                 tracing::warn!(%error, "compaction failed and will be tried again");
@@ -109,18 +118,22 @@ impl Housekeeping {
         };
         let space = self.space.is_due(Instant::now());
         if space {
-            self.reclaim(broker).await;
+            self.reclaim(shard).await;
         }
         Looks { retention, compaction, space }
     }
 
     /// Moves the start of partitions that hold more, or older, than their topic keeps.
-    async fn retain(&mut self, broker: &Broker, changed: &HashMap<PartitionId, Change>) -> usize {
+    async fn retain(
+        &mut self,
+        shard: &Arc<LocalShard>,
+        changed: &HashMap<PartitionId, Change>,
+    ) -> usize {
         let now = Instant::now();
-        if changed.is_empty() && !self.retention.is_due(broker, now) {
+        if changed.is_empty() && !self.retention.is_due(shard, now) {
             return 0;
         }
-        let looking = broker.clone();
+        let looking = Arc::clone(shard);
         let mut retention = std::mem::take(&mut self.retention);
         let changed = changed.clone();
         let look = move || {
@@ -128,13 +141,13 @@ impl Housekeeping {
             (retention, round)
         };
         // Its end by a panic is the node's: nothing is lost by it that would be missed.
-        let looked = broker.workers().blocking(Task::HousekeepingDisk, look).await;
+        let looked = shard.workers().blocking(Task::HousekeepingDisk, look).await;
         let (retention, round) = looked.unwrap_or_default();
         self.retention = retention;
         let Round { starts, looks } = round;
         for starts in starts.chunks(STARTS_PER_COMMAND) {
             let command = Command::AdvanceStart { starts: starts.to_vec() };
-            if let Err(error) = broker.execute(command).await {
+            if let Err(error) = shard.execute(command).await {
                 tracing::warn!(%error, "retention could not move the start of partitions");
                 self.retention.again(starts.iter().map(|(partition, _)| *partition), now);
             }
@@ -142,18 +155,18 @@ impl Housekeeping {
         looks
     }
 
-    async fn reclaim(&mut self, broker: &Broker) {
-        let working = broker.clone();
+    async fn reclaim(&mut self, shard: &Arc<LocalShard>) {
+        let working = Arc::clone(shard);
         let reclaim = move || working.journal().reclaim();
-        let reclaimed = broker.workers().blocking(Task::HousekeepingDisk, reclaim).await;
+        let reclaimed = shard.workers().blocking(Task::HousekeepingDisk, reclaim).await;
         let now = Instant::now();
         match reclaimed {
             Ok(Ok(reclaimed)) => {
                 if reclaimed != Reclaimed::default() {
                     tracing::debug!(?reclaimed, "space came back");
                 }
-                if self.space.passed(now, reclaimed, broker.journal().snapshot_bytes()) {
-                    self.save_snapshot(broker).await;
+                if self.space.passed(now, reclaimed, shard.journal().snapshot_bytes()) {
+                    self.save_snapshot(shard).await;
                 }
             }
             Ok(Err(error)) => {
@@ -167,8 +180,8 @@ impl Housekeeping {
         }
     }
 
-    async fn save_snapshot(&mut self, broker: &Broker) {
-        match broker.save_snapshot().await {
+    async fn save_snapshot(&mut self, shard: &LocalShard) {
+        match shard.save_snapshot().await {
             Ok(()) => self.space.snapshot_taken(Instant::now()),
             Err(error) => {
                 tracing::warn!(%error, "no snapshot could be saved, so dead segments stay");
@@ -177,10 +190,13 @@ impl Housekeeping {
     }
 }
 
-async fn forget_producers(broker: &Broker) {
-    let silent_ms = broker.read(|state| state.catalog.node_config().own.producer_id_expiration_ms);
-    let before_ms = broker.timeline().unstepped_ms().saturating_sub(silent_ms);
-    if let Err(error) = broker.execute(Command::ExpireProducers { before_ms }).await {
+async fn forget_producers(shard: &LocalShard) {
+    if shard.id() == ShardId::CATALOG {
+        return;
+    }
+    let silent_ms = shard.read(|state| state.catalog.node_config().own.producer_id_expiration_ms);
+    let before_ms = shard.timeline().unstepped_ms().saturating_sub(silent_ms);
+    if let Err(error) = shard.execute(Command::ExpireProducers { before_ms }).await {
         tracing::warn!(%error, "silent producers could not be forgotten");
     }
 }

@@ -21,9 +21,9 @@ use base::{HashMap, Offset, PartitionId, TopicId};
 use journal::{Journal, ReadError};
 use world::Instant;
 
-use crate::broker::Broker;
 use crate::housekeeping::changes::Change;
 use crate::housekeeping::due::{Dues, split_topic};
+use crate::local_shard::LocalShard;
 
 /// How many findings of a partition are remembered: each lasts for the check interval, and they
 /// are at least this part of it apart. More of them delete a steady stream in smaller steps.
@@ -101,8 +101,8 @@ struct Kept {
 
 impl Retention {
     /// Whether there is something to look at though nothing changed.
-    pub(crate) fn is_due(&self, broker: &Broker, now: Instant) -> bool {
-        self.dates.is_due(broker.timeline().unstepped_ms()) || self.moments.is_due(now)
+    pub(crate) fn is_due(&self, shard: &LocalShard, now: Instant) -> bool {
+        self.dates.is_due(shard.timeline().unstepped_ms()) || self.moments.is_due(now)
     }
 
     /// The start of these could not be moved.
@@ -113,13 +113,13 @@ impl Retention {
     /// Looks at what changed, and at what is due.
     pub(crate) fn round(
         &mut self,
-        broker: &Broker,
+        shard: &LocalShard,
         changed: &HashMap<PartitionId, Change>,
         now: Instant,
     ) -> Round {
-        let now_ms = broker.timeline().unstepped_ms();
+        let now_ms = shard.timeline().unstepped_ms();
         let interval_ms =
-            broker.read(|state| state.catalog.node_config().own.retention_check_interval_ms);
+            shard.read(|state| state.catalog.node_config().own.retention_check_interval_ms);
         let interval = Duration::from_millis(u64::try_from(interval_ms).unwrap_or(0));
         // And whether its age is asked for: what is appended does not make the oldest batch older.
         let mut todo: BTreeMap<PartitionId, bool> = BTreeMap::new();
@@ -137,9 +137,9 @@ impl Retention {
         let mut todo = todo.into_iter().peekable();
         while todo.peek().is_some() {
             let some: Vec<_> = todo.by_ref().take(ROWS_PER_READ).collect();
-            for (kept, by_time) in self.kept(broker, some) {
+            for (kept, by_time) in self.kept(shard, some) {
                 round.looks += 1;
-                let start = self.start(broker.journal(), &kept, by_time, (now, now_ms), interval);
+                let start = self.start(shard.journal(), &kept, by_time, (now, now_ms), interval);
                 let start = start.unwrap_or_else(|error| {
                     let partition = kept.partition;
                     tracing::warn!(%partition, %error, "retention cannot tell what is old");
@@ -162,8 +162,8 @@ impl Retention {
     }
 
     /// Those of which something may go. Of the others nothing is remembered.
-    fn kept(&mut self, broker: &Broker, some: Vec<(PartitionId, bool)>) -> Vec<(Kept, bool)> {
-        let found = broker.read(|state| {
+    fn kept(&mut self, shard: &LocalShard, some: Vec<(PartitionId, bool)>) -> Vec<(Kept, bool)> {
+        let found = shard.read(|state| {
             let kept = |partition: PartitionId| {
                 let config = &state.catalog.topic(partition.topic)?.config;
                 let row = state.rows.partition(partition)?;

@@ -6,7 +6,7 @@ use std::ops::Bound;
 
 use base::{PartitionId, TopicId};
 
-use crate::broker::Broker;
+use crate::local_shard::LocalShard;
 
 /// Rows that are passed under one lock.
 const ROWS_PER_READ: usize = 1_000;
@@ -40,26 +40,26 @@ impl Survey {
     }
 
     /// The partitions of this round.
-    pub(crate) fn next(&mut self, broker: &Broker) -> Vec<PartitionId> {
+    pub(crate) fn next(&mut self, shard: &LocalShard) -> Vec<PartitionId> {
         let mut found = Vec::new();
         let mut passed = 0;
         while found.len() < PARTITIONS_PER_ROUND && passed < ROWS_PER_ROUND {
             let Some(&topic) = self.topics.front() else {
-                if !self.list(broker) {
+                if !self.list(shard) {
                     break;
                 }
                 continue;
             };
-            passed += self.pass(broker, topic, &mut found);
+            passed += self.pass(shard, topic, &mut found);
         }
         found
     }
 
     /// Lists more topics of all. `false` when there are no more.
-    fn list(&mut self, broker: &Broker) -> bool {
+    fn list(&mut self, shard: &LocalShard) -> bool {
         let Some(after) = self.all_after.take() else { return false };
         let from = after.as_ref().map(String::as_str);
-        let (topics, last) = broker.read(|state| {
+        let (topics, last) = shard.read(|state| {
             let mut last = None;
             let listed = state.catalog.topics_from(from).take(TOPICS_PER_READ).inspect(|topic| {
                 last = Some(topic.name.clone());
@@ -73,9 +73,9 @@ impl Survey {
     }
 
     /// Goes on in the first topic; how many rows it passed, at least one.
-    fn pass(&mut self, broker: &Broker, topic: TopicId, found: &mut Vec<PartitionId>) -> usize {
+    fn pass(&mut self, shard: &LocalShard, topic: TopicId, found: &mut Vec<PartitionId>) -> usize {
         let (from, to) = (self.next_index, self.next_index.saturating_add(ROWS_PER_READ as u32));
-        let rows = broker.read(|state| {
+        let rows = shard.read(|state| {
             let rows = state.rows.topic(topic)?;
             let topic = state.catalog.topic(topic)?;
             let end = topic.partition_count().min(to);

@@ -2,13 +2,13 @@
 
 use std::mem;
 
-use base::{HashMap, Offset, PartitionId};
+use base::{HashMap, Offset, PartitionId, TopicId};
 use bytes::{Bytes, BytesMut};
 use journal::{Body, Room};
 use machine::config::{Durability, LimitOverflow};
 use machine::partition::Partition;
 use machine::producer::{BatchSequence, SequenceVerdict};
-use machine::{Command, State, Unit};
+use machine::{Command, Unit};
 use record::BatchHeader;
 use tokio::sync::oneshot;
 
@@ -19,7 +19,7 @@ use crate::dedup::{self, Copies, Dedup, Deduplicated, Going, RecordIds};
 use crate::delivery::overflow;
 use crate::error::AppendError;
 use crate::pending::{CommandReply, Overflow, Pending, PendingAppend, Slot};
-use crate::shard::Shard;
+use crate::shard::{Shard, View};
 
 pub(super) struct Proposal {
     pub(super) ticket: u64,
@@ -57,7 +57,7 @@ pub(super) struct Terms<'a> {
 pub(super) struct Context<'a> {
     pub(super) ahead: &'a mut Ahead,
     pub(super) dedup: &'a mut Dedup,
-    pub(super) state: &'a State,
+    pub(super) state: &'a View<'a>,
     pub(super) terms: &'a Terms<'a>,
 }
 
@@ -145,7 +145,7 @@ impl Proposal {
                 self.add_unit(batches, commands, reply, context);
             }
             Request::Execute { command, reply } => {
-                if let Command::DeleteTopic { topic } = command {
+                for &topic in deletions(&command) {
                     context.ahead.record_deletion(topic, self.ticket, &mut self.touched);
                 }
                 self.alone.push(command);
@@ -381,6 +381,14 @@ fn refused(batches: &[AppendBatch], context: &Context<'_>) -> Option<AppendError
     None
 }
 
+/// Topics of which a command deletes the rows.
+pub(super) fn deletions(command: &Command) -> &[TopicId] {
+    match command {
+        Command::Adopt(adoption) => &adoption.topics_gone,
+        _ => &[],
+    }
+}
+
 /// How many offsets the batch takes.
 fn span(header: &BatchHeader) -> u32 {
     header.last_offset_delta.max(0) as u32 + 1
@@ -392,7 +400,7 @@ fn refused_for_limits(
     header: &BatchHeader,
     batch: &[u8],
     ahead: impl Fn(PartitionId) -> Option<Offset>,
-    state: &State,
+    state: &View<'_>,
     terms: &Terms<'_>,
 ) -> Option<AppendError> {
     let topic = state.catalog.topic(partition.topic)?;
@@ -410,7 +418,7 @@ fn refused_for_space(room: &Room) -> Option<AppendError> {
 }
 
 /// Whether what a topic refuses for want of room becomes dead letters.
-fn makes_dead_letters(partition: PartitionId, state: &State) -> bool {
+fn makes_dead_letters(partition: PartitionId, state: &View<'_>) -> bool {
     let topic = state.catalog.topic(partition.topic);
     topic.is_some_and(|topic| topic.config.limit_overflow == LimitOverflow::RejectDeadLetter)
 }

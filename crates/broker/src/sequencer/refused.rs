@@ -3,11 +3,12 @@
 use base::{HashMap, Offset, PartitionId};
 use bytes::{Bytes, BytesMut};
 use journal::Body;
-use machine::{Command, State, Unit};
+use machine::{Command, Unit};
 use record::BatchHeader;
 
 use super::ahead::{Ahead, Touched};
-use super::proposal::sequence_of;
+use super::proposal::{deletions, sequence_of};
+use crate::shard::View;
 
 /// The content of a proposal, in which every batch has its offset.
 pub(super) struct Sequenced {
@@ -30,7 +31,7 @@ impl Sequenced {
         ticket: u64,
         leader_epoch: i32,
         ahead: &mut Ahead,
-        state: &State,
+        state: &View<'_>,
     ) -> Option<Touched> {
         if !self.fits(ahead, state) {
             return None;
@@ -57,8 +58,8 @@ impl Sequenced {
             ahead.record_end(partition, end, ticket, &mut touched);
         }
         for command in &self.commands {
-            if let Command::DeleteTopic { topic } = command {
-                ahead.record_deletion(*topic, ticket, &mut touched);
+            for &topic in deletions(command) {
+                ahead.record_deletion(topic, ticket, &mut touched);
             }
         }
         Some(touched)
@@ -66,7 +67,7 @@ impl Sequenced {
 
     /// Whether each body goes where its partition ends. One of a partition that is gone is left to the
     /// machine to refuse.
-    fn fits(&self, ahead: &Ahead, state: &State) -> bool {
+    fn fits(&self, ahead: &Ahead, state: &View<'_>) -> bool {
         let mut ends: HashMap<PartitionId, Offset> = HashMap::default();
         self.bodies.iter().all(|body| {
             let partition = PartitionId::from_stream(body.stream);

@@ -12,7 +12,6 @@ use base::limits::{PROPOSAL_BYTES_MAX, PROPOSALS_IN_FLIGHT_MAX};
 use consensus::{Leadership, Payload, ProposeError, Proposed};
 use futures_util::FutureExt;
 use futures_util::stream::StreamExt;
-use machine::State;
 
 use super::ahead::{Ahead, Touched};
 use super::proposal::{Context, Finished, Proposal, Terms};
@@ -62,7 +61,7 @@ impl Sequencer {
         refused: Vec<Refused>,
     ) -> Vec<Refused> {
         // The clock may have been set back since the last entry.
-        self.now_ms = self.now_ms.max(self.shard.read(State::last_ms));
+        self.now_ms = self.now_ms.max(self.shard.read(|view| view.last_ms));
         let consensus = self.consensus.clone();
         let mut ended = pin!(consensus.ended());
         let holding = leadership.clone();

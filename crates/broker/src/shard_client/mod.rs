@@ -37,6 +37,6 @@ impl Broker {
 
 impl<'a> ShardClient<'a> {
     fn rows(self) -> MappedRwLockReadGuard<'a, Rows> {
-        RwLockReadGuard::map(self.broker.shard().state(), |state| &state.rows)
+        RwLockReadGuard::map(self.broker.rows_shard().shard.state(), |state| &state.rows)
     }
 }

@@ -1,0 +1,69 @@
+//! Keeps the rows of a shard as the catalog wants them: which topics there are, how many partitions they
+//! have, and which lease groups.
+//!
+//! The shard's log says up to which version of the catalog that is so ([`machine::catalog::feed`]). What
+//! changed since then goes into the log in one entry, or in some if it is much.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use machine::{Command, Refusal};
+
+use crate::error::ExecuteError;
+use crate::local_shard::LocalShard;
+use crate::shard::Shard;
+
+/// Changes that one entry takes over.
+const CHANGES_PER_ENTRY: usize = 20_000;
+/// Before another try, when the shard's log takes nothing.
+const AGAIN_AFTER: Duration = Duration::from_millis(100);
+
+/// Runs until either is gone.
+pub(crate) async fn run(catalog: Arc<Shard>, local: Weak<LocalShard>) {
+    let mut versions = catalog.versions.subscribe();
+    drop(catalog);
+    loop {
+        versions.borrow_and_update();
+        let Some(local) = local.upgrade() else { return };
+        if !keep_up(&local).await {
+            return;
+        }
+        drop(local);
+        if versions.changed().await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Takes over all that changed. False once the shard takes no more requests.
+async fn keep_up(local: &LocalShard) -> bool {
+    loop {
+        let seen = *local.adopted.borrow();
+        let next = local.read(|view| {
+            let mut adoption = view.catalog.adoption(local.id(), seen, CHANGES_PER_ENTRY)?;
+            // Nothing between the two was for this shard.
+            adoption.from = view.rows.adopted();
+            Some(view.rows.without_unknown(adoption))
+        });
+        let Some(adoption) = next else { return true };
+        let to = adoption.to;
+        if adoption.is_empty() {
+            local.adopted.send_replace(to);
+            continue;
+        }
+        match local.execute(Command::Adopt(adoption)).await {
+            Ok(_) => {
+                local.adopted.send_replace(to);
+            }
+            Err(ExecuteError::Refused(Refusal::AdoptionConflict { version, .. })) => {
+                local.adopted.send_replace(version);
+            }
+            Err(ExecuteError::Refused(refusal)) => {
+                tracing::error!(%refusal, "a change of the catalog cannot be taken over");
+                tokio::time::sleep(AGAIN_AFTER).await;
+            }
+            Err(ExecuteError::Unavailable(crate::Unavailable::Stopping)) => return false,
+            Err(ExecuteError::Unavailable(_)) => tokio::time::sleep(AGAIN_AFTER).await,
+        }
+    }
+}

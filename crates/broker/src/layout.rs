@@ -1,0 +1,171 @@
+//! Where a node's shards are in its data directory, and how one that was written before shards were apart
+//! is brought into that order.
+//!
+//! ```text
+//! layout     which of these orders holds
+//! cluster    the cluster's identity
+//! shard-0    the catalog
+//! shard-1..  shards with rows
+//! ```
+//!
+//! Before, `shard-0` had the catalog and all rows in one log. It becomes `shard-1`, whose next snapshot
+//! has the rows alone; a new `shard-0` begins with a snapshot of the catalog. Each step leaves behind what
+//! the next start goes on from, wherever it ends:
+//!
+//! | found | what is done |
+//! |---|---|
+//! | a `layout` | nothing |
+//! | neither shard | a new directory: `layout` is written |
+//! | `shard-0` alone | it is renamed to `shard-1` |
+//! | `shard-1` alone | the catalog is written to `shard-0.new`, which is renamed to `shard-0` |
+//! | both | `shard-1` saves a snapshot of its rows, unless it has; `layout` is written |
+
+use std::io::{self, ErrorKind, IoSlice};
+use std::path::{Path, PathBuf};
+
+use base::ShardId;
+use base::checksum::crc32c;
+use machine::Role;
+use world::Disk;
+
+use crate::error::OpenError;
+use crate::local_shard::{Common, LocalShard, replica};
+
+const FILE: &str = "layout";
+const TEMPORARY: &str = "layout.tmp";
+const MAGIC: &[u8; 8] = b"PRlayou1";
+/// The order that this version writes: the first, without a file, had one shard for all.
+const ORDER: u32 = 2;
+/// Magic, order, checksum of both.
+const LEN: usize = 8 + 4 + 4;
+
+/// Sees to it that the shards of the directory are where they are looked for.
+pub(crate) async fn prepare(common: &Common<'_>) -> Result<(), OpenError> {
+    let (disk, dir) = (&*common.world.disk, common.dir);
+    if is_known(disk, dir)? {
+        return Ok(());
+    }
+    let catalog = LocalShard::dir(dir, ShardId::CATALOG);
+    let rows = LocalShard::dir(dir, ShardId::FIRST);
+    let has_rows = has_files(disk, &rows)?;
+    if has_files(disk, &catalog)? || has_rows {
+        tracing::info!(
+            "this data directory was written before the catalog had a shard of its own: it is \
+             brought into the new order; an older version cannot open it afterwards"
+        );
+        if !has_rows {
+            rename_dir(disk, dir, &catalog, &rows)?;
+        }
+        split(common, &catalog, &rows).await?;
+    }
+    write(disk, dir)
+}
+
+/// Divides what `rows` has, unless that is done.
+async fn split(common: &Common<'_>, catalog: &Path, rows: &Path) -> Result<(), OpenError> {
+    let (disk, dir) = (&*common.world.disk, common.dir);
+    let (shard, consensus) = replica(common, rows, Role::Whole, None).await?;
+    if shard.role() == Role::Whole {
+        let whole = shard.state().clone();
+        let (of_catalog, of_rows) = whole.split();
+        if !has_files(disk, catalog)? {
+            let new = catalog.with_extension("new");
+            remove_files(disk, &new)?;
+            save(common, &new, of_catalog).await?;
+            rename_dir(disk, dir, &new, catalog)?;
+        }
+        shard.replace(of_rows);
+        consensus.snapshot_now().await.map_err(unsaved)?;
+    }
+    consensus.shutdown().await;
+    shard.journal.close();
+    Ok(())
+}
+
+/// Makes a shard that begins with this state.
+async fn save(common: &Common<'_>, dir: &Path, state: machine::State) -> Result<(), OpenError> {
+    let (shard, consensus) = replica(common, dir, state.role(), None).await?;
+    shard.replace(state);
+    consensus.snapshot_now().await.map_err(unsaved)?;
+    consensus.shutdown().await;
+    shard.journal.close();
+    Ok(())
+}
+
+fn unsaved(error: consensus::SnapshotError) -> OpenError {
+    let source = io::Error::other(error);
+    OpenError::Io { doing: "saving a snapshot of the divided state".to_owned(), source }
+}
+
+// ------------------------------------------------------------------------------------- directories
+
+fn has_files(disk: &dyn Disk, dir: &Path) -> Result<bool, OpenError> {
+    match disk.list(dir) {
+        Ok(names) => Ok(!names.is_empty()),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(false),
+        Err(source) => Err(failed("reading", dir, source)),
+    }
+}
+
+fn remove_files(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
+    if !has_files(disk, dir)? {
+        return Ok(());
+    }
+    let names = disk.list(dir).map_err(|source| failed("reading", dir, source))?;
+    for name in names {
+        let path = dir.join(name);
+        disk.remove(&path).map_err(|source| failed("removing", &path, source))?;
+    }
+    Ok(())
+}
+
+fn rename_dir(disk: &dyn Disk, dir: &Path, from: &Path, to: &Path) -> Result<(), OpenError> {
+    let renamed = disk.rename(from, to).and_then(|()| disk.sync_dir(dir));
+    renamed.map_err(|source| failed("renaming", from, source))
+}
+
+// ------------------------------------------------------------------------------------------ the file
+
+fn is_known(disk: &dyn Disk, dir: &Path) -> Result<bool, OpenError> {
+    let names = disk.list(dir).map_err(|source| failed("reading", dir, source))?;
+    if !names.iter().any(|name| name == FILE) {
+        return Ok(false);
+    }
+    let path = dir.join(FILE);
+    let reading = |source| failed("reading", &path, source);
+    let mut bytes = [0; LEN];
+    let file = disk.open(&path, false).map_err(reading)?;
+    let length = file.read_at(&mut bytes, 0).map_err(reading)?;
+    let (content, checksum) = bytes.split_at(LEN - 4);
+    if length != LEN || !content.starts_with(MAGIC) || checksum != crc32c(content).to_le_bytes() {
+        return Err(OpenError::Layout { path, reason: "it is damaged".to_owned() });
+    }
+    let order = u32::from_le_bytes([bytes[8], bytes[9], bytes[10], bytes[11]]);
+    if order != ORDER {
+        let reason = format!("order {order} is not known here, only {ORDER}: use a later version");
+        return Err(OpenError::Layout { path, reason });
+    }
+    Ok(true)
+}
+
+fn write(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
+    let (path, temporary) = (dir.join(FILE), dir.join(TEMPORARY));
+    let mut content = MAGIC.to_vec();
+    content.extend_from_slice(&ORDER.to_le_bytes());
+    content.extend_from_slice(&crc32c(&content).to_le_bytes());
+    let written = || -> io::Result<()> {
+        if disk.list(dir)?.iter().any(|name| name == TEMPORARY) {
+            disk.remove(&temporary)?;
+        }
+        let file = disk.open(&temporary, true)?;
+        file.write_at(&mut [IoSlice::new(&content)], 0)?;
+        file.sync()?;
+        disk.rename(&temporary, &path)?;
+        disk.sync_dir(dir)
+    };
+    written().map_err(|source| failed("writing", &path, source))
+}
+
+fn failed(doing: &str, path: &Path, source: io::Error) -> OpenError {
+    OpenError::Io { doing: format!("{doing} {}", PathBuf::from(path).display()), source }
+}

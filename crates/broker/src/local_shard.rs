@@ -1,0 +1,214 @@
+//! A shard as this node has it: its journal, its part in consensus, and what works for it.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use base::ShardId;
+use base::limits::{CATALOG_SEGMENT_BYTES, SEGMENT_BYTES_DEFAULT};
+use consensus::{Consensus, ConsensusOptions};
+use journal::Journal;
+use machine::{Command, Outcome, Role};
+use parking_lot::Mutex;
+use tasks::{Failure, Task};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+use world::{Workers, World};
+
+use crate::broker::BrokerOptions;
+use crate::cpu::CpuPool;
+use crate::delivery::driver::{self, Message};
+use crate::error::{ExecuteError, OpenError, Unavailable};
+use crate::sequencer::{Request, Sequencer};
+use crate::shard::{Shard, View};
+use crate::timeline::Timeline;
+use crate::watch::Watchers;
+
+/// What the shards of a node have in common.
+pub(crate) struct Common<'a> {
+    pub(crate) world: &'a World,
+    pub(crate) dir: &'a Path,
+    pub(crate) options: &'a BrokerOptions,
+    pub(crate) failure: &'a Failure,
+    pub(crate) timeline: &'a Arc<Timeline>,
+    pub(crate) cpu: &'a CpuPool,
+    pub(crate) watchers: &'a Arc<Watchers>,
+}
+
+#[derive(Debug)]
+pub(crate) struct LocalShard {
+    pub(crate) shard: Arc<Shard>,
+    pub(crate) consensus: Consensus,
+    timeline: Arc<Timeline>,
+    workers: Workers,
+    /// None once it shuts down.
+    requests: Mutex<Option<mpsc::UnboundedSender<Request>>>,
+    /// `None` in the catalog's: it has no records.
+    delivery: Option<driver::Handle>,
+    /// None once it shut down.
+    tasks: Mutex<Option<Tasks>>,
+    /// The version of the catalog up to which its rows are as the catalog wants them.
+    pub(crate) adopted: watch::Sender<u64>,
+}
+
+#[derive(Debug)]
+struct Tasks {
+    sequencing: JoinHandle<()>,
+    delivering: Option<JoinHandle<()>>,
+}
+
+impl LocalShard {
+    /// Where a shard's files are.
+    pub(crate) fn dir(dir: &Path, shard: ShardId) -> std::path::PathBuf {
+        dir.join(format!("shard-{}", shard.0))
+    }
+
+    /// Recovers the shard and leads it. One with rows goes by the catalog that it is given.
+    pub(crate) async fn start(
+        common: &Common<'_>,
+        role: Role,
+        catalog: Option<&Arc<Shard>>,
+    ) -> Result<Self, OpenError> {
+        let Common { world, options, failure, .. } = common;
+        let dir = Self::dir(common.dir, role.shard());
+        let (shard, consensus) = replica(common, &dir, role, catalog).await?;
+        let (requests, inbox) = mpsc::unbounded_channel();
+        let sequencer = Sequencer::new(
+            Arc::clone(&shard),
+            consensus.clone(),
+            Arc::clone(&world.clock),
+            common.cpu.clone(),
+            inbox,
+        );
+        let sequencing = tasks::vital(Task::Sequencer, sequencer.run(), failure);
+        let (mut delivery, mut delivering) = (None, None);
+        if matches!(role, Role::Rows(_)) {
+            let (handle, messages) = driver::Handle::new();
+            let _ = shard.delivery.set(handle.clone());
+            let parts = driver::Parts {
+                shard: Arc::clone(&shard),
+                consensus: consensus.clone(),
+                clock: Arc::clone(&world.clock),
+                workers: world.workers.clone(),
+                timeline: Arc::clone(common.timeline),
+                requests: requests.clone(),
+                handle: handle.clone(),
+                sleep_max: options.housekeeping_interval,
+            };
+            delivery = Some(handle);
+            let driving = driver::run(parts, messages);
+            delivering = Some(tasks::vital(Task::Delivery, driving, failure));
+        }
+        let adopted = shard.read(|view| view.rows.adopted());
+        Ok(Self {
+            shard,
+            consensus,
+            timeline: Arc::clone(common.timeline),
+            workers: world.workers.clone(),
+            requests: Mutex::new(Some(requests)),
+            delivery,
+            tasks: Mutex::new(Some(Tasks { sequencing, delivering })),
+            adopted: watch::Sender::new(adopted),
+        })
+    }
+
+    pub(crate) fn id(&self) -> ShardId {
+        self.shard.role().shard()
+    }
+
+    /// Asks the machine. Keep the question short: an apply waits for it.
+    pub(crate) fn read<R>(&self, question: impl FnOnce(&View<'_>) -> R) -> R {
+        self.shard.read(question)
+    }
+
+    /// Puts a command into the log and answers what it led to, once it is durable and applied.
+    pub(crate) async fn execute(&self, command: Command) -> Result<Outcome, ExecuteError> {
+        let (reply, answer) = oneshot::channel();
+        self.request(Request::Execute { command, reply })?;
+        answer.await.unwrap_or(Err(ExecuteError::Unavailable(Unavailable::Stopping)))
+    }
+
+    pub(crate) fn request(&self, request: Request) -> Result<(), Unavailable> {
+        match &*self.requests.lock() {
+            Some(requests) => requests.send(request).map_err(|_| Unavailable::Stopping),
+            None => Err(Unavailable::Stopping),
+        }
+    }
+
+    pub(crate) fn journal(&self) -> &Journal {
+        &self.shard.journal
+    }
+
+    pub(crate) fn timeline(&self) -> &Timeline {
+        &self.timeline
+    }
+
+    /// For work that blocks.
+    pub(crate) fn workers(&self) -> &Workers {
+        &self.workers
+    }
+
+    pub(crate) fn delivery(&self) -> Option<&driver::Handle> {
+        self.delivery.as_ref()
+    }
+
+    /// Saves the machine's state, which frees older segments from the log's claim.
+    pub(crate) async fn save_snapshot(&self) -> std::io::Result<()> {
+        self.consensus.snapshot_now().await.map_err(std::io::Error::other)
+    }
+
+    /// Takes no more requests.
+    pub(crate) fn refuse_requests(&self) {
+        self.requests.lock().take();
+    }
+
+    /// Answers the requests that are under way, and closes the journal.
+    pub(crate) async fn shutdown(&self) {
+        self.refuse_requests();
+        let Some(tasks) = self.tasks.lock().take() else { return };
+        if let (Some(delivery), Some(delivering)) = (&self.delivery, tasks.delivering) {
+            // What was settled before is made durable, which needs the sequencer.
+            delivery.tell(Message::Stop);
+            let _ = delivering.await;
+        }
+        // The sequencer ends by itself, once all that it proposed is answered.
+        let _ = tasks.sequencing.await;
+        self.consensus.shutdown().await;
+        self.journal().close();
+    }
+}
+
+/// Opens a shard's journal, recovers its state, and leads.
+pub(crate) async fn replica(
+    common: &Common<'_>,
+    dir: &Path,
+    role: Role,
+    catalog: Option<&Arc<Shard>>,
+) -> Result<(Arc<Shard>, Consensus), OpenError> {
+    let Common { world, options, failure, .. } = common;
+    let mut options_of_journal = options.journal.clone();
+    if role == Role::Catalog {
+        let segment_bytes = &mut options_of_journal.segment_bytes;
+        *segment_bytes = (*segment_bytes).min(CATALOG_SEGMENT_BYTES);
+    }
+    // What the log still claims cannot be reclaimed: with small segments that is little, too.
+    let snapshot_log_bytes_min = options_of_journal.segment_bytes.min(SEGMENT_BYTES_DEFAULT);
+    let opened = Journal::open(world, dir, options_of_journal)?;
+    let journal = opened.journal.clone();
+    let failing = (*failure).clone();
+    journal.on_fatal(move |failed| failing.report(failed.to_string()));
+    let shard = Shard::new(journal, role, catalog.cloned(), Arc::clone(common.watchers));
+    let shard = Arc::new(shard);
+    let consensus = Consensus::start(
+        world,
+        u64::from(options.node),
+        opened,
+        Arc::clone(&shard) as Arc<dyn consensus::StateMachine>,
+        ConsensusOptions {
+            snapshot_log_bytes_min,
+            node: (*failure).clone(),
+            ..ConsensusOptions::default()
+        },
+    )
+    .await?;
+    Ok((shard, consensus))
+}
