@@ -11,7 +11,7 @@ use record::{BatchBuilder, BatchHeader, BatchOptions};
 use world::{Entropy, ManualClock, OsEntropy, SimulatedDisk, World};
 
 use super::*;
-use crate::{AppendBatch, BrokerOptions};
+use crate::{AppendBatch, Broker, BrokerOptions};
 
 const START_MS: i64 = 1_700_000_000_000;
 const HOUR_MS: i64 = 60 * 60 * 1000;
@@ -39,7 +39,7 @@ impl Node {
         )
         .await
         .expect("opens");
-        while broker.shard().changes.all() {
+        while broker.rows_shard().shard.changes.all() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         Self { broker, clock, housekeeping: Housekeeping::default() }
@@ -76,7 +76,8 @@ impl Node {
 
     /// Partitions that retention and compaction looked at.
     async fn round(&mut self) -> (usize, usize) {
-        let Looks { retention, compaction, .. } = self.housekeeping.round(&self.broker).await;
+        let Looks { retention, compaction, .. } =
+            self.housekeeping.round(&self.broker.local_shards()[1]).await;
         (retention, compaction)
     }
 
@@ -176,7 +177,7 @@ async fn a_start_with_much_is_spread_over_rounds() {
     for first in (0..partitions).step_by(1_000) {
         node.append(topic, first..first + 1_000, START_MS).await;
     }
-    node.broker.shard().changes.take();
+    node.broker.rows_shard().shard.changes.take();
     node.housekeeping.survey.add_all();
     let mut looks = Vec::new();
     for _ in 0..4 {

@@ -19,6 +19,10 @@ const DIRS: [&str; 2] = ["/data", "/data/shard-0"];
 const HOUR_MS: i64 = 3_600_000;
 
 async fn open_small(disk: &SimulatedDisk) -> Node {
+    try_open(disk).await.expect("opens")
+}
+
+async fn try_open(disk: &SimulatedDisk) -> Result<Node, broker::OpenError> {
     let clock = Arc::new(ManualClock::new(START_MS));
     let options = BrokerOptions {
         journal: journal::Options {
@@ -30,14 +34,9 @@ async fn open_small(disk: &SimulatedDisk) -> Node {
         ..BrokerOptions::default()
     };
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-    let broker = Broker::open(
-        World::on(disk).with_clock(Arc::clone(&clock) as _),
-        Path::new("/data"),
-        options,
-    )
-    .await
-    .expect("opens");
-    Node { broker, clock }
+    let world = World::on(disk).with_clock(Arc::clone(&clock) as _);
+    let broker = Broker::open(world, Path::new("/data"), options).await?;
+    Ok(Node { broker, clock })
 }
 
 /// A value that takes its place in a segment, and none in the repository: zeros are left out there.
@@ -101,6 +100,43 @@ async fn a_data_directory_of_version_1_has_all_its_records_and_what_became_of_th
         drop(session);
         node.broker.shutdown().await;
     }
+}
+
+/// The power fails, or the process is killed, after each change of the disk that the first start makes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_start_that_divides_the_catalog_from_the_rows_may_end_anywhere() {
+    let (mut at, mut cut) = (0, 0);
+    loop {
+        let disk = unpack(include_bytes!("../fixtures/v1.data"));
+        disk.cut_power_after(at);
+        let first = try_open(&disk).await;
+        let ended = !disk.is_dead();
+        let kept = if at % 2 == 0 { disk.killed() } else { disk.power_loss(at) };
+        drop(first);
+        let node = try_open(&kept).await.unwrap_or_else(|error| panic!("cut at {at}: {error}"));
+        {
+            let catalog = node.broker.catalog();
+            let names: Vec<String> = catalog.topics().map(|it| it.name().to_string()).collect();
+            assert_eq!(names, ["graves", "jobs", "log"], "cut at {at}");
+            assert_eq!(catalog.lease_groups().count(), 2, "cut at {at}");
+        }
+        let log = node.broker.catalog().topic_id("log").expect("a topic");
+        let bounds = node.broker.bounds(PartitionId::new(log, 0)).expect("the log");
+        assert_eq!((bounds.log_start, bounds.end), (120, 150), "cut at {at}");
+        let jobs = node.broker.catalog().topic_id("jobs").expect("a topic");
+        let group = node.broker.catalog().lease_group_named(jobs, "main").expect("a group").id();
+        let session = node.broker.lease_session();
+        let waiting = take_all(&session, group).await;
+        assert_eq!(waiting.len(), 7, "cut at {at}");
+        drop(session);
+        node.broker.shutdown().await;
+        if ended {
+            break;
+        }
+        cut += 1;
+        at += 1;
+    }
+    assert!(cut > 30, "a start changes the disk more often than {cut} times");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

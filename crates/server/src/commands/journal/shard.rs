@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use ::journal::inspect::{self, FrameInfo, Frames, Inspection, SegmentFile, SnapshotFileInfo};
 use ::world::RealDisk;
-use machine::State;
 
 use super::damage::Damage;
 use super::lines::{ENTRY_HEADINGS, FRAME_HEADINGS, entry_line, frame_line};
