@@ -146,7 +146,7 @@ fn cpu_percent(pid: u32, options: &IdleOptions) -> Outcome<f64> {
 
 /// Names of the files in the journal.
 fn files(data: &Path) -> Outcome<Vec<PathBuf>> {
-    let folder = data.join("shard-0");
+    let folder = data.join("shard-1");
     let entries = fs::read_dir(&folder).context(|| format!("cannot read {}", folder.display()))?;
     entries.map(|entry| Ok(entry?.path())).collect()
 }

@@ -32,7 +32,7 @@ pub use topic::Topic;
 /// Copy out what is needed and drop it. Bind what it answers to a variable before matching on it:
 /// the view would otherwise live as long as the `match` does, and a second one taken meanwhile on
 /// the same thread could wait for ever behind an apply that waits for the first. It cannot be sent
-/// to another thread, so that no task holds one while it waits.
+/// to another thread, and clippy refuses one that is held across an await.
 #[clippy::has_significant_drop]
 pub struct CatalogView<'a>(MappedRwLockReadGuard<'a, Catalog>);
 
@@ -76,7 +76,7 @@ impl CatalogView<'_> {
         self.0.topics().map(Topic)
     }
 
-    /// Those from this name on, sorted: for those who look at all, some at a time.
+    /// Those from this name on, sorted: to look at all of them, some at a time.
     pub fn topics_from(&self, name: Bound<&str>) -> impl Iterator<Item = Topic<'_>> {
         self.0.topics_from(name).map(Topic)
     }
@@ -144,7 +144,7 @@ impl CatalogView<'_> {
         self.0.lease_groups_with_name(name).map(LeaseGroup)
     }
 
-    /// Names of lease groups after this one, sorted: for those who look at all, some at a time.
+    /// Names of lease groups after this one, sorted: to look at all of them, some at a time.
     pub fn lease_group_names_after(&self, name: &str) -> impl Iterator<Item = &str> {
         self.0.lease_group_names_after(name)
     }
@@ -176,8 +176,8 @@ impl CatalogView<'_> {
         self.0.documents(space)
     }
 
-    /// Differs between two times if a document was made, replaced or deleted in between: who keeps
-    /// what it read from documents reads again.
+    /// Differs between two times if a document was made, replaced or deleted in between: what was
+    /// read from documents before is then out of date.
     pub fn documents_stamp(&self) -> u64 {
         self.0.documents_stamp()
     }

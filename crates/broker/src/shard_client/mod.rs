@@ -2,11 +2,12 @@
 //! offsets.
 //!
 //! A shard may be led by another node. So a question is about a list, takes one step whatever its
-//! length, and may fail; a change is an entry of the shard's log. Who asks has looked a topic up in
-//! the catalog before, and the topic may be gone by then: what is not there is answered with `None`.
+//! length, and may fail; a change is an entry of the shard's log. The caller has looked the topic up
+//! in the catalog before, and the topic may be deleted meanwhile: what is not there is answered with
+//! `None`.
 //!
-//! One node holds all shards: nothing is waited for, and a question takes the state's lock once. An
-//! apply waits for it, so whoever asks about much asks about some at a time.
+//! Here one node holds all shards: nothing is waited for, and a question takes the state's lock once.
+//! An apply waits for that lock, so a caller with a long list asks about a part of it at a time.
 //!
 //! * [`partitions`], [`progress`], [`offsets`]: by subject
 

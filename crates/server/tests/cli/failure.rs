@@ -238,6 +238,7 @@ macro_rules! vital {
 vital! {
     main: Main, by_itself;
     sequencer: Sequencer, by_itself;
+    adoption: Adoption, by_itself;
     delivery: Delivery, by_itself;
     delivery_decoding: DeliveryDecoding, deliver_compressed;
     housekeeping: Housekeeping, by_itself;

@@ -19,6 +19,7 @@ mod shard;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use base::HashMap;
 use clap::{Args, Subcommand};
 
 use super::{CommandError, OutputOption};
@@ -80,13 +81,15 @@ pub(crate) fn run(arguments: &JournalArguments) -> Result<(), CommandError> {
     let JournalCommand::Inspect(inspect) = &arguments.command;
     let mut damage = Damage::default();
     let mut shards = Vec::new();
+    let mut topics = HashMap::default();
     for dir in shard_dirs(&inspect.dir)? {
-        let mut shard = Shard::open(&dir)?;
+        let mut shard = Shard::open(&dir, topics)?;
         if inspect.frames || inspect.entries {
             shard.list(inspect, &mut damage)?;
         } else {
             shards.push(shard.report(inspect, &mut damage)?);
         }
+        topics = shard.into_topics();
     }
     if !inspect.frames && !inspect.entries {
         inspect
@@ -116,14 +119,16 @@ fn shard_dirs(dir: &Path) -> Result<Vec<PathBuf>, CommandError> {
         let found = found.map_err(unreadable(dir))?;
         let name = found.file_name();
         let name = name.to_string_lossy();
-        if name.starts_with("shard-") && found.path().is_dir() {
-            shards.push(found.path());
+        let number = name.strip_prefix("shard-").and_then(|number| number.parse::<u32>().ok());
+        if let Some(number) = number.filter(|_| found.path().is_dir()) {
+            shards.push((number, found.path()));
         }
         is_a_shard |= name.ends_with(".seg");
     }
     shards.sort();
     match (shards.is_empty(), is_a_shard) {
-        (false, _) => Ok(shards),
+        // The catalog's is the first: it has the names of topics.
+        (false, _) => Ok(shards.into_iter().map(|(_, dir)| dir).collect()),
         (true, true) => Ok(vec![dir.to_owned()]),
         (true, false) => Err(CommandError::user(InspectError::NoJournal(dir.to_owned()))),
     }

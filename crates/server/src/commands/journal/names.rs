@@ -40,11 +40,12 @@ impl Names {
     pub(super) fn from_snapshots(
         dir: &Path,
         snapshots: &[SnapshotFileInfo],
+        topics: HashMap<TopicId, String>,
     ) -> Result<Self, CommandError> {
-        let mut names = Names { state: State::new(), applied: 0, topics: HashMap::default() };
+        let mut names = Names { state: State::new(), applied: 0, topics };
         for content in snapshots.iter().filter_map(|snapshot| snapshot.content) {
             if let Some(state) = state_of(dir, &content)? {
-                let named = state.topics().map(|topic| (topic.id, topic.name.to_string()));
+                let named = state.catalog.topics().map(|topic| (topic.id, topic.name.to_string()));
                 names.topics.extend(named);
                 names.state = state;
                 names.applied = content.id.index;
@@ -167,6 +168,13 @@ impl Names {
             Command::DeleteDocument { space, name, .. } => {
                 format!("delete document {space}/{name}")
             }
+            Command::SetShards { count } => format!("there are {count} shards"),
+            Command::Adopt(adoption) => format!(
+                "take over version {} of the catalog: {} topics, {} lease groups",
+                adoption.to,
+                adoption.topics.len(),
+                adoption.groups.len()
+            ),
         }
     }
 }

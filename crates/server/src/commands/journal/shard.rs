@@ -5,6 +5,9 @@ use std::path::{Path, PathBuf};
 
 use ::journal::inspect::{self, FrameInfo, Frames, Inspection, SegmentFile, SnapshotFileInfo};
 use ::world::RealDisk;
+use base::{HashMap, TopicId};
+
+use machine::Role;
 
 use super::damage::Damage;
 use super::lines::{ENTRY_HEADINGS, FRAME_HEADINGS, entry_line, frame_line};
@@ -21,10 +24,16 @@ pub(super) struct Shard {
 }
 
 impl Shard {
-    pub(super) fn open(dir: &Path) -> Result<Self, CommandError> {
+    /// `topics` are those that the catalog names.
+    pub(super) fn open(dir: &Path, topics: HashMap<TopicId, String>) -> Result<Self, CommandError> {
         let found = inspect::inspect(&RealDisk, dir).map_err(unreadable(dir))?;
-        let names = Names::from_snapshots(dir, &found.snapshots)?;
+        let names = Names::from_snapshots(dir, &found.snapshots, topics)?;
         Ok(Self { dir: dir.to_owned(), found, names })
+    }
+
+    /// The names of all topics that it has told of, for the shards that have their rows.
+    pub(super) fn into_topics(self) -> HashMap<TopicId, String> {
+        self.names.topics
     }
 
     pub(super) fn report(
@@ -108,9 +117,15 @@ impl Shard {
             entry: content.map(|content| content.id.index),
             scan_segment: content.map(|content| content.scan_segment),
             scan_position: content.map(|content| content.scan_position),
-            topics: state.as_ref().map(State::topic_count),
-            partitions: state.as_ref().map(State::partition_count),
-            groups: state.as_ref().map(|state| state.groups().count()),
+            topics: state.as_ref().map(|state| match state.role() {
+                Role::Whole | Role::Catalog => state.catalog.topic_count(),
+                Role::Rows(_) => state.rows.topics().count(),
+            }),
+            partitions: state.as_ref().map(|state| match state.role() {
+                Role::Whole | Role::Catalog => state.catalog.partition_count(),
+                Role::Rows(_) => state.rows.topics().map(|topic| topic.row_count() as u64).sum(),
+            }),
+            groups: state.as_ref().map(|state| state.rows.group_count()),
         })
     }
 

@@ -79,6 +79,7 @@ impl SimulatedDisk {
         let mut state = State {
             names: std::mem::take(&mut old.names),
             durable_names: std::mem::take(&mut old.durable_names),
+            renamed_dirs: std::mem::take(&mut old.renamed_dirs),
             dirs: std::mem::take(&mut old.dirs),
             files: std::mem::take(&mut old.files),
             files_made: old.files_made,

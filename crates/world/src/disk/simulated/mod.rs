@@ -114,8 +114,11 @@ impl Disk for SimulatedDisk {
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         let mut state = self.shared.state.lock();
         state.alive()?;
-        let id = state.names.remove(from).ok_or_else(|| not_found(from))?;
-        state.names.insert(to.to_owned(), id);
+        match state.names.remove(from) {
+            Some(id) => drop(state.names.insert(to.to_owned(), id)),
+            None if state.dirs.contains(from) => state.rename_dir(from, to)?,
+            None => return Err(not_found(from)),
+        }
         state.count()
     }
 
@@ -133,6 +136,7 @@ impl Disk for SimulatedDisk {
         durable_names.retain(|path, _| path.parent() != Some(dir));
         let inside = names.iter().filter(|(path, _)| path.parent() == Some(dir));
         durable_names.extend(inside.map(|(path, id)| (path.clone(), *id)));
+        state.renamed_dirs.retain(|(_, to)| to.parent() != Some(dir));
         Ok(())
     }
 

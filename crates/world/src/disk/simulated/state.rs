@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use base::HashMap;
 
@@ -14,6 +14,8 @@ use super::random::Random;
 pub(super) struct State {
     pub(super) names: BTreeMap<PathBuf, u64>,
     pub(super) durable_names: BTreeMap<PathBuf, u64>,
+    /// Renames of directories that no sync of their parent has made durable, in order.
+    pub(super) renamed_dirs: Vec<(PathBuf, PathBuf)>,
     pub(super) dirs: BTreeSet<PathBuf>,
     pub(super) files: HashMap<u64, Content>,
     pub(super) files_made: u64,
@@ -91,9 +93,37 @@ impl State {
         Ok(())
     }
 
+    /// Refused where something is under the new name, as the system does.
+    pub(super) fn rename_dir(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        if self.names.keys().any(|path| path.parent() == Some(to)) {
+            return Err(io::ErrorKind::DirectoryNotEmpty.into());
+        }
+        self.move_dir(from, to);
+        self.renamed_dirs.push((from.to_owned(), to.to_owned()));
+        Ok(())
+    }
+
+    fn move_dir(&mut self, from: &Path, to: &Path) {
+        let moved = |path: &PathBuf| match path.strip_prefix(from) {
+            Ok(rest) if rest.as_os_str().is_empty() => to.to_owned(),
+            Ok(rest) => to.join(rest),
+            Err(_) => path.clone(),
+        };
+        for names in [&mut self.names, &mut self.durable_names] {
+            *names = names.iter().map(|(path, id)| (moved(path), *id)).collect();
+        }
+        self.dirs = self.dirs.iter().map(moved).collect();
+    }
+
     pub(super) fn lose_power(&mut self, random: &mut Random) {
         let keep = [0, 1, 4, 7, 8][random.below(5) as usize];
         let mut kept = |random: &mut Random| random.below(8) < keep;
+        // A later one is not durable without those before it.
+        let renamed = std::mem::take(&mut self.renamed_dirs);
+        let durable = renamed.iter().position(|_| !kept(random)).unwrap_or(renamed.len());
+        for (from, to) in renamed[durable..].iter().rev() {
+            self.move_dir(to, from);
+        }
         let paths: BTreeSet<PathBuf> =
             self.names.keys().chain(self.durable_names.keys()).cloned().collect();
         for path in paths {

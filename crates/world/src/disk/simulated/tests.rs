@@ -83,3 +83,48 @@ fn a_dead_disk_answers_nothing_and_the_next_one_lives() {
     let next = disk.killed();
     assert_eq!(next.content(&path).unwrap(), b"once");
 }
+
+#[test]
+fn a_directory_is_renamed_with_all_files_or_not_at_all() {
+    let (old, new) = (Path::new("/d/old"), Path::new("/d/new"));
+    let (mut stayed, mut moved) = (0, 0);
+    for seed in 0..100 {
+        let disk = SimulatedDisk::new();
+        for dir in [Path::new("/d"), old] {
+            disk.create_dir(dir).unwrap();
+        }
+        for name in ["a", "b"] {
+            disk.open(&old.join(name), true).unwrap();
+        }
+        disk.sync_dir(old).unwrap();
+        disk.rename(old, new).unwrap();
+        assert_eq!(disk.list(new).unwrap().len(), 2);
+        let synced = seed % 2 == 0;
+        if synced {
+            disk.sync_dir(Path::new("/d")).unwrap();
+        }
+        let after = disk.power_loss(seed);
+        match (after.list(old), after.list(new)) {
+            (Ok(names), Err(_)) => {
+                assert!(names.len() == 2 && !synced);
+                stayed += 1;
+            }
+            (Err(_), Ok(names)) => {
+                assert_eq!(names.len(), 2);
+                moved += 1;
+            }
+            found => panic!("{found:?}"),
+        }
+    }
+    assert!(stayed > 10 && moved > 60);
+}
+
+#[test]
+fn a_directory_is_not_renamed_over_files() {
+    let disk = SimulatedDisk::new();
+    for dir in ["/d/old", "/d/new"] {
+        disk.create_dir(Path::new(dir)).unwrap();
+        disk.open(&Path::new(dir).join("f"), true).unwrap();
+    }
+    assert!(disk.rename(Path::new("/d/old"), Path::new("/d/new")).is_err());
+}
