@@ -3,12 +3,13 @@
 //! All fail alike: [`ExecuteError::Refused`] says what spoke against the change, which was then not
 //! made; [`ExecuteError::Unavailable`] that it may or may not have been made.
 
-use base::{LeaseGroupId, Offset, TopicId};
+use base::{LeaseGroupId, Offset, PartitionId, TopicId};
 use machine::config::Overrides;
 use machine::{Command, NewTopic, Outcome, Refusal};
 
 use crate::broker::Broker;
 use crate::error::ExecuteError;
+use crate::fetch::Bounds;
 
 /// What an idempotent producer puts into its batches.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,8 +83,34 @@ impl Broker {
             Outcome::LeaseGroup(group) => Some(group),
             _ => None,
         };
+        self.check_starts(topic, &name, &starts).map_err(ExecuteError::Refused)?;
         let command = Command::CreateLeaseGroup { topic, name, starts, config };
         self.execute_for(command, group_of).await
+    }
+
+    /// Whether a group that is new may begin at `starts`. The catalog does not know where partitions end.
+    fn check_starts(&self, topic: TopicId, name: &str, starts: &[Offset]) -> Result<(), Refusal> {
+        let partitions = {
+            let catalog = self.catalog();
+            let found = catalog.topic(topic).ok_or(Refusal::UnknownTopic { topic })?;
+            if catalog.lease_group_named(topic, name).is_some() {
+                return Ok(());
+            }
+            found.partition_count()
+        };
+        if starts.len() > partitions as usize {
+            let partition = PartitionId::new(topic, partitions);
+            return Err(Refusal::UnknownPartition { partition });
+        }
+        for (index, &offset) in (0..).zip(starts) {
+            let partition = PartitionId::new(topic, index);
+            if let Some(Bounds { log_start, end }) = self.bounds(partition)
+                && offset > end
+            {
+                return Err(Refusal::OffsetOutOfRange { partition, offset, start: log_start, end });
+            }
+        }
+        Ok(())
     }
 
     /// `config` is the whole new set of the lease group's own values.

@@ -144,7 +144,13 @@ impl Proposal {
             Request::Unit { batches, commands, reply } => {
                 self.add_unit(batches, commands, reply, context);
             }
-            Request::Execute { command, reply } => {
+            Request::Execute { mut command, reply } => {
+                if let Command::CommitOffsets { offsets, .. } = &mut command {
+                    // A topic that is gone by now may be gone from the rows before this is applied, and
+                    // its offsets would stay.
+                    let catalog = context.state.catalog;
+                    offsets.retain(|commit| catalog.topic(commit.partition.topic).is_some());
+                }
                 for &topic in deletions(&command) {
                     context.ahead.record_deletion(topic, self.ticket, &mut self.touched);
                 }

@@ -97,14 +97,29 @@ impl ShardClient<'_> {
     pub async fn commit_offsets(
         &self,
         group: &str,
-        offsets: Vec<CommitOffset>,
+        mut offsets: Vec<CommitOffset>,
     ) -> Result<Vec<(PartitionId, Refusal)>, ExecuteError> {
         let refused_of = |outcome| match outcome {
             Outcome::Committed { refused } => Some(refused),
             _ => None,
         };
+        // Which partitions there are is the catalog's to say.
+        let mut unknown = Vec::new();
+        {
+            let catalog = self.broker.catalog();
+            offsets.retain(|&CommitOffset { partition, .. }| {
+                let topic = catalog.topic(partition.topic);
+                let exists = topic.is_some_and(|topic| topic.partition(partition.index).is_some());
+                if !exists {
+                    unknown.push((partition, Refusal::UnknownPartition { partition }));
+                }
+                exists
+            });
+        }
         let command = Command::CommitOffsets { group: group.to_owned(), offsets };
-        self.broker.execute_for(command, refused_of).await
+        let mut refused = self.broker.execute_for(command, refused_of).await?;
+        refused.append(&mut unknown);
+        Ok(refused)
     }
 
     /// Partitions without a committed offset are passed over.
