@@ -5,10 +5,10 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use access::Users;
 use broker::{Broker, BrokerOptions};
 use gateway::Connections;
 use gateway_amqp::catalog::Catalog;
-use gateway_amqp::catalog::users::Users;
 use gateway_amqp::operations::Administration;
 use gateway_kafka::GatewayOptions;
 use machine::Command;
@@ -45,6 +45,8 @@ pub(crate) enum ServeError {
     OperatorToken(std::io::Error),
     #[error("what AMQP clients have declared cannot be read: {0}")]
     Catalog(#[from] gateway_amqp::catalog::OpenError),
+    #[error("what is kept of users cannot be read: {0}")]
+    Users(#[from] access::OpenError),
     #[error("{0}")]
     Injection(String),
     #[error("the thread that ends the process when a part of it fails could not start: {0}")]
@@ -103,7 +105,9 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     let catalog = Catalog::open(broker.clone()).await?;
     let router = gateway_amqp::dead_letter::Router::new(&catalog);
     broker.set_dead_letter_router(gateway_amqp::dead_letter::SCHEME, Arc::new(router));
-    let users = Users::open(&catalog, settings.amqp_users.clone()).await?;
+    let known = catalog.clone();
+    let known = move |name: &str| known.vhost(name).is_some();
+    let users = Users::open(broker.clone(), settings.amqp_users.clone(), known).await?;
     let mut options = gateway_options(&settings, bound);
     let token =
         operator_token::of(&settings.data, broker.entropy()).map_err(ServeError::OperatorToken)?;

@@ -7,13 +7,12 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use access::{SettingsUser, Users};
 use broker::Broker;
 use client::connect::Connecting;
 use client::{Connect, Pipeline};
 use client_amqp::{Channel, Mode, Over};
-use gateway_amqp::User;
 use gateway_amqp::catalog::Catalog;
-use gateway_amqp::catalog::users::Users;
 use tasks::Task;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -41,7 +40,9 @@ impl Gateways {
         let router = gateway_amqp::dead_letter::Router::new(&catalog);
         broker.set_dead_letter_router(gateway_amqp::dead_letter::SCHEME, Arc::new(router));
         let [name, password] = USER.map(str::to_owned);
-        let users = Users::open(&catalog, vec![User { name, password }]).await;
+        let (settings, known) = (vec![SettingsUser { name, password }], catalog.clone());
+        let known = move |name: &str| known.vhost(name).is_some();
+        let users = Users::open(broker.clone(), settings, known).await;
         let users = users.map_err(|error| words(&error))?;
         let (stop, stopping) = watch::channel(false);
         let options = gateway_kafka::GatewayOptions::new("127.0.0.1", KAFKA);

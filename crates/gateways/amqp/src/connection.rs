@@ -97,6 +97,7 @@ async fn serve(connection: &mut Connection) -> SessionEnd {
     let mut shutdown = connection.session.gateway.shutdown.clone();
     let mut alarm = connection.session.gateway.alarm.subscribe();
     let mut catalog = connection.session.gateway.catalog.changes();
+    let mut users = connection.session.gateway.users.changes();
     let mut draining = false;
     let closing = connection.session.connection.clone();
     let mut is_told_to_close = false;
@@ -116,6 +117,12 @@ async fn serve(connection: &mut Connection) -> SessionEnd {
                 Wake::Go
             }
             changed = catalog.changed() => {
+                if changed.is_ok() {
+                    connection.session.look_again();
+                }
+                Wake::Go
+            }
+            changed = users.changed() => {
                 if changed.is_ok() {
                     connection.session.look_again();
                 }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::Permission;
 use base::limits::AMQP_UNSETTLED_PER_CONSUMER_MAX;
 use broker::delivery::{
     ConsumeError, ConsumeOptions, Credit, CreditReturns, Delivery, Event, Settle, SettleWhat,
@@ -13,7 +14,6 @@ use bytes::{Bytes, BytesMut};
 use record::SharedRecord;
 use tokio::time::Instant;
 
-use crate::catalog::users::Permission;
 use crate::catalog::{Queue, QueueKind};
 use crate::channel::{Channel, Consumer, Held, Source, answer_within};
 use crate::codec::methods::{

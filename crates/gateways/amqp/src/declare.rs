@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use crate::catalog::users::{Permission, Rights};
+use access::Permission;
+
 use crate::catalog::{
     BindingRequest, ConnectionId, Destination, ExchangeDeclaration, Queue, QueueDeclaration, Vhost,
     generated_name,
@@ -19,6 +20,7 @@ use crate::errors::{Exception, ReplyCode, Resource};
 use crate::gateway::Gateway;
 use crate::operation::{Done, replied};
 use crate::replies::{REPLY_TO, REPLY_TO_PREFIX};
+use crate::rights::Rights;
 use crate::session::Session;
 
 /// A binding as it comes, for [`Session::change_binding`].

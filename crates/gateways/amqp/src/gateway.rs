@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::Users;
 use broker::{AppendError, Broker};
 use futures_util::FutureExt;
 use tasks::Task;
@@ -10,7 +11,6 @@ use tokio::sync::watch;
 use tokio::time::sleep;
 
 use crate::catalog::Catalog;
-use crate::catalog::users::Users;
 use crate::options::GatewayOptions;
 use crate::replies::{Replies, Reply};
 use crate::transaction::Rooms;

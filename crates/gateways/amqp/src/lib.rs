@@ -11,12 +11,11 @@
 //! * `publish`: the hot path in; `properties`: messages as records and back
 //! * `consume`, `stream`: the hot path out, by lease and by offset; `settle`, `unacked`: answers
 //! * `transaction`, `replies`: tx, and direct reply-to; [`dead_letter`]: the way of dead letters
-//! * `access`: what a user may do, asked before it is done
+//! * `rights`: what a user may do, asked before it is done; who users are is `access`'s
 //! * [`operations`]: what operators do: vhosts, policies, users
 //! * [`names`]: which topic a queue is
 //! * [`errors`]: what a client is told when something is refused
 
-mod access;
 pub mod catalog;
 mod channel;
 pub mod codec;
@@ -38,6 +37,7 @@ mod properties;
 mod publish;
 mod publisher;
 mod replies;
+mod rights;
 mod session;
 mod settle;
 mod stream;
@@ -45,4 +45,4 @@ mod transaction;
 mod unacked;
 
 pub use listener::serve;
-pub use options::{GatewayOptions, User};
+pub use options::GatewayOptions;

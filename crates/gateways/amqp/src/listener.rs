@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use access::Users;
 use broker::Broker;
 use gateway::ListenerOptions;
 use tasks::Task;
@@ -10,7 +11,6 @@ use tracing::{debug, error, warn};
 use world::net::{Listener, Stream};
 
 use crate::catalog::Catalog;
-use crate::catalog::users::Users;
 use crate::connection;
 use crate::gateway::Gateway;
 use crate::options::GatewayOptions;

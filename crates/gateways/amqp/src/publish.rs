@@ -233,11 +233,11 @@ impl Session {
 
     fn check_user(&self, properties: &Properties<'_>) -> Result<(), Exception> {
         match properties.user_id {
-            Some(user) if user != self.user.as_bytes() => {
+            Some(user) if user != self.user().as_bytes() => {
                 Err(Exception::precondition_failed(format!(
                     "user_id property set to '{}' but authenticated user was '{}'",
                     String::from_utf8_lossy(user),
-                    self.user
+                    self.user()
                 )))
             }
             _ => Ok(()),

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use access::Principal;
 use base::HashMap;
 use base::limits::{
     AMQP_HANDSHAKE_FRAME_BYTES_MAX, AMQP_POSTED_MAX, PROPOSAL_BYTES_MAX,
@@ -27,7 +28,6 @@ use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use crate::catalog::users::Rights;
 use crate::catalog::{ConnectionId, Vhost};
 use crate::channel::{Channel, ChannelEvents};
 use crate::codec::erlang;
@@ -43,6 +43,7 @@ use crate::operation::{Done, Operation};
 use crate::output::Output;
 use crate::publisher::{Confirms, Publisher};
 use crate::replies::Posted;
+use crate::rights::Rights;
 
 /// What a client that is told to close may take to answer.
 pub(crate) const CLOSE_WITHIN: Duration = Duration::from_secs(10);
@@ -166,7 +167,8 @@ pub(crate) struct Session {
     pub(crate) capabilities: Capabilities,
     /// The client library, for logs.
     pub(crate) client: String,
-    pub(crate) user: Arc<str>,
+    /// Who is logged in.
+    pub(crate) principal: Option<Principal>,
     pub(crate) vhost: Option<Vhost>,
     /// What the user may do in it.
     pub(crate) rights: Option<Rights>,
@@ -230,7 +232,7 @@ impl Session {
             negotiated,
             capabilities: Capabilities::default(),
             client: String::new(),
-            user: Arc::from(""),
+            principal: None,
             vhost: None,
             rights: None,
             writable: None,
@@ -254,6 +256,11 @@ impl Session {
             posted,
             end: None,
         }
+    }
+
+    /// The name of who is logged in; empty before.
+    pub(crate) fn user(&self) -> &str {
+        self.principal.as_ref().map_or("", |principal| principal.name())
     }
 
     /// Whether frames may be handled now, and so the socket read.

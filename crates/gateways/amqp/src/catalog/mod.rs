@@ -1,4 +1,4 @@
-//! The entities of a broker as AMQP has them: vhosts, exchanges, queues, bindings, policies, users.
+//! The entities of a broker as AMQP has them: vhosts, exchanges, queues, bindings, policies.
 //!
 //! Memory is what is read; documents in the machine are what is kept ([`documents`]). A change is
 //! checked against memory, made durable, and then made in memory, under locks by name
@@ -10,7 +10,6 @@
 //! * [`arguments`], [`settings`]: what a queue's arguments may be, and what they come to
 //! * [`topology`], [`routes`]: memory, and the way of a message through it
 //! * [`recovery`], [`lifecycle`]: the start, and queues that go by themselves
-//! * [`users`]: who may log in, and what each may do
 
 mod arguments;
 mod documents;
@@ -25,7 +24,6 @@ pub mod settings;
 mod shared;
 mod stripes;
 mod topology;
-pub mod users;
 mod values;
 mod vhost;
 

@@ -9,11 +9,11 @@
 
 pub mod document;
 
+use access::{UserError, Users};
 use base::limits::{OPERATION_PAGE_BYTES_MAX, OPERATION_RECORDS_MAX};
 use broker::operations::{OperationAnswer, OperationError, OperationFamily};
 use serde::Serialize;
 
-use crate::catalog::users::{UserError, Users};
 use crate::catalog::{Catalog, PolicyDefinition, PolicyError, PolicyScope, Vhost};
 use crate::errors::Exception;
 
@@ -104,7 +104,7 @@ impl Administration {
         if !self.catalog.delete_vhost(name).await.map_err(failed)? {
             return Err(no_vhost(name));
         }
-        self.users.forget_vhost(name).await?;
+        self.users.forget_virtual_host(name).await.map_err(refused_user)?;
         Ok(Done {})
     }
 
@@ -247,7 +247,7 @@ fn page<T: Serialize>(all: impl Iterator<Item = T>) -> (Vec<T>, bool) {
 }
 
 fn done(outcome: Result<(), UserError>) -> Answer {
-    outcome?;
+    outcome.map_err(refused_user)?;
     document(Done {})
 }
 
@@ -275,20 +275,19 @@ fn failed(fault: Exception) -> OperationError {
     OperationError::Failed(fault.explanation.into_owned())
 }
 
-impl From<UserError> for OperationError {
-    fn from(error: UserError) -> Self {
-        match error {
-            UserError::Storage(fault) => failed(fault),
-            UserError::NoSuchVhost(name) => no_vhost(&name),
-            UserError::NotFound(name) => Self::NotFound(format!(
-                "there is no user {name}; 'postroad user list' names those there are, 'postroad \
-                 user add {name}' makes it"
-            )),
-            UserError::NoPermissions { .. } => Self::NotFound(error.to_string()),
-            UserError::Exists(name) => Self::Invalid(format!(
-                "user {name} is there already; 'postroad user password {name}' changes the password"
-            )),
-            error => Self::Invalid(error.to_string()),
-        }
+fn refused_user(error: UserError) -> OperationError {
+    match error {
+        UserError::Storage(fault) => OperationError::Failed(fault.to_string()),
+        UserError::NoSuchVirtualHost(name) => no_vhost(&name),
+        UserError::NotFound(name) => OperationError::NotFound(format!(
+            "there is no user {name}; 'postroad user list' names those there are, 'postroad user \
+             add {name}' makes it"
+        )),
+        UserError::NoPermissions { .. } => OperationError::NotFound(error.to_string()),
+        UserError::Unreadable(_) => OperationError::Failed(error.to_string()),
+        UserError::Exists(name) => OperationError::Invalid(format!(
+            "user {name} is there already; 'postroad user password {name}' changes the password"
+        )),
+        error => OperationError::Invalid(error.to_string()),
     }
 }

@@ -18,8 +18,8 @@ use parking_lot::Mutex;
 use world::{Entropy, OsEntropy};
 
 /// What `guest` has until somebody changes it. That password is public, so its hash may be too.
-pub(super) const GUEST_PASSWORD: &str = "guest";
-pub(super) const GUEST_HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$cG9zdHJvYWQncyBndWVzdA$Iqp5YzaPtN/6wKcusq4T4b9g8a0FpaFgkjP9Npy4A3o";
+pub(crate) const GUEST_PASSWORD: &str = "guest";
+pub(crate) const GUEST_HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$cG9zdHJvYWQncyBndWVzdA$Iqp5YzaPtN/6wKcusq4T4b9g8a0FpaFgkjP9Npy4A3o";
 
 /// Passes over the memory, at most: more is a way to keep the node busy.
 const PASSES_MAX: u32 = 16;
@@ -53,7 +53,7 @@ pub fn hash_password(password: &str) -> Result<String, PasswordError> {
 }
 
 /// A user's password, as far as it is known.
-pub(super) struct Secret {
+pub(crate) struct Secret {
     /// Checked: it can be verified at a bounded cost.
     hash: String,
     /// Digest of the last password that was right.
@@ -69,7 +69,7 @@ impl std::fmt::Debug for Secret {
 }
 
 impl Secret {
-    pub(super) fn new(hash: String) -> Result<Self, PasswordError> {
+    pub(crate) fn new(hash: String) -> Result<Self, PasswordError> {
         let malformed = |error: &dyn std::fmt::Display| PasswordError::Malformed(error.to_string());
         let read = phc::PasswordHash::new(&hash).map_err(|error| malformed(&error))?;
         if Algorithm::try_from(read.algorithm.as_str()) != Ok(Algorithm::Argon2id) {
@@ -88,12 +88,12 @@ impl Secret {
         Ok(Self { hash, right: Mutex::default() })
     }
 
-    pub(super) fn hash(&self) -> &str {
+    pub(crate) fn hash(&self) -> &str {
         &self.hash
     }
 
     /// Whether it is the password that was right before; says nothing of any other.
-    pub(super) fn is_right_again(&self, password: &str) -> bool {
+    pub(crate) fn is_right_again(&self, password: &str) -> bool {
         if self.hash == GUEST_HASH {
             return same(GUEST_PASSWORD.as_bytes(), password.as_bytes());
         }
@@ -102,7 +102,7 @@ impl Secret {
     }
 
     /// Whether it is the password. Takes its time: not for a thread that serves others.
-    pub(super) fn is_right(&self, password: &str) -> bool {
+    pub(crate) fn is_right(&self, password: &str) -> bool {
         let right = password.len() <= AMQP_PASSWORD_BYTES_MAX
             && Argon2::default().verify_password(password.as_bytes(), self.hash.as_str()).is_ok();
         if right {
@@ -128,7 +128,7 @@ fn digest(password: &str) -> Option<Digest> {
 }
 
 /// Takes the same time wherever the two differ.
-pub(super) fn same(expected: &[u8], given: &[u8]) -> bool {
+pub(crate) fn same(expected: &[u8], given: &[u8]) -> bool {
     let differ = expected.iter().zip(given).fold(0, |differ, (a, b)| differ | (a ^ b));
     expected.len() == given.len() && differ == 0
 }

@@ -11,10 +11,49 @@
 //!
 //! To look (passive declarations) and to answer deliveries takes nothing.
 
+use std::sync::Arc;
+
+use access::{Grant, Permission, Principal};
+
 use crate::catalog::Destination;
-use crate::catalog::users::{Permission, Rights};
 use crate::errors::{Exception, ReplyCode, Resource};
 use crate::session::{Failure, Session};
+
+/// What the default exchange is called where permissions are checked.
+const DEFAULT_EXCHANGE: &str = "amq.default";
+
+/// What the user may do in the vhost that is open, and how it is refused.
+#[derive(Clone, Debug)]
+pub(crate) struct Rights {
+    user: Arc<str>,
+    grant: Grant,
+}
+
+impl Rights {
+    /// `None`: the user may not even open the vhost.
+    pub(crate) fn of(principal: &Principal, vhost: &str) -> Option<Self> {
+        let grant = principal.grant(vhost)?;
+        Some(Self { user: Arc::clone(principal.name()), grant })
+    }
+
+    /// Whether that may be done, or RabbitMQ's words where not (`rabbit_access_control`).
+    pub(crate) fn check(
+        &self,
+        permission: Permission,
+        resource: Resource<'_>,
+    ) -> Result<(), Exception> {
+        let name = match resource.name {
+            "" if resource.kind == "exchange" => DEFAULT_EXCHANGE,
+            name => name,
+        };
+        if self.grant.allows(permission, name) {
+            return Ok(());
+        }
+        let (permission, resource) = (permission.name(), Resource { name, ..resource });
+        let text = format!("{permission} access to {resource} refused for user '{}'", self.user);
+        Err(Exception::new(ReplyCode::AccessRefused, text))
+    }
+}
 
 impl Session {
     /// What the user may do in the vhost that is open.
@@ -71,17 +110,18 @@ impl Session {
     /// Something changed about vhosts or users: what is open may be no more, or do less.
     pub(crate) fn look_again(&mut self) {
         let Some(vhost) = &self.vhost else { return };
-        let (catalog, users) = (&self.gateway.catalog, &self.gateway.users);
-        let gone = if !users.exists(&self.user) {
-            Some(format!("user '{}' is deleted", self.user))
+        let Some(principal) = &self.principal else { return };
+        let (catalog, user) = (&self.gateway.catalog, principal.name());
+        let gone = if !principal.exists() {
+            Some(format!("user '{user}' is deleted"))
         } else if !catalog.vhost(vhost.name()).is_some_and(|known| known.is(vhost)) {
             Some(format!("vhost '{}' is deleted", vhost.name()))
         } else {
             None
         };
         self.writable = None;
-        self.rights = users.rights(&self.user, vhost.name());
-        let refused = self.rights.is_none().then(|| refused_vhost(vhost.name(), &self.user));
+        self.rights = Rights::of(principal, vhost.name());
+        let refused = self.rights.is_none().then(|| refused_vhost(vhost.name(), user));
         let forced = gone.map(|reason| Exception::new(ReplyCode::ConnectionForced, reason));
         if let Some(exception) = forced.or(refused) {
             self.fail(Failure { channel: 0, method: Default::default(), exception });

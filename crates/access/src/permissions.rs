@@ -1,22 +1,17 @@
-//! What a user may do in a vhost: three regular expressions that names of queues and exchanges are
-//! compared with, as RabbitMQ has them (`rabbit_auth_backend_internal`), and its words where one
-//! does not fit (`rabbit_access_control`).
+//! What a user may do in a virtual host: three regular expressions that names of its entities are
+//! compared with, as RabbitMQ has them (`rabbit_auth_backend_internal`).
 
 use std::sync::Arc;
 
 use regex::{Regex, RegexBuilder};
 use serde::{Deserialize, Serialize};
 
-use crate::errors::{Exception, ReplyCode, Resource};
-
 /// Compiled size of a pattern.
 const PATTERN_COMPILED_BYTES_MAX: usize = 1 << 20;
-/// What the default exchange is called where permissions are checked.
-const DEFAULT_EXCHANGE: &str = "amq.default";
 
-/// What is done to a queue or an exchange.
+/// What is done to an entity of a virtual host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Permission {
+pub enum Permission {
     /// Made, altered, deleted.
     Configure,
     /// Given messages, or bound as the destination.
@@ -26,7 +21,7 @@ pub(crate) enum Permission {
 }
 
 impl Permission {
-    const fn name(self) -> &'static str {
+    pub const fn name(self) -> &'static str {
         match self {
             Self::Configure => "configure",
             Self::Write => "write",
@@ -52,12 +47,12 @@ pub struct PatternError {
 }
 
 impl Permissions {
-    pub(super) fn everything() -> Self {
+    pub(crate) fn everything() -> Self {
         let all = || ".*".to_owned();
         Self { configure: all(), write: all(), read: all() }
     }
 
-    pub(super) fn compile(&self) -> Result<Patterns, PatternError> {
+    pub(crate) fn compile(&self) -> Result<Patterns, PatternError> {
         Ok(Patterns {
             configure: Pattern::new(Permission::Configure, &self.configure)?,
             write: Pattern::new(Permission::Write, &self.write)?,
@@ -68,7 +63,7 @@ impl Permissions {
 
 /// Patterns as they are compared with.
 #[derive(Debug)]
-pub(super) struct Patterns {
+pub(crate) struct Patterns {
     configure: Pattern,
     write: Pattern,
     read: Pattern,
@@ -104,40 +99,35 @@ impl Pattern {
     }
 }
 
-/// What somebody who is logged in may do in the vhost that is open.
+/// What a principal may do in one virtual host, as it was when this was asked for.
 #[derive(Clone, Debug)]
-pub(crate) struct Rights {
-    user: Arc<str>,
-    /// `None`: everything.
-    patterns: Option<Arc<Patterns>>,
+pub struct Grant(Rules);
+
+#[derive(Clone, Debug)]
+enum Rules {
+    Everything,
+    Patterns(Arc<Patterns>),
 }
 
-impl Rights {
-    pub(super) fn new(user: &Arc<str>, patterns: Option<Arc<Patterns>>) -> Self {
-        Self { user: Arc::clone(user), patterns }
+impl Grant {
+    pub(crate) const EVERYTHING: Self = Self(Rules::Everything);
+
+    pub(crate) fn of(patterns: Arc<Patterns>) -> Self {
+        Self(Rules::Patterns(patterns))
     }
 
-    pub(crate) fn check(
-        &self,
-        permission: Permission,
-        resource: Resource<'_>,
-    ) -> Result<(), Exception> {
-        let Some(patterns) = &self.patterns else { return Ok(()) };
+    /// Whether that may be done to the entity of this name.
+    pub fn allows(&self, permission: Permission, name: &str) -> bool {
+        let patterns = match &self.0 {
+            Rules::Everything => return true,
+            Rules::Patterns(patterns) => patterns,
+        };
         let pattern = match permission {
             Permission::Configure => &patterns.configure,
             Permission::Write => &patterns.write,
             Permission::Read => &patterns.read,
         };
-        let name = match resource.name {
-            "" if resource.kind == "exchange" => DEFAULT_EXCHANGE,
-            name => name,
-        };
-        if pattern.fits(name) {
-            return Ok(());
-        }
-        let (permission, resource) = (permission.name(), Resource { name, ..resource });
-        let text = format!("{permission} access to {resource} refused for user '{}'", self.user);
-        Err(Exception::new(ReplyCode::AccessRefused, text))
+        pattern.fits(name)
     }
 }
 
@@ -145,42 +135,24 @@ impl Rights {
 mod tests {
     use super::*;
 
-    fn rights(configure: &str, write: &str, read: &str) -> Rights {
+    fn grant(configure: &str, write: &str, read: &str) -> Grant {
         let [configure, write, read] = [configure, write, read].map(str::to_owned);
         let patterns = Permissions { configure, write, read }.compile().expect("patterns");
-        Rights::new(&Arc::from("app"), Some(Arc::new(patterns)))
-    }
-
-    fn refused(rights: &Rights, permission: Permission, resource: Resource<'_>) -> Option<String> {
-        rights.check(permission, resource).err().map(|exception| exception.reply_text())
+        Grant::of(Arc::new(patterns))
     }
 
     #[test]
     fn each_permission_is_a_pattern_that_is_found_anywhere_in_a_name() {
-        let rights = rights("^app\\.", "", "mail");
-        let queue = |name| Resource::queue(name, "/");
-        assert_eq!(refused(&rights, Permission::Configure, queue("app.x")), None);
-        assert_eq!(refused(&rights, Permission::Read, queue("the.mails")), None);
-        assert_eq!(
-            refused(&rights, Permission::Configure, queue("other.app.x")).as_deref(),
-            Some(
-                "ACCESS_REFUSED - configure access to queue 'other.app.x' in vhost '/' refused for \
-                 user 'app'"
-            )
-        );
-        assert_eq!(
-            refused(&rights, Permission::Write, Resource::exchange("", "/")).as_deref(),
-            Some(
-                "ACCESS_REFUSED - write access to exchange 'amq.default' in vhost '/' refused for \
-                 user 'app'"
-            )
-        );
+        let grant = grant("^app\\.", "", "mail");
+        assert!(grant.allows(Permission::Configure, "app.x"));
+        assert!(grant.allows(Permission::Read, "the.mails"));
+        assert!(!grant.allows(Permission::Configure, "other.app.x"));
+        assert!(!grant.allows(Permission::Write, "app.x"));
     }
 
     #[test]
     fn an_empty_pattern_fits_nothing_and_a_wrong_one_is_refused() {
-        let none = rights("", "", "");
-        assert!(refused(&none, Permission::Read, Resource::queue("q", "/")).is_some());
+        assert!(!grant("", "", "").allows(Permission::Read, "q"));
         let wrong = Permissions { read: "(".to_owned(), ..Permissions::everything() };
         assert_eq!(wrong.compile().expect_err("is refused").permission, "read");
         let looks_ahead = Permissions { write: "^(?!amq)".to_owned(), ..Permissions::everything() };
