@@ -12,10 +12,10 @@ use broker::Broker;
 use client::connect::Connecting;
 use client::{Connect, Pipeline};
 use client_amqp::{Channel, Mode, Over};
-use gateway_amqp::catalog::Catalog;
 use tasks::Task;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use topology::Topology;
 use world::Net;
 use world::net::Stream;
 
@@ -36,11 +36,11 @@ impl Gateways {
         let words = |error: &dyn std::fmt::Display| error.to_string();
         let kafka = listen(KAFKA).await.map_err(|error| words(&error))?;
         let amqp = listen(AMQP).await.map_err(|error| words(&error))?;
-        let catalog = Catalog::open(broker.clone()).await.map_err(|error| words(&error))?;
-        let router = gateway_amqp::dead_letter::Router::new(&catalog);
+        let topology = Topology::open(broker.clone()).await.map_err(|error| words(&error))?;
+        let router = gateway_amqp::dead_letter::Router::new(&topology);
         broker.set_dead_letter_router(gateway_amqp::dead_letter::SCHEME, Arc::new(router));
         let [name, password] = USER.map(str::to_owned);
-        let (settings, known) = (vec![SettingsUser { name, password }], catalog.clone());
+        let (settings, known) = (vec![SettingsUser { name, password }], topology.clone());
         let known = move |name: &str| known.vhost(name).is_some();
         let users = Users::open(broker.clone(), settings, known).await;
         let users = users.map_err(|error| words(&error))?;
@@ -49,7 +49,7 @@ impl Gateways {
         let serving = gateway_kafka::serve(kafka, broker.clone(), options, stopping.clone());
         let kafka = broker.vital(Task::KafkaListener, serving);
         let options = gateway_amqp::GatewayOptions::default();
-        let serving = gateway_amqp::serve(amqp, broker.clone(), catalog, users, options, stopping);
+        let serving = gateway_amqp::serve(amqp, broker.clone(), topology, users, options, stopping);
         let amqp = broker.vital(Task::AmqpListener, serving);
         Ok(Self { stop, serving: vec![kafka, amqp] })
     }

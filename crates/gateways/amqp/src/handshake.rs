@@ -209,7 +209,7 @@ impl Session {
 
     fn open(&mut self, open: &ConnectionOpen<'_>) -> Result<(), Exception> {
         let name = open.virtual_host;
-        let vhost = self.gateway.catalog.vhost(name).ok_or_else(|| {
+        let vhost = self.gateway.topology.vhost(name).ok_or_else(|| {
             Exception::new(ReplyCode::NotAllowed, format!("vhost {name} not found"))
         })?;
         let rights = self.principal.as_ref().and_then(|principal| Rights::of(principal, name));
@@ -227,9 +227,9 @@ impl Session {
     /// The client closes: first all that it has begun, then its exclusive queues, then the answer.
     fn close_connection(&mut self) {
         self.abandon_channels();
-        let (catalog, id) = (self.gateway.catalog.clone(), self.id);
+        let (topology, id) = (self.gateway.topology.clone(), self.id);
         let future = async move {
-            catalog.close_connection(id).await?;
+            topology.close_owner(id).await?;
             Ok(Done::ConnectionClosed)
         };
         self.begin(0, ConnectionClose::ID, future);

@@ -7,28 +7,27 @@
 //! * [`codec`]: frames, methods, properties and field tables, without I/O
 //! * `session`: the state of one connection; `handshake`: how it begins and ends
 //! * `channel`: what a channel has open; `operation`: what is waited for
-//! * `declare`: queues, exchanges and bindings, which [`catalog`] keeps
+//! * `declare`: the methods that make queues, exchanges and bindings; `declarations`: what a client
+//!   may declare. The entities themselves are `topology`'s
 //! * `publish`: the hot path in; `properties`: messages as records and back
 //! * `consume`, `stream`: the hot path out, by lease and by offset; `settle`, `unacked`: answers
 //! * `transaction`, `replies`: tx, and direct reply-to; [`dead_letter`]: the way of dead letters
 //! * `rights`: what a user may do, asked before it is done; who users are is `access`'s
 //! * [`operations`]: what operators do: vhosts, policies, users
-//! * [`names`]: which topic a queue is
 //! * [`errors`]: what a client is told when something is refused
 
-pub mod catalog;
 mod channel;
 pub mod codec;
 mod connection;
 mod consume;
 pub mod dead_letter;
+mod declarations;
 mod declare;
 pub mod errors;
 mod gateway;
 mod handshake;
 mod input;
 mod listener;
-pub mod names;
 mod operation;
 pub mod operations;
 mod options;

@@ -8,8 +8,8 @@ use broker::delivery::{ConsumerId, Delivery};
 use bytes::BytesMut;
 use futures_util::FutureExt;
 use tokio::task::JoinHandle;
+use topology::Queue;
 
-use crate::catalog::Queue;
 use crate::channel::{Consumer, Source};
 use crate::codec::frame;
 use crate::codec::methods::{

@@ -6,14 +6,15 @@ use broker::{AppendError, Appended};
 use bytes::{Bytes, BytesMut};
 use routing::Message;
 use tokio::time::Instant;
+use topology::Routed;
 
-use crate::catalog::{MessageHeaders, Routed};
 use crate::channel::ConfirmMode;
 use crate::codec::fields::EncodedTable;
 use crate::codec::frame::{self, ContentHeader};
 use crate::codec::methods::{BasicAck, BasicNack, BasicPublish, BasicReturn, Method};
 use crate::codec::properties::Properties;
-use crate::codec::table::{FieldTable, FieldValue, MalformedTable, RawFields};
+use crate::codec::table::{FieldTable, FieldValue, MalformedTable, RawFields, kind_name};
+use crate::declarations::MessageHeaders;
 use crate::errors::{Exception, ReplyCode};
 use crate::output::Output;
 use crate::properties::{BCC, CC};
@@ -394,7 +395,7 @@ fn copies(properties: &Properties<'_>) -> Result<Vec<String>, Exception> {
                 let name = String::from_utf8_lossy(field.name);
                 return Err(Exception::precondition_failed(format!(
                     "invalid message: {{unacceptable_type_in_header,\"{name}\",{}}}",
-                    other.kind_name()
+                    kind_name(&other)
                 )));
             }
         }

@@ -16,10 +16,10 @@ use bytes::{Bytes, BytesMut};
 use machine::TopicConfig;
 use machine::config::{CompressionType, LimitOverflow, TimestampType};
 use record::{BatchBuilder, BatchHeader, BatchOptions, Compression, EncodedHeaders};
+use topology::{Queue, Routed};
 
-use crate::catalog::{Queue, Routed};
 use crate::codec::properties::Properties;
-use crate::errors::Exception;
+use crate::errors::{Exception, Named};
 use crate::properties::write_record_headers;
 use crate::publish::{Body, malformed_headers};
 

@@ -14,8 +14,8 @@
 use std::sync::Arc;
 
 use access::{Grant, Permission, Principal};
+use topology::Destination;
 
-use crate::catalog::Destination;
 use crate::errors::{Exception, ReplyCode, Resource};
 use crate::session::{Failure, Session};
 
@@ -111,10 +111,10 @@ impl Session {
     pub(crate) fn look_again(&mut self) {
         let Some(vhost) = &self.vhost else { return };
         let Some(principal) = &self.principal else { return };
-        let (catalog, user) = (&self.gateway.catalog, principal.name());
+        let (topology, user) = (&self.gateway.topology, principal.name());
         let gone = if !principal.exists() {
             Some(format!("user '{user}' is deleted"))
-        } else if !catalog.vhost(vhost.name()).is_some_and(|known| known.is(vhost)) {
+        } else if !topology.vhost(vhost.name()).is_some_and(|known| known.is(vhost)) {
             Some(format!("vhost '{}' is deleted", vhost.name()))
         } else {
             None

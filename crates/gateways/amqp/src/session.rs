@@ -27,8 +27,8 @@ use tasks::Task;
 use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use topology::{OwnerId, VirtualHost};
 
-use crate::catalog::{ConnectionId, Vhost};
 use crate::channel::{Channel, ChannelEvents};
 use crate::codec::erlang;
 use crate::codec::frame::{self, FrameError, FrameKind, Snippet};
@@ -159,7 +159,8 @@ pub(crate) struct Failure {
 
 pub(crate) struct Session {
     pub(crate) gateway: Arc<Gateway>,
-    pub(crate) id: ConnectionId,
+    /// The connection's number, by which its exclusive queues are its own.
+    pub(crate) id: OwnerId,
     pub(crate) peer: SocketAddr,
     pub(crate) connection: Connection,
     pub(crate) phase: Phase,
@@ -169,7 +170,7 @@ pub(crate) struct Session {
     pub(crate) client: String,
     /// Who is logged in.
     pub(crate) principal: Option<Principal>,
-    pub(crate) vhost: Option<Vhost>,
+    pub(crate) vhost: Option<VirtualHost>,
     /// What the user may do in it.
     pub(crate) rights: Option<Rights>,
     /// The exchange that was published to last, which the user may.
@@ -212,8 +213,8 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn new(connection: Connection, gateway: Arc<Gateway>) -> Self {
-        let id = ConnectionId(connection.id());
-        gateway.catalog.open_connection(id);
+        let id = OwnerId(connection.id());
+        gateway.topology.open_owner(id);
         let (posts, posted) = mpsc::channel(AMQP_POSTED_MAX);
         let negotiated = Negotiated {
             // Until something else is negotiated.

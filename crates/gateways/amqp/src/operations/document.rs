@@ -6,8 +6,7 @@
 
 use access::Permissions;
 use serde::{Deserialize, Serialize};
-
-use crate::catalog::PolicyDefinition;
+use topology::PolicyDefinition;
 
 /// What is asked for. The name of the variant is the key of the document.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]

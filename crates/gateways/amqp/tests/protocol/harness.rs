@@ -9,7 +9,6 @@ use access::{SettingsUser, Users};
 use broker::{Broker, BrokerOptions};
 use bytes::{Bytes, BytesMut};
 use gateway_amqp::GatewayOptions;
-use gateway_amqp::catalog::Catalog;
 use gateway_amqp::codec::fields::{EncodedTable, LongString};
 use gateway_amqp::codec::frame::{self, ContentHeader, FrameKind, Front, PROTOCOL_HEADER};
 use gateway_amqp::codec::methods::*;
@@ -22,6 +21,7 @@ use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use topology::Topology;
 use world::{Net, SimulatedDisk, World};
 
 /// Longer than anything here takes; shorter than a hang.
@@ -70,11 +70,11 @@ impl Node {
         };
         let broker =
             Broker::open(World::on(disk), Path::new("/data"), options).await.expect("opens");
-        let catalog = Catalog::open(broker.clone()).await.expect("opens");
-        let known = catalog.clone();
+        let topology = Topology::open(broker.clone()).await.expect("opens");
+        let known = topology.clone();
         let users = Users::open(broker.clone(), users, move |name| known.vhost(name).is_some());
         let users = users.await.expect("opens");
-        broker.set_dead_letter_router(SCHEME, Arc::new(Router::new(&catalog)));
+        broker.set_dead_letter_router(SCHEME, Arc::new(Router::new(&topology)));
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = Net::Kernel.listen(any_port).await.expect("binds");
         let address = listener.local_addr().expect("is bound");
@@ -84,13 +84,13 @@ impl Node {
         let serving = gateway_amqp::serve(
             listener,
             broker.clone(),
-            catalog.clone(),
+            topology.clone(),
             users.clone(),
             options,
             stopping,
         );
         let serving = tokio::spawn(serving);
-        let administration = Administration::new(catalog, users);
+        let administration = Administration::new(topology, users);
         Self { broker, administration, address, stop, serving }
     }
 
