@@ -29,6 +29,10 @@ pub enum Malformed {
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct Table(pub Vec<(String, Value)>);
 
+/// A table as it is encoded, not decoded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct EncodedTable<'a>(pub &'a [u8]);
+
 #[derive(Clone, PartialEq, Debug)]
 pub enum Value {
     Boolean(bool),

@@ -11,6 +11,7 @@ use broker::delivery::{
     Settlement, TakeError, TakeOptions,
 };
 use bytes::{Bytes, BytesMut};
+use message::{put_header, read_record};
 use record::SharedRecord;
 use tokio::time::Instant;
 use topology::{Queue, QueueKind};
@@ -25,7 +26,6 @@ use crate::declare::table;
 use crate::errors::{Exception, Named, ReplyCode};
 use crate::operation::{Done, Feed, Operation};
 use crate::output::Output;
-use crate::properties::{put_header, read_record};
 use crate::replies::{Posted, REPLY_TO, Receiver, Reply};
 use crate::session::{Failure, Session};
 use crate::stream::{self, StreamRecords};

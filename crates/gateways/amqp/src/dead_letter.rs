@@ -8,6 +8,8 @@
 use base::{PartitionId, headers};
 use broker::delivery::{DeadLetterRouter, DeadRecord, DeathReason};
 use bytes::{Bytes, BytesMut};
+use message::headers::{CC, DEATHS as DEATHS_HEADER};
+use message::{blind_copies, read_record, write_record_headers};
 use record::{BatchBuilder, BatchError, BatchOptions, EncodedHeaders};
 use routing::Message;
 use topology::dead_letter::Route;
@@ -18,10 +20,7 @@ use crate::codec::fields::EncodedTable;
 use crate::codec::properties::Properties;
 use crate::codec::table::{FieldTable, FieldValue};
 use crate::declarations::MessageHeaders;
-use crate::properties::{CC, blind_copies, read_record, write_record_headers};
 
-/// The record header with all deaths so far. Its prefix is out of clients' reach.
-const DEATHS_HEADER: &[u8] = b"amqp.deaths";
 const DEATHS: &str = "x-death";
 const FIRST: [&str; 3] = ["x-first-death-reason", "x-first-death-queue", "x-first-death-exchange"];
 /// In [`DEATHS_HEADER`]: the keys besides its own that the message went by last, blind ones too.

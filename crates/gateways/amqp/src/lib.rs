@@ -9,7 +9,7 @@
 //! * `channel`: what a channel has open; `operation`: what is waited for
 //! * `declare`: the methods that make queues, exchanges and bindings; `declarations`: what a client
 //!   may declare. The entities themselves are `topology`'s
-//! * `publish`: the hot path in; `properties`: messages as records and back
+//! * `publish`: the hot path in. Messages as records and back are `message`'s
 //! * `consume`, `stream`: the hot path out, by lease and by offset; `settle`, `unacked`: answers
 //! * `transaction`, `replies`: tx, and direct reply-to; [`dead_letter`]: the way of dead letters
 //! * `rights`: what a user may do, asked before it is done; who users are is `access`'s
@@ -32,7 +32,6 @@ mod operation;
 pub mod operations;
 mod options;
 mod output;
-mod properties;
 mod publish;
 mod publisher;
 mod replies;

@@ -15,12 +15,12 @@ use broker::{AppendBatch, Broker};
 use bytes::{Bytes, BytesMut};
 use machine::TopicConfig;
 use machine::config::{CompressionType, LimitOverflow, TimestampType};
+use message::write_record_headers;
 use record::{BatchBuilder, BatchHeader, BatchOptions, Compression, EncodedHeaders};
 use topology::{Queue, Routed};
 
 use crate::codec::properties::Properties;
 use crate::errors::{Exception, Named};
-use crate::properties::write_record_headers;
 use crate::publish::{Body, malformed_headers};
 
 /// Messages on their way into batches. A channel's transaction has one of its own.

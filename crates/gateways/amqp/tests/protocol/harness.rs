@@ -12,7 +12,7 @@ use gateway_amqp::GatewayOptions;
 use gateway_amqp::codec::fields::{EncodedTable, LongString};
 use gateway_amqp::codec::frame::{self, ContentHeader, FrameKind, Front, PROTOCOL_HEADER};
 use gateway_amqp::codec::methods::*;
-use gateway_amqp::codec::properties::Properties;
+use gateway_amqp::codec::properties::{Properties, WireProperties};
 use gateway_amqp::codec::table::{FieldTable, FieldValue};
 use gateway_amqp::dead_letter::{Router, SCHEME};
 use gateway_amqp::operations::Administration;

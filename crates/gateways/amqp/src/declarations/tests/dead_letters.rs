@@ -1,5 +1,6 @@
 use broker::delivery::{DeadLetterRouter, DeadRecord, DeathReason};
 use bytes::{Bytes, BytesMut};
+use message::{read_record, write_record_headers};
 use record::{BatchBuilder, BatchOptions, EncodedHeaders, SharedBatch, SharedRecord};
 use topology::dead_letter::Route;
 
@@ -8,7 +9,6 @@ use crate::codec::fields::EncodedTable;
 use crate::codec::properties::Properties;
 
 use crate::dead_letter::Router;
-use crate::properties::{read_record, write_record_headers};
 
 const NOW_MS: i64 = 1_700_000_000_500;
 
