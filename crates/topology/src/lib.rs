@@ -56,6 +56,9 @@ mod topics;
 pub mod topology;
 pub mod virtual_host;
 
+#[cfg(test)]
+mod tests;
+
 pub use bindings::Binding;
 pub use error::{BindingError, ChangeError, Entity, EntityKind, RouteError};
 pub use exchange::{Exchange, ExchangeKind, NewExchange};

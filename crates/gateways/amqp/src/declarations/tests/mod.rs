@@ -1,13 +1,9 @@
-//! The topology as clients see it, over a broker on a simulated disk: what clients are told, what a restart keeps, and
-//! what goes by itself.
+//! What clients are told, over a broker on a simulated disk.
 
 mod dead_letters;
 mod declared_bindings;
 mod declared_exchanges;
 mod declared_queues;
-mod model;
-mod policies;
-mod restart;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -25,8 +25,8 @@ fn step() -> impl Strategy<Value = Step> {
     let (queue, exchange) = (0..QUEUES, 0..EXCHANGES);
     let binding = || (0..EXCHANGES, 0..QUEUES + EXCHANGES, 0_u8..2);
     prop_oneof![
-        4 => (queue.clone(), any::<bool>()).prop_map(|(queue, durable)| Step::Queue { queue, durable }),
-        4 => (exchange.clone(), any::<bool>())
+        4 => (queue.clone(), proptest::arbitrary::any::<bool>()).prop_map(|(queue, durable)| Step::Queue { queue, durable }),
+        4 => (exchange.clone(), proptest::arbitrary::any::<bool>())
             .prop_map(|(exchange, durable)| Step::Exchange { exchange, durable }),
         1 => queue.prop_map(Step::DeleteQueue),
         1 => exchange.prop_map(Step::DeleteExchange),
@@ -92,54 +92,61 @@ fn destination(to: u8) -> Destination {
     }
 }
 
+/// A second declaration says something else than the first.
+#[derive(Debug)]
+struct Different;
+
+impl From<ChangeError> for Different {
+    fn from(error: ChangeError) -> Self {
+        panic!("nothing else is refused: {error}");
+    }
+}
+
 async fn run(steps: Vec<Step>) {
     let (mut node, mut model) = (open().await, Model::default());
-    let arguments = &FieldTable::new();
+    let arguments = &Table::new();
     for step in steps {
         match step {
             Step::Queue { queue, durable } => {
                 let name = &format!("q{queue}");
-                let declaration = QueueDeclaration {
-                    name,
-                    durable,
-                    exclusive: false,
-                    auto_delete: false,
-                    arguments,
+                let (auto_delete, owner) = (false, None);
+                let new = NewQueue { name, durable, auto_delete, owner, arguments };
+                let same = |present: Option<&Queue>| match present {
+                    Some(present) if present.durable != durable => Err(Different),
+                    _ => Ok(()),
                 };
-                let declared = queues::declare(&node.vhost, node.client, declaration).await;
+                let declared = node.vhost.declare_queue(new, same).await;
                 let known = *model.queues.entry(queue).or_insert(durable);
                 assert_eq!(declared.is_ok(), known == durable);
             }
             Step::Exchange { exchange, durable } => {
-                let declaration = ExchangeDeclaration {
-                    name: &format!("x{exchange}"),
-                    kind: "direct",
-                    durable,
-                    auto_delete: false,
-                    internal: false,
-                    arguments,
+                let (kind, auto_delete, internal) = (ExchangeKind::Direct, false, false);
+                let name = &format!("x{exchange}");
+                let new = NewExchange { name, kind, durable, auto_delete, internal, arguments };
+                let same = |present: Option<&Exchange>| match present {
+                    Some(present) if present.durable != durable => Err(Different),
+                    _ => Ok(()),
                 };
-                let declared = exchanges::declare(&node.vhost, declaration).await;
+                let declared = node.vhost.declare_exchange(new, same).await;
                 let known = *model.exchanges.entry(exchange).or_insert(durable);
                 assert_eq!(declared.is_ok(), known == durable);
             }
             Step::DeleteQueue(queue) => {
                 let name = format!("q{queue}");
-                let deleted = queues::delete(&node.vhost, node.client, &name, false, false).await;
+                let deleted = node.vhost.delete_queue(node.client, &name, false, false).await;
                 deleted.expect("it is deleted");
                 model.queues.remove(&queue);
                 model.drop_dangling();
             }
             Step::DeleteExchange(exchange) => {
-                let deleted = exchanges::delete(&node.vhost, &format!("x{exchange}"), false).await;
+                let deleted = node.vhost.delete_exchange(&format!("x{exchange}"), false).await;
                 deleted.expect("it is deleted");
                 model.exchanges.remove(&exchange);
                 model.drop_dangling();
             }
             Step::Bind { from, to, key } => {
-                let bound = node
-                    .bind_with(&format!("x{from}"), &destination(to), &key.to_string(), &[])
-                    .await;
+                let bound =
+                    node.bind(&format!("x{from}"), &destination(to), &key.to_string()).await;
                 let there = model.exchanges.contains_key(&from) && model.durable(to).is_some();
                 assert_eq!(bound.is_ok(), there);
                 if there {

@@ -1,5 +1,4 @@
 use super::*;
-use topology::{ApplyTo, PolicyDefinition, PolicyScope};
 
 fn policy(pattern: &str, priority: i64, definition: serde_json::Value) -> PolicyDefinition {
     let definition = serde_json::from_value(definition).expect("a definition");
@@ -37,7 +36,7 @@ async fn a_policy_holds_for_queues_that_are_there_and_that_come() {
 #[tokio::test]
 async fn the_policy_with_the_highest_priority_holds_alone_and_an_operator_policy_tightens_it() {
     let node = open().await;
-    let queue = node.queue_with("q", &[("x-max-length", 500.into())]).await.expect("declared");
+    let queue = node.queue_with("q", &[("x-max-length", 500.into())]).await;
     let ttl = serde_json::json!({"message-ttl": 1000});
     let length = serde_json::json!({"max-length": 200, "overflow": "reject-publish"});
     node.set(PolicyScope::User, "low", policy(".*", 1, ttl)).await;
@@ -58,7 +57,6 @@ async fn a_policy_with_a_setting_that_a_queue_does_not_have_is_not_for_it() {
     let node = open().await;
     let classic = node.queue("classic").await;
     let quorum = node.queue_with("quorum", &[("x-queue-type", "quorum".into())]).await;
-    let quorum = quorum.expect("it is declared");
     let wanted = serde_json::json!({"delivery-limit": 3, "message-ttl": 1000});
     node.set(PolicyScope::User, "limit", policy("", 0, wanted)).await;
     assert_eq!(classic.settings().message_ttl_ms, None);
@@ -70,10 +68,10 @@ async fn a_policy_with_a_setting_that_a_queue_does_not_have_is_not_for_it() {
 async fn a_policy_gives_an_exchange_its_alternate() {
     let node = open().await;
     node.queue("lost").await;
-    node.exchange("x", "direct").await;
+    node.exchange("x", ExchangeKind::Direct, true).await;
     let wanted = serde_json::json!({"alternate-exchange": "amq.fanout"});
     node.set(PolicyScope::User, "alternate", policy("^x$", 0, wanted)).await;
-    node.bind("amq.fanout", &queue_named("lost"), "").await;
+    node.bind("amq.fanout", &queue_named("lost"), "").await.expect("it is bound");
     assert_eq!(node.reached("x", "nothing"), ["lost"]);
     node.vhost.delete_policy(PolicyScope::User, "alternate").await.expect("it is deleted");
     assert!(node.reached("x", "nothing").is_empty());

@@ -4,27 +4,19 @@ use super::*;
 async fn what_is_durable_survives_a_restart_and_nothing_else() {
     let node = open().await;
     node.queue("durable").await;
-    node.transient_queue("transient", false, false).await;
-    node.transient_queue("exclusive", true, false).await;
-    node.exchange("x", "topic").await;
-    let declaration = ExchangeDeclaration {
-        name: "gone",
-        kind: "fanout",
-        durable: false,
-        auto_delete: false,
-        internal: false,
-        arguments: &FieldTable::new(),
-    };
-    exchanges::declare(&node.vhost, declaration).await.expect("it is declared");
+    node.transient_queue("transient", None).await;
+    node.transient_queue("exclusive", Some(node.client)).await;
+    node.exchange("x", ExchangeKind::Topic, true).await;
+    node.exchange("gone", ExchangeKind::Fanout, false).await;
     for queue in ["durable", "transient", "exclusive"] {
-        node.bind("x", &queue_named(queue), "#").await;
+        node.bind("x", &queue_named(queue), "#").await.expect("it is bound");
     }
-    node.bind("gone", &queue_named("durable"), "").await;
+    node.bind("gone", &queue_named("durable"), "").await.expect("it is bound");
     assert_eq!(node.reached("x", "a.b"), ["durable", "exclusive", "transient"]);
     let node = node.restart().await;
     assert_eq!(node.topic_names(), ["durable"]);
     assert_eq!(node.reached("x", "a.b"), ["durable"]);
-    assert!(exchanges::check(&node.vhost, "gone").is_err());
+    assert!(!node.vhost.has_exchange("gone"));
     assert_eq!(node.documents("amqp.queues"), ["%2F/durable"]);
     assert_eq!(node.vhost.bindings().len(), 1);
     // It is the queue that it was.
@@ -36,7 +28,7 @@ async fn what_is_durable_survives_a_restart_and_nothing_else() {
 async fn what_a_crash_left_half_done_is_put_in_order() {
     let node = open().await;
     let queue = node.queue("q").await;
-    node.bind("amq.fanout", &queue_named("q"), "").await;
+    node.bind("amq.fanout", &queue_named("q"), "").await.expect("it is bound");
     // A declaration that got as far as its document.
     let uuid = OsEntropy.uuid().to_string();
     let document = serde_json::json!({ "topic": "half", "uuid": uuid, "arguments": "" });
@@ -62,7 +54,7 @@ async fn what_a_crash_left_half_done_is_put_in_order() {
 #[tokio::test]
 async fn a_topic_that_took_the_name_of_a_deleted_queue_is_not_that_queue() {
     let node = open().await;
-    let queue = node.queue_with("q", &[("x-max-length", 5.into())]).await.expect("declared");
+    let queue = node.queue_with("q", &[("x-max-length", 5.into())]).await;
     node.broker.execute(Command::DeleteTopic { topic: queue.topic }).await.expect("deleted");
     node.topic("q", 3).await;
     let node = node.restart().await;
@@ -75,18 +67,13 @@ async fn a_vhost_has_its_own_entities_and_takes_them_along() {
     let node = open().await;
     node.queue("q").await;
     let other = node.topology.create_vhost("other/one").await.expect("it is made");
-    let arguments = &FieldTable::new();
-    let declaration = QueueDeclaration {
-        name: "q",
-        durable: true,
-        exclusive: false,
-        auto_delete: false,
-        arguments,
-    };
-    queues::declare(&other, node.client, declaration).await.expect("it is declared");
+    let arguments = &Table::new();
+    let (durable, auto_delete, owner) = (true, false, None);
+    let new = NewQueue { name: "q", durable, auto_delete, owner, arguments };
+    other.declare_queue(new, any).await.expect("it is declared");
     let destination = &queue_named("q");
     let request = BindingRequest { source: "amq.topic", destination, key: "#", arguments };
-    bindings::bind(&other, node.client, request).await.expect("it is bound");
+    other.bind(node.client, request).await.expect("it is bound");
     let node = node.restart().await;
     let other = node.topology.vhost("other/one").expect("it is kept");
     assert_eq!((other.queues().len(), other.bindings().len()), (1, 1));
