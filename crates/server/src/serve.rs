@@ -5,15 +5,15 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use access::Users;
 use broker::{Broker, BrokerOptions};
 use gateway::Connections;
-use gateway_amqp::catalog::Catalog;
-use gateway_amqp::catalog::users::Users;
 use gateway_amqp::operations::Administration;
 use gateway_kafka::GatewayOptions;
 use tasks::Task;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use topology::Topology;
 use world::net::{Listener, Net};
 use world::{Instant, World};
 
@@ -42,8 +42,10 @@ pub(crate) enum ServeError {
     Config(broker::ExecuteError),
     #[error("the operators' token cannot be read or made: {0}")]
     OperatorToken(std::io::Error),
-    #[error("what AMQP clients have declared cannot be read: {0}")]
-    Catalog(#[from] gateway_amqp::catalog::OpenError),
+    #[error("what clients have declared cannot be read: {0}")]
+    Topology(#[from] topology::OpenError),
+    #[error("what is kept of users cannot be read: {0}")]
+    Users(#[from] access::OpenError),
     #[error("{0}")]
     Injection(String),
     #[error("the thread that ends the process when a part of it fails could not start: {0}")]
@@ -99,16 +101,18 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     let amqp_bound = amqp_bound.map_err(ServeError::Runtime)?;
     let broker = Broker::open(world, &settings.data, broker_options(&settings)).await?;
     configure(&broker, &settings.kafka_configs).await?;
-    let catalog = Catalog::open(broker.clone()).await?;
-    let router = gateway_amqp::dead_letter::Router::new(&catalog);
+    let topology = Topology::open(broker.clone()).await?;
+    let router = gateway_amqp::dead_letter::Router::new(&topology);
     broker.set_dead_letter_router(gateway_amqp::dead_letter::SCHEME, Arc::new(router));
-    let users = Users::open(&catalog, settings.amqp_users.clone()).await?;
+    let known = topology.clone();
+    let known = move |name: &str| known.vhost(name).is_some();
+    let users = Users::open(broker.clone(), settings.amqp_users.clone(), known).await?;
     let mut options = gateway_options(&settings, bound);
     let token =
         operator_token::of(&settings.data, broker.entropy()).map_err(ServeError::OperatorToken)?;
     options.operator_token = Some(token.into());
     // Operators talk to the Kafka gateway, which hands on what is AMQP's.
-    let administration = Administration::new(catalog.clone(), users.clone());
+    let administration = Administration::new(topology.clone(), users.clone());
     options.families.push((gateway_amqp::operations::FAMILY, Arc::new(administration)));
     announce(&settings, bound, amqp_bound, &options, &broker, started);
 
@@ -118,8 +122,8 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     let mut gateways = vec![broker.vital(Task::KafkaListener, serving)];
     if let Some(listener) = amqp {
         let options = amqp_options(&settings, connections);
-        let (served, catalog) = (broker.clone(), catalog.clone());
-        let serving = gateway_amqp::serve(listener, served, catalog, users, options, stopping);
+        let (served, topology) = (broker.clone(), topology.clone());
+        let serving = gateway_amqp::serve(listener, served, topology, users, options, stopping);
         gateways.push(broker.vital(Task::AmqpListener, serving));
     }
     say("ready");

@@ -4,10 +4,10 @@
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use access::SettingsUser;
 use base::limits;
 use broker::config::NodeConfig;
 use clap::Args;
-use gateway_amqp::User;
 use serde::{Deserialize, Deserializer};
 
 use crate::logging::LogFormat;
@@ -92,7 +92,7 @@ pub(crate) struct Settings {
     pub(crate) advertise_kafka: Option<(String, u16)>,
     /// `None`: AMQP is off.
     pub(crate) amqp: Option<SocketAddr>,
-    pub(crate) amqp_users: Vec<User>,
+    pub(crate) amqp_users: Vec<SettingsUser>,
     /// `None`: whoever logs in says who it is.
     pub(crate) amqp_anonymous: Option<String>,
     pub(crate) node: u32,
@@ -232,13 +232,13 @@ fn host_port(setting: &'static str, text: &str) -> Result<(String, u16), Setting
 }
 
 /// `NAME:PASSWORD`. The password is not repeated in what is wrong with it.
-fn amqp_user(text: &str) -> Result<User, SettingsError> {
+fn amqp_user(text: &str) -> Result<SettingsUser, SettingsError> {
     let parsed = text.split_once(':').filter(|(name, _)| !name.is_empty());
     let (name, password) = parsed.ok_or_else(|| {
         let name = text.split(':').next().unwrap_or_default();
         invalid("amqp-user", name, "is not a name and a password, such as app:secret")
     })?;
-    Ok(User { name: name.to_owned(), password: password.to_owned() })
+    Ok(SettingsUser { name: name.to_owned(), password: password.to_owned() })
 }
 
 /// `NAME=VALUE`, each checked by itself here, and all together with what is set already at start.

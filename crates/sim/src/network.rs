@@ -7,16 +7,15 @@ use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use access::{SettingsUser, Users};
 use broker::Broker;
 use client::connect::Connecting;
 use client::{Connect, Pipeline};
 use client_amqp::{Channel, Mode, Over};
-use gateway_amqp::User;
-use gateway_amqp::catalog::Catalog;
-use gateway_amqp::catalog::users::Users;
 use tasks::Task;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
+use topology::Topology;
 use world::Net;
 use world::net::Stream;
 
@@ -37,18 +36,20 @@ impl Gateways {
         let words = |error: &dyn std::fmt::Display| error.to_string();
         let kafka = listen(KAFKA).await.map_err(|error| words(&error))?;
         let amqp = listen(AMQP).await.map_err(|error| words(&error))?;
-        let catalog = Catalog::open(broker.clone()).await.map_err(|error| words(&error))?;
-        let router = gateway_amqp::dead_letter::Router::new(&catalog);
+        let topology = Topology::open(broker.clone()).await.map_err(|error| words(&error))?;
+        let router = gateway_amqp::dead_letter::Router::new(&topology);
         broker.set_dead_letter_router(gateway_amqp::dead_letter::SCHEME, Arc::new(router));
         let [name, password] = USER.map(str::to_owned);
-        let users = Users::open(&catalog, vec![User { name, password }]).await;
+        let (settings, known) = (vec![SettingsUser { name, password }], topology.clone());
+        let known = move |name: &str| known.vhost(name).is_some();
+        let users = Users::open(broker.clone(), settings, known).await;
         let users = users.map_err(|error| words(&error))?;
         let (stop, stopping) = watch::channel(false);
         let options = gateway_kafka::GatewayOptions::new("127.0.0.1", KAFKA);
         let serving = gateway_kafka::serve(kafka, broker.clone(), options, stopping.clone());
         let kafka = broker.vital(Task::KafkaListener, serving);
         let options = gateway_amqp::GatewayOptions::default();
-        let serving = gateway_amqp::serve(amqp, broker.clone(), catalog, users, options, stopping);
+        let serving = gateway_amqp::serve(amqp, broker.clone(), topology, users, options, stopping);
         let amqp = broker.vital(Task::AmqpListener, serving);
         Ok(Self { stop, serving: vec![kafka, amqp] })
     }

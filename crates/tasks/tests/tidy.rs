@@ -77,8 +77,18 @@ fn tasks_and_threads_are_started_by_this_crate_only() {
 #[test]
 fn no_part_of_a_node_uses_a_client() {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the folder of all crates");
-    let of_a_node =
-        ["broker", "consensus", "gateways/amqp", "gateways/kafka", "journal", "machine"];
+    let of_a_node = [
+        "access",
+        "broker",
+        "consensus",
+        "documents",
+        "gateways/amqp",
+        "gateways/kafka",
+        "journal",
+        "machine",
+        "message",
+        "topology",
+    ];
     for name in of_a_node {
         let manifest = crates.join(name).join("Cargo.toml");
         let text = std::fs::read_to_string(&manifest).expect("a manifest");

@@ -13,8 +13,8 @@ use bytes::Bytes;
 use futures_util::Stream;
 use tasks::Task;
 use tokio::time::Instant;
+use topology::Queue;
 
-use crate::catalog::Queue;
 use crate::codec::frame::ContentHeader;
 use crate::codec::frame::FrameKind;
 use crate::codec::methods::{
@@ -22,7 +22,7 @@ use crate::codec::methods::{
     ChannelFlow, ChannelFlowOk, ChannelOpen, ChannelOpenOk, ConfirmSelect, ConfirmSelectOk, Method,
     MethodId,
 };
-use crate::errors::{Exception, ReplyCode};
+use crate::errors::{Exception, Named, ReplyCode};
 use crate::publish::Content;
 use crate::replies::ReplyName;
 use crate::session::{Failure, Session, bad_method, unknown_frame};

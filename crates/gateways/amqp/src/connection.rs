@@ -96,7 +96,8 @@ pub(crate) async fn run(stream: Stream, session: Session) -> (SessionEnd, String
 async fn serve(connection: &mut Connection) -> SessionEnd {
     let mut shutdown = connection.session.gateway.shutdown.clone();
     let mut alarm = connection.session.gateway.alarm.subscribe();
-    let mut catalog = connection.session.gateway.catalog.changes();
+    let mut topology = connection.session.gateway.topology.changes();
+    let mut users = connection.session.gateway.users.changes();
     let mut draining = false;
     let closing = connection.session.connection.clone();
     let mut is_told_to_close = false;
@@ -115,7 +116,13 @@ async fn serve(connection: &mut Connection) -> SessionEnd {
                 }
                 Wake::Go
             }
-            changed = catalog.changed() => {
+            changed = topology.changed() => {
+                if changed.is_ok() {
+                    connection.session.look_again();
+                }
+                Wake::Go
+            }
+            changed = users.changed() => {
                 if changed.is_ok() {
                     connection.session.look_again();
                 }
@@ -328,8 +335,8 @@ impl Connection {
         if catch_unwind(AssertUnwindSafe(|| self.session.abandon_channels())).is_err() {
             tracing::error!(session = self.session.id.0, "leaving a session's channels panicked");
         }
-        let (catalog, id) = (self.session.gateway.catalog.clone(), self.session.id);
-        let close = async move { catalog.close_connection(id).await };
+        let (topology, id) = (self.session.gateway.topology.clone(), self.session.id);
+        let close = async move { topology.close_owner(id).await };
         let closing = tasks::spawn(Task::AmqpSessionEnd, close);
         match closing.await {
             Ok(Ok(())) => {}

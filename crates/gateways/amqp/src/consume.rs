@@ -4,28 +4,28 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::Permission;
 use base::limits::AMQP_UNSETTLED_PER_CONSUMER_MAX;
 use broker::delivery::{
     ConsumeError, ConsumeOptions, Credit, CreditReturns, Delivery, Event, Settle, SettleWhat,
     Settlement, TakeError, TakeOptions,
 };
 use bytes::{Bytes, BytesMut};
+use message::{put_header, read_record};
 use record::SharedRecord;
 use tokio::time::Instant;
+use topology::{Queue, QueueKind};
 
-use crate::catalog::users::Permission;
-use crate::catalog::{Queue, QueueKind};
 use crate::channel::{Channel, Consumer, Held, Source, answer_within};
 use crate::codec::methods::{
     BasicCancel, BasicConsume, BasicConsumeOk, BasicDeliver, BasicGet, BasicGetOk, MethodId,
     QueueDelete,
 };
-use crate::codec::table::FieldValue;
-use crate::declare::{ready, table};
-use crate::errors::{Exception, ReplyCode};
+use crate::codec::table::{FieldValue, kind_name};
+use crate::declare::table;
+use crate::errors::{Exception, Named, ReplyCode};
 use crate::operation::{Done, Feed, Operation};
 use crate::output::Output;
-use crate::properties::{put_header, read_record};
 use crate::replies::{Posted, REPLY_TO, Receiver, Reply};
 use crate::session::{Failure, Session};
 use crate::stream::{self, StreamRecords};
@@ -182,7 +182,7 @@ impl Session {
                 leases.settle(vec![settle]).await;
             }
             let ready = match delivery {
-                Some(_) => ready(&gateway, &vhost, &queue).await,
+                Some(_) => vhost.message_count(&queue).await,
                 None => 0,
             };
             Ok(Done::Got { queue, delivery, no_ack, ready })
@@ -546,7 +546,7 @@ fn consumer_priority(value: Option<&FieldValue>, queue: &Queue) -> Result<i32, E
     let Some(value) = value else { return Ok(0) };
     let number = value.as_integer().and_then(|number| i32::try_from(number).ok());
     number.ok_or_else(|| {
-        let wrong = format!("\"expected integer, got {}\"", value.kind_name());
+        let wrong = format!("\"expected integer, got {}\"", kind_name(value));
         let text = format!("invalid arg 'x-priority' for {}: {wrong}", queue.resource());
         Exception::precondition_failed(text)
     })

@@ -5,65 +5,44 @@
 //! in `x-death`: a client that publishes a message again with its headers starts a new life, and
 //! cannot make a cycle look like none, or the other way round.
 
-use std::fmt;
-
 use base::{PartitionId, headers};
 use broker::delivery::{DeadLetterRouter, DeadRecord, DeathReason};
 use bytes::{Bytes, BytesMut};
+use message::headers::{CC, DEATHS as DEATHS_HEADER};
+use message::{blind_copies, read_record, write_record_headers};
 use record::{BatchBuilder, BatchError, BatchOptions, EncodedHeaders};
 use routing::Message;
-use serde::{Deserialize, Serialize};
+use topology::dead_letter::Route;
+pub use topology::dead_letter::SCHEME;
+use topology::{Routed, Topology, WeakTopology};
 
-use crate::catalog::{Catalog, MessageHeaders, Routed, WeakCatalog};
 use crate::codec::fields::EncodedTable;
 use crate::codec::properties::Properties;
 use crate::codec::table::{FieldTable, FieldValue};
-use crate::properties::{CC, blind_copies, read_record, write_record_headers};
+use crate::declarations::MessageHeaders;
 
-/// The record header with all deaths so far. Its prefix is out of clients' reach.
-const DEATHS_HEADER: &[u8] = b"amqp.deaths";
 const DEATHS: &str = "x-death";
 const FIRST: [&str; 3] = ["x-first-death-reason", "x-first-death-queue", "x-first-death-exchange"];
 /// In [`DEATHS_HEADER`]: the keys besides its own that the message went by last, blind ones too.
 const OTHER_KEYS: &str = "other-keys";
 const LAST: [&str; 3] = ["x-last-death-reason", "x-last-death-queue", "x-last-death-exchange"];
 
-/// What routes of this gateway begin with, and a colon.
-pub const SCHEME: &str = "amqp";
-
-/// What `dead.letter.route` says: where a queue's dead letters go. Written as JSON behind `amqp:`.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct Route {
-    pub vhost: Box<str>,
-    pub queue: Box<str>,
-    pub exchange: Box<str>,
-    /// `None`: the message's own routing keys.
-    #[serde(rename = "routing-key", skip_serializing_if = "Option::is_none", default)]
-    pub routing_key: Option<Box<str>>,
-}
-
-impl fmt::Display for Route {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{SCHEME}:{}", serde_json::to_string(self).map_err(|_| fmt::Error)?)
-    }
-}
-
 /// The router that the broker asks.
 #[derive(Debug)]
 pub struct Router {
-    /// Weak: the catalog holds the broker, which holds this.
-    catalog: WeakCatalog,
+    /// Weak: the topology holds the broker, which holds this.
+    topology: WeakTopology,
 }
 
 impl Router {
-    pub fn new(catalog: &Catalog) -> Self {
-        Self { catalog: catalog.downgrade() }
+    pub fn new(topology: &Topology) -> Self {
+        Self { topology: topology.downgrade() }
     }
 }
 
 impl DeadLetterRouter for Router {
     fn route(&self, route: &str, dead: &DeadRecord) -> Vec<(PartitionId, Bytes)> {
-        let Some(catalog) = self.catalog.upgrade() else { return Vec::new() };
+        let Some(topology) = self.topology.upgrade() else { return Vec::new() };
         let route = match serde_json::from_str::<Route>(route) {
             Ok(route) => route,
             Err(error) => {
@@ -72,7 +51,7 @@ impl DeadLetterRouter for Router {
             }
         };
         let letter = Letter::new(&route, dead);
-        letter.publish(&catalog, &route, dead).unwrap_or_else(|fault| {
+        letter.publish(&topology, &route, dead).unwrap_or_else(|fault| {
             tracing::warn!(queue = %route.queue, %fault, "a dead letter cannot be written");
             Vec::new()
         })
@@ -149,11 +128,11 @@ impl Letter {
 
     fn publish(
         &self,
-        catalog: &Catalog,
+        topology: &Topology,
         route: &Route,
         dead: &DeadRecord,
     ) -> Result<Vec<(PartitionId, Bytes)>, BatchError> {
-        let Some(vhost) = catalog.vhost(&route.vhost) else { return Ok(Vec::new()) };
+        let Some(vhost) = topology.vhost(&route.vhost) else { return Ok(Vec::new()) };
         let view = dead.record.view();
         let mut ignored = BytesMut::new();
         let message = read_record(&view, &mut ignored);

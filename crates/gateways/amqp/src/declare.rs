@@ -1,13 +1,11 @@
-//! The methods that make and delete queues, exchanges and bindings: from the wire to the catalog,
+//! The methods that make and delete queues, exchanges and bindings: from the wire to the topology,
 //! and its answer back.
 
 use std::sync::Arc;
 
-use crate::catalog::users::{Permission, Rights};
-use crate::catalog::{
-    BindingRequest, ConnectionId, Destination, ExchangeDeclaration, Queue, QueueDeclaration, Vhost,
-    generated_name,
-};
+use access::Permission;
+use topology::{BindingRequest, Destination, OwnerId, VirtualHost};
+
 use crate::codec::fields::EncodedTable;
 use crate::codec::methods::{
     ChannelClose, ExchangeBind, ExchangeBindOk, ExchangeDeclare, ExchangeDeclareOk, ExchangeDelete,
@@ -15,10 +13,12 @@ use crate::codec::methods::{
     QueueDelete, QueueDeleteOk, QueuePurge, QueuePurgeOk, QueueUnbind, QueueUnbindOk,
 };
 use crate::codec::table::{FieldTable, FieldValue};
-use crate::errors::{Exception, ReplyCode, Resource};
+use crate::declarations::{ExchangeDeclaration, QueueDeclaration, bindings, exchanges, queues};
+use crate::errors::{Exception, Named, ReplyCode, Resource};
 use crate::gateway::Gateway;
 use crate::operation::{Done, replied};
 use crate::replies::{REPLY_TO, REPLY_TO_PREFIX};
+use crate::rights::Rights;
 use crate::session::Session;
 
 /// A binding as it comes, for [`Session::change_binding`].
@@ -32,7 +32,7 @@ struct Binding<'a> {
 
 impl Session {
     /// What an operation needs of the session.
-    pub(crate) fn at_hand(&self) -> Result<(Arc<Gateway>, Vhost, ConnectionId), Exception> {
+    pub(crate) fn at_hand(&self) -> Result<(Arc<Gateway>, VirtualHost, OwnerId), Exception> {
         let closed = || Exception::new(ReplyCode::InternalError, "no vhost is open");
         let vhost = self.vhost.clone().ok_or_else(closed)?;
         Ok((Arc::clone(&self.gateway), vhost, self.id))
@@ -64,10 +64,10 @@ impl Session {
         }
         let future = async move {
             if passive {
-                vhost.check_exchange(&name)?;
+                exchanges::check(&vhost, &name)?;
             } else {
                 if let Some(alternate) = text(&arguments, "alternate-exchange")
-                    && vhost.check_exchange(&name).is_err()
+                    && exchanges::check(&vhost, &name).is_err()
                 {
                     let own = Resource::exchange(&name, vhost.name());
                     check_forwarding(&rights, own, alternate)?;
@@ -80,7 +80,7 @@ impl Session {
                     internal,
                     arguments: &arguments,
                 };
-                vhost.declare_exchange(declaration).await?;
+                exchanges::declare(&vhost, declaration).await?;
             }
             Ok(replied(number, no_wait, ExchangeDeclareOk::default()))
         };
@@ -101,7 +101,7 @@ impl Session {
         }
         let (if_unused, no_wait) = (delete.if_unused, delete.no_wait);
         let future = async move {
-            vhost.delete_exchange(&name, if_unused).await?;
+            exchanges::delete(&vhost, &name, if_unused).await?;
             Ok(replied(number, no_wait, ExchangeDeleteOk::default()))
         };
         self.begin(number, ExchangeDelete::ID, future);
@@ -147,7 +147,7 @@ impl Session {
         number: u16,
         declare: &QueueDeclare<'_>,
     ) -> Result<(), Exception> {
-        let (gateway, vhost, id) = self.at_hand()?;
+        let (_, vhost, id) = self.at_hand()?;
         let no_wait = declare.no_wait;
         if declare.queue == REPLY_TO || declare.queue.starts_with(REPLY_TO_PREFIX) {
             return self.declare_reply_queue(number, declare);
@@ -159,17 +159,14 @@ impl Session {
         let rights = self.rights()?;
         if !passive {
             // One that the server makes up later looks like this.
-            let made_up = if name.is_empty() {
-                generated_name(self.gateway.broker.entropy())
-            } else {
-                String::new()
-            };
+            let made_up =
+                if name.is_empty() { vhost.generated_queue_name() } else { String::new() };
             let checked = if name.is_empty() { &made_up } else { &name };
             self.check_queue(Permission::Configure, checked)?;
         }
         let future = async move {
             let queue = if passive {
-                let queue = vhost.queue(id, &name).await?;
+                let queue = queues::find(&vhost, id, &name).await?;
                 queue.used();
                 queue
             } else {
@@ -186,9 +183,9 @@ impl Session {
                     auto_delete,
                     arguments: &arguments,
                 };
-                vhost.declare_queue(id, declaration).await?
+                queues::declare(&vhost, id, declaration).await?
             };
-            let messages = if no_wait { 0 } else { ready(&gateway, &vhost, &queue).await };
+            let messages = if no_wait { 0 } else { vhost.message_count(&queue).await };
             let consumers = queue.consumer_count();
             Ok(Done::Declared { queue: Arc::clone(&queue.name), messages, consumers, no_wait })
         };
@@ -224,7 +221,7 @@ impl Session {
         let (if_unused, if_empty) = (delete.if_unused, delete.if_empty);
         let no_wait = delete.no_wait;
         let future = async move {
-            let messages = vhost.delete_queue(id, &name, if_unused, if_empty).await?;
+            let messages = queues::delete(&vhost, id, &name, if_unused, if_empty).await?;
             let message_count = u32::try_from(messages).unwrap_or(u32::MAX);
             let ok = QueueDeleteOk { message_count, ..QueueDeleteOk::default() };
             Ok(replied(number, no_wait, ok))
@@ -243,7 +240,7 @@ impl Session {
         self.check_queue(Permission::Read, &name)?;
         let no_wait = purge.no_wait;
         let future = async move {
-            let queue = vhost.queue(id, &name).await?;
+            let queue = queues::find(&vhost, id, &name).await?;
             let Some(group) = queue.group() else {
                 let text =
                     format!("queue.purge not supported by stream queues {}", queue.resource());
@@ -334,9 +331,9 @@ impl Session {
                 arguments: &arguments,
             };
             if removes {
-                vhost.unbind(id, request).await?;
+                bindings::unbind(&vhost, id, request).await?;
             } else {
-                vhost.bind(id, request).await?;
+                bindings::bind(&vhost, id, request).await?;
             }
             Ok(done)
         };
@@ -358,18 +355,6 @@ impl Session {
             Ok(Done::ChannelClosed)
         };
         self.begin(number, ChannelClose::ID, future);
-    }
-}
-
-/// Messages that a consumer could have now.
-pub(crate) async fn ready(gateway: &Gateway, vhost: &Vhost, queue: &Queue) -> u64 {
-    gateway.broker.acknowledged_is_readable(queue.topic).await;
-    match queue.group() {
-        Some(group) => match gateway.broker.counters(group).await {
-            Some(counters) => counters.ready,
-            None => 0,
-        },
-        None => vhost.message_count(queue).await,
     }
 }
 

@@ -154,6 +154,23 @@ impl<'a> Resource<'a> {
     }
 }
 
+/// What texts name as a resource.
+pub(crate) trait Named {
+    fn resource(&self) -> Resource<'_>;
+}
+
+impl Named for topology::Queue {
+    fn resource(&self) -> Resource<'_> {
+        Resource::queue(&self.name, &self.vhost)
+    }
+}
+
+impl Named for topology::Exchange {
+    fn resource(&self) -> Resource<'_> {
+        Resource::exchange(&self.name, &self.vhost)
+    }
+}
+
 impl fmt::Display for Resource<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} '{}' in vhost '{}'", self.kind, self.name, self.vhost)

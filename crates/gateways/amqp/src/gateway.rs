@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::Users;
 use broker::{AppendError, Broker};
 use futures_util::FutureExt;
 use tasks::Task;
 use tokio::sync::watch;
 use tokio::time::sleep;
+use topology::Topology;
 
-use crate::catalog::Catalog;
-use crate::catalog::users::Users;
 use crate::options::GatewayOptions;
 use crate::replies::{Replies, Reply};
 use crate::transaction::Rooms;
@@ -21,7 +21,7 @@ const ALARM_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(crate) struct Gateway {
     pub(crate) broker: Broker,
-    pub(crate) catalog: Catalog,
+    pub(crate) topology: Topology,
     pub(crate) users: Users,
     pub(crate) options: GatewayOptions,
     pub(crate) replies: Arc<Replies>,
@@ -34,7 +34,7 @@ pub(crate) struct Gateway {
 impl Gateway {
     pub(crate) fn new(
         broker: Broker,
-        catalog: Catalog,
+        topology: Topology,
         users: Users,
         options: GatewayOptions,
         shutdown: watch::Receiver<bool>,
@@ -42,7 +42,7 @@ impl Gateway {
         let (alarm, _) = watch::channel(false);
         Self {
             broker,
-            catalog,
+            topology,
             users,
             options,
             replies: Arc::default(),

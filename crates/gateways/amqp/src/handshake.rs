@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use access::{Credentials, LoginError, Principal, sasl};
 use tokio::time::Instant;
 
-use crate::access::refused_vhost;
 use crate::codec::fields::{EncodedTable, LongString};
 use crate::codec::frame::PROTOCOL_HEADER_0_9;
 use crate::codec::frame::{FRAME_MAX_MIN, FrameKind, OVERHEAD_BYTES, PROTOCOL_HEADER};
@@ -16,6 +16,7 @@ use crate::codec::methods::{
 use crate::codec::table::{FieldTable, FieldValue};
 use crate::errors::{Exception, ReplyCode};
 use crate::operation::Done;
+use crate::rights::{Rights, refused_vhost};
 use crate::session::{Capabilities, Failure, Phase, Session, SessionEnd, bad_method};
 
 const MECHANISMS: &[u8] = b"PLAIN AMQPLAIN";
@@ -120,14 +121,15 @@ impl Session {
         self.client = client_name(&properties);
         self.connection.set_client(&self.client);
         let response = start_ok.response.0;
-        let (name, password) = match start_ok.mechanism {
-            "PLAIN" => plain(response)?,
+        let (users, peer) = (&self.gateway.users, self.peer.ip());
+        let credentials = match start_ok.mechanism {
+            "PLAIN" => sasl::plain(response)
+                .map_err(|error| Exception::new(ReplyCode::SyntaxError, error.to_string()))?,
             "AMQPLAIN" => amqplain(response)?,
             mechanism @ "ANONYMOUS" if self.gateway.options.anonymous_user.is_some() => {
                 let name = self.gateway.options.anonymous_user.clone().unwrap_or_default();
-                // Who may come without a password may be nobody else than one who exists.
-                let exists = self.gateway.users.exists(&name);
-                self.logged_in(mechanism, name, exists);
+                let login = users.log_in_vouched(&name, peer);
+                self.logged_in(mechanism, login);
                 return Ok(());
             }
             other => {
@@ -138,13 +140,13 @@ impl Session {
             }
         };
         let mechanism = start_ok.mechanism;
-        match self.gateway.users.knows(&name, &password) {
-            Some(right) => self.logged_in(mechanism, name, right),
+        match users.log_in_at_once(&credentials, peer) {
+            Some(login) => self.logged_in(mechanism, login),
             None => {
-                let (users, mechanism) = (self.gateway.users.clone(), mechanism.to_owned());
+                let (users, mechanism) = (users.clone(), mechanism.to_owned());
                 let checked = async move {
-                    let right = users.verify(&name, password).await;
-                    Ok(Done::LoggedIn { mechanism, name, right })
+                    let login = users.log_in(credentials, peer).await;
+                    Ok(Done::LoggedIn { mechanism, login })
                 };
                 self.begin(0, ConnectionStartOk::ID, checked);
             }
@@ -153,17 +155,13 @@ impl Session {
     }
 
     /// The password was looked at.
-    pub(crate) fn logged_in(&mut self, mechanism: &str, name: String, right: bool) {
-        if !right {
-            let reason = format!("user '{name}' - invalid credentials");
-            return self.refuse_login(mechanism, reason);
-        }
-        if !self.gateway.users.may_come_from(&name, self.peer.ip()) {
-            let reason = format!("user '{name}' can only connect via localhost");
-            return self.refuse_login(mechanism, reason);
-        }
-        self.user = name.into();
-        self.connection.set_user(&self.user);
+    pub(crate) fn logged_in(&mut self, mechanism: &str, login: Result<Principal, LoginError>) {
+        let principal = match login {
+            Ok(principal) => principal,
+            Err(error) => return self.refuse_login(mechanism, error.to_string()),
+        };
+        self.connection.set_user(principal.name());
+        self.principal = Some(principal);
         let options = &self.gateway.options;
         self.output.method(
             0,
@@ -211,16 +209,16 @@ impl Session {
 
     fn open(&mut self, open: &ConnectionOpen<'_>) -> Result<(), Exception> {
         let name = open.virtual_host;
-        let vhost = self.gateway.catalog.vhost(name).ok_or_else(|| {
+        let vhost = self.gateway.topology.vhost(name).ok_or_else(|| {
             Exception::new(ReplyCode::NotAllowed, format!("vhost {name} not found"))
         })?;
-        let rights = self.gateway.users.rights(&self.user, name);
-        self.rights = Some(rights.ok_or_else(|| refused_vhost(name, &self.user))?);
+        let rights = self.principal.as_ref().and_then(|principal| Rights::of(principal, name));
+        self.rights = Some(rights.ok_or_else(|| refused_vhost(name, self.user()))?);
         self.vhost = Some(vhost);
         self.output.method(0, ConnectionOpenOk::default());
         self.phase = Phase::Running;
         self.deadline = None;
-        let (user, client) = (&*self.user, &*self.client);
+        let (user, client) = (self.user(), &*self.client);
         tracing::debug!(peer = %self.peer, session = self.id.0, user, vhost = name, client, "open");
         self.tell_blocked();
         Ok(())
@@ -229,9 +227,9 @@ impl Session {
     /// The client closes: first all that it has begun, then its exclusive queues, then the answer.
     fn close_connection(&mut self) {
         self.abandon_channels();
-        let (catalog, id) = (self.gateway.catalog.clone(), self.id);
+        let (topology, id) = (self.gateway.topology.clone(), self.id);
         let future = async move {
-            catalog.close_connection(id).await?;
+            topology.close_owner(id).await?;
             Ok(Done::ConnectionClosed)
         };
         self.begin(0, ConnectionClose::ID, future);
@@ -308,32 +306,20 @@ fn negotiated(field: &str, least: u32, offered: u32, chosen: u32) -> Result<(), 
     Err(Exception::new(ReplyCode::NotAllowed, text))
 }
 
-/// RFC 4616: an identity to act as, which is not used, a name and a password, with zeros between.
-fn plain(response: &[u8]) -> Result<(String, String), Exception> {
-    let mut parts = response.split(|byte| *byte == 0);
-    match (parts.next(), parts.next(), parts.next(), parts.next()) {
-        (Some(_), Some(name), Some(password), None) => Ok((text(name), text(password))),
-        _ => Err(Exception::new(ReplyCode::SyntaxError, "response is not three parts")),
-    }
-}
-
 /// A field table without its length, with a name and a password.
-fn amqplain(response: &[u8]) -> Result<(String, String), Exception> {
+fn amqplain(response: &[u8]) -> Result<Credentials, Exception> {
     let table = FieldTable::decode(response).unwrap_or_default();
     let field = |name| match table.get(name) {
-        Some(FieldValue::LongString(bytes)) => Some(text(bytes)),
+        Some(FieldValue::LongString(bytes)) => Some(bytes),
         _ => None,
     };
-    field("LOGIN").zip(field("PASSWORD")).ok_or_else(|| {
-        Exception::new(
+    match (field("LOGIN"), field("PASSWORD")) {
+        (Some(name), Some(password)) => Ok(Credentials::from_bytes(name, password)),
+        _ => Err(Exception::new(
             ReplyCode::SyntaxError,
             "AMQPLAIN auth info {LOGIN,PASSWORD} is not there, or is no text",
-        )
-    })
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+        )),
+    }
 }
 
 fn capabilities(properties: &FieldTable) -> Capabilities {
@@ -360,10 +346,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_and_a_password_come_in_two_ways() {
-        let guest = ("guest".to_owned(), "guest".to_owned());
-        assert_eq!(plain(b"\0guest\0guest"), Ok(guest.clone()));
-        assert!(plain(b"guest").is_err() && plain(b"\0a\0b\0c").is_err());
+    fn a_name_and_a_password_come_in_a_table_too() {
+        let guest = Credentials::from_bytes(b"guest", b"guest");
         let mut table = FieldTable::new();
         table.push("LOGIN", "guest");
         table.push("PASSWORD", "guest");

@@ -7,37 +7,35 @@
 //! * [`codec`]: frames, methods, properties and field tables, without I/O
 //! * `session`: the state of one connection; `handshake`: how it begins and ends
 //! * `channel`: what a channel has open; `operation`: what is waited for
-//! * `declare`: queues, exchanges and bindings, which [`catalog`] keeps
-//! * `publish`: the hot path in; `properties`: messages as records and back
+//! * `declare`: the methods that make queues, exchanges and bindings; `declarations`: what a client
+//!   may declare. The entities themselves are `topology`'s
+//! * `publish`: the hot path in. Messages as records and back are `message`'s
 //! * `consume`, `stream`: the hot path out, by lease and by offset; `settle`, `unacked`: answers
 //! * `transaction`, `replies`: tx, and direct reply-to; [`dead_letter`]: the way of dead letters
-//! * `access`: what a user may do, asked before it is done
+//! * `rights`: what a user may do, asked before it is done; who users are is `access`'s
 //! * [`operations`]: what operators do: vhosts, policies, users
-//! * [`names`]: which topic a queue is
 //! * [`errors`]: what a client is told when something is refused
 
-mod access;
-pub mod catalog;
 mod channel;
 pub mod codec;
 mod connection;
 mod consume;
 pub mod dead_letter;
+mod declarations;
 mod declare;
 pub mod errors;
 mod gateway;
 mod handshake;
 mod input;
 mod listener;
-pub mod names;
 mod operation;
 pub mod operations;
 mod options;
 mod output;
-mod properties;
 mod publish;
 mod publisher;
 mod replies;
+mod rights;
 mod session;
 mod settle;
 mod stream;
@@ -45,4 +43,4 @@ mod transaction;
 mod unacked;
 
 pub use listener::serve;
-pub use options::{GatewayOptions, User};
+pub use options::GatewayOptions;

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
+use access::Users;
 use broker::Broker;
 use gateway::ListenerOptions;
 use tasks::Task;
 use tokio::sync::watch;
+use topology::Topology;
 use tracing::{debug, error, warn};
 use world::net::{Listener, Stream};
 
-use crate::catalog::Catalog;
-use crate::catalog::users::Users;
 use crate::connection;
 use crate::gateway::Gateway;
 use crate::options::GatewayOptions;
@@ -24,7 +24,7 @@ const PROTOCOL: &str = "amqp";
 pub async fn serve(
     listener: Listener,
     broker: Broker,
-    catalog: Catalog,
+    topology: Topology,
     users: Users,
     options: GatewayOptions,
     shutdown: watch::Receiver<bool>,
@@ -36,7 +36,7 @@ pub async fn serve(
         drain_within: options.drain_within,
         connections: options.connections.clone(),
     };
-    let gateway = Arc::new(Gateway::new(broker, catalog, users, options, shutdown.clone()));
+    let gateway = Arc::new(Gateway::new(broker, topology, users, options, shutdown.clone()));
     let serving = move |stream, connection| {
         let session = Session::new(connection, Arc::clone(&gateway));
         serve_session(stream, session)

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use access::{LoginError, Principal};
 use broker::delivery::{ConsumerId, Delivery};
 use bytes::BytesMut;
 use futures_util::FutureExt;
 use tokio::task::JoinHandle;
+use topology::Queue;
 
-use crate::catalog::Queue;
 use crate::channel::{Consumer, Source};
 use crate::codec::frame;
 use crate::codec::methods::{
@@ -59,9 +60,7 @@ pub(crate) enum Done {
     Committed,
     LoggedIn {
         mechanism: String,
-        name: String,
-        /// The password was right.
-        right: bool,
+        login: Result<Principal, LoginError>,
     },
     ChannelClosed,
     ConnectionClosed,
@@ -171,7 +170,7 @@ impl Session {
                 Some(delivery) => self.got(number, &queue, &delivery, no_ack, ready),
                 None => self.output.method(number, BasicGetEmpty::default()),
             },
-            Done::LoggedIn { mechanism, name, right } => self.logged_in(&mechanism, name, right),
+            Done::LoggedIn { mechanism, login } => self.logged_in(&mechanism, login),
             Done::Committed => self.output.method(number, TxCommitOk::default()),
             Done::ChannelClosed => {
                 self.channels.remove(&number);

@@ -5,19 +5,6 @@ use std::time::Duration;
 use base::limits;
 use gateway::Connections;
 
-/// Somebody whom the node's settings name: may log in from anywhere and do everything.
-#[derive(Clone, PartialEq, Eq)]
-pub struct User {
-    pub name: String,
-    pub password: String,
-}
-
-impl std::fmt::Debug for User {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("User").field("name", &self.name).finish_non_exhaustive()
-    }
-}
-
 #[derive(Clone, Debug)]
 pub struct GatewayOptions {
     pub sessions_max: usize,

@@ -11,7 +11,7 @@ use tokio::io::AsyncWrite;
 
 use crate::codec::frame::{self, ContentHeader, FrameKind};
 use crate::codec::methods::Method;
-use crate::codec::properties::Properties;
+use crate::codec::properties::{Properties, WireProperties};
 
 /// The class of `basic`, to which all contents belong.
 const BASIC: u16 = 60;

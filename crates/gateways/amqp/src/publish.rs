@@ -4,19 +4,20 @@
 use base::limits::ENTRY_ROW_BYTES;
 use broker::{AppendError, Appended};
 use bytes::{Bytes, BytesMut};
+use message::headers::{BCC, CC};
 use routing::Message;
 use tokio::time::Instant;
+use topology::Routed;
 
-use crate::catalog::{MessageHeaders, Routed};
 use crate::channel::ConfirmMode;
 use crate::codec::fields::EncodedTable;
 use crate::codec::frame::{self, ContentHeader};
 use crate::codec::methods::{BasicAck, BasicNack, BasicPublish, BasicReturn, Method};
-use crate::codec::properties::Properties;
-use crate::codec::table::{FieldTable, FieldValue, MalformedTable, RawFields};
+use crate::codec::properties::{Properties, WireProperties};
+use crate::codec::table::{FieldTable, FieldValue, MalformedTable, RawFields, kind_name};
+use crate::declarations::MessageHeaders;
 use crate::errors::{Exception, ReplyCode};
 use crate::output::Output;
-use crate::properties::{BCC, CC};
 use crate::publisher::{Confirms, Parcel};
 use crate::replies::{REPLY_TO, REPLY_TO_PREFIX, Reply};
 use crate::session::Session;
@@ -233,11 +234,11 @@ impl Session {
 
     fn check_user(&self, properties: &Properties<'_>) -> Result<(), Exception> {
         match properties.user_id {
-            Some(user) if user != self.user.as_bytes() => {
+            Some(user) if user != self.user().as_bytes() => {
                 Err(Exception::precondition_failed(format!(
                     "user_id property set to '{}' but authenticated user was '{}'",
                     String::from_utf8_lossy(user),
-                    self.user
+                    self.user()
                 )))
             }
             _ => Ok(()),
@@ -394,7 +395,7 @@ fn copies(properties: &Properties<'_>) -> Result<Vec<String>, Exception> {
                 let name = String::from_utf8_lossy(field.name);
                 return Err(Exception::precondition_failed(format!(
                     "invalid message: {{unacceptable_type_in_header,\"{name}\",{}}}",
-                    other.kind_name()
+                    kind_name(&other)
                 )));
             }
         }

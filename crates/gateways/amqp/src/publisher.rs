@@ -14,12 +14,12 @@ use base::{HashMap, PartitionId};
 use broker::config::{CompressionType, LimitOverflow, TimestampType, TopicConfig};
 use broker::{AppendBatch, Broker};
 use bytes::{Bytes, BytesMut};
+use message::write_record_headers;
 use record::{BatchBuilder, BatchHeader, BatchOptions, Compression, EncodedHeaders};
+use topology::{Queue, Routed};
 
-use crate::catalog::{Queue, Routed};
 use crate::codec::properties::Properties;
-use crate::errors::Exception;
-use crate::properties::write_record_headers;
+use crate::errors::{Exception, Named};
 use crate::publish::{Body, malformed_headers};
 
 /// Messages on their way into batches. A channel's transaction has one of its own.

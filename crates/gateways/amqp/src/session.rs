@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use access::Principal;
 use base::HashMap;
 use base::limits::{
     AMQP_HANDSHAKE_FRAME_BYTES_MAX, AMQP_POSTED_MAX, PROPOSAL_BYTES_MAX,
@@ -26,9 +27,8 @@ use tasks::Task;
 use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
+use topology::{OwnerId, VirtualHost};
 
-use crate::catalog::users::Rights;
-use crate::catalog::{ConnectionId, Vhost};
 use crate::channel::{Channel, ChannelEvents};
 use crate::codec::erlang;
 use crate::codec::frame::{self, FrameError, FrameKind, Snippet};
@@ -43,6 +43,7 @@ use crate::operation::{Done, Operation};
 use crate::output::Output;
 use crate::publisher::{Confirms, Publisher};
 use crate::replies::Posted;
+use crate::rights::Rights;
 
 /// What a client that is told to close may take to answer.
 pub(crate) const CLOSE_WITHIN: Duration = Duration::from_secs(10);
@@ -158,7 +159,8 @@ pub(crate) struct Failure {
 
 pub(crate) struct Session {
     pub(crate) gateway: Arc<Gateway>,
-    pub(crate) id: ConnectionId,
+    /// The connection's number, by which its exclusive queues are its own.
+    pub(crate) id: OwnerId,
     pub(crate) peer: SocketAddr,
     pub(crate) connection: Connection,
     pub(crate) phase: Phase,
@@ -166,8 +168,9 @@ pub(crate) struct Session {
     pub(crate) capabilities: Capabilities,
     /// The client library, for logs.
     pub(crate) client: String,
-    pub(crate) user: Arc<str>,
-    pub(crate) vhost: Option<Vhost>,
+    /// Who is logged in.
+    pub(crate) principal: Option<Principal>,
+    pub(crate) vhost: Option<VirtualHost>,
     /// What the user may do in it.
     pub(crate) rights: Option<Rights>,
     /// The exchange that was published to last, which the user may.
@@ -210,8 +213,8 @@ pub(crate) struct Session {
 
 impl Session {
     pub(crate) fn new(connection: Connection, gateway: Arc<Gateway>) -> Self {
-        let id = ConnectionId(connection.id());
-        gateway.catalog.open_connection(id);
+        let id = OwnerId(connection.id());
+        gateway.topology.open_owner(id);
         let (posts, posted) = mpsc::channel(AMQP_POSTED_MAX);
         let negotiated = Negotiated {
             // Until something else is negotiated.
@@ -230,7 +233,7 @@ impl Session {
             negotiated,
             capabilities: Capabilities::default(),
             client: String::new(),
-            user: Arc::from(""),
+            principal: None,
             vhost: None,
             rights: None,
             writable: None,
@@ -254,6 +257,11 @@ impl Session {
             posted,
             end: None,
         }
+    }
+
+    /// The name of who is logged in; empty before.
+    pub(crate) fn user(&self) -> &str {
+        self.principal.as_ref().map_or("", |principal| principal.name())
     }
 
     /// Whether frames may be handled now, and so the socket read.

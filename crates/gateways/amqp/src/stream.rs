@@ -14,7 +14,7 @@ use tasks::Task;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::AbortHandle;
 
-use crate::codec::table::{FieldTable, FieldValue};
+use crate::codec::table::{FieldTable, FieldValue, kind_name};
 use crate::errors::Exception;
 use crate::replies::Posted;
 
@@ -119,13 +119,13 @@ impl StartAt {
                 b"next" => Ok(Self::Next),
                 other => {
                     let text = String::from_utf8_lossy(other).into_owned();
-                    let age = crate::catalog::max_age_ms(&text).ok_or("invalid_max_age")?;
+                    let age = topology::arguments::max_age_ms(&text).ok_or("invalid_max_age")?;
                     Ok(Self::Time(now_ms.saturating_sub(age)))
                 }
             },
             Some(value) => match value.as_integer().map(u64::try_from) {
                 Some(Ok(offset)) => Ok(Self::Offset(offset)),
-                _ => Err(format!("{{invalid_offset_arg,{}}}", value.kind_name())),
+                _ => Err(format!("{{invalid_offset_arg,{}}}", kind_name(value))),
             },
         }
     }

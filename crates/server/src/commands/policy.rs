@@ -2,9 +2,9 @@
 //! those that are there and those that come.
 
 use clap::{Args, Subcommand, ValueEnum};
-use gateway_amqp::catalog::{ApplyTo, Definition, PolicyDefinition};
 use gateway_amqp::operations::document::{Done, Made, NamedPolicy, Operation};
 use serde::Serialize;
+use topology::{ApplyTo, Definition, PolicyDefinition};
 
 use super::vhost::VhostOption;
 use super::{ClientOptions, CommandError, amqp};

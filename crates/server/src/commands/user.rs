@@ -1,7 +1,7 @@
 //! `postroad user`: who may log in by AMQP, and what each may do in which vhost.
 
+use access::Permissions;
 use clap::{Args, Subcommand};
-use gateway_amqp::catalog::users::Permissions;
 use gateway_amqp::operations::document::{Done, Operation, UserSummary};
 use serde::Serialize;
 

@@ -88,6 +88,6 @@ async fn delete(client: &Client, output: OutputFormat, name: String) -> Result<(
 #[derive(Args, Clone, Debug)]
 pub(super) struct VhostOption {
     /// The vhost
-    #[arg(long, value_name = "VHOST", default_value = gateway_amqp::names::DEFAULT_VHOST)]
+    #[arg(long, value_name = "VHOST", default_value = topology::DEFAULT_VHOST)]
     pub(super) vhost: String,
 }

@@ -4,6 +4,7 @@
 //! share octets, lowest first, which is why reader and writer remember where in an octet they are.
 
 use bytes::{BufMut, BytesMut};
+pub use values::EncodedTable;
 
 use super::table::MalformedTable;
 
@@ -24,10 +25,6 @@ pub enum Malformed {
 /// A long string: up to 4 GB of anything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct LongString<'a>(pub &'a [u8]);
-
-/// A field table as it is encoded, without the length in front of it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct EncodedTable<'a>(pub &'a [u8]);
 
 #[derive(Debug)]
 pub struct Reader<'a> {

@@ -4,8 +4,9 @@
 //! bytes in many applications, and what came in goes out.
 
 use bytes::{BufMut, BytesMut};
+pub use message::Properties;
 
-use super::fields::{EncodedTable, Malformed, Reader};
+use super::fields::{Malformed, Reader};
 
 const CONTENT_TYPE: u16 = 1 << 15;
 const CONTENT_ENCODING: u16 = 1 << 14;
@@ -23,28 +24,17 @@ const APP_ID: u16 = 1 << 3;
 const CLUSTER_ID: u16 = 1 << 2;
 const KNOWN: u16 = !0b11;
 
-/// Views of the properties that a message has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Properties<'a> {
-    pub content_type: Option<&'a [u8]>,
-    pub content_encoding: Option<&'a [u8]>,
-    pub headers: Option<EncodedTable<'a>>,
-    pub delivery_mode: Option<u8>,
-    pub priority: Option<u8>,
-    pub correlation_id: Option<&'a [u8]>,
-    pub reply_to: Option<&'a [u8]>,
-    pub expiration: Option<&'a [u8]>,
-    pub message_id: Option<&'a [u8]>,
-    /// Seconds since the epoch.
-    pub timestamp: Option<u64>,
-    pub kind: Option<&'a [u8]>,
-    pub user_id: Option<&'a [u8]>,
-    pub app_id: Option<&'a [u8]>,
-    pub cluster_id: Option<&'a [u8]>,
+/// Properties as they are on the wire.
+pub trait WireProperties<'a>: Sized {
+    fn decode(encoded: &'a [u8]) -> Result<Self, Malformed>;
+
+    /// A value from elsewhere (a Kafka producer's header) may be longer than a short string holds: it
+    /// is cut.
+    fn encode(&self, out: &mut BytesMut);
 }
 
-impl<'a> Properties<'a> {
-    pub fn decode(encoded: &'a [u8]) -> Result<Self, Malformed> {
+impl<'a> WireProperties<'a> for Properties<'a> {
+    fn decode(encoded: &'a [u8]) -> Result<Self, Malformed> {
         let mut reader = Reader::new(encoded);
         let flags: u16 = reader.read()?;
         // The last bit would say that more flags follow, and no property has one there.
@@ -76,26 +66,8 @@ impl<'a> Properties<'a> {
         Ok(properties)
     }
 
-    fn flags(&self) -> u16 {
-        let flag = |flag, there: bool| if there { flag } else { 0 };
-        flag(CONTENT_TYPE, self.content_type.is_some())
-            | flag(CONTENT_ENCODING, self.content_encoding.is_some())
-            | flag(HEADERS, self.headers.is_some())
-            | flag(DELIVERY_MODE, self.delivery_mode.is_some())
-            | flag(PRIORITY, self.priority.is_some())
-            | flag(CORRELATION_ID, self.correlation_id.is_some())
-            | flag(REPLY_TO, self.reply_to.is_some())
-            | flag(EXPIRATION, self.expiration.is_some())
-            | flag(MESSAGE_ID, self.message_id.is_some())
-            | flag(TIMESTAMP, self.timestamp.is_some())
-            | flag(TYPE, self.kind.is_some())
-            | flag(USER_ID, self.user_id.is_some())
-            | flag(APP_ID, self.app_id.is_some())
-            | flag(CLUSTER_ID, self.cluster_id.is_some())
-    }
-
-    pub fn encode(&self, out: &mut BytesMut) {
-        out.put_u16(self.flags());
+    fn encode(&self, out: &mut BytesMut) {
+        out.put_u16(flags(self));
         put_short(self.content_type, out);
         put_short(self.content_encoding, out);
         if let Some(headers) = self.headers {
@@ -122,6 +94,24 @@ impl<'a> Properties<'a> {
     }
 }
 
+fn flags(properties: &Properties<'_>) -> u16 {
+    let flag = |flag, there: bool| if there { flag } else { 0 };
+    flag(CONTENT_TYPE, properties.content_type.is_some())
+        | flag(CONTENT_ENCODING, properties.content_encoding.is_some())
+        | flag(HEADERS, properties.headers.is_some())
+        | flag(DELIVERY_MODE, properties.delivery_mode.is_some())
+        | flag(PRIORITY, properties.priority.is_some())
+        | flag(CORRELATION_ID, properties.correlation_id.is_some())
+        | flag(REPLY_TO, properties.reply_to.is_some())
+        | flag(EXPIRATION, properties.expiration.is_some())
+        | flag(MESSAGE_ID, properties.message_id.is_some())
+        | flag(TIMESTAMP, properties.timestamp.is_some())
+        | flag(TYPE, properties.kind.is_some())
+        | flag(USER_ID, properties.user_id.is_some())
+        | flag(APP_ID, properties.app_id.is_some())
+        | flag(CLUSTER_ID, properties.cluster_id.is_some())
+}
+
 fn short<'a>(reader: &mut Reader<'a>, there: bool) -> Result<Option<&'a [u8]>, Malformed> {
     if !there {
         return Ok(None);
@@ -130,7 +120,6 @@ fn short<'a>(reader: &mut Reader<'a>, there: bool) -> Result<Option<&'a [u8]>, M
     reader.take(usize::from(length)).map(Some)
 }
 
-/// A value from elsewhere (a Kafka producer's header) may be longer than a short string: it is cut.
 fn put_short(value: Option<&[u8]>, out: &mut BytesMut) {
     if let Some(value) = value {
         let length = value.len().min(usize::from(u8::MAX));
@@ -144,6 +133,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::codec::fields::EncodedTable;
 
     fn short_bytes() -> impl Strategy<Value = Option<Vec<u8>>> {
         proptest::option::of(proptest::collection::vec(any::<u8>(), 0..256))

@@ -4,10 +4,9 @@
 //! Unknown fields of a request are refused, those of an answer are passed over, so that an answer
 //! may gain some.
 
+use access::Permissions;
 use serde::{Deserialize, Serialize};
-
-use crate::catalog::PolicyDefinition;
-use crate::catalog::users::Permissions;
+use topology::PolicyDefinition;
 
 /// What is asked for. The name of the variant is the key of the document.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
@@ -32,7 +31,7 @@ pub enum Operation {
     /// Answers [`Done`].
     AddUser {
         name: String,
-        /// By [`crate::catalog::users::hash_password`]: the password itself stays where it is.
+        /// By [`access::hash_password`]: the password itself stays where it is.
         password_hash: String,
     },
     /// Answers [`Done`].

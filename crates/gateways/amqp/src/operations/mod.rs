@@ -9,13 +9,14 @@
 
 pub mod document;
 
+use access::{UserError, Users};
 use base::limits::{OPERATION_PAGE_BYTES_MAX, OPERATION_RECORDS_MAX};
 use broker::operations::{OperationAnswer, OperationError, OperationFamily};
+use documents::StoreError;
 use serde::Serialize;
-
-use crate::catalog::users::{UserError, Users};
-use crate::catalog::{Catalog, PolicyDefinition, PolicyError, PolicyScope, Vhost};
-use crate::errors::Exception;
+use topology::{
+    ChangeError, DEFAULT_VHOST, PolicyDefinition, PolicyError, PolicyScope, Topology, VirtualHost,
+};
 
 use document::{
     Done, Made, NamedPolicy, Operation, PolicyPage, UserPage, UserSummary, VhostPage,
@@ -32,7 +33,7 @@ const POLICY_NAME_BYTES_MAX: usize = 255;
 /// Carries operations out.
 #[derive(Debug)]
 pub struct Administration {
-    catalog: Catalog,
+    topology: Topology,
     users: Users,
 }
 
@@ -55,8 +56,8 @@ impl OperationFamily for Administration {
 type Answer = Result<Vec<u8>, OperationError>;
 
 impl Administration {
-    pub fn new(catalog: Catalog, users: Users) -> Self {
-        Self { catalog, users }
+    pub fn new(topology: Topology, users: Users) -> Self {
+        Self { topology, users }
     }
 
     async fn answer(&self, operation: Operation) -> Answer {
@@ -92,24 +93,24 @@ impl Administration {
 
     async fn add_vhost(&self, name: &str) -> Result<Made, OperationError> {
         check_name("vhost", name, VHOST_NAME_BYTES_MAX)?;
-        let created = self.catalog.vhost(name).is_none();
-        self.catalog.create_vhost(name).await.map_err(failed)?;
+        let created = self.topology.vhost(name).is_none();
+        self.topology.create_vhost(name).await.map_err(failed)?;
         Ok(Made { created })
     }
 
     async fn delete_vhost(&self, name: &str) -> Result<Done, OperationError> {
-        if name == crate::names::DEFAULT_VHOST {
+        if name == DEFAULT_VHOST {
             return Err(OperationError::Invalid("the default vhost / cannot be deleted".into()));
         }
-        if !self.catalog.delete_vhost(name).await.map_err(failed)? {
+        if !self.topology.delete_vhost(name).await.map_err(not_deleted)? {
             return Err(no_vhost(name));
         }
-        self.users.forget_vhost(name).await?;
+        self.users.forget_virtual_host(name).await.map_err(refused_user)?;
         Ok(Done {})
     }
 
     fn list_vhosts(&self, after: Option<&str>) -> VhostPage {
-        let vhosts = self.catalog.vhosts();
+        let vhosts = self.topology.vhosts();
         let rest = vhosts.iter().filter(|vhost| after.is_none_or(|after| vhost.name() > after));
         let (vhosts, more) = page(rest.map(|vhost| VhostSummary {
             name: vhost.name().to_owned(),
@@ -120,8 +121,8 @@ impl Administration {
         VhostPage { vhosts, more }
     }
 
-    fn vhost(&self, name: &str) -> Result<Vhost, OperationError> {
-        self.catalog.vhost(name).ok_or_else(|| no_vhost(name))
+    fn vhost(&self, name: &str) -> Result<VirtualHost, OperationError> {
+        self.topology.vhost(name).ok_or_else(|| no_vhost(name))
     }
 
     // ------------------------------------------------------------------------------- policies
@@ -164,7 +165,7 @@ impl Administration {
     ) -> Result<PolicyPage, OperationError> {
         let vhosts = match vhost {
             Some(name) => vec![self.vhost(name)?],
-            None => self.catalog.vhosts(),
+            None => self.topology.vhosts(),
         };
         let mut found = Vec::new();
         for vhost in &vhosts {
@@ -247,7 +248,7 @@ fn page<T: Serialize>(all: impl Iterator<Item = T>) -> (Vec<T>, bool) {
 }
 
 fn done(outcome: Result<(), UserError>) -> Answer {
-    outcome?;
+    outcome.map_err(refused_user)?;
     document(Done {})
 }
 
@@ -271,24 +272,27 @@ fn no_vhost(name: &str) -> OperationError {
     ))
 }
 
-fn failed(fault: Exception) -> OperationError {
-    OperationError::Failed(fault.explanation.into_owned())
+fn not_deleted(error: ChangeError) -> OperationError {
+    OperationError::Failed(error.to_string())
 }
 
-impl From<UserError> for OperationError {
-    fn from(error: UserError) -> Self {
-        match error {
-            UserError::Storage(fault) => failed(fault),
-            UserError::NoSuchVhost(name) => no_vhost(&name),
-            UserError::NotFound(name) => Self::NotFound(format!(
-                "there is no user {name}; 'postroad user list' names those there are, 'postroad \
-                 user add {name}' makes it"
-            )),
-            UserError::NoPermissions { .. } => Self::NotFound(error.to_string()),
-            UserError::Exists(name) => Self::Invalid(format!(
-                "user {name} is there already; 'postroad user password {name}' changes the password"
-            )),
-            error => Self::Invalid(error.to_string()),
-        }
+fn failed(fault: StoreError) -> OperationError {
+    OperationError::Failed(fault.to_string())
+}
+
+fn refused_user(error: UserError) -> OperationError {
+    match error {
+        UserError::Storage(fault) => failed(fault),
+        UserError::NoSuchVirtualHost(name) => no_vhost(&name),
+        UserError::NotFound(name) => OperationError::NotFound(format!(
+            "there is no user {name}; 'postroad user list' names those there are, 'postroad user \
+             add {name}' makes it"
+        )),
+        UserError::NoPermissions { .. } => OperationError::NotFound(error.to_string()),
+        UserError::Unreadable(_) => OperationError::Failed(error.to_string()),
+        UserError::Exists(name) => OperationError::Invalid(format!(
+            "user {name} is there already; 'postroad user password {name}' changes the password"
+        )),
+        error => OperationError::Invalid(error.to_string()),
     }
 }

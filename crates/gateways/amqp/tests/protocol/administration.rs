@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
+use access::{Permissions, hash_password};
 use broker::operations::{OperationError, OperationFamily};
-use gateway_amqp::catalog::users::{Permissions, hash_password};
-use gateway_amqp::catalog::{ApplyTo, PolicyDefinition};
 use gateway_amqp::codec::methods::*;
 use gateway_amqp::operations::document::Operation;
 use serde_json::{Value, json};
+use topology::{ApplyTo, PolicyDefinition};
 use world::SimulatedDisk;
 
 use crate::harness::{Node, user};

@@ -5,23 +5,23 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::{SettingsUser, Users};
 use broker::{Broker, BrokerOptions};
 use bytes::{Bytes, BytesMut};
-use gateway_amqp::catalog::Catalog;
-use gateway_amqp::catalog::users::Users;
+use gateway_amqp::GatewayOptions;
 use gateway_amqp::codec::fields::{EncodedTable, LongString};
 use gateway_amqp::codec::frame::{self, ContentHeader, FrameKind, Front, PROTOCOL_HEADER};
 use gateway_amqp::codec::methods::*;
-use gateway_amqp::codec::properties::Properties;
+use gateway_amqp::codec::properties::{Properties, WireProperties};
 use gateway_amqp::codec::table::{FieldTable, FieldValue};
 use gateway_amqp::dead_letter::{Router, SCHEME};
 use gateway_amqp::operations::Administration;
-use gateway_amqp::{GatewayOptions, User};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
+use topology::Topology;
 use world::{Net, SimulatedDisk, World};
 
 /// Longer than anything here takes; shorter than a hang.
@@ -47,7 +47,7 @@ impl Node {
     }
 
     /// A node whose settings name users.
-    pub(crate) async fn with_users(users: Vec<User>) -> Self {
+    pub(crate) async fn with_users(users: Vec<SettingsUser>) -> Self {
         Self::start_on(Arc::new(SimulatedDisk::new()), users, |_| {}).await
     }
 
@@ -61,7 +61,7 @@ impl Node {
 
     pub(crate) async fn start_on(
         disk: Arc<SimulatedDisk>,
-        users: Vec<User>,
+        users: Vec<SettingsUser>,
         change: impl FnOnce(&mut GatewayOptions),
     ) -> Self {
         let options = BrokerOptions {
@@ -70,9 +70,11 @@ impl Node {
         };
         let broker =
             Broker::open(World::on(disk), Path::new("/data"), options).await.expect("opens");
-        let catalog = Catalog::open(broker.clone()).await.expect("opens");
-        let users = Users::open(&catalog, users).await.expect("opens");
-        broker.set_dead_letter_router(SCHEME, Arc::new(Router::new(&catalog)));
+        let topology = Topology::open(broker.clone()).await.expect("opens");
+        let known = topology.clone();
+        let users = Users::open(broker.clone(), users, move |name| known.vhost(name).is_some());
+        let users = users.await.expect("opens");
+        broker.set_dead_letter_router(SCHEME, Arc::new(Router::new(&topology)));
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = Net::Kernel.listen(any_port).await.expect("binds");
         let address = listener.local_addr().expect("is bound");
@@ -82,13 +84,13 @@ impl Node {
         let serving = gateway_amqp::serve(
             listener,
             broker.clone(),
-            catalog.clone(),
+            topology.clone(),
             users.clone(),
             options,
             stopping,
         );
         let serving = tokio::spawn(serving);
-        let administration = Administration::new(catalog, users);
+        let administration = Administration::new(topology, users);
         Self { broker, administration, address, stop, serving }
     }
 
@@ -140,8 +142,8 @@ impl Node {
     }
 }
 
-pub(crate) fn user(name: &str, password: &str) -> User {
-    User { name: name.into(), password: password.into() }
+pub(crate) fn user(name: &str, password: &str) -> SettingsUser {
+    SettingsUser { name: name.into(), password: password.into() }
 }
 
 /// A frame that came.

@@ -1,0 +1,141 @@
+//! A user as it is kept in memory and in its document.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use serde::{Deserialize, Serialize};
+
+use crate::password::{GUEST_HASH, PasswordError, Secret};
+use crate::permissions::{Grant, PatternError, Patterns, Permissions};
+
+/// RabbitMQ's default user.
+pub(crate) const GUEST: &str = "guest";
+/// Where it may do everything: the virtual host that is there from the start.
+const GUEST_VIRTUAL_HOST: &str = "/";
+
+#[derive(Clone, Debug)]
+pub(crate) struct Account {
+    pub(crate) name: Arc<str>,
+    /// Of its document; 0: it has none.
+    pub(crate) version: u64,
+    pub(crate) secret: Arc<Secret>,
+    /// By virtual host.
+    pub(crate) permissions: BTreeMap<Arc<str>, Arc<Granted>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Granted {
+    set: Permissions,
+    /// Made when it is first needed: a user who never comes costs its text.
+    patterns: OnceLock<Arc<Patterns>>,
+}
+
+impl Granted {
+    pub(crate) fn new(set: Permissions) -> Arc<Self> {
+        Arc::new(Self { set, patterns: OnceLock::new() })
+    }
+
+    pub(crate) fn grant(&self) -> Option<Grant> {
+        if let Some(patterns) = self.patterns.get() {
+            return Some(Grant::of(Arc::clone(patterns)));
+        }
+        // They were checked when they were set.
+        let compiled = Arc::new(self.set.compile().ok()?);
+        Some(Grant::of(Arc::clone(self.patterns.get_or_init(|| compiled))))
+    }
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct UserDocument {
+    /// `None`: there is no such user. Only of the default one is that ever said.
+    password_hash: Option<String>,
+    #[serde(default)]
+    permissions: BTreeMap<String, Permissions>,
+}
+
+impl UserDocument {
+    /// Says that there is no such user.
+    pub(crate) const GONE: Self = Self { password_hash: None, permissions: BTreeMap::new() };
+}
+
+/// Why a document is of no use.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub(crate) enum AccountError {
+    #[error(transparent)]
+    Password(#[from] PasswordError),
+    #[error(transparent)]
+    Pattern(#[from] PatternError),
+}
+
+impl Account {
+    pub(crate) fn guest() -> Result<Self, PasswordError> {
+        let secret = Arc::new(Secret::new(GUEST_HASH.to_owned())?);
+        let all = Granted::new(Permissions::everything());
+        let permissions = BTreeMap::from([(Arc::from(GUEST_VIRTUAL_HOST), all)]);
+        Ok(Self { name: Arc::from(GUEST), version: 0, secret, permissions })
+    }
+
+    /// `None`: the document says that there is no such user.
+    pub(crate) fn of_document(
+        name: &str,
+        version: u64,
+        document: UserDocument,
+    ) -> Result<Option<Self>, AccountError> {
+        let Some(hash) = document.password_hash else { return Ok(None) };
+        let secret = Arc::new(Secret::new(hash)?);
+        let mut permissions = BTreeMap::new();
+        for (virtual_host, set) in document.permissions {
+            set.compile()?;
+            permissions.insert(Arc::from(virtual_host), Granted::new(set));
+        }
+        Ok(Some(Self { name: Arc::from(name), version, secret, permissions }))
+    }
+
+    pub(crate) fn document(&self) -> UserDocument {
+        let permissions = self.permissions_set().into_iter();
+        UserDocument {
+            password_hash: Some(self.secret.hash().to_owned()),
+            permissions: permissions.map(|(name, set)| (name.to_string(), set)).collect(),
+        }
+    }
+
+    /// Takes over what another account of the user has learnt, where it holds for this one too: the
+    /// password that was right, and patterns that were compiled.
+    pub(crate) fn learn_from(&mut self, known: &Self) {
+        if known.secret.hash() == self.secret.hash() {
+            self.secret = Arc::clone(&known.secret);
+        }
+        for (virtual_host, granted) in &mut self.permissions {
+            match known.permissions.get(virtual_host) {
+                Some(known) if known.set == granted.set => *granted = Arc::clone(known),
+                _ => {}
+            }
+        }
+    }
+
+    pub(crate) fn permissions_set(&self) -> BTreeMap<Arc<str>, Permissions> {
+        let set = self.permissions.iter();
+        set.map(|(name, granted)| (Arc::clone(name), granted.set.clone())).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_users_document_stays_as_it_is_written() {
+        let text = format!(
+            r#"{{"password_hash":"{GUEST_HASH}","permissions":{{"/":{{"configure":".*","write":".*","read":".*"}}}}}}"#
+        );
+        let guest = Account::guest().expect("guest's hash is one");
+        assert_eq!(serde_json::to_string(&guest.document()).expect("JSON"), text);
+        let read: UserDocument = serde_json::from_str(&text).expect("a document");
+        let read = Account::of_document(GUEST, 7, read).expect("of use").expect("a user");
+        assert_eq!((read.version, read.permissions_set()), (7, guest.permissions_set()));
+        let gone = r#"{"password_hash":null,"permissions":{}}"#;
+        assert_eq!(serde_json::to_string(&UserDocument::GONE).expect("JSON"), gone);
+        let read: UserDocument = serde_json::from_str(r#"{"password_hash":null}"#).expect("read");
+        assert!(Account::of_document(GUEST, 1, read).expect("of use").is_none());
+    }
+}

@@ -1,0 +1,99 @@
+//! From what a client says of itself to a [`Principal`].
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use tasks::Task;
+
+use crate::password::same;
+use crate::principal::Principal;
+use crate::users::Users;
+
+/// A name and a password, as a client said them.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    pub name: String,
+    pub password: String,
+}
+
+impl Credentials {
+    pub fn from_bytes(name: &[u8], password: &[u8]) -> Self {
+        let [name, password] = [name, password].map(|b| String::from_utf8_lossy(b).into_owned());
+        Self { name, password }
+    }
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credentials").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Why somebody is not logged in. It is for the node's log: a client is told no reason, or it would
+/// learn which users there are.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum LoginError {
+    #[error("user '{user}' - invalid credentials")]
+    InvalidCredentials { user: String },
+    #[error("user '{user}' can only connect via localhost")]
+    LoopbackOnly { user: String },
+}
+
+impl Users {
+    /// Logs in by a password that can be judged at once: a user's of the node's settings, or one
+    /// that was right before. `None`: that takes longer, by [`Users::log_in`].
+    pub fn log_in_at_once(
+        &self,
+        credentials: &Credentials,
+        peer: IpAddr,
+    ) -> Option<Result<Principal, LoginError>> {
+        let Credentials { name, password } = credentials;
+        let is_right = match self.of_settings(name) {
+            Some(user) => same(user.password.as_bytes(), password.as_bytes()),
+            None => self.account(name)?.secret.is_right_again(password).then_some(true)?,
+        };
+        Some(self.logged_in(name, is_right, peer))
+    }
+
+    /// Logs in by a password. Takes as long for a user that is not there.
+    pub async fn log_in(
+        &self,
+        credentials: Credentials,
+        peer: IpAddr,
+    ) -> Result<Principal, LoginError> {
+        if let Some(known) = self.log_in_at_once(&credentials, peer) {
+            return known;
+        }
+        let Credentials { name, password } = credentials;
+        let account = self.account(&name);
+        let secret = account.as_ref().map_or(self.secret_of_nobody(), |account| &account.secret);
+        let secret = Arc::clone(secret);
+        let is_right = match self.password_check().await {
+            Some(_permit) => {
+                let workers = self.broker().workers();
+                let checked =
+                    workers.blocking(Task::AmqpPassword, move || secret.is_right(&password));
+                checked.await.unwrap_or(false) && account.is_some()
+            }
+            None => false,
+        };
+        self.logged_in(&name, is_right, peer)
+    }
+
+    /// Logs in as a user whom somebody else vouches for: the node's settings say who a client is
+    /// that says no name. It must be one who exists.
+    pub fn log_in_vouched(&self, name: &str, peer: IpAddr) -> Result<Principal, LoginError> {
+        self.logged_in(name, self.exists(name), peer)
+    }
+
+    fn logged_in(&self, name: &str, is_right: bool, peer: IpAddr) -> Result<Principal, LoginError> {
+        if !is_right {
+            return Err(LoginError::InvalidCredentials { user: name.to_owned() });
+        }
+        if self.is_loopback_only(name) && !peer.to_canonical().is_loopback() {
+            return Err(LoginError::LoopbackOnly { user: name.to_owned() });
+        }
+        Ok(Principal::new(name, self))
+    }
+}

@@ -1,0 +1,162 @@
+//! What a user may do in a virtual host: three regular expressions that names of its entities are
+//! compared with, as RabbitMQ has them (`rabbit_auth_backend_internal`).
+
+use std::sync::Arc;
+
+use regex::{Regex, RegexBuilder};
+use serde::{Deserialize, Serialize};
+
+/// Compiled size of a pattern.
+const PATTERN_COMPILED_BYTES_MAX: usize = 1 << 20;
+
+/// What is done to an entity of a virtual host.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Permission {
+    /// Made, altered, deleted.
+    Configure,
+    /// Given messages, or bound as the destination.
+    Write,
+    /// Asked for messages, or bound as the source.
+    Read,
+}
+
+impl Permission {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Configure => "configure",
+            Self::Write => "write",
+            Self::Read => "read",
+        }
+    }
+}
+
+/// Patterns as they are set and kept.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Permissions {
+    pub configure: String,
+    pub write: String,
+    pub read: String,
+}
+
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+#[error("the pattern for {permission} is no regular expression: {source}")]
+pub struct PatternError {
+    pub permission: &'static str,
+    pub source: regex::Error,
+}
+
+impl Permissions {
+    pub(crate) fn everything() -> Self {
+        let all = || ".*".to_owned();
+        Self { configure: all(), write: all(), read: all() }
+    }
+
+    pub(crate) fn compile(&self) -> Result<Patterns, PatternError> {
+        Ok(Patterns {
+            configure: Pattern::new(Permission::Configure, &self.configure)?,
+            write: Pattern::new(Permission::Write, &self.write)?,
+            read: Pattern::new(Permission::Read, &self.read)?,
+        })
+    }
+}
+
+/// Patterns as they are compared with.
+#[derive(Debug)]
+pub(crate) struct Patterns {
+    configure: Pattern,
+    write: Pattern,
+    read: Pattern,
+}
+
+#[derive(Debug)]
+enum Pattern {
+    /// Most are: not worth a look at the name.
+    Everything,
+    Some(Regex),
+}
+
+impl Pattern {
+    /// RabbitMQ's patterns are PCRE's: no look-around and no back-references here, which makes
+    /// matching linear in the name.
+    fn new(permission: Permission, text: &str) -> Result<Self, PatternError> {
+        let text = match text {
+            ".*" | "^.*$" | "^.*" => return Ok(Self::Everything),
+            // An empty pattern would fit everything, and means nothing at all.
+            "" => "^$",
+            text => text,
+        };
+        let pattern = RegexBuilder::new(text).size_limit(PATTERN_COMPILED_BYTES_MAX).build();
+        let wrong = |source| PatternError { permission: permission.name(), source };
+        pattern.map(Self::Some).map_err(wrong)
+    }
+
+    fn fits(&self, name: &str) -> bool {
+        match self {
+            Self::Everything => true,
+            Self::Some(pattern) => pattern.is_match(name),
+        }
+    }
+}
+
+/// What a principal may do in one virtual host, as it was when this was asked for.
+#[derive(Clone, Debug)]
+pub struct Grant(Rules);
+
+#[derive(Clone, Debug)]
+enum Rules {
+    Everything,
+    Patterns(Arc<Patterns>),
+}
+
+impl Grant {
+    pub(crate) const EVERYTHING: Self = Self(Rules::Everything);
+
+    pub(crate) fn of(patterns: Arc<Patterns>) -> Self {
+        Self(Rules::Patterns(patterns))
+    }
+
+    /// Whether that may be done to the entity of this name.
+    pub fn allows(&self, permission: Permission, name: &str) -> bool {
+        let patterns = match &self.0 {
+            Rules::Everything => return true,
+            Rules::Patterns(patterns) => patterns,
+        };
+        let pattern = match permission {
+            Permission::Configure => &patterns.configure,
+            Permission::Write => &patterns.write,
+            Permission::Read => &patterns.read,
+        };
+        pattern.fits(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grant(configure: &str, write: &str, read: &str) -> Grant {
+        let [configure, write, read] = [configure, write, read].map(str::to_owned);
+        let patterns = Permissions { configure, write, read }.compile().expect("patterns");
+        Grant::of(Arc::new(patterns))
+    }
+
+    #[test]
+    fn each_permission_is_a_pattern_that_is_found_anywhere_in_a_name() {
+        let grant = grant("^app\\.", "", "mail");
+        assert!(grant.allows(Permission::Configure, "app.x"));
+        assert!(grant.allows(Permission::Read, "the.mails"));
+        assert!(!grant.allows(Permission::Configure, "other.app.x"));
+        assert!(!grant.allows(Permission::Write, "app.x"));
+    }
+
+    #[test]
+    fn an_empty_pattern_fits_nothing_and_a_wrong_one_is_refused() {
+        assert!(!grant("", "", "").allows(Permission::Read, "q"));
+        let wrong = Permissions { read: "(".to_owned(), ..Permissions::everything() };
+        assert_eq!(wrong.compile().expect_err("is refused").permission, "read");
+        let looks_ahead = Permissions { write: "^(?!amq)".to_owned(), ..Permissions::everything() };
+        let text = looks_ahead.compile().expect_err("is refused").to_string();
+        assert!(text.contains("look-around"), "{text}");
+    }
+}

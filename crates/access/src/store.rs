@@ -1,0 +1,78 @@
+//! The documents of users: one each, with the hash of the password and the permissions in every
+//! virtual host, so that what is deleted or changed about somebody is one entry of the log.
+
+use broker::Broker;
+use documents::store::{delete_expecting, put, read, read_all};
+use documents::{Expect, Found, MalformedDocument, StoreError, Stored};
+
+use crate::account::{Account, AccountError, UserDocument};
+
+/// The space of their documents. It has a protocol's name because it had one when the first were
+/// written.
+const SPACE: &str = "amqp.users";
+
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    #[error(transparent)]
+    Malformed(#[from] MalformedDocument),
+    #[error("document {name:?} in {space} is of no use: {reason}")]
+    Inconsistent { space: &'static str, name: String, reason: String },
+    #[error("what is said of virtual hosts that are gone could not be taken away: {0}")]
+    Clearing(#[from] StoreError),
+}
+
+/// What the documents say of a name.
+pub(crate) enum Known {
+    User(Account),
+    /// There is no such user, whoever is there by default; the version of the document.
+    Gone(u64),
+}
+
+fn decode(name: &str, found: Found<UserDocument>) -> Result<Known, OpenError> {
+    let version = found.stored.version;
+    match Account::of_document(name, version, found.body) {
+        Ok(Some(account)) => Ok(Known::User(account)),
+        Ok(None) => Ok(Known::Gone(version)),
+        Err(reason) => Err(inconsistent(found.stored.name, &reason)),
+    }
+}
+
+pub(crate) fn inconsistent(name: String, reason: &AccountError) -> OpenError {
+    OpenError::Inconsistent { space: SPACE, name, reason: reason.to_string() }
+}
+
+/// What there is a document of, by name.
+pub(crate) fn all(broker: &Broker) -> Result<Vec<(String, Known)>, OpenError> {
+    let found = read_all::<UserDocument>(broker, SPACE)?.into_iter();
+    let named = found.map(|found| {
+        let name = documents::split(&found.stored.name).concat();
+        let known = decode(&name, found)?;
+        Ok((name, known))
+    });
+    named.collect()
+}
+
+/// `None`: there is no document.
+pub(crate) fn one(broker: &Broker, name: &str) -> Result<Option<Known>, OpenError> {
+    let found = read::<UserDocument>(broker, SPACE, &documents::join(&[name]))?;
+    found.map(|found| decode(name, found)).transpose()
+}
+
+/// Writes a user as it is to be, unless the document has changed since it was read.
+pub(crate) async fn write(broker: &Broker, account: &Account) -> Result<(), StoreError> {
+    let name = documents::join(&[&account.name]);
+    let expect = Expect::Version(account.version);
+    put(broker, SPACE, name, &account.document(), expect).await.map(drop)
+}
+
+/// Writes that there is no such user, whoever is there by default.
+pub(crate) async fn write_gone(broker: &Broker, account: &Account) -> Result<(), StoreError> {
+    let name = documents::join(&[&account.name]);
+    let expect = Expect::Version(account.version);
+    put(broker, SPACE, name, &UserDocument::GONE, expect).await.map(drop)
+}
+
+pub(crate) async fn delete(broker: &Broker, account: &Account) -> Result<(), StoreError> {
+    let (name, version) = (documents::join(&[&account.name]), account.version);
+    delete_expecting(broker, &Stored { space: SPACE, name, version }).await
+}

@@ -1,0 +1,400 @@
+//! Users: who there is, and changes of them.
+//!
+//! The documents are what is kept, and memory follows them: a change is judged by the document,
+//! written under the condition that nobody else has written it since, and only then read into
+//! memory. So two changes of one user may come at the same time and none is lost, without a lock
+//! that only this node would know of. Sessions hold what they may do, and look again when
+//! [`Users::changes`] says that something changed.
+//!
+//! Two kinds of users are there without a document. Those of the node's settings may do everything,
+//! and only whoever writes the settings can change that. `guest`, RabbitMQ's default user, is there
+//! while the settings name nobody and no document says otherwise; it can do everything in `/`, and
+//! connects from this machine only, whatever is changed about it.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use base::limits::{AMQP_PASSWORD_CHECKS_AT_ONCE_MAX, AMQP_USERS_MAX};
+use broker::Broker;
+use documents::StoreError;
+use parking_lot::RwLock;
+use tokio::sync::{Semaphore, SemaphorePermit, watch};
+
+use crate::account::{Account, GUEST, Granted};
+use crate::password::{PasswordError, Secret};
+use crate::permissions::{Grant, PatternError, Permissions};
+use crate::store::{self, Known, OpenError};
+
+/// A short string of AMQP 0-9-1, the narrowest of what protocols allow.
+const USER_NAME_BYTES_MAX: usize = 255;
+
+/// Somebody whom the node's settings name: may log in from anywhere and do everything.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SettingsUser {
+    pub name: String,
+    pub password: String,
+}
+
+impl fmt::Debug for SettingsUser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SettingsUser").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+/// Users and their permissions. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Users(Arc<Inner>);
+
+struct Inner {
+    broker: Broker,
+    settings: Vec<SettingsUser>,
+    /// Whether there is a virtual host of this name.
+    virtual_host_exists: Box<dyn Fn(&str) -> bool + Send + Sync>,
+    accounts: RwLock<BTreeMap<Arc<str>, Arc<Account>>>,
+    /// What is looked at instead where there is no such user.
+    nobody: Arc<Secret>,
+    /// Each check of a password holds 19 MiB and a core for its time.
+    checks: Semaphore,
+    /// Tells sessions that a user changed.
+    changed: watch::Sender<()>,
+}
+
+impl fmt::Debug for Inner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Users").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+/// A user as it is listed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ListedUser {
+    pub name: Arc<str>,
+    /// May do everything, and cannot be changed: the node's settings name it.
+    pub of_settings: bool,
+    pub loopback_only: bool,
+    /// By virtual host.
+    pub permissions: BTreeMap<Arc<str>, Permissions>,
+}
+
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum UserError {
+    #[error("a user has a name of 1 to {USER_NAME_BYTES_MAX} bytes")]
+    Name,
+    #[error("user {0} is there already")]
+    Exists(String),
+    #[error("there is no user {0}")]
+    NotFound(String),
+    #[error("user {0} is one of the node's settings (amqp-user), and is changed there")]
+    OfSettings(String),
+    #[error("there are {AMQP_USERS_MAX} users already")]
+    TooMany,
+    #[error("there is no vhost {0}")]
+    NoSuchVirtualHost(String),
+    #[error("user {user} has no permissions in vhost {virtual_host}")]
+    NoPermissions { user: String, virtual_host: String },
+    #[error(transparent)]
+    Password(#[from] PasswordError),
+    #[error(transparent)]
+    Pattern(#[from] PatternError),
+    #[error("it could not be stored: {0}")]
+    Storage(#[from] StoreError),
+    /// What is kept of the user.
+    #[error("{0}")]
+    Unreadable(String),
+}
+
+impl From<OpenError> for UserError {
+    fn from(error: OpenError) -> Self {
+        Self::Unreadable(error.to_string())
+    }
+}
+
+impl Users {
+    /// Reads what is kept, and takes away what is said of virtual hosts that are gone.
+    pub async fn open(
+        broker: Broker,
+        settings: Vec<SettingsUser>,
+        virtual_host_exists: impl Fn(&str) -> bool + Send + Sync + 'static,
+    ) -> Result<Self, OpenError> {
+        let mut accounts = BTreeMap::new();
+        let guest = Account::guest()
+            .map_err(|error| store::inconsistent(documents::join(&[GUEST]), &error.into()))?;
+        let nobody = Arc::clone(&guest.secret);
+        if settings.is_empty() {
+            accounts.insert(Arc::clone(&guest.name), Arc::new(guest));
+        }
+        let mut stale = Vec::new();
+        for (name, known) in store::all(&broker)? {
+            let Known::User(account) = known else {
+                accounts.remove(&*name);
+                continue;
+            };
+            let mut gone = account.permissions.keys().filter(|name| !virtual_host_exists(name));
+            if gone.next().is_some() {
+                stale.push(name);
+            }
+            accounts.insert(Arc::clone(&account.name), Arc::new(account));
+        }
+        let users = Self(Arc::new(Inner {
+            broker,
+            settings,
+            virtual_host_exists: Box::new(virtual_host_exists),
+            accounts: RwLock::new(accounts),
+            nobody,
+            checks: Semaphore::new(AMQP_PASSWORD_CHECKS_AT_ONCE_MAX),
+            changed: watch::Sender::new(()),
+        }));
+        for name in stale {
+            users.forget_missing_virtual_hosts(&name).await?;
+        }
+        Ok(users)
+    }
+
+    async fn forget_missing_virtual_hosts(&self, name: &str) -> Result<(), OpenError> {
+        let Some(mut account) = self.current(name)? else { return Ok(()) };
+        account.permissions.retain(|name, _| (self.0.virtual_host_exists)(name));
+        store::write(&self.0.broker, &account).await?;
+        self.refresh(name)
+    }
+
+    /// Becomes ready when a user has changed.
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.0.changed.subscribe()
+    }
+
+    // ---------------------------------------------------------------------------- asking
+
+    pub fn exists(&self, name: &str) -> bool {
+        self.of_settings(name).is_some() || self.0.accounts.read().contains_key(name)
+    }
+
+    /// What a user may do in a virtual host; `None`: not even open it.
+    pub(crate) fn grant(&self, name: &str, virtual_host: &str) -> Option<Grant> {
+        if self.of_settings(name).is_some() {
+            return Some(Grant::EVERYTHING);
+        }
+        self.account(name)?.permissions.get(virtual_host)?.grant()
+    }
+
+    pub(crate) fn account(&self, name: &str) -> Option<Arc<Account>> {
+        self.0.accounts.read().get(name).cloned()
+    }
+
+    pub(crate) fn of_settings(&self, name: &str) -> Option<&SettingsUser> {
+        self.0.settings.iter().find(|user| user.name == name)
+    }
+
+    pub(crate) fn is_loopback_only(&self, name: &str) -> bool {
+        name == GUEST && self.of_settings(name).is_none()
+    }
+
+    pub(crate) fn broker(&self) -> &Broker {
+        &self.0.broker
+    }
+
+    pub(crate) fn secret_of_nobody(&self) -> &Arc<Secret> {
+        &self.0.nobody
+    }
+
+    /// The right to check a password, which few have at a time.
+    pub(crate) async fn password_check(&self) -> Option<SemaphorePermit<'_>> {
+        self.0.checks.acquire().await.ok()
+    }
+
+    /// Sorted by name.
+    pub fn list(&self) -> Vec<ListedUser> {
+        let accounts: Vec<Arc<Account>> = self.0.accounts.read().values().cloned().collect();
+        let of_settings = |name: &str| self.of_settings(name).is_some();
+        let accounts = accounts.iter().filter(|account| !of_settings(&account.name));
+        let mut listed: Vec<_> = accounts
+            .map(|account| ListedUser {
+                name: Arc::clone(&account.name),
+                of_settings: false,
+                loopback_only: self.is_loopback_only(&account.name),
+                permissions: account.permissions_set(),
+            })
+            .collect();
+        listed.extend(self.0.settings.iter().map(|user| ListedUser {
+            name: Arc::from(&*user.name),
+            of_settings: true,
+            loopback_only: false,
+            permissions: BTreeMap::new(),
+        }));
+        listed.sort_by(|a, b| a.name.cmp(&b.name));
+        listed
+    }
+
+    // -------------------------------------------------------------------------- changing
+
+    /// Makes a user, who may do nothing yet. The hash is [`crate::hash_password`]'s.
+    pub async fn add(&self, name: &str, password_hash: String) -> Result<(), UserError> {
+        if name.is_empty() || name.len() > USER_NAME_BYTES_MAX {
+            return Err(UserError::Name);
+        }
+        self.refuse_settings(name)?;
+        let secret = Arc::new(Secret::new(password_hash)?);
+        loop {
+            let version = match store::one(&self.0.broker, name)? {
+                None if self.account_by_default(name).is_none() => 0,
+                Some(Known::Gone(version)) => version,
+                None | Some(Known::User(_)) => return Err(UserError::Exists(name.to_owned())),
+            };
+            // Those that are being added at this moment are not counted: the bound is on memory,
+            // and a few more are no harm.
+            if self.0.accounts.read().len() >= AMQP_USERS_MAX {
+                return Err(UserError::TooMany);
+            }
+            let (secret, permissions) = (Arc::clone(&secret), BTreeMap::new());
+            let account = Account { name: Arc::from(name), version, secret, permissions };
+            if self.take(name, store::write(&self.0.broker, &account).await)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Connections that are open stay so.
+    pub async fn set_password(&self, name: &str, password_hash: String) -> Result<(), UserError> {
+        let secret = Arc::new(Secret::new(password_hash)?);
+        self.change(name, |account| {
+            account.secret = Arc::clone(&secret);
+            Ok(())
+        })
+        .await
+    }
+
+    /// Gives a user these permissions in a virtual host, and no others.
+    pub async fn allow(
+        &self,
+        name: &str,
+        virtual_host: &str,
+        set: Permissions,
+    ) -> Result<(), UserError> {
+        set.compile()?;
+        self.change(name, |account| {
+            if !(self.0.virtual_host_exists)(virtual_host) {
+                return Err(UserError::NoSuchVirtualHost(virtual_host.to_owned()));
+            }
+            account.permissions.insert(Arc::from(virtual_host), Granted::new(set.clone()));
+            Ok(())
+        })
+        .await
+    }
+
+    /// Takes a virtual host from a user, whose connections to it are closed.
+    pub async fn deny(&self, name: &str, virtual_host: &str) -> Result<(), UserError> {
+        self.change(name, |account| match account.permissions.remove(virtual_host) {
+            Some(_) => Ok(()),
+            None => {
+                let (user, virtual_host) = (name.to_owned(), virtual_host.to_owned());
+                Err(UserError::NoPermissions { user, virtual_host })
+            }
+        })
+        .await
+    }
+
+    /// Deletes a user, whose connections are closed.
+    pub async fn delete(&self, name: &str) -> Result<(), UserError> {
+        self.refuse_settings(name)?;
+        loop {
+            let account = self.current(name)?.ok_or_else(|| not_found(name))?;
+            let deleted = if name == GUEST {
+                // Otherwise it would be back after a restart.
+                store::write_gone(&self.0.broker, &account).await
+            } else {
+                store::delete(&self.0.broker, &account).await
+            };
+            if self.take(name, deleted)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// A virtual host is gone, and with it what anybody may do there.
+    pub async fn forget_virtual_host(&self, virtual_host: &str) -> Result<(), UserError> {
+        let accounts: Vec<Arc<Account>> = self.0.accounts.read().values().cloned().collect();
+        let affected =
+            accounts.iter().filter(|account| account.permissions.contains_key(virtual_host));
+        let denied = affected.map(|account| async {
+            match self.deny(&account.name, virtual_host).await {
+                // Somebody else was faster.
+                Err(UserError::NotFound(_) | UserError::NoPermissions { .. }) => Ok(()),
+                denied => denied,
+            }
+        });
+        futures_util::future::try_join_all(denied).await.map(drop)
+    }
+
+    fn refuse_settings(&self, name: &str) -> Result<(), UserError> {
+        match self.of_settings(name) {
+            Some(_) => Err(UserError::OfSettings(name.to_owned())),
+            None => Ok(()),
+        }
+    }
+
+    async fn change(
+        &self,
+        name: &str,
+        change: impl Fn(&mut Account) -> Result<(), UserError>,
+    ) -> Result<(), UserError> {
+        self.refuse_settings(name)?;
+        loop {
+            let mut account = self.current(name)?.ok_or_else(|| not_found(name))?;
+            change(&mut account)?;
+            if self.take(name, store::write(&self.0.broker, &account).await)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Takes what became of a change into memory. `false`: somebody else has changed the user
+    /// meanwhile, and it is to be tried again with what is there now.
+    fn take(&self, name: &str, written: Result<(), StoreError>) -> Result<bool, UserError> {
+        match written {
+            Err(error) if error.is_conflict() => return Ok(false),
+            written => written?,
+        }
+        self.refresh(name)?;
+        self.0.changed.send_replace(());
+        Ok(true)
+    }
+
+    // ------------------------------------------------------------------- following documents
+
+    /// A user as its document has it, or as it is by default.
+    fn current(&self, name: &str) -> Result<Option<Account>, OpenError> {
+        Ok(match store::one(&self.0.broker, name)? {
+            Some(Known::User(account)) => Some(account),
+            Some(Known::Gone(_)) => None,
+            None => self.account_by_default(name),
+        })
+    }
+
+    /// Who is there without a document.
+    fn account_by_default(&self, name: &str) -> Option<Account> {
+        let is_there = name == GUEST && self.0.settings.is_empty();
+        is_there.then(Account::guest)?.ok()
+    }
+
+    /// Reads a user into memory. The document is read under the lock, so that what is older never
+    /// takes the place of what is newer.
+    fn refresh(&self, name: &str) -> Result<(), OpenError> {
+        let mut accounts = self.0.accounts.write();
+        match self.current(name)? {
+            Some(mut account) => {
+                if let Some(known) = accounts.get(name) {
+                    account.learn_from(known);
+                }
+                accounts.insert(Arc::clone(&account.name), Arc::new(account));
+            }
+            None => {
+                accounts.remove(name);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn not_found(name: &str) -> UserError {
+    UserError::NotFound(name.to_owned())
+}

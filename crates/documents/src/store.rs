@@ -1,0 +1,146 @@
+//! Reading and writing documents: the one place that knows how the broker is asked for it.
+
+use std::sync::Arc;
+
+use broker::{Broker, ExecuteError, Refusal};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// A document that is there, and its version.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Stored {
+    pub space: &'static str,
+    pub name: String,
+    pub version: u64,
+}
+
+/// A document and what it says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Found<T> {
+    pub stored: Stored,
+    pub body: T,
+}
+
+/// What must be there for a document to be written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Expect {
+    /// Whatever is there is replaced.
+    Anything,
+    /// The document has this version; 0: it is not there.
+    Version(u64),
+}
+
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum StoreError {
+    #[error(transparent)]
+    Execute(#[from] ExecuteError),
+    /// Serialization of a type of our own failed.
+    #[error("the document cannot be written as JSON: {0}")]
+    Encoding(String),
+}
+
+impl StoreError {
+    /// Somebody else changed the document meanwhile: read it again.
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Execute(ExecuteError::Refused(Refusal::DocumentConflict { .. })))
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+#[error("document {name:?} in {space} cannot be read: {source}")]
+pub struct MalformedDocument {
+    pub space: &'static str,
+    pub name: String,
+    pub source: serde_json::Error,
+}
+
+type Raw = (u64, Arc<[u8]>);
+
+fn decode<T: DeserializeOwned>(
+    space: &'static str,
+    name: String,
+    (version, body): Raw,
+) -> Result<Found<T>, MalformedDocument> {
+    match serde_json::from_slice(&body) {
+        Ok(body) => Ok(Found { stored: Stored { space, name, version }, body }),
+        Err(source) => Err(MalformedDocument { space, name, source }),
+    }
+}
+
+/// All documents of a space, sorted by name.
+pub fn read_all<T: DeserializeOwned>(
+    broker: &Broker,
+    space: &'static str,
+) -> Result<Vec<Found<T>>, MalformedDocument> {
+    let raw: Vec<(String, Raw)> = {
+        let catalog = broker.catalog();
+        let documents = catalog.documents(space);
+        documents
+            .map(|(name, found)| (name.to_owned(), (found.version, Arc::clone(&found.body))))
+            .collect()
+    };
+    raw.into_iter().map(|(name, raw)| decode(space, name, raw)).collect()
+}
+
+/// One document.
+pub fn read<T: DeserializeOwned>(
+    broker: &Broker,
+    space: &'static str,
+    name: &str,
+) -> Result<Option<Found<T>>, MalformedDocument> {
+    let raw = {
+        let catalog = broker.catalog();
+        let found = catalog.document(space, name);
+        found.map(|found| (found.version, Arc::clone(&found.body)))
+    };
+    raw.map(|raw| decode(space, name.to_owned(), raw)).transpose()
+}
+
+/// A document's version; `None`: it is not there.
+pub fn version(broker: &Broker, space: &str, name: &str) -> Option<u64> {
+    broker.catalog().document(space, name).map(|document| document.version)
+}
+
+/// Makes or replaces a document; answers its version once that is durable.
+pub async fn put(
+    broker: &Broker,
+    space: &str,
+    name: String,
+    body: &impl Serialize,
+    expect: Expect,
+) -> Result<u64, StoreError> {
+    let body = serde_json::to_vec(body).map_err(|fault| StoreError::Encoding(fault.to_string()))?;
+    let expect = match expect {
+        Expect::Anything => None,
+        Expect::Version(version) => Some(version),
+    };
+    Ok(broker.put_document(space, name, body, expect).await?)
+}
+
+/// Deletes a document unless it has changed meanwhile.
+pub async fn delete(broker: &Broker, stored: &Stored) -> Result<(), StoreError> {
+    match delete_expecting(broker, stored).await {
+        Err(error) if error.is_conflict() => Ok(()),
+        other => other,
+    }
+}
+
+/// Deletes a document, or says by [`StoreError::is_conflict`] that it has changed or gone meanwhile.
+pub async fn delete_expecting(broker: &Broker, stored: &Stored) -> Result<(), StoreError> {
+    let Stored { space, name, version } = stored;
+    match broker.delete_document(space, name.clone(), Some(*version)).await {
+        Ok(()) | Err(ExecuteError::Refused(Refusal::UnknownDocument { .. })) => Ok(()),
+        Err(other) => Err(other.into()),
+    }
+}
+
+/// All of them in as few log entries as they fit in.
+pub async fn delete_all(broker: &Broker, stored: &[Stored]) -> Result<(), StoreError> {
+    for some in stored.chunks(DELETED_AT_ONCE) {
+        let deleted = some.iter().map(|stored| delete(broker, stored));
+        futures_util::future::try_join_all(deleted).await?;
+    }
+    Ok(())
+}
+
+const DELETED_AT_ONCE: usize = 1_024;

@@ -1,0 +1,37 @@
+//! Bindings as `queue.bind`, `exchange.bind` and their reverse have them.
+
+use topology::{BindingRequest, Destination, OwnerId, VirtualHost};
+
+use super::without_line_ends;
+use crate::errors::Exception;
+
+/// `queue.bind` and `exchange.bind`.
+pub(crate) async fn bind(
+    vhost: &VirtualHost,
+    connection: OwnerId,
+    request: BindingRequest<'_>,
+) -> Result<(), Exception> {
+    let (source, destination) = ends(&request);
+    let request = BindingRequest { source: &source, destination: &destination, ..request };
+    Ok(vhost.bind(connection, request).await?)
+}
+
+/// `queue.unbind` and `exchange.unbind`. What is not there is unbound already.
+pub(crate) async fn unbind(
+    vhost: &VirtualHost,
+    connection: OwnerId,
+    request: BindingRequest<'_>,
+) -> Result<(), Exception> {
+    let (source, destination) = ends(&request);
+    let request = BindingRequest { source: &source, destination: &destination, ..request };
+    Ok(vhost.unbind(connection, request).await?)
+}
+
+/// The names as they count.
+fn ends(request: &BindingRequest<'_>) -> (String, Destination) {
+    let destination = match request.destination {
+        Destination::Queue(name) => Destination::Queue(without_line_ends(name).into()),
+        Destination::Exchange(name) => Destination::Exchange(without_line_ends(name).into()),
+    };
+    (without_line_ends(request.source), destination)
+}

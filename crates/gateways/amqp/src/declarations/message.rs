@@ -1,0 +1,58 @@
+//! A message as routing looks at it: the table of its headers as it came, not decoded.
+
+use routing::{Headers, Property, Value};
+use topology::matched::header_value;
+
+use crate::codec::properties::Properties;
+use crate::codec::table::{FieldValue, RawFields};
+
+/// The delayed-message exchange's longest: what an Erlang timer can wait.
+const DELAY_MS_MAX: i64 = 4_294_967_295;
+
+/// The headers of a message that is being published.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MessageHeaders<'a>(pub(crate) &'a Properties<'a>);
+
+impl MessageHeaders<'_> {
+    /// How long a delayed-message exchange holds the message back, as its `x-delay` says. `None`:
+    /// it is passed on at once.
+    pub(crate) fn delay_ms(&self) -> Option<i64> {
+        let field = self.fields().find(|field| field.name == b"x-delay")?;
+        let delay = match field.decode().ok()? {
+            FieldValue::LongString(text) => std::str::from_utf8(&text).ok()?.parse().ok()?,
+            FieldValue::F32(number) => number as i64,
+            FieldValue::F64(number) => number as i64,
+            other => other.as_integer()?,
+        };
+        (1..=DELAY_MS_MAX).contains(&delay).then_some(delay)
+    }
+
+    fn fields(&self) -> impl Iterator<Item = crate::codec::table::RawField<'_>> {
+        let table = self.0.headers.map_or(&[][..], |table| table.0);
+        RawFields::new(table).map_while(Result::ok)
+    }
+}
+
+impl Headers for MessageHeaders<'_> {
+    fn get(&self, name: &str) -> Option<Value<'_>> {
+        let field = self.fields().find(|field| field.name == name.as_bytes())?;
+        header_value(&field)
+    }
+
+    fn each(&self, see: &mut dyn FnMut(&str, Value<'_>)) {
+        for field in self.fields() {
+            if let (Ok(name), Some(value)) = (std::str::from_utf8(field.name), header_value(&field))
+            {
+                see(name, value);
+            }
+        }
+    }
+
+    fn property(&self, property: Property) -> Option<Value<'_>> {
+        match property {
+            Property::CorrelationId => self.0.correlation_id.map(Value::Bytes),
+            Property::MessageId => self.0.message_id.map(Value::Bytes),
+            Property::Timestamp => self.0.timestamp.map(|seconds| Value::Integer(seconds as i64)),
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Queues as `queue.declare` and `queue.delete` have them: checked in RabbitMQ's order and refused in
+//! its words (`rabbit_amqqueue`).
+
+use std::sync::Arc;
+
+use topology::arguments::{DEAD_LETTER_EXCHANGE, QUEUE_TYPE, sorted};
+use topology::{ChangeError, Entity, NewQueue, OwnerId, Queue, QueueKind, VirtualHost};
+
+use super::arguments::{self, module};
+use super::exchanges::check_text;
+use super::values::{assert_equivalent, assert_same};
+use super::without_line_ends;
+use crate::codec::table::{FieldTable, FieldValue};
+use crate::errors::{Exception, Named, Resource};
+
+/// What `queue.declare` says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct QueueDeclaration<'a> {
+    /// Empty: the server gives it a name.
+    pub(crate) name: &'a str,
+    pub(crate) durable: bool,
+    pub(crate) exclusive: bool,
+    pub(crate) auto_delete: bool,
+    pub(crate) arguments: &'a FieldTable,
+}
+
+/// `queue.declare`, not passive.
+pub(crate) async fn declare(
+    vhost: &VirtualHost,
+    connection: OwnerId,
+    declaration: QueueDeclaration<'_>,
+) -> Result<Arc<Queue>, Exception> {
+    let arguments = with_queue_type(declaration.arguments);
+    let name = name_for(vhost, &declaration, &arguments)?;
+    let new = NewQueue {
+        name: &name,
+        durable: declaration.durable,
+        auto_delete: declaration.auto_delete,
+        owner: declaration.exclusive.then_some(connection),
+        arguments: &arguments,
+    };
+    let judge = |present: Option<&Queue>| match present {
+        Some(present) => check_equivalent(present, &new),
+        None => {
+            let resource = Resource::queue(&name, vhost.name());
+            check_text(resource, DEAD_LETTER_EXCHANGE, &arguments)?;
+            let kind = arguments::check(resource, &arguments)?;
+            check_properties(resource, kind, &declaration)
+        }
+    };
+    vhost.declare_queue(new, judge).await
+}
+
+/// The queue, for a client that wants to consume from it, get from it, purge it or know about it
+/// (`queue.declare`, passive).
+pub(crate) async fn find(
+    vhost: &VirtualHost,
+    connection: OwnerId,
+    name: &str,
+) -> Result<Arc<Queue>, Exception> {
+    Ok(vhost.queue(connection, &without_line_ends(name)).await?)
+}
+
+/// `queue.delete`: how many messages were ready. One that is not there is deleted already.
+pub(crate) async fn delete(
+    vhost: &VirtualHost,
+    connection: OwnerId,
+    name: &str,
+    if_unused: bool,
+    if_empty: bool,
+) -> Result<u64, Exception> {
+    Ok(vhost.delete_queue(connection, &without_line_ends(name), if_unused, if_empty).await?)
+}
+
+/// The name that a client gave, or one that the server makes up.
+fn name_for(
+    vhost: &VirtualHost,
+    declaration: &QueueDeclaration<'_>,
+    arguments: &FieldTable,
+) -> Result<String, Exception> {
+    let name = without_line_ends(declaration.name);
+    if name.starts_with("amq.") {
+        return Err(ChangeError::ReservedName(Entity::queue(&name, vhost.name())).into());
+    }
+    if !name.is_empty() {
+        return Ok(name);
+    }
+    let kind = arguments.get(QUEUE_TYPE).and_then(FieldValue::as_str);
+    match kind.and_then(QueueKind::named) {
+        Some(kind @ (QueueKind::Quorum | QueueKind::Stream)) => {
+            Err(Exception::precondition_failed(format!(
+                "Cannot declare a server-named queue for type {}",
+                module(kind)
+            )))
+        }
+        _ => Ok(vhost.generated_queue_name()),
+    }
+}
+
+/// Whether a declaration would declare this queue again.
+fn check_equivalent(present: &Queue, new: &NewQueue<'_>) -> Result<(), Exception> {
+    if present.owner != new.owner {
+        return Err(Exception::resource_locked(&present.name, &present.vhost));
+    }
+    let queue = present.resource();
+    assert_same(queue, "durable", present.durable, new.is_durable())?;
+    assert_same(queue, "auto_delete", present.auto_delete, new.auto_delete)?;
+    for name in arguments::known(present.kind) {
+        assert_equivalent(queue, name, present.arguments.get(name), new.arguments.get(name))?;
+    }
+    Ok(())
+}
+
+/// Every queue says of what type it is.
+fn with_queue_type(arguments: &FieldTable) -> FieldTable {
+    let mut arguments = arguments.clone();
+    let named = arguments.get(QUEUE_TYPE);
+    if named.is_none() || named.and_then(FieldValue::as_str) == Some("undefined") {
+        arguments.set(QUEUE_TYPE, QueueKind::Classic.name());
+        arguments = sorted(&arguments);
+    }
+    arguments
+}
+
+/// Quorum queues and streams outlive everything, so they cannot be declared otherwise.
+fn check_properties(
+    queue: Resource<'_>,
+    kind: QueueKind,
+    declaration: &QueueDeclaration<'_>,
+) -> Result<(), Exception> {
+    if kind == QueueKind::Classic {
+        return Ok(());
+    }
+    let durable = declaration.durable && !declaration.exclusive;
+    for (wrong, property) in [
+        (declaration.auto_delete, "auto-delete"),
+        (declaration.exclusive, "exclusive-owner"),
+        (!durable, "non-durable"),
+    ] {
+        if wrong {
+            let text = format!("invalid property '{property}' for {queue}");
+            return Err(Exception::precondition_failed(text));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,314 @@
+//! The entities of one vhost in memory: who exists, who is bound to whom, and the network that
+//! messages are routed through. Pure: it says what changes and which documents follow, and touches
+//! neither disk nor broker.
+
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+
+use base::{HashMap, HashSet, TopicId};
+use documents::Stored;
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use routing::{Network, NodeOptions, SinkId, Target};
+use tasks::{Entered, Task};
+use values::Table;
+
+use crate::Destination;
+use crate::arguments::ALTERNATE_EXCHANGE;
+use crate::bindings::Pair;
+use crate::exchange::Exchange;
+use crate::matched::matched;
+use crate::policy::{Policies, Subject};
+use crate::queue::Queue;
+use crate::store::{self, EXCHANGES, QUEUES};
+
+#[derive(Debug)]
+pub(crate) struct Entities {
+    pub(crate) vhost: Arc<str>,
+    /// Its sinks are the queues.
+    pub(crate) network: Network<QueueEntry>,
+    pub(crate) exchanges: HashMap<Arc<str>, Entry>,
+    pub(crate) pairs: HashMap<(Arc<str>, Destination), Pair>,
+    /// Which queue has this topic.
+    topics: HashMap<TopicId, SinkId>,
+    pub(crate) policies: Policies,
+    next_generation: u64,
+}
+
+/// A entities that sessions share.
+#[derive(Debug)]
+pub(crate) struct SharedEntities(RwLock<Entities>);
+
+/// Half a change is something that nobody may route by: a panic in it ends the process, though it
+/// is a session that makes the change.
+pub(crate) struct Change<'a> {
+    entities: RwLockWriteGuard<'a, Entities>,
+    _entered: Entered,
+}
+
+impl SharedEntities {
+    pub(crate) fn new(entities: Entities) -> Self {
+        Self(RwLock::new(entities))
+    }
+
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, Entities> {
+        self.0.read()
+    }
+
+    pub(crate) fn write(&self) -> Change<'_> {
+        let change =
+            Change { entities: self.0.write(), _entered: tasks::enter(Task::AmqpTopology) };
+        tasks::inject::point(Task::AmqpTopology);
+        change
+    }
+}
+
+impl Deref for Change<'_> {
+    type Target = Entities;
+
+    fn deref(&self) -> &Entities {
+        &self.entities
+    }
+}
+
+impl DerefMut for Change<'_> {
+    fn deref_mut(&mut self) -> &mut Entities {
+        &mut self.entities
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) exchange: Exchange,
+    /// What is bound to it.
+    pub(crate) destinations: HashSet<Destination>,
+    /// The exchanges that it is bound to.
+    sources: HashSet<Arc<str>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct QueueEntry {
+    pub(crate) queue: Arc<Queue>,
+    /// The exchanges that it is bound to. Most queues are bound to none but the default one.
+    sources: Option<Box<HashSet<Arc<str>>>>,
+    /// Of its document; 0 if it has none.
+    version: u64,
+}
+
+/// What became of a removal: documents to delete, and queues that are out of the way.
+#[derive(Debug, Default)]
+pub(crate) struct Removed {
+    pub(crate) documents: Vec<Stored>,
+    /// Exchanges that went because nothing was bound to them any more.
+    pub(crate) auto_deleted: Vec<Arc<str>>,
+}
+
+impl Entities {
+    pub(crate) fn new(vhost: Arc<str>) -> Self {
+        Self {
+            vhost,
+            network: Network::new(),
+            exchanges: HashMap::default(),
+            pairs: HashMap::default(),
+            topics: HashMap::default(),
+            policies: Policies::default(),
+            next_generation: 1,
+        }
+    }
+
+    // -------------------------------------------------------------------------- exchanges
+
+    pub(crate) fn exchange(&self, name: &str) -> Option<&Exchange> {
+        self.exchanges.get(name).map(|entry| &entry.exchange)
+    }
+
+    pub(crate) fn exchanges(&self) -> impl Iterator<Item = &Exchange> {
+        self.exchanges.values().map(|entry| &entry.exchange)
+    }
+
+    /// Takes an exchange whose name is free. Its place in the network is made here.
+    pub(crate) fn add_exchange(&mut self, mut exchange: Exchange) {
+        self.next_generation += 1;
+        exchange.generation = self.next_generation;
+        let kind =
+            if exchange.name.is_empty() { routing::Kind::Names } else { exchange.matching() };
+        exchange.node = self.network.add_node(&exchange.name, &kind, NodeOptions::default());
+        let name = Arc::clone(&exchange.name);
+        let entry =
+            Entry { exchange, destinations: HashSet::default(), sources: HashSet::default() };
+        self.exchanges.insert(Arc::clone(&name), entry);
+        self.apply_policy_to_exchange(&name);
+    }
+
+    /// What an argument does not say, a policy may: that is all a policy does to an exchange.
+    pub(crate) fn apply_policy_to_exchange(&mut self, name: &str) {
+        let Some(entry) = self.exchanges.get_mut(name) else { return };
+        let exchange = &mut entry.exchange;
+        let policies = self.policies.find(Subject::Exchange(name));
+        let policy = policies.definition.get(ALTERNATE_EXCHANGE).and_then(|value| value.as_str());
+        exchange.alternate = exchange.alternate_argument().or(policy).map(Arc::from);
+        exchange.policy = policies.policy.clone();
+        exchange.operator_policy = policies.operator_policy.clone();
+        let options =
+            NodeOptions { alternate: exchange.alternate.clone(), defers: exchange.delays() };
+        self.network.set_options(exchange.node, options);
+    }
+
+    /// Something is bound to it.
+    pub(crate) fn exchange_in_use(&self, name: &str) -> bool {
+        self.exchanges.get(name).is_some_and(|entry| !entry.destinations.is_empty())
+    }
+
+    pub(crate) fn remove_exchange(&mut self, name: &str) -> Removed {
+        let mut removed = Removed::default();
+        let mut waiting = vec![Arc::from(name)];
+        while let Some(name) = waiting.pop() {
+            self.remove_one_exchange(&name, &mut removed, &mut waiting);
+        }
+        removed
+    }
+
+    pub(crate) fn remove_one_exchange(
+        &mut self,
+        name: &Arc<str>,
+        removed: &mut Removed,
+        orphans: &mut Vec<Arc<str>>,
+    ) {
+        let Some(entry) = self.exchanges.remove(name) else { return };
+        for destination in entry.destinations {
+            let pair = (Arc::clone(name), destination);
+            self.drop_pair(&pair, removed);
+            self.sources_of(&pair.1).map(|sources| sources.remove(name));
+        }
+        let destination = Destination::Exchange(Arc::clone(name));
+        let target = Target::Node(entry.exchange.node);
+        for source in entry.sources {
+            self.detach(&source, &destination, target, removed, orphans);
+        }
+        if entry.exchange.version != 0 {
+            removed.documents.push(Stored {
+                space: EXCHANGES,
+                name: documents::join(&[&self.vhost, name]),
+                version: entry.exchange.version,
+            });
+        }
+        self.network.remove_node(entry.exchange.node);
+    }
+
+    /// Takes away all bindings of `source` to a destination that goes.
+    fn detach(
+        &mut self,
+        source: &Arc<str>,
+        destination: &Destination,
+        target: Target,
+        removed: &mut Removed,
+        orphans: &mut Vec<Arc<str>>,
+    ) {
+        let pair = (Arc::clone(source), destination.clone());
+        if let Some((entry, known)) = self.exchanges.get(source).zip(self.pairs.get(&pair)) {
+            let (kind, node) = (entry.exchange.matching(), entry.exchange.node);
+            for binding in known.bindings.keys() {
+                // It was understood when it was made.
+                let arguments = Table::decode(&binding.arguments).unwrap_or_default();
+                if let Ok(matched) = matched(&kind, &binding.key, &arguments) {
+                    self.network.unbind(node, matched.arguments(&binding.key), target);
+                }
+            }
+        }
+        self.drop_pair(&pair, removed);
+        self.forget_destination(source, destination, removed, orphans);
+    }
+
+    fn drop_pair(&mut self, pair: &(Arc<str>, Destination), removed: &mut Removed) {
+        let Some(known) = self.pairs.remove(pair) else { return };
+        for (number, chunk) in known.chunks {
+            removed.documents.push(Stored {
+                space: store::BINDINGS,
+                name: store::bindings_name(&self.vhost, &pair.0, &pair.1, number),
+                version: chunk.version,
+            });
+        }
+    }
+
+    /// The last binding of `source` to a destination is gone; maybe its very last.
+    pub(crate) fn forget_destination(
+        &mut self,
+        source: &Arc<str>,
+        destination: &Destination,
+        removed: &mut Removed,
+        orphans: &mut Vec<Arc<str>>,
+    ) {
+        let Some(entry) = self.exchanges.get_mut(source) else { return };
+        let had = entry.destinations.remove(destination);
+        if had && entry.destinations.is_empty() && entry.exchange.auto_delete {
+            removed.auto_deleted.push(Arc::clone(source));
+            orphans.push(Arc::clone(source));
+        }
+    }
+
+    pub(crate) fn sources_of(
+        &mut self,
+        destination: &Destination,
+    ) -> Option<&mut HashSet<Arc<str>>> {
+        match destination {
+            Destination::Queue(name) => {
+                let sink = self.network.sink_named(name)?;
+                Some(self.network.sink_mut(sink)?.sources.get_or_insert_default())
+            }
+            Destination::Exchange(name) => {
+                self.exchanges.get_mut(name).map(|entry| &mut entry.sources)
+            }
+        }
+    }
+
+    // ----------------------------------------------------------------------------- queues
+
+    pub(crate) fn queue(&self, name: &str) -> Option<&Arc<Queue>> {
+        self.sink(self.network.sink_named(name)?)
+    }
+
+    fn sink(&self, sink: SinkId) -> Option<&Arc<Queue>> {
+        self.network.sink(sink).map(|entry| &entry.queue)
+    }
+
+    pub(crate) fn queues(&self) -> impl Iterator<Item = &Arc<Queue>> {
+        self.network.sinks().map(|entry| &entry.queue)
+    }
+
+    pub(crate) fn queue_of_topic(&self, topic: TopicId) -> Option<&Arc<Queue>> {
+        self.sink(*self.topics.get(&topic)?)
+    }
+
+    pub(crate) fn add_queue(&mut self, queue: Arc<Queue>, version: u64) {
+        let (name, topic) = (Arc::clone(&queue.name), queue.topic);
+        let sink = self.network.add_sink(name, QueueEntry { queue, sources: None, version });
+        self.topics.insert(topic, sink);
+    }
+
+    pub(crate) fn remove_queue(&mut self, name: &str) -> Option<Removed> {
+        let sink = self.network.sink_named(name)?;
+        let entry = self.network.sink_mut(sink)?;
+        let (queue, version) = (Arc::clone(&entry.queue), entry.version);
+        let sources = entry.sources.take();
+        let mut removed = Removed::default();
+        let mut orphans = Vec::new();
+        let destination = Destination::Queue(Arc::clone(&queue.name));
+        for source in sources.into_iter().flat_map(|sources| *sources) {
+            let target = Target::Sink(sink);
+            self.detach(&source, &destination, target, &mut removed, &mut orphans);
+        }
+        while let Some(orphan) = orphans.pop() {
+            self.remove_one_exchange(&orphan, &mut removed, &mut orphans);
+        }
+        self.network.remove_sink(sink);
+        self.topics.remove(&queue.topic);
+        queue.set_deleted();
+        if version != 0 {
+            removed.documents.push(Stored {
+                space: QUEUES,
+                name: documents::join(&[&self.vhost, name]),
+                version,
+            });
+        }
+        Some(removed)
+    }
+}

@@ -1,0 +1,97 @@
+//! Why something is refused, as data. Protocols have codes and words for it.
+
+use bytes::Bytes;
+use documents::StoreError;
+use values::Value;
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum EntityKind {
+    Exchange,
+    Queue,
+}
+
+/// An exchange or a queue that a refusal is about.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Entity {
+    pub kind: EntityKind,
+    pub name: String,
+    pub vhost: String,
+}
+
+impl Entity {
+    pub fn exchange(name: &str, vhost: &str) -> Self {
+        Self { kind: EntityKind::Exchange, name: name.to_owned(), vhost: vhost.to_owned() }
+    }
+
+    pub fn queue(name: &str, vhost: &str) -> Self {
+        Self { kind: EntityKind::Queue, name: name.to_owned(), vhost: vhost.to_owned() }
+    }
+}
+
+impl std::fmt::Display for Entity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let kind = match self.kind {
+            EntityKind::Exchange => "exchange",
+            EntityKind::Queue => "queue",
+        };
+        write!(f, "{kind} '{}' in vhost '{}'", self.name, self.vhost)
+    }
+}
+
+/// Why a change was not made.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum ChangeError {
+    /// The default exchange is neither declared, deleted nor bound.
+    #[error("operation not permitted on the default exchange")]
+    DefaultExchange,
+    #[error("the name of {0} begins with amq., which is reserved")]
+    ReservedName(Entity),
+    /// One that every virtual host has is not deleted.
+    #[error("deletion of system {0} not allowed")]
+    SystemExchange(Entity),
+    #[error("the default vhost cannot be deleted")]
+    DefaultVirtualHost,
+    #[error("no {0}")]
+    NotFound(Entity),
+    /// It has another owner.
+    #[error("{0} is locked by its owner")]
+    Locked(Entity),
+    #[error("{0} in use")]
+    InUse(Entity),
+    #[error("{0} not empty")]
+    NotEmpty(Entity),
+    #[error(transparent)]
+    Binding(#[from] BindingError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// Why an exchange takes no such binding: its type reads the key or the arguments otherwise.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub enum BindingError {
+    #[error("x-match is none of all, any, all-with-x and any-with-x: {0:?}")]
+    MatchValue(Bytes),
+    #[error("x-match is no string: {0:?}")]
+    MatchType(Value),
+    #[error("the key is to be empty: {0:?}")]
+    KeyNotEmpty(String),
+    #[error("the key is to be an integer: {0:?}")]
+    WeightNotInteger(String),
+    #[error("the key is to be greater than 0")]
+    WeightNotPositive,
+    #[error("the key is to be less than 4294967296: {0}")]
+    WeightTooLarge(String),
+    /// An exchange that chooses among queues leads to no exchange.
+    #[error("the exchange leads to queues only")]
+    QueuesOnly,
+}
+
+/// Why a message goes nowhere.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum RouteError {
+    #[error("no {0}")]
+    NotFound(Entity),
+    /// Only other exchanges lead to it.
+    #[error("cannot publish to internal {0}")]
+    Internal(Entity),
+}

@@ -1,0 +1,159 @@
+//! Exchanges: their types, and what each type makes of a message.
+
+use std::sync::Arc;
+
+use routing::{HashOn, Kind, NodeId, Property};
+use values::{Table, Value};
+
+use crate::arguments::{ALTERNATE_EXCHANGE, DELAYED_TYPE};
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum ExchangeKind {
+    Direct,
+    Fanout,
+    Topic,
+    Headers,
+    ConsistentHash,
+    /// One of its queues gets a message: here any of them, as a node alone has them all.
+    LocalRandom,
+    /// Holds back a message that has `x-delay`, and matches as `x-delayed-type` says.
+    Delayed,
+}
+
+impl ExchangeKind {
+    const ALL: [Self; 7] = [
+        Self::Direct,
+        Self::Fanout,
+        Self::Topic,
+        Self::Headers,
+        Self::ConsistentHash,
+        Self::LocalRandom,
+        Self::Delayed,
+    ];
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Direct => "direct",
+            Self::Fanout => "fanout",
+            Self::Topic => "topic",
+            Self::Headers => "headers",
+            Self::ConsistentHash => "x-consistent-hash",
+            Self::LocalRandom => "x-local-random",
+            Self::Delayed => "x-delayed-message",
+        }
+    }
+
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+}
+
+/// An exchange that is to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct NewExchange<'a> {
+    pub name: &'a str,
+    pub kind: ExchangeKind,
+    pub durable: bool,
+    pub auto_delete: bool,
+    pub internal: bool,
+    pub arguments: &'a Table,
+}
+
+/// Those that every vhost has: name, type, internal.
+pub(crate) const PREDECLARED: [(&str, ExchangeKind, bool); 7] = [
+    ("", ExchangeKind::Direct, false),
+    ("amq.direct", ExchangeKind::Direct, false),
+    ("amq.fanout", ExchangeKind::Fanout, false),
+    ("amq.headers", ExchangeKind::Headers, false),
+    ("amq.match", ExchangeKind::Headers, false),
+    ("amq.rabbitmq.trace", ExchangeKind::Topic, true),
+    ("amq.topic", ExchangeKind::Topic, false),
+];
+
+#[derive(Clone, Debug)]
+pub struct Exchange {
+    pub vhost: Arc<str>,
+    pub name: Arc<str>,
+    pub kind: ExchangeKind,
+    pub durable: bool,
+    pub auto_delete: bool,
+    pub internal: bool,
+    pub arguments: Table,
+    /// The policy and the operator policy that hold for it.
+    pub policy: Option<Arc<str>>,
+    pub operator_policy: Option<Arc<str>>,
+    pub(crate) node: NodeId,
+    /// Tells it from one that had its name before.
+    pub(crate) generation: u64,
+    /// Of its document; 0 if it has none.
+    pub(crate) version: u64,
+    /// Who gets what it matches nothing for: its argument, or its policy.
+    pub(crate) alternate: Option<Arc<str>>,
+}
+
+impl Exchange {
+    pub(crate) fn new(vhost: &Arc<str>, new: &NewExchange<'_>, version: u64) -> Self {
+        Self {
+            vhost: Arc::clone(vhost),
+            name: Arc::from(new.name),
+            kind: new.kind,
+            durable: new.durable,
+            auto_delete: new.auto_delete,
+            internal: new.internal,
+            arguments: new.arguments.clone(),
+            policy: None,
+            operator_policy: None,
+            node: NodeId(0),
+            generation: 0,
+            version,
+            alternate: None,
+        }
+    }
+
+    /// What an argument does not say, a policy may.
+    pub(crate) fn alternate_argument(&self) -> Option<&str> {
+        self.arguments.get(ALTERNATE_EXCHANGE).and_then(Value::as_str)
+    }
+
+    /// Holds messages back that ask for it.
+    pub fn delays(&self) -> bool {
+        self.kind == ExchangeKind::Delayed
+    }
+
+    /// What a message costs here: how its bindings are matched.
+    pub(crate) fn matching(&self) -> Kind {
+        matching(self.kind, &self.arguments)
+    }
+}
+
+pub(crate) fn matching(kind: ExchangeKind, arguments: &Table) -> Kind {
+    match kind {
+        ExchangeKind::Direct => Kind::Direct,
+        ExchangeKind::Fanout => Kind::Fanout,
+        ExchangeKind::Topic => Kind::Topic,
+        ExchangeKind::Headers => Kind::Headers,
+        ExchangeKind::ConsistentHash => Kind::Consistent(hash_on(arguments)),
+        ExchangeKind::LocalRandom => Kind::Random,
+        ExchangeKind::Delayed => {
+            let inner = arguments.get(DELAYED_TYPE).and_then(Value::as_str);
+            // Checked when it was declared.
+            match ExchangeKind::named(inner.unwrap_or_default()) {
+                Some(ExchangeKind::Delayed) | None => Kind::Direct,
+                Some(inner) => matching(inner, arguments),
+            }
+        }
+    }
+}
+
+fn hash_on(arguments: &Table) -> HashOn {
+    let text = |name| arguments.get(name).and_then(Value::as_str);
+    if let Some(header) = text("hash-header") {
+        return HashOn::Header(header.into());
+    }
+    match text("hash-property") {
+        Some("correlation_id") => HashOn::Property(Property::CorrelationId),
+        Some("message_id") => HashOn::Property(Property::MessageId),
+        Some("timestamp") => HashOn::Property(Property::Timestamp),
+        _ => HashOn::Key,
+    }
+}

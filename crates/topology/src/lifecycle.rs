@@ -1,0 +1,163 @@
+//! Queues that go by themselves: those that have an owner with it, and those with `x-expires`
+//! once nobody has used them for so long. One task watches over all of them; a queue is looked at
+//! when it could have expired at the earliest, and not before.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use base::{HashMap, HashSet};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use world::Instant;
+
+use crate::queue::Queue;
+use crate::topology::{Inner, Topology};
+
+/// Whom queues go with: a connection or a session of whatever protocol, by a number that no other has
+/// in the node.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct OwnerId(pub u64);
+
+/// A vhost and a queue of it.
+type QueueName = (Arc<str>, Arc<str>);
+
+/// Owners that are there, and the queues that go with each.
+#[derive(Debug, Default)]
+pub(crate) struct Owners {
+    open: Mutex<HashMap<OwnerId, HashSet<QueueName>>>,
+}
+
+impl Owners {
+    pub(crate) fn open(&self, owner: OwnerId) {
+        self.open.lock().insert(owner, HashSet::default());
+    }
+
+    /// What goes with it.
+    pub(crate) fn close(&self, owner: OwnerId) -> Vec<QueueName> {
+        self.open.lock().remove(&owner).into_iter().flatten().collect()
+    }
+
+    /// `false`: the owner is gone already.
+    pub(crate) fn add(&self, owner: OwnerId, queue: &Queue) -> bool {
+        let mut open = self.open.lock();
+        let Some(queues) = open.get_mut(&owner) else { return false };
+        queues.insert((Arc::clone(&queue.vhost), Arc::clone(&queue.name)));
+        true
+    }
+
+    pub(crate) fn remove(&self, owner: OwnerId, queue: &Queue) {
+        if let Some(queues) = self.open.lock().get_mut(&owner) {
+            queues.remove(&(Arc::clone(&queue.vhost), Arc::clone(&queue.name)));
+        }
+    }
+}
+
+/// Queues that may expire, by when that may be.
+#[derive(Debug, Default)]
+pub(crate) struct Expiry {
+    waiting: Mutex<BinaryHeap<Reverse<Deadline>>>,
+    earlier: Notify,
+}
+
+#[derive(Debug)]
+struct Deadline {
+    at: Instant,
+    queue: Weak<Queue>,
+}
+
+impl PartialEq for Deadline {
+    fn eq(&self, other: &Self) -> bool {
+        self.at == other.at
+    }
+}
+
+impl Eq for Deadline {}
+
+impl PartialOrd for Deadline {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Deadline {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.at.cmp(&other.at)
+    }
+}
+
+impl Expiry {
+    /// Watches over a queue, if it can expire.
+    pub(crate) fn watch(&self, queue: &Arc<Queue>) {
+        let Some(expires) = queue.settings().expires_ms else { return };
+        let since = queue.unused_since().unwrap_or_else(Instant::now);
+        let at = since + Duration::from_millis(expires.unsigned_abs());
+        self.waiting.lock().push(Reverse(Deadline { at, queue: Arc::downgrade(queue) }));
+        self.earlier.notify_one();
+    }
+
+    /// The next queue whose time may have come, or when to ask again.
+    fn next(&self, now: Instant) -> Result<Arc<Queue>, Option<Instant>> {
+        let mut waiting = self.waiting.lock();
+        loop {
+            match waiting.peek() {
+                None => return Err(None),
+                Some(Reverse(deadline)) if deadline.at > now => return Err(Some(deadline.at)),
+                Some(_) => {}
+            }
+            let queue = waiting.pop().and_then(|Reverse(deadline)| deadline.queue.upgrade());
+            if let Some(queue) = queue.filter(|queue| !queue.is_deleted()) {
+                return Ok(queue);
+            }
+        }
+    }
+}
+
+/// Whether nobody has used it for as long as its settings say.
+fn is_expired(queue: &Queue) -> bool {
+    match (queue.settings().expires_ms, queue.unused_since()) {
+        (Some(expires), Some(since)) => {
+            since.elapsed() >= Duration::from_millis(expires.unsigned_abs())
+        }
+        _ => false,
+    }
+}
+
+/// Deletes queues as they expire, until the topology is gone.
+pub(crate) async fn run(topology: Weak<Inner>, expiry: Arc<Expiry>) {
+    loop {
+        let at = match expiry.next(Instant::now()) {
+            Ok(queue) => {
+                let Some(topology) = topology.upgrade().map(Topology) else { return };
+                expire(&topology, &expiry, &queue).await;
+                continue;
+            }
+            Err(at) => at,
+        };
+        if topology.strong_count() == 0 {
+            return;
+        }
+        // Looks up now and then even if nothing is due: the topology may be gone.
+        let at = at.unwrap_or_else(|| Instant::now() + Duration::from_secs(60));
+        tokio::select! {
+            biased;
+            () = tokio::time::sleep_until(at) => {}
+            () = expiry.earlier.notified() => {}
+        }
+    }
+}
+
+async fn expire(topology: &Topology, expiry: &Expiry, queue: &Arc<Queue>) {
+    if is_expired(queue)
+        && let Some(vhost) = topology.vhost(&queue.vhost)
+        && let Err(fault) = vhost.delete_if(queue, is_expired).await
+    {
+        tracing::warn!(queue = &*queue.name, vhost = &*queue.vhost, %fault, "an expired queue could not be deleted");
+    }
+    if queue.is_deleted() {
+        return;
+    }
+    // It was used meanwhile, or has a consumer: then this is looked at again in as much time.
+    expiry.watch(queue);
+}

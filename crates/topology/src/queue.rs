@@ -1,0 +1,223 @@
+//! A queue: a topic of one partition and the lease group that its consumers share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use base::{LeaseGroupId, PartitionId, TopicId};
+use parking_lot::{Mutex, RwLock};
+use values::{Table, Value};
+use world::Instant;
+
+use crate::arguments::QUEUE_TYPE;
+use crate::error::{ChangeError, Entity};
+use crate::lifecycle::OwnerId;
+use crate::settings::QueueSettings;
+
+/// RabbitMQ's types of queues. Here a classic one and a quorum one are stored alike.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum QueueKind {
+    Classic,
+    Quorum,
+    /// Consumed by offset; nothing is settled, and records go by age and size only.
+    Stream,
+}
+
+impl QueueKind {
+    pub const ALL: [Self; 3] = [Self::Classic, Self::Quorum, Self::Stream];
+
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|kind| kind.name() == name)
+    }
+
+    /// As `x-queue-type` has it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Classic => "classic",
+            Self::Quorum => "quorum",
+            Self::Stream => "stream",
+        }
+    }
+}
+
+/// A queue that is to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct NewQueue<'a> {
+    pub name: &'a str,
+    /// One that has an owner is not, whatever is said here.
+    pub durable: bool,
+    pub auto_delete: bool,
+    /// The one who may use it, and whom it goes with.
+    pub owner: Option<OwnerId>,
+    /// [`QUEUE_TYPE`] among them.
+    pub arguments: &'a Table,
+}
+
+impl NewQueue<'_> {
+    pub fn kind(&self) -> QueueKind {
+        let named = self.arguments.get(QUEUE_TYPE).and_then(Value::as_str);
+        named.and_then(QueueKind::named).unwrap_or(QueueKind::Classic)
+    }
+
+    /// Whether it is to survive a restart.
+    pub fn is_durable(&self) -> bool {
+        self.durable && self.owner.is_none()
+    }
+}
+
+#[derive(Debug)]
+pub struct Queue {
+    pub vhost: Arc<str>,
+    pub name: Arc<str>,
+    pub topic: TopicId,
+    pub topic_name: Arc<str>,
+    pub kind: QueueKind,
+    /// Survives a restart. An exclusive one never does.
+    pub durable: bool,
+    pub auto_delete: bool,
+    /// The one who may use it.
+    pub owner: Option<OwnerId>,
+    /// As declared, `x-queue-type` added. One for all queues that were declared so.
+    pub arguments: Arc<Table>,
+    /// It was declared here. Otherwise it is a topic that another protocol made.
+    pub declared: bool,
+    /// 1 unless another protocol made the topic.
+    partitions: AtomicU32,
+    /// `u32::MAX`: none yet.
+    group: AtomicU32,
+    settings: RwLock<Arc<QueueSettings>>,
+    use_: Mutex<Use>,
+    deleted: AtomicBool,
+}
+
+/// What auto-delete and `x-expires` go by.
+#[derive(Debug)]
+struct Use {
+    consumers: u32,
+    last: Instant,
+}
+
+const NO_GROUP: u32 = u32::MAX;
+
+/// A queue's name. Most topics have the name of their queue, and then it is the same one.
+pub(crate) fn queue_name(name: &str, topic_name: &Arc<str>) -> Arc<str> {
+    if **topic_name == *name { Arc::clone(topic_name) } else { Arc::from(name) }
+}
+
+impl Queue {
+    #[expect(clippy::too_many_arguments, reason = "it is what a queue is made of")]
+    pub(crate) fn new(
+        vhost: &Arc<str>,
+        name: Arc<str>,
+        (topic, topic_name): (TopicId, Arc<str>),
+        kind: QueueKind,
+        (durable, auto_delete): (bool, bool),
+        owner: Option<OwnerId>,
+        arguments: Arc<Table>,
+        declared: bool,
+        settings: Arc<QueueSettings>,
+    ) -> Self {
+        Self {
+            vhost: Arc::clone(vhost),
+            name,
+            topic,
+            topic_name,
+            kind,
+            durable,
+            auto_delete,
+            owner,
+            arguments,
+            declared,
+            partitions: AtomicU32::new(1),
+            group: AtomicU32::new(NO_GROUP),
+            settings: RwLock::new(settings),
+            use_: Mutex::new(Use { consumers: 0, last: Instant::now() }),
+            deleted: AtomicBool::new(false),
+        }
+    }
+
+    /// What holds now: arguments and policies together.
+    pub fn settings(&self) -> Arc<QueueSettings> {
+        Arc::clone(&self.settings.read())
+    }
+
+    pub(crate) fn set_settings(&self, settings: Arc<QueueSettings>) {
+        *self.settings.write() = settings;
+    }
+
+    /// The lease group that its consumers share. A stream has none; nor has a topic that another
+    /// protocol made, until [`crate::VirtualHost::queue`] is asked for it.
+    pub fn group(&self) -> Option<LeaseGroupId> {
+        let group = self.group.load(Ordering::Acquire);
+        (group != NO_GROUP).then_some(LeaseGroupId(group))
+    }
+
+    pub(crate) fn set_group(&self, group: LeaseGroupId) {
+        self.group.store(group.0, Ordering::Release);
+    }
+
+    /// More than one only where another protocol made the topic.
+    pub fn partition_count(&self) -> u32 {
+        self.partitions.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_partition_count(&self, partitions: u32) {
+        self.partitions.store(partitions, Ordering::Relaxed);
+    }
+
+    pub fn partition(&self, index: u32) -> PartitionId {
+        PartitionId::new(self.topic, index)
+    }
+
+    pub fn is_stream(&self) -> bool {
+        self.kind == QueueKind::Stream
+    }
+
+    /// It was deleted while somebody held on to it.
+    pub fn is_deleted(&self) -> bool {
+        self.deleted.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_deleted(&self) {
+        self.deleted.store(true, Ordering::Release);
+    }
+
+    pub fn consumer_count(&self) -> u32 {
+        self.use_.lock().consumers
+    }
+
+    /// A consumer came. Say [`crate::VirtualHost::consumer_left`] when it goes.
+    pub fn consumer_came(&self) {
+        let mut use_ = self.use_.lock();
+        use_.consumers += 1;
+        use_.last = Instant::now();
+    }
+
+    /// Whether the last one went.
+    pub(crate) fn consumer_went(&self) -> bool {
+        let mut use_ = self.use_.lock();
+        use_.consumers = use_.consumers.saturating_sub(1);
+        use_.last = Instant::now();
+        use_.consumers == 0
+    }
+
+    /// It was used otherwise than by a consumer: `basic.get`, a second declaration, a passive one.
+    pub fn used(&self) {
+        self.use_.lock().last = Instant::now();
+    }
+
+    /// Since when it is out of use; `None` while it has a consumer.
+    pub(crate) fn unused_since(&self) -> Option<Instant> {
+        let use_ = self.use_.lock();
+        (use_.consumers == 0).then_some(use_.last)
+    }
+
+    /// Whether this one may use it.
+    pub(crate) fn check_owner(&self, user: OwnerId) -> Result<(), ChangeError> {
+        match self.owner {
+            Some(owner) if owner != user => {
+                Err(ChangeError::Locked(Entity::queue(&self.name, &self.vhost)))
+            }
+            _ => Ok(()),
+        }
+    }
+}

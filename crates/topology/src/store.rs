@@ -1,0 +1,211 @@
+//! What of the topology is kept, and how: one small document for each entity.
+//!
+//! Bindings are documents of up to [`BINDINGS_PER_DOCUMENT`] for each pair of an exchange and a
+//! destination: a queue with a few bindings is one document and goes in one piece, and a hundred
+//! thousand bindings are never written again because of one.
+//!
+//! Documents are written before what they describe exists (a topic) and deleted after it is gone;
+//! what a crash leaves in between is taken away at the next start ([`crate::recovery`]).
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+use values::Table;
+
+use crate::Destination;
+use crate::policy::PolicyScope;
+use crate::queue::QueueKind;
+
+// The spaces have a protocol's name because it had them when the first documents were written.
+pub(crate) const VHOSTS: &str = "amqp.vhosts";
+pub(crate) const EXCHANGES: &str = "amqp.exchanges";
+pub(crate) const QUEUES: &str = "amqp.queues";
+pub(crate) const BINDINGS: &str = "amqp.bindings";
+pub(crate) const POLICIES: &str = "amqp.policies";
+pub(crate) const OPERATOR_POLICIES: &str = "amqp.operator-policies";
+
+pub(crate) const fn policy_space(scope: PolicyScope) -> &'static str {
+    match scope {
+        PolicyScope::User => POLICIES,
+        PolicyScope::Operator => OPERATOR_POLICIES,
+    }
+}
+
+pub(crate) const BINDINGS_PER_DOCUMENT: usize = 64;
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct VirtualHostDocument {}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ExchangeDocument {
+    pub(crate) kind: String,
+    pub(crate) auto_delete: bool,
+    pub(crate) internal: bool,
+    #[serde(with = "encoded_table")]
+    pub(crate) arguments: Table,
+}
+
+/// The machine keeps one in memory for each queue: what most of them have is left out.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct QueueDocument {
+    /// Empty: it has the queue's name.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub(crate) topic: String,
+    /// The topic's UUID as text: tells it from a topic that got its name later.
+    pub(crate) uuid: String,
+    #[serde(default = "usual::kind", skip_serializing_if = "usual::is_kind")]
+    pub(crate) kind: String,
+    /// Otherwise it goes when the node starts.
+    #[serde(default = "usual::durable", skip_serializing_if = "bool::clone")]
+    pub(crate) durable: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) auto_delete: bool,
+    #[serde(
+        default = "usual::arguments",
+        skip_serializing_if = "usual::is_arguments",
+        with = "encoded_table"
+    )]
+    pub(crate) arguments: Table,
+}
+
+/// What a queue has that is declared with nothing but its name.
+mod usual {
+    use super::{QueueKind, Table};
+    use crate::arguments::QUEUE_TYPE;
+
+    pub(crate) fn kind() -> String {
+        QueueKind::Classic.name().to_owned()
+    }
+
+    pub(crate) fn is_kind(kind: &str) -> bool {
+        kind == QueueKind::Classic.name()
+    }
+
+    pub(crate) const fn durable() -> bool {
+        true
+    }
+
+    pub(crate) fn arguments() -> Table {
+        let mut arguments = Table::new();
+        arguments.push(QUEUE_TYPE, QueueKind::Classic.name());
+        arguments
+    }
+
+    pub(crate) fn is_arguments(given: &Table) -> bool {
+        *given == arguments()
+    }
+}
+
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct BindingsDocument {
+    pub(crate) bindings: Vec<BindingDocument>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct BindingDocument {
+    pub(crate) key: String,
+    #[serde(with = "encoded_table")]
+    pub(crate) arguments: Table,
+}
+
+/// A table as it is on the wire: no type of its values is lost.
+mod encoded_table {
+    use serde::de::Error as _;
+    use serde::{Deserializer, Serializer};
+
+    use super::{Deserialize, Engine, STANDARD_NO_PAD, Table};
+
+    pub(super) fn serialize<S: Serializer>(table: &Table, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&STANDARD_NO_PAD.encode(table.to_bytes()))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Table, D::Error> {
+        let text = String::deserialize(from)?;
+        let bytes = STANDARD_NO_PAD.decode(text).map_err(D::Error::custom)?;
+        Table::decode(&bytes).map_err(D::Error::custom)
+    }
+}
+
+pub(crate) fn bindings_name(
+    vhost: &str,
+    source: &str,
+    destination: &Destination,
+    chunk: u32,
+) -> String {
+    let (kind, to) = match destination {
+        Destination::Queue(queue) => ("queue", queue),
+        Destination::Exchange(exchange) => ("exchange", exchange),
+    };
+    documents::join(&[vhost, source, kind, to, &chunk.to_string()])
+}
+
+impl QueueDocument {
+    /// The name of its topic.
+    pub(crate) fn topic<'a>(&'a self, queue: &'a str) -> &'a str {
+        if self.topic.is_empty() { queue } else { &self.topic }
+    }
+
+    pub(crate) fn is_of(&self, topic: &Uuid) -> bool {
+        Uuid::parse_str(&self.uuid).is_ok_and(|uuid| uuid == *topic)
+    }
+
+    pub(crate) fn kind(&self) -> QueueKind {
+        QueueKind::named(&self.kind).unwrap_or(QueueKind::Classic)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn documents_stay_as_they_are_written() {
+        let mut arguments = Table::new();
+        arguments.push("x-match", "any");
+        arguments.push("n", 5_i64);
+        let encoded = "B3gtbWF0Y2hTAAAAA2FueQFubAAAAAAAAAAF";
+        let binding = BindingDocument { key: "a.b".to_owned(), arguments: arguments.clone() };
+        let text = serde_json::to_string(&BindingsDocument { bindings: vec![binding] }).unwrap();
+        assert_eq!(text, format!(r#"{{"bindings":[{{"key":"a.b","arguments":"{encoded}"}}]}}"#));
+        let exchange = ExchangeDocument {
+            kind: "topic".to_owned(),
+            auto_delete: true,
+            internal: false,
+            arguments,
+        };
+        let text = serde_json::to_string(&exchange).unwrap();
+        let expected = format!(
+            r#"{{"kind":"topic","auto_delete":true,"internal":false,"arguments":"{encoded}"}}"#
+        );
+        assert_eq!(text, expected);
+        assert_eq!(serde_json::to_string(&VirtualHostDocument {}).unwrap(), "{}");
+        let (to, chunk) = (Destination::Queue("q/1".into()), 3);
+        assert_eq!(bindings_name("/", "amq.topic", &to, chunk), "%2F/amq.topic/queue/q%2F1/3");
+    }
+
+    #[test]
+    fn a_queues_document_says_what_is_unusual_and_older_ones_say_everything() {
+        let uuid = "67e55044-10b1-426f-9247-bb680e5fe0c8";
+        let usual = format!(r#"{{"uuid":"{uuid}"}}"#);
+        let full = format!(
+            r#"{{"topic":"q","uuid":"{uuid}","kind":"classic","durable":true,"auto_delete":false,"arguments":"{}"}}"#,
+            STANDARD_NO_PAD.encode(usual::arguments().to_bytes()),
+        );
+        for text in [&usual, &full] {
+            let read: QueueDocument = serde_json::from_str(text).unwrap();
+            assert_eq!((read.topic("q"), read.kind()), ("q", QueueKind::Classic));
+            assert!(read.durable && !read.auto_delete && read.arguments == usual::arguments());
+            assert!(read.is_of(&Uuid::parse_str(uuid).unwrap()));
+        }
+        let mut unusual: QueueDocument = serde_json::from_str(&usual).unwrap();
+        assert_eq!(serde_json::to_string(&unusual).unwrap(), usual);
+        (unusual.topic, unusual.kind) = ("t".into(), "quorum".into());
+        (unusual.durable, unusual.auto_delete) = (false, true);
+        unusual.arguments = Table::new();
+        let text = serde_json::to_string(&unusual).unwrap();
+        let read: QueueDocument = serde_json::from_str(&text).unwrap();
+        assert_eq!((read.topic("q"), read.kind()), ("t", QueueKind::Quorum));
+        assert!(!read.durable && read.auto_delete && read.arguments.is_empty());
+    }
+}

@@ -1,0 +1,86 @@
+use super::*;
+
+#[tokio::test]
+async fn what_is_durable_survives_a_restart_and_nothing_else() {
+    let node = open().await;
+    node.queue("durable").await;
+    node.transient_queue("transient", None).await;
+    node.transient_queue("exclusive", Some(node.client)).await;
+    node.exchange("x", ExchangeKind::Topic, true).await;
+    node.exchange("gone", ExchangeKind::Fanout, false).await;
+    for queue in ["durable", "transient", "exclusive"] {
+        node.bind("x", &queue_named(queue), "#").await.expect("it is bound");
+    }
+    node.bind("gone", &queue_named("durable"), "").await.expect("it is bound");
+    assert_eq!(node.reached("x", "a.b"), ["durable", "exclusive", "transient"]);
+    let node = node.restart().await;
+    assert_eq!(node.topic_names(), ["durable"]);
+    assert_eq!(node.reached("x", "a.b"), ["durable"]);
+    assert!(!node.vhost.has_exchange("gone"));
+    assert_eq!(node.documents("amqp.queues"), ["%2F/durable"]);
+    assert_eq!(node.vhost.bindings().len(), 1);
+    // It is the queue that it was.
+    let again = node.queue("durable").await;
+    assert_eq!(&*again.topic_name, "durable");
+}
+
+#[tokio::test]
+async fn what_a_crash_left_half_done_is_put_in_order() {
+    let node = open().await;
+    let queue = node.queue("q").await;
+    node.bind("amq.fanout", &queue_named("q"), "").await.expect("it is bound");
+    // A declaration that got as far as its document.
+    let uuid = OsEntropy.uuid().to_string();
+    let document = serde_json::json!({ "topic": "half", "uuid": uuid, "arguments": "" });
+    let (name, anything) = (documents::join(&["/", "half"]), documents::Expect::Anything);
+    let kept = documents::store::put(&node.broker, "amqp.queues", name, &document, anything);
+    kept.await.expect("it is kept");
+    // One that got as far as its topic.
+    let group = queue.group().expect("it has a group");
+    node.broker.delete_lease_group(group).await.expect("it is deleted");
+    let node = node.restart().await;
+    assert!(node.vhost.find_queue("half").is_none());
+    assert_eq!(node.documents("amqp.queues"), ["%2F/q"]);
+    let queue = node.vhost.find_queue("q").expect("it is there");
+    assert_eq!(node.lease_config(&queue)["lease.ms"], "0");
+    // A deletion that got as far as the topic.
+    node.broker.delete_topic(queue.topic).await.expect("deleted");
+    let node = node.restart().await;
+    assert!(node.vhost.find_queue("q").is_none());
+    assert!(node.documents("amqp.queues").is_empty());
+    assert!(node.documents("amqp.bindings").is_empty());
+}
+
+#[tokio::test]
+async fn a_topic_that_took_the_name_of_a_deleted_queue_is_not_that_queue() {
+    let node = open().await;
+    let queue = node.queue_with("q", &[("x-max-length", 5.into())]).await;
+    node.broker.delete_topic(queue.topic).await.expect("deleted");
+    node.topic("q", 3).await;
+    let node = node.restart().await;
+    let queue = node.vhost.find_queue("q").expect("the topic is a queue");
+    assert!(!queue.declared && queue.partition_count() == 3);
+}
+
+#[tokio::test]
+async fn a_vhost_has_its_own_entities_and_takes_them_along() {
+    let node = open().await;
+    node.queue("q").await;
+    let other = node.topology.create_vhost("other/one").await.expect("it is made");
+    let arguments = &Table::new();
+    let (durable, auto_delete, owner) = (true, false, None);
+    let new = NewQueue { name: "q", durable, auto_delete, owner, arguments };
+    other.declare_queue(new, any).await.expect("it is declared");
+    let destination = &queue_named("q");
+    let request = BindingRequest { source: "amq.topic", destination, key: "#", arguments };
+    other.bind(node.client, request).await.expect("it is bound");
+    let node = node.restart().await;
+    let other = node.topology.vhost("other/one").expect("it is kept");
+    assert_eq!((other.queues().len(), other.bindings().len()), (1, 1));
+    assert_eq!(node.vhost.bindings().len(), 0);
+    assert_eq!(node.topic_names(), ["amqp.other-2Fone.q", "q"]);
+    assert!(node.topology.delete_vhost("other/one").await.expect("it is deleted"));
+    assert_eq!(node.topic_names(), ["q"]);
+    assert!(node.documents("amqp.bindings").is_empty());
+    assert!(node.topology.delete_vhost("/").await.is_err());
+}

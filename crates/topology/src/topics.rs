@@ -1,0 +1,164 @@
+//! The topics and lease groups behind queues: the one place that knows how the broker is asked for
+//! them. (For documents that is the crate `documents`.)
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base::{LeaseGroupId, MAIN_LEASE_GROUP, PartitionId, TopicId};
+use broker::{Broker, ExecuteError, NewTopic, Refusal};
+use documents::StoreError;
+use uuid::Uuid;
+
+use crate::names::{escaped_topic_name, topic_name};
+use crate::settings::{LEASE_CONFIGS, TOPIC_CONFIGS};
+
+/// Values by name, as topics and lease groups are given them.
+pub(crate) type Config = BTreeMap<String, String>;
+
+/// A topic as it is found.
+#[derive(Clone, Debug)]
+pub(crate) struct FoundTopic {
+    pub(crate) id: TopicId,
+    /// The state's own, so that it is there once.
+    pub(crate) name: Arc<str>,
+    pub(crate) uuid: Uuid,
+    pub(crate) partitions: u32,
+    /// The lease group that a queue's consumers share.
+    pub(crate) group: Option<LeaseGroupId>,
+}
+
+pub(crate) fn named(broker: &Broker, name: &str) -> Option<FoundTopic> {
+    let catalog = broker.catalog();
+    let topic = catalog.topic_named(name)?;
+    let group = catalog.lease_group_named(topic.id(), MAIN_LEASE_GROUP);
+    Some(FoundTopic {
+        id: topic.id(),
+        name: Arc::clone(topic.name()),
+        uuid: topic.uuid(),
+        partitions: topic.partition_count(),
+        group: group.map(|group| group.id()),
+    })
+}
+
+/// `None`: the topic is gone.
+pub(crate) fn partition_count(broker: &Broker, topic: TopicId) -> Option<u32> {
+    broker.catalog().topic(topic).map(|topic| topic.partition_count())
+}
+
+/// The state's own name of a topic.
+pub(crate) fn name(broker: &Broker, topic: TopicId) -> Option<Arc<str>> {
+    broker.catalog().topic(topic).map(|topic| Arc::clone(topic.name()))
+}
+
+/// The topic that a new queue is to have: under its own name, or, where Kafka's rules forbid that
+/// beside a topic that exists, under its escaped one.
+pub(crate) fn plan(
+    broker: &Broker,
+    vhost: &str,
+    queue: &str,
+    config: Config,
+) -> Result<NewTopic, StoreError> {
+    let uuid = broker.entropy().uuid();
+    let mut new = NewTopic { name: topic_name(vhost, queue), uuid, partitions: 1, config };
+    let checked = broker.catalog().check_new_topic(&new);
+    match checked {
+        Ok(_) => Ok(new),
+        Err(Refusal::TopicCollision { .. }) => {
+            new.name = escaped_topic_name(vhost, queue);
+            Ok(new)
+        }
+        Err(refusal) => Err(ExecuteError::Refused(refusal).into()),
+    }
+}
+
+pub(crate) async fn create(broker: &Broker, new: NewTopic) -> Result<TopicId, StoreError> {
+    Ok(broker.create_topic(new).await?)
+}
+
+/// Deletes a topic, which may be gone already.
+pub(crate) async fn delete(broker: &Broker, topic: TopicId) -> Result<(), StoreError> {
+    match broker.delete_topic(topic).await {
+        Ok(()) | Err(ExecuteError::Refused(Refusal::UnknownTopic { .. })) => Ok(()),
+        Err(other) => Err(other.into()),
+    }
+}
+
+/// Makes the lease group that a queue's consumers share, or finds it.
+pub(crate) async fn ensure_group(
+    broker: &Broker,
+    topic: TopicId,
+    config: Config,
+) -> Result<LeaseGroupId, StoreError> {
+    let name = MAIN_LEASE_GROUP.to_owned();
+    match broker.create_lease_group(topic, name, Vec::new(), config).await {
+        Ok(group) => Ok(group),
+        // Somebody gave it other values: they hold.
+        Err(ExecuteError::Refused(Refusal::LeaseGroupExists { group, .. })) => Ok(group),
+        Err(other) => Err(other.into()),
+    }
+}
+
+/// Brings a topic and its lease group to what they are to be configured as; either may be gone.
+pub(crate) async fn configure(
+    broker: &Broker,
+    (topic, topic_config): (TopicId, Config),
+    (group, lease_config): (Option<LeaseGroupId>, Config),
+) -> Result<(), StoreError> {
+    let (of_topic, of_group) = {
+        let catalog = broker.catalog();
+        let present = catalog.topic(topic).map(|topic| Arc::clone(topic.overrides()));
+        let of_topic = present.and_then(|present| changed(&present, &TOPIC_CONFIGS, topic_config));
+        let found = group.and_then(|group| catalog.lease_group(group));
+        let of_group = found.and_then(|group| {
+            let config = changed(group.overrides(), &LEASE_CONFIGS, lease_config)?;
+            Some((group.id(), config))
+        });
+        (of_topic, of_group)
+    };
+    if let Some(config) = of_topic {
+        unless_gone(broker.set_topic_config(topic, config).await)?;
+    }
+    if let Some((group, config)) = of_group {
+        unless_gone(broker.set_lease_group_config(group, config).await)?;
+    }
+    Ok(())
+}
+
+fn unless_gone(changed: Result<(), ExecuteError>) -> Result<(), StoreError> {
+    match changed {
+        Ok(())
+        | Err(ExecuteError::Refused(
+            Refusal::UnknownTopic { .. } | Refusal::UnknownLeaseGroup { .. },
+        )) => Ok(()),
+        Err(other) => Err(other.into()),
+    }
+}
+
+/// `present` with the `named` values as `wanted` has them; `None` if it is so already.
+fn changed(present: &Config, named: &[&str], wanted: Config) -> Option<Config> {
+    let others = present.iter().filter(|(name, _)| !named.contains(&name.as_str()));
+    let mut config: Config = others.map(|(name, value)| (name.clone(), value.clone())).collect();
+    config.extend(wanted);
+    (config != *present).then_some(config)
+}
+
+/// Records that a consumer could have now; without a lease group, all that are there.
+pub(crate) async fn record_count(
+    broker: &Broker,
+    topic: TopicId,
+    group: Option<LeaseGroupId>,
+) -> u64 {
+    broker.acknowledged_is_readable(topic).await;
+    match group {
+        Some(group) => broker.counters(group).await.map_or(0, |all| all.ready),
+        None => {
+            let partitions: Vec<PartitionId> = {
+                let catalog = broker.catalog();
+                let topic = catalog.topic(topic);
+                topic.into_iter().flat_map(|topic| topic.partition_ids()).collect()
+            };
+            let bounds = broker.shards().bounds(&partitions).await.unwrap_or_default();
+            bounds.into_iter().flatten().map(|bounds| bounds.end - bounds.log_start).sum()
+        }
+    }
+}
