@@ -110,6 +110,8 @@ pub const PARTITIONS_PER_SHARD_MAX: u64 = 2_000_000;
 /// How many topics and lease groups that are gone the catalog remembers: a shard that missed more is
 /// told all that there is.
 pub const REMOVALS_REMEMBERED: usize = 65_536;
+/// Groups of consumers go round so many slots, and these round the shards.
+pub const GROUP_SLOTS: u32 = 256;
 /// What is written of the catalog is little.
 pub const CATALOG_SEGMENT_BYTES: u64 = 16 << 20;
 /// Shards with records that a node may found.

@@ -95,7 +95,7 @@ async fn main() {
     }
     consuming.iter().for_each(tokio::task::JoinHandle::abort);
     println!("{:?}", broker.counters(group).await.expect("there"));
-    println!("{:?}", broker.journal_stats());
+    println!("{:?}", broker.journal_stats().collect::<Vec<_>>());
     broker.shutdown().await;
     let _ = std::fs::remove_dir_all(&arguments.dir);
 }

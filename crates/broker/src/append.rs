@@ -1,8 +1,9 @@
 //! What a producer hands in and gets back.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use base::{Offset, PartitionId};
 use bytes::BytesMut;
@@ -11,6 +12,7 @@ use tokio::sync::oneshot;
 
 use crate::dedup::RecordIds;
 use crate::error::{AppendError, Unavailable};
+use crate::pending::Appends;
 
 /// One batch for one partition, or for several. The gateway has validated it: it is what its header
 /// says, its checksum holds, and the topic's policy (size, timestamps, compression) has been applied.
@@ -58,33 +60,111 @@ pub struct Appended {
     pub duplicate: bool,
 }
 
+/// The batches of each shard, by the places of all rows in their order. A batch with rows in several shards
+/// is copied for each.
+pub(crate) fn divide(
+    batches: Vec<AppendBatch>,
+    places: &[usize],
+) -> BTreeMap<usize, Vec<AppendBatch>> {
+    let mut parts: BTreeMap<usize, Vec<AppendBatch>> = BTreeMap::new();
+    let mut rest = places;
+    for batch in batches {
+        let (of_batch, more) = rest.split_at(batch.rows());
+        rest = more;
+        if of_batch.iter().all(|place| *place == of_batch[0]) {
+            parts.entry(of_batch[0]).or_default().push(batch);
+            continue;
+        }
+        let mut of_shards: BTreeMap<usize, Vec<PartitionId>> = BTreeMap::new();
+        for (&place, partition) in of_batch.iter().zip(batch.partitions()) {
+            of_shards.entry(place).or_default().push(partition);
+        }
+        for (place, mut partitions) in of_shards {
+            let partition = partitions.remove(0);
+            let part = AppendBatch {
+                partition,
+                also: partitions,
+                header: batch.header,
+                bytes: batch.bytes.clone(),
+                expect: batch.expect,
+                ids: batch.ids.clone(),
+            };
+            parts.entry(place).or_default().push(part);
+        }
+    }
+    parts
+}
+
 /// Resolves, in the order of the batches and of each its rows, once all of the request is durable or
 /// refused.
 ///
 /// The request has its place in the order when this is made, not when it is awaited.
 #[derive(Debug)]
-pub struct AppendReply {
-    rows: usize,
-    reply: oneshot::Receiver<Vec<Result<Appended, AppendError>>>,
+pub struct AppendReply(Parts);
+
+#[derive(Debug)]
+enum Parts {
+    /// All rows are in one shard.
+    One { rows: usize, reply: oneshot::Receiver<Appends> },
+    Several {
+        /// The shard of each row.
+        places: Vec<usize>,
+        replies: BTreeMap<usize, Part>,
+    },
+}
+
+#[derive(Debug)]
+enum Part {
+    Awaited(oneshot::Receiver<Appends>),
+    Answered(Appends),
 }
 
 impl AppendReply {
-    pub(crate) fn new(
-        rows: usize,
-        reply: oneshot::Receiver<Vec<Result<Appended, AppendError>>>,
+    pub(crate) fn new(rows: usize, reply: oneshot::Receiver<Appends>) -> Self {
+        Self(Parts::One { rows, reply })
+    }
+
+    /// `places` has the shard of each row, in the order of the answers of each shard.
+    pub(crate) fn of_parts(
+        places: Vec<usize>,
+        replies: impl Iterator<Item = (usize, oneshot::Receiver<Appends>)>,
     ) -> Self {
-        Self { rows, reply }
+        let replies = replies.map(|(shard, reply)| (shard, Part::Awaited(reply))).collect();
+        Self(Parts::Several { places, replies })
     }
 }
 
-impl Future for AppendReply {
-    type Output = Vec<Result<Appended, AppendError>>;
+/// The shard dropped the request without an answer: it is going down.
+fn stopping() -> Result<Appended, AppendError> {
+    Err(Unavailable::Stopping.into())
+}
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let rows = self.rows;
-        Pin::new(&mut self.reply).poll(context).map(|reply| {
-            // The shard dropped the request without an answer: it is going down.
-            reply.unwrap_or_else(|_| vec![Err(Unavailable::Stopping.into()); rows])
-        })
+impl Future for AppendReply {
+    type Output = Appends;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Appends> {
+        match &mut self.0 {
+            Parts::One { rows, reply } => {
+                let rows = *rows;
+                let answered = Pin::new(reply).poll(context);
+                answered.map(|reply| reply.unwrap_or_else(|_| vec![stopping(); rows]))
+            }
+            Parts::Several { places, replies } => {
+                for part in replies.values_mut() {
+                    if let Part::Awaited(reply) = part {
+                        let answers = ready!(Pin::new(reply).poll(context));
+                        *part = Part::Answered(answers.unwrap_or_default());
+                    }
+                }
+                let answered =
+                    std::mem::take(replies).into_iter().map(|(shard, part)| match part {
+                        Part::Answered(answers) => (shard, answers.into_iter()),
+                        Part::Awaited(_) => (shard, Vec::new().into_iter()),
+                    });
+                let mut answers: BTreeMap<_, _> = answered.collect();
+                let next = |shard: &usize| answers.get_mut(shard)?.next();
+                Poll::Ready(places.iter().map(next).map(|it| it.unwrap_or_else(stopping)).collect())
+            }
+        }
     }
 }

@@ -15,12 +15,13 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use world::{Clock, Entropy, Workers, World};
 
-use crate::append::{AppendBatch, AppendReply};
+use crate::append::{self, AppendBatch, AppendReply};
 use crate::budget::{Budget, Permit};
 use crate::cpu::CpuPool;
 use crate::delivery::driver;
 use crate::error::{ExecuteError, OpenError, Unavailable};
 use crate::local_shard::{Common, LocalShard};
+use crate::pending::Appends;
 use crate::sequencer::Request;
 use crate::shard::View;
 use crate::timeline::Timeline;
@@ -102,6 +103,16 @@ pub struct Storage {
 impl Broker {
     /// Opens the data directory, recovers what a crash left, and leads. Ready when it returns.
     pub async fn open(world: World, dir: &Path, options: BrokerOptions) -> Result<Self, OpenError> {
+        Self::open_with(world, dir, options, SHARDS_DEFAULT).await
+    }
+
+    /// A node that is new founds so many shards with rows.
+    pub(crate) async fn open_with(
+        world: World,
+        dir: &Path,
+        options: BrokerOptions,
+        shards_new: u32,
+    ) -> Result<Self, OpenError> {
         world.disk.create_dir(dir).map_err(|source| OpenError::Io {
             doing: format!("making the data directory {}", dir.display()),
             source,
@@ -121,7 +132,7 @@ impl Broker {
         layout::prepare(&common).await?;
         let cluster_id = cluster::open(&world, dir)?;
         let catalog = LocalShard::start(&common, Role::Catalog, None).await?;
-        let shard_count = found_shards(&catalog).await?;
+        let shard_count = found_shards(&catalog, shards_new).await?;
         let mut shards = vec![Arc::new(catalog)];
         let mut adopting = Vec::new();
         for shard in (1..=shard_count).map(ShardId) {
@@ -190,14 +201,25 @@ impl Broker {
                 self.adopted().await?;
                 Ok(outcome)
             }
-            Home::Rows => self.rows_shard().execute(command).await,
+            Home::Rows => self.home_of_command(&command).execute(command).await,
+        }
+    }
+
+    /// The shard of a command that is about one partition or one group.
+    fn home_of_command(&self, command: &Command) -> &Arc<LocalShard> {
+        match command {
+            Command::CommitOffsets { group, .. }
+            | Command::DeleteOffsets { group, .. }
+            | Command::DeleteGroup { group } => self.home_of(group),
+            Command::Compacted { partition, .. } => self.shard_of(*partition),
+            _ => &self.shards_with_rows()[0],
         }
     }
 
     /// Waits until the shards have taken over all that changed in the catalog.
     async fn adopted(&self) -> Result<(), Unavailable> {
         let version = self.catalog_shard().read(|view| view.catalog.version());
-        for shard in &self.0.shards[1..] {
+        for shard in self.shards_with_rows() {
             let mut adopted = shard.adopted.subscribe();
             let stopping = |_| Unavailable::Stopping;
             adopted.wait_for(|adopted| *adopted >= version).await.map_err(stopping)?;
@@ -216,13 +238,26 @@ impl Broker {
         Ok(part(outcome).expect("the machine answers a command with the outcome of its kind"))
     }
 
-    /// Appends one producer's request, all of it in one place in the order: the place is taken
-    /// when this is called, the answer comes when the records are as durable as promised.
+    /// Appends one producer's request: its place in the order of each shard is taken when this is called,
+    /// the answer comes when the records are as durable as promised.
     pub fn append(&self, batches: Vec<AppendBatch>) -> AppendReply {
+        if self.shards_with_rows().len() == 1 {
+            let rows = batches.iter().map(AppendBatch::rows).sum();
+            return AppendReply::new(rows, self.append_to(0, batches));
+        }
+        let partitions = batches.iter().flat_map(AppendBatch::partitions);
+        let places = self.places_of(partitions);
+        let parts = append::divide(batches, &places).into_iter();
+        AppendReply::of_parts(
+            places,
+            parts.map(|(shard, part)| (shard, self.append_to(shard, part))),
+        )
+    }
+
+    fn append_to(&self, shard: usize, batches: Vec<AppendBatch>) -> oneshot::Receiver<Appends> {
         let (reply, answer) = oneshot::channel();
-        let answer = AppendReply::new(batches.iter().map(AppendBatch::rows).sum(), answer);
         // When the broker is stopping the request is dropped, and with it the sender of the answer.
-        let _ = self.rows_shard().request(Request::Append { batches, reply });
+        let _ = self.shards_with_rows()[shard].request(Request::Append { batches, reply });
         answer
     }
 
@@ -260,8 +295,9 @@ impl Broker {
         })
     }
 
-    pub fn journal_stats(&self) -> journal::Stats {
-        self.journal().stats()
+    /// Of each shard's journal, the catalog's first.
+    pub fn journal_stats(&self) -> impl Iterator<Item = journal::Stats> + '_ {
+        self.local_shards().iter().map(|shard| shard.journal().stats())
     }
 
     /// Ends the term in which this node leads, and begins another one: a pause for whoever writes or waits
@@ -357,13 +393,13 @@ impl Broker {
 }
 
 /// Founds the shards with rows where there are none; how many there are.
-async fn found_shards(catalog: &LocalShard) -> Result<u32, OpenError> {
+async fn found_shards(catalog: &LocalShard, shards_new: u32) -> Result<u32, OpenError> {
     let count = catalog.read(|view| view.catalog.shard_count());
     if count > 0 {
         return Ok(count);
     }
-    match catalog.execute(Command::SetShards { count: SHARDS_DEFAULT }).await {
-        Ok(_) => Ok(SHARDS_DEFAULT),
+    match catalog.execute(Command::SetShards { count: shards_new }).await {
+        Ok(_) => Ok(shards_new),
         Err(error) => Err(OpenError::Shards(error.to_string())),
     }
 }

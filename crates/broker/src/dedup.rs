@@ -28,7 +28,7 @@ fn hash(id: &[u8]) -> u128 {
 }
 
 /// The ids of a batch's records, each with its record's place in the batch.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct RecordIds(Box<[(u64, u128)]>);
 
 impl RecordIds {

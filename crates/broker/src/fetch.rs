@@ -63,7 +63,7 @@ pub fn batches_in(
 
 impl Broker {
     pub fn bounds(&self, partition: PartitionId) -> Option<Bounds> {
-        self.read(|state| state.rows.partition(partition).map(Bounds::of))
+        self.shard_of(partition).read(|view| view.rows.partition(partition).map(Bounds::of))
     }
 
     /// Waits until everything that was acknowledged in this topic can be read. Where its durability is
@@ -74,7 +74,9 @@ impl Broker {
             topic.is_some_and(|topic| topic.config.durability == Durability::Replicated)
         };
         if self.read(early) {
-            self.rows_shard().shard.apply_answered().await;
+            for shard in self.shards_of(topic) {
+                shard.shard.apply_answered().await;
+            }
         }
     }
 
@@ -95,7 +97,8 @@ impl Broker {
             Vec::new()
         } else {
             let bytes_max = bytes_max.min(FETCH_BYTES_MAX);
-            self.journal()
+            self.shard_of(partition)
+                .journal()
                 .read(partition.stream(), offset, bytes_max)
                 .await
                 .map_err(|error| FetchError::Storage(error.to_string()))?
@@ -110,7 +113,8 @@ impl Broker {
         timestamp_ms: i64,
     ) -> Result<Option<TimedOffset>, FetchError> {
         let bounds = self.bounds(partition).ok_or(FetchError::UnknownPartition(partition))?;
-        let found = self.journal().find_time(partition.stream(), timestamp_ms).await;
+        let journal = self.shard_of(partition).journal();
+        let found = journal.find_time(partition.stream(), timestamp_ms).await;
         let Some((_, batch)) = found.map_err(|error| FetchError::Storage(error.to_string()))?
         else {
             return Ok(None);
@@ -136,7 +140,8 @@ impl Broker {
         partition: PartitionId,
     ) -> Result<Option<TimedOffset>, FetchError> {
         self.bounds(partition).ok_or(FetchError::UnknownPartition(partition))?;
-        let found = self.journal().find_max_time(partition.stream()).await;
+        let journal = self.shard_of(partition).journal();
+        let found = journal.find_max_time(partition.stream()).await;
         let Some((_, batch)) = found.map_err(|error| FetchError::Storage(error.to_string()))?
         else {
             return Ok(None);

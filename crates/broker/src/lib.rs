@@ -7,7 +7,7 @@
 //! * [`append`]: what a producer hands in and gets back
 //! * `sequencer`: gives batches their offsets and makes one proposal of all that waits
 //! * `local_shard`: a shard as this node has it; `layout`: where its files are
-//! * `adoption`: rows follow the catalog
+//! * `routing`: which shard has what; `adoption`: rows follow the catalog
 //! * `shard`: applies what consensus committed, and answers whoever waits for it
 //! * [`fetch`]: reading by offset and by time
 //! * [`watch`]: waiting for records
@@ -37,6 +37,7 @@ mod layout;
 mod local_shard;
 pub mod operations;
 mod pending;
+mod routing;
 mod sequencer;
 mod shard;
 pub mod shard_client;

@@ -14,17 +14,21 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 pub(crate) async fn run(broker: WeakBroker) {
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut hung = Hung::default();
+    let mut hung: Vec<Hung> = Vec::new();
     loop {
         ticks.tick().await;
         let Some(broker) = broker.upgrade() else { return };
-        match hung.look(&broker.journal_stats()) {
-            Some(Change::Hangs(since)) => tracing::error!(
-                seconds = since.as_secs(),
-                "the disk hangs: a sync has not returned, and nothing is acknowledged until it does"
-            ),
-            Some(Change::Returned) => tracing::info!("the disk answers again"),
-            None => {}
+        hung.resize_with(broker.local_shards().len(), Hung::default);
+        for (shard, (hung, stats)) in hung.iter_mut().zip(broker.journal_stats()).enumerate() {
+            match hung.look(&stats) {
+                Some(Change::Hangs(since)) => tracing::error!(
+                    shard,
+                    seconds = since.as_secs(),
+                    "the disk hangs: a sync has not returned, and nothing is acknowledged until it does"
+                ),
+                Some(Change::Returned) => tracing::info!(shard, "the disk answers again"),
+                None => {}
+            }
         }
     }
 }

@@ -15,10 +15,12 @@ pub mod offsets;
 pub mod partitions;
 pub mod progress;
 
+use base::{PartitionId, TopicId};
 use machine::Rows;
 use parking_lot::{MappedRwLockReadGuard, RwLockReadGuard};
 
 use crate::broker::Broker;
+use crate::local_shard::LocalShard;
 
 pub use offsets::OffsetAges;
 pub use partitions::{EpochEnd, Producer};
@@ -36,8 +38,43 @@ impl Broker {
     }
 }
 
+/// A shard's rows, for as long as this is held.
+type RowsGuard<'a> = MappedRwLockReadGuard<'a, Rows>;
+
+fn rows_of(shard: &LocalShard) -> RowsGuard<'_> {
+    RwLockReadGuard::map(shard.shard.state(), |state| &state.rows)
+}
+
 impl<'a> ShardClient<'a> {
-    fn rows(self) -> MappedRwLockReadGuard<'a, Rows> {
-        RwLockReadGuard::map(self.broker.rows_shard().shard.state(), |state| &state.rows)
+    /// The rows of each shard, one after the other: no two are locked at a time.
+    fn each(self) -> impl Iterator<Item = RowsGuard<'a>> {
+        self.broker.shards_with_rows().iter().map(|shard| rows_of(shard))
+    }
+
+    /// The rows that a group's offsets are in.
+    fn home_of(self, group: &str) -> RowsGuard<'a> {
+        rows_of(self.broker.home_of(group))
+    }
+
+    /// Asks each question of the shard that has its partition.
+    fn ask<Q, A>(
+        self,
+        questions: &[Q],
+        about: impl Fn(&Q) -> Option<PartitionId>,
+        answer: impl Fn(&Rows, &Q) -> Option<A>,
+    ) -> Vec<Option<A>> {
+        let partition = |question| about(question).unwrap_or(NO_PARTITION);
+        let places = self.broker.places_of(questions.iter().map(partition));
+        let mut answers: Vec<Option<A>> = questions.iter().map(|_| None).collect();
+        for (shard, rows) in self.each().enumerate() {
+            let here = questions.iter().zip(&mut answers).zip(&places);
+            for ((question, slot), _) in here.filter(|(_, place)| **place == shard) {
+                *slot = answer(&rows, question);
+            }
+        }
+        answers
     }
 }
+
+/// Of no topic.
+const NO_PARTITION: PartitionId = PartitionId::new(TopicId(u32::MAX), 0);

@@ -1,8 +1,9 @@
 //! Committed offsets of groups. A group exists here while it has an offset.
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use base::PartitionId;
+use base::{PartitionId, ShardId};
 use machine::{Command, CommitOffset, CommittedOffset, Group, Outcome, Refusal};
 
 use super::ShardClient;
@@ -30,17 +31,20 @@ impl OffsetAges {
 impl ShardClient<'_> {
     /// Which of these groups have committed offsets.
     pub async fn have_offsets(&self, groups: &[impl AsRef<str>]) -> Result<Vec<bool>, Unavailable> {
-        let rows = self.rows();
-        Ok(groups.iter().map(|group| rows.group(group.as_ref()).is_some()).collect())
+        let has = |group: &_| {
+            let group: &str = AsRef::as_ref(group);
+            self.home_of(group).group(group).is_some()
+        };
+        Ok(groups.iter().map(has).collect())
     }
 
     /// Whether a group has committed offsets.
     pub async fn has_offsets(&self, group: &str) -> Result<bool, Unavailable> {
-        Ok(self.rows().group(group).is_some())
+        Ok(self.home_of(group).group(group).is_some())
     }
 
     pub async fn offset_group_count(&self) -> Result<usize, Unavailable> {
-        Ok(self.rows().group_count())
+        Ok(self.each().map(|rows| rows.group_count()).sum())
     }
 
     /// Names of groups with committed offsets after this one, sorted, at most so many.
@@ -49,14 +53,19 @@ impl ShardClient<'_> {
         name: &str,
         groups_max: usize,
     ) -> Result<Vec<String>, Unavailable> {
-        let rows = self.rows();
-        let groups = rows.groups_after(name).take(groups_max);
-        Ok(groups.map(|(name, _)| name.to_owned()).collect())
+        let mut groups = Vec::new();
+        for rows in self.each() {
+            let some = rows.groups_after(name).take(groups_max);
+            groups.extend(some.map(|(name, _)| name.to_owned()));
+        }
+        groups.sort_unstable();
+        groups.truncate(groups_max);
+        Ok(groups)
     }
 
     /// How many offsets a group has committed.
     pub async fn offset_count(&self, group: &str) -> Result<usize, Unavailable> {
-        Ok(self.rows().group(group).map_or(0, |group| group.offsets.len()))
+        Ok(self.home_of(group).group(group).map_or(0, |group| group.offsets.len()))
     }
 
     /// What a group committed in each of these partitions.
@@ -65,7 +74,7 @@ impl ShardClient<'_> {
         group: &str,
         partitions: &[PartitionId],
     ) -> Result<Vec<Option<CommittedOffset>>, Unavailable> {
-        let rows = self.rows();
+        let rows = self.home_of(group);
         let group = rows.group(group);
         Ok(partitions.iter().map(|id| group?.offset(*id).cloned()).collect())
     }
@@ -77,7 +86,7 @@ impl ShardClient<'_> {
         partition: Option<PartitionId>,
         offsets_max: usize,
     ) -> Result<Vec<(PartitionId, CommittedOffset)>, Unavailable> {
-        let rows = self.rows();
+        let rows = self.home_of(group);
         let Some(group) = rows.group(group) else { return Ok(Vec::new()) };
         let from = partition.map_or(Bound::Unbounded, Bound::Excluded);
         let after = group.offsets.range((from, Bound::Unbounded)).take(offsets_max);
@@ -89,8 +98,11 @@ impl ShardClient<'_> {
         &self,
         groups: &[impl AsRef<str>],
     ) -> Result<Vec<Option<OffsetAges>>, Unavailable> {
-        let rows = self.rows();
-        Ok(groups.iter().map(|group| rows.group(group.as_ref()).map(OffsetAges::of)).collect())
+        let ages = |group: &_| {
+            let group: &str = AsRef::as_ref(group);
+            self.home_of(group).group(group).map(OffsetAges::of)
+        };
+        Ok(groups.iter().map(ages).collect())
     }
 
     /// Commits offsets of a group, which is made if there is none. Answers those that were refused.
@@ -144,10 +156,18 @@ impl ShardClient<'_> {
         groups: Vec<String>,
         before_ms: i64,
     ) -> Result<u64, ExecuteError> {
-        let count_of = |outcome| match outcome {
-            Outcome::Expired { count } => Some(count),
-            _ => None,
-        };
-        self.broker.execute_for(Command::ExpireOffsets { groups, before_ms }, count_of).await
+        let mut of_shards: BTreeMap<ShardId, Vec<String>> = BTreeMap::new();
+        for group in groups {
+            of_shards.entry(self.broker.home_of(&group).id()).or_default().push(group);
+        }
+        let mut forgotten = 0;
+        for groups in of_shards.into_values() {
+            let home = self.broker.home_of(&groups[0]);
+            match home.execute(Command::ExpireOffsets { groups, before_ms }).await? {
+                Outcome::Expired { count } => forgotten += count,
+                other => unreachable!("an expiry is not answered with {other:?}"),
+            }
+        }
+        Ok(forgotten)
     }
 }

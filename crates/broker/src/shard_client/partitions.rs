@@ -1,7 +1,7 @@
 //! Partitions: what they hold, and who wrote it.
 
 use base::{Offset, PartitionId};
-use machine::{Command, Outcome, Partition, Refusal};
+use machine::{Command, Outcome, Partition, Refusal, Rows};
 
 use super::ShardClient;
 use crate::error::{ExecuteError, Unavailable};
@@ -91,8 +91,11 @@ impl ShardClient<'_> {
 
     /// Live bytes of each partition in the journal; 0 of one that is not there.
     pub async fn live_bytes(&self, partitions: &[PartitionId]) -> Result<Vec<u64>, Unavailable> {
-        let journal = self.broker.journal();
-        Ok(partitions.iter().map(|id| journal.stream_bytes(id.stream())).collect())
+        let places = self.broker.places_of(partitions.iter().copied());
+        let shards = self.broker.shards_with_rows();
+        let bytes =
+            |(id, place): (&PartitionId, usize)| shards[place].journal().stream_bytes(id.stream());
+        Ok(partitions.iter().zip(places).map(bytes).collect())
     }
 
     /// Deletes what is below these offsets; answers, in their order, the start that holds now.
@@ -100,11 +103,23 @@ impl ShardClient<'_> {
         &self,
         starts: Vec<(PartitionId, Offset)>,
     ) -> Result<Vec<Result<Offset, Refusal>>, ExecuteError> {
-        let starts_of = |outcome| match outcome {
-            Outcome::Starts(starts) => Some(starts),
-            _ => None,
-        };
-        self.broker.execute_for(Command::AdvanceStart { starts }, starts_of).await
+        let places = self.broker.places_of(starts.iter().map(|(partition, _)| *partition));
+        let shards = self.broker.shards_with_rows();
+        let mut answers = Vec::with_capacity(shards.len());
+        for (place, shard) in shards.iter().enumerate() {
+            let here = starts.iter().zip(&places).filter(|(_, at)| **at == place);
+            let starts: Vec<_> = here.map(|(start, _)| *start).collect();
+            if starts.is_empty() {
+                answers.push(Vec::new().into_iter());
+                continue;
+            }
+            match shard.execute(Command::AdvanceStart { starts }).await? {
+                Outcome::Starts(starts) => answers.push(starts.into_iter()),
+                other => unreachable!("starts are not answered with {other:?}"),
+            }
+        }
+        let next = |place: &usize| answers[*place].next().expect("each start is answered");
+        Ok(places.iter().map(next).collect())
     }
 
     fn of_each<Q, A>(
@@ -113,11 +128,10 @@ impl ShardClient<'_> {
         about: impl Fn(&Q) -> PartitionId,
         answer: impl Fn(&Partition, &Q) -> A,
     ) -> Vec<Option<A>> {
-        let rows = self.rows();
-        let answers = questions.iter().map(|question| {
+        let answer = |rows: &Rows, question: &Q| {
             let partition = rows.partition(about(question))?;
             Some(answer(partition, question))
-        });
-        answers.collect()
+        };
+        self.ask(questions, |question| Some(about(question)), answer)
     }
 }

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use base::{LeaseGroupId, Offset};
+use base::{LeaseGroupId, Offset, PartitionId, TopicId};
 use machine::rows::lease_group::GroupRows;
 use machine::rows::topic::TopicRows;
-use machine::{Command, Rows};
+use machine::{Command, Refusal, Rows};
 
-use super::ShardClient;
+use super::{ShardClient, rows_of};
 use crate::error::{ExecuteError, Unavailable};
 
 /// A lease group in one partition.
@@ -57,9 +57,14 @@ impl ShardClient<'_> {
         group: LeaseGroupId,
         partitions: &[u32],
     ) -> Result<Vec<Option<LeaseProgress>>, Unavailable> {
-        let part = Part::find(&self.rows(), group);
-        let progress_in = |partition: &u32| part.as_ref()?.progress(*partition);
-        Ok(partitions.iter().map(progress_in).collect())
+        let Some(topic) = self.topic_of(group) else { return Ok(vec![None; partitions.len()]) };
+        let about = |partition: &u32| Some(PartitionId::new(topic, *partition));
+        let places = self.broker.places_of(partitions.iter().filter_map(about));
+        let shards = self.broker.shards_with_rows().iter();
+        let parts: Vec<_> = shards.map(|shard| Part::find(&rows_of(shard), group)).collect();
+        let progress_in =
+            |(partition, place): (&u32, usize)| parts[place].as_ref()?.progress(*partition);
+        Ok(partitions.iter().zip(places).map(progress_in).collect())
     }
 
     /// The offset below which a group has settled everything, for each group and partition.
@@ -67,20 +72,37 @@ impl ShardClient<'_> {
         &self,
         places: &[(LeaseGroupId, u32)],
     ) -> Result<Vec<Option<Offset>>, Unavailable> {
-        let rows = self.rows();
-        let floor = |&(group, partition): &(LeaseGroupId, u32)| {
+        let about = |&(group, partition): &(LeaseGroupId, u32)| {
+            Some(PartitionId::new(self.topic_of(group)?, partition))
+        };
+        let floor = |rows: &Rows, &(group, partition): &(LeaseGroupId, u32)| {
             Some(rows.progress(group, partition)?.floor())
         };
-        Ok(places.iter().map(floor).collect())
+        Ok(self.ask(places, about, floor))
     }
 
-    /// Moves a group forwards or back, in all of the partitions that are named or in none:
+    /// Moves a group forwards or back, in all of a shard's partitions that are named or in none of them:
     /// everything below is settled, nothing else is, and no attempt is counted.
     pub async fn seek_lease_group(
         &self,
         group: LeaseGroupId,
         starts: Vec<(u32, Offset)>,
     ) -> Result<(), ExecuteError> {
-        self.broker.execute(Command::SeekLeaseGroup { group, starts }).await.map(drop)
+        let unknown = ExecuteError::Refused(Refusal::UnknownLeaseGroup { group });
+        let topic = self.topic_of(group).ok_or(unknown)?;
+        let partitions = starts.iter().map(|(index, _)| PartitionId::new(topic, *index));
+        let places = self.broker.places_of(partitions);
+        for (place, shard) in self.broker.shards_with_rows().iter().enumerate() {
+            let here = starts.iter().zip(&places).filter(|(_, at)| **at == place);
+            let starts: Vec<_> = here.map(|(start, _)| *start).collect();
+            if !starts.is_empty() {
+                shard.execute(Command::SeekLeaseGroup { group, starts }).await?;
+            }
+        }
+        Ok(())
+    }
+
+    fn topic_of(self, group: LeaseGroupId) -> Option<TopicId> {
+        self.broker.catalog().lease_group(group).map(|group| group.topic())
     }
 }

@@ -173,6 +173,9 @@ impl Catalog {
         if !(at_least..=at_most).contains(&count) {
             return Err(Refusal::InvalidShardCount { requested: count, at_least, at_most });
         }
+        if self.shards == 0 {
+            self.slot_shards = count;
+        }
         self.shards = count;
         Ok(())
     }

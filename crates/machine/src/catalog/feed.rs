@@ -146,7 +146,7 @@ impl Feed {
 impl Catalog {
     /// Rows get a log of their own. The first shard has all that there is by now.
     pub(crate) fn begin_feed(&mut self) {
-        self.shards = 1;
+        (self.shards, self.slot_shards) = (1, 1);
         let topics = self.topics.keys().map(|id| Changed::Topic(*id));
         let groups = self.lease_groups.iter().map(|group| Changed::LeaseGroup(group.id));
         for changed in topics.chain(groups).collect::<Vec<_>>() {

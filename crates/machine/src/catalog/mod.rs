@@ -56,6 +56,8 @@ pub struct Catalog {
     pub(crate) documents: Documents,
     /// How many shards have records; none while the catalog and its rows are in one log.
     pub(crate) shards: u32,
+    /// See [`Catalog::slot_shards`].
+    pub(crate) slot_shards: u32,
     pub(crate) feed: Feed,
 }
 
@@ -106,6 +108,12 @@ impl Catalog {
     /// How many shards have records: 1 to this. 0 while the rows are in the catalog's own log.
     pub fn shard_count(&self) -> u32 {
         self.shards
+    }
+
+    /// How many shards had records when there were first some: what belongs to a group stays where it is
+    /// when there are more.
+    pub fn slot_shards(&self) -> u32 {
+        self.slot_shards
     }
 
     /// Whether `CreateTopics` would make this topic now, and with what configuration.

@@ -29,6 +29,7 @@ pub(super) struct CatalogImage {
     next_topic: u32,
     next_producer_id: i64,
     shards: u32,
+    slot_shards: u32,
     node_config: Overrides,
     group_configs: SharedMap<Arc<str>, Arc<GroupConfig>>,
     topics: SharedMap<TopicId, Arc<Topic>>,
@@ -47,6 +48,7 @@ impl CatalogImage {
             next_topic: catalog.next_topic,
             next_producer_id: catalog.next_producer_id,
             shards: catalog.shards,
+            slot_shards: catalog.slot_shards,
             node_config: catalog.node_config.overrides.clone(),
             group_configs: catalog.group_configs.clone(),
             topics: catalog.topics.clone(),
@@ -67,6 +69,7 @@ impl CatalogImage {
                 next_topic: self.next_topic,
                 next_producer_id: self.next_producer_id,
                 shards: self.shards,
+                slot_shards: self.slot_shards,
                 node_config: Cow::Borrowed(&self.node_config),
                 group_configs: stored_group_configs(&self.group_configs),
                 topics: self.topics.len() as u64,
@@ -97,10 +100,10 @@ pub(super) fn decode(body: &mut &[u8]) -> Result<State, DecodeError> {
     let mut state = State::of(Role::Catalog);
     let catalog = &mut state.catalog;
     let stored: CatalogV4<'_> = take(body, "the catalog")?;
-    if stored.shards > SHARDS_MAX {
+    if stored.shards > SHARDS_MAX || stored.slot_shards > stored.shards {
         return Err(inconsistent("number of shards", stored.shards));
     }
-    catalog.shards = stored.shards;
+    (catalog.shards, catalog.slot_shards) = (stored.shards, stored.slot_shards);
     restore_head(
         catalog,
         stored.next_topic,

@@ -146,6 +146,8 @@ pub(super) struct CatalogV4<'a> {
     pub(super) next_topic: u32,
     pub(super) next_producer_id: i64,
     pub(super) shards: u32,
+    /// Over how many of them groups are spread.
+    pub(super) slot_shards: u32,
     pub(super) node_config: Cow<'a, Values>,
     pub(super) group_configs: BTreeMap<Cow<'a, str>, Cow<'a, Values>>,
     pub(super) topics: u64,

@@ -1,0 +1,82 @@
+//! Which of the node's shards has what is asked for.
+//!
+//! A partition is where the catalog's placement says. What belongs to a group of consumers (committed
+//! offsets) is in the group's home: names go round 256 slots, and slots round the shards that there were
+//! when the node was founded.
+
+use std::sync::Arc;
+
+use base::checksum::crc32c;
+use base::limits::GROUP_SLOTS;
+use base::{PartitionId, ShardId, TopicId};
+
+use crate::broker::Broker;
+use crate::local_shard::LocalShard;
+
+impl Broker {
+    /// Those with rows, in the order of their numbers.
+    pub(crate) fn shards_with_rows(&self) -> &[Arc<LocalShard>] {
+        &self.local_shards()[1..]
+    }
+
+    fn local(&self, shard: ShardId) -> &Arc<LocalShard> {
+        // A number that is not here is of no shard of this node: what is asked for is not in the first
+        // either, and the answer says so.
+        let shards = self.local_shards();
+        shards.get(shard.0 as usize).unwrap_or(&shards[1])
+    }
+
+    /// The shard that has the partition.
+    pub(crate) fn shard_of(&self, partition: PartitionId) -> &Arc<LocalShard> {
+        if let [only] = self.shards_with_rows() {
+            return only;
+        }
+        let found = self.catalog_shard().read(|view| {
+            let topic = view.catalog.topic(partition.topic)?;
+            Some(topic.placement.shard_of(partition.index))
+        });
+        self.local(found.unwrap_or(ShardId::FIRST))
+    }
+
+    /// The shards of these partitions, in their order, as places in [`Broker::shards_with_rows`].
+    pub(crate) fn places_of(&self, partitions: impl Iterator<Item = PartitionId>) -> Vec<usize> {
+        let count = self.shards_with_rows().len();
+        if count == 1 {
+            return partitions.map(|_| 0).collect();
+        }
+        self.catalog_shard().read(|view| {
+            let place = |partition: PartitionId| {
+                let topic = view.catalog.topic(partition.topic);
+                let shard = topic.map(|topic| topic.placement.shard_of(partition.index));
+                shard.map_or(0, |shard| (shard.0 - ShardId::FIRST.0) as usize).min(count - 1)
+            };
+            partitions.map(place).collect()
+        })
+    }
+
+    /// The shards that have any of a topic's partitions.
+    pub(crate) fn shards_of(&self, topic: TopicId) -> Vec<&Arc<LocalShard>> {
+        let shards: Vec<ShardId> = self.catalog_shard().read(|view| {
+            let topic = view.catalog.topic(topic);
+            let of = topic.map(|topic| topic.placement.shards_of(topic.partition_count()));
+            of.into_iter().flatten().collect()
+        });
+        shards.into_iter().map(|shard| self.local(shard)).collect()
+    }
+
+    /// The shard that has the group's committed offsets.
+    pub(crate) fn home_of(&self, group: &str) -> &Arc<LocalShard> {
+        if let [only] = self.shards_with_rows() {
+            return only;
+        }
+        let shards = self.catalog_shard().read(|view| view.catalog.slot_shards()).max(1);
+        self.local(ShardId(ShardId::FIRST.0 + slot_of(group) % shards))
+    }
+}
+
+fn slot_of(group: &str) -> u32 {
+    crc32c(group.as_bytes()) % GROUP_SLOTS
+}
+
+#[cfg(test)]
+mod tests;
