@@ -38,7 +38,7 @@ pub(crate) async fn run(catalog: Arc<Shard>, local: Weak<LocalShard>) {
 /// Takes over all that changed. False once the shard takes no more requests.
 async fn keep_up(local: &LocalShard) -> bool {
     loop {
-        let seen = *local.adopted.borrow();
+        let seen = local.adopted.borrow().version;
         let next = local.read(|view| {
             let mut adoption = view.catalog.adoption(local.id(), seen, CHANGES_PER_ENTRY)?;
             // Nothing between the two was for this shard.
@@ -48,15 +48,15 @@ async fn keep_up(local: &LocalShard) -> bool {
         let Some(adoption) = next else { return true };
         let to = adoption.to;
         if adoption.is_empty() {
-            local.adopted.send_replace(to);
+            local.adopted.send_modify(|adopted| adopted.version = to);
             continue;
         }
         match local.execute(Command::Adopt(adoption)).await {
             Ok(_) => {
-                local.adopted.send_replace(to);
+                local.adopted.send_modify(|adopted| adopted.version = to);
             }
             Err(ExecuteError::Refused(Refusal::AdoptionConflict { version, .. })) => {
-                local.adopted.send_replace(version);
+                local.adopted.send_modify(|adopted| adopted.version = version);
             }
             Err(ExecuteError::Refused(refusal)) => {
                 tracing::error!(%refusal, "a change of the catalog cannot be taken over");

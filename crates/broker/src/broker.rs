@@ -1,6 +1,7 @@
 //! The handle that gateways hold, and how a node opens.
 
 use std::future::Future;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -71,6 +72,8 @@ struct Inner {
     budget: Budget,
     cpu: CpuPool,
     turns: Turns,
+    /// Producer ids that are this node's to give.
+    producer_ids: tokio::sync::Mutex<Range<i64>>,
     failure: Failure,
     /// None once the broker shut down.
     tasks: Mutex<Option<Tasks>>,
@@ -154,6 +157,7 @@ impl Broker {
             budget: Budget::new(options.request_bytes_in_flight_max),
             cpu,
             turns: Turns::of_runtime(),
+            producer_ids: tokio::sync::Mutex::default(),
             failure: failure.clone(),
             tasks: Mutex::new(None),
             world,
@@ -220,9 +224,7 @@ impl Broker {
     async fn adopted(&self) -> Result<(), Unavailable> {
         let version = self.catalog_shard().read(|view| view.catalog.version());
         for shard in self.shards_with_rows() {
-            let mut adopted = shard.adopted.subscribe();
-            let stopping = |_| Unavailable::Stopping;
-            adopted.wait_for(|adopted| *adopted >= version).await.map_err(stopping)?;
+            shard.adopts(version).await?;
         }
         Ok(())
     }
@@ -264,6 +266,10 @@ impl Broker {
     /// Who waits for records makes a watch of its own.
     pub fn watch(&self) -> Watch {
         self.0.watchers.watch()
+    }
+
+    pub(crate) fn producer_ids(&self) -> &tokio::sync::Mutex<Range<i64>> {
+        &self.0.producer_ids
     }
 
     /// Room for `bytes` of a request that is about to be read; given back when dropped.

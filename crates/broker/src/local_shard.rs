@@ -46,8 +46,16 @@ pub(crate) struct LocalShard {
     delivery: Option<driver::Handle>,
     /// None once it shut down.
     tasks: Mutex<Option<Tasks>>,
-    /// The version of the catalog up to which its rows are as the catalog wants them.
-    pub(crate) adopted: watch::Sender<u64>,
+    pub(crate) adopted: watch::Sender<Adopted>,
+}
+
+/// How far the rows of a shard follow the catalog.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Adopted {
+    /// The version of the catalog up to which they are as it wants them.
+    pub(crate) version: u64,
+    /// They follow no further: the node is shutting down.
+    pub(crate) ended: bool,
 }
 
 #[derive(Debug)]
@@ -98,7 +106,7 @@ impl LocalShard {
             let driving = driver::run(parts, messages);
             delivering = Some(tasks::vital(Task::Delivery, driving, failure));
         }
-        let adopted = shard.read(|view| view.rows.adopted());
+        let version = shard.read(|view| view.rows.adopted());
         Ok(Self {
             shard,
             consensus,
@@ -107,7 +115,7 @@ impl LocalShard {
             requests: Mutex::new(Some(requests)),
             delivery,
             tasks: Mutex::new(Some(Tasks { sequencing, delivering })),
-            adopted: watch::Sender::new(adopted),
+            adopted: watch::Sender::new(Adopted { version, ended: false }),
         })
     }
 
@@ -159,6 +167,17 @@ impl LocalShard {
     /// Takes no more requests.
     pub(crate) fn refuse_requests(&self) {
         self.requests.lock().take();
+        self.adopted.send_modify(|adopted| adopted.ended = true);
+    }
+
+    /// Waits until the rows are as this version of the catalog wants them.
+    pub(crate) async fn adopts(&self, version: u64) -> Result<(), Unavailable> {
+        let mut adopted = self.adopted.subscribe();
+        let reached = adopted.wait_for(|it| it.ended || it.version >= version).await;
+        match reached {
+            Ok(reached) if reached.version >= version => Ok(()),
+            _ => Err(Unavailable::Stopping),
+        }
     }
 
     /// Answers the requests that are under way, and closes the journal.

@@ -126,6 +126,10 @@ pub enum Command {
     },
     /// A shard takes over what changed in the catalog.
     Adopt(Adoption),
+    /// Answers [`crate::Outcome::ProducerId`] with the first of `count` ids that nobody else gets.
+    AllocateProducerIds {
+        count: u32,
+    },
 }
 
 /// In whose log a command belongs.
@@ -146,6 +150,7 @@ impl Command {
             | Self::SetNodeConfig { .. }
             | Self::SetGroupConfig { .. }
             | Self::AllocateProducerId
+            | Self::AllocateProducerIds { .. }
             | Self::CreateLeaseGroup { .. }
             | Self::SetLeaseGroupConfig { .. }
             | Self::DeleteLeaseGroup { .. }
@@ -208,6 +213,7 @@ impl Command {
                 | Self::CreatePartitions { .. }
                 | Self::Compacted { .. }
                 | Self::AllocateProducerId
+                | Self::AllocateProducerIds { .. }
                 | Self::DeleteGroup { .. }
                 | Self::ExpireProducers { .. }
                 | Self::DeleteLeaseGroup { .. }

@@ -138,7 +138,11 @@ impl State {
                 Ok(Outcome::Done)
             }
             Command::AllocateProducerId => {
-                Ok(Outcome::ProducerId { id: self.catalog.allocate_producer_id()?, epoch: 0 })
+                Ok(Outcome::ProducerId { id: self.catalog.allocate_producer_ids(1)?, epoch: 0 })
+            }
+            Command::AllocateProducerIds { count } => {
+                let id = self.catalog.allocate_producer_ids(*count)?;
+                Ok(Outcome::ProducerId { id, epoch: 0 })
             }
             Command::CommitOffsets { group, offsets } => {
                 let (catalog, apart) = (&self.catalog, self.role != Role::Whole);

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 
 use base::checksum::crc32c;
 use base::{LeaseGroupId, PartitionId, TopicId};
+use machine::catalog::feed::{AdoptedGroup, AdoptedTopic};
 use machine::{
-    Append, Applied, Command, CommitOffset, DecodeError, Entry, GroupSettle, Head, NewTopic, State,
-    Unit, decode_head, encode_head,
+    Adoption, Append, Applied, Command, CommitOffset, DecodeError, Entry, GroupSettle, Head,
+    NewTopic, State, Unit, decode_head, encode_head,
 };
 use proptest::prelude::*;
 use uuid::Uuid;
@@ -64,6 +65,25 @@ fn commands() -> Vec<Command> {
             body: vec![1, 2, 3],
             expect: None,
         },
+        Command::Adopt(Adoption {
+            from: 2,
+            to: 9,
+            all: false,
+            topics: vec![AdoptedTopic {
+                topic: TopicId(1),
+                first: 1,
+                step: 2,
+                partitions: 6,
+                deletes_settled: true,
+            }],
+            groups: vec![AdoptedGroup {
+                group: LeaseGroupId(1),
+                topic: TopicId(1),
+                starts: vec![1],
+            }],
+            topics_gone: vec![TopicId(7)],
+            groups_gone: vec![LeaseGroupId(7)],
+        }),
     ]
 }
 
@@ -87,7 +107,9 @@ fn state() -> State {
             base_sequence: n as i32 / 2,
         })
         .collect();
-    let rest = &commands()[1..];
+    // The last is for a shard with rows alone.
+    let all = commands();
+    let rest = &all[1..all.len() - 1];
     state.apply(
         &Entry { now_ms: 6, appends: &appends, commands: rest, ..Entry::default() },
         &mut applied,
@@ -127,9 +149,22 @@ fn exercise(state: &mut State) {
     assert_eq!(State::decode(&bytes).expect("a state that was applied to").encode(), bytes);
 }
 
+/// A state of each role.
+fn states() -> [State; 3] {
+    let (mut catalog, rows) = state().split();
+    // One that is gone is remembered, too.
+    let entry = Entry { now_ms: 7, appends: &[], commands: &commands(), ..Entry::default() };
+    catalog.apply(&entry, &mut Applied::new());
+    [state(), catalog, rows]
+}
+
 #[test]
 fn every_changed_bit_and_every_cut_of_a_snapshot_is_noticed() {
-    let bytes = state().encode();
+    states().iter().for_each(every_change_is_noticed);
+}
+
+fn every_change_is_noticed(state: &State) {
+    let bytes = state.encode();
     assert!(State::decode(&bytes).is_ok());
     for bit in 0..bytes.len() * 8 {
         let mut changed = bytes.clone();
@@ -249,7 +284,22 @@ fn the_persisted_form_of_commands_does_not_change() {
         settled: vec![(7, 3)],
         attempts: vec![(9, 300)],
     };
-    let persisted: [(Command, &[u8]); 22] = [
+    let adoption = Adoption {
+        from: 1,
+        to: 300,
+        all: false,
+        topics: vec![AdoptedTopic {
+            topic,
+            first: 1,
+            step: 3,
+            partitions: 9,
+            deletes_settled: true,
+        }],
+        groups: vec![AdoptedGroup { group: lease_group, topic, starts: vec![7] }],
+        topics_gone: vec![topic],
+        groups_gone: vec![lease_group],
+    };
+    let persisted: [(Command, &[u8]); 25] = [
         (Command::CreateTopics { topics: vec![] }, &[0, 0]),
         (Command::DeleteTopic { topic }, &[1, 5]),
         (Command::CreatePartitions { topic, total: 9 }, &[2, 5, 9]),
@@ -286,6 +336,12 @@ fn the_persisted_form_of_commands_does_not_change() {
             Command::DeleteDocument { space: group(), name: group(), expect: None },
             &[21, 1, b'g', 1, b'g', 0],
         ),
+        (Command::SetShards { count: 3 }, &[22, 3]),
+        (
+            Command::Adopt(adoption),
+            &[23, 1, 0xac, 2, 0, 1, 5, 1, 3, 9, 1, 1, 4, 5, 1, 7, 1, 5, 1, 4],
+        ),
+        (Command::AllocateProducerIds { count: 300 }, &[24, 0xac, 2]),
     ];
     for (command, bytes) in persisted {
         let head = encode_head(3, std::slice::from_ref(&command), &[]);
@@ -314,9 +370,10 @@ proptest! {
     /// Changed bytes behind a right checksum: refused, or a state that is sound.
     #[test]
     fn a_forged_snapshot_is_refused_or_sound(
+        state in prop::sample::select(states().to_vec()),
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4),
     ) {
-        let mut bytes = state().encode();
+        let mut bytes = state.encode();
         for (place, value) in changes {
             let place = HEADER_BYTES + place.index(bytes.len() - HEADER_BYTES);
             bytes[place] = value;
@@ -342,13 +399,14 @@ proptest! {
             head[place] = value;
         }
         if let Ok(Head { now_ms, commands, units, .. }) = decode_head(&head) {
-            let mut state = state();
-            let (appends, commands) = (&[][..], &commands[..]);
-            let entry = Entry { now_ms, leader_epoch: None, appends, commands, units: &units };
-            state.apply(&entry, &mut Applied::new());
-            let bytes = state.encode();
-            let restored = State::decode(&bytes);
-            prop_assert!(restored.is_ok(), "{:?}", restored);
+            for mut state in states() {
+                let (appends, commands) = (&[][..], &commands[..]);
+                let entry = Entry { now_ms, leader_epoch: None, appends, commands, units: &units };
+                state.apply(&entry, &mut Applied::new());
+                let bytes = state.encode();
+                let restored = State::decode(&bytes);
+                prop_assert!(restored.is_ok(), "{:?}", restored);
+            }
         }
     }
 }

@@ -18,6 +18,9 @@ pub struct ProducerIdentity {
     pub epoch: i16,
 }
 
+/// As in Kafka.
+const PRODUCER_IDS_AT_ONCE: u32 = 1_000;
+
 impl Broker {
     /// Makes topics in one entry, each made or refused by itself; answers in their order.
     pub async fn create_topics(
@@ -163,12 +166,21 @@ impl Broker {
         self.execute(Command::DeleteDocument { space, name, expect }).await.map(drop)
     }
 
-    /// An id that no producer has.
+    /// An id that no producer has. The node takes some from the log at a time; those that are left when it
+    /// ends are never given.
     pub async fn allocate_producer_id(&self) -> Result<ProducerIdentity, ExecuteError> {
-        let identity_of = |outcome| match outcome {
-            Outcome::ProducerId { id, epoch } => Some(ProducerIdentity { id, epoch }),
-            _ => None,
-        };
-        self.execute_for(Command::AllocateProducerId, identity_of).await
+        let mut left = self.producer_ids().lock().await;
+        if left.is_empty() {
+            let first_of = |outcome| match outcome {
+                Outcome::ProducerId { id, .. } => Some(id),
+                _ => None,
+            };
+            let count = PRODUCER_IDS_AT_ONCE;
+            let command = Command::AllocateProducerIds { count };
+            let first: i64 = self.execute_for(command, first_of).await?;
+            *left = first..first + i64::from(count);
+        }
+        let id = left.next().expect("there are some left");
+        Ok(ProducerIdentity { id, epoch: 0 })
     }
 }

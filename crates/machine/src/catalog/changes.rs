@@ -180,9 +180,11 @@ impl Catalog {
         Ok(())
     }
 
-    pub(crate) fn allocate_producer_id(&mut self) -> Result<i64, Refusal> {
+    /// The first of so many.
+    pub(crate) fn allocate_producer_ids(&mut self, count: u32) -> Result<i64, Refusal> {
         let id = self.next_producer_id;
-        self.next_producer_id = id.checked_add(1).ok_or(Refusal::ProducerIdsExhausted)?;
+        let next = id.checked_add(count.into()).ok_or(Refusal::ProducerIdsExhausted)?;
+        self.next_producer_id = next;
         Ok(id)
     }
 }

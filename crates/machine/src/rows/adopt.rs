@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use base::limits::PARTITIONS_PER_TOPIC_MAX;
 use base::{LeaseGroupId, Offset, PartitionId, SharedRows, TopicId};
 
 use super::Rows;
@@ -12,7 +13,7 @@ use super::partition::Partition;
 use super::progress::Progress;
 use super::stripe::Stripe;
 use super::topic::TopicRows;
-use crate::catalog::feed::{AdoptedGroup, Adoption};
+use crate::catalog::feed::{AdoptedGroup, AdoptedTopic, Adoption};
 use crate::group_ids::GroupIds;
 use crate::outcome::{ALL_PARTITIONS, Applied, Refusal};
 
@@ -28,6 +29,15 @@ impl Rows {
                 version: self.adopted,
                 expected: adoption.from,
             });
+        }
+        for AdoptedTopic { topic, first, step, partitions, .. } in &adoption.topics {
+            let (requested, at_most) = (*partitions, PARTITIONS_PER_TOPIC_MAX);
+            if Stripe::new(*first, *step).is_none() {
+                return Err(Refusal::UnknownTopic { topic: *topic });
+            }
+            if requested > at_most {
+                return Err(Refusal::InvalidPartitionCount { requested, at_least: 1, at_most });
+            }
         }
         if adoption.all {
             self.drop_all_but(adoption, applied);

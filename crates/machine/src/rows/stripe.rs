@@ -1,5 +1,7 @@
 //! Which partitions of a topic a shard has: each `step`-th, from the `first` on.
 
+use base::limits::PARTITIONS_PER_TOPIC_MAX;
+
 /// A topic of n partitions over s shards is striped: a shard has every s-th of them. Its rows are
 /// then dense, whatever their numbers are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,6 +37,12 @@ impl Stripe {
     /// The partition of a row.
     pub fn partition(self, row: usize) -> u32 {
         self.first + row as u32 * self.step
+    }
+
+    /// Whether a topic can have so many partitions in it.
+    pub fn has_room_for(self, rows: usize) -> bool {
+        let end = u64::from(self.first) + rows as u64 * u64::from(self.step);
+        rows == 0 || end - u64::from(self.step) < u64::from(PARTITIONS_PER_TOPIC_MAX)
     }
 
     /// How many of a topic's first `partitions` are in it.

@@ -95,8 +95,12 @@ pub(super) fn decode(shard: u32, body: &mut &[u8]) -> Result<State, DecodeError>
         let partitions = take_partitions(count, body)?;
         let stripe = Stripe::new(first, step);
         let is_new = rows.topic(TopicId(id)).is_none();
-        let Some(stripe) = stripe.filter(|_| is_new && partitions.iter().all(Partition::is_sound))
-        else {
+        let stripe = stripe.filter(|stripe| {
+            is_new
+                && stripe.has_room_for(partitions.len())
+                && partitions.iter().all(Partition::is_sound)
+        });
+        let Some(stripe) = stripe else {
             return Err(inconsistent("rows of topic", id));
         };
         rows.insert_topic(TopicId(id), stripe, partitions.into(), deletes_settled);

@@ -125,6 +125,7 @@ impl Names {
                 format!("{} is compacted up to {up_to}", self.partition(*partition))
             }
             Command::AllocateProducerId => "allocate a producer id".into(),
+            Command::AllocateProducerIds { count } => format!("allocate {count} producer ids"),
             Command::CommitOffsets { group, offsets } => match &offsets[..] {
                 [at] => {
                     format!(
