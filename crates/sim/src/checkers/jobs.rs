@@ -183,17 +183,20 @@ impl Jobs {
     }
 
     /// To be called before it is sent.
-    pub fn release(&mut self, id: JobId, session: u64, not_before_ms: Option<u64>) {
+    pub fn release(&mut self, id: JobId, session: u64) {
         if let Some(job) = self.jobs.get_mut(&id) {
-            job.not_before_ms = not_before_ms;
             job.end_lease(session);
         }
     }
 
-    /// A release was confirmed that counts its delivery.
-    pub fn released(&mut self, id: JobId, attempt: u16) {
+    /// A release was confirmed that counts its delivery. One that came after the lease had expired is
+    /// refused, and delays nothing.
+    pub fn released(&mut self, id: JobId, attempt: u16, not_before_ms: Option<u64>) {
         if let Some(job) = self.jobs.get_mut(&id) {
             job.counted = job.counted.max(attempt);
+            if job.attempt == attempt {
+                job.not_before_ms = not_before_ms;
+            }
         }
     }
 
@@ -304,8 +307,8 @@ mod tests {
     fn what_is_allowed_is_no_violation() {
         let story = |jobs: &mut Jobs, verdict: &Verdict| {
             jobs.deliver(delivered(0, 1, 10), &RULES, verdict);
-            jobs.release(0, 1, Some(500));
-            jobs.released(0, 1);
+            jobs.release(0, 1);
+            jobs.released(0, 1, Some(500));
             jobs.deliver(delivered(0, 2, 500), &RULES, verdict);
             jobs.settle(0, Way::Rejected);
             jobs.settled(0, 1, Way::Rejected);
@@ -338,8 +341,8 @@ mod tests {
         assert_eq!(settled, Some(Invariant::Settled));
         let uncounted = judged(|jobs, verdict| {
             first(jobs, verdict);
-            jobs.release(0, 1, None);
-            jobs.released(0, 1);
+            jobs.release(0, 1);
+            jobs.released(0, 1, None);
             jobs.deliver(delivered(0, 1, 20), &RULES, verdict);
         });
         assert_eq!(uncounted, Some(Invariant::Attempts));

@@ -231,12 +231,13 @@ impl Consumer {
         let delay_ms = self.client.random.of(&[0, 0, 200, 2_000]);
         let not_before_ms = (delay_ms > 0).then(|| self.client.trace.now_ms() + delay_ms);
         let session = self.session.id();
-        self.client.knowledge.lock().jobs.release(job, session, not_before_ms);
+        self.client.knowledge.lock().jobs.release(job, session);
         let settlement = Settlement::Release { delay_ms: Some(delay_ms as i64), count: true };
         let answer = self.session.settle(vec![self.of(&delivery, settlement)]).await.remove(0);
         self.client.trace.note(format_args!("job {job} released by {delay_ms} ms: {answer:?}"));
         if answer.is_ok() {
-            self.client.knowledge.lock().jobs.released(job, delivery.attempt);
+            let mut knowledge = self.client.knowledge.lock();
+            knowledge.jobs.released(job, delivery.attempt, not_before_ms);
         }
         self.answered(answer).await
     }
