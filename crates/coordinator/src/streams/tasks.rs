@@ -1,0 +1,73 @@
+//! Tasks: the work of one subtopology on one partition of its sources.
+
+use std::collections::BTreeSet;
+
+use crate::Text;
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Task {
+    pub subtopology: Text,
+    pub partition: i32,
+}
+
+impl Task {
+    pub fn new(subtopology: &Text, partition: i32) -> Self {
+        Self { subtopology: subtopology.clone(), partition }
+    }
+}
+
+/// What a member does, or is to do: process, or keep copies of state.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Tasks {
+    pub active: BTreeSet<Task>,
+    pub standby: BTreeSet<Task>,
+}
+
+impl Tasks {
+    pub fn is_empty(&self) -> bool {
+        self.active.is_empty() && self.standby.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.active.len() + self.standby.len()
+    }
+
+    pub fn overlaps(&self, other: &Self) -> bool {
+        !self.active.is_disjoint(&other.active) || !self.standby.is_disjoint(&other.standby)
+    }
+
+    /// What both have.
+    pub fn both(&self, other: &Self) -> Self {
+        Self {
+            active: self.active.intersection(&other.active).cloned().collect(),
+            standby: self.standby.intersection(&other.standby).cloned().collect(),
+        }
+    }
+
+    /// What the other one does not have.
+    pub fn without(&self, other: &Self) -> Self {
+        Self {
+            active: self.active.difference(&other.active).cloned().collect(),
+            standby: self.standby.difference(&other.standby).cloned().collect(),
+        }
+    }
+
+    pub fn extend(&mut self, other: Self) {
+        self.active.extend(other.active);
+        self.standby.extend(other.standby);
+    }
+}
+
+/// Each subtopology with its partitions, as messages have them.
+pub fn by_subtopology(tasks: &BTreeSet<Task>) -> Vec<(Text, Vec<i32>)> {
+    let mut rows: Vec<(Text, Vec<i32>)> = Vec::new();
+    for task in tasks {
+        match rows.last_mut() {
+            Some((subtopology, partitions)) if *subtopology == task.subtopology => {
+                partitions.push(task.partition);
+            }
+            _ => rows.push((task.subtopology.clone(), vec![task.partition])),
+        }
+    }
+    rows
+}
