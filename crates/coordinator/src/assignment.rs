@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
 
+use crate::reconcile::Holding;
+
 /// Partitions by topic; no topic is there without a partition.
 ///
 /// Topics go by their UUID, since a member may still hold partitions of one that was deleted, and
@@ -12,10 +14,6 @@ use uuid::Uuid;
 pub struct Assignment(BTreeMap<Uuid, BTreeSet<i32>>);
 
 impl Assignment {
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
     #[cfg(test)]
     pub fn len(&self) -> usize {
         self.0.values().map(BTreeSet::len).sum()
@@ -47,10 +45,6 @@ impl Assignment {
     pub fn is_subset_of(&self, other: &Self) -> bool {
         self.iter().all(|(topic, partition)| other.contains(topic, partition))
     }
-
-    pub fn overlaps(&self, other: &Self) -> bool {
-        self.iter().any(|(topic, partition)| other.contains(topic, partition))
-    }
 }
 
 impl FromIterator<(Uuid, i32)> for Assignment {
@@ -66,5 +60,33 @@ impl Extend<(Uuid, i32)> for Assignment {
         for (topic, partition) in partitions {
             self.insert(topic, partition);
         }
+    }
+}
+
+impl Holding for Assignment {
+    type Item = (Uuid, i32);
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        self.iter().any(|(topic, partition)| other.contains(topic, partition))
+    }
+
+    fn both(&self, other: &Self) -> Self {
+        self.iter().filter(|&(topic, partition)| other.contains(topic, partition)).collect()
+    }
+
+    fn without(&self, other: &Self) -> Self {
+        self.iter().filter(|&(topic, partition)| !other.contains(topic, partition)).collect()
+    }
+
+    fn add(&mut self, other: Self) {
+        self.extend(other.iter());
+    }
+
+    fn items(&self) -> impl Iterator<Item = (Uuid, i32)> {
+        self.iter()
     }
 }

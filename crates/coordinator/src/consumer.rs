@@ -131,7 +131,8 @@ impl ConsumerGroup {
             "Empty"
         } else if self.epoch > self.target_epoch {
             "Assigning"
-        } else if self.members.values().any(|member| !member.is_reconciled(self.target_epoch)) {
+        } else if self.members.values().any(|member| !member.state.is_reconciled(self.target_epoch))
+        {
             "Reconciling"
         } else {
             "Stable"
@@ -189,8 +190,8 @@ impl ConsumerGroup {
             return Ok(());
         }
         let member = self.members.get(member_id).ok_or_else(|| self.unknown_member(member_id))?;
-        let is_late = (0..member.epoch).contains(&epoch);
-        if is_late && partitions.all(|partition| member.has_held_since(partition, epoch)) {
+        let is_late = (0..member.state.epoch).contains(&epoch);
+        if is_late && partitions.all(|partition| member.state.has_held_since(&partition, epoch)) {
             return Ok(());
         }
         self.check_epoch(member_id, epoch)
@@ -207,10 +208,11 @@ impl ConsumerGroup {
 
     fn check_epoch(&self, member_id: &str, epoch: i32) -> Result<(), GroupError> {
         let member = self.members.get(member_id).ok_or_else(|| self.unknown_member(member_id))?;
-        if epoch == member.epoch {
+        if epoch == member.state.epoch {
             return Ok(());
         }
-        let message = format!("member epoch {epoch} is not {}, the one known here", member.epoch);
+        let message =
+            format!("member epoch {epoch} is not {}, the one known here", member.state.epoch);
         Err(GroupError::new(ErrorKind::StaleMemberEpoch, message))
     }
 
@@ -264,11 +266,10 @@ impl ConsumerGroup {
     /// It keeps what it has, until its session ends or it comes back.
     fn pause(&mut self, member_id: &str) {
         let Some(member) = self.members.get_mut(member_id) else { return };
-        member.epoch = PAUSING;
+        member.state.epoch = PAUSING;
         member.revocation_deadline = None;
-        for partition in std::mem::take(&mut member.revoking).iter() {
+        for partition in member.state.finish_revoking().iter() {
             self.holders.remove(&partition);
-            member.given_in.remove(&partition);
         }
     }
 

@@ -26,6 +26,7 @@ mod coordinator;
 mod error;
 mod group;
 pub mod member;
+mod reconcile;
 mod registry;
 pub mod share;
 pub mod streams;
@@ -34,6 +35,7 @@ pub mod subscription;
 pub use coordinator::Coordinator;
 pub use error::{ErrorKind, GroupError};
 pub use group::Group;
+pub use reconcile::{Holding, MemberState};
 pub use registry::{Registry, Visit, watch_deadlines};
 
 /// Ids and names. Each has memory of its own: a group that kept a slice of a request would keep the

@@ -127,7 +127,8 @@ impl StreamsGroup {
             "NotReady"
         } else if self.epoch > self.target_epoch || self.delayed_until.is_some() {
             "Assigning"
-        } else if self.members.values().any(|member| !member.is_reconciled(self.target_epoch)) {
+        } else if self.members.values().any(|member| !member.state.is_reconciled(self.target_epoch))
+        {
             "Reconciling"
         } else {
             "Stable"
@@ -165,10 +166,10 @@ impl StreamsGroup {
             return Ok(());
         }
         let member = self.members.get(member_id).ok_or_else(|| self.unknown_member(member_id))?;
-        let is_late = (0..member.epoch).contains(&epoch);
+        let is_late = (0..member.state.epoch).contains(&epoch);
         let still_does = |(topic, partition): (&str, i32)| {
             self.subtopologies_reading(topic)
-                .any(|id| member.has_done_since(&Task::new(id, partition), epoch))
+                .any(|id| member.state.has_held_since(&Task::new(id, partition), epoch))
         };
         if is_late && partitions.all(still_does) {
             return Ok(());
@@ -194,15 +195,16 @@ impl StreamsGroup {
 
     fn check_epoch(&self, member_id: &str, epoch: i32) -> Result<(), GroupError> {
         let member = self.members.get(member_id).ok_or_else(|| self.unknown_member(member_id))?;
-        if epoch == member.epoch {
+        if epoch == member.state.epoch {
             return Ok(());
         }
-        let message = format!("member epoch {epoch} is not {}, the one known here", member.epoch);
+        let message =
+            format!("member epoch {epoch} is not {}, the one known here", member.state.epoch);
         Err(GroupError::new(ErrorKind::StaleMemberEpoch, message))
     }
 
     pub fn member_epoch(&self, member_id: &str) -> Option<i32> {
-        self.members.get(member_id).map(|member| member.epoch)
+        self.members.get(member_id).map(|member| member.state.epoch)
     }
 
     fn unknown_member(&self, member_id: &str) -> GroupError {

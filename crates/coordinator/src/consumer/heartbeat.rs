@@ -1,6 +1,6 @@
 //! A member reports: it comes, it stays, it has done what it was asked to.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::error::ErrorKind;
@@ -8,11 +8,12 @@ use crate::text;
 use tracing::{debug, info};
 use world::Instant;
 
-use super::member::{Member, Progress};
+use super::member::Member;
 use super::{ConsumerGroup, ConsumerLimits, Heartbeat, Report};
 use crate::assignment::Assignment;
 use crate::error::GroupError;
 use crate::member::{JOINING, PAUSING};
+use crate::reconcile::{MemberState, Progress};
 use crate::subscription::{Catalog, compile_pattern};
 
 impl ConsumerGroup {
@@ -52,9 +53,12 @@ impl ConsumerGroup {
         let is_new = self.reconcile(&heartbeat.member_id, heartbeat.owned.as_ref(), now);
         let member = &self.members[&heartbeat.member_id];
         // One that owns something else may have lost the answer that said so.
-        let differs = heartbeat.owned.as_ref().is_some_and(|owned| *owned != member.assigned);
+        let differs = heartbeat.owned.as_ref().is_some_and(|owned| *owned != member.state.assigned);
         let tell = is_new || differs || heartbeat.is_full();
-        Ok(Report { epoch: member.epoch, assigned: tell.then(|| member.assigned.clone()) })
+        Ok(Report {
+            epoch: member.state.epoch,
+            assigned: tell.then(|| member.state.assigned.clone()),
+        })
     }
 
     /// A member that comes, maybe again. True if it was not known, in whatever shape.
@@ -67,7 +71,7 @@ impl ConsumerGroup {
         let member_id = &heartbeat.member_id;
         let holder = heartbeat.instance_id.as_ref().and_then(|id| self.instances.get(id)).cloned();
         if let Some(holder) = &holder
-            && self.members.get(holder).is_some_and(|member| member.epoch != PAUSING)
+            && self.members.get(holder).is_some_and(|member| member.state.epoch != PAUSING)
             && holder != member_id
         {
             let message = format!("the instance id is in use by member {}", holder);
@@ -99,23 +103,17 @@ impl ConsumerGroup {
         info!(group = %self.name, old = %old_id, new = %new_id, "static member rejoins");
         member.id = text(new_id);
         // It says that it owns nothing, so what it was asked to give up is given up.
-        for partition in std::mem::take(&mut member.revoking).iter() {
-            member.given_in.remove(&partition);
-        }
-        member.progress = Progress::Stable;
+        member.state.finish_revoking();
+        member.state.progress = Progress::Stable;
         member.revocation_deadline = None;
-        (member.epoch, member.previous_epoch) = (JOINING, JOINING);
+        (member.state.epoch, member.state.previous_epoch) = (JOINING, JOINING);
         self.insert(member);
     }
 
     fn restart(&mut self, member_id: &str) {
         let Some(mut member) = self.take(member_id) else { return };
-        member.assigned = Assignment::default();
-        member.revoking = Assignment::default();
-        member.given_in.clear();
-        member.progress = Progress::Stable;
+        member.state = MemberState::joining(member.state.target);
         member.revocation_deadline = None;
-        (member.epoch, member.previous_epoch) = (JOINING, JOINING);
         self.insert(member);
     }
 
@@ -149,10 +147,13 @@ impl ConsumerGroup {
             self.check_instance(member_id, instance)?;
         }
         let member = self.members.get(member_id).ok_or_else(|| self.unknown_member(member_id))?;
-        let (said, known) = (heartbeat.epoch, member.epoch);
+        let (said, known) = (heartbeat.epoch, member.state.epoch);
         // The answer with its new epoch may have been lost; what it has is part of that epoch.
-        let has_missed_an_answer = said == member.previous_epoch
-            && heartbeat.owned.as_ref().is_some_and(|owned| owned.is_subset_of(&member.assigned));
+        let has_missed_an_answer = said == member.state.previous_epoch
+            && heartbeat
+                .owned
+                .as_ref()
+                .is_some_and(|owned| owned.is_subset_of(&member.state.assigned));
         if said == known || (said < known && has_missed_an_answer) {
             return Ok(());
         }
@@ -191,13 +192,15 @@ impl ConsumerGroup {
     /// something else than before.
     fn reconcile(&mut self, member_id: &str, owned: Option<&Assignment>, now: Instant) -> bool {
         let Some(member) = self.members.get(member_id) else { return false };
-        let is_free = |topic, partition| !self.holders.contains_key(&(topic, partition));
-        let step = member.reconcile(self.target_epoch, owned, is_free);
-        let Some(step) = step.filter(|step| !step.is_where(member)) else { return false };
+        let free_of = |missing: &Assignment| {
+            missing.iter().filter(|partition| !self.holders.contains_key(partition)).collect()
+        };
+        let step = member.state.next_step(self.target_epoch, owned, free_of);
+        let Some(step) = step else { return false };
         let Some(mut member) = self.take(member_id) else { return false };
-        let is_new = step.assigned != member.assigned;
-        member.advance(step);
-        let (progress, epoch) = (member.progress, member.epoch);
+        let is_new = step.assigned != member.state.assigned;
+        member.state.advance(step);
+        let (progress, epoch) = (member.state.progress, member.state.epoch);
         member.revocation_deadline = match progress {
             Progress::Revoking => Some(now + member.rebalance_timeout),
             Progress::Stable | Progress::Waiting => None,
@@ -222,13 +225,7 @@ fn new_member(heartbeat: &Heartbeat, session_deadline: Instant) -> Member {
         assignor: None,
         rebalance_timeout: Duration::ZERO,
         topics: BTreeSet::new(),
-        epoch: JOINING,
-        previous_epoch: JOINING,
-        progress: Progress::Stable,
-        assigned: Assignment::default(),
-        revoking: Assignment::default(),
-        given_in: BTreeMap::new(),
-        target: Assignment::default(),
+        state: MemberState::joining(Assignment::default()),
         session_deadline,
         revocation_deadline: None,
     }

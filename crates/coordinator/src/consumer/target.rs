@@ -93,12 +93,12 @@ impl ConsumerGroup {
                 id: &member.id,
                 instance_id: member.instance_id.as_ref(),
                 topics: &member.topics,
-                target: &member.target,
+                target: &member.state.target,
             })
             .collect();
         let targets = assignor.assign(&subscribers, &partitions);
         for (member, target) in self.members.values_mut().zip(targets) {
-            member.target = target;
+            member.state.target = target;
         }
         self.target_epoch = self.epoch;
         info!(group = %self.name, epoch = self.epoch, members = self.members.len(),

@@ -7,6 +7,7 @@ use proptest::prelude::*;
 use world::Instant;
 
 use super::*;
+use crate::reconcile::Holding;
 use crate::subscription::Topics;
 use crate::text;
 

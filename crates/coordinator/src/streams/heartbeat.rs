@@ -14,9 +14,9 @@ use super::status::{EndpointPartitions, Status, StatusCode};
 use super::tasks::{Task, Tasks};
 use super::topology::Topology;
 use super::{Heartbeat, Member, Report, StreamsGroup, StreamsLimits};
-use crate::consumer::member::Progress;
 use crate::error::GroupError;
 use crate::member::JOINING;
+use crate::reconcile::{MemberState, Progress};
 use crate::subscription::Catalog;
 
 impl StreamsGroup {
@@ -116,24 +116,24 @@ impl StreamsGroup {
     fn recognise(&self, heartbeat: &Heartbeat) -> Result<(), GroupError> {
         let member_id = &heartbeat.member_id;
         let member = self.members.get(member_id).ok_or_else(|| self.unknown_member(member_id))?;
-        if heartbeat.epoch == member.epoch {
+        if heartbeat.epoch == member.state.epoch {
             return self.check_owned(heartbeat);
         }
         let has_only_its_own = heartbeat.owned.as_ref().is_some_and(|owned| {
-            owned.active.is_subset(&member.assigned.active)
-                && owned.standby.is_subset(&member.assigned.standby)
+            owned.active.is_subset(&member.state.assigned.active)
+                && owned.standby.is_subset(&member.state.assigned.standby)
         });
         // The answer with its new epoch may have been lost.
-        if heartbeat.epoch == member.previous_epoch && has_only_its_own {
+        if heartbeat.epoch == member.state.previous_epoch && has_only_its_own {
             return self.check_owned(heartbeat);
         }
-        let relation = if heartbeat.epoch > member.epoch { "greater" } else { "smaller" };
+        let relation = if heartbeat.epoch > member.state.epoch { "greater" } else { "smaller" };
         Err(GroupError::new(
             ErrorKind::FencedMemberEpoch,
             format!(
                 "The streams group member has a {relation} member epoch ({}) than the one known by \
                  the group coordinator ({}). The member must abandon all its partitions and rejoin.",
-                heartbeat.epoch, member.epoch
+                heartbeat.epoch, member.state.epoch
             ),
         ))
     }
@@ -169,7 +169,7 @@ impl StreamsGroup {
         let target = match self.members.remove(member_id) {
             Some(known) => {
                 self.bytes -= known.bytes();
-                known.target
+                known.state.target
             }
             None => Tasks::default(),
         };
@@ -183,13 +183,7 @@ impl StreamsGroup {
             process_id: Text::default(),
             endpoint: None,
             tags: Vec::new(),
-            epoch: JOINING,
-            previous_epoch: JOINING,
-            progress: Progress::Stable,
-            assigned: Tasks::default(),
-            revoking: Tasks::default(),
-            given_in: BTreeMap::new(),
-            target,
+            state: MemberState::joining(target),
             session_deadline: now + limits.session_timeout,
             revocation_deadline: None,
         });
@@ -229,7 +223,11 @@ impl StreamsGroup {
             let candidates: Vec<_> = self
                 .members
                 .values()
-                .map(|it| Candidate { id: &it.id, process: &it.process_id, before: &it.target })
+                .map(|it| Candidate {
+                    id: &it.id,
+                    process: &it.process_id,
+                    before: &it.state.target,
+                })
                 .collect();
             assignor::assign(&candidates, &self.configured.tasks, self.standbys)
         };
@@ -238,7 +236,7 @@ impl StreamsGroup {
         let ids: Vec<Text> = self.members.keys().cloned().collect();
         for id in ids {
             if let Some(mut member) = self.take(&id) {
-                member.target = targets.remove(&id).unwrap_or_default();
+                member.state.target = targets.remove(&id).unwrap_or_default();
                 self.insert(member);
             }
         }
@@ -253,9 +251,9 @@ impl StreamsGroup {
         let Some(member) = self.members.get(&heartbeat.member_id) else {
             return Err(self.unknown_member(&heartbeat.member_id));
         };
-        let differs = heartbeat.owned.as_ref().is_some_and(|owned| *owned != member.assigned);
+        let differs = heartbeat.owned.as_ref().is_some_and(|owned| *owned != member.state.assigned);
         let tell = is_joining || is_news || differs;
-        let (epoch, tasks) = (member.epoch, tell.then(|| member.assigned.clone()));
+        let (epoch, tasks) = (member.state.epoch, tell.then(|| member.state.assigned.clone()));
         if tell && member.endpoint.is_some() && (is_joining || is_news) {
             self.endpoint_epoch += 1;
         }
@@ -273,21 +271,20 @@ impl StreamsGroup {
     /// True if the member has other tasks then.
     fn reconcile(&mut self, member_id: &str, owned: Option<&Tasks>, now: Instant) -> bool {
         let Some(member) = self.members.get(member_id) else { return false };
-        if member.is_reconciled(self.target_epoch) {
+        if member.state.is_reconciled(self.target_epoch) {
             return false;
         }
         let step = {
             let taken = Taken::by_others(&self.members, member);
-            let is_free = |task: &Task, is_active| taken.is_free(task, is_active);
-            member.reconcile(self.target_epoch, owned, is_free)
+            member.state.next_step(self.target_epoch, owned, |missing| taken.free_of(missing))
         };
         let Some(step) = step else { return false };
         let Some(mut member) = self.take(member_id) else { return false };
-        let is_news = step.assigned != member.assigned;
-        let was_revoking = member.progress == Progress::Revoking;
+        let is_news = step.assigned != member.state.assigned;
+        let was_revoking = member.state.progress == Progress::Revoking;
         debug!(group = %self.name, member = %member_id, ?step, "member advances");
-        member.advance(step);
-        member.revocation_deadline = match (member.progress, member.revocation_deadline) {
+        member.state.advance(step);
+        member.revocation_deadline = match (member.state.progress, member.revocation_deadline) {
             (Progress::Revoking, Some(deadline)) if was_revoking => Some(deadline),
             (Progress::Revoking, _) => Some(now + member.rebalance_timeout),
             _ => None,
@@ -344,8 +341,8 @@ impl StreamsGroup {
         let known = self.members.values().filter_map(|member| {
             Some(EndpointPartitions {
                 endpoint: member.endpoint.clone()?,
-                active: partitions(&member.assigned.active),
-                standby: partitions(&member.assigned.standby),
+                active: partitions(&member.state.assigned.active),
+                standby: partitions(&member.state.assigned.standby),
             })
         });
         known.collect()
@@ -367,7 +364,7 @@ impl<'a> Taken<'a> {
         let mut taken = Self { active: HashSet::default(), in_process: HashSet::default() };
         for other in members.values().filter(|other| other.id != member.id) {
             let shares_process = other.process_id == member.process_id;
-            for held in [&other.assigned, &other.revoking] {
+            for held in [&other.state.assigned, &other.state.revoking] {
                 taken.active.extend(&held.active);
                 if shares_process {
                     taken.in_process.extend(held.active.iter().chain(&held.standby));
@@ -377,8 +374,12 @@ impl<'a> Taken<'a> {
         taken
     }
 
-    fn is_free(&self, task: &Task, is_active: bool) -> bool {
-        let is_taken = is_active && self.active.contains(task);
-        !is_taken && !self.in_process.contains(task)
+    fn free_of(&self, tasks: &Tasks) -> Tasks {
+        let is_free = |task: &&Task| !self.in_process.contains(*task);
+        let is_nobodys = |task: &&Task| !self.active.contains(*task);
+        Tasks {
+            active: tasks.active.iter().filter(is_free).filter(is_nobodys).cloned().collect(),
+            standby: tasks.standby.iter().filter(is_free).cloned().collect(),
+        }
     }
 }

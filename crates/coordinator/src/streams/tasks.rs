@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::Text;
+use crate::reconcile::Holding;
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Task {
@@ -24,37 +25,44 @@ pub struct Tasks {
 }
 
 impl Tasks {
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn len(&self) -> usize {
+        self.active.len() + self.standby.len()
+    }
+}
+
+/// Only active tasks are known by the epoch in which they were given: copies commit nothing.
+impl Holding for Tasks {
+    type Item = Task;
+
+    fn is_empty(&self) -> bool {
         self.active.is_empty() && self.standby.is_empty()
     }
 
-    pub fn len(&self) -> usize {
-        self.active.len() + self.standby.len()
-    }
-
-    pub fn overlaps(&self, other: &Self) -> bool {
+    fn overlaps(&self, other: &Self) -> bool {
         !self.active.is_disjoint(&other.active) || !self.standby.is_disjoint(&other.standby)
     }
 
-    /// What both have.
-    pub fn both(&self, other: &Self) -> Self {
+    fn both(&self, other: &Self) -> Self {
         Self {
             active: self.active.intersection(&other.active).cloned().collect(),
             standby: self.standby.intersection(&other.standby).cloned().collect(),
         }
     }
 
-    /// What the other one does not have.
-    pub fn without(&self, other: &Self) -> Self {
+    fn without(&self, other: &Self) -> Self {
         Self {
             active: self.active.difference(&other.active).cloned().collect(),
             standby: self.standby.difference(&other.standby).cloned().collect(),
         }
     }
 
-    pub fn extend(&mut self, other: Self) {
+    fn add(&mut self, other: Self) {
         self.active.extend(other.active);
         self.standby.extend(other.standby);
+    }
+
+    fn items(&self) -> impl Iterator<Item = Task> {
+        self.active.iter().cloned()
     }
 }
 

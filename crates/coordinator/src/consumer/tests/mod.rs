@@ -12,6 +12,7 @@ use super::{ConsumerGroup, ConsumerLimits, Heartbeat, Report};
 use crate::assignment::Assignment;
 use crate::assignor::Assignor;
 use crate::member::{Client, JOINING, LEAVING, PAUSING};
+use crate::reconcile::Holding;
 use crate::subscription::{Catalog, Topics};
 
 mod histories;
@@ -160,10 +161,10 @@ fn check(group: &ConsumerGroup) {
         group.holders.iter().map(|(&partition, id)| (partition, id.clone())).collect();
     assert_eq!(by_partition, holders);
     for member in group.members() {
-        assert!(!member.assigned.overlaps(&member.revoking));
+        assert!(!member.state.assigned.overlaps(&member.state.revoking));
         let held: BTreeSet<_> = member.held().collect();
-        assert!(held.iter().eq(member.given_in.keys()));
-        assert!(member.epoch <= group.target_epoch && group.target_epoch <= group.epoch);
+        assert!(held.iter().eq(member.state.given_in.keys()));
+        assert!(member.state.epoch <= group.target_epoch && group.target_epoch <= group.epoch);
     }
     for (instance, id) in &group.instances {
         assert_eq!(group.members[id].instance_id.as_ref(), Some(instance));

@@ -330,13 +330,13 @@ fn describe_member(member: &Member, version: i16) -> DescribedMember {
         .with_member_id(own(&member.id))
         .with_instance_id(member.instance_id.as_deref().map(own))
         .with_rack_id(member.rack_id.as_deref().map(own))
-        .with_member_epoch(member.epoch)
+        .with_member_epoch(member.state.epoch)
         .with_client_id(own(&member.client.id))
         .with_client_host(own(&member.client.host))
         .with_subscribed_topic_names(names.into_iter().collect())
         .with_subscribed_topic_regex(member.pattern.as_deref().map(own))
-        .with_assignment(described_assignment(&member.assigned))
-        .with_target_assignment(described_assignment(&member.target));
+        .with_assignment(described_assignment(&member.state.assigned))
+        .with_target_assignment(described_assignment(&member.state.target));
     if version >= 1 { described.with_member_type(MODERN_MEMBER) } else { described }
 }
 

@@ -348,7 +348,7 @@ fn put_assignment(frame: &mut BytesMut, tasks: &Tasks) {
 
 fn put_member(frame: &mut BytesMut, member: &Member) {
     put_text(frame, &member.id);
-    frame.put_i32(member.epoch);
+    frame.put_i32(member.state.epoch);
     // There are no static members.
     frame.put_nullable_text(None, true);
     frame.put_nullable_text(member.rack_id.as_deref(), true);
@@ -367,8 +367,8 @@ fn put_member(frame: &mut BytesMut, member: &Member) {
     // Offsets and end offsets of tasks are not reported.
     frame.put_count(0, true);
     frame.put_count(0, true);
-    put_assignment(frame, &member.assigned);
-    put_assignment(frame, &member.target);
+    put_assignment(frame, &member.state.assigned);
+    put_assignment(frame, &member.state.target);
     // Not a member of the classic protocol.
     frame.put_i8(0);
     frame.put_no_tagged_fields(true);
