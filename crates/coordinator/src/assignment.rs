@@ -15,7 +15,7 @@ pub struct Assignment(BTreeMap<Uuid, BTreeSet<i32>>);
 
 impl Assignment {
     #[cfg(test)]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.values().map(BTreeSet::len).sum()
     }
 

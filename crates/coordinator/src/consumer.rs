@@ -14,9 +14,7 @@ use std::time::Duration;
 
 use crate::Text;
 use crate::error::ErrorKind;
-use crate::subscription::CatalogStamp;
 use base::HashMap;
-use regex::Regex;
 use tracing::info;
 use uuid::Uuid;
 use world::Instant;
@@ -25,7 +23,7 @@ use crate::assignment::Assignment;
 use crate::assignor::Assignor;
 use crate::error::GroupError;
 use crate::member::{Client, JOINING, LEAVING, PAUSING};
-use crate::subscription::Topic;
+use crate::subscription::Subscriptions;
 
 mod heartbeat;
 pub mod member;
@@ -77,13 +75,6 @@ pub struct Report {
     pub assigned: Option<Assignment>,
 }
 
-/// Topics by a regular expression, which is matched when the catalog changes.
-#[derive(Debug)]
-struct Pattern {
-    regex: Regex,
-    topics: BTreeSet<Uuid>,
-}
-
 #[derive(Debug)]
 pub struct ConsumerGroup {
     name: Text,
@@ -95,10 +86,7 @@ pub struct ConsumerGroup {
     instances: HashMap<Text, Text>,
     /// Who may be consuming a partition.
     holders: HashMap<(Uuid, i32), Text>,
-    /// The topics of all subscriptions that exist, as of `stamp`.
-    topics: BTreeMap<Uuid, Topic>,
-    patterns: HashMap<Text, Pattern>,
-    stamp: Option<CatalogStamp>,
+    subscriptions: Subscriptions,
     check_at: Option<Instant>,
     bytes: usize,
 }
@@ -114,9 +102,7 @@ impl ConsumerGroup {
             members: BTreeMap::new(),
             instances: HashMap::default(),
             holders: HashMap::default(),
-            topics: BTreeMap::new(),
-            patterns: HashMap::default(),
-            stamp: None,
+            subscriptions: Subscriptions::default(),
             check_at: None,
             bytes: 0,
         }
@@ -152,7 +138,7 @@ impl ConsumerGroup {
     }
 
     pub fn is_subscribed_to(&self, topic: &str) -> bool {
-        self.topics.values().any(|known| known.name.as_ref() == topic)
+        self.subscriptions.topics().values().any(|known| known.name.as_ref() == topic)
     }
 
     /// See [`super::classic::ClassicGroup::check_at`].
@@ -164,7 +150,9 @@ impl ConsumerGroup {
     pub fn bytes(&self) -> usize {
         const TOPIC_BYTES: usize = 128;
         const HELD_BYTES: usize = 240;
-        self.bytes + self.topics.len() * TOPIC_BYTES + self.holders.len() * HELD_BYTES
+        self.bytes
+            + self.subscriptions.topics().len() * TOPIC_BYTES
+            + self.holders.len() * HELD_BYTES
     }
 
     /// The assignor that most members ask for. Ties go by name.
@@ -284,9 +272,7 @@ impl ConsumerGroup {
         self.bytes -= member.bytes();
         self.bump();
         if self.members.is_empty() {
-            self.topics.clear();
-            self.patterns.clear();
-            self.stamp = None;
+            self.subscriptions = Subscriptions::default();
         }
     }
 

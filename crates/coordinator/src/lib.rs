@@ -11,6 +11,7 @@
 //! * [`assignor`], [`assignment`]: how partitions are divided
 //! * [`subscription`]: what members want to consume, and what of it exists
 //! * [`member`]: what members of all protocols have in common
+//! * [`MemberState`]: how a member is brought to what it is to have, the same for partitions and tasks
 //! * [`Coordinator`]: owns groups and their timers; [`Registry`]: the shell around the machines: locks,
 //!   deadlines, answers that come later
 //!

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use crate::Text;
 use crate::error::ErrorKind;
-use crate::subscription::CatalogStamp;
 use tracing::info;
 use uuid::Uuid;
 use world::Instant;
@@ -19,7 +18,7 @@ use crate::assignment::Assignment;
 use crate::assignor::{Subscriber, simple};
 use crate::error::GroupError;
 use crate::member::{Client, JOINING};
-use crate::subscription::{Catalog, Topic};
+use crate::subscription::{Catalog, Subscription, Subscriptions};
 
 #[cfg(test)]
 mod tests;
@@ -55,9 +54,7 @@ pub struct Member {
     pub id: Text,
     pub rack_id: Option<Text>,
     pub client: Client,
-    pub names: BTreeSet<Text>,
-    /// Those of its names that exist.
-    topics: BTreeSet<Uuid>,
+    pub subscription: Subscription,
     pub epoch: i32,
     /// Accepted once more, from a member that has not got the answer with its new epoch.
     previous_epoch: i32,
@@ -73,7 +70,8 @@ impl Member {
     fn bytes(&self) -> usize {
         const MEMBER_BYTES: usize = 640;
         const NAME_BYTES: usize = 64;
-        MEMBER_BYTES + self.names.iter().map(|name| name.len() + NAME_BYTES).sum::<usize>()
+        MEMBER_BYTES
+            + self.subscription.names.iter().map(|name| name.len() + NAME_BYTES).sum::<usize>()
     }
 }
 
@@ -84,9 +82,7 @@ pub struct ShareGroup {
     /// Of the members' targets.
     target_epoch: i32,
     members: BTreeMap<Text, Member>,
-    /// The topics of all subscriptions that exist, as of `stamp`.
-    topics: BTreeMap<Uuid, Topic>,
-    stamp: Option<CatalogStamp>,
+    subscriptions: Subscriptions,
     check_at: Option<Instant>,
     bytes: usize,
     assigned: usize,
@@ -101,8 +97,7 @@ impl ShareGroup {
             epoch: 0,
             target_epoch: 0,
             members: BTreeMap::new(),
-            topics: BTreeMap::new(),
-            stamp: None,
+            subscriptions: Subscriptions::default(),
             check_at: None,
             bytes: 0,
             assigned: 0,
@@ -131,7 +126,7 @@ impl ShareGroup {
 
     /// The topics that any member wants and that exist.
     pub fn topics(&self) -> impl Iterator<Item = Uuid> {
-        self.topics.keys().copied()
+        self.subscriptions.topics().keys().copied()
     }
 
     /// See [`super::classic::ClassicGroup::check_at`].
@@ -143,7 +138,9 @@ impl ShareGroup {
     pub fn bytes(&self) -> usize {
         const TOPIC_BYTES: usize = 128;
         const ASSIGNED_BYTES: usize = 32;
-        self.bytes + self.topics.len() * TOPIC_BYTES + self.assigned * ASSIGNED_BYTES
+        self.bytes
+            + self.subscriptions.topics().len() * TOPIC_BYTES
+            + self.assigned * ASSIGNED_BYTES
     }
 }
 
@@ -171,7 +168,8 @@ impl ShareGroup {
         let is_full = heartbeat.epoch == JOINING || heartbeat.names.is_some();
         let member_id = heartbeat.member_id.clone();
         let has_changed = self.update(heartbeat) || is_new;
-        if self.resolve(has_changed, catalog) || has_changed {
+        let wanted = self.members.values_mut().map(|member| &mut member.subscription);
+        if self.subscriptions.resolve(has_changed, catalog, wanted) || has_changed {
             self.bump();
         }
         if self.epoch > self.target_epoch {
@@ -217,8 +215,7 @@ impl ShareGroup {
             id: member_id.clone(),
             rack_id: None,
             client: heartbeat.client.clone(),
-            names: BTreeSet::new(),
-            topics: BTreeSet::new(),
+            subscription: Subscription::default(),
             epoch: JOINING,
             previous_epoch: JOINING,
             assigned: Assignment::default(),
@@ -251,50 +248,26 @@ impl ShareGroup {
         if heartbeat.rack_id.is_some() {
             member.rack_id = heartbeat.rack_id;
         }
-        let Some(names) = heartbeat.names.filter(|names| *names != member.names) else {
+        let Some(names) = heartbeat.names.filter(|names| *names != member.subscription.names)
+        else {
             return false;
         };
         self.bytes -= member.bytes();
-        member.names = names;
+        member.subscription.names = names;
         self.bytes += member.bytes();
         true
     }
 
-    /// Looks up what the members want, if that or the catalog changed. True if the outcome differs.
-    fn resolve(&mut self, has_changed: bool, catalog: &impl Catalog) -> bool {
-        // Asked before the topics: a change in between is seen at the next heartbeat.
-        let stamp = catalog.stamp();
-        if self.stamp == Some(stamp) && !has_changed {
-            return false;
-        }
-        self.stamp = Some(stamp);
-        let names: BTreeSet<_> = self.members.values().flat_map(|member| &member.names).collect();
-        let found: BTreeMap<Text, Topic> = names
-            .into_iter()
-            .filter_map(|name| Some((name.clone(), catalog.topic(name)?)))
-            .collect();
-        let mut differs = false;
-        for member in self.members.values_mut() {
-            let wanted = member.names.iter().filter_map(|name| Some(found.get(name)?.id)).collect();
-            differs |= member.topics != wanted;
-            member.topics = wanted;
-        }
-        let topics = found.into_values().map(|topic| (topic.id, topic)).collect();
-        differs |= self.topics != topics;
-        self.topics = topics;
-        differs
-    }
-
     /// Computes what every member is to have in the group's epoch.
     fn assign(&mut self) {
-        let partitions = self.topics.iter().map(|(&id, topic)| (id, topic.partitions)).collect();
+        let partitions = self.subscriptions.partitions();
         let subscribers: Vec<_> = self
             .members
             .values()
             .map(|member| Subscriber {
                 id: &member.id,
                 instance_id: None,
-                topics: &member.topics,
+                topics: &member.subscription.topics,
                 target: &member.target,
             })
             .collect();
@@ -330,9 +303,9 @@ impl ShareGroup {
         self.bytes -= member.bytes();
         self.bump();
         // What only this member wanted nobody does any more: looked up at the next heartbeat.
-        self.stamp = None;
+        self.subscriptions.look_again();
         if self.members.is_empty() {
-            self.topics.clear();
+            self.subscriptions = Subscriptions::default();
             self.assigned = 0;
         }
     }

@@ -1,8 +1,12 @@
 //! What members want to consume, and what of it exists.
 
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::HashMap;
 use bytes::Buf;
 use regex::{Regex, RegexBuilder};
 use thiserror::Error;
+use tracing::debug;
 use uuid::Uuid;
 
 use crate::Text;
@@ -37,7 +41,7 @@ pub enum PatternError {
 
 /// A pattern that a name must match as a whole, as Kafka has it. The syntax is RE2's, which the
 /// crate shares, and so is the promise that no pattern takes more than linear time.
-pub fn compile_pattern(pattern: &str) -> Result<Regex, PatternError> {
+fn compile_pattern(pattern: &str) -> Result<Regex, PatternError> {
     let (bytes, at_most) = (pattern.len(), SUBSCRIPTION_PATTERN_BYTES_MAX);
     if bytes > at_most {
         return Err(PatternError::TooLong { bytes, at_most });
@@ -49,6 +53,129 @@ pub fn compile_pattern(pattern: &str) -> Result<Regex, PatternError> {
     compile(pattern).and_then(|_| compile(&format!(r"\A(?:{pattern})\z"))).map_err(|error| {
         PatternError::Syntax { pattern: pattern.to_owned(), reason: error.to_string() }
     })
+}
+
+/// What one member wants.
+#[derive(Clone, Debug, Default)]
+pub struct Subscription {
+    pub names: BTreeSet<Text>,
+    pub pattern: Option<Text>,
+    /// The topics of its names and its pattern that exist.
+    pub(crate) topics: BTreeSet<Uuid>,
+}
+
+/// What the members of a group want together, and what of it exists.
+#[derive(Debug, Default)]
+pub(crate) struct Subscriptions {
+    /// The topics of all subscriptions that exist, as of `stamp`.
+    topics: BTreeMap<Uuid, Topic>,
+    patterns: HashMap<Text, Pattern>,
+    stamp: Option<CatalogStamp>,
+}
+
+/// Topics by a regular expression, which is matched when the catalog changes.
+#[derive(Debug)]
+struct Pattern {
+    regex: Regex,
+    topics: BTreeSet<Uuid>,
+}
+
+impl Subscriptions {
+    pub(crate) fn topics(&self) -> &BTreeMap<Uuid, Topic> {
+        &self.topics
+    }
+
+    /// How many partitions each topic has.
+    pub(crate) fn partitions(&self) -> BTreeMap<Uuid, u32> {
+        self.topics.iter().map(|(&id, topic)| (id, topic.partitions)).collect()
+    }
+
+    /// An error if it is no pattern. One that a member has is known to be one.
+    pub(crate) fn check_pattern(&self, pattern: &str) -> Result<(), PatternError> {
+        if self.patterns.contains_key(pattern) {
+            return Ok(());
+        }
+        compile_pattern(pattern).map(drop)
+    }
+
+    /// What members want has changed: it is looked up at the next heartbeat.
+    pub(crate) fn look_again(&mut self) {
+        self.stamp = None;
+    }
+
+    /// Looks up what the members want, if that or the catalog changed. True if the outcome differs.
+    pub(crate) fn resolve<'a>(
+        &mut self,
+        has_changed: bool,
+        catalog: &impl Catalog,
+        members: impl Iterator<Item = &'a mut Subscription>,
+    ) -> bool {
+        // Asked before the topics: a change in between is seen at the next heartbeat.
+        let stamp = catalog.stamp();
+        if self.stamp == Some(stamp) && !has_changed {
+            return false;
+        }
+        let members: Vec<_> = members.collect();
+        let wanted = members.iter().filter_map(|member| member.pattern.clone()).collect();
+        let mut topics = self.match_patterns(wanted, self.stamp != Some(stamp), catalog);
+        self.stamp = Some(stamp);
+        let mut ids: BTreeMap<Text, Option<Uuid>> = BTreeMap::new();
+        let mut differs = false;
+        for member in members {
+            let mut wanted = BTreeSet::new();
+            for name in &member.names {
+                let id = *ids.entry(name.clone()).or_insert_with(|| {
+                    let topic = catalog.topic(name)?;
+                    let id = topic.id;
+                    topics.insert(id, topic);
+                    Some(id)
+                });
+                wanted.extend(id);
+            }
+            if let Some(pattern) = member.pattern.as_ref().and_then(|text| self.patterns.get(text))
+            {
+                wanted.extend(&pattern.topics);
+            }
+            differs |= member.topics != wanted;
+            member.topics = wanted;
+        }
+        differs |= self.topics != topics;
+        self.topics = topics;
+        differs
+    }
+
+    /// Matches patterns against all topics: the new ones, or all if the catalog changed. Returns
+    /// what they match.
+    fn match_patterns(
+        &mut self,
+        wanted: BTreeSet<Text>,
+        is_catalog_new: bool,
+        catalog: &impl Catalog,
+    ) -> BTreeMap<Uuid, Topic> {
+        self.patterns.retain(|text, _| wanted.contains(text));
+        if wanted.is_empty() {
+            return BTreeMap::new();
+        }
+        debug!(patterns = wanted.len(), known = self.patterns.len(), is_catalog_new, "matching");
+        let all = catalog.topics();
+        for text in wanted {
+            let is_new = !self.patterns.contains_key(&text);
+            if is_new {
+                // It was compiled before the member was taken in.
+                let Ok(regex) = compile_pattern(&text) else { continue };
+                self.patterns.insert(text.clone(), Pattern { regex, topics: BTreeSet::new() });
+            }
+            let Some(pattern) = self.patterns.get_mut(&text) else { continue };
+            if is_new || is_catalog_new {
+                let matching = all.iter().filter(|topic| pattern.regex.is_match(&topic.name));
+                pattern.topics = matching.map(|topic| topic.id).collect();
+            }
+        }
+        let matched: BTreeSet<_> =
+            self.patterns.values().flat_map(|pattern| &pattern.topics).copied().collect();
+        let of_patterns = all.into_iter().filter(|topic| matched.contains(&topic.id));
+        of_patterns.map(|topic| (topic.id, topic)).collect()
+    }
 }
 
 /// The topics that a consumer of the classic protocol names in its metadata, whose form the group
@@ -76,7 +203,6 @@ pub(crate) use tests::Topics;
 #[cfg(test)]
 mod tests {
     use std::cell::RefCell;
-    use std::collections::BTreeMap;
 
     use super::*;
     use crate::text;

@@ -27,6 +27,24 @@ pub struct Subscriber<'a> {
     pub target: &'a Assignment,
 }
 
+/// Topics by the members that want them, as places in `subscribers`: topics of one list can be divided
+/// together. Members are by id, so that ties do not depend on the order in which they are known.
+fn topics_by_members(subscribers: &[Subscriber<'_>]) -> BTreeMap<Vec<usize>, Vec<Uuid>> {
+    let mut members: Vec<_> = (0..subscribers.len()).collect();
+    members.sort_by_key(|&member| subscribers[member].id);
+    let mut wanted_by: BTreeMap<Uuid, Vec<usize>> = BTreeMap::new();
+    for member in members {
+        for topic in subscribers[member].topics {
+            wanted_by.entry(*topic).or_default().push(member);
+        }
+    }
+    let mut topics_of: BTreeMap<Vec<usize>, Vec<Uuid>> = BTreeMap::new();
+    for (topic, members) in wanted_by {
+        topics_of.entry(members).or_default().push(topic);
+    }
+    topics_of
+}
+
 /// The assignors that a client may ask for, by name.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub enum Assignor {

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
 
-use super::Subscriber;
+use super::{Subscriber, topics_by_members};
 use crate::assignment::Assignment;
 
 /// What ShareGroupDescribe calls it.
@@ -42,20 +42,7 @@ struct Pool {
 }
 
 fn pools(subscribers: &[Subscriber<'_>], partitions: &BTreeMap<Uuid, u32>) -> Vec<Pool> {
-    // By id, so that ties do not depend on the order in which members are known.
-    let mut members: Vec<_> = (0..subscribers.len()).collect();
-    members.sort_by_key(|&member| subscribers[member].id);
-    let mut wanted_by: BTreeMap<Uuid, Vec<usize>> = BTreeMap::new();
-    for member in members {
-        for topic in subscribers[member].topics {
-            wanted_by.entry(*topic).or_default().push(member);
-        }
-    }
-    let mut topics_of: BTreeMap<Vec<usize>, Vec<Uuid>> = BTreeMap::new();
-    for (topic, members) in wanted_by {
-        topics_of.entry(members).or_default().push(topic);
-    }
-    let mut pools: Vec<_> = topics_of
+    let mut pools: Vec<_> = topics_by_members(subscribers)
         .into_iter()
         .map(|(members, topics)| Pool::new(members, &topics, partitions))
         .filter(|pool| !pool.partitions.is_empty())

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use uuid::Uuid;
 
-use super::Subscriber;
+use super::{Subscriber, topics_by_members};
 use crate::assignment::Assignment;
 
 /// Passes over the pools while partitions still move. One does where subscriptions are equal or
@@ -60,20 +60,7 @@ struct Pool {
 
 /// The hardest first: those with many partitions for few members.
 fn pools(subscribers: &[Subscriber<'_>], partitions: &BTreeMap<Uuid, u32>) -> Vec<Pool> {
-    // By id, so that ties do not depend on the order in which members are known.
-    let mut members: Vec<_> = (0..subscribers.len()).collect();
-    members.sort_by_key(|&member| subscribers[member].id);
-    let mut wanted_by: BTreeMap<Uuid, Vec<usize>> = BTreeMap::new();
-    for member in members {
-        for topic in subscribers[member].topics {
-            wanted_by.entry(*topic).or_default().push(member);
-        }
-    }
-    let mut topics_of: HashMap<Vec<usize>, Vec<Uuid>> = HashMap::default();
-    for (topic, subscribers) in wanted_by {
-        topics_of.entry(subscribers).or_default().push(topic);
-    }
-    let mut pools: Vec<_> = topics_of
+    let mut pools: Vec<_> = topics_by_members(subscribers)
         .into_iter()
         .map(|(subscribers, topics)| Pool::new(subscribers, &topics, partitions))
         .collect();

@@ -1,6 +1,5 @@
 //! A member reports: it comes, it stays, it has done what it was asked to.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::error::ErrorKind;
@@ -14,7 +13,7 @@ use crate::assignment::Assignment;
 use crate::error::GroupError;
 use crate::member::{JOINING, PAUSING};
 use crate::reconcile::{MemberState, Progress};
-use crate::subscription::{Catalog, compile_pattern};
+use crate::subscription::{Catalog, Subscription};
 
 impl ConsumerGroup {
     /// Takes a heartbeat in. A refused one changes nothing.
@@ -26,8 +25,8 @@ impl ConsumerGroup {
         now: Instant,
     ) -> Result<Report, GroupError> {
         let pattern = heartbeat.pattern.as_ref().filter(|pattern| !pattern.is_empty());
-        if let Some(pattern) = pattern.filter(|pattern| !self.patterns.contains_key(*pattern)) {
-            compile_pattern(pattern).map_err(|error| {
+        if let Some(pattern) = pattern {
+            self.subscriptions.check_pattern(pattern).map_err(|error| {
                 GroupError::new(ErrorKind::InvalidRegularExpression, error.to_string())
             })?;
         }
@@ -38,7 +37,8 @@ impl ConsumerGroup {
             false
         };
         let has_changed = self.update(&heartbeat) || is_new;
-        if self.resolve(has_changed, catalog) || has_changed {
+        let wanted = self.members.values_mut().map(|member| &mut member.subscription);
+        if self.subscriptions.resolve(has_changed, catalog, wanted) || has_changed {
             self.bump();
         }
         if self.epoch > self.target_epoch {
@@ -167,7 +167,11 @@ impl ConsumerGroup {
     fn update(&mut self, heartbeat: &Heartbeat) -> bool {
         let Some(member) = self.members.get_mut(&heartbeat.member_id) else { return false };
         self.bytes -= member.bytes();
-        let before = (member.names.clone(), member.pattern.clone(), member.assignor);
+        let before = (
+            member.subscription.names.clone(),
+            member.subscription.pattern.clone(),
+            member.assignor,
+        );
         member.client = heartbeat.client.clone();
         if let Some(rack_id) = &heartbeat.rack_id {
             member.rack_id = Some(rack_id.clone());
@@ -176,16 +180,22 @@ impl ConsumerGroup {
             member.rebalance_timeout = timeout;
         }
         if let Some(names) = &heartbeat.names {
-            member.names = names.clone();
+            member.subscription.names = names.clone();
         }
         if let Some(pattern) = &heartbeat.pattern {
-            member.pattern = Some(pattern.clone()).filter(|pattern| !pattern.is_empty());
+            member.subscription.pattern =
+                Some(pattern.clone()).filter(|pattern| !pattern.is_empty());
         }
         if heartbeat.assignor.is_some() {
             member.assignor = heartbeat.assignor;
         }
         self.bytes += member.bytes();
-        before != (member.names.clone(), member.pattern.clone(), member.assignor)
+        before
+            != (
+                member.subscription.names.clone(),
+                member.subscription.pattern.clone(),
+                member.assignor,
+            )
     }
 
     /// Brings a member as far towards its target as the others allow. True if it may consume
@@ -220,11 +230,9 @@ fn new_member(heartbeat: &Heartbeat, session_deadline: Instant) -> Member {
         instance_id: heartbeat.instance_id.clone(),
         rack_id: None,
         client: heartbeat.client.clone(),
-        names: BTreeSet::new(),
-        pattern: None,
+        subscription: Subscription::default(),
         assignor: None,
         rebalance_timeout: Duration::ZERO,
-        topics: BTreeSet::new(),
         state: MemberState::joining(Assignment::default()),
         session_deadline,
         revocation_deadline: None,

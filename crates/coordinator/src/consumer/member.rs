@@ -1,6 +1,5 @@
 //! A member of a KIP-848 group.
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::Text;
@@ -11,6 +10,7 @@ use crate::assignment::Assignment;
 use crate::assignor::Assignor;
 use crate::member::Client;
 use crate::reconcile::MemberState;
+use crate::subscription::Subscription;
 
 #[derive(Clone, Debug)]
 pub struct Member {
@@ -18,12 +18,9 @@ pub struct Member {
     pub instance_id: Option<Text>,
     pub rack_id: Option<Text>,
     pub client: Client,
-    pub names: BTreeSet<Text>,
-    pub pattern: Option<Text>,
+    pub subscription: Subscription,
     pub(super) assignor: Option<Assignor>,
     pub(super) rebalance_timeout: Duration,
-    /// The topics of its names and its pattern that exist.
-    pub(super) topics: BTreeSet<Uuid>,
     pub state: MemberState<Assignment>,
     pub(super) session_deadline: Instant,
     /// Until when it must have given up what it was asked to.
@@ -40,7 +37,7 @@ impl Member {
     pub(super) fn bytes(&self) -> usize {
         const MEMBER_BYTES: usize = 768;
         const NAME_BYTES: usize = 64;
-        let names: usize = self.names.iter().map(|name| name.len() + NAME_BYTES).sum();
-        MEMBER_BYTES + names + self.pattern.as_ref().map_or(0, |pattern| pattern.len())
+        let names: usize = self.subscription.names.iter().map(|name| name.len() + NAME_BYTES).sum();
+        MEMBER_BYTES + names + self.subscription.pattern.as_ref().map_or(0, |pattern| pattern.len())
     }
 }

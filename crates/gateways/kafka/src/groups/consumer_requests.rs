@@ -325,7 +325,8 @@ fn describe_group(group: &ConsumerGroup, version: i16) -> DescribedGroup {
 const MODERN_MEMBER: i8 = 1;
 
 fn describe_member(member: &Member, version: i16) -> DescribedMember {
-    let names: BTreeSet<_> = member.names.iter().map(|name| TopicName(own(name))).collect();
+    let names: BTreeSet<_> =
+        member.subscription.names.iter().map(|name| TopicName(own(name))).collect();
     let described = DescribedMember::default()
         .with_member_id(own(&member.id))
         .with_instance_id(member.instance_id.as_deref().map(own))
@@ -334,7 +335,7 @@ fn describe_member(member: &Member, version: i16) -> DescribedMember {
         .with_client_id(own(&member.client.id))
         .with_client_host(own(&member.client.host))
         .with_subscribed_topic_names(names.into_iter().collect())
-        .with_subscribed_topic_regex(member.pattern.as_deref().map(own))
+        .with_subscribed_topic_regex(member.subscription.pattern.as_deref().map(own))
         .with_assignment(described_assignment(&member.state.assigned))
         .with_target_assignment(described_assignment(&member.state.target));
     if version >= 1 { described.with_member_type(MODERN_MEMBER) } else { described }

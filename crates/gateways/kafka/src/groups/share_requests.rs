@@ -254,7 +254,8 @@ fn describe_group(group: &ShareGroup) -> DescribedGroup {
 }
 
 fn describe_member(member: &Member) -> DescribedMember {
-    let names: BTreeSet<_> = member.names.iter().map(|name| TopicName(own(name))).collect();
+    let names: BTreeSet<_> =
+        member.subscription.names.iter().map(|name| TopicName(own(name))).collect();
     let topics = member.assigned.topics().map(|(topic, partitions): (Uuid, _)| {
         DescribedPartitions::default()
             .with_topic_id(topic)
