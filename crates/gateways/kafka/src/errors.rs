@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use broker::{AppendError, ExecuteError, FetchError, Refusal, SequenceRefusal, Unavailable};
+use coordinator::{ErrorKind, GroupError};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::protocol::StrBytes;
 use record::{BatchError, CompressionError, RefusedRecord};
@@ -220,6 +221,30 @@ impl From<&BatchError> for Fault {
             | BatchError::TrailingBytes { .. } => ResponseError::InvalidRecord,
         };
         Self::new(code, error.to_string())
+    }
+}
+
+impl From<GroupError> for Fault {
+    fn from(error: GroupError) -> Self {
+        Self::new(group_code(error.kind), error.message)
+    }
+}
+
+pub(crate) fn group_code(kind: ErrorKind) -> ResponseError {
+    match kind {
+        ErrorKind::UnknownMemberId => ResponseError::UnknownMemberId,
+        ErrorKind::FencedInstanceId => ResponseError::FencedInstanceId,
+        ErrorKind::UnreleasedInstanceId => ResponseError::UnreleasedInstanceId,
+        ErrorKind::IllegalGeneration => ResponseError::IllegalGeneration,
+        ErrorKind::RebalanceInProgress => ResponseError::RebalanceInProgress,
+        ErrorKind::InconsistentGroupProtocol => ResponseError::InconsistentGroupProtocol,
+        ErrorKind::MemberIdRequired => ResponseError::MemberIdRequired,
+        ErrorKind::GroupMaxSizeReached => ResponseError::GroupMaxSizeReached,
+        ErrorKind::FencedMemberEpoch => ResponseError::FencedMemberEpoch,
+        ErrorKind::StaleMemberEpoch => ResponseError::StaleMemberEpoch,
+        ErrorKind::InvalidRegularExpression => ResponseError::InvalidRegularExpression,
+        ErrorKind::StreamsInvalidTopology => ResponseError::StreamsInvalidTopology,
+        ErrorKind::InvalidRequest => ResponseError::InvalidRequest,
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use broker::{Broker, Budget, Permit};
+use coordinator::Text;
 use gateway::Connection;
 use kafka_protocol::protocol::StrBytes;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore, watch};
@@ -156,7 +157,7 @@ impl Session {
     }
 
     /// As Kafka writes a client's host: a slash and the address.
-    pub(crate) fn client_host(&self) -> StrBytes {
-        StrBytes::from_string(format!("/{}", self.connection.peer().ip()))
+    pub(crate) fn client_host(&self) -> Text {
+        format!("/{}", self.connection.peer().ip()).into()
     }
 }

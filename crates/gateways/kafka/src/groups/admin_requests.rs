@@ -6,6 +6,9 @@ use std::collections::BTreeMap;
 
 use base::HashSet;
 use broker::{Pace, Unavailable};
+use coordinator::Group;
+use coordinator::classic::{ClassicGroup, Phase};
+use coordinator::share::EMPTY_STATE;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::delete_groups_response::DeletableGroupResult;
 use kafka_protocol::messages::describe_groups_response::{DescribedGroup, DescribedGroupMember};
@@ -20,17 +23,14 @@ use kafka_protocol::protocol::StrBytes;
 
 use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
-use crate::groups::classic::{ClassicGroup, Phase};
 use crate::groups::classic_requests::check_group_name;
 use crate::groups::code_of;
 use crate::groups::committed::{
     GROUPS_PER_LOOK, WithOffsets, coordinator_error, coordinator_unavailable, has_offsets,
 };
-use crate::groups::member::own;
-use crate::groups::registry::{CLASSIC_TYPE_NAME, Group, SHARE_TYPE_NAME};
-use crate::groups::share::EMPTY_STATE;
 use crate::groups::share_offset_requests::delete_part;
 use crate::groups::share_requests::group_not_found;
+use crate::groups::text::own;
 use crate::list_response::ListWriter;
 use crate::no_transactions::no_transactions_for;
 use crate::request::{Request, RequestError};
@@ -145,7 +145,7 @@ pub(crate) async fn list(
         }
     };
     gateway.groups.for_each(|name, group| {
-        let row = listed_group(&group.protocol_type(), group.state_name(), group.type_name());
+        let row = listed_group(group.protocol_type(), group.state_name(), group.type_name());
         listed.insert(name.to_string(), row);
     });
     let groups = listed
@@ -173,12 +173,12 @@ async fn durable_groups(gateway: &Gateway) -> Result<BTreeMap<String, ListedGrou
         Some(last)
     };
     // Share groups first: what has offsets as well counts as classic.
-    let row = listed_group(SHARE_TYPE_NAME, EMPTY_STATE, SHARE_TYPE_NAME);
+    let row = listed_group(Group::SHARE, EMPTY_STATE, Group::SHARE);
     let mut last = Some(String::new());
     while let Some(after) = last {
         last = add(lease_group_names_after(gateway, &after), &row).await;
     }
-    let row = listed_group("", Phase::Empty.name(), CLASSIC_TYPE_NAME);
+    let row = listed_group("", Phase::Empty.name(), Group::CLASSIC);
     let mut last = Some(String::new());
     while let Some(after) = last {
         let names = gateway.broker.shards().offset_groups_after(&after, GROUPS_PER_LOOK).await?;
@@ -247,7 +247,7 @@ fn describe_one(
         Ok(has_offsets) => has_offsets,
         Err(error) => return described.with_error_code(error.code()),
     };
-    gateway.groups.visit(&name.0, |visit| match visit.group {
+    gateway.groups.visit(name, |visit| match visit.group {
         Some(Group::Classic(group)) => describe_classic(described, group),
         Some(Group::Share(_)) | None if has_offsets => {
             described.with_group_state(StrBytes::from_static_str(Phase::Empty.name()))
@@ -278,10 +278,10 @@ fn describe_classic(described: DescribedGroup, group: &ClassicGroup) -> Describe
     let is_stable = group.phase() == Phase::Stable;
     let members = group.members().map(|member| {
         let described = DescribedGroupMember::default()
-            .with_member_id(member.id.clone())
-            .with_group_instance_id(member.instance_id.clone())
-            .with_client_id(member.client.id.clone())
-            .with_client_host(member.client.host.clone())
+            .with_member_id(own(&member.id))
+            .with_group_instance_id(member.instance_id.as_deref().map(own))
+            .with_client_id(own(&member.client.id))
+            .with_client_host(own(&member.client.host))
             .with_member_assignment(member.assignment.clone());
         if is_stable {
             described.with_member_metadata(group.metadata_of(member))
@@ -289,11 +289,11 @@ fn describe_classic(described: DescribedGroup, group: &ClassicGroup) -> Describe
             described
         }
     });
-    let protocol = if is_stable { group.protocol().cloned() } else { None };
+    let protocol = if is_stable { group.protocol() } else { None };
     described
         .with_group_state(StrBytes::from_static_str(group.phase().name()))
-        .with_protocol_type(group.protocol_type().cloned().unwrap_or_default())
-        .with_protocol_data(protocol.unwrap_or_default())
+        .with_protocol_type(own(group.protocol_type().unwrap_or_default()))
+        .with_protocol_data(own(protocol.unwrap_or_default()))
         .with_members(members.collect())
 }
 
@@ -315,7 +315,7 @@ pub(crate) async fn delete(
 
 async fn delete_one(gateway: &Gateway, name: &GroupId) -> Result<(), ResponseError> {
     check_group_name(name)?;
-    let was_known = gateway.groups.visit(&name.0, |visit| match visit.group {
+    let was_known = gateway.groups.visit(name, |visit| match visit.group {
         Some(group) if !group.is_empty() => Err(ResponseError::NonEmptyGroup),
         known => Ok(known.take().is_some()),
     })?;

@@ -2,7 +2,13 @@
 
 use base::limits::{GROUP_MEMBER_BYTES_MAX, GROUP_NAME_BYTES_MAX};
 use broker::Permit;
+use coordinator::classic::{
+    ClassicGroup, Join, JoinRefused, Joined, Leaver, Protocol, Sync, Synced,
+};
+use coordinator::member::{Client, Reply, Waiter};
+use coordinator::{ErrorKind, Group, Visit, text};
 use kafka_protocol::ResponseError;
+use kafka_protocol::messages::join_group_response::JoinGroupResponseMember;
 use kafka_protocol::messages::leave_group_request::MemberIdentity;
 use kafka_protocol::messages::leave_group_response::MemberResponse;
 use kafka_protocol::messages::{
@@ -12,11 +18,11 @@ use kafka_protocol::messages::{
 use kafka_protocol::protocol::StrBytes;
 use tokio::sync::oneshot;
 
+use crate::errors::group_code;
 use crate::gateway::{Gateway, Session};
-use crate::groups::classic::{ClassicGroup, Join, Leaver, Protocol, Sync};
 use crate::groups::code_of;
-use crate::groups::member::{Client, Reply, Waiter, own, own_bytes};
-use crate::groups::registry::{Group, Visit, join_limits, millis};
+use crate::groups::node::{group_values, join_limits, millis};
+use crate::groups::text::{own, own_bytes};
 use crate::request::{Request, RequestError, RequestHead};
 use crate::response::Response;
 
@@ -53,19 +59,14 @@ async fn join_response(
     message: JoinGroupRequest,
     permit: Option<Permit>,
 ) -> JoinGroupResponse {
-    let member_id = own(&message.member_id);
-    let refused = |error: ResponseError| {
-        JoinGroupResponse::default()
-            .with_member_id(member_id.clone())
-            .with_protocol_name(None)
-            .with_error_code(error.code())
-    };
+    let member_id = text(&message.member_id);
     if let Err(error) = check_join(gateway, &message) {
-        return refused(error);
+        return join_refused(&member_id, error);
     }
-    let limits = join_limits(&gateway.groups.values());
+    let refused = |error| Err(JoinRefused { member_id: member_id.clone(), error });
+    let limits = join_limits(&group_values(&gateway.broker));
     let client = client_of(session, head);
-    let mut answer = gateway.groups.visit_and_wait(&message.group_id.0, |visit, waiter| {
+    let mut answer = gateway.groups.visit_and_wait(&message.group_id, |visit, waiter| {
         let join = join_event(gateway, &message, head, client, waiter);
         let Visit { group, now, effects } = visit;
         let is_other = |group: &Group| !matches!(group, Group::Classic(_));
@@ -74,28 +75,55 @@ async fn join_response(
         }
         // A member that was named by a group which has forgotten it must start anew.
         if group.is_none() && !join.member_id.is_empty() {
-            return effects.join(waiter, refused(ResponseError::UnknownMemberId));
+            return effects.join(waiter, refused(ErrorKind::UnknownMemberId));
         }
-        let empty = || Group::Classic(ClassicGroup::new(own(&message.group_id)));
+        let empty = || Group::Classic(ClassicGroup::new(text(&message.group_id)));
         match group.get_or_insert_with(empty) {
             Group::Classic(group) => group.join(join, limits, now, effects),
             // The members of a group speak one protocol; there is no migration of a living group.
             Group::Consumer(_) | Group::Share(_) | Group::Streams(_) => {
-                effects.join(waiter, refused(ResponseError::InconsistentGroupProtocol));
+                effects.join(waiter, refused(ErrorKind::InconsistentGroupProtocol));
             }
         }
     });
     // What the group keeps of it is a copy, and within the bounds of all groups.
     drop((message, permit));
     match answer_or_drain(gateway, &mut answer).await {
-        Some(Reply::Join(response)) => response,
-        _ => refused(ResponseError::CoordinatorNotAvailable),
+        Some(Reply::Join(Ok(joined))) => joined_response(joined),
+        Some(Reply::Join(Err(JoinRefused { member_id, error }))) => {
+            join_refused(&member_id, group_code(error))
+        }
+        _ => join_refused(&member_id, ResponseError::CoordinatorNotAvailable),
     }
+}
+
+fn joined_response(joined: Joined) -> JoinGroupResponse {
+    let members = joined.members.into_iter().map(|member| {
+        JoinGroupResponseMember::default()
+            .with_member_id(own(&member.id))
+            .with_group_instance_id(member.instance_id.as_deref().map(own))
+            .with_metadata(member.metadata)
+    });
+    JoinGroupResponse::default()
+        .with_generation_id(joined.generation)
+        .with_protocol_type(joined.protocol_type.as_deref().map(own))
+        .with_protocol_name(joined.protocol.as_deref().map(own))
+        .with_leader(own(&joined.leader))
+        .with_skip_assignment(joined.skip_assignment)
+        .with_member_id(own(&joined.member_id))
+        .with_members(members.collect())
+}
+
+fn join_refused(member_id: &str, error: ResponseError) -> JoinGroupResponse {
+    JoinGroupResponse::default()
+        .with_member_id(own(member_id))
+        .with_protocol_name(None)
+        .with_error_code(error.code())
 }
 
 fn check_join(gateway: &Gateway, message: &JoinGroupRequest) -> Result<(), ResponseError> {
     check_group_name(&message.group_id)?;
-    let values = gateway.groups.values();
+    let values = group_values(&gateway.broker);
     let allowed = values.session_timeout_ms_min..=values.session_timeout_ms_max;
     if !allowed.contains(&message.session_timeout_ms) {
         return Err(ResponseError::InvalidSessionTimeout);
@@ -105,7 +133,7 @@ fn check_join(gateway: &Gateway, message: &JoinGroupRequest) -> Result<(), Respo
     if bytes > GROUP_MEMBER_BYTES_MAX {
         return Err(ResponseError::MessageTooLarge);
     }
-    if !gateway.groups.has_room(&message.group_id.0, bytes) {
+    if !gateway.groups.has_room(&message.group_id, bytes) {
         return Err(ResponseError::GroupMaxSizeReached);
     }
     Ok(())
@@ -118,23 +146,23 @@ fn join_event(
     client: Client,
     waiter: Waiter,
 ) -> Join {
-    let instance_id = message.group_instance_id.as_deref().map(own);
+    let instance_id = message.group_instance_id.as_deref().map(text);
     let name = instance_id.as_deref().unwrap_or(&client.id);
     let rebalance_timeout_ms =
         if head.version == 0 { message.session_timeout_ms } else { message.rebalance_timeout_ms };
     let protocols = message.protocols.iter().map(|protocol| Protocol {
-        name: own(&protocol.name),
+        name: text(&protocol.name),
         metadata: own_bytes(&protocol.metadata),
     });
     Join {
         waiter,
-        member_id: own(&message.member_id),
-        fresh_id: StrBytes::from_string(format!("{name}-{}", gateway.broker.entropy().uuid())),
+        member_id: text(&message.member_id),
+        fresh_id: format!("{name}-{}", gateway.broker.entropy().uuid()).into(),
         instance_id,
         client,
         session_timeout: millis(message.session_timeout_ms),
         rebalance_timeout: millis(rebalance_timeout_ms),
-        protocol_type: own(&message.protocol_type),
+        protocol_type: text(&message.protocol_type),
         protocols: protocols.collect(),
         reason: reason(message.reason.as_deref()),
         may_be_sent_back: head.version >= 4,
@@ -143,7 +171,7 @@ fn join_event(
 }
 
 pub(crate) fn client_of(session: &Session, head: &RequestHead) -> Client {
-    Client { id: own(head.client_id.as_deref().unwrap_or_default()), host: session.client_host() }
+    Client { id: text(head.client_id.as_deref().unwrap_or_default()), host: session.client_host() }
 }
 
 /// What a client says about itself, cut to what a log line can bear.
@@ -185,31 +213,39 @@ async fn sync_response(
     if let Err(error) = check_sync(gateway, &message) {
         return refused(error);
     }
-    let mut answer = gateway.groups.visit_and_wait(&message.group_id.0, |visit, waiter| {
+    let mut answer = gateway.groups.visit_and_wait(&message.group_id, |visit, waiter| {
         let assignments = message.assignments.iter();
         let sync = Sync {
             waiter,
-            member_id: own(&message.member_id),
-            instance_id: message.group_instance_id.as_deref().map(own),
+            member_id: text(&message.member_id),
+            instance_id: message.group_instance_id.as_deref().map(text),
             generation: message.generation_id,
-            protocol_type: message.protocol_type.as_deref().map(own),
-            protocol: message.protocol_name.as_deref().map(own),
+            protocol_type: message.protocol_type.as_deref().map(text),
+            protocol: message.protocol_name.as_deref().map(text),
             assignments: assignments
-                .map(|one| (own(&one.member_id), own_bytes(&one.assignment)))
+                .map(|one| (text(&one.member_id), own_bytes(&one.assignment)))
                 .collect(),
         };
         match visit.group {
             Some(Group::Classic(group)) => group.sync(sync, visit.now, visit.effects),
             Some(Group::Consumer(_) | Group::Share(_) | Group::Streams(_)) | None => {
-                visit.effects.sync(waiter, refused(ResponseError::UnknownMemberId));
+                visit.effects.sync(waiter, Err(ErrorKind::UnknownMemberId));
             }
         }
     });
     drop((message, permit));
     match answer_or_drain(gateway, &mut answer).await {
-        Some(Reply::Sync(response)) => response,
+        Some(Reply::Sync(Ok(synced))) => synced_response(synced),
+        Some(Reply::Sync(Err(error))) => refused(group_code(error)),
         _ => refused(ResponseError::CoordinatorNotAvailable),
     }
+}
+
+fn synced_response(synced: Synced) -> SyncGroupResponse {
+    SyncGroupResponse::default()
+        .with_protocol_type(synced.protocol_type.as_deref().map(own))
+        .with_protocol_name(synced.protocol.as_deref().map(own))
+        .with_assignment(synced.assignment)
 }
 
 fn check_sync(gateway: &Gateway, message: &SyncGroupRequest) -> Result<(), ResponseError> {
@@ -218,7 +254,7 @@ fn check_sync(gateway: &Gateway, message: &SyncGroupRequest) -> Result<(), Respo
         return Err(ResponseError::MessageTooLarge);
     }
     let bytes = message.assignments.iter().map(|one| one.assignment.len()).sum();
-    if bytes > 0 && !gateway.groups.has_room(&message.group_id.0, bytes) {
+    if bytes > 0 && !gateway.groups.has_room(&message.group_id, bytes) {
         return Err(ResponseError::GroupMaxSizeReached);
     }
     Ok(())
@@ -229,14 +265,15 @@ fn check_sync(gateway: &Gateway, message: &SyncGroupRequest) -> Result<(), Respo
 pub(crate) fn heartbeat(gateway: &Gateway, mut request: Request) -> Result<Response, RequestError> {
     let message: HeartbeatRequest = request.decode()?;
     let (member, generation) = (&message.member_id, message.generation_id);
-    let instance = message.group_instance_id.as_ref();
+    let instance = message.group_instance_id.as_deref();
     let result = check_group_name(&message.group_id).and_then(|()| {
-        gateway.groups.visit(&message.group_id.0, |visit| match visit.group {
+        let beat = gateway.groups.visit(&message.group_id, |visit| match visit.group {
             Some(Group::Classic(group)) => group.heartbeat(member, instance, generation, visit.now),
             Some(Group::Consumer(_) | Group::Share(_) | Group::Streams(_)) | None => {
-                Err(ResponseError::UnknownMemberId)
+                Err(ErrorKind::UnknownMemberId)
             }
-        })
+        });
+        beat.map_err(group_code)
     });
     let response = HeartbeatResponse::default().with_error_code(code_of(result));
     Response::encode(&request.head, &response)
@@ -260,30 +297,34 @@ pub(crate) fn leave(gateway: &Gateway, mut request: Request) -> Result<Response,
             MemberResponse::default()
                 .with_member_id(member.member_id.clone())
                 .with_group_instance_id(member.group_instance_id.clone())
-                .with_error_code(code_of(result))
+                .with_error_code(code_of(result.map_err(group_code)))
         });
         response.members = members.collect();
     } else {
-        response.error_code = results.into_iter().map(code_of).next().unwrap_or(0);
+        response.error_code = results
+            .into_iter()
+            .map(|result| code_of(result.map_err(group_code)))
+            .next()
+            .unwrap_or(0);
     }
     Response::encode(&request.head, &response)
 }
 
-fn leave_results(gateway: &Gateway, message: &LeaveGroupRequest) -> Vec<Result<(), ResponseError>> {
-    let limits = join_limits(&gateway.groups.values());
+fn leave_results(gateway: &Gateway, message: &LeaveGroupRequest) -> Vec<Result<(), ErrorKind>> {
+    let limits = join_limits(&group_values(&gateway.broker));
     let leavers: Vec<_> = message
         .members
         .iter()
         .map(|member| Leaver {
-            member_id: member.member_id.clone(),
-            instance_id: member.group_instance_id.clone(),
+            member_id: text(&member.member_id),
+            instance_id: member.group_instance_id.as_deref().map(text),
             reason: reason(member.reason.as_deref()),
         })
         .collect();
-    gateway.groups.visit(&message.group_id.0, |visit| match visit.group {
+    gateway.groups.visit(&message.group_id, |visit| match visit.group {
         Some(Group::Classic(group)) => group.leave(&leavers, limits, visit.now, visit.effects),
         Some(Group::Consumer(_) | Group::Share(_) | Group::Streams(_)) | None => {
-            vec![Err(ResponseError::UnknownMemberId); leavers.len()]
+            vec![Err(ErrorKind::UnknownMemberId); leavers.len()]
         }
     })
 }

@@ -4,6 +4,11 @@ use std::collections::BTreeSet;
 
 use base::limits::GROUP_MEMBER_BYTES_MAX;
 use broker::CatalogView;
+use coordinator::assignment::Assignment;
+use coordinator::assignor::Assignor;
+use coordinator::consumer::{ConsumerGroup, ConsumerLimits, Heartbeat, Member, Report};
+use coordinator::member::{Client, JOINING, LEAVING, PAUSING};
+use coordinator::{Group, Visit, text};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::consumer_group_describe_response::{
     Assignment as DescribedAssignment, DescribedGroup, Member as DescribedMember,
@@ -21,15 +26,12 @@ use kafka_protocol::protocol::StrBytes;
 use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
 use crate::groups::admin_requests::{DESCRIBED_GROUP_BYTES, GROUP_OPERATIONS};
-use crate::groups::assignment::Assignment;
-use crate::groups::assignor::Assignor;
 use crate::groups::classic_requests::{check_group_name, client_of};
 use crate::groups::committed::WithOffsets;
-use crate::groups::consumer::member::{JOINING, LEAVING, PAUSING};
-use crate::groups::consumer::{ConsumerGroup, ConsumerLimits, Heartbeat, Member, Report};
-use crate::groups::member::{Client, own};
-use crate::groups::registry::{Group, Visit, millis};
+use crate::groups::node::millis;
 use crate::groups::share_requests::group_not_found;
+use crate::groups::text::own;
+use crate::groups::topics::Topics;
 use crate::list_response::ListWriter;
 use crate::request::{Request, RequestError, RequestHead};
 use crate::response::Response;
@@ -112,7 +114,7 @@ fn check_heartbeat(
     if bytes > GROUP_MEMBER_BYTES_MAX {
         return invalid("SubscribedTopicNames is too long.");
     }
-    if message.member_epoch == JOINING && !gateway.groups.has_room(&message.group_id.0, bytes) {
+    if message.member_epoch == JOINING && !gateway.groups.has_room(&message.group_id, bytes) {
         return Err(Fault::plain(ResponseError::GroupMaxSizeReached));
     }
     asked_assignor(message)
@@ -137,9 +139,10 @@ fn leave(
     gateway: &Gateway,
     message: &ConsumerGroupHeartbeatRequest,
 ) -> Result<ConsumerGroupHeartbeatResponse, Fault> {
-    gateway.groups.visit(&message.group_id.0, |visit| match visit.group {
+    gateway.groups.visit(&message.group_id, |visit| match visit.group {
         Some(Group::Consumer(group)) => {
-            group.leave(&message.member_id, message.instance_id.as_ref(), message.member_epoch)
+            let (instance, epoch) = (message.instance_id.as_deref(), message.member_epoch);
+            group.leave(&message.member_id, instance, epoch).map_err(Fault::from)
         }
         Some(other) if !other.is_empty() => Err(not_a_consumer_group(message)),
         _ => Err(unknown_member(message)),
@@ -170,20 +173,20 @@ fn report(
     message: &ConsumerGroupHeartbeatRequest,
     assignor: Option<Assignor>,
 ) -> Result<ConsumerGroupHeartbeatResponse, Fault> {
-    let name = &message.group_id.0;
+    let name = &message.group_id;
     let (limits, interval_ms) = limits_of(&gateway.broker.catalog(), name);
     let event = heartbeat_event(message, client_of(session, head), assignor);
-    let broker = &gateway.broker;
+    let topics = Topics(&gateway.broker);
     let report = gateway.groups.visit(name, |visit| {
         let Visit { group, now, .. } = visit;
         match group {
-            Some(Group::Consumer(group)) => group.heartbeat(event, limits, broker, now),
+            Some(Group::Consumer(group)) => Ok(group.heartbeat(event, limits, &topics, now)?),
             Some(other) if !other.is_empty() => Err(not_a_consumer_group(message)),
             _ if message.member_epoch != JOINING => Err(unknown_member(message)),
             // Empty groups of the other protocols make way, as in Kafka.
             replaced => {
-                let mut group = ConsumerGroup::new(own(name));
-                let report = group.heartbeat(event, limits, broker, now)?;
+                let mut group = ConsumerGroup::new(text(name));
+                let report = group.heartbeat(event, limits, &topics, now)?;
                 *replaced = Some(Group::Consumer(group));
                 Ok(report)
             }
@@ -212,7 +215,7 @@ fn heartbeat_event(
     client: Client,
     assignor: Option<Assignor>,
 ) -> Heartbeat {
-    let own_names = |names: &Vec<TopicName>| names.iter().map(|name| own(name)).collect();
+    let own_names = |names: &Vec<TopicName>| names.iter().map(|name| text(name)).collect();
     let owned = message.topic_partitions.as_ref().map(|topics| {
         let partitions = topics.iter().flat_map(|topic| {
             topic.partitions.iter().map(|&partition| (topic.topic_id, partition))
@@ -221,13 +224,13 @@ fn heartbeat_event(
     });
     let timeout_ms = message.rebalance_timeout_ms;
     Heartbeat {
-        member_id: own(&message.member_id),
+        member_id: text(&message.member_id),
         epoch: message.member_epoch,
-        instance_id: message.instance_id.as_deref().map(own),
-        rack_id: message.rack_id.as_deref().map(own),
+        instance_id: message.instance_id.as_deref().map(text),
+        rack_id: message.rack_id.as_deref().map(text),
         rebalance_timeout: (timeout_ms != -1).then(|| millis(timeout_ms)),
         names: message.subscribed_topic_names.as_ref().map(own_names),
-        pattern: message.subscribed_topic_regex.as_deref().map(own),
+        pattern: message.subscribed_topic_regex.as_deref().map(text),
         assignor,
         owned,
         client,
@@ -283,7 +286,7 @@ fn describe_one(
 ) -> Result<DescribedGroup, Fault> {
     let has_offsets = check_group_name(name).and(has_offsets).map_err(Fault::plain)?;
     let is_durable = has_offsets || lease_groups::exists(&gateway.broker, name);
-    let mut described = gateway.groups.visit(&name.0, |visit| match visit.group {
+    let mut described = gateway.groups.visit(name, |visit| match visit.group {
         Some(Group::Consumer(group)) => Ok(describe_group(group, version)),
         // A group that has only offsets counts as classic: clients ask for that next.
         None if !is_durable => Err(group_not_found(name)),
@@ -322,18 +325,19 @@ fn describe_group(group: &ConsumerGroup, version: i16) -> DescribedGroup {
 const MODERN_MEMBER: i8 = 1;
 
 fn describe_member(member: &Member, version: i16) -> DescribedMember {
-    let names: BTreeSet<_> = member.names.iter().cloned().map(TopicName).collect();
+    let names: BTreeSet<_> =
+        member.subscription.names.iter().map(|name| TopicName(own(name))).collect();
     let described = DescribedMember::default()
-        .with_member_id(member.id.clone())
-        .with_instance_id(member.instance_id.clone())
-        .with_rack_id(member.rack_id.clone())
-        .with_member_epoch(member.epoch)
-        .with_client_id(member.client.id.clone())
-        .with_client_host(member.client.host.clone())
+        .with_member_id(own(&member.id))
+        .with_instance_id(member.instance_id.as_deref().map(own))
+        .with_rack_id(member.rack_id.as_deref().map(own))
+        .with_member_epoch(member.state.epoch)
+        .with_client_id(own(&member.client.id))
+        .with_client_host(own(&member.client.host))
         .with_subscribed_topic_names(names.into_iter().collect())
-        .with_subscribed_topic_regex(member.pattern.clone())
-        .with_assignment(described_assignment(&member.assigned))
-        .with_target_assignment(described_assignment(&member.target));
+        .with_subscribed_topic_regex(member.subscription.pattern.as_deref().map(own))
+        .with_assignment(described_assignment(&member.state.assigned))
+        .with_target_assignment(described_assignment(&member.state.target));
     if version >= 1 { described.with_member_type(MODERN_MEMBER) } else { described }
 }
 

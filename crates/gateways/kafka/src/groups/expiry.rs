@@ -5,15 +5,13 @@
 //! offsets are rather kept too long than lost to a consumer that is slow to come back. Only offsets
 //! that were committed with an expiry of their own go by the clock alone.
 
-use std::sync::Arc;
+use std::sync::Weak;
 use std::time::Duration;
 
 use base::limits::OFFSETS_RETENTION_CHECK_INTERVAL;
-use broker::{OffsetAges, Unavailable};
-use kafka_protocol::protocol::StrBytes;
+use broker::{Broker, OffsetAges, Unavailable};
+use coordinator::Registry;
 use tracing::{info, warn};
-
-use crate::groups::registry::Registry;
 
 /// Groups that are asked about at a time: an append waits meanwhile.
 const GROUPS_PER_LOOK: usize = 200;
@@ -27,24 +25,26 @@ enum Due {
     Expired,
 }
 
-pub(crate) async fn run(registry: Arc<Registry>) {
+/// Ends only by being cancelled.
+pub(crate) async fn run(broker: Broker, groups: Weak<Registry>) {
     loop {
         tokio::time::sleep(OFFSETS_RETENTION_CHECK_INTERVAL).await;
-        if let Err(unavailable) = look(&registry).await {
+        // Whoever dropped the groups has cancelled this already.
+        let Some(registry) = groups.upgrade() else { continue };
+        if let Err(unavailable) = look(&broker, &registry).await {
             // Looked at again after the interval.
             warn!(%unavailable, "groups could not be looked at for offsets that expire");
         }
     }
 }
 
-async fn look(registry: &Registry) -> Result<(), Unavailable> {
-    expire(registry).await?;
-    drop_unused(registry).await
+async fn look(broker: &Broker, registry: &Registry) -> Result<(), Unavailable> {
+    expire(broker, registry).await?;
+    drop_unused(broker, registry).await
 }
 
 /// Looks at every group with offsets once.
-async fn expire(registry: &Registry) -> Result<(), Unavailable> {
-    let broker = registry.broker();
+async fn expire(broker: &Broker, registry: &Registry) -> Result<(), Unavailable> {
     let now_ms = broker.timeline().unstepped_ms();
     let retention_ms = broker.catalog().node_config().own.offsets_retention_ms;
     let mut last = String::new();
@@ -52,8 +52,7 @@ async fn expire(registry: &Registry) -> Result<(), Unavailable> {
         let mut names = broker.shards().offset_groups_after(&last, GROUPS_PER_LOOK).await?;
         let Some(end) = names.last() else { return Ok(()) };
         last.clone_from(end);
-        let empty_since =
-            |name: &String| registry.empty_since(&StrBytes::from_string(name.clone()));
+        let empty_since = |name: &String| registry.empty_since(name);
         names.retain(|name| empty_since(name).is_some());
         let ages = broker.shards().offset_ages(&names).await?;
         let (mut old, mut expired) = (Vec::new(), Vec::new());
@@ -67,17 +66,17 @@ async fn expire(registry: &Registry) -> Result<(), Unavailable> {
                 None => {}
             }
         }
-        forget(registry, old, now_ms.saturating_sub(retention_ms)).await;
-        forget(registry, expired, i64::MIN).await;
+        forget(broker, old, now_ms.saturating_sub(retention_ms)).await;
+        forget(broker, expired, i64::MIN).await;
         tokio::task::yield_now().await;
     }
 }
 
 /// Forgets groups of which there is nothing to remember.
-async fn drop_unused(registry: &Registry) -> Result<(), Unavailable> {
+async fn drop_unused(broker: &Broker, registry: &Registry) -> Result<(), Unavailable> {
     for names in registry.idle().chunks(GROUPS_PER_LOOK) {
-        let asked: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
-        let have_offsets = registry.broker().shards().have_offsets(&asked).await?;
+        let asked: Vec<&str> = names.iter().map(|name| &**name).collect();
+        let have_offsets = broker.shards().have_offsets(&asked).await?;
         for (name, _) in names.iter().zip(have_offsets).filter(|(_, has_offsets)| !has_offsets) {
             registry.drop_idle(name);
         }
@@ -95,11 +94,11 @@ fn due(ages: &OffsetAges, empty_for: Duration, now_ms: i64, retention_ms: i64) -
     ages.next_expire_ms.is_some_and(|at| at <= now_ms).then_some(Due::Expired)
 }
 
-async fn forget(registry: &Registry, groups: Vec<String>, before_ms: i64) {
+async fn forget(broker: &Broker, groups: Vec<String>, before_ms: i64) {
     if groups.is_empty() {
         return;
     }
-    match registry.broker().shards().expire_offsets(groups.clone(), before_ms).await {
+    match broker.shards().expire_offsets(groups.clone(), before_ms).await {
         Ok(_) => info!(?groups, "committed offsets expired"),
         // Looked at again after the interval.
         Err(error) => warn!(%error, "committed offsets could not be expired"),

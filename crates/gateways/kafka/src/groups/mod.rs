@@ -1,19 +1,15 @@
 //! Groups: who consumes together, who gets which partitions, and how far they have come.
 //!
-//! Four protocols share the names: the classic one, in which a member of the group divides the
-//! partitions; KIP-848's, in which the group does; and KIP-932's of share groups, whose members
-//! settle records one by one ([`crate::share`]). Who the members are is volatile; what they
-//! have committed is durable, in the log. Where Kafka persists membership, members here are
+//! Who the members are is volatile; what they have committed is durable, in the log. Where Kafka persists membership, members here are
 //! told after a restart that they are unknown, and join again.
 //!
-//! * `classic`: the classic protocol, a pure state machine
-//! * `consumer`: KIP-848's protocol, another; `assignor`, `assignment`: how it divides partitions
-//! * `subscription`: what members want to consume, and what of it exists
-//! * `share`: share groups, a third
-//! * `streams`: groups of Kafka Streams applications (KIP-1071), a fourth: topology, tasks
-//! * `registry`: the shell around the machines: locks, deadlines, answers that come later
+//! The groups themselves are the [`coordinator`]'s, which knows nothing of messages and codes:
+//!
+//! * `node`: the groups of this node, and what looks after them
+//! * `topics`: what groups need to know of the catalog
 //! * `classic_requests`, `consumer_requests`, `share_requests`, `streams_requests`, `offset_requests`,
 //!   `share_offset_requests`, `admin_requests`: from messages to events, and back
+//! * `streams_messages`: the messages of KIP-1071, which the message crate does not have
 //! * `committed`: which groups have committed offsets
 //! * `expiry`: offsets of groups that are no longer used
 
@@ -25,25 +21,20 @@ use crate::request::{Request, RequestError};
 use crate::response::Response;
 
 mod admin_requests;
-mod assignment;
-mod assignor;
-mod classic;
 mod classic_requests;
 mod committed;
-mod consumer;
 mod consumer_requests;
 mod expiry;
-pub(crate) mod member;
+mod node;
 mod offset_requests;
-mod registry;
-mod share;
 mod share_offset_requests;
 mod share_requests;
-mod streams;
+mod streams_messages;
 pub(crate) mod streams_requests;
-mod subscription;
+pub(crate) mod text;
+mod topics;
 
-pub(crate) use registry::Groups;
+pub(crate) use node::Groups;
 
 /// Answers one group request.
 pub(crate) async fn handle(

@@ -7,6 +7,7 @@
 use base::limits::OFFSET_METADATA_BYTES_MAX;
 use base::{HashMap, HashSet, PartitionId, TopicId};
 use broker::{CommitOffset, CommittedOffset, ExecuteError, Pace, Refusal, Unavailable};
+use coordinator::Group;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::offset_commit_request::OffsetCommitRequestPartition;
 use kafka_protocol::messages::offset_commit_response::{
@@ -29,11 +30,10 @@ use kafka_protocol::messages::{
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
-use crate::errors::Fault;
+use crate::errors::{Fault, group_code};
 use crate::gateway::Gateway;
 use crate::groups::classic_requests::check_group_name;
 use crate::groups::committed::{coordinator_error, coordinator_unavailable, has_offsets};
-use crate::groups::registry::Group;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 
@@ -124,9 +124,12 @@ fn may_commit(
     version: i16,
 ) -> Result<(), ResponseError> {
     let (member, generation) = (&message.member_id, message.generation_id_or_member_epoch);
-    let instance = message.group_instance_id.as_ref();
-    gateway.groups.visit(&message.group_id.0, |visit| match visit.group {
-        Some(Group::Classic(group)) => group.commit(member, instance, generation, visit.now),
+    let instance = message.group_instance_id.as_deref();
+    gateway.groups.visit(&message.group_id, |visit| match visit.group {
+        Some(Group::Classic(group)) => {
+            let permitted = group.commit(member, instance, generation, visit.now);
+            permitted.map_err(group_code)
+        }
         // Before version 9 there is no code for a stale epoch.
         Some(Group::Consumer(group)) if version < 9 && !group.is_empty() => {
             Err(ResponseError::UnsupportedVersion)
@@ -134,7 +137,7 @@ fn may_commit(
         Some(Group::Consumer(group)) => {
             let partitions = committed_partitions(gateway, plans);
             let permitted = group.may_commit(member, generation, partitions.into_iter());
-            permitted.map_err(|fault| fault.error)
+            permitted.map_err(|error| group_code(error.kind))
         }
         Some(Group::Streams(group)) if version < 9 && !group.is_empty() => {
             Err(ResponseError::UnsupportedVersion)
@@ -145,7 +148,7 @@ fn may_commit(
                 let name = topic.name.as_str();
                 topic.partitions.iter().map(move |it| (name, it.partition_index))
             });
-            group.may_commit(member, generation, partitions).map_err(|fault| fault.error)
+            group.may_commit(member, generation, partitions).map_err(|error| group_code(error.kind))
         }
         // Its members settle records and commit no offsets.
         Some(Group::Share(group)) if !group.is_empty() => Err(ResponseError::GroupIdNotFound),
@@ -288,17 +291,17 @@ async fn fetch_group(
 }
 
 fn may_fetch(gateway: &Gateway, wanted: &OffsetFetchRequestGroup) -> Result<(), ResponseError> {
-    gateway.groups.visit(&wanted.group_id.0, |visit| match visit.group {
+    gateway.groups.visit(&wanted.group_id, |visit| match visit.group {
         // The classic protocol has no fencing of reads; and who is not known is told so when it
         // reports, which it does at the same time.
         Some(Group::Share(group)) if !group.is_empty() => Err(ResponseError::GroupIdNotFound),
         Some(Group::Classic(_) | Group::Share(_)) | None => Ok(()),
         Some(Group::Consumer(group)) => group
-            .may_fetch(wanted.member_id.as_ref(), wanted.member_epoch)
-            .map_err(|fault| fault.error),
+            .may_fetch(wanted.member_id.as_deref(), wanted.member_epoch)
+            .map_err(|error| group_code(error.kind)),
         Some(Group::Streams(group)) => group
-            .may_fetch(wanted.member_id.as_ref(), wanted.member_epoch)
-            .map_err(|fault| fault.error),
+            .may_fetch(wanted.member_id.as_deref(), wanted.member_epoch)
+            .map_err(|error| group_code(error.kind)),
     })
 }
 
@@ -476,23 +479,17 @@ async fn subscribed_topics(
     message: &OffsetDeleteRequest,
 ) -> Result<HashSet<TopicName>, ResponseError> {
     let has_offsets = has_offsets(gateway, &message.group_id).await?;
-    gateway.groups.visit(&message.group_id.0, |visit| {
+    gateway.groups.visit(&message.group_id, |visit| {
         let topics = message.topics.iter().map(|topic| &topic.name);
         match visit.group {
             Some(Group::Classic(group)) if !group.is_empty() && !group.is_of_consumers() => {
                 Err(ResponseError::NonEmptyGroup)
             }
-            Some(Group::Classic(group)) => {
-                Ok(topics.filter(|topic| group.is_subscribed_to(topic)).cloned().collect())
-            }
-            Some(Group::Consumer(group)) => {
-                Ok(topics.filter(|topic| group.is_subscribed_to(topic)).cloned().collect())
-            }
-            Some(Group::Streams(group)) => {
-                Ok(topics.filter(|topic| group.is_subscribed_to(topic)).cloned().collect())
-            }
             Some(Group::Share(_)) | None if has_offsets => Ok(HashSet::default()),
             Some(Group::Share(_)) | None => Err(ResponseError::GroupIdNotFound),
+            Some(group) => {
+                Ok(topics.filter(|topic| group.is_subscribed_to(topic)).cloned().collect())
+            }
         }
     })
 }

@@ -31,14 +31,14 @@ use crate::errors::Fault;
 use crate::gateway::Gateway;
 use crate::groups::classic_requests::check_group_name;
 use crate::groups::committed::{coordinator_unavailable, has_offsets};
-use crate::groups::member::own;
-use crate::groups::registry::Group;
 use crate::groups::share_requests::{group_not_found, not_a_share_group};
+use crate::groups::text::own;
 use crate::list_response::{Chunks, too_much};
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 use crate::share::lease_groups::{self, Part};
 use crate::wire::primitives::Put;
+use coordinator::Group;
 
 // -------------------------------------------------------------------------------------- describe
 
@@ -265,7 +265,7 @@ async fn put_topic(
 
 /// Whether the share group has members here; a fault if the name is another kind of group's.
 fn share_group_has_members(gateway: &Gateway, name: &GroupId) -> Result<bool, Fault> {
-    gateway.groups.visit(&name.0, |visit| match visit.group {
+    gateway.groups.visit(name, |visit| match visit.group {
         Some(Group::Share(group)) => Ok(!group.is_empty()),
         Some(other) if !other.is_empty() => Err(not_a_share_group(name)),
         _ => Ok(false),

@@ -4,6 +4,11 @@ use std::collections::BTreeSet;
 
 use base::limits::GROUP_MEMBER_BYTES_MAX;
 use broker::CatalogView;
+use coordinator::assignment::Assignment;
+use coordinator::assignor::simple;
+use coordinator::member::{Client, JOINING, LEAVING};
+use coordinator::share::{EMPTY_STATE, Heartbeat, Member, Report, ShareGroup, ShareLimits};
+use coordinator::{Group, Visit, text};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::share_group_describe_response::{
     Assignment as DescribedAssignment, DescribedGroup, Member as DescribedMember,
@@ -22,15 +27,11 @@ use uuid::Uuid;
 use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
 use crate::groups::admin_requests::{DESCRIBED_GROUP_BYTES, GROUP_OPERATIONS};
-use crate::groups::assignment::Assignment;
-use crate::groups::assignor::simple;
 use crate::groups::classic_requests::{check_group_name, client_of};
 use crate::groups::committed::has_offsets;
-use crate::groups::member::{Client, own};
-use crate::groups::registry::{Group, Visit, millis};
-use crate::groups::share::{
-    EMPTY_STATE, Heartbeat, JOINING, LEAVING, Member, Report, ShareGroup, ShareLimits,
-};
+use crate::groups::node::millis;
+use crate::groups::text::own;
+use crate::groups::topics::Topics;
 use crate::list_response::ListWriter;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
@@ -81,7 +82,7 @@ fn check_heartbeat(gateway: &Gateway, message: &ShareGroupHeartbeatRequest) -> R
     if bytes > GROUP_MEMBER_BYTES_MAX {
         return invalid("SubscribedTopicNames is too long.");
     }
-    if message.member_epoch == JOINING && !gateway.groups.has_room(&message.group_id.0, bytes) {
+    if message.member_epoch == JOINING && !gateway.groups.has_room(&message.group_id, bytes) {
         return Err(Fault::plain(ResponseError::GroupMaxSizeReached));
     }
     Ok(())
@@ -91,8 +92,8 @@ fn leave(
     gateway: &Gateway,
     message: &ShareGroupHeartbeatRequest,
 ) -> Result<ShareGroupHeartbeatResponse, Fault> {
-    gateway.groups.visit(&message.group_id.0, |visit| match visit.group {
-        Some(Group::Share(group)) => group.leave(&message.member_id),
+    gateway.groups.visit(&message.group_id, |visit| match visit.group {
+        Some(Group::Share(group)) => Ok(group.leave(&message.member_id)?),
         Some(other) if !other.is_empty() => Err(not_a_share_group(&message.group_id)),
         _ => Err(unknown_member(message)),
     })?;
@@ -116,23 +117,23 @@ async fn report(
     client: Client,
     message: &ShareGroupHeartbeatRequest,
 ) -> Result<ShareGroupHeartbeatResponse, Fault> {
-    let name = &message.group_id.0;
+    let name = &message.group_id;
     let (limits, interval_ms) = limits_of(&gateway.broker.catalog(), name);
     let has_offsets = has_offsets(gateway, name).await.map_err(Fault::plain)?;
     let event = heartbeat_event(message, client);
-    let broker = &gateway.broker;
+    let catalog = Topics(&gateway.broker);
     let (report, topics) = gateway.groups.visit(name, |visit| {
         let Visit { group, now, .. } = visit;
         let report = match &mut *group {
-            Some(Group::Share(group)) => group.heartbeat(event, limits, broker, now),
+            Some(Group::Share(group)) => Ok(group.heartbeat(event, limits, &catalog, now)?),
             Some(other) if !other.is_empty() => Err(not_a_share_group(name)),
             // A group that has only committed offsets is one of the others.
             _ if has_offsets => Err(not_a_share_group(name)),
             _ if message.member_epoch != JOINING => Err(unknown_member(message)),
             // Empty groups of the other protocols make way.
             replaced => {
-                let mut group = ShareGroup::new(own(name));
-                let report = group.heartbeat(event, limits, broker, now)?;
+                let mut group = ShareGroup::new(text(name));
+                let report = group.heartbeat(event, limits, &catalog, now)?;
                 *replaced = Some(Group::Share(group));
                 Ok(report)
             }
@@ -162,11 +163,11 @@ fn limits_of(catalog: &CatalogView<'_>, name: &str) -> (ShareLimits, i32) {
 }
 
 fn heartbeat_event(message: &ShareGroupHeartbeatRequest, client: Client) -> Heartbeat {
-    let own_names = |names: &Vec<TopicName>| names.iter().map(|name| own(name)).collect();
+    let own_names = |names: &Vec<TopicName>| names.iter().map(|name| text(name)).collect();
     Heartbeat {
-        member_id: own(&message.member_id),
+        member_id: text(&message.member_id),
         epoch: message.member_epoch,
-        rack_id: message.rack_id.as_deref().map(own),
+        rack_id: message.rack_id.as_deref().map(text),
         names: message.subscribed_topic_names.as_ref().map(own_names),
         client,
     }
@@ -213,7 +214,7 @@ pub(crate) async fn describe(
 
 fn describe_one(gateway: &Gateway, name: &GroupId) -> Result<DescribedGroup, Fault> {
     check_group_name(name).map_err(Fault::plain)?;
-    let described = gateway.groups.visit(&name.0, |visit| match visit.group {
+    let described = gateway.groups.visit(name, |visit| match visit.group {
         Some(Group::Share(group)) => Ok(Some(describe_group(group))),
         Some(other) if !other.is_empty() => Err(not_a_share_group(name)),
         _ => Ok(None),
@@ -253,7 +254,8 @@ fn describe_group(group: &ShareGroup) -> DescribedGroup {
 }
 
 fn describe_member(member: &Member) -> DescribedMember {
-    let names: BTreeSet<_> = member.names.iter().cloned().map(TopicName).collect();
+    let names: BTreeSet<_> =
+        member.subscription.names.iter().map(|name| TopicName(own(name))).collect();
     let topics = member.assigned.topics().map(|(topic, partitions): (Uuid, _)| {
         DescribedPartitions::default()
             .with_topic_id(topic)
@@ -261,11 +263,11 @@ fn describe_member(member: &Member) -> DescribedMember {
     });
     let assignment = DescribedAssignment::default().with_topic_partitions(topics.collect());
     DescribedMember::default()
-        .with_member_id(member.id.clone())
-        .with_rack_id(member.rack_id.clone())
+        .with_member_id(own(&member.id))
+        .with_rack_id(member.rack_id.as_deref().map(own))
         .with_member_epoch(member.epoch)
-        .with_client_id(member.client.id.clone())
-        .with_client_host(member.client.host.clone())
+        .with_client_id(own(&member.client.id))
+        .with_client_host(own(&member.client.host))
         .with_subscribed_topic_names(names.into_iter().collect())
         .with_assignment(assignment)
 }

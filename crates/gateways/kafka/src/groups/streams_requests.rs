@@ -7,9 +7,13 @@ use std::sync::Arc;
 use base::limits::{DESCRIBED_BYTES_MAX, GROUP_MEMBER_BYTES_MAX};
 use broker::{CatalogView, NewTopic, Pace, Refusal, validate_topic_name};
 use bytes::{Bytes, BytesMut};
+use coordinator::member::{Client, JOINING, LEAVING, PAUSING};
+use coordinator::streams::tasks::Tasks;
+use coordinator::streams::topology::InternalTopic;
+use coordinator::streams::{Heartbeat, Report, StatusCode, StreamsGroup, StreamsLimits};
+use coordinator::{Group, Text, Visit, text};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::api_versions_response::ApiVersion;
-use kafka_protocol::protocol::StrBytes;
 use thiserror::Error;
 
 use crate::dispatch::Started;
@@ -19,17 +23,12 @@ use crate::gateway::{Gateway, Session};
 use crate::groups::admin_requests::{DESCRIBED_GROUP_BYTES, GROUP_OPERATIONS};
 use crate::groups::classic_requests::check_group_name;
 use crate::groups::committed::has_offsets;
-use crate::groups::consumer::member::{JOINING, LEAVING, PAUSING};
-use crate::groups::member::{Client, own};
-use crate::groups::registry::{Group, Visit, millis};
+use crate::groups::node::millis;
 use crate::groups::share_requests::group_not_found;
-use crate::groups::streams::message::{
-    DescribeRequest, DescribedGroup, HeartbeatRequest, HeartbeatResponse, StatusCode,
-    begin_described,
+use crate::groups::streams_messages::{
+    DescribeRequest, DescribedGroup, HeartbeatRequest, HeartbeatResponse, begin_described,
 };
-use crate::groups::streams::tasks::Tasks;
-use crate::groups::streams::topology::InternalTopic;
-use crate::groups::streams::{Heartbeat, Report, StreamsGroup, StreamsLimits};
+use crate::groups::topics::Topics;
 use crate::list_response::{Chunks, too_much};
 use crate::request::{Preamble, RequestError};
 use crate::response::Response;
@@ -112,11 +111,11 @@ pub(crate) fn start(
 }
 
 /// The client's id, and the body.
-fn split(frame: Bytes) -> Result<(StrBytes, Bytes), Malformed> {
+fn split(frame: Bytes) -> Result<(Text, Bytes), Malformed> {
     const PREAMBLE_LEN: usize = 8;
     let mut cursor = Cursor::new(&frame);
     cursor.skip(PREAMBLE_LEN)?;
-    let client_id = cursor.nullable_text(false)?.map(own).unwrap_or_default();
+    let client_id = cursor.nullable_text(false)?.map(text).unwrap_or_default();
     cursor.skip_tagged_fields()?;
     let body = frame.slice(frame.len() - cursor.left()..);
     Ok((client_id, body))
@@ -157,8 +156,7 @@ fn invalid<T>(reason: &'static str) -> Result<T, Fault> {
 
 /// What can be said without the group.
 fn check(gateway: &Gateway, request: &HeartbeatRequest) -> Result<(), Fault> {
-    let is_blank =
-        |text: &Option<StrBytes>| text.as_ref().is_some_and(|text| text.trim().is_empty());
+    let is_blank = |text: &Option<Text>| text.as_ref().is_some_and(|text| text.trim().is_empty());
     if request.instance_id.is_some() {
         return invalid("Static membership is not yet supported.");
     }
@@ -219,7 +217,7 @@ fn unknown_member(request: &HeartbeatRequest) -> Fault {
 
 fn leave(gateway: &Gateway, request: &HeartbeatRequest) -> Result<HeartbeatResponse, Fault> {
     gateway.groups.visit(&request.group, |visit| match visit.group {
-        Some(Group::Streams(group)) => group.leave(&request.member_id, request.shutdown),
+        Some(Group::Streams(group)) => Ok(group.leave(&request.member_id, request.shutdown)?),
         Some(other) if !other.is_empty() => Err(not_a_streams_group(&request.group)),
         _ => Err(unknown_member(request)),
     })?;
@@ -265,17 +263,17 @@ fn show(
     client: &Client,
 ) -> Result<Report, Fault> {
     let event = event(request, client);
-    let (name, broker) = (&request.group, &gateway.broker);
+    let (name, topics) = (&request.group, Topics(&gateway.broker));
     gateway.groups.visit(name, |visit| {
         let Visit { group, now, .. } = visit;
         match group {
-            Some(Group::Streams(group)) => group.heartbeat(&event, limits, broker, now),
+            Some(Group::Streams(group)) => Ok(group.heartbeat(&event, limits, &topics, now)?),
             Some(other) if !other.is_empty() => Err(not_a_streams_group(name)),
             _ if request.epoch != JOINING => Err(unknown_member(request)),
             // Empty groups of the other protocols make way, as in Kafka.
             replaced => {
-                let mut group = StreamsGroup::new(own(name));
-                let report = group.heartbeat(&event, limits, broker, now)?;
+                let mut group = StreamsGroup::new(name.clone());
+                let report = group.heartbeat(&event, limits, &topics, now)?;
                 *replaced = Some(Group::Streams(group));
                 Ok(report)
             }
@@ -300,7 +298,8 @@ fn again(
                     event.owned = Some(Tasks::default());
                 }
             }
-            let mut report = group.heartbeat(&event, limits, &gateway.broker, visit.now)?;
+            let mut report =
+                group.heartbeat(&event, limits, &Topics(&gateway.broker), visit.now)?;
             if request.epoch == JOINING && report.tasks.is_none() {
                 report.tasks = Some(Tasks::default());
             }
@@ -394,7 +393,7 @@ async fn describe(gateway: &Gateway, request: &DescribeRequest, correlation: i32
     let operations = if request.include_operations { GROUP_OPERATIONS } else { i32::MIN };
     // Each once: a name takes a few bytes, and a description many.
     let mut seen = HashSet::default();
-    let names: Vec<&StrBytes> = request.groups.iter().filter(|name| seen.insert(*name)).collect();
+    let names: Vec<&Text> = request.groups.iter().filter(|name| seen.insert(*name)).collect();
     let permit = gateway.described_room(names.len(), DESCRIBED_GROUP_BYTES).await;
     let mut pace = Pace::new(gateway.broker.turns(), GROUPS_AT_ONCE);
     let mut chunks = Chunks::new(Response::begin(correlation, true, 128));
@@ -420,12 +419,12 @@ async fn describe(gateway: &Gateway, request: &DescribeRequest, correlation: i32
     chunks.finish().with_permit(permit)
 }
 
-async fn describe_one(gateway: &Gateway, name: &StrBytes) -> Result<DescribedGroup, Fault> {
+async fn describe_one(gateway: &Gateway, name: &Text) -> Result<DescribedGroup, Fault> {
     check_group_name(name).map_err(Fault::plain)?;
     let has_offsets = has_offsets(gateway, name).await.map_err(Fault::plain)?;
     let is_durable = has_offsets || lease_groups::exists(&gateway.broker, name);
     gateway.groups.visit(name, |visit| match visit.group {
-        Some(Group::Streams(group)) => Ok(group.describe()),
+        Some(Group::Streams(group)) => Ok(DescribedGroup::of(name.clone(), group)),
         None if !is_durable => Err(group_not_found(name)),
         _ => Err(not_a_streams_group(name)),
     })

@@ -8,7 +8,7 @@ use kafka_protocol::messages::ApiKey;
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
 
-use crate::groups::member::own;
+use crate::groups::text::own;
 use crate::request::{Request, RequestError};
 use crate::wire::primitives::{Cursor, Malformed};
 use crate::wire::shape;

@@ -1,0 +1,64 @@
+//! Each topic is cut into as many stretches as it has subscribers.
+//!
+//! Since all topics are cut alike, members that want the same topics get the same partitions of
+//! each: who joins two topics by key finds both halves in one place.
+
+use std::collections::BTreeMap;
+
+use uuid::Uuid;
+
+use super::Subscriber;
+use crate::assignment::Assignment;
+
+/// How much of a topic is cut off already.
+struct Cutting {
+    next: u32,
+    each: u32,
+    /// So many of the stretches are one longer.
+    longer: u32,
+}
+
+pub(super) fn assign(
+    subscribers: &[Subscriber<'_>],
+    partitions: &BTreeMap<Uuid, u32>,
+) -> Vec<Assignment> {
+    let mut wanted_by: BTreeMap<Uuid, u32> = BTreeMap::new();
+    for topic in subscribers.iter().flat_map(|subscriber| subscriber.topics) {
+        *wanted_by.entry(*topic).or_default() += 1;
+    }
+    let cut = |(&topic, &subscribers): (&Uuid, &u32)| {
+        let count = *partitions.get(&topic)?;
+        let (each, longer) = (count / subscribers, count % subscribers);
+        Some((topic, Cutting { next: 0, each, longer }))
+    };
+    let mut cuttings: BTreeMap<Uuid, Cutting> = wanted_by.iter().filter_map(cut).collect();
+    let mut assignments = vec![Assignment::default(); subscribers.len()];
+    for index in in_order(subscribers) {
+        for topic in subscribers[index].topics {
+            let Some(cutting) = cuttings.get_mut(topic) else { continue };
+            let stretch = cutting.take();
+            assignments[index].extend(stretch.map(|partition| (*topic, partition as i32)));
+        }
+    }
+    assignments
+}
+
+impl Cutting {
+    fn take(&mut self) -> std::ops::Range<u32> {
+        let is_longer = self.longer > 0;
+        self.longer -= u32::from(is_longer);
+        let start = self.next;
+        self.next += self.each + u32::from(is_longer);
+        start..self.next
+    }
+}
+
+/// Static members first, by the name that they keep, so that a restart of one moves nothing.
+fn in_order(subscribers: &[Subscriber<'_>]) -> Vec<usize> {
+    let mut order: Vec<_> = (0..subscribers.len()).collect();
+    order.sort_by_key(|&index| {
+        let subscriber = &subscribers[index];
+        (subscriber.instance_id.is_none(), subscriber.instance_id, subscriber.id)
+    });
+    order
+}

@@ -1,0 +1,77 @@
+//! Who owns the groups.
+
+use std::ops::Deref;
+use std::sync::{Arc, Weak};
+
+use tokio::task::JoinHandle;
+
+use crate::Registry;
+
+/// All groups of a coordinator, and the tasks that look after them, for as long as the node is their
+/// coordinator. With it they end at once: requests that wait find their other end closed, and tasks
+/// are cancelled.
+#[derive(Debug, Default)]
+pub struct Coordinator {
+    registry: Arc<Registry>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Coordinator {
+    /// The groups as a task may hold them that is to end with the coordinator.
+    #[must_use]
+    pub fn registry(&self) -> Weak<Registry> {
+        Arc::downgrade(&self.registry)
+    }
+
+    /// Cancels the task when the coordinator ends.
+    pub fn own(&mut self, task: JoinHandle<()>) {
+        self.tasks.push(task);
+    }
+}
+
+impl Deref for Coordinator {
+    type Target = Registry;
+
+    fn deref(&self) -> &Registry {
+        &self.registry
+    }
+}
+
+impl Drop for Coordinator {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::sync::oneshot::error::TryRecvError;
+
+    use super::*;
+    use crate::Group;
+    use crate::classic::{ClassicGroup, JoinLimits};
+    use crate::registry::watch_deadlines;
+    use crate::text;
+
+    #[tokio::test]
+    async fn what_waits_in_groups_and_their_timers_end_with_the_coordinator() {
+        let mut coordinator = Coordinator::default();
+        let limits = JoinLimits { initial_delay: Duration::ZERO, members_max: 1 };
+        let timers = tokio::spawn(watch_deadlines(coordinator.registry(), move || limits));
+        let cancelled = timers.abort_handle();
+        coordinator.own(timers);
+        let mut answer = coordinator.visit_and_wait("g", |visit, _| {
+            *visit.group = Some(Group::Classic(ClassicGroup::new(text("g"))));
+        });
+        tokio::task::yield_now().await;
+        assert_eq!(answer.try_recv().map(drop), Err(TryRecvError::Empty));
+        drop(coordinator);
+        assert_eq!(answer.try_recv().map(drop), Err(TryRecvError::Closed));
+        tokio::task::yield_now().await;
+        assert!(cancelled.is_finished());
+    }
+}

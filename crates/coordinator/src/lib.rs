@@ -1,0 +1,50 @@
+//! Groups: who consumes together, and who gets which partitions.
+//!
+//! Four protocols share the names of groups, and a group speaks one at a time: the classic one, in
+//! which a member of the group divides the partitions; KIP-848's, in which the group does; KIP-932's
+//! of share groups, whose members settle records one by one; and KIP-1071's of Kafka Streams
+//! applications. Each is a pure state machine: an event, a time and the topics that there are go in;
+//! the new state, and the answers that have become due, come out. No lock, task, timer or socket is
+//! inside, and no type of a wire protocol: gateways translate.
+//!
+//! * [`classic`], [`consumer`], [`share`], [`streams`]: the machines
+//! * [`assignor`], [`assignment`]: how partitions are divided
+//! * [`subscription`]: what members want to consume, and what of it exists
+//! * [`member`]: what members of all protocols have in common
+//! * [`MemberState`]: how a member is brought to what it is to have, the same for partitions and tasks
+//! * [`Coordinator`]: owns groups and their timers; [`Registry`]: the shell around the machines: locks,
+//!   deadlines, answers that come later
+//!
+//! Membership is volatile. A node has it for as long as it has the [`Coordinator`]; when that is
+//! dropped, requests that wait in it end without an answer, and members are unknown to the next one.
+
+mod alarms;
+pub mod assignment;
+pub mod assignor;
+pub mod classic;
+pub mod consumer;
+mod coordinator;
+mod error;
+mod group;
+pub mod member;
+mod reconcile;
+mod registry;
+pub mod share;
+pub mod streams;
+pub mod subscription;
+
+pub use coordinator::Coordinator;
+pub use error::{ErrorKind, GroupError};
+pub use group::Group;
+pub use reconcile::{Holding, MemberState};
+pub use registry::{Registry, Visit, watch_deadlines};
+
+/// Ids and names. Each has memory of its own: a group that kept a slice of a request would keep the
+/// whole request.
+pub type Text = std::sync::Arc<str>;
+
+/// A copy of a name.
+#[must_use]
+pub fn text(text: &str) -> Text {
+    Text::from(text)
+}

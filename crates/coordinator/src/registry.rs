@@ -1,0 +1,304 @@
+//! Where groups live: maps behind locks, one clock for all deadlines, and the answers that are due.
+//!
+//! The groups themselves are pure. This shell locks one, hands it an event, and carries out what
+//! follows. One task watches the deadlines of all groups ([`watch_deadlines`]): each has at most one
+//! alarm that counts, for the earliest deadline it may have.
+
+use std::hash::BuildHasher;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+
+use base::HashMap;
+use base::collections::HashState;
+use base::limits::{GROUPS_BYTES_MAX, GROUPS_MAX};
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+use tracing::warn;
+use world::Instant;
+
+use crate::alarms::Alarms;
+use crate::classic::JoinLimits;
+use crate::member::{Effects, Reply, Waiter};
+use crate::{Group, Text, text};
+
+/// Locks over all groups. A lock is held for one event of one group.
+const BUCKETS: usize = 16;
+
+#[derive(Debug)]
+pub struct Registry {
+    hasher: HashState,
+    buckets: [Mutex<Bucket>; BUCKETS],
+    /// Apart, since whoever waits for the next one must not keep the groups.
+    alarms: Arc<Alarms>,
+    last_waiter: AtomicU64,
+    /// Groups, and what their members weigh.
+    groups: AtomicUsize,
+    bytes: AtomicUsize,
+    started: Instant,
+}
+
+#[derive(Debug, Default)]
+struct Bucket {
+    slots: HashMap<Text, Slot>,
+    waiting: HashMap<Waiter, Waiting>,
+}
+
+/// Who waits for an answer of a group.
+#[derive(Debug)]
+struct Waiting {
+    group: Text,
+    answer: oneshot::Sender<Reply>,
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    /// `None` only while an event makes or ends the group.
+    group: Option<Group>,
+    alarm_at: Option<Instant>,
+    /// As last added to the registry's sum.
+    bytes: usize,
+    /// Since when it has had no members.
+    empty_since: Option<Instant>,
+}
+
+impl Slot {
+    /// Whether nothing is lost with it but since when it has had no members.
+    fn is_idle(&self) -> bool {
+        self.group.as_ref().is_none_or(Group::is_idle)
+    }
+}
+
+/// What an event may do to a group.
+#[derive(Debug)]
+pub struct Visit<'a> {
+    /// `None` if there is none, or to be none after the visit.
+    pub group: &'a mut Option<Group>,
+    pub now: Instant,
+    pub effects: &'a mut Effects,
+}
+
+impl Default for Registry {
+    fn default() -> Self {
+        Self {
+            hasher: HashState::default(),
+            buckets: Default::default(),
+            alarms: Arc::default(),
+            last_waiter: AtomicU64::new(0),
+            groups: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+            started: Instant::now(),
+        }
+    }
+}
+
+impl Registry {
+    pub fn now(&self) -> Instant {
+        Instant::now()
+    }
+
+    /// Whether so many more bytes of a member fit, and the group itself if there is none yet.
+    pub fn has_room(&self, name: &str, bytes: usize) -> bool {
+        let groups = self.groups.load(Ordering::Relaxed);
+        let held = self.bytes.load(Ordering::Relaxed);
+        let fits = held.saturating_add(bytes) <= GROUPS_BYTES_MAX
+            && (groups < GROUPS_MAX || self.bucket(name).lock().slots.contains_key(name));
+        if !fits {
+            warn!(groups, bytes = held, "no room for more groups or members");
+        }
+        fits
+    }
+
+    /// Shows a group an event, and carries out what follows from it.
+    pub fn visit<R>(&self, name: &str, event: impl FnOnce(Visit<'_>) -> R) -> R {
+        let mut bucket = self.bucket(name).lock();
+        self.visit_in(&mut bucket, name, event)
+    }
+
+    /// As [`Registry::visit`], for an event whose answer may come later: it is sent to the
+    /// receiver.
+    pub fn visit_and_wait(
+        &self,
+        name: &str,
+        event: impl FnOnce(Visit<'_>, Waiter),
+    ) -> oneshot::Receiver<Reply> {
+        let waiter = Waiter(self.last_waiter.fetch_add(1, Ordering::Relaxed) + 1);
+        let (answer, receiver) = oneshot::channel();
+        let mut bucket = self.bucket(name).lock();
+        bucket.waiting.insert(waiter, Waiting { group: text(name), answer });
+        self.visit_in(&mut bucket, name, |visit| event(visit, waiter));
+        receiver
+    }
+
+    fn bucket(&self, name: &str) -> &Mutex<Bucket> {
+        let hash = self.hasher.hash_one(name);
+        &self.buckets[hash as usize % BUCKETS]
+    }
+
+    fn visit_in<R>(
+        &self,
+        bucket: &mut Bucket,
+        name: &str,
+        event: impl FnOnce(Visit<'_>) -> R,
+    ) -> R {
+        let now = Instant::now();
+        let mut effects = Effects::default();
+        let mut fresh = Slot::default();
+        let (slot, was_there) = match bucket.slots.get_mut(name) {
+            Some(slot) => (slot, true),
+            None => (&mut fresh, false),
+        };
+        let visit = Visit { group: &mut slot.group, now, effects: &mut effects };
+        // The panic is the session's; a group that is half changed would be all its members'.
+        let result = catch_unwind(AssertUnwindSafe(|| event(visit)));
+        if result.is_err() {
+            slot.group = None;
+        }
+        let is_there = slot.group.is_some();
+        self.settle(name, slot, now);
+        match (was_there, is_there) {
+            (false, true) => {
+                self.groups.fetch_add(1, Ordering::Relaxed);
+                bucket.slots.insert(text(name), fresh);
+            }
+            (true, false) => {
+                self.groups.fetch_sub(1, Ordering::Relaxed);
+                bucket.slots.remove(name);
+            }
+            _ => {}
+        }
+        for (waiter, reply) in effects.replies {
+            if let Some(Waiting { answer, .. }) = bucket.waiting.remove(&waiter) {
+                // Whoever asked may be gone: the group will notice by its silence.
+                let _ = answer.send(reply);
+            }
+        }
+        result.unwrap_or_else(|panic| {
+            // Nobody is left who would answer them: members join again, and find a new group.
+            bucket.waiting.retain(|_, waiting| *waiting.group != *name);
+            resume_unwind(panic)
+        })
+    }
+
+    /// Brings what is known about a group up to what an event has made of it.
+    fn settle(&self, name: &str, slot: &mut Slot, now: Instant) {
+        let bytes = slot.group.as_ref().map_or(0, Group::bytes);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.bytes.fetch_sub(std::mem::replace(&mut slot.bytes, bytes), Ordering::Relaxed);
+        if slot.group.as_ref().is_some_and(Group::is_empty) {
+            slot.empty_since.get_or_insert(now);
+        } else {
+            slot.empty_since = None;
+        }
+        if let Some(at) = slot.group.as_ref().and_then(Group::check_at) {
+            self.set_alarm(name, slot, at);
+        }
+    }
+
+    /// Sees to it that the group is looked at when its next deadline may have come.
+    fn set_alarm(&self, name: &str, slot: &mut Slot, at: Instant) {
+        if slot.alarm_at.is_some_and(|set| set <= at) {
+            return;
+        }
+        slot.alarm_at = Some(at);
+        self.alarms.set(at, text(name));
+    }
+
+    /// An alarm of `at` has gone off. One that the group has replaced by an earlier one is void.
+    fn ring(&self, name: &str, at: Instant, limits: JoinLimits) {
+        let mut bucket = self.bucket(name).lock();
+        match bucket.slots.get_mut(name) {
+            Some(slot) if slot.alarm_at == Some(at) => slot.alarm_at = None,
+            _ => return,
+        }
+        self.visit_in(&mut bucket, name, |visit| {
+            if let Some(group) = visit.group {
+                group.expire(limits, visit.now, visit.effects);
+            }
+        });
+    }
+
+    /// Shows every group, in no order.
+    pub fn for_each(&self, mut show: impl FnMut(&str, &Group)) {
+        for bucket in &self.buckets {
+            for (name, slot) in &bucket.lock().slots {
+                if let Some(group) = &slot.group {
+                    show(name, group);
+                }
+            }
+        }
+    }
+
+    /// Since when a group has certainly had no members; `None` if it has some. Who were members
+    /// before the node started is not known, so nothing is older than that.
+    pub fn empty_since(&self, name: &str) -> Option<Instant> {
+        match self.bucket(name).lock().slots.get(name) {
+            Some(slot) => slot.empty_since,
+            None => Some(self.started),
+        }
+    }
+
+    /// Groups of which nothing needs to be remembered but since when they are so. In no order.
+    pub fn idle(&self) -> Vec<Text> {
+        let mut idle = Vec::new();
+        for bucket in &self.buckets {
+            let bucket = bucket.lock();
+            let slots = bucket.slots.iter().filter(|(_, slot)| slot.is_idle());
+            idle.extend(slots.map(|(name, _)| name.clone()));
+        }
+        idle
+    }
+
+    /// Drops a group if it is idle still.
+    pub fn drop_idle(&self, name: &str) {
+        let mut bucket = self.bucket(name).lock();
+        if bucket.slots.get(name).is_none_or(|slot| !slot.is_idle()) {
+            return;
+        }
+        if let Some(slot) = bucket.slots.remove(name) {
+            self.groups.fetch_sub(1, Ordering::Relaxed);
+            self.bytes.fetch_sub(slot.bytes, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Looks at each group when a deadline of it may have passed; `limits` are asked for then. Ends only
+/// by being cancelled: see [`crate::Coordinator::own`].
+pub async fn watch_deadlines(groups: Weak<Registry>, limits: impl Fn() -> JoinLimits) {
+    while let Some(alarms) = groups.upgrade().map(|registry| Arc::clone(&registry.alarms)) {
+        alarms.due().await;
+        let Some(registry) = groups.upgrade() else { break };
+        while let Some((at, name)) = alarms.take_due() {
+            registry.ring(&name, at, limits());
+        }
+    }
+    // Whoever dropped the groups has cancelled this already.
+    std::future::pending().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::classic::ClassicGroup;
+
+    fn found(name: &str) -> Group {
+        Group::Classic(ClassicGroup::new(text(name)))
+    }
+
+    #[test]
+    fn a_group_in_which_an_event_panics_is_forgotten_and_its_waiters_are_told() {
+        let registry = Registry::default();
+        let names = ["half changed", "another"];
+        let mut answers = names
+            .map(|name| registry.visit_and_wait(name, |visit, _| *visit.group = Some(found(name))));
+        let visit = || registry.visit(names[0], |_| panic!("injected: an event panics"));
+        catch_unwind(AssertUnwindSafe(visit)).expect_err("the session that asked ends");
+        let is_there = |name| registry.visit(name, |visit| visit.group.is_some());
+        assert_eq!([is_there(names[0]), is_there(names[1])], [false, true]);
+        let closed = Err(oneshot::error::TryRecvError::Closed);
+        let empty = Err(oneshot::error::TryRecvError::Empty);
+        assert_eq!(answers[0].try_recv().map(drop), closed);
+        assert_eq!(answers[1].try_recv().map(drop), empty);
+        assert_eq!(registry.groups.load(Ordering::Relaxed), 1, "the other one is counted");
+    }
+}

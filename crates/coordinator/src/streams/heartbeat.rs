@@ -1,0 +1,385 @@
+//! A member reports: it comes, it stays, it has done what it was asked to.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use crate::Text;
+use crate::error::ErrorKind;
+use base::HashSet;
+use tracing::{debug, info};
+use world::Instant;
+
+use super::assignor::{self, Candidate};
+use super::status::{EndpointPartitions, Status, StatusCode};
+use super::tasks::{Task, Tasks};
+use super::topology::Topology;
+use super::{Heartbeat, Member, Report, StreamsGroup, StreamsLimits};
+use crate::error::GroupError;
+use crate::member::JOINING;
+use crate::reconcile::{MemberState, Progress};
+use crate::subscription::Catalog;
+
+impl StreamsGroup {
+    /// Takes a heartbeat in. A refused one changes nothing that others see.
+    pub fn heartbeat(
+        &mut self,
+        heartbeat: &Heartbeat,
+        limits: StreamsLimits,
+        catalog: &impl Catalog,
+        now: Instant,
+    ) -> Result<Report, GroupError> {
+        let is_joining = heartbeat.epoch == JOINING;
+        let topology = self.topology_after(heartbeat)?;
+        if is_joining {
+            if self.members.len() >= limits.members_max
+                && !self.members.contains_key(&heartbeat.member_id)
+            {
+                return Err(GroupError::new(
+                    ErrorKind::GroupMaxSizeReached,
+                    format!(
+                        "The streams group has reached its maximum capacity of {} members.",
+                        limits.members_max
+                    ),
+                ));
+            }
+        } else {
+            self.recognise(heartbeat)?;
+        }
+        // The last thing that may refuse: a topology that can never work.
+        let configured = match &topology {
+            Some(topology) => Some(topology.configure(catalog)?),
+            None if self.stamp != Some(catalog.stamp()) => {
+                self.topology.as_ref().map(|topology| topology.configure(catalog)).transpose()?
+            }
+            None => None,
+        };
+        self.stamp = Some(catalog.stamp());
+        let mut has_changed = false;
+        if let Some(topology) = topology {
+            info!(group = %self.name, epoch = topology.epoch, "topology initialised");
+            self.topology = Some(topology);
+            has_changed = true;
+        }
+        if let Some(configured) = configured.filter(|configured| *configured != self.configured) {
+            self.configured = configured;
+            has_changed = true;
+        }
+        if is_joining {
+            has_changed |= self.welcome(heartbeat, limits, now);
+        }
+        has_changed |= self.update(heartbeat);
+        if self.standbys != limits.standbys {
+            self.standbys = limits.standbys;
+            has_changed = true;
+        }
+        if self.delayed_until.is_some_and(|until| until <= now) {
+            self.delayed_until = None;
+            has_changed = true;
+        }
+        if has_changed {
+            self.bump();
+        }
+        if self.epoch > self.target_epoch {
+            self.assign();
+        }
+        let session_deadline = now + limits.session_timeout;
+        self.check_by(session_deadline);
+        if let Some(member) = self.members.get_mut(&heartbeat.member_id) {
+            member.session_deadline = session_deadline;
+        }
+        if heartbeat.shutdown {
+            self.shutdown_by = Some(heartbeat.member_id.clone());
+        }
+        self.report(heartbeat, now)
+    }
+
+    /// The topology that the group has from this heartbeat on, if it is another one than before.
+    fn topology_after(&self, heartbeat: &Heartbeat) -> Result<Option<Topology>, GroupError> {
+        let Some(given) = &heartbeat.topology else {
+            return Ok(None);
+        };
+        match &self.topology {
+            Some(known) if known == given => Ok(None),
+            // An application that was started anew may have changed.
+            None => Ok(Some(given.clone())),
+            Some(_) if self.members.is_empty() => Ok(Some(given.clone())),
+            // It is told that it is stale, and goes on with what it has.
+            Some(known) if known.epoch > given.epoch => Ok(None),
+            Some(_) => Err(GroupError::new(
+                ErrorKind::InvalidRequest,
+                "Topology updates are not supported yet.",
+            )),
+        }
+    }
+
+    /// Whether the epoch of a member that stays is one that it may have.
+    fn recognise(&self, heartbeat: &Heartbeat) -> Result<(), GroupError> {
+        let member_id = &heartbeat.member_id;
+        let member = self.members.get(member_id).ok_or_else(|| self.unknown_member(member_id))?;
+        if heartbeat.epoch == member.state.epoch {
+            return self.check_owned(heartbeat);
+        }
+        let has_only_its_own = heartbeat.owned.as_ref().is_some_and(|owned| {
+            owned.active.is_subset(&member.state.assigned.active)
+                && owned.standby.is_subset(&member.state.assigned.standby)
+        });
+        // The answer with its new epoch may have been lost.
+        if heartbeat.epoch == member.state.previous_epoch && has_only_its_own {
+            return self.check_owned(heartbeat);
+        }
+        let relation = if heartbeat.epoch > member.state.epoch { "greater" } else { "smaller" };
+        Err(GroupError::new(
+            ErrorKind::FencedMemberEpoch,
+            format!(
+                "The streams group member has a {relation} member epoch ({}) than the one known by \
+                 the group coordinator ({}). The member must abandon all its partitions and rejoin.",
+                heartbeat.epoch, member.state.epoch
+            ),
+        ))
+    }
+
+    /// Whether the tasks that a member says it does are tasks of the topology.
+    fn check_owned(&self, heartbeat: &Heartbeat) -> Result<(), GroupError> {
+        let Some(owned) = heartbeat.owned.as_ref().filter(|_| self.configured.is_ready()) else {
+            return Ok(());
+        };
+        let is_task = |task: &Task| {
+            let shape = self.configured.tasks.get(&task.subtopology);
+            shape.is_some_and(|it| u32::try_from(task.partition).is_ok_and(|at| at < it.tasks))
+        };
+        match owned.active.iter().chain(&owned.standby).find(|task| !is_task(task)) {
+            Some(task) => Err(GroupError::new(
+                ErrorKind::InvalidRequest,
+                format!(
+                    "Task {} of subtopology {} does not exist in the topology.",
+                    task.partition, &*task.subtopology
+                ),
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// A member that comes, maybe again. True, because the group is another one then.
+    fn welcome(&mut self, heartbeat: &Heartbeat, limits: StreamsLimits, now: Instant) -> bool {
+        if self.members.is_empty() && !limits.initial_delay.is_zero() {
+            self.delayed_until = Some(now + limits.initial_delay);
+        }
+        let member_id = &heartbeat.member_id;
+        // One that is known abandoned everything and starts again, as it is told to when fenced.
+        let target = match self.members.remove(member_id) {
+            Some(known) => {
+                self.bytes -= known.bytes();
+                known.state.target
+            }
+            None => Tasks::default(),
+        };
+        info!(group = %self.name, member = %member_id, "member joins");
+        self.insert(Member {
+            id: member_id.clone(),
+            rack_id: None,
+            client: heartbeat.client.clone(),
+            rebalance_timeout: Duration::ZERO,
+            topology_epoch: 0,
+            process_id: Text::default(),
+            endpoint: None,
+            tags: Vec::new(),
+            state: MemberState::joining(target),
+            session_deadline: now + limits.session_timeout,
+            revocation_deadline: None,
+        });
+        true
+    }
+
+    /// Takes in what the member says of itself. True if it matters to the assignment.
+    fn update(&mut self, heartbeat: &Heartbeat) -> bool {
+        let Some(mut member) = self.take(&heartbeat.member_id) else { return false };
+        let mut has_changed = false;
+        fn set<T: PartialEq + Clone>(place: &mut T, value: Option<&T>) -> bool {
+            let Some(value) = value.filter(|value| *value != place) else { return false };
+            *place = value.clone();
+            true
+        }
+        has_changed |= set(&mut member.process_id, heartbeat.process_id.as_ref());
+        has_changed |= set(&mut member.tags, heartbeat.tags.as_ref());
+        if heartbeat.rack_id.is_some() {
+            has_changed |= set(&mut member.rack_id, Some(&heartbeat.rack_id));
+        }
+        if heartbeat.endpoint.is_some() && set(&mut member.endpoint, Some(&heartbeat.endpoint)) {
+            self.endpoint_epoch += 1;
+        }
+        set(&mut member.rebalance_timeout, heartbeat.rebalance_timeout.as_ref());
+        set(&mut member.topology_epoch, heartbeat.topology.as_ref().map(|given| &given.epoch));
+        member.client = heartbeat.client.clone();
+        self.insert(member);
+        has_changed
+    }
+
+    /// Computes a target for the group's epoch: nothing while there is something to wait for.
+    fn assign(&mut self) {
+        let waits = self.delayed_until.is_some() || !self.configured.is_ready();
+        let mut targets = if waits {
+            BTreeMap::new()
+        } else {
+            let candidates: Vec<_> = self
+                .members
+                .values()
+                .map(|it| Candidate {
+                    id: &it.id,
+                    process: &it.process_id,
+                    before: &it.state.target,
+                })
+                .collect();
+            assignor::assign(&candidates, &self.configured.tasks, self.standbys)
+        };
+        self.target_epoch = self.epoch;
+        debug!(group = %self.name, epoch = self.epoch, members = self.members.len(), "assigned");
+        let ids: Vec<Text> = self.members.keys().cloned().collect();
+        for id in ids {
+            if let Some(mut member) = self.take(&id) {
+                member.state.target = targets.remove(&id).unwrap_or_default();
+                self.insert(member);
+            }
+        }
+    }
+
+    /// Brings a member on its way to its target, and says where it is.
+    fn report(&mut self, heartbeat: &Heartbeat, now: Instant) -> Result<Report, GroupError> {
+        let is_joining = heartbeat.epoch == JOINING;
+        let owned = if is_joining { Some(&NOTHING) } else { heartbeat.owned.as_ref() };
+        let is_news = self.reconcile(&heartbeat.member_id, owned, now);
+        let statuses = self.statuses(&heartbeat.member_id);
+        let Some(member) = self.members.get(&heartbeat.member_id) else {
+            return Err(self.unknown_member(&heartbeat.member_id));
+        };
+        let differs = heartbeat.owned.as_ref().is_some_and(|owned| *owned != member.state.assigned);
+        let tell = is_joining || is_news || differs;
+        let (epoch, tasks) = (member.state.epoch, tell.then(|| member.state.assigned.clone()));
+        if tell && member.endpoint.is_some() && (is_joining || is_news) {
+            self.endpoint_epoch += 1;
+        }
+        let knows = heartbeat.endpoint_epoch == self.endpoint_epoch;
+        Ok(Report {
+            epoch,
+            tasks,
+            statuses,
+            endpoint_epoch: self.endpoint_epoch,
+            endpoints: (!knows).then(|| self.endpoints()),
+            missing: self.configured.missing.clone(),
+        })
+    }
+
+    /// True if the member has other tasks then.
+    fn reconcile(&mut self, member_id: &str, owned: Option<&Tasks>, now: Instant) -> bool {
+        let Some(member) = self.members.get(member_id) else { return false };
+        if member.state.is_reconciled(self.target_epoch) {
+            return false;
+        }
+        let step = {
+            let taken = Taken::by_others(&self.members, member);
+            member.state.next_step(self.target_epoch, owned, |missing| taken.free_of(missing))
+        };
+        let Some(step) = step else { return false };
+        let Some(mut member) = self.take(member_id) else { return false };
+        let is_news = step.assigned != member.state.assigned;
+        let was_revoking = member.state.progress == Progress::Revoking;
+        debug!(group = %self.name, member = %member_id, ?step, "member advances");
+        member.state.advance(step);
+        member.revocation_deadline = match (member.state.progress, member.revocation_deadline) {
+            (Progress::Revoking, Some(deadline)) if was_revoking => Some(deadline),
+            (Progress::Revoking, _) => Some(now + member.rebalance_timeout),
+            _ => None,
+        };
+        if let Some(deadline) = member.revocation_deadline {
+            self.check_by(deadline);
+        }
+        self.insert(member);
+        is_news
+    }
+
+    fn statuses(&self, member_id: &str) -> Vec<Status> {
+        let mut statuses = Vec::new();
+        let group_epoch = self.topology.as_ref().map(|topology| topology.epoch);
+        let member_epoch = self.members.get(member_id).map(|member| member.topology_epoch);
+        if let (Some(group), Some(member)) = (group_epoch, member_epoch)
+            && member < group
+        {
+            let detail = format!(
+                "The member's topology epoch {member} is behind the group's topology epoch {group}."
+            );
+            statuses.push(Status { code: StatusCode::StaleTopology, detail });
+        }
+        if self.delayed_until.is_some() {
+            let detail = "Assignment delayed due to the configured initial rebalance delay.";
+            let detail = detail.to_owned();
+            statuses.push(Status { code: StatusCode::AssignmentDelayed, detail });
+        }
+        statuses.extend(self.configured.status.clone());
+        if let Some(member) = &self.shutdown_by {
+            let detail = format!(
+                "Streams group member {} encountered a fatal error and requested a shutdown for \
+                 the entire application.",
+                &**member
+            );
+            statuses.push(Status { code: StatusCode::ShutdownApplication, detail });
+        }
+        statuses
+    }
+
+    /// Where each member answers queries, and of which partitions it has the state.
+    fn endpoints(&self) -> Vec<EndpointPartitions> {
+        let partitions = |tasks: &BTreeSet<Task>| {
+            let mut topics: BTreeMap<&Text, Vec<i32>> = BTreeMap::new();
+            for task in tasks {
+                let topology = self.topology.as_ref();
+                let subtopology = topology.and_then(|it| it.subtopology(&task.subtopology));
+                for topic in subtopology.into_iter().flat_map(|it| it.reads()) {
+                    topics.entry(topic).or_default().push(task.partition);
+                }
+            }
+            topics.into_iter().map(|(topic, partitions)| (topic.clone(), partitions)).collect()
+        };
+        let known = self.members.values().filter_map(|member| {
+            Some(EndpointPartitions {
+                endpoint: member.endpoint.clone()?,
+                active: partitions(&member.state.assigned.active),
+                standby: partitions(&member.state.assigned.standby),
+            })
+        });
+        known.collect()
+    }
+}
+
+static NOTHING: Tasks = Tasks { active: BTreeSet::new(), standby: BTreeSet::new() };
+
+/// What other members do, as far as it keeps one from beginning.
+struct Taken<'a> {
+    /// By anybody: a task is active in one place.
+    active: HashSet<&'a Task>,
+    /// In the member's process, in whatever way: it has one directory for the state of a task.
+    in_process: HashSet<&'a Task>,
+}
+
+impl<'a> Taken<'a> {
+    fn by_others(members: &'a BTreeMap<Text, Member>, member: &Member) -> Self {
+        let mut taken = Self { active: HashSet::default(), in_process: HashSet::default() };
+        for other in members.values().filter(|other| other.id != member.id) {
+            let shares_process = other.process_id == member.process_id;
+            for held in [&other.state.assigned, &other.state.revoking] {
+                taken.active.extend(&held.active);
+                if shares_process {
+                    taken.in_process.extend(held.active.iter().chain(&held.standby));
+                }
+            }
+        }
+        taken
+    }
+
+    fn free_of(&self, tasks: &Tasks) -> Tasks {
+        let is_free = |task: &&Task| !self.in_process.contains(*task);
+        let is_nobodys = |task: &&Task| !self.active.contains(*task);
+        Tasks {
+            active: tasks.active.iter().filter(is_free).filter(is_nobodys).cloned().collect(),
+            standby: tasks.standby.iter().filter(is_free).cloned().collect(),
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! What groups need to know of the catalog.
+
+use broker::Broker;
+use coordinator::subscription::{Catalog, CatalogStamp, Topic};
+use coordinator::text;
+
+/// The broker's catalog as groups ask it.
+#[derive(Debug)]
+pub(crate) struct Topics<'a>(pub(crate) &'a Broker);
+
+impl Catalog for Topics<'_> {
+    fn stamp(&self) -> CatalogStamp {
+        self.0.catalog().stamp()
+    }
+
+    fn topic(&self, name: &str) -> Option<Topic> {
+        self.0.catalog().topic_named(name).map(known_topic)
+    }
+
+    fn topics(&self) -> Vec<Topic> {
+        self.0.catalog().topics().map(known_topic).collect()
+    }
+}
+
+fn known_topic(topic: broker::catalog::Topic<'_>) -> Topic {
+    Topic { id: topic.uuid(), name: text(topic.name()), partitions: topic.partition_count() }
+}
