@@ -9,8 +9,8 @@ use bytes::BytesMut;
 use record::BatchHeader;
 use tokio::sync::oneshot;
 
-use crate::dedup::RecordIds;
 use crate::error::{AppendError, Unavailable};
+use crate::record_ids::RecordIds;
 
 /// One batch for one partition, or for several. The gateway has validated it: it is what its header
 /// says, its checksum holds, and the topic's policy (size, timestamps, compression) has been applied.
@@ -58,6 +58,9 @@ pub struct Appended {
     pub duplicate: bool,
 }
 
+/// One answer for each row of each batch, in order.
+pub(crate) type Appends = Vec<Result<Appended, AppendError>>;
+
 /// Resolves, in the order of the batches and of each its rows, once all of the request is durable or
 /// refused.
 ///
@@ -65,14 +68,11 @@ pub struct Appended {
 #[derive(Debug)]
 pub struct AppendReply {
     rows: usize,
-    reply: oneshot::Receiver<Vec<Result<Appended, AppendError>>>,
+    reply: oneshot::Receiver<Appends>,
 }
 
 impl AppendReply {
-    pub(crate) fn new(
-        rows: usize,
-        reply: oneshot::Receiver<Vec<Result<Appended, AppendError>>>,
-    ) -> Self {
+    pub(crate) fn new(rows: usize, reply: oneshot::Receiver<Appends>) -> Self {
         Self { rows, reply }
     }
 }

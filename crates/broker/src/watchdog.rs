@@ -1,24 +1,25 @@
 //! Tells when the disk hangs. A sync that does not return stops every acknowledgement and says
 //! nothing by itself; whoever looks after the node should not have to find out from its clients.
 
+use std::sync::Weak;
 use std::time::Duration;
 
 use journal::Stats;
 use tokio::time::MissedTickBehavior;
 
-use crate::broker::WeakBroker;
+use crate::local_shard::LocalShard;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Apart from housekeeping, which itself waits for the log.
-pub(crate) async fn run(broker: WeakBroker) {
+pub(crate) async fn run(shard: Weak<LocalShard>) {
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut hung = Hung::default();
     loop {
         ticks.tick().await;
-        let Some(broker) = broker.upgrade() else { return };
-        match hung.look(&broker.journal_stats()) {
+        let Some(shard) = shard.upgrade() else { return };
+        match hung.look(&shard.journal().stats()) {
             Some(Change::Hangs(since)) => tracing::error!(
                 seconds = since.as_secs(),
                 "the disk hangs: a sync has not returned, and nothing is acknowledged until it does"

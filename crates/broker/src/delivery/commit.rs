@@ -18,15 +18,15 @@ use tokio::time::Instant;
 
 use crate::append::{AppendBatch, Appended};
 use crate::error::{AppendError, ExecuteError, Unavailable};
-use crate::sequencer::Request;
+use crate::request::Request;
 
 use super::dead_lettering::DeadLettering;
 use super::driver::Driver;
 use super::error::SettleError;
 use super::event::Event;
 use super::group::PendingLetter;
+use super::options::Settle;
 use super::overflow::Overflowed;
-use super::session::Settle;
 use super::transfer::{Transfer, Transferred};
 
 type Results = Vec<Result<(), SettleError>>;

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::limits::{BATCH_BYTES_DEFAULT, DEAD_LETTERS_PER_ENTRY, ENTRY_ROW_BYTES};
-use base::{LeaseGroupId, Offset, PartitionId, TopicId, headers};
+use base::{LeaseGroupId, Offset, PartitionId, TopicId};
 use bytes::{Bytes, BytesMut};
 use dispatch::{DeadLetter, DeadReason};
 use machine::GroupSettle;
-use record::{BatchBuilder, BatchHeader, BatchOptions, Header, SharedRecord};
+use record::{BatchBuilder, BatchHeader, BatchOptions, SharedRecord};
 use tokio::time::Instant;
 
 use crate::append::{AppendBatch, Appended};
@@ -369,23 +369,3 @@ pub(super) fn append_batch(partition: PartitionId, builder: BatchBuilder) -> App
     let header = BatchHeader::parse(&bytes).expect("what was built can be read");
     AppendBatch::new(partition, header, bytes)
 }
-
-/// Headers of a former death, a delay or an expiry do not hold where the record goes.
-pub(super) fn copy(
-    builder: &mut BatchBuilder,
-    record: &SharedRecord,
-    more: &[(&str, &[u8])],
-) -> Result<(), record::BatchError> {
-    let view = record.view();
-    let stays = |header: &Header<'_>| {
-        let key = header.key;
-        key != headers::DELIVER_AT.as_bytes()
-            && key != headers::EXPIRES_AT.as_bytes()
-            && !key.starts_with(DEATH_PREFIX)
-    };
-    let mut all: Vec<Header<'_>> = view.headers.iter().filter(stays).collect();
-    all.extend(more.iter().map(|(key, value)| Header { key: key.as_bytes(), value: Some(value) }));
-    builder.push(view.timestamp, view.key, view.value, &all)
-}
-
-const DEATH_PREFIX: &[u8] = b"postroad.death.";

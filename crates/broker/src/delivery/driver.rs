@@ -8,29 +8,23 @@ use std::collections::{BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use base::limits::{
     LEASE_GROUP_IDLE_MAX, LEASE_GROUPS_PER_TURN, LEASE_MESSAGES_PER_TURN, LEASE_TURN_TIME,
 };
 use base::{HashMap, HashSet, LeaseGroupId, Offset, PartitionId, TopicId};
-use bytes::Bytes;
 use consensus::{Consensus, Leadership};
 use dispatch::{Assignment, Changes, ConsumerId, Pools, SessionId, Token};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
-use machine::outcome::Applied;
-use machine::{ALL_PARTITIONS, Command, Outcome};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::Instant;
 use world::{Clock, Workers};
 
-use crate::append::{AppendBatch, Appended};
 use crate::cpu::CpuPool;
-use crate::pending::Appends;
-use crate::sequencer::Request;
+use crate::request::Request;
 use crate::shard::Shard;
 use crate::timeline::Timeline;
 use crate::watch::Watch;
@@ -38,150 +32,16 @@ use crate::watch::Watch;
 use super::batches::{Batches, Facts};
 use super::commit::{Committed, Waiter};
 use super::dead_letter::Routers;
-use super::error::{ConsumeError, SettleError, TakeError, TransferError};
-use super::event::{Delivery, Sent, Unread};
-use super::group::{Counts, Group};
+use super::group::Group;
 use super::hand_out::PendingTake;
+use super::handle::{Handle, Inbox, Message};
 use super::handover::Handover;
 use super::overflow::Overflowed;
-use super::rates::Published;
+use super::rates::{Counts, Published};
 use super::reading::ReadDone;
-use super::session::{ConsumeOptions, Credit, Settle, TakeOptions};
 use super::sessions::Session;
+use super::standings::Standings;
 use super::transfer::PendingTransfer;
-use super::waiting::Standings;
-
-/// What sessions and others tell the driver.
-pub(crate) enum Message {
-    Open {
-        session: SessionId,
-        events: mpsc::UnboundedSender<Sent>,
-        unread: Arc<Unread>,
-    },
-    Close {
-        session: SessionId,
-    },
-    Consume {
-        session: SessionId,
-        group: LeaseGroupId,
-        options: ConsumeOptions,
-        reply: oneshot::Sender<Result<ConsumerId, ConsumeError>>,
-    },
-    Grant {
-        session: SessionId,
-        consumer: ConsumerId,
-        credit: Credit,
-    },
-    SetCredit {
-        session: SessionId,
-        consumer: ConsumerId,
-        credit: Credit,
-    },
-    Limit {
-        session: SessionId,
-        records: Option<u32>,
-    },
-    Cancel {
-        session: SessionId,
-        consumer: ConsumerId,
-        reply: oneshot::Sender<()>,
-    },
-    Take {
-        session: SessionId,
-        group: LeaseGroupId,
-        options: TakeOptions,
-        reply: oneshot::Sender<Result<Vec<Delivery>, TakeError>>,
-    },
-    Settle {
-        session: SessionId,
-        settles: Vec<Settle>,
-        reply: oneshot::Sender<Vec<Result<(), SettleError>>>,
-    },
-    Transfer {
-        session: SessionId,
-        settles: Vec<Settle>,
-        batches: Vec<AppendBatch>,
-        reply: oneshot::Sender<Result<Vec<Appended>, TransferError>>,
-    },
-    /// A session that had too much unread has room again.
-    Room {
-        session: SessionId,
-    },
-    /// A group changed by something other than a settle.
-    Moved {
-        group: LeaseGroupId,
-        partition: u32,
-        sought: bool,
-    },
-    /// Batches that the sequencer refused for want of room, to be made dead letters; then their
-    /// producer gets its answers.
-    Overflowed {
-        batches: Vec<(PartitionId, Bytes)>,
-        answers: Appends,
-        reply: oneshot::Sender<Appends>,
-    },
-    /// A question, or a change, that needs the driver's own knowledge.
-    Ask(Box<dyn FnOnce(&mut Driver) + Send>),
-    /// Everything under way comes to its end, and then the driver does.
-    Stop,
-}
-
-/// How everyone reaches the driver.
-#[derive(Clone, Debug)]
-pub(crate) struct Handle {
-    inbox: mpsc::UnboundedSender<Message>,
-    sessions: Arc<AtomicU64>,
-    pub(super) routers: Arc<Routers>,
-    pub(super) standings: Arc<Standings>,
-    pub(crate) published: Arc<Published>,
-}
-
-impl Handle {
-    pub(crate) fn new() -> (Self, Inbox) {
-        let (inbox, messages) = mpsc::unbounded_channel();
-        // Session 0 is the driver's own.
-        let sessions = Arc::new(AtomicU64::new(1));
-        let (routers, standings, published) = (Arc::default(), Arc::default(), Arc::default());
-        (Self { inbox, sessions, routers, standings, published }, messages)
-    }
-
-    pub(crate) fn tell(&self, message: Message) {
-        // Without a driver the node is going down: whoever waits for a reply hears that.
-        let _ = self.inbox.send(message);
-    }
-
-    pub(super) fn next_session(&self) -> SessionId {
-        self.sessions.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// What an entry of the log means for groups. Called by apply, for every entry.
-    pub(crate) fn applied(&self, commands: &[Command], applied: &Applied) {
-        for &(group, partition) in &applied.moved {
-            let sought = commands.iter().any(|command| {
-                matches!(command, Command::SeekLeaseGroup { group: moved, .. } if *moved == group)
-            });
-            self.tell(Message::Moved { group, partition, sought });
-        }
-        for outcome in &applied.commands {
-            if let Ok(Outcome::LeaseGroup(group)) = outcome {
-                let (group, partition) = (*group, ALL_PARTITIONS);
-                self.tell(Message::Moved { group, partition, sought: false });
-            }
-        }
-    }
-
-    /// Asks the driver; `None` when it is no more.
-    pub(super) async fn ask<R: Send + 'static>(
-        &self,
-        question: impl FnOnce(&mut Driver) -> R + Send + 'static,
-    ) -> Option<R> {
-        let (reply, answer) = oneshot::channel();
-        self.tell(Message::Ask(Box::new(move |driver| {
-            let _ = reply.send(question(driver));
-        })));
-        answer.await.ok()
-    }
-}
 
 /// What the drivers of all terms work with.
 pub(crate) struct Parts {
@@ -196,8 +56,6 @@ pub(crate) struct Parts {
     /// has to be noticed soon, and the machine may be suspended, which a timer does not count.
     pub(crate) sleep_max: Duration,
 }
-
-pub(crate) type Inbox = mpsc::UnboundedReceiver<Message>;
 
 /// Owns the drivers' inbox, and makes a driver for each term that this node leads in. Messages wait while
 /// there is none.
@@ -526,7 +384,7 @@ impl Driver {
             Message::Overflowed { batches, answers, reply } => {
                 self.dead_letter_refused(Overflowed::new(batches, answers, reply));
             }
-            Message::Ask(question) => question(self),
+            Message::Ask(question) => self.answer_question(question),
             Message::Stop => {}
         }
     }

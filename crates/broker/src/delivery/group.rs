@@ -4,25 +4,25 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use base::{HashMap, HashSet, LeaseGroupId, Offset, PartitionId, TopicId};
-use dispatch::{Assignment, DeadLetter, Dispatch, Joined, Ordering, PartitionStart, Policy, Token};
-use machine::config::{Consumers, LeaseGroupConfig, LeaseOrdering, LimitOverflow, PrioritiesOrder};
-use machine::rows::lease_group::GroupRows;
-use machine::rows::topic::TopicRows;
-use machine::{Catalog, GroupSettle, LeaseGroup, Partition, Progress, Topic, TopicConfig};
+use dispatch::{
+    Assignment, ConsumerId, DeadLetter, Dispatch, Joined, PartitionStart, SessionId, Token,
+};
+use machine::config::{LeaseGroupConfig, LeaseOrdering};
+use machine::{GroupSettle, TopicConfig};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use crate::error::Unavailable;
-use crate::shard::Shard;
 
-use super::ConsumerId;
 use super::commit::Waiter;
 use super::dead_letter::DeathReason;
 use super::error::TakeError;
 use super::event::Delivery;
-use super::rates::GroupMeters;
-use super::session::TakeOptions;
-use super::waiting::Standing;
+use super::options::TakeOptions;
+use super::policy::{is_attentive, policy};
+use super::rates::{Counts, GroupMeters};
+use super::standings::Standing;
+use super::view::{GroupView, start};
 
 #[derive(Debug)]
 pub(super) struct Group {
@@ -77,15 +77,6 @@ pub(super) struct Group {
 /// The number of a request, and what it settles.
 pub(super) type UnderWay = (u64, Arc<[GroupSettle]>);
 
-/// Since the group was first used.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counts {
-    pub(super) delivered: u64,
-    pub(super) redelivered: u64,
-    pub(super) settled: u64,
-    pub(super) dead_letters: u64,
-}
-
 /// A record on its way to the dead letters.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PendingLetter {
@@ -96,7 +87,7 @@ pub(super) struct PendingLetter {
 /// Somebody who waits for records to take.
 #[derive(Debug)]
 pub(super) struct Taker {
-    pub(super) session: super::SessionId,
+    pub(super) session: SessionId,
     pub(super) options: TakeOptions,
     /// What it has so far, while more is being read.
     pub(super) assigned: Vec<Assignment>,
@@ -193,55 +184,6 @@ impl Group {
     }
 }
 
-/// Whether something happens to the group's records while nobody consumes.
-pub(super) fn is_attentive(group: &LeaseGroupConfig, topic: &TopicConfig) -> bool {
-    expires_unattended(group) || drops_oldest(topic) || topic.limit_bytes.is_some()
-}
-
-fn expires_unattended(group: &LeaseGroupConfig) -> bool {
-    // Without a place for dead letters nobody can tell when an expired record went: it does when
-    // somebody comes for it.
-    group.record_ttl_ms.is_some() || has_dead_letters(group)
-}
-
-pub(super) fn drops_oldest(topic: &TopicConfig) -> bool {
-    topic.limit_overflow == LimitOverflow::DropOldest && is_limited(topic)
-}
-
-/// Whether the sequencer must know what waits in the topic's groups.
-pub(super) fn refuses(topic: &TopicConfig) -> bool {
-    topic.limit_overflow != LimitOverflow::DropOldest && is_limited(topic)
-}
-
-fn is_limited(topic: &TopicConfig) -> bool {
-    topic.limit_records.is_some() || topic.limit_bytes.is_some()
-}
-
-pub(super) fn has_dead_letters(group: &LeaseGroupConfig) -> bool {
-    group.dead_letter_topic.is_some() || group.dead_letter_route.is_some()
-}
-
-pub(super) fn policy(group: &LeaseGroupConfig, topic: &TopicConfig) -> Policy {
-    Policy {
-        ordering: match group.ordering {
-            LeaseOrdering::Free => Ordering::Free,
-            LeaseOrdering::Key => Ordering::Key,
-            LeaseOrdering::Partition => Ordering::Partition,
-        },
-        single_active: group.consumers == Consumers::SingleActive,
-        lease_ms: group.lease_ms,
-        attempts_max: group.attempts_max,
-        backoff_first_ms: group.retry_backoff_ms,
-        backoff_max_ms: group.retry_backoff_max_ms,
-        record_ttl_ms: group.record_ttl_ms,
-        priorities: topic.priorities_max,
-        two_to_one: topic.priorities_order == PrioritiesOrder::TwoToOne,
-        measured: topic.limit_bytes.is_some(),
-        dead_letters: has_dead_letters(group),
-        expire_unattended: expires_unattended(group),
-    }
-}
-
 /// Where its partitions stand by what is durable, and by what is on its way to be: that will be in the
 /// machine, and nobody would tell the engine.
 fn starts(found: &GroupView, under_way: &[UnderWay]) -> impl Iterator<Item = PartitionStart> {
@@ -262,58 +204,4 @@ fn starts(found: &GroupView, under_way: &[UnderWay]) -> impl Iterator<Item = Par
             start
         },
     )
-}
-
-/// Where a partition of the group stands by what is durable.
-fn start(progress: &Progress, partition: &Partition) -> PartitionStart {
-    PartitionStart {
-        floor: progress.floor(),
-        settled: progress.settled_above(),
-        attempts: progress.attempts().collect(),
-        log_start: partition.log_start(),
-        end: partition.next_offset(),
-    }
-}
-
-/// Records of a group that are not settled, by what is durable.
-pub(super) fn depth(group: &GroupRows, topic: &TopicRows) -> u64 {
-    let partitions = group.progress().zip(topic.partitions());
-    let unsettled = partitions.map(|(progress, (_, partition))| {
-        let above: u64 = progress.settled().map(|(from, to)| to - from).sum();
-        partition.next_offset().saturating_sub(progress.floor()).saturating_sub(above)
-    });
-    unsettled.sum()
-}
-
-/// A group and its topic as they are at one time. It is kept while a look takes long: the machine is not
-/// locked meanwhile.
-pub(super) struct GroupView {
-    pub(super) group: Arc<LeaseGroup>,
-    pub(super) topic: Arc<Topic>,
-    pub(super) progress: Arc<GroupRows>,
-    pub(super) rows: Arc<TopicRows>,
-}
-
-impl GroupView {
-    pub(super) fn of(shard: &Shard, id: LeaseGroupId) -> Option<Self> {
-        shard.read(|state| {
-            let group = state.catalog.shared_lease_group(id)?;
-            let topic = state.catalog.shared_topic(group.topic)?;
-            let progress = state.rows.shared_lease_group(id)?;
-            let rows = state.rows.shared_topic(group.topic)?;
-            Some(Self { group, topic, progress, rows })
-        })
-    }
-
-    /// Where a partition of the group stands by what is durable.
-    pub(super) fn start(&self, index: u32) -> Option<PartitionStart> {
-        let row = self.rows.stripe().row(index)?;
-        Some(start(self.progress.row(row)?, self.rows.partition(index)?))
-    }
-}
-
-/// The group and its topic, if both are there.
-pub(super) fn find(catalog: &Catalog, id: LeaseGroupId) -> Option<(&LeaseGroup, &Topic)> {
-    let group = catalog.lease_group(id)?;
-    Some((group, catalog.topic(group.topic)?))
 }

@@ -8,8 +8,12 @@ use crate::error::Unavailable;
 
 use super::commit::Waiter;
 use super::driver::Driver;
+use super::error::TakeError;
 use super::event::GoneReason;
-use super::group::{Counts, Group, GroupView, drops_oldest, find, is_attentive, policy};
+use super::group::Group;
+use super::policy::{drops_oldest, is_attentive, policy};
+use super::rates::Counts;
+use super::view::{GroupView, find};
 
 impl Driver {
     /// Groups to whose records something happens though nobody consumes.
@@ -174,7 +178,7 @@ impl Driver {
             self.gone(joined.session, consumer, GoneReason::Deleted);
         }
         for taker in group.takers {
-            let _ = taker.reply.send(Err(super::TakeError::UnknownGroup(id)));
+            let _ = taker.reply.send(Err(TakeError::UnknownGroup(id)));
         }
         // With the group all of it is settled, in a way.
         for (_, waiter) in group.reject_waiters {

@@ -12,9 +12,10 @@ use tokio::time::Instant;
 use super::driver::Driver;
 use super::error::TakeError;
 use super::event::Delivery;
-use super::group::{Group, Taker, refuses};
-use super::session::TakeOptions;
-use super::waiting::Standing;
+use super::group::{Group, Taker};
+use super::options::TakeOptions;
+use super::policy::refuses;
+use super::standings::Standing;
 
 /// A take that has something waits for so many reads at most.
 const TAKE_ROUNDS_MAX: u32 = 4;

@@ -17,9 +17,11 @@ use tokio::time::Instant;
 
 use crate::error::Unavailable;
 
-use super::driver::{Driver, Inbox, Message};
+use super::driver::Driver;
 use super::event::GoneReason;
-use super::group::{Counts, Taker};
+use super::group::Taker;
+use super::handle::{Inbox, Message};
+use super::rates::Counts;
 use super::sessions::Session;
 
 #[derive(Default)]

@@ -12,79 +12,24 @@ use std::sync::Arc;
 use base::limits::OVERFLOW_BYTES_AT_ONCE;
 use base::{Offset, PartitionId};
 use bytes::Bytes;
-use dispatch::{Selection, Settlement, Take};
+use dispatch::{Selection, SessionId, Settlement, Take};
 use futures_util::FutureExt;
-use machine::{LeaseGroup, Partition, Topic};
 use record::{BatchHeader, SharedBatch};
 use tasks::Task;
 use tokio::sync::oneshot;
 
+use crate::append::Appends;
 use crate::cpu::is_quick;
-use crate::error::AppendError;
-use crate::pending::Appends;
-use crate::shard::{Shard, View};
 
 use super::commit::{Committed, UnderWay};
 use super::dead_letter::{DeadRecord, DeathReason};
 use super::dead_lettering::DeadLetterBatches;
 use super::driver::Driver;
-use super::group::{Group, depth, drops_oldest, has_dead_letters, refuses};
+use super::group::Group;
+use super::policy::{drops_oldest, has_dead_letters};
 
 /// The session that takes what is dropped.
-const DROPPING: super::SessionId = 0;
-
-/// Why a batch with so many records and bytes does not fit; `None` when it does. `ahead` tells the
-/// ends of partitions that are proposed and not yet applied.
-pub(crate) fn refused(
-    state: &View<'_>,
-    topic: &Topic,
-    shard: &Shard,
-    ahead: impl Fn(PartitionId) -> Option<Offset>,
-    records: u64,
-    batch: &[u8],
-) -> Option<AppendError> {
-    let config = &topic.config;
-    if !refuses(config) {
-        return None;
-    }
-    let rows = state.rows.topic(topic.id)?;
-    let applied: u64 = rows.partitions().map(|(_, row)| row.next_offset()).sum();
-    let end = |(id, row): (PartitionId, &Partition)| ahead(id).unwrap_or(row.next_offset());
-    let ends: u64 = rows.partitions().map(end).sum();
-    // Of the lease group that has most of them; all that is stored where there is none.
-    let held_by = |group: &LeaseGroup| {
-        let delivery = shard.delivery.get();
-        match delivery.and_then(|delivery| delivery.standings.of(group.id)) {
-            Some(standing) => standing.held_at(ends + records),
-            None => {
-                let known = state.rows.lease_group(group.id);
-                let depth = known.map_or(0, |progress| depth(progress, rows));
-                depth + ends.saturating_sub(applied) + records
-            }
-        }
-    };
-    let held = state.catalog.lease_groups_of(topic.id).map(held_by).max();
-    let held = held.unwrap_or_else(|| rows.stored() + ends.saturating_sub(applied) + records);
-    // What is more than the limit by itself is too much even if somebody would take it at once.
-    let held = held.max(records);
-    if config.limit_records.is_some_and(|limit| held > limit) {
-        return Some(AppendError::Full { limit: "limit.records" });
-    }
-    let limit = config.limit_bytes?;
-    let delivery = shard.delivery.get()?;
-    let sequenced = &delivery.standings;
-    let all = state.catalog.lease_groups_of(topic.id).filter_map(|group| sequenced.of(group.id));
-    let standing = all.max_by_key(|standing| standing.bytes).unwrap_or_default();
-    let waiting = standing.bytes + sequenced.bytes_since(topic.id, standing.known, ends);
-    let bytes = record::value_bytes(batch);
-    // What somebody takes at once does not wait for anything, and only has to fit by itself.
-    let before = if held > records { waiting } else { 0 };
-    if before + bytes > limit {
-        return Some(AppendError::Full { limit: "limit.bytes" });
-    }
-    sequenced.note_sequenced(topic.id, ends + records, bytes);
-    None
-}
+const DROPPING: SessionId = 0;
 
 /// Settles, or makes dead letters of, as many of the oldest records as there are too many.
 pub(super) fn drop_oldest(group: &mut Group, now_ms: i64) {

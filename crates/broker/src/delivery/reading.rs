@@ -17,7 +17,7 @@ use super::driver::Driver;
 use super::group::Group;
 use super::hand_out::Found;
 use crate::cpu::CpuPool;
-use crate::fetch::batches_in;
+use crate::stored::batches_in;
 
 /// Less is not worth a call, where what follows is wanted next.
 const READ_BYTES_MIN: usize = 64 << 10;

@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use super::driver::Driver;
 use super::error::ConsumeError;
 use super::event::{Delivery, Event, GoneReason, Sent, Unread};
-use super::session::{ConsumeOptions, Credit, CreditReturns};
+use super::options::{ConsumeOptions, Credit, CreditReturns};
 
 #[derive(Debug)]
 pub(super) struct Session {

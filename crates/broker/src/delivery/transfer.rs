@@ -22,7 +22,7 @@ use super::dead_lettering::{DeadLetterBatches, cause, settles_of};
 use super::driver::Driver;
 use super::error::TransferError;
 use super::group::PendingLetter;
-use super::session::Settle;
+use super::options::Settle;
 
 /// Records that are read for a transfer at a time.
 const READS_MAX: usize = 16;
