@@ -202,7 +202,7 @@ impl Broker {
         group: LeaseGroupId,
     ) -> Result<(base::TopicId, u32), BrowseError> {
         self.read(|state| {
-            find(&state.catalog, group).map(|(_, topic)| (topic.id, topic.partition_count()))
+            find(state.catalog, group).map(|(_, topic)| (topic.id, topic.partition_count()))
         })
         .ok_or(BrowseError::UnknownGroup(group))
     }

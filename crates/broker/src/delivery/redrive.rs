@@ -11,7 +11,7 @@ use crate::broker::Broker;
 use crate::error::Unavailable;
 
 use super::dead_letter::copy;
-use super::dead_lettering::append_batch;
+use super::dead_letter_batches::append_batch;
 use super::error::{RedriveError, TransferError};
 use super::handle::{Message, Question};
 use super::inspect::{PeekOptions, Peeked};

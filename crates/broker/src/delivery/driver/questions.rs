@@ -4,14 +4,14 @@ use base::{LeaseGroupId, Offset};
 use dispatch::RecordState;
 use tokio::sync::oneshot;
 
+use super::super::error::{RemoveError, SettleError, TransferError};
+use super::super::handle::{Question, Settled, Transferred};
+use super::super::inspect::Counters;
+use super::super::rates::{Counts, Rates};
+use super::super::view::{depth, find};
+use super::super::waiter::{Reply, Waiter};
+use super::Driver;
 use crate::append::AppendBatch;
-
-use super::driver::Driver;
-use super::error::{RemoveError, SettleError, TransferError};
-use super::handle::{Question, Settled, Transferred};
-use super::inspect::Counters;
-use super::rates::{Counts, Rates};
-use super::view::{depth, find};
 
 impl Driver {
     pub(super) fn answer_question(&mut self, question: Question) {
@@ -22,8 +22,7 @@ impl Driver {
                 drop(reply.send(self.unsettled(group, partition, from, records_max)));
             }
             Question::Leases { group, after, leases_max, reply } => {
-                let leases =
-                    self.groups.get(&group).map(|it| it.dispatch.leases(after, leases_max));
+                let leases = self.groups.get(group).map(|it| it.dispatch.leases(after, leases_max));
                 drop(reply.send(leases.unwrap_or_default()));
             }
             Question::Purge { group, durable, reply } => {
@@ -43,15 +42,15 @@ impl Driver {
 
     fn counters(&mut self, id: LeaseGroupId) -> Option<Counters> {
         let (depth, topic, partitions) = self.shard.read(|state| {
-            let (group, topic) = find(&state.catalog, id)?;
+            let (group, topic) = find(state.catalog, id)?;
             let (progress, rows) = (state.rows.lease_group(group.id)?, state.rows.topic(topic.id)?);
             Some((depth(progress, rows), topic.id, topic.partition_count()))
         })?;
-        self.appended(None);
+        self.groups.on_appended(None);
         let published = self.published.per_second(topic, self.clock.now_ms());
         let now_ms = self.timeline.now_ms();
-        let Some(group) = self.groups.get_mut(&id) else {
-            let (counts, _) = self.retired.get(&id).copied().unwrap_or_default();
+        let Some(group) = self.groups.get_mut(id) else {
+            let counts = self.groups.retired_counts(id);
             let rates = Rates { published, ..Rates::default() };
             let counters = Counters { depth, ready: depth, rates, ..Counters::default() };
             return Some(with_counts(counters, counts));
@@ -81,11 +80,11 @@ impl Driver {
         from: Offset,
         records_max: usize,
     ) -> Option<Vec<dispatch::Peeked>> {
-        if !self.load(group) {
+        if !self.groups.load(group) {
             return None;
         }
-        self.appended(None);
-        let group = self.groups.get(&group)?;
+        self.groups.on_appended(None);
+        let group = self.groups.get(group)?;
         Some(group.dispatch.peek(partition, from, records_max))
     }
 
@@ -94,11 +93,11 @@ impl Driver {
         group: LeaseGroupId,
         durable: oneshot::Sender<Settled>,
     ) -> Result<u64, RemoveError> {
-        if !self.load(group) {
+        if !self.groups.load(group) {
             return Err(RemoveError::UnknownGroup(group));
         }
-        self.appended(None);
-        let purged = self.groups.get_mut(&group).map_or(0, |it| it.dispatch.purge());
+        self.groups.on_appended(None);
+        let purged = self.groups.get_mut(group).map_or(0, |it| it.dispatch.purge());
         self.changed_from_outside(group, durable);
         Ok(purged)
     }
@@ -110,11 +109,11 @@ impl Driver {
         offset: Offset,
         durable: oneshot::Sender<Settled>,
     ) -> Result<(), RemoveError> {
-        if !self.load(group) {
+        if !self.groups.load(group) {
             return Err(RemoveError::UnknownGroup(group));
         }
-        self.appended(None);
-        if let Some(found) = self.groups.get_mut(&group) {
+        self.groups.on_appended(None);
+        if let Some(found) = self.groups.get_mut(group) {
             found.dispatch.remove(partition, offset)?;
         }
         self.changed_from_outside(group, durable);
@@ -123,9 +122,12 @@ impl Driver {
 
     /// Somebody from outside changed the group, and waits for that to be durable.
     fn changed_from_outside(&mut self, group: LeaseGroupId, durable: oneshot::Sender<Settled>) {
-        self.mark_changed(group);
-        self.enqueue(group);
-        self.wait_until_durable(group, durable);
+        if let Some(found) = self.groups.get_mut(group) {
+            self.commits.note_changed(found);
+        }
+        self.groups.enqueue(group);
+        let reply = Reply::Settles(vec![Ok(())], durable);
+        self.commits.wait(Waiter { reply, groups: vec![group], rejects: Vec::new() });
     }
 
     /// Which of these records are neither settled nor anybody's. `None`: no such group.
@@ -135,11 +137,11 @@ impl Driver {
         partition: u32,
         offsets: &[Offset],
     ) -> Option<Vec<bool>> {
-        if !self.load(group) {
+        if !self.groups.load(group) {
             return None;
         }
-        self.appended(None);
-        let group = self.groups.get(&group)?;
+        self.groups.on_appended(None);
+        let group = self.groups.get(group)?;
         let free = offsets.iter().map(|&offset| {
             let known = group.dispatch.peek(partition, offset, 1);
             known.first().is_some_and(|known| {
@@ -169,7 +171,7 @@ impl Driver {
             let _ = reply.send(Err(TransferError::Settle { item, source }));
             return;
         }
-        if let Some(group) = self.groups.get_mut(&id) {
+        if let Some(group) = self.groups.get_mut(id) {
             for &offset in offsets {
                 // It was free a moment ago.
                 let _ = group.dispatch.remove(partition, offset);
