@@ -250,3 +250,80 @@ impl<P: Send + 'static> Commits<P> {
         self.under_way.next().now_or_never().flatten()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::handle::Settled;
+    use super::super::waiter::{Reject, Reply};
+    use super::*;
+
+    const GROUP: LeaseGroupId = LeaseGroupId(1);
+
+    fn commits() -> (Commits<&'static str>, mpsc::UnboundedReceiver<Request>) {
+        let (requests, asked) = mpsc::unbounded_channel();
+        (Commits::new(requests), asked)
+    }
+
+    fn waiter() -> (Waiter, oneshot::Receiver<Settled>) {
+        let (reply, answer) = oneshot::channel();
+        let reply = Reply::Settles(vec![Ok(())], reply);
+        (Waiter { reply, groups: vec![GROUP], rejects: Vec::new() }, answer)
+    }
+
+    #[test]
+    fn a_command_is_due_at_once_where_somebody_waits_for_it_or_something_was_rejected() {
+        let (mut commits, _asked) = commits();
+        assert!(!commits.is_due() && commits.take().is_none());
+        let (waiting, answer) = waiter();
+        commits.wait(waiting);
+        assert!(commits.is_due());
+        drop(answer);
+        assert!(!commits.is_due(), "the caller does not wait");
+        let (mut rejecting, _) = waiter();
+        rejecting.rejects.push(Reject { group: GROUP, engine: 1, dead_lettered: 0 });
+        commits.wait(rejecting);
+        assert!(commits.is_due());
+        assert_eq!(commits.take().map(|(_, waiters)| waiters.len()), Some(2));
+        assert!(!commits.is_due());
+    }
+
+    #[test]
+    fn while_enough_are_under_way_the_next_command_waits_for_their_end() {
+        let (mut commits, _asked) = commits();
+        commits.wait(waiter().0);
+        let (waiting, _answer) = waiter();
+        commits.wait(waiting);
+        commits.settles_under_way = SETTLES_IN_FLIGHT_MAX;
+        assert!(!commits.is_due());
+        commits.on_settled();
+        assert!(commits.is_due());
+    }
+
+    #[test]
+    fn waiters_of_a_group_are_those_that_settled_its_records() {
+        let (mut commits, _asked) = commits();
+        let (waiting, _answer) = waiter();
+        commits.wait(waiting);
+        assert!(commits.take_waiters_of(LeaseGroupId(2)).is_empty());
+        assert_eq!(commits.take_waiters_of(GROUP).len(), 1);
+        assert!(!commits.has_changes());
+    }
+
+    #[tokio::test]
+    async fn a_request_comes_back_with_its_purpose_and_its_result() {
+        let (mut commits, mut asked) = commits();
+        assert!(commits.done().await.is_none());
+        for _ in 0..2 {
+            commits.append(Vec::new(), "overflow");
+        }
+        assert!(commits.try_done().is_none() && commits.is_under_way());
+        let Some(Request::Append { reply, .. }) = asked.recv().await else { panic!("an append") };
+        reply.send(Vec::new()).expect("it waits");
+        let done = commits.done().await.expect("it ended");
+        assert_eq!((done.purpose, done.result), ("overflow", Ok(Vec::new())));
+        // The sequencer is no more.
+        drop(asked);
+        let done = commits.done().await.expect("it ended");
+        assert_eq!(done.result, Err(Unavailable::Stopping));
+    }
+}

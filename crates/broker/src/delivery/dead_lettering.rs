@@ -196,3 +196,21 @@ pub(super) fn cause(rows: Appends) -> Option<AppendError> {
         cause => Some(cause),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::append::Appended;
+
+    use super::*;
+
+    #[test]
+    fn the_cause_of_a_refusal_is_not_that_others_were_refused() {
+        let taken = || Ok(Appended { base_offset: 0, log_start: 0, duplicate: false });
+        let full = || AppendError::Full { limit: "limit.records" };
+        assert_eq!(cause(vec![taken(), taken()]), None);
+        assert_eq!(cause(vec![taken(), Err(full())]), Some(full()));
+        let beside = || Err(AppendError::UnitRefused);
+        assert_eq!(cause(vec![beside(), Err(full()), beside()]), Some(full()));
+        assert_eq!(cause(vec![beside(), beside()]), Some(AppendError::UnitRefused));
+    }
+}

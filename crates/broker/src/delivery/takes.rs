@@ -107,3 +107,53 @@ impl PendingTake {
         Self { session, group, assigned: assigned.into(), deliveries, reply }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const GROUP: LeaseGroupId = LeaseGroupId(1);
+
+    fn taker(deadline: Instant) -> Taker {
+        let (reply, _answer) = oneshot::channel();
+        Taker::new(1, TakeOptions::default(), Vec::new(), deadline, reply)
+    }
+
+    fn assignment() -> Assignment {
+        let (session, consumer, token, partition, offset, attempt) = (1, 0, 1, 0, 0, 1);
+        Assignment { session, consumer, token, partition, offset, attempt }
+    }
+
+    #[test]
+    fn a_take_without_a_record_waits_until_its_time_is_up_and_for_reads_under_way() {
+        let now = Instant::now();
+        let taker = taker(now + Duration::from_secs(1));
+        assert!(!taker.is_over(false, now));
+        assert!(taker.is_over(false, now + Duration::from_secs(1)));
+        assert!(!taker.is_over(true, now + Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn a_take_with_some_waits_for_a_few_reads_and_no_longer() {
+        let now = Instant::now();
+        let mut taker = taker(now + Duration::from_secs(1));
+        taker.assigned.push(assignment());
+        assert!(taker.is_over(false, now));
+        assert!(!taker.is_over(true, now));
+        taker.rounds = TAKE_ROUNDS_MAX;
+        assert!(taker.is_over(true, now));
+    }
+
+    #[test]
+    fn in_the_next_term_a_take_waits_for_the_rest_of_its_time() {
+        let now = Instant::now();
+        for (passed, left) in [(3, 7), (12, 0)] {
+            let taker = taker(now + Duration::from_secs(10));
+            let message = taker.into_message(GROUP, now + Duration::from_secs(passed));
+            let Message::Take { group, options, .. } = message else { panic!("a take") };
+            assert_eq!((group, options.wait), (GROUP, Duration::from_secs(left)));
+        }
+    }
+}
