@@ -190,9 +190,10 @@ impl Sessions {
         session.outgoing.push(delivery);
     }
 
-    /// Whether deliveries of the session wait for one that is being read: others go behind them.
-    pub(super) fn is_waiting(&self, id: SessionId) -> bool {
-        self.by_id.get(&id).is_some_and(|session| !session.waiting.is_empty())
+    /// Whether deliveries of the session wait for one that is being read: others go behind them. `None`
+    /// where the session is gone.
+    pub(super) fn is_waiting(&self, id: SessionId) -> Option<bool> {
+        Some(!self.by_id.get(&id)?.waiting.is_empty())
     }
 
     /// What is handed out waits until its record, or the one that waits before it, is read.

@@ -186,10 +186,8 @@ impl Driver {
     /// Sends a record to its consumer's session, behind what waits there already.
     fn hand_out(&mut self, id: LeaseGroupId, assignment: Assignment) {
         let session = assignment.session;
-        if !self.sessions.is_open(session) {
-            return;
-        }
-        if self.sessions.is_waiting(session) {
+        let Some(waiting) = self.sessions.is_waiting(session) else { return };
+        if waiting {
             return self.sessions.wait(id, assignment);
         }
         match self.delivery(id, assignment) {
