@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use machine::{Command, Refusal};
 
-use crate::error::ExecuteError;
+use crate::error::{ExecuteError, Unavailable};
 use crate::local_shard::LocalShard;
 use crate::shard::Shard;
 
@@ -62,7 +62,7 @@ async fn keep_up(local: &LocalShard) -> bool {
                 tracing::error!(%refusal, "a change of the catalog cannot be taken over");
                 tokio::time::sleep(AGAIN_AFTER).await;
             }
-            Err(ExecuteError::Unavailable(crate::Unavailable::Stopping)) => return false,
+            Err(ExecuteError::Unavailable(Unavailable::Stopping)) => return false,
             Err(ExecuteError::Unavailable(_)) => tokio::time::sleep(AGAIN_AFTER).await,
         }
     }

@@ -10,9 +10,8 @@ use bytes::BytesMut;
 use record::BatchHeader;
 use tokio::sync::oneshot;
 
-use crate::dedup::RecordIds;
 use crate::error::{AppendError, Unavailable};
-use crate::pending::Appends;
+use crate::record_ids::RecordIds;
 
 /// One batch for one partition, or for several. The gateway has validated it: it is what its header
 /// says, its checksum holds, and the topic's policy (size, timestamps, compression) has been applied.
@@ -59,6 +58,9 @@ pub struct Appended {
     /// The batch was there already: a retry, answered with the offsets of the first try.
     pub duplicate: bool,
 }
+
+/// One answer for each row of each batch, in order.
+pub(crate) type Appends = Vec<Result<Appended, AppendError>>;
 
 /// The batches of each shard, by the places of all rows in their order. A batch with rows in several shards
 /// is copied for each.

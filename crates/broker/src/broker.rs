@@ -4,7 +4,6 @@ use std::future::Future;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use base::ShardId;
 use journal::Journal;
@@ -16,44 +15,23 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use world::{Clock, Entropy, Workers, World};
 
-use crate::append::{self, AppendBatch, AppendReply};
+use crate::append::{self, AppendBatch, AppendReply, Appends};
 use crate::budget::{Budget, Permit};
 use crate::cpu::CpuPool;
-use crate::delivery::driver;
+use crate::delivery::handle::Handle;
 use crate::error::{ExecuteError, OpenError, Unavailable};
 use crate::local_shard::{Common, LocalShard};
-use crate::pending::Appends;
-use crate::sequencer::Request;
+use crate::request::Request;
 use crate::shard::View;
 use crate::timeline::Timeline;
 use crate::turns::Turns;
 use crate::watch::{Watch, Watchers};
 use crate::{adoption, cluster, housekeeping, layout, watchdog};
 
+pub use crate::options::BrokerOptions;
+
 /// Shards with rows that a new node founds.
 const SHARDS_DEFAULT: u32 = 1;
-
-#[derive(Clone, Debug)]
-pub struct BrokerOptions {
-    /// This node's id in the cluster.
-    pub node: u32,
-    pub journal: journal::Options,
-    /// Bytes of produce requests between socket and disk, for the whole node.
-    pub request_bytes_in_flight_max: usize,
-    /// How often retention, compaction and space are looked after.
-    pub housekeeping_interval: Duration,
-}
-
-impl Default for BrokerOptions {
-    fn default() -> Self {
-        Self {
-            node: 1,
-            journal: journal::Options::default(),
-            request_bytes_in_flight_max: base::limits::PRODUCE_BYTES_IN_FLIGHT_MAX,
-            housekeeping_interval: Duration::from_secs(1),
-        }
-    }
-}
 
 /// One node's broker. Clones share it.
 #[derive(Clone, Debug)]
@@ -163,10 +141,10 @@ impl Broker {
             world,
         }));
         broker.adopted().await?;
-        let weak = WeakBroker(Arc::downgrade(&broker.0));
-        let looking = watchdog::run(weak.clone());
+        let shards: Vec<_> = broker.0.shards.iter().map(Arc::downgrade).collect();
+        let looking = watchdog::run(shards.clone());
         let watchdog = tasks::vital(Task::DiskWatchdog, looking, &failure);
-        let keeping = housekeeping::run(weak, options.housekeeping_interval);
+        let keeping = housekeeping::run(shards, options.housekeeping_interval);
         let housekeeping = tasks::vital(Task::Housekeeping, keeping, &failure);
         *broker.0.tasks.lock() = Some(Tasks { adopting, housekeeping, watchdog });
         Ok(broker)
@@ -187,7 +165,7 @@ impl Broker {
     }
 
     /// The shard that has the rows.
-    pub(crate) fn rows_shard(&self) -> &LocalShard {
+    pub(crate) fn rows_shard(&self) -> &Arc<LocalShard> {
         &self.0.shards[1]
     }
 
@@ -384,7 +362,7 @@ impl Broker {
         }
     }
 
-    pub(crate) fn delivery(&self) -> &driver::Handle {
+    pub(crate) fn delivery(&self) -> &Handle {
         self.rows_shard().delivery().expect("a shard with rows has a driver")
     }
 

@@ -6,11 +6,12 @@ use base::{Offset, PartitionId, TopicId};
 use bytes::Bytes;
 use journal::Stored;
 use machine::config::Durability;
-use record::{BatchError, BatchHeader};
 
 use crate::broker::Broker;
 use crate::error::FetchError;
 use crate::shard::View;
+
+pub use crate::stored::batches_in;
 
 /// Consecutive batches, as they lie in the journal.
 #[derive(Clone, Debug)]
@@ -48,17 +49,6 @@ impl Batches {
     pub fn bytes(&self) -> usize {
         self.records.iter().map(Stored::len).sum()
     }
-}
-
-/// Each of the batches that were read: its header, with the base offset that it has in its partition,
-/// and its bytes, which may begin with another one. Of a piece nothing follows the first error.
-pub fn batches_in(
-    records: &[Stored],
-) -> impl Iterator<Item = Result<(BatchHeader, Bytes), BatchError>> + '_ {
-    records.iter().flat_map(|stored| {
-        let batches = record::split_at(&stored.bytes, stored.base_offset);
-        batches.map(|batch| batch.map(|(header, place)| (header, stored.bytes.slice(place))))
-    })
 }
 
 impl Broker {

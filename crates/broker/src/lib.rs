@@ -4,7 +4,7 @@
 //! * [`broker`]: the handle, and how a node opens
 //! * [`catalog`]: which topics, groups and documents there are, and changing them
 //! * [`shard_client`]: questions and changes about partitions, progress and committed offsets
-//! * [`append`]: what a producer hands in and gets back
+//! * [`append`]: what a producer hands in and gets back; `request`: what is asked of the log
 //! * `sequencer`: gives batches their offsets and makes one proposal of all that waits
 //! * `local_shard`: a shard as this node has it; `layout`: where its files are
 //! * `routing`: which shard has what; `adoption`: rows follow the catalog
@@ -15,9 +15,10 @@
 //! * [`cpu`]: work on records that takes long, away from the threads of sockets
 //! * [`turns`]: how long work shares these threads
 //! * [`delivery`]: leasing records one by one, and settling each
-//! * `dedup`: records that were appended before
+//! * `dedup`: records that were appended before; `record_ids`: what they are known by
 //! * [`operations`]: what operators ask of one gateway and another carries out
-//! * `housekeeping`: retention, compaction, expiry, and space that comes back
+//! * `changes`: what applied entries changed; `housekeeping`: retention, compaction, expiry, and space
+//!   that comes back, where something did
 //! * `watchdog`: tells when the disk hangs
 //! * [`error`]: what can go wrong, per operation
 
@@ -26,6 +27,7 @@ pub mod append;
 pub mod broker;
 pub mod budget;
 pub mod catalog;
+mod changes;
 mod cluster;
 pub mod cpu;
 mod dedup;
@@ -36,28 +38,31 @@ mod housekeeping;
 mod layout;
 mod local_shard;
 pub mod operations;
+mod options;
 mod pending;
+mod record_ids;
+mod request;
 mod routing;
 mod sequencer;
 mod shard;
 pub mod shard_client;
+mod stored;
 pub mod timeline;
 pub mod turns;
 pub mod watch;
 mod watchdog;
 
 pub use append::{AppendBatch, AppendReply, Appended};
-pub use broker::{Broker, BrokerOptions, Storage, WeakBroker};
+pub use broker::{Broker, Storage, WeakBroker};
 pub use budget::{Budget, Permit};
 pub use catalog::{CatalogView, ProducerIdentity};
 pub use cpu::CpuPool;
-pub use dedup::RecordIds;
 pub use delivery::{
     ConsumeOptions, Credit, Delivery, Event, Events, LeaseSession, Settle, SettleWhat, Settlement,
     TakeOptions,
 };
 pub use error::{AppendError, ExecuteError, FetchError, OpenError, Unavailable};
-pub use fetch::{Batches, Bounds, TimedOffset, batches_in};
+pub use fetch::{Batches, Bounds, TimedOffset};
 pub use journal::Stored;
 pub use machine::config;
 pub use machine::producer::SequenceRefusal;
@@ -65,6 +70,9 @@ pub use machine::{
     CatalogStamp, CommitOffset, CommittedOffset, Document, NewTopic, Refusal, TopicNameError,
     validate_topic_name,
 };
+pub use options::BrokerOptions;
+pub use record_ids::RecordIds;
 pub use shard_client::{EpochEnd, LeaseProgress, OffsetAges, Producer, ShardClient};
+pub use stored::batches_in;
 pub use turns::{Pace, Turns};
 pub use watch::Watch;

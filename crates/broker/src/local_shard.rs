@@ -14,11 +14,13 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use world::{Workers, World};
 
-use crate::broker::BrokerOptions;
 use crate::cpu::CpuPool;
-use crate::delivery::driver::{self, Message};
+use crate::delivery::driver;
+use crate::delivery::handle::{Handle, Message};
 use crate::error::{ExecuteError, OpenError, Unavailable};
-use crate::sequencer::{Request, Sequencer};
+use crate::options::BrokerOptions;
+use crate::request::Request;
+use crate::sequencer::Sequencer;
 use crate::shard::{Shard, View};
 use crate::timeline::Timeline;
 use crate::watch::Watchers;
@@ -43,7 +45,7 @@ pub(crate) struct LocalShard {
     /// None once it shuts down.
     requests: Mutex<Option<mpsc::UnboundedSender<Request>>>,
     /// `None` in the catalog's: it has no records.
-    delivery: Option<driver::Handle>,
+    delivery: Option<Handle>,
     /// None once it shut down.
     tasks: Mutex<Option<Tasks>>,
     pub(crate) adopted: watch::Sender<Adopted>,
@@ -90,7 +92,7 @@ impl LocalShard {
         let sequencing = tasks::vital(Task::Sequencer, sequencer.run(), failure);
         let (mut delivery, mut delivering) = (None, None);
         if matches!(role, Role::Rows(_)) {
-            let (handle, messages) = driver::Handle::new();
+            let (handle, messages) = Handle::new();
             let _ = shard.delivery.set(handle.clone());
             let parts = driver::Parts {
                 shard: Arc::clone(&shard),
@@ -155,7 +157,7 @@ impl LocalShard {
         &self.workers
     }
 
-    pub(crate) fn delivery(&self) -> Option<&driver::Handle> {
+    pub(crate) fn delivery(&self) -> Option<&Handle> {
         self.delivery.as_ref()
     }
 

@@ -3,16 +3,13 @@
 use base::{Offset, PartitionId};
 use bytes::Bytes;
 use machine::outcome::{AppendOutcome, Applied};
-use machine::{Outcome, Refusal, Rows};
+use machine::{Refusal, Rows};
 use tokio::sync::oneshot;
 
-use crate::append::Appended;
-use crate::delivery::driver::{Handle, Message};
+use crate::append::{Appended, Appends};
+use crate::delivery::handle::{Handle, Message};
 use crate::error::{AppendError, ExecuteError, Unavailable};
-
-/// One answer for each row of each batch, in order.
-pub(crate) type Appends = Vec<Result<Appended, AppendError>>;
-pub(crate) type CommandReply = oneshot::Sender<Result<Outcome, ExecuteError>>;
+use crate::request::CommandReply;
 
 /// Who waits for a proposal.
 #[derive(Debug, Default)]

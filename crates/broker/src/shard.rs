@@ -18,9 +18,9 @@ use record::BatchHeader;
 use tasks::Task;
 use tokio::sync::{oneshot, watch};
 
-use crate::delivery::driver::Handle;
+use crate::changes::Changes;
+use crate::delivery::handle::Handle;
 use crate::error::Unavailable;
-use crate::housekeeping::changes::Changes;
 use crate::pending::Pending;
 use crate::watch::{MarkedWatches, Watchers};
 

@@ -1,32 +1,34 @@
 //! Tells when the disk hangs. A sync that does not return stops every acknowledgement and says
 //! nothing by itself; whoever looks after the node should not have to find out from its clients.
 
+use std::sync::Weak;
 use std::time::Duration;
 
 use journal::Stats;
 use tokio::time::MissedTickBehavior;
 
-use crate::broker::WeakBroker;
+use crate::local_shard::LocalShard;
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// Apart from housekeeping, which itself waits for the log.
-pub(crate) async fn run(broker: WeakBroker) {
+pub(crate) async fn run(shards: Vec<Weak<LocalShard>>) {
     let mut ticks = tokio::time::interval(LOOK_EVERY);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut hung: Vec<Hung> = Vec::new();
     loop {
         ticks.tick().await;
-        let Some(broker) = broker.upgrade() else { return };
-        hung.resize_with(broker.local_shards().len(), Hung::default);
-        for (shard, (hung, stats)) in hung.iter_mut().zip(broker.journal_stats()).enumerate() {
-            match hung.look(&stats) {
+        hung.resize_with(shards.len(), Hung::default);
+        for (hung, shard) in hung.iter_mut().zip(&shards) {
+            let Some(shard) = shard.upgrade() else { return };
+            let number = shard.id().0;
+            match hung.look(&shard.journal().stats()) {
                 Some(Change::Hangs(since)) => tracing::error!(
-                    shard,
+                    shard = number,
                     seconds = since.as_secs(),
                     "the disk hangs: a sync has not returned, and nothing is acknowledged until it does"
                 ),
-                Some(Change::Returned) => tracing::info!(shard, "the disk answers again"),
+                Some(Change::Returned) => tracing::info!(shard = number, "the disk answers again"),
                 None => {}
             }
         }

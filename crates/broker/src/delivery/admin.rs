@@ -3,127 +3,24 @@
 
 use std::sync::Arc;
 
-use base::limits::{LEASE_READ_BYTES, LEASE_READ_UNPACKED_BYTES};
 use base::{LeaseGroupId, Offset, PartitionId};
-use bytes::Bytes;
-use dispatch::{Peeked as Known, RemoveRefused, SessionId};
-use record::{BatchError, Reserved, SharedBatch, SharedRecord};
+use dispatch::Peeked as Known;
+use record::{Reserved, SharedBatch, SharedRecord};
 use tokio::sync::oneshot;
 
 use crate::broker::Broker;
-use crate::error::{ExecuteError, FetchError, Unavailable};
-use crate::fetch::batches_in;
+use crate::error::{ExecuteError, Unavailable};
 use crate::timeline::Shifts;
 
 use super::dead_letter::DeadLetterRouter;
-use super::driver::Driver;
 use super::error::{BrowseError, RemoveError, SeekError, SettleError};
-use super::group::{Counts, depth, find};
-use super::rates::Rates;
+use super::handle::{Question, Settled};
+use super::inspect::{
+    Counters, DelayedRecord, LeaseInfo, PeekOptions, Peeked, RecordState, SeekTo,
+};
+use super::record_reader::{RecordReader, read_shared};
 use super::session::LeaseSession;
-
-/// Where a record of a group stands.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum RecordState {
-    Ready,
-    /// Ready but for an earlier record of its key that is not settled.
-    Blocked,
-    Leased {
-        session: SessionId,
-        /// When the lease ends, ms since the epoch; `None`: with its session.
-        expires_ms: Option<i64>,
-    },
-    Delayed {
-        /// Ms since the epoch.
-        due_ms: i64,
-    },
-    /// On its way to the dead letters.
-    DeadLettering,
-}
-
-/// A record that was looked at and not taken.
-#[derive(Clone, Debug)]
-pub struct Peeked {
-    pub partition: u32,
-    pub offset: Offset,
-    pub state: RecordState,
-    /// How often it was delivered and came back.
-    pub attempts: u16,
-    pub record: SharedRecord,
-}
-
-#[derive(Clone, Debug)]
-pub struct PeekOptions {
-    /// `None`: all, one after another.
-    pub partition: Option<u32>,
-    /// In each partition.
-    pub from: Offset,
-    pub records_max: usize,
-}
-
-impl Default for PeekOptions {
-    fn default() -> Self {
-        Self { partition: None, from: 0, records_max: 100 }
-    }
-}
-
-/// What a group holds and does.
-#[derive(Clone, Copy, PartialEq, Debug, Default)]
-pub struct Counters {
-    /// Records that are not settled.
-    pub depth: u64,
-    /// Of those, neither leased, delayed nor on the way to the dead letters. A group that nobody uses
-    /// counts all as ready.
-    pub ready: u64,
-    pub leased: u64,
-    pub leased_bytes: u64,
-    pub delayed: u64,
-    pub consumers: u32,
-    /// Timestamp of the oldest record that is not settled, ms since the epoch, as far as is known.
-    pub oldest_unsettled_ms: Option<i64>,
-    /// Since the node started.
-    pub delivered: u64,
-    pub redelivered: u64,
-    pub settled: u64,
-    pub dead_letters: u64,
-    pub rates: Rates,
-}
-
-/// A record that is to be delivered later.
-#[derive(Clone, Debug)]
-pub struct DelayedRecord {
-    pub partition: u32,
-    pub offset: Offset,
-    /// Ms since the epoch.
-    pub due_ms: i64,
-    /// Its `postroad.id`.
-    pub id: Option<Bytes>,
-    pub record: SharedRecord,
-}
-
-/// What somebody holds.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct LeaseInfo {
-    pub partition: u32,
-    pub offset: Offset,
-    pub attempt: u16,
-    pub session: SessionId,
-    /// Ms since the epoch; `None`: with its session.
-    pub expires_ms: Option<i64>,
-}
-
-/// Where a group goes.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum SeekTo {
-    /// Everything that is still there.
-    Start,
-    /// Nothing of what is there.
-    End,
-    /// The first record at or after this time, ms since the epoch.
-    Time(i64),
-    /// Of single partitions; the others stay.
-    Offsets(Vec<(u32, Offset)>),
-}
+use super::view::find;
 
 impl Broker {
     /// A new session that consumes and takes by lease.
@@ -139,7 +36,7 @@ impl Broker {
 
     /// `None` when there is no such group.
     pub async fn counters(&self, group: LeaseGroupId) -> Option<Counters> {
-        self.delivery().ask(move |driver| driver.counters(group)).await?
+        self.delivery().ask(|reply| Question::Counters { group, reply }).await?
     }
 
     /// Unsettled records and where they stand, in the order of their offsets, untouched.
@@ -160,7 +57,7 @@ impl Broker {
             while peeked.len() < options.records_max {
                 let records_max = options.records_max - peeked.len();
                 let known = self
-                    .ask(move |driver| driver.known_from(group, partition, from, records_max))
+                    .ask(|reply| Question::Unsettled { group, partition, from, records_max, reply })
                     .await?
                     .ok_or(BrowseError::UnknownGroup(group))?;
                 let Some(last) = known.last() else { break };
@@ -168,7 +65,7 @@ impl Broker {
                 for known in known {
                     // One that compaction took is not there, though the group has not met it yet.
                     let Some(record) = reader.record(known.offset).await? else { continue };
-                    peeked.push(told(&known, record, &self.timeline().shifts()));
+                    peeked.push(peeked_at(&known, record, &self.timeline().shifts()));
                 }
             }
         }
@@ -182,10 +79,8 @@ impl Broker {
         after: Option<(u32, Offset)>,
         leases_max: usize,
     ) -> Vec<LeaseInfo> {
-        let asked = self.delivery().ask(move |driver| {
-            let Some(group) = driver.groups.get(&group) else { return Vec::new() };
-            group.dispatch.leases(after, leases_max)
-        });
+        let asked =
+            self.delivery().ask(|reply| Question::Leases { group, after, leases_max, reply });
         let leases = asked.await.unwrap_or_default().into_iter();
         let shifts = self.timeline().shifts();
         leases
@@ -202,17 +97,7 @@ impl Broker {
     /// Settles all that is not leased; how many records. Durable when it returns.
     pub async fn purge(&self, group: LeaseGroupId) -> Result<u64, RemoveError> {
         let (durable, done) = oneshot::channel();
-        let purged = self
-            .ask(move |driver| {
-                if !driver.load(group) {
-                    return Err(RemoveError::UnknownGroup(group));
-                }
-                driver.appended(None);
-                let purged = driver.groups.get_mut(&group).map_or(0, |it| it.dispatch.purge());
-                driver.changed_from_outside(group, durable);
-                Ok(purged)
-            })
-            .await??;
+        let purged = self.ask(|reply| Question::Purge { group, durable, reply }).await??;
         settled(done).await?;
         Ok(purged)
     }
@@ -225,18 +110,7 @@ impl Broker {
         offset: Offset,
     ) -> Result<(), RemoveError> {
         let (durable, done) = oneshot::channel();
-        self.ask(move |driver| {
-            if !driver.load(group) {
-                return Err(RemoveError::UnknownGroup(group));
-            }
-            driver.appended(None);
-            if let Some(found) = driver.groups.get_mut(&group) {
-                found.dispatch.remove(partition, offset)?;
-            }
-            driver.changed_from_outside(group, durable);
-            Ok(())
-        })
-        .await??;
+        self.ask(|reply| Question::Remove { group, partition, offset, durable, reply }).await??;
         settled(done).await
     }
 
@@ -316,9 +190,9 @@ impl Broker {
         }
     }
 
-    async fn ask<R: Send + 'static>(
+    async fn ask<R>(
         &self,
-        question: impl FnOnce(&mut Driver) -> R + Send + 'static,
+        question: impl FnOnce(oneshot::Sender<R>) -> Question,
     ) -> Result<R, Unavailable> {
         self.delivery().ask(question).await.ok_or(Unavailable::Stopping)
     }
@@ -328,7 +202,7 @@ impl Broker {
         group: LeaseGroupId,
     ) -> Result<(base::TopicId, u32), BrowseError> {
         self.read(|state| {
-            find(&state.catalog, group).map(|(_, topic)| (topic.id, topic.partition_count()))
+            find(state.catalog, group).map(|(_, topic)| (topic.id, topic.partition_count()))
         })
         .ok_or(BrowseError::UnknownGroup(group))
     }
@@ -391,67 +265,12 @@ impl Broker {
     }
 }
 
-/// Batches from the one that holds `offset` on; none at the end.
-async fn read_shared(
-    broker: &Broker,
-    partition: PartitionId,
-    offset: Offset,
-) -> Result<Vec<Arc<SharedBatch>>, FetchError> {
-    let bounds = broker.bounds(partition).ok_or(FetchError::UnknownPartition(partition))?;
-    let offset = offset.max(bounds.log_start);
-    if offset >= bounds.end {
-        return Ok(Vec::new());
-    }
-    let found = broker.read_batches(partition, offset, LEASE_READ_BYTES).await?;
-    let unreadable = |error: BatchError| FetchError::Storage(error.to_string());
-    let (mut batches, mut unpacked) = (Vec::new(), 0);
-    for batch in batches_in(&found.records) {
-        if unpacked >= LEASE_READ_UNPACKED_BYTES {
-            break;
-        }
-        let (header, bytes) = batch.map_err(unreadable)?;
-        let base_offset = Some(header.base_offset);
-        let decode = move |bytes: &Bytes| SharedBatch::decode_at(bytes, base_offset);
-        let batch = broker.cpu().read_batch(bytes, decode).await.map_err(unreadable)?;
-        unpacked += batch.bytes();
-        batches.push(Arc::new(batch));
-    }
-    Ok(batches)
-}
-
-/// Reads single records that ascend, a batch at a time.
-pub(super) struct RecordReader<'a> {
-    broker: &'a Broker,
-    partition: PartitionId,
-    batches: std::collections::VecDeque<Arc<SharedBatch>>,
-}
-
-impl<'a> RecordReader<'a> {
-    pub(super) fn new(broker: &'a Broker, partition: PartitionId) -> Self {
-        Self { broker, partition, batches: Default::default() }
-    }
-
-    /// `None` when it is not stored any more.
-    pub(super) async fn record(
-        &mut self,
-        offset: Offset,
-    ) -> Result<Option<SharedRecord>, FetchError> {
-        while self.batches.front().is_some_and(|batch| batch.header().last_offset() < offset) {
-            self.batches.pop_front();
-        }
-        if self.batches.is_empty() {
-            self.batches = read_shared(self.broker, self.partition, offset).await?.into();
-        }
-        Ok(self.batches.front().and_then(|batch| batch.record(offset)))
-    }
-}
-
 /// By the wall clock.
 fn ends(expires_ms: i64, shifts: &Shifts) -> Option<i64> {
     Some(expires_ms).filter(|at| *at != i64::MAX).map(|at| shifts.wall(at))
 }
 
-fn told(known: &Known, record: SharedRecord, shifts: &Shifts) -> Peeked {
+fn peeked_at(known: &Known, record: SharedRecord, shifts: &Shifts) -> Peeked {
     let state = match known.state {
         dispatch::RecordState::Ready => RecordState::Ready,
         dispatch::RecordState::Blocked => RecordState::Blocked,
@@ -470,91 +289,11 @@ fn told(known: &Known, record: SharedRecord, shifts: &Shifts) -> Peeked {
 }
 
 /// Waits until what was changed from outside is durable.
-pub(super) async fn settled(
-    done: oneshot::Receiver<Vec<Result<(), SettleError>>>,
-) -> Result<(), RemoveError> {
+async fn settled(done: oneshot::Receiver<Settled>) -> Result<(), RemoveError> {
     let unavailable = |why| RemoveError::Unavailable(why);
     let results = done.await.map_err(|_| unavailable(Unavailable::Stopping))?;
     match results.into_iter().find_map(Result::err) {
         Some(SettleError::Unavailable(why)) => Err(unavailable(why)),
         _ => Ok(()),
     }
-}
-
-impl From<RemoveRefused> for RemoveError {
-    fn from(refused: RemoveRefused) -> Self {
-        match refused {
-            RemoveRefused::Absent { partition, offset }
-            | RemoveRefused::NotDelayed { partition, offset } => {
-                Self::NotThere { partition, offset }
-            }
-            RemoveRefused::Busy { partition, offset } => Self::Leased { partition, offset },
-        }
-    }
-}
-
-impl Driver {
-    fn counters(&mut self, id: LeaseGroupId) -> Option<Counters> {
-        let (depth, topic, partitions) = self.shard.read(|state| {
-            let (group, topic) = find(&state.catalog, id)?;
-            let (progress, rows) = (state.rows.lease_group(group.id)?, state.rows.topic(topic.id)?);
-            Some((depth(progress, rows), topic.id, topic.partition_count()))
-        })?;
-        self.appended(None);
-        let published = self.published.per_second(topic, self.clock.now_ms());
-        let now_ms = self.timeline.now_ms();
-        let Some(group) = self.groups.get_mut(&id) else {
-            let (counts, _) = self.retired.get(&id).copied().unwrap_or_default();
-            let rates = Rates { published, ..Rates::default() };
-            let counters = Counters { depth, ready: depth, rates, ..Counters::default() };
-            return Some(with_counts(counters, counts));
-        };
-        group.meters.note(group.counts, now_ms);
-        let known = group.dispatch.counters();
-        let oldest = (0..partitions).filter_map(|index| group.dispatch.oldest(index)?.1);
-        let counters = Counters {
-            depth: known.depth,
-            ready: known.ready + known.blocked,
-            leased: known.leased,
-            leased_bytes: known.leased_bytes,
-            delayed: known.delayed,
-            consumers: known.consumers,
-            oldest_unsettled_ms: oldest.min().map(|at| self.timeline.shifts().wall(at)),
-            rates: Rates { published, ..group.meters.rates(now_ms) },
-            ..Counters::default()
-        };
-        Some(with_counts(counters, group.counts))
-    }
-
-    /// What the group's engine knows of a partition's unsettled records. `None`: no such group.
-    fn known_from(
-        &mut self,
-        group: LeaseGroupId,
-        partition: u32,
-        from: Offset,
-        records_max: usize,
-    ) -> Option<Vec<Known>> {
-        if !self.load(group) {
-            return None;
-        }
-        self.appended(None);
-        let group = self.groups.get(&group)?;
-        Some(group.dispatch.peek(partition, from, records_max))
-    }
-
-    /// Somebody from outside changed the group, and waits for that to be durable.
-    pub(super) fn changed_from_outside(
-        &mut self,
-        group: LeaseGroupId,
-        durable: oneshot::Sender<Vec<Result<(), SettleError>>>,
-    ) {
-        self.mark_changed(group);
-        self.enqueue(group);
-        self.wait_until_durable(group, durable);
-    }
-}
-
-fn with_counts(counters: Counters, counts: Counts) -> Counters {
-    let Counts { delivered, redelivered, settled, dead_letters } = counts;
-    Counters { delivered, redelivered, settled, dead_letters, ..counters }
 }

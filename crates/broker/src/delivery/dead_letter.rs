@@ -5,9 +5,7 @@ use std::sync::Arc;
 use base::{LeaseGroupId, Offset, PartitionId, TopicId, headers};
 use bytes::Bytes;
 use parking_lot::RwLock;
-use record::{BatchBuilder, BatchError, SharedRecord};
-
-use super::dead_lettering::copy;
+use record::{BatchBuilder, BatchError, Header, SharedRecord};
 
 /// Why a record is not delivered any more.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -80,6 +78,26 @@ impl DeadRecord {
         copy(builder, &self.record, &[&death, more].concat())
     }
 }
+
+/// Headers of a former death, a delay or an expiry do not hold where the record goes.
+pub(super) fn copy(
+    builder: &mut BatchBuilder,
+    record: &SharedRecord,
+    more: &[(&str, &[u8])],
+) -> Result<(), BatchError> {
+    let view = record.view();
+    let stays = |header: &Header<'_>| {
+        let key = header.key;
+        key != headers::DELIVER_AT.as_bytes()
+            && key != headers::EXPIRES_AT.as_bytes()
+            && !key.starts_with(DEATH_PREFIX)
+    };
+    let mut all: Vec<Header<'_>> = view.headers.iter().filter(stays).collect();
+    all.extend(more.iter().map(|(key, value)| Header { key: key.as_bytes(), value: Some(value) }));
+    builder.push(view.timestamp, view.key, view.value, &all)
+}
+
+const DEATH_PREFIX: &[u8] = b"postroad.death.";
 
 /// The routers of all gateways. Each has the routes that begin with its scheme and a colon.
 #[derive(Debug, Default)]

@@ -1,6 +1,7 @@
 //! What can go wrong with leases, per operation.
 
 use base::{LeaseGroupId, Offset};
+use dispatch::RemoveRefused;
 use machine::Refusal;
 
 use crate::error::{AppendError, FetchError, Unavailable};
@@ -98,4 +99,26 @@ pub enum RedriveError {
     Read(#[from] FetchError),
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
+}
+
+impl From<RemoveRefused> for RemoveError {
+    fn from(refused: RemoveRefused) -> Self {
+        match refused {
+            RemoveRefused::Absent { partition, offset }
+            | RemoveRefused::NotDelayed { partition, offset } => {
+                Self::NotThere { partition, offset }
+            }
+            RemoveRefused::Busy { partition, offset } => Self::Leased { partition, offset },
+        }
+    }
+}
+
+impl From<BrowseError> for RedriveError {
+    fn from(error: BrowseError) -> Self {
+        match error {
+            BrowseError::UnknownGroup(group) => Self::UnknownGroup(group),
+            BrowseError::Read(error) => Self::Read(error),
+            BrowseError::Unavailable(why) => Self::Unavailable(why),
+        }
+    }
 }

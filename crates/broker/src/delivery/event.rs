@@ -1,14 +1,11 @@
-//! What a session is told, and the one place where it hears it.
+//! What a session is told, and how much of that it has not looked at.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use base::{LeaseGroupId, Offset};
 use bytes::Bytes;
-use dispatch::{ConsumerId, SessionId, Token};
+use dispatch::{ConsumerId, Token};
 use record::{RecordView, SharedRecord};
-use tokio::sync::mpsc;
 
 #[derive(Debug)]
 pub enum Event {
@@ -63,8 +60,8 @@ impl Delivery {
 #[derive(Debug, Default)]
 pub(crate) struct Unread {
     bytes: AtomicUsize,
-    /// The driver holds deliveries back; whoever reads below the bound tells it.
-    held_back: std::sync::atomic::AtomicBool,
+    /// The driver holds deliveries back; the reader that comes below the bound tells it.
+    held_back: AtomicBool,
 }
 
 impl Unread {
@@ -82,7 +79,7 @@ impl Unread {
     }
 
     /// True when the driver waits for it and the session has read enough.
-    fn read(&self, bytes: usize) -> bool {
+    pub(super) fn read(&self, bytes: usize) -> bool {
         let before = self.bytes.fetch_sub(bytes, Ordering::AcqRel);
         let left = before - bytes;
         left <= base::limits::LEASE_SESSION_UNREAD_BYTES_MAX / 2
@@ -93,47 +90,3 @@ impl Unread {
 
 /// An event on its way, with what it weighs.
 pub(crate) type Sent = (Event, usize);
-
-/// The one receiver of a session's events.
-#[derive(Debug)]
-pub struct Events {
-    receiver: mpsc::UnboundedReceiver<Sent>,
-    unread: Arc<Unread>,
-    driver: super::driver::Handle,
-    session: SessionId,
-}
-
-impl Events {
-    pub(super) fn new(
-        receiver: mpsc::UnboundedReceiver<Sent>,
-        unread: Arc<Unread>,
-        driver: super::driver::Handle,
-        session: SessionId,
-    ) -> Self {
-        Self { receiver, unread, driver, session }
-    }
-
-    /// The next event; `None` once the session is closed and everything was received. Dropping
-    /// the future loses nothing.
-    pub async fn recv(&mut self) -> Option<Event> {
-        let sent = self.receiver.recv().await;
-        self.note(sent)
-    }
-
-    pub fn try_recv(&mut self) -> Option<Event> {
-        let sent = self.receiver.try_recv().ok();
-        self.note(sent)
-    }
-
-    pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
-        self.receiver.poll_recv(context).map(|sent| self.note(sent))
-    }
-
-    fn note(&self, sent: Option<Sent>) -> Option<Event> {
-        let (event, bytes) = sent?;
-        if bytes > 0 && self.unread.read(bytes) {
-            self.driver.tell(super::driver::Message::Room { session: self.session });
-        }
-        Some(event)
-    }
-}

@@ -3,26 +3,20 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use base::{HashMap, HashSet, LeaseGroupId, Offset, PartitionId, TopicId};
-use dispatch::{Assignment, DeadLetter, Dispatch, Joined, Ordering, PartitionStart, Policy, Token};
-use machine::config::{Consumers, LeaseGroupConfig, LeaseOrdering, LimitOverflow, PrioritiesOrder};
-use machine::rows::lease_group::GroupRows;
-use machine::rows::topic::TopicRows;
-use machine::{Catalog, GroupSettle, LeaseGroup, Partition, Progress, Topic, TopicConfig};
-use tokio::sync::oneshot;
+use base::{HashMap, LeaseGroupId, Offset, PartitionId, TopicId};
+use dispatch::{Changes, ConsumerId, Dispatch, Joined, PartitionStart, Pools, Token};
+use machine::config::{LeaseGroupConfig, LeaseOrdering, PrioritiesOrder};
+use machine::{GroupSettle, TopicConfig};
+use record::SharedRecord;
 use tokio::time::Instant;
 
-use crate::error::Unavailable;
-use crate::shard::Shard;
-
-use super::ConsumerId;
-use super::commit::Waiter;
-use super::dead_letter::DeathReason;
-use super::error::TakeError;
-use super::event::Delivery;
-use super::rates::GroupMeters;
-use super::session::TakeOptions;
-use super::waiting::Standing;
+use super::dead_letter::DeadRecord;
+use super::dead_letters::{DeadLetters, PendingLetter};
+use super::policy::{is_attentive, policy};
+use super::rates::{Counts, GroupMeters};
+use super::standings::Standing;
+use super::takes::Taker;
+use super::view::{GroupView, start};
 
 #[derive(Debug)]
 pub(super) struct Group {
@@ -40,20 +34,7 @@ pub(super) struct Group {
     /// So that they can join again should the engine have to be made anew.
     pub(super) consumers: HashMap<ConsumerId, Joined>,
     pub(super) takers: VecDeque<Taker>,
-    pub(super) dead: VecDeque<PendingLetter>,
-    /// A request that appends some of `dead` is under way.
-    pub(super) dead_lettering: bool,
-    /// It failed: not tried again before this.
-    pub(super) dead_letter_after: Option<Instant>,
-    /// Why, if it was not for want of room: rejects are answered so until it works again.
-    pub(super) dead_lettering_failed: Option<Unavailable>,
-    /// How many records ever joined `dead`, and how many of them were appended.
-    pub(super) died: u64,
-    pub(super) dead_lettered: u64,
-    /// Rejects whose dead letters are not appended yet, with `died` as it was then.
-    pub(super) reject_waiters: VecDeque<(u64, Waiter)>,
-    /// Records that were rejected because there were too many.
-    pub(super) overflowed: HashSet<(u32, Offset)>,
+    pub(super) dead: DeadLetters,
     /// Requests under way, and what they settle, of other groups too.
     pub(super) under_way: Vec<UnderWay>,
     /// Partitions that were sought, to be looked at once nothing is under way.
@@ -76,36 +57,6 @@ pub(super) struct Group {
 
 /// The number of a request, and what it settles.
 pub(super) type UnderWay = (u64, Arc<[GroupSettle]>);
-
-/// Since the group was first used.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Counts {
-    pub(super) delivered: u64,
-    pub(super) redelivered: u64,
-    pub(super) settled: u64,
-    pub(super) dead_letters: u64,
-}
-
-/// A record on its way to the dead letters.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PendingLetter {
-    pub(super) letter: DeadLetter,
-    pub(super) reason: DeathReason,
-}
-
-/// Somebody who waits for records to take.
-#[derive(Debug)]
-pub(super) struct Taker {
-    pub(super) session: super::SessionId,
-    pub(super) options: TakeOptions,
-    /// What it has so far, while more is being read.
-    pub(super) assigned: Vec<Assignment>,
-    pub(super) rounds: u32,
-    /// Where records have priorities: what must be known first.
-    pub(super) known_to: Vec<Offset>,
-    pub(super) deadline: Instant,
-    pub(super) reply: oneshot::Sender<Result<Vec<Delivery>, TakeError>>,
-}
 
 impl Group {
     pub(super) fn new(
@@ -131,14 +82,7 @@ impl Group {
             log_starts: rows.partitions().map(|(_, partition)| partition.log_start()).collect(),
             consumers: HashMap::default(),
             takers: VecDeque::new(),
-            dead: VecDeque::new(),
-            dead_lettering: false,
-            dead_letter_after: None,
-            dead_lettering_failed: None,
-            died: 0,
-            dead_lettered: 0,
-            reject_waiters: VecDeque::new(),
-            overflowed: HashSet::default(),
+            dead: DeadLetters::default(),
             under_way,
             sought: Vec::new(),
             reads: 0,
@@ -158,8 +102,137 @@ impl Group {
         PartitionId::new(self.topic, index)
     }
 
+    /// Takes what changed since it was last taken: settles are added, dead letters are returned, and which
+    /// consumers are active now is left in `changes`.
+    pub(super) fn take_changes(
+        &mut self,
+        changes: &mut Changes,
+        settles: &mut Vec<GroupSettle>,
+    ) -> Vec<PendingLetter> {
+        self.changed = false;
+        self.dispatch.drain(changes);
+        for change in changes.partitions.drain(..) {
+            self.counts.settled +=
+                change.settled.iter().map(|(_, count)| u64::from(*count)).sum::<u64>();
+            settles.push(GroupSettle {
+                group: self.id,
+                partition: change.partition,
+                settled: change.settled,
+                attempts: change.attempts,
+            });
+        }
+        changes.dead.drain(..).map(|letter| self.dead.letter_of(letter)).collect()
+    }
+
+    /// The first `count` of its dead letters are in the log, and their records are settled.
+    pub(super) fn on_dead_lettered(&mut self, count: usize) {
+        for PendingLetter { letter, .. } in self.dead.on_appended(count) {
+            self.dispatch.ended(letter.partition, letter.offset);
+        }
+        self.counts.dead_letters += count as u64;
+        self.counts.settled += count as u64;
+    }
+
+    /// Dead letters that were no part of `dead` went into the log with the entry that settled their records.
+    pub(super) fn on_letters_appended(&mut self, letters: &[PendingLetter]) {
+        for PendingLetter { letter, .. } in letters {
+            self.dispatch.ended(letter.partition, letter.offset);
+        }
+        self.counts.dead_letters += letters.len() as u64;
+        self.counts.settled += letters.len() as u64;
+    }
+
+    /// Records (partition and offset) that an entry of the log was to settle are settled.
+    pub(super) fn on_withheld_settled(&mut self, records: &[(u32, Offset)]) {
+        for &(partition, offset) in records {
+            self.dispatch.ended(partition, offset);
+        }
+        self.counts.settled += records.len() as u64;
+    }
+
+    /// They are not, and are available again.
+    pub(super) fn give_back(&mut self, records: &[(u32, Offset)]) {
+        for &(partition, offset) in records {
+            self.dispatch.give_back(partition, offset);
+        }
+    }
+
+    pub(super) fn dead_record(
+        &self,
+        PendingLetter { letter, reason }: PendingLetter,
+        record: SharedRecord,
+        time_ms: i64,
+    ) -> DeadRecord {
+        DeadRecord {
+            group: self.id,
+            group_name: self.name.clone(),
+            topic: self.topic,
+            topic_name: self.topic_name.clone(),
+            partition: letter.partition,
+            offset: letter.offset,
+            reason,
+            attempts: letter.attempts,
+            time_ms,
+            record,
+        }
+    }
+
+    /// What waits here, for the sequencer.
+    pub(super) fn current_standing(&self, pools: &Pools) -> Standing {
+        let counters = self.dispatch.counters();
+        let (bytes, known) = self.dispatch.waiting_bytes();
+        Standing {
+            bytes,
+            known,
+            waiting: counters.ready + counters.blocked,
+            delayed: counters.delayed,
+            credit: self.dispatch.spare_credit(pools, u64::from(u32::MAX)),
+            ends: self.dispatch.ends_sum(),
+        }
+    }
+
+    /// Whether the best record may be another one than the first.
+    pub(super) fn is_ranked(&self) -> bool {
+        let config = &self.topic_config;
+        config.priorities_max > 0 || config.priorities_order == PrioritiesOrder::TwoToOne
+    }
+
+    /// Takes over configuration, and partitions that are new.
+    pub(super) fn configure(&mut self, found: &GroupView) {
+        let GroupView { group, topic, .. } = found;
+        let policy = policy(&group.config, &topic.config);
+        if *self.dispatch.policy() != policy {
+            self.dispatch.set_policy(policy);
+        }
+        self.config = group.config.clone();
+        self.topic_config = topic.config.clone();
+        self.dispatch.set_paused(group.paused);
+        for index in self.log_starts.len() as u32..topic.partition_count() {
+            let Some(start) = found.start(index) else { break };
+            self.log_starts.push(start.log_start);
+            self.dispatch.grow(start);
+        }
+    }
+
+    /// Begins again where its partitions were sought to. Their dead letters are void.
+    pub(super) fn seek(&mut self, found: Option<&GroupView>) {
+        let mut sought = std::mem::take(&mut self.sought);
+        sought.sort_unstable();
+        sought.dedup();
+        if let Some(found) = found {
+            for &index in &sought {
+                let Some(start) = found.start(index) else { continue };
+                if let Some(log_start) = self.log_starts.get_mut(index as usize) {
+                    *log_start = start.log_start;
+                }
+                self.dispatch.reset_partition(index, start);
+            }
+        }
+        self.dead.forget(&sought);
+    }
+
     /// The partition's log begins here now, or did before.
-    pub(super) fn begins(&mut self, partition: u32, log_start: Offset) {
+    pub(super) fn on_log_start(&mut self, partition: u32, log_start: Offset) {
         if let Some(known) = self.log_starts.get_mut(partition as usize)
             && log_start > *known
         {
@@ -193,55 +266,6 @@ impl Group {
     }
 }
 
-/// Whether something happens to the group's records while nobody consumes.
-pub(super) fn is_attentive(group: &LeaseGroupConfig, topic: &TopicConfig) -> bool {
-    expires_unattended(group) || drops_oldest(topic) || topic.limit_bytes.is_some()
-}
-
-fn expires_unattended(group: &LeaseGroupConfig) -> bool {
-    // Without a place for dead letters nobody can tell when an expired record went: it does when
-    // somebody comes for it.
-    group.record_ttl_ms.is_some() || has_dead_letters(group)
-}
-
-pub(super) fn drops_oldest(topic: &TopicConfig) -> bool {
-    topic.limit_overflow == LimitOverflow::DropOldest && is_limited(topic)
-}
-
-/// Whether the sequencer must know what waits in the topic's groups.
-pub(super) fn refuses(topic: &TopicConfig) -> bool {
-    topic.limit_overflow != LimitOverflow::DropOldest && is_limited(topic)
-}
-
-fn is_limited(topic: &TopicConfig) -> bool {
-    topic.limit_records.is_some() || topic.limit_bytes.is_some()
-}
-
-pub(super) fn has_dead_letters(group: &LeaseGroupConfig) -> bool {
-    group.dead_letter_topic.is_some() || group.dead_letter_route.is_some()
-}
-
-pub(super) fn policy(group: &LeaseGroupConfig, topic: &TopicConfig) -> Policy {
-    Policy {
-        ordering: match group.ordering {
-            LeaseOrdering::Free => Ordering::Free,
-            LeaseOrdering::Key => Ordering::Key,
-            LeaseOrdering::Partition => Ordering::Partition,
-        },
-        single_active: group.consumers == Consumers::SingleActive,
-        lease_ms: group.lease_ms,
-        attempts_max: group.attempts_max,
-        backoff_first_ms: group.retry_backoff_ms,
-        backoff_max_ms: group.retry_backoff_max_ms,
-        record_ttl_ms: group.record_ttl_ms,
-        priorities: topic.priorities_max,
-        two_to_one: topic.priorities_order == PrioritiesOrder::TwoToOne,
-        measured: topic.limit_bytes.is_some(),
-        dead_letters: has_dead_letters(group),
-        expire_unattended: expires_unattended(group),
-    }
-}
-
 /// Where its partitions stand by what is durable, and by what is on its way to be: that will be in the
 /// machine, and nobody would tell the engine.
 fn starts(found: &GroupView, under_way: &[UnderWay]) -> impl Iterator<Item = PartitionStart> {
@@ -262,58 +286,4 @@ fn starts(found: &GroupView, under_way: &[UnderWay]) -> impl Iterator<Item = Par
             start
         },
     )
-}
-
-/// Where a partition of the group stands by what is durable.
-fn start(progress: &Progress, partition: &Partition) -> PartitionStart {
-    PartitionStart {
-        floor: progress.floor(),
-        settled: progress.settled_above(),
-        attempts: progress.attempts().collect(),
-        log_start: partition.log_start(),
-        end: partition.next_offset(),
-    }
-}
-
-/// Records of a group that are not settled, by what is durable.
-pub(super) fn depth(group: &GroupRows, topic: &TopicRows) -> u64 {
-    let partitions = group.progress().zip(topic.partitions());
-    let unsettled = partitions.map(|(progress, (_, partition))| {
-        let above: u64 = progress.settled().map(|(from, to)| to - from).sum();
-        partition.next_offset().saturating_sub(progress.floor()).saturating_sub(above)
-    });
-    unsettled.sum()
-}
-
-/// A group and its topic as they are at one time. It is kept while a look takes long: the machine is not
-/// locked meanwhile.
-pub(super) struct GroupView {
-    pub(super) group: Arc<LeaseGroup>,
-    pub(super) topic: Arc<Topic>,
-    pub(super) progress: Arc<GroupRows>,
-    pub(super) rows: Arc<TopicRows>,
-}
-
-impl GroupView {
-    pub(super) fn of(shard: &Shard, id: LeaseGroupId) -> Option<Self> {
-        shard.read(|state| {
-            let group = state.catalog.shared_lease_group(id)?;
-            let topic = state.catalog.shared_topic(group.topic)?;
-            let progress = state.rows.shared_lease_group(id)?;
-            let rows = state.rows.shared_topic(group.topic)?;
-            Some(Self { group, topic, progress, rows })
-        })
-    }
-
-    /// Where a partition of the group stands by what is durable.
-    pub(super) fn start(&self, index: u32) -> Option<PartitionStart> {
-        let row = self.rows.stripe().row(index)?;
-        Some(start(self.progress.row(row)?, self.rows.partition(index)?))
-    }
-}
-
-/// The group and its topic, if both are there.
-pub(super) fn find(catalog: &Catalog, id: LeaseGroupId) -> Option<(&LeaseGroup, &Topic)> {
-    let group = catalog.lease_group(id)?;
-    Some((group, catalog.topic(group.topic)?))
 }

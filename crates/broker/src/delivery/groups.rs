@@ -1,17 +1,123 @@
-//! Which groups the driver knows, and how it notices that one changed: it was moved, its topic
-//! grew, records were appended.
+//! The groups that the driver knows, which of them to serve, and when.
+//!
+//! A group is known while somebody uses it, or something happens to its records though nobody does. Of the
+//! others the durable state is all there is, but for counters and the next token.
 
-use base::{LeaseGroupId, Offset, PartitionId, TopicId};
+use std::collections::{BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::{HashMap, LeaseGroupId, Offset, PartitionId, TopicId};
+use dispatch::{Pools, Token};
 use machine::ALL_PARTITIONS;
+use tokio::time::Instant;
 
-use crate::error::Unavailable;
+use crate::shard::Shard;
+use crate::watch::Watch;
 
-use super::commit::Waiter;
-use super::driver::Driver;
-use super::event::GoneReason;
-use super::group::{Counts, Group, GroupView, drops_oldest, find, is_attentive, policy};
+use super::group::Group;
+use super::policy::{is_attentive, refuses};
+use super::rates::Counts;
+use super::standings::Standings;
+use super::view::{GroupView, find};
 
-impl Driver {
+pub(super) struct Groups {
+    shard: Arc<Shard>,
+    watch: Arc<Watch>,
+    standings: Arc<Standings>,
+    by_id: HashMap<LeaseGroupId, Group>,
+    by_topic: HashMap<TopicId, Vec<LeaseGroupId>>,
+    /// What is kept of groups that are not in `by_id` now: counters, and the next token. Of some, since
+    /// before this term.
+    retired: HashMap<LeaseGroupId, (Counts, Token)>,
+    next_engine: u64,
+    /// Where the tokens of this term begin.
+    first_token: Token,
+    /// Groups to serve, each once.
+    queue: VecDeque<LeaseGroupId>,
+    /// When a group has to be ticked, on the timeline.
+    deadlines: BTreeSet<(i64, LeaseGroupId)>,
+    take_deadlines: BTreeSet<(Instant, LeaseGroupId)>,
+}
+
+/// What a change that is no settle means for a group.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Moved {
+    Deleted,
+    /// It is known here, and was changed.
+    Changed,
+    /// It is not known here, or only now.
+    Elsewhere,
+}
+
+impl Groups {
+    /// `counts`: of groups that were used before this term.
+    pub(super) fn new(
+        shard: Arc<Shard>,
+        watch: Arc<Watch>,
+        standings: Arc<Standings>,
+        first_token: Token,
+        counts: HashMap<LeaseGroupId, Counts>,
+    ) -> Self {
+        let retired = counts.into_iter().map(|(id, counts)| (id, (counts, first_token))).collect();
+        Self {
+            shard,
+            watch,
+            standings,
+            by_id: HashMap::default(),
+            by_topic: HashMap::default(),
+            retired,
+            next_engine: 1,
+            first_token,
+            queue: VecDeque::new(),
+            deadlines: BTreeSet::new(),
+            take_deadlines: BTreeSet::new(),
+        }
+    }
+
+    /// The groups in the order of their numbers, and the counts of all that were used.
+    pub(super) fn leave(self) -> (Vec<Group>, HashMap<LeaseGroupId, Counts>) {
+        let retired = self.retired.into_iter().map(|(id, (counts, _))| (id, counts));
+        let mut counts: HashMap<LeaseGroupId, Counts> = retired.collect();
+        let mut groups: Vec<Group> = self.by_id.into_values().collect();
+        groups.sort_unstable_by_key(|group| group.id);
+        for group in &groups {
+            counts.insert(group.id, group.counts);
+            if group.standing.is_some() {
+                self.standings.forget(group.id);
+            }
+        }
+        (groups, counts)
+    }
+
+    // ------------------------------------------------------------------------------------ known groups
+
+    pub(super) fn get(&self, id: LeaseGroupId) -> Option<&Group> {
+        self.by_id.get(&id)
+    }
+
+    pub(super) fn get_mut(&mut self, id: LeaseGroupId) -> Option<&mut Group> {
+        self.by_id.get_mut(&id)
+    }
+
+    /// The group, if its engine is this one still.
+    pub(super) fn of_engine(&mut self, id: LeaseGroupId, engine: u64) -> Option<&mut Group> {
+        self.by_id.get_mut(&id).filter(|group| group.engine == engine)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Group> {
+        self.by_id.values()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_id.is_empty()
+    }
+
+    /// What was counted of a group that is not known now.
+    pub(super) fn retired_counts(&self, id: LeaseGroupId) -> Counts {
+        self.retired.get(&id).map_or_else(Counts::default, |(counts, _)| *counts)
+    }
+
     /// Groups to whose records something happens though nobody consumes.
     pub(super) fn load_attentive(&mut self) {
         let ids: Vec<LeaseGroupId> = self.shard.read(|state| {
@@ -30,7 +136,7 @@ impl Driver {
 
     /// Makes the group known here. False when there is none.
     pub(super) fn load(&mut self, id: LeaseGroupId) -> bool {
-        if self.groups.contains_key(&id) {
+        if self.by_id.contains_key(&id) {
             return true;
         }
         // First the watch, then the look: nothing that is appended in between is missed.
@@ -39,16 +145,21 @@ impl Driver {
         self.watch.add_topic(topic);
         let unknown = (Counts::default(), self.first_token);
         let (counts, token) = self.retired.remove(&id).unwrap_or(unknown);
-        let engine = self.next_engine;
-        self.next_engine += 1;
+        let engine = self.new_engine();
         let Some(found) = GroupView::of(&self.shard, id) else {
             self.unwatch(topic);
             return false;
         };
         let group = Group::new(&found, token, engine, counts, Vec::new());
         self.by_topic.entry(topic).or_default().push(id);
-        self.groups.insert(id, group);
+        self.by_id.insert(id, group);
         true
+    }
+
+    fn new_engine(&mut self) -> u64 {
+        let engine = self.next_engine;
+        self.next_engine += 1;
+        engine
     }
 
     fn unwatch(&mut self, topic: TopicId) {
@@ -58,20 +169,25 @@ impl Driver {
     }
 
     /// Nobody uses it: what is durable is all that is kept.
-    pub(super) fn unload(&mut self, id: LeaseGroupId) {
+    fn unload(&mut self, id: LeaseGroupId) {
         let Some(group) = self.forget(id) else { return };
         self.retired.insert(id, (group.counts, group.dispatch.next_token()));
     }
 
+    /// The group is gone from the catalog.
+    pub(super) fn delete(&mut self, id: LeaseGroupId) -> Option<Group> {
+        self.retired.remove(&id);
+        self.forget(id)
+    }
+
     fn forget(&mut self, id: LeaseGroupId) -> Option<Group> {
-        let group = self.groups.remove(&id)?;
+        let group = self.by_id.remove(&id)?;
         if let Some(due) = group.deadline {
             self.deadlines.remove(&(due, id));
         }
         if group.standing.is_some() {
             self.standings.forget(id);
         }
-        self.groups_with_dead.remove(&id);
         let topic = group.topic;
         if let Some(of_topic) = self.by_topic.get_mut(&topic) {
             of_topic.retain(|other| *other != id);
@@ -83,182 +199,154 @@ impl Driver {
         Some(group)
     }
 
-    /// Makes the engine anew from what is durable or will be: leases are void, consumers stay.
-    pub(super) fn reload(&mut self, id: LeaseGroupId) {
-        let Some(mut old) = self.groups.remove(&id) else { return };
-        let engine = self.next_engine;
-        self.next_engine += 1;
+    /// Makes the engine anew from what is durable or will be: leases are void, consumers stay. `end_leases`
+    /// is called with the group as it was. Where it is made anew, that is returned.
+    pub(super) fn renew(
+        &mut self,
+        id: LeaseGroupId,
+        end_leases: impl FnOnce(&mut Group),
+    ) -> Option<Group> {
+        let mut old = self.by_id.remove(&id)?;
+        let engine = self.new_engine();
         let token = old.dispatch.next_token();
         let under_way = old.under_way.clone();
         let made = GroupView::of(&self.shard, id)
             .map(|found| Group::new(&found, token, engine, old.counts, under_way));
         let joined = old.dispatch.joined();
-        self.give_back_pools(&mut old);
+        end_leases(&mut old);
         let Some(mut group) = made else {
-            self.groups.insert(id, old);
-            return;
+            self.by_id.insert(id, old);
+            return None;
         };
         for (consumer, joined) in joined {
             // They were there together before.
             let _ = group.dispatch.join(consumer, joined);
         }
-        group.consumers = old.consumers;
-        group.takers = old.takers;
+        group.consumers = std::mem::take(&mut old.consumers);
+        group.takers = std::mem::take(&mut old.takers);
         // What the sequencer was told holds until the next time that the group is served.
         group.standing = old.standing;
         group.meters = old.meters;
         if let Some(due) = old.deadline {
             self.deadlines.remove(&(due, id));
         }
-        let waiters = old.reject_waiters;
-        self.groups.insert(id, group);
+        self.by_id.insert(id, group);
         self.queue.retain(|queued| *queued != id);
-        self.changed.retain(|changed| *changed != id);
         self.enqueue(id);
-        // What they settled went with the engine, also where it was not yet under way.
-        let (unsent, others) =
-            std::mem::take(&mut self.waiters).into_iter().partition(|it| it.groups.contains(&id));
-        self.waiters = others;
-        let unsent: Vec<Waiter> = unsent;
-        for waiter in waiters.into_iter().map(|(_, waiter)| waiter).chain(unsent) {
-            waiter.fail(&Unavailable::NotLeader);
-        }
+        Some(old)
     }
 
-    /// What its leases used of the sessions' pools is free again.
-    fn give_back_pools(&mut self, group: &mut Group) {
-        let now_ms = self.timeline.now_ms();
-        let holding: Vec<u64> = self
-            .sessions
-            .iter()
-            .filter(|(_, session)| session.groups.contains(&group.id))
-            .map(|(id, _)| *id)
-            .collect();
-        for session in holding {
-            group.dispatch.end_session(session, now_ms);
-        }
-        group.dispatch.return_to(&mut self.pools);
-    }
-
-    /// The group changed by something other than a settle, or its topic did, or it is new or gone.
-    pub(super) fn moved(&mut self, id: LeaseGroupId, partition: u32, sought: bool) {
-        let known = self.groups.contains_key(&id);
-        let attentive = self.shard.read(|state| {
-            let (group, topic) = find(&state.catalog, id)?;
-            Some(is_attentive(&group.config, &topic.config))
-        });
-        match attentive {
-            None => self.deleted(id),
-            Some(true) if !known => {
-                self.load(id);
-            }
-            Some(_) if known => {
-                self.configure(id);
-                if sought {
-                    self.sought(id, partition);
-                } else {
-                    self.look_at_starts(id, partition);
-                }
-            }
-            Some(_) => {}
-        }
-        self.enqueue(id);
-    }
-
-    fn deleted(&mut self, id: LeaseGroupId) {
-        self.retired.remove(&id);
-        let Some(mut group) = self.forget(id) else { return };
-        self.give_back_pools(&mut group);
-        self.changed.retain(|changed| *changed != id);
-        for (consumer, joined) in group.consumers {
-            self.gone(joined.session, consumer, GoneReason::Deleted);
-        }
-        for taker in group.takers {
-            let _ = taker.reply.send(Err(super::TakeError::UnknownGroup(id)));
-        }
-        // With the group all of it is settled, in a way.
-        for (_, waiter) in group.reject_waiters {
-            self.answer(waiter);
-        }
-        for session in self.sessions.values_mut() {
-            session.groups.remove(&id);
-        }
-    }
-
-    /// Takes over the group's configuration, and partitions that are new.
-    fn configure(&mut self, id: LeaseGroupId) {
-        let Some(known) = self.groups.get_mut(&id) else { return };
-        let Some(found) = GroupView::of(&self.shard, id) else { return };
-        let GroupView { group, topic, .. } = &found;
-        let former = known.dispatch.policy();
-        let policy = policy(&group.config, &topic.config);
-        if *former != policy {
-            known.dispatch.set_policy(policy);
-        }
-        known.config = group.config.clone();
-        known.topic_config = topic.config.clone();
-        known.dispatch.set_paused(group.paused);
-        for index in known.log_starts.len() as u32..topic.partition_count() {
-            let Some(start) = found.start(index) else { break };
-            known.log_starts.push(start.log_start);
-            known.dispatch.grow(start);
-        }
-    }
-
-    fn sought(&mut self, id: LeaseGroupId, partition: u32) {
-        let Some(group) = self.groups.get_mut(&id) else { return };
-        match partition {
-            ALL_PARTITIONS => group.sought.extend(0..group.log_starts.len() as u32),
-            partition => group.sought.push(partition),
-        }
-        // What is under way was settled before the seek; the look must come after it.
-        if group.under_way.is_empty() {
-            self.seek_now(id);
-        }
-    }
-
-    pub(super) fn seek_now(&mut self, id: LeaseGroupId) {
-        let Some(known) = self.groups.get_mut(&id) else { return };
-        let mut sought = std::mem::take(&mut known.sought);
-        sought.sort_unstable();
-        sought.dedup();
-        if let Some(found) = GroupView::of(&self.shard, id) {
-            for &index in &sought {
-                let Some(start) = found.start(index) else { continue };
-                if let Some(log_start) = known.log_starts.get_mut(index as usize) {
-                    *log_start = start.log_start;
-                }
-                known.dispatch.reset_partition(index, start);
+    /// Groups that nobody has used for so long are not known any more.
+    pub(super) fn unload_idle(&mut self, idle_max: Duration, now: Instant) {
+        let mut unused = Vec::new();
+        for (id, group) in &mut self.by_id {
+            if !group.is_idle() {
+                group.idle_since = None;
+            } else if now - *group.idle_since.get_or_insert(now) >= idle_max {
+                unused.push(*id);
             }
         }
-        let dead_before = known.dead.len();
-        known.dead.retain(|pending| !sought.contains(&pending.letter.partition));
-        // Their rejects are answered: the seek came after them.
-        known.dead_lettered += (dead_before - known.dead.len()) as u64;
-        known.overflowed.retain(|(partition, _)| !sought.contains(partition));
-        self.answer_dead_lettered(id);
-        self.enqueue(id);
-    }
-
-    fn look_at_starts(&mut self, id: LeaseGroupId, partition: u32) {
-        let Some(known) = self.groups.get_mut(&id) else { return };
-        let topic = known.topic;
-        let Some(topic) = self.shard.read(|state| state.rows.shared_topic(topic)) else { return };
-        let partitions = known.log_starts.len() as u32;
-        let asked = match partition {
-            ALL_PARTITIONS => 0..partitions,
-            partition => partition..partition.saturating_add(1).min(partitions),
-        };
-        for index in asked {
-            let Some(found) = topic.partition(index) else { break };
-            known.begins(index, found.log_start());
+        for id in unused {
+            self.unload(id);
         }
     }
+
+    // ---------------------------------------------------------------------------------- whose turn it is
+
+    /// The group will be served in this turn or a later one.
+    pub(super) fn enqueue(&mut self, id: LeaseGroupId) {
+        if let Some(group) = self.by_id.get_mut(&id)
+            && !std::mem::replace(&mut group.queued, true)
+        {
+            self.queue.push_back(id);
+        }
+    }
+
+    pub(super) fn queued(&self) -> usize {
+        self.queue.len()
+    }
+
+    pub(super) fn next_queued(&mut self) -> Option<LeaseGroupId> {
+        self.queue.pop_front()
+    }
+
+    /// Its turn comes then, whatever its engine says.
+    pub(super) fn enqueue_at(&mut self, id: LeaseGroupId, due_ms: i64) {
+        self.deadlines.insert((due_ms, id));
+    }
+
+    pub(super) fn note_take(&mut self, id: LeaseGroupId, deadline: Instant) {
+        self.take_deadlines.insert((deadline, id));
+    }
+
+    pub(super) fn note_deadline(&mut self, id: LeaseGroupId, now_ms: i64) {
+        let Some(group) = self.by_id.get_mut(&id) else { return };
+        let due = group.dispatch.next_deadline();
+        if due != group.deadline {
+            if let Some(former) = group.deadline {
+                self.deadlines.remove(&(former, id));
+            }
+            if let Some(due) = due {
+                self.deadlines.insert((due, id));
+            }
+            group.deadline = due;
+        }
+        // A tick does a bounded amount of work.
+        if due.is_some_and(|due| due <= now_ms) {
+            self.enqueue(id);
+        }
+    }
+
+    /// What is due is served.
+    pub(super) fn on_timer(&mut self, now_ms: i64, now: Instant) {
+        while let Some(&(due_ms, id)) = self.deadlines.first()
+            && due_ms <= now_ms
+        {
+            self.deadlines.pop_first();
+            if let Some(group) = self.by_id.get_mut(&id) {
+                group.deadline = None;
+            }
+            self.enqueue(id);
+        }
+        while let Some(&(due, id)) = self.take_deadlines.first()
+            && due <= now
+        {
+            self.take_deadlines.pop_first();
+            self.enqueue(id);
+        }
+    }
+
+    /// When a group has to be ticked next, on the timeline.
+    pub(super) fn next_deadline(&self) -> Option<i64> {
+        self.deadlines.first().map(|&(due_ms, _)| due_ms)
+    }
+
+    pub(super) fn next_take_deadline(&self) -> Option<Instant> {
+        self.take_deadlines.first().map(|&(due, _)| due)
+    }
+
+    /// Tells the sequencer how much waits in the group, where it refuses what is too much.
+    pub(super) fn note_standing(&mut self, id: LeaseGroupId, pools: &Pools) {
+        let Some(group) = self.by_id.get_mut(&id) else { return };
+        if !refuses(&group.topic_config) {
+            if group.standing.take().is_some() {
+                self.standings.forget(id);
+            }
+            return;
+        }
+        let standing = group.current_standing(pools);
+        if group.standing != Some(standing) {
+            group.standing = Some(standing);
+            self.standings.note(id, standing);
+        }
+    }
+
+    // ------------------------------------------------------------------------------- what became of them
 
     /// Takes over where partitions end and begin that changed since this was last called. After this
     /// every record is found whose producer was answered: the watch is marked before the answer.
     /// `serving` is being served, and need not be served again for it.
-    pub(super) fn appended(&mut self, serving: Option<LeaseGroupId>) {
+    pub(super) fn on_appended(&mut self, serving: Option<LeaseGroupId>) {
         let ready = self.watch.take_ready();
         let bounds: Vec<(PartitionId, Offset, Offset)> = self.shard.read(|state| {
             let found = ready.into_iter().filter_map(|id| {
@@ -270,9 +358,9 @@ impl Driver {
         for (partition, log_start, end) in bounds {
             let Some(ids) = self.by_topic.get(&partition.topic) else { continue };
             for id in ids.clone() {
-                let Some(group) = self.groups.get_mut(&id) else { continue };
+                let Some(group) = self.by_id.get_mut(&id) else { continue };
                 group.dispatch.extended(partition.index, end);
-                group.begins(partition.index, log_start);
+                group.on_log_start(partition.index, log_start);
                 if serving != Some(id) {
                     self.enqueue(id);
                 }
@@ -280,12 +368,62 @@ impl Driver {
         }
     }
 
-    /// Makes room where a topic holds more than it may: the oldest records go.
-    pub(super) fn drop_overflow(&mut self, id: LeaseGroupId, now_ms: i64) {
-        let Some(group) = self.groups.get_mut(&id) else { return };
-        if !drops_oldest(&group.topic_config) {
-            return;
+    /// The group changed by something other than a settle, or its topic did, or it is new or gone.
+    pub(super) fn on_moved(&mut self, id: LeaseGroupId) -> Moved {
+        let known = self.by_id.contains_key(&id);
+        let attentive = self.shard.read(|state| {
+            let (group, topic) = find(state.catalog, id)?;
+            Some(is_attentive(&group.config, &topic.config))
+        });
+        match attentive {
+            None => Moved::Deleted,
+            Some(_) if known => {
+                if let Some(found) = GroupView::of(&self.shard, id)
+                    && let Some(group) = self.by_id.get_mut(&id)
+                {
+                    group.configure(&found);
+                }
+                Moved::Changed
+            }
+            Some(attentive) => {
+                if attentive {
+                    self.load(id);
+                }
+                Moved::Elsewhere
+            }
         }
-        super::overflow::drop_oldest(group, now_ms);
+    }
+
+    /// A partition, or all, was sought. Whether that can be looked at: what is under way was settled before
+    /// the seek, and the look must come after it.
+    pub(super) fn on_sought(&mut self, id: LeaseGroupId, partition: u32) -> bool {
+        let Some(group) = self.by_id.get_mut(&id) else { return false };
+        match partition {
+            ALL_PARTITIONS => group.sought.extend(0..group.log_starts.len() as u32),
+            partition => group.sought.push(partition),
+        }
+        group.under_way.is_empty()
+    }
+
+    /// Begins again where the group was sought to.
+    pub(super) fn seek(&mut self, id: LeaseGroupId) {
+        let Some(group) = self.by_id.get_mut(&id) else { return };
+        group.seek(GroupView::of(&self.shard, id).as_ref());
+    }
+
+    /// Takes over where a partition, or all, begin.
+    pub(super) fn refresh_log_starts(&mut self, id: LeaseGroupId, partition: u32) {
+        let Some(group) = self.by_id.get_mut(&id) else { return };
+        let topic = group.topic;
+        let Some(topic) = self.shard.read(|state| state.rows.shared_topic(topic)) else { return };
+        let partitions = group.log_starts.len() as u32;
+        let asked = match partition {
+            ALL_PARTITIONS => 0..partitions,
+            partition => partition..partition.saturating_add(1).min(partitions),
+        };
+        for index in asked {
+            let Some(found) = topic.partition(index) else { break };
+            group.on_log_start(index, found.log_start());
+        }
     }
 }

@@ -14,33 +14,44 @@ pub mod admin;
 mod batches;
 mod commit;
 pub mod dead_letter;
+mod dead_letter_batches;
 mod dead_lettering;
+mod dead_letters;
 pub(crate) mod driver;
 pub mod error;
 pub mod event;
+mod events;
 mod group;
 mod groups;
-mod hand_out;
+pub(crate) mod handle;
 mod handover;
-pub(crate) mod overflow;
-pub(crate) mod rates;
+mod inspect;
+mod options;
+mod overflow;
+pub(crate) mod policy;
+mod rates;
 mod reading;
+mod record_reader;
 pub mod redrive;
 pub mod session;
 mod sessions;
+mod settles;
+pub(crate) mod standings;
+mod takes;
 mod transfer;
-mod waiting;
+pub(crate) mod view;
+mod waiter;
 
-pub use admin::{Counters, DelayedRecord, LeaseInfo, PeekOptions, Peeked, RecordState, SeekTo};
 pub use dead_letter::{DeadLetterRouter, DeadRecord, DeathReason};
 pub use dispatch::{ConsumerId, Selection as SettleWhat, SessionId, Settlement, Token};
 pub use error::{
     BrowseError, ConsumeError, RedriveError, RemoveError, SeekError, SettleError, TakeError,
     TransferError,
 };
-pub use event::{Delivery, Event, Events, GoneReason};
+pub use event::{Delivery, Event, GoneReason};
+pub use events::Events;
+pub use inspect::{Counters, DelayedRecord, LeaseInfo, PeekOptions, Peeked, RecordState, SeekTo};
+pub use options::{ConsumeOptions, Credit, CreditReturns, Settle, TakeOptions};
 pub use rates::{RATE_WINDOW_SECONDS, Rates};
 pub use redrive::{RedriveTo, RedriveWhat, Redriven};
-pub use session::{
-    ConsumeOptions, Credit, CreditReturns, LeaseSession, Settle, SettleReply, TakeOptions,
-};
+pub use session::{LeaseSession, SettleReply};

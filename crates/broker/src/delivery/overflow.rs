@@ -1,9 +1,9 @@
 //! A topic in which more records wait than may (`limit.records`, `limit.bytes`).
 //!
-//! Only what waits counts: what is leased is with somebody already. Refusing is the sequencer's,
-//! before a record has its place; dropping the oldest is the driver's, after. Bytes are those of
-//! values: what a producer sent, without headers and without the broker's own. The engine counts them
-//! as it reads each record, which it does for a topic with such a limit; what was sequenced since then
+//! Only what waits counts: what is leased is with somebody already. Refusing is the sequencer's
+//! ([`crate::sequencer`]), before a record has its place; dropping the oldest is the driver's, after. Bytes
+//! are those of values: what a producer sent, without headers and without the broker's own. The engine counts
+//! them as it reads each record, which it does for a topic with such a limit; what was sequenced since then
 //! is counted by its batches, whose records are only stepped over.
 
 use std::collections::VecDeque;
@@ -12,79 +12,22 @@ use std::sync::Arc;
 use base::limits::OVERFLOW_BYTES_AT_ONCE;
 use base::{Offset, PartitionId};
 use bytes::Bytes;
-use dispatch::{Selection, Settlement, Take};
-use futures_util::FutureExt;
-use machine::{LeaseGroup, Partition, Topic};
+use dispatch::{Selection, SessionId, Settlement, Take};
 use record::{BatchHeader, SharedBatch};
 use tasks::Task;
 use tokio::sync::oneshot;
 
-use crate::cpu::is_quick;
-use crate::error::AppendError;
-use crate::pending::Appends;
-use crate::shard::{Shard, View};
+use crate::append::{AppendBatch, Appends};
+use crate::cpu::{CpuPool, is_quick};
+use crate::shard::Shard;
 
-use super::commit::{Committed, UnderWay};
-use super::dead_letter::{DeadRecord, DeathReason};
-use super::dead_lettering::DeadLetterBatches;
-use super::driver::Driver;
-use super::group::{Group, depth, drops_oldest, has_dead_letters, refuses};
+use super::dead_letter::{DeadRecord, DeathReason, Routers};
+use super::dead_letter_batches::DeadLetterBatches;
+use super::group::Group;
+use super::policy::{drops_oldest, has_dead_letters};
 
 /// The session that takes what is dropped.
-const DROPPING: super::SessionId = 0;
-
-/// Why a batch with so many records and bytes does not fit; `None` when it does. `ahead` tells the
-/// ends of partitions that are proposed and not yet applied.
-pub(crate) fn refused(
-    state: &View<'_>,
-    topic: &Topic,
-    shard: &Shard,
-    ahead: impl Fn(PartitionId) -> Option<Offset>,
-    records: u64,
-    batch: &[u8],
-) -> Option<AppendError> {
-    let config = &topic.config;
-    if !refuses(config) {
-        return None;
-    }
-    let rows = state.rows.topic(topic.id)?;
-    let applied: u64 = rows.partitions().map(|(_, row)| row.next_offset()).sum();
-    let end = |(id, row): (PartitionId, &Partition)| ahead(id).unwrap_or(row.next_offset());
-    let ends: u64 = rows.partitions().map(end).sum();
-    // Of the lease group that has most of them; all that is stored where there is none.
-    let held_by = |group: &LeaseGroup| {
-        let delivery = shard.delivery.get();
-        match delivery.and_then(|delivery| delivery.standings.of(group.id)) {
-            Some(standing) => standing.held_at(ends + records),
-            None => {
-                let known = state.rows.lease_group(group.id);
-                let depth = known.map_or(0, |progress| depth(progress, rows));
-                depth + ends.saturating_sub(applied) + records
-            }
-        }
-    };
-    let held = state.catalog.lease_groups_of(topic.id).map(held_by).max();
-    let held = held.unwrap_or_else(|| rows.stored() + ends.saturating_sub(applied) + records);
-    // What is more than the limit by itself is too much even if somebody would take it at once.
-    let held = held.max(records);
-    if config.limit_records.is_some_and(|limit| held > limit) {
-        return Some(AppendError::Full { limit: "limit.records" });
-    }
-    let limit = config.limit_bytes?;
-    let delivery = shard.delivery.get()?;
-    let sequenced = &delivery.standings;
-    let all = state.catalog.lease_groups_of(topic.id).filter_map(|group| sequenced.of(group.id));
-    let standing = all.max_by_key(|standing| standing.bytes).unwrap_or_default();
-    let waiting = standing.bytes + sequenced.bytes_since(topic.id, standing.known, ends);
-    let bytes = record::value_bytes(batch);
-    // What somebody takes at once does not wait for anything, and only has to fit by itself.
-    let before = if held > records { waiting } else { 0 };
-    if before + bytes > limit {
-        return Some(AppendError::Full { limit: "limit.bytes" });
-    }
-    sequenced.note_sequenced(topic.id, ends + records, bytes);
-    None
-}
+const DROPPING: SessionId = 0;
 
 /// Settles, or makes dead letters of, as many of the oldest records as there are too many.
 pub(super) fn drop_oldest(group: &mut Group, now_ms: i64) {
@@ -124,7 +67,7 @@ pub(super) fn drop_oldest(group: &mut Group, now_ms: i64) {
         return;
     }
     for assignment in assigned {
-        group.overflowed.insert((assignment.partition, assignment.offset));
+        group.dead.note_overflow(assignment.partition, assignment.offset);
         let lease = Selection::Token(assignment.token);
         // It was leased a moment ago.
         let _ = group.dispatch.settle(DROPPING, lease, Settlement::Reject, now_ms);
@@ -152,64 +95,79 @@ impl Overflowed {
         Self { refused: refused.into(), unpacked: None, answers, reply }
     }
 
+    /// Makes dead letters of the next of these records, as many as go into one request.
+    pub(super) fn next(mut self, places: &Places<'_>) -> NextOverflow {
+        let mut letters = DeadLetterBatches::default();
+        while letters.bytes() < OVERFLOW_BYTES_AT_ONCE {
+            if let Some((partition, batch, from)) = self.unpacked.take() {
+                let Some(batch) = batch else { continue };
+                let next = places.add(partition, &batch, from, &mut letters);
+                self.unpacked = next.map(|next| (partition, Some(batch), next));
+                continue;
+            }
+            let Some((partition, bytes)) = self.refused.pop_front() else { break };
+            let header = BatchHeader::parse(&bytes);
+            if header.is_ok_and(|header| !is_quick(&header, bytes.len())) {
+                if !letters.is_empty() {
+                    self.refused.push_front((partition, bytes));
+                    break;
+                }
+                return NextOverflow::Unpack(partition, bytes, self);
+            }
+            let batch = SharedBatch::decode(&bytes).ok().map(Arc::new);
+            self.unpacked = Some((partition, batch, 0));
+        }
+        if letters.is_empty() {
+            NextOverflow::Answer(self)
+        } else {
+            NextOverflow::Append(letters.batches(), self)
+        }
+    }
+
+    /// Unpacks a batch on another thread.
+    pub(super) async fn unpack(
+        mut self,
+        partition: PartitionId,
+        bytes: Bytes,
+        cpu: CpuPool,
+    ) -> Self {
+        let decode = move || SharedBatch::decode(&bytes).ok().map(Arc::new);
+        let batch = cpu.run_as(Task::DeliveryDecoding, decode).await;
+        self.unpacked = Some((partition, batch, 0));
+        self
+    }
+
     pub(super) fn answer(self) {
         // The producer may have gone.
         let _ = self.reply.send(self.answers);
     }
 }
 
-impl Driver {
-    /// Makes dead letters of the next of these records, as many as go into one request; of all of them
-    /// it answers the producer.
-    pub(super) fn dead_letter_refused(&mut self, mut overflowed: Overflowed) {
-        let mut letters = DeadLetterBatches::default();
-        while letters.bytes() < OVERFLOW_BYTES_AT_ONCE {
-            if let Some((partition, batch, from)) = overflowed.unpacked.take() {
-                let Some(batch) = batch else { continue };
-                let next = self.add_refused(partition, &batch, from, &mut letters);
-                overflowed.unpacked = next.map(|next| (partition, Some(batch), next));
-                continue;
-            }
-            let Some((partition, bytes)) = overflowed.refused.pop_front() else { break };
-            let header = BatchHeader::parse(&bytes);
-            if header.is_ok_and(|header| !is_quick(&header, bytes.len())) {
-                if !letters.is_empty() {
-                    overflowed.refused.push_front((partition, bytes));
-                    break;
-                }
-                return self.unpack_refused(partition, bytes, overflowed);
-            }
-            let batch = SharedBatch::decode(&bytes).ok().map(Arc::new);
-            overflowed.unpacked = Some((partition, batch, 0));
-        }
-        if letters.is_empty() {
-            overflowed.answer();
-        } else {
-            self.append_overflow(letters.batches(), overflowed);
-        }
-    }
+/// What comes next for a producer whose batches were refused.
+pub(super) enum NextOverflow {
+    /// Everything is in the log that can be.
+    Answer(Overflowed),
+    /// This batch takes long to unpack.
+    Unpack(PartitionId, Bytes, Overflowed),
+    Append(Vec<AppendBatch>, Overflowed),
+}
 
-    /// Goes on with this batch when another thread has unpacked it.
-    fn unpack_refused(&mut self, partition: PartitionId, bytes: Bytes, mut overflowed: Overflowed) {
-        let cpu = self.cpu.clone();
-        let unpacked = async move {
-            let decode = move || SharedBatch::decode(&bytes).ok().map(Arc::new);
-            let batch = cpu.run_as(Task::DeliveryDecoding, decode).await;
-            overflowed.unpacked = Some((partition, batch, 0));
-            Committed::of_nothing(UnderWay::Overflow(overflowed))
-        };
-        self.commits.push(unpacked.boxed());
-    }
+/// Where refused records would have been, and where their dead letters go.
+pub(super) struct Places<'a> {
+    pub(super) shard: &'a Shard,
+    pub(super) routers: &'a Routers,
+    pub(super) time_ms: i64,
+}
 
+impl Places<'_> {
     /// Adds dead letters of the batch's records from this offset on. Where the next request begins.
-    fn add_refused(
+    fn add(
         &self,
         partition: PartitionId,
         batch: &Arc<SharedBatch>,
         from: Offset,
         letters: &mut DeadLetterBatches,
     ) -> Option<Offset> {
-        let time_ms = self.clock.now_ms();
         let found = self.shard.read(|state| {
             let catalog = &state.catalog;
             let topic = catalog.topic(partition.topic)?;
@@ -241,7 +199,7 @@ impl Driver {
                 offset,
                 reason: DeathReason::Overflow,
                 attempts: 0,
-                time_ms,
+                time_ms: self.time_ms,
                 record,
             };
             if let Some((route, router)) = &route {

@@ -6,8 +6,6 @@
 use base::{HashMap, TopicId};
 use parking_lot::Mutex;
 
-use super::group::Counts;
-
 /// Over so many seconds.
 pub const RATE_WINDOW_SECONDS: usize = 10;
 const WINDOW: i64 = RATE_WINDOW_SECONDS as i64;
@@ -71,6 +69,15 @@ impl Meter {
 
 fn place(second: i64) -> usize {
     second.rem_euclid(WINDOW) as usize
+}
+
+/// Since the group was first used.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Counts {
+    pub(super) delivered: u64,
+    pub(super) redelivered: u64,
+    pub(super) settled: u64,
+    pub(super) dead_letters: u64,
 }
 
 /// What a group does, by what it counted.

@@ -5,19 +5,21 @@
 use std::sync::Arc;
 
 use base::limits::{LEASE_READ_BYTES, LEASE_READ_UNPACKED_BYTES, LEASE_READS_IN_FLIGHT_MAX};
-use base::{LeaseGroupId, Offset, PartitionId};
-use dispatch::{Assignment, Selection, Settlement, Want};
+use base::{HashSet, LeaseGroupId, Offset, PartitionId};
+use dispatch::Want;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use journal::error::ReadError;
 use journal::{Journal, Stored};
-use record::SharedBatch;
+use record::{SharedBatch, SharedRecord};
 use tasks::Task;
 
-use super::driver::Driver;
-use super::group::Group;
-use super::hand_out::Found;
 use crate::cpu::CpuPool;
-use crate::fetch::batches_in;
+use crate::stored::batches_in;
+
+use super::batches::{Batches, Facts};
+use super::group::Group;
 
 /// Less is not worth a call, where what follows is wanted next.
 const READ_BYTES_MIN: usize = 64 << 10;
@@ -28,7 +30,7 @@ const LOOK_UP_BYTES_MIN: usize = 2 << 10;
 /// What a record may take more than the average.
 const READ_OVERHEAD_BYTES: usize = 64;
 /// What cannot be read now is tried again after this.
-const READ_AGAIN_AFTER_MS: i64 = 1_000;
+pub(super) const READ_AGAIN_AFTER_MS: i64 = 1_000;
 
 /// What a read is for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,10 +49,10 @@ pub(super) struct Read {
     pub(super) purpose: ReadFor,
 }
 
-pub(super) type ReadDone = (Read, Result<Vec<Arc<SharedBatch>>, journal::error::ReadError>);
+pub(super) type ReadDone = (Read, Result<Vec<Arc<SharedBatch>>, ReadError>);
 
 /// Batches from the one that holds `read.from` on, or the next after it; none at the end.
-pub(super) async fn read(journal: Journal, cpu: CpuPool, read: Read) -> ReadDone {
+async fn read(journal: Journal, cpu: CpuPool, read: Read) -> ReadDone {
     let found = journal.read(read.partition.stream(), read.from, read.bytes_max).await;
     let pieces = match found {
         Ok(pieces) => pieces,
@@ -94,183 +96,170 @@ fn decode(partition: PartitionId, pieces: &[Stored]) -> Vec<Arc<SharedBatch>> {
     batches
 }
 
-impl Driver {
-    /// Of a partition one thing is wanted at a time. Records that became due are wanted a few at a
-    /// time and from anywhere: were each a turn of the loop, the loop would be all that they cost. So
-    /// what is in memory is looked up at once, up to some bytes. Whether anything was.
-    pub(super) fn read_what_is_wanted(&mut self, id: LeaseGroupId, budget: &mut usize) -> bool {
-        let mut found = false;
-        while self.reads.len() < LEASE_READS_IN_FLIGHT_MAX {
-            let Some(group) = self.groups.get_mut(&id) else { return found };
-            let Some(want) = group.dispatch.wants() else { return found };
-            group.reads += 1;
-            let what = group.read_of(want);
-            let mut reading = self.reading(what);
-            if *budget > 0 && !self.is_turn_over() {
-                *budget = budget.saturating_sub(what.bytes_max.max(LOOK_UP_BYTES_MIN));
-                if let Some(done) = (&mut reading).now_or_never() {
-                    self.was_read(done);
-                    found = true;
-                    continue;
-                }
-            }
-            self.reads.push(reading);
+impl Read {
+    fn wanted(group: &Group, want: Want) -> Self {
+        let Want { partition, from, up_to, known } = want;
+        let records = up_to.saturating_sub(from);
+        let bytes = (records as usize).saturating_mul(group.record_bytes + READ_OVERHEAD_BYTES);
+        // What lies behind a known record is none of what is looked for; its batch comes however
+        // little is asked for.
+        let bytes_min = if known || records < FEW_RECORDS { 0 } else { READ_BYTES_MIN };
+        Self {
+            partition: group.partition(partition),
+            from,
+            bytes_max: bytes.clamp(bytes_min, LEASE_READ_BYTES),
+            purpose: ReadFor::Scan { group: group.id, engine: group.engine, up_to },
         }
-        // Its turn comes when one of those has ended.
-        self.enqueue(id);
+    }
+}
+
+/// Where a record is.
+#[derive(Debug)]
+pub(super) enum Found {
+    Here(SharedRecord),
+    /// Compaction or retention took it.
+    Gone,
+    /// Not in memory.
+    Unread,
+}
+
+/// The batches that are in memory, and the reads under way.
+pub(super) struct Reader {
+    journal: Journal,
+    /// Not the pool of producers: a read would wait behind all of them.
+    cpu: CpuPool,
+    batches: Batches,
+    facts: Facts,
+    under_way: FuturesUnordered<BoxFuture<'static, ReadDone>>,
+    /// Single records that are being read.
+    records: HashSet<(PartitionId, Offset)>,
+    /// Records that are gone, for as long as somebody may still ask.
+    gone: HashSet<(PartitionId, Offset)>,
+}
+
+impl Reader {
+    pub(super) fn new(journal: Journal, cpu: CpuPool, facts: Facts) -> Self {
+        Self {
+            journal,
+            cpu,
+            batches: Batches::default(),
+            facts,
+            under_way: FuturesUnordered::new(),
+            records: HashSet::default(),
+            gone: HashSet::default(),
+        }
+    }
+
+    pub(super) fn cpu(&self) -> &CpuPool {
+        &self.cpu
+    }
+
+    pub(super) fn facts(&self) -> &Facts {
+        &self.facts
+    }
+
+    pub(super) fn find(&mut self, partition: PartitionId, offset: Offset) -> Found {
+        match self.batches.record(partition, offset) {
+            Some(Ok(record)) => Found::Here(record),
+            Some(Err(_)) => Found::Gone,
+            None if self.gone.contains(&(partition, offset)) => Found::Gone,
+            None => Found::Unread,
+        }
+    }
+
+    /// As [`Self::find`], and reads what is not in memory.
+    pub(super) fn find_or_read(&mut self, partition: PartitionId, offset: Offset) -> Found {
+        let found = self.find(partition, offset);
+        if matches!(found, Found::Unread) {
+            self.read_record(partition, offset);
+        }
         found
-    }
-
-    fn start(&mut self, what: Read) {
-        self.reads.push(self.reading(what));
-    }
-
-    fn reading(&self, what: Read) -> BoxFuture<'static, ReadDone> {
-        read(self.shard.journal.clone(), self.cpu.clone(), what).boxed()
     }
 
     /// Reads a single record again, unless that is under way.
     pub(super) fn read_record(&mut self, partition: PartitionId, offset: Offset) {
-        if self.record_reads.insert((partition, offset)) {
+        if self.records.insert((partition, offset)) {
             let (from, bytes_max) = (offset, READ_BYTES_MIN);
-            self.start(Read { partition, from, bytes_max, purpose: ReadFor::Record });
+            let what = Read { partition, from, bytes_max, purpose: ReadFor::Record };
+            self.under_way.push(self.reading(what));
         }
     }
 
-    pub(super) fn was_read(&mut self, (read, result): ReadDone) {
-        let Read { partition, from, purpose, .. } = read;
-        if let Ok(batches) = &result {
-            for batch in batches {
-                self.batches.insert(partition, batch);
+    /// Whether as many reads are under way as may be.
+    pub(super) fn is_full(&self) -> bool {
+        self.under_way.len() >= LEASE_READS_IN_FLIGHT_MAX
+    }
+
+    /// Reads what a group's engine wants. While `budget` lasts, what is in memory anyway is read at once and
+    /// returned.
+    pub(super) fn read_wanted(
+        &mut self,
+        group: &Group,
+        want: Want,
+        budget: &mut usize,
+    ) -> Option<ReadDone> {
+        let what = Read::wanted(group, want);
+        let mut reading = self.reading(what);
+        if *budget > 0 {
+            *budget = budget.saturating_sub(what.bytes_max.max(LOOK_UP_BYTES_MIN));
+            if let Some(done) = (&mut reading).now_or_never() {
+                return Some(done);
             }
         }
-        match purpose {
-            ReadFor::Record => {
-                self.record_reads.remove(&(partition, from));
-                match result {
-                    Ok(_) => {
-                        if !matches!(self.batches.record(partition, from), Some(Ok(_))) {
-                            self.lost.insert((partition, from));
-                        }
-                    }
-                    Err(error) => {
-                        tracing::warn!(%partition, offset = from, %error, "a record cannot be read");
-                        self.give_up(partition, from);
-                        self.postpone_dead_letters(partition, from);
-                        self.dead_letter_separately(partition, from);
-                    }
-                }
-                self.go_on_waiting();
-            }
-            ReadFor::Scan { group: id, engine, up_to } => {
-                let now_ms = self.timeline.now_ms();
-                let Some(group) = self.groups.get_mut(&id) else { return };
-                if group.engine != engine {
-                    return;
-                }
-                group.reads -= 1;
-                let index = partition.index;
-                match result {
-                    Ok(batches) => {
-                        let read_to =
-                            batches.last().map_or(up_to, |last| last.header().next_offset());
-                        if let Some(last) = batches.last() {
-                            group.record_bytes = last.bytes() / last.len().max(1);
-                        }
-                        let keyed = group.keyed();
-                        let (facts, shifts) = (&self.facts, self.timeline.shifts());
-                        let records = batches
-                            .iter()
-                            .flat_map(|batch| facts.of(batch, from, keyed, now_ms, &shifts));
-                        group.dispatch.scanned(index, from, read_to, records, now_ms);
-                        self.enqueue(id);
-                    }
-                    Err(error) => {
-                        tracing::warn!(%partition, offset = from, %error,
-                            "records to deliver cannot be read; trying again");
-                        group.dispatch.scan_failed(index);
-                        // Not at once: a disk that fails would be asked without end.
-                        let due_ms = now_ms + READ_AGAIN_AFTER_MS;
-                        self.deadlines.insert((due_ms, id));
-                    }
-                }
-            }
+        self.under_way.push(reading);
+        None
+    }
+
+    fn reading(&self, what: Read) -> BoxFuture<'static, ReadDone> {
+        read(self.journal.clone(), self.cpu.clone(), what).boxed()
+    }
+
+    /// Whether any read is under way.
+    pub(super) fn is_reading(&self) -> bool {
+        !self.under_way.is_empty()
+    }
+
+    /// Whether any single record is.
+    pub(super) fn is_reading_records(&self) -> bool {
+        !self.records.is_empty()
+    }
+
+    /// The next read that ends; `None` if none is under way.
+    pub(super) async fn done(&mut self) -> Option<ReadDone> {
+        self.under_way.next().await
+    }
+
+    /// A read that has ended.
+    pub(super) fn try_done(&mut self) -> Option<ReadDone> {
+        if self.under_way.is_empty() {
+            return None;
+        }
+        self.under_way.next().now_or_never().flatten()
+    }
+
+    /// Keeps what was read.
+    pub(super) fn keep(&mut self, partition: PartitionId, batches: &[Arc<SharedBatch>]) {
+        for batch in batches {
+            self.batches.insert(partition, batch);
         }
     }
 
-    /// What waits for this record waits no longer: its leases come back later.
-    fn give_up(&mut self, partition: PartitionId, offset: Offset) {
-        let now_ms = self.timeline.now_ms();
-        let later = Settlement::Release { delay_ms: Some(READ_AGAIN_AFTER_MS), count: false };
-        let mut given_up: Vec<(LeaseGroupId, Assignment)> = Vec::new();
-        let groups = &self.groups;
-        let same = |id: &LeaseGroupId, assignment: &Assignment| {
-            let here = groups.get(id).map(|group| group.partition(assignment.partition));
-            here.is_none_or(|here| here == partition) && assignment.offset == offset
-        };
-        for id in &self.waiting {
-            let Some(session) = self.sessions.get_mut(id) else { continue };
-            if session.waiting.front().is_some_and(|(id, assignment)| same(id, assignment)) {
-                given_up.extend(session.waiting.pop_front());
-            }
-        }
-        for take in &mut self.pending_takes {
-            if take.assigned.front().is_some_and(|assignment| same(&take.group, assignment)) {
-                given_up.extend(take.assigned.pop_front().map(|given| (take.group, given)));
-            }
-        }
-        for (id, assignment) in given_up {
-            if let Some(group) = self.groups.get_mut(&id) {
-                let lease = Selection::Token(assignment.token);
-                let _ = group.dispatch.settle(assignment.session, lease, later, now_ms);
-                self.enqueue(id);
-            }
+    /// The read of a single record has ended, and what came of it is kept.
+    pub(super) fn on_record_read(&mut self, partition: PartitionId, offset: Offset, failed: bool) {
+        self.records.remove(&(partition, offset));
+        if !failed && !matches!(self.batches.record(partition, offset), Some(Ok(_))) {
+            self.gone.insert((partition, offset));
         }
     }
 
-    /// Goes on with deliveries that waited for a read.
-    fn go_on_waiting(&mut self) {
-        for id in std::mem::take(&mut self.waiting) {
-            let Some(session) = self.sessions.get_mut(&id) else { continue };
-            let mut queue = std::mem::take(&mut session.waiting);
-            while let Some((group, assignment)) = queue.front().copied() {
-                match self.delivery(group, assignment) {
-                    Found::Here(delivery) => self.put_out(id, delivery),
-                    Found::Gone => self.settle_gone(group, assignment),
-                    Found::Reading => {
-                        self.waiting.insert(id);
-                        break;
-                    }
-                }
-                queue.pop_front();
-            }
-            if let Some(session) = self.sessions.get_mut(&id) {
-                session.waiting = queue;
-            }
-        }
-        for take in std::mem::take(&mut self.pending_takes) {
-            if let Some(take) = self.complete(take) {
-                self.pending_takes.push(take);
-            }
-        }
-        self.go_on_transferring();
+    /// Nobody leases at the moment.
+    pub(super) fn forget_batches(&mut self) {
+        self.batches.clear();
     }
-}
 
-impl Group {
-    fn read_of(&self, want: Want) -> Read {
-        let Want { partition, from, up_to, known } = want;
-        let records = up_to.saturating_sub(from);
-        let bytes = (records as usize).saturating_mul(self.record_bytes + READ_OVERHEAD_BYTES);
-        // What lies behind a known record is none of what is looked for; its batch comes however
-        // little is asked for.
-        let bytes_min = if known || records < FEW_RECORDS { 0 } else { READ_BYTES_MIN };
-        Read {
-            partition: self.partition(partition),
-            from,
-            bytes_max: bytes.clamp(bytes_min, LEASE_READ_BYTES),
-            purpose: ReadFor::Scan { group: self.id, engine: self.engine, up_to },
-        }
+    /// Nobody asks any more for records that are gone, or they are read again.
+    pub(super) fn forget_gone(&mut self) {
+        self.gone.clear();
     }
 }
 

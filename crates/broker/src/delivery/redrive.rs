@@ -3,18 +3,19 @@
 
 use base::limits::BATCH_BYTES_DEFAULT;
 use base::{LeaseGroupId, Offset, PartitionId, TopicId, headers};
-use dispatch::RecordState;
 use record::{BatchBuilder, BatchOptions, SharedRecord};
 use tokio::sync::oneshot;
 
-use crate::append::{AppendBatch, Appended};
+use crate::append::AppendBatch;
 use crate::broker::Broker;
 use crate::error::Unavailable;
 
-use super::admin::{PeekOptions, Peeked, RecordReader};
-use super::dead_lettering::{append_batch, copy};
-use super::driver::Driver;
-use super::error::{BrowseError, RedriveError, TransferError};
+use super::dead_letter::copy;
+use super::dead_letter_batches::append_batch;
+use super::error::{RedriveError, TransferError};
+use super::handle::{Message, Question};
+use super::inspect::{PeekOptions, Peeked};
+use super::record_reader::RecordReader;
 
 /// Which dead letters go back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -144,7 +145,8 @@ impl Broker {
         redriven: &mut Redriven,
     ) -> Result<(), RedriveError> {
         let offsets: Vec<Offset> = records.iter().map(|(offset, _)| *offset).collect();
-        let asked = self.delivery().ask(move |driver| driver.free(group, partition, &offsets));
+        let asked =
+            self.delivery().ask(|reply| Question::Free { group, partition, offsets, reply });
         let free = asked.await.ok_or(Unavailable::Stopping)?;
         let free = free.ok_or(RedriveError::UnknownGroup(group))?;
         let mut moving = Vec::new();
@@ -176,10 +178,9 @@ impl Broker {
         if moved == 0 {
             return Ok(());
         }
-        self.delivery()
-            .ask(move |driver| driver.move_away(group, partition, &moving, batches, reply))
-            .await
-            .ok_or(Unavailable::Stopping)?;
+        let offsets = moving;
+        let question = Question::MoveAway { group, partition, offsets, batches, reply };
+        self.delivery().tell(Message::Ask(question));
         match answer.await.map_err(|_| Unavailable::Stopping)? {
             Ok(_) => redriven.moved += moved,
             Err(TransferError::Append { source, .. }) => return Err(source.into()),
@@ -204,67 +205,5 @@ impl Broker {
             };
             Some(PartitionId::new(topic.id, index % topic.partition_count()))
         })
-    }
-}
-
-impl Driver {
-    /// Which of these records are neither settled nor anybody's. `None`: no such group.
-    fn free(
-        &mut self,
-        group: LeaseGroupId,
-        partition: u32,
-        offsets: &[Offset],
-    ) -> Option<Vec<bool>> {
-        if !self.load(group) {
-            return None;
-        }
-        self.appended(None);
-        let group = self.groups.get(&group)?;
-        let free = offsets.iter().map(|&offset| {
-            let known = group.dispatch.peek(partition, offset, 1);
-            known.first().is_some_and(|known| {
-                let busy = matches!(
-                    known.state,
-                    RecordState::Leased { .. } | RecordState::Dead { .. } | RecordState::Settling
-                );
-                known.offset == offset && !busy
-            })
-        });
-        Some(free.collect())
-    }
-
-    /// Settles records that nobody has, and appends, in one log entry.
-    fn move_away(
-        &mut self,
-        id: LeaseGroupId,
-        partition: u32,
-        offsets: &[Offset],
-        batches: Vec<AppendBatch>,
-        reply: oneshot::Sender<Result<Vec<Appended>, TransferError>>,
-    ) {
-        self.commit_all();
-        let free = self.free(id, partition, offsets);
-        if let Some(item) = free.and_then(|free| free.iter().position(|free| !free)) {
-            let source = super::SettleError::NotLeased;
-            let _ = reply.send(Err(TransferError::Settle { item, source }));
-            return;
-        }
-        if let Some(group) = self.groups.get_mut(&id) {
-            for &offset in offsets {
-                // It was free a moment ago.
-                let _ = group.dispatch.remove(partition, offset);
-            }
-        }
-        self.transfer_group(id, batches, reply);
-    }
-}
-
-impl From<BrowseError> for RedriveError {
-    fn from(error: BrowseError) -> Self {
-        match error {
-            BrowseError::UnknownGroup(group) => Self::UnknownGroup(group),
-            BrowseError::Read(error) => Self::Read(error),
-            BrowseError::Unavailable(why) => Self::Unavailable(why),
-        }
     }
 }

@@ -1,49 +1,38 @@
-//! Sessions as the driver sees them: who consumes what, and what is on its way to whom.
+//! Sessions: who consumes what, how much each may hold, and what is on its way to whom.
+//!
+//! This knows which groups a session uses, and nothing of what is in them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use base::limits::{LEASE_CONSUMERS_PER_SESSION_MAX, LEASE_SESSION_UNREAD_BYTES_MAX};
 use base::{HashMap, HashSet, LeaseGroupId};
-use dispatch::{Assignment, ConsumerId, JoinRefused, Joined, Leases, SessionId};
+use dispatch::{Assignment, ConsumerId, Joined, Pools, SessionId};
 use tokio::sync::mpsc;
 
-use super::driver::Driver;
 use super::error::ConsumeError;
 use super::event::{Delivery, Event, GoneReason, Sent, Unread};
-use super::session::{ConsumeOptions, Credit, CreditReturns};
+use super::options::{ConsumeOptions, CreditReturns};
 
 #[derive(Debug)]
 pub(super) struct Session {
-    pub(super) events: mpsc::UnboundedSender<Sent>,
+    events: mpsc::UnboundedSender<Sent>,
     unread: Arc<Unread>,
-    pub(super) consumers: HashMap<ConsumerId, LeaseGroupId>,
+    consumers: HashMap<ConsumerId, LeaseGroupId>,
     /// Where it may hold leases.
-    pub(super) groups: HashSet<LeaseGroupId>,
+    groups: HashSet<LeaseGroupId>,
     /// To be sent at the end of the turn.
-    pub(super) outgoing: Vec<Delivery>,
-    pub(super) outgoing_bytes: usize,
+    outgoing: Vec<Delivery>,
+    outgoing_bytes: usize,
     /// Behind a record that is being read again, in order.
-    pub(super) waiting: VecDeque<(LeaseGroupId, Assignment)>,
+    waiting: VecDeque<(LeaseGroupId, Assignment)>,
     limit: Option<u32>,
     held_back: bool,
 }
 
 impl Session {
-    /// How many records its consumers may hold together; none while it has too much unread.
-    pub(super) fn pool(&self) -> Option<u32> {
-        if self.held_back { Some(0) } else { self.limit }
-    }
-}
-
-impl Driver {
-    pub(super) fn open(
-        &mut self,
-        id: SessionId,
-        events: mpsc::UnboundedSender<Sent>,
-        unread: Arc<Unread>,
-    ) {
-        let session = Session {
+    fn new(events: mpsc::UnboundedSender<Sent>, unread: Arc<Unread>) -> Self {
+        Self {
             events,
             unread,
             consumers: HashMap::default(),
@@ -53,135 +42,215 @@ impl Driver {
             waiting: VecDeque::new(),
             limit: None,
             held_back: false,
-        };
-        self.sessions.insert(id, session);
-    }
-
-    /// Its consumers leave and what it holds is available again.
-    pub(super) fn close(&mut self, id: SessionId) {
-        let Some(session) = self.sessions.remove(&id) else { return };
-        self.waiting.remove(&id);
-        let now_ms = self.timeline.now_ms();
-        for group in session.groups {
-            let Some(found) = self.groups.get_mut(&group) else { continue };
-            found.consumers.retain(|_, joined| joined.session != id);
-            found.takers.retain(|taker| taker.session != id);
-            found.dispatch.end_session(id, now_ms);
-            self.enqueue(group);
         }
-        self.pools.remove(id);
     }
 
-    pub(super) fn consume(
+    /// How many records its consumers may hold together; none while it has too much unread.
+    fn pool(&self) -> Option<u32> {
+        if self.held_back { Some(0) } else { self.limit }
+    }
+}
+
+pub(super) struct Sessions {
+    by_id: HashMap<SessionId, Session>,
+    /// What each may hold over all groups.
+    pub(super) pools: Pools,
+    last_consumer: ConsumerId,
+    /// Sessions with something to send at the end of the turn.
+    outgoing: Vec<SessionId>,
+    /// Sessions whose next delivery is being read.
+    waiting: BTreeSet<SessionId>,
+}
+
+impl Sessions {
+    /// With the sessions that the driver of an earlier term left.
+    pub(super) fn resume(by_id: HashMap<SessionId, Session>, last_consumer: ConsumerId) -> Self {
+        let mut pools = Pools::new();
+        for (&id, session) in &by_id {
+            pools.set_limit(id, session.pool());
+        }
+        Self { by_id, pools, last_consumer, outgoing: Vec::new(), waiting: BTreeSet::new() }
+    }
+
+    /// What the driver of the next term takes over. Which groups they use is found out anew.
+    pub(super) fn leave(mut self) -> (HashMap<SessionId, Session>, ConsumerId) {
+        for session in self.by_id.values_mut() {
+            session.groups.clear();
+        }
+        (self.by_id, self.last_consumer)
+    }
+
+    pub(super) fn open(
         &mut self,
         id: SessionId,
-        group: LeaseGroupId,
-        options: &ConsumeOptions,
-    ) -> Result<ConsumerId, ConsumeError> {
-        let consumers = self.sessions.get(&id).map_or(0, |session| session.consumers.len());
-        if consumers >= LEASE_CONSUMERS_PER_SESSION_MAX {
-            let at_most = LEASE_CONSUMERS_PER_SESSION_MAX;
+        events: mpsc::UnboundedSender<Sent>,
+        unread: Arc<Unread>,
+    ) {
+        self.by_id.insert(id, Session::new(events, unread));
+    }
+
+    /// The groups in which it may hold something.
+    pub(super) fn close(&mut self, id: SessionId) -> Option<HashSet<LeaseGroupId>> {
+        let session = self.by_id.remove(&id)?;
+        self.waiting.remove(&id);
+        self.pools.remove(id);
+        Some(session.groups)
+    }
+
+    pub(super) fn is_open(&self, id: SessionId) -> bool {
+        self.by_id.contains_key(&id)
+    }
+
+    /// Whether the session may have one more consumer.
+    pub(super) fn admits_consumer(&self, id: SessionId) -> Result<(), ConsumeError> {
+        let consumers = self.by_id.get(&id).map_or(0, |session| session.consumers.len());
+        let at_most = LEASE_CONSUMERS_PER_SESSION_MAX;
+        if consumers >= at_most {
             return Err(ConsumeError::TooManyConsumers { at_most });
         }
-        if !self.load(group) {
-            return Err(ConsumeError::UnknownGroup(group));
-        }
-        let consumer = self.next_consumer;
-        let joined = Joined {
-            session: id,
-            records: options.credit.records,
-            bytes: options.credit.bytes,
-            credit: match options.credit_returns {
-                CreditReturns::OnSettle => dispatch::Credit::Window,
-                CreditReturns::OnGrant => dispatch::Credit::Grants,
-            },
-            priority: options.priority,
-            exclusive: options.exclusive,
-            settle_on_send: options.settle_on_send,
-            lease_ms: options.lease_ms,
-        };
-        let (Some(found), Some(session)) =
-            (self.groups.get_mut(&group), self.sessions.get_mut(&id))
-        else {
-            return Err(ConsumeError::UnknownGroup(group));
-        };
-        found.dispatch.join(consumer, joined).map_err(|refused| match refused {
-            JoinRefused::Exclusive { .. } | JoinRefused::InUse { .. } => ConsumeError::Exclusive,
-            JoinRefused::Known { .. } => unreachable!("consumer numbers are given out once"),
-        })?;
-        self.next_consumer += 1;
-        found.consumers.insert(consumer, joined);
-        session.consumers.insert(consumer, group);
-        session.groups.insert(group);
-        self.enqueue(group);
-        // Before anybody knows: what it would take at once finds room.
-        self.note_standing(group);
-        Ok(consumer)
+        Ok(())
     }
 
-    pub(super) fn grant(&mut self, id: SessionId, consumer: ConsumerId, credit: Credit) {
-        let Some(group) = self.group_of(id, consumer) else { return };
-        if let Some(found) = self.groups.get_mut(&group) {
-            found.dispatch.grant(consumer, credit.records, credit.bytes);
-        }
-        self.enqueue(group);
+    /// The number that the next consumer gets.
+    pub(super) fn next_consumer(&self) -> ConsumerId {
+        self.last_consumer + 1
     }
 
-    pub(super) fn set_credit(&mut self, id: SessionId, consumer: ConsumerId, credit: Credit) {
-        let Some(group) = self.group_of(id, consumer) else { return };
-        if let Some(found) = self.groups.get_mut(&group) {
-            found.dispatch.set_credit(consumer, credit.records, credit.bytes);
-            if let Some(joined) = found.consumers.get_mut(&consumer) {
-                (joined.records, joined.bytes) = (credit.records, credit.bytes);
-            }
+    /// The next consumer joined the group.
+    pub(super) fn on_joined(&mut self, id: SessionId, consumer: ConsumerId, group: LeaseGroupId) {
+        self.last_consumer = self.last_consumer.max(consumer);
+        if let Some(session) = self.by_id.get_mut(&id) {
+            session.consumers.insert(consumer, group);
+            session.groups.insert(group);
         }
-        self.enqueue(group);
     }
 
-    fn group_of(&self, id: SessionId, consumer: ConsumerId) -> Option<LeaseGroupId> {
-        self.sessions.get(&id)?.consumers.get(&consumer).copied()
+    /// The session may hold leases of the group from now on. False where it is gone.
+    pub(super) fn note_use(&mut self, id: SessionId, group: LeaseGroupId) -> bool {
+        let session = self.by_id.get_mut(&id);
+        session.map(|session| session.groups.insert(group)).is_some()
+    }
+
+    pub(super) fn group_of(&self, id: SessionId, consumer: ConsumerId) -> Option<LeaseGroupId> {
+        self.by_id.get(&id)?.consumers.get(&consumer).copied()
+    }
+
+    pub(super) fn groups_of(&self, id: SessionId) -> impl Iterator<Item = LeaseGroupId> + '_ {
+        self.by_id.get(&id).into_iter().flat_map(|session| session.groups.iter().copied())
+    }
+
+    /// Sessions that may hold leases of the group.
+    pub(super) fn users_of(&self, group: LeaseGroupId) -> impl Iterator<Item = SessionId> + '_ {
+        let users = self.by_id.iter().filter(move |(_, session)| session.groups.contains(&group));
+        users.map(|(id, _)| *id)
+    }
+
+    /// The consumer gets no more. Its group.
+    pub(super) fn cancel(&mut self, id: SessionId, consumer: ConsumerId) -> Option<LeaseGroupId> {
+        self.by_id.get_mut(&id)?.consumers.remove(&consumer)
+    }
+
+    /// The group is gone.
+    pub(super) fn forget_group(&mut self, group: LeaseGroupId) {
+        for session in self.by_id.values_mut() {
+            session.groups.remove(&group);
+        }
     }
 
     pub(super) fn limit(&mut self, id: SessionId, records: Option<u32>) {
-        let Some(session) = self.sessions.get_mut(&id) else { return };
+        let Some(session) = self.by_id.get_mut(&id) else { return };
         session.limit = records;
         if !session.held_back {
             self.pools.set_limit(id, records);
         }
-        self.enqueue_groups_of(id);
-    }
-
-    pub(super) fn enqueue_groups_of(&mut self, id: SessionId) {
-        let Some(session) = self.sessions.get(&id) else { return };
-        let groups: Vec<LeaseGroupId> = session.groups.iter().copied().collect();
-        for group in groups {
-            self.enqueue(group);
-        }
-    }
-
-    pub(super) fn cancel(&mut self, id: SessionId, consumer: ConsumerId) {
-        let Some(session) = self.sessions.get_mut(&id) else { return };
-        let Some(group) = session.consumers.remove(&consumer) else { return };
-        let now_ms = self.timeline.now_ms();
-        if let Some(found) = self.groups.get_mut(&group) {
-            found.consumers.remove(&consumer);
-            found.dispatch.leave(consumer, now_ms, Leases::Keep);
-        }
-        self.enqueue(group);
     }
 
     /// Tells a session that a consumer of its is no more.
-    pub(super) fn gone(&mut self, id: SessionId, consumer: ConsumerId, reason: GoneReason) {
-        let Some(session) = self.sessions.get_mut(&id) else { return };
+    pub(super) fn tell_gone(&mut self, id: SessionId, consumer: ConsumerId, reason: GoneReason) {
+        let Some(session) = self.by_id.get_mut(&id) else { return };
         session.consumers.remove(&consumer);
-        // Who does not listen any more need not hear it.
+        // One that does not listen any more need not hear it.
         let _ = session.events.send((Event::Gone { consumer, reason }, 0));
     }
 
-    /// Sends what this turn handed out, to each session at once.
-    pub(super) fn send(&mut self) {
+    /// Tells a session which of its consumers is the active one.
+    pub(super) fn tell_active(&self, id: SessionId, consumer: ConsumerId, active: bool) {
+        if let Some(session) = self.by_id.get(&id) {
+            let _ = session.events.send((Event::Active { consumer, active }, 0));
+        }
+    }
+
+    /// The delivery is sent at the end of the turn.
+    pub(super) fn queue_delivery(&mut self, id: SessionId, delivery: Delivery) {
+        let Some(session) = self.by_id.get_mut(&id) else { return };
+        if session.outgoing.is_empty() {
+            self.outgoing.push(id);
+        }
+        session.outgoing_bytes += delivery.record.encoded_len() + size_of::<Delivery>();
+        session.outgoing.push(delivery);
+    }
+
+    /// Whether deliveries of the session wait for one that is being read: others go behind them. `None`
+    /// where the session is gone.
+    pub(super) fn is_waiting(&self, id: SessionId) -> Option<bool> {
+        Some(!self.by_id.get(&id)?.waiting.is_empty())
+    }
+
+    /// What is handed out waits until its record, or the one that waits before it, is read.
+    pub(super) fn wait(&mut self, group: LeaseGroupId, assignment: Assignment) {
+        let Some(session) = self.by_id.get_mut(&assignment.session) else { return };
+        if session.waiting.is_empty() {
+            self.waiting.insert(assignment.session);
+        }
+        session.waiting.push_back((group, assignment));
+    }
+
+    /// Whether any delivery waits.
+    pub(super) fn any_is_waiting(&self) -> bool {
+        !self.waiting.is_empty()
+    }
+
+    /// Takes the sessions of which deliveries wait; each is put back where it has to wait on.
+    pub(super) fn take_waiting(&mut self) -> BTreeSet<SessionId> {
+        std::mem::take(&mut self.waiting)
+    }
+
+    /// The deliveries of a session that wait, in order.
+    pub(super) fn take_deliveries(
+        &mut self,
+        id: SessionId,
+    ) -> VecDeque<(LeaseGroupId, Assignment)> {
+        self.by_id.get_mut(&id).map_or_else(VecDeque::new, |it| std::mem::take(&mut it.waiting))
+    }
+
+    /// These wait still.
+    pub(super) fn wait_on(&mut self, id: SessionId, rest: VecDeque<(LeaseGroupId, Assignment)>) {
+        let Some(session) = self.by_id.get_mut(&id) else { return };
+        if !rest.is_empty() {
+            self.waiting.insert(id);
+        }
+        session.waiting = rest;
+    }
+
+    /// Takes out the first delivery of each session whose record is this one: it cannot be read.
+    pub(super) fn give_up(
+        &mut self,
+        is_it: impl Fn(LeaseGroupId, &Assignment) -> bool,
+        given_up: &mut Vec<(LeaseGroupId, Assignment)>,
+    ) {
+        for id in &self.waiting {
+            let Some(session) = self.by_id.get_mut(id) else { continue };
+            let first =
+                session.waiting.pop_front_if(|(group, assignment)| is_it(*group, assignment));
+            given_up.extend(first);
+        }
+    }
+
+    /// Sends what this turn handed out, to each session at once. Calls `has_room` with those that were held
+    /// back for too much unread, and read it in the same moment.
+    pub(super) fn send(&mut self, mut has_room: impl FnMut(&Self, SessionId)) {
         for id in std::mem::take(&mut self.outgoing) {
-            let Some(session) = self.sessions.get_mut(&id) else { continue };
+            let Some(session) = self.by_id.get_mut(&id) else { continue };
             let deliveries = std::mem::take(&mut session.outgoing);
             let bytes = std::mem::take(&mut session.outgoing_bytes);
             session.unread.add(bytes);
@@ -191,18 +260,107 @@ impl Driver {
                 session.unread.hold_back();
                 self.pools.set_limit(id, Some(0));
                 // It may have read all of it just now, and then nobody would say so.
-                if session.unread.bytes() <= LEASE_SESSION_UNREAD_BYTES_MAX / 2 {
-                    self.has_room(id);
+                if session.unread.bytes() <= LEASE_SESSION_UNREAD_BYTES_MAX / 2 && self.on_room(id)
+                {
+                    has_room(self, id);
                 }
             }
         }
     }
 
-    pub(super) fn has_room(&mut self, id: SessionId) {
-        let Some(session) = self.sessions.get_mut(&id) else { return };
-        if std::mem::replace(&mut session.held_back, false) {
-            self.pools.set_limit(id, session.limit);
-            self.enqueue_groups_of(id);
+    /// The session has read enough. Whether it was held back until now.
+    pub(super) fn on_room(&mut self, id: SessionId) -> bool {
+        let Some(session) = self.by_id.get_mut(&id) else { return false };
+        if !std::mem::replace(&mut session.held_back, false) {
+            return false;
         }
+        self.pools.set_limit(id, session.limit);
+        true
+    }
+}
+
+/// A consumer as its group's engine knows it.
+pub(super) fn joined(session: SessionId, options: &ConsumeOptions) -> Joined {
+    Joined {
+        session,
+        records: options.credit.records,
+        bytes: options.credit.bytes,
+        credit: match options.credit_returns {
+            CreditReturns::OnSettle => dispatch::Credit::Window,
+            CreditReturns::OnGrant => dispatch::Credit::Grants,
+        },
+        priority: options.priority,
+        exclusive: options.exclusive,
+        settle_on_send: options.settle_on_send,
+        lease_ms: options.lease_ms,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use record::{BatchBuilder, BatchOptions, SharedBatch};
+
+    use super::*;
+
+    const GROUP: LeaseGroupId = LeaseGroupId(1);
+
+    fn with_session() -> (Sessions, mpsc::UnboundedReceiver<Sent>, Arc<Unread>) {
+        let mut sessions = Sessions::resume(HashMap::default(), 0);
+        let (events, received) = mpsc::unbounded_channel();
+        let unread = Arc::<Unread>::default();
+        sessions.open(1, events, Arc::clone(&unread));
+        sessions.on_joined(1, sessions.next_consumer(), GROUP);
+        (sessions, received, unread)
+    }
+
+    fn delivery(bytes: usize) -> Delivery {
+        let mut builder = BatchBuilder::new(BatchOptions::default());
+        builder.push(0, None, Some(&vec![b'x'; bytes]), &[]).expect("it fits");
+        let batch = Arc::new(SharedBatch::decode(&Bytes::from(builder.finish())).expect("a batch"));
+        let record = batch.record(0).expect("its record");
+        let (group, consumer, partition, offset) = (GROUP, 1, 0, 0);
+        Delivery { group, consumer, token: 1, partition, offset, attempt: 1, record }
+    }
+
+    #[test]
+    fn what_one_turn_hands_out_is_one_event() {
+        let (mut sessions, mut events, _) = with_session();
+        sessions.queue_delivery(1, delivery(10));
+        sessions.queue_delivery(1, delivery(10));
+        sessions.send(|_, _| panic!("it was not held back"));
+        let (event, bytes) = events.try_recv().expect("an event");
+        assert!(matches!(event, Event::Deliveries(deliveries) if deliveries.len() == 2));
+        assert!(bytes > 20 && events.try_recv().is_err());
+    }
+
+    #[test]
+    fn a_session_with_too_much_unread_holds_nothing_more_until_it_has_read() {
+        let (mut sessions, _events, unread) = with_session();
+        sessions.limit(1, Some(5));
+        unread.add(LEASE_SESSION_UNREAD_BYTES_MAX);
+        sessions.queue_delivery(1, delivery(10));
+        sessions.send(|_, _| panic!("it has read nothing"));
+        assert_eq!(sessions.by_id[&1].pool(), Some(0));
+        sessions.limit(1, Some(7));
+        assert_eq!(sessions.by_id[&1].pool(), Some(0));
+        assert!(sessions.on_room(1));
+        assert_eq!(sessions.by_id[&1].pool(), Some(7));
+        assert!(!sessions.on_room(1), "it was told before");
+    }
+
+    #[test]
+    fn consumers_of_a_session_are_bounded_and_numbered_once() {
+        let (mut sessions, _events, _) = with_session();
+        for consumer in 2..=LEASE_CONSUMERS_PER_SESSION_MAX as u64 {
+            assert!(sessions.admits_consumer(1).is_ok());
+            assert_eq!(sessions.next_consumer(), consumer);
+            sessions.on_joined(1, consumer, GROUP);
+        }
+        assert!(sessions.admits_consumer(1).is_err());
+        assert_eq!(sessions.cancel(1, 2), Some(GROUP));
+        assert!(sessions.admits_consumer(1).is_ok());
+        assert_eq!(sessions.next_consumer(), LEASE_CONSUMERS_PER_SESSION_MAX as u64 + 1);
+        assert_eq!(sessions.close(1).map(|groups| groups.len()), Some(1));
     }
 }

@@ -27,8 +27,8 @@ use machine::Command;
 use record::{Batch, BatchHeader, RecordView, Retained};
 use tasks::Task;
 
+use crate::changes::Change;
 use crate::error::ExecuteError;
-use crate::housekeeping::changes::Change;
 use crate::housekeeping::due::{Dues, split_topic};
 use crate::housekeeping::outlook::{Outlook, Rule};
 use crate::local_shard::LocalShard;

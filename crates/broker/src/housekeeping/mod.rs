@@ -7,11 +7,10 @@
 //!
 //! * `retention`: what is too old or too much
 //! * `compaction`: what a later record replaced, and `outlook`: when a pass is due
-//! * `changes`, `due`: which partitions these look at, so that idle ones cost nothing
+//! * `crate::changes`, `due`: which partitions these look at, so that idle ones cost nothing
 //! * `survey`: a look at all of them, in steps
 //! * `space`: when space is taken back
 
-pub(crate) mod changes;
 mod compaction;
 mod due;
 mod outlook;
@@ -19,7 +18,7 @@ mod retention;
 mod space;
 mod survey;
 
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use base::limits::TAIL_CACHE_AGE_MAX;
@@ -29,8 +28,7 @@ use machine::Command;
 use tasks::Task;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use crate::broker::WeakBroker;
-use crate::housekeeping::changes::Change;
+use crate::changes::Change;
 use crate::housekeeping::compaction::Compaction;
 use crate::housekeeping::retention::{Retention, Round};
 use crate::housekeeping::space::Space;
@@ -42,21 +40,21 @@ const PRODUCERS_EVERY: Duration = Duration::from_secs(60 * 60);
 /// New starts that one command carries.
 const STARTS_PER_COMMAND: usize = 10_000;
 
-pub(crate) async fn run(broker: WeakBroker, interval: Duration) {
+/// Ends when the shards are gone.
+pub(crate) async fn run(shards: Vec<Weak<LocalShard>>, interval: Duration) {
     let mut ticks = tokio::time::interval(interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut of_shards: Vec<Housekeeping> = Vec::new();
+    of_shards.resize_with(shards.len(), Housekeeping::default);
     let mut producers_due = Instant::now() + PRODUCERS_EVERY;
     loop {
         ticks.tick().await;
-        let Some(broker) = broker.upgrade() else { return };
-        let shards = broker.local_shards();
-        of_shards.resize_with(shards.len(), Housekeeping::default);
         let forget = Instant::now() >= producers_due;
         if forget {
             producers_due = Instant::now() + PRODUCERS_EVERY;
         }
         for (shard, housekeeping) in shards.iter().zip(&mut of_shards) {
+            let Some(shard) = &shard.upgrade() else { return };
             shard.journal().rest(TAIL_CACHE_AGE_MAX);
             let looks = housekeeping.round(shard).await;
             if looks != Looks::default() {

@@ -21,7 +21,7 @@ use base::{HashMap, Offset, PartitionId, TopicId};
 use journal::{Journal, ReadError};
 use world::Instant;
 
-use crate::housekeeping::changes::Change;
+use crate::changes::Change;
 use crate::housekeeping::due::{Dues, split_topic};
 use crate::local_shard::LocalShard;
 

@@ -77,7 +77,7 @@ impl Node {
     /// Partitions that retention and compaction looked at.
     async fn round(&mut self) -> (usize, usize) {
         let Looks { retention, compaction, .. } =
-            self.housekeeping.round(&self.broker.local_shards()[1]).await;
+            self.housekeeping.round(self.broker.rows_shard()).await;
         (retention, compaction)
     }
 

@@ -11,6 +11,7 @@
 //! Batching needs no timer: while proposals are under way, what arrives joins the next one.
 
 mod ahead;
+mod limits;
 mod partial;
 mod proposal;
 mod refused;
@@ -20,43 +21,20 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::limits::{ENTRY_ROW_BYTES, LEADERLESS_HOLD};
+use base::limits::LEADERLESS_HOLD;
 use consensus::{Consensus, Leadership, ProposeError};
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
-use machine::Command;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::mpsc;
 use tokio::time::timeout;
 use world::Clock;
 
-use crate::append::AppendBatch;
 use crate::cpu::CpuPool;
 use crate::dedup::Dedup;
 use crate::error::Unavailable;
-use crate::pending::{Appends, CommandReply};
+use crate::request::Request;
 use crate::shard::Shard;
 use refused::Refused;
-
-/// What is asked of the log. An answer to batches has a result for each row: of each batch, its
-/// partition's first, then those of `also`.
-pub(crate) enum Request {
-    /// Each row is taken or refused by itself.
-    Append {
-        batches: Vec<AppendBatch>,
-        reply: oneshot::Sender<Appends>,
-    },
-    /// At least one batch, and commands that go into the same entry: all of it takes effect, or
-    /// nothing.
-    Unit {
-        batches: Vec<AppendBatch>,
-        commands: Vec<Command>,
-        reply: oneshot::Sender<Appends>,
-    },
-    Execute {
-        command: Command,
-        reply: CommandReply,
-    },
-}
 
 /// Owns the queue of requests. What it decides is decided for a term ([`term`]); between two of them
 /// requests wait.
@@ -160,35 +138,6 @@ impl Sequencer {
         self.aside.clear();
         while let Some(request) = self.inbox.recv().await {
             request.refuse(&why);
-        }
-    }
-}
-
-impl Request {
-    /// About what it takes of an entry.
-    fn bytes(&self) -> usize {
-        let of_batches = |batches: &[AppendBatch]| -> usize {
-            batches.iter().map(|batch| batch.bytes.len() + batch.rows() * ENTRY_ROW_BYTES).sum()
-        };
-        match self {
-            Request::Append { batches, .. } => of_batches(batches),
-            Request::Unit { batches, commands, .. } => {
-                of_batches(batches) + commands.iter().map(Command::weight).sum::<usize>()
-            }
-            Request::Execute { command, .. } => command.weight(),
-        }
-    }
-
-    /// Answers without having done anything.
-    fn refuse(self, why: &Unavailable) {
-        match self {
-            Request::Append { batches, reply } | Request::Unit { batches, reply, .. } => {
-                let rows = batches.iter().map(AppendBatch::rows).sum();
-                let _ = reply.send(vec![Err(why.clone().into()); rows]);
-            }
-            Request::Execute { reply, .. } => {
-                let _ = reply.send(Err(why.clone().into()));
-            }
         }
     }
 }

@@ -8,10 +8,11 @@
 use bytes::{Bytes, BytesMut};
 use record::BatchHeader;
 
-use super::Request;
 use super::proposal::Context;
 use crate::cpu::{CpuPool, is_quick};
-use crate::dedup::{self, Copies, RecordIds};
+use crate::dedup::{self, Copies};
+use crate::record_ids::RecordIds;
+use crate::request::Request;
 
 /// Copies in the request's batches that are to be made without them elsewhere, by the batch's place.
 pub(super) fn copies_in(request: &Request, context: &Context<'_>) -> Vec<(usize, Copies)> {

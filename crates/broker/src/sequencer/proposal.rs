@@ -13,12 +13,13 @@ use record::BatchHeader;
 use tokio::sync::oneshot;
 
 use super::ahead::{Ahead, Touched};
-use super::{Appends, Request};
-use crate::append::AppendBatch;
-use crate::dedup::{self, Copies, Dedup, Deduplicated, Going, RecordIds};
-use crate::delivery::overflow;
+use super::limits;
+use crate::append::{AppendBatch, Appends};
+use crate::dedup::{self, Copies, Dedup, Deduplicated, Going};
 use crate::error::AppendError;
-use crate::pending::{CommandReply, Overflow, Pending, PendingAppend, Slot};
+use crate::pending::{Overflow, Pending, PendingAppend, Slot};
+use crate::record_ids::RecordIds;
+use crate::request::{CommandReply, Request};
 use crate::shard::{Shard, View};
 
 pub(super) struct Proposal {
@@ -411,7 +412,7 @@ fn refused_for_limits(
 ) -> Option<AppendError> {
     let topic = state.catalog.topic(partition.topic)?;
     let records = u64::from(span(header));
-    overflow::refused(state, topic, terms.shard, ahead, records, batch)
+    limits::refused(state, topic, terms.shard, ahead, records, batch)
 }
 
 fn refused_for_space(room: &Room) -> Option<AppendError> {

@@ -16,8 +16,9 @@ use futures_util::stream::StreamExt;
 use super::ahead::{Ahead, Touched};
 use super::proposal::{Context, Finished, Proposal, Terms};
 use super::refused::{Refused, Sequenced};
-use super::{Request, Sequencer, partial};
+use super::{Sequencer, partial};
 use crate::error::Unavailable;
+use crate::request::Request;
 
 /// What holds for one term only.
 struct Term {

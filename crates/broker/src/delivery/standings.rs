@@ -12,24 +12,24 @@ use parking_lot::Mutex;
 
 /// Where a group stands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Standing {
+pub(crate) struct Standing {
     /// Records that could be handed out, known or not.
-    pub(super) waiting: u64,
+    pub(crate) waiting: u64,
     /// Records whose time has not come: nobody takes those.
-    pub(super) delayed: u64,
+    pub(crate) delayed: u64,
     /// So many more would be handed out at once, and never wait.
-    pub(super) credit: u64,
+    pub(crate) credit: u64,
     /// The sum of the partitions' ends.
-    pub(super) ends: u64,
+    pub(crate) ends: u64,
     /// Bytes of the values of what waits, as far as it was read.
-    pub(super) bytes: u64,
+    pub(crate) bytes: u64,
     /// The sum of the offsets up to which it was.
-    pub(super) known: u64,
+    pub(crate) known: u64,
 }
 
 impl Standing {
     /// How many records wait once the topic's ends come to `ends`.
-    pub(super) fn held_at(&self, ends: u64) -> u64 {
+    pub(crate) fn held_at(&self, ends: u64) -> u64 {
         let waiting = self.waiting + ends.saturating_sub(self.ends);
         self.delayed + waiting.saturating_sub(self.credit)
     }
@@ -64,16 +64,16 @@ impl Sequenced {
 }
 
 impl Standings {
-    pub(super) fn note(&self, group: LeaseGroupId, standing: Standing) {
+    pub(crate) fn note(&self, group: LeaseGroupId, standing: Standing) {
         self.groups.lock().insert(group, standing);
     }
 
-    pub(super) fn forget(&self, group: LeaseGroupId) {
+    pub(crate) fn forget(&self, group: LeaseGroupId) {
         self.groups.lock().remove(&group);
     }
 
     /// A batch was given its place: the topic's ends come to `ends` with it.
-    pub(super) fn note_sequenced(&self, topic: TopicId, ends: u64, bytes: u64) {
+    pub(crate) fn note_sequenced(&self, topic: TopicId, ends: u64, bytes: u64) {
         let mut sequenced = self.sequenced.lock();
         let of_topic = sequenced.entry(topic).or_default();
         // What was noted and then refused for another reason gave its place to this one.
@@ -88,7 +88,7 @@ impl Standings {
     }
 
     /// Bytes of what was sequenced up to `ends` and is not among what is known up to `known`.
-    pub(super) fn bytes_since(&self, topic: TopicId, known: u64, ends: u64) -> u64 {
+    pub(crate) fn bytes_since(&self, topic: TopicId, known: u64, ends: u64) -> u64 {
         let mut sequenced = self.sequenced.lock();
         let Some(of_topic) = sequenced.get_mut(&topic) else { return 0 };
         of_topic.forget(|end| end <= known, |end| end > ends);
@@ -99,7 +99,7 @@ impl Standings {
         bytes
     }
 
-    pub(super) fn of(&self, group: LeaseGroupId) -> Option<Standing> {
+    pub(crate) fn of(&self, group: LeaseGroupId) -> Option<Standing> {
         self.groups.lock().get(&group).copied()
     }
 }

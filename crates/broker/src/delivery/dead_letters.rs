@@ -1,0 +1,267 @@
+//! The dead letters of one group that are not in the log yet, and who waits for them.
+//!
+//! They are appended in the order in which the records died, one request at a time. What is refused (a
+//! full disk, a full topic) is tried again: it is not lost, and not delivered.
+
+use std::collections::VecDeque;
+use std::collections::vec_deque::Drain;
+use std::time::Duration;
+
+use base::{HashSet, Offset};
+use dispatch::{DeadLetter, DeadReason};
+use tokio::time::Instant;
+
+use crate::error::{AppendError, Unavailable};
+
+use super::dead_letter::DeathReason;
+use super::waiter::Waiter;
+
+const TRY_AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// A record on its way to the dead letters.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PendingLetter {
+    pub(super) letter: DeadLetter,
+    pub(super) reason: DeathReason,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct DeadLetters {
+    pending: VecDeque<PendingLetter>,
+    /// A request that appends the first of `pending` is under way.
+    under_way: bool,
+    /// It failed: not tried again before this.
+    not_before: Option<Instant>,
+    /// Why, if it was not for want of room: rejects are answered so until it works again.
+    failed: Option<Unavailable>,
+    /// How many were ever added, and how many of them were appended.
+    added: u64,
+    appended: u64,
+    /// Rejects whose dead letters are not appended yet, with `added` as it was then.
+    waiters: VecDeque<(u64, Waiter)>,
+    /// Records that were rejected because there were too many.
+    overflowed: HashSet<(u32, Offset)>,
+}
+
+/// What can be done for a group's dead letters.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Next {
+    /// There are none.
+    Nothing,
+    /// A request is under way, and its end is waited for.
+    UnderWay,
+    /// The last request failed: not before this.
+    At(Instant),
+    Append,
+}
+
+impl DeadLetters {
+    pub(super) fn is_empty(&self) -> bool {
+        self.pending.is_empty()
+    }
+
+    /// How many there ever were.
+    pub(super) fn added(&self) -> u64 {
+        self.added
+    }
+
+    /// The record is about to be rejected because there are too many.
+    pub(super) fn note_overflow(&mut self, partition: u32, offset: Offset) {
+        self.overflowed.insert((partition, offset));
+    }
+
+    /// Why a record died is known better here.
+    pub(super) fn letter_of(&mut self, letter: DeadLetter) -> PendingLetter {
+        let reason = match letter.reason {
+            _ if self.overflowed.remove(&(letter.partition, letter.offset)) => {
+                DeathReason::Overflow
+            }
+            DeadReason::Rejected => DeathReason::Rejected,
+            DeadReason::Attempts => DeathReason::Attempts,
+            DeadReason::Expired => DeathReason::Expired,
+        };
+        PendingLetter { letter, reason }
+    }
+
+    /// They are to be appended.
+    pub(super) fn add(&mut self, letters: Vec<PendingLetter>) {
+        self.added += letters.len() as u64;
+        self.pending.extend(letters);
+    }
+
+    pub(super) fn next(&self, now: Instant) -> Next {
+        if self.pending.is_empty() {
+            Next::Nothing
+        } else if self.under_way {
+            Next::UnderWay
+        } else {
+            self.not_before.filter(|at| *at > now).map_or(Next::Append, Next::At)
+        }
+    }
+
+    /// In the order in which they are to be appended.
+    pub(super) fn pending(&self) -> impl Iterator<Item = &PendingLetter> {
+        self.pending.iter()
+    }
+
+    /// A request with the first of them was made.
+    pub(super) fn on_requested(&mut self) {
+        self.under_way = true;
+    }
+
+    /// They cannot be appended now; when they are tried again.
+    pub(super) fn postpone(&mut self, now: Instant) -> Instant {
+        *self.not_before.insert(now + TRY_AGAIN_AFTER)
+    }
+
+    /// The first `count` are in the log.
+    pub(super) fn on_appended(&mut self, count: usize) -> Drain<'_, PendingLetter> {
+        self.under_way = false;
+        self.not_before = None;
+        self.failed = None;
+        self.appended += count as u64;
+        self.pending.drain(..count)
+    }
+
+    /// The request was refused, or nobody knows what became of it: then rejects are answered so.
+    pub(super) fn on_refused(&mut self, why: AppendError, now: Instant) {
+        self.under_way = false;
+        self.postpone(now);
+        if let AppendError::Unavailable(why) = why {
+            self.fail_waiters(&why);
+            self.failed = Some(why);
+        }
+    }
+
+    /// These partitions were sought: their dead letters are void, and their rejects come before the seek.
+    pub(super) fn forget(&mut self, partitions: &[u32]) {
+        let before = self.pending.len();
+        self.pending.retain(|pending| !partitions.contains(&pending.letter.partition));
+        self.appended += (before - self.pending.len()) as u64;
+        self.overflowed.retain(|(partition, _)| !partitions.contains(partition));
+    }
+
+    /// Keeps the waiter until the first `mark` that were ever added are appended, and gives it back where
+    /// they are. Where nobody can tell when that will be it is answered so.
+    pub(super) fn hold(&mut self, mark: u64, waiter: Waiter) -> Option<Waiter> {
+        if self.appended >= mark {
+            return Some(waiter);
+        }
+        match &self.failed {
+            Some(why) => waiter.fail(why),
+            None => self.waiters.push_back((mark, waiter)),
+        }
+        None
+    }
+
+    /// Waiters whose dead letters are appended.
+    pub(super) fn take_ready(&mut self) -> Vec<Waiter> {
+        let mut ready = Vec::new();
+        while let Some((_, waiter)) = self.waiters.pop_front_if(|(mark, _)| *mark <= self.appended)
+        {
+            ready.push(waiter);
+        }
+        ready
+    }
+
+    /// All of them: the group is gone.
+    pub(super) fn take_waiters(&mut self) -> impl Iterator<Item = Waiter> + use<> {
+        std::mem::take(&mut self.waiters).into_iter().map(|(_, waiter)| waiter)
+    }
+
+    pub(super) fn fail_waiters(&mut self, why: &Unavailable) {
+        self.take_waiters().for_each(|waiter| waiter.fail(why));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::oneshot;
+
+    use super::super::handle::Settled;
+    use super::super::waiter::Reply;
+    use super::*;
+
+    fn letter(partition: u32, offset: Offset) -> DeadLetter {
+        DeadLetter { partition, offset, reason: DeadReason::Rejected, attempts: 1 }
+    }
+
+    fn with(letters: &[(u32, Offset)]) -> DeadLetters {
+        let mut dead = DeadLetters::default();
+        let letters = letters.iter().map(|&(partition, offset)| letter(partition, offset));
+        let letters = letters.map(|letter| dead.letter_of(letter)).collect();
+        dead.add(letters);
+        dead
+    }
+
+    fn waiter() -> (Waiter, oneshot::Receiver<Settled>) {
+        let (reply, answer) = oneshot::channel();
+        let reply = Reply::Settles(vec![Ok(())], reply);
+        (Waiter { reply, groups: Vec::new(), rejects: Vec::new() }, answer)
+    }
+
+    #[test]
+    fn a_reject_is_answered_when_all_that_died_before_it_is_appended() {
+        let mut dead = with(&[(0, 1), (0, 2), (0, 3)]);
+        let (waiting, _answer) = waiter();
+        assert!(dead.hold(2, waiting).is_none());
+        dead.on_requested();
+        assert_eq!(dead.next(Instant::now()), Next::UnderWay);
+        assert_eq!(dead.on_appended(1).count(), 1);
+        assert!(dead.take_ready().is_empty());
+        assert_eq!(dead.on_appended(1).map(|it| it.letter.offset).collect::<Vec<_>>(), [2]);
+        assert_eq!(dead.take_ready().len(), 1);
+        assert!(dead.hold(2, waiter().0).is_some());
+        assert_eq!(dead.next(Instant::now()), Next::Append);
+    }
+
+    #[test]
+    fn what_is_refused_for_want_of_room_is_tried_again_and_its_rejects_wait() {
+        let now = Instant::now();
+        let mut dead = with(&[(0, 1)]);
+        let (waiting, mut answer) = waiter();
+        assert!(dead.hold(1, waiting).is_none());
+        dead.on_requested();
+        dead.on_refused(AppendError::Full { limit: "limit.records" }, now);
+        assert_eq!(dead.next(now), Next::At(now + TRY_AGAIN_AFTER));
+        assert_eq!(dead.next(now + TRY_AGAIN_AFTER), Next::Append);
+        assert!(answer.try_recv().is_err());
+        assert_eq!(dead.on_appended(1).count(), 1);
+        assert_eq!((dead.take_ready().len(), dead.next(now)), (1, Next::Nothing));
+    }
+
+    #[test]
+    fn where_nobody_can_tell_rejects_are_answered_so_until_it_works_again() {
+        let unavailable = || Unavailable::NotLeader;
+        let mut dead = with(&[(0, 1)]);
+        let (before, mut first) = waiter();
+        let (after, mut second) = waiter();
+        assert!(dead.hold(1, before).is_none());
+        dead.on_refused(unavailable().into(), Instant::now());
+        assert!(dead.hold(1, after).is_none());
+        for answer in [&mut first, &mut second] {
+            assert_eq!(answer.try_recv(), Ok(vec![Err(unavailable().into())]));
+        }
+        assert_eq!(dead.on_appended(1).count(), 1);
+        assert!(dead.hold(1, waiter().0).is_some());
+    }
+
+    #[test]
+    fn a_seek_takes_dead_letters_away_and_answers_their_rejects() {
+        let mut dead = with(&[(0, 1), (1, 1)]);
+        let (waiting, _answer) = waiter();
+        assert!(dead.hold(2, waiting).is_none());
+        dead.forget(&[1]);
+        assert!(dead.take_ready().is_empty());
+        assert_eq!(dead.on_appended(1).map(|it| it.letter.partition).collect::<Vec<_>>(), [0]);
+        assert_eq!(dead.take_ready().len(), 1);
+    }
+
+    #[test]
+    fn an_overflow_is_told_from_a_reject_once() {
+        let mut dead = DeadLetters::default();
+        dead.note_overflow(0, 1);
+        assert_eq!(dead.letter_of(letter(0, 1)).reason, DeathReason::Overflow);
+        assert_eq!(dead.letter_of(letter(0, 1)).reason, DeathReason::Rejected);
+    }
+}

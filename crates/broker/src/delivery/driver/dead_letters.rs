@@ -1,0 +1,112 @@
+//! Dead letters are appended: of groups, and of what was refused for want of room.
+
+use base::LeaseGroupId;
+use futures_util::FutureExt;
+use tokio::time::Instant;
+
+use super::super::commit::Committed;
+use super::super::dead_lettering::{DeadLettering, FirstLetters, cause};
+use super::super::dead_letters::PendingLetter;
+use super::super::overflow::{NextOverflow, Overflowed, Places};
+use super::super::settles::settles_of;
+use super::{Driver, Purpose};
+use crate::append::Appends;
+use crate::error::Unavailable;
+
+impl Driver {
+    /// Takes over dead letters of a group, to be appended.
+    pub(super) fn add_dead(&mut self, id: LeaseGroupId, dead: Vec<PendingLetter>) {
+        if !dead.is_empty()
+            && let Some(group) = self.groups.get_mut(id)
+        {
+            group.dead.add(dead);
+            self.dead_letters.add(id);
+        }
+    }
+
+    /// Starts a request where dead letters wait and none is under way.
+    pub(super) fn start_dead_lettering(&mut self) {
+        for id in self.dead_letters.take_due(&self.groups) {
+            self.dead_letter_first(id);
+        }
+    }
+
+    /// Moves the first of a group's dead letters, as many as are in memory and fit.
+    fn dead_letter_first(&mut self, id: LeaseGroupId) {
+        let Some(group) = self.groups.get_mut(id) else { return };
+        let Some(target) = self.dead_letters.target(&group.config) else {
+            return self.dead_letters.wait_until(group.dead.postpone(Instant::now()));
+        };
+        let time_ms = self.clock.now_ms();
+        let FirstLetters { batches, settled, unread } =
+            FirstLetters::of(group, &target, &mut self.reader, time_ms);
+        if settled.is_empty() {
+            if let Some((partition, offset)) = unread {
+                self.reader.read_record(partition, offset);
+            }
+            return;
+        }
+        let (engine, count) = (group.engine, settled.len());
+        group.dead.on_requested();
+        let purpose = Purpose::DeadLettering(DeadLettering { group: id, engine, count });
+        let (settles, batches) = (settles_of(id, settled), batches.batches());
+        self.commits.execute_unit(&mut self.groups, vec![id], settles, batches, purpose);
+    }
+
+    /// The request that appends dead letters came to its end. True where the group has to be made
+    /// anew, because it took effect for settled what was refused.
+    pub(super) fn on_dead_lettered(
+        &mut self,
+        under_way: DeadLettering,
+        result: Result<Appends, Unavailable>,
+    ) -> bool {
+        let DeadLettering { group: id, engine, count } = under_way;
+        let Some(group) = self.groups.get_mut(id) else { return false };
+        let refused = match result {
+            Ok(rows) => cause(rows),
+            Err(unavailable) => Some(unavailable.into()),
+        };
+        if group.engine != engine {
+            // The new engine took them for settled, since their entry was under way.
+            return refused.is_some();
+        }
+        if let Some(why) = refused {
+            tracing::warn!(group = %group.name, topic = %group.topic_name, %why,
+                "dead letters could not be appended; trying again");
+            group.dead.on_refused(why, Instant::now());
+        } else {
+            group.on_dead_lettered(count);
+            self.answer_dead_lettered(id);
+            self.groups.enqueue(id);
+        }
+        false
+    }
+
+    /// Answers rejects whose dead letters are appended.
+    pub(super) fn answer_dead_lettered(&mut self, id: LeaseGroupId) {
+        let Some(group) = self.groups.get_mut(id) else { return };
+        for waiter in group.dead.take_ready() {
+            self.answer(waiter);
+        }
+    }
+
+    /// Makes dead letters of the next records that were refused; of all of them it answers the producer.
+    pub(super) fn dead_letter_refused(&mut self, overflowed: Overflowed) {
+        let places = Places {
+            shard: &self.shard,
+            routers: self.dead_letters.routers(),
+            time_ms: self.clock.now_ms(),
+        };
+        match overflowed.next(&places) {
+            NextOverflow::Answer(overflowed) => overflowed.answer(),
+            NextOverflow::Append(batches, overflowed) => {
+                self.commits.append(batches, Purpose::Overflow(overflowed));
+            }
+            NextOverflow::Unpack(partition, bytes, overflowed) => {
+                let unpacked = overflowed.unpack(partition, bytes, self.reader.cpu().clone());
+                let go_on = |overflowed| Committed::of_nothing(Purpose::Overflow(overflowed));
+                self.commits.push(unpacked.map(go_on).boxed());
+            }
+        }
+    }
+}

@@ -1,0 +1,344 @@
+//! Who owns a shard's leases for one term.
+//!
+//! It waits for whatever comes first, then does one bounded turn: what sessions said, what was
+//! read, what became durable; then the groups that this touched, a bounded number of them, so that
+//! a busy one does not starve the others; then one request of all that must be durable.
+//!
+//! What there is to decide is decided by its parts, which own their state and know neither the driver nor,
+//! but for groups, one another: it moves what comes out of one into the next.
+//!
+//! * `sessions`: what sessions and others say
+//! * `serving`: what is ready goes to who wants it; `reading`: what is wanted is read
+//! * `settling`: what was settled becomes durable, and is answered
+//! * `dead_letters`, `transfers`: what is appended with it
+//! * `moving`: groups that were changed by something other than a settle
+//! * `questions`: what operators want to know, and change
+//! * `terms`: from one term to the next
+
+mod dead_letters;
+mod moving;
+mod questions;
+mod reading;
+mod serving;
+mod sessions;
+mod settling;
+mod terms;
+mod transfers;
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::limits::{
+    LEASE_GROUP_IDLE_MAX, LEASE_GROUPS_PER_TURN, LEASE_MESSAGES_PER_TURN, LEASE_TURN_TIME,
+};
+use consensus::{Consensus, Leadership};
+use dispatch::{Assignment, Changes};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use world::{Clock, Workers};
+
+use crate::cpu::CpuPool;
+use crate::request::Request;
+use crate::shard::Shard;
+use crate::timeline::Timeline;
+use crate::watch::Watch;
+
+use super::batches::Facts;
+use super::commit::Commits;
+use super::dead_lettering::{DeadLetterQueue, DeadLettering};
+use super::groups::Groups;
+use super::handle::{Handle, Inbox, Message};
+use super::handover::Handover;
+use super::overflow::Overflowed;
+use super::rates::Published;
+use super::reading::Reader;
+use super::sessions::Sessions;
+use super::takes::PendingTake;
+use super::transfer::{Transfer, Transfers};
+use super::waiter::Waiter;
+
+/// What the drivers of all terms work with.
+pub(crate) struct Parts {
+    pub(crate) shard: Arc<Shard>,
+    pub(crate) consensus: Consensus,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) workers: Workers,
+    pub(crate) timeline: Arc<Timeline>,
+    pub(crate) requests: mpsc::UnboundedSender<Request>,
+    pub(crate) handle: Handle,
+    /// How long a driver sleeps at most, however far its next deadline is: the wall clock may be set, which
+    /// has to be noticed soon, and the machine may be suspended, which a timer does not count.
+    pub(crate) sleep_max: Duration,
+}
+
+/// Owns the drivers' inbox, and makes a driver for each term that this node leads in. Messages wait while
+/// there is none.
+pub(crate) async fn run(parts: Parts, mut inbox: Inbox) {
+    let mut left = Handover::default();
+    // Records of one key meet in leases of an earlier term, too.
+    let facts = Facts::default();
+    while let Some(leadership) = left.wait_for_leadership(&parts.consensus, &mut inbox).await {
+        let begun = Instant::now();
+        let driver = Driver::resume(&parts, facts.clone(), left, &leadership, inbox);
+        tracing::debug!(term = leadership.term(), took = ?begun.elapsed(), "delivery begins");
+        match driver.run(&parts.consensus, &leadership).await {
+            Some((messages, handover)) => (inbox, left) = (messages, handover),
+            None => return,
+        }
+    }
+}
+
+/// What a driver waited for.
+enum Woken {
+    Busy,
+    /// The term is over.
+    Lost,
+    /// There will be no more messages.
+    Stopped,
+}
+
+/// What a request to the log is for.
+enum Purpose {
+    Settles(Vec<Waiter>),
+    DeadLettering(DeadLettering),
+    Transfer(Transfer),
+    Overflow(Overflowed),
+}
+
+/// Delivers for one term.
+struct Driver {
+    term: u64,
+    shard: Arc<Shard>,
+    /// For what is written into records. Whatever is waited for is on the timeline.
+    clock: Arc<dyn Clock>,
+    timeline: Arc<Timeline>,
+    published: Arc<Published>,
+    watch: Arc<Watch>,
+    inbox: Inbox,
+    sleep_max: Duration,
+
+    groups: Groups,
+    sessions: Sessions,
+    reader: Reader,
+    commits: Commits<Purpose>,
+    dead_letters: DeadLetterQueue,
+    transfers: Transfers,
+    /// Taken, and not yet all in memory.
+    takes: Vec<PendingTake>,
+
+    sweep_at: Instant,
+    /// When the turn is over: those who wait for the thread are not to wait for a backlog that is read.
+    turn_ends: Instant,
+    /// Used again from turn to turn.
+    changes: Changes,
+    assigned: Vec<Assignment>,
+}
+
+/// How often groups are looked through for those that nobody uses.
+const SWEEP_EVERY: Duration = Duration::from_secs(5);
+/// Of a token, the bits that count the leases of a group in one term; those above are the term's.
+const TOKENS_PER_TERM_BITS: u32 = 40;
+
+impl Driver {
+    /// Makes a driver that takes over what the one of an earlier term left.
+    fn resume(
+        parts: &Parts,
+        facts: Facts,
+        left: Handover,
+        leadership: &Leadership,
+        inbox: Inbox,
+    ) -> Self {
+        let Parts { shard, clock, workers, timeline, requests, handle, sleep_max, .. } = parts;
+        let term = leadership.term();
+        let watch = Arc::new(shard.watchers.watch());
+        let Handover { sessions, counts, last_consumer, .. } = left;
+        let groups = Groups::new(
+            Arc::clone(shard),
+            Arc::clone(&watch),
+            Arc::clone(&handle.standings),
+            term << TOKENS_PER_TERM_BITS | 1,
+            counts,
+        );
+        // Not the pool of producers: a read would wait behind all of them.
+        let cpu = CpuPool::new(workers.clone());
+        let mut driver = Self {
+            term,
+            shard: Arc::clone(shard),
+            clock: Arc::clone(clock),
+            timeline: Arc::clone(timeline),
+            published: Arc::clone(&handle.published),
+            watch,
+            inbox,
+            sleep_max: *sleep_max,
+            groups,
+            sessions: Sessions::resume(sessions, last_consumer),
+            reader: Reader::new(shard.journal.clone(), cpu, facts),
+            commits: Commits::new(requests.clone()),
+            dead_letters: DeadLetterQueue::new(Arc::clone(shard), Arc::clone(&handle.routers)),
+            transfers: Transfers::default(),
+            takes: Vec::new(),
+            sweep_at: Instant::now() + SWEEP_EVERY,
+            turn_ends: Instant::now(),
+            changes: Changes::default(),
+            assigned: Vec::new(),
+        };
+        // Otherwise another node may have leased the same records to others.
+        let claims_hold = left.term >= leadership.since();
+        driver.take_over(left.groups, claims_hold);
+        for message in left.messages {
+            driver.handle(message);
+        }
+        driver
+    }
+
+    /// Runs until the term is over, and answers with what it leaves to the next driver; `None`: it was
+    /// told to stop, or nobody is left who could tell it anything.
+    async fn run(
+        mut self,
+        consensus: &Consensus,
+        leadership: &Leadership,
+    ) -> Option<(Inbox, Handover)> {
+        self.groups.load_attentive();
+        let mut lost = pin!(leadership.lost());
+        loop {
+            let stopped = match self.wait(lost.as_mut()).await {
+                Woken::Lost => return Some(self.wind_up(consensus).await),
+                Woken::Stopped => true,
+                Woken::Busy => !self.drain(),
+            };
+            if stopped {
+                self.finish().await;
+                return None;
+            }
+            self.turn();
+            if self.is_turn_over() {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    /// One event, whichever comes first.
+    async fn wait(&mut self, lost: Pin<&mut impl Future<Output = ()>>) -> Woken {
+        let watch = Arc::clone(&self.watch);
+        let sleep = self.sleep();
+        let busy = self.groups.queued() > 0;
+        tokio::select! {
+            // What is not looked at between two waits comes first. The rest is drained then.
+            biased;
+            () = lost => return Woken::Lost,
+            () = watch.ready() => self.groups.on_appended(None),
+            message = self.inbox.recv() => match message {
+                None | Some(Message::Stop) => return Woken::Stopped,
+                Some(message) => self.handle(message),
+            },
+            Some(done) = self.commits.done(), if self.commits.is_under_way() => {
+                self.on_committed(done);
+            }
+            Some(done) = self.reader.done(), if self.reader.is_reading() => self.on_read(done),
+            () = sleep => {}
+            () = tokio::task::yield_now(), if busy => {}
+        }
+        Woken::Busy
+    }
+
+    /// Whatever else is there already: with it the turn begins. False when it is to stop.
+    fn drain(&mut self) -> bool {
+        self.turn_ends = Instant::now() + LEASE_TURN_TIME;
+        for _ in 0..LEASE_MESSAGES_PER_TURN {
+            match self.inbox.try_recv() {
+                Ok(Message::Stop) => return false,
+                Ok(message) => self.handle(message),
+                Err(_) => break,
+            }
+        }
+        while let Some(done) = self.commits.try_done() {
+            self.on_committed(done);
+        }
+        self.drain_reads();
+        true
+    }
+
+    /// Whether the rest has to wait for the next turn.
+    fn is_turn_over(&self) -> bool {
+        Instant::now() >= self.turn_ends
+    }
+
+    fn drain_reads(&mut self) {
+        while self.reader.is_reading()
+            && !self.is_turn_over()
+            && let Some(done) = self.reader.try_done()
+        {
+            self.on_read(done);
+        }
+    }
+
+    fn turn(&mut self) {
+        self.on_timer();
+        // What is read from memory is there at once, and then its group is served again.
+        for _ in 0..2 {
+            for _ in 0..LEASE_GROUPS_PER_TURN.min(self.groups.queued()) {
+                let Some(group) = self.groups.next_queued() else { break };
+                self.serve(group);
+                if self.is_turn_over() {
+                    break;
+                }
+            }
+            self.drain_reads();
+            if self.is_turn_over() {
+                break;
+            }
+        }
+        self.send();
+        self.commit();
+        self.start_dead_lettering();
+        self.sweep();
+    }
+
+    fn on_timer(&mut self) {
+        let now = Instant::now();
+        self.groups.on_timer(self.timeline.now_ms(), now);
+        self.dead_letters.on_timer(now);
+    }
+
+    /// Until something is due. Pending for ever when nothing will be.
+    fn sleep(&self) -> impl Future<Output = ()> + use<> {
+        let now = Instant::now();
+        let due = self.groups.next_deadline().map(|due_ms| {
+            let wait_ms = due_ms.saturating_sub(self.timeline.now_ms()).max(0) as u64;
+            now + Duration::from_millis(wait_ms).min(self.sleep_max)
+        });
+        let takes = self.groups.next_take_deadline();
+        let sweep = (!self.groups.is_empty()).then_some(self.sweep_at);
+        let due = [due, takes, self.dead_letters.due_at(), self.commits.due_at(), sweep];
+        let due = due.into_iter().flatten().min();
+        async move {
+            match due {
+                Some(due) => tokio::time::sleep_until(due).await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    /// Makes durable what was settled until now, and waits for what is under way.
+    async fn finish(mut self) {
+        self.commit_all();
+        while let Some(done) = self.commits.done().await {
+            self.on_committed(done);
+        }
+    }
+
+    fn sweep(&mut self) {
+        let now = Instant::now();
+        if now < self.sweep_at {
+            return;
+        }
+        self.sweep_at = now + SWEEP_EVERY;
+        self.groups.unload_idle(LEASE_GROUP_IDLE_MAX, now);
+        if self.groups.is_empty() {
+            self.reader.forget_batches();
+        }
+        self.reader.forget_gone();
+    }
+}

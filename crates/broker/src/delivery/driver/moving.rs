@@ -1,0 +1,78 @@
+//! Groups that were changed by something other than a settle, or whose engine is made anew.
+
+use base::LeaseGroupId;
+use dispatch::SessionId;
+
+use super::super::error::TakeError;
+use super::super::event::GoneReason;
+use super::super::groups::Moved;
+use super::Driver;
+use crate::error::Unavailable;
+
+impl Driver {
+    /// The group changed by something other than a settle, or its topic did, or it is new or gone.
+    pub(super) fn on_moved(&mut self, id: LeaseGroupId, partition: u32, sought: bool) {
+        match self.groups.on_moved(id) {
+            Moved::Deleted => self.on_deleted(id),
+            Moved::Changed if sought => {
+                if self.groups.on_sought(id, partition) {
+                    self.seek(id);
+                }
+            }
+            Moved::Changed => self.groups.refresh_log_starts(id, partition),
+            Moved::Elsewhere => {}
+        }
+        self.groups.enqueue(id);
+    }
+
+    fn on_deleted(&mut self, id: LeaseGroupId) {
+        let Some(mut group) = self.groups.delete(id) else { return };
+        self.dead_letters.remove(id);
+        let now_ms = self.timeline.now_ms();
+        let users: Vec<SessionId> = self.sessions.users_of(id).collect();
+        for session in users {
+            group.dispatch.end_session(session, now_ms);
+        }
+        group.dispatch.return_to(&mut self.sessions.pools);
+        self.commits.forget_changes(id);
+        for (consumer, joined) in group.consumers {
+            self.sessions.tell_gone(joined.session, consumer, GoneReason::Deleted);
+        }
+        for taker in group.takers {
+            let _ = taker.reply.send(Err(TakeError::UnknownGroup(id)));
+        }
+        // With the group all of it is settled, in a way.
+        for waiter in group.dead.take_waiters() {
+            self.answer(waiter);
+        }
+        self.sessions.forget_group(id);
+    }
+
+    /// Makes the engine anew from what is durable or will be: leases are void, consumers stay.
+    pub(super) fn renew(&mut self, id: LeaseGroupId) {
+        let now_ms = self.timeline.now_ms();
+        let sessions = &mut self.sessions;
+        let renewed = self.groups.renew(id, |old| {
+            // What its leases used of the sessions' pools is free again.
+            for session in sessions.users_of(id) {
+                old.dispatch.end_session(session, now_ms);
+            }
+            old.dispatch.return_to(&mut sessions.pools);
+        });
+        let Some(mut old) = renewed else { return };
+        self.commits.forget_changes(id);
+        // What they settled went with the engine, also where it was not yet under way.
+        old.dead.fail_waiters(&Unavailable::NotLeader);
+        for waiter in self.commits.take_waiters_of(id) {
+            waiter.fail(&Unavailable::NotLeader);
+        }
+    }
+
+    /// Begins again where the group was sought to. Rejects of what was dead there are answered: the seek
+    /// came after them.
+    pub(super) fn seek(&mut self, id: LeaseGroupId) {
+        self.groups.seek(id);
+        self.answer_dead_lettered(id);
+        self.groups.enqueue(id);
+    }
+}

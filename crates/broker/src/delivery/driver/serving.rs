@@ -1,0 +1,249 @@
+//! Serving a group: what is ready goes to who wants it, what is wanted next is read, and what was
+//! handed out becomes a delivery once its batch is in memory.
+
+use std::collections::VecDeque;
+
+use base::limits::LEASE_READ_BYTES;
+use base::{LeaseGroupId, Offset};
+use dispatch::{Assignment, Selection, SessionId, Settlement};
+use record::SharedRecord;
+use tokio::time::Instant;
+
+use super::super::error::TakeError;
+use super::super::event::Delivery;
+use super::super::options::TakeOptions;
+use super::super::overflow::drop_oldest;
+use super::super::policy::drops_oldest;
+use super::super::reading::Found;
+use super::super::takes::{PendingTake, TakeReply, Taker};
+use super::Driver;
+
+/// What became of a lease that is handed out.
+pub(super) enum HandedOut {
+    Delivery(Delivery),
+    /// There is nothing to deliver, and it is settled.
+    Gone,
+    /// Its record is being read.
+    Reading,
+}
+
+impl Driver {
+    pub(super) fn take(
+        &mut self,
+        session: SessionId,
+        group: LeaseGroupId,
+        options: TakeOptions,
+        reply: TakeReply,
+    ) {
+        if !self.groups.load(group) {
+            let _ = reply.send(Err(TakeError::UnknownGroup(group)));
+            return;
+        }
+        if !self.sessions.note_use(session, group) {
+            return;
+        }
+        let deadline = Instant::now() + options.wait;
+        if !options.wait.is_zero() {
+            self.groups.note_take(group, deadline);
+        }
+        let known_to = self.ends_to_know(group);
+        if let Some(found) = self.groups.get_mut(group) {
+            found.takers.push_back(Taker::new(session, options, known_to, deadline, reply));
+        }
+        self.groups.enqueue(group);
+    }
+
+    /// Hands out what is ready in a group and asks for what it wants to know.
+    pub(super) fn serve(&mut self, id: LeaseGroupId) {
+        let now_ms = self.timeline.now_ms();
+        let Some(group) = self.groups.get_mut(id) else { return };
+        group.queued = false;
+        if group.dispatch.next_deadline().is_some_and(|due| due <= now_ms) {
+            group.dispatch.tick(now_ms);
+        }
+        let mut assigned = std::mem::take(&mut self.assigned);
+        if self.is_best_known(id)
+            && let Some(group) = self.groups.get_mut(id)
+        {
+            group.dispatch.dispatch(now_ms, &mut self.sessions.pools, &mut assigned);
+        }
+        for assignment in assigned.drain(..) {
+            self.hand_out(id, assignment);
+        }
+        self.assigned = assigned;
+        self.serve_takers(id, now_ms);
+        if let Some(group) = self.groups.get_mut(id)
+            && drops_oldest(&group.topic_config)
+        {
+            drop_oldest(group, now_ms);
+        }
+        self.read_wanted(id, &mut { LEASE_READ_BYTES });
+        self.groups.note_deadline(id, now_ms);
+        self.groups.note_standing(id, &self.sessions.pools);
+        if let Some(group) = self.groups.get_mut(id) {
+            group.meters.note(group.counts, now_ms);
+            if group.dispatch.has_changes() {
+                self.commits.note_changed(group);
+            }
+        }
+    }
+
+    /// Where records have priorities, the best may be the last that came: nothing is pushed before
+    /// what is there now was looked at. What comes meanwhile waits for the next time, so that this
+    /// comes to an end.
+    fn is_best_known(&mut self, id: LeaseGroupId) -> bool {
+        let Some(group) = self.groups.get_mut(id) else { return false };
+        if group.topic_config.priorities_max == 0 || group.consumers.is_empty() {
+            return true;
+        }
+        let look_to = match group.look_to.take() {
+            Some(look_to) => look_to,
+            None => self.ends_to_know(id),
+        };
+        let Some(group) = self.groups.get_mut(id) else { return false };
+        let known = group.dispatch.knows(&look_to);
+        group.look_to = (!known).then_some(look_to);
+        known
+    }
+
+    /// What must be known before the best record can be told. Empty where that is the first.
+    fn ends_to_know(&mut self, id: LeaseGroupId) -> Vec<Offset> {
+        if !self.groups.get(id).is_some_and(|group| group.is_ranked()) {
+            return Vec::new();
+        }
+        self.groups.on_appended(Some(id));
+        self.groups.get(id).map_or_else(Vec::new, |group| group.dispatch.ends().collect())
+    }
+
+    /// Takers are served in the order in which they came.
+    fn serve_takers(&mut self, id: LeaseGroupId, now_ms: i64) {
+        let Some(group) = self.groups.get_mut(id).filter(|group| !group.takers.is_empty()) else {
+            return;
+        };
+        let mut waiting = std::mem::take(&mut group.takers);
+        let now = Instant::now();
+        let mut still = VecDeque::new();
+        while let Some(mut taker) = waiting.pop_front() {
+            let Some(group) = self.groups.get_mut(id) else { return };
+            let mut enough = taker.reply.is_closed()
+                || taker.take_from(&mut group.dispatch, group.record_bytes, now_ms);
+            if !enough {
+                // It may be that little is known yet: what this take wants is read first.
+                self.groups.on_appended(Some(id));
+                let mut budget = LEASE_READ_BYTES;
+                // The engine wants no more than makes something ready; this wants all it asked for.
+                while !enough && self.read_wanted(id, &mut budget) {
+                    let Some(group) = self.groups.get_mut(id) else { return };
+                    enough = taker.take_from(&mut group.dispatch, group.record_bytes, now_ms);
+                }
+            }
+            let reading = self.groups.get(id).is_some_and(|group| group.reads > 0);
+            if enough || taker.is_over(reading, now) {
+                self.hand_over(id, taker);
+            } else {
+                still.push_back(taker);
+            }
+        }
+        if let Some(group) = self.groups.get_mut(id) {
+            group.takers = still;
+        }
+    }
+
+    pub(super) fn hand_over(&mut self, id: LeaseGroupId, taker: Taker) {
+        // Before the taker knows: what it publishes next finds the room that it made.
+        self.groups.note_standing(id, &self.sessions.pools);
+        if let Some(take) = self.complete(PendingTake::new(id, taker)) {
+            self.takes.push(take);
+        }
+    }
+
+    /// Answers a take if all of it is in memory; otherwise gives it back, and reads.
+    fn complete(&mut self, mut take: PendingTake) -> Option<PendingTake> {
+        while let Some(assignment) = take.assigned.front().copied() {
+            match self.delivery(take.group, assignment) {
+                HandedOut::Delivery(delivery) => take.deliveries.push(delivery),
+                HandedOut::Gone => {}
+                HandedOut::Reading => return Some(take),
+            }
+            take.assigned.pop_front();
+        }
+        let sent = take.reply.send(Ok(take.deliveries));
+        if let Err(Ok(deliveries)) = sent {
+            // Nobody waits any more: they were never seen, and are available again.
+            let now_ms = self.timeline.now_ms();
+            let uncounted = Settlement::Release { delay_ms: Some(0), count: false };
+            if let Some(group) = self.groups.get_mut(take.group) {
+                for delivery in deliveries {
+                    let lease = Selection::Token(delivery.token);
+                    let _ = group.dispatch.settle(take.session, lease, uncounted, now_ms);
+                }
+            }
+            self.groups.enqueue(take.group);
+        }
+        None
+    }
+
+    /// Sends a record to its consumer's session, behind what waits there already.
+    fn hand_out(&mut self, id: LeaseGroupId, assignment: Assignment) {
+        let session = assignment.session;
+        let Some(waiting) = self.sessions.is_waiting(session) else { return };
+        if waiting {
+            return self.sessions.wait(id, assignment);
+        }
+        match self.delivery(id, assignment) {
+            HandedOut::Delivery(delivery) => self.sessions.queue_delivery(session, delivery),
+            HandedOut::Gone => {}
+            HandedOut::Reading => self.sessions.wait(id, assignment),
+        }
+    }
+
+    /// The delivery of a lease, if its batch is in memory; otherwise it is read.
+    fn delivery(&mut self, id: LeaseGroupId, assignment: Assignment) -> HandedOut {
+        let Some(group) = self.groups.get_mut(id) else { return HandedOut::Gone };
+        let partition = group.partition(assignment.partition);
+        match self.reader.find_or_read(partition, assignment.offset) {
+            Found::Here(record) => {
+                group.counts.delivered += 1;
+                group.counts.redelivered += u64::from(assignment.attempt > 1);
+                HandedOut::Delivery(delivery(id, assignment, record))
+            }
+            // There is nothing left to deliver: compaction or retention took it meanwhile.
+            Found::Gone => {
+                let now_ms = self.timeline.now_ms();
+                let lease = Selection::Token(assignment.token);
+                let (session, accept) = (assignment.session, Settlement::Accept);
+                let _ = group.dispatch.settle(session, lease, accept, now_ms);
+                self.commits.note_changed(group);
+                HandedOut::Gone
+            }
+            Found::Unread => HandedOut::Reading,
+        }
+    }
+
+    /// Goes on with deliveries, takes and transfers that waited for a read.
+    pub(super) fn resume_waiting(&mut self) {
+        for id in self.sessions.take_waiting() {
+            let mut queue = self.sessions.take_deliveries(id);
+            while let Some((group, assignment)) = queue.front().copied() {
+                match self.delivery(group, assignment) {
+                    HandedOut::Delivery(delivery) => self.sessions.queue_delivery(id, delivery),
+                    HandedOut::Gone => {}
+                    HandedOut::Reading => break,
+                }
+                queue.pop_front();
+            }
+            self.sessions.wait_on(id, queue);
+        }
+        for take in std::mem::take(&mut self.takes) {
+            if let Some(take) = self.complete(take) {
+                self.takes.push(take);
+            }
+        }
+        self.resume_transfers();
+    }
+}
+
+fn delivery(group: LeaseGroupId, assignment: Assignment, record: SharedRecord) -> Delivery {
+    let Assignment { consumer, token, partition, offset, attempt, session: _ } = assignment;
+    Delivery { group, consumer, token, partition, offset, attempt, record }
+}

@@ -1,0 +1,139 @@
+//! What sessions and others say.
+
+use base::LeaseGroupId;
+use dispatch::{ConsumerId, JoinRefused, Leases, SessionId};
+
+use super::super::error::ConsumeError;
+use super::super::handle::Message;
+use super::super::options::{ConsumeOptions, Credit};
+use super::super::overflow::Overflowed;
+use super::super::sessions::joined;
+use super::Driver;
+
+impl Driver {
+    pub(super) fn handle(&mut self, message: Message) {
+        match message {
+            Message::Open { session, events, unread } => {
+                self.sessions.open(session, events, unread);
+            }
+            Message::Close { session } => self.close(session),
+            Message::Consume { session, group, options, reply } => {
+                let _ = reply.send(self.consume(session, group, &options));
+            }
+            Message::Grant { session, consumer, credit } => self.grant(session, consumer, credit),
+            Message::SetCredit { session, consumer, credit } => {
+                self.set_credit(session, consumer, credit);
+            }
+            Message::Limit { session, records } => {
+                self.sessions.limit(session, records);
+                self.enqueue_groups_of(session);
+            }
+            Message::Cancel { session, consumer, reply } => {
+                self.cancel(session, consumer);
+                // What was handed out before is in its channel before the answer.
+                self.send();
+                let _ = reply.send(());
+            }
+            Message::Take { session, group, options, reply } => {
+                self.take(session, group, options, reply);
+            }
+            Message::Settle { session, settles, reply } => self.settle(session, &settles, reply),
+            Message::Transfer { session, settles, batches, reply } => {
+                self.transfer(session, settles, batches, reply);
+            }
+            Message::Room { session } => {
+                if self.sessions.on_room(session) {
+                    self.enqueue_groups_of(session);
+                }
+            }
+            Message::Moved { group, partition, sought } => self.on_moved(group, partition, sought),
+            Message::Overflowed { batches, answers, reply } => {
+                self.dead_letter_refused(Overflowed::new(batches, answers, reply));
+            }
+            Message::Ask(question) => self.answer_question(question),
+            Message::Stop => {}
+        }
+    }
+
+    /// Its consumers leave and what it holds is available again.
+    fn close(&mut self, id: SessionId) {
+        let Some(groups) = self.sessions.close(id) else { return };
+        let now_ms = self.timeline.now_ms();
+        for group in groups {
+            let Some(found) = self.groups.get_mut(group) else { continue };
+            found.consumers.retain(|_, joined| joined.session != id);
+            found.takers.retain(|taker| taker.session != id);
+            found.dispatch.end_session(id, now_ms);
+            self.groups.enqueue(group);
+        }
+    }
+
+    fn consume(
+        &mut self,
+        id: SessionId,
+        group: LeaseGroupId,
+        options: &ConsumeOptions,
+    ) -> Result<ConsumerId, ConsumeError> {
+        self.sessions.admits_consumer(id)?;
+        let known = self.groups.load(group) && self.sessions.is_open(id);
+        let Some(found) = self.groups.get_mut(group).filter(|_| known) else {
+            return Err(ConsumeError::UnknownGroup(group));
+        };
+        let (consumer, joined) = (self.sessions.next_consumer(), joined(id, options));
+        found.dispatch.join(consumer, joined).map_err(|refused| match refused {
+            JoinRefused::Exclusive { .. } | JoinRefused::InUse { .. } => ConsumeError::Exclusive,
+            JoinRefused::Known { .. } => unreachable!("consumer numbers are given out once"),
+        })?;
+        found.consumers.insert(consumer, joined);
+        self.sessions.on_joined(id, consumer, group);
+        self.groups.enqueue(group);
+        // Before anybody knows: what it would take at once finds room.
+        self.groups.note_standing(group, &self.sessions.pools);
+        Ok(consumer)
+    }
+
+    fn grant(&mut self, id: SessionId, consumer: ConsumerId, credit: Credit) {
+        let Some(group) = self.sessions.group_of(id, consumer) else { return };
+        if let Some(found) = self.groups.get_mut(group) {
+            found.dispatch.grant(consumer, credit.records, credit.bytes);
+        }
+        self.groups.enqueue(group);
+    }
+
+    fn set_credit(&mut self, id: SessionId, consumer: ConsumerId, credit: Credit) {
+        let Some(group) = self.sessions.group_of(id, consumer) else { return };
+        if let Some(found) = self.groups.get_mut(group) {
+            found.dispatch.set_credit(consumer, credit.records, credit.bytes);
+            if let Some(joined) = found.consumers.get_mut(&consumer) {
+                (joined.records, joined.bytes) = (credit.records, credit.bytes);
+            }
+        }
+        self.groups.enqueue(group);
+    }
+
+    fn cancel(&mut self, id: SessionId, consumer: ConsumerId) {
+        let Some(group) = self.sessions.cancel(id, consumer) else { return };
+        let now_ms = self.timeline.now_ms();
+        if let Some(found) = self.groups.get_mut(group) {
+            found.consumers.remove(&consumer);
+            found.dispatch.leave(consumer, now_ms, Leases::Keep);
+        }
+        self.groups.enqueue(group);
+    }
+
+    pub(super) fn enqueue_groups_of(&mut self, id: SessionId) {
+        for group in self.sessions.groups_of(id) {
+            self.groups.enqueue(group);
+        }
+    }
+
+    /// Sends what this turn handed out.
+    pub(super) fn send(&mut self) {
+        let groups = &mut self.groups;
+        self.sessions.send(|sessions, id| {
+            for group in sessions.groups_of(id) {
+                groups.enqueue(group);
+            }
+        });
+    }
+}

@@ -1,0 +1,220 @@
+//! What was settled becomes durable, and is answered then.
+
+use base::{LeaseGroupId, Offset};
+use dispatch::{SessionId, SettleRefused, Settlement};
+use machine::GroupSettle;
+use tokio::sync::oneshot;
+
+use super::super::commit::Committed;
+use super::super::dead_letters::PendingLetter;
+use super::super::error::SettleError;
+use super::super::handle::Settled;
+use super::super::options::Settle;
+use super::super::waiter::{Reject, Reply, Waiter, note_reject};
+use super::{Driver, Purpose};
+use crate::error::Unavailable;
+
+impl Driver {
+    pub(super) fn settle(
+        &mut self,
+        session: SessionId,
+        settles: &[Settle],
+        reply: oneshot::Sender<Settled>,
+    ) {
+        let mut rejects: Vec<Reject> = Vec::new();
+        let mut groups: Vec<LeaseGroupId> = Vec::new();
+        let mut results = Vec::with_capacity(settles.len());
+        for settle in settles {
+            let result = self.settle_one(session, settle);
+            if result.is_ok() && !matches!(settle.settlement, Settlement::Renew { .. }) {
+                if groups.last() != Some(&settle.group) {
+                    groups.push(settle.group);
+                }
+                note_reject(&mut rejects, settle);
+            }
+            results.push(result);
+        }
+        if groups.is_empty() {
+            let _ = reply.send(results);
+        } else {
+            self.commits.wait(Waiter { reply: Reply::Settles(results, reply), groups, rejects });
+        }
+    }
+
+    pub(super) fn settle_one(
+        &mut self,
+        session: SessionId,
+        settle: &Settle,
+    ) -> Result<(), SettleError> {
+        let now_ms = self.timeline.now_ms();
+        // Nothing is leased of a group that nobody uses.
+        let group = self.groups.get_mut(settle.group).ok_or(SettleError::NotLeased)?;
+        group
+            .dispatch
+            .settle(session, settle.what, settle.settlement, now_ms)
+            .map_err(not_leased)?;
+        self.commits.note_changed(group);
+        self.on_leases_ended(session, settle.group);
+        Ok(())
+    }
+
+    /// As [`Self::settle_one`] for what is accepted, and is not settled before the log entry that it
+    /// is a part of took effect. Partition and offset of each record.
+    pub(super) fn withhold_one(
+        &mut self,
+        session: SessionId,
+        settle: &Settle,
+    ) -> Result<Vec<(u32, Offset)>, SettleError> {
+        let now_ms = self.timeline.now_ms();
+        let group = self.groups.get_mut(settle.group).ok_or(SettleError::NotLeased)?;
+        let withheld = group.dispatch.withhold(session, settle.what, now_ms).map_err(not_leased)?;
+        self.on_leases_ended(session, settle.group);
+        Ok(withheld)
+    }
+
+    fn on_leases_ended(&mut self, session: SessionId, id: LeaseGroupId) {
+        if self.sessions.pools.used(session).is_some()
+            && let Some(group) = self.groups.get_mut(id)
+        {
+            // Room in the session's pool is room for its consumers of other groups too.
+            group.dispatch.return_to(&mut self.sessions.pools);
+            self.enqueue_groups_of(session);
+        }
+        self.groups.enqueue(id);
+    }
+
+    /// Makes one command of all that changed, if it is time.
+    pub(super) fn commit(&mut self) {
+        if self.commits.is_due() {
+            self.commit_all();
+        }
+    }
+
+    /// As [`Self::commit`], however many are under way.
+    pub(super) fn commit_all(&mut self) {
+        let Some((changed, mut waiters)) = self.commits.take() else { return };
+        let mut settles = Vec::new();
+        let mut groups = Vec::new();
+        for id in changed {
+            let before = settles.len();
+            let dead = self.take_changes(id, &mut settles);
+            self.add_dead(id, dead);
+            if settles.len() > before {
+                groups.push(id);
+            }
+        }
+        for reject in waiters.iter_mut().flat_map(|waiter| &mut waiter.rejects) {
+            // How many dead letters have to be appended: now nothing of these groups is undrained.
+            if let Some(group) = self.groups.get(reject.group) {
+                (reject.engine, reject.dead_lettered) = (group.engine, group.dead.added());
+            }
+        }
+        if settles.is_empty() {
+            // They changed nothing that outlives a crash.
+            waiters.into_iter().for_each(|waiter| self.answer(waiter));
+            return;
+        }
+        self.commits.settle(&mut self.groups, groups, settles, Purpose::Settles(waiters));
+    }
+
+    /// Takes a group's changes: what is to be settled, who is active now; who died.
+    pub(super) fn take_changes(
+        &mut self,
+        id: LeaseGroupId,
+        settles: &mut Vec<GroupSettle>,
+    ) -> Vec<PendingLetter> {
+        let Some(group) = self.groups.get_mut(id) else { return Vec::new() };
+        let dead = group.take_changes(&mut self.changes, settles);
+        for (consumer, active) in self.changes.active.drain(..) {
+            if let Some(joined) = group.consumers.get(&consumer) {
+                self.sessions.tell_active(joined.session, consumer, active);
+            }
+        }
+        dead
+    }
+
+    pub(super) fn on_committed(&mut self, committed: Committed<Purpose>) {
+        let Committed { number, groups, purpose, result } = committed;
+        match purpose {
+            Purpose::Settles(waiters) => {
+                self.commits.on_settled();
+                for waiter in waiters {
+                    match &result {
+                        Ok(_) => self.answer(waiter),
+                        Err(why) => waiter.fail(why),
+                    }
+                }
+                self.on_ended(number, &groups, result.is_err());
+            }
+            Purpose::DeadLettering(letters) => {
+                let lost = self.on_dead_lettered(letters, result);
+                // What could not be appended is tried again, and is not settled until then.
+                self.on_ended(number, &groups, false);
+                if lost {
+                    self.renew(letters.group);
+                }
+            }
+            Purpose::Transfer(transfer) => match result {
+                Ok(rows) if rows.iter().all(Result::is_ok) => {
+                    let appended = rows.into_iter().map_while(Result::ok).collect();
+                    self.on_transferred(transfer, appended);
+                    self.on_ended(number, &groups, false);
+                }
+                Ok(rows) => {
+                    self.on_ended(number, &groups, false);
+                    self.on_transfer_refused(transfer, rows);
+                }
+                Err(why) => {
+                    // Nobody knows what became of it: the groups are made anew.
+                    self.on_ended(number, &groups, true);
+                    let _ = transfer.reply.send(Err(why.into()));
+                }
+            },
+            Purpose::Overflow(overflowed) => match result {
+                // The dead letters may have been refused as well: their producer is told no more than
+                // that its records were.
+                Ok(_) => self.dead_letter_refused(overflowed),
+                Err(_) => overflowed.answer(),
+            },
+        }
+    }
+
+    /// What was under way for these groups is in the machine, or nobody knows whether it will be.
+    fn on_ended(&mut self, number: u64, groups: &[LeaseGroupId], failed: bool) {
+        for &id in groups {
+            let Some(group) = self.groups.get_mut(id) else { continue };
+            group.under_way.retain(|(other, _)| *other != number);
+            if failed {
+                // What the engine believes to be settled may not be.
+                self.renew(id);
+            } else if group.under_way.is_empty() && !group.sought.is_empty() {
+                self.seek(id);
+            }
+        }
+    }
+
+    /// Answers a settle, or lets it wait until its dead letters are appended.
+    pub(super) fn answer(&mut self, mut waiter: Waiter) {
+        while let Some(Reject { group, engine, dead_lettered }) = waiter.rejects.pop() {
+            // Gone with its group, the record is not delivered any more either.
+            let Some(group) = self.groups.get_mut(group) else { continue };
+            if group.engine != engine {
+                return waiter.fail(&Unavailable::NotLeader);
+            }
+            match group.dead.hold(dead_lettered, waiter) {
+                Some(ready) => waiter = ready,
+                None => return,
+            }
+        }
+        waiter.answer();
+    }
+}
+
+fn not_leased(refused: SettleRefused) -> SettleError {
+    match refused {
+        SettleRefused::Stale { .. }
+        | SettleRefused::NotHolder { .. }
+        | SettleRefused::NotLeased { .. }
+        | SettleRefused::NoSuchPartition { .. } => SettleError::NotLeased,
+    }
+}

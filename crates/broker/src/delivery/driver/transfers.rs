@@ -1,0 +1,231 @@
+//! Transfers are carried out, and end: they took effect, or nothing of them did.
+
+use base::{LeaseGroupId, Offset};
+use dispatch::{SessionId, Settlement};
+use tokio::sync::oneshot;
+
+use super::super::dead_letter_batches::DeadLetterBatches;
+use super::super::dead_lettering::cause;
+use super::super::dead_letters::PendingLetter;
+use super::super::error::TransferError;
+use super::super::handle::Transferred;
+use super::super::options::Settle;
+use super::super::settles::{attempts_of, settles_of};
+use super::super::transfer::{Letters, PendingTransfer, RejectedRecords, Transfer, Withheld};
+use super::super::waiter::{Reject, Reply, Waiter};
+use super::{Driver, Purpose};
+use crate::append::{AppendBatch, Appended, Appends};
+use crate::error::AppendError;
+
+impl Driver {
+    pub(super) fn transfer(
+        &mut self,
+        session: SessionId,
+        settles: Vec<Settle>,
+        batches: Vec<AppendBatch>,
+        reply: oneshot::Sender<Transferred>,
+    ) {
+        self.resume_transfer(PendingTransfer::new(session, settles, batches, reply));
+    }
+
+    /// Carries transfers out whose records have been read meanwhile.
+    pub(super) fn resume_transfers(&mut self) {
+        for transfer in self.transfers.take() {
+            self.resume_transfer(transfer);
+        }
+    }
+
+    fn resume_transfer(&mut self, mut transfer: PendingTransfer) {
+        if transfer.gather(&self.groups, &mut self.reader) {
+            self.carry_out(transfer);
+        } else {
+            self.transfers.wait(transfer);
+        }
+    }
+
+    fn carry_out(&mut self, transfer: PendingTransfer) {
+        let PendingTransfer { session, settles, batches, reply, rejected, .. } = transfer;
+        // What was settled before goes before, and is answered by itself.
+        self.commit_all();
+        let withheld = match self.settle_all(session, &settles, &batches) {
+            Ok(withheld) => withheld,
+            Err(error) => return drop(reply.send(Err(error))),
+        };
+        let mut groups: Vec<LeaseGroupId> = settles.iter().map(|settle| settle.group).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        self.transfer_changes(groups, rejected, withheld, batches, None, reply);
+    }
+
+    /// Puts what changed in a group and the batches into one log entry.
+    pub(super) fn transfer_group(
+        &mut self,
+        group: LeaseGroupId,
+        batches: Vec<AppendBatch>,
+        reply: oneshot::Sender<Transferred>,
+    ) {
+        let (rejected, withheld) = (RejectedRecords::default(), Vec::new());
+        self.transfer_changes(vec![group], rejected, withheld, batches, Some(group), reply);
+    }
+
+    fn transfer_changes(
+        &mut self,
+        groups: Vec<LeaseGroupId>,
+        rejected: RejectedRecords,
+        withheld: Vec<Withheld>,
+        mut batches: Vec<AppendBatch>,
+        removed_from: Option<LeaseGroupId>,
+        reply: oneshot::Sender<Transferred>,
+    ) {
+        let mut changes = Vec::new();
+        for Withheld { group, records, .. } in &withheld {
+            changes.extend(settles_of(*group, records.clone()));
+        }
+        let mut letters = DeadLetterBatches::default();
+        let (mut dead_lettered, mut to_dead_letter) = (Vec::new(), Vec::new());
+        for &id in &groups {
+            self.commits.forget_changes(id);
+            let dead = self.take_changes(id, &mut changes);
+            let Some(group) = self.groups.get(id).filter(|_| !dead.is_empty()) else { continue };
+            let (included, rest) = match self.dead_letters.target(&group.config) {
+                Some(target) => {
+                    let time_ms = self.clock.now_ms();
+                    rejected.include(group, dead, &target, time_ms, &mut letters, &mut changes)
+                }
+                None => (Vec::new(), dead),
+            };
+            let engine = group.engine;
+            let letters = |pending: Vec<PendingLetter>| {
+                (!pending.is_empty()).then_some(Letters { group: id, engine, pending })
+            };
+            dead_lettered.extend(letters(included));
+            to_dead_letter.extend(letters(rest));
+        }
+        let own_rows = batches.iter().map(AppendBatch::rows).sum();
+        batches.extend(letters.batches());
+        let attempts = attempts_of(&changes);
+        let transfer = Transfer {
+            own_rows,
+            withheld,
+            dead_lettered,
+            to_dead_letter,
+            attempts,
+            removed_from,
+            reply,
+        };
+        let purpose = Purpose::Transfer(transfer);
+        self.commits.execute_unit(&mut self.groups, groups, changes, batches, purpose);
+    }
+
+    /// It took effect.
+    pub(super) fn on_transferred(&mut self, transfer: Transfer, mut appended: Vec<Appended>) {
+        let Transfer { own_rows, withheld, dead_lettered, to_dead_letter, reply, .. } = transfer;
+        appended.truncate(own_rows);
+        for Withheld { group: id, engine, records } in withheld {
+            if let Some(group) = self.groups.of_engine(id, engine) {
+                group.on_withheld_settled(&records);
+                self.groups.enqueue(id);
+            }
+        }
+        for Letters { group: id, engine, pending } in dead_lettered {
+            if let Some(group) = self.groups.of_engine(id, engine) {
+                group.on_letters_appended(&pending);
+                self.groups.enqueue(id);
+            }
+        }
+        let (mut rejects, mut groups) = (Vec::new(), Vec::new());
+        for Letters { group: id, engine, pending } in to_dead_letter {
+            if self.groups.of_engine(id, engine).is_some() {
+                self.add_dead(id, pending);
+            }
+            let Some(group) = self.groups.get(id) else { continue };
+            rejects.push(Reject { group: id, engine, dead_lettered: group.dead.added() });
+            groups.push(id);
+        }
+        self.answer(Waiter { reply: Reply::Transfer(appended, reply), groups, rejects });
+    }
+
+    /// It was refused, so nothing of it is done: its records are available again. What else is
+    /// leased of their groups is not touched.
+    pub(super) fn on_transfer_refused(&mut self, mut transfer: Transfer, rows: Appends) {
+        for Withheld { group: id, engine, records } in transfer.take_withheld() {
+            match self.groups.of_engine(id, engine) {
+                Some(_) => self.give_back(id, &records),
+                // The new engine took them for settled, since their entry was under way.
+                None => self.renew(id),
+            }
+        }
+        let Transfer { attempts, removed_from, reply, .. } = transfer;
+        if let Some(id) = removed_from {
+            self.renew(id);
+        }
+        if !attempts.is_empty() {
+            let groups = attempts.iter().map(|settle| settle.group).collect();
+            let nobody_waits = Purpose::Settles(Vec::new());
+            self.commits.settle(&mut self.groups, groups, attempts, nobody_waits);
+        }
+        let batch = rows.iter().position(Result::is_err).unwrap_or(0);
+        let source = cause(rows).unwrap_or(AppendError::UnitRefused);
+        let _ = reply.send(Err(TransferError::Append { batch, source }));
+    }
+
+    fn give_back(&mut self, id: LeaseGroupId, records: &[(u32, Offset)]) {
+        let Some(group) = self.groups.get_mut(id) else { return };
+        group.give_back(records);
+        self.groups.enqueue(id);
+    }
+
+    /// All of the settles, or none.
+    fn settle_all(
+        &mut self,
+        session: SessionId,
+        settles: &[Settle],
+        batches: &[AppendBatch],
+    ) -> Result<Vec<Withheld>, TransferError> {
+        let unknown = self.shard.read(|state| {
+            let rows = batches.iter().flat_map(AppendBatch::partitions).enumerate();
+            rows.into_iter().find(|(_, partition)| state.rows.partition(*partition).is_none())
+        });
+        if let Some((batch, partition)) = unknown {
+            let source = AppendError::UnknownPartition(partition);
+            return Err(TransferError::Append { batch, source });
+        }
+        // Whether it holds them all is found out by renewing them, which changes nothing else.
+        let renew = Settlement::Renew { lease_ms: None };
+        for (item, settle) in settles.iter().enumerate() {
+            let probe = Settle { settlement: renew, ..*settle };
+            self.settle_one(session, &probe)
+                .map_err(|source| TransferError::Settle { item, source })?;
+        }
+        let mut withheld: Vec<Withheld> = Vec::new();
+        for (item, settle) in settles.iter().enumerate() {
+            let refused = |source| TransferError::Settle { item, source };
+            let Some(group) = self.groups.get(settle.group) else { continue };
+            let (id, engine) = (settle.group, group.engine);
+            let ends = match settle.settlement {
+                Settlement::Accept => true,
+                Settlement::Reject => !group.dispatch.policy().dead_letters,
+                Settlement::Release { .. } | Settlement::Renew { .. } => false,
+            };
+            if !ends {
+                self.settle_one(session, settle).map_err(refused)?;
+                continue;
+            }
+            let mut records = match self.withhold_one(session, settle) {
+                Ok(records) => records,
+                Err(source) => {
+                    // The same record twice: it was held when that was looked at.
+                    for Withheld { group, records, .. } in withheld {
+                        self.give_back(group, &records);
+                    }
+                    return Err(refused(source));
+                }
+            };
+            match withheld.iter_mut().find(|known| known.group == id) {
+                Some(known) => known.records.append(&mut records),
+                None => withheld.push(Withheld { group: id, engine, records }),
+            }
+        }
+        Ok(withheld)
+    }
+}

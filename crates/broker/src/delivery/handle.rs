@@ -1,0 +1,211 @@
+//! How everyone reaches the driver: what it is told and asked, and what it shares with the sequencer.
+//!
+//! This knows neither the driver nor its parts, so that the shard, the sequencer and sessions can have it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::{LeaseGroupId, Offset, PartitionId};
+use bytes::Bytes;
+use dispatch::{ConsumerId, LeaseView, SessionId};
+use machine::outcome::Applied;
+use machine::{ALL_PARTITIONS, Command, Outcome};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::append::{AppendBatch, Appended, Appends};
+
+use super::dead_letter::Routers;
+use super::error::{ConsumeError, RemoveError, SettleError, TakeError, TransferError};
+use super::event::{Delivery, Sent, Unread};
+use super::inspect::Counters;
+use super::options::{ConsumeOptions, Credit, Settle, TakeOptions};
+use super::rates::Published;
+use super::standings::Standings;
+
+/// What sessions and others tell the driver.
+pub(crate) enum Message {
+    Open {
+        session: SessionId,
+        events: mpsc::UnboundedSender<Sent>,
+        unread: Arc<Unread>,
+    },
+    Close {
+        session: SessionId,
+    },
+    Consume {
+        session: SessionId,
+        group: LeaseGroupId,
+        options: ConsumeOptions,
+        reply: oneshot::Sender<Result<ConsumerId, ConsumeError>>,
+    },
+    Grant {
+        session: SessionId,
+        consumer: ConsumerId,
+        credit: Credit,
+    },
+    SetCredit {
+        session: SessionId,
+        consumer: ConsumerId,
+        credit: Credit,
+    },
+    Limit {
+        session: SessionId,
+        records: Option<u32>,
+    },
+    Cancel {
+        session: SessionId,
+        consumer: ConsumerId,
+        reply: oneshot::Sender<()>,
+    },
+    Take {
+        session: SessionId,
+        group: LeaseGroupId,
+        options: TakeOptions,
+        reply: oneshot::Sender<Result<Vec<Delivery>, TakeError>>,
+    },
+    Settle {
+        session: SessionId,
+        settles: Vec<Settle>,
+        reply: oneshot::Sender<Settled>,
+    },
+    Transfer {
+        session: SessionId,
+        settles: Vec<Settle>,
+        batches: Vec<AppendBatch>,
+        reply: oneshot::Sender<Transferred>,
+    },
+    /// A session that had too much unread has room again.
+    Room {
+        session: SessionId,
+    },
+    /// A group changed by something other than a settle.
+    Moved {
+        group: LeaseGroupId,
+        partition: u32,
+        sought: bool,
+    },
+    /// Batches that the sequencer refused for want of room, to be made dead letters; then their
+    /// producer gets its answers.
+    Overflowed {
+        batches: Vec<(PartitionId, Bytes)>,
+        answers: Appends,
+        reply: oneshot::Sender<Appends>,
+    },
+    Ask(Question),
+    /// Everything under way comes to its end, and then the driver does.
+    Stop,
+}
+
+/// The results of a settle's items, in their order.
+pub(crate) type Settled = Vec<Result<(), SettleError>>;
+/// Where the batches of a transfer are.
+pub(crate) type Transferred = Result<Vec<Appended>, TransferError>;
+
+/// What an operator wants to know or to change, for which the driver's own knowledge is needed. `None`, where
+/// an answer may be so: there is no such group.
+pub(crate) enum Question {
+    Counters {
+        group: LeaseGroupId,
+        reply: oneshot::Sender<Option<Counters>>,
+    },
+    /// What the group's engine knows of a partition's unsettled records.
+    Unsettled {
+        group: LeaseGroupId,
+        partition: u32,
+        from: Offset,
+        records_max: usize,
+        reply: oneshot::Sender<Option<Vec<dispatch::Peeked>>>,
+    },
+    Leases {
+        group: LeaseGroupId,
+        after: Option<(u32, Offset)>,
+        leases_max: usize,
+        reply: oneshot::Sender<Vec<LeaseView>>,
+    },
+    /// Settle all that is not leased; how many records.
+    Purge {
+        group: LeaseGroupId,
+        durable: oneshot::Sender<Settled>,
+        reply: oneshot::Sender<Result<u64, RemoveError>>,
+    },
+    /// Settle one record that is not leased.
+    Remove {
+        group: LeaseGroupId,
+        partition: u32,
+        offset: Offset,
+        durable: oneshot::Sender<Settled>,
+        reply: oneshot::Sender<Result<(), RemoveError>>,
+    },
+    /// Which of these records are neither settled nor anybody's.
+    Free {
+        group: LeaseGroupId,
+        partition: u32,
+        offsets: Vec<Offset>,
+        reply: oneshot::Sender<Option<Vec<bool>>>,
+    },
+    /// Settle records that nobody has, and append, in one log entry.
+    MoveAway {
+        group: LeaseGroupId,
+        partition: u32,
+        offsets: Vec<Offset>,
+        batches: Vec<AppendBatch>,
+        reply: oneshot::Sender<Transferred>,
+    },
+}
+
+pub(crate) type Inbox = mpsc::UnboundedReceiver<Message>;
+
+/// How everyone reaches the driver.
+#[derive(Clone, Debug)]
+pub(crate) struct Handle {
+    inbox: mpsc::UnboundedSender<Message>,
+    sessions: Arc<AtomicU64>,
+    pub(super) routers: Arc<Routers>,
+    pub(crate) standings: Arc<Standings>,
+    pub(crate) published: Arc<Published>,
+}
+
+impl Handle {
+    pub(crate) fn new() -> (Self, Inbox) {
+        let (inbox, messages) = mpsc::unbounded_channel();
+        // Session 0 is the driver's own.
+        let sessions = Arc::new(AtomicU64::new(1));
+        let (routers, standings, published) = (Arc::default(), Arc::default(), Arc::default());
+        (Self { inbox, sessions, routers, standings, published }, messages)
+    }
+
+    pub(crate) fn tell(&self, message: Message) {
+        // Without a driver the node is going down: whoever waits for a reply hears that.
+        let _ = self.inbox.send(message);
+    }
+
+    pub(super) fn next_session(&self) -> SessionId {
+        self.sessions.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// What an entry of the log means for groups. Called by apply, for every entry.
+    pub(crate) fn applied(&self, commands: &[Command], applied: &Applied) {
+        for &(group, partition) in &applied.moved {
+            let sought = commands.iter().any(|command| {
+                matches!(command, Command::SeekLeaseGroup { group: moved, .. } if *moved == group)
+            });
+            self.tell(Message::Moved { group, partition, sought });
+        }
+        for outcome in &applied.commands {
+            if let Ok(Outcome::LeaseGroup(group)) = outcome {
+                let (group, partition) = (*group, ALL_PARTITIONS);
+                self.tell(Message::Moved { group, partition, sought: false });
+            }
+        }
+    }
+
+    /// Asks the driver; `None` when it is no more.
+    pub(super) async fn ask<R>(
+        &self,
+        question: impl FnOnce(oneshot::Sender<R>) -> Question,
+    ) -> Option<R> {
+        let (reply, answer) = oneshot::channel();
+        self.tell(Message::Ask(question(reply)));
+        answer.await.ok()
+    }
+}

@@ -1,0 +1,111 @@
+//! What operators see of lease groups.
+
+use base::Offset;
+use bytes::Bytes;
+use dispatch::SessionId;
+use record::SharedRecord;
+
+use super::rates::Rates;
+
+/// Where a record of a group stands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RecordState {
+    Ready,
+    /// Ready but for an earlier record of its key that is not settled.
+    Blocked,
+    Leased {
+        session: SessionId,
+        /// When the lease ends, ms since the epoch; `None`: with its session.
+        expires_ms: Option<i64>,
+    },
+    Delayed {
+        /// Ms since the epoch.
+        due_ms: i64,
+    },
+    /// On its way to the dead letters.
+    DeadLettering,
+}
+
+/// A record that was looked at and not taken.
+#[derive(Clone, Debug)]
+pub struct Peeked {
+    pub partition: u32,
+    pub offset: Offset,
+    pub state: RecordState,
+    /// How often it was delivered and came back.
+    pub attempts: u16,
+    pub record: SharedRecord,
+}
+
+#[derive(Clone, Debug)]
+pub struct PeekOptions {
+    /// `None`: all, one after another.
+    pub partition: Option<u32>,
+    /// In each partition.
+    pub from: Offset,
+    pub records_max: usize,
+}
+
+impl Default for PeekOptions {
+    fn default() -> Self {
+        Self { partition: None, from: 0, records_max: 100 }
+    }
+}
+
+/// What a group holds and does.
+#[derive(Clone, Copy, PartialEq, Debug, Default)]
+pub struct Counters {
+    /// Records that are not settled.
+    pub depth: u64,
+    /// Of those, neither leased, delayed nor on the way to the dead letters. A group that nobody uses
+    /// counts all as ready.
+    pub ready: u64,
+    pub leased: u64,
+    pub leased_bytes: u64,
+    pub delayed: u64,
+    pub consumers: u32,
+    /// Timestamp of the oldest record that is not settled, ms since the epoch, as far as is known.
+    pub oldest_unsettled_ms: Option<i64>,
+    /// Since the node started.
+    pub delivered: u64,
+    pub redelivered: u64,
+    pub settled: u64,
+    pub dead_letters: u64,
+    pub rates: Rates,
+}
+
+/// A record that is to be delivered later.
+#[derive(Clone, Debug)]
+pub struct DelayedRecord {
+    pub partition: u32,
+    pub offset: Offset,
+    /// Ms since the epoch.
+    pub due_ms: i64,
+    /// Its `postroad.id`.
+    pub id: Option<Bytes>,
+    pub record: SharedRecord,
+}
+
+/// What somebody holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct LeaseInfo {
+    pub partition: u32,
+    pub offset: Offset,
+    pub attempt: u16,
+    pub session: SessionId,
+    /// Ms since the epoch; `None`: with its session.
+    pub expires_ms: Option<i64>,
+}
+
+/// Where a group goes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SeekTo {
+    /// Everything that is still there.
+    Start,
+    /// Nothing of what is there.
+    End,
+    /// The first record at or after this time, ms since the epoch.
+    Time(i64),
+    /// Of single partitions; the others stay.
+    Offsets(Vec<(u32, Offset)>),
+}

@@ -1,0 +1,54 @@
+//! What the configuration of a lease group and its topic means for delivery.
+
+use dispatch::{Ordering, Policy};
+use machine::TopicConfig;
+use machine::config::{Consumers, LeaseGroupConfig, LeaseOrdering, LimitOverflow, PrioritiesOrder};
+
+/// Whether something happens to the group's records while nobody consumes.
+pub(crate) fn is_attentive(group: &LeaseGroupConfig, topic: &TopicConfig) -> bool {
+    expires_unattended(group) || drops_oldest(topic) || topic.limit_bytes.is_some()
+}
+
+fn expires_unattended(group: &LeaseGroupConfig) -> bool {
+    // Without a place for dead letters nobody can tell when an expired record went: it does when
+    // somebody comes for it.
+    group.record_ttl_ms.is_some() || has_dead_letters(group)
+}
+
+pub(crate) fn drops_oldest(topic: &TopicConfig) -> bool {
+    topic.limit_overflow == LimitOverflow::DropOldest && is_limited(topic)
+}
+
+/// Whether the sequencer must know what waits in the topic's groups.
+pub(crate) fn refuses(topic: &TopicConfig) -> bool {
+    topic.limit_overflow != LimitOverflow::DropOldest && is_limited(topic)
+}
+
+fn is_limited(topic: &TopicConfig) -> bool {
+    topic.limit_records.is_some() || topic.limit_bytes.is_some()
+}
+
+pub(crate) fn has_dead_letters(group: &LeaseGroupConfig) -> bool {
+    group.dead_letter_topic.is_some() || group.dead_letter_route.is_some()
+}
+
+pub(crate) fn policy(group: &LeaseGroupConfig, topic: &TopicConfig) -> Policy {
+    Policy {
+        ordering: match group.ordering {
+            LeaseOrdering::Free => Ordering::Free,
+            LeaseOrdering::Key => Ordering::Key,
+            LeaseOrdering::Partition => Ordering::Partition,
+        },
+        single_active: group.consumers == Consumers::SingleActive,
+        lease_ms: group.lease_ms,
+        attempts_max: group.attempts_max,
+        backoff_first_ms: group.retry_backoff_ms,
+        backoff_max_ms: group.retry_backoff_max_ms,
+        record_ttl_ms: group.record_ttl_ms,
+        priorities: topic.priorities_max,
+        two_to_one: topic.priorities_order == PrioritiesOrder::TwoToOne,
+        measured: topic.limit_bytes.is_some(),
+        dead_letters: has_dead_letters(group),
+        expire_unattended: expires_unattended(group),
+    }
+}

@@ -1,0 +1,68 @@
+//! Single records of a partition, for operators: read as a fetch reads, beside the driver.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use base::limits::{LEASE_READ_BYTES, LEASE_READ_UNPACKED_BYTES};
+use base::{Offset, PartitionId};
+use bytes::Bytes;
+use record::{BatchError, SharedBatch, SharedRecord};
+
+use crate::broker::Broker;
+use crate::error::FetchError;
+use crate::stored::batches_in;
+
+/// Batches from the one that holds `offset` on; none at the end.
+pub(super) async fn read_shared(
+    broker: &Broker,
+    partition: PartitionId,
+    offset: Offset,
+) -> Result<Vec<Arc<SharedBatch>>, FetchError> {
+    let bounds = broker.bounds(partition).ok_or(FetchError::UnknownPartition(partition))?;
+    let offset = offset.max(bounds.log_start);
+    if offset >= bounds.end {
+        return Ok(Vec::new());
+    }
+    let found = broker.read_batches(partition, offset, LEASE_READ_BYTES).await?;
+    let unreadable = |error: BatchError| FetchError::Storage(error.to_string());
+    let (mut batches, mut unpacked) = (Vec::new(), 0);
+    for batch in batches_in(&found.records) {
+        if unpacked >= LEASE_READ_UNPACKED_BYTES {
+            break;
+        }
+        let (header, bytes) = batch.map_err(unreadable)?;
+        let base_offset = Some(header.base_offset);
+        let decode = move |bytes: &Bytes| SharedBatch::decode_at(bytes, base_offset);
+        let batch = broker.cpu().read_batch(bytes, decode).await.map_err(unreadable)?;
+        unpacked += batch.bytes();
+        batches.push(Arc::new(batch));
+    }
+    Ok(batches)
+}
+
+/// Reads single records that ascend, a batch at a time.
+pub(super) struct RecordReader<'a> {
+    broker: &'a Broker,
+    partition: PartitionId,
+    batches: VecDeque<Arc<SharedBatch>>,
+}
+
+impl<'a> RecordReader<'a> {
+    pub(super) fn new(broker: &'a Broker, partition: PartitionId) -> Self {
+        Self { broker, partition, batches: VecDeque::new() }
+    }
+
+    /// `None` when it is not stored any more.
+    pub(super) async fn record(
+        &mut self,
+        offset: Offset,
+    ) -> Result<Option<SharedRecord>, FetchError> {
+        while self.batches.front().is_some_and(|batch| batch.header().last_offset() < offset) {
+            self.batches.pop_front();
+        }
+        if self.batches.is_empty() {
+            self.batches = read_shared(self.broker, self.partition, offset).await?.into();
+        }
+        Ok(self.batches.front().and_then(|batch| batch.record(offset)))
+    }
+}

@@ -1,0 +1,77 @@
+//! Who waits until settles are durable, and what is answered then.
+
+use base::LeaseGroupId;
+use dispatch::Settlement;
+use tokio::sync::oneshot;
+
+use crate::append::Appended;
+use crate::error::Unavailable;
+
+use super::handle::{Settled, Transferred};
+use super::options::Settle;
+
+#[derive(Debug)]
+pub(super) struct Waiter {
+    pub(super) reply: Reply,
+    /// Whose records were settled.
+    pub(super) groups: Vec<LeaseGroupId>,
+    pub(super) rejects: Vec<Reject>,
+}
+
+/// What is answered, to whom.
+#[derive(Debug)]
+pub(super) enum Reply {
+    Settles(Settled, oneshot::Sender<Settled>),
+    Transfer(Vec<Appended>, oneshot::Sender<Transferred>),
+}
+
+/// A group in which something was rejected.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Reject {
+    pub(super) group: LeaseGroupId,
+    /// The engine that took the reject, and how many of its dead letters have to be appended before
+    /// that is durable. Known once the group's changes are drained.
+    pub(super) engine: u64,
+    pub(super) dead_lettered: u64,
+}
+
+impl Waiter {
+    /// A record that was rejected becomes a dead letter at once, whether or not somebody waits.
+    pub(super) fn is_awaited(&self) -> bool {
+        let caller_is_there = match &self.reply {
+            Reply::Settles(_, reply) => !reply.is_closed(),
+            Reply::Transfer(_, reply) => !reply.is_closed(),
+        };
+        caller_is_there || !self.rejects.is_empty()
+    }
+
+    /// It is durable.
+    pub(super) fn answer(self) {
+        // The caller may have gone.
+        match self.reply {
+            Reply::Settles(results, reply) => drop(reply.send(results)),
+            Reply::Transfer(appended, reply) => drop(reply.send(Ok(appended))),
+        }
+    }
+
+    /// Nobody can tell whether it is durable.
+    pub(super) fn fail(self, why: &Unavailable) {
+        match self.reply {
+            Reply::Settles(mut results, reply) => {
+                for result in results.iter_mut().filter(|result| result.is_ok()) {
+                    *result = Err(why.clone().into());
+                }
+                let _ = reply.send(results);
+            }
+            Reply::Transfer(_, reply) => drop(reply.send(Err(why.clone().into()))),
+        }
+    }
+}
+
+/// Notes the settle's group where it rejects.
+pub(super) fn note_reject(rejects: &mut Vec<Reject>, settle: &Settle) {
+    let known = rejects.iter().any(|reject| reject.group == settle.group);
+    if settle.settlement == Settlement::Reject && !known {
+        rejects.push(Reject { group: settle.group, engine: 0, dead_lettered: 0 });
+    }
+}

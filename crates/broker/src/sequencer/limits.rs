@@ -1,0 +1,65 @@
+//! Topics that refuse records when they hold too much (`limit.records`, `limit.bytes`).
+//!
+//! Only what waits counts, which the driver knows and the sequencer does not: it goes by what the driver
+//! noted last ([`crate::delivery::standings`]), and adds what it has given a place since.
+
+use base::PartitionId;
+use machine::{LeaseGroup, Partition, Topic};
+
+use crate::delivery::policy::refuses;
+use crate::delivery::view::depth;
+use crate::error::AppendError;
+use crate::shard::{Shard, View};
+
+/// Why a batch with so many records and bytes does not fit; `None` when it does. `ahead` tells the
+/// ends of partitions that are proposed and not yet applied.
+pub(super) fn refused(
+    state: &View<'_>,
+    topic: &Topic,
+    shard: &Shard,
+    ahead: impl Fn(PartitionId) -> Option<base::Offset>,
+    records: u64,
+    batch: &[u8],
+) -> Option<AppendError> {
+    let config = &topic.config;
+    if !refuses(config) {
+        return None;
+    }
+    let rows = state.rows.topic(topic.id)?;
+    let applied: u64 = rows.partitions().map(|(_, row)| row.next_offset()).sum();
+    let end = |(id, row): (PartitionId, &Partition)| ahead(id).unwrap_or(row.next_offset());
+    let ends: u64 = rows.partitions().map(end).sum();
+    // Of the lease group that has most of them; all that is stored where there is none.
+    let held_by = |group: &LeaseGroup| {
+        let delivery = shard.delivery.get();
+        match delivery.and_then(|delivery| delivery.standings.of(group.id)) {
+            Some(standing) => standing.held_at(ends + records),
+            None => {
+                let known = state.rows.lease_group(group.id);
+                let depth = known.map_or(0, |progress| depth(progress, rows));
+                depth + ends.saturating_sub(applied) + records
+            }
+        }
+    };
+    let held = state.catalog.lease_groups_of(topic.id).map(held_by).max();
+    let held = held.unwrap_or_else(|| rows.stored() + ends.saturating_sub(applied) + records);
+    // What is more than the limit by itself is too much even if somebody would take it at once.
+    let held = held.max(records);
+    if config.limit_records.is_some_and(|limit| held > limit) {
+        return Some(AppendError::Full { limit: "limit.records" });
+    }
+    let limit = config.limit_bytes?;
+    let delivery = shard.delivery.get()?;
+    let sequenced = &delivery.standings;
+    let all = state.catalog.lease_groups_of(topic.id).filter_map(|group| sequenced.of(group.id));
+    let standing = all.max_by_key(|standing| standing.bytes).unwrap_or_default();
+    let waiting = standing.bytes + sequenced.bytes_since(topic.id, standing.known, ends);
+    let bytes = record::value_bytes(batch);
+    // What somebody takes at once does not wait for anything, and only has to fit by itself.
+    let before = if held > records { waiting } else { 0 };
+    if before + bytes > limit {
+        return Some(AppendError::Full { limit: "limit.bytes" });
+    }
+    sequenced.note_sequenced(topic.id, ends + records, bytes);
+    None
+}
