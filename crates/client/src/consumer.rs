@@ -77,17 +77,12 @@ impl ConsumerMember {
     /// report says so, and until then it may still be committed.
     ///
     /// [`MembershipStatus::Rebalancing`] says that the group has taken the member out: it has nothing, and
-    /// its next report joins.
+    /// its next report joins. After an error it does not know: it is a member for as long as its session
+    /// lasts, and may report again.
     pub async fn report(&mut self) -> Result<MembershipStatus, ClientError> {
         let request = self.heartbeat();
-        let coordinator = match self.client.coordinator(&self.group).await {
-            Ok(coordinator) => coordinator,
-            Err(error) => return self.passed(error).await,
-        };
-        let answer = match coordinator.call(&request, HEARTBEAT).await {
-            Ok(answer) => answer,
-            Err(error) => return self.passed(error).await,
-        };
+        let coordinator = self.client.coordinator(&self.group).await?;
+        let answer = coordinator.call(&request, HEARTBEAT).await?;
         match ResponseError::try_from_code(answer.error_code) {
             None => self.take(answer).await.map(|()| MembershipStatus::Member),
             Some(ResponseError::UnknownMemberId | ResponseError::FencedMemberEpoch) => {
@@ -101,15 +96,6 @@ impl ConsumerMember {
                 Ok(MembershipStatus::Member)
             }
         }
-    }
-
-    /// What passes (a broker that restarts) changes nothing by itself: the next report tells.
-    async fn passed(&self, error: ClientError) -> Result<MembershipStatus, ClientError> {
-        if !error.is_passing() {
-            return Err(error);
-        }
-        self.client.forget_all().await;
-        Ok(MembershipStatus::Member)
     }
 
     fn start_over(&mut self) {

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 
 use crate::verdict::{Invariant, Verdict};
 
-/// What one wait may take. The smallest limits of a profile (segments of 64 KiB, frames of 4 KiB, 5 ms a
-/// step of the disk) make the slowest answer a good second late when all clients send at once.
-pub const BOUND_MS: u64 = 5_000;
+/// What one wait may take: some ten times the longest that the smallest limits of a profile make of it
+/// (segments of 64 KiB, frames of 4 KiB, 5 ms a step of the disk), with all clients at work.
+pub const BOUND_MS: u64 = 3_000;
 
 #[derive(Debug, Default)]
 pub struct Calm {
