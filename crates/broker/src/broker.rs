@@ -46,6 +46,7 @@ struct Inner {
     dir: PathBuf,
     /// The catalog's, then those with rows in the order of their numbers.
     shards: Vec<Arc<LocalShard>>,
+    behind_at_open: u64,
     watchers: Arc<Watchers>,
     budget: Budget,
     cpu: CpuPool,
@@ -114,18 +115,22 @@ impl Broker {
         let cluster_id = cluster::open(&world, dir)?;
         let catalog = LocalShard::start(&common, Role::Catalog, None).await?;
         let shard_count = found_shards(&catalog, shards_new).await?;
+        let version = catalog.read(|view| view.catalog.version());
+        let mut behind_at_open = 0;
         let mut shards = vec![Arc::new(catalog)];
         let mut adopting = Vec::new();
         for shard in (1..=shard_count).map(ShardId) {
             let catalog = &shards[0].shard;
             let local = LocalShard::start(&common, Role::Rows(shard), Some(catalog)).await?;
             let local = Arc::new(local);
+            behind_at_open = behind_at_open.max(version.saturating_sub(*local.adopted.borrow()));
             catalog.lead_on(&local.shard);
             let adoption = adoption::run(Arc::clone(catalog), Arc::downgrade(&local));
             adopting.push(tasks::vital(Task::Adoption, adoption, &failure));
             shards.push(local);
         }
         let broker = Self(Arc::new(Inner {
+            behind_at_open,
             node: options.node,
             cluster_id,
             timeline,
@@ -148,6 +153,12 @@ impl Broker {
         let housekeeping = tasks::vital(Task::Housekeeping, keeping, &failure);
         *broker.0.tasks.lock() = Some(Tasks { adopting, housekeeping, watchdog });
         Ok(broker)
+    }
+
+    /// So many changes of the catalog a shard had not when the directory was opened: the node ended between a
+    /// change and its adoption.
+    pub fn behind_at_open(&self) -> u64 {
+        self.0.behind_at_open
     }
 
     /// For what the broker itself holds, and would otherwise hold it for ever.

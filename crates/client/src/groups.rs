@@ -173,7 +173,7 @@ impl Client {
     }
 }
 
-fn offset_commit(
+pub(crate) fn offset_commit(
     group: &str,
     committer: &Committer,
     offsets: &BTreeMap<TopicPartition, u64>,

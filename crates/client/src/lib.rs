@@ -19,6 +19,7 @@
 //! * [`operate`]: Postroad's own request: queues, dead letters, scheduled records
 //! * [`groups`]: what groups there are, what they committed
 //! * [`member`]: being a member of a group, by the classic protocol
+//! * [`consumer`]: the same by KIP-848's protocol, where the group decides
 //! * [`share`]: share groups: records leased and settled one by one
 //! * [`producer`]: sending batches, idempotently
 //! * [`fetcher`]: reading partitions
@@ -35,6 +36,7 @@ pub mod cluster;
 mod codec;
 pub mod connect;
 pub mod connection;
+pub mod consumer;
 mod consumer_protocol;
 pub mod error;
 pub mod fetcher;

@@ -43,6 +43,8 @@ pub struct Membership {
     group: String,
     topics: Vec<String>,
     committer: Committer,
+    session_timeout: Duration,
+    rebalance_timeout: Duration,
 }
 
 /// The result of a heartbeat or a commit.
@@ -58,12 +60,26 @@ impl Membership {
     /// Not joined yet.
     pub fn new(client: Arc<Client>, group: &str, topics: &[String]) -> Self {
         let (group, topics) = (group.to_owned(), topics.to_vec());
-        Self { client, group, topics, committer: Committer::OUTSIDER }
+        Self {
+            client,
+            group,
+            topics,
+            committer: Committer::OUTSIDER,
+            session_timeout: SESSION_TIMEOUT,
+            rebalance_timeout: REBALANCE_TIMEOUT,
+        }
+    }
+
+    /// With other times than those that suit people: how long it may be silent, and how long the group
+    /// waits for its members to join again.
+    pub fn with_timeouts(mut self, session: Duration, rebalance: Duration) -> Self {
+        (self.session_timeout, self.rebalance_timeout) = (session, rebalance);
+        self
     }
 
     /// Joins, or joins again, and says which partitions are this member's.
     pub async fn join(&mut self) -> Result<Vec<TopicPartition>, ClientError> {
-        let deadline = Instant::now() + REBALANCE_TIMEOUT + PATIENCE;
+        let deadline = Instant::now() + self.rebalance_timeout + PATIENCE;
         loop {
             let error = match self.try_join().await {
                 Ok(partitions) => return Ok(partitions),
@@ -90,7 +106,7 @@ impl Membership {
     async fn try_join(&mut self) -> Result<Vec<TopicPartition>, ClientError> {
         let coordinator = self.client.coordinator(&self.group).await?;
         let joining = coordinator.start(&self.join_request(), 4..=7).await?;
-        let joined = joining.answer(REBALANCE_TIMEOUT + ANSWER_WITHIN).await?;
+        let joined = joining.answer(self.rebalance_timeout + ANSWER_WITHIN).await?;
         // Said together with an error as well: "join with this id".
         self.committer.member = joined.member_id.clone();
         accepted(joined.error_code, None, || format!("cannot join group {}", self.group))?;
@@ -107,7 +123,7 @@ impl Membership {
             .with_protocol_name(Some(ASSIGNOR))
             .with_assignments(assignments);
         let syncing = coordinator.start(&request, 3..=5).await?;
-        let synced = syncing.answer(REBALANCE_TIMEOUT + ANSWER_WITHIN).await?;
+        let synced = syncing.answer(self.rebalance_timeout + ANSWER_WITHIN).await?;
         accepted(synced.error_code, None, || format!("cannot join group {}", self.group))?;
         Ok(assigned_partitions(&synced.assignment))
     }
@@ -120,8 +136,8 @@ impl Membership {
             .with_metadata(versioned(&subscription));
         JoinGroupRequest::default()
             .with_group_id(self.group_id())
-            .with_session_timeout_ms(SESSION_TIMEOUT.as_millis() as i32)
-            .with_rebalance_timeout_ms(REBALANCE_TIMEOUT.as_millis() as i32)
+            .with_session_timeout_ms(self.session_timeout.as_millis() as i32)
+            .with_rebalance_timeout_ms(self.rebalance_timeout.as_millis() as i32)
             .with_member_id(self.committer.member.clone())
             .with_protocol_type(PROTOCOL_TYPE)
             .with_protocols(vec![protocol])

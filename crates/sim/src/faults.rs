@@ -12,16 +12,15 @@ use crate::workload::{Client, Ended};
 
 /// How long the disk is full.
 const FULL_FOR: Duration = Duration::from_millis(700);
-const SEGMENTS: &str = ".log";
 
 /// What of a life's faults the disk is told of beforehand.
 pub fn arm(disk: &SimulatedDisk, life: &Life) {
-    let DiskFaults { sync_fails, write_fails, .. } = life.disk;
+    let DiskFaults { of, sync_fails, write_fails, .. } = life.disk;
     if let Some(before) = sync_fails {
-        disk.fail_sync(SEGMENTS, before);
+        disk.fail_sync(of.name_part(), before);
     }
     if let Some(before) = write_fails {
-        disk.fail_write(SEGMENTS, before);
+        disk.fail_write(of.name_part(), before);
     }
     if let Some(changes) = life.after_changes {
         disk.cut_power_after(changes);
@@ -44,7 +43,9 @@ pub fn start(tasks: &mut JoinSet<Ended>, client: &mut Client, disk: &SimulatedDi
 async fn elect(client: Client, every: Duration) -> Ended {
     loop {
         sleep(every).await;
+        client.disturb(0);
         let elected = client.broker.elect_anew().await;
+        client.disturb(0);
         client.trace.note(format_args!("elected anew: {elected:?}"));
         if elected.is_err() {
             return Ended;
@@ -57,6 +58,7 @@ async fn step_the_clock(mut client: Client, every: Duration) -> Ended {
         sleep(every).await;
         let by_ms = client.random.of(&[-3_600_000, -60_000, -1_500, 1_500, 60_000, 3_600_000]);
         client.clock.step_ms(by_ms);
+        client.disturb(0);
         client.trace.note(format_args!("the wall clock is set by {by_ms} ms"));
     }
 }
@@ -68,6 +70,7 @@ async fn fill(client: Client, disk: SimulatedDisk, every: Duration) -> Ended {
         let used_bytes = space.total_bytes - space.free_bytes;
         client.trace.note(format_args!("the disk is full with {used_bytes} bytes"));
         disk.set_capacity(Some(used_bytes));
+        client.disturb(FULL_FOR.as_millis() as u64);
         sleep(FULL_FOR).await;
         disk.set_capacity(None);
         client.trace.note(format_args!("the disk has room"));

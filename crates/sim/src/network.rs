@@ -90,6 +90,11 @@ pub async fn kafka() -> io::Result<Pipeline> {
     Pipeline::open(&Loopback, &format!("127.0.0.1:{KAFKA}")).await
 }
 
+/// A client of the cluster.
+pub async fn kafka_client() -> Result<client::Client, client::ClientError> {
+    client::Client::connect(Loopback, &format!("127.0.0.1:{KAFKA}"), None).await
+}
+
 /// A connection with one channel by AMQP 0-9-1.
 pub async fn amqp(mode: Mode) -> Result<Channel<Over<Stream>>, client_amqp::AmqpError> {
     let stream = connect(AMQP).await?;

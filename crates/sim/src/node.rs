@@ -8,6 +8,7 @@ use broker::{Broker, BrokerOptions, OpenError};
 use tasks::Task;
 use world::{Net, RuntimeClock, SeededEntropy, SimulatedDisk, Workers, World};
 
+use crate::checkers::Knowledge;
 use crate::disk::TracedDisk;
 use crate::profile::Life;
 use crate::random::Random;
@@ -20,7 +21,7 @@ pub fn world(
     disk: &SimulatedDisk,
     clock: &Arc<RuntimeClock>,
     life: &Life,
-    trace: &Trace,
+    (trace, knowledge): (&Trace, &Knowledge),
     random: &mut Random,
 ) -> World {
     World {
@@ -28,23 +29,35 @@ pub fn world(
         clock: Arc::clone(clock) as _,
         entropy: Arc::new(SeededEntropy::new(random.number())),
         net: Net::Simulated,
-        workers: Workers::Tasks(Arc::new(durations(life, random.fork()))),
+        workers: Workers::Tasks(Arc::new(durations(
+            life,
+            (trace.clone(), knowledge.clone()),
+            random.fork(),
+        ))),
     }
 }
 
 /// How long a step of blocking work takes. Timers count milliseconds: most of it takes none, and others go on
 /// in between all the same.
-fn durations(life: &Life, random: Random) -> impl Fn(Task) -> Duration + Send + Sync + use<> {
+fn durations(
+    life: &Life,
+    (trace, knowledge): (Trace, Knowledge),
+    random: Random,
+) -> impl Fn(Task) -> Duration + Send + Sync + use<> {
     let (slow, hangs) = (life.disk.slow_once_in, life.disk.hangs_once_in);
     let random = Mutex::new(random);
+    let takes = move |ms| {
+        knowledge.lock().calm.disturb(trace.now_ms() + ms);
+        Duration::from_millis(ms)
+    };
     move |task| {
         let mut random = random.lock().unwrap_or_else(PoisonError::into_inner);
         let is_writer = task == Task::JournalWriter;
         if is_writer && hangs.is_some_and(|times| random.once_in(times)) {
-            return Duration::from_secs(10);
+            return takes(10_000);
         }
         if is_writer && slow.is_some_and(|times| random.once_in(times)) {
-            return Duration::from_millis(random.between(50, 1_000));
+            return takes(random.between(50, 1_000));
         }
         match random.below(4) {
             0 | 1 => Duration::ZERO,

@@ -73,9 +73,11 @@ pub struct Life {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DiskFaults {
-    /// The n-th sync of a segment fails.
+    /// Of which files a sync or a write fails.
+    pub of: Files,
+    /// The n-th sync of one of them fails.
     pub sync_fails: Option<u64>,
-    /// The n-th write to a segment fails.
+    /// The n-th write to one of them fails.
     pub write_fails: Option<u64>,
     /// So long is the disk full, then it is not, and so on.
     pub full_every: Option<Duration>,
@@ -83,6 +85,28 @@ pub struct DiskFaults {
     pub slow_once_in: Option<u64>,
     /// One in so many takes ten seconds.
     pub hangs_once_in: Option<u64>,
+}
+
+/// Some of a node's files.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Files {
+    #[default]
+    Segments,
+    /// All that the catalog's shard has. It writes seldom: a fault that counts the writes of both misses it.
+    Catalog,
+    /// All that the shard with the rows has: votes and snapshots, too.
+    Rows,
+}
+
+impl Files {
+    /// A part of their paths that others do not have.
+    pub fn name_part(self) -> &'static str {
+        match self {
+            Self::Segments => ".seg",
+            Self::Catalog => "shard-0/",
+            Self::Rows => "shard-1/",
+        }
+    }
 }
 
 /// Small limits, so that what is rare on a machine happens every second.
@@ -156,7 +180,8 @@ impl Life {
 
 impl DiskFaults {
     fn of(random: &mut Random) -> Self {
-        let mut faults = Self::default();
+        let of = random.of(&[Files::Segments, Files::Catalog, Files::Rows]);
+        let mut faults = Self { of, ..Self::default() };
         match random.below(6) {
             0 => faults.sync_fails = Some(random.below(200)),
             1 => faults.write_fails = Some(random.below(200)),

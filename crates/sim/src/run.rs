@@ -12,6 +12,7 @@ use tokio::time::{sleep, timeout};
 use world::{RuntimeClock, SimulatedDisk};
 
 use crate::checkers::Knowledge;
+use crate::checkers::groups::Group;
 use crate::checkers::jobs::Rules;
 use crate::history::{Sent, Violation as LogViolation, sent_of};
 use crate::network::Gateways;
@@ -19,7 +20,10 @@ use crate::profile::{End, Life, Profile};
 use crate::random::Random;
 use crate::trace::Trace;
 use crate::verdict::{Invariant, Verdict, Violation};
-use crate::workload::{Client, amqp, jobs, kafka, keys, log, offsets, topics};
+use crate::workload::groups::Protocol;
+use crate::workload::{
+    Client, amqp, groups, jobs, kafka, keys, log, offsets, pulse, share, topics,
+};
 use crate::{faults, node, reading};
 
 const HOST: &str = "node";
@@ -47,6 +51,13 @@ pub struct Report {
     pub messages: usize,
     pub delivered: u64,
     pub settled: u64,
+    /// Records that members of groups read, and commits that were taken.
+    pub read: u64,
+    pub commits: u64,
+    /// Lives that began with changes of the catalog that the other shard had not.
+    pub behind: u32,
+    /// The longest wait of a client while nothing failed.
+    pub longest_ms: u64,
     pub lines: u64,
     pub hash: u64,
 }
@@ -62,13 +73,19 @@ impl fmt::Display for Report {
             messages,
             delivered,
             settled,
+            read,
+            commits,
+            behind,
+            longest_ms,
             lines,
             ..
         } = self;
         write!(
             f,
             "{seconds:.1} simulated seconds, {lives} lives, {crashes} crashes; acknowledged: {records} \
-             records, {jobs} jobs, {messages} messages; {delivered} deliveries, {settled} settled; {lines} lines of trace"
+             records, {jobs} jobs, {messages} messages; {delivered} deliveries, {settled} settled; \
+             {read} read, {commits} commits; {behind} lives behind the catalog; longest wait \
+             {longest_ms} ms; {lines} lines of trace"
         )
     }
 }
@@ -90,6 +107,7 @@ pub fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, Violati
     let verdict = Verdict::new(trace.clone());
     let mut run = Run {
         rules: Rules::of(&mut random),
+        shared: share::rules(&mut random),
         random,
         disk: SimulatedDisk::new(),
         wall_ms: WALL_BEGINS_MS,
@@ -102,7 +120,7 @@ pub fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, Violati
         trace: trace.clone(),
         report: Report::default(),
     };
-    run.trace.note(format_args!("{:?}", run.rules));
+    run.trace.note(format_args!("jobs {:?}, shared {:?}", run.rules, run.shared));
     for _ in 0..run.random.between(2, 5) {
         let life = Life::of(profile, &mut run.random);
         run = run.live(life, Purpose::Work)?;
@@ -117,10 +135,13 @@ pub fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, Violati
     Ok(Report {
         seconds: trace.lived_ms() as f64 / 1_000.0,
         records: known.log.acknowledged() + known.kafka.acknowledged(),
-        jobs: known.jobs.acknowledged(),
+        jobs: known.jobs.acknowledged() + known.shared.acknowledged(),
         messages: known.messages.confirmed(),
-        delivered: known.jobs.delivered + known.messages.delivered,
-        settled: known.jobs.settled + known.messages.settled,
+        delivered: known.jobs.delivered + known.shared.delivered + known.messages.delivered,
+        settled: known.jobs.settled + known.shared.settled + known.messages.settled,
+        read: known.groups.iter().map(|group| group.consumed).sum(),
+        commits: known.groups.iter().map(|group| group.committed).sum(),
+        longest_ms: known.calm.longest_ms,
         lines: trace.lines(),
         hash: trace.hash(),
         ..run.report
@@ -131,6 +152,8 @@ pub fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, Violati
 struct Run {
     random: Random,
     rules: Rules,
+    /// Of the share group.
+    shared: Rules,
     disk: SimulatedDisk,
     wall_ms: i64,
     producers: Vec<Arc<Mutex<log::Producer>>>,
@@ -183,6 +206,8 @@ impl Run {
         {
             let mut known = self.knowledge.lock();
             known.jobs.life_ends();
+            known.shared.life_ends();
+            known.groups.iter_mut().for_each(Group::life_ends);
             known.messages.life_ends();
         }
         if let Some(panic) = PANIC.lock().unwrap_or_else(PoisonError::into_inner).take() {
@@ -195,10 +220,12 @@ impl Run {
         self.trace.note(format_args!("{purpose:?}, {life:?}"));
         let clock = Arc::new(RuntimeClock::new(self.wall_ms));
         faults::arm(&self.disk, life);
-        let world = node::world(&self.disk, &clock, life, &self.trace, &mut self.random);
+        let seen = (&self.trace, &self.knowledge);
+        let world = node::world(&self.disk, &clock, life, seen, &mut self.random);
         let mut end = life.end;
         match timeout(OPENS_WITHIN, node::open(world, life)).await {
             Ok(Ok(broker)) => {
+                self.opened(&broker);
                 let client = Client {
                     broker,
                     clock: Arc::clone(&clock),
@@ -225,6 +252,15 @@ impl Run {
             Err(_) => self.verdict.violated(Invariant::Progress, "the node does not open"),
         }
         self.crash(end, clock.as_ref());
+    }
+
+    fn opened(&mut self, broker: &Broker) {
+        self.knowledge.lock().calm.life_begins(self.trace.now_ms());
+        let behind = broker.behind_at_open();
+        if behind > 0 {
+            self.trace.note(format_args!("a shard was {behind} changes behind the catalog"));
+            self.report.behind += 1;
+        }
     }
 
     /// The disk as the next life finds it, and the time.
@@ -275,7 +311,22 @@ impl Run {
         }
         clients.spawn(keys::produce(client.fork()));
         clients.spawn(offsets::commit(client.fork()));
-        clients.spawn(topics::come_and_go(client.fork()));
+        for id in 0..topics::CLIENTS {
+            clients.spawn(topics::come_and_go(client.fork(), id));
+        }
+        for _ in 0..share::PRODUCERS {
+            clients.spawn(share::produce(client.fork(), self.shared));
+        }
+        for _ in 0..share::CONSUMERS {
+            clients.spawn(share::consume(client.fork(), self.shared));
+        }
+        for protocol in Protocol::ALL {
+            for _ in 0..groups::MEMBERS {
+                clients.spawn(groups::consume(client.fork(), protocol));
+            }
+        }
+        clients.spawn(pulse::beat(client.fork()));
+        clients.spawn(pulse::watch(client.clone()));
         faults::start(&mut clients, &mut client, &self.disk, life);
         let broker = client.broker.clone();
         tokio::select! {
@@ -284,6 +335,8 @@ impl Run {
             why = broker.failed() => self.ended(life, why),
             () = sleep(life.within) => {
                 if life.end == End::Stop {
+                    // Whoever waits is sent away, or waits for the end.
+                    self.knowledge.lock().calm.disturb(u64::MAX);
                     self.stop(&broker, gateways).await;
                 }
                 life.end
@@ -348,6 +401,18 @@ impl Run {
             let left = jobs::left(&client.broker).await;
             self.verdict.violated(Invariant::Progress, format!("the queue is not drained: {left}"));
         }
+        let shared = timeout(PATIENCE, share::drain(client.fork(), self.shared)).await;
+        if !matches!(shared, Ok(Ok(()))) {
+            let what = format!("the share group does not come to its end: {shared:?}");
+            self.verdict.violated(Invariant::Progress, what);
+        }
+        for protocol in Protocol::ALL {
+            let drained = timeout(PATIENCE, groups::drain(client.fork(), protocol)).await;
+            if !matches!(drained, Ok(Ok(()))) {
+                let what = format!("a {protocol:?} group does not come to its end: {drained:?}");
+                self.verdict.violated(Invariant::Progress, what);
+            }
+        }
         self.stop(&client.broker, gateways).await;
         End::Stop
     }
@@ -356,6 +421,7 @@ impl Run {
         let looked = async {
             self.look(&client).await?;
             jobs::check(&client, &self.rules).await?;
+            share::check(&client, &self.shared).await?;
             let found = keys::found(&client.broker).await?;
             self.knowledge.lock().keys.check(&found, &self.verdict);
             Ok::<_, String>(())
@@ -380,8 +446,8 @@ impl Run {
             }
             known.term = term;
             known.offsets.check(committed, &self.verdict);
-            let is_there = |name: &str| broker.catalog().topic_named(name).is_some();
-            known.topics.check(is_there, &self.verdict);
+            let left = topics::left(broker, known.topics.gone());
+            known.topics.check(&topics::found(broker), &left, &self.verdict);
         }
         for partition in kafka::partitions(broker) {
             let found = sent_in(broker, partition).await?;

@@ -32,13 +32,19 @@ pub enum Invariant {
     Transfers,
     /// Committed offsets do not go back.
     Offsets,
+    /// A partition has one owner of a group, and nobody else commits in it.
+    Owners,
+    /// The members of a group together consume every record.
+    Consumed,
     /// Of a compacted topic the newest record of each key stays.
     Compacted,
-    /// Topics are there from the answer that made them to the request that deletes them.
+    /// Topics are there from the answer that made them to the request that deletes them, and the shard has
+    /// the rows of all that there are and of no others.
     Catalog,
     /// Terms rise, from one life to the next too.
     Terms,
-    /// Once nothing fails any more, everything comes to an end.
+    /// What is due comes within a bound while nothing fails, and once nothing fails any more everything
+    /// comes to an end.
     Progress,
     /// The node opens what a crash left, and does not end by itself.
     Alive,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::verdict::{Invariant, Verdict};
 
 /// The node counts its time from another moment than the run, and both in milliseconds.
-const ROUNDED_MS: u64 = 10;
+pub const ROUNDED_MS: u64 = 10;
 
 /// Identifies a job; it is in the record's value.
 pub type JobId = u32;

@@ -1,6 +1,8 @@
 //! What clients know, and from that what must be there. Each is told of requests before they are sent and of
 //! answers when they come, over all lives of the node; what was not answered may have happened or not.
 
+pub mod calm;
+pub mod groups;
 pub mod jobs;
 pub mod keys;
 pub mod messages;
@@ -10,6 +12,8 @@ pub mod topics;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::history::History;
+use calm::Calm;
+use groups::Group;
 use jobs::Jobs;
 use keys::Keys;
 use messages::Messages;
@@ -28,6 +32,11 @@ pub struct Known {
     /// Of AMQP's clients.
     pub messages: Messages,
     pub jobs: Jobs,
+    /// Of a share group.
+    pub shared: Jobs,
+    /// Of each protocol of groups.
+    pub groups: [Group; 2],
+    pub calm: Calm,
     pub keys: Keys,
     pub offsets: Offsets,
     pub topics: Topics,

@@ -1,37 +1,87 @@
-//! Topics that come and go.
+//! Topics that come, grow and go: they are there as was answered, and the shard that has their rows agrees
+//! with the catalog.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::TopicId;
 
 use crate::verdict::{Invariant, Verdict};
 
 #[derive(Debug, Default)]
-pub struct Topics(BTreeMap<String, Topic>);
+pub struct Topics {
+    by_name: BTreeMap<String, Topic>,
+    /// Numbers of topics whose deletion was answered.
+    gone: BTreeSet<TopicId>,
+}
 
 /// Whether a topic is there, as far as clients know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Topic {
-    There,
+    There {
+        topic: TopicId,
+        partitions: u32,
+        /// More than `partitions` while it was not answered that it has grown.
+        partitions_max: u32,
+    },
     Gone,
     /// It was asked for, or to be deleted, and there was no answer.
     Unknown,
 }
 
+/// A topic as a life of the node begins.
+#[derive(Clone, Debug)]
+pub struct Found {
+    pub name: String,
+    pub topic: TopicId,
+    /// As the catalog says.
+    pub partitions: u32,
+    /// As the shard has them.
+    pub rows: u32,
+}
+
 impl Topics {
     pub fn set(&mut self, name: &str, topic: Topic) {
-        self.0.insert(name.to_owned(), topic);
+        self.by_name.insert(name.to_owned(), topic);
     }
 
-    pub fn check(&self, is_there: impl Fn(&str) -> bool, verdict: &Verdict) {
-        for (name, topic) in &self.0 {
-            let there = is_there(name);
-            let wrong = match topic {
-                Topic::There => !there,
-                Topic::Gone => there,
+    /// To be called before it is sent.
+    pub fn grow(&mut self, name: &str, to: u32) {
+        if let Some(Topic::There { partitions_max, .. }) = self.by_name.get_mut(name) {
+            *partitions_max = to;
+        }
+    }
+
+    pub fn deleted(&mut self, name: &str, topic: TopicId) {
+        self.set(name, Topic::Gone);
+        self.gone.insert(topic);
+    }
+
+    pub fn gone(&self) -> Vec<TopicId> {
+        self.gone.iter().copied().collect()
+    }
+
+    /// Judges all topics that there are, and those of the deleted ones that the shard still has.
+    pub fn check(&self, found: &[Found], left: &[TopicId], verdict: &Verdict) {
+        let violated = |what: String| verdict.violated(Invariant::Catalog, what);
+        for it in found {
+            if it.partitions != it.rows {
+                violated(format!("the catalog and the shard do not agree: {it:?}"));
+            }
+        }
+        if let Some(topic) = left.first() {
+            violated(format!("the shard still has topic {topic}, which was deleted"));
+        }
+        for (name, topic) in &self.by_name {
+            let there = found.iter().find(|it| it.name == *name);
+            let wrong = match *topic {
+                Topic::There { topic, partitions, partitions_max } => there.is_none_or(|it| {
+                    it.topic != topic || !(partitions..=partitions_max).contains(&it.partitions)
+                }),
+                Topic::Gone => there.is_some(),
                 Topic::Unknown => false,
             };
             if wrong {
-                let found = if there { "there" } else { "not there" };
-                verdict.violated(Invariant::Catalog, format!("{name} is {found}; it is {topic:?}"));
+                violated(format!("{name} is {topic:?}; found was {there:?}"));
             }
         }
     }
@@ -42,17 +92,33 @@ mod tests {
     use super::*;
     use crate::trace::Trace;
 
+    const THERE: Topic = Topic::There { topic: TopicId(1), partitions: 2, partitions_max: 3 };
+
+    fn found(topic: u32, partitions: u32, rows: u32) -> Vec<Found> {
+        vec![Found { name: "t".to_owned(), topic: TopicId(topic), partitions, rows }]
+    }
+
+    fn holds(topic: Topic, found: &[Found], left: &[TopicId]) -> bool {
+        let verdict = Verdict::new(Trace::default());
+        let mut topics = Topics::default();
+        topics.set("t", topic);
+        topics.check(found, left, &verdict);
+        verdict.first().is_none()
+    }
+
     #[test]
-    fn a_topic_that_is_gone_or_came_back_is_seen() {
-        let judged = |topic, there| {
-            let verdict = Verdict::new(Trace::default());
-            let mut topics = Topics::default();
-            topics.set("t", topic);
-            topics.check(|_| there, &verdict);
-            verdict.first().is_none()
-        };
-        assert!(judged(Topic::There, true) && judged(Topic::Gone, false));
-        assert!(!judged(Topic::There, false) && !judged(Topic::Gone, true));
-        assert!(judged(Topic::Unknown, true) && judged(Topic::Unknown, false));
+    fn a_topic_that_is_gone_came_back_or_shrank_is_seen() {
+        assert!(holds(THERE, &found(1, 2, 2), &[]) && holds(THERE, &found(1, 3, 3), &[]));
+        assert!(!holds(THERE, &[], &[]) && !holds(THERE, &found(2, 2, 2), &[]));
+        assert!(!holds(THERE, &found(1, 1, 1), &[]) && !holds(THERE, &found(1, 4, 4), &[]));
+        assert!(holds(Topic::Gone, &[], &[]) && !holds(Topic::Gone, &found(1, 2, 2), &[]));
+        assert!(holds(Topic::Unknown, &found(1, 2, 2), &[]) && holds(Topic::Unknown, &[], &[]));
+    }
+
+    #[test]
+    fn a_shard_that_does_not_follow_the_catalog_is_seen() {
+        assert!(!holds(Topic::Unknown, &found(1, 2, 1), &[]));
+        assert!(!holds(Topic::Unknown, &found(1, 2, 3), &[]));
+        assert!(!holds(Topic::Gone, &[], &[TopicId(1)]));
     }
 }

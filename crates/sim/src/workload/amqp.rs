@@ -34,7 +34,7 @@ async fn publish_on_one(client: &mut Client) -> Result<(), AmqpError> {
             waiting.push((channel.publish("", QUEUE, &value(id, padding)), id));
         }
         while channel.unconfirmed() > 0 {
-            for confirm in channel.confirms().await? {
+            for confirm in client.due("a confirm", channel.confirms()).await? {
                 let id = waiting.iter().find(|(tag, _)| *tag == confirm.tag).map(|(_, id)| *id);
                 client.trace.note(format_args!("message {id:?} is confirmed: {}", confirm.taken));
                 if let Some(id) = id.filter(|_| confirm.taken) {
@@ -104,7 +104,7 @@ impl Consumer {
         }
         client.knowledge.lock().messages.acknowledge(id);
         channel.ack(delivery.tag);
-        channel.commit().await?;
+        client.due("a transaction", channel.commit()).await?;
         client.trace.note(format_args!("message {id} is settled"));
         client.knowledge.lock().messages.settle(id);
         Ok(())

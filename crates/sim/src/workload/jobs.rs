@@ -98,7 +98,8 @@ pub async fn produce(mut client: Client, rules: Rules) -> Ended {
         let batch =
             batch(PartitionId::new(topic, partition), BatchOptions::default(), now_ms, &jobs);
         client.trace.note(format_args!("jobs {ids:?}, stamped {now_ms}"));
-        let answer = client.broker.append(vec![batch]).await.remove(0);
+        let appended = client.broker.append(vec![batch]);
+        let answer = client.due("an answer to a producer of jobs", appended).await.remove(0);
         client.trace.note(format_args!("jobs {ids:?} sent to {partition}: {answer:?}"));
         match &answer {
             Ok(appended) => {
@@ -248,7 +249,8 @@ impl Consumer {
             Way::Accepted | Way::Moved => Settlement::Accept,
         };
         self.client.knowledge.lock().jobs.settle(job, way);
-        let answer = self.session.settle(vec![self.of(&delivery, settlement)]).await.remove(0);
+        let settled = self.session.settle(vec![self.of(&delivery, settlement)]);
+        let answer = self.client.due("a settle", settled).await.remove(0);
         self.client.trace.note(format_args!("job {job} {way:?}: {answer:?}"));
         self.note(job, way, answer.is_ok());
         self.answered(answer).await
@@ -345,7 +347,10 @@ fn group(broker: &Broker) -> Option<LeaseGroupId> {
 }
 
 /// Every job that is in a topic, with its place.
-async fn found(broker: &Broker, topic: &str) -> Result<Vec<(JobId, (u32, u64))>, String> {
+pub(super) async fn found(
+    broker: &Broker,
+    topic: &str,
+) -> Result<Vec<(JobId, (u32, u64))>, String> {
     let partitions = broker.catalog().topic_named(topic).map(|topic| topic.partition_ids());
     let mut jobs = Vec::new();
     for partition in partitions.into_iter().flatten() {

@@ -3,16 +3,16 @@
 use base::PartitionId;
 use broker::Broker;
 use bytes::Bytes;
-use client::Pipeline;
 use client::requests::{self, Answer};
+use client::{CallError, Pipeline};
 use record::BatchOptions;
 
 use super::{Client, Ended, New, batch};
 use crate::history::{Sent, sent_value};
 use crate::network;
 
-const TOPIC: &str = "kafka-log";
-pub const PARTITIONS: u32 = 2;
+pub const TOPIC: &str = "kafka-log";
+pub const PARTITIONS: u32 = 3;
 pub const PRODUCERS: u32 = 2;
 
 /// Sends from the number on that it was left with, and leaves the next.
@@ -56,27 +56,43 @@ async fn send(
         for sent in sent.clone() {
             client.knowledge.lock().kafka.send(sent, partition);
         }
-        let place = PartitionId::new(base::TopicId(0), partition);
-        let now_ms = client.broker.clock().now_ms();
-        let batch = batch(place, BatchOptions::default(), now_ms, &values);
-        let batch = (partition as i32, Bytes::from(batch.bytes));
-        let request = requests::produce(TOPIC, -1, [batch]);
-        let answer = match pipeline.call(requests::PRODUCE, &request).await {
-            Ok(answer) => requests::produced(&answer),
+        let answer = match append(client, &mut pipeline, (TOPIC, partition), &values).await {
+            Ok(answer) => answer,
             Err(error) => return error.to_string(),
         };
         client.trace.note(format_args!("kafka producer {producer} sent {first}: {answer:?}"));
-        match answer[..] {
-            [Answer::Acknowledged { base_offset }] => {
+        match answer {
+            Answer::Acknowledged { base_offset } => {
                 for (sent, offset) in sent.zip(base_offset as u64..) {
                     client.knowledge.lock().kafka.acknowledge(sent, offset);
                 }
             }
-            [Answer::Refused { .. }] => client.think(300).await,
-            _ => client.refused("a produce request", &answer),
+            Answer::Refused { .. } => client.think(300).await,
         }
         client.think(80).await;
     }
+}
+
+/// Sends records in one batch, and waits for the answer.
+pub async fn append(
+    client: &Client,
+    pipeline: &mut Pipeline,
+    (topic, partition): (&str, u32),
+    records: &[New],
+) -> Result<Answer, CallError> {
+    // The batch is all that is taken of it, and that names no topic.
+    let place = PartitionId::new(base::TopicId(0), partition);
+    let now_ms = client.broker.clock().now_ms();
+    let batch = batch(place, BatchOptions::default(), now_ms, records);
+    let batch = (partition as i32, Bytes::from(batch.bytes));
+    let request = requests::produce(topic, -1, [batch]);
+    let produced = pipeline.call(requests::PRODUCE, &request);
+    let answers =
+        requests::produced(&client.due("an answer to a produce request", produced).await?);
+    if answers.len() != 1 {
+        client.refused("a produce request", &answers);
+    }
+    Ok(answers.first().copied().unwrap_or(Answer::Refused { code: -1 }))
 }
 
 /// The topic's partitions, if it is there.

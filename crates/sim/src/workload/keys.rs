@@ -22,7 +22,8 @@ pub async fn produce(mut client: Client) -> Ended {
         let record = New { key: Some(key), value: value(number, padding), headers: Vec::new() };
         let now_ms = client.broker.clock().now_ms();
         let batch = batch(PartitionId::new(topic, 0), BatchOptions::default(), now_ms, &[record]);
-        let answer = client.broker.append(vec![batch]).await.remove(0);
+        let appended = client.broker.append(vec![batch]);
+        let answer = client.due("an answer to a producer of keys", appended).await.remove(0);
         client.trace.note(format_args!("key {key} is {number}: {answer:?}"));
         match &answer {
             Ok(_) => client.knowledge.lock().keys.acknowledge(key, number),

@@ -125,7 +125,8 @@ impl Producer {
         };
         let now_ms = client.broker.clock().now_ms();
         let batch = batch(PartitionId::new(topic, partition), options, now_ms, &values);
-        let answer = client.broker.append(vec![batch]).await.remove(0);
+        let appended = client.broker.append(vec![batch]);
+        let answer = client.due("an answer to a producer", appended).await.remove(0);
         let Self { id, identity, .. } = self;
         client.trace.note(format_args!("producer {id} sent {first} to {partition}: {answer:?}"));
         match answer {

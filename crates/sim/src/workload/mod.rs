@@ -4,11 +4,15 @@
 //! own numbers from the seed and on its answers, and on nothing else.
 
 pub mod amqp;
+pub mod groups;
 pub mod jobs;
 pub mod kafka;
 pub mod keys;
 pub mod log;
 pub mod offsets;
+pub mod pulse;
+pub mod settings;
+pub mod share;
 pub mod topics;
 
 use std::collections::BTreeMap;
@@ -50,6 +54,20 @@ impl Client {
     pub async fn think(&mut self, ms_max: u64) {
         let ms = self.random.between(0, ms_max);
         tokio::time::sleep(Duration::from_millis(ms)).await;
+    }
+
+    /// Something fails, and may do so for this long.
+    pub fn disturb(&self, for_ms: u64) {
+        self.knowledge.lock().calm.disturb(self.trace.now_ms() + for_ms);
+    }
+
+    /// Waits for what is due within a bound while nothing fails.
+    pub async fn due<T>(&self, what: &'static str, answer: impl Future<Output = T>) -> T {
+        let wait = self.knowledge.lock().calm.begin(what, self.trace.now_ms());
+        let _not_waited_for = Due { knowledge: &self.knowledge, wait };
+        let answer = answer.await;
+        self.knowledge.lock().calm.end(wait, self.trace.now_ms(), &self.verdict);
+        answer
     }
 
     /// What to do about an answer that there was none: try again after a while, or end.
@@ -101,6 +119,18 @@ impl Client {
             let made = self.broker.create_topic(topic).await;
             self.changed(made).await?.ok();
         }
+    }
+}
+
+/// Whoever goes waits no longer.
+struct Due<'a> {
+    knowledge: &'a Knowledge,
+    wait: u64,
+}
+
+impl Drop for Due<'_> {
+    fn drop(&mut self) {
+        self.knowledge.lock().calm.cancel(self.wait);
     }
 }
 

@@ -20,7 +20,8 @@ pub async fn commit(mut client: Client) -> Ended {
             metadata: String::new(),
             expire_ms: None,
         };
-        let committed = client.broker.shards().commit_offsets(GROUP, vec![commit]).await;
+        let shards = client.broker.shards();
+        let committed = client.due("a commit", shards.commit_offsets(GROUP, vec![commit])).await;
         match client.changed(committed).await {
             Ok(answer) => {
                 client.trace.note(format_args!("commit {offset}: {answer:?}"));

@@ -1,25 +1,36 @@
-//! Topics are made and deleted.
+//! Topics are made, grown and deleted while everything else goes on: what was answered holds at once.
 
-use base::TopicId;
-use broker::{ExecuteError, NewTopic};
+use base::{PartitionId, TopicId};
+use broker::{AppendError, Broker, ExecuteError, NewTopic};
+use record::BatchOptions;
 
-use super::{Client, Ended};
-use crate::checkers::topics::Topic;
+use super::{Client, Ended, New, batch, value};
+use crate::checkers::topics::{Found, Topic};
+use crate::verdict::Invariant;
 
-const NAMES: u64 = 5;
+pub const CLIENTS: u32 = 2;
+const NAMES: u64 = 4;
+const PARTITIONS_MAX: u32 = 12;
+/// Rows of partitions that nobody asked for are looked for up to so many past the last.
+const PAST: u32 = 4;
 
-pub async fn come_and_go(mut client: Client) -> Ended {
+/// Each client has topics of its own, so that it knows what to expect of them.
+pub async fn come_and_go(mut client: Client, id: u32) -> Ended {
     loop {
-        let name = format!("passing-{}", client.random.below(NAMES));
-        let found = client.broker.catalog().topic_id(&name);
+        let name = format!("passing-{id}-{}", client.random.below(NAMES));
+        let found =
+            client.broker.catalog().topic_named(&name).map(|it| (it.id(), it.partition_count()));
         let done = match found {
-            Some(id) => delete(&mut client, &name, id).await,
+            Some((topic, count)) if count < PARTITIONS_MAX && client.random.once_in(2) => {
+                grow(&mut client, &name, topic, count).await
+            }
+            Some((topic, _)) => delete(&mut client, &name, topic).await,
             None => create(&mut client, &name).await,
         };
         if done == Err(Ended) {
             return Ended;
         }
-        client.think(500).await;
+        client.think(300).await;
     }
 }
 
@@ -28,26 +39,103 @@ async fn create(client: &mut Client, name: &str) -> Result<(), Ended> {
     let uuid = client.broker.entropy().uuid();
     let partitions = client.random.between(1, 9) as u32;
     let topic = NewTopic { name: name.to_owned(), uuid, partitions, config: Default::default() };
-    let made = client.broker.create_topic(topic).await;
+    let made = client.due("a new topic", client.broker.create_topic(topic)).await;
     let answer = client.changed(made).await?;
     client.trace.note(format_args!("create {name}: {answer:?}"));
     match answer {
-        Ok(_) => client.knowledge.lock().topics.set(name, Topic::There),
-        Err(ExecuteError::Unavailable(_)) => {}
-        other => client.refused("creating a topic", &other),
+        Ok(topic) => {
+            let there = Topic::There { topic, partitions, partitions_max: partitions };
+            client.knowledge.lock().topics.set(name, there);
+            let index = client.random.below(partitions.into()) as u32;
+            write(client, PartitionId::new(topic, index), true).await
+        }
+        Err(ExecuteError::Unavailable(_)) => Ok(()),
+        other => {
+            client.refused("creating a topic", &other);
+            Ok(())
+        }
     }
-    Ok(())
+}
+
+async fn grow(client: &mut Client, name: &str, topic: TopicId, from: u32) -> Result<(), Ended> {
+    let to = client.random.between(u64::from(from) + 1, PARTITIONS_MAX.into()) as u32;
+    // What was not answered in a life before is known now.
+    let there = |partitions| Topic::There { topic, partitions, partitions_max: to };
+    client.knowledge.lock().topics.set(name, there(from));
+    let grown = client.due("more partitions", client.broker.create_partitions(topic, to)).await;
+    let answer = client.changed(grown).await?;
+    client.trace.note(format_args!("grow {name} to {to}: {answer:?}"));
+    match answer {
+        Ok(()) => {
+            client.knowledge.lock().topics.set(name, there(to));
+            write(client, PartitionId::new(topic, to - 1), true).await
+        }
+        Err(ExecuteError::Unavailable(_)) => Ok(()),
+        other => {
+            client.refused("growing a topic", &other);
+            Ok(())
+        }
+    }
 }
 
 async fn delete(client: &mut Client, name: &str, topic: TopicId) -> Result<(), Ended> {
     client.knowledge.lock().topics.set(name, Topic::Unknown);
-    let deleted = client.broker.delete_topic(topic).await;
+    let deleted = client.due("a deletion", client.broker.delete_topic(topic)).await;
     let answer = client.changed(deleted).await?;
     client.trace.note(format_args!("delete {name}: {answer:?}"));
     match answer {
-        Ok(_) => client.knowledge.lock().topics.set(name, Topic::Gone),
-        Err(ExecuteError::Unavailable(_)) => {}
-        other => client.refused("deleting a topic", &other),
+        Ok(()) => {
+            client.knowledge.lock().topics.deleted(name, topic);
+            write(client, PartitionId::new(topic, 0), false).await
+        }
+        Err(ExecuteError::Unavailable(_)) => Ok(()),
+        other => {
+            client.refused("deleting a topic", &other);
+            Ok(())
+        }
     }
-    Ok(())
+}
+
+/// Writes to a partition that is there, or is not any more.
+async fn write(client: &mut Client, partition: PartitionId, is_there: bool) -> Result<(), Ended> {
+    let record = New { key: None, value: value(0, 10), headers: Vec::new() };
+    let now_ms = client.broker.clock().now_ms();
+    let batch = batch(partition, BatchOptions::default(), now_ms, &[record]);
+    let answer = client.broker.append(vec![batch]).await.remove(0);
+    client.trace.note(format_args!("write to {partition}: {answer:?}"));
+    match &answer {
+        Err(AppendError::Unavailable(error)) => client.after(error).await,
+        Err(AppendError::StorageFull { .. }) => Ok(()),
+        Ok(_) if is_there => Ok(()),
+        Err(AppendError::UnknownPartition(_)) if !is_there => Ok(()),
+        other => {
+            let what = format!("{partition}, there: {is_there}, was written to: {other:?}");
+            client.verdict.violated(Invariant::Catalog, what);
+            Ok(())
+        }
+    }
+}
+
+/// All topics, with what the shard has of them.
+pub fn found(broker: &Broker) -> Vec<Found> {
+    let known: Vec<(String, TopicId, u32)> = {
+        let catalog = broker.catalog();
+        let all = catalog.topics();
+        all.map(|it| (it.name().to_string(), it.id(), it.partition_count())).collect()
+    };
+    let each = known.into_iter().map(|(name, topic, partitions)| {
+        let rows = rows(broker, topic, partitions + PAST);
+        Found { name, topic, partitions, rows }
+    });
+    each.collect()
+}
+
+/// Which of these topics the shard has something of.
+pub fn left(broker: &Broker, topics: Vec<TopicId>) -> Vec<TopicId> {
+    topics.into_iter().filter(|topic| rows(broker, *topic, PARTITIONS_MAX) > 0).collect()
+}
+
+fn rows(broker: &Broker, topic: TopicId, up_to: u32) -> u32 {
+    let has = |index: &u32| broker.bounds(PartitionId::new(topic, *index)).is_some();
+    (0..up_to).filter(has).count() as u32
 }
