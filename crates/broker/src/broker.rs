@@ -123,7 +123,8 @@ impl Broker {
             let catalog = &shards[0].shard;
             let local = LocalShard::start(&common, Role::Rows(shard), Some(catalog)).await?;
             let local = Arc::new(local);
-            behind_at_open = behind_at_open.max(version.saturating_sub(*local.adopted.borrow()));
+            behind_at_open =
+                behind_at_open.max(version.saturating_sub(local.adopted.borrow().version));
             catalog.lead_on(&local.shard);
             let adoption = adoption::run(Arc::clone(catalog), Arc::downgrade(&local));
             adopting.push(tasks::vital(Task::Adoption, adoption, &failure));
