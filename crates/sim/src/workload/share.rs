@@ -216,7 +216,7 @@ impl Sharer {
             };
             let mut known = client.knowledge.lock();
             match how {
-                Said::Release => known.shared.release(job, *session, None),
+                Said::Release => known.shared.release(job, *session),
                 Said::End(way) => known.shared.settle(job, way),
             }
             said.push((job, leased, how));
@@ -230,7 +230,7 @@ impl Sharer {
             client.trace.note(format_args!("shared {job} is settled: {how:?}"));
             let mut known = client.knowledge.lock();
             match how {
-                Said::Release => known.shared.released(*job, leased.attempt as u16),
+                Said::Release => known.shared.released(*job, leased.attempt as u16, None),
                 Said::End(way) => known.shared.settled(*job, *session, *way),
             }
         }
