@@ -48,6 +48,26 @@ fn a_failed_sync_poisons_the_journal_and_a_restart_has_all_that_was_acknowledged
 }
 
 #[test]
+fn what_a_failed_sync_left_in_the_page_cache_outlives_a_later_power_loss() {
+    for seed in 0..20 {
+        let disk = SimulatedDisk::new();
+        let journal = open(&disk).journal;
+        write(&journal, 1, 5);
+        disk.fail_sync("00000001.seg", 0);
+        let failed = append(&journal, vec![entry(1, 6, 5, 2000)]);
+        failed.recv_timeout(PATIENCE).unwrap().unwrap_err();
+        drop(journal);
+        // The pages can be read, and are clean as far as the kernel knows.
+        let disk = disk.killed();
+        let journal = open(&disk).journal;
+        assert_eq!(all(&journal).len(), 6);
+        append_durably(&journal, vec![entry(1, 7, 6, 10)]);
+        drop(journal);
+        assert_eq!(all(&open(&disk.power_loss(seed)).journal).len(), 7, "seed {seed}");
+    }
+}
+
+#[test]
 fn a_failed_write_fails_all_waiting_callers() {
     let disk = SimulatedDisk::new();
     let journal = open(&disk).journal;

@@ -73,6 +73,8 @@ impl Walk<'_> {
         }
         let last = &self.segments[&active];
         if !self.fresh {
+            let write_error = |source| io_error("write again", last.path.clone(), source);
+            self.write_again(last).map_err(write_error)?;
             last.file.sync().map_err(|source| io_error("sync", last.path.clone(), source))?;
         }
 
@@ -101,6 +103,21 @@ impl Walk<'_> {
             self.world.disk.sync_dir(self.dir).map_err(sync_error)?;
         }
         Ok(spare)
+    }
+
+    /// Writes the last frame as it was read. Where the sync of it failed and the process ended, the kernel
+    /// keeps its pages and takes them for clean: they can be read, another sync does nothing, and a later
+    /// power loss takes them from under the frames that follow. Those before it were synced.
+    fn write_again(&self, last: &Candidate) -> io::Result<()> {
+        let LogPosition { segment, position: end, .. } = self.at;
+        let Some((_, from)) = self.last_frame.filter(|(of, _)| *of == segment) else {
+            return Ok(());
+        };
+        let mut frame = vec![0; usize::try_from(u64::from(end) - from).unwrap_or(0)];
+        if last.file.read_at(&mut frame, from)? < frame.len() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        last.file.write_at(&mut [IoSlice::new(&frame)], from)
     }
 
     /// Overwrites the torn frame, so that the next start does not report it again. This is not needed

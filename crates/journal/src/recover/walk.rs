@@ -28,6 +28,8 @@ pub(super) struct Walk<'a> {
     /// Entries up to here are in the snapshot.
     pub(super) covered: Option<u64>,
     pub(super) last_index: u64,
+    /// Where the last frame that was read begins, and its segment.
+    pub(super) last_frame: Option<(u32, u64)>,
     pub(super) log: LogState,
     pub(super) full: Vec<Full>,
     pub(super) replaced: Vec<(u64, Slot)>,
@@ -57,6 +59,7 @@ impl<'a> Walk<'a> {
             fresh: false,
             covered,
             last_index: covered.unwrap_or(0),
+            last_frame: None,
             log: LogState::new(
                 snapshot.map(|snapshot| snapshot.id),
                 scan_from,
@@ -163,6 +166,7 @@ impl<'a> Walk<'a> {
                     self.report.frames += 1;
                     self.report.entries += u64::from(header.entries);
                     self.bytes += u64::from(header.bytes);
+                    self.last_frame = Some((segment, position));
                     position = header.end();
                     previous = header.checksum();
                 }

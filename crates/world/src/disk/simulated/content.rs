@@ -16,7 +16,7 @@ pub(super) struct Content {
     pub(super) allocated_bytes: u64,
     /// What the sectors written since the last sync held before, by sector number.
     undo: HashMap<u64, [u8; SECTOR]>,
-    /// The same for sectors whose sync failed: no later sync saves them.
+    /// The same for sectors whose sync failed: no later sync saves them, unless they are written again.
     lost: HashMap<u64, [u8; SECTOR]>,
 }
 
@@ -58,6 +58,10 @@ impl Content {
         }
         let page = page.or_insert_with(|| Box::new([0; PAGE]));
         let old = &mut page[start..start + SECTOR];
+        // Dirty again, whatever is written: the next sync writes it.
+        if let Some(before) = self.lost.remove(&sector) {
+            self.undo.insert(sector, before);
+        }
         if old[within..within + bytes.len()] != *bytes {
             self.undo.entry(sector).or_insert_with(|| {
                 let mut before = [0; SECTOR];
