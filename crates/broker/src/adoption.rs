@@ -62,8 +62,14 @@ async fn keep_up(local: &LocalShard) -> bool {
                 tracing::error!(%refusal, "a change of the catalog cannot be taken over");
                 tokio::time::sleep(AGAIN_AFTER).await;
             }
-            Err(ExecuteError::Unavailable(Unavailable::Stopping)) => return false,
-            Err(ExecuteError::Unavailable(_)) => tokio::time::sleep(AGAIN_AFTER).await,
+            Err(ExecuteError::Unavailable(Unavailable::NotLeader)) => {
+                tokio::time::sleep(AGAIN_AFTER).await;
+            }
+            // The log takes nothing any more, and nobody may wait for it.
+            Err(ExecuteError::Unavailable(Unavailable::Stopping | Unavailable::Failed(_))) => {
+                local.adopted.send_modify(|adopted| adopted.ended = true);
+                return false;
+            }
         }
     }
 }
