@@ -25,10 +25,13 @@ pub(crate) async fn run(catalog: Arc<Shard>, local: Weak<LocalShard>) {
     loop {
         versions.borrow_and_update();
         let Some(local) = local.upgrade() else { return };
-        if !keep_up(&local).await {
+        let goes_on = keep_up(&local).await;
+        drop(local);
+        if !goes_on {
+            // Why the shard failed is told by what failed.
+            while versions.changed().await.is_ok() {}
             return;
         }
-        drop(local);
         if versions.changed().await.is_err() {
             return;
         }
