@@ -110,6 +110,7 @@ impl State {
         let mut documents = 0;
         for (at, command) in commands.iter().enumerate() {
             let refused = |refusal| Fault::Command(at, refusal);
+            self.check_home(command).map_err(refused)?;
             match command {
                 // Passes over what it does not find.
                 Command::Settle { .. } => continue,

@@ -84,12 +84,7 @@ impl State {
         applied: &mut Applied,
     ) -> Result<Outcome, Refusal> {
         let now_ms = self.last_ms;
-        match (self.role, command.home()) {
-            (Role::Catalog, Home::Catalog) | (Role::Rows(_), Home::Rows) => {}
-            (Role::Whole, _)
-                if !matches!(command, Command::SetShards { .. } | Command::Adopt(_)) => {}
-            (role, _) => return Err(Refusal::NotHere { shard: role.shard() }),
-        }
+        self.check_home(command)?;
         match command {
             Command::CreateTopics { topics } => {
                 let outcomes = topics.iter().map(|new| {
@@ -220,6 +215,16 @@ impl State {
                 self.rows.adopt(adoption, applied)?;
                 Ok(Outcome::Done)
             }
+        }
+    }
+
+    /// Whether a command belongs in this log.
+    pub(crate) fn check_home(&self, command: &Command) -> Result<(), Refusal> {
+        let apart = matches!(command, Command::SetShards { .. } | Command::Adopt(_));
+        match (self.role, command.home()) {
+            (Role::Catalog, Home::Catalog) | (Role::Rows(_), Home::Rows) => Ok(()),
+            (Role::Whole, _) if !apart => Ok(()),
+            (role, _) => Err(Refusal::NotHere { shard: role.shard() }),
         }
     }
 

@@ -10,7 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use base::limits::REMOVALS_REMEMBERED;
 use base::{LeaseGroupId, PartitionId, ShardId, TopicId};
 use machine::command::Home;
-use machine::{Append, Applied, Command, Entry, NewTopic, Outcome, Refusal, Role, State};
+use machine::{
+    Append, AppendOutcome, Applied, Command, Entry, NewTopic, Outcome, Refusal, Role, State, Unit,
+};
 use proptest::prelude::*;
 use uuid::Uuid;
 
@@ -290,6 +292,35 @@ fn a_command_for_another_log_is_refused() {
     assert_eq!(apply(&mut shards.rows[0], &[], &[for_catalog]).commands, refused(ShardId(1)));
     let whole = apply(&mut State::new(), &[], &[Command::SetShards { count: 2 }]);
     assert_eq!(whole.commands, refused(ShardId::CATALOG));
+}
+
+#[test]
+fn a_unit_with_a_command_for_another_log_changes_nothing() {
+    let mut shards = Shards::new(1);
+    let create = Command::CreateTopics { topics: vec![topic("a", 1)] };
+    shards.command(&create, &mut Effects::default()).unwrap();
+    let partition = PartitionId::new(TopicId(0), 0);
+    let put = Command::PutDocument {
+        space: "s".to_owned(),
+        name: "d".to_owned(),
+        body: vec![1],
+        expect: None,
+    };
+    let (appends, commands) = ([append(partition, 0, 1)], [put]);
+    let units = [Unit { first_append: 0, appends: 1, commands: 1 }];
+    let mut applied = Applied::new();
+    let entry = Entry {
+        now_ms: 1,
+        leader_epoch: None,
+        appends: &appends,
+        commands: &commands,
+        units: &units,
+    };
+    let state = &mut shards.rows[0];
+    state.apply(&entry, &mut applied);
+    assert_eq!(applied.appends, [AppendOutcome::UnitRefused]);
+    assert_eq!(applied.commands, [Err(Refusal::NotHere { shard: ShardId(1) })]);
+    assert_eq!(state.rows.partition(partition).unwrap().next_offset(), 0);
 }
 
 #[test]
