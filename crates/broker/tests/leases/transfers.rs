@@ -95,6 +95,28 @@ async fn dead_letters_that_have_no_room_keep_the_whole_transfer_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transfer_that_names_a_record_twice_gives_it_back() {
+    let stage = stage().await;
+    let Stage { node, jobs, group, of_dead, small } = &stage;
+    node.append(*jobs, &values(1)).await;
+    let session = node.broker.lease_session();
+    for again in [
+        Settlement::Accept,
+        Settlement::Reject,
+        Settlement::Release { delay_ms: None, count: true },
+    ] {
+        let taken = take(&session, *group, 1).await;
+        let settles = vec![stage.end(&taken[0], Settlement::Accept), stage.end(&taken[0], again)];
+        let refused = session.transfer(settles, vec![stage.to_small("x")]).await;
+        assert!(matches!(refused, Err(TransferError::Settle { item: 1, .. })), "{refused:?}");
+    }
+    assert_eq!((node.depth(*group).await, node.depth(*of_dead).await), (1, 0));
+    assert_eq!(stage.stored(*small), 0);
+    assert_eq!(texts(&take(&session, *group, 1).await), ["v0"]);
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn each_batch_of_a_transfer_has_to_fit_beside_the_others() {
     let stage = stage().await;
     let Stage { node, jobs, group, small, .. } = &stage;

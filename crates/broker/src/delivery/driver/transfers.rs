@@ -199,7 +199,6 @@ impl Driver {
         }
         let mut withheld: Vec<Withheld> = Vec::new();
         for (item, settle) in settles.iter().enumerate() {
-            let refused = |source| TransferError::Settle { item, source };
             let Some(group) = self.groups.get(settle.group) else { continue };
             let (id, engine) = (settle.group, group.engine);
             let ends = match settle.settlement {
@@ -207,18 +206,18 @@ impl Driver {
                 Settlement::Reject => !group.dispatch.policy().dead_letters,
                 Settlement::Release { .. } | Settlement::Renew { .. } => false,
             };
-            if !ends {
-                self.settle_one(session, settle).map_err(refused)?;
-                continue;
-            }
-            let mut records = match self.withhold_one(session, settle) {
+            let done = match ends {
+                true => self.withhold_one(session, settle),
+                false => self.settle_one(session, settle).map(|_| Vec::new()),
+            };
+            let mut records = match done {
                 Ok(records) => records,
                 Err(source) => {
                     // The same record twice: it was held when that was looked at.
                     for Withheld { group, records, .. } in withheld {
                         self.give_back(group, &records);
                     }
-                    return Err(refused(source));
+                    return Err(TransferError::Settle { item, source });
                 }
             };
             match withheld.iter_mut().find(|known| known.group == id) {
