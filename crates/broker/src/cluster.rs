@@ -1,6 +1,5 @@
 //! The cluster's identity: made once, when a node's data directory is new, and kept there.
 
-use std::io::IoSlice;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,6 +8,7 @@ use uuid::Uuid;
 use world::{Disk, World};
 
 use crate::error::OpenError;
+use crate::small_file;
 
 const FILE: &str = "cluster";
 const MAGIC: &[u8; 8] = b"PRclust1";
@@ -56,16 +56,8 @@ fn create(world: &World, dir: &Path, path: &Path) -> Result<Uuid, OpenError> {
     let mut content = MAGIC.to_vec();
     content.extend_from_slice(id.as_bytes());
     content.extend_from_slice(&crc32c(&content).to_le_bytes());
-    // A crash in between leaves a temporary file and no identity: the next start makes another.
-    let temporary = dir.join("cluster.tmp");
-    if disk.list(dir).map_err(writing)?.iter().any(|name| name == "cluster.tmp") {
-        disk.remove(&temporary).map_err(writing)?;
-    }
-    let file = disk.open(&temporary, true).map_err(writing)?;
-    file.write_at(&mut [IoSlice::new(&content)], 0).map_err(writing)?;
-    file.sync().map_err(writing)?;
-    disk.rename(&temporary, path).map_err(writing)?;
-    disk.sync_dir(dir).map_err(writing)?;
+    // A crash in between leaves no identity: the next start makes another.
+    small_file::write(disk, dir, FILE, &content).map_err(writing)?;
     Ok(id)
 }
 

@@ -9,7 +9,6 @@ use machine::config::Durability;
 
 use crate::broker::Broker;
 use crate::error::FetchError;
-use crate::shard::View;
 
 pub use crate::stored::batches_in;
 
@@ -53,17 +52,14 @@ impl Batches {
 
 impl Broker {
     pub fn bounds(&self, partition: PartitionId) -> Option<Bounds> {
-        self.shard_of(partition).read(|view| view.rows.partition(partition).map(Bounds::of))
+        self.shard_of(partition).shard.rows().partition(partition).map(Bounds::of)
     }
 
     /// Waits until everything that was acknowledged in this topic can be read. Where its durability is
     /// `replicated`, that may be one sync later than the acknowledgement.
     pub async fn acknowledged_is_readable(&self, topic: TopicId) {
-        let early = |state: &View<'_>| {
-            let topic = state.catalog.topic(topic);
-            topic.is_some_and(|topic| topic.config.durability == Durability::Replicated)
-        };
-        if self.read(early) {
+        let durability = self.catalog().topic(topic).map(|topic| topic.config().durability);
+        if durability == Some(Durability::Replicated) {
             for shard in self.shards_of(topic) {
                 shard.shard.apply_answered().await;
             }

@@ -20,8 +20,8 @@
 //! | `shard-1` alone | the catalog is written to `shard-0.new`, which is renamed to `shard-0` |
 //! | both | `shard-1` saves a snapshot of its rows, unless it has; `layout` is written |
 
-use std::io::{self, ErrorKind, IoSlice};
-use std::path::{Path, PathBuf};
+use std::io::{self, ErrorKind};
+use std::path::Path;
 
 use base::ShardId;
 use base::checksum::crc32c;
@@ -30,9 +30,9 @@ use world::Disk;
 
 use crate::error::OpenError;
 use crate::local_shard::{Common, LocalShard, replica};
+use crate::small_file;
 
 const FILE: &str = "layout";
-const TEMPORARY: &str = "layout.tmp";
 const MAGIC: &[u8; 8] = b"PRlayou1";
 /// The order that this version writes: the first, without a file, had one shard for all.
 const ORDER: u32 = 2;
@@ -149,23 +149,13 @@ fn is_known(disk: &dyn Disk, dir: &Path) -> Result<bool, OpenError> {
 }
 
 fn write(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
-    let (path, temporary) = (dir.join(FILE), dir.join(TEMPORARY));
     let mut content = MAGIC.to_vec();
     content.extend_from_slice(&ORDER.to_le_bytes());
     content.extend_from_slice(&crc32c(&content).to_le_bytes());
-    let written = || -> io::Result<()> {
-        if disk.list(dir)?.iter().any(|name| name == TEMPORARY) {
-            disk.remove(&temporary)?;
-        }
-        let file = disk.open(&temporary, true)?;
-        file.write_at(&mut [IoSlice::new(&content)], 0)?;
-        file.sync()?;
-        disk.rename(&temporary, &path)?;
-        disk.sync_dir(dir)
-    };
-    written().map_err(|source| failed("writing", &path, source))
+    let written = small_file::write(disk, dir, FILE, &content);
+    written.map_err(|source| failed("writing", &dir.join(FILE), source))
 }
 
 fn failed(doing: &str, path: &Path, source: io::Error) -> OpenError {
-    OpenError::Io { doing: format!("{doing} {}", PathBuf::from(path).display()), source }
+    OpenError::Io { doing: format!("{doing} {}", path.display()), source }
 }

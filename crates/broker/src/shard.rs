@@ -13,7 +13,7 @@ use consensus::{Committed, Encode, RestoreError, StateMachine};
 use journal::{Body, Journal};
 use machine::outcome::{AppendOutcome, Applied};
 use machine::{Append, Catalog, Command, Entry, Head, Role, Rows, State};
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
+use parking_lot::{MappedRwLockReadGuard, Mutex, RwLock, RwLockReadGuard};
 use record::BatchHeader;
 use tasks::Task;
 use tokio::sync::{oneshot, watch};
@@ -112,7 +112,7 @@ impl Shard {
         self.followers.lock().push(Arc::downgrade(follower));
     }
 
-    /// The catalog changed: whoever delivers or keeps house for rows looks at what that concerns.
+    /// The catalog changed: delivery and housekeeping of each shard with rows look at what that concerns.
     fn tell_followers(&self, commands: &[Command], applied: &Applied) {
         let version = self.state.read().catalog.version();
         self.versions.send_if_modified(|known| std::mem::replace(known, version) != version);
@@ -122,6 +122,11 @@ impl Shard {
                 delivery.applied(commands, applied);
             }
         }
+    }
+
+    /// The rows alone, for as long as this is held: an apply waits for it.
+    pub(crate) fn rows(&self) -> MappedRwLockReadGuard<'_, Rows> {
+        RwLockReadGuard::map(self.state.read(), |state| &state.rows)
     }
 
     /// The state, for as long as this is held: an apply waits for it.
@@ -240,7 +245,8 @@ impl StateMachine for Shard {
         if let Some(delivery) = self.delivery.get() {
             delivery.applied(&commands, applied);
         }
-        if !commands.is_empty() {
+        // Only a catalog has followers.
+        if self.catalog.is_none() && !commands.is_empty() {
             self.tell_followers(&commands, applied);
         }
         if entry.ticket != 0

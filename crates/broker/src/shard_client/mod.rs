@@ -17,10 +17,9 @@ pub mod progress;
 
 use base::{PartitionId, TopicId};
 use machine::Rows;
-use parking_lot::{MappedRwLockReadGuard, RwLockReadGuard};
+use parking_lot::MappedRwLockReadGuard;
 
 use crate::broker::Broker;
-use crate::local_shard::LocalShard;
 
 pub use offsets::OffsetAges;
 pub use partitions::{EpochEnd, Producer};
@@ -41,19 +40,15 @@ impl Broker {
 /// A shard's rows, for as long as this is held.
 type RowsGuard<'a> = MappedRwLockReadGuard<'a, Rows>;
 
-fn rows_of(shard: &LocalShard) -> RowsGuard<'_> {
-    RwLockReadGuard::map(shard.shard.state(), |state| &state.rows)
-}
-
 impl<'a> ShardClient<'a> {
     /// The rows of each shard, one after the other: no two are locked at a time.
     fn each(self) -> impl Iterator<Item = RowsGuard<'a>> {
-        self.broker.shards_with_rows().iter().map(|shard| rows_of(shard))
+        self.broker.shards_with_rows().iter().map(|shard| shard.shard.rows())
     }
 
     /// The rows that a group's offsets are in.
     fn home_of(self, group: &str) -> RowsGuard<'a> {
-        rows_of(self.broker.home_of(group))
+        self.broker.home_of(group).shard.rows()
     }
 
     /// Asks each question of the shard that has its partition.

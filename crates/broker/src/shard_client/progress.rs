@@ -7,7 +7,7 @@ use machine::rows::lease_group::GroupRows;
 use machine::rows::topic::TopicRows;
 use machine::{Command, Refusal, Rows};
 
-use super::{ShardClient, rows_of};
+use super::ShardClient;
 use crate::error::{ExecuteError, Unavailable};
 
 /// A lease group in one partition.
@@ -61,7 +61,7 @@ impl ShardClient<'_> {
         let about = |partition: &u32| Some(PartitionId::new(topic, *partition));
         let places = self.broker.places_of(partitions.iter().filter_map(about));
         let shards = self.broker.shards_with_rows().iter();
-        let parts: Vec<_> = shards.map(|shard| Part::find(&rows_of(shard), group)).collect();
+        let parts: Vec<_> = shards.map(|shard| Part::find(&shard.shard.rows(), group)).collect();
         let progress_in =
             |(partition, place): (&u32, usize)| parts[place].as_ref()?.progress(*partition);
         Ok(partitions.iter().zip(places).map(progress_in).collect())
