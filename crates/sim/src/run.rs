@@ -217,6 +217,8 @@ impl Run {
 
     async fn live_here(&mut self, life: &Life, purpose: Purpose) {
         self.trace.life_begins();
+        // Before it opens: a step of the disk that hangs then may hang on.
+        self.knowledge.lock().calm.life_begins(self.trace.now_ms());
         self.trace.note(format_args!("{purpose:?}, {life:?}"));
         let clock = Arc::new(RuntimeClock::new(self.wall_ms));
         faults::arm(&self.disk, life);
@@ -255,7 +257,7 @@ impl Run {
     }
 
     fn opened(&mut self, broker: &Broker) {
-        self.knowledge.lock().calm.life_begins(self.trace.now_ms());
+        self.knowledge.lock().calm.disturb(self.trace.now_ms());
         let behind = broker.behind_at_open();
         if behind > 0 {
             self.trace.note(format_args!("a shard was {behind} changes behind the catalog"));
