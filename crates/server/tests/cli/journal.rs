@@ -64,6 +64,10 @@ fn frames_and_entries_are_listed_with_the_names_of_topics() {
         assert!(text.contains(says), "no {says:?} in:\n{text}");
     }
     let entries = lines(&inspect(&data, &["--entries", "-o", "json"]).ok());
+    for shard in ["shard-0", "shard-1"] {
+        assert!(entries.iter().any(|entry| entry["shard"] == shard), "no entry of {shard}");
+        assert!(text.contains(&format!("{shard}:")), "{text}");
+    }
     let batch = entries
         .iter()
         .flat_map(|entry| entry["batches"].as_array().expect("a list"))

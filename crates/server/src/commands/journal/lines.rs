@@ -17,7 +17,9 @@ pub(super) const ENTRY_HEADINGS: &str = "     ENTRY  TERM  SEGMENT    POSITION  
 const BATCHES_NAMED: usize = 4;
 
 #[derive(Serialize)]
-struct FrameLine {
+struct FrameLine<'a> {
+    /// The name of its directory.
+    shard: &'a str,
     segment: u32,
     position: u64,
     bytes: u64,
@@ -26,8 +28,14 @@ struct FrameLine {
     verdict: &'static str,
 }
 
-pub(super) fn frame_line(out: &mut impl Write, frame: &FrameInfo, json: bool) -> io::Result<()> {
+pub(super) fn frame_line(
+    out: &mut impl Write,
+    shard: &str,
+    frame: &FrameInfo,
+    json: bool,
+) -> io::Result<()> {
     let line = FrameLine {
+        shard,
         segment: frame.segment,
         position: frame.position,
         bytes: frame.bytes,
@@ -46,13 +54,15 @@ pub(super) fn frame_line(out: &mut impl Write, frame: &FrameInfo, json: bool) ->
         serde_json::to_writer(&mut *out, &line)?;
         return writeln!(out);
     }
-    let FrameLine { segment, position, bytes, entries, first_entry, verdict } = line;
+    let FrameLine { segment, position, bytes, entries, first_entry, verdict, .. } = line;
     let first = first_entry.map_or("-".into(), |first| first.to_string());
     writeln!(out, "{segment:>8}  {position:>10}  {bytes:>10}  {entries:>7}  {first:>10}  {verdict}")
 }
 
 #[derive(Serialize)]
 struct EntryLine<'a> {
+    /// The name of its directory.
+    shard: &'a str,
     entry: u64,
     term: u64,
     leader: u64,
@@ -82,6 +92,7 @@ struct BatchLine {
 
 pub(super) fn entry_line(
     out: &mut impl Write,
+    shard: &str,
     frame: &FrameInfo,
     entry: &EntryInfo,
     head: HeadText,
@@ -90,6 +101,7 @@ pub(super) fn entry_line(
 ) -> io::Result<()> {
     if json {
         let line = EntryLine {
+            shard,
             entry: entry.id.index,
             term: entry.id.term,
             leader: entry.id.leader,

@@ -169,9 +169,11 @@ impl Names {
             Command::DeleteDocument { space, name, .. } => {
                 format!("delete document {space}/{name}")
             }
-            Command::SetShards { count } => format!("there are {count} shards"),
+            Command::SetShards { count } => {
+                format!("set the number of shards with records to {count}")
+            }
             Command::Adopt(adoption) => format!(
-                "take over version {} of the catalog: {} topics, {} lease groups",
+                "take over version {} of the catalog (topics: {}, lease groups: {})",
                 adoption.to,
                 adoption.topics.len(),
                 adoption.groups.len()

@@ -137,7 +137,9 @@ impl Shard {
     ) -> Result<(), CommandError> {
         let mut out = BufWriter::new(io::stdout().lock());
         let json = inspect.output.output == OutputFormat::Json;
+        let shard = self.dir.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if !json {
+            writeln!(out, "{}:", self.dir.display())?;
             writeln!(out, "{}", if inspect.entries { ENTRY_HEADINGS } else { FRAME_HEADINGS })?;
         }
         for file in self.found.segments.clone().iter().filter(|file| file.generation == 1) {
@@ -148,12 +150,12 @@ impl Shard {
                     damage.look_at(&frame, file);
                 }
                 if shown && !inspect.entries {
-                    frame_line(&mut out, &frame, json)?;
+                    frame_line(&mut out, &shard, &frame, json)?;
                 }
                 for entry in frame.entries.iter().filter(|_| inspect.entries) {
                     let head = self.names.read(entry);
                     if shown {
-                        entry_line(&mut out, &frame, entry, head, &self.names, json)?;
+                        entry_line(&mut out, &shard, &frame, entry, head, &self.names, json)?;
                     }
                 }
             }
