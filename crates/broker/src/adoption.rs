@@ -28,7 +28,7 @@ pub(crate) async fn run(catalog: Arc<Shard>, local: Weak<LocalShard>) {
         let goes_on = keep_up(&local).await;
         drop(local);
         if !goes_on {
-            // Why the shard failed is told by what failed.
+            // The part that failed reports the reason; this task must not report another one first.
             while versions.changed().await.is_ok() {}
             return;
         }
@@ -68,7 +68,7 @@ async fn keep_up(local: &LocalShard) -> bool {
             Err(ExecuteError::Unavailable(Unavailable::NotLeader)) => {
                 tokio::time::sleep(AGAIN_AFTER).await;
             }
-            // The log takes nothing any more, and nobody may wait for it.
+            // The log takes no more entries: end the wait of callers, too.
             Err(ExecuteError::Unavailable(Unavailable::Stopping | Unavailable::Failed(_))) => {
                 local.adopted.send_modify(|adopted| adopted.ended = true);
                 return false;

@@ -1,4 +1,4 @@
-//! A shard as this node has it: its journal, its part in consensus, and what works for it.
+//! A shard on this node: its journal, its part in consensus, its sequencer and its delivery.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -13,7 +13,7 @@ use crate::outcome::{ALL_PARTITIONS, Applied, Outcome, Refusal};
 use crate::rows::Rows;
 use crate::rows::stripe::Stripe;
 
-/// What the log of a shard is about.
+/// Which commands the log of a shard holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Role {
     /// Catalog and rows in one log, as it was before there were shards.
@@ -33,9 +33,9 @@ impl Role {
     }
 }
 
-/// What the log of a shard has made. The catalog knows no row, and rows know the catalog only by
-/// numbers: what changes in one and concerns the other is carried over here where both are in one log, and
-/// by adoption ([`crate::catalog::feed`]) where they are not.
+/// The state that a shard's log makes. The catalog knows no rows, and rows know topics and groups only by
+/// number. Where one log has both, this type passes changes from one to the other; where they have logs of
+/// their own, adoption does ([`crate::catalog::feed`]).
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct State {
     pub(crate) role: Role,
@@ -236,7 +236,7 @@ impl State {
         Ok(Outcome::Done)
     }
 
-    /// Who delivers for a topic's lease groups looks at them again.
+    /// Notes the topic's lease groups as changed, for delivery.
     fn note_groups_moved(&self, topic: TopicId, applied: &mut Applied) {
         let groups = self.catalog.lease_groups.ids_of(topic).iter();
         applied.moved.extend(groups.map(|&group| (group, ALL_PARTITIONS)));

@@ -1,8 +1,8 @@
-//! Which of the node's shards has what is asked for.
+//! Finds the shard of a partition or of a group of consumers.
 //!
-//! A partition is where the catalog's placement says. What belongs to a group of consumers (committed
-//! offsets) is in the group's home: names go round 256 slots, and slots round the shards that there were
-//! when the node was founded.
+//! The catalog's placement says which shard has a partition. A group's committed offsets are in its home
+//! shard: the hash of its name gives one of 256 slots, and slots are spread over the shards that there
+//! were when the node was founded.
 
 use std::sync::Arc;
 
@@ -20,8 +20,7 @@ impl Broker {
     }
 
     fn local(&self, shard: ShardId) -> &Arc<LocalShard> {
-        // A number that is not here is of no shard of this node: what is asked for is not in the first
-        // either, and the answer says so.
+        // An unknown shard: the first one does not have the rows either, and answers so.
         let shards = self.local_shards();
         shards.get(shard.0 as usize).unwrap_or(&shards[1])
     }

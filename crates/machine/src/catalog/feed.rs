@@ -1,6 +1,6 @@
-//! What changed in the catalog, for the shards that have the rows: a shard takes over what changed since
-//! the version that it has, in one entry of its own log. It is told what there is, and not what
-//! happened, so that a shard which was away long is told no more than one that was not.
+//! The changes of the catalog that shards with rows take over. A shard has a version of the catalog; it
+//! takes over all changes since then in one entry of its own log. An adoption states what exists now, not
+//! each change, so it does not grow with the time that a shard was away.
 
 use std::collections::VecDeque;
 
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::Catalog;
 use super::topic::Topic;
 
-/// What the rows of a shard become. Its fields are persisted.
+/// The changes that a shard takes over. Its fields are persisted.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Adoption {
     /// The version of the catalog that the shard has so far: the adoption is refused if it has another.
@@ -159,8 +159,8 @@ impl Catalog {
         self.feed.version()
     }
 
-    /// What a shard has to take over that has version `from`: of at most so many changes. `None` if it is
-    /// up to date.
+    /// The changes after version `from` that concern a shard, out of at most `changes_max`. `None` if the
+    /// shard is up to date.
     pub fn adoption(&self, shard: ShardId, from: u64, changes_max: usize) -> Option<Adoption> {
         if from >= self.version() {
             return None;

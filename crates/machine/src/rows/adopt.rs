@@ -1,5 +1,4 @@
-//! What a change of the catalog means for a shard's rows. Each is done as often as it is asked for with
-//! the same result.
+//! Changes of the catalog, carried out in a shard's rows. Each is idempotent.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -80,7 +79,7 @@ impl Rows {
         }
     }
 
-    /// Takes out of an adoption what is gone and was never here.
+    /// Removes from an adoption the deletions of topics and groups that this shard does not have.
     pub fn without_unknown(&self, mut adoption: Adoption) -> Adoption {
         adoption.topics_gone.retain(|id| self.topics.contains_key(id) || self.offsets.knows(*id));
         adoption.groups_gone.retain(|id| self.lease_groups.contains_key(id));
@@ -143,8 +142,7 @@ impl Rows {
         applied.removed.push((id, removed.partitions_end()));
     }
 
-    /// Whether what every lease group of the topic has settled is deleted, from now on. Answers whether
-    /// that is new.
+    /// Sets `retention.settled` of the topic. Answers whether it changed.
     pub(crate) fn set_deletes_settled(&mut self, id: TopicId, deletes_settled: bool) -> bool {
         if self.topic(id).is_none_or(|topic| topic.deletes_settled == deletes_settled) {
             return false;
@@ -155,7 +153,7 @@ impl Rows {
         true
     }
 
-    /// Who delivers for a topic's groups looks at them again.
+    /// Notes the topic's lease groups as changed, for delivery.
     pub(crate) fn note_groups_moved(&self, id: TopicId, applied: &mut Applied) {
         let groups = self.topic(id).map_or(&[][..], TopicRows::groups);
         applied.moved.extend(groups.iter().map(|&group| (group, ALL_PARTITIONS)));

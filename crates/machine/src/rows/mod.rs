@@ -1,10 +1,9 @@
-//! The rows of a shard: partitions and who wrote them, how far lease groups have come in them, and
-//! committed offsets. What a topic or a group is called and how it is configured is in the catalog
-//! ([`crate::catalog`]); a shard knows their numbers, and the little that decides what becomes of
-//! records.
+//! The rows of a shard: partitions, their producers, the progress of lease groups, and committed offsets.
+//! Names and configurations are in the catalog ([`crate::catalog`]). Rows know topics and groups by number,
+//! and of their configuration only `retention.settled`.
 //!
 //! * [`topic`], [`stripe`], [`partition`], [`producer`]: where batches are
-//! * [`lease_group`], [`progress`]: what of them is settled
+//! * [`lease_group`], [`progress`]: which records are settled
 //! * [`group`], `offset_groups`: committed offsets
 //! * `adopt`: taking over what changed in the catalog
 //! * `settle`: settling and seeking
@@ -52,7 +51,7 @@ impl Rows {
         self.topics.get(&topic).map(Arc::as_ref)
     }
 
-    /// The topic as it is now: who looks at all of a large one keeps nobody waiting meanwhile.
+    /// The topic as it is now, shared: a long look at it holds no lock.
     pub fn shared_topic(&self, topic: TopicId) -> Option<Arc<TopicRows>> {
         self.topics.get(&topic).map(Arc::clone)
     }
@@ -70,7 +69,7 @@ impl Rows {
         self.lease_groups.get(&group).map(Arc::as_ref)
     }
 
-    /// The group as it is now: who looks at all of a large one keeps nobody waiting meanwhile.
+    /// The group as it is now, shared: a long look at it holds no lock.
     pub fn shared_lease_group(&self, group: LeaseGroupId) -> Option<Arc<GroupRows>> {
         self.lease_groups.get(&group).map(Arc::clone)
     }

@@ -1,5 +1,5 @@
-//! Deleting: by an order ([`Rows::advance_start`]), and with `retention.settled` what every lease group
-//! of a topic has settled, from the start on (`trimmed`) and in between (`punched`).
+//! Deleting records: on command ([`Rows::advance_start`]), and with `retention.settled` those that every
+//! lease group of the topic has settled, from the start on (`trimmed`) and in between (`punched`).
 
 use base::{Offset, PartitionId, TopicId};
 

@@ -1,4 +1,4 @@
-//! What is settled in a lease group's partitions, and where it is to begin anew.
+//! Settling records of a lease group, and seeking the group to other offsets.
 
 use std::sync::Arc;
 
