@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use crate::harness::{Broker, postroad, run, seq, serve, serve_at};
+use crate::harness::{Broker, eventually, postroad, run, seq, serve, serve_at};
 
 #[test]
 fn the_start_up_line_says_where_data_ports_and_durability_are() {
@@ -113,6 +113,12 @@ fn a_member_of_a_group_waits_out_a_restart() {
         line = member.line();
     }
     assert_eq!(line, "after");
+    // The new process does not know the member, which reads on until a heartbeat tells it so. What it
+    // commits before it has joined again is refused.
+    eventually("the member has joined again and committed", || {
+        let said = broker.run(&["group", "describe", "app", "-o", "json"]);
+        said.code == Some(0) && said.json()[0]["lag_records"] == 0
+    });
     member.interrupt().ok();
     let report = broker.run(&["group", "describe", "app", "-o", "json"]).json();
     assert_eq!((&report[0]["lag_records"], &report[0]["state"]), (&0.into(), &"Empty".into()));
