@@ -44,7 +44,13 @@ impl Dispatch {
                 self.delayed -= 1;
                 self.list(place.partition);
             }
-            Kind::Record { .. } => drop(self.back_offs.remove(&(place.partition, entry.what()))),
+            Kind::Record { .. } => {
+                // After a seek the record may have come back from another lease, and wait for longer.
+                let back_off = (place.partition, entry.what());
+                if self.back_offs.get(&back_off).is_some_and(|(_, due_ms)| *due_ms <= now_ms) {
+                    self.back_offs.remove(&back_off);
+                }
+            }
             Kind::Head => {
                 let found = &mut self.partitions[place.partition as usize];
                 // A timer other than the partition's current one is stale.

@@ -60,6 +60,44 @@ proptest! {
     }
 }
 
+/// A history that a run of the test above found: a timer from before a seek took away that a record waits
+/// which came back from a later lease, so that the engine of the next term delivered it early.
+#[test]
+fn a_record_waits_over_a_seek_and_a_change_of_terms() {
+    let mut world = World::new(Setup {
+        ordering: 0,
+        single_active: false,
+        attempts_max: Some(2),
+        backoff_first_ms: 10,
+        record_ttl_ms: None,
+        priorities: 0,
+        dead_letters: false,
+        unattended: false,
+        tight: false,
+        partitions: 3,
+    });
+    let (append, join, read, dispatch) = (0, 73, 18, 28);
+    let (settle, seek, pass, hand_over) = (50, 88, 68, 90);
+    let steps = [
+        (append, 21_858, 3_753, 2_267),
+        (join, 1_171, 1_831, 454),
+        (read, 0, 0, 0),
+        (dispatch, 0, 0, 0),
+        (append, 15_750, 0, 0),
+        (settle, 11_227, 55_046, 10),
+        (seek, 250, 0, 20_648),
+        (append, 0, 0, 0),
+        (append, 0, 0, 0),
+        (dispatch, 0, 0, 0),
+        (pass, 15_900, 0, 0),
+        (hand_over, 0, 14_714, 0),
+    ];
+    for (kind, a, b, c) in steps {
+        world.step(Step { kind, a, b, c });
+    }
+    world.let_all_end();
+}
+
 #[test]
 fn the_same_history_gives_the_same_answers() {
     let run = || {
