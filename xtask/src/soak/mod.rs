@@ -6,6 +6,7 @@ mod abuse;
 mod leases;
 mod ledger;
 mod load;
+mod planted;
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -34,6 +35,8 @@ pub(crate) enum Soak {
     Kill(KillOptions),
     /// kill -9 with consumers at work, in a loop: nothing lost, nothing settled delivered again
     Leases(leases::LeasesOptions),
+    /// Faults planted in the code, one at a time: the simulation has to find each
+    Planted(planted::PlantedOptions),
     /// Simulated power loss: a node on a disk that drops, reorders and tears unsynced writes
     Power(PowerOptions),
 }
@@ -44,6 +47,7 @@ pub(crate) fn run(soak: &Soak) -> Outcome {
         Soak::Elections(options) => leases::elections::run(options),
         Soak::Kill(options) => kill(options),
         Soak::Leases(options) => leases::run(options),
+        Soak::Planted(options) => planted::run(options),
         Soak::Power(options) => power(options),
     }
 }

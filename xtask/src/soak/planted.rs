@@ -1,0 +1,222 @@
+//! `cargo xtask soak planted`: does the simulation find what it is there for? One fault after another is put
+//! into a copy of the code, the simulation is built, and seeds are run until one fails. The faults are the
+//! patches in `crates/sim/planted`; a fault that no seed finds fails the run.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+
+use crate::failure::{Context, Failure, Outcome};
+use crate::paths;
+
+const PATCHES: &str = "crates/sim/planted";
+/// So much of what a seed found is shown.
+const FOUND_CHARS_MAX: usize = 160;
+
+#[derive(Debug, Args)]
+pub(crate) struct PlantedOptions {
+    /// A fault must be found within so many seeds
+    #[arg(long, default_value_t = 200)]
+    seeds: u64,
+    /// Only faults whose file's name has this in it
+    #[arg(long)]
+    only: Option<String>,
+    /// Processes that run seeds at a time [default: one a core]
+    #[arg(long)]
+    jobs: Option<usize>,
+}
+
+/// A fault, and what became of it.
+struct Row {
+    fault: String,
+    found: Option<Found>,
+    took: Duration,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Found {
+    seed: u64,
+    /// The invariant whose checker noticed.
+    invariant: String,
+    what: String,
+}
+
+pub(crate) fn run(options: &PlantedOptions) -> Outcome {
+    let wanted = |name: &str| options.only.as_deref().is_none_or(|part| name.contains(part));
+    let patches: Vec<PathBuf> =
+        patches()?.into_iter().filter(|path| wanted(&fault_of(path))).collect();
+    if patches.is_empty() {
+        return Err(Failure::new(format!("no patch in {PATCHES} has such a name")));
+    }
+    let planter = Planter::new(options)?;
+    planter.check_sound()?;
+    let mut rows = Vec::new();
+    for (index, patch) in patches.iter().enumerate() {
+        println!("{}/{} {}", index + 1, patches.len(), fault_of(patch));
+        let row = planter.plant(patch)?;
+        println!("  {}", told(&row));
+        rows.push(row);
+    }
+    println!("\n| fault | seed | checker | what it saw |\n|---|---|---|---|");
+    for Row { fault, found, .. } in &rows {
+        match found {
+            Some(Found { seed, invariant, what }) => {
+                println!("| {fault} | {seed} | `{invariant}` | {what} |");
+            }
+            None => println!("| {fault} | - | - | not found in {} seeds |", options.seeds),
+        }
+    }
+    let hidden = rows.iter().filter(|row| row.found.is_none()).count();
+    match hidden {
+        0 => Ok(()),
+        _ => Err(Failure::new(format!("{hidden} of {} faults were not found", rows.len()))
+            .remedy("write the client or the checker that would notice")),
+    }
+}
+
+fn told(row: &Row) -> String {
+    let took = row.took.as_secs();
+    match &row.found {
+        Some(Found { seed, invariant, what }) => {
+            format!("found by seed {seed}: {invariant}: {what} ({took} s)")
+        }
+        None => format!("not found ({took} s)"),
+    }
+}
+
+fn patches() -> Outcome<Vec<PathBuf>> {
+    let folder = paths::root().join(PATCHES);
+    let entries = fs::read_dir(&folder).context(|| format!("cannot list {PATCHES}"))?;
+    let paths = entries.map(|entry| entry.map(|entry| entry.path()));
+    let mut patches: Vec<PathBuf> =
+        paths.collect::<Result<_, _>>().context(|| format!("cannot list {PATCHES}"))?;
+    patches.retain(|path| path.extension().is_some_and(|extension| extension == "patch"));
+    patches.sort();
+    Ok(patches)
+}
+
+/// The file's name says in words what is wrong.
+fn fault_of(patch: &Path) -> String {
+    let stem = patch.file_stem().unwrap_or_default().to_string_lossy();
+    stem.replace('-', " ")
+}
+
+/// A copy of the last commit in which faults are planted, so that the checkout stays as it is.
+struct Planter<'a> {
+    options: &'a PlantedOptions,
+    copy: PathBuf,
+    built: PathBuf,
+}
+
+impl<'a> Planter<'a> {
+    fn new(options: &'a PlantedOptions) -> Outcome<Self> {
+        let copy = paths::fresh("planted")?.join("copy");
+        let mut clone = Command::new("git");
+        clone.args(["clone", "--quiet", "--shared"]).arg(paths::root()).arg(&copy);
+        run_to_end(&mut clone, "cannot copy the last commit")?;
+        // Kept, so that the next run builds less.
+        let built = paths::target().join("planted");
+        Ok(Self { options, copy, built })
+    }
+
+    /// Without a fault no seed fails: otherwise all of them would be found.
+    fn check_sound(&self) -> Outcome {
+        self.build()?;
+        match self.search(self.options.seeds.min(20))? {
+            None => Ok(()),
+            Some(found) => Err(Failure::new(format!("a seed fails without a fault: {found:?}"))
+                .remedy("cargo run --release -p sim -- run --seed SEED repeats it")),
+        }
+    }
+
+    fn plant(&self, patch: &Path) -> Outcome<Row> {
+        let begun = Instant::now();
+        self.apply(patch, &[])?;
+        let found = self.build().and_then(|()| self.search(self.options.seeds));
+        self.apply(patch, &["--reverse"])?;
+        Ok(Row { fault: fault_of(patch), found: found?, took: begun.elapsed() })
+    }
+
+    fn apply(&self, patch: &Path, how: &[&str]) -> Outcome {
+        let mut git = Command::new("git");
+        git.current_dir(&self.copy).args(["apply", "--recount"]).args(how).arg(patch);
+        run_to_end(&mut git, &format!("the patch does not fit: {}", patch.display()))?;
+        Ok(())
+    }
+
+    fn build(&self) -> Outcome {
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.current_dir(&self.copy).env("CARGO_TARGET_DIR", &self.built);
+        // A fault may leave something unused.
+        cargo.args(["build", "--quiet", "--locked", "--release", "--package", "sim"]);
+        // Its crates are built again and again, and run for seconds.
+        cargo.env("CARGO_PROFILE_RELEASE_INCREMENTAL", "true");
+        run_to_end(&mut cargo, "the simulation does not build")?;
+        Ok(())
+    }
+
+    /// The first seed that fails.
+    fn search(&self, seeds: u64) -> Outcome<Option<Found>> {
+        let mut search = Command::new(self.built.join("release/sim"));
+        search.args(["search", "--failures", "1", "--seeds", &seeds.to_string()]);
+        if let Some(jobs) = self.options.jobs {
+            search.args(["--jobs", &jobs.to_string()]);
+        }
+        let output = search.output().context(|| "cannot run the simulation")?;
+        let printed = String::from_utf8_lossy(&output.stdout);
+        match printed.lines().find_map(found_in) {
+            Some(found) => Ok(Some(found)),
+            None if output.status.success() => Ok(None),
+            None => Err(Failure::new(format!("the simulation says nothing of a seed: {printed}"))),
+        }
+    }
+}
+
+/// Of a line as `seed 7: Durable does not hold: ...`.
+fn found_in(line: &str) -> Option<Found> {
+    let (seed, told) = line.strip_prefix("seed ")?.split_once(": ")?;
+    let (invariant, what) = told.split_once(" does not hold: ")?;
+    // It goes into a table.
+    let what = what.replace('|', "/").chars().take(FOUND_CHARS_MAX).collect();
+    Some(Found { seed: seed.parse().ok()?, invariant: invariant.to_owned(), what })
+}
+
+fn run_to_end(command: &mut Command, failed: &str) -> Outcome<Output> {
+    let output = command.output().context(|| failed.to_owned())?;
+    if !output.status.success() {
+        let why = String::from_utf8_lossy(&output.stderr);
+        return Err(Failure::new(format!("{failed}: {}", why.trim_end())));
+    }
+    Ok(output)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_seed_found_is_read_from_its_last_lines() {
+        let line = "seed 12: Durable does not hold: a record | is gone";
+        let found = found_in(line).expect("a violation");
+        assert_eq!(
+            (found.seed, &*found.invariant, &*found.what),
+            (12, "Durable", "a record / is gone")
+        );
+        assert_eq!(found_in("seed 12: ok, trace 00"), None);
+        assert_eq!(found_in("repeat: cargo run"), None);
+    }
+
+    /// A patch that no longer fits would be noticed only by the next long run.
+    #[test]
+    fn every_patch_fits_the_code() {
+        for patch in patches().expect("there are patches") {
+            let mut git = Command::new("git");
+            git.current_dir(paths::root()).args(["apply", "--check", "--recount"]).arg(&patch);
+            let fits = run_to_end(&mut git, "the patch does not fit");
+            assert!(fits.is_ok(), "{}: {fits:?}", fault_of(&patch));
+        }
+    }
+}
