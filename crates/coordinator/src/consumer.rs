@@ -205,7 +205,7 @@ impl ConsumerGroup {
     }
 
     fn unknown_member(&self, member_id: &str) -> GroupError {
-        let message = format!("{member_id} is not a member of group {}", self.name);
+        let message = format!("Member {member_id} is not a member of group {}.", self.name);
         GroupError::new(ErrorKind::UnknownMemberId, message)
     }
 }

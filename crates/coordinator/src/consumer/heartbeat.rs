@@ -89,7 +89,10 @@ impl ConsumerGroup {
             return Ok(false);
         }
         if self.members.len() >= limits.members_max {
-            let message = format!("the group has {} members already", self.members.len());
+            let message = format!(
+                "The consumer group has reached its maximum capacity of {} members.",
+                limits.members_max
+            );
             return Err(GroupError::new(ErrorKind::GroupMaxSizeReached, message));
         }
         info!(group = %self.name, member = %member_id, "member joins");
