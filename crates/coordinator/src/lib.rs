@@ -11,6 +11,7 @@
 //! * [`assignor`], [`assignment`]: how partitions are divided
 //! * [`subscription`]: what members want to consume, and what of it exists
 //! * [`member`]: what members of all protocols have in common
+//! * [`EpochGroup`]: what the three newer protocols share: members, epochs, deadlines
 //! * [`MemberState`]: how a member is brought to what it is to have, the same for partitions and tasks
 //! * [`Coordinator`]: owns groups and their timers; [`Registry`]: the shell around the machines: locks,
 //!   deadlines, answers that come later
@@ -24,9 +25,11 @@ pub mod assignor;
 pub mod classic;
 pub mod consumer;
 mod coordinator;
+mod epochs;
 mod error;
 mod group;
 pub mod member;
+mod members;
 mod reconcile;
 mod registry;
 pub mod share;
@@ -34,6 +37,7 @@ pub mod streams;
 pub mod subscription;
 
 pub use coordinator::Coordinator;
+pub use epochs::EpochGroup;
 pub use error::{ErrorKind, GroupError};
 pub use group::Group;
 pub use reconcile::{Holding, MemberState};

@@ -70,18 +70,28 @@ impl<H: Holding> MemberState<H> {
         self.progress == Progress::Stable && self.epoch == target_epoch
     }
 
+    /// Whether a member that says this epoch, and that it owns this, is where it is known to be. The
+    /// answer with its new epoch may have been lost; what it owns is part of that epoch then.
+    pub(crate) fn accepts_epoch(&self, said: i32, owned: Option<&H>) -> bool {
+        let has_missed_an_answer = || {
+            said < self.epoch
+                && said == self.previous_epoch
+                && owned.is_some_and(|owned| owned.without(&self.assigned).is_empty())
+        };
+        said == self.epoch || has_missed_an_answer()
+    }
+
     /// Whether it has held this from that epoch of its on until now.
     pub(crate) fn has_held_since(&self, item: &H::Item, epoch: i32) -> bool {
         self.given_in.get(item).is_some_and(|given_in| *given_in <= epoch)
     }
 
-    /// What it was asked to give up is given up. Returns it.
-    pub(crate) fn finish_revoking(&mut self) -> H {
+    /// What it was asked to give up is given up.
+    pub(crate) fn finish_revoking(&mut self) {
         let revoked = std::mem::take(&mut self.revoking);
         for item in revoked.items() {
             self.given_in.remove(&item);
         }
-        revoked
     }
 
     /// The next step on the way to the target, if one leads anywhere. `owned` is what the member

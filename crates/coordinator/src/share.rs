@@ -1,24 +1,25 @@
 //! A share group (KIP-932): its members consume partitions together, and settle records one by one.
 //!
-//! A pure state machine, driven by its members' heartbeats. Unlike in a consumer group nothing is
-//! held by one member alone, so nobody waits for anybody: a member is brought to its target the
-//! moment it reports. What the members do with the records is no concern of the group; that is the
-//! lease group's of each topic. The semantics are those of Kafka 4's `ShareGroup`.
+//! A pure state machine, driven by its members' heartbeats: an [`EpochGroup`]. Unlike in a consumer
+//! group nothing is held by one member alone, so nobody waits for anybody: a member is brought to its
+//! target the moment it reports. What the members do with the records is no concern of the group; that
+//! is the lease group's of each topic. The semantics are those of Kafka 4's `ShareGroup`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use crate::Text;
-use crate::error::ErrorKind;
 use tracing::info;
 use uuid::Uuid;
 use world::Instant;
 
 use crate::assignment::Assignment;
 use crate::assignor::{Subscriber, simple};
+use crate::epochs::{EpochGroup, Protocol, Subscribed, fenced_epoch};
 use crate::error::GroupError;
 use crate::member::{Client, JOINING};
+use crate::members::{self, Deadlines};
 use crate::subscription::{Catalog, Subscription, Subscriptions};
+use crate::{Group, Text};
 
 #[cfg(test)]
 mod tests;
@@ -62,11 +63,32 @@ pub struct Member {
     pub assigned: Assignment,
     /// What it is to be told.
     target: Assignment,
-    session_deadline: Instant,
+    deadlines: Deadlines,
 }
 
-impl Member {
-    /// What it weighs in memory, near enough to keep all groups within their budget.
+impl members::Member for Member {
+    type Target = Assignment;
+
+    fn id(&self) -> &Text {
+        &self.id
+    }
+
+    fn epoch(&self) -> i32 {
+        self.epoch
+    }
+
+    fn set_target(&mut self, target: Assignment) {
+        self.target = target;
+    }
+
+    fn deadlines(&self) -> &Deadlines {
+        &self.deadlines
+    }
+
+    fn deadlines_mut(&mut self) -> &mut Deadlines {
+        &mut self.deadlines
+    }
+
     fn bytes(&self) -> usize {
         const MEMBER_BYTES: usize = 640;
         const NAME_BYTES: usize = 64;
@@ -75,79 +97,81 @@ impl Member {
     }
 }
 
-#[derive(Debug)]
-pub struct ShareGroup {
-    name: Text,
-    epoch: i32,
-    /// Of the members' targets.
-    target_epoch: i32,
-    members: BTreeMap<Text, Member>,
+impl Member {
+    /// Brings it to its target. True if it may consume something else than before.
+    fn advance(&mut self, target_epoch: i32) -> bool {
+        let is_new = self.assigned != self.target;
+        if is_new {
+            self.assigned = self.target.clone();
+        }
+        if self.epoch != target_epoch {
+            (self.previous_epoch, self.epoch) = (self.epoch, target_epoch);
+        }
+        is_new
+    }
+}
+
+impl Subscribed for Member {
+    fn subscription_mut(&mut self) -> &mut Subscription {
+        &mut self.subscription
+    }
+
+    fn subscriber(&self) -> Subscriber<'_> {
+        Subscriber {
+            id: &self.id,
+            instance_id: None,
+            topics: &self.subscription.topics,
+            target: &self.target,
+        }
+    }
+}
+
+pub type ShareGroup = EpochGroup<ShareProtocol>;
+
+#[derive(Debug, Default)]
+pub struct ShareProtocol {
     subscriptions: Subscriptions,
-    check_at: Option<Instant>,
-    bytes: usize,
+    /// How many partitions the members' targets have, each counted for every member.
     assigned: usize,
+}
+
+impl Protocol for ShareProtocol {
+    type Member = Member;
+
+    const NAME: &str = Group::SHARE;
+
+    fn bytes(&self) -> usize {
+        const TOPIC_BYTES: usize = 128;
+        const ASSIGNED_BYTES: usize = 32;
+        self.subscriptions.topics().len() * TOPIC_BYTES + self.assigned * ASSIGNED_BYTES
+    }
+
+    fn left(&mut self, _member: &Member, was_last: bool) {
+        // What only this member wanted nobody does any more: looked up at the next heartbeat.
+        self.subscriptions.look_again();
+        if was_last {
+            *self = Self::default();
+        }
+    }
 }
 
 // ------------------------------------------------------------------------------------- questions
 
 impl ShareGroup {
-    pub fn new(name: Text) -> Self {
-        Self {
-            name,
-            epoch: 0,
-            target_epoch: 0,
-            members: BTreeMap::new(),
-            subscriptions: Subscriptions::default(),
-            check_at: None,
-            bytes: 0,
-            assigned: 0,
-        }
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.members.is_empty()
-    }
-
     pub fn state_name(&self) -> &'static str {
         if self.members.is_empty() { EMPTY_STATE } else { "Stable" }
     }
 
-    pub fn epoch(&self) -> i32 {
-        self.epoch
-    }
-
-    pub fn target_epoch(&self) -> i32 {
-        self.target_epoch
-    }
-
-    pub fn members(&self) -> impl Iterator<Item = &Member> {
-        self.members.values()
-    }
-
     /// The topics that any member wants and that exist.
     pub fn topics(&self) -> impl Iterator<Item = Uuid> {
-        self.subscriptions.topics().keys().copied()
-    }
-
-    /// See [`super::classic::ClassicGroup::check_at`].
-    pub fn check_at(&self) -> Option<Instant> {
-        self.check_at
-    }
-
-    /// What the group weighs in memory.
-    pub fn bytes(&self) -> usize {
-        const TOPIC_BYTES: usize = 128;
-        const ASSIGNED_BYTES: usize = 32;
-        self.bytes
-            + self.subscriptions.topics().len() * TOPIC_BYTES
-            + self.assigned * ASSIGNED_BYTES
+        self.own.subscriptions.topics().keys().copied()
     }
 }
 
 /// The state of a group without members.
 pub const EMPTY_STATE: &str = "Empty";
 
-// ------------------------------------------------------------------------------------- heartbeat
+// ----------------------------------------------------------------------------------------- events
 
 impl ShareGroup {
     /// Takes a heartbeat in. A refused one changes nothing.
@@ -168,25 +192,15 @@ impl ShareGroup {
         let is_full = heartbeat.epoch == JOINING || heartbeat.names.is_some();
         let member_id = heartbeat.member_id.clone();
         let has_changed = self.update(heartbeat) || is_new;
-        let wanted = self.members.values_mut().map(|member| &mut member.subscription);
-        if self.subscriptions.resolve(has_changed, catalog, wanted) || has_changed {
-            self.bump();
-        }
-        if self.epoch > self.target_epoch {
+        self.members.resolve(&mut self.own.subscriptions, has_changed, catalog);
+        if self.members.needs_targets() {
             self.assign();
         }
-        self.check_by(session_deadline);
-        let Some(member) = self.members.get_mut(&member_id) else {
-            return Err(self.unknown_member(&member_id));
-        };
-        member.session_deadline = session_deadline;
-        let is_new = member.assigned != member.target;
-        if is_new {
-            member.assigned = member.target.clone();
-        }
-        if member.epoch != self.target_epoch {
-            (member.previous_epoch, member.epoch) = (member.epoch, self.target_epoch);
-        }
+        self.members.hear_from(&member_id, session_deadline);
+        let target_epoch = self.target_epoch();
+        let advance = |member: &mut Member| member.advance(target_epoch);
+        let is_new = self.members.change(&member_id, advance).unwrap_or_default();
+        let member = self.member(&member_id)?;
         let assigned = (is_new || is_full).then(|| member.assigned.clone());
         Ok(Report { epoch: member.epoch, assigned })
     }
@@ -203,15 +217,9 @@ impl ShareGroup {
             info!(group = %self.name, member = %member_id, "member of a share group rejoins");
             return Ok(false);
         }
-        if self.members.len() >= limits.members_max {
-            let message = format!(
-                "The share group has reached its maximum capacity of {} members.",
-                limits.members_max
-            );
-            return Err(GroupError::new(ErrorKind::GroupMaxSizeReached, message));
-        }
+        self.check_room(limits.members_max)?;
         info!(group = %self.name, member = %member_id, "member of a share group joins");
-        let member = Member {
+        self.insert(Member {
             id: member_id.clone(),
             rack_id: None,
             client: heartbeat.client.clone(),
@@ -220,113 +228,49 @@ impl ShareGroup {
             previous_epoch: JOINING,
             assigned: Assignment::default(),
             target: Assignment::default(),
-            session_deadline,
-        };
-        self.bytes += member.bytes();
-        self.members.insert(member_id.clone(), member);
+            deadlines: Deadlines::session(session_deadline),
+        });
         Ok(true)
     }
 
     /// Whether a member that stays knows where it is.
     fn recognise(&self, heartbeat: &Heartbeat) -> Result<(), GroupError> {
-        let member_id = &heartbeat.member_id;
-        let member = self.members.get(member_id).ok_or_else(|| self.unknown_member(member_id))?;
+        let member = self.member(&heartbeat.member_id)?;
         let (said, known) = (heartbeat.epoch, member.epoch);
         if said == known || (said < known && said == member.previous_epoch) {
             return Ok(());
         }
-        let message = format!(
-            "the member's epoch is {known}, not {said}: it must abandon its partitions and rejoin"
-        );
-        Err(GroupError::new(ErrorKind::FencedMemberEpoch, message))
+        Err(fenced_epoch(said, known))
     }
 
     /// Takes over what the member says about itself. True if it bears on the assignment.
     fn update(&mut self, heartbeat: Heartbeat) -> bool {
-        let Some(member) = self.members.get_mut(&heartbeat.member_id) else { return false };
-        member.client = heartbeat.client;
-        if heartbeat.rack_id.is_some() {
-            member.rack_id = heartbeat.rack_id;
-        }
-        let Some(names) = heartbeat.names.filter(|names| *names != member.subscription.names)
-        else {
-            return false;
+        let change = |member: &mut Member| {
+            member.client = heartbeat.client;
+            if heartbeat.rack_id.is_some() {
+                member.rack_id = heartbeat.rack_id;
+            }
+            let names = heartbeat.names.filter(|names| *names != member.subscription.names);
+            let has_changed = names.is_some();
+            if let Some(names) = names {
+                member.subscription.names = names;
+            }
+            has_changed
         };
-        self.bytes -= member.bytes();
-        member.subscription.names = names;
-        self.bytes += member.bytes();
-        true
+        self.members.change(&heartbeat.member_id, change).unwrap_or_default()
     }
 
     /// Computes what every member is to have in the group's epoch.
     fn assign(&mut self) {
-        let partitions = self.subscriptions.partitions();
-        let subscribers: Vec<_> = self
-            .members
-            .values()
-            .map(|member| Subscriber {
-                id: &member.id,
-                instance_id: None,
-                topics: &member.subscription.topics,
-                target: &member.target,
-            })
-            .collect();
-        let targets = simple::assign(&subscribers, &partitions);
-        self.assigned = targets.iter().map(|target| target.iter().count()).sum();
-        for (member, target) in self.members.values_mut().zip(targets) {
-            member.target = target;
-        }
-        self.target_epoch = self.epoch;
-        info!(group = %self.name, epoch = self.epoch, members = self.members.len(), "assigned anew");
+        self.members.assign(&self.own.subscriptions, simple::assign);
+        self.own.assigned = self.members().map(|member| member.target.iter().count()).sum();
+        info!(group = %self.name, epoch = self.epoch(), members = self.members.len(), "assigned anew");
     }
 
-    fn unknown_member(&self, member_id: &str) -> GroupError {
-        let message = format!("Member {member_id} is not a member of group {}.", self.name);
-        GroupError::new(ErrorKind::UnknownMemberId, message)
-    }
-}
-
-// -------------------------------------------------------------------------------- leaving, time
-
-impl ShareGroup {
     pub fn leave(&mut self, member_id: &str) -> Result<(), GroupError> {
-        if !self.members.contains_key(member_id) {
-            return Err(self.unknown_member(member_id));
-        }
+        self.member(member_id)?;
         info!(group = %self.name, member = %member_id, "member of a share group left");
         self.remove(member_id);
         Ok(())
-    }
-
-    fn remove(&mut self, member_id: &str) {
-        let Some(member) = self.members.remove(member_id) else { return };
-        self.bytes -= member.bytes();
-        self.bump();
-        // What only this member wanted nobody does any more: looked up at the next heartbeat.
-        self.subscriptions.look_again();
-        if self.members.is_empty() {
-            self.subscriptions = Subscriptions::default();
-            self.assigned = 0;
-        }
-    }
-
-    fn bump(&mut self) {
-        // A group that rebalanced once a second would be here after 68 years.
-        self.epoch = self.epoch.saturating_add(1);
-    }
-
-    fn check_by(&mut self, deadline: Instant) {
-        self.check_at = Some(self.check_at.map_or(deadline, |at| at.min(deadline)));
-    }
-
-    /// Takes out members that were silent for too long.
-    pub fn expire(&mut self, now: Instant) {
-        let overdue = self.members.values().filter(|member| member.session_deadline <= now);
-        let silent: Vec<_> = overdue.map(|member| member.id.clone()).collect();
-        for member_id in silent {
-            info!(group = %self.name, member = %member_id, "member of a share group timed out");
-            self.remove(&member_id);
-        }
-        self.check_at = self.members.values().map(|member| member.session_deadline).min();
     }
 }

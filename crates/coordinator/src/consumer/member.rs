@@ -2,13 +2,14 @@
 
 use std::time::Duration;
 
-use crate::Text;
 use uuid::Uuid;
-use world::Instant;
 
+use crate::Text;
 use crate::assignment::Assignment;
-use crate::assignor::Assignor;
+use crate::assignor::{Assignor, Subscriber};
+use crate::epochs::Subscribed;
 use crate::member::Client;
+use crate::members::{self, Deadlines};
 use crate::reconcile::MemberState;
 use crate::subscription::Subscription;
 
@@ -22,9 +23,7 @@ pub struct Member {
     pub(super) assignor: Option<Assignor>,
     pub(super) rebalance_timeout: Duration,
     pub state: MemberState<Assignment>,
-    pub(super) session_deadline: Instant,
-    /// Until when it must have given up what it was asked to.
-    pub(super) revocation_deadline: Option<Instant>,
+    pub(super) deadlines: Deadlines,
 }
 
 impl Member {
@@ -32,12 +31,50 @@ impl Member {
     pub(super) fn held(&self) -> impl Iterator<Item = (Uuid, i32)> {
         self.state.assigned.iter().chain(self.state.revoking.iter())
     }
+}
 
-    /// What it weighs in memory, near enough to keep all groups within their budget.
-    pub(super) fn bytes(&self) -> usize {
+impl members::Member for Member {
+    type Target = Assignment;
+
+    fn id(&self) -> &Text {
+        &self.id
+    }
+
+    fn epoch(&self) -> i32 {
+        self.state.epoch
+    }
+
+    fn set_target(&mut self, target: Assignment) {
+        self.state.target = target;
+    }
+
+    fn deadlines(&self) -> &Deadlines {
+        &self.deadlines
+    }
+
+    fn deadlines_mut(&mut self) -> &mut Deadlines {
+        &mut self.deadlines
+    }
+
+    fn bytes(&self) -> usize {
         const MEMBER_BYTES: usize = 768;
         const NAME_BYTES: usize = 64;
         let names: usize = self.subscription.names.iter().map(|name| name.len() + NAME_BYTES).sum();
         MEMBER_BYTES + names + self.subscription.pattern.as_ref().map_or(0, |pattern| pattern.len())
+    }
+}
+
+impl Subscribed for Member {
+    fn subscription_mut(&mut self) -> &mut Subscription {
+        &mut self.subscription
+    }
+
+    fn subscriber(&self) -> Subscriber<'_> {
+        Subscriber {
+            id: &self.id,
+            instance_id: self.instance_id.as_ref(),
+            topics: &self.subscription.topics,
+            target: &self.state.target,
+        }
     }
 }

@@ -3,8 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use crate::Text;
-use crate::error::ErrorKind;
 use base::HashSet;
 use tracing::{debug, info};
 use world::Instant;
@@ -14,8 +12,10 @@ use super::status::{EndpointPartitions, Status, StatusCode};
 use super::tasks::{Task, Tasks};
 use super::topology::Topology;
 use super::{Heartbeat, Member, Report, StreamsGroup, StreamsLimits};
-use crate::error::GroupError;
+use crate::Text;
+use crate::error::{ErrorKind, GroupError};
 use crate::member::JOINING;
+use crate::members::Deadlines;
 use crate::reconcile::{MemberState, Progress};
 use crate::subscription::Catalog;
 
@@ -31,16 +31,8 @@ impl StreamsGroup {
         let is_joining = heartbeat.epoch == JOINING;
         let topology = self.topology_after(heartbeat)?;
         if is_joining {
-            if self.members.len() >= limits.members_max
-                && !self.members.contains_key(&heartbeat.member_id)
-            {
-                return Err(GroupError::new(
-                    ErrorKind::GroupMaxSizeReached,
-                    format!(
-                        "The streams group has reached its maximum capacity of {} members.",
-                        limits.members_max
-                    ),
-                ));
+            if !self.members.contains_key(&heartbeat.member_id) {
+                self.check_room(limits.members_max)?;
             }
         } else {
             self.recognise(heartbeat)?;
@@ -48,47 +40,47 @@ impl StreamsGroup {
         // The last thing that may refuse: a topology that can never work.
         let configured = match &topology {
             Some(topology) => Some(topology.configure(catalog)?),
-            None if self.stamp != Some(catalog.stamp()) => {
-                self.topology.as_ref().map(|topology| topology.configure(catalog)).transpose()?
-            }
+            None if self.own.stamp != Some(catalog.stamp()) => self
+                .own
+                .topology
+                .as_ref()
+                .map(|topology| topology.configure(catalog))
+                .transpose()?,
             None => None,
         };
-        self.stamp = Some(catalog.stamp());
+        self.own.stamp = Some(catalog.stamp());
         let mut has_changed = false;
         if let Some(topology) = topology {
             info!(group = %self.name, epoch = topology.epoch, "topology initialised");
-            self.topology = Some(topology);
+            self.own.topology = Some(topology);
             has_changed = true;
         }
-        if let Some(configured) = configured.filter(|configured| *configured != self.configured) {
-            self.configured = configured;
+        if let Some(configured) = configured.filter(|configured| *configured != self.own.configured)
+        {
+            self.own.configured = configured;
             has_changed = true;
         }
         if is_joining {
             has_changed |= self.welcome(heartbeat, limits, now);
         }
         has_changed |= self.update(heartbeat);
-        if self.standbys != limits.standbys {
-            self.standbys = limits.standbys;
+        if self.own.standbys != limits.standbys {
+            self.own.standbys = limits.standbys;
             has_changed = true;
         }
-        if self.delayed_until.is_some_and(|until| until <= now) {
-            self.delayed_until = None;
+        if self.own.delayed_until.is_some_and(|until| until <= now) {
+            self.own.delayed_until = None;
             has_changed = true;
         }
         if has_changed {
-            self.bump();
+            self.members.bump();
         }
-        if self.epoch > self.target_epoch {
+        if self.members.needs_targets() {
             self.assign();
         }
-        let session_deadline = now + limits.session_timeout;
-        self.check_by(session_deadline);
-        if let Some(member) = self.members.get_mut(&heartbeat.member_id) {
-            member.session_deadline = session_deadline;
-        }
+        self.members.hear_from(&heartbeat.member_id, now + limits.session_timeout);
         if heartbeat.shutdown {
-            self.shutdown_by = Some(heartbeat.member_id.clone());
+            self.own.shutdown_by = Some(heartbeat.member_id.clone());
         }
         self.report(heartbeat, now)
     }
@@ -98,7 +90,7 @@ impl StreamsGroup {
         let Some(given) = &heartbeat.topology else {
             return Ok(None);
         };
-        match &self.topology {
+        match &self.own.topology {
             Some(known) if known == given => Ok(None),
             // An application that was started anew may have changed.
             None => Ok(Some(given.clone())),
@@ -114,37 +106,29 @@ impl StreamsGroup {
 
     /// Whether the epoch of a member that stays is one that it may have.
     fn recognise(&self, heartbeat: &Heartbeat) -> Result<(), GroupError> {
-        let member_id = &heartbeat.member_id;
-        let member = self.members.get(member_id).ok_or_else(|| self.unknown_member(member_id))?;
-        if heartbeat.epoch == member.state.epoch {
+        let state = &self.member(&heartbeat.member_id)?.state;
+        if state.accepts_epoch(heartbeat.epoch, heartbeat.owned.as_ref()) {
             return self.check_owned(heartbeat);
         }
-        let has_only_its_own = heartbeat.owned.as_ref().is_some_and(|owned| {
-            owned.active.is_subset(&member.state.assigned.active)
-                && owned.standby.is_subset(&member.state.assigned.standby)
-        });
-        // The answer with its new epoch may have been lost.
-        if heartbeat.epoch == member.state.previous_epoch && has_only_its_own {
-            return self.check_owned(heartbeat);
-        }
-        let relation = if heartbeat.epoch > member.state.epoch { "greater" } else { "smaller" };
+        let relation = if heartbeat.epoch > state.epoch { "greater" } else { "smaller" };
         Err(GroupError::new(
             ErrorKind::FencedMemberEpoch,
             format!(
                 "The streams group member has a {relation} member epoch ({}) than the one known by \
                  the group coordinator ({}). The member must abandon all its partitions and rejoin.",
-                heartbeat.epoch, member.state.epoch
+                heartbeat.epoch, state.epoch
             ),
         ))
     }
 
     /// Whether the tasks that a member says it does are tasks of the topology.
     fn check_owned(&self, heartbeat: &Heartbeat) -> Result<(), GroupError> {
-        let Some(owned) = heartbeat.owned.as_ref().filter(|_| self.configured.is_ready()) else {
+        let Some(owned) = heartbeat.owned.as_ref().filter(|_| self.own.configured.is_ready())
+        else {
             return Ok(());
         };
         let is_task = |task: &Task| {
-            let shape = self.configured.tasks.get(&task.subtopology);
+            let shape = self.own.configured.tasks.get(&task.subtopology);
             shape.is_some_and(|it| u32::try_from(task.partition).is_ok_and(|at| at < it.tasks))
         };
         match owned.active.iter().chain(&owned.standby).find(|task| !is_task(task)) {
@@ -162,17 +146,11 @@ impl StreamsGroup {
     /// A member that comes, maybe again. True, because the group is another one then.
     fn welcome(&mut self, heartbeat: &Heartbeat, limits: StreamsLimits, now: Instant) -> bool {
         if self.members.is_empty() && !limits.initial_delay.is_zero() {
-            self.delayed_until = Some(now + limits.initial_delay);
+            self.own.delayed_until = Some(now + limits.initial_delay);
         }
         let member_id = &heartbeat.member_id;
         // One that is known abandoned everything and starts again, as it is told to when fenced.
-        let target = match self.members.remove(member_id) {
-            Some(known) => {
-                self.bytes -= known.bytes();
-                known.state.target
-            }
-            None => Tasks::default(),
-        };
+        let target = self.take(member_id).map_or_else(Tasks::default, |known| known.state.target);
         info!(group = %self.name, member = %member_id, "member joins");
         self.insert(Member {
             id: member_id.clone(),
@@ -184,8 +162,7 @@ impl StreamsGroup {
             endpoint: None,
             tags: Vec::new(),
             state: MemberState::joining(target),
-            session_deadline: now + limits.session_timeout,
-            revocation_deadline: None,
+            deadlines: Deadlines::session(now + limits.session_timeout),
         });
         true
     }
@@ -205,7 +182,7 @@ impl StreamsGroup {
             has_changed |= set(&mut member.rack_id, Some(&heartbeat.rack_id));
         }
         if heartbeat.endpoint.is_some() && set(&mut member.endpoint, Some(&heartbeat.endpoint)) {
-            self.endpoint_epoch += 1;
+            self.own.endpoint_epoch += 1;
         }
         set(&mut member.rebalance_timeout, heartbeat.rebalance_timeout.as_ref());
         set(&mut member.topology_epoch, heartbeat.topology.as_ref().map(|given| &given.epoch));
@@ -216,30 +193,24 @@ impl StreamsGroup {
 
     /// Computes a target for the group's epoch: nothing while there is something to wait for.
     fn assign(&mut self) {
-        let waits = self.delayed_until.is_some() || !self.configured.is_ready();
+        let waits = self.own.delayed_until.is_some() || !self.own.configured.is_ready();
         let mut targets = if waits {
             BTreeMap::new()
         } else {
             let candidates: Vec<_> = self
-                .members
-                .values()
+                .members()
                 .map(|it| Candidate {
                     id: &it.id,
                     process: &it.process_id,
                     before: &it.state.target,
                 })
                 .collect();
-            assignor::assign(&candidates, &self.configured.tasks, self.standbys)
+            assignor::assign(&candidates, &self.own.configured.tasks, self.own.standbys)
         };
-        self.target_epoch = self.epoch;
-        debug!(group = %self.name, epoch = self.epoch, members = self.members.len(), "assigned");
-        let ids: Vec<Text> = self.members.keys().cloned().collect();
-        for id in ids {
-            if let Some(mut member) = self.take(&id) {
-                member.state.target = targets.remove(&id).unwrap_or_default();
-                self.insert(member);
-            }
-        }
+        let ids = self.members.keys();
+        let in_order = ids.map(|id| targets.remove(id).unwrap_or_default()).collect();
+        self.members.set_targets(in_order);
+        debug!(group = %self.name, epoch = self.epoch(), members = self.members.len(), "assigned");
     }
 
     /// Brings a member on its way to its target, and says where it is.
@@ -248,35 +219,33 @@ impl StreamsGroup {
         let owned = if is_joining { Some(&NOTHING) } else { heartbeat.owned.as_ref() };
         let is_news = self.reconcile(&heartbeat.member_id, owned, now);
         let statuses = self.statuses(&heartbeat.member_id);
-        let Some(member) = self.members.get(&heartbeat.member_id) else {
-            return Err(self.unknown_member(&heartbeat.member_id));
-        };
+        let member = self.member(&heartbeat.member_id)?;
         let differs = heartbeat.owned.as_ref().is_some_and(|owned| *owned != member.state.assigned);
         let tell = is_joining || is_news || differs;
         let (epoch, tasks) = (member.state.epoch, tell.then(|| member.state.assigned.clone()));
         if tell && member.endpoint.is_some() && (is_joining || is_news) {
-            self.endpoint_epoch += 1;
+            self.own.endpoint_epoch += 1;
         }
-        let knows = heartbeat.endpoint_epoch == self.endpoint_epoch;
+        let knows = heartbeat.endpoint_epoch == self.own.endpoint_epoch;
         Ok(Report {
             epoch,
             tasks,
             statuses,
-            endpoint_epoch: self.endpoint_epoch,
+            endpoint_epoch: self.own.endpoint_epoch,
             endpoints: (!knows).then(|| self.endpoints()),
-            missing: self.configured.missing.clone(),
+            missing: self.own.configured.missing.clone(),
         })
     }
 
     /// True if the member has other tasks then.
     fn reconcile(&mut self, member_id: &str, owned: Option<&Tasks>, now: Instant) -> bool {
         let Some(member) = self.members.get(member_id) else { return false };
-        if member.state.is_reconciled(self.target_epoch) {
+        if member.state.is_reconciled(self.target_epoch()) {
             return false;
         }
         let step = {
             let taken = Taken::by_others(&self.members, member);
-            member.state.next_step(self.target_epoch, owned, |missing| taken.free_of(missing))
+            member.state.next_step(self.target_epoch(), owned, |missing| taken.free_of(missing))
         };
         let Some(step) = step else { return false };
         let Some(mut member) = self.take(member_id) else { return false };
@@ -284,21 +253,18 @@ impl StreamsGroup {
         let was_revoking = member.state.progress == Progress::Revoking;
         debug!(group = %self.name, member = %member_id, ?step, "member advances");
         member.state.advance(step);
-        member.revocation_deadline = match (member.state.progress, member.revocation_deadline) {
+        member.deadlines.revocation = match (member.state.progress, member.deadlines.revocation) {
             (Progress::Revoking, Some(deadline)) if was_revoking => Some(deadline),
             (Progress::Revoking, _) => Some(now + member.rebalance_timeout),
             _ => None,
         };
-        if let Some(deadline) = member.revocation_deadline {
-            self.check_by(deadline);
-        }
         self.insert(member);
         is_news
     }
 
     fn statuses(&self, member_id: &str) -> Vec<Status> {
         let mut statuses = Vec::new();
-        let group_epoch = self.topology.as_ref().map(|topology| topology.epoch);
+        let group_epoch = self.own.topology.as_ref().map(|topology| topology.epoch);
         let member_epoch = self.members.get(member_id).map(|member| member.topology_epoch);
         if let (Some(group), Some(member)) = (group_epoch, member_epoch)
             && member < group
@@ -308,13 +274,13 @@ impl StreamsGroup {
             );
             statuses.push(Status { code: StatusCode::StaleTopology, detail });
         }
-        if self.delayed_until.is_some() {
+        if self.own.delayed_until.is_some() {
             let detail = "Assignment delayed due to the configured initial rebalance delay.";
             let detail = detail.to_owned();
             statuses.push(Status { code: StatusCode::AssignmentDelayed, detail });
         }
-        statuses.extend(self.configured.status.clone());
-        if let Some(member) = &self.shutdown_by {
+        statuses.extend(self.own.configured.status.clone());
+        if let Some(member) = &self.own.shutdown_by {
             let detail = format!(
                 "Streams group member {} encountered a fatal error and requested a shutdown for \
                  the entire application.",
@@ -330,7 +296,7 @@ impl StreamsGroup {
         let partitions = |tasks: &BTreeSet<Task>| {
             let mut topics: BTreeMap<&Text, Vec<i32>> = BTreeMap::new();
             for task in tasks {
-                let topology = self.topology.as_ref();
+                let topology = self.own.topology.as_ref();
                 let subtopology = topology.and_then(|it| it.subtopology(&task.subtopology));
                 for topic in subtopology.into_iter().flat_map(|it| it.reads()) {
                     topics.entry(topic).or_default().push(task.partition);

@@ -2,12 +2,11 @@
 
 use std::time::Duration;
 
-use crate::Text;
-use world::Instant;
-
 use super::status::Endpoint;
 use super::tasks::Tasks;
+use crate::Text;
 use crate::member::Client;
+use crate::members::{self, Deadlines};
 use crate::reconcile::MemberState;
 
 #[derive(Clone, Debug)]
@@ -21,14 +20,33 @@ pub struct Member {
     pub endpoint: Option<Endpoint>,
     pub tags: Vec<(Text, Text)>,
     pub state: MemberState<Tasks>,
-    pub(super) session_deadline: Instant,
-    /// Until when it must have given up what it was asked to.
-    pub(super) revocation_deadline: Option<Instant>,
+    pub(super) deadlines: Deadlines,
 }
 
-impl Member {
-    /// What it weighs in memory, near enough to keep all groups within their budget.
-    pub(super) fn bytes(&self) -> usize {
+impl members::Member for Member {
+    type Target = Tasks;
+
+    fn id(&self) -> &Text {
+        &self.id
+    }
+
+    fn epoch(&self) -> i32 {
+        self.state.epoch
+    }
+
+    fn set_target(&mut self, target: Tasks) {
+        self.state.target = target;
+    }
+
+    fn deadlines(&self) -> &Deadlines {
+        &self.deadlines
+    }
+
+    fn deadlines_mut(&mut self) -> &mut Deadlines {
+        &mut self.deadlines
+    }
+
+    fn bytes(&self) -> usize {
         const MEMBER_BYTES: usize = 1024;
         const TASK_BYTES: usize = 96;
         const TAG_BYTES: usize = 64;

@@ -158,15 +158,17 @@ fn check(group: &ConsumerGroup) {
     let by_partition: BTreeMap<_, _> = held.into_iter().collect();
     assert_eq!(by_partition.len(), count, "a partition is held twice");
     let holders: BTreeMap<_, _> =
-        group.holders.iter().map(|(&partition, id)| (partition, id.clone())).collect();
+        group.own.holders.iter().map(|(&partition, id)| (partition, id.clone())).collect();
     assert_eq!(by_partition, holders);
     for member in group.members() {
         assert!(!member.state.assigned.overlaps(&member.state.revoking));
         let held: BTreeSet<_> = member.held().collect();
         assert!(held.iter().eq(member.state.given_in.keys()));
-        assert!(member.state.epoch <= group.target_epoch && group.target_epoch <= group.epoch);
+        assert!(
+            member.state.epoch <= group.target_epoch() && group.target_epoch() <= group.epoch()
+        );
     }
-    for (instance, id) in &group.instances {
+    for (instance, id) in &group.own.instances {
         assert_eq!(group.members[id].instance_id.as_ref(), Some(instance));
     }
 }

@@ -1,7 +1,7 @@
 //! A group driven by its members' heartbeats, as a client would, with topics that can be made.
 
 use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::subscription::CatalogStamp;
 use uuid::Uuid;
@@ -9,6 +9,7 @@ use uuid::Uuid;
 use super::status::StatusCode;
 use super::topology::{CopartitionGroup, Subtopology};
 use super::*;
+use crate::error::ErrorKind;
 use crate::member::JOINING;
 use crate::subscription::{Catalog, Topic};
 
