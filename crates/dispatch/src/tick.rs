@@ -45,7 +45,8 @@ impl Dispatch {
                 self.list(place.partition);
             }
             Kind::Record { .. } => {
-                // After a seek the record may have come back from another lease, and wait for longer.
+                // The timer was set before a seek. The record may have come back from a later lease since
+                // then, and wait for a later timer: only what is due now is over.
                 let back_off = (place.partition, entry.what());
                 if self.back_offs.get(&back_off).is_some_and(|(_, due_ms)| *due_ms <= now_ms) {
                     self.back_offs.remove(&back_off);

@@ -60,8 +60,8 @@ proptest! {
     }
 }
 
-/// A history that a run of the test above found: a timer from before a seek took away that a record waits
-/// which came back from a later lease, so that the engine of the next term delivered it early.
+/// A run of the test above found this history. A timer that was set before a seek removed the note that a
+/// record waits again after a later lease, so the engine of the next term delivered the record early.
 #[test]
 fn a_record_waits_over_a_seek_and_a_change_of_terms() {
     let mut world = World::new(Setup {
