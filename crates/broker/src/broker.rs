@@ -30,7 +30,7 @@ use crate::{adoption, cluster, housekeeping, layout, watchdog};
 
 pub use crate::options::BrokerOptions;
 
-/// Shards with rows that a new node founds.
+/// Shards with rows that a new node founds unless it is told.
 const SHARDS_DEFAULT: u32 = 1;
 
 /// One node's broker. Clones share it.
@@ -85,16 +85,6 @@ pub struct Storage {
 impl Broker {
     /// Opens the data directory, recovers what a crash left, and leads. Ready when it returns.
     pub async fn open(world: World, dir: &Path, options: BrokerOptions) -> Result<Self, OpenError> {
-        Self::open_with(world, dir, options, SHARDS_DEFAULT).await
-    }
-
-    /// A node that is new founds so many shards with rows.
-    pub(crate) async fn open_with(
-        world: World,
-        dir: &Path,
-        options: BrokerOptions,
-        shards_new: u32,
-    ) -> Result<Self, OpenError> {
         world.disk.create_dir(dir).map_err(|source| OpenError::Io {
             doing: format!("making the data directory {}", dir.display()),
             source,
@@ -114,7 +104,14 @@ impl Broker {
         layout::prepare(&common).await?;
         let cluster_id = cluster::open(&world, dir)?;
         let catalog = LocalShard::start(&common, Role::Catalog, None).await?;
-        let shard_count = found_shards(&catalog, shards_new).await?;
+        let shard_count = match found_shards(&catalog, options.shards).await {
+            Ok(count) => count,
+            Err(error) => {
+                failure.expect_ends();
+                catalog.shutdown().await;
+                return Err(error);
+            }
+        };
         let version = catalog.read(|view| view.catalog.version());
         let mut behind_at_open = 0;
         let mut shards = vec![Arc::new(catalog)];
@@ -388,14 +385,18 @@ impl Broker {
     }
 }
 
-/// Founds the shards with rows where there are none; how many there are.
-async fn found_shards(catalog: &LocalShard, shards_new: u32) -> Result<u32, OpenError> {
-    let count = catalog.read(|view| view.catalog.shard_count());
-    if count > 0 {
-        return Ok(count);
+/// Founds the shards with rows that are missing; how many there are.
+async fn found_shards(catalog: &LocalShard, wanted: Option<u32>) -> Result<u32, OpenError> {
+    let there = catalog.read(|view| view.catalog.shard_count());
+    let count = wanted.unwrap_or(there.max(SHARDS_DEFAULT));
+    if count == there {
+        return Ok(there);
     }
-    match catalog.execute(Command::SetShards { count: shards_new }).await {
-        Ok(_) => Ok(shards_new),
+    if count < there {
+        return Err(OpenError::FewerShards { there, wanted: count });
+    }
+    match catalog.execute(Command::SetShards { count }).await {
+        Ok(_) => Ok(count),
         Err(error) => Err(OpenError::Shards(error.to_string())),
     }
 }

@@ -78,6 +78,11 @@ pub enum OpenError {
     Cluster { path: String, reason: String },
     #[error("{path} cannot be read: {reason}")]
     Layout { path: std::path::PathBuf, reason: String },
+    #[error(
+        "the node has {there} shards and cannot have fewer ({wanted}): their records would be lost; leave \
+         --shards away, or say {there} or more"
+    )]
+    FewerShards { there: u32, wanted: u32 },
     #[error("the shards of the node cannot be founded: {0}")]
     Shards(String),
     #[error("{0}")]

@@ -46,6 +46,7 @@ mod routing;
 mod sequencer;
 mod shard;
 pub mod shard_client;
+mod shard_status;
 mod small_file;
 mod stored;
 pub mod timeline;
@@ -74,6 +75,7 @@ pub use machine::{
 pub use options::BrokerOptions;
 pub use record_ids::RecordIds;
 pub use shard_client::{EpochEnd, LeaseProgress, OffsetAges, Producer, ShardClient};
+pub use shard_status::ShardStatus;
 pub use stored::batches_in;
 pub use turns::{Pace, Turns};
 pub use watch::Watch;

@@ -93,7 +93,9 @@ pub enum Operation {
     ListScheduled { queue: QueueName, after: Option<Place>, records_max: u32 },
     /// Answers [`Removed`].
     CancelScheduled { queue: QueueName, what: Cancel },
-    /// Ends the leader's term and begins another one. Answers [`Elected`].
+    /// Answers [`ShardList`].
+    ListShards {},
+    /// Ends the leaders' terms and begins other ones. Answers [`Elected`].
     ElectLeader {},
     /// The node's, of all protocols, by number after the given one. Answers [`ConnectionPage`].
     ListConnections { after: Option<u64>, connections_max: u32 },
@@ -147,6 +149,43 @@ pub enum Cancel {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Done {}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ShardList {
+    /// The catalog's first.
+    pub shards: Vec<ShardSummary>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ShardSummary {
+    pub shard: u32,
+    pub holds: ShardContent,
+    /// In which the node leads it.
+    pub term: u64,
+    /// The index after the last entry of its log.
+    pub log_end: u64,
+    pub topics: u64,
+    pub partitions: u64,
+    pub segments: u64,
+    /// Of its segments.
+    pub file_bytes: u64,
+    /// Of bodies in them that may still be read.
+    pub live_bytes: u64,
+    /// Since the node was started.
+    pub syncs: u64,
+    /// The average time of a sync since the node was started.
+    pub sync_micros: u64,
+}
+
+/// What a shard has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ShardContent {
+    /// What topics, groups, configurations and documents there are.
+    Catalog,
+    /// Partitions.
+    Records,
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Elected {

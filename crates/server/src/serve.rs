@@ -184,6 +184,7 @@ async fn until_told_to_stop(broker: &Broker) -> Result<(), ServeError> {
 fn broker_options(settings: &Settings) -> BrokerOptions {
     BrokerOptions {
         node: settings.node,
+        shards: settings.shards,
         journal: journal::Options {
             segment_bytes: settings.segment_bytes,
             disk_reserve_bytes: settings.disk_reserve_bytes,

@@ -52,6 +52,10 @@ pub(crate) struct Said {
     /// This node's id [default: 1]
     #[arg(long, value_name = "N", env = "POSTROAD_NODE")]
     node: Option<u32>,
+    /// Shards that hold records, each with a journal of its own. They can become more, never fewer: topics
+    /// that are made afterwards lie in all of them [default: as many as there are, 1 in a new directory]
+    #[arg(long, value_name = "N", env = "POSTROAD_SHARDS")]
+    shards: Option<u32>,
     /// Size of a journal segment, such as 128MiB [default: 128MiB]
     #[arg(long, value_name = "SIZE", env = "POSTROAD_SEGMENT_BYTES")]
     #[serde(deserialize_with = "size")]
@@ -96,6 +100,8 @@ pub(crate) struct Settings {
     /// `None`: whoever logs in says who it is.
     pub(crate) amqp_anonymous: Option<String>,
     pub(crate) node: u32,
+    /// `None`: as many as there are.
+    pub(crate) shards: Option<u32>,
     pub(crate) segment_bytes: u64,
     pub(crate) disk_reserve_bytes: u64,
     pub(crate) connections_max: usize,
@@ -151,6 +157,7 @@ impl Settings {
             },
             amqp_anonymous: said.amqp_anonymous,
             node: said.node.unwrap_or(1),
+            shards: shards(said.shards)?,
             segment_bytes,
             disk_reserve_bytes: bytes(
                 "disk-reserve",
@@ -181,6 +188,7 @@ impl Said {
             amqp_user: self.amqp_user.or(other.amqp_user),
             amqp_anonymous: self.amqp_anonymous.or(other.amqp_anonymous),
             node: self.node.or(other.node),
+            shards: self.shards.or(other.shards),
             segment_bytes: self.segment_bytes.or(other.segment_bytes),
             disk_reserve: self.disk_reserve.or(other.disk_reserve),
             max_connections: self.max_connections.or(other.max_connections),
@@ -191,6 +199,16 @@ impl Said {
             log: self.log.or(other.log),
             log_format: self.log_format.or(other.log_format),
         }
+    }
+}
+
+fn shards(said: Option<u32>) -> Result<Option<u32>, SettingsError> {
+    match said {
+        Some(count) if !(1..=limits::SHARDS_MAX).contains(&count) => {
+            let problem = format!("is not between 1 and {}", limits::SHARDS_MAX);
+            Err(invalid("shards", &count.to_string(), problem))
+        }
+        said => Ok(said),
     }
 }
 

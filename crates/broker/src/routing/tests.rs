@@ -1,5 +1,6 @@
 //! A node with several shards answers as one with one.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,14 +10,18 @@ use machine::{CommitOffset, NewTopic, Refusal};
 use record::{BatchBuilder, BatchHeader, BatchOptions};
 use world::{Entropy, OsEntropy, SimulatedDisk, World};
 
-use crate::{AppendBatch, Appended, Broker, BrokerOptions, batches_in};
+use crate::{AppendBatch, Appended, Broker, BrokerOptions, OpenError, batches_in};
 
 const SHARDS: u32 = 3;
 
 async fn open(disk: &SimulatedDisk) -> Broker {
+    open_with(disk, Some(SHARDS)).await.expect("opens")
+}
+
+async fn open_with(disk: &SimulatedDisk, shards: Option<u32>) -> Result<Broker, OpenError> {
     let world = World::on(Arc::new(disk.clone()));
-    let options = BrokerOptions::default();
-    Broker::open_with(world, Path::new("/data"), options, SHARDS).await.expect("opens")
+    let options = BrokerOptions { shards, ..BrokerOptions::default() };
+    Broker::open(world, Path::new("/data"), options).await
 }
 
 async fn topic(broker: &Broker, name: &str, partitions: u32) -> TopicId {
@@ -82,6 +87,40 @@ async fn every_partition_takes_its_records_and_has_them_after_a_restart() {
     }
     let bounds = broker.shards().bounds(&all).await.expect("answered");
     assert!(bounds.iter().all(|it| it.is_some_and(|it| it.end == 3)), "{bounds:?}");
+    broker.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_node_gets_more_shards_and_topics_made_then_lie_in_all_of_them() {
+    let disk = SimulatedDisk::new();
+    let broker = open_with(&disk, None).await.expect("opens");
+    let old = partitions(topic(&broker, "old", 4).await, 4);
+    append(&broker, vec![batch(&old, "first")]).await;
+    broker.shutdown().await;
+
+    let broker = open(&disk).await;
+    let new = partitions(topic(&broker, "new", 4).await, 4);
+    append(&broker, vec![batch(&old, "second"), batch(&new, "first")]).await;
+    let homes = |ids: &[PartitionId]| {
+        let homes: BTreeSet<_> = ids.iter().map(|id| broker.shard_of(*id).id()).collect();
+        homes.len()
+    };
+    assert_eq!((homes(&old), homes(&new)), (1, SHARDS as usize));
+    let statuses = broker.shard_statuses();
+    let rows: Vec<_> = statuses.iter().map(|it| (it.shard.0, it.topics, it.partitions)).collect();
+    let all: u64 = statuses.iter().map(|it| it.partitions).sum();
+    assert_eq!((rows.len(), rows[0], all), (SHARDS as usize + 1, (0, 0, 0), 8), "{rows:?}");
+    broker.shutdown().await;
+
+    let refused = open_with(&disk, Some(SHARDS - 1)).await.map(|_| ()).expect_err("too few");
+    assert!(matches!(refused, OpenError::FewerShards { there: SHARDS, wanted: 2 }), "{refused}");
+    let broker = open_with(&disk, None).await.expect("opens with those that there are");
+    for id in old {
+        assert_eq!(values(&broker, id).await, ["first", "second"]);
+    }
+    for id in new {
+        assert_eq!(values(&broker, id).await, ["first"]);
+    }
     broker.shutdown().await;
 }
 

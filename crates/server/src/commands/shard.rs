@@ -1,11 +1,13 @@
-//! `postroad shard`: who leads.
+//! `postroad shard`: the node's shards, and who leads.
 
 use clap::{Args, Subcommand};
-use operations::document::{Elected, Operation};
+use client::Client;
+use operations::document::{Elected, Operation, ShardContent, ShardList, ShardSummary};
 use serde::Serialize;
 use world::Instant;
 
 use super::{ClientOptions, CommandError};
+use crate::output::{OutputFormat, Table, bytes, count};
 
 #[derive(Args, Debug)]
 pub(crate) struct ShardArguments {
@@ -17,10 +19,61 @@ pub(crate) struct ShardArguments {
 
 #[derive(Subcommand, Debug)]
 enum ShardCommand {
-    /// End the leader's term and elect it anew: a rehearsal of what clients see when leaders change
+    /// List the node's shards: what each holds, its log and its disk
+    List,
+    /// End the leaders' terms and elect them anew: a rehearsal of what clients see when leaders change
     ///
     /// Requests wait for some milliseconds. Nothing is lost and no lease ends.
     Elect,
+}
+
+pub(crate) async fn run(arguments: ShardArguments) -> Result<(), CommandError> {
+    let client = arguments.client.connect().await?;
+    let output = arguments.client.output();
+    match arguments.command {
+        ShardCommand::List => list(&client, output).await,
+        ShardCommand::Elect => elect(&client, output).await,
+    }
+}
+
+async fn list(client: &Client, output: OutputFormat) -> Result<(), CommandError> {
+    let ShardList { shards } = client.operate(&Operation::ListShards {}).await?;
+    output.show(&shards, |shards| table(shards))?;
+    Ok(())
+}
+
+fn table(shards: &[ShardSummary]) -> String {
+    let mut table = Table::new(&[
+        ">SHARD",
+        "HOLDS",
+        ">TERM",
+        ">ENTRIES",
+        ">TOPICS",
+        ">PARTITIONS",
+        ">ON DISK",
+        ">LIVE",
+        ">SYNCS",
+        ">SYNC MS",
+    ]);
+    for it in shards {
+        let holds = match it.holds {
+            ShardContent::Catalog => "catalog",
+            ShardContent::Records => "records",
+        };
+        table.row([
+            it.shard.to_string(),
+            holds.to_owned(),
+            it.term.to_string(),
+            count(it.log_end),
+            count(it.topics),
+            count(it.partitions),
+            bytes(it.file_bytes),
+            bytes(it.live_bytes),
+            count(it.syncs),
+            format!("{:.2}", it.sync_micros as f64 / 1e3),
+        ]);
+    }
+    table.render()
 }
 
 #[derive(Serialize)]
@@ -30,13 +83,11 @@ struct Election {
     took_ms: f64,
 }
 
-pub(crate) async fn run(arguments: ShardArguments) -> Result<(), CommandError> {
-    let ShardCommand::Elect = arguments.command;
-    let client = arguments.client.connect().await?;
+async fn elect(client: &Client, output: OutputFormat) -> Result<(), CommandError> {
     let begun = Instant::now();
     let Elected { term } = client.operate(&Operation::ElectLeader {}).await?;
     let election = Election { term, took_ms: begun.elapsed().as_secs_f64() * 1e3 };
-    arguments.client.output().show(&election, |Election { term, took_ms }| {
+    output.show(&election, |Election { term, took_ms }| {
         format!("term {term} began after {took_ms:.1} ms\n")
     })?;
     Ok(())

@@ -161,6 +161,7 @@ async fn carry_out(gateway: &Gateway, operation: Operation) -> Answer {
         Operation::CancelScheduled { queue, what } => {
             document(schedule::cancel(gateway, &queue, &what).await)
         }
+        Operation::ListShards {} => document(Ok(shards::list(gateway))),
         Operation::ElectLeader {} => document(shards::elect(gateway).await),
         Operation::ListConnections { after, connections_max } => {
             document(connections::list(gateway, after, connections_max))

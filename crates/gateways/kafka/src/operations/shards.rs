@@ -1,9 +1,48 @@
-//! Who leads.
+//! The node's shards, and who leads.
+
+use base::ShardId;
+use broker::ShardStatus;
 
 use crate::errors::Fault;
 use crate::gateway::Gateway;
 
-use ::operations::document::Elected;
+use ::operations::document::{Elected, ShardContent, ShardList, ShardSummary};
+
+pub(super) fn list(gateway: &Gateway) -> ShardList {
+    ShardList { shards: gateway.broker.shard_statuses().iter().map(summary).collect() }
+}
+
+fn summary(status: &ShardStatus) -> ShardSummary {
+    let ShardStatus {
+        shard,
+        term,
+        log_end,
+        topics,
+        partitions,
+        segments,
+        file_bytes,
+        live_bytes,
+        syncs,
+        sync_micros,
+    } = *status;
+    let holds = match shard == ShardId::CATALOG {
+        true => ShardContent::Catalog,
+        false => ShardContent::Records,
+    };
+    ShardSummary {
+        shard: shard.0,
+        holds,
+        term,
+        log_end,
+        topics,
+        partitions,
+        segments,
+        file_bytes,
+        live_bytes,
+        syncs,
+        sync_micros,
+    }
+}
 
 pub(super) async fn elect(gateway: &Gateway) -> Result<Elected, Fault> {
     let term = gateway.broker.elect_anew().await?;

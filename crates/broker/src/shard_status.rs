@@ -1,0 +1,57 @@
+//! What operators see of a shard.
+
+use base::ShardId;
+
+use crate::broker::Broker;
+use crate::local_shard::LocalShard;
+
+/// A shard of this node.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ShardStatus {
+    pub shard: ShardId,
+    /// In which this node leads it.
+    pub term: u64,
+    /// The index after the last entry of its log.
+    pub log_end: u64,
+    /// Topics of which it has partitions, and how many partitions; none in the catalog's shard.
+    pub topics: u64,
+    pub partitions: u64,
+    pub segments: u64,
+    /// That its segments have.
+    pub file_bytes: u64,
+    /// Bytes of bodies in them that may still be read.
+    pub live_bytes: u64,
+    /// Since the node was started.
+    pub syncs: u64,
+    /// From the start of a sync to its end, on average since the node was started.
+    pub sync_micros: u64,
+}
+
+impl Broker {
+    /// The shards of this node, the catalog's first.
+    pub fn shard_statuses(&self) -> Vec<ShardStatus> {
+        self.local_shards().iter().map(|shard| status(shard)).collect()
+    }
+}
+
+fn status(local: &LocalShard) -> ShardStatus {
+    let (topics, partitions) = local.read(|view| {
+        let rows = view.rows.topics().map(|topic| topic.row_count() as u64);
+        (view.rows.topics().count() as u64, rows.sum())
+    });
+    let journal = local.journal();
+    let segments = journal.segments();
+    let stats = journal.stats();
+    ShardStatus {
+        shard: local.id(),
+        term: local.consensus.term(),
+        log_end: journal.last_id().map_or(0, |last| last.index + 1),
+        topics,
+        partitions,
+        segments: segments.len() as u64,
+        file_bytes: segments.iter().map(|segment| segment.file_bytes).sum(),
+        live_bytes: segments.iter().map(|segment| segment.live_bytes).sum(),
+        syncs: stats.syncs,
+        sync_micros: stats.total_sync_micros.checked_div(stats.syncs).unwrap_or(0),
+    }
+}
