@@ -67,8 +67,10 @@ fn durations(
     }
 }
 
-pub async fn open(world: World, life: &Life) -> Result<Broker, OpenError> {
+/// With so many shards of records, or with as many more as it has.
+pub async fn open(world: World, life: &Life, shards: u32) -> Result<Broker, OpenError> {
     let options = BrokerOptions {
+        shards: Some(shards),
         journal: life.limits.journal.clone(),
         housekeeping_interval: life.limits.housekeeping_interval,
         ..BrokerOptions::default()

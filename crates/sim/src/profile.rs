@@ -94,8 +94,8 @@ pub enum Files {
     Segments,
     /// All that the catalog's shard has. It writes seldom: a fault that counts the writes of both misses it.
     Catalog,
-    /// All that the shard with the rows has: votes and snapshots, too.
-    Rows,
+    /// All that one of the shards with rows has: votes and snapshots, too.
+    Rows(u32),
 }
 
 impl Files {
@@ -104,7 +104,9 @@ impl Files {
         match self {
             Self::Segments => ".seg",
             Self::Catalog => "shard-0/",
-            Self::Rows => "shard-1/",
+            Self::Rows(1) => "shard-1/",
+            Self::Rows(2) => "shard-2/",
+            Self::Rows(_) => "shard-3/",
         }
     }
 }
@@ -180,7 +182,14 @@ impl Life {
 
 impl DiskFaults {
     fn of(random: &mut Random) -> Self {
-        let of = random.of(&[Files::Segments, Files::Catalog, Files::Rows]);
+        let of = random.of(&[
+            Files::Segments,
+            Files::Catalog,
+            Files::Rows(1),
+            Files::Rows(1),
+            Files::Rows(2),
+            Files::Rows(3),
+        ]);
         let mut faults = Self { of, ..Self::default() };
         match random.below(6) {
             0 => faults.sync_fails = Some(random.below(200)),

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use base::PartitionId;
-use broker::Broker;
+use broker::{Broker, ShardStatus};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -27,6 +27,8 @@ use crate::workload::{
 use crate::{faults, node, reading};
 
 const HOST: &str = "node";
+/// With records, at most.
+const SHARDS_MAX: u32 = 3;
 /// Simulated time that no life takes.
 const LIFE_MAX: Duration = Duration::from_secs(3_600);
 const WALL_BEGINS_MS: i64 = 1_700_000_000_000;
@@ -105,11 +107,13 @@ pub fn watch_panics() {
 pub fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, Violation> {
     let mut random = Random::new(seed);
     let verdict = Verdict::new(trace.clone());
+    let shards = random.of(&[1, 1, 2, SHARDS_MAX]);
     let mut run = Run {
         rules: Rules::of(&mut random),
         shared: share::rules(&mut random),
         random,
         disk: SimulatedDisk::new(),
+        shards,
         wall_ms: WALL_BEGINS_MS,
         producers: (0..log::PRODUCERS)
             .map(|id| Arc::new(Mutex::new(log::Producer::new(id))))
@@ -120,8 +124,11 @@ pub fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, Violati
         trace: trace.clone(),
         report: Report::default(),
     };
-    run.trace.note(format_args!("jobs {:?}, shared {:?}", run.rules, run.shared));
+    run.trace.note(format_args!("jobs {:?}, shared {:?}, shards {shards}", run.rules, run.shared));
     for _ in 0..run.random.between(2, 5) {
+        if run.shards < SHARDS_MAX && run.random.once_in(8) {
+            run.shards += 1;
+        }
         let life = Life::of(profile, &mut run.random);
         run = run.live(life, Purpose::Work)?;
     }
@@ -155,6 +162,8 @@ struct Run {
     /// Of the share group.
     shared: Rules,
     disk: SimulatedDisk,
+    /// With records. They become more now and then.
+    shards: u32,
     wall_ms: i64,
     producers: Vec<Arc<Mutex<log::Producer>>>,
     /// The next number of each of Kafka's producers.
@@ -225,7 +234,7 @@ impl Run {
         let seen = (&self.trace, &self.knowledge);
         let world = node::world(&self.disk, &clock, life, seen, &mut self.random);
         let mut end = life.end;
-        match timeout(OPENS_WITHIN, node::open(world, life)).await {
+        match timeout(OPENS_WITHIN, node::open(world, life, self.shards)).await {
             Ok(Ok(broker)) => {
                 self.opened(&broker);
                 let client = Client {
@@ -438,15 +447,16 @@ impl Run {
     /// What must hold at the start of every life.
     async fn look(&self, client: &Client) -> Result<(), String> {
         let broker = &client.broker;
-        let term = broker.leader_epoch();
         let committed = offsets::committed(broker).await;
         {
             let mut known = self.knowledge.lock();
-            if term <= known.term {
-                let what = format!("term {term} follows {}", known.term);
-                self.verdict.violated(Invariant::Terms, what);
+            for ShardStatus { shard, term, .. } in broker.shard_statuses() {
+                let before = known.terms.insert(shard, term).unwrap_or(0);
+                if term <= before {
+                    let what = format!("term {term} of shard {shard} follows {before}");
+                    self.verdict.violated(Invariant::Terms, what);
+                }
             }
-            known.term = term;
             known.offsets.check(committed, &self.verdict);
             let left = topics::left(broker, known.topics.gone());
             known.topics.check(&topics::found(broker), &left, &self.verdict);

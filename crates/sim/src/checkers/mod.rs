@@ -9,7 +9,10 @@ pub mod messages;
 pub mod offsets;
 pub mod topics;
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use base::ShardId;
 
 use crate::history::History;
 use calm::Calm;
@@ -40,8 +43,8 @@ pub struct Known {
     pub keys: Keys,
     pub offsets: Offsets,
     pub topics: Topics,
-    /// The newest term in which something was applied.
-    pub term: i32,
+    /// In which each shard was led last.
+    pub terms: BTreeMap<ShardId, u64>,
 }
 
 impl Knowledge {
