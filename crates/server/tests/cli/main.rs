@@ -14,4 +14,5 @@ mod mistakes;
 mod operators;
 mod queues;
 mod records;
+mod shards;
 mod topics;
