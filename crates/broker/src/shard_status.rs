@@ -17,9 +17,7 @@ pub struct ShardStatus {
     pub topics: u64,
     pub partitions: u64,
     pub segments: u64,
-    /// That its segments have.
-    pub file_bytes: u64,
-    /// Bytes of bodies in them that may still be read.
+    /// Bytes of bodies in its segments that may still be read.
     pub live_bytes: u64,
     /// Since the node was started.
     pub syncs: u64,
@@ -49,7 +47,6 @@ fn status(local: &LocalShard) -> ShardStatus {
         topics,
         partitions,
         segments: segments.len() as u64,
-        file_bytes: segments.iter().map(|segment| segment.file_bytes).sum(),
         live_bytes: segments.iter().map(|segment| segment.live_bytes).sum(),
         syncs: stats.syncs,
         sync_micros: stats.total_sync_micros.checked_div(stats.syncs).unwrap_or(0),

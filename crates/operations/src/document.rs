@@ -167,9 +167,7 @@ pub struct ShardSummary {
     pub topics: u64,
     pub partitions: u64,
     pub segments: u64,
-    /// Of its segments.
-    pub file_bytes: u64,
-    /// Of bodies in them that may still be read.
+    /// Of bodies in its segments that may still be read.
     pub live_bytes: u64,
     /// Since the node was started.
     pub syncs: u64,

@@ -32,7 +32,7 @@ impl Rules {
         let by_key = random.once_in(2);
         let lease_ms = random.of(&[3_000, 30_000]);
         // With keys a job that died unseen would look like one that was passed over.
-        let attempts_max = (!by_key && random.once_in(2)).then_some(4);
+        let attempts_max = (!by_key && random.once_in(2)).then(|| random.of(&[2, 4]));
         Self { by_key, lease_ms, attempts_max }
     }
 }
@@ -306,7 +306,7 @@ impl Consumer {
     }
 }
 
-/// Accepts all that is left, until the queue is empty.
+/// Accepts all that is left, some of it only when it comes again, until the queue is empty.
 pub async fn drain(mut client: Client, rules: Rules) -> Result<(), Ended> {
     let queue = open(&mut client, &rules).await?;
     let session = client.broker.lease_session();
@@ -328,7 +328,11 @@ pub async fn drain(mut client: Client, rules: Rules) -> Result<(), Ended> {
             }
         }
         for (job, delivery) in std::mem::take(&mut consumer.held) {
-            consumer.end(job, delivery, Way::Accepted).await?;
+            match delivery.attempt {
+                // It has to come again, in this life.
+                1 if consumer.client.random.once_in(4) => consumer.release(job, delivery).await?,
+                _ => consumer.end(job, delivery, Way::Accepted).await?,
+            }
         }
     }
 }
