@@ -4,6 +4,7 @@
 //! * [`headers`]: the record headers that the broker reads and writes
 //! * [`limits`]: every bound of the product, in one file
 //! * [`ranges`]: sets of offsets
+//! * [`stripe`]: which partitions of a topic a shard has
 //! * [`shared`]: collections that a snapshot takes a cheap copy of
 //! * [`collections`]: hash maps whose order a seed fixes
 //! * [`checksum`]: CRC32C, the one checksum on the wire and on disk
@@ -15,8 +16,10 @@ pub mod ids;
 pub mod limits;
 pub mod ranges;
 pub mod shared;
+pub mod stripe;
 
 pub use collections::{HashMap, HashSet};
 pub use ids::{LeaseGroupId, MAIN_LEASE_GROUP, Offset, PartitionId, ShardId, TopicId};
 pub use ranges::OffsetRanges;
 pub use shared::{SharedMap, SharedRows};
+pub use stripe::Stripe;

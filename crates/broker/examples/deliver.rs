@@ -15,8 +15,7 @@ use std::time::Instant;
 
 use base::{LeaseGroupId, PartitionId, TopicId};
 use broker::{
-    AppendBatch, Broker, BrokerOptions, ConsumeOptions, Credit, Event, NewTopic, Settle,
-    SettleWhat, Settlement,
+    AppendBatch, Broker, BrokerOptions, ConsumeOptions, Credit, Event, NewTopic, Settle, Settlement,
 };
 use bytes::BytesMut;
 use record::{BatchBuilder, BatchHeader, BatchOptions};
@@ -173,7 +172,7 @@ async fn consume(
         for delivery in &deliveries {
             let value = delivery.view().value.map_or(0, <[u8]>::len);
             assert_eq!(value, VALUE_BYTES);
-            let what = SettleWhat::Token(delivery.token);
+            let what = delivery.lease();
             settles.push(Settle { group, what, settlement: Settlement::Accept });
         }
         let count = settles.len();

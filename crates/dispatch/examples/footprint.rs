@@ -8,6 +8,7 @@ use std::fs;
 use std::process::Command;
 use std::time::Instant;
 
+use base::Stripe;
 use dispatch::*;
 
 /// A name, and what measures with so many records.
@@ -68,7 +69,7 @@ fn report(what: &str, before: u64, count: u64) {
 fn engine(policy: Policy, partitions: u32, end: u64) -> Dispatch {
     let start = PartitionStart { end, ..PartitionStart::default() };
     let bounds = Bounds { leased: usize::MAX, blocked: usize::MAX, ..Bounds::default() };
-    Dispatch::with_bounds(policy, vec![start; partitions as usize], 1, bounds)
+    Dispatch::with_bounds(policy, Stripe::ALL, vec![start; partitions as usize], 1, bounds)
 }
 
 fn record(offset: u64) -> Scanned {
@@ -211,7 +212,7 @@ fn speed(what: &str, policy: Policy, count: u64, reverse: bool, partitions: u32)
         done += out.len() as u64;
         let begin = Instant::now();
         for assignment in out.drain(..) {
-            let by_token = Selection::Token(assignment.token);
+            let by_token = assignment.selection();
             let settled = engine.settle(1, by_token, Settlement::Accept, now_ms);
             assert_eq!(settled, Ok(1));
         }

@@ -86,7 +86,7 @@ impl Dispatch {
     fn next_ready(&mut self, now_ms: i64, within: Within<'_>) -> Option<Next> {
         loop {
             let head = self.first_head(within)?;
-            let found = &self.partitions[head.partition as usize];
+            let found = &self.partitions[head.partition];
             let (rank, offset) = (head.rank, found.head_offset);
             let meta = *found.ready.get(rank, offset)?;
             let attempts = found.attempts(offset);
@@ -122,11 +122,10 @@ impl Dispatch {
         /// Up to so many partitions, checking each takes less work than the heads in order.
         const FEW: usize = 16;
         let Within { partitions: wanted, leased_max, .. } = within;
-        let has_room = |head: &Head| {
-            leased_max.is_none_or(|max| self.partitions[head.partition as usize].leased < max)
-        };
+        let has_room =
+            |head: &Head| leased_max.is_none_or(|max| self.partitions[head.partition].leased < max);
         if !wanted.is_empty() && wanted.len() <= FEW {
-            let found = wanted.iter().filter_map(|&index| self.partitions.get(index as usize));
+            let found = wanted.iter().filter_map(|&index| self.partitions.get(index));
             return found.filter_map(|partition| partition.head).filter(has_room).min();
         }
         let is_wanted =
@@ -150,10 +149,10 @@ impl Dispatch {
     ) -> Option<Assignment> {
         let Next { partition, rank, offset, .. } = next;
         let Chosen { consumer, session, settle_on_send, lease_ms } = chosen;
-        let attempt = self.partitions[partition as usize].attempts(offset).saturating_add(1);
+        let attempt = self.partitions[partition].attempts(offset).saturating_add(1);
         let meta = self.take_ready(partition, rank, offset)?;
         self.waits_no_more(partition, &meta);
-        let found = &mut self.partitions[partition as usize];
+        let found = &mut self.partitions[partition];
         found.handed_out = (found.handed_out + 1) % HIGH_TO_NORMAL;
         let token = self.new_token();
         if settle_on_send {
@@ -161,7 +160,7 @@ impl Dispatch {
         } else {
             self.hold(partition, offset, meta.key);
             let deadline_ms = self.deadline(lease_ms, now_ms);
-            self.partitions[partition as usize].leased += 1;
+            self.partitions[partition].leased += 1;
             self.leases.insert(Lease {
                 token,
                 offset,
@@ -196,13 +195,15 @@ impl Dispatch {
 
 #[cfg(test)]
 mod tests {
+    use base::Stripe;
+
     use super::*;
     use crate::{PartitionStart, Policy, Scanned, Selection, Settlement};
 
     /// Three partitions of four records each, all known, the oldest in the last.
     fn engine() -> Dispatch {
         let starts = vec![PartitionStart { end: 4, ..PartitionStart::default() }; 3];
-        let mut engine = Dispatch::new(Policy::default(), starts, 1);
+        let mut engine = Dispatch::new(Policy::default(), Stripe::ALL, starts, 1);
         // A take that gets less than it asks for makes the engine read once.
         let no_partition = Within { partitions: &[9], ..Within::default() };
         loop {

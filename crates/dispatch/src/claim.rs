@@ -115,7 +115,7 @@ impl Dispatch {
     /// no record to lease: it is settled, or gone.
     pub fn claim(&mut self, claim: Claim, pools: &mut Pools) -> bool {
         let Claim(mut lease) = claim;
-        let Some(found) = self.partitions.get_mut(lease.partition as usize) else { return false };
+        let Some(found) = self.partitions.get_mut(lease.partition) else { return false };
         let unread = (found.scan_next..found.end).contains(&lease.offset);
         if !unread
             || found.is_settled(lease.offset)
@@ -138,7 +138,7 @@ impl Dispatch {
     /// them: each engine reads their times in the log.
     pub fn back_offs(&self) -> Vec<BackOff> {
         let waits = |&(&(partition, offset), _): &(&(u32, Offset), &(u64, i64))| {
-            let found = &self.partitions[partition as usize];
+            let found = &self.partitions[partition];
             offset < found.end && !found.is_settled(offset)
         };
         let back_off = |(&(partition, offset), &(key, due_ms)): (&(u32, Offset), &(u64, i64))| {
@@ -151,7 +151,7 @@ impl Dispatch {
     /// if the record is settled, or gone.
     pub fn back_off(&mut self, back_off: BackOff) -> bool {
         let BackOff { partition, offset, key, due_ms } = back_off;
-        let Some(found) = self.partitions.get(partition as usize) else { return false };
+        let Some(found) = self.partitions.get(partition) else { return false };
         let unread = (found.scan_next..found.end).contains(&offset);
         if !unread || found.is_settled(offset) || self.claims.contains(partition, offset) {
             return false;
@@ -181,7 +181,7 @@ impl Dispatch {
         offset: Offset,
         due_ms: i64,
     ) -> bool {
-        let read = offset < self.partitions[partition as usize].scan_next;
+        let read = offset < self.partitions[partition].scan_next;
         if read || !self.claims.comes_back(partition, offset, due_ms) {
             return false;
         }

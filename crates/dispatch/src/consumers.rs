@@ -7,6 +7,7 @@ use base::HashMap;
 
 use crate::consumer::{Credit, JoinRefused, Joined};
 use crate::pools::Pools;
+use crate::shares::Lack;
 use crate::{ConsumerId, SessionId};
 
 #[derive(Debug)]
@@ -234,6 +235,33 @@ impl Consumers {
             consumer.joined.records = records;
             consumer.joined.bytes = bytes;
             self.queue(id);
+        }
+    }
+
+    pub(crate) fn take_back(&mut self, id: ConsumerId, records: u32, bytes: u64) -> (u32, u64) {
+        let Some(consumer) = self.by_id.get_mut(&id) else { return (0, 0) };
+        let (records_left, bytes_left) = (consumer.records_left(), consumer.bytes_left());
+        let joined = &mut consumer.joined;
+        let records = if joined.records == u32::MAX { 0 } else { records.min(records_left) };
+        let bytes = if joined.bytes == u64::MAX { 0 } else { bytes.min(bytes_left) };
+        joined.records -= records;
+        joined.bytes -= bytes;
+        (records, bytes)
+    }
+
+    pub(crate) fn is_active(&self, id: ConsumerId) -> bool {
+        !self.single_active || self.active == Some(id)
+    }
+
+    /// What keeps a consumer from a record of `bytes`.
+    pub(crate) fn lack(&self, id: ConsumerId, bytes: u32, pools: &Pools) -> Lack {
+        let Some(consumer) = self.by_id.get(&id).filter(|_| self.is_active(id)) else {
+            return Lack::default();
+        };
+        Lack {
+            records: consumer.records_left() == 0,
+            bytes: consumer.bytes_left() == 0 || !consumer.fits(bytes),
+            pool: !pools.has_room(consumer.joined.session),
         }
     }
 

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use base::Offset;
+use base::{Offset, Stripe};
 
 use crate::bounds::Bounds;
 use crate::changes::DeadLetter;
@@ -16,16 +16,17 @@ use crate::partition::{Head, Partition};
 use crate::place::Place;
 use crate::policy::Policy;
 use crate::record::PartitionStart;
+use crate::table::Table;
 use crate::wheel::{Entry, Wheel};
 use crate::{ConsumerId, JoinRefused, Joined, Leases, Pools, SessionId, Token};
 
-/// One for each lease group in use, over all partitions of its topic.
+/// One for each lease group in use, over the partitions of its topic that a shard has.
 #[derive(Debug)]
 pub struct Dispatch {
     pub(crate) policy: Policy,
     pub(crate) bounds: Bounds,
     pub(crate) paused: bool,
-    pub(crate) partitions: Vec<Partition>,
+    pub(crate) partitions: Table,
     /// Partitions with something to hand out, best first.
     pub(crate) heads: BTreeSet<Head>,
     pub(crate) leases: LeaseTable,
@@ -65,18 +66,20 @@ pub struct Dispatch {
 }
 
 impl Dispatch {
-    /// `first_token`: where this engine's fencing tokens begin. A later engine of the group must begin at
+    /// `partitions`: where those in `stripe` stand, in their order. `first_token`: where this engine's fencing tokens begin. A later engine of the group must begin at
     /// [`Dispatch::next_token`] or above, so that no token is used twice.
     pub fn new(
         policy: Policy,
+        stripe: Stripe,
         partitions: impl IntoIterator<Item = PartitionStart>,
         first_token: Token,
     ) -> Self {
-        Self::with_bounds(policy, partitions, first_token, Bounds::default())
+        Self::with_bounds(policy, stripe, partitions, first_token, Bounds::default())
     }
 
     pub fn with_bounds(
         policy: Policy,
+        stripe: Stripe,
         partitions: impl IntoIterator<Item = PartitionStart>,
         first_token: Token,
         bounds: Bounds,
@@ -85,7 +88,7 @@ impl Dispatch {
             policy: Policy::default(),
             bounds,
             paused: false,
-            partitions: Vec::new(),
+            partitions: Table::new(stripe),
             heads: BTreeSet::new(),
             leases: LeaseTable::default(),
             lanes: Lanes::default(),
@@ -140,9 +143,9 @@ impl Dispatch {
         if !self.policy.dead_letters {
             self.settle_dead();
         }
-        for index in 0..self.partitions.len() as u32 {
+        for index in self.partitions.numbers() {
             self.refresh_head(index);
-            if self.partitions[index as usize].depth() > 0 {
+            if self.partitions[index].depth() > 0 {
                 self.list(index);
             }
         }
@@ -154,15 +157,15 @@ impl Dispatch {
         self.end_prompts();
     }
 
-    /// One more partition, after the last.
+    /// One more partition of its stripe, after the last.
     pub fn grow(&mut self, start: PartitionStart) {
         let partition = Partition::new(start, 0);
         self.depth += partition.depth();
         self.ends += partition.end;
         let has_some = partition.depth() > 0 || !partition.is_empty();
-        self.partitions.push(partition);
+        let number = self.partitions.push(partition);
         if has_some {
-            self.list(self.partitions.len() as u32 - 1);
+            self.list(number);
         }
     }
 
@@ -170,7 +173,7 @@ impl Dispatch {
     pub fn extended(&mut self, partition: u32, end: Offset) {
         // Records at the heads go first and may use up the credit: `end_prompts` checks that.
         let awaited = !self.paused && self.consumers.any_queued();
-        if let Some(found) = self.partitions.get_mut(partition as usize)
+        if let Some(found) = self.partitions.get_mut(partition)
             && end > found.end
         {
             self.depth += end - found.end;
@@ -203,7 +206,7 @@ impl Dispatch {
         let awaited = self.is_awaited();
         let mut prompted = std::mem::take(&mut self.prompted);
         prompted.retain(|&index| {
-            let found = &mut self.partitions[index as usize];
+            let found = &mut self.partitions[index];
             if awaited && found.scan_next < found.prompt.1 {
                 return true;
             }
@@ -218,13 +221,13 @@ impl Dispatch {
     /// The group was moved (seek): all that was known of the partition is forgotten, its leases
     /// are void, deltas that were not drained are dropped.
     pub fn reset_partition(&mut self, partition: u32, start: PartitionStart) {
-        if partition as usize >= self.partitions.len() {
+        if !self.partitions.has(partition) {
             return;
         }
         self.void_leases(partition, Offset::MAX);
         self.lanes.clear(partition);
         self.dead_letters.retain(|letter| letter.partition != partition);
-        let before = &self.partitions[partition as usize];
+        let before = &self.partitions[partition];
         let (head, epoch) = (before.head, Place::next_epoch(before.epoch));
         self.depth -= before.depth();
         self.ends -= before.end;
@@ -248,20 +251,20 @@ impl Dispatch {
         self.back_offs.retain(|&(of, _), _| of != partition);
         self.depth += fresh.depth();
         self.ends += fresh.end;
-        self.partitions[partition as usize] = fresh;
+        self.partitions[partition] = fresh;
         self.list(partition);
     }
 
     /// The log now begins at `log_start` (retention, delete records): records below are gone, and
     /// leases on them too. The machine raises its floor by itself, so that this makes no delta.
     pub fn trimmed(&mut self, partition: u32, log_start: Offset) {
-        let Some(found) = self.partitions.get_mut(partition as usize) else { return };
+        let Some(found) = self.partitions.get_mut(partition) else { return };
         if log_start <= found.floor {
             return;
         }
         self.extended(partition, log_start);
         self.claims.remove_range(partition, 0, log_start);
-        let found = &mut self.partitions[partition as usize];
+        let found = &mut self.partitions[partition];
         if found.is_empty() && found.leased == 0 {
             found.scan_next = found.scan_next.max(log_start);
             self.depth -= found.lift_floor(log_start);
@@ -269,7 +272,7 @@ impl Dispatch {
             return;
         }
         self.void_leases(partition, log_start);
-        let found = &mut self.partitions[partition as usize];
+        let found = &mut self.partitions[partition];
         let above = found.ending.split_off(&log_start);
         let below = std::mem::replace(&mut found.ending, above);
         self.ending -= below.len();
@@ -277,7 +280,7 @@ impl Dispatch {
         // Delayed records below are skipped when their time comes.
         self.delayed -= self.uncount_delayed(partition, 0, log_start);
         self.with_ready(partition, |ready| ready.drop_below(log_start));
-        let found = &mut self.partitions[partition as usize];
+        let found = &mut self.partitions[partition];
         let known = found.known();
         found.scan_next = found.scan_next.max(log_start);
         self.depth -= found.lift_floor(log_start);
@@ -291,7 +294,7 @@ impl Dispatch {
 
     /// How many of the partition's delayed records are in `[first, end)`, taken off its count.
     fn uncount_delayed(&mut self, partition: u32, first: Offset, end: Offset) -> u64 {
-        let found = &self.partitions[partition as usize];
+        let found = &self.partitions[partition];
         if found.delayed == 0 {
             return 0;
         }
@@ -302,7 +305,7 @@ impl Dispatch {
                 && !found.is_settled(entry.what())
         };
         let count = self.wheel.entries().filter(waits).count() as u64;
-        self.partitions[partition as usize].delayed -= count;
+        self.partitions[partition].delayed -= count;
         count
     }
 
@@ -368,7 +371,7 @@ impl Dispatch {
     /// Removes a lease and gives back the credit that it used.
     pub(crate) fn end_lease(&mut self, slot: Slot) -> Lease {
         let lease = self.leases.remove(slot);
-        self.partitions[lease.partition as usize].leased -= 1;
+        self.partitions[lease.partition].leased -= 1;
         if lease.credit {
             self.consumers.give_back(lease.consumer, lease.meta.bytes);
         }
@@ -400,7 +403,7 @@ mod tests {
 
     /// Takes a record of the partition, which has one more now, and settles it.
     fn pass_one(dispatch: &mut Dispatch, partition: u32) {
-        let end = dispatch.partitions[partition as usize].end;
+        let end = dispatch.partitions[partition].end;
         dispatch.extended(partition, end + 1);
         let take = Take {
             session: 1,
@@ -427,7 +430,7 @@ mod tests {
         dispatch.scanned(partition, end, end + 1, [record], 0);
         dispatch.take(take, 0, &mut taken);
         assert_eq!(taken.len(), 1);
-        let lease = Selection::Token(taken[0].token);
+        let lease = Selection::Lease { partition, token: taken[0].token };
         assert_eq!(dispatch.settle(1, lease, Settlement::Accept, 0), Ok(1));
     }
 
@@ -436,7 +439,7 @@ mod tests {
         assert!(size_of::<Partition>() <= 48 && size_of::<Unsettled>() <= 384);
         let start = |end| PartitionStart { floor: end, end, ..PartitionStart::default() };
         let starts = (0..PARTITIONS).map(|index| start(u64::from(index)));
-        let mut dispatch = Dispatch::new(Policy::default(), starts, 1);
+        let mut dispatch = Dispatch::new(Policy::default(), Stripe::ALL, starts, 1);
         assert_eq!((with_records(&dispatch), dispatch.wanting.len()), (0, 0));
         assert_eq!(dispatch.ends_sum(), dispatch.ends().sum());
 

@@ -21,7 +21,7 @@ impl Dispatch {
     }
 
     pub(crate) fn settle_range(&mut self, partition: u32, first: Offset, end: Offset) -> u64 {
-        let settled = self.partitions[partition as usize].settle(first, end);
+        let settled = self.partitions[partition].settle(first, end);
         self.depth -= settled;
         self.note_change(partition);
         settled
@@ -29,14 +29,14 @@ impl Dispatch {
 
     /// A waiting record is handed out, or dies: subtracts its bytes.
     pub(crate) fn waits_no_more(&mut self, partition: u32, meta: &Meta) {
-        let waiting = &mut self.partitions[partition as usize].waiting_bytes;
+        let waiting = &mut self.partitions[partition].waiting_bytes;
         *waiting = waiting.saturating_sub(meta.value_bytes());
     }
 
     /// So many of the partition's waiting records are gone without having been read one by one. Their
     /// bytes are estimated by the mean of the others.
     pub(crate) fn waits_less(&mut self, partition: u32, records: u64) {
-        let found = &mut self.partitions[partition as usize];
+        let found = &mut self.partitions[partition];
         let busy = u64::from(found.leased) + found.ending.len() as u64;
         let left = found.known().saturating_sub(busy);
         let bytes = u128::from(found.waiting_bytes) * u128::from(left);
@@ -44,7 +44,7 @@ impl Dispatch {
     }
 
     pub(crate) fn note_change(&mut self, partition: u32) {
-        let found = &mut self.partitions[partition as usize];
+        let found = &mut self.partitions[partition];
         if !found.changed {
             found.changed = true;
             self.changed.push(partition);
@@ -70,12 +70,12 @@ impl Dispatch {
     }
 
     fn set_aside(&mut self, partition: u32, offset: Offset, ending: Ending) {
-        self.partitions[partition as usize].ending.insert(offset, ending);
+        self.partitions[partition].ending.insert(offset, ending);
         self.ending += 1;
     }
 
     fn take_aside(&mut self, partition: u32, offset: Offset) -> Option<Ending> {
-        let found = self.partitions.get_mut(partition as usize)?;
+        let found = self.partitions.get_mut(partition)?;
         let ending = found.ending.remove(&offset)?;
         self.ending -= 1;
         Some(ending)
@@ -106,7 +106,7 @@ impl Dispatch {
     /// took effect. This makes no delta.
     pub fn ended(&mut self, partition: u32, offset: Offset) {
         let Some(ending) = self.take_aside(partition, offset) else { return };
-        let found = &mut self.partitions[partition as usize];
+        let found = &mut self.partitions[partition];
         self.depth -= found.settle_durably(offset);
         self.free(partition, offset, ending.meta.key);
     }
@@ -119,14 +119,14 @@ impl Dispatch {
         if self.comes_back_unread(partition, offset, i64::MIN) {
             return;
         }
-        self.partitions[partition as usize].waiting_bytes += ending.meta.value_bytes();
+        self.partitions[partition].waiting_bytes += ending.meta.value_bytes();
         self.make_ready(partition, offset, ending.meta);
     }
 
     /// The policy keeps dead letters no more: settles those that wait.
     pub(crate) fn settle_dead(&mut self) {
-        for index in 0..self.partitions.len() as u32 {
-            let ending = &self.partitions[index as usize].ending;
+        for index in self.partitions.numbers() {
+            let ending = &self.partitions[index].ending;
             let dead = ending.iter().filter(|(_, ending)| ending.reason.is_some());
             let dead: Vec<Offset> = dead.map(|(&offset, _)| offset).collect();
             for offset in dead {
@@ -143,7 +143,7 @@ impl Dispatch {
         let shrinks = self.partitions.len() > PARTITIONS_KEPT;
         self.changed.sort_unstable();
         for partition in self.changed.drain(..) {
-            let found = &mut self.partitions[partition as usize];
+            let found = &mut self.partitions[partition];
             let changes = found.drain(partition);
             if shrinks {
                 found.shrink();

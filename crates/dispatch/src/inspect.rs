@@ -81,7 +81,12 @@ impl Dispatch {
         self.partitions.iter().fold((0, 0), sum)
     }
 
-    /// Where each partition ends, as far as the engine knows.
+    /// Its partitions, ascending.
+    pub fn partitions(&self) -> impl Iterator<Item = u32> + use<> {
+        self.partitions.numbers()
+    }
+
+    /// Where each partition ends, in their order, as far as the engine knows.
     pub fn ends(&self) -> impl Iterator<Item = Offset> {
         self.partitions.iter().map(|partition| partition.end)
     }
@@ -98,7 +103,8 @@ impl Dispatch {
             let unread = end.saturating_sub(partition.scan_next);
             unread == 0 || unread > self.bounds.read_first || !self.may_read_on(index)
         };
-        !self.policy.ranks() || (0..).zip(ends.iter().zip(&self.partitions)).all(known)
+        let mut all = self.partitions.numbers().zip(ends.iter().zip(self.partitions.iter()));
+        !self.policy.ranks() || all.all(known)
     }
 
     /// How many records that arrive now its consumers would get at once, at most `enough`. In ordered
@@ -111,13 +117,13 @@ impl Dispatch {
     }
 
     pub fn floor(&self, partition: u32) -> Option<Offset> {
-        self.partitions.get(partition as usize).map(|found| found.floor)
+        self.partitions.get(partition).map(|found| found.floor)
     }
 
     /// The oldest record of a partition that is not settled (or a hole before it), with its
     /// timestamp if it is known at the moment.
     pub fn oldest(&self, partition: u32) -> Option<(Offset, Option<i64>)> {
-        let found = self.partitions.get(partition as usize)?;
+        let found = self.partitions.get(partition)?;
         let floor = (found.floor < found.end).then_some(found.floor)?;
         let leased = self.leases.find(partition, floor);
         let leased = leased.map(|slot| self.leases.get(slot).meta.timestamp);
@@ -127,7 +133,7 @@ impl Dispatch {
     /// Unsettled records of a partition from `from`, without touching them. What was not looked at
     /// yet counts as ready; it may turn out to be a hole.
     pub fn peek(&self, partition: u32, from: Offset, records_max: usize) -> Vec<Peeked> {
-        let Some(found) = self.partitions.get(partition as usize) else { return Vec::new() };
+        let Some(found) = self.partitions.get(partition) else { return Vec::new() };
         let blocked = self.lanes.blocked_of(partition);
         let mut peeked = Vec::new();
         let mut delayed = Vec::new();
@@ -274,7 +280,7 @@ impl Dispatch {
     }
 
     fn whereabouts_of(&self, partition: u32, offset: Offset) -> Whereabouts {
-        let Some(found) = self.partitions.get(partition as usize) else {
+        let Some(found) = self.partitions.get(partition) else {
             return Whereabouts::Absent;
         };
         self.whereabouts(partition, found, offset, &self.lanes.blocked_of(partition))
@@ -296,7 +302,7 @@ impl Dispatch {
             }
             Whereabouts::Delayed => {
                 self.delayed -= 1;
-                self.partitions[partition as usize].delayed -= 1;
+                self.partitions[partition].delayed -= 1;
             }
         }
         self.settle_range(partition, offset, offset + 1);
@@ -313,13 +319,13 @@ impl Dispatch {
         let all = self.leases.iter();
         let mut busy: Vec<(u32, Offset)> =
             all.map(|(_, lease)| (lease.partition, lease.offset)).collect();
-        for (index, found) in self.partitions.iter().enumerate() {
-            busy.extend(found.ending.keys().map(|&offset| (index as u32, offset)));
+        for (index, found) in self.partitions.numbers().zip(self.partitions.iter()) {
+            busy.extend(found.ending.keys().map(|&offset| (index, offset)));
         }
         busy.sort_unstable();
         let mut purged = 0;
         let mut busy = &busy[..];
-        for index in 0..self.partitions.len() as u32 {
+        for index in self.partitions.numbers() {
             let of_partition = busy.partition_point(|&(partition, _)| partition == index);
             purged += self.purge_partition(index, &busy[..of_partition]);
             busy = &busy[of_partition..];
@@ -330,7 +336,7 @@ impl Dispatch {
 
     fn purge_partition(&mut self, partition: u32, busy: &[(u32, Offset)]) -> u64 {
         self.with_ready(partition, Ready::clear);
-        let found = &mut self.partitions[partition as usize];
+        let found = &mut self.partitions[partition];
         // What the wheel still has of them is settled, and so passed over.
         self.delayed -= std::mem::take(&mut found.delayed);
         found.waiting_bytes = 0;

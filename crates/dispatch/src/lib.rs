@@ -71,6 +71,8 @@ mod record;
 mod scan;
 mod settle;
 mod settlement;
+mod shares;
+mod table;
 mod tick;
 mod wheel;
 
@@ -86,10 +88,11 @@ pub use record::{
     Assignment, DeadReason, Delayed, LeaseView, PartitionStart, Peeked, RecordState, Scanned, Want,
 };
 pub use settlement::{Selection, SettleRefused, Settlement};
+pub use shares::Lack;
 
 /// A consumer's number, given by the driver and never reused.
 pub type ConsumerId = u64;
 /// A session's number: leases belong to sessions.
 pub type SessionId = u64;
-/// A lease's fencing token: unique in its lease group, never reused.
+/// A lease's fencing token: unique among the leases of a lease group in one shard, never reused.
 pub type Token = u64;

@@ -33,8 +33,8 @@ impl Dispatch {
     pub(crate) fn arrange_again(&mut self) {
         let (window, now_ms) = (self.bounds.loaded_per_partition * 2, self.now_ms);
         let policy = self.policy.clone();
-        for partition in 0..self.partitions.len() as u32 {
-            if self.partitions[partition as usize].ready.is_empty() {
+        for partition in self.partitions.numbers() {
+            if self.partitions[partition].ready.is_empty() {
                 continue;
             }
             self.with_ready(partition, |ready| {
@@ -52,7 +52,7 @@ impl Dispatch {
             Ordering::Key if key == 0 => {}
             Ordering::Key => self.lanes.hold(partition, key, offset),
             Ordering::Partition => {
-                let holder = &mut self.partitions[partition as usize].holder;
+                let holder = &mut self.partitions[partition].holder;
                 holder.get_or_insert(offset);
             }
         }
@@ -69,7 +69,7 @@ impl Dispatch {
                 }
             }
             Ordering::Partition => {
-                let found = &mut self.partitions[partition as usize];
+                let found = &mut self.partitions[partition];
                 if found.holder == Some(offset) {
                     found.holder = None;
                     self.refresh_head(partition);
@@ -91,7 +91,7 @@ impl Dispatch {
                 }
             }
             Ordering::Partition => {
-                let holder = self.partitions[partition as usize].holder.filter(gone);
+                let holder = self.partitions[partition].holder.filter(gone);
                 if let Some(holder) = holder {
                     self.free(partition, holder, 0);
                 }
@@ -105,7 +105,7 @@ impl Dispatch {
         partition: u32,
         change: impl FnOnce(&mut Ready) -> R,
     ) -> R {
-        let ready = &mut self.partitions[partition as usize].ready;
+        let ready = &mut self.partitions[partition].ready;
         let (loaded, due) = (ready.loaded(), ready.due.len());
         let result = change(ready);
         self.loaded = self.loaded + ready.loaded() - loaded;
@@ -131,7 +131,7 @@ impl Dispatch {
         let sort_key = sort_key(&self.policy, &meta, since_ms);
         self.with_ready(partition, |ready| ready.insert(sort_key, offset, meta, window));
         self.refresh_head(partition);
-        if self.partitions[partition as usize].ready.has_ranges() {
+        if self.partitions[partition].ready.has_ranges() {
             self.list(partition);
         }
     }
@@ -139,7 +139,7 @@ impl Dispatch {
     /// Takes a record out of the ready ones.
     pub(crate) fn take_ready(&mut self, partition: u32, rank: u8, offset: Offset) -> Option<Meta> {
         let meta = self.with_ready(partition, |ready| ready.take(rank, offset))?;
-        let found = &self.partitions[partition as usize];
+        let found = &self.partitions[partition];
         if !found.listed && found.ready.loaded() < self.bounds.low(self.loaded) {
             self.list(partition);
         }
@@ -148,7 +148,7 @@ impl Dispatch {
 
     /// Puts the partition in its place among the heads.
     pub(crate) fn refresh_head(&mut self, partition: u32) {
-        let found = &mut self.partitions[partition as usize];
+        let found = &mut self.partitions[partition];
         if found.is_empty() {
             return;
         }
@@ -192,7 +192,7 @@ impl Dispatch {
 
     /// Notes that a partition may want to be read.
     pub(crate) fn list(&mut self, partition: u32) {
-        let found = &mut self.partitions[partition as usize];
+        let found = &mut self.partitions[partition];
         if !found.listed && !found.reading {
             found.listed = true;
             self.wanting.push_back(partition);

@@ -2,7 +2,7 @@
 
 use base::{Offset, OffsetRanges};
 
-use crate::{ConsumerId, SessionId, Token};
+use crate::{ConsumerId, Selection, SessionId, Token};
 
 /// Where a partition stands when the engine starts on it: the durable progress of the group, and
 /// the log's ends.
@@ -61,6 +61,13 @@ pub struct Assignment {
     pub offset: Offset,
     /// 1 = the first delivery.
     pub attempt: u16,
+}
+
+impl Assignment {
+    /// What names this lease in a settle.
+    pub fn selection(&self) -> Selection {
+        Selection::Lease { partition: self.partition, token: self.token }
+    }
 }
 
 /// Why a record will not be delivered any more.

@@ -37,7 +37,7 @@ impl Dispatch {
             let index = self.wanting.pop_front()?;
             match self.need(index) {
                 Need::Read { from, up_to, due } => {
-                    let partition = &mut self.partitions[index as usize];
+                    let partition = &mut self.partitions[index];
                     partition.listed = false;
                     partition.reading = true;
                     partition.read_due = due;
@@ -45,7 +45,7 @@ impl Dispatch {
                     return Some(Want { partition: index, from, up_to, known });
                 }
                 Need::NoRoom => self.wanting.push_back(index),
-                Need::Nothing => self.partitions[index as usize].listed = false,
+                Need::Nothing => self.partitions[index].listed = false,
             }
         }
         None
@@ -61,7 +61,7 @@ impl Dispatch {
         let (window, low) = (self.bounds.window(self.loaded), self.bounds.low(self.loaded));
         let may_read_on = self.may_read_on(index);
         let has_back = self.claims.has_back(index);
-        let partition = &mut self.partitions[index as usize];
+        let partition = &mut self.partitions[index];
         let want = |due, (from, up_to)| Need::Read { from, up_to, due };
         let unread =
             (partition.scan_next < partition.end).then_some((partition.scan_next, partition.end));
@@ -110,7 +110,7 @@ impl Dispatch {
 
     /// Whether one more unread record may become known.
     pub(crate) fn may_read_on(&self, index: u32) -> bool {
-        let ready = &self.partitions[index as usize].ready;
+        let ready = &self.partitions[index].ready;
         let room = if self.policy.reads_ahead() {
             ready.cells() < self.bounds.cells_per_partition
         } else {
@@ -127,7 +127,7 @@ impl Dispatch {
 
     /// The read failed or was given up: the engine will want it again.
     pub fn scan_failed(&mut self, partition: u32) {
-        if let Some(found) = self.partitions.get_mut(partition as usize) {
+        if let Some(found) = self.partitions.get_mut(partition) {
             found.reading = false;
             self.list(partition);
         }
@@ -144,14 +144,14 @@ impl Dispatch {
         records: impl IntoIterator<Item = Scanned>,
         now_ms: i64,
     ) {
-        if partition as usize >= self.partitions.len() {
+        if !self.partitions.has(partition) {
             return;
         }
         self.now_ms = now_ms;
-        self.partitions[partition as usize].reading = false;
+        self.partitions[partition].reading = false;
         self.extended(partition, up_to);
         // Records below `known` were wanted to be looked up; the rest is new.
-        let known = self.partitions[partition as usize].scan_next;
+        let known = self.partitions[partition].scan_next;
         let mut at = from;
         let mut records = records.into_iter().filter(|it| (from..up_to).contains(&it.offset));
         let mut next = records.next();
@@ -167,10 +167,10 @@ impl Dispatch {
         // An answer to a want from before a seek back may begin behind `known`: it is not used.
         if from <= known && known < up_to {
             let reached = self.read_on(partition, up_to, next.into_iter().chain(records), now_ms);
-            let found = &mut self.partitions[partition as usize];
+            let found = &mut self.partitions[partition];
             found.scan_next = found.scan_next.max(reached);
         }
-        if self.partitions[partition as usize].ready.loaded() > 0 {
+        if self.partitions[partition].ready.loaded() > 0 {
             self.pulled = false;
         }
         self.list(partition);
@@ -185,7 +185,7 @@ impl Dispatch {
         records: impl Iterator<Item = Scanned>,
         now_ms: i64,
     ) -> Offset {
-        let mut at = self.partitions[partition as usize].scan_next;
+        let mut at = self.partitions[partition].scan_next;
         for record in records {
             if record.offset < at {
                 continue;
@@ -193,11 +193,11 @@ impl Dispatch {
             if !self.may_read_on(partition) {
                 return at;
             }
-            let found = &self.partitions[partition as usize];
+            let found = &self.partitions[partition];
             let settled = found.is_settled(record.offset);
             self.settle_holes(partition, at, record.offset);
             at = record.offset + 1;
-            self.partitions[partition as usize].scan_next = at;
+            self.partitions[partition].scan_next = at;
             let claimed = self.read_claimed(partition, record.offset);
             match claimed {
                 _ if settled => {}
@@ -234,9 +234,9 @@ impl Dispatch {
     /// A record is seen for the first time.
     fn learned(&mut self, partition: u32, record: &Scanned, now_ms: i64) {
         let window = self.bounds.window(self.loaded);
-        let found = &mut self.partitions[partition as usize];
+        let found = &mut self.partitions[partition];
         found.waiting_bytes += Meta::from(record).value_bytes();
-        let found = &self.partitions[partition as usize];
+        let found = &self.partitions[partition];
         if record.due_ms > now_ms && !self.is_expired(&Meta::from(record), now_ms) {
             self.delay(partition, record.offset, record.due_ms, now_ms);
         } else if record.due_ms > i64::MIN
@@ -253,7 +253,7 @@ impl Dispatch {
     /// A record is seen for the first time that came back before, from a lease that was taken over.
     fn is_back(&mut self, partition: u32, record: &Scanned, due_ms: i64, now_ms: i64) {
         let meta = Meta::from(record);
-        self.partitions[partition as usize].waiting_bytes += meta.value_bytes();
+        self.partitions[partition].waiting_bytes += meta.value_bytes();
         match due_ms {
             i64::MIN => self.make_ready(partition, record.offset, meta),
             due_ms if due_ms > now_ms => self.delay(partition, record.offset, due_ms, now_ms),
@@ -268,7 +268,7 @@ impl Dispatch {
     fn looked_up(&mut self, partition: u32, record: &Scanned, now_ms: i64) {
         let rank = self.policy.rank(record.priority);
         let window = self.bounds.window(self.loaded);
-        let found = &self.partitions[partition as usize];
+        let found = &self.partitions[partition];
         if !found.ready.has_ranges() {
             return;
         }
@@ -284,7 +284,7 @@ impl Dispatch {
 
     fn came_ready(&mut self, partition: u32, record: &Scanned, now_ms: i64) {
         let meta = Meta::from(record);
-        let found = &self.partitions[partition as usize];
+        let found = &self.partitions[partition];
         let expired = self.is_expired(&meta, now_ms) && !found.is_prompt(record.offset, &meta);
         if expired && self.ending < self.bounds.dead {
             let attempts = found.attempts(record.offset);
@@ -301,7 +301,7 @@ impl Dispatch {
 
     /// What was to be looked up in `first..end` and is not there any more is settled.
     fn vanish(&mut self, partition: u32, first: Offset, end: Offset) {
-        let found = &self.partitions[partition as usize];
+        let found = &self.partitions[partition];
         if first >= end || !found.ready.has_ranges() {
             return;
         }
@@ -317,7 +317,7 @@ impl Dispatch {
 
     /// The record waits in the wheel, and nowhere else.
     pub(crate) fn delay(&mut self, partition: u32, offset: Offset, due_ms: i64, now_ms: i64) {
-        let found = &mut self.partitions[partition as usize];
+        let found = &mut self.partitions[partition];
         found.delayed += 1;
         self.delayed += 1;
         let place = Place::record(partition, found.epoch);

@@ -81,10 +81,15 @@ impl Dispatch {
         selection: Selection,
     ) -> Result<Slots, SettleRefused> {
         match selection {
-            Selection::Token(token) => {
+            Selection::Lease { partition, token } => {
                 let slot = self.leases.find_token(token).ok_or(SettleRefused::Stale { token })?;
-                if self.leases.get(slot).session != session {
+                let lease = self.leases.get(slot);
+                if lease.session != session {
                     return Err(SettleRefused::NotHolder { token, session });
+                }
+                // Another shard's engine may have given the same token.
+                if lease.partition != partition {
+                    return Err(SettleRefused::Stale { token });
                 }
                 Ok(Slots::One([slot]))
             }
@@ -105,10 +110,8 @@ impl Dispatch {
         last: Offset,
     ) -> Result<Vec<Slot>, SettleRefused> {
         let refused = |offset| SettleRefused::NotLeased { partition, offset };
-        let found = self
-            .partitions
-            .get(partition as usize)
-            .ok_or(SettleRefused::NoSuchPartition { partition })?;
+        let found =
+            self.partitions.get(partition).ok_or(SettleRefused::NoSuchPartition { partition })?;
         let mut slots = Vec::new();
         // Every step finds a lease of the session or passes over a range: a hostile `last` costs
         // no more than the leases there are.
@@ -132,7 +135,7 @@ impl Dispatch {
         partition: u32,
         last: Offset,
     ) -> Result<Vec<Slot>, SettleRefused> {
-        if partition as usize >= self.partitions.len() {
+        if !self.partitions.has(partition) {
             return Err(SettleRefused::NoSuchPartition { partition });
         }
         let place = |slot: Slot| (self.leases.get(slot).partition, self.leases.get(slot).offset);
@@ -178,7 +181,7 @@ impl Dispatch {
     ) {
         let Lease { partition, offset, attempt, meta, .. } = self.end_lease(slot);
         if count {
-            self.partitions[partition as usize].came_back(offset, attempt);
+            self.partitions[partition].came_back(offset, attempt);
             self.note_change(partition);
             if self.is_last(attempt) {
                 self.die(partition, offset, DeadReason::Attempts, attempt, meta);
@@ -193,7 +196,7 @@ impl Dispatch {
         if self.comes_back_unread(partition, offset, due_ms) {
             return;
         }
-        self.partitions[partition as usize].waiting_bytes += meta.value_bytes();
+        self.partitions[partition].waiting_bytes += meta.value_bytes();
         // A record that expires before it is due is not treated specially: it expires at the head.
         if delay_ms > 0 {
             self.delay(partition, offset, due_ms, now_ms);

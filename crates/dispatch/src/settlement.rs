@@ -8,19 +8,13 @@ use crate::{SessionId, Token};
 /// Which leases a settlement is about.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Selection {
-    Token(Token),
+    /// The lease of a record in this partition that has this token.
+    Lease { partition: u32, token: Token },
     /// Every offset of `first..=last` must be leased by the session, or settled already; at least
     /// one must be leased. All or nothing.
-    Range {
-        partition: u32,
-        first: Offset,
-        last: Offset,
-    },
+    Range { partition: u32, first: Offset, last: Offset },
     /// Whatever the session has leased of the partition up to and with `last`, at least one.
-    UpTo {
-        partition: u32,
-        last: Offset,
-    },
+    UpTo { partition: u32, last: Offset },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -40,7 +40,7 @@ impl Dispatch {
             Kind::Record { .. } if self.is_live(entry) => {
                 self.back_offs.remove(&(place.partition, entry.what()));
                 self.with_ready(place.partition, |ready| ready.due.push(entry.what()));
-                self.partitions[place.partition as usize].delayed -= 1;
+                self.partitions[place.partition].delayed -= 1;
                 self.delayed -= 1;
                 self.list(place.partition);
             }
@@ -53,7 +53,7 @@ impl Dispatch {
                 }
             }
             Kind::Head => {
-                let found = &mut self.partitions[place.partition as usize];
+                let found = &mut self.partitions[place.partition];
                 // A timer other than the partition's current one is stale.
                 if found.head_timer_ms == entry.due_ms() {
                     found.head_timer_ms = i64::MAX;
@@ -65,8 +65,8 @@ impl Dispatch {
 
     /// Expired records at a partition's head die.
     fn expire_head(&mut self, partition: u32, now_ms: i64) {
-        while let Some(head) = self.partitions[partition as usize].head {
-            let found = &self.partitions[partition as usize];
+        while let Some(head) = self.partitions[partition].head {
+            let found = &self.partitions[partition];
             let offset = found.head_offset;
             let Some(&meta) = found.ready.get(head.rank, offset) else { break };
             let expired = self.is_expired(&meta, now_ms) && !found.is_prompt(offset, &meta);
@@ -85,7 +85,7 @@ impl Dispatch {
     /// Whether the entry's record still waits: not if it was settled meanwhile or the partition reset.
     pub(crate) fn is_live(&self, entry: Entry) -> bool {
         let Place { partition, kind } = Place::unpack(entry.place);
-        let found = &self.partitions[partition as usize];
+        let found = &self.partitions[partition];
         match kind {
             Kind::Record { epoch } => epoch == found.epoch && !found.is_settled(entry.what()),
             Kind::Head => found.head_timer_ms == entry.due_ms(),
@@ -100,9 +100,8 @@ impl Dispatch {
             wheel.retain(|entry| self.is_live(entry));
             self.wheel = wheel;
             let partitions = &self.partitions;
-            let waits = |&(partition, offset): &(u32, u64)| {
-                !partitions[partition as usize].is_settled(offset)
-            };
+            let waits =
+                |&(partition, offset): &(u32, u64)| !partitions[partition].is_settled(offset);
             self.back_offs.retain(|place, _| waits(place));
         }
     }

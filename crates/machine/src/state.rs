@@ -3,7 +3,7 @@
 //! Whatever reaches an outcome or a snapshot is iterated in an order that follows from the history
 //! alone (sorted maps, vectors), never from a hash: two replicas must not differ by a byte.
 
-use base::{ShardId, TopicId};
+use base::{ShardId, Stripe, TopicId};
 
 use crate::catalog::Catalog;
 use crate::catalog::changes::NewLeaseGroup;
@@ -11,7 +11,6 @@ use crate::command::{Command, Home};
 use crate::config::Overrides;
 use crate::outcome::{ALL_PARTITIONS, Applied, Outcome, Refusal};
 use crate::rows::Rows;
-use crate::rows::stripe::Stripe;
 
 /// Which commands the log of a shard holds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use base::{LeaseGroupId, Offset};
 use bytes::Bytes;
-use dispatch::{ConsumerId, Token};
+use dispatch::{ConsumerId, Selection, Token};
 use record::{RecordView, SharedRecord};
 
 #[derive(Debug)]
@@ -29,7 +29,7 @@ pub struct Delivery {
     pub group: LeaseGroupId,
     /// 0 when it was taken, not consumed.
     pub consumer: ConsumerId,
-    /// Names this lease and no other, for as long as the node runs.
+    /// Names this lease and no other of its partition, for as long as the node runs.
     pub token: Token,
     pub partition: u32,
     pub offset: Offset,
@@ -39,6 +39,11 @@ pub struct Delivery {
 }
 
 impl Delivery {
+    /// What names this lease in a settle.
+    pub fn lease(&self) -> Selection {
+        Selection::Lease { partition: self.partition, token: self.token }
+    }
+
     /// Timestamp, key, value and headers in place. Walks the record: call it once.
     pub fn view(&self) -> RecordView<'_> {
         self.record.view()

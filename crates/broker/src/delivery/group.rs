@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use base::{HashMap, LeaseGroupId, Offset, PartitionId, TopicId};
-use dispatch::{Changes, ConsumerId, Dispatch, Joined, PartitionStart, Pools, Token};
+use base::{HashMap, LeaseGroupId, Offset, PartitionId, Stripe, TopicId};
+use dispatch::{Changes, ConsumerId, Dispatch, Joined, PartitionStart, Policy, Pools, Token};
 use machine::config::{LeaseGroupConfig, LeaseOrdering, PrioritiesOrder};
 use machine::{GroupSettle, TopicConfig};
 use record::SharedRecord;
@@ -26,11 +26,13 @@ pub(super) struct Group {
     pub(super) topic_name: Arc<str>,
     pub(super) config: Arc<LeaseGroupConfig>,
     pub(super) topic_config: Arc<TopicConfig>,
+    /// Which of the topic's partitions are in this shard.
+    stripe: Stripe,
     pub(super) dispatch: Dispatch,
     /// Tells this engine from one that the group had before.
     pub(super) engine: u64,
-    /// What each partition's log began at when it was last looked at.
-    pub(super) log_starts: Vec<Offset>,
+    /// What the log of each of its partitions here began at when it was last looked at.
+    log_starts: Vec<Offset>,
     /// So that they can join again should the engine have to be made anew.
     pub(super) consumers: HashMap<ConsumerId, Joined>,
     pub(super) takers: VecDeque<Taker>,
@@ -68,7 +70,8 @@ impl Group {
     ) -> Self {
         let GroupView { group, topic, rows, .. } = found;
         let starts = starts(found, &under_way);
-        let mut dispatch = Dispatch::new(policy(&group.config, &topic.config), starts, first_token);
+        let (stripe, policy) = (rows.stripe(), policy_of(found));
+        let mut dispatch = Dispatch::new(policy, stripe, starts, first_token);
         dispatch.set_paused(group.paused);
         Self {
             id: group.id,
@@ -77,6 +80,7 @@ impl Group {
             topic_name: Arc::clone(&topic.name),
             config: Arc::clone(&group.config),
             topic_config: Arc::clone(&topic.config),
+            stripe,
             dispatch,
             engine,
             log_starts: rows.partitions().map(|(_, partition)| partition.log_start()).collect(),
@@ -200,15 +204,15 @@ impl Group {
     /// Takes over configuration, and partitions that are new.
     pub(super) fn configure(&mut self, found: &GroupView) {
         let GroupView { group, topic, .. } = found;
-        let policy = policy(&group.config, &topic.config);
+        let policy = policy_of(found);
         if *self.dispatch.policy() != policy {
             self.dispatch.set_policy(policy);
         }
         self.config = group.config.clone();
         self.topic_config = topic.config.clone();
         self.dispatch.set_paused(group.paused);
-        for index in self.log_starts.len() as u32..topic.partition_count() {
-            let Some(start) = found.start(index) else { break };
+        for row in self.log_starts.len()..found.rows.row_count() {
+            let Some(start) = found.start(self.stripe.partition(row)) else { break };
             self.log_starts.push(start.log_start);
             self.dispatch.grow(start);
         }
@@ -222,7 +226,7 @@ impl Group {
         if let Some(found) = found {
             for &index in &sought {
                 let Some(start) = found.start(index) else { continue };
-                if let Some(log_start) = self.log_starts.get_mut(index as usize) {
+                if let Some(log_start) = self.log_start_mut(index) {
                     *log_start = start.log_start;
                 }
                 self.dispatch.reset_partition(index, start);
@@ -233,12 +237,16 @@ impl Group {
 
     /// The partition's log begins here now, or did before.
     pub(super) fn on_log_start(&mut self, partition: u32, log_start: Offset) {
-        if let Some(known) = self.log_starts.get_mut(partition as usize)
+        if let Some(known) = self.log_start_mut(partition)
             && log_start > *known
         {
             *known = log_start;
             self.dispatch.trimmed(partition, log_start);
         }
+    }
+
+    fn log_start_mut(&mut self, partition: u32) -> Option<&mut Offset> {
+        self.log_starts.get_mut(self.stripe.row(partition)?)
     }
 
     pub(super) fn keyed(&self) -> bool {
@@ -264,6 +272,14 @@ impl Group {
                 counters.leased == 0 && counters.delayed == 0 && counters.dead == 0
             }
     }
+}
+
+/// Only the engine of the group's first shard chooses who is active: in the others its choice holds, for
+/// nobody else has credit there.
+fn policy_of(found: &GroupView) -> Policy {
+    let mut policy = policy(&found.group.config, &found.topic.config);
+    policy.single_active &= found.rows.stripe().first() == 0;
+    policy
 }
 
 /// Where its partitions stand by what is durable, and by what is on its way to be: that will be in the

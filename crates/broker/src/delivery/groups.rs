@@ -399,7 +399,7 @@ impl Groups {
     pub(super) fn on_sought(&mut self, id: LeaseGroupId, partition: u32) -> bool {
         let Some(group) = self.by_id.get_mut(&id) else { return false };
         match partition {
-            ALL_PARTITIONS => group.sought.extend(0..group.log_starts.len() as u32),
+            ALL_PARTITIONS => group.sought.extend(group.dispatch.partitions()),
             partition => group.sought.push(partition),
         }
         group.under_way.is_empty()
@@ -416,14 +416,14 @@ impl Groups {
         let Some(group) = self.by_id.get_mut(&id) else { return };
         let topic = group.topic;
         let Some(topic) = self.shard.read(|state| state.rows.shared_topic(topic)) else { return };
-        let partitions = group.log_starts.len() as u32;
-        let asked = match partition {
-            ALL_PARTITIONS => 0..partitions,
-            partition => partition..partition.saturating_add(1).min(partitions),
-        };
-        for index in asked {
-            let Some(found) = topic.partition(index) else { break };
-            group.on_log_start(index, found.log_start());
+        if partition != ALL_PARTITIONS {
+            if let Some(found) = topic.partition(partition) {
+                group.on_log_start(partition, found.log_start());
+            }
+            return;
+        }
+        for (id, found) in topic.partitions() {
+            group.on_log_start(id.index, found.log_start());
         }
     }
 }

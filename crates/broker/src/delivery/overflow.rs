@@ -12,7 +12,7 @@ use std::sync::Arc;
 use base::limits::OVERFLOW_BYTES_AT_ONCE;
 use base::{Offset, PartitionId};
 use bytes::Bytes;
-use dispatch::{Selection, SessionId, Settlement, Take};
+use dispatch::{SessionId, Settlement, Take};
 use record::{BatchHeader, SharedBatch};
 use tasks::Task;
 use tokio::sync::oneshot;
@@ -68,7 +68,7 @@ pub(super) fn drop_oldest(group: &mut Group, now_ms: i64) {
     }
     for assignment in assigned {
         group.dead.note_overflow(assignment.partition, assignment.offset);
-        let lease = Selection::Token(assignment.token);
+        let lease = assignment.selection();
         // It was leased a moment ago.
         let _ = group.dispatch.settle(DROPPING, lease, Settlement::Reject, now_ms);
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use base::LeaseGroupId;
-use dispatch::{ConsumerId, Selection, SessionId, Settlement};
+use dispatch::{ConsumerId, SessionId, Settlement};
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
@@ -158,7 +158,7 @@ impl Drop for Taking<'_> {
         let Ok(Ok(unseen)) = self.answer.try_recv() else { return };
         let give_back = |delivery: Delivery| Settle {
             group: self.group,
-            what: Selection::Token(delivery.token),
+            what: delivery.lease(),
             settlement: Settlement::Release { delay_ms: Some(0), count: false },
         };
         drop(self.session.settle(unseen.into_iter().map(give_back).collect()));

@@ -202,8 +202,11 @@ async fn a_transfer_settles_and_appends_or_does_neither() {
     node.append(from, &values(2)).await;
     let session = node.broker.lease_session();
     let taken = take(&session, group, 2).await;
-    let accept =
-        |token| Settle { group, what: SettleWhat::Token(token), settlement: Settlement::Accept };
+    let accept = |token| Settle {
+        group,
+        what: SettleWhat::Lease { partition: 0, token },
+        settlement: Settlement::Accept,
+    };
     let moved = |topic| batch(base::PartitionId::new(topic, 0), Compression::None, &[new("moved")]);
     let bad =
         session.transfer(vec![accept(taken[0].token), accept(999_999)], vec![moved(to)]).await;

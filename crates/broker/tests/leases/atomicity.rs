@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use base::{Offset, PartitionId};
 use broker::delivery::TransferError;
-use broker::{AppendBatch, AppendError, Settle, SettleWhat, Settlement};
+use broker::{AppendBatch, AppendError, Delivery, Settle, Settlement};
 use world::SimulatedDisk;
 
 use crate::harness::*;
 
-fn settle(group: base::LeaseGroupId, token: u64, settlement: Settlement) -> Settle {
-    Settle { group, what: SettleWhat::Token(token), settlement }
+fn settle(delivery: &Delivery, settlement: Settlement) -> Settle {
+    Settle { group: delivery.group, what: delivery.lease(), settlement }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -30,16 +30,16 @@ async fn a_refused_transfer_leaves_the_leases_of_others_as_they_are() {
         assert_eq!(texts(&taken), ["v2", "v3"]);
         let batch = batch(PartitionId::new(small, 0), Default::default(), &values(1));
         // A session that settles something of its own at the same time, and waits for it.
-        let settles = taken.iter().map(|it| settle(group, it.token, Settlement::Accept)).collect();
+        let settles = taken.iter().map(|it| settle(it, Settlement::Accept)).collect();
         let (refused, renewed) = tokio::join!(
             one.transfer(settles, vec![batch]),
-            other.settle(vec![settle(group, held[0].token, Settlement::Renew { lease_ms: None })]),
+            other.settle(vec![settle(&held[0], Settlement::Renew { lease_ms: None })]),
         );
         let source = AppendError::Full { limit: "limit.records" };
         assert_eq!(refused, Err(TransferError::Append { batch: 0, source }));
         assert_eq!(renewed, [Ok(())]);
     }
-    let accepts = held.iter().map(|it| settle(group, it.token, Settlement::Accept)).collect();
+    let accepts = held.iter().map(|it| settle(it, Settlement::Accept)).collect();
     assert_eq!(other.settle(accepts).await, [Ok(()), Ok(())], "their leases hold");
     assert_eq!(node.depth(group).await, 2);
     node.broker.shutdown().await;
@@ -56,7 +56,7 @@ async fn a_delete_under_way_keeps_the_whole_transfer_out() {
         let session = node.broker.lease_session();
         let taken = take(&session, group, 1).await;
         let batch = batch(PartitionId::new(target, 0), Default::default(), &values(1));
-        let accept = vec![settle(group, taken[0].token, Settlement::Accept)];
+        let accept = vec![settle(&taken[0], Settlement::Accept)];
         let (deleted, moved) = match round % 2 {
             0 => tokio::join!(
                 node.broker.delete_topic(target),

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use base::{PartitionId, headers};
 use broker::delivery::{DeadLetterRouter, DeadRecord};
-use broker::{ConsumeOptions, LeaseProgress, Settle, SettleWhat, Settlement};
+use broker::{ConsumeOptions, Delivery, LeaseProgress, Settle, Settlement};
 use bytes::Bytes;
 use record::{BatchBuilder, BatchOptions};
 use world::disk::{RealDisk, SimulatedDisk};
@@ -219,9 +219,8 @@ async fn a_transfer_that_rejects_is_answered_when_the_dead_letter_is_durable() {
     node.append(topic, &values(2)).await;
     let session = node.broker.lease_session();
     let taken = take(&session, group, 2).await;
-    let end = |token, settlement| Settle { group, what: SettleWhat::Token(token), settlement };
-    let settles =
-        vec![end(taken[0].token, Settlement::Accept), end(taken[1].token, Settlement::Reject)];
+    let end = |taken: &Delivery, settlement| Settle { group, what: taken.lease(), settlement };
+    let settles = vec![end(&taken[0], Settlement::Accept), end(&taken[1], Settlement::Reject)];
     let mut transfer = std::pin::pin!(session.transfer(settles, Vec::new()));
     // Nobody can dead-letter it yet: what was rejected would come again if the power failed now.
     let early = tokio::time::timeout(Duration::from_millis(200), &mut transfer).await;

@@ -8,7 +8,7 @@ use base::{LeaseGroupId, PartitionId, TopicId, headers};
 use broker::delivery::{Events, SettleError};
 use broker::{
     AppendBatch, AppendError, Appended, Broker, BrokerOptions, ConsumeOptions, Delivery, Event,
-    LeaseSession, NewTopic, Settle, SettleWhat, Settlement, TakeOptions,
+    LeaseSession, NewTopic, Settle, Settlement, TakeOptions,
 };
 use bytes::BytesMut;
 use record::{BatchBuilder, BatchHeader, BatchOptions, Compression, Header};
@@ -248,7 +248,7 @@ pub(crate) async fn try_settle(
 ) -> Vec<Result<(), SettleError>> {
     let settles = deliveries.iter().map(|delivery| Settle {
         group: delivery.group,
-        what: SettleWhat::Token(delivery.token),
+        what: delivery.lease(),
         settlement,
     });
     session.settle(settles.collect()).await

@@ -174,7 +174,7 @@ async fn dead_letters_wait_while_their_topic_is_full() {
         // The second is not answered before it is dead-lettered.
         let reply = session.settle(vec![broker::Settle {
             group,
-            what: broker::SettleWhat::Token(taken[0].token),
+            what: taken[0].lease(),
             settlement: Settlement::Reject,
         }]);
         let answered = tokio::time::timeout(Duration::from_millis(300), reply).await;

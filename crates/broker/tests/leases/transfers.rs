@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base::{LeaseGroupId, PartitionId, TopicId};
 use broker::delivery::TransferError;
-use broker::{AppendBatch, AppendError, Delivery, Settle, SettleWhat, Settlement};
+use broker::{AppendBatch, AppendError, Delivery, Settle, Settlement};
 use futures_util::future::maybe_done;
 use futures_util::poll;
 use hashbrown::HashSet;
@@ -36,7 +36,7 @@ async fn stage() -> Stage {
 
 impl Stage {
     fn end(&self, delivery: &Delivery, settlement: Settlement) -> Settle {
-        Settle { group: self.group, what: SettleWhat::Token(delivery.token), settlement }
+        Settle { group: self.group, what: delivery.lease(), settlement }
     }
 
     fn to_small(&self, value: &str) -> AppendBatch {

@@ -10,6 +10,7 @@ mod operators;
 
 use std::collections::{BTreeMap, VecDeque};
 
+use base::Stripe;
 use dispatch::*;
 
 use crate::model::{Record, Rules, State};
@@ -112,7 +113,7 @@ impl World {
         };
         let starts = vec![PartitionStart::default(); setup.partitions];
         Self {
-            engine: Dispatch::with_bounds(policy.clone(), starts, 1, bounds),
+            engine: Dispatch::with_bounds(policy.clone(), Stripe::ALL, starts, 1, bounds),
             policy,
             rules,
             bounds,

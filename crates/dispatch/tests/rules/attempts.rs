@@ -27,7 +27,7 @@ fn when_they_race_only_the_first_counts() {
     let lease = bench.take(1, 1)[0];
     bench.pass(30_000);
     let release = Settlement::Release { delay_ms: None, count: true };
-    let late = bench.engine.settle(1, Selection::Token(lease.token), release, bench.now_ms);
+    let late = bench.engine.settle(1, lease.selection(), release, bench.now_ms);
     assert_eq!(late, Err(SettleRefused::Stale { token: lease.token }));
     bench.engine.end_session(1, bench.now_ms);
     assert_eq!(bench.drain().partitions[0].attempts, [(0, 1)]);

@@ -1,5 +1,6 @@
 //! A driver of one engine over a log that is a vector, so that a test says only what matters.
 
+use base::Stripe;
 use dispatch::*;
 
 pub(crate) struct Bench {
@@ -55,7 +56,7 @@ impl Bench {
     pub(crate) fn with_bounds(policy: Policy, bounds: Bounds, logs: Vec<Vec<Scanned>>) -> Self {
         let starts = vec![PartitionStart::default(); logs.len()];
         let mut bench = Self {
-            engine: Dispatch::with_bounds(policy, starts, 1, bounds),
+            engine: Dispatch::with_bounds(policy, Stripe::ALL, starts, 1, bounds),
             pools: Pools::new(),
             logs: vec![Vec::new(); logs.len()],
             now_ms: 1_000,
@@ -124,7 +125,7 @@ impl Bench {
     }
 
     pub(crate) fn settle(&mut self, lease: &Assignment, settlement: Settlement) {
-        let by_token = Selection::Token(lease.token);
+        let by_token = lease.selection();
         let settled = self.engine.settle(lease.session, by_token, settlement, self.now_ms);
         assert_eq!(settled, Ok(1));
     }

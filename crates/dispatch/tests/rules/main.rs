@@ -9,3 +9,4 @@ mod expiry;
 mod operators;
 mod order;
 mod settling;
+mod shares;

@@ -12,7 +12,7 @@ fn a_seek_voids_leases_and_forgets_what_was_not_drained() {
     bench.engine.reset_partition(0, start);
     assert_eq!(bench.drain().partitions, []);
     let token = leases[1].token;
-    let by_token = Selection::Token(token);
+    let by_token = Selection::Lease { partition: 0, token };
     let refused = bench.engine.settle(1, by_token, Settlement::Accept, 0);
     assert_eq!(refused, Err(SettleRefused::Stale { token }));
     // The credit came back with the leases, and the attempts begin anew.

@@ -1,3 +1,4 @@
+use base::Stripe;
 use dispatch::*;
 
 use super::bench::{Bench, anything, record};
@@ -18,7 +19,7 @@ fn range(first: u64, last: u64) -> Selection {
 fn an_accepted_record_is_settled_and_its_token_stale() {
     let (mut bench, leases) = bench(2);
     bench.accept(&leases[0]);
-    let again = Selection::Token(leases[0].token);
+    let again = leases[0].selection();
     let stale = Err(SettleRefused::Stale { token: leases[0].token });
     assert_eq!(bench.engine.settle(5, again, Settlement::Accept, 0), stale);
     assert_eq!(bench.engine.floor(0), Some(1));
@@ -30,7 +31,7 @@ fn a_session_cannot_settle_the_lease_of_another() {
     let (mut bench, leases) = bench(1);
     let token = leases[0].token;
     let refused = SettleRefused::NotHolder { token, session: 6 };
-    let by_token = Selection::Token(token);
+    let by_token = leases[0].selection();
     assert_eq!(bench.engine.settle(6, by_token, Settlement::Accept, 0), Err(refused));
     let refused = SettleRefused::NotLeased { partition: 0, offset: 0 };
     assert_eq!(bench.engine.settle(6, range(0, 0), Settlement::Accept, 0), Err(refused));
@@ -93,7 +94,7 @@ fn a_lease_runs_out_at_its_time_and_its_holder_is_fenced_off() {
     assert_eq!((again[0].offset, again[0].attempt), (0, 2));
     assert!(again[0].token > leases[0].token);
     let token = leases[0].token;
-    let late = bench.engine.settle(5, Selection::Token(token), Settlement::Accept, 0);
+    let late = bench.engine.settle(5, leases[0].selection(), Settlement::Accept, 0);
     assert_eq!(late, Err(SettleRefused::Stale { token }));
     assert_eq!(bench.engine.counters().leased, 1);
 }
@@ -193,7 +194,8 @@ fn what_a_crash_leaves_is_delivered_but_for_what_was_settled_durably() {
         end: 5,
         ..PartitionStart::default()
     };
-    bench.engine = Dispatch::new(Policy::default(), vec![start], bench.engine.next_token());
+    bench.engine =
+        Dispatch::new(Policy::default(), Stripe::ALL, vec![start], bench.engine.next_token());
     bench.join(2, anything(6));
     let again = bench.assign();
     let places: Vec<_> = again.iter().map(|it| (it.offset, it.attempt)).collect();
@@ -217,7 +219,7 @@ fn who_would_die_of_a_settle_can_be_told_before() {
     assert_eq!(dies(counted), [(0, 1)], "it was its last attempt");
     assert_eq!(dies(Settlement::Release { delay_ms: None, count: false }), []);
     assert_eq!(dies(Settlement::Accept), []);
-    let others = Selection::Token(again.token);
+    let others = again.selection();
     assert_eq!(bench.engine.dies(2, others, Settlement::Reject), [], "it is not his");
     // It was only a question.
     bench.settle(&again, counted);

@@ -102,6 +102,7 @@ pub(crate) enum Source {
 pub(crate) enum Held {
     Lease {
         group: LeaseGroupId,
+        partition: u32,
         token: Token,
         /// When it must be answered, and how long that was in the beginning.
         due: Option<(Instant, Duration)>,
@@ -162,8 +163,9 @@ impl Channel {
     /// Settles of one answer; `None` when it only made room in a stream.
     pub(crate) fn settle_of(held: Held, settlement: Settlement) -> Option<Settle> {
         match held {
-            Held::Lease { group, token, .. } => {
-                Some(Settle { group, what: SettleWhat::Token(token), settlement })
+            Held::Lease { group, partition, token, .. } => {
+                let what = SettleWhat::Lease { partition, token };
+                Some(Settle { group, what, settlement })
             }
             Held::Stream(credit) => {
                 credit.give_back();

@@ -7,8 +7,8 @@ use std::time::Duration;
 use access::Permission;
 use base::limits::AMQP_UNSETTLED_PER_CONSUMER_MAX;
 use broker::delivery::{
-    ConsumeError, ConsumeOptions, Credit, CreditReturns, Delivery, Event, Settle, SettleWhat,
-    Settlement, TakeError, TakeOptions,
+    ConsumeError, ConsumeOptions, Credit, CreditReturns, Delivery, Event, Settle, Settlement,
+    TakeError, TakeOptions,
 };
 use bytes::{Bytes, BytesMut};
 use message::{put_header, read_record};
@@ -177,7 +177,7 @@ impl Session {
             let delivery = taken.pop().map(Box::new);
             if let Some(delivery) = delivery.as_ref().filter(|_| no_ack) {
                 // Before the answer: whoever has it finds its place in the queue free.
-                let what = SettleWhat::Token(delivery.token);
+                let what = delivery.lease();
                 let settle = Settle { group, what, settlement: Settlement::Accept };
                 leases.settle(vec![settle]).await;
             }
@@ -226,9 +226,9 @@ impl Session {
             },
         );
         if !no_ack {
-            let (group, token) = (delivery.group, delivery.token);
+            let Delivery { group, partition, token, .. } = *delivery;
             let due = due(answer_within(queue), &mut self.answers_due);
-            channel.unacked.push(delivery_tag, Held::Lease { group, token, due });
+            channel.unacked.push(delivery_tag, Held::Lease { group, partition, token, due });
         }
     }
 
@@ -330,9 +330,9 @@ impl Session {
                 },
             );
             if !consumer.no_ack {
-                let (group, token) = (delivery.group, delivery.token);
+                let Delivery { group, partition, token, .. } = delivery;
                 let due = due(consumer.timeout, &mut self.answers_due);
-                unacked.push(delivery_tag, Held::Lease { group, token, due });
+                unacked.push(delivery_tag, Held::Lease { group, partition, token, due });
             }
         }
     }
@@ -433,7 +433,7 @@ fn due(within: Option<Duration>, first: &mut Option<Instant>) -> Option<(Instant
 fn unseen(delivery: &Delivery) -> Settle {
     Settle {
         group: delivery.group,
-        what: SettleWhat::Token(delivery.token),
+        what: delivery.lease(),
         settlement: Settlement::Release { delay_ms: Some(0), count: false },
     }
 }

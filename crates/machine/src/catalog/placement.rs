@@ -1,8 +1,6 @@
 //! In which shard a partition is.
 
-use base::ShardId;
-
-use crate::rows::stripe::Stripe;
+use base::{ShardId, Stripe};
 
 /// A topic's partitions go round the shards that there were when it was made, beginning with one of
 /// them. So few bytes say where a million partitions are.

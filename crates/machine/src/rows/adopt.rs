@@ -4,13 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use base::limits::PARTITIONS_PER_TOPIC_MAX;
-use base::{LeaseGroupId, Offset, PartitionId, SharedRows, TopicId};
+use base::{LeaseGroupId, Offset, PartitionId, SharedRows, Stripe, TopicId};
 
 use super::Rows;
 use super::lease_group::GroupRows;
 use super::partition::Partition;
 use super::progress::Progress;
-use super::stripe::Stripe;
 use super::topic::TopicRows;
 use crate::catalog::feed::{AdoptedGroup, AdoptedTopic, Adoption};
 use crate::group_ids::GroupIds;

@@ -2,7 +2,7 @@
 //! Names and configurations are in the catalog ([`crate::catalog`]). Rows know topics and groups by number,
 //! and of their configuration only `retention.settled`.
 //!
-//! * [`topic`], [`stripe`], [`partition`], [`producer`]: where batches are
+//! * [`topic`], [`partition`], [`producer`]: where batches are
 //! * [`lease_group`], [`progress`]: which records are settled
 //! * [`group`], `offset_groups`: committed offsets
 //! * `adopt`: taking over what changed in the catalog
@@ -32,7 +32,6 @@ pub mod producer;
 pub mod progress;
 mod retention;
 mod settle;
-pub mod stripe;
 pub mod topic;
 
 #[derive(Clone, PartialEq, Debug, Default)]

@@ -1,9 +1,8 @@
 //! A topic as a shard has it: the rows of those of its partitions that the shard owns.
 
-use base::{LeaseGroupId, Offset, PartitionId, SharedRows, TopicId};
+use base::{LeaseGroupId, Offset, PartitionId, SharedRows, Stripe, TopicId};
 
 use super::partition::Partition;
-use super::stripe::Stripe;
 use crate::group_ids::GroupIds;
 
 #[derive(Clone, PartialEq, Debug)]

@@ -9,7 +9,7 @@
 use std::sync::Arc;
 
 use base::limits::PARTITIONS_PER_TOPIC_MAX;
-use base::{LeaseGroupId, PartitionId, ShardId, SharedMap, TopicId};
+use base::{LeaseGroupId, PartitionId, ShardId, SharedMap, Stripe, TopicId};
 
 use super::stored::{
     CommittedOffsetV1, GroupRowsV4, GroupV1, PartitionV1, ProgressV2, RowsV4, TimeV3, TopicRowsV4,
@@ -21,7 +21,6 @@ use crate::rows::group::{CommittedOffset, Group, validate_group_name};
 use crate::rows::lease_group::GroupRows;
 use crate::rows::partition::Partition;
 use crate::rows::progress::Progress;
-use crate::rows::stripe::Stripe;
 use crate::rows::topic::TopicRows;
 use crate::state::{Role, State};
 

@@ -13,7 +13,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use base::{LeaseGroupId, SharedMap, TopicId};
+use base::{LeaseGroupId, SharedMap, Stripe, TopicId};
 
 use super::catalog::{
     GroupHead, TopicHead, put_documents, restore_documents, restore_head, restore_lease_group,
@@ -33,7 +33,6 @@ use crate::entry::DecodeError;
 use crate::rows::group::Group;
 use crate::rows::lease_group::GroupRows;
 use crate::rows::partition::Partition;
-use crate::rows::stripe::Stripe;
 use crate::rows::topic::TopicRows;
 use crate::state::State;
 

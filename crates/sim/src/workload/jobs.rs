@@ -6,8 +6,7 @@ use std::time::Duration;
 use base::{LeaseGroupId, PartitionId, TopicId, headers};
 use broker::delivery::{Events, SettleError, TransferError};
 use broker::{
-    AppendError, Broker, ConsumeOptions, Credit, Delivery, Event, LeaseSession, Settle, SettleWhat,
-    Settlement,
+    AppendError, Broker, ConsumeOptions, Credit, Delivery, Event, LeaseSession, Settle, Settlement,
 };
 use record::BatchOptions;
 use tokio::time::timeout;
@@ -225,7 +224,7 @@ impl Consumer {
     }
 
     fn of(&self, delivery: &Delivery, settlement: Settlement) -> Settle {
-        Settle { group: self.queue.group, what: SettleWhat::Token(delivery.token), settlement }
+        Settle { group: self.queue.group, what: delivery.lease(), settlement }
     }
 
     async fn release(&mut self, job: JobId, delivery: Delivery) -> Result<(), Ended> {

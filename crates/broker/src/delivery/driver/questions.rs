@@ -41,10 +41,10 @@ impl Driver {
     }
 
     fn counters(&mut self, id: LeaseGroupId) -> Option<Counters> {
-        let (depth, topic, partitions) = self.shard.read(|state| {
+        let (depth, topic) = self.shard.read(|state| {
             let (group, topic) = find(state.catalog, id)?;
             let (progress, rows) = (state.rows.lease_group(group.id)?, state.rows.topic(topic.id)?);
-            Some((depth(progress, rows), topic.id, topic.partition_count()))
+            Some((depth(progress, rows), topic.id))
         })?;
         self.groups.on_appended(None);
         let published = self.published.per_second(topic, self.clock.now_ms());
@@ -57,7 +57,8 @@ impl Driver {
         };
         group.meters.note(group.counts, now_ms);
         let known = group.dispatch.counters();
-        let oldest = (0..partitions).filter_map(|index| group.dispatch.oldest(index)?.1);
+        let partitions = group.dispatch.partitions();
+        let oldest = partitions.filter_map(|index| group.dispatch.oldest(index)?.1);
         let counters = Counters {
             depth: known.depth,
             ready: known.ready + known.blocked,

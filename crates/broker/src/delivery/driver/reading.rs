@@ -1,7 +1,7 @@
 //! What a group's engine wants to know is read, and what was read goes to those who wait for it.
 
 use base::{LeaseGroupId, Offset, PartitionId};
-use dispatch::{Assignment, Selection, Settlement};
+use dispatch::{Assignment, Settlement};
 
 use super::super::reading::{READ_AGAIN_AFTER_MS, Read, ReadDone, ReadFor};
 use super::Driver;
@@ -88,7 +88,7 @@ impl Driver {
         }
         for (id, assignment) in given_up {
             if let Some(group) = self.groups.get_mut(id) {
-                let lease = Selection::Token(assignment.token);
+                let lease = assignment.selection();
                 let _ = group.dispatch.settle(assignment.session, lease, later, now_ms);
                 self.groups.enqueue(id);
             }

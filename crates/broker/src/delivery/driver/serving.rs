@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 use base::limits::LEASE_READ_BYTES;
 use base::{LeaseGroupId, Offset};
-use dispatch::{Assignment, Selection, SessionId, Settlement};
+use dispatch::{Assignment, SessionId, Settlement};
 use record::SharedRecord;
 use tokio::time::Instant;
 
@@ -174,7 +174,7 @@ impl Driver {
             let uncounted = Settlement::Release { delay_ms: Some(0), count: false };
             if let Some(group) = self.groups.get_mut(take.group) {
                 for delivery in deliveries {
-                    let lease = Selection::Token(delivery.token);
+                    let lease = delivery.lease();
                     let _ = group.dispatch.settle(take.session, lease, uncounted, now_ms);
                 }
             }
@@ -210,7 +210,7 @@ impl Driver {
             // There is nothing left to deliver: compaction or retention took it meanwhile.
             Found::Gone => {
                 let now_ms = self.timeline.now_ms();
-                let lease = Selection::Token(assignment.token);
+                let lease = assignment.selection();
                 let (session, accept) = (assignment.session, Settlement::Accept);
                 let _ = group.dispatch.settle(session, lease, accept, now_ms);
                 self.commits.note_changed(group);

@@ -94,7 +94,7 @@ impl World {
             self.read_all();
             self.dispatch();
             for (partition, offset, token, session) in self.leased() {
-                let by_token = Selection::Token(token);
+                let by_token = Selection::Lease { partition: partition as u32, token };
                 let settled =
                     self.engine.settle(session, by_token, Settlement::Accept, self.now_ms);
                 assert_eq!(settled, Ok(1));

@@ -90,7 +90,7 @@ impl World {
         else {
             return;
         };
-        let by_token = Selection::Token(token);
+        let by_token = Selection::Lease { partition: partition as u32, token };
         let held = self.engine.withhold(session, by_token, self.now_ms).expect("it is leased");
         assert_eq!(held, [(partition as u32, offset as u64)]);
         self.logs[partition][offset].state = State::Ending;
@@ -195,7 +195,8 @@ impl World {
             starts.push(start);
         }
         let next = self.engine.next_token();
-        self.engine = Dispatch::with_bounds(self.policy.clone(), starts, next, self.bounds);
+        self.engine =
+            Dispatch::with_bounds(self.policy.clone(), Stripe::ALL, starts, next, self.bounds);
         self.engine.set_paused(self.paused);
         self.reads.clear();
         self.letters.clear();

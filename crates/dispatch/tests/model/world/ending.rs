@@ -48,7 +48,10 @@ impl World {
             }
             _ => {
                 let own = session == holder;
-                (Selection::Token(token), own.then(|| vec![(partition, offset)]))
+                (
+                    Selection::Lease { partition: index, token },
+                    own.then(|| vec![(partition, offset)]),
+                )
             }
         };
         let settled = self.engine.settle(session, selection, settlement, self.now_ms);
@@ -62,7 +65,7 @@ impl World {
     pub(super) fn settle_nothing(&mut self, a: u16, settlement: Settlement) {
         if let Some(&token) = self.tokens.get(usize::from(a) % self.tokens.len().max(1)) {
             let stale = Err(SettleRefused::Stale { token });
-            let by_token = Selection::Token(token);
+            let by_token = Selection::Lease { partition: 0, token };
             assert_eq!(self.engine.settle(0, by_token, settlement, self.now_ms), stale);
         }
     }

@@ -1,6 +1,6 @@
 //! Which partitions of a topic a shard has: each `step`-th, from the `first` on.
 
-use base::limits::PARTITIONS_PER_TOPIC_MAX;
+use crate::limits::PARTITIONS_PER_TOPIC_MAX;
 
 /// A topic of n partitions over s shards is striped: a shard has every s-th of them. Its rows are
 /// then dense, whatever their numbers are.
@@ -30,8 +30,20 @@ impl Stripe {
 
     /// The row of a partition; `None` if it is in another stripe.
     pub fn row(self, partition: u32) -> Option<usize> {
+        if self.step == 1 {
+            return Some(partition as usize);
+        }
         let above = partition.checked_sub(self.first)?;
         (above % self.step == 0).then_some((above / self.step) as usize)
+    }
+
+    /// The row of a partition that is in it. Nearly every topic is in one stripe, and needs no division.
+    pub fn row_of_own(self, partition: u32) -> usize {
+        debug_assert!(self.row(partition).is_some());
+        if self.step == 1 {
+            return partition as usize;
+        }
+        ((partition - self.first) / self.step) as usize
     }
 
     /// The partition of a row.
@@ -68,6 +80,7 @@ mod tests {
                     assert_eq!(rows.len(), stripe.rows_of(partitions));
                     for (at, &(index, row)) in rows.iter().enumerate() {
                         assert_eq!((row, stripe.partition(row)), (at, index));
+                        assert_eq!(stripe.row_of_own(index), row);
                     }
                     found += rows.len();
                 }
