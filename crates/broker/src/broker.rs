@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
 use base::ShardId;
-use journal::Journal;
 use machine::command::Home;
 use machine::{Command, Outcome, Role};
 use parking_lot::Mutex;
@@ -304,9 +303,9 @@ impl Broker {
         Ok(term)
     }
 
-    /// The newest term in which something was applied: the leader epoch of the batches.
-    pub fn leader_epoch(&self) -> i32 {
-        self.rows_shard().consensus.term() as i32
+    /// The newest term in which something was applied in the catalog.
+    pub fn catalog_epoch(&self) -> i32 {
+        self.catalog_shard().consensus.term() as i32
     }
 
     pub fn node(&self) -> u32 {
@@ -375,13 +374,9 @@ impl Broker {
         self.rows_shard().delivery().expect("a shard with rows has a driver")
     }
 
-    /// The place after the last entry of the shard's log.
-    pub fn log_end(&self) -> u64 {
-        self.journal().last_id().map_or(0, |last| last.index + 1)
-    }
-
-    pub(crate) fn journal(&self) -> &Journal {
-        self.rows_shard().journal()
+    /// The place after the last entry of the catalog's log.
+    pub fn catalog_log_end(&self) -> u64 {
+        self.catalog_shard().journal().last_id().map_or(0, |last| last.index + 1)
     }
 }
 

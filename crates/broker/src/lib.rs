@@ -74,6 +74,7 @@ pub use machine::{
 };
 pub use options::BrokerOptions;
 pub use record_ids::RecordIds;
+pub use routing::LeaderEpochs;
 pub use shard_client::{EpochEnd, LeaseProgress, OffsetAges, Producer, ShardClient};
 pub use shard_status::ShardStatus;
 pub use stored::batches_in;

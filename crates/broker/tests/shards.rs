@@ -35,7 +35,7 @@ async fn answers_stand_in_the_order_of_the_questions() {
     let asked = [1, 7, 0].map(|index| PartitionId::new(topic, index));
     let shards = broker.shards();
     assert_eq!(shards.bounds(&asked).await, Ok(vec![EMPTY, None, EMPTY]));
-    let current = broker.leader_epoch();
+    let current = broker.leader_epoch(asked[0]);
     let epochs = [(asked[0], current), (asked[1], current), (asked[2], current + 1)];
     let end = EpochEnd { epoch: current, end: 0 };
     let expected = vec![Some(Some(end)), None, Some(None)];

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use base::checksum::crc32c;
 use base::limits::GROUP_SLOTS;
 use base::{PartitionId, ShardId, TopicId};
+use machine::catalog::placement::Placement;
 
 use crate::broker::Broker;
 use crate::local_shard::LocalShard;
@@ -63,6 +64,24 @@ impl Broker {
         shards.into_iter().map(|shard| self.local(shard)).collect()
     }
 
+    /// The leader epochs of a topic's batches.
+    pub fn leader_epochs(&self, topic: TopicId) -> LeaderEpochs {
+        let terms = self.shards_with_rows().iter().map(|shard| shard.consensus.term() as i32);
+        let terms: Vec<i32> = terms.collect();
+        if terms.len() == 1 {
+            return LeaderEpochs { terms, placement: Placement::ALL_IN_FIRST };
+        }
+        let placement = self.catalog_shard().read(|view| {
+            view.catalog.topic(topic).map_or(Placement::ALL_IN_FIRST, |topic| topic.placement)
+        });
+        LeaderEpochs { terms, placement }
+    }
+
+    /// The leader epoch of a partition's batches.
+    pub fn leader_epoch(&self, partition: PartitionId) -> i32 {
+        self.shard_of(partition).consensus.term() as i32
+    }
+
     /// The shard that has the group's committed offsets.
     pub(crate) fn home_of(&self, group: &str) -> &Arc<LocalShard> {
         if let [only] = self.shards_with_rows() {
@@ -70,6 +89,33 @@ impl Broker {
         }
         let shards = self.catalog_shard().read(|view| view.catalog.slot_shards()).max(1);
         self.local(ShardId(ShardId::FIRST.0 + slot_of(group) % shards))
+    }
+}
+
+/// The newest term of each shard, as those who ask about partitions of one topic want to know it.
+#[derive(Clone, Debug)]
+pub struct LeaderEpochs {
+    /// Of the shards with rows.
+    terms: Vec<i32>,
+    placement: Placement,
+}
+
+impl Default for LeaderEpochs {
+    /// Of no topic.
+    fn default() -> Self {
+        Self { terms: Vec::new(), placement: Placement::ALL_IN_FIRST }
+    }
+}
+
+impl LeaderEpochs {
+    /// All partitions have this one.
+    pub fn same(term: i32) -> Self {
+        Self { terms: vec![term], placement: Placement::ALL_IN_FIRST }
+    }
+
+    pub fn of(&self, partition: u32) -> i32 {
+        let place = self.placement.shard_of(partition).0 - ShardId::FIRST.0;
+        self.terms.get(place as usize).copied().unwrap_or(-1)
     }
 }
 

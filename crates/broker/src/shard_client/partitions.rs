@@ -1,11 +1,12 @@
 //! Partitions: what they hold, and who wrote it.
 
-use base::{Offset, PartitionId};
+use base::{HashMap, Offset, PartitionId, TopicId};
 use machine::{Command, Outcome, Partition, Refusal, Rows};
 
 use super::ShardClient;
 use crate::error::{ExecuteError, Unavailable};
 use crate::fetch::Bounds;
+use crate::routing::LeaderEpochs;
 
 /// The largest leader epoch not above the one asked for that wrote anything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,8 +52,11 @@ impl ShardClient<'_> {
         &self,
         epochs: &[(PartitionId, i32)],
     ) -> Result<Vec<Option<Option<EpochEnd>>>, Unavailable> {
-        let current = self.broker.leader_epoch();
-        let end_of = |partition: &Partition, &(_, epoch): &(_, i32)| {
+        let topics = epochs.iter().map(|(id, _)| id.topic);
+        let current: HashMap<TopicId, LeaderEpochs> =
+            topics.map(|topic| (topic, self.broker.leader_epochs(topic))).collect();
+        let end_of = |partition: &Partition, &(id, epoch): &(PartitionId, i32)| {
+            let current = current.get(&id.topic).map_or(-1, |current| current.of(id.index));
             // The current epoch may not have written anything yet.
             let found = match epoch == current {
                 true => Some((current, partition.next_offset())),

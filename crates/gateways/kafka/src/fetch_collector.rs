@@ -117,7 +117,7 @@ impl<'a> Collector<'a> {
             self.failed = true;
             return Look::Gone;
         };
-        if let Err(fault) = check(self.gateway, wanted, bounds) {
+        if let Err(fault) = check(self.gateway, partition, wanted, bounds) {
             return self.fail(partition, bounds, fault);
         }
         if self.is_full
@@ -273,8 +273,13 @@ impl Found {
 }
 
 /// What a client must not be served for.
-fn check(gateway: &Gateway, wanted: &Wanted, bounds: Bounds) -> Result<(), Fault> {
-    check_leader_epoch(gateway, wanted.want.leader_epoch)?;
+fn check(
+    gateway: &Gateway,
+    partition: PartitionId,
+    wanted: &Wanted,
+    bounds: Bounds,
+) -> Result<(), Fault> {
+    check_leader_epoch(gateway, partition, wanted.want.leader_epoch)?;
     let within = u64::try_from(wanted.want.offset)
         .is_ok_and(|offset| (bounds.log_start..=bounds.end).contains(&offset));
     if within { Ok(()) } else { Err(Fault::plain(ResponseError::OffsetOutOfRange)) }
@@ -282,11 +287,15 @@ fn check(gateway: &Gateway, wanted: &Wanted, bounds: Bounds) -> Result<(), Fault
 
 /// A client whose idea of who leads is older or newer than ours must ask again (KIP-320). -1 when
 /// it does not say.
-pub(crate) fn check_leader_epoch(gateway: &Gateway, epoch: i32) -> Result<(), Fault> {
+pub(crate) fn check_leader_epoch(
+    gateway: &Gateway,
+    partition: PartitionId,
+    epoch: i32,
+) -> Result<(), Fault> {
     if epoch < 0 {
         return Ok(());
     }
-    match epoch.cmp(&gateway.broker.leader_epoch()) {
+    match epoch.cmp(&gateway.broker.leader_epoch(partition)) {
         std::cmp::Ordering::Equal => Ok(()),
         std::cmp::Ordering::Less => Err(Fault::plain(ResponseError::FencedLeaderEpoch)),
         std::cmp::Ordering::Greater => Err(Fault::plain(ResponseError::UnknownLeaderEpoch)),

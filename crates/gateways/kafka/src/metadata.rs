@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use base::{PartitionId, TopicId};
 use broker::catalog::Topic;
-use broker::{NewTopic, validate_topic_name};
+use broker::{LeaderEpochs, NewTopic, validate_topic_name};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::describe_cluster_response::DescribeClusterBroker;
 use kafka_protocol::messages::describe_topic_partitions_response::{
@@ -144,12 +144,12 @@ pub(crate) async fn metadata(
         .with_cluster_id(Some(gateway.cluster_id()))
         .with_controller_id(node)
         .with_cluster_authorized_operations(cluster_operations);
-    let epoch = gateway.broker.leader_epoch();
     let mut writer =
-        MetadataWriter::new(&head, &response, rows.len(), node, epoch, gateway.broker.turns())?;
+        MetadataWriter::new(&head, &response, rows.len(), node, gateway.broker.turns())?;
     for row in rows {
+        let epochs = row.leader_epochs(gateway);
         let (topic, partitions) = row.describe(head.version, topic_operations);
-        writer.push(&topic, partitions).await?;
+        writer.push(&topic, partitions, &epochs).await?;
     }
     let mut response = writer.finish();
     response.permit = permit;
@@ -185,6 +185,13 @@ async fn rows(gateway: &Gateway, wanted: Vec<MetadataRequestTopic>, create: bool
 }
 
 impl Row {
+    fn leader_epochs(&self, gateway: &Gateway) -> LeaderEpochs {
+        match self {
+            Self::Found(topic) => gateway.broker.leader_epochs(topic.id),
+            Self::Missing(..) => LeaderEpochs::default(),
+        }
+    }
+
     /// The topic without its partitions, and how many of these there are.
     fn describe(self, version: i16, operations: i32) -> (MetadataResponseTopic, u32) {
         match self {
@@ -358,20 +365,20 @@ pub(crate) fn describe_topic_partitions(
     Response::encode(&request.head, &response)
 }
 
-struct Page {
+struct Page<'a> {
+    gateway: &'a Gateway,
     node: BrokerId,
-    leader_epoch: i32,
     /// Partitions that still fit.
     left: u32,
     topics: Vec<DescribeTopicPartitionsResponseTopic>,
     next: Option<Cursor>,
 }
 
-impl Page {
-    fn new(gateway: &Gateway, limit: u32) -> Self {
+impl<'a> Page<'a> {
+    fn new(gateway: &'a Gateway, limit: u32) -> Self {
         Self {
+            gateway,
             node: BrokerId(gateway.node_id()),
-            leader_epoch: gateway.broker.leader_epoch(),
             left: limit,
             topics: Vec::new(),
             next: None,
@@ -397,7 +404,9 @@ impl Page {
             return false;
         }
         let end = topic.partitions.min(start.saturating_add(self.left));
-        let partitions: Vec<_> = (start..end).map(|index| self.partition(index)).collect();
+        let epochs = self.gateway.broker.leader_epochs(topic.id);
+        let partition = |index| self.partition(index, epochs.of(index));
+        let partitions: Vec<_> = (start..end).map(partition).collect();
         self.left -= partitions.len() as u32;
         self.topics.push(described.with_topic_id(topic.uuid).with_partitions(partitions));
         if end < topic.partitions {
@@ -407,11 +416,11 @@ impl Page {
         true
     }
 
-    fn partition(&self, index: u32) -> DescribeTopicPartitionsResponsePartition {
+    fn partition(&self, index: u32, leader_epoch: i32) -> DescribeTopicPartitionsResponsePartition {
         DescribeTopicPartitionsResponsePartition::default()
             .with_partition_index(index as i32)
             .with_leader_id(self.node)
-            .with_leader_epoch(self.leader_epoch)
+            .with_leader_epoch(leader_epoch)
             .with_replica_nodes(vec![self.node])
             .with_isr_nodes(vec![self.node])
             .with_eligible_leader_replicas(Some(Vec::new()))

@@ -1,10 +1,10 @@
 //! Writing a metadata response, of a million partitions as well: topic by topic, without a struct a
 //! partition, and with pauses in which others are served.
 //!
-//! All partitions of a topic look the same but for their index, so a row is written once by the
+//! All partitions of a topic look the same but for their index and their leader epoch, so a row is written once by the
 //! message crate and copied. The crate also writes everything around the rows.
 
-use broker::{Pace, Turns};
+use broker::{LeaderEpochs, Pace, Turns};
 use bytes::{BufMut, Bytes};
 use kafka_protocol::messages::metadata_response::{
     MetadataResponsePartition, MetadataResponseTopic,
@@ -23,6 +23,10 @@ const FLEXIBLE_SINCE: i16 = 9;
 const ROWS_AT_ONCE: u32 = 4_096;
 /// Where the index is in a row: after the error code.
 const INDEX_AT: usize = 2;
+/// From this version on a row has a leader epoch.
+const EPOCH_SINCE: i16 = 7;
+/// Where it is: after the index and the leader.
+const EPOCH_AT: usize = 10;
 /// What a topic takes besides its partitions and its name.
 const TOPIC_BYTES: usize = 48;
 
@@ -43,7 +47,6 @@ impl MetadataWriter {
         response: &MetadataResponse,
         topics: usize,
         leader: BrokerId,
-        leader_epoch: i32,
         turns: &Turns,
     ) -> Result<Self, RequestError> {
         let version = head.version;
@@ -51,7 +54,6 @@ impl MetadataWriter {
         let mut row = Vec::new();
         MetadataResponsePartition::default()
             .with_leader_id(leader)
-            .with_leader_epoch(leader_epoch)
             .with_replica_nodes(vec![leader])
             .with_isr_nodes(vec![leader])
             .encode(&mut row, version)
@@ -83,6 +85,7 @@ impl MetadataWriter {
         &mut self,
         topic: &MetadataResponseTopic,
         partitions: u32,
+        epochs: &LeaderEpochs,
     ) -> Result<(), RequestError> {
         let (api, version) = (self.head.api, self.head.version);
         let flexible = version >= FLEXIBLE_SINCE;
@@ -92,6 +95,10 @@ impl MetadataWriter {
         self.chunks.buffer.put_count(partitions as usize, version >= FLEXIBLE_SINCE);
         for index in 0..partitions {
             self.row[INDEX_AT..INDEX_AT + 4].copy_from_slice(&index.to_be_bytes());
+            if version >= EPOCH_SINCE {
+                let epoch = epochs.of(index).to_be_bytes();
+                self.row[EPOCH_AT..EPOCH_AT + 4].copy_from_slice(&epoch);
+            }
             self.chunks.buffer.put_slice(&self.row);
             self.chunks.cut(self.row.len());
             self.pace.step(1).await;
@@ -156,11 +163,14 @@ mod tests {
                 around.cluster_id = Some(StrBytes::from_static_str("cluster"));
             }
             let mut writer =
-                MetadataWriter::new(&head, &around, 3, BrokerId(3), 9, &Turns::new(1)).unwrap();
+                MetadataWriter::new(&head, &around, 3, BrokerId(3), &Turns::new(1)).unwrap();
             // More than a chunk has.
             let counts = [2, 0, 12_000];
             for (name, count) in ["one", "none", "many"].into_iter().zip(counts) {
-                writer.push(&topic(version, name, 77), count).await.unwrap();
+                writer
+                    .push(&topic(version, name, 77), count, &LeaderEpochs::same(9))
+                    .await
+                    .unwrap();
             }
             let response = writer.finish();
             let frame: Vec<u8> = response.chunks.concat();

@@ -132,7 +132,7 @@ async fn list(
     let found = find_partitions(gateway, topic, wanted.iter().map(|it| it.partition_index));
     let sought = found.into_iter().zip(wanted).map(|(found, wanted)| {
         let id = found?;
-        check_leader_epoch(gateway, wanted.current_leader_epoch)?;
+        check_leader_epoch(gateway, id, wanted.current_leader_epoch)?;
         Ok((id, Sought::of(wanted.timestamp, version)?))
     });
     let sought: Vec<Result<(PartitionId, Sought), Fault>> = sought.collect();
@@ -200,7 +200,7 @@ async fn epoch_ends(
     let found = find_partitions(gateway, topic, wanted.iter().map(|it| it.partition));
     let asked = found.into_iter().zip(wanted).map(|(found, wanted)| {
         let id = found?;
-        check_leader_epoch(gateway, wanted.current_leader_epoch)?;
+        check_leader_epoch(gateway, id, wanted.current_leader_epoch)?;
         Ok((id, wanted.leader_epoch))
     });
     let asked: Vec<Result<(PartitionId, i32), Fault>> = asked.collect();

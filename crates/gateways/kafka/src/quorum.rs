@@ -52,7 +52,7 @@ pub(crate) fn describe(gateway: &Gateway, mut request: Request) -> Result<Respon
 }
 
 fn with_quorum(gateway: &Gateway, described: PartitionData) -> PartitionData {
-    let (end, now_ms) = (gateway.broker.log_end() as i64, gateway.broker.clock().now_ms());
+    let (end, now_ms) = (gateway.broker.catalog_log_end() as i64, gateway.broker.clock().now_ms());
     let this = ReplicaState::default()
         .with_replica_id(BrokerId(gateway.node_id()))
         .with_log_end_offset(end)
@@ -60,7 +60,7 @@ fn with_quorum(gateway: &Gateway, described: PartitionData) -> PartitionData {
         .with_last_caught_up_timestamp(now_ms);
     described
         .with_leader_id(BrokerId(gateway.node_id()))
-        .with_leader_epoch(gateway.broker.leader_epoch())
+        .with_leader_epoch(gateway.broker.catalog_epoch())
         .with_high_watermark(end)
         .with_current_voters(vec![this])
 }

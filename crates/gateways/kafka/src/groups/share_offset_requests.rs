@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use base::limits::DESCRIBED_BYTES_MAX;
-use base::{LeaseGroupId, PartitionId};
+use base::{LeaseGroupId, PartitionId, TopicId};
 use broker::catalog::Topic;
 use broker::{CatalogView, ExecuteError, LeaseProgress, Pace, Refusal};
 use bytes::BufMut;
@@ -79,7 +79,7 @@ pub(crate) async fn describe(
     mut request: Request,
 ) -> Result<Response, RequestError> {
     let message: DescribeShareGroupOffsetsRequest = request.decode_as(0)?;
-    let (head, leader_epoch) = (request.head, gateway.broker.leader_epoch());
+    let head = request.head;
     let permit = gateway.described_room(named(&message), PARTITION_BYTES).await;
     let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE);
     let mut chunks = Chunks::new(Response::begin(head.correlation, true, 1024));
@@ -95,7 +95,7 @@ pub(crate) async fn describe(
         let topics = described.as_deref().unwrap_or_default();
         chunks.buffer.put_count(topics.len(), true);
         for topic in topics {
-            put_topic(gateway, &mut chunks, &mut pace, head.version, leader_epoch, topic).await;
+            put_topic(gateway, &mut chunks, &mut pace, head.version, topic).await;
         }
         let fault = described.as_ref().err();
         chunks.buffer.put_i16(fault.map_or(0, Fault::code));
@@ -160,6 +160,8 @@ fn named(message: &DescribeShareGroupOffsetsRequest) -> usize {
 
 /// A topic, and the group's part in it.
 struct DescribedTopic {
+    /// `None` where there is no such topic.
+    id: Option<TopicId>,
     name: Arc<str>,
     /// Nil where there is no such topic.
     uuid: Uuid,
@@ -178,6 +180,7 @@ impl DescribedTopic {
     ) -> Self {
         let lease_group = catalog.lease_group_named(topic.id(), group);
         Self {
+            id: Some(topic.id()),
             name: Arc::clone(topic.name()),
             uuid: topic.uuid(),
             partition_count: topic.partition_count(),
@@ -188,7 +191,7 @@ impl DescribedTopic {
 
     fn unknown(name: &str, named: Option<Vec<i32>>) -> Self {
         let (uuid, partition_count, lease_group) = (Uuid::nil(), 0, None);
-        Self { name: name.into(), uuid, partition_count, lease_group, named }
+        Self { id: None, name: name.into(), uuid, partition_count, lease_group, named }
     }
 
     fn partitions(&self) -> usize {
@@ -234,12 +237,12 @@ async fn put_topic(
     chunks: &mut Chunks,
     pace: &mut Pace,
     version: i16,
-    leader_epoch: i32,
     topic: &DescribedTopic,
 ) {
     chunks.buffer.put_nullable_text(Some(&topic.name), true);
     chunks.buffer.put_uuid(topic.uuid);
     chunks.buffer.put_count(topic.partitions(), true);
+    let epochs = topic.id.map(|id| gateway.broker.leader_epochs(id)).unwrap_or_default();
     let mut from = 0;
     while from < topic.partitions() {
         let places = from..topic.partitions().min(from + PARTITIONS_AT_ONCE as usize);
@@ -250,7 +253,11 @@ async fn put_topic(
             let out = &mut chunks.buffer;
             out.put_i32(topic.index(place));
             out.put_i64(offset.start);
-            out.put_i32(if offset.start == NONE { 0 } else { leader_epoch });
+            out.put_i32(if offset.start == NONE {
+                0
+            } else {
+                epochs.of(topic.index(place) as u32)
+            });
             if version >= LAG_SINCE {
                 out.put_i64(offset.lag);
             }

@@ -361,7 +361,7 @@ async fn offsets_are_found_by_time_and_by_name() {
     assert_eq!(list(client, 10, -3).await, (0, -1, -1, -1));
     // Timestamps TIMESTAMP to TIMESTAMP + 2.
     client.put("orders", 0, &["a", "b", "c"]).await;
-    let epoch = node.broker.leader_epoch();
+    let epoch = node.leader_epoch("orders");
     assert_eq!(list(client, 10, -1).await, (0, 3, -1, epoch));
     assert_eq!(list(client, 10, -2).await, (0, 0, -1, epoch));
     assert_eq!(list(client, 10, -3).await, (0, 2, TIMESTAMP + 2, epoch));
@@ -412,7 +412,7 @@ async fn the_end_of_a_leader_epoch_is_told() {
     let mut client = node.client().await;
     client.create("orders", 1, &[]).await;
     client.put("orders", 0, &["a", "b"]).await;
-    let epoch = node.broker.leader_epoch();
+    let epoch = node.leader_epoch("orders");
     let mut end = async |current: i32, wanted: i32| {
         let partition = OffsetForLeaderPartition::default()
             .with_partition(0)
@@ -553,7 +553,7 @@ async fn one_node_is_all_of_its_quorum() {
         let response = client.ask(version, &request).await;
         let quorum = &response.topics[0].partitions[0];
         assert_eq!((response.error_code, quorum.error_code, quorum.leader_id.0), (0, 0, 1));
-        assert_eq!(quorum.leader_epoch, node.broker.leader_epoch());
+        assert_eq!(quorum.leader_epoch, node.broker.catalog_epoch());
         let voters: Vec<_> = quorum.current_voters.iter().map(|it| it.replica_id.0).collect();
         assert_eq!((voters, quorum.observers.len()), (vec![1], 0));
         assert!(quorum.high_watermark > last_end, "every topic is an entry of the log");

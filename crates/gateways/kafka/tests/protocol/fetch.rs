@@ -51,7 +51,7 @@ async fn errors_are_told_by_partition() {
     let mut client = node.client().await;
     client.create("orders", 1, &[]).await;
     client.put("orders", 0, &["a"]).await;
-    let epoch = node.broker.leader_epoch();
+    let epoch = node.leader_epoch("orders");
     let wanted = |offset: i64, leader_epoch: i32| {
         let mut request = fetch("orders", 0, offset, 0);
         request.topics[0].partitions[0].current_leader_epoch = leader_epoch;

@@ -39,6 +39,12 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    /// Of the topic's first partition.
+    pub(crate) fn leader_epoch(&self, topic: &str) -> i32 {
+        let topic = self.broker.catalog().topic_named(topic).expect("it is there").id();
+        self.broker.leader_epochs(topic).of(0)
+    }
+
     pub(crate) async fn start() -> Self {
         Self::with(|_| {}).await
     }
