@@ -17,11 +17,10 @@ use world::{Clock, Entropy, Workers, World};
 use crate::append::{self, AppendBatch, AppendReply, Appends};
 use crate::budget::{Budget, Permit};
 use crate::cpu::CpuPool;
-use crate::delivery::handle::Handle;
+use crate::delivery::drivers::Drivers;
 use crate::error::{ExecuteError, OpenError, Unavailable};
 use crate::local_shard::{Common, LocalShard};
 use crate::request::Request;
-use crate::shard::View;
 use crate::timeline::Timeline;
 use crate::turns::Turns;
 use crate::watch::{Watch, Watchers};
@@ -46,6 +45,7 @@ struct Inner {
     /// The catalog's, then those with rows in the order of their numbers.
     shards: Vec<Arc<LocalShard>>,
     behind_at_open: u64,
+    drivers: Arc<Drivers>,
     watchers: Arc<Watchers>,
     budget: Budget,
     cpu: CpuPool,
@@ -126,7 +126,10 @@ impl Broker {
             adopting.push(tasks::vital(Task::Adoption, adoption, &failure));
             shards.push(local);
         }
+        let handles = shards.iter().filter_map(|shard| shard.delivery().cloned()).collect();
+        let drivers = Arc::new(Drivers::new(Arc::clone(&shards[0].shard), handles));
         let broker = Self(Arc::new(Inner {
+            drivers,
             behind_at_open,
             node: options.node,
             cluster_id,
@@ -170,16 +173,6 @@ impl Broker {
 
     pub(crate) fn catalog_shard(&self) -> &LocalShard {
         &self.0.shards[0]
-    }
-
-    /// The shard that has the rows.
-    pub(crate) fn rows_shard(&self) -> &Arc<LocalShard> {
-        &self.0.shards[1]
-    }
-
-    /// Asks the catalog and the rows. Keep the question short: an apply waits for it.
-    pub(crate) fn read<R>(&self, question: impl FnOnce(&View<'_>) -> R) -> R {
-        self.rows_shard().read(question)
     }
 
     /// Puts a command into the log where it belongs, and answers what it led to, once it is durable and
@@ -370,8 +363,8 @@ impl Broker {
         }
     }
 
-    pub(crate) fn delivery(&self) -> &Handle {
-        self.rows_shard().delivery().expect("a shard with rows has a driver")
+    pub(crate) fn drivers(&self) -> &Arc<Drivers> {
+        &self.0.drivers
     }
 
     /// The place after the last entry of the catalog's log.

@@ -238,6 +238,15 @@ impl Consumers {
         }
     }
 
+    pub(crate) fn credit(&self, id: ConsumerId) -> Option<(u32, u64)> {
+        self.by_id.get(&id).map(|consumer| (consumer.joined.records, consumer.joined.bytes))
+    }
+
+    pub(crate) fn left(&self, id: ConsumerId) -> (u32, u64) {
+        let consumer = self.by_id.get(&id);
+        consumer.map_or((0, 0), |consumer| (consumer.records_left(), consumer.bytes_left()))
+    }
+
     pub(crate) fn take_back(&mut self, id: ConsumerId, records: u32, bytes: u64) -> (u32, u64) {
         let Some(consumer) = self.by_id.get_mut(&id) else { return (0, 0) };
         let (records_left, bytes_left) = (consumer.records_left(), consumer.bytes_left());

@@ -17,6 +17,16 @@ pub enum Selection {
     UpTo { partition: u32, last: Offset },
 }
 
+impl Selection {
+    pub fn partition(&self) -> u32 {
+        match *self {
+            Self::Lease { partition, .. }
+            | Self::Range { partition, .. }
+            | Self::UpTo { partition, .. } => partition,
+        }
+    }
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Settlement {
     /// The record is done.

@@ -26,6 +26,16 @@ impl Dispatch {
         next.map_or_else(Lack::default, |meta| self.consumers.lack(consumer, meta.bytes, pools))
     }
 
+    /// Records and bytes of a consumer's window, or what is left of its grants.
+    pub fn credit(&self, consumer: ConsumerId) -> Option<(u32, u64)> {
+        self.consumers.credit(consumer)
+    }
+
+    /// What of a consumer's credit is not in use: records and bytes.
+    pub fn unused_credit(&self, consumer: ConsumerId) -> (u32, u64) {
+        self.consumers.left(consumer)
+    }
+
     /// Takes back of a consumer's credit what is not in use, at most so much; how many records and bytes
     /// that was. Of unlimited credit nothing.
     pub fn take_back(&mut self, consumer: ConsumerId, records: u32, bytes: u64) -> (u32, u64) {

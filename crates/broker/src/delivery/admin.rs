@@ -14,29 +14,38 @@ use crate::timeline::Shifts;
 
 use super::dead_letter::DeadLetterRouter;
 use super::error::{BrowseError, RemoveError, SeekError, SettleError};
-use super::handle::{Question, Settled};
+use super::handle::{Handle, Question, Settled};
 use super::inspect::{
     Counters, DelayedRecord, LeaseInfo, PeekOptions, Peeked, RecordState, SeekTo,
 };
 use super::record_reader::{RecordReader, read_shared};
 use super::session::LeaseSession;
-use super::view::find;
 
 impl Broker {
     /// A new session that consumes and takes by lease.
     pub fn lease_session(&self) -> LeaseSession {
-        LeaseSession::open(self.delivery().clone())
+        LeaseSession::open(Arc::clone(self.drivers()))
     }
 
     /// Who finds the place of dead letters for groups whose `dead.letter.route` begins with this
     /// scheme and a colon; it is given the rest. Until it is set, their dead letters wait.
     pub fn set_dead_letter_router(&self, scheme: &'static str, router: Arc<dyn DeadLetterRouter>) {
-        self.delivery().routers.set(scheme, router);
+        for driver in self.drivers().all() {
+            driver.routers.set(scheme, Arc::clone(&router));
+        }
     }
 
     /// `None` when there is no such group.
     pub async fn counters(&self, group: LeaseGroupId) -> Option<Counters> {
-        self.delivery().ask(|reply| Question::Counters { group, reply }).await?
+        let mut counters: Option<Counters> = None;
+        for driver in self.drivers_of(group)? {
+            let here = driver.ask(|reply| Question::Counters { group, reply }).await?;
+            counters = match (counters, here) {
+                (Some(before), Some(here)) => Some(before.and(here)),
+                (before, here) => before.or(here),
+            };
+        }
+        counters
     }
 
     /// Unsettled records and where they stand, in the order of their offsets, untouched.
@@ -56,8 +65,10 @@ impl Broker {
             let mut reader = RecordReader::new(self, PartitionId::new(topic, partition));
             while peeked.len() < options.records_max {
                 let records_max = options.records_max - peeked.len();
-                let known = self
-                    .ask(|reply| Question::Unsettled { group, partition, from, records_max, reply })
+                let known =
+                    self.ask_about(PartitionId::new(topic, partition), |reply| {
+                        Question::Unsettled { group, partition, from, records_max, reply }
+                    })
                     .await?
                     .ok_or(BrowseError::UnknownGroup(group))?;
                 let Some(last) = known.last() else { break };
@@ -79,11 +90,16 @@ impl Broker {
         after: Option<(u32, Offset)>,
         leases_max: usize,
     ) -> Vec<LeaseInfo> {
-        let asked =
-            self.delivery().ask(|reply| Question::Leases { group, after, leases_max, reply });
-        let leases = asked.await.unwrap_or_default().into_iter();
+        let mut leases = Vec::new();
+        for driver in self.drivers_of(group).unwrap_or_default() {
+            let asked = driver.ask(|reply| Question::Leases { group, after, leases_max, reply });
+            leases.extend(asked.await.unwrap_or_default());
+        }
+        leases.sort_unstable_by_key(|lease| (lease.partition, lease.offset));
         let shifts = self.timeline().shifts();
         leases
+            .into_iter()
+            .take(leases_max)
             .map(|lease| LeaseInfo {
                 partition: lease.partition,
                 offset: lease.offset,
@@ -96,9 +112,14 @@ impl Broker {
 
     /// Settles all that is not leased; how many records. Durable when it returns.
     pub async fn purge(&self, group: LeaseGroupId) -> Result<u64, RemoveError> {
-        let (durable, done) = oneshot::channel();
-        let purged = self.ask(|reply| Question::Purge { group, durable, reply }).await??;
-        settled(done).await?;
+        let drivers = self.drivers_of(group).ok_or(RemoveError::UnknownGroup(group))?;
+        let mut purged = 0;
+        for driver in drivers {
+            let (durable, done) = oneshot::channel();
+            let asked = driver.ask(|reply| Question::Purge { group, durable, reply });
+            purged += asked.await.ok_or(Unavailable::Stopping)??;
+            settled(done).await?;
+        }
         Ok(purged)
     }
 
@@ -110,7 +131,15 @@ impl Broker {
         offset: Offset,
     ) -> Result<(), RemoveError> {
         let (durable, done) = oneshot::channel();
-        self.ask(|reply| Question::Remove { group, partition, offset, durable, reply }).await??;
+        let (topic, _) = self.partitions_of(group).map_err(|_| RemoveError::UnknownGroup(group))?;
+        self.ask_about(PartitionId::new(topic, partition), |reply| Question::Remove {
+            group,
+            partition,
+            offset,
+            durable,
+            reply,
+        })
+        .await??;
         settled(done).await
     }
 
@@ -190,21 +219,32 @@ impl Broker {
         }
     }
 
-    async fn ask<R>(
+    /// The drivers that have any of the group's partitions, in the order of their first; `None` when there is
+    /// no such group.
+    fn drivers_of(&self, group: LeaseGroupId) -> Option<Vec<Handle>> {
+        let shards = self.drivers().route(group)?.shards();
+        Some(shards.into_iter().map(|shard| self.drivers().of(shard).clone()).collect())
+    }
+
+    /// The driver that has the partition.
+    pub(super) fn driver_of(&self, partition: PartitionId) -> &Handle {
+        self.drivers().of(self.shard_of(partition).id())
+    }
+
+    async fn ask_about<R>(
         &self,
+        partition: PartitionId,
         question: impl FnOnce(oneshot::Sender<R>) -> Question,
     ) -> Result<R, Unavailable> {
-        self.delivery().ask(question).await.ok_or(Unavailable::Stopping)
+        self.driver_of(partition).ask(question).await.ok_or(Unavailable::Stopping)
     }
 
     pub(super) fn partitions_of(
         &self,
         group: LeaseGroupId,
     ) -> Result<(base::TopicId, u32), BrowseError> {
-        self.read(|state| {
-            find(state.catalog, group).map(|(_, topic)| (topic.id, topic.partition_count()))
-        })
-        .ok_or(BrowseError::UnknownGroup(group))
+        let route = self.drivers().route(group).ok_or(BrowseError::UnknownGroup(group))?;
+        Ok((route.topic, route.partitions))
     }
 
     /// Calls `found` with each unsettled record that is to be delivered later than now, until it
@@ -221,13 +261,15 @@ impl Broker {
             let id = PartitionId::new(topic, partition);
             let mut offset = if partition == first { from } else { 0 };
             loop {
-                let floor = self.read(|state| Some(state.rows.progress(group, partition)?.floor()));
+                let shard = self.shard_of(id);
+                let floor =
+                    shard.read(|state| Some(state.rows.progress(group, partition)?.floor()));
                 offset = offset.max(floor.ok_or(BrowseError::UnknownGroup(group))?);
                 let batches = read_shared(self, id, offset).await?;
                 let Some(last) = batches.last() else { break };
                 let next = last.header().next_offset();
                 for batch in &batches {
-                    if !self.visit_delayed(group, partition, offset, batch, &mut found) {
+                    if !self.visit_delayed(group, id, offset, batch, &mut found) {
                         return Ok(());
                     }
                 }
@@ -240,18 +282,19 @@ impl Broker {
     fn visit_delayed(
         &self,
         group: LeaseGroupId,
-        partition: u32,
+        id: PartitionId,
         from: Offset,
         batch: &Arc<SharedBatch>,
         found: &mut impl FnMut(DelayedRecord) -> bool,
     ) -> bool {
         let (now_ms, shifts) = (self.timeline().now_ms(), self.timeline().shifts());
+        let (shard, partition) = (self.shard_of(id), id.index);
         for record in batch.records().map_while(Result::ok).filter(|it| it.offset >= from) {
             let reserved = Reserved::read(&record.headers);
             let waits = |due_ms: &i64| shifts.place(*due_ms, record.timestamp) > now_ms;
             let Some(due_ms) = reserved.deliver_at_ms.filter(waits) else { continue };
             let offset = record.offset;
-            let settled = self.read(|state| {
+            let settled = shard.read(|state| {
                 let progress = state.rows.progress(group, partition);
                 progress.is_none_or(|progress| progress.is_settled(offset))
             });

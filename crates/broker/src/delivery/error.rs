@@ -48,6 +48,9 @@ pub enum TransferError {
     /// A dead letter of what was rejected, if the transfer has no such batch.
     #[error("batch {batch} cannot be appended: {source}")]
     Append { batch: usize, source: AppendError },
+    /// Nothing makes entries of several logs take effect together.
+    #[error("it is about partitions of several shards")]
+    SeveralShards,
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
 }

@@ -7,6 +7,8 @@ use bytes::Bytes;
 use dispatch::{ConsumerId, Selection, Token};
 use record::{RecordView, SharedRecord};
 
+use super::purse::Notice;
+
 #[derive(Debug)]
 pub enum Event {
     /// Leased records, in the order of delivery; of one or several consumers of the session.
@@ -93,5 +95,11 @@ impl Unread {
     }
 }
 
-/// An event on its way, with what it weighs.
-pub(crate) type Sent = (Event, usize);
+/// What is on its way to a session.
+#[derive(Debug)]
+pub(crate) enum Sent {
+    /// With what it weighs.
+    Event(Event, usize),
+    /// Not for its user.
+    Notice(Notice),
+}

@@ -1,54 +1,76 @@
 //! The one place where a session hears what it is told.
 
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use dispatch::SessionId;
 use tokio::sync::mpsc;
 
 use super::event::{Event, Sent, Unread};
-use super::handle::{Handle, Message};
+use super::handle::Message;
+use super::links::Links;
 
-/// The one receiver of a session's events.
+/// The one receiver of a session's events, of all shards. What drivers and the session move between them is
+/// moved as events are received.
 #[derive(Debug)]
 pub struct Events {
     receiver: mpsc::UnboundedReceiver<Sent>,
     unread: Arc<Unread>,
-    driver: Handle,
-    session: SessionId,
+    links: Arc<Links>,
 }
 
 impl Events {
     pub(super) fn new(
         receiver: mpsc::UnboundedReceiver<Sent>,
         unread: Arc<Unread>,
-        driver: Handle,
-        session: SessionId,
+        links: Arc<Links>,
     ) -> Self {
-        Self { receiver, unread, driver, session }
+        Self { receiver, unread, links }
     }
 
     /// The next event; `None` once the session is closed and everything was received. Dropping
     /// the future loses nothing.
     pub async fn recv(&mut self) -> Option<Event> {
-        let sent = self.receiver.recv().await;
-        self.note(sent)
+        loop {
+            let sent = self.receiver.recv().await?;
+            if let Some(event) = self.note(sent) {
+                return Some(event);
+            }
+        }
     }
 
     pub fn try_recv(&mut self) -> Option<Event> {
-        let sent = self.receiver.try_recv().ok();
-        self.note(sent)
+        loop {
+            let sent = self.receiver.try_recv().ok()?;
+            if let Some(event) = self.note(sent) {
+                return Some(event);
+            }
+        }
     }
 
     pub fn poll_recv(&mut self, context: &mut Context<'_>) -> Poll<Option<Event>> {
-        self.receiver.poll_recv(context).map(|sent| self.note(sent))
+        loop {
+            let Some(sent) = ready!(self.receiver.poll_recv(context)) else {
+                return Poll::Ready(None);
+            };
+            if let Some(event) = self.note(sent) {
+                return Poll::Ready(Some(event));
+            }
+        }
     }
 
-    fn note(&self, sent: Option<Sent>) -> Option<Event> {
-        let (event, bytes) = sent?;
+    /// `None` where it is not for the session's user.
+    fn note(&self, sent: Sent) -> Option<Event> {
+        let (event, bytes) = match sent {
+            Sent::Event(event, bytes) => (event, bytes),
+            Sent::Notice(notice) => {
+                self.links.on_notice(notice);
+                return None;
+            }
+        };
         if bytes > 0 && self.unread.read(bytes) {
-            self.driver.tell(Message::Room { session: self.session });
+            let session = self.links.session;
+            self.links.tell_opened(|| Message::Room { session });
         }
-        Some(event)
+        self.links.on_event(&event).then_some(event)
     }
 }

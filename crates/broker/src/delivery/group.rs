@@ -28,6 +28,8 @@ pub(super) struct Group {
     pub(super) topic_config: Arc<TopicConfig>,
     /// Which of the topic's partitions are in this shard.
     stripe: Stripe,
+    /// How many the topic has in all shards.
+    partitions: u32,
     pub(super) dispatch: Dispatch,
     /// Tells this engine from one that the group had before.
     pub(super) engine: u64,
@@ -68,10 +70,9 @@ impl Group {
         counts: Counts,
         under_way: Vec<UnderWay>,
     ) -> Self {
-        let GroupView { group, topic, rows, .. } = found;
+        let GroupView { group, topic, stripe, .. } = found;
         let starts = starts(found, &under_way);
-        let (stripe, policy) = (rows.stripe(), policy_of(found));
-        let mut dispatch = Dispatch::new(policy, stripe, starts, first_token);
+        let mut dispatch = Dispatch::new(policy_of(found), *stripe, starts, first_token);
         dispatch.set_paused(group.paused);
         Self {
             id: group.id,
@@ -80,10 +81,11 @@ impl Group {
             topic_name: Arc::clone(&topic.name),
             config: Arc::clone(&group.config),
             topic_config: Arc::clone(&topic.config),
-            stripe,
+            stripe: *stripe,
+            partitions: topic.partition_count(),
             dispatch,
             engine,
-            log_starts: rows.partitions().map(|(_, partition)| partition.log_start()).collect(),
+            log_starts: found.partitions().map(|(_, partition, _)| partition.log_start()).collect(),
             consumers: HashMap::default(),
             takers: VecDeque::new(),
             dead: DeadLetters::default(),
@@ -104,6 +106,11 @@ impl Group {
 
     pub(super) fn partition(&self, index: u32) -> PartitionId {
         PartitionId::new(self.topic, index)
+    }
+
+    /// How many of the topic's partitions are in this shard, and how many there are.
+    pub(super) fn partitions_here(&self) -> (usize, u32) {
+        (self.log_starts.len(), self.partitions)
     }
 
     /// Takes what changed since it was last taken: settles are added, dead letters are returned, and which
@@ -201,8 +208,9 @@ impl Group {
         config.priorities_max > 0 || config.priorities_order == PrioritiesOrder::TwoToOne
     }
 
-    /// Takes over configuration, and partitions that are new.
-    pub(super) fn configure(&mut self, found: &GroupView) {
+    /// Takes over configuration, and partitions that are new. Whether its consumers are to be told that there
+    /// are more: those of the shard that has the first are.
+    pub(super) fn configure(&mut self, found: &GroupView) -> bool {
         let GroupView { group, topic, .. } = found;
         let policy = policy_of(found);
         if *self.dispatch.policy() != policy {
@@ -211,11 +219,14 @@ impl Group {
         self.config = group.config.clone();
         self.topic_config = topic.config.clone();
         self.dispatch.set_paused(group.paused);
-        for row in self.log_starts.len()..found.rows.row_count() {
+        for row in self.log_starts.len()..found.row_count() {
             let Some(start) = found.start(self.stripe.partition(row)) else { break };
             self.log_starts.push(start.log_start);
             self.dispatch.grow(start);
         }
+        let before = std::mem::replace(&mut self.partitions, topic.partition_count());
+        let is_first = self.stripe.first() == 0 && self.stripe.step() > 1;
+        is_first && self.partitions > before
     }
 
     /// Begins again where its partitions were sought to. Their dead letters are void.
@@ -278,7 +289,7 @@ impl Group {
 /// nobody else has credit there.
 fn policy_of(found: &GroupView) -> Policy {
     let mut policy = policy(&found.group.config, &found.topic.config);
-    policy.single_active &= found.rows.stripe().first() == 0;
+    policy.single_active &= found.stripe.first() == 0;
     policy
 }
 
@@ -290,16 +301,14 @@ fn starts(found: &GroupView, under_way: &[UnderWay]) -> impl Iterator<Item = Par
     for settle in settles.filter(|settle| settle.group == found.group.id) {
         of_partitions.entry(settle.partition).or_default().push(settle);
     }
-    found.rows.partitions().zip(found.progress.progress()).map(
-        move |((id, partition), progress)| {
-            let mut start = start(progress, partition);
-            for settle in of_partitions.get(&id.index).into_iter().flatten() {
-                for &(offset, count) in &settle.settled {
-                    start.settled.insert(offset, offset + u64::from(count));
-                }
-                start.attempts.extend(&settle.attempts);
+    found.partitions().map(move |(id, partition, progress)| {
+        let mut start = start(progress, partition);
+        for settle in of_partitions.get(&id.index).into_iter().flatten() {
+            for &(offset, count) in &settle.settled {
+                start.settled.insert(offset, offset + u64::from(count));
             }
-            start
-        },
-    )
+            start.attempts.extend(&settle.attempts);
+        }
+        start
+    })
 }

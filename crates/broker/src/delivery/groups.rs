@@ -44,8 +44,11 @@ pub(super) struct Groups {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Moved {
     Deleted,
-    /// It is known here, and was changed.
-    Changed,
+    /// It is known here, and was changed. `grown`: its consumers are to be told that its topic has more
+    /// partitions.
+    Changed {
+        grown: bool,
+    },
     /// It is not known here, or only now.
     Elsewhere,
 }
@@ -125,6 +128,7 @@ impl Groups {
             let attentive = catalog.lease_groups().filter(|group| {
                 let topic = catalog.topic(group.topic);
                 topic.is_some_and(|topic| is_attentive(&group.config, &topic.config))
+                    && state.rows.lease_group(group.id).is_some()
             });
             attentive.map(|group| group.id).collect()
         });
@@ -373,17 +377,16 @@ impl Groups {
         let known = self.by_id.contains_key(&id);
         let attentive = self.shard.read(|state| {
             let (group, topic) = find(state.catalog, id)?;
-            Some(is_attentive(&group.config, &topic.config))
+            let is_here = state.rows.lease_group(id).is_some();
+            Some(is_here && is_attentive(&group.config, &topic.config))
         });
         match attentive {
             None => Moved::Deleted,
             Some(_) if known => {
-                if let Some(found) = GroupView::of(&self.shard, id)
-                    && let Some(group) = self.by_id.get_mut(&id)
-                {
-                    group.configure(&found);
-                }
-                Moved::Changed
+                let found = GroupView::of(&self.shard, id);
+                let group = self.by_id.get_mut(&id);
+                let grown = found.zip(group).is_some_and(|(found, group)| group.configure(&found));
+                Moved::Changed { grown }
             }
             Some(attentive) => {
                 if attentive {

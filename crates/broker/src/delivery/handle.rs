@@ -3,7 +3,6 @@
 //! This knows neither the driver nor its parts, so that the shard, the sequencer and sessions can have it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use base::{LeaseGroupId, Offset, PartitionId};
 use bytes::Bytes;
@@ -19,6 +18,7 @@ use super::error::{ConsumeError, RemoveError, SettleError, TakeError, TransferEr
 use super::event::{Delivery, Sent, Unread};
 use super::inspect::Counters;
 use super::options::{ConsumeOptions, Credit, Settle, TakeOptions};
+use super::purse::{Change, Purse};
 use super::rates::Published;
 use super::standings::Standings;
 
@@ -32,11 +32,12 @@ pub(crate) enum Message {
     Close {
         session: SessionId,
     },
+    /// Answered with whether records may go to it, where only one of the group's consumers is active.
     Consume {
         session: SessionId,
         group: LeaseGroupId,
-        options: ConsumeOptions,
-        reply: oneshot::Sender<Result<ConsumerId, ConsumeError>>,
+        joining: Joining,
+        reply: oneshot::Sender<Result<bool, ConsumeError>>,
     },
     Grant {
         session: SessionId,
@@ -51,6 +52,12 @@ pub(crate) enum Message {
     Limit {
         session: SessionId,
         records: Option<u32>,
+    },
+    /// The shard's share of credit that is divided over shards.
+    Share {
+        session: SessionId,
+        purse: Purse,
+        change: Change,
     },
     Cancel {
         session: SessionId,
@@ -94,6 +101,16 @@ pub(crate) enum Message {
     Ask(Question),
     /// Everything under way comes to its end, and then the driver does.
     Stop,
+}
+
+/// A consumer as one shard knows it.
+#[derive(Clone, Debug)]
+pub(crate) struct Joining {
+    pub(crate) consumer: ConsumerId,
+    /// With the credit that it has in this shard.
+    pub(crate) options: ConsumeOptions,
+    /// What of that is a share of what it has in all shards.
+    pub(crate) divided: Vec<Purse>,
 }
 
 /// The results of a settle's items, in their order.
@@ -159,7 +176,6 @@ pub(crate) type Inbox = mpsc::UnboundedReceiver<Message>;
 #[derive(Clone, Debug)]
 pub(crate) struct Handle {
     inbox: mpsc::UnboundedSender<Message>,
-    sessions: Arc<AtomicU64>,
     pub(super) routers: Arc<Routers>,
     pub(crate) standings: Arc<Standings>,
     pub(crate) published: Arc<Published>,
@@ -168,19 +184,13 @@ pub(crate) struct Handle {
 impl Handle {
     pub(crate) fn new() -> (Self, Inbox) {
         let (inbox, messages) = mpsc::unbounded_channel();
-        // Session 0 is the driver's own.
-        let sessions = Arc::new(AtomicU64::new(1));
         let (routers, standings, published) = (Arc::default(), Arc::default(), Arc::default());
-        (Self { inbox, sessions, routers, standings, published }, messages)
+        (Self { inbox, routers, standings, published }, messages)
     }
 
     pub(crate) fn tell(&self, message: Message) {
         // Without a driver the node is going down: whoever waits for a reply hears that.
         let _ = self.inbox.send(message);
-    }
-
-    pub(super) fn next_session(&self) -> SessionId {
-        self.sessions.fetch_add(1, Ordering::Relaxed)
     }
 
     /// What an entry of the log means for groups. Called by apply, for every entry.

@@ -25,7 +25,6 @@ pub(super) struct Handover {
     pub(super) sessions: HashMap<SessionId, Session>,
     pub(super) groups: Vec<Users>,
     pub(super) counts: HashMap<LeaseGroupId, Counts>,
-    pub(super) last_consumer: ConsumerId,
     /// To be handled by the next driver before all others.
     pub(super) messages: VecDeque<Message>,
 }

@@ -74,6 +74,27 @@ pub struct Counters {
     pub rates: Rates,
 }
 
+impl Counters {
+    /// Of a further shard, too. Consumers are in all shards of their group, so the first one's are all.
+    pub(super) fn and(self, other: Self) -> Self {
+        let oldest = [self.oldest_unsettled_ms, other.oldest_unsettled_ms];
+        Self {
+            depth: self.depth + other.depth,
+            ready: self.ready + other.ready,
+            leased: self.leased + other.leased,
+            leased_bytes: self.leased_bytes + other.leased_bytes,
+            delayed: self.delayed + other.delayed,
+            consumers: self.consumers,
+            oldest_unsettled_ms: oldest.into_iter().flatten().min(),
+            delivered: self.delivered + other.delivered,
+            redelivered: self.redelivered + other.redelivered,
+            settled: self.settled + other.settled,
+            dead_letters: self.dead_letters + other.dead_letters,
+            rates: self.rates.and(other.rates),
+        }
+    }
+}
+
 /// A record that is to be delivered later.
 #[derive(Clone, Debug)]
 pub struct DelayedRecord {

@@ -19,6 +19,17 @@ pub struct Rates {
     pub settled: f64,
 }
 
+impl Rates {
+    /// Of a further shard, too.
+    pub(super) fn and(self, other: Self) -> Self {
+        Self {
+            published: self.published + other.published,
+            delivered: self.delivered + other.delivered,
+            settled: self.settled + other.settled,
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Meter {
     /// By second, modulo the window.

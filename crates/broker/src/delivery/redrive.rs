@@ -145,8 +145,9 @@ impl Broker {
         redriven: &mut Redriven,
     ) -> Result<(), RedriveError> {
         let offsets: Vec<Offset> = records.iter().map(|(offset, _)| *offset).collect();
-        let asked =
-            self.delivery().ask(|reply| Question::Free { group, partition, offsets, reply });
+        let (topic, _) = self.partitions_of(group)?;
+        let driver = self.driver_of(PartitionId::new(topic, partition));
+        let asked = driver.ask(|reply| Question::Free { group, partition, offsets, reply });
         let free = asked.await.ok_or(Unavailable::Stopping)?;
         let free = free.ok_or(RedriveError::UnknownGroup(group))?;
         let mut moving = Vec::new();
@@ -180,13 +181,15 @@ impl Broker {
         }
         let offsets = moving;
         let question = Question::MoveAway { group, partition, offsets, batches, reply };
-        self.delivery().tell(Message::Ask(question));
+        driver.tell(Message::Ask(question));
         match answer.await.map_err(|_| Unavailable::Stopping)? {
             Ok(_) => redriven.moved += moved,
             Err(TransferError::Append { source, .. }) => return Err(source.into()),
             Err(TransferError::Unavailable(why)) => return Err(why.into()),
-            // Somebody leased one of them in between.
-            Err(TransferError::Settle { .. }) => redriven.left += moved,
+            // Somebody leased one of them in between, or it is for another log.
+            Err(TransferError::Settle { .. } | TransferError::SeveralShards) => {
+                redriven.left += moved;
+            }
         }
         Ok(())
     }
@@ -194,7 +197,7 @@ impl Broker {
     fn target(&self, index: u32, record: &SharedRecord, to: RedriveTo) -> Option<PartitionId> {
         let view = record.view();
         let text = |name: &str| std::str::from_utf8(view.headers.last(name.as_bytes())??).ok();
-        self.read(|state| {
+        self.catalog_shard().read(|state| {
             let (topic, index) = match to {
                 RedriveTo::Topic(topic) => (state.catalog.topic(topic)?, index),
                 RedriveTo::Source => {

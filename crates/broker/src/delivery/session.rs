@@ -1,70 +1,53 @@
 //! A session's side of the delivery engine: it consumes, takes and settles.
 //!
-//! Nothing here waits for anything but the driver's answer: a session sends messages to the
-//! driver, which owns all state, and hears through one receiver.
+//! Nothing here waits for anything but the drivers' answers: a session sends messages to the
+//! drivers, which own all state, and hears through one receiver.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use base::LeaseGroupId;
-use dispatch::{ConsumerId, SessionId, Settlement};
+use base::{LeaseGroupId, ShardId};
+use dispatch::{ConsumerId, SessionId};
+use futures_util::future::join_all;
 use parking_lot::Mutex;
 use tokio::sync::oneshot;
 
 use crate::append::{AppendBatch, Appended};
 use crate::error::Unavailable;
 
-use super::error::{ConsumeError, SettleError, TakeError, TransferError};
+use super::divided::{Divided, Told};
+use super::drivers::{Drivers, Route};
+use super::error::{ConsumeError, TakeError, TransferError};
 use super::event::Delivery;
 use super::events::Events;
-use super::handle::{Handle, Message};
+use super::handle::{Joining, Message};
+use super::links::Links;
 use super::options::{ConsumeOptions, Credit, Settle, TakeOptions};
+use super::settle_reply::Part;
+use super::taking::take;
 
-/// Resolves, in the order of the items, once what they changed is durable. Dropping it changes
-/// nothing: the settles take effect all the same.
-#[derive(Debug)]
-pub struct SettleReply {
-    items: usize,
-    reply: oneshot::Receiver<Vec<Result<(), SettleError>>>,
-}
-
-impl Future for SettleReply {
-    type Output = Vec<Result<(), SettleError>>;
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let items = self.items;
-        Pin::new(&mut self.reply)
-            .poll(context)
-            .map(|reply| reply.unwrap_or_else(|_| vec![Err(Unavailable::Stopping.into()); items]))
-    }
-}
+pub use super::settle_reply::SettleReply;
 
 /// Who leases. Dropped or closed, its consumers leave and its leases come back at once.
 #[derive(Debug)]
 pub struct LeaseSession {
-    id: SessionId,
-    driver: Handle,
+    links: Arc<Links>,
     events: Mutex<Option<Events>>,
 }
 
 impl LeaseSession {
-    pub(super) fn open(driver: Handle) -> Self {
-        let id = driver.next_session();
-        let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
-        let unread = Arc::default();
-        driver.tell(Message::Open { session: id, events: sender, unread: Arc::clone(&unread) });
-        let events = Events::new(receiver, unread, driver.clone(), id);
-        Self { id, driver, events: Mutex::new(Some(events)) }
+    pub(super) fn open(drivers: Arc<Drivers>) -> Self {
+        let (links, receiver, unread) = Links::open(drivers);
+        let events = Events::new(receiver, unread, Arc::clone(&links));
+        Self { links, events: Mutex::new(Some(events)) }
     }
 
     pub fn id(&self) -> SessionId {
-        self.id
+        self.links.session
     }
 
     /// The session's one receiver; `None` when it was taken before. What lies unread in it is
-    /// bounded by credit, and by bytes for consumers whose credit is not.
+    /// bounded by credit, and by bytes for consumers whose credit is not. Whoever consumes receives
+    /// all the time: credit goes from one shard to another only then.
     pub fn events(&self) -> Option<Events> {
         self.events.lock().take()
     }
@@ -75,32 +58,150 @@ impl LeaseSession {
         group: LeaseGroupId,
         options: ConsumeOptions,
     ) -> Result<ConsumerId, ConsumeError> {
-        let (reply, answer) = oneshot::channel();
-        self.driver.tell(Message::Consume { session: self.id, group, options, reply });
-        answer.await.unwrap_or(Err(ConsumeError::Unavailable(Unavailable::Stopping)))
+        let consumer = self.links.next_consumer();
+        if self.links.only().is_some() {
+            let joining = Joining { consumer, options, divided: Vec::new() };
+            self.join(ShardId::FIRST, group, joining).await?;
+            return Ok(consumer);
+        }
+        let route = self.links.route(group).ok_or(ConsumeError::UnknownGroup(group))?;
+        let shards = route.shards();
+        let first = *shards.first().ok_or(ConsumeError::UnknownGroup(group))?;
+        let register = |divided: &mut Divided| {
+            (Told::new(), divided.register(consumer, group, options, shards))
+        };
+        self.links.with_divided(register).unwrap_or(Ok(()))?;
+        let joined = match self.join_as(first, group, consumer) {
+            Some(answer) => answered(answer).await,
+            None => Err(ConsumeError::UnknownGroup(group)),
+        };
+        let active = match joined {
+            Ok(active) => active,
+            Err(error) => {
+                self.links.with_divided(|divided| (Told::new(), divided.remove(consumer)));
+                return Err(error);
+            }
+        };
+        let answers = self.join_others(group, consumer, active, route);
+        let joined = join_all(answers.into_iter().map(answered)).await;
+        if let Some(error) = joined.into_iter().find_map(Result::err) {
+            self.cancel(consumer).await;
+            return Err(error);
+        }
+        Ok(consumer)
     }
 
-    /// Adds to a consumer's credit.
+    /// Joins the shards that are not the first, with credit from there on.
+    fn join_others(
+        &self,
+        group: LeaseGroupId,
+        consumer: ConsumerId,
+        active: bool,
+        route: Route,
+    ) -> Vec<oneshot::Receiver<Joined>> {
+        // The topic may have grown before the first shard knew of the consumer, who told nobody then.
+        let now = self.links.route(group).unwrap_or(route).shards();
+        let (session, mut answers) = (self.links.session, Vec::new());
+        self.links.divide(|divided| {
+            let mut told = Told::new();
+            for shard in divided.on_first_joined(consumer, active).unwrap_or_default() {
+                let Some((before, joining)) = divided.join(consumer, shard) else { continue };
+                told.extend(before);
+                let (reply, answer) = oneshot::channel();
+                answers.push(answer);
+                told.push((shard, Message::Consume { session, group, joining, reply }));
+            }
+            told.extend(self.links.join_further(divided, consumer, group, &now));
+            told.extend(divided.on_joining_all(consumer));
+            told
+        });
+        // And between that look and this.
+        self.links.on_grown(group);
+        answers
+    }
+
+    /// Asks one shard to have a consumer that is registered.
+    fn join_as(
+        &self,
+        shard: ShardId,
+        group: LeaseGroupId,
+        consumer: ConsumerId,
+    ) -> Option<oneshot::Receiver<Joined>> {
+        let (session, (reply, answer)) = (self.links.session, oneshot::channel());
+        let joined = self.links.with_divided(|divided| match divided.join(consumer, shard) {
+            Some((mut told, joining)) => {
+                told.push((shard, Message::Consume { session, group, joining, reply }));
+                (told, true)
+            }
+            None => (Told::new(), false),
+        });
+        joined.unwrap_or(false).then_some(answer)
+    }
+
+    async fn join(
+        &self,
+        shard: ShardId,
+        group: LeaseGroupId,
+        joining: Joining,
+    ) -> Result<bool, ConsumeError> {
+        let (session, (reply, answer)) = (self.links.session, oneshot::channel());
+        self.links.tell(shard, Message::Consume { session, group, joining, reply });
+        answered(answer).await
+    }
+
+    /// Adds to a consumer's credit. Where its group lies in several shards those get it that have used up
+    /// what they have and need more, else those that have least.
     pub fn grant(&self, consumer: ConsumerId, credit: Credit) {
-        self.driver.tell(Message::Grant { session: self.id, consumer, credit });
+        match self.links.only() {
+            Some(only) => {
+                only.tell(Message::Grant { session: self.links.session, consumer, credit });
+            }
+            None => self.links.divide(|divided| divided.grant(consumer, credit)),
+        }
     }
 
-    /// Sets a consumer's credit anew; what it holds already counts.
+    /// Sets a consumer's credit anew; what it holds already counts. Where its group lies in several shards
+    /// a window grows or shrinks by the difference, and what is left of grants is divided evenly.
     pub fn set_credit(&self, consumer: ConsumerId, credit: Credit) {
-        self.driver.tell(Message::SetCredit { session: self.id, consumer, credit });
+        match self.links.only() {
+            Some(only) => {
+                only.tell(Message::SetCredit { session: self.links.session, consumer, credit });
+            }
+            None => self.links.divide(|divided| divided.set_credit(consumer, credit)),
+        }
     }
 
     /// At most so many unsettled records over all consumers of the session; `None`: any number.
     pub fn limit(&self, records: Option<u32>) {
-        self.driver.tell(Message::Limit { session: self.id, records });
+        match self.links.only() {
+            Some(only) => only.tell(Message::Limit { session: self.links.session, records }),
+            None => self.links.divide(|divided| divided.limit(records)),
+        }
     }
 
     /// The consumer gets no more. What it holds stays with the session, to be settled. Events that
     /// are under way may still come until this returns.
     pub async fn cancel(&self, consumer: ConsumerId) {
-        let (reply, answer) = oneshot::channel();
-        self.driver.tell(Message::Cancel { session: self.id, consumer, reply });
-        let _ = answer.await;
+        if self.links.only().is_some() {
+            return self.leave([ShardId::FIRST], consumer).await;
+        }
+        let remove = |divided: &mut Divided| (Told::new(), divided.remove(consumer));
+        let Some(shards) = self.links.with_divided(remove).flatten() else { return };
+        let Some((first, others)) = shards.split_first() else { return };
+        // Nobody takes its place before it has left everywhere.
+        self.leave(others.iter().copied(), consumer).await;
+        self.leave([*first], consumer).await;
+    }
+
+    async fn leave(&self, shards: impl IntoIterator<Item = ShardId>, consumer: ConsumerId) {
+        let session = self.links.session;
+        let mut answers = Vec::new();
+        for shard in shards {
+            let (reply, answer) = oneshot::channel();
+            self.links.tell(shard, Message::Cancel { session, consumer, reply });
+            answers.push(answer);
+        }
+        join_all(answers).await;
     }
 
     /// Leases what is ready, and waits if nothing is. Empty when the time is up. Records that are
@@ -110,19 +211,41 @@ impl LeaseSession {
         group: LeaseGroupId,
         options: TakeOptions,
     ) -> Result<Vec<Delivery>, TakeError> {
-        let (reply, answer) = oneshot::channel();
-        self.driver.tell(Message::Take { session: self.id, group, options, reply });
-        let mut taking = Taking { session: self, group, answer };
-        let answer = (&mut taking.answer).await;
-        answer.unwrap_or(Err(TakeError::Unavailable(Unavailable::Stopping)))
+        take(&self.links, group, options).await
     }
 
     /// Takes its place among the settles when this is called, not when it is awaited.
     pub fn settle(&self, settles: Vec<Settle>) -> SettleReply {
+        if let Some(shard) = self.links.one_shard_of(&settles) {
+            let (items, reply) = (settles.len(), self.settle_in(shard, settles));
+            return SettleReply::one(items, reply);
+        }
+        let mut of_shards: Vec<(ShardId, Vec<Settle>)> = Vec::new();
+        let mut places = Vec::with_capacity(settles.len());
+        for settle in settles {
+            let shard = self.links.shard_of(&settle);
+            let known = of_shards.iter().position(|(known, _)| *known == shard);
+            let place = known.unwrap_or_else(|| {
+                of_shards.push((shard, Vec::new()));
+                of_shards.len() - 1
+            });
+            of_shards[place].1.push(settle);
+            places.push(place);
+        }
+        let part = |(shard, settles): (ShardId, Vec<Settle>)| {
+            Part::new(settles.len(), self.settle_in(shard, settles))
+        };
+        SettleReply::several(of_shards.into_iter().map(part).collect(), places)
+    }
+
+    fn settle_in(
+        &self,
+        shard: ShardId,
+        settles: Vec<Settle>,
+    ) -> oneshot::Receiver<super::handle::Settled> {
         let (reply, answer) = oneshot::channel();
-        let items = settles.len();
-        self.driver.tell(Message::Settle { session: self.id, settles, reply });
-        SettleReply { items, reply: answer }
+        self.links.tell(shard, Message::Settle { session: self.links.session, settles, reply });
+        answer
     }
 
     /// Settles and appends in one log entry, all or nothing: after a crash either both happened or
@@ -134,39 +257,42 @@ impl LeaseSession {
         settles: Vec<Settle>,
         batches: Vec<AppendBatch>,
     ) -> Result<Vec<Appended>, TransferError> {
-        let (reply, answer) = oneshot::channel();
-        self.driver.tell(Message::Transfer { session: self.id, settles, batches, reply });
+        let shard = self.shard_of_transfer(&settles, &batches)?;
+        let (session, (reply, answer)) = (self.links.session, oneshot::channel());
+        self.links.tell(shard, Message::Transfer { session, settles, batches, reply });
         answer.await.unwrap_or(Err(TransferError::Unavailable(Unavailable::Stopping)))
+    }
+
+    /// The one shard that has all of it.
+    fn shard_of_transfer(
+        &self,
+        settles: &[Settle],
+        batches: &[AppendBatch],
+    ) -> Result<ShardId, TransferError> {
+        if self.links.only().is_some() {
+            return Ok(ShardId::FIRST);
+        }
+        let mut shards = self.links.shards_of(batches.iter().flat_map(AppendBatch::partitions));
+        shards.extend(settles.iter().map(|settle| self.links.shard_of(settle)));
+        let first = shards.first().copied().unwrap_or(ShardId::FIRST);
+        match shards.iter().all(|shard| *shard == first) {
+            true => Ok(first),
+            false => Err(TransferError::SeveralShards),
+        }
     }
 
     /// As dropping it.
     pub fn close(self) {}
 }
 
-/// A take whose answer may have been sent, and may never be looked at: its future is dropped when
-/// somebody's patience ends in the same moment. What lies in it would be leased to nobody.
-struct Taking<'a> {
-    session: &'a LeaseSession,
-    group: LeaseGroupId,
-    answer: oneshot::Receiver<Result<Vec<Delivery>, TakeError>>,
-}
+type Joined = Result<bool, ConsumeError>;
 
-impl Drop for Taking<'_> {
-    fn drop(&mut self) {
-        // From here on the driver's sending fails, and it takes back what it wanted to send.
-        self.answer.close();
-        let Ok(Ok(unseen)) = self.answer.try_recv() else { return };
-        let give_back = |delivery: Delivery| Settle {
-            group: self.group,
-            what: delivery.lease(),
-            settlement: Settlement::Release { delay_ms: Some(0), count: false },
-        };
-        drop(self.session.settle(unseen.into_iter().map(give_back).collect()));
-    }
+async fn answered(answer: oneshot::Receiver<Joined>) -> Joined {
+    answer.await.unwrap_or(Err(ConsumeError::Unavailable(Unavailable::Stopping)))
 }
 
 impl Drop for LeaseSession {
     fn drop(&mut self) {
-        self.driver.tell(Message::Close { session: self.id });
+        self.links.close();
     }
 }

@@ -2,17 +2,19 @@
 //!
 //! This knows which groups a session uses, and nothing of what is in them.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use base::limits::{LEASE_CONSUMERS_PER_SESSION_MAX, LEASE_SESSION_UNREAD_BYTES_MAX};
-use base::{HashMap, HashSet, LeaseGroupId};
+use base::{HashMap, HashSet, LeaseGroupId, ShardId};
 use dispatch::{Assignment, ConsumerId, Joined, Pools, SessionId};
 use tokio::sync::mpsc;
 
 use super::error::ConsumeError;
 use super::event::{Delivery, Event, GoneReason, Sent, Unread};
+use super::lent::Lent;
 use super::options::{ConsumeOptions, CreditReturns};
+use super::purse::{GivenBack, Notice, Purse};
 
 #[derive(Debug)]
 pub(super) struct Session {
@@ -28,6 +30,8 @@ pub(super) struct Session {
     waiting: VecDeque<(LeaseGroupId, Assignment)>,
     limit: Option<u32>,
     held_back: bool,
+    /// Of what it divides over shards.
+    lent: BTreeMap<Purse, Lent>,
 }
 
 impl Session {
@@ -42,6 +46,7 @@ impl Session {
             waiting: VecDeque::new(),
             limit: None,
             held_back: false,
+            lent: BTreeMap::new(),
         }
     }
 
@@ -55,7 +60,11 @@ pub(super) struct Sessions {
     by_id: HashMap<SessionId, Session>,
     /// What each may hold over all groups.
     pub(super) pools: Pools,
-    last_consumer: ConsumerId,
+    shard: ShardId,
+    /// How many shares there are: mostly none.
+    lent: usize,
+    /// Those of which something is owed.
+    indebted: BTreeSet<(SessionId, Purse)>,
     /// Sessions with something to send at the end of the turn.
     outgoing: Vec<SessionId>,
     /// Sessions whose next delivery is being read.
@@ -64,20 +73,25 @@ pub(super) struct Sessions {
 
 impl Sessions {
     /// With the sessions that the driver of an earlier term left.
-    pub(super) fn resume(by_id: HashMap<SessionId, Session>, last_consumer: ConsumerId) -> Self {
+    pub(super) fn resume(by_id: HashMap<SessionId, Session>, shard: ShardId) -> Self {
         let mut pools = Pools::new();
+        let (mut lent, mut indebted) = (0, BTreeSet::new());
         for (&id, session) in &by_id {
             pools.set_limit(id, session.pool());
+            lent += session.lent.len();
+            let owing = session.lent.iter().filter(|(_, lent)| lent.owed() > 0);
+            indebted.extend(owing.map(|(purse, _)| (id, *purse)));
         }
-        Self { by_id, pools, last_consumer, outgoing: Vec::new(), waiting: BTreeSet::new() }
+        let (outgoing, waiting) = (Vec::new(), BTreeSet::new());
+        Self { by_id, pools, shard, lent, indebted, outgoing, waiting }
     }
 
     /// What the driver of the next term takes over. Which groups they use is found out anew.
-    pub(super) fn leave(mut self) -> (HashMap<SessionId, Session>, ConsumerId) {
+    pub(super) fn leave(mut self) -> HashMap<SessionId, Session> {
         for session in self.by_id.values_mut() {
             session.groups.clear();
         }
-        (self.by_id, self.last_consumer)
+        self.by_id
     }
 
     pub(super) fn open(
@@ -94,6 +108,8 @@ impl Sessions {
         let session = self.by_id.remove(&id)?;
         self.waiting.remove(&id);
         self.pools.remove(id);
+        self.lent -= session.lent.len();
+        self.indebted.retain(|(of, _)| *of != id);
         Some(session.groups)
     }
 
@@ -111,14 +127,8 @@ impl Sessions {
         Ok(())
     }
 
-    /// The number that the next consumer gets.
-    pub(super) fn next_consumer(&self) -> ConsumerId {
-        self.last_consumer + 1
-    }
-
-    /// The next consumer joined the group.
+    /// The consumer joined the group.
     pub(super) fn on_joined(&mut self, id: SessionId, consumer: ConsumerId, group: LeaseGroupId) {
-        self.last_consumer = self.last_consumer.max(consumer);
         if let Some(session) = self.by_id.get_mut(&id) {
             session.consumers.insert(consumer, group);
             session.groups.insert(group);
@@ -147,6 +157,7 @@ impl Sessions {
 
     /// The consumer gets no more. Its group.
     pub(super) fn cancel(&mut self, id: SessionId, consumer: ConsumerId) -> Option<LeaseGroupId> {
+        self.forget_shares(id, consumer);
         self.by_id.get_mut(&id)?.consumers.remove(&consumer)
     }
 
@@ -154,6 +165,13 @@ impl Sessions {
     pub(super) fn forget_group(&mut self, group: LeaseGroupId) {
         for session in self.by_id.values_mut() {
             session.groups.remove(&group);
+        }
+        let sharing: Vec<SessionId> = match self.lent {
+            0 => Vec::new(),
+            _ => self.by_id.keys().copied().collect(),
+        };
+        for id in sharing {
+            self.note_starved(id, Purse::Session, group, false);
         }
     }
 
@@ -165,18 +183,103 @@ impl Sessions {
         }
     }
 
+    pub(super) fn limit_of(&self, id: SessionId) -> Option<u32> {
+        self.by_id.get(&id)?.limit
+    }
+
+    /// Whether it has too much unread, and gets nothing for that reason.
+    pub(super) fn is_held_back(&self, id: SessionId) -> bool {
+        self.by_id.get(&id).is_some_and(|session| session.held_back)
+    }
+
+    // ------------------------------------------------------------------------------------------- shares
+
+    pub(super) fn any_lent(&self) -> bool {
+        self.lent > 0
+    }
+
+    /// The session divides this over shards.
+    pub(super) fn lend(&mut self, id: SessionId, purse: Purse, lent: Lent) {
+        if let Some(session) = self.by_id.get_mut(&id)
+            && session.lent.insert(purse, lent).is_none()
+        {
+            self.lent += 1;
+        }
+    }
+
+    pub(super) fn lent(&mut self, id: SessionId, purse: Purse) -> Option<&mut Lent> {
+        self.by_id.get_mut(&id)?.lent.get_mut(&purse)
+    }
+
+    /// There is no share of it any more.
+    pub(super) fn forget_share(&mut self, id: SessionId, purse: Purse) {
+        if let Some(session) = self.by_id.get_mut(&id)
+            && session.lent.remove(&purse).is_some()
+        {
+            self.lent -= 1;
+            self.indebted.remove(&(id, purse));
+        }
+    }
+
+    fn forget_shares(&mut self, id: SessionId, consumer: ConsumerId) {
+        self.forget_share(id, Purse::Records(consumer));
+        self.forget_share(id, Purse::Bytes(consumer));
+    }
+
+    /// Something of it is owed still, or not.
+    pub(super) fn note_debt(&mut self, id: SessionId, purse: Purse) {
+        let owed = self.lent(id, purse).map_or(0, |lent| lent.owed());
+        match owed {
+            0 => self.indebted.remove(&(id, purse)),
+            _ => self.indebted.insert((id, purse)),
+        };
+    }
+
+    /// Those of which something is owed.
+    pub(super) fn indebted(&self) -> Vec<(SessionId, Purse)> {
+        self.indebted.iter().copied().collect()
+    }
+
+    /// Notes whether records of the group wait for more of a share, and tells the session if it is news.
+    pub(super) fn note_starved(
+        &mut self,
+        id: SessionId,
+        purse: Purse,
+        group: LeaseGroupId,
+        starved: bool,
+    ) {
+        let shard = self.shard;
+        let told = self.lent(id, purse).and_then(|lent| lent.on_served(group, starved));
+        if let Some(starved) = told {
+            self.tell(id, Notice::Starved { shard, purse, starved });
+        }
+    }
+
+    pub(super) fn tell_given_back(&self, id: SessionId, purse: Purse, given: GivenBack) {
+        self.tell(id, Notice::GaveBack { shard: self.shard, purse, given });
+    }
+
+    pub(super) fn tell(&self, id: SessionId, notice: Notice) {
+        if let Some(session) = self.by_id.get(&id) {
+            let _ = session.events.send(Sent::Notice(notice));
+        }
+    }
+
+    // ------------------------------------------------------------------------------------------- events
+
     /// Tells a session that a consumer of its is no more.
     pub(super) fn tell_gone(&mut self, id: SessionId, consumer: ConsumerId, reason: GoneReason) {
+        self.forget_shares(id, consumer);
         let Some(session) = self.by_id.get_mut(&id) else { return };
         session.consumers.remove(&consumer);
         // One that does not listen any more need not hear it.
-        let _ = session.events.send((Event::Gone { consumer, reason }, 0));
+        let _ = session.events.send(Sent::Event(Event::Gone { consumer, reason }, 0));
     }
 
     /// Tells a session which of its consumers is the active one.
     pub(super) fn tell_active(&self, id: SessionId, consumer: ConsumerId, active: bool) {
         if let Some(session) = self.by_id.get(&id) {
-            let _ = session.events.send((Event::Active { consumer, active }, 0));
+            let _ = session.events.send(Sent::Event(Event::Active { consumer, active }, 0));
         }
     }
 
@@ -254,7 +357,7 @@ impl Sessions {
             let deliveries = std::mem::take(&mut session.outgoing);
             let bytes = std::mem::take(&mut session.outgoing_bytes);
             session.unread.add(bytes);
-            let _ = session.events.send((Event::Deliveries(deliveries), bytes));
+            let _ = session.events.send(Sent::Event(Event::Deliveries(deliveries), bytes));
             if session.unread.bytes() > LEASE_SESSION_UNREAD_BYTES_MAX && !session.held_back {
                 session.held_back = true;
                 session.unread.hold_back();
@@ -306,11 +409,11 @@ mod tests {
     const GROUP: LeaseGroupId = LeaseGroupId(1);
 
     fn with_session() -> (Sessions, mpsc::UnboundedReceiver<Sent>, Arc<Unread>) {
-        let mut sessions = Sessions::resume(HashMap::default(), 0);
+        let mut sessions = Sessions::resume(HashMap::default(), ShardId::FIRST);
         let (events, received) = mpsc::unbounded_channel();
         let unread = Arc::<Unread>::default();
         sessions.open(1, events, Arc::clone(&unread));
-        sessions.on_joined(1, sessions.next_consumer(), GROUP);
+        sessions.on_joined(1, 1, GROUP);
         (sessions, received, unread)
     }
 
@@ -329,8 +432,9 @@ mod tests {
         sessions.queue_delivery(1, delivery(10));
         sessions.queue_delivery(1, delivery(10));
         sessions.send(|_, _| panic!("it was not held back"));
-        let (event, bytes) = events.try_recv().expect("an event");
-        assert!(matches!(event, Event::Deliveries(deliveries) if deliveries.len() == 2));
+        let sent = events.try_recv().expect("an event");
+        let Sent::Event(Event::Deliveries(deliveries), bytes) = sent else { panic!("{sent:?}") };
+        assert_eq!(deliveries.len(), 2);
         assert!(bytes > 20 && events.try_recv().is_err());
     }
 
@@ -350,17 +454,15 @@ mod tests {
     }
 
     #[test]
-    fn consumers_of_a_session_are_bounded_and_numbered_once() {
+    fn consumers_of_a_session_are_bounded() {
         let (mut sessions, _events, _) = with_session();
         for consumer in 2..=LEASE_CONSUMERS_PER_SESSION_MAX as u64 {
             assert!(sessions.admits_consumer(1).is_ok());
-            assert_eq!(sessions.next_consumer(), consumer);
             sessions.on_joined(1, consumer, GROUP);
         }
         assert!(sessions.admits_consumer(1).is_err());
         assert_eq!(sessions.cancel(1, 2), Some(GROUP));
         assert!(sessions.admits_consumer(1).is_ok());
-        assert_eq!(sessions.next_consumer(), LEASE_CONSUMERS_PER_SESSION_MAX as u64 + 1);
         assert_eq!(sessions.close(1).map(|groups| groups.len()), Some(1));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use base::LeaseGroupId;
+use base::{LeaseGroupId, PartitionId, Stripe};
 use dispatch::PartitionStart;
 use machine::rows::lease_group::GroupRows;
 use machine::rows::topic::TopicRows;
@@ -36,25 +36,41 @@ pub(crate) fn depth(group: &GroupRows, topic: &TopicRows) -> u64 {
 pub(super) struct GroupView {
     pub(super) group: Arc<LeaseGroup>,
     pub(super) topic: Arc<Topic>,
-    pub(super) progress: Arc<GroupRows>,
-    pub(super) rows: Arc<TopicRows>,
+    pub(super) stripe: Stripe,
+    /// `None` while the shard has none: the topic grew, or is new, and the shard has not taken that over.
+    rows: Option<(Arc<GroupRows>, Arc<TopicRows>)>,
 }
 
 impl GroupView {
     pub(super) fn of(shard: &Shard, id: LeaseGroupId) -> Option<Self> {
+        let shard_id = shard.role().shard();
         shard.read(|state| {
             let group = state.catalog.shared_lease_group(id)?;
             let topic = state.catalog.shared_topic(group.topic)?;
-            let progress = state.rows.shared_lease_group(id)?;
-            let rows = state.rows.shared_topic(group.topic)?;
-            Some(Self { group, topic, progress, rows })
+            let rows = state.rows.shared_lease_group(id).zip(state.rows.shared_topic(topic.id));
+            let of_topic = || topic.placement.stripe_of(shard_id);
+            let stripe = rows.as_ref().map(|(_, rows)| rows.stripe()).or_else(of_topic)?;
+            Some(Self { group, topic, stripe, rows })
+        })
+    }
+
+    /// How many of its partitions are here.
+    pub(super) fn row_count(&self) -> usize {
+        self.rows.as_ref().map_or(0, |(_, rows)| rows.row_count())
+    }
+
+    /// Its partitions here, with how far it is in each.
+    pub(super) fn partitions(&self) -> impl Iterator<Item = (PartitionId, &Partition, &Progress)> {
+        self.rows.iter().flat_map(|(group, topic)| {
+            let both = topic.partitions().zip(group.progress());
+            both.map(|((id, partition), progress)| (id, partition, progress))
         })
     }
 
     /// Where a partition of the group stands by what is durable.
     pub(super) fn start(&self, index: u32) -> Option<PartitionStart> {
-        let row = self.rows.stripe().row(index)?;
-        Some(start(self.progress.row(row)?, self.rows.partition(index)?))
+        let (group, topic) = self.rows.as_ref()?;
+        Some(start(group.row(self.stripe.row(index)?)?, topic.partition(index)?))
     }
 }
 

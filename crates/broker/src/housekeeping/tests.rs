@@ -39,7 +39,7 @@ impl Node {
         )
         .await
         .expect("opens");
-        while broker.rows_shard().shard.changes.all() {
+        while broker.shards_with_rows()[0].shard.changes.all() {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
         Self { broker, clock, housekeeping: Housekeeping::default() }
@@ -77,13 +77,15 @@ impl Node {
     /// Partitions that retention and compaction looked at.
     async fn round(&mut self) -> (usize, usize) {
         let Looks { retention, compaction, .. } =
-            self.housekeeping.round(self.broker.rows_shard()).await;
+            self.housekeeping.round(&self.broker.shards_with_rows()[0]).await;
         (retention, compaction)
     }
 
     fn start(&self, topic: TopicId, index: u32) -> u64 {
         let partition = PartitionId::new(topic, index);
-        self.broker.read(|state| state.rows.partition(partition).expect("there").log_start())
+        self.broker
+            .shard_of(partition)
+            .read(|state| state.rows.partition(partition).expect("there").log_start())
     }
 }
 
@@ -177,7 +179,7 @@ async fn a_start_with_much_is_spread_over_rounds() {
     for first in (0..partitions).step_by(1_000) {
         node.append(topic, first..first + 1_000, START_MS).await;
     }
-    node.broker.rows_shard().shard.changes.take();
+    node.broker.shards_with_rows()[0].shard.changes.take();
     node.housekeeping.survey.add_all();
     let mut looks = Vec::new();
     for _ in 0..4 {
@@ -229,7 +231,9 @@ async fn a_partition_is_compacted_when_its_segment_would_have_closed_and_then_le
     node.clock.advance_ms(1);
     let partition = PartitionId::new(topic, 0);
     let compacted_to = |node: &Node| {
-        node.broker.read(|it| it.rows.partition(partition).map(|row| row.compacted_to()))
+        node.broker
+            .shard_of(partition)
+            .read(|it| it.rows.partition(partition).map(|row| row.compacted_to()))
     };
     for _ in 0..100 {
         node.round().await;

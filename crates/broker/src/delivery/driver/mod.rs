@@ -8,6 +8,7 @@
 //! but for groups, one another: it moves what comes out of one into the next.
 //!
 //! * `sessions`: what sessions and others say
+//! * `credit`: what sessions divide over shards
 //! * `serving`: what is ready goes to who wants it; `reading`: what is wanted is read
 //! * `settling`: what was settled becomes durable, and is answered
 //! * `dead_letters`, `transfers`: what is appended with it
@@ -15,6 +16,7 @@
 //! * `questions`: what operators want to know, and change
 //! * `terms`: from one term to the next
 
+mod credit;
 mod dead_letters;
 mod moving;
 mod questions;
@@ -153,7 +155,7 @@ impl Driver {
         let Parts { shard, clock, workers, timeline, requests, handle, sleep_max, .. } = parts;
         let term = leadership.term();
         let watch = Arc::new(shard.watchers.watch());
-        let Handover { sessions, counts, last_consumer, .. } = left;
+        let Handover { sessions, counts, .. } = left;
         let groups = Groups::new(
             Arc::clone(shard),
             Arc::clone(&watch),
@@ -173,7 +175,7 @@ impl Driver {
             inbox,
             sleep_max: *sleep_max,
             groups,
-            sessions: Sessions::resume(sessions, last_consumer),
+            sessions: Sessions::resume(sessions, shard.role().shard()),
             reader: Reader::new(shard.journal.clone(), cpu, facts),
             commits: Commits::new(requests.clone()),
             dead_letters: DeadLetterQueue::new(Arc::clone(shard), Arc::clone(&handle.routers)),

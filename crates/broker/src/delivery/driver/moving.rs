@@ -1,11 +1,14 @@
 //! Groups that were changed by something other than a settle, or whose engine is made anew.
 
+use std::collections::BTreeSet;
+
 use base::LeaseGroupId;
 use dispatch::SessionId;
 
 use super::super::error::TakeError;
 use super::super::event::GoneReason;
 use super::super::groups::Moved;
+use super::super::purse::Notice;
 use super::Driver;
 use crate::error::Unavailable;
 
@@ -14,15 +17,29 @@ impl Driver {
     pub(super) fn on_moved(&mut self, id: LeaseGroupId, partition: u32, sought: bool) {
         match self.groups.on_moved(id) {
             Moved::Deleted => self.on_deleted(id),
-            Moved::Changed if sought => {
+            Moved::Changed { .. } if sought => {
                 if self.groups.on_sought(id, partition) {
                     self.seek(id);
                 }
             }
-            Moved::Changed => self.groups.refresh_log_starts(id, partition),
+            Moved::Changed { grown } => {
+                self.groups.refresh_log_starts(id, partition);
+                if grown {
+                    self.tell_grown(id);
+                }
+            }
             Moved::Elsewhere => {}
         }
         self.groups.enqueue(id);
+    }
+
+    /// The topic may have partitions in shards in which it had none.
+    fn tell_grown(&mut self, id: LeaseGroupId) {
+        let Some(group) = self.groups.get(id) else { return };
+        let sessions: BTreeSet<SessionId> = group.consumers.values().map(|it| it.session).collect();
+        for session in sessions {
+            self.sessions.tell(session, Notice::Grown { group: id });
+        }
     }
 
     fn on_deleted(&mut self, id: LeaseGroupId) {

@@ -61,6 +61,7 @@ impl Driver {
         if group.dispatch.next_deadline().is_some_and(|due| due <= now_ms) {
             group.dispatch.tick(now_ms);
         }
+        self.repay(id);
         let mut assigned = std::mem::take(&mut self.assigned);
         if self.is_best_known(id)
             && let Some(group) = self.groups.get_mut(id)
@@ -71,6 +72,7 @@ impl Driver {
             self.hand_out(id, assignment);
         }
         self.assigned = assigned;
+        self.note_starved(id);
         self.serve_takers(id, now_ms);
         if let Some(group) = self.groups.get_mut(id)
             && drops_oldest(&group.topic_config)

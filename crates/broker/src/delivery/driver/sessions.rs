@@ -4,9 +4,11 @@ use base::LeaseGroupId;
 use dispatch::{ConsumerId, JoinRefused, Leases, SessionId};
 
 use super::super::error::ConsumeError;
-use super::super::handle::Message;
-use super::super::options::{ConsumeOptions, Credit};
+use super::super::handle::{Joining, Message};
+use super::super::lent::Lent;
+use super::super::options::Credit;
 use super::super::overflow::Overflowed;
+use super::super::purse::Purse;
 use super::super::sessions::joined;
 use super::Driver;
 
@@ -17,17 +19,19 @@ impl Driver {
                 self.sessions.open(session, events, unread);
             }
             Message::Close { session } => self.close(session),
-            Message::Consume { session, group, options, reply } => {
-                let _ = reply.send(self.consume(session, group, &options));
+            Message::Consume { session, group, joining, reply } => {
+                let _ = reply.send(self.consume(session, group, &joining));
             }
             Message::Grant { session, consumer, credit } => self.grant(session, consumer, credit),
             Message::SetCredit { session, consumer, credit } => {
                 self.set_credit(session, consumer, credit);
             }
             Message::Limit { session, records } => {
+                self.sessions.forget_share(session, Purse::Session);
                 self.sessions.limit(session, records);
                 self.enqueue_groups_of(session);
             }
+            Message::Share { session, purse, change } => self.share(session, purse, change),
             Message::Cancel { session, consumer, reply } => {
                 self.cancel(session, consumer);
                 // What was handed out before is in its channel before the answer.
@@ -72,24 +76,33 @@ impl Driver {
         &mut self,
         id: SessionId,
         group: LeaseGroupId,
-        options: &ConsumeOptions,
-    ) -> Result<ConsumerId, ConsumeError> {
+        joining: &Joining,
+    ) -> Result<bool, ConsumeError> {
         self.sessions.admits_consumer(id)?;
         let known = self.groups.load(group) && self.sessions.is_open(id);
         let Some(found) = self.groups.get_mut(group).filter(|_| known) else {
             return Err(ConsumeError::UnknownGroup(group));
         };
-        let (consumer, joined) = (self.sessions.next_consumer(), joined(id, options));
+        let Joining { consumer, options, divided } = joining;
+        let (consumer, joined) = (*consumer, joined(id, options));
         found.dispatch.join(consumer, joined).map_err(|refused| match refused {
             JoinRefused::Exclusive { .. } | JoinRefused::InUse { .. } => ConsumeError::Exclusive,
             JoinRefused::Known { .. } => unreachable!("consumer numbers are given out once"),
         })?;
+        let active = found.dispatch.is_active(consumer);
         found.consumers.insert(consumer, joined);
         self.sessions.on_joined(id, consumer, group);
+        for purse in divided {
+            let share = match purse {
+                Purse::Records(_) | Purse::Session => u64::from(joined.records),
+                Purse::Bytes(_) => joined.bytes,
+            };
+            self.sessions.lend(id, *purse, Lent::new(share, 0));
+        }
         self.groups.enqueue(group);
         // Before anybody knows: what it would take at once finds room.
         self.groups.note_standing(group, &self.sessions.pools);
-        Ok(consumer)
+        Ok(active)
     }
 
     fn grant(&mut self, id: SessionId, consumer: ConsumerId, credit: Credit) {
@@ -118,6 +131,7 @@ impl Driver {
             found.consumers.remove(&consumer);
             found.dispatch.leave(consumer, now_ms, Leases::Keep);
         }
+        self.sessions.note_starved(id, Purse::Session, group, false);
         self.groups.enqueue(group);
     }
 

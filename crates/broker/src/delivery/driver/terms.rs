@@ -113,14 +113,13 @@ impl Driver {
     }
 
     fn leave(self) -> (Inbox, Handover) {
-        let (sessions, last_consumer) = self.sessions.leave();
+        let sessions = self.sessions.leave();
         let (groups, counts) = self.groups.leave();
         let mut left = Handover {
             term: self.term,
             sessions,
             groups: Vec::new(),
             counts,
-            last_consumer,
             messages: VecDeque::new(),
         };
         let now = Instant::now();

@@ -1,0 +1,457 @@
+//! What a session's consumers may hold, divided over shards: who has which share, and what shards are told of it.
+//!
+//! A consumer of a group that lies in one shard has all of its credit there; the session's limit is one shard's
+//! for as long as all of its consumers are there. Then drivers are told what they were told before there were
+//! several, and nothing is moved.
+
+use std::collections::BTreeSet;
+
+use base::limits::LEASE_CONSUMERS_PER_SESSION_MAX;
+use base::{HashMap, LeaseGroupId, ShardId};
+use dispatch::{ConsumerId, SessionId};
+
+use super::error::ConsumeError;
+use super::handle::{Joining, Message};
+use super::options::{ConsumeOptions, Credit, CreditReturns};
+use super::purse::{Change, Notice, Purse};
+use super::shares::{Orders, Shares};
+
+/// What drivers are to be told, in order.
+pub(super) type Told = Vec<(ShardId, Message)>;
+
+#[derive(Debug)]
+pub(super) struct Divided {
+    session: SessionId,
+    consumers: HashMap<ConsumerId, Consumer>,
+    /// Shards in which it has consumed.
+    consuming: BTreeSet<ShardId>,
+    limit: Limit,
+    /// The last round in which the limit was divided.
+    limit_round: u32,
+}
+
+#[derive(Debug)]
+enum Limit {
+    None,
+    /// All of it is the one shard's in which the session consumes.
+    Whole(u32),
+    Divided {
+        records: u32,
+        shares: Shares,
+    },
+}
+
+#[derive(Debug)]
+struct Consumer {
+    group: LeaseGroupId,
+    options: ConsumeOptions,
+    /// Those that it is in, the group's first shard first.
+    shards: Vec<ShardId>,
+    records: Part,
+    bytes: Part,
+    /// What the first shard said last; `None`: nothing yet. In the others it has credit only where it is.
+    active: Option<bool>,
+    /// In all of these shards: until then nothing is moved.
+    joined: bool,
+}
+
+/// One dimension of a consumer's credit.
+#[derive(Debug, Default)]
+struct Part {
+    /// `None`: it is all in one shard, or has no bound.
+    shares: Option<Shares>,
+    last_round: u32,
+}
+
+impl Part {
+    fn settle_up(&mut self) -> Orders {
+        self.shares.as_mut().map_or_else(Orders::new, Shares::settle_up)
+    }
+}
+
+impl Consumer {
+    fn first(&self) -> ShardId {
+        self.shards[0]
+    }
+
+    fn returns(&self) -> bool {
+        self.options.credit_returns == CreditReturns::OnSettle
+    }
+
+    /// The only shard that it has credit in, though it is in several.
+    fn confined_to(&self) -> Option<ShardId> {
+        (self.active == Some(false)).then(|| self.first())
+    }
+
+    fn purses(consumer: ConsumerId) -> [Purse; 2] {
+        [Purse::Records(consumer), Purse::Bytes(consumer)]
+    }
+
+    fn part(&mut self, purse: Purse) -> &mut Part {
+        match purse {
+            Purse::Bytes(_) => &mut self.bytes,
+            Purse::Records(_) | Purse::Session => &mut self.records,
+        }
+    }
+
+    /// What it has in a shard that it joins now.
+    fn joining(&self, consumer: ConsumerId, shard: ShardId) -> Joining {
+        let mut options = self.options.clone();
+        // The first shard judges who may consume.
+        options.exclusive &= shard == self.first();
+        let mut divided = Vec::new();
+        let is_out = self.confined_to().is_some_and(|only| only != shard);
+        let share = |shares: &Shares| shares.share(shard);
+        match &self.records.shares {
+            Some(shares) => {
+                options.credit.records = u32::try_from(share(shares)).unwrap_or(u32::MAX);
+                divided.push(Purse::Records(consumer));
+            }
+            None if is_out => options.credit.records = 0,
+            None => {}
+        }
+        if let Some(shares) = &self.bytes.shares {
+            options.credit.bytes = share(shares);
+            divided.push(Purse::Bytes(consumer));
+        }
+        Joining { consumer, options, divided }
+    }
+}
+
+/// `None`: there is no bound.
+fn bound(credit: Credit, purse: Purse) -> Option<u64> {
+    match purse {
+        Purse::Bytes(_) => Some(credit.bytes).filter(|bytes| *bytes != u64::MAX),
+        Purse::Records(_) | Purse::Session => {
+            Some(credit.records).filter(|records| *records != u32::MAX).map(u64::from)
+        }
+    }
+}
+
+impl Divided {
+    pub(super) fn new(session: SessionId) -> Self {
+        let (consumers, consuming) = (HashMap::default(), BTreeSet::new());
+        Self { session, consumers, consuming, limit: Limit::None, limit_round: 0 }
+    }
+
+    fn share(
+        &self,
+        purse: Purse,
+        orders: Orders,
+    ) -> impl Iterator<Item = (ShardId, Message)> + use<> {
+        let session = self.session;
+        let message = move |change| Message::Share { session, purse, change };
+        orders.into_iter().map(move |(shard, change)| (shard, message(change)))
+    }
+
+    // ------------------------------------------------------------------------------------ coming and going
+
+    /// A consumer is to join a group in these shards, the first of which judges whether it may.
+    pub(super) fn register(
+        &mut self,
+        consumer: ConsumerId,
+        group: LeaseGroupId,
+        options: ConsumeOptions,
+        shards: Vec<ShardId>,
+    ) -> Result<(), ConsumeError> {
+        let at_most = LEASE_CONSUMERS_PER_SESSION_MAX;
+        if self.consumers.len() >= at_most {
+            return Err(ConsumeError::TooManyConsumers { at_most });
+        }
+        let returns = options.credit_returns == CreditReturns::OnSettle;
+        let divide = |purse| {
+            let amount = bound(options.credit, purse).filter(|_| shards.len() > 1);
+            let shares = amount.map(|amount| Shares::divide(amount, &shards, returns));
+            Part { shares, last_round: 0 }
+        };
+        let [records, bytes] = Consumer::purses(consumer).map(divide);
+        let (active, joined) = (None, false);
+        let consumer_of = Consumer { group, options, shards, records, bytes, active, joined };
+        self.consumers.insert(consumer, consumer_of);
+        Ok(())
+    }
+
+    /// It joins one of its shards: what that shard is to know, and what is told before.
+    pub(super) fn join(&mut self, consumer: ConsumerId, shard: ShardId) -> Option<(Told, Joining)> {
+        let told = self.enter(shard);
+        let joining = self.consumers.get(&consumer)?.joining(consumer, shard);
+        Some((told, joining))
+    }
+
+    /// The first shard has it. The others that it is to join; `None`: it is gone already.
+    pub(super) fn on_first_joined(
+        &mut self,
+        consumer: ConsumerId,
+        active: bool,
+    ) -> Option<Vec<ShardId>> {
+        let found = self.consumers.get_mut(&consumer)?;
+        // An event is news, and may have come before this.
+        found.active.get_or_insert(active);
+        let to = found.confined_to();
+        let further = found.shards[1..].to_vec();
+        for part in [&mut found.records, &mut found.bytes] {
+            let Some(shares) = part.shares.as_mut().filter(|_| to.is_some()) else { continue };
+            shares.confine(to);
+            further.iter().for_each(|shard| shares.withdraw(*shard));
+        }
+        Some(further)
+    }
+
+    /// All shards were told that it joins: from now on credit is moved.
+    pub(super) fn on_joining_all(&mut self, consumer: ConsumerId) -> Told {
+        match self.consumers.get_mut(&consumer) {
+            Some(found) => found.joined = true,
+            None => return Told::new(),
+        }
+        self.settle_up(consumer)
+    }
+
+    /// Its topic has partitions in these shards now: it joins those in which it is not yet.
+    pub(super) fn grow(&mut self, consumer: ConsumerId, shards: &[ShardId]) -> Vec<ShardId> {
+        let Some(found) = self.consumers.get(&consumer) else { return Vec::new() };
+        shards.iter().copied().filter(|shard| !found.shards.contains(shard)).collect()
+    }
+
+    /// It is to be in one more shard, in which it has nothing yet. What others are told before it joins.
+    pub(super) fn add_shard(&mut self, consumer: ConsumerId, shard: ShardId) -> Told {
+        let mut told = Told::new();
+        let session = self.session;
+        let Some(found) = self.consumers.get_mut(&consumer) else { return told };
+        let (first, returns, to) = (found.first(), found.returns(), found.confined_to());
+        let credit = found.options.credit;
+        for purse in Consumer::purses(consumer) {
+            let Some(amount) = bound(credit, purse) else { continue };
+            let part = found.part(purse);
+            let round = part.last_round;
+            let shares = part.shares.get_or_insert_with(|| {
+                let change = Change::Begin { round };
+                told.push((first, Message::Share { session, purse, change }));
+                Shares::all_in(amount, first, returns).after(round)
+            });
+            shares.confine(to);
+            shares.add(shard);
+        }
+        found.shards.push(shard);
+        told
+    }
+
+    /// What a new shard of a consumer is told after it joined: the round of what it has a share of.
+    pub(super) fn rounds(&self, consumer: ConsumerId, shard: ShardId) -> Told {
+        let mut told = Told::new();
+        let Some(found) = self.consumers.get(&consumer) else { return told };
+        let parts =
+            [(Purse::Records(consumer), &found.records), (Purse::Bytes(consumer), &found.bytes)];
+        for (purse, part) in parts {
+            let Some(shares) = part.shares.as_ref().filter(|it| it.round() > 0) else { continue };
+            let change = Change::Set { amount: shares.share(shard), round: shares.round() };
+            told.push((shard, Message::Share { session: self.session, purse, change }));
+        }
+        told
+    }
+
+    pub(super) fn consumers_of(&self, group: LeaseGroupId) -> Vec<ConsumerId> {
+        let of = self.consumers.iter().filter(|(_, it)| it.group == group && it.joined);
+        let mut of: Vec<ConsumerId> = of.map(|(id, _)| *id).collect();
+        of.sort_unstable();
+        of
+    }
+
+    /// It is no more. The shards that it was to be in; `None`: it was gone before.
+    pub(super) fn remove(&mut self, consumer: ConsumerId) -> Option<Vec<ShardId>> {
+        self.consumers.remove(&consumer).map(|found| found.shards)
+    }
+
+    // ------------------------------------------------------------------------------------------- credit
+
+    pub(super) fn grant(&mut self, consumer: ConsumerId, credit: Credit) -> Told {
+        let session = self.session;
+        let Some(found) = self.consumers.get_mut(&consumer) else { return Told::new() };
+        let known = &mut found.options.credit;
+        if known.records != u32::MAX {
+            known.records = known.records.saturating_add(credit.records).min(u32::MAX - 1);
+        }
+        if known.bytes != u64::MAX {
+            known.bytes = known.bytes.saturating_add(credit.bytes).min(u64::MAX - 1);
+        }
+        if found.shards.len() == 1 {
+            return vec![(found.first(), Message::Grant { session, consumer, credit })];
+        }
+        for (purse, more) in
+            Consumer::purses(consumer).into_iter().zip([u64::from(credit.records), credit.bytes])
+        {
+            if let Some(shares) = &mut found.part(purse).shares {
+                shares.grow(more);
+            }
+        }
+        self.settle_up(consumer)
+    }
+
+    pub(super) fn set_credit(&mut self, consumer: ConsumerId, credit: Credit) -> Told {
+        let session = self.session;
+        let Some(found) = self.consumers.get_mut(&consumer) else { return Told::new() };
+        let before = std::mem::replace(&mut found.options.credit, credit);
+        if found.shards.len() == 1 {
+            return vec![(found.first(), Message::SetCredit { session, consumer, credit })];
+        }
+        let (returns, to, shards) = (found.returns(), found.confined_to(), found.shards.clone());
+        let mut told = Told::new();
+        for purse in Consumer::purses(consumer) {
+            let Some(found) = self.consumers.get_mut(&consumer) else { break };
+            let part = found.part(purse);
+            let orders = match (bound(before, purse), bound(credit, purse), &mut part.shares) {
+                (Some(before), Some(now), Some(shares)) if returns => {
+                    shares.grow(now.saturating_sub(before));
+                    shares.shrink(before.saturating_sub(now));
+                    continue;
+                }
+                (_, Some(now), Some(shares)) => shares.set(now),
+                // What each shard holds is not known here: it counts in that shard alone.
+                (_, Some(now), none) => {
+                    let mut shares = Shares::divide(0, &shards, returns).after(part.last_round);
+                    shares.confine(to);
+                    let orders = shares.set(now);
+                    *none = Some(shares);
+                    orders
+                }
+                (_, None, shares) => {
+                    part.last_round = shares.take().map_or(part.last_round, |it| it.round());
+                    unbounded(&shards, to, part.last_round)
+                }
+            };
+            told.extend(self.share(purse, orders));
+        }
+        told.extend(self.settle_up(consumer));
+        told
+    }
+
+    /// The first shard says whether the consumer is the active one.
+    pub(super) fn on_active(&mut self, consumer: ConsumerId, active: bool) -> Told {
+        let Some(found) = self.consumers.get_mut(&consumer) else { return Told::new() };
+        found.active = Some(active);
+        let to = found.confined_to();
+        for part in [&mut found.records, &mut found.bytes] {
+            if let Some(shares) = &mut part.shares {
+                shares.confine(to);
+            }
+        }
+        let (joined, shards) = (found.joined && found.shards.len() > 1, found.shards.clone());
+        let mut told = Told::new();
+        if joined && found.records.shares.is_none() {
+            let orders = unbounded(&shards, to, found.records.last_round);
+            told.extend(self.share(Purse::Records(consumer), orders));
+        }
+        told.extend(self.settle_up(consumer));
+        told
+    }
+
+    fn settle_up(&mut self, consumer: ConsumerId) -> Told {
+        let mut told = Told::new();
+        for purse in Consumer::purses(consumer) {
+            let found = self.consumers.get_mut(&consumer).filter(|found| found.joined);
+            let Some(found) = found else { continue };
+            let orders = found.part(purse).settle_up();
+            told.extend(self.share(purse, orders));
+        }
+        told
+    }
+
+    // -------------------------------------------------------------------------------------------- limit
+
+    /// At most so many unsettled records over all consumers of the session.
+    pub(super) fn limit(&mut self, records: Option<u32>) -> Told {
+        let session = self.session;
+        let everywhere = |records| {
+            let limit = move |shard: &ShardId| (*shard, Message::Limit { session, records });
+            self.consuming.iter().map(limit).collect()
+        };
+        let (limit, orders) = match (records, std::mem::replace(&mut self.limit, Limit::None)) {
+            (None, _) => return everywhere(None),
+            (Some(now), _) if self.consuming.len() < 2 => {
+                self.limit = Limit::Whole(now);
+                return everywhere(Some(now));
+            }
+            (Some(now), Limit::Divided { records: before, mut shares }) => {
+                shares.grow(now.saturating_sub(before).into());
+                shares.shrink(before.saturating_sub(now).into());
+                let orders = shares.settle_up();
+                (Limit::Divided { records: now, shares }, orders)
+            }
+            (Some(now), _) => {
+                let shards: Vec<ShardId> = self.consuming.iter().copied().collect();
+                let mut shares = Shares::divide(0, &shards, true).after(self.limit_round);
+                let orders = shares.set(now.into());
+                self.limit_round = shares.round();
+                (Limit::Divided { records: now, shares }, orders)
+            }
+        };
+        self.limit = limit;
+        self.share(Purse::Session, orders).collect()
+    }
+
+    /// A consumer joins in this shard: whatever limit there is holds there, too.
+    fn enter(&mut self, shard: ShardId) -> Told {
+        let others = self.consuming.iter().copied().next();
+        if !self.consuming.insert(shard) {
+            return Told::new();
+        }
+        let session = self.session;
+        let nothing = |round| (shard, Change::Set { amount: 0, round });
+        let orders = match (&mut self.limit, others) {
+            (Limit::None, _) => return Told::new(),
+            (Limit::Whole(records), None) => {
+                let records = Some(*records);
+                return vec![(shard, Message::Limit { session, records })];
+            }
+            (Limit::Whole(records), Some(other)) => {
+                let (records, round) = (*records, self.limit_round);
+                let mut shares = Shares::all_in(records.into(), other, true).after(round);
+                shares.add(shard);
+                self.limit = Limit::Divided { records, shares };
+                vec![(other, Change::Begin { round }), nothing(round)]
+            }
+            (Limit::Divided { shares, .. }, _) => {
+                shares.add(shard);
+                vec![nothing(shares.round())]
+            }
+        };
+        self.share(Purse::Session, orders).collect()
+    }
+
+    // ------------------------------------------------------------------------------------------ notices
+
+    /// What a driver says of a share.
+    pub(super) fn on_notice(&mut self, notice: Notice) -> Told {
+        let purse = match notice {
+            Notice::Starved { purse, .. } | Notice::GaveBack { purse, .. } => purse,
+            Notice::Grown { .. } => return Told::new(),
+        };
+        let (shares, joined) = match purse {
+            Purse::Records(consumer) | Purse::Bytes(consumer) => {
+                let Some(found) = self.consumers.get_mut(&consumer) else { return Told::new() };
+                let joined = found.joined;
+                (found.part(purse).shares.as_mut(), joined)
+            }
+            Purse::Session => match &mut self.limit {
+                Limit::Divided { shares, .. } => (Some(shares), true),
+                Limit::None | Limit::Whole(_) => (None, true),
+            },
+        };
+        let Some(shares) = shares else { return Told::new() };
+        match notice {
+            Notice::Starved { shard, starved, .. } => shares.on_starved(shard, starved),
+            Notice::GaveBack { shard, given, .. } => shares.on_given_back(shard, given),
+            Notice::Grown { .. } => {}
+        }
+        let orders = if joined { shares.settle_up() } else { Orders::new() };
+        self.share(purse, orders).collect()
+    }
+}
+
+/// Credit without a bound has none in every shard, or in the only one that has any.
+fn unbounded(shards: &[ShardId], confined_to: Option<ShardId>, round: u32) -> Orders {
+    let change = |shard: ShardId| match confined_to {
+        Some(only) if only != shard => Change::Set { amount: 0, round },
+        _ => Change::Unlimited,
+    };
+    shards.iter().map(|&shard| (shard, change(shard))).collect()
+}

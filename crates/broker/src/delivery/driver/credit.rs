@@ -1,0 +1,176 @@
+//! What sessions divide over shards: this shard's shares of it are changed, given back, and reported when they
+//! are not enough.
+
+use std::collections::BTreeMap;
+
+use base::LeaseGroupId;
+use dispatch::{ConsumerId, SessionId};
+
+use super::super::lent::Lent;
+use super::super::purse::{Change, Purse};
+use super::Driver;
+
+impl Driver {
+    pub(super) fn share(&mut self, id: SessionId, purse: Purse, change: Change) {
+        match purse {
+            Purse::Records(consumer) | Purse::Bytes(consumer) => {
+                // Nothing of it is here once the consumer is gone.
+                let Some(group) = self.sessions.group_of(id, consumer) else { return };
+                self.change_share(id, purse, change);
+                self.groups.enqueue(group);
+            }
+            Purse::Session => {
+                self.change_share(id, purse, change);
+                self.enqueue_groups_of(id);
+            }
+        }
+    }
+
+    fn change_share(&mut self, id: SessionId, purse: Purse, change: Change) {
+        match change {
+            Change::Begin { round } => {
+                let share = self.credit(id, purse);
+                self.sessions.lend(id, purse, Lent::new(share, round));
+            }
+            Change::Set { amount, round } => {
+                let mut lent = self.sessions.lent(id, purse).cloned().unwrap_or_default();
+                lent.set(amount, round);
+                self.sessions.lend(id, purse, lent);
+                self.set_credit_of(id, purse, amount);
+                self.sessions.note_debt(id, purse);
+            }
+            Change::Unlimited => {
+                self.sessions.forget_share(id, purse);
+                self.set_credit_of(id, purse, u64::MAX);
+            }
+            Change::Grant(amount) => {
+                let share = self.credit(id, purse).saturating_add(amount);
+                let Some(lent) = self.sessions.lent(id, purse) else { return };
+                lent.grant(amount);
+                self.set_credit_of(id, purse, share);
+            }
+            Change::Owe(amount) => {
+                let Some(lent) = self.sessions.lent(id, purse) else { return };
+                lent.owe(amount);
+                self.give_back_share(id, purse);
+            }
+        }
+    }
+
+    /// Before records of the group are handed out: gives back what is owed and not in use any more.
+    pub(super) fn repay(&mut self, id: LeaseGroupId) {
+        if !self.sessions.any_lent() {
+            return;
+        }
+        if let Some(group) = self.groups.get_mut(id) {
+            group.dispatch.return_to(&mut self.sessions.pools);
+        }
+        for (session, purse) in self.sessions.indebted() {
+            let concerns = match purse {
+                Purse::Records(consumer) | Purse::Bytes(consumer) => {
+                    self.sessions.group_of(session, consumer) == Some(id)
+                }
+                Purse::Session => true,
+            };
+            if concerns {
+                self.give_back_share(session, purse);
+            }
+        }
+    }
+
+    fn give_back_share(&mut self, id: SessionId, purse: Purse) {
+        let Some(owed) = self.sessions.lent(id, purse).map(|lent| lent.owed()) else { return };
+        let (given, left, returns) = match purse {
+            Purse::Records(consumer) => {
+                let owed = u32::try_from(owed).unwrap_or(u32::MAX);
+                self.take_back(id, consumer, owed, 0, |(records, _)| records.into())
+            }
+            Purse::Bytes(consumer) => self.take_back(id, consumer, 0, owed, |(_, bytes)| bytes),
+            Purse::Session => {
+                let limit = u64::from(self.sessions.limit_of(id).unwrap_or(0));
+                // While it is held back for what it has not read, its pool does not tell the limit.
+                let used = u64::from(self.sessions.pools.used(id).unwrap_or(0));
+                let given = owed.min(limit.saturating_sub(used));
+                self.set_credit_of(id, purse, limit - given);
+                (given, limit.saturating_sub(used) - given, true)
+            }
+        };
+        let told = self.sessions.lent(id, purse).and_then(|it| it.give_back(given, left, returns));
+        if let Some(told) = told {
+            self.sessions.tell_given_back(id, purse, told);
+        }
+        self.sessions.note_debt(id, purse);
+    }
+
+    /// Takes records or bytes from a consumer: what it gave, what it has left, and whether its leases give
+    /// back what they use.
+    fn take_back(
+        &mut self,
+        id: SessionId,
+        consumer: ConsumerId,
+        records: u32,
+        bytes: u64,
+        part: impl Fn((u32, u64)) -> u64,
+    ) -> (u64, u64, bool) {
+        let group = self.sessions.group_of(id, consumer);
+        let Some(group) = group.and_then(|group| self.groups.get_mut(group)) else {
+            return (0, 0, true);
+        };
+        let given = group.dispatch.take_back(consumer, records, bytes);
+        let left = group.dispatch.unused_credit(consumer);
+        let joined = group.consumers.get(&consumer);
+        let returns = joined.is_none_or(|joined| joined.credit == dispatch::Credit::Window);
+        (part(given), part(left), returns)
+    }
+
+    /// How much of it there is in this shard.
+    fn credit(&self, id: SessionId, purse: Purse) -> u64 {
+        let of = |consumer| {
+            let group = self.groups.get(self.sessions.group_of(id, consumer)?)?;
+            group.dispatch.credit(consumer)
+        };
+        match purse {
+            Purse::Records(consumer) => of(consumer).map_or(0, |(records, _)| records.into()),
+            Purse::Bytes(consumer) => of(consumer).map_or(0, |(_, bytes)| bytes),
+            Purse::Session => self.sessions.limit_of(id).unwrap_or(0).into(),
+        }
+    }
+
+    fn set_credit_of(&mut self, id: SessionId, purse: Purse, amount: u64) {
+        let records = u32::try_from(amount).unwrap_or(u32::MAX);
+        let (consumer, change): (_, &dyn Fn((u32, u64)) -> (u32, u64)) = match purse {
+            Purse::Records(consumer) => (consumer, &|(_, bytes)| (records, bytes)),
+            Purse::Bytes(consumer) => (consumer, &|(records, _)| (records, amount)),
+            Purse::Session => return self.sessions.limit(id, Some(records)),
+        };
+        let Some(group) = self.sessions.group_of(id, consumer) else { return };
+        if let Some(group) = self.groups.get_mut(group)
+            && let Some(credit) = group.dispatch.credit(consumer)
+        {
+            let (records, bytes) = change(credit);
+            group.dispatch.set_credit(consumer, records, bytes);
+        }
+    }
+
+    /// After records of the group were handed out: tells sessions of whose shares more is needed.
+    pub(super) fn note_starved(&mut self, id: LeaseGroupId) {
+        if !self.sessions.any_lent() {
+            return;
+        }
+        let Some(group) = self.groups.get(id) else { return };
+        // Of a session, whether any of its consumers here lacks it.
+        let mut sessions: BTreeMap<SessionId, bool> = BTreeMap::new();
+        for (&consumer, joined) in &group.consumers {
+            let session = joined.session;
+            let lack = group.dispatch.lack(consumer, &self.sessions.pools);
+            self.sessions.note_starved(session, Purse::Records(consumer), id, lack.records);
+            self.sessions.note_starved(session, Purse::Bytes(consumer), id, lack.bytes);
+            let held_back = self.sessions.is_held_back(session);
+            let lacks = lack.pool && !lack.records && !lack.bytes && !held_back;
+            *sessions.entry(session).or_default() |= lacks;
+        }
+        for (session, lacks) in sessions {
+            self.sessions.note_starved(session, Purse::Session, id, lacks);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The drivers of all shards, and which of them has what.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::{LeaseGroupId, PartitionId, ShardId, TopicId};
+use dispatch::{ConsumerId, SessionId};
+use machine::catalog::placement::Placement;
+
+use crate::shard::Shard;
+
+use super::handle::Handle;
+use super::view::find;
+
+/// What sessions and operators reach drivers by. It numbers sessions and consumers, so that no two of a node
+/// have the same number in any shard.
+#[derive(Debug)]
+pub(crate) struct Drivers {
+    catalog: Arc<Shard>,
+    /// Of the shards with rows, in the order of their numbers; never empty.
+    handles: Vec<Handle>,
+    last_session: AtomicU64,
+    last_consumer: AtomicU64,
+}
+
+/// Where the partitions of a lease group are. That changes for no partition, but there may be more of them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Route {
+    pub(super) topic: TopicId,
+    pub(super) placement: Placement,
+    pub(super) partitions: u32,
+}
+
+impl Drivers {
+    pub(crate) fn new(catalog: Arc<Shard>, handles: Vec<Handle>) -> Self {
+        // Session 0 is a driver's own, and consumer 0 is nobody.
+        let (last_session, last_consumer) = (AtomicU64::new(0), AtomicU64::new(0));
+        Self { catalog, handles, last_session, last_consumer }
+    }
+
+    pub(super) fn next_session(&self) -> SessionId {
+        self.last_session.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    pub(super) fn next_consumer(&self) -> ConsumerId {
+        self.last_consumer.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    /// The only driver, where there is one shard with rows: then there is nothing to look up.
+    pub(super) fn only(&self) -> Option<&Handle> {
+        match &self.handles[..] {
+            [only] => Some(only),
+            _ => None,
+        }
+    }
+
+    pub(super) fn all(&self) -> &[Handle] {
+        &self.handles
+    }
+
+    pub(super) fn of(&self, shard: ShardId) -> &Handle {
+        // An unknown shard: the first one does not have the rows either, and answers so.
+        let place = shard.0.saturating_sub(ShardId::FIRST.0) as usize;
+        self.handles.get(place).unwrap_or(&self.handles[0])
+    }
+
+    /// `None` when there is no such group.
+    pub(super) fn route(&self, group: LeaseGroupId) -> Option<Route> {
+        self.catalog.read(|view| {
+            let (_, topic) = find(view.catalog, group)?;
+            let (partitions, placement) = (topic.partition_count(), topic.placement);
+            Some(Route { topic: topic.id, placement, partitions })
+        })
+    }
+
+    /// The shard of each partition; the first one's for what is not there.
+    pub(super) fn shards_of(&self, partitions: impl Iterator<Item = PartitionId>) -> Vec<ShardId> {
+        self.catalog.read(|view| {
+            let shard = |partition: PartitionId| {
+                let topic = view.catalog.topic(partition.topic);
+                topic.map_or(ShardId::FIRST, |topic| topic.placement.shard_of(partition.index))
+            };
+            partitions.map(shard).collect()
+        })
+    }
+}
+
+impl Route {
+    pub(super) fn shard_of(&self, partition: u32) -> ShardId {
+        self.placement.shard_of(partition)
+    }
+
+    /// The shards that have any partition, the one with the first first.
+    pub(super) fn shards(&self) -> Vec<ShardId> {
+        self.placement.shards_of(self.partitions).collect()
+    }
+
+    /// Whether more partitions could be in more shards.
+    pub(super) fn may_grow(&self) -> bool {
+        self.partitions < self.placement.shard_count()
+    }
+}

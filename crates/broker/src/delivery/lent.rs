@@ -1,0 +1,101 @@
+//! A driver's shares of credit that sessions divide over shards: what was asked back of them, and what was
+//! said about them.
+
+use std::collections::BTreeSet;
+
+use base::LeaseGroupId;
+
+use super::purse::GivenBack;
+
+/// One share.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Lent {
+    round: u32,
+    granted: u64,
+    /// To be given back as leases end, before it is used again.
+    owed: u64,
+    /// Groups in which records wait for more of it.
+    starved_in: BTreeSet<LeaseGroupId>,
+    /// The session was told that it is not enough.
+    told_starved: bool,
+    /// It was changed since.
+    tell_again: bool,
+}
+
+impl Lent {
+    pub(super) fn new(granted: u64, round: u32) -> Self {
+        Self { granted, round, ..Self::default() }
+    }
+
+    pub(super) fn set(&mut self, amount: u64, round: u32) {
+        (self.granted, self.round) = (amount, round);
+        (self.owed, self.tell_again) = (0, true);
+    }
+
+    pub(super) fn grant(&mut self, amount: u64) {
+        self.granted = self.granted.saturating_add(amount);
+        self.tell_again = true;
+    }
+
+    pub(super) fn owe(&mut self, amount: u64) {
+        self.owed = amount;
+    }
+
+    pub(super) fn owed(&self) -> u64 {
+        self.owed
+    }
+
+    /// `given` of it is given back, and `left` is what is not in use. `returns`: whether leases that end give
+    /// back what they used; where they do not, nothing is owed any more. What the session is told; `None`
+    /// where there is nothing to tell.
+    pub(super) fn give_back(&mut self, given: u64, left: u64, returns: bool) -> Option<GivenBack> {
+        self.owed = if returns { self.owed - given } else { 0 };
+        let told = given > 0 || !returns;
+        let (round, granted) = (self.round, self.granted);
+        told.then_some(GivenBack { round, amount: given, left, granted })
+    }
+
+    /// Notes whether records of a group wait for more. What the session is told, if anything.
+    pub(super) fn on_served(&mut self, group: LeaseGroupId, starved: bool) -> Option<bool> {
+        match starved {
+            true => self.starved_in.insert(group),
+            false => self.starved_in.remove(&group),
+        };
+        let starved = !self.starved_in.is_empty();
+        let again = std::mem::take(&mut self.tell_again) && starved;
+        let changed = std::mem::replace(&mut self.told_starved, starved) != starved;
+        (changed || again).then_some(starved)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: LeaseGroupId = LeaseGroupId(1);
+    const TWO: LeaseGroupId = LeaseGroupId(2);
+
+    #[test]
+    fn who_is_starved_says_so_once_and_again_when_more_was_not_enough() {
+        let mut lent = Lent::new(3, 0);
+        assert_eq!(lent.on_served(ONE, false), None);
+        assert_eq!((lent.on_served(ONE, true), lent.on_served(ONE, true)), (Some(true), None));
+        assert_eq!(lent.on_served(TWO, true), None);
+        lent.grant(1);
+        assert_eq!((lent.on_served(ONE, true), lent.on_served(ONE, true)), (Some(true), None));
+        assert_eq!((lent.on_served(ONE, false), lent.on_served(TWO, false)), (None, Some(false)));
+        lent.grant(1);
+        assert_eq!(lent.on_served(ONE, false), None);
+    }
+
+    #[test]
+    fn what_is_owed_is_given_back_in_pieces_where_leases_give_it_back() {
+        let mut lent = Lent::new(5, 0);
+        lent.owe(3);
+        assert_eq!(lent.give_back(0, 0, true), None);
+        assert_eq!(lent.give_back(2, 0, true).map(|it| it.amount), Some(2));
+        assert_eq!(lent.owed(), 1);
+        let given = lent.give_back(0, 0, false).expect("what is used up does not come back");
+        assert_eq!((given.amount, given.granted, lent.owed()), (0, 5, 0));
+    }
+}

@@ -1,0 +1,255 @@
+//! What a session has with drivers: in which it is open, and where they have what it asks for.
+//!
+//! Where there is one shard with rows it is open there from the beginning, and nothing else is kept. Where there
+//! are several, it opens itself in a driver when it first uses it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use base::{HashMap, LeaseGroupId, PartitionId, ShardId};
+use dispatch::{ConsumerId, SessionId};
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, oneshot};
+
+use super::divided::{Divided, Told};
+use super::drivers::{Drivers, Route};
+use super::event::{Event, Sent, Unread};
+use super::handle::{Handle, Message};
+use super::options::Settle;
+use super::purse::Notice;
+
+#[derive(Debug)]
+pub(super) struct Links {
+    pub(super) session: SessionId,
+    drivers: Arc<Drivers>,
+    /// `None` where there is only one.
+    several: Option<Mutex<Several>>,
+}
+
+#[derive(Debug)]
+struct Several {
+    /// What each driver gets when the session opens itself there; `None` once it is closed.
+    events: Option<mpsc::UnboundedSender<Sent>>,
+    unread: Arc<Unread>,
+    opened: BTreeSet<ShardId>,
+    routes: HashMap<LeaseGroupId, Route>,
+    /// Takes begin with another shard each time.
+    turn: usize,
+    divided: Divided,
+}
+
+impl Links {
+    /// With what the session hears, and how much of that it has not looked at.
+    pub(super) fn open(
+        drivers: Arc<Drivers>,
+    ) -> (Arc<Self>, mpsc::UnboundedReceiver<Sent>, Arc<Unread>) {
+        let session = drivers.next_session();
+        let (events, receiver) = mpsc::unbounded_channel();
+        let unread = Arc::<Unread>::default();
+        let several = match drivers.only() {
+            Some(only) => {
+                let unread = Arc::clone(&unread);
+                only.tell(Message::Open { session, events, unread });
+                None
+            }
+            None => Some(Mutex::new(Several {
+                events: Some(events),
+                unread: Arc::clone(&unread),
+                opened: BTreeSet::new(),
+                routes: HashMap::default(),
+                turn: 0,
+                divided: Divided::new(session),
+            })),
+        };
+        (Arc::new(Self { session, drivers, several }), receiver, unread)
+    }
+
+    pub(super) fn next_consumer(&self) -> ConsumerId {
+        self.drivers.next_consumer()
+    }
+
+    /// The only driver, where there is one.
+    pub(super) fn only(&self) -> Option<&Handle> {
+        self.drivers.only()
+    }
+
+    /// Tells the driver of a shard, in which the session is open then.
+    pub(super) fn tell(&self, shard: ShardId, message: Message) {
+        match &self.several {
+            None => self.drivers.of(shard).tell(message),
+            Some(several) => several.lock().tell(self, shard, message),
+        }
+    }
+
+    /// Tells all drivers in which it is open.
+    pub(super) fn tell_opened(&self, message: impl Fn() -> Message) {
+        let Some(several) = &self.several else {
+            return self.drivers.all().iter().for_each(|driver| driver.tell(message()));
+        };
+        for shard in &several.lock().opened {
+            self.drivers.of(*shard).tell(message());
+        }
+    }
+
+    /// No driver has anything of the session any more.
+    pub(super) fn close(&self) {
+        let session = self.session;
+        self.tell_opened(|| Message::Close { session });
+        if let Some(several) = &self.several {
+            let mut several = several.lock();
+            several.events = None;
+            several.opened.clear();
+        }
+    }
+
+    /// Where a group's partitions are; `None` when there is no such group.
+    pub(super) fn route(&self, group: LeaseGroupId) -> Option<Route> {
+        match &self.several {
+            None => self.drivers.route(group),
+            Some(several) => several.lock().route(&self.drivers, group),
+        }
+    }
+
+    /// The shard that has what a settle is about.
+    pub(super) fn shard_of(&self, settle: &Settle) -> ShardId {
+        let several = self.several.as_ref();
+        several.map_or(ShardId::FIRST, |it| it.lock().shard_of(&self.drivers, settle))
+    }
+
+    /// The one shard that has all of what settles are about; `None` where they are several.
+    pub(super) fn one_shard_of(&self, settles: &[Settle]) -> Option<ShardId> {
+        let Some(several) = &self.several else { return Some(ShardId::FIRST) };
+        let mut several = several.lock();
+        let mut shards = settles.iter().map(|settle| several.shard_of(&self.drivers, settle));
+        let first = shards.next().unwrap_or(ShardId::FIRST);
+        shards.all(|shard| shard == first).then_some(first)
+    }
+
+    /// The shards of the partitions to which batches go.
+    pub(super) fn shards_of(&self, partitions: impl Iterator<Item = PartitionId>) -> Vec<ShardId> {
+        self.drivers.shards_of(partitions)
+    }
+
+    /// Which of so many shards is the first to be asked this time.
+    pub(super) fn next_turn(&self, count: usize) -> usize {
+        let Some(several) = &self.several else { return 0 };
+        let mut several = several.lock();
+        several.turn = several.turn.wrapping_add(1);
+        several.turn % count.max(1)
+    }
+
+    /// Changes what is divided over shards, and tells them.
+    pub(super) fn divide(&self, change: impl FnOnce(&mut Divided) -> Told) {
+        self.with_divided(|divided| (change(divided), ()));
+    }
+
+    /// As [`Self::divide`]. All is told before anybody else changes anything.
+    pub(super) fn with_divided<R>(
+        &self,
+        change: impl FnOnce(&mut Divided) -> (Told, R),
+    ) -> Option<R> {
+        let mut several = self.several.as_ref()?.lock();
+        let (told, result) = change(&mut several.divided);
+        several.tell_all(self, told);
+        Some(result)
+    }
+
+    /// What is not for the session's user.
+    pub(super) fn on_notice(&self, notice: Notice) {
+        match notice {
+            Notice::Grown { group } => self.on_grown(group),
+            _ => self.divide(|divided| divided.on_notice(notice)),
+        }
+    }
+
+    /// Whether the session's user hears of it. A consumer that is in several shards goes once.
+    pub(super) fn on_event(&self, event: &Event) -> bool {
+        match *event {
+            Event::Deliveries(_) => true,
+            Event::Active { consumer, active } => {
+                self.divide(|divided| divided.on_active(consumer, active));
+                true
+            }
+            Event::Gone { consumer, .. } => {
+                let gone =
+                    |divided: &mut Divided| (Told::new(), divided.remove(consumer).is_some());
+                self.with_divided(gone).unwrap_or(true)
+            }
+        }
+    }
+
+    /// The group's topic has more partitions: its consumers join where they are not yet.
+    pub(super) fn on_grown(&self, group: LeaseGroupId) {
+        let Some(route) = self.route(group) else { return };
+        let shards = route.shards();
+        self.divide(|divided| {
+            let mut told = Told::new();
+            for consumer in divided.consumers_of(group) {
+                told.extend(self.join_further(divided, consumer, group, &shards));
+            }
+            told
+        });
+    }
+
+    /// A consumer joins in those of these shards in which it is not yet. Nobody waits for that.
+    pub(super) fn join_further(
+        &self,
+        divided: &mut Divided,
+        consumer: ConsumerId,
+        group: LeaseGroupId,
+        shards: &[ShardId],
+    ) -> Told {
+        let mut told = Told::new();
+        for shard in divided.grow(consumer, shards) {
+            told.extend(divided.add_shard(consumer, shard));
+            let Some((before, joining)) = divided.join(consumer, shard) else { continue };
+            told.extend(before);
+            let (reply, _) = oneshot::channel();
+            let session = self.session;
+            told.push((shard, Message::Consume { session, group, joining, reply }));
+            told.extend(divided.rounds(consumer, shard));
+        }
+        told
+    }
+}
+
+impl Several {
+    fn tell(&mut self, links: &Links, shard: ShardId, message: Message) {
+        let Some(events) = &self.events else { return };
+        let driver = links.drivers.of(shard);
+        if self.opened.insert(shard) {
+            let (events, unread) = (events.clone(), Arc::clone(&self.unread));
+            driver.tell(Message::Open { session: links.session, events, unread });
+        }
+        driver.tell(message);
+    }
+
+    fn tell_all(&mut self, links: &Links, told: Told) {
+        for (shard, message) in told {
+            self.tell(links, shard, message);
+        }
+    }
+
+    fn shard_of(&mut self, drivers: &Drivers, settle: &Settle) -> ShardId {
+        // Where a partition is never changes, and what is gone is held by nobody in any shard.
+        let known = self.routes.get(&settle.group).copied();
+        let route = known.or_else(|| self.route(drivers, settle.group));
+        route.map_or(ShardId::FIRST, |route| route.shard_of(settle.what.partition()))
+    }
+
+    fn route(&mut self, drivers: &Drivers, group: LeaseGroupId) -> Option<Route> {
+        if let Some(route) = self.routes.get(&group).filter(|route| !route.may_grow()) {
+            return Some(*route);
+        }
+        match drivers.route(group) {
+            Some(route) => {
+                self.routes.insert(group, route);
+                Some(route)
+            }
+            None => {
+                self.routes.remove(&group);
+                None
+            }
+        }
+    }
+}

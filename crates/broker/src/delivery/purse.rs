@@ -1,0 +1,69 @@
+//! Credit that is divided over shards: what of it, and how it is moved.
+//!
+//! A consumer whose group lies in several shards has a share of its credit in each, and so has a session of
+//! the number of records that it may hold. A session moves shares by messages ([`Change`]); a driver says
+//! when it lacks some, and what it gave back ([`Notice`]). Where all lies in one shard nothing is divided, and
+//! none of this is sent.
+
+use base::{LeaseGroupId, ShardId};
+use dispatch::ConsumerId;
+
+/// What is divided. Each is an amount by itself.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum Purse {
+    /// Records that a consumer may hold.
+    Records(ConsumerId),
+    /// Their bytes.
+    Bytes(ConsumerId),
+    /// Records that all consumers of the session may hold together.
+    Session,
+}
+
+/// What becomes of a shard's share.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Change {
+    /// What the shard has was all there is, and is a share from now on, in this round.
+    Begin { round: u32 },
+    /// It is so much from now on, whatever it was; what was owed is not any more. Whoever divides an amount anew
+    /// begins a round: what was given back in an earlier one does not count.
+    Set { amount: u64, round: u32 },
+    /// There is no bound, and so nothing to divide.
+    Unlimited,
+    /// So much more.
+    Grant(u64),
+    /// So much is to be given back: what is not in use at once, the rest as leases end and before it is used
+    /// again. Instead of what was owed before.
+    Owe(u64),
+}
+
+/// What a driver tells a session that is not for its user.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Notice {
+    /// Records are ready, and the share is used up; or that is so no longer. Said once, and again after
+    /// a change of the share that was not enough.
+    Starved {
+        shard: ShardId,
+        purse: Purse,
+        starved: bool,
+    },
+    GaveBack {
+        shard: ShardId,
+        purse: Purse,
+        given: GivenBack,
+    },
+    /// The topic of the group has more partitions now.
+    Grown {
+        group: LeaseGroupId,
+    },
+}
+
+/// What a shard gave back of its share.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct GivenBack {
+    pub(crate) round: u32,
+    pub(crate) amount: u64,
+    /// What it has that is not in use, where use does not give back.
+    pub(crate) left: u64,
+    /// All that it was given in this round until then.
+    pub(crate) granted: u64,
+}

@@ -1,0 +1,100 @@
+//! The answer to a settle, whose items may be of several shards.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::sync::oneshot;
+
+use crate::error::Unavailable;
+
+use super::error::SettleError;
+use super::handle::Settled;
+
+/// Resolves, in the order of the items, once what they changed is durable. Dropping it changes
+/// nothing: the settles take effect all the same.
+#[derive(Debug)]
+pub struct SettleReply(Parts);
+
+#[derive(Debug)]
+enum Parts {
+    /// All items are of one shard.
+    One(Part),
+    Several {
+        parts: Vec<Part>,
+        /// Of each item, which part has it.
+        places: Vec<usize>,
+    },
+}
+
+/// What one shard answers.
+#[derive(Debug)]
+pub(super) struct Part {
+    items: usize,
+    reply: oneshot::Receiver<Settled>,
+    answered: Option<Settled>,
+}
+
+impl Part {
+    pub(super) fn new(items: usize, reply: oneshot::Receiver<Settled>) -> Self {
+        Self { items, reply, answered: None }
+    }
+
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Settled> {
+        let items = self.items;
+        Pin::new(&mut self.reply)
+            .poll(context)
+            .map(|reply| reply.unwrap_or_else(|_| vec![Err(Unavailable::Stopping.into()); items]))
+    }
+}
+
+impl SettleReply {
+    pub(super) fn one(items: usize, reply: oneshot::Receiver<Settled>) -> Self {
+        Self(Parts::One(Part::new(items, reply)))
+    }
+
+    /// `places` says of each item which part has it; a part has its items in their order.
+    pub(super) fn several(parts: Vec<Part>, places: Vec<usize>) -> Self {
+        Self(Parts::Several { parts, places })
+    }
+}
+
+impl Future for SettleReply {
+    type Output = Vec<Result<(), SettleError>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.0 {
+            Parts::One(part) => part.poll(context),
+            Parts::Several { parts, places } => {
+                for part in parts.iter_mut() {
+                    if part.answered.is_none() {
+                        part.answered = Some(ready!(part.poll(context)));
+                    }
+                }
+                let answers = parts.iter_mut().map(|part| part.answered.take().unwrap_or_default());
+                let mut answers: Vec<_> = answers.map(Vec::into_iter).collect();
+                let stopping = || Err(Unavailable::Stopping.into());
+                let next = |place: &usize| answers[*place].next().unwrap_or_else(stopping);
+                Poll::Ready(places.iter().map(next).collect())
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn answers_of_several_shards_stand_in_the_order_of_the_items() {
+        let (first, one) = oneshot::channel();
+        let (second, other) = oneshot::channel::<Settled>();
+        let parts = vec![Part::new(2, one), Part::new(2, other)];
+        let reply = SettleReply::several(parts, vec![1, 0, 1, 0]);
+        first.send(vec![Ok(()), Err(SettleError::NotLeased)]).expect("it waits");
+        drop(second);
+        let stopping = || Err(SettleError::Unavailable(Unavailable::Stopping));
+        let expected = [stopping(), Ok(()), stopping(), Err(SettleError::NotLeased)];
+        assert_eq!(reply.await, expected);
+    }
+}
