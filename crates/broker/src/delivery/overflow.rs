@@ -24,7 +24,7 @@ use crate::shard::Shard;
 use super::dead_letter::{DeadRecord, DeathReason, Routers};
 use super::dead_letter_batches::DeadLetterBatches;
 use super::group::Group;
-use super::policy::{drops_oldest, has_dead_letters};
+use super::policy::{drops_oldest, has_dead_letters, limit_here};
 
 /// The session that takes what is dropped.
 const DROPPING: SessionId = 0;
@@ -34,13 +34,15 @@ pub(super) fn drop_oldest(group: &mut Group, now_ms: i64) {
     debug_assert!(drops_oldest(&group.topic_config));
     let dead_letters = has_dead_letters(&group.config);
     let mut assigned = Vec::new();
+    let (rows, partitions) = group.partitions_here();
+    let here = |limit| limit_here(limit, rows, partitions);
     loop {
         let counters = group.dispatch.counters();
         let held = counters.ready + counters.blocked;
         let config = &group.topic_config;
-        let records = config.limit_records.map_or(0, |limit| held.saturating_sub(limit));
+        let records = config.limit_records.map_or(0, |limit| held.saturating_sub(here(limit)));
         let (held, _) = group.dispatch.waiting_bytes();
-        let bytes = config.limit_bytes.map_or(0, |limit| held.saturating_sub(limit));
+        let bytes = config.limit_bytes.map_or(0, |limit| held.saturating_sub(here(limit)));
         let (records_max, bytes_max) = match (records, bytes) {
             (0, 0) => break,
             // A record has more bytes than its value, so that this takes too few rather than too many,

@@ -28,6 +28,16 @@ fn is_limited(topic: &TopicConfig) -> bool {
     topic.limit_records.is_some() || topic.limit_bytes.is_some()
 }
 
+/// A shard's part of a topic's limit: in proportion to the partitions that it has, `here` of `all`. The parts
+/// are the limit together at most, but each shard may hold one.
+pub(crate) fn limit_here(limit: u64, here: usize, all: u32) -> u64 {
+    if here as u64 >= u64::from(all) {
+        return limit;
+    }
+    let part = u128::from(limit) * here as u128 / u128::from(all);
+    (part as u64).max(1).min(limit)
+}
+
 pub(crate) fn has_dead_letters(group: &LeaseGroupConfig) -> bool {
     group.dead_letter_topic.is_some() || group.dead_letter_route.is_some()
 }
@@ -50,5 +60,18 @@ pub(crate) fn policy(group: &LeaseGroupConfig, topic: &TopicConfig) -> Policy {
         measured: topic.limit_bytes.is_some(),
         dead_letters: has_dead_letters(group),
         expire_unattended: expires_unattended(group),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_divided_by_the_partitions_of_each_shard() {
+        assert_eq!(limit_here(7, 1, 1), 7);
+        assert_eq!((limit_here(10, 2, 4), limit_here(10, 1, 4), limit_here(10, 1, 4)), (5, 2, 2));
+        assert_eq!((limit_here(2, 1, 9), limit_here(0, 1, 9)), (1, 0));
+        assert_eq!(limit_here(u64::MAX, 1, 2), u64::MAX / 2);
     }
 }

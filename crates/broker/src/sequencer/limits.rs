@@ -1,12 +1,13 @@
 //! Topics that refuse records when they hold too much (`limit.records`, `limit.bytes`).
 //!
 //! Only what waits counts, which the driver knows and the sequencer does not: it goes by what the driver
-//! noted last ([`crate::delivery::standings`]), and adds what it has given a place since.
+//! noted last ([`crate::delivery::standings`]), and adds what it has given a place since. Of a topic in several
+//! shards each of them has a part of the limit ([`limit_here`]).
 
 use base::PartitionId;
 use machine::{LeaseGroup, Partition, Topic};
 
-use crate::delivery::policy::refuses;
+use crate::delivery::policy::{limit_here, refuses};
 use crate::delivery::view::depth;
 use crate::error::AppendError;
 use crate::shard::{Shard, View};
@@ -45,10 +46,11 @@ pub(super) fn refused(
     let held = held.unwrap_or_else(|| rows.stored() + ends.saturating_sub(applied) + records);
     // What is more than the limit by itself is too much even if somebody would take it at once.
     let held = held.max(records);
-    if config.limit_records.is_some_and(|limit| held > limit) {
+    let here = |limit| limit_here(limit, rows.row_count(), topic.partition_count());
+    if config.limit_records.is_some_and(|limit| held > here(limit)) {
         return Some(AppendError::Full { limit: "limit.records" });
     }
-    let limit = config.limit_bytes?;
+    let limit = here(config.limit_bytes?);
     let delivery = shard.delivery.get()?;
     let sequenced = &delivery.standings;
     let all = state.catalog.lease_groups_of(topic.id).filter_map(|group| sequenced.of(group.id));
