@@ -12,8 +12,10 @@ use super::purse::GivenBack;
 pub(super) struct Lent {
     round: u32,
     granted: u64,
-    /// To be given back as leases end, before it is used again.
-    owed: u64,
+    /// To be given back in this round, in all. What of it is not yet given back is owed: it is as leases end,
+    /// before it is used again.
+    asked: u64,
+    given_back: u64,
     /// Groups in which records wait for more of it.
     starved_in: BTreeSet<LeaseGroupId>,
     /// The session was told that it is not enough.
@@ -29,7 +31,7 @@ impl Lent {
 
     pub(super) fn set(&mut self, amount: u64, round: u32) {
         (self.granted, self.round) = (amount, round);
-        (self.owed, self.tell_again) = (0, true);
+        (self.asked, self.given_back, self.tell_again) = (0, 0, true);
     }
 
     pub(super) fn grant(&mut self, amount: u64) {
@@ -37,22 +39,26 @@ impl Lent {
         self.tell_again = true;
     }
 
-    pub(super) fn owe(&mut self, amount: u64) {
-        self.owed = amount;
+    /// So much is to be given back in all.
+    pub(super) fn ask(&mut self, in_all: u64) {
+        self.asked = in_all;
     }
 
     pub(super) fn owed(&self) -> u64 {
-        self.owed
+        self.asked.saturating_sub(self.given_back)
     }
 
     /// `given` of it is given back, and `left` is what is not in use. `returns`: whether leases that end give
     /// back what they used; where they do not, nothing is owed any more. What the session is told; `None`
     /// where there is nothing to tell.
     pub(super) fn give_back(&mut self, given: u64, left: u64, returns: bool) -> Option<GivenBack> {
-        self.owed = if returns { self.owed - given } else { 0 };
+        self.given_back += given;
+        if !returns {
+            self.given_back = self.given_back.max(self.asked);
+        }
         let told = given > 0 || !returns;
-        let (round, granted) = (self.round, self.granted);
-        told.then_some(GivenBack { round, amount: given, left, granted })
+        let (round, granted, in_all) = (self.round, self.granted, self.given_back);
+        told.then_some(GivenBack { round, amount: given, in_all, left, granted })
     }
 
     /// Notes whether records of a group wait for more. What the session is told, if anything.
@@ -91,11 +97,23 @@ mod tests {
     #[test]
     fn what_is_owed_is_given_back_in_pieces_where_leases_give_it_back() {
         let mut lent = Lent::new(5, 0);
-        lent.owe(3);
+        lent.ask(3);
         assert_eq!(lent.give_back(0, 0, true), None);
         assert_eq!(lent.give_back(2, 0, true).map(|it| it.amount), Some(2));
         assert_eq!(lent.owed(), 1);
         let given = lent.give_back(0, 0, false).expect("what is used up does not come back");
-        assert_eq!((given.amount, given.granted, lent.owed()), (0, 5, 0));
+        assert_eq!((given.amount, given.in_all, given.granted, lent.owed()), (0, 3, 5, 0));
+    }
+
+    #[test]
+    fn what_was_given_back_before_it_was_asked_for_again_is_not_owed_twice() {
+        let mut lent = Lent::new(5, 0);
+        lent.ask(2);
+        lent.give_back(2, 0, true).expect("given back");
+        // Sent before the session heard of that.
+        lent.ask(2);
+        assert_eq!(lent.owed(), 0);
+        lent.ask(3);
+        assert_eq!(lent.owed(), 1);
     }
 }

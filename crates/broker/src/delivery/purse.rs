@@ -31,9 +31,10 @@ pub(crate) enum Change {
     Unlimited,
     /// So much more.
     Grant(u64),
-    /// So much is to be given back: what is not in use at once, the rest as leases end and before it is used
-    /// again. Instead of what was owed before.
-    Owe(u64),
+    /// So much is to be given back in all since the round began: what is not in use at once, the rest as leases
+    /// end and before it is used again. Counted from the beginning, so that what was given back before this
+    /// arrives is not asked for twice. Instead of what was asked for before.
+    GiveBack { in_all: u64 },
 }
 
 /// What a driver tells a session that is not for its user.
@@ -62,6 +63,8 @@ pub(crate) enum Notice {
 pub(crate) struct GivenBack {
     pub(crate) round: u32,
     pub(crate) amount: u64,
+    /// What it was asked for in this round and is done with.
+    pub(crate) in_all: u64,
     /// What it has that is not in use, where use does not give back.
     pub(crate) left: u64,
     /// All that it was given in this round until then.

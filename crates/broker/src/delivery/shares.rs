@@ -40,8 +40,13 @@ struct Account {
     share: u64,
     /// Asked of it, and not given back.
     owed: u64,
+    /// What of all that was asked of it in this round it is done with.
+    given_back: u64,
     /// All that it was given in this round.
     granted: u64,
+    /// It was granted what it lacked, and has not said since whether that is enough. It is asked for nothing
+    /// until then: what it gave back at once would be granted to it again, without end.
+    is_served: bool,
 }
 
 /// What shards are to be told, in order.
@@ -81,7 +86,7 @@ impl Shares {
     }
 
     fn open(&mut self, shard: ShardId, share: u64) {
-        self.accounts.insert(shard, Account { share, owed: 0, granted: share });
+        self.accounts.insert(shard, Account { share, granted: share, ..Account::default() });
     }
 
     /// One more shard, which has nothing yet.
@@ -106,6 +111,9 @@ impl Shares {
     }
 
     pub(super) fn on_starved(&mut self, shard: ShardId, starved: bool) {
+        if let Some(account) = self.accounts.get_mut(&shard) {
+            account.is_served = false;
+        }
         let known = self.starved.iter().position(|other| *other == shard);
         match (known, starved) {
             (None, true) if self.accounts.contains_key(&shard) => self.starved.push_back(shard),
@@ -119,13 +127,14 @@ impl Shares {
         if given.round != self.round {
             return;
         }
+        let asked = account.given_back + account.owed;
+        account.given_back = given.in_all;
+        account.owed = asked.saturating_sub(given.in_all);
         if self.returns {
             account.share = account.share.saturating_sub(given.amount);
-            account.owed = account.owed.saturating_sub(given.amount);
         } else {
             // What is used up is known only now, but for what is on its way there.
             account.share = given.left + account.granted.saturating_sub(given.granted);
-            account.owed = 0;
         }
         self.free += given.amount;
         // It had its turn.
@@ -161,7 +170,7 @@ impl Shares {
                 Some(only) if only == shard => amount,
                 Some(_) => 0,
             };
-            *account = Account { share: amount, owed: 0, granted: amount };
+            *account = Account { share: amount, granted: amount, ..Account::default() };
             orders.push((shard, Change::Set { amount, round }));
         }
         orders
@@ -196,6 +205,9 @@ impl Shares {
             self.starved.remove(place);
             self.free -= amount;
             self.grant(shard, amount, orders);
+            if let Some(account) = self.accounts.get_mut(&shard) {
+                account.is_served = true;
+            }
         }
         if self.free == 0 {
             return;
@@ -222,6 +234,10 @@ impl Shares {
         {
             account.share += amount;
             account.granted += amount;
+            if std::mem::take(&mut account.owed) > 0 {
+                // Before it gets more, or it would give that back.
+                orders.push((shard, Change::GiveBack { in_all: account.given_back }));
+            }
             orders.push((shard, Change::Grant(amount)));
         }
     }
@@ -235,6 +251,7 @@ impl Shares {
                 (Some(only), _) if only == shard => (0, true),
                 (Some(_), _) => (account.share, true),
                 (None, None) => (0, true),
+                (None, Some(_)) if account.is_served => (0, true),
                 (None, Some((needy, _))) if needy == shard => (0, true),
                 (None, Some((_, has))) if self.starved.contains(&shard) => match account.share {
                     share if share >= has + 2 => ((share - has) / 2, false),
@@ -248,7 +265,8 @@ impl Shares {
                 if exact { wanted == account.owed } else { account.owed > 0 || wanted == 0 };
             if !stays {
                 account.owed = wanted;
-                orders.push((shard, Change::Owe(wanted)));
+                let in_all = account.given_back + wanted;
+                orders.push((shard, Change::GiveBack { in_all }));
             }
         }
     }

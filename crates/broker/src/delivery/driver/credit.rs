@@ -49,9 +49,9 @@ impl Driver {
                 lent.grant(amount);
                 self.set_credit_of(id, purse, share);
             }
-            Change::Owe(amount) => {
+            Change::GiveBack { in_all } => {
                 let Some(lent) = self.sessions.lent(id, purse) else { return };
-                lent.owe(amount);
+                lent.ask(in_all);
                 self.give_back_share(id, purse);
             }
         }
@@ -138,17 +138,18 @@ impl Driver {
 
     fn set_credit_of(&mut self, id: SessionId, purse: Purse, amount: u64) {
         let records = u32::try_from(amount).unwrap_or(u32::MAX);
-        let (consumer, change): (_, &dyn Fn((u32, u64)) -> (u32, u64)) = match purse {
-            Purse::Records(consumer) => (consumer, &|(_, bytes)| (records, bytes)),
-            Purse::Bytes(consumer) => (consumer, &|(records, _)| (records, amount)),
+        let consumer = match purse {
+            Purse::Records(consumer) | Purse::Bytes(consumer) => consumer,
             Purse::Session => return self.sessions.limit(id, Some(records)),
         };
         let Some(group) = self.sessions.group_of(id, consumer) else { return };
         if let Some(group) = self.groups.get_mut(group)
-            && let Some(credit) = group.dispatch.credit(consumer)
+            && let Some((records_before, bytes_before)) = group.dispatch.credit(consumer)
         {
-            let (records, bytes) = change(credit);
-            group.dispatch.set_credit(consumer, records, bytes);
+            match purse {
+                Purse::Bytes(_) => group.dispatch.set_credit(consumer, records_before, amount),
+                _ => group.dispatch.set_credit(consumer, records, bytes_before),
+            }
         }
     }
 
@@ -163,11 +164,13 @@ impl Driver {
         for (&consumer, joined) in &group.consumers {
             let session = joined.session;
             let lack = group.dispatch.lack(consumer, &self.sessions.pools);
-            self.sessions.note_starved(session, Purse::Records(consumer), id, lack.records);
-            self.sessions.note_starved(session, Purse::Bytes(consumer), id, lack.bytes);
+            // One at a time: credit of a consumer that comes while the session may hold no more would lie
+            // unused, go where it is lacking, and be asked for again.
+            let (records, bytes) = (lack.records && !lack.pool, lack.bytes && !lack.pool);
+            self.sessions.note_starved(session, Purse::Records(consumer), id, records);
+            self.sessions.note_starved(session, Purse::Bytes(consumer), id, bytes);
             let held_back = self.sessions.is_held_back(session);
-            let lacks = lack.pool && !lack.records && !lack.bytes && !held_back;
-            *sessions.entry(session).or_default() |= lacks;
+            *sessions.entry(session).or_default() |= lack.pool && !held_back;
         }
         for (session, lacks) in sessions {
             self.sessions.note_starved(session, Purse::Session, id, lacks);

@@ -9,7 +9,8 @@ use super::*;
 struct Driver {
     share: u64,
     used: u64,
-    owed: u64,
+    asked: u64,
+    given_back: u64,
     granted: u64,
     round: u32,
     ready: u64,
@@ -32,13 +33,21 @@ impl Driver {
         self.share.saturating_sub(self.used)
     }
 
+    fn owed(&self) -> u64 {
+        self.asked.saturating_sub(self.given_back)
+    }
+
     fn repay(&mut self, returns: bool) {
-        let amount = self.owed.min(self.unused());
+        let amount = self.owed().min(self.unused());
         self.share -= amount;
-        self.owed = if returns { self.owed - amount } else { 0 };
+        self.given_back += amount;
+        if !returns {
+            self.given_back = self.given_back.max(self.asked);
+        }
         if amount > 0 || !returns {
             let (round, left, granted) = (self.round, self.unused(), self.granted);
-            self.outbox.push_back(Said::GaveBack(GivenBack { round, amount, left, granted }));
+            let given = GivenBack { round, amount, in_all: self.given_back, left, granted };
+            self.outbox.push_back(Said::GaveBack(given));
         }
     }
 
@@ -49,13 +58,14 @@ impl Driver {
                 self.granted += amount;
                 self.tell_again = true;
             }
-            Change::Owe(amount) => {
-                self.owed = amount;
+            Change::GiveBack { in_all } => {
+                self.asked = in_all;
                 self.repay(returns);
             }
             Change::Set { amount, round } => {
                 (self.share, self.granted, self.round) = (amount, amount, round);
-                (self.owed, self.used, self.tell_again) = (0, 0, true);
+                (self.asked, self.given_back) = (0, 0);
+                (self.used, self.tell_again) = (0, true);
             }
             Change::Begin { .. } | Change::Unlimited => {}
         }
@@ -63,7 +73,7 @@ impl Driver {
 
     /// Hands out what it can; how many records.
     fn serve(&mut self, returns: bool) -> u64 {
-        if self.owed > 0 {
+        if self.owed() > 0 {
             self.repay(returns);
         }
         let handed_out = self.ready.min(self.unused());
@@ -113,14 +123,16 @@ impl World {
         }
     }
 
-    /// The next message to a driver arrives.
-    fn deliver(&mut self, place: usize) -> bool {
+    /// The next messages to a driver arrive. It looks at all of them before it hands anything out.
+    fn deliver(&mut self, place: usize, messages: usize) -> bool {
         let returns = self.returns;
         let driver = &mut self.drivers[place];
-        let Some(change) = driver.inbox.pop_front() else { return false };
-        driver.handle(change, returns);
+        let messages = messages.min(driver.inbox.len());
+        for change in driver.inbox.drain(..messages).collect::<Vec<_>>() {
+            driver.handle(change, returns);
+        }
         self.serve(place);
-        true
+        messages > 0
     }
 
     /// The next message of a driver arrives.
@@ -154,11 +166,11 @@ impl World {
         true
     }
 
-    /// All messages arrive. They come to an end.
+    /// All messages arrive, one by one or together. They come to an end.
     fn quiet(&mut self) {
-        for _ in 0..10_000 {
-            let count = self.drivers.len();
-            let moved = (0..count).any(|place| self.deliver(place) || self.hear(place));
+        for step in 0..10_000 {
+            let (count, messages) = (self.drivers.len(), if step % 2 == 0 { 1 } else { 100 });
+            let moved = (0..count).any(|place| self.deliver(place, messages) || self.hear(place));
             if !moved {
                 return;
             }
@@ -197,7 +209,7 @@ impl World {
 enum Step {
     Append(u64),
     Settle,
-    Deliver,
+    Deliver(usize),
     Hear,
     Quiet,
     Grow(u64),
@@ -209,7 +221,7 @@ fn steps() -> impl Strategy<Value = Vec<(usize, Step)>> {
     let step = prop_oneof![
         3 => (1u64..6).prop_map(Step::Append),
         6 => Just(Step::Settle),
-        6 => Just(Step::Deliver),
+        6 => (1usize..4).prop_map(Step::Deliver),
         6 => Just(Step::Hear),
         1 => Just(Step::Quiet),
         1 => (1u64..5).prop_map(Step::Grow),
@@ -235,7 +247,7 @@ proptest! {
             match step {
                 Step::Append(records) => world.append(place, records),
                 Step::Settle => _ = world.settle(place),
-                Step::Deliver => _ = world.deliver(place),
+                Step::Deliver(messages) => _ = world.deliver(place, messages),
                 Step::Hear => _ = world.hear(place),
                 Step::Quiet => world.quiet(),
                 Step::Grow(amount) => {
@@ -285,7 +297,7 @@ proptest! {
             match step {
                 Step::Append(records) => world.append(place, records),
                 Step::Settle => _ = world.settle(place),
-                Step::Deliver => _ = world.deliver(place),
+                Step::Deliver(messages) => _ = world.deliver(place, messages),
                 Step::Confine(confine) => {
                     world.shares.confine(confine.then(|| id(1)));
                     let orders = world.shares.settle_up();
