@@ -41,7 +41,23 @@ pub struct LeaseGroupId(pub u32);
 /// The lease group of consumers that name none.
 pub const MAIN_LEASE_GROUP: &str = "main";
 
+impl TopicId {
+    /// Of no topic: its partitions are the channels of a shard, each by the number of the shard that it
+    /// leads to. The catalog never hands it out.
+    pub const CHANNELS: Self = Self(u32::MAX);
+}
+
 impl PartitionId {
+    /// Where a shard keeps what it sends to another one.
+    pub const fn channel_to(shard: ShardId) -> Self {
+        Self::new(TopicId::CHANNELS, shard.0)
+    }
+
+    /// The shard that a channel leads to; `None` of a topic's partition.
+    pub const fn as_channel(self) -> Option<ShardId> {
+        if self.topic.0 == TopicId::CHANNELS.0 { Some(ShardId(self.index)) } else { None }
+    }
+
     pub const fn new(topic: TopicId, index: u32) -> Self {
         Self { topic, index }
     }
@@ -78,6 +94,9 @@ impl fmt::Display for LeaseGroupId {
 
 impl fmt::Display for PartitionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(to) = self.as_channel() {
+            return write!(f, "channel to {to}");
+        }
         write!(f, "{}/{}", self.topic, self.index)
     }
 }

@@ -117,6 +117,22 @@ pub const CATALOG_SEGMENT_BYTES: u64 = 16 << 20;
 /// Shards with records that a node may found.
 pub const SHARDS_MAX: u32 = 256;
 
+// ------------------------------------------------------------------------------------ channels
+
+/// What a shard has sent to another one and that one has not acknowledged: messages, and bytes of their
+/// batches and of the names of the partitions that get them. What does not fit waits. A message goes into an
+/// empty outbox whatever its size.
+pub const OUTBOX_MESSAGES_MAX: usize = 1_024;
+pub const OUTBOX_BYTES_MAX: u64 = 16 << 20;
+/// Messages of one channel that are on their way at once, and their bytes.
+pub const MESSAGES_IN_FLIGHT_MAX: usize = 64;
+pub const MESSAGE_BYTES_IN_FLIGHT_MAX: u64 = 8 << 20;
+/// What was taken at the other end is acknowledged in the log after this time: several messages by one
+/// command. Sooner where it is a quarter of an outbox.
+pub const ACKNOWLEDGED_WITHIN: Duration = Duration::from_millis(200);
+/// How long what is to be sent waits for room in an outbox; then it is refused.
+pub const OUTBOX_HOLD: Duration = Duration::from_secs(5);
+
 pub const GROUP_NAME_BYTES_MAX: usize = 1024;
 /// What groups with committed offsets weigh: their names, and offsets with their metadata, some 100
 /// bytes each. A client may commit under any name; commits beyond this are refused.

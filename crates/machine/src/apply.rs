@@ -2,7 +2,8 @@
 //!
 //! A unit is judged before anything of it is done: each append where those before it in the unit
 //! end, each command against the state as the unit finds it. What could not be judged so has no
-//! place in a unit. The leader judged it too, but it did not know what was under way before it (a
+//! place in a unit. A message from another shard is a unit, too: it is taken in its turn and passed over when
+//! it comes again, and what went to a topic that is gone by now is left out. The leader judged it too, but it did not know what was under way before it (a
 //! topic that is being deleted); this verdict is the one that holds, on every replica alike.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,15 +11,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use base::{Offset, PartitionId};
 
 use crate::command::Command;
-use crate::entry::{Append, Entry};
-use crate::outcome::{AppendOutcome, Applied, Refusal};
-use crate::state::State;
+use crate::entry::{Append, Entry, Origin};
+use crate::outcome::{AppendOutcome, Applied, Outcome, Refusal};
+use crate::rows::channels::{Arrival, Channels};
+use crate::state::{Role, State};
 
 /// Why a unit is refused: what of it stands in the way, by its place in the unit.
 enum Fault {
     Append(usize, AppendOutcome),
     Command(usize, Refusal),
-    /// It binds appends or commands that the entry does not have.
+    /// It binds appends or commands that the entry does not have, or that mean nothing together.
     Senseless,
 }
 
@@ -30,15 +32,28 @@ impl State {
         let (mut appends, mut commands) = (entry.appends, entry.commands);
         for unit in entry.units {
             let lone = (unit.first_append as usize).saturating_sub(applied.appends.len());
-            self.apply_appends(take(&mut appends, lone), entry, applied);
+            self.apply_lone(take(&mut appends, lone), entry, applied);
             let bound = take(&mut appends, unit.appends as usize);
             let with = take(&mut commands, unit.commands as usize);
             let whole =
                 bound.len() == unit.appends as usize && with.len() == unit.commands as usize;
-            self.apply_unit(bound, with, whole, entry, applied);
+            match unit.origin {
+                Some(origin) if whole => self.apply_message(origin, bound, with, entry, applied),
+                _ => self.apply_unit(bound, with, whole, entry, applied),
+            }
         }
-        self.apply_appends(appends, entry, applied);
+        self.apply_lone(appends, entry, applied);
         self.apply_commands(commands, applied);
+    }
+
+    /// Appends in no unit: none of them may go to a channel.
+    fn apply_lone(&mut self, appends: &[Append], entry: &Entry<'_>, applied: &mut Applied) {
+        let now_ms = self.last_ms;
+        let outcomes = appends.iter().map(|append| match append.partition.as_channel() {
+            None => self.rows.append(append, entry.leader_epoch, now_ms),
+            Some(_) => AppendOutcome::UnknownPartition,
+        });
+        applied.appends.extend(outcomes);
     }
 
     fn apply_appends(&mut self, appends: &[Append], entry: &Entry<'_>, applied: &mut Applied) {
@@ -68,8 +83,20 @@ impl State {
             false => Err(Fault::Senseless),
         };
         let Err(fault) = judged else {
+            // Before their batches, which begin where a message has its number.
+            for command in commands {
+                if let Command::Send { to, batches } = command {
+                    self.rows.channels.send(*to, batches);
+                }
+            }
             self.apply_appends(appends, entry, applied);
-            self.apply_commands(commands, applied);
+            for command in commands {
+                let outcome = match command {
+                    Command::Send { .. } => Ok(Outcome::Done),
+                    command => self.command(command, applied),
+                };
+                applied.commands.push(outcome);
+            }
             return;
         };
         let (first_append, first_command) = (applied.appends.len(), applied.commands.len());
@@ -80,6 +107,59 @@ impl State {
             Fault::Command(at, refusal) => applied.commands[first_command + at] = Err(refusal),
             Fault::Senseless => {}
         }
+    }
+
+    /// A unit that another shard sent. All of it is done that has a place still, in its turn and once.
+    fn apply_message(
+        &mut self,
+        origin: Origin,
+        appends: &[Append],
+        commands: &[Command],
+        entry: &Entry<'_>,
+        applied: &mut Applied,
+    ) {
+        let appends: Vec<Append> = appends.iter().map(|it| it.without_producer()).collect();
+        let arrival = match self.role {
+            Role::Rows(own) if own != origin.shard => self.rows.channels.arrival(origin),
+            _ => Arrival::OutOfOrder,
+        };
+        let refused = match arrival {
+            Arrival::Next => self.judge_message(&appends, commands, entry.leader_epoch),
+            Arrival::Duplicate => Some(AppendOutcome::PassedOver),
+            Arrival::OutOfOrder => Some(AppendOutcome::UnitRefused),
+        };
+        match refused {
+            Some(refused) => {
+                applied.appends.extend(appends.iter().map(|_| refused));
+                applied.commands.extend(commands.iter().map(|_| Err(Refusal::UnitRefused)));
+            }
+            None => {
+                self.apply_lone(&appends, entry, applied);
+                self.rows.channels.take(origin);
+            }
+        }
+    }
+
+    /// Why a message cannot be done. Partitions that are gone do not stand in its way.
+    fn judge_message(
+        &self,
+        appends: &[Append],
+        commands: &[Command],
+        leader_epoch: Option<i32>,
+    ) -> Option<AppendOutcome> {
+        let mut ends: BTreeMap<PartitionId, Offset> = BTreeMap::new();
+        for append in appends {
+            let known = self.rows.partition(append.partition);
+            let Some(partition) = known.filter(|_| append.partition.as_channel().is_none()) else {
+                continue;
+            };
+            let end = ends.entry(append.partition).or_insert_with(|| partition.next_offset());
+            if partition.judge(append, leader_epoch, *end).is_err() {
+                return Some(AppendOutcome::UnitRefused);
+            }
+            *end = append.end();
+        }
+        (!commands.is_empty()).then_some(AppendOutcome::UnitRefused)
     }
 
     /// Whether all of a unit would be done. Changes nothing.
@@ -96,6 +176,10 @@ impl State {
         let mut producers = BTreeSet::new();
         for (at, append) in appends.iter().enumerate() {
             let unknown = Fault::Append(at, AppendOutcome::UnknownPartition);
+            let append = &match append.partition.as_channel() {
+                Some(_) => append.without_producer(),
+                None => *append,
+            };
             let partition = self.rows.partition(append.partition).ok_or(unknown)?;
             let end = ends.entry(append.partition).or_insert_with(|| partition.next_offset());
             partition
@@ -107,6 +191,7 @@ impl State {
             }
             *end = append.end();
         }
+        let mut unsent = Channels::appends_by_shard(appends);
         let mut documents = 0;
         for (at, command) in commands.iter().enumerate() {
             let refused = |refusal| Fault::Command(at, refusal);
@@ -114,6 +199,13 @@ impl State {
             match command {
                 // Passes over what it does not find.
                 Command::Settle { .. } => continue,
+                Command::Send { to, batches } => {
+                    let own = self.role.shard();
+                    self.rows.channels.judge_send(own, *to, batches, appends).map_err(refused)?;
+                    // One message to each shard.
+                    unsent.remove(to).ok_or(refused(Refusal::NotAMessage))?;
+                    continue;
+                }
                 Command::PutDocument { space, name, body, expect } => {
                     self.catalog
                         .documents
@@ -131,7 +223,8 @@ impl State {
                 return Err(refused(Refusal::NotInUnit));
             }
         }
-        Ok(())
+        // Batches that nobody would push.
+        if unsent.is_empty() { Ok(()) } else { Err(Fault::Senseless) }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use base::{LeaseGroupId, Offset, PartitionId, TopicId};
+use base::{LeaseGroupId, Offset, PartitionId, ShardId, TopicId};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
@@ -130,6 +130,17 @@ pub enum Command {
     AllocateProducerIds {
         count: u32,
     },
+    /// A message for another shard. Only in a unit, whose appends to the channel are its batches, in their
+    /// order. The message's number is the first one's offset there.
+    Send {
+        to: ShardId,
+        batches: Vec<SentBatch>,
+    },
+    /// The other shard has all messages of the channel with lower numbers.
+    Acknowledged {
+        to: ShardId,
+        below: Offset,
+    },
 }
 
 /// In whose log a command belongs.
@@ -167,7 +178,9 @@ impl Command {
             | Self::ExpireProducers { .. }
             | Self::SeekLeaseGroup { .. }
             | Self::Settle { .. }
-            | Self::Adopt(_) => Home::Rows,
+            | Self::Adopt(_)
+            | Self::Send { .. }
+            | Self::Acknowledged { .. } => Home::Rows,
         }
     }
 
@@ -208,7 +221,11 @@ impl Command {
                         + adoption.groups.iter().map(of_group).sum::<usize>()
                         + gone * 5
                 }
+                Self::Send { batches, .. } => {
+                    batches.iter().map(|batch| 8 + batch.targets.len() * 8).sum()
+                }
                 Self::SetShards { .. }
+                | Self::Acknowledged { .. }
                 | Self::DeleteTopic { .. }
                 | Self::CreatePartitions { .. }
                 | Self::Compacted { .. }
@@ -240,6 +257,14 @@ pub struct GroupSettle {
     pub settled: Vec<(Offset, u32)>,
     /// How often each of these was delivered, all told; 0 forgets it.
     pub attempts: Vec<(Offset, u16)>,
+}
+
+/// A batch of a message, and which of the other shard's partitions get it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SentBatch {
+    /// How many bytes the batch has: the machine sees none of them.
+    pub bytes: u32,
+    pub targets: Vec<PartitionId>,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]

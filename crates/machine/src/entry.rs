@@ -7,7 +7,7 @@
 //! alone, unless a [`Unit`] binds some of them: those take effect together or not at all, on every
 //! replica alike. A refused append of one client therefore never voids what another one sent.
 
-use base::{Offset, PartitionId};
+use base::{Offset, PartitionId, ShardId};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -55,6 +55,12 @@ impl Append {
         self.base_offset.saturating_add(u64::from(self.span))
     }
 
+    /// The same batch, whoever produced it. In a channel, and from one, the channel's numbers tell what came
+    /// before.
+    pub(crate) fn without_producer(self) -> Self {
+        Self { producer_id: -1, ..self }
+    }
+
     /// Its place among its producer's batches.
     pub fn sequence(&self) -> BatchSequence {
         BatchSequence::new(self.producer_epoch, self.base_sequence, self.span)
@@ -63,8 +69,8 @@ impl Append {
 
 /// Neighbouring appends and commands of an entry that take effect together or not at all.
 ///
-/// Only commands that can be judged beforehand may be in a unit: any number of `Settle`, and
-/// one `PutDocument` or `DeleteDocument`. Any other refuses its unit.
+/// Only commands that can be judged beforehand may be in a unit: any number of `Settle`, one `Send` to each
+/// shard, and one `PutDocument` or `DeleteDocument`. Any other refuses its unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Unit {
     /// The number of its first append in the entry; of a unit without appends, of the append that
@@ -72,6 +78,18 @@ pub struct Unit {
     pub first_append: u32,
     pub appends: u32,
     pub commands: u32,
+    /// It is a message from another shard: it takes effect once, however often it is in the log.
+    pub origin: Option<Origin>,
+}
+
+/// Which message of a channel a unit is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Origin {
+    /// The shard that sent it.
+    pub shard: ShardId,
+    pub number: Offset,
+    /// The number of the message behind it.
+    pub next: Offset,
 }
 
 /// An entry's head, decoded.
@@ -99,16 +117,16 @@ struct UnitV2 {
     appends_between: u32,
     appends: u32,
     commands: u32,
-    /// Who sent it, numbered, so that it is applied once however often it is sent. The place is
-    /// kept for what crosses shards; this version neither writes nor takes it.
+    /// Who sent it, numbered, so that it is applied once however often it is sent.
     origin: Option<OriginV2>,
 }
 
 #[derive(Serialize, Deserialize)]
 enum OriginV2 {
-    /// A message of the channel from another shard.
-    Channel { shard: u64, incarnation: u64, number: u64 },
-    /// A request of another node.
+    /// A message of the channel from another shard. The incarnation is of that shard, and 0: the place is
+    /// kept for shards that are made anew.
+    Channel { shard: u64, incarnation: u64, number: u64, next: u64 },
+    /// A request of another node. The place is kept; this version neither writes nor takes it.
     Request { node: u64, incarnation: u64, number: u64 },
 }
 
@@ -128,7 +146,7 @@ pub enum DecodeError {
     LeftOver { bytes: usize },
     #[error("{what} {name:?} is not consistent")]
     Inconsistent { what: &'static str, name: String },
-    #[error("a later version wrote this entry: it came from another shard or node")]
+    #[error("a later version wrote this entry: it came from another node")]
     FromElsewhere,
 }
 
@@ -142,8 +160,8 @@ pub fn encode_head(now_ms: i64, commands: &[Command], units: &[Unit]) -> Bytes {
         .map(|unit| {
             let appends_between = unit.first_append - end;
             end = unit.first_append + unit.appends;
-            let Unit { appends, commands, .. } = *unit;
-            UnitV2 { appends_between, appends, commands, origin: None }
+            let Unit { appends, commands, origin, .. } = *unit;
+            UnitV2 { appends_between, appends, commands, origin: origin.map(OriginV2::from) }
         })
         .collect();
     let head = postcard::to_extend(&(now_ms, units, commands), head)
@@ -182,27 +200,49 @@ fn decode_units(stored: Vec<UnitV2>, commands_there: usize) -> Result<Vec<Unit>,
     let mut units = Vec::with_capacity(stored.len());
     let (mut end, mut commands_bound) = (0_u32, 0_usize);
     for UnitV2 { appends_between, appends, commands, origin } in stored {
-        if origin.is_some() {
-            return Err(DecodeError::FromElsewhere);
-        }
+        let origin = origin.map(Origin::try_from).transpose()?;
         let first_append = end.checked_add(appends_between).ok_or_else(senseless)?;
         end = first_append.checked_add(appends).ok_or_else(senseless)?;
         commands_bound += commands as usize;
-        units.push(Unit { first_append, appends, commands });
+        units.push(Unit { first_append, appends, commands, origin });
     }
     if commands_bound > commands_there { Err(senseless()) } else { Ok(units) }
+}
+
+impl From<Origin> for OriginV2 {
+    fn from(Origin { shard, number, next }: Origin) -> Self {
+        Self::Channel { shard: shard.0.into(), incarnation: 0, number, next }
+    }
+}
+
+impl TryFrom<OriginV2> for Origin {
+    type Error = DecodeError;
+
+    fn try_from(stored: OriginV2) -> Result<Self, DecodeError> {
+        match stored {
+            OriginV2::Channel { shard, incarnation: 0, number, next } => {
+                let senseless = DecodeError::Inconsistent { what: "a unit", name: String::new() };
+                let shard = u32::try_from(shard).map_err(|_| senseless)?;
+                Ok(Self { shard: ShardId(shard), number, next })
+            }
+            OriginV2::Channel { .. } | OriginV2::Request { .. } => Err(DecodeError::FromElsewhere),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    const MESSAGE: Origin = Origin { shard: ShardId(2), number: 300, next: 301 };
+
     #[test]
     fn units_are_read_back_where_they_were() {
         let units = [
-            Unit { first_append: 0, appends: 0, commands: 1 },
-            Unit { first_append: 3, appends: 2, commands: 1 },
-            Unit { first_append: 5, appends: 1, commands: 0 },
+            Unit { first_append: 0, appends: 0, commands: 1, origin: None },
+            Unit { first_append: 3, appends: 2, commands: 1, origin: None },
+            Unit { first_append: 5, appends: 1, commands: 0, origin: Some(MESSAGE) },
+            Unit { first_append: 6, appends: 0, commands: 0, origin: Some(MESSAGE) },
         ];
         let commands = vec![Command::AllocateProducerId; 3];
         let head = decode_head(&encode_head(7, &commands, &units)).unwrap();
@@ -221,17 +261,22 @@ mod tests {
 
     #[test]
     fn units_that_bind_what_is_not_there_are_refused() {
-        let units = [Unit { first_append: 0, appends: 1, commands: 2 }];
+        let units = [Unit { appends: 1, commands: 2, ..Unit::default() }];
         let head = encode_head(7, &[Command::AllocateProducerId], &units);
         assert!(matches!(decode_head(&head), Err(DecodeError::Inconsistent { .. })));
     }
 
     #[test]
-    fn a_unit_from_another_shard_is_refused_by_name() {
-        let origin = OriginV2::Channel { shard: 1, incarnation: 2, number: 3 };
-        let unit = UnitV2 { appends_between: 0, appends: 0, commands: 0, origin: Some(origin) };
-        let nothing: &[Command] = &[];
-        let head = postcard::to_extend(&(7_i64, vec![unit], nothing), vec![VERSION]).unwrap();
-        assert_eq!(decode_head(&head), Err(DecodeError::FromElsewhere));
+    fn what_a_later_version_may_write_is_refused_by_name() {
+        let later = [
+            OriginV2::Channel { shard: 1, incarnation: 2, number: 3, next: 4 },
+            OriginV2::Request { node: 1, incarnation: 2, number: 3 },
+        ];
+        for origin in later {
+            let unit = UnitV2 { appends_between: 0, appends: 0, commands: 0, origin: Some(origin) };
+            let nothing: &[Command] = &[];
+            let head = postcard::to_extend(&(7_i64, vec![unit], nothing), vec![VERSION]).unwrap();
+            assert_eq!(decode_head(&head), Err(DecodeError::FromElsewhere));
+        }
     }
 }

@@ -29,13 +29,14 @@ pub use catalog::feed::Adoption;
 pub use catalog::lease_groups::LeaseGroup;
 pub use catalog::topic::{Topic, TopicNameError, validate_topic_name};
 pub use catalog::{Catalog, CatalogStamp};
-pub use command::{Command, CommitOffset, GroupSettle, NewTopic};
+pub use command::{Command, CommitOffset, GroupSettle, NewTopic, SentBatch};
 pub use config::{
     ConfigError, Durability, GroupConfig, GroupValues, LeaseGroupConfig, NodeConfig, TopicConfig,
 };
-pub use entry::{Append, DecodeError, Entry, Head, Unit, decode_head, encode_head};
+pub use entry::{Append, DecodeError, Entry, Head, Origin, Unit, decode_head, encode_head};
 pub use outcome::{ALL_PARTITIONS, AppendOutcome, Applied, Outcome, Refusal};
 pub use rows::Rows;
+pub use rows::channels::{Channels, Outbox};
 pub use rows::group::{CommittedOffset, Group};
 pub use rows::partition::{LeaderEpoch, Partition};
 pub use rows::producer::{BatchSequence, ProducerState, SequenceRefusal, SequenceVerdict};

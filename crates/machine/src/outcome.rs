@@ -28,6 +28,8 @@ pub enum AppendOutcome {
     Producer(SequenceRefusal),
     /// Something else in its unit was refused.
     UnitRefused,
+    /// The message that it belongs to was taken before.
+    PassedOver,
 }
 
 /// What a command that was carried out answers.
@@ -127,6 +129,10 @@ pub enum Refusal {
     UnitRefused,
     #[error("a command of this kind cannot be bound to others")]
     NotInUnit,
+    #[error("a message takes effect only together with the batches that it consists of")]
+    NotAMessage,
+    #[error("{messages} messages of {bytes} bytes wait for {to}: one more does not fit")]
+    OutboxFull { to: ShardId, messages: usize, bytes: u64 },
 }
 
 /// Stands for every partition of a lease group in [`Applied::moved`].

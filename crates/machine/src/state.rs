@@ -106,6 +106,9 @@ impl State {
             }
             Command::CreatePartitions { topic, total } => {
                 self.catalog.create_partitions(*topic, *total)?;
+                if self.role == Role::Catalog {
+                    self.note_groups_moved(*topic, applied);
+                }
                 self.rows.grow_topic(*topic, *total, applied);
                 Ok(Outcome::Done)
             }
@@ -214,12 +217,24 @@ impl State {
                 self.rows.adopt(adoption, applied)?;
                 Ok(Outcome::Done)
             }
+            // In its unit it was carried out with its batches.
+            Command::Send { .. } => Err(Refusal::NotAMessage),
+            Command::Acknowledged { to, below } => {
+                self.rows.channels.acknowledge(*to, *below, applied)?;
+                Ok(Outcome::Done)
+            }
         }
     }
 
     /// Whether a command belongs in this log.
     pub(crate) fn check_home(&self, command: &Command) -> Result<(), Refusal> {
-        let apart = matches!(command, Command::SetShards { .. } | Command::Adopt(_));
+        let apart = matches!(
+            command,
+            Command::SetShards { .. }
+                | Command::Adopt(_)
+                | Command::Send { .. }
+                | Command::Acknowledged { .. }
+        );
         match (self.role, command.home()) {
             (Role::Catalog, Home::Catalog) | (Role::Rows(_), Home::Rows) => Ok(()),
             (Role::Whole, _) if !apart => Ok(()),

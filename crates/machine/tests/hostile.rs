@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 
 use base::checksum::crc32c;
-use base::{LeaseGroupId, PartitionId, TopicId};
+use base::{LeaseGroupId, PartitionId, ShardId, TopicId};
 use machine::catalog::feed::{AdoptedGroup, AdoptedTopic};
 use machine::{
     Adoption, Append, Applied, Command, CommitOffset, DecodeError, Entry, GroupSettle, Head,
-    NewTopic, State, Unit, decode_head, encode_head,
+    NewTopic, Origin, SentBatch, State, Unit, decode_head, encode_head,
 };
 use proptest::prelude::*;
 use uuid::Uuid;
@@ -149,13 +149,56 @@ fn exercise(state: &mut State) {
     assert_eq!(State::decode(&bytes).expect("a state that was applied to").encode(), bytes);
 }
 
-/// A state of each role.
-fn states() -> [State; 3] {
+/// Rows of a shard that sent something to another one and took something from it.
+fn with_channels(mut rows: State) -> State {
+    let to = ShardId(2);
+    let append = |partition: PartitionId, base_offset| Append {
+        partition,
+        base_offset,
+        span: 2,
+        leader_epoch: 9,
+        max_timestamp: 5,
+        producer_id: -1,
+        producer_epoch: -1,
+        base_sequence: -1,
+    };
+    let target = PartitionId::new(TopicId(0), 1);
+    let send = |number: u32| Command::Send {
+        to,
+        batches: vec![SentBatch { bytes: 70 + number, targets: vec![target, target] }],
+    };
+    let channel = PartitionId::channel_to(to);
+    let appends = [append(channel, 0), append(channel, 2), append(target, 0)];
+    let origin = Some(Origin { shard: to, number: 0, next: 5 });
+    let units = [
+        Unit { first_append: 0, appends: 1, commands: 1, origin: None },
+        Unit { first_append: 1, appends: 1, commands: 1, origin: None },
+        Unit { first_append: 2, appends: 1, commands: 0, origin },
+    ];
+    let commands = [send(0), send(1), Command::Acknowledged { to, below: 2 }];
+    let mut applied = Applied::new();
+    let entry = Entry {
+        now_ms: 8,
+        leader_epoch: Some(9),
+        appends: &appends,
+        commands: &commands,
+        units: &units,
+    };
+    rows.apply(&entry, &mut applied);
+    assert!(applied.commands.iter().all(Result::is_ok), "{applied:?}");
+    assert_eq!(rows.rows.channels().outbox(to).map(|outbox| outbox.len()), Some(1));
+    assert_eq!(rows.rows.channels().expected(to), 5);
+    rows
+}
+
+/// A state of each role, and one with channels.
+fn states() -> [State; 4] {
     let (mut catalog, rows) = state().split();
     // One that is gone is remembered, too.
     let entry = Entry { now_ms: 7, appends: &[], commands: &commands(), ..Entry::default() };
     catalog.apply(&entry, &mut Applied::new());
-    [state(), catalog, rows]
+    let channels = with_channels(rows.clone());
+    [state(), catalog, rows, channels]
 }
 
 #[test]
@@ -183,9 +226,9 @@ fn every_change_is_noticed(state: &State) {
 #[test]
 fn another_version_is_refused_by_its_number() {
     let mut bytes = state().encode();
-    for version in [0, 5] {
+    for version in [0, 6] {
         bytes[4] = version;
-        let unknown = DecodeError::UnknownVersion { found: version.into(), known: 4 };
+        let unknown = DecodeError::UnknownVersion { found: version.into(), known: 5 };
         assert_eq!(State::decode(&bytes).unwrap_err(), unknown);
     }
     let mut head = encode_head(0, &[], &[]).to_vec();
@@ -234,6 +277,12 @@ fn a_snapshot_of_version_2_is_still_read() {
     exercise(&mut restored);
 }
 
+/// Where nothing crossed shards the form of before is written, which an older program reads.
+#[test]
+fn only_rows_with_channels_are_of_version_5() {
+    assert_eq!(states().map(|state| state.encode()[4]), [3, 4, 4, 5]);
+}
+
 #[test]
 fn counts_that_the_bytes_cannot_hold_are_refused_at_once() {
     // A catalog that announces 2^63 topics, or partitions, and ends.
@@ -256,7 +305,7 @@ fn counts_that_the_bytes_cannot_hold_are_refused_at_once() {
 #[test]
 fn heads_come_back_as_they_were() {
     for (now_ms, commands) in [(0, vec![]), (i64::MIN, commands()), (i64::MAX, commands())] {
-        let units = [Unit { first_append: 2, appends: 3, commands: 1 }];
+        let units = [Unit { first_append: 2, appends: 3, commands: 1, origin: None }];
         let units = &units[..usize::from(!commands.is_empty())];
         let head = encode_head(now_ms, &commands, units);
         let decoded = decode_head(&head).expect("it was encoded by us");
@@ -272,8 +321,13 @@ fn heads_come_back_as_they_were() {
 #[test]
 fn the_persisted_form_of_commands_does_not_change() {
     assert_eq!(encode_head(3, &[], &[]), [2, 6, 0, 0].as_slice());
-    let units = [Unit { first_append: 2, appends: 3, commands: 0 }];
+    let units = [Unit { first_append: 2, appends: 3, commands: 0, origin: None }];
     assert_eq!(encode_head(3, &[], &units), [2, 6, 1, 2, 3, 0, 0, 0].as_slice());
+    // A message of the channel from shard 2, whose incarnation is 0.
+    let origin = Some(Origin { shard: ShardId(2), number: 300, next: 301 });
+    let units = [Unit { first_append: 2, appends: 3, commands: 0, origin }];
+    let expected = [2, 6, 1, 2, 3, 0, 1, 0, 2, 0, 0xac, 2, 0xad, 2, 0];
+    assert_eq!(encode_head(3, &[], &units), expected.as_slice());
     let topic = TopicId(5);
     let partition = PartitionId::new(topic, 2);
     let group = || "g".to_owned();
@@ -299,7 +353,8 @@ fn the_persisted_form_of_commands_does_not_change() {
         topics_gone: vec![topic],
         groups_gone: vec![lease_group],
     };
-    let persisted: [(Command, &[u8]); 25] = [
+    let sent = SentBatch { bytes: 300, targets: vec![partition] };
+    let persisted: [(Command, &[u8]); 27] = [
         (Command::CreateTopics { topics: vec![] }, &[0, 0]),
         (Command::DeleteTopic { topic }, &[1, 5]),
         (Command::CreatePartitions { topic, total: 9 }, &[2, 5, 9]),
@@ -342,6 +397,8 @@ fn the_persisted_form_of_commands_does_not_change() {
             &[23, 1, 0xac, 2, 0, 1, 5, 1, 3, 9, 1, 1, 4, 5, 1, 7, 1, 5, 1, 4],
         ),
         (Command::AllocateProducerIds { count: 300 }, &[24, 0xac, 2]),
+        (Command::Send { to: ShardId(2), batches: vec![sent] }, &[25, 2, 1, 0xac, 2, 1, 5, 2]),
+        (Command::Acknowledged { to: ShardId(2), below: 300 }, &[26, 2, 0xac, 2]),
     ];
     for (command, bytes) in persisted {
         let head = encode_head(3, std::slice::from_ref(&command), &[]);
@@ -389,8 +446,8 @@ proptest! {
     ) {
         let mut head = {
             let units = [
-                Unit { first_append: 0, appends: 2, commands: 1 },
-                Unit { first_append: 3, appends: 0, commands: 2 },
+                Unit { first_append: 0, appends: 2, commands: 1, origin: None },
+                Unit { first_append: 3, appends: 0, commands: 2, origin: None },
             ];
             encode_head(5, &commands(), &units).to_vec()
         };

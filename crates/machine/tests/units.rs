@@ -169,6 +169,7 @@ fn run(entries: &[Vec<Step>]) -> (State, Vec<Logged>, [usize; 2]) {
                         first_append: appends.len() as u32,
                         appends: bound.len() as u32,
                         commands: with.len() as u32,
+                        origin: None,
                     });
                     appends.extend(bound);
                     commands.extend(with);
@@ -366,7 +367,7 @@ fn floor(state: &State) -> u64 {
 fn a_dead_letter_whose_topic_is_gone_leaves_its_record_unsettled() {
     let mut state = queue();
     alone(&mut state, 2, &[], &[Command::DeleteTopic { topic: TopicId(1) }]);
-    let units = [Unit { first_append: 0, appends: 1, commands: 1 }];
+    let units = [Unit { first_append: 0, appends: 1, commands: 1, origin: None }];
     let mut applied = Applied::new();
     let (appends, commands) = ([at(1, 0, 1)], [settle_first()]);
     let leader_epoch = Some(EPOCH);
@@ -381,7 +382,7 @@ fn a_dead_letter_whose_topic_is_gone_leaves_its_record_unsettled() {
 #[test]
 fn what_stands_beside_a_refused_unit_in_the_entry_is_done() {
     let mut state = queue();
-    let units = [Unit { first_append: 1, appends: 2, commands: 1 }];
+    let units = [Unit { first_append: 1, appends: 2, commands: 1, origin: None }];
     // The second append of the unit is out of place.
     let appends = [at(0, 3, 1), at(0, 4, 1), at(1, 7, 1), at(0, 4, 1)];
     let commands = [settle_first(), Command::AllocateProducerId];
@@ -407,7 +408,7 @@ fn what_stands_beside_a_refused_unit_in_the_entry_is_done() {
 fn a_unit_that_binds_what_the_entry_does_not_have_is_refused() {
     let mut state = queue();
     let before = state.clone();
-    let units = [Unit { first_append: 0, appends: 2, commands: 1 }];
+    let units = [Unit { first_append: 0, appends: 2, commands: 1, origin: None }];
     let mut applied = Applied::new();
     let (appends, commands) = ([at(0, 3, 1)], [settle_first()]);
     let leader_epoch = Some(EPOCH);

@@ -5,6 +5,7 @@
 //! * [`topic`], [`partition`], [`producer`]: where batches are
 //! * [`lease_group`], [`progress`]: which records are settled
 //! * [`group`], `offset_groups`: committed offsets
+//! * [`channels`]: what is sent to other shards, and what was taken from them
 //! * `adopt`: taking over what changed in the catalog
 //! * `settle`: settling and seeking
 //! * `retention`: deleting
@@ -16,6 +17,7 @@ use base::{LeaseGroupId, Offset, PartitionId, SharedMap, TopicId};
 use crate::command::CommitOffset;
 use crate::entry::Append;
 use crate::outcome::{AppendOutcome, Outcome, Refusal};
+use channels::Channels;
 use group::{Group, validate_commit, validate_group_name};
 use lease_group::GroupRows;
 use offset_groups::OffsetGroups;
@@ -24,6 +26,7 @@ use progress::Progress;
 use topic::TopicRows;
 
 mod adopt;
+pub mod channels;
 pub mod group;
 pub mod lease_group;
 mod offset_groups;
@@ -39,6 +42,7 @@ pub struct Rows {
     pub(crate) topics: SharedMap<TopicId, Arc<TopicRows>>,
     pub(crate) lease_groups: SharedMap<LeaseGroupId, Arc<GroupRows>>,
     pub(crate) offsets: OffsetGroups,
+    pub(crate) channels: Channels,
     /// See [`Rows::adopted`].
     pub(crate) adopted: u64,
 }
@@ -55,12 +59,16 @@ impl Rows {
         self.topics.get(&topic).map(Arc::clone)
     }
 
-    /// Sorted by number.
+    /// Sorted by number. Channels are not among them.
     pub fn topics(&self) -> impl Iterator<Item = &TopicRows> {
         self.topics.values().map(Arc::as_ref)
     }
 
+    /// Also of a channel to another shard, which is there from the start.
     pub fn partition(&self, partition: PartitionId) -> Option<&Partition> {
+        if let Some(to) = partition.as_channel() {
+            return self.channels.partition(to);
+        }
         self.topics.get(&partition.topic)?.partition(partition.index)
     }
 
@@ -78,6 +86,11 @@ impl Rows {
         let found = self.lease_group(group)?;
         let row = self.topic(found.topic)?.stripe.row(partition)?;
         found.progress.get(row)
+    }
+
+    /// What is sent to other shards, and what was taken from them.
+    pub fn channels(&self) -> &Channels {
+        &self.channels
     }
 
     /// The version of the catalog up to which these rows are as it wants them.
@@ -114,6 +127,9 @@ impl Rows {
         leader_epoch: Option<i32>,
         now_ms: i64,
     ) -> AppendOutcome {
+        if let Some(to) = append.partition.as_channel() {
+            return self.channels.append(to, append, leader_epoch, now_ms);
+        }
         match self.partition_mut(append.partition) {
             Ok(partition) => partition.append(append, leader_epoch, now_ms),
             Err(_) => AppendOutcome::UnknownPartition,
@@ -141,6 +157,7 @@ impl Rows {
         expired
     }
 
+    /// Of a topic.
     fn partition_mut(&mut self, partition: PartitionId) -> Result<&mut Partition, Refusal> {
         self.topics
             .get_mut(&partition.topic)

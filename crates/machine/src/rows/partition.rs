@@ -56,6 +56,11 @@ impl Active {
 }
 
 impl Partition {
+    /// One that nothing was ever written to.
+    pub(crate) const fn unused() -> Self {
+        Self { log_start: 0, next_offset: 0, active: None }
+    }
+
     /// The first offset that is still there.
     pub fn log_start(&self) -> Offset {
         self.log_start

@@ -1,9 +1,10 @@
-//! The rows of a shard (version 4).
+//! The rows of a shard (version 4, and with channels version 5).
 //!
 //! ```text
 //! RowsV4, topics x (TopicRowsV4, its PartitionV1s) by id,
 //! groups x (GroupV1, its CommittedOffsetV1s) by name,
-//! lease groups x (GroupRowsV4, its ProgressV2s) by id, TimeV3
+//! lease groups x (GroupRowsV4, its ProgressV2s) by id, TimeV3,
+//! in version 5 as `channels` has it
 //! ```
 
 use std::sync::Arc;
@@ -14,9 +15,10 @@ use base::{LeaseGroupId, PartitionId, ShardId, SharedMap, Stripe, TopicId};
 use super::stored::{
     CommittedOffsetV1, GroupRowsV4, GroupV1, PartitionV1, ProgressV2, RowsV4, TimeV3, TopicRowsV4,
 };
-use super::{inconsistent, put, take, with_room_for};
+use super::{CHANNELS_SINCE, channels, inconsistent, put, take, with_room_for};
 use crate::entry::DecodeError;
 use crate::rows::Rows;
+use crate::rows::channels::Channels;
 use crate::rows::group::{CommittedOffset, Group, validate_group_name};
 use crate::rows::lease_group::GroupRows;
 use crate::rows::partition::Partition;
@@ -32,6 +34,7 @@ pub(super) struct RowsImage {
     groups: SharedMap<Arc<str>, Arc<Group>>,
     lease_groups: SharedMap<LeaseGroupId, Arc<GroupRows>>,
     last_ms: i64,
+    channels: Channels,
 }
 
 impl RowsImage {
@@ -43,7 +46,12 @@ impl RowsImage {
             groups: rows.offsets.groups.clone(),
             lease_groups: rows.lease_groups.clone(),
             last_ms,
+            channels: rows.channels.clone(),
         }
+    }
+
+    pub(super) fn has_channels(&self) -> bool {
+        !self.channels.are_unused()
     }
 
     pub(super) fn shard(&self) -> u32 {
@@ -76,11 +84,12 @@ impl RowsImage {
             bytes = put(bytes, &GroupRowsV4 { id: id.0, topic: group.topic.0 });
             bytes = put_progress(bytes, group);
         }
-        put(bytes, &TimeV3 { last_ms: self.last_ms })
+        bytes = put(bytes, &TimeV3 { last_ms: self.last_ms });
+        if self.has_channels() { channels::encode(&self.channels, bytes) } else { bytes }
     }
 }
 
-pub(super) fn decode(shard: u32, body: &mut &[u8]) -> Result<State, DecodeError> {
+pub(super) fn decode(shard: u32, version: u16, body: &mut &[u8]) -> Result<State, DecodeError> {
     let mut state = State::of(Role::Rows(ShardId(shard)));
     if ShardId(shard) < ShardId::FIRST {
         return Err(inconsistent("shard", shard));
@@ -118,6 +127,9 @@ pub(super) fn decode(shard: u32, body: &mut &[u8]) -> Result<State, DecodeError>
         rows.insert_lease_group(id, topic, progress.into());
     }
     state.last_ms = take::<TimeV3>(body, "the time")?.last_ms;
+    if version >= CHANNELS_SINCE {
+        rows.channels = channels::decode(ShardId(shard), body)?;
+    }
     Ok(state)
 }
 

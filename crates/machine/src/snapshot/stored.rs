@@ -226,3 +226,37 @@ pub(super) struct GroupRowsV4 {
     pub(super) id: u32,
     pub(super) topic: u32,
 }
+
+/// What version 5 added, at the end: what is sent to other shards, and what was taken from them.
+/// Followed by as many [`OutboxV5`] and [`ExpectedV5`] as it says, by shard.
+#[derive(Serialize, Deserialize)]
+pub(super) struct ChannelsV5 {
+    pub(super) outboxes: u64,
+    pub(super) sources: u64,
+}
+
+/// Followed by a [`PartitionV1`] and as many [`MessageV5`] as it says, by number.
+#[derive(Serialize, Deserialize)]
+pub(super) struct OutboxV5 {
+    pub(super) to: u32,
+    pub(super) messages: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct MessageV5 {
+    pub(super) number: u64,
+    pub(super) batches: Vec<SentBatchV5>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct SentBatchV5 {
+    pub(super) bytes: u32,
+    /// Topics and partitions.
+    pub(super) targets: Vec<(u32, u32)>,
+}
+
+#[derive(Serialize, Deserialize)]
+pub(super) struct ExpectedV5 {
+    pub(super) from: u32,
+    pub(super) number: u64,
+}

@@ -1,0 +1,262 @@
+//! Channels between shards: what this one has sent and another has not acknowledged, and how far it has come
+//! with what others sent.
+//!
+//! A message is what one unit of the log sends to one shard: some batches, and of each the partitions there
+//! that get it. Its batches are appended to the channel, a partition of no topic, so that the journal keeps
+//! and finds their bytes as any other's. Their first offset is the message's number; the next message has
+//! the number behind its last one. So both ends count alike, and no number comes twice.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use base::limits::{OUTBOX_BYTES_MAX, OUTBOX_MESSAGES_MAX, SHARDS_MAX};
+use base::{Offset, PartitionId, ShardId, SharedMap};
+
+use super::partition::Partition;
+use crate::command::SentBatch;
+use crate::entry::{Append, Origin};
+use crate::outcome::{AppendOutcome, Applied, Refusal};
+
+/// All channels of a shard. A channel that nothing was ever sent by takes no place.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Channels {
+    pub(crate) outboxes: SharedMap<ShardId, Arc<Outbox>>,
+    /// The number of the next message from each shard.
+    pub(crate) expected: SharedMap<ShardId, Offset>,
+}
+
+/// What is sent to one shard and not acknowledged.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct Outbox {
+    /// Begins at the first message that is not acknowledged.
+    pub(crate) partition: Partition,
+    /// By number.
+    pub(crate) messages: SharedMap<Offset, Arc<[SentBatch]>>,
+    /// See [`bytes_of`].
+    pub(crate) bytes: u64,
+}
+
+/// What is to be done with a message that came.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Arrival {
+    Next,
+    /// It was taken before.
+    Duplicate,
+    /// One before it is missing, or it makes no sense.
+    OutOfOrder,
+}
+
+/// A channel that nothing was sent by.
+static UNUSED: Partition = Partition::unused();
+
+/// Whether there can be a channel to it, or from it.
+fn is_shard(shard: ShardId) -> bool {
+    (ShardId::FIRST.0..=SHARDS_MAX).contains(&shard.0)
+}
+
+impl Outbox {
+    /// Those that are not acknowledged, with their numbers, from this number on.
+    pub fn messages_from(
+        &self,
+        number: Offset,
+    ) -> impl Iterator<Item = (Offset, &Arc<[SentBatch]>)> {
+        self.messages.range(number..).map(|(&number, batches)| (number, batches))
+    }
+
+    /// Whether a message that is not acknowledged has this number.
+    pub fn has_message(&self, number: Offset) -> bool {
+        self.messages.contains_key(&number)
+    }
+
+    pub fn len(&self) -> usize {
+        self.messages.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// The number of the first message that is not acknowledged; of the next one if all are.
+    pub fn acknowledged(&self) -> Offset {
+        self.partition.log_start()
+    }
+
+    /// The number of the next message that is sent.
+    pub fn end(&self) -> Offset {
+        self.partition.next_offset()
+    }
+
+    /// Whether what was read from a snapshot can be an outbox.
+    pub(crate) fn is_sound(&self) -> bool {
+        let (start, end) = (self.acknowledged(), self.end());
+        let first = self.messages.first_key_value().map(|(number, _)| *number);
+        let begins = if start == end { first.is_none() } else { first == Some(start) };
+        let ends = self.messages.keys().all(|number| *number < end);
+        let batches = self.messages.values().all(|batches| is_sound(batches));
+        begins && ends && batches && self.partition.is_sound()
+    }
+}
+
+/// What a message takes of an outbox.
+pub fn bytes_of(batches: &[SentBatch]) -> u64 {
+    batches.iter().map(|batch| weight(u64::from(batch.bytes), batch.targets.len())).sum()
+}
+
+/// What a batch of so many bytes takes of an outbox, for so many partitions.
+pub fn weight(bytes: u64, targets: usize) -> u64 {
+    bytes + (targets * size_of::<PartitionId>()) as u64
+}
+
+/// Whether a message is there with so many others, of so many bytes.
+pub fn has_room(messages: usize, bytes: u64, more: u64) -> bool {
+    messages == 0
+        || (messages < OUTBOX_MESSAGES_MAX && bytes.saturating_add(more) <= OUTBOX_BYTES_MAX)
+}
+
+fn is_sound(batches: &[SentBatch]) -> bool {
+    let some = |batch: &SentBatch| {
+        !batch.targets.is_empty() && batch.targets.iter().all(|to| to.as_channel().is_none())
+    };
+    !batches.is_empty() && batches.iter().all(some)
+}
+
+impl Channels {
+    /// Whether this shard neither sent nor took anything, ever.
+    pub fn are_unused(&self) -> bool {
+        self.outboxes.is_empty() && self.expected.is_empty()
+    }
+
+    pub fn outbox(&self, to: ShardId) -> Option<&Outbox> {
+        self.outboxes.get(&to).map(Arc::as_ref)
+    }
+
+    /// Those that anything was ever sent by, by shard.
+    pub fn outboxes(&self) -> impl Iterator<Item = (ShardId, &Outbox)> {
+        self.outboxes.iter().map(|(&to, outbox)| (to, outbox.as_ref()))
+    }
+
+    /// The number of the next message from a shard.
+    pub fn expected(&self, from: ShardId) -> Offset {
+        self.expected.get(&from).copied().unwrap_or(0)
+    }
+
+    pub fn arrival(&self, origin: Origin) -> Arrival {
+        arrival(self.expected(origin.shard), origin)
+    }
+
+    pub(super) fn partition(&self, to: ShardId) -> Option<&Partition> {
+        let known = self.outbox(to).map(|outbox| &outbox.partition);
+        known.or_else(|| is_shard(to).then_some(&UNUSED))
+    }
+
+    pub(super) fn append(
+        &mut self,
+        to: ShardId,
+        append: &Append,
+        leader_epoch: Option<i32>,
+        now_ms: i64,
+    ) -> AppendOutcome {
+        if !is_shard(to) {
+            return AppendOutcome::UnknownPartition;
+        }
+        let append = append.without_producer();
+        self.outbox_mut(to).partition.append(&append, leader_epoch, now_ms)
+    }
+
+    /// Whether a unit with these appends may send this. Changes nothing.
+    pub(crate) fn judge_send(
+        &self,
+        own: ShardId,
+        to: ShardId,
+        batches: &[SentBatch],
+        appends: &[Append],
+    ) -> Result<(), Refusal> {
+        let channel = PartitionId::channel_to(to);
+        let bodies = appends.iter().filter(|append| append.partition == channel).count();
+        if !is_shard(to) || to == own || bodies != batches.len() || !is_sound(batches) {
+            return Err(Refusal::NotAMessage);
+        }
+        let held = self.outbox(to).map_or((0, 0), |outbox| (outbox.len(), outbox.bytes()));
+        match has_room(held.0, held.1, bytes_of(batches)) {
+            true => Ok(()),
+            false => Err(Refusal::OutboxFull { to, messages: held.0, bytes: held.1 }),
+        }
+    }
+
+    /// Notes a message whose batches are about to be appended.
+    pub(crate) fn send(&mut self, to: ShardId, batches: &[SentBatch]) {
+        let outbox = self.outbox_mut(to);
+        let number = outbox.partition.next_offset();
+        outbox.messages.insert(number, batches.into());
+        outbox.bytes = outbox.bytes.saturating_add(bytes_of(batches));
+    }
+
+    /// The other shard has all messages below. One that is acknowledged already is no error.
+    pub(crate) fn acknowledge(
+        &mut self,
+        to: ShardId,
+        below: Offset,
+        applied: &mut Applied,
+    ) -> Result<(), Refusal> {
+        let partition = PartitionId::channel_to(to);
+        let Some(outbox) = self.outbox(to) else {
+            return Err(Refusal::UnknownPartition { partition });
+        };
+        let (start, end) = (outbox.acknowledged(), outbox.end());
+        if below != end && below > start && !outbox.messages.contains_key(&below) {
+            return Err(Refusal::OffsetOutOfRange { partition, offset: below, start, end });
+        }
+        if below <= start {
+            return Ok(());
+        }
+        let outbox = self.outbox_mut(to);
+        while let Some((&number, batches)) = outbox.messages.first_key_value()
+            && number < below
+        {
+            outbox.bytes = outbox.bytes.saturating_sub(bytes_of(batches));
+            outbox.messages.remove(&number);
+        }
+        outbox.partition.advance_start(below);
+        applied.trimmed.push((partition, below));
+        Ok(())
+    }
+
+    /// A message was taken.
+    pub(crate) fn take(&mut self, origin: Origin) {
+        self.expected.insert(origin.shard, origin.next);
+    }
+
+    /// The appends of a unit that go to channels, by the shard that they go to: how many there are.
+    pub(crate) fn appends_by_shard(appends: &[Append]) -> BTreeMap<ShardId, usize> {
+        let mut counts = BTreeMap::new();
+        for to in appends.iter().filter_map(|append| append.partition.as_channel()) {
+            *counts.entry(to).or_default() += 1;
+        }
+        counts
+    }
+
+    fn outbox_mut(&mut self, to: ShardId) -> &mut Outbox {
+        if !self.outboxes.contains_key(&to) {
+            self.outboxes.insert(to, Arc::default());
+        }
+        let outbox = self.outboxes.get_mut(&to).expect("it was put there");
+        Arc::make_mut(outbox)
+    }
+}
+
+/// What a message is where another one is expected.
+pub fn arrival(expected: Offset, origin: Origin) -> Arrival {
+    if origin.next <= origin.number || !is_shard(origin.shard) || origin.next > i64::MAX as u64 {
+        Arrival::OutOfOrder
+    } else if origin.next <= expected {
+        Arrival::Duplicate
+    } else if origin.number == expected {
+        Arrival::Next
+    } else {
+        Arrival::OutOfOrder
+    }
+}
