@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::verdict::{Invariant, Verdict};
 
 /// The node counts its time from another moment than the run, and both in milliseconds.
-pub const ROUNDED_MS: u64 = 10;
+const ROUNDED_MS: u64 = 10;
 
 /// Identifies a job; it is in the record's value.
 pub type JobId = u32;
@@ -83,6 +83,13 @@ pub struct Delivered {
     /// In simulated time since the run began.
     pub now_ms: u64,
     pub wall_ms: i64,
+}
+
+impl Delivered {
+    /// Its lease may have ended before the consumer looked: what it was told first says nothing about now.
+    pub fn is_late(&self, rules: &Rules) -> bool {
+        self.now_ms + ROUNDED_MS >= self.leased_from_ms + rules.lease_ms
+    }
 }
 
 impl Jobs {

@@ -208,6 +208,11 @@ impl Consumer {
             let leased_from_ms = self.received_ms;
             let delivered =
                 Delivered { job, session, place, attempt, leased_from_ms, now_ms, wall_ms };
+            // A settle in a shard whose disk hangs takes long, and leases of other shards end meanwhile.
+            if delivered.is_late(&self.rules) {
+                self.client.trace.note(format_args!("job {job} came too late"));
+                continue;
+            }
             let Client { knowledge, verdict, .. } = &self.client;
             knowledge.lock().jobs.deliver(delivered, &self.rules, verdict);
             self.held.push((job, delivery));

@@ -11,7 +11,7 @@ use tokio::time::timeout;
 
 use super::jobs::found;
 use super::{Client, Ended, New, kafka, number, settings, value};
-use crate::checkers::jobs::{Delivered, JobId, ROUNDED_MS, Rules, Way};
+use crate::checkers::jobs::{Delivered, JobId, Rules, Way};
 use crate::network;
 use crate::random::Random;
 
@@ -186,14 +186,14 @@ impl Sharer {
                 .trace
                 .note(format_args!("shared {job} to sharer {session:x}, attempt {attempt}"));
             let now_ms = client.trace.now_ms();
-            // An answer waits for what was settled with the fetch, and the leases in it run meanwhile.
-            if now_ms + ROUNDED_MS >= leased_from_ms + rules.lease_ms {
-                client.trace.note(format_args!("shared {job} came too late"));
-                continue;
-            }
             let wall_ms = client.broker.clock().now_ms();
             let delivered =
                 Delivered { job, session, place, attempt, leased_from_ms, now_ms, wall_ms };
+            // An answer waits for what was settled with the fetch, and the leases in it run meanwhile.
+            if delivered.is_late(rules) {
+                client.trace.note(format_args!("shared {job} came too late"));
+                continue;
+            }
             client.knowledge.lock().shared.deliver(delivered, rules, &client.verdict);
             // Its lease has run out, and it came again.
             held.retain(|(other, _)| *other != job);
