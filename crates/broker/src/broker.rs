@@ -20,6 +20,7 @@ use crate::cpu::CpuPool;
 use crate::delivery::drivers::Drivers;
 use crate::error::{ExecuteError, OpenError, Unavailable};
 use crate::local_shard::{Common, LocalShard};
+use crate::peers::Peers;
 use crate::request::Request;
 use crate::timeline::Timeline;
 use crate::turns::Turns;
@@ -91,6 +92,7 @@ impl Broker {
         let (failure, timeline) =
             (Failure::new(), Arc::new(Timeline::new(Arc::clone(&world.clock))));
         let (cpu, watchers) = (CpuPool::new(world.workers.clone()), Arc::<Watchers>::default());
+        let peers = Arc::<Peers>::default();
         let common = Common {
             world: &world,
             dir,
@@ -99,6 +101,7 @@ impl Broker {
             timeline: &timeline,
             cpu: &cpu,
             watchers: &watchers,
+            peers: &peers,
         };
         layout::prepare(&common).await?;
         let cluster_id = cluster::open(&world, dir)?;

@@ -1,7 +1,7 @@
 //! What can go wrong, per operation. Each error carries what a gateway needs to say it in its
 //! protocol's words.
 
-use base::{Offset, PartitionId};
+use base::{Offset, PartitionId, ShardId};
 use consensus::ProposeError;
 use machine::Refusal;
 
@@ -43,6 +43,13 @@ pub enum AppendError {
     /// The topic's `limit.records` or `limit.bytes` is reached and `limit.overflow` refuses.
     #[error("the topic is full: {limit} is reached")]
     Full { limit: &'static str },
+    /// What is on its way to another shard is as much as may be, and was so for a while. Trying again later
+    /// may help.
+    #[error("too much is on its way to {to} already: try again")]
+    OutboxFull { to: ShardId },
+    /// An offset can be expected only of a partition that is in the same shard.
+    #[error("partition {0} is in another shard, where no offset can be expected")]
+    ExpectedElsewhere(PartitionId),
     /// It was to take effect together with others, and one of those was refused.
     #[error("something that was to take effect with it was refused")]
     UnitRefused,

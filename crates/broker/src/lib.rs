@@ -7,6 +7,7 @@
 //! * [`append`]: what a producer hands in and gets back; `request`: what is asked of the log
 //! * `sequencer`: gives batches their offsets and makes one proposal of all that waits
 //! * `local_shard`: a shard as this node has it; `layout`: where its files are; `small_file`: those beside them
+//! * `peers`: how shards reach one another; `outgoing`, `pusher`: what one sends to another
 //! * `routing`: which shard has what; `adoption`: rows follow the catalog
 //! * `shard`: applies what consensus committed, and answers whoever waits for it
 //! * [`fetch`]: reading by offset and by time
@@ -39,7 +40,10 @@ mod layout;
 mod local_shard;
 pub mod operations;
 mod options;
+mod outgoing;
+mod peers;
 mod pending;
+mod pusher;
 mod record_ids;
 mod request;
 mod routing;
@@ -49,6 +53,8 @@ pub mod shard_client;
 mod shard_status;
 mod small_file;
 mod stored;
+#[cfg(test)]
+mod tests;
 pub mod timeline;
 pub mod turns;
 pub mod watch;

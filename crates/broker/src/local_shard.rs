@@ -19,6 +19,8 @@ use crate::delivery::driver;
 use crate::delivery::handle::{Handle, Message};
 use crate::error::{ExecuteError, OpenError, Unavailable};
 use crate::options::BrokerOptions;
+use crate::peers::Peers;
+use crate::pusher;
 use crate::request::Request;
 use crate::sequencer::Sequencer;
 use crate::shard::{Shard, View};
@@ -34,6 +36,7 @@ pub(crate) struct Common<'a> {
     pub(crate) timeline: &'a Arc<Timeline>,
     pub(crate) cpu: &'a CpuPool,
     pub(crate) watchers: &'a Arc<Watchers>,
+    pub(crate) peers: &'a Arc<Peers>,
 }
 
 #[derive(Debug)]
@@ -64,6 +67,8 @@ pub(crate) struct Adopted {
 struct Tasks {
     sequencing: JoinHandle<()>,
     delivering: Option<JoinHandle<()>>,
+    /// What was sent to other shards is pushed.
+    pushing: Option<JoinHandle<()>>,
 }
 
 impl LocalShard {
@@ -90,7 +95,8 @@ impl LocalShard {
             inbox,
         );
         let sequencing = tasks::vital(Task::Sequencer, sequencer.run(), failure);
-        let (mut delivery, mut delivering) = (None, None);
+        common.peers.add(role.shard(), &requests);
+        let (mut delivery, mut delivering, mut pushing) = (None, None, None);
         if matches!(role, Role::Rows(_)) {
             let (handle, messages) = Handle::new();
             let _ = shard.delivery.set(handle.clone());
@@ -101,12 +107,16 @@ impl LocalShard {
                 workers: world.workers.clone(),
                 timeline: Arc::clone(common.timeline),
                 requests: requests.clone(),
+                peers: Arc::clone(common.peers),
                 handle: handle.clone(),
                 sleep_max: options.housekeeping_interval,
             };
             delivery = Some(handle);
             let driving = driver::run(parts, messages);
             delivering = Some(tasks::vital(Task::Delivery, driving, failure));
+            let peers = Arc::clone(common.peers);
+            let pusher = pusher::run(Arc::clone(&shard), consensus.clone(), peers);
+            pushing = Some(tasks::vital(Task::Channels, pusher, failure));
         }
         let version = shard.read(|view| view.rows.adopted());
         Ok(Self {
@@ -116,7 +126,7 @@ impl LocalShard {
             workers: world.workers.clone(),
             requests: Mutex::new(Some(requests)),
             delivery,
-            tasks: Mutex::new(Some(Tasks { sequencing, delivering })),
+            tasks: Mutex::new(Some(Tasks { sequencing, delivering, pushing })),
             adopted: watch::Sender::new(Adopted { version, ended: false }),
         })
     }
@@ -168,7 +178,14 @@ impl LocalShard {
 
     /// Takes no more requests.
     pub(crate) fn refuse_requests(&self) {
-        self.requests.lock().take();
+        if let Some(requests) = self.requests.lock().take() {
+            let _ = requests.send(Request::Closing);
+        }
+        if let Some(Tasks { pushing: Some(pushing), .. }) = &*self.tasks.lock() {
+            // What is not acknowledged is sent again by the next start.
+            pushing.abort();
+        }
+        self.shard.outgoing.close();
         self.adopted.send_modify(|adopted| adopted.ended = true);
     }
 

@@ -1,20 +1,23 @@
 //! Requests that wait for a proposal, and their answers once it is written or applied.
 
-use base::{Offset, PartitionId};
+use base::{Offset, PartitionId, ShardId};
 use bytes::Bytes;
 use machine::outcome::{AppendOutcome, Applied};
-use machine::{Refusal, Rows};
+use machine::{Origin, Refusal, Rows};
 use tokio::sync::oneshot;
 
 use crate::append::{Appended, Appends};
 use crate::delivery::handle::{Handle, Message};
 use crate::error::{AppendError, ExecuteError, Unavailable};
-use crate::request::CommandReply;
+use crate::outgoing::{Entered, Outgoing, Receipt, Sent};
+use crate::request::{CommandReply, ReceiveError, UnitReply};
 
 /// Who waits for a proposal.
 #[derive(Debug, Default)]
 pub(crate) struct Pending {
     pub(crate) appends: Vec<PendingAppend>,
+    pub(crate) units: Vec<PendingUnit>,
+    pub(crate) messages: Vec<PendingMessage>,
     /// The entry's commands from this one on stand alone and are answered; those before belong to
     /// units.
     pub(crate) first_alone: usize,
@@ -34,6 +37,23 @@ pub(crate) struct PendingAppend {
     pub(crate) overflow: Option<Overflow>,
     /// `None` once it was answered.
     pub(crate) reply: Option<oneshot::Sender<Appends>>,
+}
+
+#[derive(Debug)]
+pub(crate) struct PendingUnit {
+    pub(crate) slots: Vec<Slot>,
+    /// Messages that it puts into outboxes: where they go, their numbers, and the places of their rows.
+    pub(crate) sent: Vec<(ShardId, Offset, Vec<usize>)>,
+    pub(crate) reply: oneshot::Sender<UnitReply>,
+}
+
+/// A message of another shard.
+#[derive(Debug)]
+pub(crate) struct PendingMessage {
+    pub(crate) origin: Origin,
+    /// The body of each row that it has here.
+    pub(crate) rows: Vec<Option<(PartitionId, usize)>>,
+    pub(crate) reply: oneshot::Sender<Result<Receipt, ReceiveError>>,
 }
 
 /// Batches that were refused for want of room and become dead letters. Their producer is answered
@@ -58,6 +78,10 @@ pub(crate) enum Slot {
         partition: PartitionId,
         base_offset: Offset,
     },
+    /// It goes to another shard, and is the proposal's body of this number.
+    Sent {
+        body: usize,
+    },
     Refused(AppendError),
 }
 
@@ -72,6 +96,58 @@ impl PendingAppend {
             // The caller may have gone; the records stay.
             None => drop(reply.send(answers)),
         }
+    }
+}
+
+impl PendingUnit {
+    fn answer(self, rows: &Rows, applied: &Applied, outgoing: &Outgoing) {
+        let Self { slots, sent, reply } = self;
+        let rows: Vec<_> = slots.into_iter().map(|slot| slot.answer(rows, applied)).collect();
+        let receipt = |(to, number, places): (ShardId, Offset, Vec<usize>)| {
+            let is_sent = places.first().is_some_and(|place| rows[*place].is_ok());
+            is_sent.then(|| Sent { places, receipt: outgoing.receipt(to, number) })
+        };
+        let sent = sent.into_iter().filter_map(receipt).collect();
+        let _ = reply.send(Entered { rows, sent });
+    }
+
+    fn fail(self, why: &Unavailable) {
+        let failed = |slot| match slot {
+            Slot::Refused(error) => Err(error),
+            Slot::Body { .. } | Slot::Duplicate { .. } | Slot::Sent { .. } => {
+                Err(why.clone().into())
+            }
+        };
+        let rows = self.slots.into_iter().map(failed).collect();
+        let _ = self.reply.send(Entered { rows, sent: Vec::new() });
+    }
+}
+
+impl PendingMessage {
+    fn answer(self, rows: &Rows, applied: &Applied) {
+        let expected = rows.channels().expected(self.origin.shard);
+        let answer = match expected >= self.origin.next {
+            true => {
+                let place = |row: Option<(PartitionId, usize)>| {
+                    let (partition, body) = row?;
+                    let base_offset = match applied.appends[body] {
+                        AppendOutcome::Taken { base_offset } => base_offset,
+                        AppendOutcome::PassedOver => return None,
+                        _ => {
+                            tracing::info!(%partition, from = %self.origin.shard,
+                                number = self.origin.number, "{GONE}");
+                            return None;
+                        }
+                    };
+                    let log_start = log_start(rows, partition);
+                    Some(Appended { base_offset, log_start, duplicate: false })
+                };
+                Ok(self.rows.into_iter().map(place).collect())
+            }
+            // Others led in between, or one before it was not taken.
+            false => Err(ReceiveError::OutOfOrder { expected }),
+        };
+        let _ = self.reply.send(answer);
     }
 }
 
@@ -96,6 +172,8 @@ impl Pending {
     pub(crate) fn awaits_the_log(&self) -> bool {
         let refused = |slot: &Slot| matches!(slot, Slot::Refused(_));
         !self.commands.is_empty()
+            || !self.messages.is_empty()
+            || self.units.iter().any(|unit| !unit.slots.iter().all(refused))
             || self.appends.iter().any(|append| !append.slots.iter().all(refused))
     }
 
@@ -105,9 +183,15 @@ impl Pending {
         self.fail(&Unavailable::Stopping);
     }
 
-    pub(crate) fn answer(self, rows: &Rows, applied: &mut Applied) {
+    pub(crate) fn answer(self, rows: &Rows, applied: &mut Applied, outgoing: &Outgoing) {
         for mut append in self.appends {
-            append.answer(|slot| slot.answer(rows, applied));
+            append.answer(|slot| slot.answer_here(rows, applied));
+        }
+        for unit in self.units {
+            unit.answer(rows, applied, outgoing);
+        }
+        for message in self.messages {
+            message.answer(rows, applied);
         }
         let alone = applied.commands.drain(..).skip(self.first_alone);
         for (reply, outcome) in self.commands.into_iter().zip(alone) {
@@ -119,14 +203,23 @@ impl Pending {
         for mut append in self.appends {
             append.answer(|slot| match slot {
                 Slot::Refused(error) => Err(error),
-                Slot::Body { .. } | Slot::Duplicate { .. } => Err(why.clone().into()),
+                Slot::Body { .. } | Slot::Duplicate { .. } | Slot::Sent { .. } => {
+                    Err(why.clone().into())
+                }
             });
+        }
+        self.units.into_iter().for_each(|unit| unit.fail(why));
+        for message in self.messages {
+            let _ = message.reply.send(Err(ReceiveError::Refused(why.clone().into())));
         }
         for reply in self.commands {
             let _ = reply.send(Err(why.clone().into()));
         }
     }
 }
+
+/// The end of a dead letter whose topic is gone.
+pub(crate) const GONE: &str = "a message found its topic deleted; what was for it is dropped";
 
 fn log_start(rows: &Rows, partition: PartitionId) -> Offset {
     rows.partition(partition).map_or(0, |found| found.log_start())
@@ -138,16 +231,28 @@ impl Slot {
             Slot::Refused(error) => return Err(error),
             Slot::Body { partition, base_offset, .. } => (partition, base_offset, false),
             Slot::Duplicate { partition, base_offset } => (partition, base_offset, true),
+            Slot::Sent { .. } => return Err(AppendError::UnitRefused),
         };
         Ok(Appended { base_offset, log_start: log_start(rows, partition), duplicate })
     }
 
-    fn answer(self, rows: &Rows, applied: &Applied) -> Result<Appended, AppendError> {
+    /// The answer to a row that stands alone: it is in no message.
+    fn answer_here(self, rows: &Rows, applied: &Applied) -> Result<Appended, AppendError> {
+        self.answer(rows, applied)?.ok_or(AppendError::UnitRefused)
+    }
+
+    fn answer(self, rows: &Rows, applied: &Applied) -> Result<Option<Appended>, AppendError> {
         let taken = |partition, base_offset, duplicate| {
-            Ok(Appended { base_offset, log_start: log_start(rows, partition), duplicate })
+            let log_start = log_start(rows, partition);
+            Ok(Some(Appended { base_offset, log_start, duplicate }))
         };
         match self {
             Slot::Refused(error) => Err(error),
+            Slot::Sent { body } => match applied.appends[body] {
+                AppendOutcome::Taken { .. } => Ok(None),
+                AppendOutcome::NotSequenced { .. } => Err(Unavailable::NotLeader.into()),
+                _ => Err(AppendError::UnitRefused),
+            },
             Slot::Duplicate { partition, base_offset } => taken(partition, base_offset, true),
             Slot::Body { partition, body, .. } => match applied.appends[body] {
                 AppendOutcome::Taken { base_offset } => taken(partition, base_offset, false),
@@ -156,7 +261,9 @@ impl Slot {
                 AppendOutcome::Producer(refusal) => Err(AppendError::Sequence(refusal)),
                 // Sequenced by a leader that was no longer one; the client tries again.
                 AppendOutcome::NotSequenced { .. } => Err(Unavailable::NotLeader.into()),
-                AppendOutcome::UnitRefused => Err(AppendError::UnitRefused),
+                AppendOutcome::UnitRefused | AppendOutcome::PassedOver => {
+                    Err(AppendError::UnitRefused)
+                }
             },
         }
     }

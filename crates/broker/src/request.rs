@@ -1,11 +1,13 @@
 //! What is asked of a shard's log.
 
+use base::Offset;
 use base::limits::ENTRY_ROW_BYTES;
-use machine::{Command, Outcome};
+use machine::{Command, Origin, Outcome};
 use tokio::sync::oneshot;
 
-use crate::append::{AppendBatch, Appends};
-use crate::error::{ExecuteError, Unavailable};
+use crate::append::{AppendBatch, Appended, Appends};
+use crate::error::{AppendError, ExecuteError, Unavailable};
+use crate::outgoing::{Entered, Receipt};
 
 pub(crate) type CommandReply = oneshot::Sender<Result<Outcome, ExecuteError>>;
 
@@ -18,16 +20,51 @@ pub(crate) enum Request {
         reply: oneshot::Sender<Appends>,
     },
     /// At least one batch, and commands that go into the same entry: all of it takes effect, or
-    /// nothing.
+    /// nothing. What is for partitions of other shards goes there as messages.
     Unit {
         batches: Vec<AppendBatch>,
         commands: Vec<Command>,
-        reply: oneshot::Sender<Appends>,
+        reply: oneshot::Sender<UnitReply>,
+    },
+    /// A message from another shard.
+    Receive {
+        message: Message,
+        reply: oneshot::Sender<Result<Receipt, ReceiveError>>,
     },
     Execute {
         command: Command,
         reply: CommandReply,
     },
+    /// The node is about to end: what waits for room in an outbox waits no longer.
+    Closing,
+}
+
+pub(crate) type UnitReply = Entered<Result<Option<Appended>, AppendError>>;
+
+/// A message as it travels from the leader of one shard to that of another.
+#[derive(Debug)]
+pub(crate) struct Message {
+    pub(crate) origin: Origin,
+    /// The partitions of each are of the shard that it goes to.
+    pub(crate) batches: Vec<AppendBatch>,
+}
+
+/// Why a message was not taken.
+#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+pub(crate) enum ReceiveError {
+    #[error("message {expected} is the next one")]
+    OutOfOrder { expected: Offset },
+    #[error(transparent)]
+    Refused(#[from] AppendError),
+}
+
+impl ReceiveError {
+    /// The other shard takes nothing any more: the node is about to end.
+    pub(crate) fn is_final(&self) -> bool {
+        let ends =
+            |why: &Unavailable| matches!(why, Unavailable::Stopping | Unavailable::Failed(_));
+        matches!(self, Self::Refused(AppendError::Unavailable(why)) if ends(why))
+    }
 }
 
 impl Request {
@@ -41,20 +78,39 @@ impl Request {
             Request::Unit { batches, commands, .. } => {
                 of_batches(batches) + commands.iter().map(Command::weight).sum::<usize>()
             }
+            Request::Receive { message, .. } => of_batches(&message.batches),
             Request::Execute { command, .. } => command.weight(),
+            Request::Closing => 0,
         }
     }
 
     /// Answers without having done anything.
     pub(crate) fn refuse(self, why: &Unavailable) {
         match self {
-            Request::Append { batches, reply } | Request::Unit { batches, reply, .. } => {
+            Request::Append { batches, reply } => {
                 let rows = batches.iter().map(AppendBatch::rows).sum();
                 let _ = reply.send(vec![Err(why.clone().into()); rows]);
             }
+            Request::Unit { batches, reply, .. } => {
+                refuse_unit(&batches, reply, &why.clone().into());
+            }
+            Request::Receive { reply, .. } => {
+                let _ = reply.send(Err(ReceiveError::Refused(why.clone().into())));
+            }
+            Request::Closing => {}
             Request::Execute { reply, .. } => {
                 let _ = reply.send(Err(why.clone().into()));
             }
         }
     }
+}
+
+/// Answers each row of a unit that was not done.
+pub(crate) fn refuse_unit(
+    batches: &[AppendBatch],
+    reply: oneshot::Sender<UnitReply>,
+    why: &AppendError,
+) {
+    let rows = batches.iter().map(AppendBatch::rows).sum();
+    let _ = reply.send(Entered { rows: vec![Err(why.clone()); rows], sent: Vec::new() });
 }

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use base::{HashMap, PartitionId};
+use base::{HashMap, PartitionId, ShardId};
 use bytes::Bytes;
 use consensus::{Committed, Encode, RestoreError, StateMachine};
 use journal::{Body, Journal};
@@ -21,6 +21,7 @@ use tokio::sync::{oneshot, watch};
 use crate::changes::Changes;
 use crate::delivery::handle::Handle;
 use crate::error::Unavailable;
+use crate::outgoing::Outgoing;
 use crate::pending::Pending;
 use crate::watch::{MarkedWatches, Watchers};
 
@@ -30,6 +31,28 @@ pub(crate) struct View<'a> {
     pub(crate) rows: &'a Rows,
     /// The time of the shard's log: see [`State::last_ms`].
     pub(crate) last_ms: i64,
+    pub(crate) shard: ShardId,
+}
+
+impl View<'_> {
+    /// The other shard that has the partition. `None`: this one has it, or there is no such partition.
+    pub(crate) fn elsewhere(&self, partition: PartitionId) -> Option<ShardId> {
+        if self.rows.partition(partition).is_some() {
+            return None;
+        }
+        self.placed(partition).filter(|shard| *shard != self.shard)
+    }
+
+    /// Whether the catalog has a place for the partition in this shard, which may not have taken that over.
+    pub(crate) fn is_placed_here(&self, partition: PartitionId) -> bool {
+        self.placed(partition) == Some(self.shard)
+    }
+
+    fn placed(&self, partition: PartitionId) -> Option<ShardId> {
+        let topic = self.catalog.topic(partition.topic)?;
+        let known = topic.has_partition(partition.index);
+        known.then(|| topic.placement.shard_of(partition.index))
+    }
 }
 
 #[derive(Debug)]
@@ -44,6 +67,8 @@ pub(crate) struct Shard {
     pub(crate) watchers: Arc<Watchers>,
     /// What housekeeping has not looked at.
     pub(crate) changes: Changes,
+    /// What this shard sends to others.
+    pub(crate) outgoing: Outgoing,
     /// Set once the node leads: until then there is nobody to deliver to.
     pub(crate) delivery: OnceLock<Handle>,
     state: RwLock<State>,
@@ -79,6 +104,7 @@ impl Shard {
             followers: Mutex::default(),
             watchers,
             changes: Changes::default(),
+            outgoing: Outgoing::default(),
             delivery: OnceLock::new(),
             state: RwLock::new(State::of(role)),
             pending: Mutex::default(),
@@ -95,7 +121,8 @@ impl Shard {
         let catalog = self.catalog.as_ref().map(|catalog| catalog.state.read());
         let state = self.state.read();
         let catalog = catalog.as_ref().map_or(&state.catalog, |catalog| &catalog.catalog);
-        question(&View { catalog, rows: &state.rows, last_ms: state.last_ms() })
+        let (last_ms, shard) = (state.last_ms(), state.role().shard());
+        question(&View { catalog, rows: &state.rows, last_ms, shard })
     }
 
     pub(crate) fn role(&self) -> Role {
@@ -211,6 +238,18 @@ impl Shard {
         }
     }
 
+    /// Whoever pushes a message must not be before those who wait for its receipt.
+    fn announce_sent(&self, rows: &Rows, appends: &[Append], applied: &Applied) {
+        for (append, outcome) in appends.iter().zip(&applied.appends) {
+            let taken = matches!(outcome, AppendOutcome::Taken { .. });
+            let Some(to) = append.partition.as_channel().filter(|_| taken) else { continue };
+            let outbox = rows.channels().outbox(to);
+            if outbox.is_some_and(|outbox| outbox.has_message(append.base_offset)) {
+                self.outgoing.announce(to, append.base_offset);
+            }
+        }
+    }
+
     fn wake(&self, appends: &[Append], applied: &Applied) {
         let gone = applied.removed.iter().flat_map(|&(topic, partitions)| {
             (0..partitions).map(move |index| PartitionId::new(topic, index))
@@ -234,6 +273,10 @@ impl StateMachine for Shard {
             let (commands, units) = (&commands[..], &units[..]);
             state.apply(&Entry { now_ms, leader_epoch, appends, commands, units }, applied);
             tasks::inject::point(Task::Apply);
+            let sends = commands.iter().any(|it| matches!(it, Command::Send { .. }));
+            if sends && entry.ticket != 0 {
+                self.announce_sent(&state.rows, appends, applied);
+            }
             // Under the lock: whoever reads the new end must find its batches in the index.
             self.settle_bytes(entry.id.index, applied);
             // Under the lock, for the same reason: whoever knows of a record finds it delivered.
@@ -253,7 +296,11 @@ impl StateMachine for Shard {
             && let Some(pending) = self.take(entry.ticket)
         {
             let state = self.state.read();
-            pending.answer(&state.rows, applied);
+            pending.answer(&state.rows, applied, &self.outgoing);
+        }
+        // After the answers: whoever is to hear of it is known by then.
+        if commands.iter().any(|command| matches!(command, Command::Send { .. })) {
+            self.outgoing.note_sent();
         }
         marked.wake();
         self.wake(appends, applied);

@@ -223,7 +223,10 @@ impl Modules {
         let mut files = Vec::new();
         sources(&folder, &mut files);
         let mut modules = Self { folder, uses: BTreeMap::new() };
-        files.retain(|file| !file.ends_with("tests.rs"));
+        let is_test = |file: &PathBuf| {
+            file.ends_with("tests.rs") || file.components().any(|it| it.as_os_str() == "tests")
+        };
+        files.retain(|file| !is_test(file));
         let paths: Vec<Vec<String>> = files.iter().map(|file| modules.path_of(file)).collect();
         for path in &paths {
             modules.uses.entry(Self::name(path)).or_default();

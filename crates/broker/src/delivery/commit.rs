@@ -17,9 +17,9 @@ use machine::{Command, GroupSettle};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
-use crate::append::{AppendBatch, Appends};
+use crate::append::AppendBatch;
 use crate::error::{ExecuteError, Unavailable};
-use crate::request::Request;
+use crate::request::{Request, UnitReply};
 
 use super::group::Group;
 use super::groups::Groups;
@@ -47,13 +47,13 @@ pub(super) struct Committed<P> {
     pub(super) groups: Vec<LeaseGroupId>,
     pub(super) purpose: P,
     /// Of each batch, or of all.
-    pub(super) result: Result<Appends, Unavailable>,
+    pub(super) result: Result<UnitReply, Unavailable>,
 }
 
 impl<P> Committed<P> {
     /// There was nothing to make durable.
     pub(super) fn of_nothing(purpose: P) -> Self {
-        Self { number: 0, groups: Vec::new(), purpose, result: Ok(Vec::new()) }
+        Self { number: 0, groups: Vec::new(), purpose, result: Ok(UnitReply::nothing()) }
     }
 }
 
@@ -162,25 +162,8 @@ impl<P: Send + 'static> Commits<P> {
         let (reply, answer) = oneshot::channel();
         let commands = vec![Command::Settle { settles }];
         let _ = self.requests.send(Request::Unit { batches, commands, reply });
-        self.expect(number, of, answer, purpose);
-    }
-
-    /// Appends batches that stand alone, for no group.
-    pub(super) fn append(&mut self, batches: Vec<AppendBatch>, purpose: P) {
-        let (reply, answer) = oneshot::channel();
-        let _ = self.requests.send(Request::Append { batches, reply });
-        self.expect(0, Vec::new(), answer, purpose);
-    }
-
-    fn expect(
-        &mut self,
-        number: u64,
-        groups: Vec<LeaseGroupId>,
-        answer: oneshot::Receiver<Appends>,
-        purpose: P,
-    ) {
         let answered = answer.map(|answer| answer.map_err(|_| Unavailable::Stopping));
-        let committed = move |result| Committed { number, groups, purpose, result };
+        let committed = move |result| Committed { number, groups: of, purpose, result };
         self.under_way.push(answered.map(committed).boxed());
     }
 
@@ -209,7 +192,7 @@ impl<P: Send + 'static> Commits<P> {
                     Err(_) => return Err(Unavailable::Stopping),
                 }
             }
-            Ok(Vec::new())
+            Ok(UnitReply::nothing())
         };
         let committed = move |result| Committed { number, groups, purpose, result };
         self.under_way.push(answered.map(committed).boxed());
@@ -313,17 +296,18 @@ mod tests {
     async fn a_request_comes_back_with_its_purpose_and_its_result() {
         let (mut commits, mut asked) = commits();
         assert!(commits.done().await.is_none());
+        commits.push(std::future::pending().boxed());
         for _ in 0..2 {
-            commits.append(Vec::new(), "overflow");
+            commits.execute(1, Vec::new(), vec![Vec::new()], "settles");
         }
         assert!(commits.try_done().is_none() && commits.is_under_way());
-        let Some(Request::Append { reply, .. }) = asked.recv().await else { panic!("an append") };
-        reply.send(Vec::new()).expect("it waits");
+        let Some(Request::Execute { reply, .. }) = asked.recv().await else { panic!("a command") };
+        reply.send(Ok(machine::Outcome::Done)).expect("it waits");
         let done = commits.done().await.expect("it ended");
-        assert_eq!((done.purpose, done.result), ("overflow", Ok(Vec::new())));
+        assert!(done.purpose == "settles" && done.result.is_ok());
         // The sequencer is no more.
         drop(asked);
         let done = commits.done().await.expect("it ended");
-        assert_eq!(done.result, Err(Unavailable::Stopping));
+        assert!(matches!(done.result, Err(Unavailable::Stopping)));
     }
 }

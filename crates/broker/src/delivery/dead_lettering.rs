@@ -9,7 +9,6 @@ use base::{LeaseGroupId, Offset, PartitionId, TopicId};
 use machine::config::LeaseGroupConfig;
 use tokio::time::Instant;
 
-use crate::append::Appends;
 use crate::error::AppendError;
 use crate::shard::Shard;
 
@@ -186,7 +185,7 @@ impl FirstLetters {
 
 /// What stood in the way of a unit, of the answers to its rows: it is among those that were refused
 /// only because of it.
-pub(super) fn cause(rows: Appends) -> Option<AppendError> {
+pub(super) fn cause<R>(rows: Vec<Result<R, AppendError>>) -> Option<AppendError> {
     let mut refused = rows.into_iter().filter_map(Result::err);
     let first = refused.next()?;
     match first {
@@ -209,7 +208,7 @@ mod tests {
         let full = || AppendError::Full { limit: "limit.records" };
         assert_eq!(cause(vec![taken(), taken()]), None);
         assert_eq!(cause(vec![taken(), Err(full())]), Some(full()));
-        let beside = || Err(AppendError::UnitRefused);
+        let beside = || Err::<(), _>(AppendError::UnitRefused);
         assert_eq!(cause(vec![beside(), Err(full()), beside()]), Some(full()));
         assert_eq!(cause(vec![beside(), beside()]), Some(AppendError::UnitRefused));
     }

@@ -45,12 +45,13 @@ pub enum SettleError {
 pub enum TransferError {
     #[error("item {item} cannot be settled: {source}")]
     Settle { item: usize, source: SettleError },
+    /// Records of several shards were to be settled, and those of one are, with everything that was to be
+    /// appended. The others are not.
+    #[error("a part of it took effect, and the rest did not: {0}")]
+    Partly(Box<TransferError>),
     /// A dead letter of what was rejected, if the transfer has no such batch.
     #[error("batch {batch} cannot be appended: {source}")]
     Append { batch: usize, source: AppendError },
-    /// Nothing makes entries of several logs take effect together.
-    #[error("it is about partitions of several shards")]
-    SeveralShards,
     #[error(transparent)]
     Unavailable(#[from] Unavailable),
 }

@@ -13,6 +13,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::append::{AppendBatch, Appended, Appends};
 
+use crate::outgoing::Entered;
+
 use super::dead_letter::Routers;
 use super::error::{ConsumeError, RemoveError, SettleError, TakeError, TransferError};
 use super::event::{Delivery, Sent, Unread};
@@ -115,8 +117,9 @@ pub(crate) struct Joining {
 
 /// The results of a settle's items, in their order.
 pub(crate) type Settled = Vec<Result<(), SettleError>>;
-/// Where the batches of a transfer are.
-pub(crate) type Transferred = Result<Vec<Appended>, TransferError>;
+/// Where the batches of a transfer are, or on their way to.
+pub(crate) type Moved = Entered<Option<Appended>>;
+pub(crate) type Transferred = Result<Moved, TransferError>;
 
 /// What an operator wants to know or to change, for which the driver's own knowledge is needed. `None`, where
 /// an answer may be so: there is no such group.

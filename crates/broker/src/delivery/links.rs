@@ -110,6 +110,15 @@ impl Links {
         }
     }
 
+    /// Whether the group is there still, whatever was known of it before.
+    pub(super) fn is_there(&self, group: LeaseGroupId) -> bool {
+        let there = self.drivers.route(group).is_some();
+        if !there && let Some(several) = &self.several {
+            several.lock().routes.remove(&group);
+        }
+        there
+    }
+
     /// The shard that has what a settle is about.
     pub(super) fn shard_of(&self, settle: &Settle) -> ShardId {
         let several = self.several.as_ref();

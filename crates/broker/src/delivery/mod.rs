@@ -32,6 +32,7 @@ mod lent;
 mod links;
 mod options;
 mod overflow;
+mod places;
 pub(crate) mod policy;
 mod purse;
 mod rates;
@@ -47,6 +48,7 @@ pub(crate) mod standings;
 mod takes;
 mod taking;
 mod transfer;
+pub(crate) mod transfers_over_shards;
 pub(crate) mod view;
 mod waiter;
 

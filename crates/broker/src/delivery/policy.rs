@@ -28,8 +28,8 @@ fn is_limited(topic: &TopicConfig) -> bool {
     topic.limit_records.is_some() || topic.limit_bytes.is_some()
 }
 
-/// A shard's part of a topic's limit: in proportion to the partitions that it has, `here` of `all`. The parts
-/// are the limit together at most, but each shard may hold one.
+/// A shard's part of a topic's limit: in proportion to the partitions that it has, `here` of `all`, and at least
+/// one. So the parts are more than the limit together where it is less than the number of shards.
 pub(crate) fn limit_here(limit: u64, here: usize, all: u32) -> u64 {
     if here as u64 >= u64::from(all) {
         return limit;

@@ -1,5 +1,6 @@
 //! The way back for dead letters: appended where they came from (or elsewhere) and settled where
-//! they are, in one log entry, in the order of their offsets.
+//! they are, in one log entry, in the order of their offsets. Those that came from another shard go there by a
+//! message in that entry.
 
 use base::limits::BATCH_BYTES_DEFAULT;
 use base::{LeaseGroupId, Offset, PartitionId, TopicId, headers};
@@ -183,13 +184,14 @@ impl Broker {
         let question = Question::MoveAway { group, partition, offsets, batches, reply };
         driver.tell(Message::Ask(question));
         match answer.await.map_err(|_| Unavailable::Stopping)? {
-            Ok(_) => redriven.moved += moved,
+            Ok(entered) => {
+                entered.arrived().await?;
+                redriven.moved += moved;
+            }
             Err(TransferError::Append { source, .. }) => return Err(source.into()),
             Err(TransferError::Unavailable(why)) => return Err(why.into()),
-            // Somebody leased one of them in between, or it is for another log.
-            Err(TransferError::Settle { .. } | TransferError::SeveralShards) => {
-                redriven.left += moved;
-            }
+            // Somebody leased one of them in between. They are all in one shard.
+            Err(TransferError::Settle { .. } | TransferError::Partly(_)) => redriven.left += moved,
         }
         Ok(())
     }

@@ -24,6 +24,7 @@ use super::links::Links;
 use super::options::{ConsumeOptions, Credit, Settle, TakeOptions};
 use super::settle_reply::Part;
 use super::taking::take;
+use super::transfers_over_shards;
 
 pub use super::settle_reply::SettleReply;
 
@@ -252,33 +253,18 @@ impl LeaseSession {
     /// neither. What a transaction, or moving a record to another topic, needs. Records that it
     /// rejects become dead letters in the same entry; where they are too many for that (thousands, or
     /// megabytes), by entries of their own, behind it and before this returns.
+    ///
+    /// What is for partitions of other shards goes there by a message that is in the same entry. This
+    /// returns when it has arrived; if it fails to, that may be under way still. Such a row has no
+    /// offset where an election came in between. Limits of length do not hold for it. Where records of
+    /// several shards are settled, what is settled in each is all or nothing by itself, and the batches
+    /// go with the first.
     pub async fn transfer(
         &self,
         settles: Vec<Settle>,
         batches: Vec<AppendBatch>,
-    ) -> Result<Vec<Appended>, TransferError> {
-        let shard = self.shard_of_transfer(&settles, &batches)?;
-        let (session, (reply, answer)) = (self.links.session, oneshot::channel());
-        self.links.tell(shard, Message::Transfer { session, settles, batches, reply });
-        answer.await.unwrap_or(Err(TransferError::Unavailable(Unavailable::Stopping)))
-    }
-
-    /// The one shard that has all of it.
-    fn shard_of_transfer(
-        &self,
-        settles: &[Settle],
-        batches: &[AppendBatch],
-    ) -> Result<ShardId, TransferError> {
-        if self.links.only().is_some() {
-            return Ok(ShardId::FIRST);
-        }
-        let mut shards = self.links.shards_of(batches.iter().flat_map(AppendBatch::partitions));
-        shards.extend(settles.iter().map(|settle| self.links.shard_of(settle)));
-        let first = shards.first().copied().unwrap_or(ShardId::FIRST);
-        match shards.iter().all(|shard| *shard == first) {
-            true => Ok(first),
-            false => Err(TransferError::SeveralShards),
-        }
+    ) -> Result<Vec<Option<Appended>>, TransferError> {
+        transfers_over_shards::transfer(&self.links, settles, batches).await
     }
 
     /// As dropping it.

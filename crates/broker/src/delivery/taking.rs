@@ -75,7 +75,7 @@ pub(super) async fn take(links: &Links, group: LeaseGroupId, options: TakeOption
 /// A shard that has not taken over that it has partitions of the topic has nothing to give.
 fn known(links: &Links, group: LeaseGroupId, answer: Answer) -> Answer {
     match answer {
-        Err(TakeError::UnknownGroup(_)) if links.route(group).is_some() => Ok(Vec::new()),
+        Err(TakeError::UnknownGroup(_)) if links.is_there(group) => Ok(Vec::new()),
         answer => answer,
     }
 }

@@ -4,10 +4,9 @@ use base::LeaseGroupId;
 use dispatch::Settlement;
 use tokio::sync::oneshot;
 
-use crate::append::Appended;
 use crate::error::Unavailable;
 
-use super::handle::{Settled, Transferred};
+use super::handle::{Moved, Settled, Transferred};
 use super::options::Settle;
 
 #[derive(Debug)]
@@ -22,7 +21,7 @@ pub(super) struct Waiter {
 #[derive(Debug)]
 pub(super) enum Reply {
     Settles(Settled, oneshot::Sender<Settled>),
-    Transfer(Vec<Appended>, oneshot::Sender<Transferred>),
+    Transfer(Moved, oneshot::Sender<Transferred>),
 }
 
 /// A group in which something was rejected.

@@ -1,6 +1,7 @@
 //! What the machine will know once all that is under way is applied, where it differs.
 
-use base::{HashMap, Offset, PartitionId, TopicId};
+use base::{HashMap, Offset, PartitionId, ShardId, TopicId};
+use machine::Origin;
 use machine::partition::Partition;
 use machine::producer::{BatchSequence, ProducerState, SequenceRefusal, SequenceVerdict};
 
@@ -11,6 +12,10 @@ pub(super) struct Ahead {
     producers: HashMap<(PartitionId, i64), (ProducerState, u64)>,
     /// Topics that are being deleted.
     deleted: HashMap<TopicId, u64>,
+    /// Messages on their way into an outbox, and their bytes.
+    sent: HashMap<ShardId, (usize, u64)>,
+    /// The number of the next message from a shard.
+    expected: HashMap<ShardId, (Offset, u64)>,
 }
 
 /// What a proposal put into [`Ahead`], to be taken out once it is applied.
@@ -19,6 +24,9 @@ pub(super) struct Touched {
     partitions: Vec<PartitionId>,
     producers: Vec<(PartitionId, i64)>,
     topics: Vec<TopicId>,
+    /// With the bytes of each message.
+    sent: Vec<(ShardId, u64)>,
+    sources: Vec<ShardId>,
 }
 
 impl Ahead {
@@ -29,6 +37,27 @@ impl Ahead {
     /// Whether its deletion is under way: what is appended now would come after that.
     pub(super) fn is_deleted(&self, topic: TopicId) -> bool {
         !self.deleted.is_empty() && self.deleted.contains_key(&topic)
+    }
+
+    /// How many messages are on their way into an outbox, and their bytes.
+    pub(super) fn sent(&self, to: ShardId) -> (usize, u64) {
+        self.sent.get(&to).copied().unwrap_or_default()
+    }
+
+    /// The number of the next message from a shard, if it differs from what the machine knows.
+    pub(super) fn expected(&self, from: ShardId) -> Option<Offset> {
+        self.expected.get(&from).map(|(number, _)| *number)
+    }
+
+    pub(super) fn record_sent(&mut self, to: ShardId, bytes: u64, touched: &mut Touched) {
+        let sent = self.sent.entry(to).or_default();
+        *sent = (sent.0 + 1, sent.1 + bytes);
+        touched.sent.push((to, bytes));
+    }
+
+    pub(super) fn record_message(&mut self, origin: Origin, ticket: u64, touched: &mut Touched) {
+        self.expected.insert(origin.shard, (origin.next, ticket));
+        touched.sources.push(origin.shard);
     }
 
     pub(super) fn check(
@@ -98,6 +127,19 @@ impl Ahead {
         for topic in &touched.topics {
             if self.deleted.get(topic).is_some_and(|last| *last == ticket) {
                 self.deleted.remove(topic);
+            }
+        }
+        for (to, bytes) in &touched.sent {
+            if let Some(sent) = self.sent.get_mut(to) {
+                *sent = (sent.0 - 1, sent.1 - bytes);
+                if sent.0 == 0 {
+                    self.sent.remove(to);
+                }
+            }
+        }
+        for from in &touched.sources {
+            if self.expected.get(from).is_some_and(|(_, last)| *last == ticket) {
+                self.expected.remove(from);
             }
         }
     }

@@ -46,7 +46,13 @@ pub(super) fn refused(
     let held = held.unwrap_or_else(|| rows.stored() + ends.saturating_sub(applied) + records);
     // What is more than the limit by itself is too much even if somebody would take it at once.
     let held = held.max(records);
-    let here = |limit| limit_here(limit, rows.row_count(), topic.partition_count());
+    // Where nothing waits a batch has to fit into the limit alone, or one that is larger than this shard's
+    // part would never be taken.
+    let alone = held == records;
+    let here = |limit| match alone {
+        true => limit,
+        false => limit_here(limit, rows.row_count(), topic.partition_count()),
+    };
     if config.limit_records.is_some_and(|limit| held > here(limit)) {
         return Some(AppendError::Full { limit: "limit.records" });
     }
@@ -64,4 +70,24 @@ pub(super) fn refused(
     }
     sequenced.note_sequenced(topic.id, ends + records, bytes);
     None
+}
+
+/// Notes the bytes of a batch that goes into the topic however full it is.
+pub(super) fn note_waived(
+    state: &View<'_>,
+    topic: &Topic,
+    shard: &Shard,
+    ahead: impl Fn(PartitionId) -> Option<base::Offset>,
+    records: u64,
+    batch: &[u8],
+) {
+    if !refuses(&topic.config) || topic.config.limit_bytes.is_none() {
+        return;
+    }
+    let (Some(rows), Some(delivery)) = (state.rows.topic(topic.id), shard.delivery.get()) else {
+        return;
+    };
+    let end = |(id, row): (PartitionId, &Partition)| ahead(id).unwrap_or(row.next_offset());
+    let ends: u64 = rows.partitions().map(end).sum();
+    delivery.standings.note_sequenced(topic.id, ends + records, record::value_bytes(batch));
 }

@@ -8,14 +8,19 @@
 //! A batch of which some records were there before is written without them. Where that takes long the
 //! request is set aside until it is done ([`partial`]): others do not wait for it.
 //!
+//! What a unit has for partitions of other shards goes into outboxes ([`units`]), and waits while one of those
+//! is full ([`held`]); nobody else waits for it.
+//!
 //! Batching needs no timer: while proposals are under way, what arrives joins the next one.
 
 mod ahead;
+mod held;
 mod limits;
 mod partial;
 mod proposal;
 mod refused;
 mod term;
+mod units;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -34,6 +39,7 @@ use crate::dedup::Dedup;
 use crate::error::Unavailable;
 use crate::request::Request;
 use crate::shard::Shard;
+use held::Held;
 use refused::Refused;
 
 /// Owns the queue of requests. What it decides is decided for a term ([`term`]); between two of them
@@ -49,6 +55,8 @@ pub(crate) struct Sequencer {
     cpu: CpuPool,
     /// Requests that are set aside until their batches are made without copies.
     aside: FuturesUnordered<BoxFuture<'static, Request>>,
+    /// Units that wait for room in an outbox.
+    held: Held,
     /// Time in the log never runs backwards, whatever the clock does.
     now_ms: i64,
     drained: Vec<Request>,
@@ -74,6 +82,7 @@ impl Sequencer {
             dedup: Dedup::default(),
             cpu,
             aside: FuturesUnordered::new(),
+            held: Held::default(),
             now_ms: 0,
             drained: Vec::new(),
         }

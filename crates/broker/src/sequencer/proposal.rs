@@ -17,7 +17,7 @@ use super::limits;
 use crate::append::{AppendBatch, Appends};
 use crate::dedup::{self, Copies, Dedup, Deduplicated, Going};
 use crate::error::AppendError;
-use crate::pending::{Overflow, Pending, PendingAppend, Slot};
+use crate::pending::{Overflow, Pending, PendingAppend, PendingMessage, PendingUnit, Slot};
 use crate::record_ids::RecordIds;
 use crate::request::{CommandReply, Request};
 use crate::shard::{Shard, View};
@@ -28,10 +28,12 @@ pub(super) struct Proposal {
     pub(super) units: Vec<Unit>,
     pub(super) touched: Touched,
     appends: Vec<PendingAppend>,
+    pub(super) pending_units: Vec<PendingUnit>,
+    pub(super) messages: Vec<PendingMessage>,
     /// Bodies that are written without records that were there before.
     parts: Vec<Part>,
     /// Commands of units, in their order. Their outcomes are not answered.
-    bound: Vec<Command>,
+    pub(super) bound: Vec<Command>,
     /// Commands that stand alone.
     alone: Vec<Command>,
     replies: Vec<CommandReply>,
@@ -73,13 +75,13 @@ struct Sequencing {
 }
 
 /// A batch's bytes: its own until it has a place, then shared by the rows that it gets.
-enum Written {
+pub(super) enum Written {
     Not(BytesMut),
     At(Bytes),
 }
 
 impl Written {
-    fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         match self {
             Self::Not(bytes) => bytes,
             Self::At(bytes) => bytes,
@@ -95,7 +97,7 @@ impl Written {
     }
 
     /// The bytes as they are written: those of the first row have its offset, others share them.
-    fn place(&mut self, base_offset: Offset, leader_epoch: i32) -> Bytes {
+    pub(super) fn place(&mut self, base_offset: Offset, leader_epoch: i32) -> Bytes {
         if let Self::Not(bytes) = self {
             let mut bytes = mem::take(bytes);
             record::assign(&mut bytes, base_offset, leader_epoch);
@@ -116,6 +118,8 @@ impl Proposal {
             units: Vec::new(),
             touched: Touched::default(),
             appends: Vec::new(),
+            pending_units: Vec::new(),
+            messages: Vec::new(),
             parts: Vec::new(),
             bound: Vec::new(),
             alone: Vec::new(),
@@ -125,8 +129,8 @@ impl Proposal {
 
     /// What goes into the entry's head, and who waits.
     pub(super) fn finish(self) -> Finished {
-        let Self { ticket, mut bodies, units, touched, appends, parts, bound, alone, replies } =
-            self;
+        let Self { ticket, mut bodies, units, touched, appends, parts, .. } = self;
+        let Self { pending_units, messages, bound, alone, replies, .. } = self;
         for Part { body, base_offset, leader_epoch, whole, copies } in parts {
             let rest = dedup::without(&whole, &copies).map_or(whole, Bytes::from);
             bodies[body].bytes =
@@ -135,7 +139,14 @@ impl Proposal {
         let first_alone = bound.len();
         let mut commands = bound;
         commands.extend(alone);
-        let pending = Pending { appends, first_alone, commands: replies, readers: Vec::new() };
+        let pending = Pending {
+            appends,
+            units: pending_units,
+            messages,
+            first_alone,
+            commands: replies,
+            readers: Vec::new(),
+        };
         Finished { ticket, bodies, units, touched, commands, pending }
     }
 
@@ -145,6 +156,8 @@ impl Proposal {
             Request::Unit { batches, commands, reply } => {
                 self.add_unit(batches, commands, reply, context);
             }
+            Request::Receive { message, reply } => self.add_message(message, reply, context),
+            Request::Closing => {}
             Request::Execute { mut command, reply } => {
                 if let Command::CommitOffsets { offsets, .. } = &mut command {
                     // A topic that is gone by now may be gone from the rows before this is applied, and
@@ -185,43 +198,8 @@ impl Proposal {
         self.appends.push(PendingAppend { slots, early, overflow, reply: Some(reply) });
     }
 
-    /// All of it, or nothing: what the machine will judge is judged here too, so that what cannot be
-    /// taken is answered without an entry.
-    fn add_unit(
-        &mut self,
-        batches: Vec<AppendBatch>,
-        commands: Vec<Command>,
-        reply: oneshot::Sender<Appends>,
-        context: &mut Context<'_>,
-    ) {
-        debug_assert!(!batches.is_empty(), "commands alone need no unit");
-        let mut slots = Vec::with_capacity(batches.len());
-        match refused(&batches, context) {
-            Some(refused) => {
-                let rows = batches.iter().map(AppendBatch::rows).sum();
-                slots.resize_with(rows, || Slot::Refused(refused.clone()));
-            }
-            None => {
-                let first_append = self.bodies.len();
-                let mut overflowed = Vec::new();
-                for batch in batches {
-                    self.sequence_rows(batch, false, context, &mut slots, &mut overflowed);
-                }
-                debug_assert!(slots.iter().all(|slot| matches!(slot, Slot::Body { .. })));
-                self.units.push(Unit {
-                    first_append: first_append as u32,
-                    appends: (self.bodies.len() - first_append) as u32,
-                    commands: commands.len() as u32,
-                });
-                self.bound.extend(commands);
-            }
-        }
-        let (overflow, reply) = (None, Some(reply));
-        self.appends.push(PendingAppend { slots, early: false, overflow, reply });
-    }
-
     /// Gives the batch a row in each of its partitions, or says why it gets none there.
-    fn sequence_rows(
+    pub(super) fn sequence_rows(
         &mut self,
         batch: AppendBatch,
         deduplicated: bool,
@@ -258,7 +236,6 @@ impl Proposal {
         let Some(found) = state.rows.partition(partition) else { return unknown() };
         let base_offset = ahead.end(partition).unwrap_or_else(|| found.next_offset());
         let header = &batch.header;
-        let span = span(header);
         let sequence = match judge_sequence(partition, header, found, ahead) {
             Ok(sequence) => sequence,
             Err(slot) => return slot,
@@ -304,19 +281,31 @@ impl Proposal {
             }
             None => batch.bytes.place(base_offset, leader_epoch),
         };
+        self.push_body(partition, base_offset, &batch.header, bytes, context);
+        Slot::Body { partition, body, base_offset }
+    }
+
+    pub(super) fn push_body(
+        &mut self,
+        partition: PartitionId,
+        base_offset: Offset,
+        header: &BatchHeader,
+        bytes: Bytes,
+        context: &mut Context<'_>,
+    ) {
+        let span = span(header);
         let end = base_offset + u64::from(span);
-        ahead.record_end(partition, end, self.ticket, &mut self.touched);
+        context.ahead.record_end(partition, end, self.ticket, &mut self.touched);
         self.bodies.push(Body {
             stream: partition.stream(),
             base_offset,
             span,
             // Retention by time must not take for ancient what only bears no time.
-            max_timestamp: Some(batch.header.max_timestamp)
+            max_timestamp: Some(header.max_timestamp)
                 .filter(|at| *at >= 0)
-                .unwrap_or(terms.now_ms),
+                .unwrap_or(context.terms.now_ms),
             bytes,
         });
-        Slot::Body { partition, body, base_offset }
     }
 }
 
@@ -355,7 +344,7 @@ pub(super) fn sequence_of(header: &BatchHeader) -> Option<BatchSequence> {
 
 /// Why one of the batches, which stand or fall together, would be refused: each has to fit beside
 /// those before it.
-fn refused(batches: &[AppendBatch], context: &Context<'_>) -> Option<AppendError> {
+pub(super) fn refused(batches: &[AppendBatch], context: &Context<'_>) -> Option<AppendError> {
     let Context { ahead, state, terms, .. } = context;
     let mut ends: HashMap<PartitionId, Offset> = HashMap::default();
     for batch in batches {
@@ -397,7 +386,7 @@ pub(super) fn deletions(command: &Command) -> &[TopicId] {
 }
 
 /// How many offsets the batch takes.
-fn span(header: &BatchHeader) -> u32 {
+pub(super) fn span(header: &BatchHeader) -> u32 {
     header.last_offset_delta.max(0) as u32 + 1
 }
 
@@ -415,7 +404,7 @@ fn refused_for_limits(
     limits::refused(state, topic, terms.shard, ahead, records, batch)
 }
 
-fn refused_for_space(room: &Room) -> Option<AppendError> {
+pub(super) fn refused_for_space(room: &Room) -> Option<AppendError> {
     match *room {
         Room::Ok => None,
         Room::Full { free_bytes, reserve_bytes } => {

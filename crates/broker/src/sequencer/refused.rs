@@ -3,6 +3,7 @@
 use base::{HashMap, Offset, PartitionId};
 use bytes::{Bytes, BytesMut};
 use journal::Body;
+use machine::rows::channels::bytes_of;
 use machine::{Command, Unit};
 use record::BatchHeader;
 
@@ -61,6 +62,12 @@ impl Sequenced {
             for &topic in deletions(command) {
                 ahead.record_deletion(topic, ticket, &mut touched);
             }
+            if let Command::Send { to, batches } = command {
+                ahead.record_sent(*to, bytes_of(batches), &mut touched);
+            }
+        }
+        for origin in self.units.iter().filter_map(|unit| unit.origin) {
+            ahead.record_message(origin, ticket, &mut touched);
         }
         Some(touched)
     }

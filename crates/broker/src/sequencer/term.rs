@@ -7,11 +7,12 @@
 use std::collections::VecDeque;
 use std::pin::pin;
 
-use base::PartitionId;
 use base::limits::{PROPOSAL_BYTES_MAX, PROPOSALS_IN_FLIGHT_MAX};
+use base::{PartitionId, TopicId};
 use consensus::{Leadership, Payload, ProposeError, Proposed};
 use futures_util::FutureExt;
 use futures_util::stream::StreamExt;
+use tokio::time::{Instant, sleep_until};
 
 use super::ahead::{Ahead, Touched};
 use super::proposal::{Context, Finished, Proposal, Terms};
@@ -53,6 +54,15 @@ impl Term {
     }
 }
 
+/// Pending for ever when there is nothing to wait for.
+async fn waited(until: Option<Instant>) -> Instant {
+    match until {
+        Some(until) => sleep_until(until).await,
+        None => std::future::pending().await,
+    }
+    Instant::now()
+}
+
 impl Sequencer {
     /// Sequences until the term is over, or nobody is left who could ask. Answers with what came too late
     /// for the term, in order.
@@ -79,6 +89,10 @@ impl Sequencer {
                     Ok(()) => {
                         let Some(done) = term.under_way.pop_front() else { continue };
                         term.ahead.forget(done.ticket, &done.touched);
+                        if !self.held.is_empty() {
+                            // It may have been an acknowledgement.
+                            self.propose(&mut term).await;
+                        }
                     }
                     Err(error) => {
                         if let Some(next) = term.under_way.front_mut() {
@@ -94,10 +108,13 @@ impl Sequencer {
                     Some(request) => self.drain(&mut term, request).await,
                     None => self.open = false,
                 },
+                now = waited(self.held.expires_at()) => self.held.refuse_expired(now),
                 () = &mut lost => break,
                 _ = &mut ended => break,
             }
         }
+        // Drivers wait for these before the next term begins.
+        self.held.refuse_all();
         self.wind_up(term).await
     }
 
@@ -110,7 +127,15 @@ impl Sequencer {
             bytes += next.bytes();
             self.drained.push(next);
         }
+        self.propose(term).await;
+    }
+
+    /// Makes one proposal of what was drained, and of what has room in its outbox by now.
+    async fn propose(&mut self, term: &mut Term) {
         self.now_ms = self.now_ms.max(self.clock.now_ms());
+        if self.drained.iter().any(|request| matches!(request, Request::Closing)) {
+            self.held.close();
+        }
         let terms = Terms {
             leader_epoch: term.leadership.term() as i32,
             room: self.shard.journal.room(),
@@ -118,11 +143,13 @@ impl Sequencer {
             shard: &self.shard,
         };
         let mut proposal = Proposal::new(self.shard.ticket());
-        let Self { dedup, drained, aside, cpu, .. } = self;
+        let Self { dedup, drained, aside, cpu, held, .. } = self;
         let ahead = &mut term.ahead;
         self.shard.read(|state| {
             let mut context = Context { ahead, dedup, state, terms: &terms };
+            held.release(&mut context, |unit, context| proposal.add(unit, context));
             for request in drained.drain(..) {
+                let Some(request) = held.admit(request, &context) else { continue };
                 let partial = partial::copies_in(&request, &context);
                 if partial.is_empty() {
                     proposal.add(request, &mut context);
@@ -140,6 +167,7 @@ impl Sequencer {
         if let Some(delivery) = self.shard.delivery.get().filter(|_| !bodies.is_empty()) {
             let taken =
                 bodies.iter().map(|body| (PartitionId::from_stream(body.stream).topic, body.span));
+            let taken = taken.filter(|(topic, _)| *topic != TopicId::CHANNELS);
             delivery.published.add(self.now_ms, taken);
         }
         let sequenced = Sequenced { bodies, units, commands };

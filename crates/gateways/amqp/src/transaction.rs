@@ -1,7 +1,8 @@
 //! `tx`: messages and answers that take effect together or not at all.
 //!
 //! RabbitMQ promises atomicity for one queue only. Here a commit is one log entry, so it holds for
-//! all of it, messages and answers alike.
+//! all of it, messages and answers alike. Where the answers are about queues of several shards, it is
+//! one entry for each shard, the first of them with all messages.
 
 use base::limits::{
     AMQP_TRANSACTION_BYTES_MAX, AMQP_TRANSACTION_SETTLES_MAX, AMQP_TRANSACTIONS_BYTES_MAX,
@@ -127,6 +128,9 @@ impl Session {
             match leases.transfer(settles, batches).await {
                 Ok(_) => Ok(Done::Committed),
                 Err(TransferError::Unavailable(error)) => {
+                    Err(Exception::new(ReplyCode::InternalError, error.to_string()))
+                }
+                Err(error @ TransferError::Partly(_)) => {
                     Err(Exception::new(ReplyCode::InternalError, error.to_string()))
                 }
                 Err(error) => Err(Exception::precondition_failed(format!(

@@ -92,11 +92,13 @@ impl From<AppendError> for Fault {
                 Self::new(ResponseError::KafkaStorageError, error.to_string())
             }
             // Retriable too: room comes as consumers settle.
-            AppendError::Full { .. } => {
+            AppendError::Full { .. } | AppendError::OutboxFull { .. } => {
                 Self::new(ResponseError::ThrottlingQuotaExceeded, error.to_string())
             }
             // Nothing that Kafka's clients send is a unit; what the node itself moves may be.
-            AppendError::NotAtExpected { .. } | AppendError::UnitRefused => {
+            AppendError::NotAtExpected { .. }
+            | AppendError::ExpectedElsewhere(_)
+            | AppendError::UnitRefused => {
                 Self::new(ResponseError::InvalidRecord, error.to_string())
             }
             AppendError::Unavailable(unavailable) => unavailable.into(),
@@ -180,7 +182,9 @@ impl From<Refusal> for Fault {
             | Refusal::AdoptionConflict { .. }
             | Refusal::NotHere { .. }
             | Refusal::UnitRefused
-            | Refusal::NotInUnit => ResponseError::UnknownServerError,
+            | Refusal::NotInUnit
+            | Refusal::NotAMessage
+            | Refusal::OutboxFull { .. } => ResponseError::UnknownServerError,
         };
         Self::new(error, refusal.to_string())
     }

@@ -239,6 +239,7 @@ vital! {
     main: Main, by_itself;
     sequencer: Sequencer, by_itself;
     adoption: Adoption, by_itself;
+    channels: Channels, by_itself;
     delivery: Delivery, by_itself;
     delivery_decoding: DeliveryDecoding, deliver_compressed;
     housekeeping: Housekeeping, by_itself;

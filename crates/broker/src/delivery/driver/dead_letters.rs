@@ -10,8 +10,8 @@ use super::super::dead_letters::PendingLetter;
 use super::super::overflow::{NextOverflow, Overflowed, Places};
 use super::super::settles::settles_of;
 use super::{Driver, Purpose};
-use crate::append::Appends;
 use crate::error::Unavailable;
+use crate::request::UnitReply;
 
 impl Driver {
     /// Takes over dead letters of a group, to be appended.
@@ -58,12 +58,12 @@ impl Driver {
     pub(super) fn on_dead_lettered(
         &mut self,
         under_way: DeadLettering,
-        result: Result<Appends, Unavailable>,
+        result: Result<UnitReply, Unavailable>,
     ) -> bool {
         let DeadLettering { group: id, engine, count } = under_way;
         let Some(group) = self.groups.get_mut(id) else { return false };
         let refused = match result {
-            Ok(rows) => cause(rows),
+            Ok(entered) => cause(entered.rows),
             Err(unavailable) => Some(unavailable.into()),
         };
         if group.engine != engine {
@@ -100,7 +100,10 @@ impl Driver {
         match overflowed.next(&places) {
             NextOverflow::Answer(overflowed) => overflowed.answer(),
             NextOverflow::Append(batches, overflowed) => {
-                self.commits.append(batches, Purpose::Overflow(overflowed));
+                // No record is settled with them: each goes to the log that it belongs to.
+                let appended = self.places.append(batches);
+                let go_on = |()| Committed::of_nothing(Purpose::Overflow(overflowed));
+                self.commits.push(appended.map(go_on).boxed());
             }
             NextOverflow::Unpack(partition, bytes, overflowed) => {
                 let unpacked = overflowed.unpack(partition, bytes, self.reader.cpu().clone());

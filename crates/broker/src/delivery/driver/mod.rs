@@ -42,6 +42,7 @@ use tokio::time::Instant;
 use world::{Clock, Workers};
 
 use crate::cpu::CpuPool;
+use crate::peers::Peers;
 use crate::request::Request;
 use crate::shard::Shard;
 use crate::timeline::Timeline;
@@ -54,6 +55,7 @@ use super::groups::Groups;
 use super::handle::{Handle, Inbox, Message};
 use super::handover::Handover;
 use super::overflow::Overflowed;
+use super::places::AppendPlaces;
 use super::rates::Published;
 use super::reading::Reader;
 use super::sessions::Sessions;
@@ -69,6 +71,7 @@ pub(crate) struct Parts {
     pub(crate) workers: Workers,
     pub(crate) timeline: Arc<Timeline>,
     pub(crate) requests: mpsc::UnboundedSender<Request>,
+    pub(crate) peers: Arc<Peers>,
     pub(crate) handle: Handle,
     /// How long a driver sleeps at most, however far its next deadline is: the wall clock may be set, which
     /// has to be noticed soon, and the machine may be suspended, which a timer does not count.
@@ -127,6 +130,7 @@ struct Driver {
     commits: Commits<Purpose>,
     dead_letters: DeadLetterQueue,
     transfers: Transfers,
+    places: AppendPlaces,
     /// Taken, and not yet all in memory.
     takes: Vec<PendingTake>,
 
@@ -180,6 +184,7 @@ impl Driver {
             commits: Commits::new(requests.clone()),
             dead_letters: DeadLetterQueue::new(Arc::clone(shard), Arc::clone(&handle.routers)),
             transfers: Transfers::default(),
+            places: AppendPlaces::new(Arc::clone(shard), Arc::clone(&parts.peers)),
             takes: Vec::new(),
             sweep_at: Instant::now() + SWEEP_EVERY,
             turn_ends: Instant::now(),

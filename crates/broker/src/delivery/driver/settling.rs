@@ -13,6 +13,7 @@ use super::super::options::Settle;
 use super::super::waiter::{Reject, Reply, Waiter, note_reject};
 use super::{Driver, Purpose};
 use crate::error::Unavailable;
+use crate::outgoing::Entered;
 
 impl Driver {
     pub(super) fn settle(
@@ -155,12 +156,12 @@ impl Driver {
                 }
             }
             Purpose::Transfer(transfer) => match result {
-                Ok(rows) if rows.iter().all(Result::is_ok) => {
-                    let appended = rows.into_iter().map_while(Result::ok).collect();
-                    self.on_transferred(transfer, appended);
+                Ok(Entered { rows, sent }) if rows.iter().all(Result::is_ok) => {
+                    let rows = rows.into_iter().map_while(Result::ok).collect();
+                    self.on_transferred(transfer, Entered { rows, sent });
                     self.on_ended(number, &groups, false);
                 }
-                Ok(rows) => {
+                Ok(Entered { rows, .. }) => {
                     self.on_ended(number, &groups, false);
                     self.on_transfer_refused(transfer, rows);
                 }

@@ -8,13 +8,13 @@ use super::super::dead_letter_batches::DeadLetterBatches;
 use super::super::dead_lettering::cause;
 use super::super::dead_letters::PendingLetter;
 use super::super::error::TransferError;
-use super::super::handle::Transferred;
+use super::super::handle::{Moved, Transferred};
 use super::super::options::Settle;
 use super::super::settles::{attempts_of, settles_of};
 use super::super::transfer::{Letters, PendingTransfer, RejectedRecords, Transfer, Withheld};
 use super::super::waiter::{Reject, Reply, Waiter};
 use super::{Driver, Purpose};
-use crate::append::{AppendBatch, Appended, Appends};
+use crate::append::{AppendBatch, Appended};
 use crate::error::AppendError;
 
 impl Driver {
@@ -118,9 +118,9 @@ impl Driver {
     }
 
     /// It took effect.
-    pub(super) fn on_transferred(&mut self, transfer: Transfer, mut appended: Vec<Appended>) {
+    pub(super) fn on_transferred(&mut self, transfer: Transfer, mut moved: Moved) {
         let Transfer { own_rows, withheld, dead_lettered, to_dead_letter, reply, .. } = transfer;
-        appended.truncate(own_rows);
+        moved.rows.truncate(own_rows);
         for Withheld { group: id, engine, records } in withheld {
             if let Some(group) = self.groups.of_engine(id, engine) {
                 group.on_withheld_settled(&records);
@@ -142,12 +142,16 @@ impl Driver {
             rejects.push(Reject { group: id, engine, dead_lettered: group.dead.added() });
             groups.push(id);
         }
-        self.answer(Waiter { reply: Reply::Transfer(appended, reply), groups, rejects });
+        self.answer(Waiter { reply: Reply::Transfer(moved, reply), groups, rejects });
     }
 
     /// It was refused, so nothing of it is done: its records are available again. What else is
     /// leased of their groups is not touched.
-    pub(super) fn on_transfer_refused(&mut self, mut transfer: Transfer, rows: Appends) {
+    pub(super) fn on_transfer_refused(
+        &mut self,
+        mut transfer: Transfer,
+        rows: Vec<Result<Option<Appended>, AppendError>>,
+    ) {
         for Withheld { group: id, engine, records } in transfer.take_withheld() {
             match self.groups.of_engine(id, engine) {
                 Some(_) => self.give_back(id, &records),
@@ -184,7 +188,10 @@ impl Driver {
     ) -> Result<Vec<Withheld>, TransferError> {
         let unknown = self.shard.read(|state| {
             let rows = batches.iter().flat_map(AppendBatch::partitions).enumerate();
-            rows.into_iter().find(|(_, partition)| state.rows.partition(*partition).is_none())
+            let is_there = |partition| {
+                state.rows.partition(partition).is_some() || state.elsewhere(partition).is_some()
+            };
+            rows.into_iter().find(|(_, partition)| !is_there(*partition))
         });
         if let Some((batch, partition)) = unknown {
             let source = AppendError::UnknownPartition(partition);

@@ -6,7 +6,7 @@ use ::journal::EntryKind;
 use ::journal::inspect::{self, EntryInfo, SnapshotFileInfo};
 use ::world::RealDisk;
 use base::{HashMap, PartitionId, TopicId};
-use machine::{Applied, Command, Entry, Head, Outcome, State};
+use machine::{Applied, Command, Entry, Head, Origin, Outcome, State};
 
 use super::unreadable;
 use crate::commands::CommandError;
@@ -71,14 +71,19 @@ impl Names {
         if entry.kind != EntryKind::Command {
             return HeadText::default();
         }
-        let Ok(Head { now_ms, commands, .. }) = machine::decode_head(&entry.head) else {
+        let Ok(Head { now_ms, commands, units, .. }) = machine::decode_head(&entry.head) else {
             return HeadText { time_ms: None, commands: vec!["(cannot be decoded)".into()] };
         };
         if entry.id.index > self.applied {
             self.applied = entry.id.index;
             self.learn(now_ms, &commands);
         }
-        let commands = commands.iter().map(|command| self.describe(command)).collect();
+        let messages = units.iter().filter_map(|unit| unit.origin).map(|origin| {
+            let Origin { shard, number, .. } = origin;
+            format!("take message {number} of {shard}")
+        });
+        let commands = commands.iter().map(|command| self.describe(command));
+        let commands = messages.chain(commands).collect();
         HeadText { time_ms: Some(now_ms), commands }
     }
 
@@ -171,6 +176,14 @@ impl Names {
             }
             Command::SetShards { count } => {
                 format!("set the number of shards with records to {count}")
+            }
+            Command::Send { to, batches } => {
+                let targets: usize = batches.iter().map(|batch| batch.targets.len()).sum();
+                let batches = batches.len();
+                format!("send a message of {batches} batches to {targets} partitions of {to}")
+            }
+            Command::Acknowledged { to, below } => {
+                format!("{to} has all messages below {below}")
             }
             Command::Adopt(adoption) => format!(
                 "take over version {} of the catalog (topics: {}, lease groups: {})",

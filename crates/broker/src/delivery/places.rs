@@ -1,0 +1,48 @@
+//! Appends that stand alone, to whatever shards they are for.
+
+use std::future::Future;
+use std::sync::Arc;
+
+use base::ShardId;
+use tokio::sync::oneshot;
+
+use crate::append::{AppendBatch, divide};
+use crate::peers::Peers;
+use crate::request::Request;
+use crate::shard::Shard;
+
+pub(super) struct AppendPlaces {
+    own: ShardId,
+    shard: Arc<Shard>,
+    peers: Arc<Peers>,
+}
+
+impl AppendPlaces {
+    pub(super) fn new(shard: Arc<Shard>, peers: Arc<Peers>) -> Self {
+        Self { own: shard.role().shard(), shard, peers }
+    }
+
+    /// Resolves once all of it is in the logs, or refused.
+    pub(super) fn append(
+        &self,
+        batches: Vec<AppendBatch>,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let places: Vec<usize> = self.shard.read(|view| {
+            let partitions = batches.iter().flat_map(AppendBatch::partitions);
+            let shard = |partition| view.elsewhere(partition).unwrap_or(self.own).0 as usize;
+            partitions.map(shard).collect()
+        });
+        let mut answers = Vec::new();
+        for (shard, batches) in divide(batches, &places) {
+            let (reply, answer) = oneshot::channel();
+            self.peers.request(ShardId(shard as u32), Request::Append { batches, reply });
+            answers.push(answer);
+        }
+        async move {
+            for answer in answers {
+                // Whoever waits is told no more than that there was no room.
+                let _ = answer.await;
+            }
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! Transfers whose records are leased in more than one shard.
+//!
+//! One entry of one log is all or nothing, and so is a transfer whose settles are in one shard: what it appends
+//! in others goes there by messages that are in the same entry. Settles in several shards are as many entries,
+//! each whole by itself, as RabbitMQ's transactions are for each queue. Before the first of them all are looked
+//! at, so that a transfer with a lease that is lost does nothing, but for what ends in the moment between.
+
+use base::ShardId;
+use dispatch::Settlement;
+use tokio::sync::oneshot;
+
+use crate::append::{AppendBatch, Appended};
+use crate::error::Unavailable;
+
+use super::error::TransferError;
+use super::handle::{Message, Moved};
+use super::links::Links;
+use super::options::Settle;
+
+pub(super) async fn transfer(
+    links: &Links,
+    settles: Vec<Settle>,
+    batches: Vec<AppendBatch>,
+) -> Result<Vec<Option<Appended>>, TransferError> {
+    let parts = Part::divide(links, settles, &batches);
+    if parts.len() > 1 {
+        for part in &parts {
+            part.probe(links).await?;
+        }
+    }
+    let Some((first, others)) = parts.split_first() else { return Ok(Vec::new()) };
+    let moved = first.transfer(links, batches).await?;
+    for part in others {
+        let partly = |error| TransferError::Partly(Box::new(error));
+        part.transfer(links, Vec::new()).await.map_err(partly)?;
+    }
+    // The others need not wait for that.
+    Ok(moved.arrived().await?)
+}
+
+/// What a transfer settles in one shard.
+struct Part {
+    shard: ShardId,
+    /// Each with its place among all settles of the transfer.
+    settles: Vec<(usize, Settle)>,
+}
+
+impl Part {
+    /// The first part appends, and is there also where nothing is settled. It is of the shard of the first batch
+    /// where something is settled there or nothing is settled at all: the less has to be sent.
+    fn divide(links: &Links, settles: Vec<Settle>, batches: &[AppendBatch]) -> Vec<Self> {
+        if links.only().is_some() {
+            let settles = settles.into_iter().enumerate().collect();
+            return vec![Self { shard: ShardId::FIRST, settles }];
+        }
+        let mut parts: Vec<Self> = Vec::new();
+        for (place, settle) in settles.into_iter().enumerate() {
+            let shard = links.shard_of(&settle);
+            match parts.iter_mut().find(|part| part.shard == shard) {
+                Some(part) => part.settles.push((place, settle)),
+                None => parts.push(Self { shard, settles: vec![(place, settle)] }),
+            }
+        }
+        let first_row = batches.iter().flat_map(AppendBatch::partitions).take(1);
+        let of_batches = links.shards_of(first_row).pop();
+        if parts.is_empty() {
+            let shard = of_batches.unwrap_or(ShardId::FIRST);
+            parts.push(Self { shard, settles: Vec::new() });
+        }
+        if let Some(place) = parts.iter().position(|part| Some(part.shard) == of_batches) {
+            parts.swap(0, place);
+        }
+        parts
+    }
+
+    /// Whether the session holds all of it, which is found out by renewing it.
+    async fn probe(&self, links: &Links) -> Result<(), TransferError> {
+        let settlement = Settlement::Renew { lease_ms: None };
+        let settles = self.settles.iter().map(|(_, settle)| Settle { settlement, ..*settle });
+        let (settles, (reply, answer)) = (settles.collect(), oneshot::channel());
+        links.tell(self.shard, Message::Settle { session: links.session, settles, reply });
+        let results = answer.await.map_err(|_| Unavailable::Stopping)?;
+        for ((item, _), result) in self.settles.iter().zip(results) {
+            result.map_err(|source| TransferError::Settle { item: *item, source })?;
+        }
+        Ok(())
+    }
+
+    async fn transfer(
+        &self,
+        links: &Links,
+        batches: Vec<AppendBatch>,
+    ) -> Result<Moved, TransferError> {
+        let (session, (reply, answer)) = (links.session, oneshot::channel());
+        let settles = self.settles.iter().map(|(_, settle)| *settle).collect();
+        links.tell(self.shard, Message::Transfer { session, settles, batches, reply });
+        let moved = answer.await.unwrap_or(Err(Unavailable::Stopping.into()));
+        moved.map_err(|error| match error {
+            TransferError::Settle { item, source } => {
+                let item = self.settles.get(item).map_or(item, |(item, _)| *item);
+                TransferError::Settle { item, source }
+            }
+            error => error,
+        })
+    }
+}

@@ -1,0 +1,205 @@
+//! What a shard sends to others, as those who wait for it see it. The messages themselves are in its log.
+//!
+//! Nothing here outlives the process, and nothing depends on it: who waits when the node ends hears that, and
+//! the message arrives all the same.
+
+use std::collections::BTreeMap;
+
+use base::{Offset, ShardId};
+use parking_lot::Mutex;
+use tokio::sync::{Notify, oneshot};
+
+use crate::append::Appended;
+use crate::error::Unavailable;
+
+/// Where the rows of a message are, in their order. `None`: its topic is gone, or the message was there
+/// before and nobody remembers. It may be shorter than the message has rows.
+pub(crate) type Receipt = Vec<Option<Appended>>;
+
+/// A part of a unit that went to another shard.
+#[derive(Debug)]
+pub(crate) struct Sent {
+    /// Of its rows among all of the unit.
+    pub(crate) places: Vec<usize>,
+    /// Comes once that shard has it.
+    pub(crate) receipt: oneshot::Receiver<Receipt>,
+}
+
+/// What became of a unit.
+#[derive(Debug)]
+pub(crate) struct Entered<R> {
+    pub(crate) rows: Vec<R>,
+    pub(crate) sent: Vec<Sent>,
+}
+
+impl<R> Entered<R> {
+    pub(crate) fn nothing() -> Self {
+        Self { rows: Vec::new(), sent: Vec::new() }
+    }
+}
+
+impl Entered<Option<Appended>> {
+    /// Waits until other shards have what went there.
+    pub(crate) async fn arrived(self) -> Result<Vec<Option<Appended>>, Unavailable> {
+        let Self { mut rows, sent } = self;
+        for Sent { places, receipt } in sent {
+            // Dead letters stand behind what the caller gave, and are not waited for.
+            if places.iter().all(|place| *place >= rows.len()) {
+                continue;
+            }
+            let receipt = receipt.await.map_err(|_| Unavailable::Stopping)?;
+            for (place, appended) in places.into_iter().zip(receipt) {
+                if let Some(row) = rows.get_mut(place) {
+                    *row = appended;
+                }
+            }
+        }
+        Ok(rows)
+    }
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Outgoing {
+    waiting: Mutex<Waiting>,
+    sent: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    /// By shard and number of the message.
+    receipts: BTreeMap<(ShardId, Offset), Awaited>,
+    closed: bool,
+}
+
+/// Both ends of what one receipt goes through. One that is asked for, and has come, is forgotten.
+#[derive(Debug)]
+struct Awaited {
+    /// Until it comes.
+    sender: Option<oneshot::Sender<Receipt>>,
+    /// Until somebody asks for it.
+    receipt: Option<oneshot::Receiver<Receipt>>,
+}
+
+impl Awaited {
+    fn send(&mut self, receipt: Receipt) {
+        if let Some(sender) = self.sender.take() {
+            // Nobody may wait for it.
+            let _ = sender.send(receipt);
+        }
+    }
+}
+
+impl Outgoing {
+    /// A message that this node proposed is in the log. To be called before whoever pushes it can see it.
+    pub(crate) fn announce(&self, to: ShardId, number: Offset) {
+        let (sender, receipt) = oneshot::channel();
+        let awaited = Awaited { sender: Some(sender), receipt: Some(receipt) };
+        let mut waiting = self.waiting.lock();
+        if !waiting.closed {
+            waiting.receipts.insert((to, number), awaited);
+        }
+    }
+
+    /// The receipt of a message that was announced, to be asked for once.
+    pub(crate) fn receipt(&self, to: ShardId, number: Offset) -> oneshot::Receiver<Receipt> {
+        let mut waiting = self.waiting.lock();
+        let awaited = waiting.receipts.get_mut(&(to, number));
+        let receipt = awaited.and_then(|awaited| awaited.receipt.take());
+        waiting.forget_if_done(to, number);
+        // The node is about to end: what never comes.
+        receipt.unwrap_or_else(|| oneshot::channel().1)
+    }
+
+    /// The other shard has the message.
+    pub(crate) fn received(&self, to: ShardId, number: Offset, receipt: Receipt) {
+        let mut waiting = self.waiting.lock();
+        if let Some(awaited) = waiting.receipts.get_mut(&(to, number)) {
+            awaited.send(receipt);
+        }
+        waiting.forget_if_done(to, number);
+    }
+
+    /// It has all messages below: what is not known of one by now will never be.
+    pub(crate) fn received_below(&self, to: ShardId, below: Offset) {
+        let mut waiting = self.waiting.lock();
+        let of_shard = waiting.receipts.range_mut((to, 0)..(to, below));
+        of_shard.for_each(|(_, awaited)| awaited.send(Receipt::new()));
+        waiting.receipts.retain(|_, it| it.sender.is_some() || it.receipt.is_some());
+    }
+
+    /// Something was sent: whoever pushes it looks.
+    pub(crate) fn note_sent(&self) {
+        self.sent.notify_one();
+    }
+
+    pub(crate) async fn sent(&self) {
+        self.sent.notified().await;
+    }
+
+    /// The node is about to end: nobody will hear of what is on its way.
+    pub(crate) fn close(&self) {
+        let mut waiting = self.waiting.lock();
+        waiting.closed = true;
+        waiting.receipts.clear();
+    }
+}
+
+impl Waiting {
+    fn forget_if_done(&mut self, to: ShardId, number: Offset) {
+        let awaited = self.receipts.get(&(to, number));
+        if awaited.is_some_and(|it| it.sender.is_none() && it.receipt.is_none()) {
+            self.receipts.remove(&(to, number));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TO: ShardId = ShardId(2);
+
+    fn announced(outgoing: &Outgoing, to: ShardId, number: Offset) -> oneshot::Receiver<Receipt> {
+        outgoing.announce(to, number);
+        outgoing.receipt(to, number)
+    }
+
+    #[test]
+    fn receipts_below_are_answered_and_no_others() {
+        let outgoing = Outgoing::default();
+        let mut all: Vec<_> = [(ShardId(1), 5), (TO, 3), (TO, 7), (ShardId(3), 1)]
+            .map(|(to, number)| announced(&outgoing, to, number))
+            .into();
+        outgoing.received_below(TO, 7);
+        assert_eq!(all[1].try_recv(), Ok(Receipt::new()));
+        for place in [0, 2, 3] {
+            assert!(all[place].try_recv().is_err());
+        }
+        outgoing.received(TO, 7, vec![None]);
+        assert_eq!(all[2].try_recv(), Ok(vec![None]));
+        assert_eq!(outgoing.waiting.lock().receipts.len(), 2);
+        outgoing.close();
+        let closed = Err(oneshot::error::TryRecvError::Closed);
+        assert_eq!(announced(&outgoing, TO, 9).try_recv(), closed);
+    }
+
+    #[test]
+    fn a_receipt_that_comes_before_it_is_asked_for_is_kept() {
+        let outgoing = Outgoing::default();
+        outgoing.announce(TO, 3);
+        outgoing.received(TO, 3, vec![None]);
+        assert_eq!(outgoing.receipt(TO, 3).try_recv(), Ok(vec![None]));
+        assert!(outgoing.waiting.lock().receipts.is_empty());
+    }
+
+    #[tokio::test]
+    async fn rows_that_went_elsewhere_have_their_places_once_they_arrived() {
+        let outgoing = Outgoing::default();
+        let at = |base_offset| Some(Appended { base_offset, log_start: 0, duplicate: false });
+        let sent = |number, places| Sent { places, receipt: announced(&outgoing, TO, number) };
+        let sent = vec![sent(0, vec![2, 1, 3]), sent(5, vec![4])];
+        let entered = Entered { rows: vec![at(1), None, None], sent };
+        outgoing.received(TO, 0, vec![at(7), None, at(9)]);
+        assert_eq!(entered.arrived().await, Ok(vec![at(1), None, at(7)]));
+    }
+}

@@ -1,0 +1,383 @@
+//! Pushes what a shard sent to other shards: reads messages from the shard's journal in their order, hands them
+//! to those shards' logs, and acknowledges in its own log what they took.
+//!
+//! All that matters is in the two logs. What is known here is of one term and starts anew with the next: then
+//! everything is sent again that is not acknowledged, and a shard passes over what it has. So a message is
+//! taken once, and those of a channel in their order.
+//!
+//! Acknowledgements wait a moment for others; a channel with nothing in it costs nothing.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::limits::{
+    ACKNOWLEDGED_WITHIN, MESSAGE_BYTES_IN_FLIGHT_MAX, MESSAGES_IN_FLIGHT_MAX, OUTBOX_BYTES_MAX,
+    OUTBOX_MESSAGES_MAX,
+};
+use base::{Offset, PartitionId, ShardId};
+use bytes::BytesMut;
+use consensus::Consensus;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use journal::Journal;
+use machine::rows::channels::bytes_of;
+use machine::{Command, Origin, SentBatch};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep_until};
+
+use crate::append::AppendBatch;
+use crate::error::{AppendError, ExecuteError, Unavailable};
+use crate::outgoing::Receipt;
+use crate::peers::Peers;
+use crate::request::{Message, ReceiveError, Request};
+use crate::shard::Shard;
+use crate::stored::batches_in;
+
+/// Before a message is sent again that could not be taken.
+const AGAIN_AFTER: Duration = Duration::from_millis(50);
+/// The same where that will not change soon.
+const LATER: Duration = Duration::from_secs(1);
+
+/// Runs until it is cancelled.
+pub(crate) async fn run(shard: Arc<Shard>, consensus: Consensus, peers: Arc<Peers>) {
+    while let Ok(leadership) = consensus.leadership().await {
+        tracing::debug!(term = leadership.term(), "pushing begins");
+        let pusher = Pusher {
+            own: shard.role().shard(),
+            shard: Arc::clone(&shard),
+            peers: Arc::clone(&peers),
+            channels: BTreeMap::new(),
+            under_way: FuturesUnordered::new(),
+        };
+        pusher.run(pin!(leadership.lost())).await;
+    }
+    shard.outgoing.close();
+    // The part that ended reports why.
+    std::future::pending::<()>().await;
+}
+
+struct Pusher {
+    own: ShardId,
+    shard: Arc<Shard>,
+    peers: Arc<Peers>,
+    channels: BTreeMap<ShardId, Channel>,
+    under_way: FuturesUnordered<BoxFuture<'static, Ended>>,
+}
+
+/// A channel with something in it.
+struct Channel {
+    /// The number of the next message to send.
+    next: Offset,
+    in_flight: usize,
+    bytes_in_flight: u64,
+    /// One of those in flight was not taken: none is sent before the others came back.
+    broken: bool,
+    not_before: Option<Instant>,
+    /// The other shard has all messages below.
+    received: Offset,
+    /// So many of them, with so many bytes, are not acknowledged in the log.
+    unacknowledged: (usize, u64),
+    acknowledging: bool,
+    /// When they are acknowledged at the latest.
+    due_at: Option<Instant>,
+}
+
+/// A message, or an acknowledgement, came to its end.
+enum Ended {
+    Message { to: ShardId, origin: Origin, bytes: u64, result: Result<Receipt, ReceiveError> },
+    Acknowledged { to: ShardId, below: Offset, result: Result<(), ExecuteError> },
+}
+
+/// A message to be sent.
+struct Outbound {
+    origin: Origin,
+    batches: Arc<[SentBatch]>,
+}
+
+impl Pusher {
+    async fn run(mut self, mut lost: Pin<&mut impl Future<Output = ()>>) {
+        self.hear_of_former();
+        loop {
+            self.look();
+            for to in self.channels.keys().copied().collect::<Vec<_>>() {
+                self.push(to).await;
+                self.acknowledge(to);
+            }
+            self.channels.retain(|_, channel| !channel.is_idle());
+            let due = self.channels.values().filter_map(Channel::due_at).min();
+            tokio::select! {
+                biased;
+                () = &mut lost => return,
+                Some(ended) = self.under_way.next(), if !self.under_way.is_empty() => {
+                    self.on_ended(ended);
+                    while let Some(Some(ended)) = self.under_way.next().now_or_never() {
+                        self.on_ended(ended);
+                    }
+                }
+                () = self.shard.outgoing.sent() => {}
+                () = until(due) => {}
+            }
+        }
+    }
+
+    /// An earlier term may have ended before it told of all that was acknowledged in it.
+    fn hear_of_former(&self) {
+        for (to, outbox) in self.shard.rows().channels().outboxes() {
+            self.shard.outgoing.received_below(to, outbox.acknowledged());
+        }
+    }
+
+    /// Looks which channels have something in them.
+    fn look(&mut self) {
+        let rows = self.shard.rows();
+        for (to, outbox) in rows.channels().outboxes().filter(|(_, outbox)| !outbox.is_empty()) {
+            self.channels.entry(to).or_insert_with(|| Channel::at(outbox.acknowledged()));
+        }
+    }
+
+    /// Sends as many of a channel's messages as may be on their way.
+    async fn push(&mut self, to: ShardId) {
+        loop {
+            let Some(channel) = self.channels.get_mut(&to) else { return };
+            if !channel.may_send() {
+                return;
+            }
+            let next = self.shard.rows().channels().outbox(to).and_then(|outbox| {
+                let mut messages = outbox.messages_from(channel.next);
+                let (number, batches) = messages.next()?;
+                let next = messages.next().map_or(outbox.end(), |(number, _)| number);
+                let origin = Origin { shard: self.own, number, next };
+                Some(Outbound { origin, batches: Arc::clone(batches) })
+            });
+            let Some(message) = next else { return };
+            let bytes = bytes_of(&message.batches);
+            if channel.in_flight > 0
+                && channel.bytes_in_flight + bytes > MESSAGE_BYTES_IN_FLIGHT_MAX
+            {
+                return;
+            }
+            let origin = message.origin;
+            let read = read(&self.shard.journal, to, &message).await;
+            let Some(channel) = self.channels.get_mut(&to) else { return };
+            match read {
+                Ok(batches) => {
+                    channel.next = origin.next;
+                    channel.in_flight += 1;
+                    channel.bytes_in_flight += bytes;
+                    let delivered = self.deliver(to, origin, bytes, batches);
+                    self.under_way.push(delivered);
+                }
+                Err(error) => {
+                    tracing::error!(%to, number = origin.number, %error,
+                        "a message to another shard cannot be read; trying again");
+                    channel.not_before = Some(Instant::now() + LATER);
+                    return;
+                }
+            }
+        }
+    }
+
+    fn deliver(
+        &self,
+        to: ShardId,
+        origin: Origin,
+        bytes: u64,
+        batches: Vec<AppendBatch>,
+    ) -> BoxFuture<'static, Ended> {
+        let (reply, answer) = oneshot::channel();
+        self.peers.request(to, Request::Receive { message: Message { origin, batches }, reply });
+        let ended = async move {
+            let stopping = AppendError::Unavailable(Unavailable::Stopping);
+            let result = answer.await.unwrap_or(Err(ReceiveError::Refused(stopping)));
+            Ended::Message { to, origin, bytes, result }
+        };
+        ended.boxed()
+    }
+
+    fn on_ended(&mut self, ended: Ended) {
+        match ended {
+            Ended::Message { to, origin, bytes, result } => {
+                let Some(channel) = self.channels.get_mut(&to) else { return };
+                channel.in_flight -= 1;
+                channel.bytes_in_flight -= bytes;
+                match result {
+                    Ok(receipt) => {
+                        channel.on_received(origin, bytes);
+                        self.shard.outgoing.received(to, origin.number, receipt);
+                    }
+                    Err(why) => {
+                        if why.is_final() {
+                            self.shard.outgoing.close();
+                        }
+                        channel.on_refused(to, origin, &why);
+                    }
+                }
+                if channel.broken && channel.in_flight == 0 {
+                    (channel.broken, channel.next) = (false, channel.received);
+                }
+            }
+            Ended::Acknowledged { to, below, result } => {
+                let Some(channel) = self.channels.get_mut(&to) else { return };
+                channel.acknowledging = false;
+                if let Err(error) = result {
+                    tracing::debug!(%to, below, %error, "messages could not be acknowledged");
+                    // With the next ones, or again by themselves.
+                    channel.unacknowledged.0 += 1;
+                    channel.due_at = Some(Instant::now() + ACKNOWLEDGED_WITHIN);
+                }
+            }
+        }
+    }
+
+    /// Puts into the log how far the other shard has come, if it is time.
+    fn acknowledge(&mut self, to: ShardId) {
+        let Some(channel) = self.channels.get_mut(&to) else { return };
+        if !channel.is_acknowledgement_due(Instant::now()) {
+            return;
+        }
+        let below = channel.received;
+        channel.unacknowledged = (0, 0);
+        channel.due_at = None;
+        channel.acknowledging = true;
+        let (reply, answer) = oneshot::channel();
+        let command = Command::Acknowledged { to, below };
+        self.peers.request(self.own, Request::Execute { command, reply });
+        let ended = async move {
+            let stopping = Err(ExecuteError::Unavailable(Unavailable::Stopping));
+            let result = answer.await.unwrap_or(stopping).map(|_| ());
+            Ended::Acknowledged { to, below, result }
+        };
+        self.under_way.push(ended.boxed());
+    }
+}
+
+impl Channel {
+    fn at(next: Offset) -> Self {
+        Self {
+            next,
+            in_flight: 0,
+            bytes_in_flight: 0,
+            broken: false,
+            not_before: None,
+            received: next,
+            unacknowledged: (0, 0),
+            acknowledging: false,
+            due_at: None,
+        }
+    }
+
+    fn may_send(&mut self) -> bool {
+        self.not_before = self.not_before.filter(|at| *at > Instant::now());
+        !self.broken && self.not_before.is_none() && self.in_flight < MESSAGES_IN_FLIGHT_MAX
+    }
+
+    fn on_received(&mut self, origin: Origin, bytes: u64) {
+        self.received = self.received.max(origin.next);
+        self.unacknowledged.0 += 1;
+        self.unacknowledged.1 += bytes;
+        self.due_at.get_or_insert_with(|| Instant::now() + ACKNOWLEDGED_WITHIN);
+        self.not_before = None;
+    }
+
+    fn on_refused(&mut self, to: ShardId, origin: Origin, why: &ReceiveError) {
+        let wait = match why {
+            // Others on their way were refused, or this is what was sent in an earlier term.
+            ReceiveError::OutOfOrder { .. } if self.broken => Duration::ZERO,
+            ReceiveError::OutOfOrder { expected } => {
+                tracing::warn!(%to, number = origin.number, expected,
+                    "a message came out of its turn; what was not taken is sent again");
+                AGAIN_AFTER
+            }
+            // Nobody leads there, or a new topic is about to be there.
+            ReceiveError::Refused(
+                AppendError::Unavailable(_) | AppendError::UnknownPartition(_),
+            ) => AGAIN_AFTER,
+            ReceiveError::Refused(error) => {
+                tracing::warn!(%to, number = origin.number, %error,
+                    "a message to another shard is not taken; trying again");
+                LATER
+            }
+        };
+        self.broken = true;
+        let again = Instant::now() + wait;
+        self.not_before = Some(self.not_before.map_or(again, |known| known.max(again)));
+    }
+
+    /// Not while an acknowledgement is under way: each is one command about all that came until then.
+    fn is_acknowledgement_due(&self, now: Instant) -> bool {
+        let (messages, bytes) = self.unacknowledged;
+        let much = messages >= OUTBOX_MESSAGES_MAX / 4 || bytes >= OUTBOX_BYTES_MAX / 4;
+        let due = self.due_at.is_some_and(|at| at <= now);
+        !self.acknowledging && messages > 0 && (much || due)
+    }
+
+    /// When something is to be done though nothing happens.
+    fn due_at(&self) -> Option<Instant> {
+        let due = self.due_at.filter(|_| !self.acknowledging);
+        let again = self.not_before.filter(|_| !self.broken);
+        [due, again].into_iter().flatten().min()
+    }
+
+    /// Nothing is on its way. Where something is in the outbox still the next look finds it.
+    fn is_idle(&self) -> bool {
+        self.in_flight == 0
+            && self.unacknowledged.0 == 0
+            && !self.acknowledging
+            && !self.broken
+            && self.not_before.is_none()
+    }
+}
+
+/// Pending for ever when there is nothing to wait for.
+async fn until(due: Option<Instant>) {
+    match due {
+        Some(due) => sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The message's batches, each for the partitions that it goes to.
+async fn read(
+    journal: &Journal,
+    to: ShardId,
+    message: &Outbound,
+) -> Result<Vec<AppendBatch>, String> {
+    let Outbound { origin, batches } = message;
+    let stream = PartitionId::channel_to(to).stream();
+    let (mut found, mut offset) = (Vec::with_capacity(batches.len()), origin.number);
+    while offset < origin.next {
+        let rest = batches.get(found.len()..).unwrap_or_default();
+        let bytes_max = bytes_of(rest) as usize;
+        let read = journal.read(stream, offset, bytes_max).await;
+        let read = read.map_err(|error| error.to_string())?;
+        let before = offset;
+        for batch in batches_in(&read) {
+            let (header, bytes) = batch.map_err(|error| error.to_string())?;
+            if header.base_offset < offset {
+                continue;
+            }
+            let Some(sent) = batches.get(found.len()).filter(|_| offset < origin.next) else {
+                break;
+            };
+            let Some((first, also)) = sent.targets.split_first() else {
+                return Err("it is for no partition".to_owned());
+            };
+            offset = header.base_offset + header.last_offset_delta.max(0) as u64 + 1;
+            // The bytes are written with another offset there, and are shared with readers here.
+            let bytes = BytesMut::from(&bytes[..]);
+            let batch = AppendBatch::new(*first, header, bytes);
+            found.push(AppendBatch { also: also.to_vec(), ..batch });
+        }
+        if offset == before {
+            return Err(format!("nothing is stored at {offset}"));
+        }
+    }
+    match found.len() == batches.len() {
+        true => Ok(found),
+        false => Err(format!("{} of {} batches are stored", found.len(), batches.len())),
+    }
+}

@@ -1,0 +1,289 @@
+//! Units, and the messages between shards.
+//!
+//! What of a unit is for partitions of other shards goes into outboxes: its batches are appended to a channel of
+//! this shard, and a command says which partitions there get them ([`machine::rows::channels`]). A message from
+//! another shard is a unit here: what is for topics that are gone by now is left out of it, and limits of length
+//! do not hold for it, for one full topic would hold up all that comes behind it.
+
+use std::collections::BTreeMap;
+
+use base::{Offset, PartitionId, ShardId};
+use machine::rows::channels::{self, Arrival, bytes_of};
+use machine::{Command, SentBatch, Unit};
+use tokio::sync::oneshot;
+
+use super::limits;
+use super::proposal::{Context, Proposal, Written, refused, refused_for_space, span};
+use crate::append::AppendBatch;
+use crate::error::AppendError;
+use crate::outgoing::Receipt;
+use crate::pending::{GONE, PendingMessage, PendingUnit, Slot};
+use crate::request::{Message, ReceiveError, UnitReply};
+
+/// A unit's batches by where their rows are.
+struct Divided {
+    here: Vec<AppendBatch>,
+    /// Of the rows of those, among all rows of the unit.
+    places: Vec<usize>,
+    there: BTreeMap<ShardId, Vec<AppendBatch>>,
+    places_there: BTreeMap<ShardId, Vec<usize>>,
+}
+
+/// The other shards that have any of these partitions.
+pub(super) fn shards_there(batches: &[AppendBatch], context: &Context<'_>) -> Vec<ShardId> {
+    let state = context.state;
+    // Nothing is elsewhere.
+    if state.catalog.shard_count() <= 1 {
+        return Vec::new();
+    }
+    let partitions = batches.iter().flat_map(AppendBatch::partitions);
+    let mut shards: Vec<ShardId> = partitions.filter_map(|it| state.elsewhere(it)).collect();
+    shards.sort_unstable();
+    shards.dedup();
+    shards
+}
+
+/// Whether messages with these batches have room in the outboxes of these shards; the first where they have
+/// none.
+pub(super) fn full_outbox(
+    batches: &[AppendBatch],
+    shards: &[ShardId],
+    context: &Context<'_>,
+) -> Option<ShardId> {
+    let of_shard = |to: ShardId| {
+        let weight = |batch: &AppendBatch| {
+            let goes = |partition: &PartitionId| context.state.elsewhere(*partition) == Some(to);
+            match batch.partitions().filter(goes).count() {
+                0 => 0,
+                targets => channels::weight(batch.bytes.len() as u64, targets),
+            }
+        };
+        batches.iter().map(weight).sum::<u64>()
+    };
+    shards.iter().copied().find(|&to| {
+        let outbox = context.state.rows.channels().outbox(to);
+        let (messages, bytes) = outbox.map_or((0, 0), |outbox| (outbox.len(), outbox.bytes()));
+        let (more_messages, more_bytes) = context.ahead.sent(to);
+        !channels::has_room(messages + more_messages, bytes + more_bytes, of_shard(to))
+    })
+}
+
+impl Divided {
+    fn of(batches: Vec<AppendBatch>, context: &Context<'_>) -> Self {
+        let (here, places) = (Vec::with_capacity(batches.len()), Vec::new());
+        let (there, places_there) = (BTreeMap::new(), BTreeMap::new());
+        let mut divided = Self { here, places, there, places_there };
+        let mut place = 0;
+        for batch in batches {
+            let mut rows: BTreeMap<Option<ShardId>, Vec<PartitionId>> = BTreeMap::new();
+            for partition in batch.partitions() {
+                let shard = context.state.elsewhere(partition);
+                rows.entry(shard).or_default().push(partition);
+                match shard {
+                    None => divided.places.push(place),
+                    Some(to) => divided.places_there.entry(to).or_default().push(place),
+                }
+                place += 1;
+            }
+            let mut whole = Some(batch);
+            let mut rows = rows.into_iter().peekable();
+            while let Some((shard, mut partitions)) = rows.next() {
+                let part = match (&whole, rows.peek()) {
+                    (Some(batch), Some(_)) => AppendBatch {
+                        partition: batch.partition,
+                        also: Vec::new(),
+                        header: batch.header,
+                        bytes: batch.bytes.clone(),
+                        expect: batch.expect,
+                        ids: batch.ids.clone(),
+                    },
+                    _ => match whole.take() {
+                        Some(batch) => batch,
+                        None => continue,
+                    },
+                };
+                let partition = partitions.remove(0);
+                let part = AppendBatch { partition, also: partitions, ..part };
+                match shard {
+                    None => divided.here.push(part),
+                    Some(to) => divided.there.entry(to).or_default().push(part),
+                }
+            }
+        }
+        divided
+    }
+
+    /// Why nothing of it is done.
+    fn refused(&self, context: &Context<'_>) -> Option<AppendError> {
+        let of_other = self.there.values().flatten().find(|batch| batch.expect.is_some());
+        if let Some(batch) = of_other {
+            return Some(AppendError::ExpectedElsewhere(batch.partition));
+        }
+        if !self.there.is_empty()
+            && let Some(full) = refused_for_space(&context.terms.room)
+        {
+            return Some(full);
+        }
+        let shards: Vec<ShardId> = self.there.keys().copied().collect();
+        let full = shards
+            .iter()
+            .find_map(|to| full_outbox(&self.there[to], std::slice::from_ref(to), context));
+        match full {
+            Some(to) => Some(AppendError::OutboxFull { to }),
+            None => refused(&self.here, context),
+        }
+    }
+}
+
+impl Proposal {
+    /// All of it, or nothing: what the machine will judge is judged here too, so that what cannot be
+    /// taken is answered without an entry.
+    pub(super) fn add_unit(
+        &mut self,
+        batches: Vec<AppendBatch>,
+        mut commands: Vec<Command>,
+        reply: oneshot::Sender<UnitReply>,
+        context: &mut Context<'_>,
+    ) {
+        debug_assert!(!batches.is_empty(), "commands alone need no unit");
+        let rows = batches.iter().map(AppendBatch::rows).sum();
+        let elsewhere = !shards_there(&batches, context).is_empty();
+        let divided = match elsewhere {
+            true => Divided::of(batches, context),
+            false => Divided {
+                here: batches,
+                places: (0..rows).collect(),
+                there: BTreeMap::new(),
+                places_there: BTreeMap::new(),
+            },
+        };
+        if let Some(refused) = divided.refused(context) {
+            let slots = (0..rows).map(|_| Slot::Refused(refused.clone())).collect();
+            self.pending_units.push(PendingUnit { slots, sent: Vec::new(), reply });
+            return;
+        }
+        let Divided { here, places, there, mut places_there } = divided;
+        let first_append = self.bodies.len();
+        let mut slots = Vec::with_capacity(rows);
+        for batch in here {
+            self.sequence_rows(batch, false, context, &mut slots, &mut Vec::new());
+        }
+        debug_assert!(slots.iter().all(|slot| matches!(slot, Slot::Body { .. })));
+        let mut sent = Vec::new();
+        if !there.is_empty() {
+            let mut placed: Vec<(usize, Slot)> = places.into_iter().zip(slots).collect();
+            for (to, batches) in there {
+                let (number, command, bodies) = self.send(to, batches, context);
+                commands.push(command);
+                let places = places_there.remove(&to).unwrap_or_default();
+                let sent_as = |(place, body): (&usize, usize)| (*place, Slot::Sent { body });
+                placed.extend(places.iter().zip(bodies).map(sent_as));
+                sent.push((to, number, places));
+            }
+            placed.sort_unstable_by_key(|(place, _)| *place);
+            slots = placed.into_iter().map(|(_, slot)| slot).collect();
+        }
+        self.units.push(Unit {
+            first_append: first_append as u32,
+            appends: (self.bodies.len() - first_append) as u32,
+            commands: commands.len() as u32,
+            origin: None,
+        });
+        self.bound.extend(commands);
+        self.pending_units.push(PendingUnit { slots, sent, reply });
+    }
+
+    /// Puts a message into an outbox: its number, the command for it, and the body of each of its rows.
+    fn send(
+        &mut self,
+        to: ShardId,
+        batches: Vec<AppendBatch>,
+        context: &mut Context<'_>,
+    ) -> (Offset, Command, Vec<usize>) {
+        let channel = PartitionId::channel_to(to);
+        let (mut sent, mut bodies) = (Vec::with_capacity(batches.len()), Vec::new());
+        let first = self.channel_end(channel, context);
+        for batch in batches {
+            let base_offset = self.channel_end(channel, context);
+            let targets: Vec<PartitionId> = batch.partitions().collect();
+            bodies.extend(targets.iter().map(|_| self.bodies.len()));
+            sent.push(SentBatch { bytes: batch.bytes.len() as u32, targets });
+            let bytes = Written::Not(batch.bytes).place(base_offset, context.terms.leader_epoch);
+            self.push_body(channel, base_offset, &batch.header, bytes, context);
+        }
+        context.ahead.record_sent(to, bytes_of(&sent), &mut self.touched);
+        (first, Command::Send { to, batches: sent }, bodies)
+    }
+
+    fn channel_end(&self, channel: PartitionId, context: &Context<'_>) -> Offset {
+        let known = || context.state.rows.partition(channel).map_or(0, |row| row.next_offset());
+        context.ahead.end(channel).unwrap_or_else(known)
+    }
+
+    /// A message from another shard, in its turn.
+    pub(super) fn add_message(
+        &mut self,
+        message: Message,
+        reply: oneshot::Sender<Result<Receipt, ReceiveError>>,
+        context: &mut Context<'_>,
+    ) {
+        let Message { origin, batches } = message;
+        let known = || context.state.rows.channels().expected(origin.shard);
+        let expected = context.ahead.expected(origin.shard).unwrap_or_else(known);
+        match channels::arrival(expected, origin) {
+            Arrival::Next => {}
+            Arrival::Duplicate => {
+                // It may be under way still: it is answered when all that was proposed before is in the log.
+                self.messages.push(PendingMessage { origin, rows: Vec::new(), reply });
+                return;
+            }
+            Arrival::OutOfOrder => {
+                let _ = reply.send(Err(ReceiveError::OutOfOrder { expected }));
+                return;
+            }
+        }
+        let not_there = batches.iter().flat_map(AppendBatch::partitions).find(|partition| {
+            let rows = context.state.rows.partition(*partition);
+            rows.is_none() && context.state.is_placed_here(*partition)
+        });
+        // It is about to be: what is for it must not be taken for something that comes too late.
+        let unknown = not_there.map(AppendError::UnknownPartition);
+        if let Some(refused) = unknown.or_else(|| refused_for_space(&context.terms.room)) {
+            let _ = reply.send(Err(refused.into()));
+            return;
+        }
+        let (first_append, mut rows) = (self.bodies.len(), Vec::new());
+        for batch in batches {
+            let AppendBatch { partition, also, header, bytes, .. } = batch;
+            let mut bytes = Written::Not(bytes);
+            for partition in std::iter::once(partition).chain(also) {
+                let deleted = context.ahead.is_deleted(partition.topic);
+                let found = context.state.rows.partition(partition).filter(|_| !deleted);
+                let Some(found) = found else {
+                    tracing::info!(%partition, from = %origin.shard, number = origin.number,
+                        "{GONE}");
+                    rows.push(None);
+                    continue;
+                };
+                let end = context.ahead.end(partition).unwrap_or_else(|| found.next_offset());
+                if let Some(topic) = context.state.catalog.topic(partition.topic) {
+                    let records = u64::from(span(&header));
+                    let (state, shard) = (context.state, context.terms.shard);
+                    let ahead = |partition| context.ahead.end(partition);
+                    limits::note_waived(state, topic, shard, ahead, records, bytes.bytes());
+                }
+                rows.push(Some((partition, self.bodies.len())));
+                let placed = bytes.place(end, context.terms.leader_epoch);
+                self.push_body(partition, end, &header, placed, context);
+            }
+        }
+        self.units.push(Unit {
+            first_append: first_append as u32,
+            appends: (self.bodies.len() - first_append) as u32,
+            commands: 0,
+            origin: Some(origin),
+        });
+        context.ahead.record_message(origin, self.ticket, &mut self.touched);
+        self.messages.push(PendingMessage { origin, rows, reply });
+    }
+}

@@ -1,0 +1,218 @@
+//! Dead letters and redrive, to other shards.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::*;
+use crate::delivery::{DeadLetterRouter, DeadRecord, RedriveTo, RedriveWhat};
+
+#[tokio::test]
+async fn a_rejected_record_is_in_the_other_shard_once_and_its_message_goes() {
+    let broker = open(&SimulatedDisk::new()).await;
+    let graves = topic_in(&broker, 2, "graves", &[]).await;
+    let queue = topic_in(&broker, 1, "queue", &[]).await;
+    let group = group(&broker, queue.topic, &[("dead.letter.topic", "graves")]).await;
+    let all = numbered("job ", 10);
+    append(&broker, queue, &all).await;
+    let session = broker.lease_session();
+    let taken = take(&session, group, 10).await;
+    for answer in session.settle(settles(&taken, Settlement::Reject)).await {
+        answer.expect("settled");
+    }
+    wait_for("dead letters", async || values(&broker, graves).await.len() == 10).await;
+    assert_eq!(values(&broker, graves).await, all);
+    assert!(channel_ends(&broker) >= 10);
+    wait_for_quiet(&broker).await;
+    assert!(take(&session, group, 10).await.is_empty());
+    broker.shutdown().await;
+}
+
+#[tokio::test]
+async fn in_one_shard_nothing_is_sent() {
+    let broker = open(&SimulatedDisk::new()).await;
+    let graves = topic_in(&broker, 1, "graves", &[]).await;
+    let queue = topic_in(&broker, 1, "queue", &[]).await;
+    let group = group(&broker, queue.topic, &[("dead.letter.topic", "graves")]).await;
+    append(&broker, queue, &numbered("job ", 3)).await;
+    let session = broker.lease_session();
+    let taken = take(&session, group, 3).await;
+    session.settle(settles(&taken, Settlement::Reject)).await;
+    assert_eq!(values(&broker, graves).await.len(), 3);
+    assert_eq!(channel_ends(&broker), 0);
+    broker.shutdown().await;
+}
+
+#[tokio::test]
+async fn dead_letters_go_back_to_the_shard_that_they_came_from() {
+    let broker = open(&SimulatedDisk::new()).await;
+    let graves = topic_in(&broker, 3, "graves", &[]).await;
+    let of_graves = group(&broker, graves.topic, &[]).await;
+    let queue = topic_in(&broker, 1, "queue", &[]).await;
+    let of_queue = group(&broker, queue.topic, &[("dead.letter.topic", "graves")]).await;
+    let all = numbered("job ", 700);
+    append(&broker, queue, &all).await;
+    let session = broker.lease_session();
+    let taken = take(&session, of_queue, 700).await;
+    session.settle(settles(&taken, Settlement::Reject)).await;
+    wait_for("dead letters", async || values(&broker, graves).await.len() == 700).await;
+    let some = RedriveWhat::Records(vec![(0, 3), (0, 5)]);
+    let redriven = broker.redrive(of_graves, some, RedriveTo::Source).await.expect("moved");
+    assert_eq!(redriven.moved, 2);
+    let redriven = broker.redrive(of_graves, RedriveWhat::All, RedriveTo::Source).await;
+    assert_eq!(redriven.expect("moved").moved, 698);
+    // They are there when it returns.
+    let back = take(&session, of_queue, 1_000).await;
+    let mut expected = all;
+    let first = [expected.remove(3), expected.remove(4)];
+    let expected = [&first[..], &expected].concat();
+    assert_eq!(back.iter().map(text).collect::<Vec<_>>(), expected);
+    wait_for_quiet(&broker).await;
+    broker.shutdown().await;
+}
+
+/// Each partition's letters go to the partition of the same number, which is in another shard; and back.
+#[tokio::test]
+async fn a_topic_over_all_shards_is_dead_lettered_and_redriven_in_order() {
+    const PARTITIONS: u32 = 6;
+    let broker = open(&SimulatedDisk::new()).await;
+    let graves = topic(&broker, "graves", PARTITIONS, &[]).await;
+    let queue = topic(&broker, "queue", PARTITIONS, &[]).await;
+    let of_graves = group(&broker, graves, &[]).await;
+    let of_queue = group(&broker, queue, &[("dead.letter.topic", "graves")]).await;
+    let indexes = 0..PARTITIONS;
+    let at = |topic, index| PartitionId::new(topic, index);
+    for index in indexes.clone() {
+        let shards = [queue, graves].map(|topic| broker.shard_of(at(topic, index)).id());
+        assert_ne!(shards[0], shards[1]);
+        append(&broker, at(queue, index), &numbered(&format!("{index}-"), 20)).await;
+    }
+    let session = broker.lease_session();
+    loop {
+        let taken = take(&session, of_queue, 7).await;
+        if taken.is_empty() {
+            break;
+        }
+        session.settle(settles(&taken, Settlement::Reject)).await;
+    }
+    let letters = async |topic| {
+        let mut all = Vec::new();
+        for index in 0..PARTITIONS {
+            all.push(values(&broker, at(topic, index)).await);
+        }
+        all
+    };
+    let expected: Vec<_> = indexes.map(|index| numbered(&format!("{index}-"), 20)).collect();
+    wait_for("dead letters", async || letters(graves).await == expected).await;
+    let redriven = broker.redrive(of_graves, RedriveWhat::All, RedriveTo::Source).await;
+    assert_eq!(redriven.expect("moved").moved, 120);
+    let twice: Vec<_> = expected.iter().map(|it| [&it[..], &it[..]].concat()).collect();
+    assert_eq!(letters(queue).await, twice);
+    wait_for_quiet(&broker).await;
+    broker.shutdown().await;
+}
+
+/// As a fanout exchange would.
+#[derive(Debug)]
+struct ToAll(Vec<PartitionId>);
+
+impl DeadLetterRouter for ToAll {
+    fn route(&self, _: &str, dead: &DeadRecord) -> Vec<(PartitionId, Bytes)> {
+        let mut builder = BatchBuilder::new(BatchOptions::default());
+        dead.copy_into(&mut builder, &[]).expect("has room");
+        let bytes = Bytes::from(builder.finish());
+        self.0.iter().map(|to| (*to, bytes.clone())).collect()
+    }
+}
+
+#[tokio::test]
+async fn a_router_may_name_partitions_of_several_shards() {
+    let broker = open(&SimulatedDisk::new()).await;
+    // A topic in all shards, and some in one.
+    let wide = topic(&broker, "wide", 2 * SHARDS, &[]).await;
+    let mut to: Vec<_> = (0..2 * SHARDS).map(|index| PartitionId::new(wide, index)).collect();
+    for (number, shard) in [3, 1, 2, 3, 2].into_iter().enumerate() {
+        to.push(topic_in(&broker, shard, &format!("to-{number}"), &[]).await);
+    }
+    broker.set_dead_letter_router("all", Arc::new(ToAll(to.clone())));
+    let queue = topic_in(&broker, 1, "queue", &[]).await;
+    let group = group(&broker, queue.topic, &[("dead.letter.route", "all:x")]).await;
+    let all = numbered("job ", 30);
+    append(&broker, queue, &all).await;
+    let session = broker.lease_session();
+    let taken = take(&session, group, 30).await;
+    session.settle(settles(&taken, Settlement::Reject)).await;
+    wait_for_quiet(&broker).await;
+    for to in to {
+        assert_eq!(values(&broker, to).await, all, "{to}");
+    }
+    broker.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_target_that_is_deleted_meanwhile_holds_nothing_up() {
+    let broker = open(&SimulatedDisk::new()).await;
+    let kept = topic_in(&broker, 2, "kept", &[]).await;
+    let doomed = topic_in(&broker, 2, "doomed", &[]).await;
+    broker.set_dead_letter_router("all", Arc::new(ToAll(vec![doomed, kept])));
+    let queue = topic_in(&broker, 1, "queue", &[]).await;
+    let group = group(&broker, queue.topic, &[("dead.letter.route", "all:x")]).await;
+    let all = numbered("job ", 400);
+    append(&broker, queue, &all).await;
+    let session = broker.lease_session();
+    let rejecting = async {
+        loop {
+            let taken = take(&session, group, 10).await;
+            if taken.is_empty() {
+                break;
+            }
+            // Those after the deletion are refused until the router knows of it.
+            drop(session.settle(settles(&taken, Settlement::Reject)));
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    let deleting = async {
+        tokio::time::sleep(Duration::from_millis(15)).await;
+        broker.delete_topic(doomed.topic).await.expect("it is there");
+        broker.set_dead_letter_router("all", Arc::new(ToAll(vec![kept])));
+    };
+    tokio::join!(rejecting, deleting);
+    wait_for("all letters", async || values(&broker, kept).await.len() >= all.len()).await;
+    assert_eq!(values(&broker, kept).await, all);
+    wait_for_quiet(&broker).await;
+    broker.shutdown().await;
+}
+
+/// What a full topic refuses goes straight to the log of the other shard.
+#[tokio::test]
+async fn what_a_full_topic_refuses_is_dead_lettered_in_another_shard() {
+    let broker = open(&SimulatedDisk::new()).await;
+    let graves = topic_in(&broker, 3, "graves", &[]).await;
+    let limits = [("limit.records", "2"), ("limit.overflow", "reject-dead-letter")];
+    let queue = topic_in(&broker, 1, "queue", &limits).await;
+    group(&broker, queue.topic, &[("dead.letter.topic", "graves")]).await;
+    append(&broker, queue, &numbered("in ", 2)).await;
+    let refused = broker.append(vec![batch(&[queue], &numbered("out ", 3))]).await;
+    assert!(refused.iter().all(Result::is_err));
+    assert_eq!(values(&broker, graves).await, numbered("out ", 3));
+    assert_eq!(channel_ends(&broker), 0);
+    broker.shutdown().await;
+}
+
+/// Limits of the target do not hold for what comes from another shard.
+#[tokio::test]
+async fn a_full_target_takes_dead_letters_from_another_shard() {
+    let broker = open(&SimulatedDisk::new()).await;
+    let limits = [("limit.records", "1"), ("limit.overflow", "reject")];
+    let graves = topic_in(&broker, 2, "graves", &limits).await;
+    let queue = topic_in(&broker, 1, "queue", &[]).await;
+    let group = group(&broker, queue.topic, &[("dead.letter.topic", "graves")]).await;
+    append(&broker, queue, &numbered("job ", 5)).await;
+    let session = broker.lease_session();
+    let taken = take(&session, group, 5).await;
+    session.settle(settles(&taken, Settlement::Reject)).await;
+    wait_for("dead letters", async || values(&broker, graves).await.len() == 5).await;
+    let full = broker.append(vec![batch(&[graves], &numbered("x", 1))]).await;
+    assert!(full[0].is_err());
+    broker.shutdown().await;
+}
