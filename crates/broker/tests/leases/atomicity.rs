@@ -20,7 +20,7 @@ async fn a_refused_transfer_leaves_the_leases_of_others_as_they_are() {
     let node = open(&SimulatedDisk::new()).await;
     let small = node.topic("small", 1, &[("limit.records", "1")]).await;
     node.append(small, &values(1)).await;
-    let jobs = node.topic("jobs", 1, &[]).await;
+    let jobs = node.topic_beside(small, "jobs", 1, &[]).await;
     let group = node.group(jobs, &[]).await;
     node.append(jobs, &values(4)).await;
     let (one, other) = (node.broker.lease_session(), node.broker.lease_session());
@@ -50,7 +50,7 @@ async fn a_delete_under_way_keeps_the_whole_transfer_out() {
     for round in 0..30 {
         let node = open(&SimulatedDisk::new()).await;
         let target = node.topic("target", 1, &[]).await;
-        let jobs = node.topic("jobs", 1, &[]).await;
+        let jobs = node.topic_beside(target, "jobs", 1, &[]).await;
         let group = node.group(jobs, &[]).await;
         node.append(jobs, &values(1)).await;
         let session = node.broker.lease_session();
@@ -148,7 +148,7 @@ async fn a_producer_is_answered_after_its_dead_letters_are_in_the_log() {
     let node = open(&SimulatedDisk::new()).await;
     let dead = node.topic("dead", 1, &[]).await;
     let limits = [("limit.records", "1"), ("limit.overflow", "reject-dead-letter")];
-    let full = node.topic("full", 1, &limits).await;
+    let full = node.topic_beside(dead, "full", 1, &limits).await;
     node.group(full, &[("dead.letter.topic", "dead")]).await;
     node.append(full, &values(1)).await;
     let end = PartitionId::new(dead, 0);

@@ -88,7 +88,7 @@ async fn a_rejected_record_is_in_the_dead_letters_exactly_once_whenever_the_powe
         let node = open(&disk).await;
         let dead = node.topic("dead", 1, &[]).await;
         let of_dead = node.group(dead, &[]).await;
-        let topic = node.topic("jobs", 1, &[]).await;
+        let topic = node.topic_beside(dead, "jobs", 1, &[]).await;
         let group = node.group(topic, &[("dead.letter.topic", "dead")]).await;
         node.append(topic, &values(20)).await;
         disk.cut_power_after(seed * 2);
@@ -128,7 +128,7 @@ async fn a_dead_letter_says_why_and_where_and_keeps_the_rest() {
     let node = open(&SimulatedDisk::new()).await;
     let dead = node.topic("dead", 1, &[]).await;
     let of_dead = node.group(dead, &[]).await;
-    let topic = node.topic("jobs", 1, &[]).await;
+    let topic = node.topic_beside(dead, "jobs", 1, &[]).await;
     let config = [("dead.letter.topic", "dead"), ("attempts.max", "2")];
     let group = node.group(topic, &config).await;
     node.append(topic, &[new("first"), new("a").key("k").header("h", "x")]).await;
@@ -162,7 +162,7 @@ async fn an_expired_record_goes_to_the_dead_letters_though_nobody_consumes() {
     let node = open(&SimulatedDisk::new()).await;
     let dead = node.topic("dead", 1, &[]).await;
     let of_dead = node.group(dead, &[]).await;
-    let topic = node.topic("short", 1, &[]).await;
+    let topic = node.topic_beside(dead, "short", 1, &[]).await;
     let config = [("dead.letter.topic", "dead"), ("record.ttl.ms", "5000")];
     let group = node.group(topic, &config).await;
     let soon = START_MS + 1_000;
@@ -184,8 +184,8 @@ async fn an_expired_record_goes_to_the_dead_letters_though_nobody_consumes() {
     // The same, after a restart in which nobody asked for the group.
     let disk = SimulatedDisk::new();
     let node = open(&disk).await;
-    node.topic("dead", 1, &[]).await;
-    let topic = node.topic("short", 1, &[]).await;
+    let dead = node.topic("dead", 1, &[]).await;
+    let topic = node.topic_beside(dead, "short", 1, &[]).await;
     let group = node.group(topic, &config).await;
     node.append(topic, &[new("x")]).await;
     node.broker.shutdown().await;
@@ -214,7 +214,7 @@ async fn a_transfer_that_rejects_is_answered_when_the_dead_letter_is_durable() {
     let node = open(&SimulatedDisk::new()).await;
     let dead = node.topic("dead", 1, &[]).await;
     let of_dead = node.group(dead, &[]).await;
-    let topic = node.topic("jobs", 1, &[]).await;
+    let topic = node.topic_beside(dead, "jobs", 1, &[]).await;
     let group = node.group(topic, &[("dead.letter.route", "test:dead")]).await;
     node.append(topic, &values(2)).await;
     let session = node.broker.lease_session();
@@ -239,7 +239,7 @@ async fn a_dead_letter_waits_for_the_gateway_that_routes_it() {
     let node = open(&disk).await;
     let dead = node.topic("dead", 1, &[]).await;
     let of_dead = node.group(dead, &[]).await;
-    let topic = node.topic("short", 1, &[]).await;
+    let topic = node.topic_beside(dead, "short", 1, &[]).await;
     let config = [("dead.letter.route", "test:dead"), ("record.ttl.ms", "5000")];
     let group = node.group(topic, &config).await;
     node.append(topic, &[new("x")]).await;

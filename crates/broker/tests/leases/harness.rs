@@ -97,6 +97,7 @@ pub(crate) async fn open_at(disk: Arc<dyn Disk>, dir: &Path, now_ms: i64) -> Nod
             ..journal::Options::default()
         },
         housekeeping_interval: Duration::from_millis(10),
+        shards: Some(crate::SHARDS),
         ..BrokerOptions::default()
     };
     let broker = Broker::open(World::on(disk).with_clock(Arc::clone(&clock) as _), dir, options)
@@ -127,6 +128,26 @@ impl Node {
             config: overrides(config),
         };
         self.broker.create_topic(topic).await.expect("the topic is new")
+    }
+
+    /// A topic whose first partition is in the same shard as that of another one.
+    pub(crate) async fn topic_beside(
+        &self,
+        other: TopicId,
+        name: &str,
+        partitions: u32,
+        config: &[(&str, &str)],
+    ) -> TopicId {
+        // Each topic begins in the shard after that of the topic before it.
+        for number in 0.. {
+            let topic = self.topic(name, partitions, config).await;
+            if topic.0.abs_diff(other.0).is_multiple_of(crate::SHARDS) {
+                return topic;
+            }
+            self.broker.delete_topic(topic).await.expect("deleted");
+            assert!(number < crate::SHARDS, "topics go round the shards");
+        }
+        unreachable!("a topic is made or a panic ends this")
     }
 
     pub(crate) async fn group(&self, topic: TopicId, config: &[(&str, &str)]) -> LeaseGroupId {

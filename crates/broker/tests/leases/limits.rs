@@ -81,7 +81,7 @@ async fn what_a_full_topic_refuses_may_become_a_dead_letter() {
     let dead = node.topic("dead", 1, &[]).await;
     let of_dead = node.group(dead, &[]).await;
     let limits = [("limit.records", "1"), ("limit.overflow", "reject-dead-letter")];
-    let topic = node.topic("small", 1, &limits).await;
+    let topic = node.topic_beside(dead, "small", 1, &limits).await;
     node.group(topic, &[("dead.letter.topic", "dead")]).await;
     node.append(topic, &[new("kept")]).await;
     assert!(node.try_append(topic, &[new("refused")]).await.is_err());
@@ -99,7 +99,7 @@ async fn the_oldest_records_make_room_for_new_ones() {
         let dead = node.topic("dead", 1, &[]).await;
         let of_dead = node.group(dead, &[]).await;
         let limits = [("limit.records", "5"), ("limit.overflow", "drop-oldest")];
-        let topic = node.topic("recent", 1, &limits).await;
+        let topic = node.topic_beside(dead, "recent", 1, &limits).await;
         let config = [("dead.letter.topic", "dead")];
         let group = node.group(topic, if dead_letters { &config } else { &[] }).await;
         node.append(topic, &values(12)).await;
@@ -165,7 +165,7 @@ async fn dead_letters_wait_while_their_topic_is_full() {
     let node = open(&SimulatedDisk::new()).await;
     let dead = node.topic("dead", 1, &[("limit.records", "1")]).await;
     let of_dead = node.group(dead, &[]).await;
-    let topic = node.topic("jobs", 1, &[]).await;
+    let topic = node.topic_beside(dead, "jobs", 1, &[]).await;
     let group = node.group(topic, &[("dead.letter.topic", "dead")]).await;
     let session = node.broker.lease_session();
     for value in ["a", "b"] {
@@ -260,7 +260,7 @@ async fn a_packed_batch_for_a_full_topic_becomes_dead_letters_of_bounded_request
     let node = open(&SimulatedDisk::new()).await;
     let dead = node.topic("dead", 1, &[]).await;
     let refusing = [("limit.records", "1"), ("limit.overflow", "reject-dead-letter")];
-    let small = node.topic("small", 1, &refusing).await;
+    let small = node.topic_beside(dead, "small", 1, &refusing).await;
     node.group(small, &[("dead.letter.topic", "dead")]).await;
     let record = |number: u32| new(format!("{number:->500}"));
     let packed = |from: u32| {

@@ -9,5 +9,9 @@ mod formats;
 mod harness;
 mod large_topics;
 mod limits;
+mod redrive;
 mod terms;
 mod transfers;
+
+/// Shards with rows of the nodes in these tests.
+pub(crate) const SHARDS: u32 = 1;

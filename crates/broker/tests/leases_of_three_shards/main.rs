@@ -1,0 +1,28 @@
+//! The lease suites once more, on a node with several shards: a gateway may rely on the same.
+
+#[path = "../leases/admin.rs"]
+mod admin;
+#[path = "../leases/atomicity.rs"]
+mod atomicity;
+#[path = "../leases/clock.rs"]
+mod clock;
+#[path = "../leases/delivery.rs"]
+mod delivery;
+#[path = "../leases/durability.rs"]
+mod durability;
+#[path = "../leases/harness.rs"]
+mod harness;
+#[path = "../leases/large_topics.rs"]
+mod large_topics;
+#[path = "../leases/limits.rs"]
+mod limits;
+#[path = "../leases/redrive.rs"]
+mod redrive;
+mod several;
+#[path = "../leases/terms.rs"]
+mod terms;
+#[path = "../leases/transfers.rs"]
+mod transfers;
+
+/// Shards with rows of the nodes in these tests.
+pub(crate) const SHARDS: u32 = 3;

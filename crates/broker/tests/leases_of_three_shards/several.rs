@@ -1,0 +1,480 @@
+//! What a session does with a topic that lies in several shards.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::{LeaseGroupId, PartitionId, TopicId};
+use broker::delivery::{CreditReturns, PeekOptions, SeekTo, SettleError};
+use broker::{
+    AppendBatch, ConsumeOptions, Credit, Delivery, Event, Settle, SettleWhat, Settlement,
+    TakeOptions,
+};
+use record::Compression;
+use tokio::time::timeout;
+use world::SimulatedDisk;
+
+use crate::SHARDS;
+use crate::harness::*;
+
+/// A topic with one partition in each shard, and so many records in each of them.
+async fn jobs(node: &Node, config: &[(&str, &str)], records: usize) -> (TopicId, LeaseGroupId) {
+    let topic = node.topic("jobs", SHARDS, &[]).await;
+    let group = node.group(topic, config).await;
+    for partition in 0..SHARDS {
+        append_to(node, topic, partition, records).await;
+    }
+    (topic, group)
+}
+
+async fn append_to(node: &Node, topic: TopicId, partition: u32, records: usize) {
+    if records == 0 {
+        return;
+    }
+    let id = PartitionId::new(topic, partition);
+    let records: Vec<New> = (0..records).map(|it| new(format!("{partition}/{it}"))).collect();
+    let batch = batch(id, Compression::None, &records);
+    node.broker.append(vec![batch]).await.remove(0).expect("taken");
+}
+
+fn window(records: u32) -> ConsumeOptions {
+    ConsumeOptions { credit: Credit::records(records), ..ConsumeOptions::default() }
+}
+
+/// What comes next, however many that are.
+async fn some(consumer: &mut Consumer) -> Vec<Delivery> {
+    loop {
+        let event = timeout(SOON, consumer.events.recv()).await.expect("in time");
+        match event {
+            Some(Event::Deliveries(deliveries)) => return deliveries,
+            Some(Event::Active { .. }) => {}
+            other => panic!("unexpected {other:?}"),
+        }
+    }
+}
+
+fn of_partitions(deliveries: &[Delivery]) -> Vec<usize> {
+    let count = |partition| deliveries.iter().filter(|it| it.partition == partition).count();
+    (0..SHARDS).map(count).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_prefetch_of_one_goes_round_the_shards() {
+    let node = open(&SimulatedDisk::new()).await;
+    let (_, group) = jobs(&node, &[], 20).await;
+    let mut consumer = consume(&node, group, window(1)).await;
+    let mut seen = Vec::new();
+    while seen.len() < 30 {
+        let held = consumer.next(1).await;
+        assert_eq!(node.broker.counters(group).await.expect("there").leased, 1);
+        consumer.accept(&held).await;
+        seen.extend(held);
+    }
+    let counts = of_partitions(&seen);
+    assert!(counts.iter().all(|count| *count >= 4), "{counts:?}");
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_credit_of_a_consumer_goes_where_records_are() {
+    let node = open(&SimulatedDisk::new()).await;
+    let (topic, group) = jobs(&node, &[], 0).await;
+    let mut consumer = consume(&node, group, window(10)).await;
+    append_to(&node, topic, 2, 25).await;
+    let held = consumer.next(10).await;
+    consumer.nothing().await;
+    assert_eq!(of_partitions(&held), [0, 0, 10]);
+    // What comes elsewhere waits for what is settled, and then has its turn.
+    append_to(&node, topic, 0, 5).await;
+    consumer.nothing().await;
+    let mut all = held.clone();
+    consumer.accept(&held).await;
+    while all.len() < 30 {
+        let more = some(&mut consumer).await;
+        consumer.accept(&more).await;
+        all.extend(more);
+    }
+    assert_eq!((of_partitions(&all), node.depth(group).await), (vec![5, 0, 25], 0));
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bytes_and_grants_are_divided_as_well() {
+    let node = open(&SimulatedDisk::new()).await;
+    let (_, group) = jobs(&node, &[], 9).await;
+    let grants = ConsumeOptions { credit_returns: CreditReturns::OnGrant, ..window(4) };
+    let mut consumer = consume(&node, group, grants).await;
+    let held = consumer.next(4).await;
+    consumer.accept(&held).await;
+    consumer.nothing().await;
+    consumer.session.grant(consumer.id, Credit { records: 3, bytes: 0 });
+    consumer.next(3).await;
+    consumer.nothing().await;
+    consumer.session.set_credit(consumer.id, Credit::records(2));
+    consumer.next(2).await;
+    consumer.nothing().await;
+    drop(consumer);
+    let bytes = Credit { records: u32::MAX, bytes: 3 };
+    let mut consumer =
+        consume(&node, group, ConsumeOptions { credit: bytes, ..ConsumeOptions::default() }).await;
+    // A record that is larger than the window goes all the same, one in each shard.
+    let mut left = node.depth(group).await as usize;
+    while left > 0 {
+        let event = timeout(SOON, consumer.events.recv()).await.expect("in time");
+        let Some(Event::Deliveries(held)) = event else { panic!("unexpected {event:?}") };
+        assert!(held.len() <= SHARDS as usize);
+        left -= held.len();
+        consumer.accept(&held).await;
+    }
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_limit_of_a_session_holds_over_queues_in_different_shards() {
+    let node = open(&SimulatedDisk::new()).await;
+    let mut groups = Vec::new();
+    for number in 0..SHARDS {
+        let topic = node.topic(&format!("queue-{number}"), 1, &[]).await;
+        groups.push(node.group(topic, &[]).await);
+        node.append(topic, &values(20)).await;
+    }
+    let session = node.broker.lease_session();
+    session.limit(Some(4));
+    let mut events = session.events().expect("the first to ask");
+    for group in &groups {
+        session.consume(*group, ConsumeOptions::default()).await.expect("may consume");
+    }
+    let (mut held, mut done) = (Vec::<Delivery>::new(), BTreeSet::new());
+    while done.len() + held.len() < 60 {
+        while held.len() < 4 && done.len() + held.len() < 60 {
+            let event = timeout(SOON, events.recv()).await.expect("in time");
+            let Some(Event::Deliveries(more)) = event else { panic!("unexpected {event:?}") };
+            held.extend(more);
+        }
+        assert!(held.len() <= 4, "{} are held", held.len());
+        let first = held.remove(0);
+        settle(&session, std::slice::from_ref(&first), Settlement::Accept).await;
+        assert!(done.insert((first.group, first.offset)), "delivered twice");
+    }
+    // Each queue had its turns.
+    session.limit(None);
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_mixed_list_of_settles_is_answered_in_its_order() {
+    let node = open(&SimulatedDisk::new()).await;
+    let (_, group) = jobs(&node, &[], 2).await;
+    let mut consumer = consume(&node, group, ConsumeOptions::default()).await;
+    let held = consumer.next(2 * SHARDS as usize).await;
+    consumer.accept(&held[1..2]).await;
+    let accept = |what| Settle { group, what, settlement: Settlement::Accept };
+    let mut settles: Vec<Settle> = held.iter().map(|it| accept(it.lease())).collect();
+    settles.push(accept(SettleWhat::UpTo { partition: 9, last: 9 }));
+    // The token of another partition's lease is worth nothing.
+    let token = held[0].token;
+    settles.push(accept(SettleWhat::Lease { partition: (held[0].partition + 1) % SHARDS, token }));
+    let answers = consumer.session.settle(settles).await;
+    let mut expected = vec![Ok(()); held.len()];
+    expected[1] = Err(SettleError::NotLeased);
+    expected.push(Err(SettleError::NotLeased));
+    assert_eq!(answers[..=held.len()], expected);
+    assert_eq!(node.depth(group).await, 0);
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_take_is_filled_from_all_shards_and_no_further() {
+    let node = open(&SimulatedDisk::new()).await;
+    let (topic, group) = jobs(&node, &[], 4).await;
+    let session = node.broker.lease_session();
+    let taken = take(&session, group, 10).await;
+    assert_eq!(taken.len(), 10);
+    let options = TakeOptions { records_max: 9, partitions: vec![0, 2], ..TakeOptions::default() };
+    let rest = session.take(group, options.clone()).await.expect("may take");
+    assert!(rest.iter().all(|it| it.partition != 1));
+    settle(&session, &taken, Settlement::Release { delay_ms: Some(0), count: false }).await;
+    settle(&session, &rest, Settlement::Release { delay_ms: Some(0), count: false }).await;
+    let few = TakeOptions { records_max: 9, bytes_max: 20, ..TakeOptions::default() };
+    let few = session.take(group, few).await.expect("may take");
+    let bytes: usize = few.iter().map(|it| it.record.encoded_len()).sum();
+    assert!(!few.is_empty() && (few.len() == 1 || bytes <= 20), "{} of {bytes} bytes", few.len());
+    settle(&session, &few, Settlement::Accept).await;
+    assert_eq!(take_all(&session, group).await.len(), 12 - few.len());
+    // All of them are waited for, and one answers.
+    let waiting = tokio::spawn(async move {
+        let options = TakeOptions { wait: SOON, records_max: 5, ..TakeOptions::default() };
+        let taken = session.take(group, options).await.expect("may take");
+        (session, taken)
+    });
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    append_to(&node, topic, 1, 1).await;
+    let (session, taken) = waiting.await.expect("no panic");
+    assert_eq!(taken[0].partition, 1);
+    let gone = TakeOptions { wait: Duration::from_millis(20), ..TakeOptions::default() };
+    assert!(session.take(group, gone).await.expect("may take").is_empty());
+    node.broker.delete_topic(topic).await.expect("deleted");
+    assert!(session.take(group, TakeOptions::default()).await.is_err());
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn takes_that_are_given_up_lose_nothing() {
+    let node = open(&SimulatedDisk::new()).await;
+    let (topic, group) = jobs(&node, &[], 0).await;
+    let session = node.broker.lease_session();
+    let mut taken = 0;
+    for round in 0..60 {
+        append_to(&node, topic, round % SHARDS, 1).await;
+        let options = TakeOptions { wait: SOON, records_max: 3, ..TakeOptions::default() };
+        let patience = Duration::from_micros(u64::from(round) * 30);
+        if let Ok(records) = timeout(patience, session.take(group, options)).await {
+            let records = records.expect("may take");
+            settle(&session, &records, Settlement::Accept).await;
+            taken += records.len();
+        }
+    }
+    let rest = take_all(&session, group).await;
+    assert_eq!(taken + rest.len(), 60);
+    assert!(rest.iter().all(|it| it.attempt == 1), "they were never seen");
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_active_consumer_alone_is_served_and_the_next_one_when_it_leaves() {
+    let node = open(&SimulatedDisk::new()).await;
+    for credit in [window(4), ConsumeOptions::default()] {
+        let topic = node.topic(&format!("alone-{}", credit.credit.records), SHARDS, &[]).await;
+        let group = node.group(topic, &[("consumers", "single-active")]).await;
+        let mut first = consume(&node, group, credit.clone()).await;
+        let mut second = consume(&node, group, credit.clone()).await;
+        for partition in 0..SHARDS {
+            append_to(&node, topic, partition, 4).await;
+        }
+        let mut done = Vec::new();
+        while done.len() < 12 {
+            let held = some(&mut first).await;
+            first.accept(&held).await;
+            done.extend(held);
+        }
+        assert_eq!(of_partitions(&done), [4, 4, 4]);
+        while let Ok(Some(event)) = timeout(Duration::from_millis(40), second.events.recv()).await {
+            assert!(matches!(event, Event::Active { active: false, .. }), "unexpected {event:?}");
+        }
+        first.session.cancel(first.id).await;
+        for partition in 0..SHARDS {
+            append_to(&node, topic, partition, 4).await;
+        }
+        let mut done = Vec::new();
+        while done.len() < 12 {
+            let held = some(&mut second).await;
+            second.accept(&held).await;
+            done.extend(held);
+        }
+        assert_eq!(of_partitions(&done), [4, 4, 4]);
+        assert_eq!(node.broker.counters(group).await.expect("there").consumers, 1);
+    }
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_exclusive_consumer_is_alone_in_all_shards() {
+    let node = open(&SimulatedDisk::new()).await;
+    let (_, group) = jobs(&node, &[], 1).await;
+    let exclusive = ConsumeOptions { exclusive: true, ..ConsumeOptions::default() };
+    let mut first = consume(&node, group, exclusive.clone()).await;
+    first.next(SHARDS as usize).await;
+    let other = node.broker.lease_session();
+    assert!(other.consume(group, ConsumeOptions::default()).await.is_err());
+    assert_eq!(node.broker.counters(group).await.expect("there").consumers, 1);
+    first.session.cancel(first.id).await;
+    other.consume(group, exclusive).await.expect("it is free again");
+    assert!(first.session.consume(group, ConsumeOptions::default()).await.is_err());
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_topic_that_grows_is_consumed_in_its_new_shards_with_the_same_credit() {
+    let node = open(&SimulatedDisk::new()).await;
+    let topic = node.topic("grows", 1, &[]).await;
+    let group = node.group(topic, &[]).await;
+    let mut consumer = consume(&node, group, window(3)).await;
+    consumer.session.limit(Some(2));
+    node.broker.create_partitions(topic, SHARDS).await.expect("grown");
+    for partition in 0..SHARDS {
+        append_to(&node, topic, partition, 5).await;
+    }
+    let mut done = Vec::new();
+    while done.len() < 15 {
+        let held = some(&mut consumer).await;
+        assert!(node.broker.counters(group).await.expect("there").leased <= 2);
+        consumer.accept(&held).await;
+        done.extend(held);
+    }
+    assert_eq!(of_partitions(&done), [5, 5, 5]);
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_consumer_of_a_group_that_is_deleted_is_gone_once() {
+    let node = open(&SimulatedDisk::new()).await;
+    let (topic, group) = jobs(&node, &[], 0).await;
+    let mut consumer = consume(&node, group, window(5)).await;
+    node.broker.delete_topic(topic).await.expect("deleted");
+    let event = timeout(SOON, consumer.events.recv()).await.expect("in time");
+    assert!(matches!(event, Some(Event::Gone { consumer: id, .. }) if id == consumer.id));
+    consumer.nothing().await;
+    assert!(consumer.session.consume(group, window(1)).await.is_err());
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn operators_see_and_change_all_shards() {
+    let node = open(&SimulatedDisk::new()).await;
+    let (topic, group) = jobs(&node, &[], 5).await;
+    let session = node.broker.lease_session();
+    let taken = take(&session, group, 4).await;
+    let counters = node.broker.counters(group).await.expect("there");
+    assert_eq!((counters.depth, counters.leased, counters.ready), (15, 4, 11));
+    let peeked = node.broker.peek(group, PeekOptions::default()).await.expect("answers");
+    let places: Vec<_> = peeked.iter().map(|it| (it.partition, it.offset)).collect();
+    assert!(places.is_sorted() && places.len() == 15, "{places:?}");
+    let leases = node.broker.leases(group, None, 3).await;
+    let mut leased: Vec<_> = taken.iter().map(|it| (it.partition, it.offset)).collect();
+    leased.sort_unstable();
+    assert_eq!(leases.iter().map(|it| (it.partition, it.offset)).collect::<Vec<_>>(), leased[..3]);
+    let rest = node.broker.leases(group, Some(leased[2]), 9).await;
+    assert_eq!((rest.len(), rest[0].offset), (1, leased[3].1));
+    assert!(node.broker.delete_record(group, leased[0].0, leased[0].1).await.is_err());
+    for partition in 0..SHARDS {
+        node.broker.delete_record(group, partition, 4).await.expect("nobody has it");
+    }
+    assert_eq!(node.broker.purge(group).await, Ok(8));
+    assert_eq!(node.depth(group).await, 4);
+    node.broker.seek(group, SeekTo::Start).await.expect("moved");
+    node.wait_for_depth(group, 15).await;
+    assert_eq!(node.broker.counters(group).await.expect("there").leased, 0);
+    node.broker.seek(group, SeekTo::End).await.expect("moved");
+    node.wait_for_depth(group, 0).await;
+    let later = new("later")
+        .header(base::headers::ID, "x")
+        .header(base::headers::DELIVER_AT, START_MS + 60_000);
+    for partition in 0..SHARDS {
+        let id = PartitionId::new(topic, partition);
+        let batch = batch(id, Compression::None, std::slice::from_ref(&later));
+        node.broker.append(vec![batch]).await.remove(0).expect("taken");
+    }
+    let delayed = node.broker.list_delayed(group, None, 9).await.expect("answers");
+    assert_eq!(delayed.iter().map(|it| it.partition).collect::<Vec<_>>(), [0, 1, 2]);
+    assert_eq!(node.broker.cancel_delayed(group, b"x").await, Ok(3));
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_leased_is_there_again_after_a_restart_and_what_was_settled_is_not() {
+    let disk = SimulatedDisk::new();
+    let node = open(&disk).await;
+    let (_, group) = jobs(&node, &[], 6).await;
+    let mut consumer = consume(&node, group, window(9)).await;
+    let held = consumer.next(9).await;
+    consumer.accept(&held[..5]).await;
+    node.broker.shutdown().await;
+    drop(consumer);
+    let node = open(&disk).await;
+    let session = node.broker.lease_session();
+    let again: BTreeSet<_> =
+        take_all(&session, group).await.iter().map(|it| (it.partition, it.offset)).collect();
+    assert_eq!(again.len(), 13);
+    assert!(held[..5].iter().all(|it| !again.contains(&(it.partition, it.offset))));
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn over_elections_of_all_shards_credit_holds_and_each_record_comes_once() {
+    const RECORDS: usize = 300;
+    let node = open(&SimulatedDisk::new()).await;
+    let topic = node.topic("t", SHARDS * 2, &[]).await;
+    let group = node.group(topic, &[("lease.ms", "600000")]).await;
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let elections = {
+        let (broker, stop) = (node.broker.clone(), Arc::clone(&stop));
+        tokio::spawn(async move {
+            while !stop.load(std::sync::atomic::Ordering::Acquire) {
+                tokio::time::sleep(Duration::from_millis(15)).await;
+                broker.elect_anew().await.expect("it is elected");
+            }
+        })
+    };
+    let mut consumer = consume(&node, group, window(5)).await;
+    let producer = {
+        let broker = node.broker.clone();
+        tokio::spawn(async move {
+            for number in 0..RECORDS {
+                let partition = PartitionId::new(topic, number as u32 % (SHARDS * 2));
+                let batch = batch(partition, Compression::None, &[new(format!("{number}"))]);
+                broker.append(vec![batch]).await.remove(0).expect("taken");
+            }
+        })
+    };
+    let (mut held, mut seen) = (Vec::<Delivery>::new(), BTreeSet::new());
+    while seen.len() < RECORDS {
+        let event = timeout(SOON, consumer.events.recv()).await;
+        let event = event.unwrap_or_else(|_| panic!("{} of {RECORDS} came", seen.len()));
+        let Some(Event::Deliveries(more)) = event else { panic!("unexpected {event:?}") };
+        for delivery in &more {
+            assert!(seen.insert((delivery.partition, delivery.offset)), "delivered twice");
+            assert_eq!(delivery.attempt, 1);
+        }
+        held.extend(more);
+        assert!(held.len() <= 5, "{} are held", held.len());
+        consumer.accept(&std::mem::take(&mut held)).await;
+    }
+    producer.await.expect("no panic");
+    stop.store(true, std::sync::atomic::Ordering::Release);
+    elections.await.expect("no panic");
+    assert_eq!(node.depth(group).await, 0);
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transfer_settles_in_one_shard_what_it_appends_in_that_or_another() {
+    let node = open(&SimulatedDisk::new()).await;
+    let (topic, group) = jobs(&node, &[], 2).await;
+    let session = node.broker.lease_session();
+    let taken = take_all(&session, group).await;
+    let of = |partition| taken.iter().find(|it| it.partition == partition).expect("taken");
+    let accept = |partition| {
+        vec![Settle { group, what: of(partition).lease(), settlement: Settlement::Accept }]
+    };
+    let to = |partition| -> Vec<AppendBatch> {
+        vec![batch(PartitionId::new(topic, partition), Compression::None, &values(1))]
+    };
+    let moved = session.transfer(accept(1), to(1)).await.expect("all of it is in one shard");
+    assert_eq!(moved[0].map(|row| row.base_offset), Some(2));
+    let moved = session.transfer(accept(0), to(1)).await.expect("it is sent to the other shard");
+    assert_eq!(moved[0].map(|row| row.base_offset), Some(3));
+    assert_eq!(node.broker.counters(group).await.expect("there").leased, 4);
+    node.broker.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_limit_of_a_topic_is_divided_over_its_shards() {
+    let node = open(&SimulatedDisk::new()).await;
+    let topic = node.topic("full", SHARDS, &[("limit.records", "7")]).await;
+    node.group(topic, &[]).await;
+    let mut taken = vec![0; SHARDS as usize];
+    for round in 0..12 {
+        let partition = round % SHARDS;
+        let batch = batch(PartitionId::new(topic, partition), Compression::None, &values(1));
+        taken[partition as usize] +=
+            usize::from(node.broker.append(vec![batch]).await.remove(0).is_ok());
+    }
+    assert_eq!(taken, [2, 2, 2]);
+    // One that is larger than the part of its shard goes where nothing waits.
+    let topic = node.topic("empty", SHARDS, &[("limit.records", "7")]).await;
+    for (records, is_taken) in [(8, false), (5, true), (1, false)] {
+        let batch = batch(PartitionId::new(topic, 0), Compression::None, &values(records));
+        assert_eq!(node.broker.append(vec![batch]).await.remove(0).is_ok(), is_taken);
+    }
+    node.broker.shutdown().await;
+}
