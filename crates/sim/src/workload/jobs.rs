@@ -170,17 +170,9 @@ impl Consumer {
     async fn run(&mut self, mut events: Events) -> Ended {
         loop {
             let patience = Duration::from_millis(self.client.random.between(1, 300));
-            match timeout(patience, events.recv()).await {
-                Ok(Some(Event::Deliveries(deliveries))) => self.receive(deliveries),
-                Ok(Some(Event::Active { .. })) | Err(_) => {}
-                Ok(Some(Event::Gone { .. }) | None) => return Ended,
+            if self.receive_all(&mut events, patience).await.is_err() {
+                return Ended;
             }
-            while let Some(event) = events.try_recv() {
-                if let Event::Deliveries(deliveries) = event {
-                    self.receive(deliveries);
-                }
-            }
-            self.received_ms = self.client.trace.now_ms();
             while !self.held.is_empty() && !self.client.random.once_in(3) {
                 let place = self.client.random.below(self.held.len() as u64) as usize;
                 let (job, delivery) = self.held.swap_remove(place);
@@ -189,6 +181,27 @@ impl Consumer {
                 }
             }
         }
+    }
+
+    /// All that is there. Whether anything came before this lost its patience.
+    async fn receive_all(
+        &mut self,
+        events: &mut Events,
+        patience: Duration,
+    ) -> Result<bool, Ended> {
+        let mut came = false;
+        let mut next = timeout(patience, events.recv()).await.ok();
+        while let Some(event) = next {
+            match event {
+                Some(Event::Deliveries(deliveries)) => self.receive(deliveries),
+                Some(Event::Active { .. }) => {}
+                Some(Event::Gone { .. }) | None => return Err(Ended),
+            }
+            came = true;
+            next = events.try_recv().map(Some);
+        }
+        self.received_ms = self.client.trace.now_ms();
+        Ok(came)
     }
 
     fn receive(&mut self, deliveries: Vec<Delivery>) {
@@ -314,21 +327,15 @@ impl Consumer {
 pub async fn drain(mut client: Client, rules: Rules) -> Result<(), Ended> {
     let queue = open(&mut client, &rules).await?;
     let session = client.broker.lease_session();
-    let Some(events) = session.events() else { return Err(Ended) };
+    let Some(mut events) = session.events() else { return Err(Ended) };
     session.consume(queue.group, ConsumeOptions::default()).await.map_err(|_| Ended)?;
     let broker = client.broker.clone();
     let mut consumer = Consumer::new(client, rules, queue, session);
-    let mut events = events;
     loop {
-        match timeout(Duration::from_millis(100), events.recv()).await {
-            Ok(Some(Event::Deliveries(deliveries))) => consumer.receive(deliveries),
-            Ok(Some(Event::Gone { .. }) | None) => return Err(Ended),
-            Ok(Some(Event::Active { .. })) => {}
-            Err(_) => {
-                let counters = broker.counters(queue.group).await.ok_or(Ended)?;
-                if counters.depth == 0 {
-                    return Ok(());
-                }
+        if !consumer.receive_all(&mut events, Duration::from_millis(100)).await? {
+            let counters = broker.counters(queue.group).await.ok_or(Ended)?;
+            if counters.depth == 0 {
+                return Ok(());
             }
         }
         for (job, delivery) in std::mem::take(&mut consumer.held) {
