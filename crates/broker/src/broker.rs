@@ -29,9 +29,6 @@ use crate::{adoption, cluster, housekeeping, layout, watchdog};
 
 pub use crate::options::BrokerOptions;
 
-/// Shards with rows that a new node founds unless it is told.
-const SHARDS_DEFAULT: u32 = 1;
-
 /// One node's broker. Clones share it.
 #[derive(Clone, Debug)]
 pub struct Broker(Arc<Inner>);
@@ -106,7 +103,7 @@ impl Broker {
         layout::prepare(&common).await?;
         let cluster_id = cluster::open(&world, dir)?;
         let catalog = LocalShard::start(&common, Role::Catalog, None).await?;
-        let shard_count = match found_shards(&catalog, options.shards).await {
+        let shard_count = match found_shards(&catalog, &options).await {
             Ok(count) => count,
             Err(error) => {
                 failure.expect_ends();
@@ -377,9 +374,10 @@ impl Broker {
 }
 
 /// Founds the shards with rows that are missing; how many there are.
-async fn found_shards(catalog: &LocalShard, wanted: Option<u32>) -> Result<u32, OpenError> {
+async fn found_shards(catalog: &LocalShard, options: &BrokerOptions) -> Result<u32, OpenError> {
     let there = catalog.read(|view| view.catalog.shard_count());
-    let count = wanted.unwrap_or(there.max(SHARDS_DEFAULT));
+    let unsaid = if there == 0 { options.shards_new } else { there };
+    let count = options.shards.unwrap_or(unsaid);
     if count == there {
         return Ok(there);
     }

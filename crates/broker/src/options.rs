@@ -6,9 +6,11 @@ use std::time::Duration;
 pub struct BrokerOptions {
     /// This node's id in the cluster.
     pub node: u32,
-    /// Shards with records. `None`: as many as the node has, or [`shards_default`] for one that is new. More than
-    /// it has: it gets more, which topics made from then on lie in, too. It cannot have fewer.
+    /// Shards with records. `None`: as many as the node has, or `shards_new`. More than it has: it gets more,
+    /// which topics made from then on lie in, too. It cannot have fewer.
     pub shards: Option<u32>,
+    /// What a node that is new gets where `shards` does not say.
+    pub shards_new: u32,
     pub journal: journal::Options,
     /// Bytes of produce requests between socket and disk, for the whole node.
     pub request_bytes_in_flight_max: usize,
@@ -21,6 +23,7 @@ impl Default for BrokerOptions {
         Self {
             node: 1,
             shards: None,
+            shards_new: 1,
             journal: journal::Options::default(),
             request_bytes_in_flight_max: base::limits::PRODUCE_BYTES_IN_FLIGHT_MAX,
             housekeeping_interval: Duration::from_secs(1),

@@ -181,10 +181,21 @@ async fn until_told_to_stop(broker: &Broker) -> Result<(), ServeError> {
     Ok(())
 }
 
+/// Shards of a new data directory. A shard has a journal's thread, a sequencer and a driver, each of which may keep
+/// a core busy, beside the threads for clients: with fewer cores they would take them from one another. On two
+/// cores one shard is the fastest; machines with more have not been measured.
+fn shards_new() -> u32 {
+    const CORES_A_SHARD: usize = 4;
+    const SHARDS_MAX: usize = 8;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    (cores / CORES_A_SHARD).clamp(1, SHARDS_MAX) as u32
+}
+
 fn broker_options(settings: &Settings) -> BrokerOptions {
     BrokerOptions {
         node: settings.node,
         shards: settings.shards,
+        shards_new: shards_new(),
         journal: journal::Options {
             segment_bytes: settings.segment_bytes,
             disk_reserve_bytes: settings.disk_reserve_bytes,

@@ -53,7 +53,7 @@ pub(crate) struct Said {
     #[arg(long, value_name = "N", env = "POSTROAD_NODE")]
     node: Option<u32>,
     /// Shards that hold records, each with a journal of its own. They can become more, never fewer: topics
-    /// that are made afterwards lie in all of them [default: as many as there are, 1 in a new directory]
+    /// that are made afterwards lie in all of them [default: as many as there are; in a new directory one for every four cores, at most 8]
     #[arg(long, value_name = "N", env = "POSTROAD_SHARDS")]
     shards: Option<u32>,
     /// Size of a journal segment, such as 128MiB [default: 128MiB]

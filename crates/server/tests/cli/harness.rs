@@ -175,6 +175,12 @@ pub(crate) fn serve(data: &Path) -> Command {
     serve_at(data, "127.0.0.1:0")
 }
 
+pub(crate) fn serve_with_shards(data: &Path, shards: u32) -> Command {
+    let mut command = serve(data);
+    command.args(["--shards", &shards.to_string()]);
+    command
+}
+
 pub(crate) fn serve_at(data: &Path, address: &str) -> Command {
     let log = File::options().create(true).append(true).open(log_path(data)).expect("a log");
     let mut command = postroad();

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use crate::harness::{Broker, Said, postroad, run, seq};
+use crate::harness::{Broker, Said, postroad, run, seq, serve_with_shards};
 
 fn inspect(data: &Path, more: &[&str]) -> Said {
     let mut command = postroad();
@@ -18,7 +18,7 @@ fn inspect(data: &Path, more: &[&str]) -> Said {
 fn journal() -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let data = folder.path().join("data");
-    let broker = Broker::start_on(&data);
+    let broker = Broker::start_with(serve_with_shards(&data, 1), &data);
     broker.run(&["topic", "create", "orders", "-p", "2"]).ok();
     broker.run(&["topic", "create", "gone"]).ok();
     for partition in ["0", "1"] {

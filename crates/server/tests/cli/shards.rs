@@ -1,6 +1,6 @@
 //! `postroad serve --shards`: several journals in one node.
 
-use crate::harness::{Broker, run, seq, serve};
+use crate::harness::{Broker, run, seq, serve_with_shards};
 
 /// What each shard holds, and how many partitions.
 fn shards(broker: &Broker) -> Vec<(String, u64)> {
@@ -12,23 +12,17 @@ fn shards(broker: &Broker) -> Vec<(String, u64)> {
     shards.collect()
 }
 
-fn serve_with(data: &std::path::Path, shards: &str) -> std::process::Command {
-    let mut command = serve(data);
-    command.args(["--shards", shards]);
-    command
-}
-
 #[test]
 fn a_node_gets_more_shards_and_never_fewer() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let data = folder.path().join("data");
-    let broker = Broker::start_on(&data);
+    let broker = Broker::start_with(serve_with_shards(&data, 1), &data);
     broker.run(&["topic", "create", "old", "--partitions", "3"]).ok();
     broker.feed(&["produce", "old"], seq(1..=100)).ok();
     assert_eq!(shards(&broker), [("catalog".into(), 0), ("records".into(), 3)]);
     broker.terminate();
 
-    let broker = Broker::start_with(serve_with(&data, "3"), &data);
+    let broker = Broker::start_with(serve_with_shards(&data, 3), &data);
     broker.run(&["topic", "create", "new", "--partitions", "6"]).ok();
     let listed = shards(&broker);
     let of_new: Vec<u64> = listed[1..].iter().map(|(_, partitions)| *partitions).collect();
@@ -40,9 +34,9 @@ fn a_node_gets_more_shards_and_never_fewer() {
     }
     broker.kill();
 
-    let said = run(serve_with(&data, "2"), b"");
+    let said = run(serve_with_shards(&data, 2), b"");
     said.fails(2, &["has 3 shards", "cannot have fewer"]);
-    let said = run(serve_with(&data, "0"), b"");
+    let said = run(serve_with_shards(&data, 0), b"");
     said.fails(1, &["--shards", "is not between 1 and 256"]);
 
     let broker = Broker::start_on(&data);
