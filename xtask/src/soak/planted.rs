@@ -21,9 +21,9 @@ pub(crate) struct PlantedOptions {
     /// A fault must be found within so many seeds
     #[arg(long, default_value_t = 200)]
     seeds: u64,
-    /// Only faults whose file's name has this in it
+    /// Only faults whose name, in words, has this in it; may be given several times
     #[arg(long)]
-    only: Option<String>,
+    only: Vec<String>,
     /// Processes that run seeds at a time [default: one a core]
     #[arg(long)]
     jobs: Option<usize>,
@@ -45,7 +45,8 @@ struct Found {
 }
 
 pub(crate) fn run(options: &PlantedOptions) -> Outcome {
-    let wanted = |name: &str| options.only.as_deref().is_none_or(|part| name.contains(part));
+    let only = &options.only;
+    let wanted = |name: &str| only.is_empty() || only.iter().any(|part| name.contains(part));
     let patches: Vec<PathBuf> =
         patches()?.into_iter().filter(|path| wanted(&fault_of(path))).collect();
     if patches.is_empty() {
