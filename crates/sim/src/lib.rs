@@ -6,7 +6,7 @@
 //! or a stop, and the next begins with what the disk holds then. In the last two nothing fails any more, and
 //! everything that clients were told is held against what is there.
 //!
-//! * [`run`]: a seed
+//! * [`run`]: a seed; [`report`]: what it did
 //! * [`profile`]: what may happen in a run
 //! * [`node`]: a node in a simulated world
 //! * [`network`]: its gateways, and connections to them
@@ -30,6 +30,7 @@ pub mod node;
 pub mod profile;
 pub mod random;
 pub mod reading;
+pub mod report;
 pub mod run;
 pub mod trace;
 pub mod verdict;

@@ -1,191 +1,32 @@
-//! One seed: the lives of a node, and its judgement.
+//! One life of a node: it opens, clients work and faults come, and it ends by a crash or a stop.
 
-use std::fmt;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use base::PartitionId;
-use broker::{Broker, ShardStatus};
-use tokio::sync::Mutex;
+use broker::Broker;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-use world::{RuntimeClock, SimulatedDisk};
+use world::RuntimeClock;
 
-use crate::checkers::Knowledge;
+use super::{PANIC, Purpose, Run};
 use crate::checkers::groups::Group;
-use crate::checkers::jobs::Rules;
-use crate::history::{Sent, Violation as LogViolation, sent_of};
 use crate::network::Gateways;
-use crate::profile::{End, Life, Profile};
-use crate::random::Random;
-use crate::trace::Trace;
-use crate::verdict::{Invariant, Verdict, Violation};
+use crate::profile::{End, Life};
+use crate::verdict::{Invariant, Violation};
 use crate::workload::groups::Protocol;
-use crate::workload::{
-    Client, amqp, groups, jobs, kafka, keys, log, offsets, pulse, share, topics,
-};
-use crate::{faults, node, reading};
+use crate::workload::{Client, amqp, groups, jobs, kafka, keys, offsets, pulse, share, topics};
+use crate::{faults, node};
 
 const HOST: &str = "node";
-/// With records, at most.
-const SHARDS_MAX: u32 = 3;
 /// Simulated time that no life takes.
 const LIFE_MAX: Duration = Duration::from_secs(3_600);
-const WALL_BEGINS_MS: i64 = 1_700_000_000_000;
-/// More than all steps of a run together.
-const WALL_SET_BACK_MAX_MS: i64 = 100 * 3_600_000;
 /// Simulated time in which a healed node opens, or stops, and its clients come to an end.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// A disk that hangs delays an opening, too.
 const OPENS_WITHIN: Duration = Duration::from_secs(300);
 
-/// What a run did.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Report {
-    pub lives: u32,
-    pub crashes: u32,
-    /// Simulated.
-    pub seconds: f64,
-    /// Acknowledged records of the logs, and jobs.
-    pub records: usize,
-    pub jobs: usize,
-    /// Confirmed messages of AMQP's clients.
-    pub messages: usize,
-    pub delivered: u64,
-    pub settled: u64,
-    /// Records that members of groups read, and commits that were taken.
-    pub read: u64,
-    pub commits: u64,
-    /// Lives that began with changes of the catalog that the other shard had not.
-    pub behind: u32,
-    /// The longest wait of a client while nothing failed.
-    pub longest_ms: u64,
-    pub lines: u64,
-    pub hash: u64,
-}
-
-impl fmt::Display for Report {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            lives,
-            crashes,
-            seconds,
-            records,
-            jobs,
-            messages,
-            delivered,
-            settled,
-            read,
-            commits,
-            behind,
-            longest_ms,
-            lines,
-            ..
-        } = self;
-        write!(
-            f,
-            "{seconds:.1} simulated seconds, {lives} lives, {crashes} crashes; acknowledged: {records} \
-             records, {jobs} jobs, {messages} messages; {delivered} deliveries, {settled} settled; \
-             {read} read, {commits} commits; {behind} lives behind the catalog; longest wait \
-             {longest_ms} ms; {lines} lines of trace"
-        )
-    }
-}
-
-/// What panicked first. A panic is a violation, also where the node goes on after it.
-static PANIC: std::sync::Mutex<Option<String>> = std::sync::Mutex::new(None);
-
-/// From now on a panic of any task fails the run, and prints nothing by itself.
-pub fn watch_panics() {
-    std::panic::set_hook(Box::new(|panic| {
-        let mut first = PANIC.lock().unwrap_or_else(PoisonError::into_inner);
-        first.get_or_insert_with(|| panic.to_string());
-    }));
-}
-
-/// Runs a seed. The process may have run nothing before: the order of its maps is the seed's, too.
-pub fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, Violation> {
-    let mut random = Random::new(seed);
-    let verdict = Verdict::new(trace.clone());
-    let shards = random.of(&[1, 1, 2, SHARDS_MAX]);
-    let mut run = Run {
-        rules: Rules::of(&mut random),
-        shared: share::rules(&mut random),
-        random,
-        disk: SimulatedDisk::new(),
-        shards,
-        wall_ms: WALL_BEGINS_MS,
-        producers: (0..log::PRODUCERS)
-            .map(|id| Arc::new(Mutex::new(log::Producer::new(id))))
-            .collect(),
-        kafka_next: (0..kafka::PRODUCERS).map(|_| Arc::default()).collect(),
-        knowledge: Knowledge::default(),
-        verdict,
-        trace: trace.clone(),
-        report: Report::default(),
-    };
-    run.trace.note(format_args!("jobs {:?}, shared {:?}, shards {shards}", run.rules, run.shared));
-    for _ in 0..run.random.between(2, 5) {
-        if run.shards < SHARDS_MAX && run.random.once_in(8) {
-            run.shards += 1;
-        }
-        let life = Life::of(profile, &mut run.random);
-        run = run.live(life, Purpose::Work)?;
-    }
-    // The wall clock is right again: what is delayed by it would wait for as long as it was set back.
-    run.wall_ms = run.wall_ms.max(WALL_BEGINS_MS) + trace.now_ms() as i64 + WALL_SET_BACK_MAX_MS;
-    for purpose in [Purpose::Finish, Purpose::Judge] {
-        let life = Life::healed(&mut run.random);
-        run = run.live(life, purpose)?;
-    }
-    let known = run.knowledge.lock();
-    Ok(Report {
-        seconds: trace.lived_ms() as f64 / 1_000.0,
-        records: known.log.acknowledged() + known.kafka.acknowledged(),
-        jobs: known.jobs.acknowledged() + known.shared.acknowledged(),
-        messages: known.messages.confirmed(),
-        delivered: known.jobs.delivered + known.shared.delivered + known.messages.delivered,
-        settled: known.jobs.settled + known.shared.settled + known.messages.settled,
-        read: known.groups.iter().map(|group| group.consumed).sum(),
-        commits: known.groups.iter().map(|group| group.committed).sum(),
-        longest_ms: known.calm.longest_ms,
-        lines: trace.lines(),
-        hash: trace.hash(),
-        ..run.report
-    })
-}
-
-/// What goes on from one life to the next.
-struct Run {
-    random: Random,
-    rules: Rules,
-    /// Of the share group.
-    shared: Rules,
-    disk: SimulatedDisk,
-    /// With records. They become more now and then.
-    shards: u32,
-    wall_ms: i64,
-    producers: Vec<Arc<Mutex<log::Producer>>>,
-    /// The next number of each of Kafka's producers.
-    kafka_next: Vec<Arc<Mutex<u32>>>,
-    knowledge: Knowledge,
-    verdict: Verdict,
-    trace: Trace,
-    report: Report,
-}
-
-/// What clients do in a life.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Purpose {
-    Work,
-    /// What is open comes to its end: requests are answered, and the queue is drained.
-    Finish,
-    /// Nothing but to look.
-    Judge,
-}
-
 impl Run {
-    fn live(mut self, life: Life, purpose: Purpose) -> Result<Self, Violation> {
+    pub(super) fn live(mut self, life: Life, purpose: Purpose) -> Result<Self, Violation> {
         let mut sim = turmoil::Builder::new()
             .rng_seed(self.random.number())
             .simulation_duration(LIFE_MAX)
@@ -426,77 +267,5 @@ impl Run {
         }
         self.stop(&client.broker, gateways).await;
         End::Stop
-    }
-
-    async fn judge(&mut self, client: Client) -> End {
-        let looked = async {
-            self.look(&client).await?;
-            jobs::check(&client, &self.rules).await?;
-            share::check(&client, &self.shared).await?;
-            let found = keys::found(&client.broker).await?;
-            self.knowledge.lock().keys.check(&found, &self.verdict);
-            Ok::<_, String>(())
-        };
-        if let Err(why) = looked.await {
-            self.verdict.violated(Invariant::Durable, why);
-        }
-        client.broker.shutdown().await;
-        End::Stop
-    }
-
-    /// What must hold at the start of every life.
-    async fn look(&self, client: &Client) -> Result<(), String> {
-        let broker = &client.broker;
-        let committed = offsets::committed(broker).await;
-        {
-            let mut known = self.knowledge.lock();
-            for ShardStatus { shard, term, .. } in broker.shard_statuses() {
-                let before = known.terms.insert(shard, term).unwrap_or(0);
-                if term <= before {
-                    let what = format!("term {term} of shard {shard} follows {before}");
-                    self.verdict.violated(Invariant::Terms, what);
-                }
-            }
-            known.offsets.check(committed, &self.verdict);
-            let left = topics::left(broker, known.topics.gone());
-            known.topics.check(&topics::found(broker), &left, &self.verdict);
-        }
-        for partition in kafka::partitions(broker) {
-            let found = sent_in(broker, partition).await?;
-            if let Err(violation) = self.knowledge.lock().kafka.check(partition.index, &found) {
-                self.verdict.violated(invariant_of(&violation), violation.to_string());
-            }
-        }
-        let topic = broker.catalog().topic_id(log::TOPIC);
-        let Some(topic) = topic else {
-            return match self.knowledge.lock().log.acknowledged() {
-                0 => Ok(()),
-                _ => Err("the topic of the log is gone".to_owned()),
-            };
-        };
-        for partition in 0..log::PARTITIONS {
-            let found = sent_in(broker, PartitionId::new(topic, partition)).await?;
-            if let Err(violation) = self.knowledge.lock().log.check(partition, &found) {
-                self.verdict.violated(invariant_of(&violation), violation.to_string());
-            }
-        }
-        Ok(())
-    }
-}
-
-async fn sent_in(
-    broker: &Broker,
-    partition: PartitionId,
-) -> Result<Vec<(u64, Option<Sent>)>, String> {
-    let found = reading::read_all(broker, partition).await?;
-    let sent = |it: &reading::Found| it.value.as_deref().and_then(sent_of);
-    Ok(found.iter().map(|it| (it.offset, sent(it))).collect())
-}
-
-fn invariant_of(violation: &LogViolation) -> Invariant {
-    match violation {
-        LogViolation::Lost { .. } | LogViolation::Changed { .. } => Invariant::Durable,
-        LogViolation::Gap { .. } | LogViolation::OutOfOrder { .. } => Invariant::Ordered,
-        LogViolation::NeverSent { .. } | LogViolation::Twice { .. } => Invariant::Once,
     }
 }

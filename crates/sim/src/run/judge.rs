@@ -1,0 +1,86 @@
+//! What must hold at the start of every life, and at the end of a run: what clients were told is held
+//! against what the node has.
+
+use base::PartitionId;
+use broker::{Broker, ShardStatus};
+
+use super::Run;
+use crate::history::{Sent, Violation as LogViolation, sent_of};
+use crate::profile::End;
+use crate::reading;
+use crate::verdict::Invariant;
+use crate::workload::{Client, jobs, kafka, keys, log, offsets, share, topics};
+
+impl Run {
+    pub(super) async fn judge(&mut self, client: Client) -> End {
+        let looked = async {
+            self.look(&client).await?;
+            jobs::check(&client, &self.rules).await?;
+            share::check(&client, &self.shared).await?;
+            let found = keys::found(&client.broker).await?;
+            self.knowledge.lock().keys.check(&found, &self.verdict);
+            Ok::<_, String>(())
+        };
+        if let Err(why) = looked.await {
+            self.verdict.violated(Invariant::Durable, why);
+        }
+        client.broker.shutdown().await;
+        End::Stop
+    }
+
+    /// What must hold at the start of every life.
+    pub(super) async fn look(&self, client: &Client) -> Result<(), String> {
+        let broker = &client.broker;
+        let committed = offsets::committed(broker).await;
+        {
+            let mut known = self.knowledge.lock();
+            for ShardStatus { shard, term, .. } in broker.shard_statuses() {
+                let before = known.terms.insert(shard, term).unwrap_or(0);
+                if term <= before {
+                    let what = format!("term {term} of shard {shard} follows {before}");
+                    self.verdict.violated(Invariant::Terms, what);
+                }
+            }
+            known.offsets.check(committed, &self.verdict);
+            let left = topics::left(broker, known.topics.gone());
+            known.topics.check(&topics::found(broker), &left, &self.verdict);
+        }
+        for partition in kafka::partitions(broker) {
+            let found = sent_in(broker, partition).await?;
+            if let Err(violation) = self.knowledge.lock().kafka.check(partition.index, &found) {
+                self.verdict.violated(invariant_of(&violation), violation.to_string());
+            }
+        }
+        let topic = broker.catalog().topic_id(log::TOPIC);
+        let Some(topic) = topic else {
+            return match self.knowledge.lock().log.acknowledged() {
+                0 => Ok(()),
+                _ => Err("the topic of the log is gone".to_owned()),
+            };
+        };
+        for partition in 0..log::PARTITIONS {
+            let found = sent_in(broker, PartitionId::new(topic, partition)).await?;
+            if let Err(violation) = self.knowledge.lock().log.check(partition, &found) {
+                self.verdict.violated(invariant_of(&violation), violation.to_string());
+            }
+        }
+        Ok(())
+    }
+}
+
+async fn sent_in(
+    broker: &Broker,
+    partition: PartitionId,
+) -> Result<Vec<(u64, Option<Sent>)>, String> {
+    let found = reading::read_all(broker, partition).await?;
+    let sent = |it: &reading::Found| it.value.as_deref().and_then(sent_of);
+    Ok(found.iter().map(|it| (it.offset, sent(it))).collect())
+}
+
+fn invariant_of(violation: &LogViolation) -> Invariant {
+    match violation {
+        LogViolation::Lost { .. } | LogViolation::Changed { .. } => Invariant::Durable,
+        LogViolation::Gap { .. } | LogViolation::OutOfOrder { .. } => Invariant::Ordered,
+        LogViolation::NeverSent { .. } | LogViolation::Twice { .. } => Invariant::Once,
+    }
+}

@@ -1,0 +1,118 @@
+//! One seed: the lives of a node, and its judgement. The random numbers, the disk and what clients
+//! know go on from one life to the next; what a life is made of is in `life`, and what is held against
+//! the node at its start in `judge`.
+
+mod judge;
+mod life;
+
+use std::sync::{Arc, PoisonError};
+
+use tokio::sync::Mutex;
+use world::SimulatedDisk;
+
+use crate::checkers::Knowledge;
+use crate::checkers::jobs::Rules;
+use crate::profile::{Life, Profile};
+use crate::random::Random;
+use crate::report::Report;
+use crate::trace::Trace;
+use crate::verdict::{Verdict, Violation};
+use crate::workload::{kafka, log, share};
+
+/// With records, at most.
+const SHARDS_MAX: u32 = 3;
+const WALL_BEGINS_MS: i64 = 1_700_000_000_000;
+/// More than all steps of a run together.
+const WALL_SET_BACK_MAX_MS: i64 = 100 * 3_600_000;
+
+/// What panicked first. A panic is a violation, also where the node goes on after it.
+static PANIC: std::sync::Mutex<Option<String>> = std::sync::Mutex::new(None);
+
+/// From now on a panic of any task fails the run, and prints nothing by itself.
+pub fn watch_panics() {
+    std::panic::set_hook(Box::new(|panic| {
+        let mut first = PANIC.lock().unwrap_or_else(PoisonError::into_inner);
+        first.get_or_insert_with(|| panic.to_string());
+    }));
+}
+
+/// Runs a seed. The process may have run nothing before: the order of its maps is the seed's, too.
+pub fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, Violation> {
+    let mut random = Random::new(seed);
+    let verdict = Verdict::new(trace.clone());
+    let shards = random.of(&[1, 1, 2, SHARDS_MAX]);
+    let mut run = Run {
+        rules: Rules::of(&mut random),
+        shared: share::rules(&mut random),
+        random,
+        disk: SimulatedDisk::new(),
+        shards,
+        wall_ms: WALL_BEGINS_MS,
+        producers: (0..log::PRODUCERS)
+            .map(|id| Arc::new(Mutex::new(log::Producer::new(id))))
+            .collect(),
+        kafka_next: (0..kafka::PRODUCERS).map(|_| Arc::default()).collect(),
+        knowledge: Knowledge::default(),
+        verdict,
+        trace: trace.clone(),
+        report: Report::default(),
+    };
+    run.trace.note(format_args!("jobs {:?}, shared {:?}, shards {shards}", run.rules, run.shared));
+    for _ in 0..run.random.between(2, 5) {
+        if run.shards < SHARDS_MAX && run.random.once_in(8) {
+            run.shards += 1;
+        }
+        let life = Life::of(profile, &mut run.random);
+        run = run.live(life, Purpose::Work)?;
+    }
+    // The wall clock is right again: what is delayed by it would wait for as long as it was set back.
+    run.wall_ms = run.wall_ms.max(WALL_BEGINS_MS) + trace.now_ms() as i64 + WALL_SET_BACK_MAX_MS;
+    for purpose in [Purpose::Finish, Purpose::Judge] {
+        let life = Life::healed(&mut run.random);
+        run = run.live(life, purpose)?;
+    }
+    let known = run.knowledge.lock();
+    Ok(Report {
+        seconds: trace.lived_ms() as f64 / 1_000.0,
+        records: known.log.acknowledged() + known.kafka.acknowledged(),
+        jobs: known.jobs.acknowledged() + known.shared.acknowledged(),
+        messages: known.messages.confirmed(),
+        delivered: known.jobs.delivered + known.shared.delivered + known.messages.delivered,
+        settled: known.jobs.settled + known.shared.settled + known.messages.settled,
+        read: known.groups.iter().map(|group| group.consumed).sum(),
+        commits: known.groups.iter().map(|group| group.committed).sum(),
+        longest_ms: known.calm.longest_ms,
+        lines: trace.lines(),
+        hash: trace.hash(),
+        ..run.report
+    })
+}
+
+/// What goes on from one life to the next.
+struct Run {
+    random: Random,
+    rules: Rules,
+    /// Of the share group.
+    shared: Rules,
+    disk: SimulatedDisk,
+    /// With records. They become more now and then.
+    shards: u32,
+    wall_ms: i64,
+    producers: Vec<Arc<Mutex<log::Producer>>>,
+    /// The next number of each of Kafka's producers.
+    kafka_next: Vec<Arc<Mutex<u32>>>,
+    knowledge: Knowledge,
+    verdict: Verdict,
+    trace: Trace,
+    report: Report,
+}
+
+/// What clients do in a life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Purpose {
+    Work,
+    /// What is open comes to its end: requests are answered, and the queue is drained.
+    Finish,
+    /// Nothing but to look.
+    Judge,
+}
