@@ -21,7 +21,8 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use world::net::Stream;
 
 use crate::input::{Input, Read};
-use crate::session::{Phase, Session, SessionEnd};
+use crate::session::{Phase, Session};
+use crate::session_end::SessionEnd;
 
 /// How often a session looks at its clock when nothing is to happen sooner.
 const IDLE_TICK: Duration = Duration::from_secs(60);

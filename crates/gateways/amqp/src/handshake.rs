@@ -15,9 +15,11 @@ use crate::codec::methods::{
 };
 use crate::codec::table::{FieldTable, FieldValue};
 use crate::errors::{Exception, ReplyCode};
+use crate::failure::{Failure, bad_method};
 use crate::operation::Done;
 use crate::rights::{Rights, refused_vhost};
-use crate::session::{Capabilities, Failure, Phase, Session, SessionEnd, bad_method};
+use crate::session::{Capabilities, Phase, Session};
+use crate::session_end::SessionEnd;
 
 const MECHANISMS: &[u8] = b"PLAIN AMQPLAIN";
 const MECHANISMS_WITH_ANONYMOUS: &[u8] = b"PLAIN AMQPLAIN ANONYMOUS";

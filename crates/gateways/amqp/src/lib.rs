@@ -5,26 +5,36 @@
 //! * `listener`: accepts connections, bounds their number, sees them out
 //! * `connection`: one socket: bytes in, bytes out, heartbeats; `input`, `output`: its two buffers
 //! * [`codec`]: frames, methods, properties and field tables, without I/O
-//! * `session`: the state of one connection; `handshake`: how it begins and ends
-//! * `channel`: what a channel has open; `operation`: what is waited for
+//! * `session`: the state of one connection; `handshake`: what is said on channel 0; `session_end`: how
+//!   it ends; `failure`: how a client is told what it did wrong
+//! * `channel`: what a channel has open; `channel_methods`: what comes on it; `operation`: what is waited
+//!   for
 //! * `declare`: the methods that make queues, exchanges and bindings; `declarations`: what a client
 //!   may declare. The entities themselves are `topology`'s
-//! * `publish`: the hot path in. Messages as records and back are `message`'s
-//! * `consume`, `stream`: the hot path out, by lease and by offset; `settle`, `unacked`: answers
+//! * `content`, `publish`: the hot path in. Messages as records and back are `message`'s
+//! * `consume`, `stream`: consumers, by lease and by offset; `deliver`: the hot path out; `get`: one message
+//!   at a time
+//! * `settle`, `unacked`: answers; `answer_timeout`: those that do not come
 //! * `transaction`, `replies`: tx, and direct reply-to; [`dead_letter`]: the way of dead letters
 //! * `rights`: what a user may do, asked before it is done; who users are is `access`'s
 //! * [`operations`]: what operators do: vhosts, policies, users
 //! * [`errors`]: what a client is told when something is refused
 
+mod answer_timeout;
 mod channel;
+mod channel_methods;
 pub mod codec;
 mod connection;
 mod consume;
+mod content;
 pub mod dead_letter;
 mod declarations;
 mod declare;
+mod deliver;
 pub mod errors;
+mod failure;
 mod gateway;
+mod get;
 mod handshake;
 mod input;
 mod listener;
@@ -37,6 +47,7 @@ mod publisher;
 mod replies;
 mod rights;
 mod session;
+mod session_end;
 mod settle;
 mod stream;
 mod transaction;

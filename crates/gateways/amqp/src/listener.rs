@@ -14,7 +14,8 @@ use world::net::{Listener, Stream};
 use crate::connection;
 use crate::gateway::Gateway;
 use crate::options::GatewayOptions;
-use crate::session::{Session, SessionEnd};
+use crate::session::Session;
+use crate::session_end::SessionEnd;
 
 /// As operators call the protocol.
 const PROTOCOL: &str = "amqp";

@@ -18,7 +18,8 @@ use crate::codec::methods::{
     QueueDelete, QueuePurge, TxCommitOk,
 };
 use crate::errors::{Exception, ReplyCode};
-use crate::session::{Failure, Session};
+use crate::failure::Failure;
+use crate::session::Session;
 use crate::stream::StreamConsumer;
 
 pub(crate) struct Operation {

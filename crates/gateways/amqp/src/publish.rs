@@ -6,85 +6,20 @@ use broker::{AppendError, Appended};
 use bytes::{Bytes, BytesMut};
 use message::headers::{BCC, CC};
 use routing::Message;
-use tokio::time::Instant;
 use topology::Routed;
 
 use crate::channel::ConfirmMode;
 use crate::codec::fields::EncodedTable;
-use crate::codec::frame::{self, ContentHeader};
-use crate::codec::methods::{BasicAck, BasicNack, BasicPublish, BasicReturn, Method};
+use crate::codec::methods::{BasicAck, BasicNack, BasicPublish, BasicReturn};
 use crate::codec::properties::{Properties, WireProperties};
 use crate::codec::table::{FieldTable, FieldValue, MalformedTable, RawFields, kind_name};
+use crate::content::{Body, Content};
 use crate::declarations::MessageHeaders;
 use crate::errors::{Exception, ReplyCode};
 use crate::output::Output;
 use crate::publisher::{Confirms, Parcel};
 use crate::replies::{REPLY_TO, REPLY_TO_PREFIX, Reply};
 use crate::session::Session;
-
-/// A body as it came: slices of what the socket brought.
-#[derive(Clone, Debug, Default)]
-pub(crate) enum Body {
-    #[default]
-    Empty,
-    One(Bytes),
-    Many(Vec<Bytes>),
-}
-
-impl Body {
-    pub(crate) fn push(&mut self, slice: Bytes) {
-        if slice.is_empty() {
-            return;
-        }
-        *self = match std::mem::take(self) {
-            Self::Empty => Self::One(slice),
-            Self::One(first) => Self::Many(vec![first, slice]),
-            Self::Many(mut slices) => {
-                slices.push(slice);
-                Self::Many(slices)
-            }
-        };
-    }
-
-    pub(crate) fn slices(&self) -> &[Bytes] {
-        match self {
-            Self::Empty => &[],
-            Self::One(slice) => std::slice::from_ref(slice),
-            Self::Many(slices) => slices,
-        }
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        self.slices().iter().map(Bytes::len).sum()
-    }
-}
-
-/// A message as its frames come in.
-#[derive(Debug)]
-pub(crate) struct Content {
-    /// The frame of `basic.publish`.
-    pub(crate) publish: Bytes,
-    /// The frame of its header.
-    pub(crate) header: Option<Bytes>,
-    pub(crate) body: Body,
-    /// Of the body.
-    pub(crate) missing: u64,
-    /// Since when it is waited for; unknown while more is at hand.
-    pub(crate) began: Option<Instant>,
-}
-
-impl Content {
-    pub(crate) fn new(publish: Bytes) -> Self {
-        Self { publish, header: None, body: Body::Empty, missing: 0, began: None }
-    }
-
-    fn read(&self) -> Option<(BasicPublish<'_>, &[u8])> {
-        let publish = Method::decode(frame::read(&self.publish)?.payload).ok()?;
-        let Method::BasicPublish(publish) = publish else { return None };
-        let header = ContentHeader::decode(frame::read(self.header.as_deref()?)?.payload)?;
-        Some((publish, header.properties))
-    }
-}
 
 impl Session {
     /// A message that is there whole.

@@ -19,8 +19,9 @@ use record::{BatchBuilder, BatchHeader, BatchOptions, Compression, EncodedHeader
 use topology::{Queue, Routed};
 
 use crate::codec::properties::Properties;
+use crate::content::Body;
 use crate::errors::{Exception, Named};
-use crate::publish::{Body, malformed_headers};
+use crate::publish::malformed_headers;
 
 /// Messages on their way into batches. A channel's transaction has one of its own.
 #[derive(Debug, Default)]

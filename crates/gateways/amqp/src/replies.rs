@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use tokio::sync::mpsc;
 use world::Entropy;
 
-use crate::publish::Body;
+use crate::content::Body;
 use crate::stream::StreamRecords;
 
 pub(crate) const REPLY_TO: &str = "amq.rabbitmq.reply-to";

@@ -17,7 +17,8 @@ use access::{Grant, Permission, Principal};
 use topology::Destination;
 
 use crate::errors::{Exception, ReplyCode, Resource};
-use crate::session::{Failure, Session};
+use crate::failure::Failure;
+use crate::session::Session;
 
 /// What the default exchange is called where permissions are checked.
 const DEFAULT_EXCHANGE: &str = "amq.default";

@@ -24,19 +24,15 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::SelectAll;
 use gateway::Connection;
 use tasks::Task;
-use thiserror::Error;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use topology::{OwnerId, VirtualHost};
 
 use crate::channel::{Channel, ChannelEvents};
-use crate::codec::erlang;
-use crate::codec::frame::{self, FrameError, FrameKind, Snippet};
-use crate::codec::methods::{
-    BasicAck, BasicNack, BasicPublish, BasicReject, ChannelClose, ConnectionClose, MethodError,
-    MethodId,
-};
-use crate::errors::{Exception, ReplyCode};
+use crate::codec::frame::{self, FrameKind};
+use crate::codec::methods::{BasicAck, BasicNack, BasicPublish, BasicReject, MethodId};
+use crate::errors::Exception;
+use crate::failure::{Failure, unexpected_frame, unknown_frame};
 use crate::gateway::Gateway;
 use crate::input::{Input, Peeked};
 use crate::operation::{Done, Operation};
@@ -44,12 +40,7 @@ use crate::output::Output;
 use crate::publisher::{Confirms, Publisher};
 use crate::replies::Posted;
 use crate::rights::Rights;
-
-/// What a client that is told to close may take to answer.
-pub(crate) const CLOSE_WITHIN: Duration = Duration::from_secs(10);
-/// What a client that closed the connection may take to close its socket (RabbitMQ's
-/// `CLOSING_TIMEOUT`).
-const SOCKET_CLOSE_WITHIN: Duration = Duration::from_secs(30);
+use crate::session_end::SessionEnd;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Phase {
@@ -69,56 +60,6 @@ pub(crate) enum Phase {
     Closed,
     /// Nothing is listened to; what is still to be said is said.
     Ended,
-}
-
-/// Why a session ended.
-#[derive(Debug, Error)]
-pub(crate) enum SessionEnd {
-    #[error("the client closed the connection")]
-    Closed,
-    #[error("the client closed the socket without closing the connection")]
-    ClosedAbruptly,
-    #[error("{0:?} is no protocol header of AMQP 0-9-1")]
-    ProtocolHeader([u8; 8]),
-    #[error("the connection was not open within {0:?}")]
-    Handshake(Duration),
-    #[error("{mechanism} login refused: {reason}")]
-    LoginRefused { mechanism: String, reason: String },
-    #[error("{0}")]
-    Exception(Exception),
-    #[error("missed heartbeats from client, timeout: {}s", .0.as_secs())]
-    MissedHeartbeats(Duration),
-    #[error("a message did not arrive within {0:?}")]
-    SlowMessage(Duration),
-    #[error("the client did not take its replies within {0:?}")]
-    SlowReader(Duration),
-    #[error("reading: {0}")]
-    Read(std::io::Error),
-    #[error("writing: {0}")]
-    Write(std::io::Error),
-    /// Of this session only; the log has the message.
-    #[error("the session panicked; please report this")]
-    Panicked,
-    #[error("an operator closed the connection")]
-    ClosedByOperator,
-    #[error("the node shuts down")]
-    Drained,
-}
-
-impl SessionEnd {
-    /// Connections come and go; what a client did wrong is worth a warning.
-    pub(crate) fn is_ordinary(&self) -> bool {
-        match self {
-            Self::Closed | Self::ClosedAbruptly | Self::ClosedByOperator | Self::Drained => true,
-            Self::Read(error) | Self::Write(error) => matches!(
-                error.kind(),
-                std::io::ErrorKind::ConnectionReset
-                    | std::io::ErrorKind::BrokenPipe
-                    | std::io::ErrorKind::ConnectionAborted
-            ),
-            _ => false,
-        }
-    }
 }
 
 /// What a client said that it can do.
@@ -147,14 +88,6 @@ pub(crate) struct InFlight {
     pub(crate) confirms: Confirms,
     /// Given back once it is answered.
     _permits: Vec<Permit>,
-}
-
-/// Something a client did is refused; `channel` 0 closes the connection, as a hard error does.
-#[derive(Debug)]
-pub(crate) struct Failure {
-    pub(crate) channel: u16,
-    pub(crate) method: MethodId,
-    pub(crate) exception: Exception,
 }
 
 pub(crate) struct Session {
@@ -451,125 +384,4 @@ impl Session {
         let task = tasks::spawn(Task::AmqpOperation, work);
         self.operation = Some(Operation { channel, generation, method, task });
     }
-
-    // ------------------------------------------------------------------------------- failures
-
-    /// Tells the client what it did wrong, and closes what has to be closed.
-    pub(crate) fn fail(&mut self, failure: Failure) {
-        let Failure { channel, method, exception } = failure;
-        if matches!(self.phase, Phase::Closing | Phase::Closed | Phase::Ended) {
-            return;
-        }
-        let MethodId { class: class_id, method: method_id } = method;
-        let (reply_code, reply_text) = (exception.code.code(), exception.reply_text());
-        let reply_text = &reply_text[..];
-        if channel == 0 || exception.code.is_hard() {
-            let close = ConnectionClose {
-                reply_code,
-                reply_text,
-                class_id,
-                method_id,
-                ..ConnectionClose::default()
-            };
-            self.output.method(0, close);
-            self.phase = Phase::Closing;
-            self.deadline = Some(Instant::now() + CLOSE_WITHIN);
-            self.end.get_or_insert(SessionEnd::Exception(exception));
-            self.abandon_channels();
-        } else {
-            tracing::debug!(peer = %self.peer, session = self.id.0, channel, %exception, "channel closed");
-            let close = ChannelClose {
-                reply_code,
-                reply_text,
-                class_id,
-                method_id,
-                ..ChannelClose::default()
-            };
-            self.output.method(channel, close);
-            self.abandon_channel(channel);
-        }
-    }
-
-    fn fail_frame(&mut self, error: &FrameError) {
-        let exception = Exception::new(ReplyCode::FrameError, error.to_string());
-        if self.phase == Phase::Running {
-            self.fail(Failure { channel: 0, method: MethodId::default(), exception });
-            // What follows cannot be told apart: not even an answer is waited for.
-            self.phase = Phase::Ended;
-        } else {
-            self.finish(SessionEnd::Exception(exception));
-        }
-    }
-
-    /// Nothing more is listened to; what is in the output is still sent.
-    pub(crate) fn finish(&mut self, end: SessionEnd) {
-        self.end.get_or_insert(end);
-        self.phase = Phase::Ended;
-    }
-
-    /// The client has its `connection.close_ok`, and closes the socket.
-    pub(crate) fn await_socket_close(&mut self) {
-        self.end.get_or_insert(SessionEnd::Closed);
-        self.phase = Phase::Closed;
-        self.deadline = Some(Instant::now() + SOCKET_CLOSE_WITHIN);
-    }
-
-    /// The node shuts down: the client is told, once what it has begun is done.
-    pub(crate) fn drain(&mut self) {
-        let reason = "broker forced connection closure with reason 'shutdown'";
-        self.force_close(reason, SessionEnd::Drained);
-    }
-
-    /// An operator closes the connection.
-    pub(crate) fn close_for_operator(&mut self) {
-        self.force_close("closed by an operator", SessionEnd::ClosedByOperator);
-    }
-
-    fn force_close(&mut self, reason: &'static str, end: SessionEnd) {
-        match self.phase {
-            Phase::Running => {
-                let exception = Exception::new(ReplyCode::ConnectionForced, reason);
-                self.fail(Failure { channel: 0, method: MethodId::default(), exception });
-                self.end = Some(end);
-            }
-            Phase::Closing => {}
-            _ => self.finish(end),
-        }
-    }
 }
-
-/// `505`: a frame that has no place where it came.
-pub(crate) fn unexpected_frame(kind: FrameKind, payload: &[u8]) -> Failure {
-    let text = format!("type {}, {}", kind.octet(), Snippet::of(payload));
-    let exception = Exception::new(ReplyCode::UnexpectedFrame, text);
-    Failure { channel: 0, method: MethodId::default(), exception }
-}
-
-/// `501`: a frame that holds what its type cannot.
-pub(crate) fn unknown_frame(kind: FrameKind, payload: &[u8]) -> Failure {
-    let error = FrameError::UnknownKind { octet: kind.octet(), snippet: Snippet::of(payload) };
-    let exception = Exception::new(ReplyCode::FrameError, error.to_string());
-    Failure { channel: 0, method: MethodId::default(), exception }
-}
-
-/// What a method frame that cannot be read is answered with.
-pub(crate) fn bad_method(error: &MethodError, payload: &[u8]) -> Failure {
-    let (code, method, text) = match error {
-        MethodError::Unknown(method) => (ReplyCode::CommandInvalid, *method, error.to_string()),
-        MethodError::Malformed { id, .. } => {
-            tracing::debug!(%error, "a method cannot be read");
-            // A reply has no room for more.
-            let arguments = payload.get(METHOD_NUMBER_BYTES..).unwrap_or_default();
-            let shown = &arguments[..arguments.len().min(usize::from(u8::MAX))];
-            let text = format!("cannot decode {}", erlang::binary(shown));
-            (ReplyCode::FrameError, *id, text)
-        }
-        MethodError::Truncated => {
-            return unknown_frame(FrameKind::Method, payload);
-        }
-    };
-    Failure { channel: 0, method, exception: Exception::new(code, text) }
-}
-
-/// Class and method.
-const METHOD_NUMBER_BYTES: usize = 4;

@@ -3,7 +3,7 @@
 
 use broker::delivery::{Settle, Settlement};
 
-use crate::channel::{Channel, requeued};
+use crate::channel::Channel;
 use crate::codec::methods::BasicRecoverOk;
 use crate::errors::{Exception, ReplyCode};
 use crate::session::Session;
@@ -61,4 +61,14 @@ impl Session {
 
 fn unknown_tag(unknown: crate::unacked::UnknownTag) -> Exception {
     Exception::precondition_failed(format!("unknown delivery tag {}", unknown.0))
+}
+
+/// What a negative answer does.
+pub(crate) fn refusal(requeue: bool) -> Settlement {
+    if requeue { requeued() } else { Settlement::Reject }
+}
+
+/// Back in its place, after the back-off that the queue's group may have; the attempt counts.
+fn requeued() -> Settlement {
+    Settlement::Release { delay_ms: None, count: true }
 }

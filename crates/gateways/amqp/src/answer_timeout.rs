@@ -1,0 +1,57 @@
+//! How long a delivery may be unanswered (`x-consumer-timeout`): when each is due, and the end of a
+//! channel that is late.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+use topology::Queue;
+
+use crate::channel::Held;
+use crate::codec::methods::MethodId;
+use crate::errors::Exception;
+use crate::failure::Failure;
+use crate::session::Session;
+
+/// How long a delivery of this queue may be unanswered.
+pub(crate) fn answer_within(queue: &Queue) -> Option<Duration> {
+    let ms = queue.settings().consumer_timeout_ms?;
+    Some(Duration::from_millis(u64::try_from(ms).unwrap_or(0)))
+}
+
+/// When a delivery that is sent now must be answered.
+pub(crate) fn due(
+    within: Option<Duration>,
+    first: &mut Option<Instant>,
+) -> Option<(Instant, Duration)> {
+    let within = within?;
+    let at = Instant::now() + within;
+    *first = Some(first.map_or(at, |first| first.min(at)));
+    Some((at, within))
+}
+
+impl Session {
+    /// Closes the channels whose deliveries were not answered in time.
+    pub(crate) fn time_out_deliveries(&mut self, now: Instant) {
+        let mut overdue = Vec::new();
+        self.answers_due = None;
+        for (number, channel) in &self.channels {
+            for held in channel.unacked.iter() {
+                let Held::Lease { due: Some((at, within)), .. } = held else { continue };
+                if *at <= now {
+                    overdue.push((*number, *within));
+                    break;
+                }
+                self.answers_due = Some(self.answers_due.map_or(*at, |first| first.min(*at)));
+            }
+        }
+        for (channel, within) in overdue {
+            let text = format!(
+                "delivery acknowledgement on channel {channel} timed out. Timeout value used: {} \
+                 ms. This timeout value can be configured, see consumers doc guide to learn more",
+                within.as_millis()
+            );
+            let exception = Exception::precondition_failed(text);
+            self.fail(Failure { channel, method: MethodId::default(), exception });
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! A message as its frames come in: `basic.publish`, a header, and as much body as that promised.
+//! It is published once it is there whole.
+
+use bytes::Bytes;
+use tokio::time::Instant;
+
+use crate::codec::frame::{self, ContentHeader, FrameKind};
+use crate::codec::methods::{BasicPublish, Method, MethodId};
+use crate::errors::{Exception, ReplyCode};
+use crate::failure::{Failure, unknown_frame};
+use crate::session::Session;
+
+/// A body as it came: slices of what the socket brought.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum Body {
+    #[default]
+    Empty,
+    One(Bytes),
+    Many(Vec<Bytes>),
+}
+
+impl Body {
+    fn push(&mut self, slice: Bytes) {
+        if slice.is_empty() {
+            return;
+        }
+        *self = match std::mem::take(self) {
+            Self::Empty => Self::One(slice),
+            Self::One(first) => Self::Many(vec![first, slice]),
+            Self::Many(mut slices) => {
+                slices.push(slice);
+                Self::Many(slices)
+            }
+        };
+    }
+
+    pub(crate) fn slices(&self) -> &[Bytes] {
+        match self {
+            Self::Empty => &[],
+            Self::One(slice) => std::slice::from_ref(slice),
+            Self::Many(slices) => slices,
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.slices().iter().map(Bytes::len).sum()
+    }
+}
+
+/// A message as its frames come in.
+#[derive(Debug)]
+pub(crate) struct Content {
+    /// The frame of `basic.publish`.
+    publish: Bytes,
+    /// The frame of its header.
+    header: Option<Bytes>,
+    pub(crate) body: Body,
+    /// Of the body.
+    missing: u64,
+    /// Since when it is waited for; unknown while more is at hand.
+    began: Option<Instant>,
+}
+
+impl Content {
+    fn new(publish: Bytes) -> Self {
+        Self { publish, header: None, body: Body::Empty, missing: 0, began: None }
+    }
+
+    pub(crate) fn read(&self) -> Option<(BasicPublish<'_>, &[u8])> {
+        let publish = Method::decode(frame::read(&self.publish)?.payload).ok()?;
+        let Method::BasicPublish(publish) = publish else { return None };
+        let header = ContentHeader::decode(frame::read(self.header.as_deref()?)?.payload)?;
+        Some((publish, header.properties))
+    }
+
+    /// Something else came than the rest of the message.
+    pub(crate) fn unexpected(&self) -> Failure {
+        let text = match self.header {
+            None => {
+                let class = BasicPublish::ID.class;
+                format!(
+                    "expected content header for class {class}, got non content header frame instead"
+                )
+            }
+            Some(_) => "expected content body, got non content body frame instead".to_owned(),
+        };
+        unexpected_at(BasicPublish::ID, text)
+    }
+}
+
+impl Session {
+    pub(crate) fn begin_content(
+        &mut self,
+        number: u16,
+        publish: &BasicPublish<'_>,
+        frame: &Bytes,
+    ) -> Result<(), Exception> {
+        if publish.immediate {
+            return Err(Exception::new(ReplyCode::NotImplemented, "immediate=true"));
+        }
+        if *self.gateway.alarm.borrow() {
+            // As RabbitMQ does: whoever publishes now is not listened to until there is room.
+            self.is_blocked = true;
+        }
+        if let Some(channel) = self.channels.get_mut(&number) {
+            channel.content = Some(Content::new(frame.clone()));
+            self.contents += 1;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn content_header(
+        &mut self,
+        number: u16,
+        frame: &Bytes,
+        payload: &[u8],
+    ) -> Result<(), Failure> {
+        let bytes_max = self.gateway.options.message_bytes_max;
+        let method = BasicPublish::ID;
+        let channel = self.channels.get_mut(&number).ok_or_else(unexpected_content)?;
+        if channel.is_closing {
+            return Ok(());
+        }
+        let Some(header) = ContentHeader::decode(payload) else {
+            return Err(unknown_frame(FrameKind::Header, payload));
+        };
+        let Some(content) = &mut channel.content else { return Err(unexpected_content()) };
+        if content.header.is_some() || header.weight != 0 {
+            return Err(content.unexpected());
+        }
+        if header.class != method.class {
+            let text = format!(
+                "expected content header for class {}, got one for class {} instead",
+                method.class, header.class
+            );
+            return Err(unexpected_at(method, text));
+        }
+        if header.body_bytes > bytes_max {
+            let exception = Exception::precondition_failed(format!(
+                "message size {} is larger than configured max size {bytes_max}",
+                header.body_bytes
+            ));
+            return Err(Failure { channel: number, method, exception });
+        }
+        content.header = Some(frame.clone());
+        content.missing = header.body_bytes;
+        if header.body_bytes == 0 {
+            return self.content_complete(number);
+        }
+        let bytes = header.body_bytes as usize;
+        if bytes > base::limits::AMQP_READ_BYTES_MIN {
+            self.admit(bytes);
+        }
+        Ok(())
+    }
+
+    pub(crate) fn content_body(
+        &mut self,
+        number: u16,
+        frame: &Bytes,
+        payload: &[u8],
+    ) -> Result<(), Failure> {
+        let method = BasicPublish::ID;
+        let channel = self.channels.get_mut(&number).ok_or_else(unexpected_content)?;
+        if channel.is_closing {
+            return Ok(());
+        }
+        let Some(content) = &mut channel.content else { return Err(unexpected_content()) };
+        if content.header.is_none() {
+            return Err(content.unexpected());
+        }
+        if content.missing < payload.len() as u64 {
+            let text = "a content body is longer than its header said";
+            return Err(unexpected_at(method, text.to_owned()));
+        }
+        content.missing -= payload.len() as u64;
+        content.body.push(frame.slice_ref(payload));
+        if content.missing == 0 { self.content_complete(number) } else { Ok(()) }
+    }
+
+    fn content_complete(&mut self, number: u16) -> Result<(), Failure> {
+        let content = self.channels.get_mut(&number).and_then(|channel| channel.content.take());
+        let Some(content) = content else { return Ok(()) };
+        self.contents -= 1;
+        self.publish(number, &content).map_err(|exception| Failure {
+            channel: number,
+            method: BasicPublish::ID,
+            exception,
+        })
+    }
+
+    /// The oldest message that is on its way must arrive in time. Looked at when all that came was
+    /// handled: most messages are there whole.
+    pub(crate) fn note_content_deadline(&mut self) {
+        if self.contents == 0 {
+            self.deadline = None;
+            return;
+        }
+        let now = Instant::now();
+        let contents = self.channels.values_mut().filter_map(|channel| channel.content.as_mut());
+        let began = contents.map(|content| *content.began.get_or_insert(now)).min();
+        self.deadline = began.map(|at| at + self.gateway.options.message_arrives_within);
+    }
+}
+
+/// A part of a message came where there is none.
+fn unexpected_content() -> Failure {
+    let text = "expected method frame, got non method frame instead";
+    unexpected_at(MethodId::default(), text.to_owned())
+}
+
+fn unexpected_at(method: MethodId, text: String) -> Failure {
+    Failure { channel: 0, method, exception: Exception::new(ReplyCode::UnexpectedFrame, text) }
+}

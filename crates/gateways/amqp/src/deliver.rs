@@ -1,0 +1,257 @@
+//! Deliveries: the hot path out. A delivery's frames are written once, its body is a slice of the
+//! batch that it came in.
+
+use std::sync::Arc;
+
+use broker::delivery::{Delivery, Event, Settle, Settlement};
+use bytes::{Bytes, BytesMut};
+use message::{put_header, read_record};
+use record::SharedRecord;
+use topology::{Queue, QueueKind};
+
+use crate::answer_timeout::due;
+use crate::channel::{Channel, Consumer, Held, Source};
+use crate::codec::methods::{BasicCancel, BasicConsume, BasicDeliver, MethodId, QueueDelete};
+use crate::codec::table::FieldValue;
+use crate::errors::{Exception, ReplyCode};
+use crate::failure::Failure;
+use crate::operation::Operation;
+use crate::output::Output;
+use crate::replies::{Posted, Reply};
+use crate::session::Session;
+use crate::stream::StreamRecords;
+
+impl Session {
+    pub(crate) fn lease_event(&mut self, number: u16, generation: u32, event: Event) {
+        let known = self.channels.get(&number).map_or(0, |channel| channel.generation);
+        if known != generation {
+            return;
+        }
+        match event {
+            Event::Deliveries(deliveries) => self.deliver(number, deliveries),
+            // RabbitMQ tells nobody which consumer is the active one.
+            Event::Active { .. } => {}
+            Event::Gone { consumer, .. } => {
+                let tag = self
+                    .channels
+                    .get_mut(&number)
+                    .and_then(|channel| channel.tags.remove(&consumer));
+                if let Some(tag) = tag {
+                    self.consumer_gone(number, &tag);
+                }
+            }
+        }
+    }
+
+    /// What was consumed is no more: the client is told if it wants to know.
+    fn consumer_gone(&mut self, number: u16, tag: &Arc<str>) {
+        let Some(channel) = self.channels.get_mut(&number) else { return };
+        if channel.consumers.remove(tag).is_none() {
+            return;
+        }
+        channel.cancelled.push(Arc::clone(tag));
+        let deleting = |under_way: &Operation| under_way.is(number, QueueDelete::ID);
+        if !self.operation.as_ref().is_some_and(deleting) {
+            self.tell_cancelled(number);
+        }
+    }
+
+    /// Tells the client which of its consumers are no more.
+    pub(crate) fn tell_cancelled(&mut self, number: u16) {
+        let Some(channel) = self.channels.get_mut(&number) else { return };
+        for tag in std::mem::take(&mut channel.cancelled) {
+            if self.capabilities.consumer_cancel_notify {
+                let consumer_tag = &*tag;
+                let cancel = BasicCancel { consumer_tag, no_wait: true, ..BasicCancel::default() };
+                self.output.method(number, cancel);
+            }
+        }
+    }
+
+    pub(crate) fn deliver(&mut self, number: u16, deliveries: Vec<Delivery>) {
+        let payload_bytes_max = self.negotiated.payload_bytes_max;
+        let Some(channel) = self.channels.get_mut(&number) else { return };
+        if channel.is_closing {
+            return;
+        }
+        let is_consuming =
+            self.operation.as_ref().is_some_and(|under_way| under_way.is(number, BasicConsume::ID));
+        for delivery in deliveries {
+            let Channel { tags, consumers, early, unacked, next_tag, settles, .. } = channel;
+            let Some((tag, consumer)) =
+                tags.get(&delivery.consumer).and_then(|tag| consumers.get_key_value(tag))
+            else {
+                if is_consuming {
+                    // Its consumer is just being made, and the client does not know it yet.
+                    early.push(delivery);
+                } else {
+                    // It was on its way when its consumer went: nobody has seen it.
+                    if settles.is_empty() {
+                        self.settling.push(number);
+                    }
+                    settles.push(unseen(&delivery));
+                }
+                continue;
+            };
+            let Some(queue) = &consumer.queue else { continue };
+            let delivery_tag = *next_tag;
+            *next_tag += 1;
+            let extra = Extra::of_lease(queue, &delivery);
+            put_message(
+                number,
+                queue,
+                &delivery.record,
+                &extra,
+                payload_bytes_max,
+                &mut self.table,
+                &mut self.output,
+                |exchange, routing_key, output| {
+                    let deliver = BasicDeliver {
+                        consumer_tag: tag,
+                        delivery_tag,
+                        redelivered: delivery.attempt > 1,
+                        exchange,
+                        routing_key,
+                        ..BasicDeliver::default()
+                    };
+                    output.method(number, deliver);
+                },
+            );
+            if !consumer.no_ack {
+                let Delivery { group, partition, token, .. } = delivery;
+                let due = due(consumer.timeout, &mut self.answers_due);
+                unacked.push(delivery_tag, Held::Lease { group, partition, token, due });
+            }
+        }
+    }
+
+    /// Something came for a channel from elsewhere.
+    pub(crate) fn posted(&mut self, posted: Posted) {
+        let (number, generation) = match &posted {
+            Posted::Reply { channel, generation, .. }
+            | Posted::Stream { channel, generation, .. }
+            | Posted::Panicked { channel, generation } => (*channel, *generation),
+        };
+        let known = self.channels.get(&number).map_or(0, |channel| channel.generation);
+        if known != generation {
+            return;
+        }
+        match posted {
+            Posted::Reply { reply, .. } => self.deliver_reply(number, &reply),
+            Posted::Stream { records, .. } => self.deliver_stream(number, &records),
+            Posted::Panicked { .. } => {
+                let exception = Exception::new(ReplyCode::InternalError, "a consumer failed");
+                self.fail(Failure { channel: 0, method: MethodId::default(), exception });
+            }
+        }
+    }
+
+    fn deliver_reply(&mut self, number: u16, reply: &Reply) {
+        let Some(channel) = self.channels.get_mut(&number) else { return };
+        let replies =
+            |(_, consumer): &(&Arc<str>, &Consumer)| matches!(consumer.source, Source::Replies);
+        let Some((tag, _)) = channel.consumers.iter().find(replies) else { return };
+        let delivery_tag = channel.next_tag;
+        channel.next_tag += 1;
+        let deliver = BasicDeliver {
+            consumer_tag: tag,
+            delivery_tag,
+            redelivered: false,
+            exchange: &reply.exchange,
+            routing_key: &reply.routing_key,
+            ..BasicDeliver::default()
+        };
+        self.output.method(number, deliver);
+        let (properties, body) = (&reply.properties, reply.body.slices());
+        let payload_bytes_max = self.negotiated.payload_bytes_max;
+        self.output.content_encoded(number, properties, body, payload_bytes_max);
+    }
+
+    fn deliver_stream(&mut self, number: u16, records: &StreamRecords) {
+        if records.gone {
+            return self.consumer_gone(number, &records.tag);
+        }
+        let payload_bytes_max = self.negotiated.payload_bytes_max;
+        let Some(channel) = self.channels.get_mut(&number) else { return };
+        let Channel { consumers, unacked, next_tag, .. } = channel;
+        let Some((tag, consumer)) = consumers.get_key_value(&records.tag) else { return };
+        let Some(queue) = &consumer.queue else { return };
+        for record in &records.records {
+            let delivery_tag = *next_tag;
+            *next_tag += 1;
+            let extra = Extra { header: Some(("x-stream-offset", record.view().offset as i64)) };
+            put_message(
+                number,
+                queue,
+                record,
+                &extra,
+                payload_bytes_max,
+                &mut self.table,
+                &mut self.output,
+                |exchange, routing_key, output| {
+                    let deliver = BasicDeliver {
+                        consumer_tag: tag,
+                        delivery_tag,
+                        redelivered: false,
+                        exchange,
+                        routing_key,
+                        ..BasicDeliver::default()
+                    };
+                    output.method(number, deliver);
+                },
+            );
+            if consumer.no_ack {
+                records.credit.give_back();
+            } else {
+                unacked.push(delivery_tag, Held::Stream(records.credit.clone()));
+            }
+        }
+    }
+}
+
+/// Back to its place, as if it had never left.
+fn unseen(delivery: &Delivery) -> Settle {
+    Settle {
+        group: delivery.group,
+        what: delivery.lease(),
+        settlement: Settlement::Release { delay_ms: Some(0), count: false },
+    }
+}
+
+/// What a delivery says besides its message.
+pub(crate) struct Extra {
+    header: Option<(&'static str, i64)>,
+}
+
+impl Extra {
+    /// Quorum queues count deliveries that came back.
+    pub(crate) fn of_lease(queue: &Queue, delivery: &Delivery) -> Self {
+        let counts = queue.kind == QueueKind::Quorum && delivery.attempt > 1;
+        Self { header: counts.then(|| ("x-delivery-count", i64::from(delivery.attempt - 1))) }
+    }
+}
+
+/// Writes a record as a message, after the method that `method` writes for it. `table` is only
+/// room to work in.
+#[expect(clippy::too_many_arguments, reason = "parts of one session that are borrowed apart")]
+pub(crate) fn put_message(
+    number: u16,
+    queue: &Queue,
+    record: &SharedRecord,
+    extra: &Extra,
+    payload_bytes_max: usize,
+    table: &mut BytesMut,
+    output: &mut Output,
+    method: impl FnOnce(&str, &str, &mut Output),
+) {
+    let view = record.view();
+    let mut message = read_record(&view, table);
+    if let Some((name, number)) = extra.header {
+        put_header(name, &FieldValue::I64(number), table);
+        message.has_headers = true;
+    }
+    method(message.exchange, message.routing_key.unwrap_or(&queue.name), output);
+    let body: Option<Bytes> = view.value.map(|value| record.share(value));
+    let properties = message.properties_with(table);
+    output.content(number, &properties, body.as_slice(), payload_bytes_max);
+}

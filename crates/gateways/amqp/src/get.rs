@@ -1,0 +1,108 @@
+//! `basic.get`: one message off a queue, or the answer that there is none.
+
+use access::Permission;
+use broker::delivery::{Delivery, Settle, Settlement, TakeError, TakeOptions};
+use topology::{Queue, QueueKind};
+
+use crate::answer_timeout::{answer_within, due};
+use crate::channel::Held;
+use crate::codec::methods::{BasicGet, BasicGetOk};
+use crate::deliver::{Extra, put_message};
+use crate::errors::{Exception, Named, ReplyCode};
+use crate::operation::Done;
+use crate::session::Session;
+
+impl Session {
+    pub(crate) fn get(&mut self, number: u16, get: &BasicGet<'_>) -> Result<(), Exception> {
+        let (gateway, vhost, id) = self.at_hand()?;
+        let name = self.queue_name(number, get.queue)?;
+        self.check_queue(Permission::Read, &name)?;
+        let no_ack = get.no_ack;
+        let Some(leases) = self.leases(number) else { return Ok(()) };
+        let future = async move {
+            let queue = vhost.queue(id, &name).await?;
+            let Some(group) = queue.group() else {
+                let text = format!("basic.get not supported by stream queues {}", queue.resource());
+                return Err(Exception::new(ReplyCode::NotImplemented, text));
+            };
+            if queue.kind == QueueKind::Quorum && queue.settings().single_active_consumer {
+                let text = format!(
+                    "cannot obtain access to locked {}. basic.get operations are not supported by \
+                     quorum queues with single active consumer",
+                    queue.resource()
+                );
+                return Err(Exception::new(ReplyCode::ResourceLocked, text));
+            }
+            queue.used();
+            // What its publisher has a confirm for must be found.
+            gateway.broker.acknowledged_is_readable(queue.topic).await;
+            let options = TakeOptions { records_max: 1, ..TakeOptions::default() };
+            let taken = leases.take(group, options).await;
+            let mut taken = taken.map_err(|error| cannot_take(&error, &queue))?;
+            let delivery = taken.pop().map(Box::new);
+            if let Some(delivery) = delivery.as_ref().filter(|_| no_ack) {
+                // Before the answer: whoever has it finds its place in the queue free.
+                let what = delivery.lease();
+                let settle = Settle { group, what, settlement: Settlement::Accept };
+                leases.settle(vec![settle]).await;
+            }
+            let ready = match delivery {
+                Some(_) => vhost.message_count(&queue).await,
+                None => 0,
+            };
+            Ok(Done::Got { queue, delivery, no_ack, ready })
+        };
+        self.begin(number, BasicGet::ID, future);
+        Ok(())
+    }
+
+    pub(crate) fn got(
+        &mut self,
+        number: u16,
+        queue: &Queue,
+        delivery: &Delivery,
+        no_ack: bool,
+        ready: u64,
+    ) {
+        let payload_bytes_max = self.negotiated.payload_bytes_max;
+        let Some(channel) = self.channels.get_mut(&number) else { return };
+        let delivery_tag = channel.next_tag;
+        channel.next_tag += 1;
+        let message_count = u32::try_from(ready).unwrap_or(u32::MAX);
+        let extra = Extra::of_lease(queue, delivery);
+        put_message(
+            number,
+            queue,
+            &delivery.record,
+            &extra,
+            payload_bytes_max,
+            &mut self.table,
+            &mut self.output,
+            |exchange, routing_key, output| {
+                let ok = BasicGetOk {
+                    delivery_tag,
+                    redelivered: delivery.attempt > 1,
+                    exchange,
+                    routing_key,
+                    message_count,
+                    ..BasicGetOk::default()
+                };
+                output.method(number, ok);
+            },
+        );
+        if !no_ack {
+            let Delivery { group, partition, token, .. } = *delivery;
+            let due = due(answer_within(queue), &mut self.answers_due);
+            channel.unacked.push(delivery_tag, Held::Lease { group, partition, token, due });
+        }
+    }
+}
+
+fn cannot_take(error: &TakeError, queue: &Queue) -> Exception {
+    match error {
+        TakeError::UnknownGroup(_) => Exception::not_found(queue.resource()),
+        TakeError::Unavailable(error) => {
+            Exception::new(ReplyCode::InternalError, error.to_string())
+        }
+    }
+}

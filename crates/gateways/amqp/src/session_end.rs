@@ -1,0 +1,105 @@
+//! How a session ends: why, who is told, and what is still waited for.
+
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::time::Instant;
+
+use crate::codec::methods::MethodId;
+use crate::errors::{Exception, ReplyCode};
+use crate::failure::Failure;
+use crate::session::{Phase, Session};
+
+/// What a client that is told to close may take to answer.
+pub(crate) const CLOSE_WITHIN: Duration = Duration::from_secs(10);
+/// What a client that closed the connection may take to close its socket (RabbitMQ's
+/// `CLOSING_TIMEOUT`).
+const SOCKET_CLOSE_WITHIN: Duration = Duration::from_secs(30);
+
+/// Why a session ended.
+#[derive(Debug, Error)]
+pub(crate) enum SessionEnd {
+    #[error("the client closed the connection")]
+    Closed,
+    #[error("the client closed the socket without closing the connection")]
+    ClosedAbruptly,
+    #[error("{0:?} is no protocol header of AMQP 0-9-1")]
+    ProtocolHeader([u8; 8]),
+    #[error("the connection was not open within {0:?}")]
+    Handshake(Duration),
+    #[error("{mechanism} login refused: {reason}")]
+    LoginRefused { mechanism: String, reason: String },
+    #[error("{0}")]
+    Exception(Exception),
+    #[error("missed heartbeats from client, timeout: {}s", .0.as_secs())]
+    MissedHeartbeats(Duration),
+    #[error("a message did not arrive within {0:?}")]
+    SlowMessage(Duration),
+    #[error("the client did not take its replies within {0:?}")]
+    SlowReader(Duration),
+    #[error("reading: {0}")]
+    Read(std::io::Error),
+    #[error("writing: {0}")]
+    Write(std::io::Error),
+    /// Of this session only; the log has the message.
+    #[error("the session panicked; please report this")]
+    Panicked,
+    #[error("an operator closed the connection")]
+    ClosedByOperator,
+    #[error("the node shuts down")]
+    Drained,
+}
+
+impl SessionEnd {
+    /// Connections come and go; what a client did wrong is worth a warning.
+    pub(crate) fn is_ordinary(&self) -> bool {
+        match self {
+            Self::Closed | Self::ClosedAbruptly | Self::ClosedByOperator | Self::Drained => true,
+            Self::Read(error) | Self::Write(error) => matches!(
+                error.kind(),
+                std::io::ErrorKind::ConnectionReset
+                    | std::io::ErrorKind::BrokenPipe
+                    | std::io::ErrorKind::ConnectionAborted
+            ),
+            _ => false,
+        }
+    }
+}
+
+impl Session {
+    /// Nothing more is listened to; what is in the output is still sent.
+    pub(crate) fn finish(&mut self, end: SessionEnd) {
+        self.end.get_or_insert(end);
+        self.phase = Phase::Ended;
+    }
+
+    /// The client has its `connection.close_ok`, and closes the socket.
+    pub(crate) fn await_socket_close(&mut self) {
+        self.end.get_or_insert(SessionEnd::Closed);
+        self.phase = Phase::Closed;
+        self.deadline = Some(Instant::now() + SOCKET_CLOSE_WITHIN);
+    }
+
+    /// The node shuts down: the client is told, once what it has begun is done.
+    pub(crate) fn drain(&mut self) {
+        let reason = "broker forced connection closure with reason 'shutdown'";
+        self.force_close(reason, SessionEnd::Drained);
+    }
+
+    /// An operator closes the connection.
+    pub(crate) fn close_for_operator(&mut self) {
+        self.force_close("closed by an operator", SessionEnd::ClosedByOperator);
+    }
+
+    fn force_close(&mut self, reason: &'static str, end: SessionEnd) {
+        match self.phase {
+            Phase::Running => {
+                let exception = Exception::new(ReplyCode::ConnectionForced, reason);
+                self.fail(Failure { channel: 0, method: MethodId::default(), exception });
+                self.end = Some(end);
+            }
+            Phase::Closing => {}
+            _ => self.finish(end),
+        }
+    }
+}
