@@ -167,7 +167,6 @@ const LINES_MAX: usize = 500;
 const NOT_SPLIT: &[(&str, usize)] = &[
     ("crates/broker/tests/leases/delivery.rs", 547),
     ("crates/broker/tests/node.rs", 505),
-    ("crates/gateways/amqp/tests/protocol/harness.rs", 581),
     ("crates/gateways/kafka/src/fetch.rs", 531),
     ("crates/gateways/kafka/tests/protocol/admin.rs", 684),
     ("crates/gateways/kafka/tests/protocol/groups.rs", 642),
