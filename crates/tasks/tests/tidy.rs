@@ -167,12 +167,9 @@ const LINES_MAX: usize = 500;
 const NOT_SPLIT: &[(&str, usize)] = &[
     ("crates/broker/tests/leases/delivery.rs", 547),
     ("crates/broker/tests/node.rs", 505),
-    ("crates/gateways/kafka/src/fetch.rs", 531),
     ("crates/gateways/kafka/tests/protocol/admin.rs", 684),
     ("crates/gateways/kafka/tests/protocol/groups.rs", 642),
     ("crates/gateways/kafka/tests/protocol/share.rs", 676),
-    ("crates/machine/src/config/node_table.rs", 507),
-    ("crates/machine/tests/histories.rs", 525),
 ];
 
 #[test]

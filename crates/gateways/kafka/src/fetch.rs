@@ -1,21 +1,18 @@
-//! Fetch: which session it belongs to, waiting, and what is answered. Reading is in
-//! [`crate::fetch_collector`].
+//! Fetch: waiting, and what is answered. Which session it belongs to is in [`crate::fetch_context`],
+//! reading in [`crate::fetch_collector`].
 
 use std::pin::pin;
 use std::time::Duration;
 
 use base::limits::{FETCH_BYTES_MAX, FETCH_WAIT_MAX, FETCH_WAIT_WITHOUT_ROOM};
 use broker::{Pace, Permit, Watch};
-use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::FetchRequest;
-use kafka_protocol::messages::fetch_request::FetchTopic;
-use tokio::sync::OwnedMutexGuard;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
-use crate::errors::Fault;
 use crate::fetch_collector::Collector;
+use crate::fetch_context::{Context, begin};
 use crate::fetch_response::{self, Fetched, FetchedPartition, FetchedTopic};
-use crate::fetch_sessions::{FetchSession, FetchState, PARTITIONS_AT_ONCE, Want, next_epoch};
+use crate::fetch_sessions::{FetchState, PARTITIONS_AT_ONCE};
 use crate::gateway::{Gateway, Session};
 use crate::request::{Request, RequestError};
 use crate::response::Response;
@@ -23,38 +20,6 @@ use crate::topic_ref::TopicRef;
 
 /// From this version on topics are named by id.
 const TOPIC_IDS_SINCE: i16 = 13;
-/// `session_epoch` of a fetch without a session.
-const FINAL_EPOCH: i32 = -1;
-/// `session_epoch` of a fetch that asks for a new session.
-const INITIAL_EPOCH: i32 = 0;
-
-/// What one fetch reads from: the state of a session, or one for this once.
-enum Context {
-    Once(Box<FetchState>),
-    Cached { id: i32, session: OwnedMutexGuard<FetchSession>, is_new: bool },
-}
-
-impl Context {
-    fn state(&mut self) -> &mut FetchState {
-        match self {
-            Self::Once(state) => state,
-            Self::Cached { session, .. } => &mut session.state,
-        }
-    }
-
-    /// Whether every partition is answered, or only what has news.
-    fn is_full(&self) -> bool {
-        !matches!(self, Self::Cached { is_new: false, .. })
-    }
-
-    fn session_id(&self) -> i32 {
-        match self {
-            Self::Once(_) => 0,
-            Self::Cached { id, .. } => *id,
-        }
-    }
-}
-
 /// Decoded, a request is several times as large as it came: of those that are larger than this only
 /// as many are decoded at a time as there are turns.
 const LARGE_BYTES: usize = 4 << 10;
@@ -209,101 +174,6 @@ impl FetchLimits {
     }
 }
 
-/// Finds or makes the fetch's session, and takes in what the request changes about it.
-async fn begin(
-    gateway: &Gateway,
-    session: &Session,
-    by_id: bool,
-    fetch: FetchRequest,
-    pace: &mut Pace,
-) -> Result<Context, Fault> {
-    let (id, epoch) = (fetch.session_id, fetch.session_epoch);
-    if epoch == FINAL_EPOCH || epoch == INITIAL_EPOCH {
-        if id != 0 {
-            // The client is done with its former session.
-            gateway.fetch_sessions.remove(id);
-            session.fetch_sessions.remove(id);
-        }
-        let wants = wants(fetch.topics, by_id);
-        let keep = epoch == INITIAL_EPOCH && !wants.is_empty();
-        return Ok(begin_full(gateway, session, by_id, wants, keep, pace).await);
-    }
-    let cached = gateway
-        .fetch_sessions
-        .find(id, Instant::now())
-        .ok_or_else(|| Fault::plain(ResponseError::FetchSessionIdNotFound))?;
-    // A request that is still under way, from a connection that the client gave up, holds it.
-    let Ok(mut cached) = cached.try_lock_owned() else {
-        return Err(Fault::plain(ResponseError::InvalidFetchSessionEpoch));
-    };
-    if cached.epoch != epoch {
-        return Err(Fault::plain(ResponseError::InvalidFetchSessionEpoch));
-    }
-    if cached.by_id != by_id {
-        return Err(Fault::plain(ResponseError::FetchSessionTopicIdError));
-    }
-    cached.epoch = next_epoch(epoch);
-    for topic in &fetch.forgotten_topics_data {
-        let name = topic_name(by_id, &topic.topic, topic.topic_id);
-        for index in &topic.partitions {
-            cached.state.forget(&name, *index);
-        }
-    }
-    cached.state.find_missing(&gateway.broker, pace).await;
-    cached.state.want(&gateway.broker, wants(fetch.topics, by_id), pace).await;
-    Ok(Context::Cached { id, session: cached, is_new: false })
-}
-
-async fn begin_full(
-    gateway: &Gateway,
-    session: &Session,
-    by_id: bool,
-    wants: Vec<(TopicRef, i32, Want)>,
-    keep: bool,
-    pace: &mut Pace,
-) -> Context {
-    let named: Vec<_> = wants.iter().map(|(topic, index, _)| (topic.clone(), *index)).collect();
-    let mut state = Box::new(FetchState::new(keep.then(|| gateway.broker.watch())));
-    state.want(&gateway.broker, wants, pace).await;
-    state.named = named;
-    if !keep {
-        return Context::Once(state);
-    }
-    let made = FetchSession { epoch: INITIAL_EPOCH + 1, by_id, state };
-    match gateway.fetch_sessions.insert(made, Instant::now()) {
-        Ok((id, made)) => {
-            session.fetch_sessions.add(id);
-            match made.try_lock_owned() {
-                Ok(made) => Context::Cached { id, session: made, is_new: true },
-                // Nobody else can know its id yet.
-                Err(_) => unreachable!("a session that was just made is not in use"),
-            }
-        }
-        // No room: the client sees session id 0 and asks in full again.
-        Err(made) => Context::Once(made.state),
-    }
-}
-
-fn wants(topics: Vec<FetchTopic>, by_id: bool) -> Vec<(TopicRef, i32, Want)> {
-    let mut wants = Vec::with_capacity(topics.iter().map(|topic| topic.partitions.len()).sum());
-    for topic in topics {
-        let name = topic_name(by_id, &topic.topic, topic.topic_id);
-        for partition in topic.partitions {
-            let want = Want {
-                offset: partition.fetch_offset,
-                bytes_max: partition.partition_max_bytes,
-                leader_epoch: partition.current_leader_epoch,
-            };
-            wants.push((name.clone(), partition.partition, want));
-        }
-    }
-    wants
-}
-
-fn topic_name(by_id: bool, name: &str, id: uuid::Uuid) -> TopicRef {
-    if by_id { TopicRef::Id(id) } else { TopicRef::Name(name.into()) }
-}
-
 /// Reads what is there; whether that is enough.
 async fn look(
     collector: &mut Collector<'_>,
@@ -434,6 +304,7 @@ mod tests {
     use world::World;
 
     use super::*;
+    use crate::fetch_sessions::Want;
     use crate::options::GatewayOptions;
 
     const PARTITIONS: u32 = 5_000;

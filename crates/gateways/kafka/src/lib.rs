@@ -7,7 +7,7 @@
 //! * `request`, `response`, `wire`: frames as messages, and back
 //! * `dispatch`, `versions`: who handles what, and in which versions
 //! * `produce`, `produce_request`, `produce_response`: the hot path in
-//! * `fetch`, `fetch_sessions`, `fetch_collector`, `fetch_response`: the hot path out
+//! * `fetch`, `fetch_context`, `fetch_sessions`, `fetch_collector`, `fetch_response`: the hot path out
 //! * `metadata`, `topics`, `configs`, `config_describe`, `static_configs`, `offsets`, `producers`, `log_dirs`: the catalog and its parts
 //! * `groups`: group membership and committed offsets
 //! * `share`: share groups' records, fetched by lease and acknowledged one by one
@@ -24,6 +24,7 @@ mod dispatch;
 mod errors;
 mod fetch;
 mod fetch_collector;
+mod fetch_context;
 mod fetch_response;
 mod fetch_sessions;
 mod frames;
