@@ -1,16 +1,17 @@
 //! Configuration of topics, of the node, of groups and of lease groups, by Kafka's names where it
 //! has one.
 //!
-//! One table for each (`table`, `node_table`, `lease`) says what a name means, what it may be and why; parsing,
-//! checking and describing all read it. A value is never accepted and ignored: a name either takes
-//! effect, or is met whatever its value ([`Effect::Inherent`]), or is refused unless it has its
-//! default ([`Effect::OnlyDefault`]).
+//! One table for each (`table`, `node_table`, `group_table`, `lease`) says what a name means, what it
+//! may be and why; parsing, checking and describing all read it. A value is never accepted and
+//! ignored: a name either takes effect, or is met whatever its value ([`Effect::Inherent`]), or is
+//! refused unless it has its default ([`Effect::OnlyDefault`]).
 
 use std::collections::BTreeMap;
 
 mod duration;
 mod entry;
 mod group;
+mod group_table;
 mod lease;
 mod node;
 mod node_table;
@@ -19,11 +20,12 @@ mod table;
 
 pub use entry::{ConfigEntry, ConfigKind, Effect};
 pub use group::{GroupConfig, IsolationLevel, ShareConfig, StartPosition};
+pub use group_table::GROUP_CONFIGS;
 pub use lease::{Consumers, LEASE_GROUP_CONFIGS, LeaseGroupConfig, LeaseOrdering};
 pub use node::{
     Bounded, DeadLetterValues, GroupValues, NodeConfig, NodeValues, ShareValues, StreamsValues,
 };
-pub use node_table::{GROUP_CONFIGS, NODE_CONFIGS};
+pub use node_table::NODE_CONFIGS;
 pub(crate) use shared::SharedConfigs;
 pub use table::TOPIC_CONFIGS;
 
