@@ -2,16 +2,19 @@
 
 #![expect(clippy::disallowed_types, reason = "clients of a node in the kernel's network")]
 
-mod admin;
 mod bad_input;
+mod cluster;
+mod configs;
 mod fetch;
 mod groups;
 mod harness;
 mod large_answers;
+mod log_offsets;
 mod operations;
 mod packed;
 mod produce;
 mod sessions;
 mod share;
 mod streams;
+mod topics;
 mod waiting;

@@ -1,0 +1,155 @@
+//! Records of a share group: who is given which, and how they are settled.
+
+use std::time::Duration;
+
+use kafka_protocol::error::ResponseError::*;
+use kafka_protocol::messages::share_fetch_request::{AcknowledgementBatch, ForgottenTopic};
+use kafka_protocol::messages::*;
+use record::{BatchOptions, Compression};
+use uuid::Uuid;
+use world::Instant;
+
+use super::member::*;
+use super::{configure, started};
+use crate::harness::*;
+
+#[tokio::test]
+async fn records_are_acquired_settled_and_delivered_again() {
+    let node = Node::start().await;
+    let (mut client, topic) = started(&node).await;
+    client.put("t", 0, &["a", "b", "c", "d"]).await;
+    let mut member = Member::join(&node, "m", &["t"]).await;
+    let all = ["a", "b", "c", "d"];
+    assert_eq!(member.take(topic, 0).await, acquired(&[(0, 3, 1)], &all));
+    member.settle(topic, &[(0, 0, ACCEPT), (1, 2, RELEASE), (3, 3, REJECT)]).await;
+    // The batch comes as it is; what is acquired of it is what was released.
+    assert_eq!(member.take(topic, 0).await, acquired(&[(1, 2, 2)], &all));
+    // A gap is settled.
+    member.settle(topic, &[(1, 1, 0), (2, 2, RELEASE)]).await;
+    assert_eq!(member.take(topic, 0).await, acquired(&[(2, 2, 3)], &all));
+}
+
+#[tokio::test]
+async fn a_batch_of_which_the_front_is_gone_is_delivered_again() {
+    let node = Node::start().await;
+    let mut client = node.client().await;
+    assert_eq!(configure(&mut client, "g", &[("share.auto.offset.reset", "earliest")]).await, 0);
+    let goes_once_settled = [("retention.settled", "true"), ("retention.ms", "-1")];
+    let topic = client.create("t", 1, &goes_once_settled).await;
+    client.put("t", 0, &["a", "b", "c"]).await;
+    let mut member = Member::join(&node, "m", &["t"]).await;
+    let all = ["a", "b", "c"];
+    assert_eq!(member.take(topic, 0).await, acquired(&[(0, 2, 1)], &all));
+    // The log begins within the batch from now on.
+    member.settle(topic, &[(0, 0, ACCEPT), (1, 2, RELEASE)]).await;
+    assert_eq!(member.take(topic, 0).await, acquired(&[(1, 2, 2)], &all));
+}
+
+#[tokio::test]
+async fn compressed_batches_are_passed_on_as_they_are() {
+    let node = Node::start().await;
+    let (mut client, topic) = started(&node).await;
+    let options = BatchOptions { compression: Compression::Zstd, ..BatchOptions::default() };
+    let records = [(None, "a"), (None, "b"), (None, "c")];
+    assert_eq!(client.produce("t", 0, batch_of(options, &records)).await.error_code, 0);
+    client.put("t", 0, &["d"]).await;
+    let mut member = Member::join(&node, "m", &["t"]).await;
+    let mut request = member.fetch_request(topic, &[0], 5000);
+    request.max_records = 2;
+    let response = member.send(request).await;
+    // Strictly so many records, in the whole batch that they lie in.
+    assert_eq!(taken(&response), acquired(&[(0, 1, 1)], &["a", "b", "c"]));
+    assert_eq!(member.take(topic, 0).await, acquired(&[(2, 3, 1)], &["a", "b", "c", "d"]));
+}
+
+#[tokio::test]
+async fn a_fetch_waits_for_records_and_for_what_is_released() {
+    let node = Node::start().await;
+    let (mut client, topic) = started(&node).await;
+    let mut first = Member::join(&node, "a", &["t"]).await;
+    let mut second = Member::join(&node, "b", &["t"]).await;
+    let begun = Instant::now();
+    let request = first.fetch_request(topic, &[0], 300);
+    assert!(first.send(request).await.responses.is_empty(), "nothing is there");
+    assert!(begun.elapsed() >= Duration::from_millis(300));
+
+    let (woken, _) = tokio::join!(first.take(topic, 0), client.put("t", 0, &["a"]));
+    assert_eq!(woken, acquired(&[(0, 0, 1)], &["a"]));
+    let release = [(0, 0, RELEASE)];
+    let (given, ()) = tokio::join!(second.take(topic, 0), first.settle(topic, &release));
+    assert_eq!(given, acquired(&[(0, 0, 2)], &["a"]));
+}
+
+#[tokio::test]
+async fn a_member_is_given_records_of_its_own_partitions_only() {
+    let node = Node::start().await;
+    let (mut client, topic) = started(&node).await;
+    client.put("t", 0, &["zero"]).await;
+    client.put("t", 1, &["one"]).await;
+    let mut member = Member::join(&node, "m", &["t"]).await;
+    let request = member.fetch_request(topic, &[1], 100);
+    let response = member.send(request).await;
+    assert_eq!(taken(&response), acquired(&[(0, 0, 1)], &["one"]));
+    let request = member.fetch_request(topic, &[1], 100);
+    assert!(member.send(request).await.responses.is_empty());
+    // It is added to the session, and then forgotten.
+    assert_eq!(member.take(topic, 0).await, acquired(&[(0, 0, 1)], &["zero"]));
+    client.put("t", 0, &["more"]).await;
+    let forgotten = ForgottenTopic::default().with_topic_id(topic).with_partitions(vec![0]);
+    let request = member.fetch_request(topic, &[], 100);
+    let request = request.with_forgotten_topics_data(vec![forgotten]);
+    assert!(member.send(request).await.responses.is_empty());
+}
+
+#[tokio::test]
+async fn acknowledgements_come_with_a_fetch_and_have_their_own_answer() {
+    let node = Node::start().await;
+    let (mut client, topic) = started(&node).await;
+    client.put("t", 0, &["a", "b"]).await;
+    let mut member = Member::join(&node, "m", &["t"]).await;
+    let with = |mut request: ShareFetchRequest, first, last, kinds: &[i8]| {
+        let batch = AcknowledgementBatch::default()
+            .with_first_offset(first)
+            .with_last_offset(last)
+            .with_acknowledge_types(kinds.to_vec());
+        request.topics[0].partitions[0].acknowledgement_batches = vec![batch];
+        request
+    };
+    let premature = with(member.fetch_request(topic, &[0], 0), 0, 0, &[ACCEPT]);
+    assert_eq!(member.send(premature).await.error_code, InvalidRequest.code());
+    member.take(topic, 0).await;
+    let request = with(member.fetch_request(topic, &[0], 1000), 0, 1, &[ACCEPT, RELEASE]);
+    let response = member.send(request).await;
+    assert_eq!(partition_of(&response).map(|found| found.acknowledge_error_code), Some(0));
+    assert_eq!(taken(&response).acquired, [(1, 1, 2)], "what was released comes at once");
+    // What is not held is refused, and the fetch goes on all the same.
+    client.put("t", 0, &["c"]).await;
+    let request = with(member.fetch_request(topic, &[0], 1000), 0, 0, &[ACCEPT]);
+    let response = member.send(request).await;
+    let partition = partition_of(&response).expect("is answered");
+    assert_eq!(partition.acknowledge_error_code, InvalidRecordState.code());
+    assert_eq!(partition.acquired_records[0].first_offset, 2);
+    let request = with(member.fetch_request(topic, &[0], 0), 5, 4, &[ACCEPT]);
+    let response = member.send(request).await;
+    let code = partition_of(&response).map(|found| found.acknowledge_error_code);
+    assert_eq!(code, Some(InvalidRequest.code()));
+}
+
+#[tokio::test]
+async fn what_is_not_held_cannot_be_settled() {
+    let node = Node::start().await;
+    let (mut client, topic) = started(&node).await;
+    client.put("t", 0, &["a", "b"]).await;
+    let mut holder = Member::join(&node, "a", &["t"]).await;
+    let mut other = Member::join(&node, "b", &["t"]).await;
+    holder.take(topic, 0).await;
+    let request = other.fetch_request(topic, &[0], 0);
+    assert!(other.send(request).await.responses.is_empty());
+    let stolen = other.acknowledge(topic, &[(0, 0, ACCEPT)]).await;
+    assert_eq!(acknowledge_code(&stolen), InvalidRecordState.code());
+    let nonsense = other.acknowledge(topic, &[(0, 0, 9)]).await;
+    assert_eq!(acknowledge_code(&nonsense), InvalidRequest.code());
+    let nowhere = other.acknowledge(Uuid::from_u128(5), &[(0, 0, ACCEPT)]).await;
+    assert_eq!(acknowledge_code(&nowhere), UnknownTopicId.code());
+    holder.settle(topic, &[(0, 1, ACCEPT)]).await;
+}
