@@ -16,6 +16,7 @@ use world::{Disk, Entropy, ManualClock, OsEntropy, SimulatedDisk, World};
 
 pub(crate) const START_MS: i64 = 1_700_000_000_000;
 pub(crate) const SOON: Duration = Duration::from_secs(10);
+pub(crate) const RELEASE: Settlement = Settlement::Release { delay_ms: None, count: true };
 
 pub(crate) struct Node {
     pub(crate) broker: Broker,

@@ -3,12 +3,14 @@
 mod admin;
 mod atomicity;
 mod clock;
+mod consumers;
 mod delivery;
 mod durability;
 mod formats;
 mod harness;
 mod large_topics;
 mod limits;
+mod order;
 mod redrive;
 mod terms;
 mod transfers;

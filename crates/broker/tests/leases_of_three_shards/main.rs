@@ -6,6 +6,8 @@ mod admin;
 mod atomicity;
 #[path = "../leases/clock.rs"]
 mod clock;
+#[path = "../leases/consumers.rs"]
+mod consumers;
 #[path = "../leases/delivery.rs"]
 mod delivery;
 #[path = "../leases/durability.rs"]
@@ -16,6 +18,8 @@ mod harness;
 mod large_topics;
 #[path = "../leases/limits.rs"]
 mod limits;
+#[path = "../leases/order.rs"]
+mod order;
 #[path = "../leases/redrive.rs"]
 mod redrive;
 mod several;

@@ -1,0 +1,6 @@
+//! One node: what a gateway may rely on.
+
+mod disk;
+mod harness;
+mod housekeeping;
+mod records;
