@@ -161,17 +161,6 @@ fn every_select_polls_its_branches_in_a_fixed_order() {
 /// A file has one subject, which fits into so many lines.
 const LINES_MAX: usize = 500;
 
-/// Files that are not split yet, with the lines that each may have. The list only shrinks: a file that
-/// fits leaves it, and no file comes to it.
-#[rustfmt::skip]
-const NOT_SPLIT: &[(&str, usize)] = &[
-    ("crates/broker/tests/leases/delivery.rs", 547),
-    ("crates/broker/tests/node.rs", 505),
-    ("crates/gateways/kafka/tests/protocol/admin.rs", 684),
-    ("crates/gateways/kafka/tests/protocol/groups.rs", 642),
-    ("crates/gateways/kafka/tests/protocol/share.rs", 676),
-];
-
 #[test]
 fn no_source_file_is_longer_than_500_lines() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -180,26 +169,15 @@ fn no_source_file_is_longer_than_500_lines() {
         sources(&root.join(folder), &mut files);
     }
     assert!(files.len() > 500, "only {} files were found", files.len());
-    let mut not_split = NOT_SPLIT.iter().copied().collect::<BTreeMap<_, _>>();
-    let mut wrong = Vec::new();
+    let mut too_long = Vec::new();
     for file in files {
         let name = file.strip_prefix(&root).expect("below it").to_string_lossy().into_owned();
         let lines = std::fs::read_to_string(&file).expect("text").lines().count();
-        match not_split.remove(&*name) {
-            None if lines > LINES_MAX => {
-                wrong.push(format!("{name} has {lines} lines: split it by subject"));
-            }
-            Some(_) if lines <= LINES_MAX => {
-                wrong.push(format!("{name} has {lines} lines: take it off the list"));
-            }
-            Some(lines_max) if lines > lines_max => {
-                wrong.push(format!("{name} has {lines} lines, {lines_max} are allowed"));
-            }
-            _ => {}
+        if lines > LINES_MAX {
+            too_long.push(format!("{name} has {lines} lines"));
         }
     }
-    wrong.extend(not_split.keys().map(|name| format!("{name} is gone: take it off the list")));
-    assert!(wrong.is_empty(), "{LINES_MAX} lines a file at most:\n{}", wrong.join("\n"));
+    assert!(too_long.is_empty(), "{LINES_MAX} at most, split by subject:\n{}", too_long.join("\n"));
 }
 
 /// The broker's modules: files and folders of its first level, and within delivery each of its own.
