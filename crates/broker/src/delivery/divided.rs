@@ -10,10 +10,10 @@ use base::limits::LEASE_CONSUMERS_PER_SESSION_MAX;
 use base::{HashMap, LeaseGroupId, ShardId};
 use dispatch::{ConsumerId, SessionId};
 
+use super::divided_credit::{Change, CreditKind, Notice};
 use super::error::ConsumeError;
 use super::handle::{Joining, Message};
 use super::options::{ConsumeOptions, Credit, CreditReturns};
-use super::purse::{Change, Notice, Purse};
 use super::shares::{Orders, Shares};
 
 /// What drivers are to be told, in order.
@@ -83,14 +83,14 @@ impl Consumer {
         (self.active == Some(false)).then(|| self.first())
     }
 
-    fn purses(consumer: ConsumerId) -> [Purse; 2] {
-        [Purse::Records(consumer), Purse::Bytes(consumer)]
+    fn kinds(consumer: ConsumerId) -> [CreditKind; 2] {
+        [CreditKind::Records(consumer), CreditKind::Bytes(consumer)]
     }
 
-    fn part(&mut self, purse: Purse) -> &mut Part {
-        match purse {
-            Purse::Bytes(_) => &mut self.bytes,
-            Purse::Records(_) | Purse::Session => &mut self.records,
+    fn part(&mut self, kind: CreditKind) -> &mut Part {
+        match kind {
+            CreditKind::Bytes(_) => &mut self.bytes,
+            CreditKind::Records(_) | CreditKind::Session => &mut self.records,
         }
     }
 
@@ -105,24 +105,24 @@ impl Consumer {
         match &self.records.shares {
             Some(shares) => {
                 options.credit.records = u32::try_from(share(shares)).unwrap_or(u32::MAX);
-                divided.push(Purse::Records(consumer));
+                divided.push(CreditKind::Records(consumer));
             }
             None if is_out => options.credit.records = 0,
             None => {}
         }
         if let Some(shares) = &self.bytes.shares {
             options.credit.bytes = share(shares);
-            divided.push(Purse::Bytes(consumer));
+            divided.push(CreditKind::Bytes(consumer));
         }
         Joining { consumer, options, divided }
     }
 }
 
 /// `None`: there is no bound.
-fn bound(credit: Credit, purse: Purse) -> Option<u64> {
-    match purse {
-        Purse::Bytes(_) => Some(credit.bytes).filter(|bytes| *bytes != u64::MAX),
-        Purse::Records(_) | Purse::Session => {
+fn bound(credit: Credit, kind: CreditKind) -> Option<u64> {
+    match kind {
+        CreditKind::Bytes(_) => Some(credit.bytes).filter(|bytes| *bytes != u64::MAX),
+        CreditKind::Records(_) | CreditKind::Session => {
             Some(credit.records).filter(|records| *records != u32::MAX).map(u64::from)
         }
     }
@@ -136,11 +136,11 @@ impl Divided {
 
     fn share(
         &self,
-        purse: Purse,
+        kind: CreditKind,
         orders: Orders,
     ) -> impl Iterator<Item = (ShardId, Message)> + use<> {
         let session = self.session;
-        let message = move |change| Message::Share { session, purse, change };
+        let message = move |change| Message::Share { session, kind, change };
         orders.into_iter().map(move |(shard, change)| (shard, message(change)))
     }
 
@@ -159,12 +159,12 @@ impl Divided {
             return Err(ConsumeError::TooManyConsumers { at_most });
         }
         let returns = options.credit_returns == CreditReturns::OnSettle;
-        let divide = |purse| {
-            let amount = bound(options.credit, purse).filter(|_| shards.len() > 1);
+        let divide = |kind| {
+            let amount = bound(options.credit, kind).filter(|_| shards.len() > 1);
             let shares = amount.map(|amount| Shares::divide(amount, &shards, returns));
             Part { shares, last_round: 0 }
         };
-        let [records, bytes] = Consumer::purses(consumer).map(divide);
+        let [records, bytes] = Consumer::kinds(consumer).map(divide);
         let (active, joined) = (None, false);
         let consumer_of = Consumer { group, options, shards, records, bytes, active, joined };
         self.consumers.insert(consumer, consumer_of);
@@ -219,13 +219,13 @@ impl Divided {
         let Some(found) = self.consumers.get_mut(&consumer) else { return told };
         let (first, returns, to) = (found.first(), found.returns(), found.confined_to());
         let credit = found.options.credit;
-        for purse in Consumer::purses(consumer) {
-            let Some(amount) = bound(credit, purse) else { continue };
-            let part = found.part(purse);
+        for kind in Consumer::kinds(consumer) {
+            let Some(amount) = bound(credit, kind) else { continue };
+            let part = found.part(kind);
             let round = part.last_round;
             let shares = part.shares.get_or_insert_with(|| {
                 let change = Change::Begin { round };
-                told.push((first, Message::Share { session, purse, change }));
+                told.push((first, Message::Share { session, kind, change }));
                 Shares::all_in(amount, first, returns).after(round)
             });
             shares.confine(to);
@@ -239,12 +239,14 @@ impl Divided {
     pub(super) fn rounds(&self, consumer: ConsumerId, shard: ShardId) -> Told {
         let mut told = Told::new();
         let Some(found) = self.consumers.get(&consumer) else { return told };
-        let parts =
-            [(Purse::Records(consumer), &found.records), (Purse::Bytes(consumer), &found.bytes)];
-        for (purse, part) in parts {
+        let parts = [
+            (CreditKind::Records(consumer), &found.records),
+            (CreditKind::Bytes(consumer), &found.bytes),
+        ];
+        for (kind, part) in parts {
             let Some(shares) = part.shares.as_ref().filter(|it| it.round() > 0) else { continue };
             let change = Change::Set { amount: shares.share(shard), round: shares.round() };
-            told.push((shard, Message::Share { session: self.session, purse, change }));
+            told.push((shard, Message::Share { session: self.session, kind, change }));
         }
         told
     }
@@ -276,10 +278,10 @@ impl Divided {
         if found.shards.len() == 1 {
             return vec![(found.first(), Message::Grant { session, consumer, credit })];
         }
-        for (purse, more) in
-            Consumer::purses(consumer).into_iter().zip([u64::from(credit.records), credit.bytes])
+        for (kind, more) in
+            Consumer::kinds(consumer).into_iter().zip([u64::from(credit.records), credit.bytes])
         {
-            if let Some(shares) = &mut found.part(purse).shares {
+            if let Some(shares) = &mut found.part(kind).shares {
                 shares.grow(more);
             }
         }
@@ -295,10 +297,10 @@ impl Divided {
         }
         let (returns, to, shards) = (found.returns(), found.confined_to(), found.shards.clone());
         let mut told = Told::new();
-        for purse in Consumer::purses(consumer) {
+        for kind in Consumer::kinds(consumer) {
             let Some(found) = self.consumers.get_mut(&consumer) else { break };
-            let part = found.part(purse);
-            let orders = match (bound(before, purse), bound(credit, purse), &mut part.shares) {
+            let part = found.part(kind);
+            let orders = match (bound(before, kind), bound(credit, kind), &mut part.shares) {
                 (Some(before), Some(now), Some(shares)) if returns => {
                     shares.grow(now.saturating_sub(before));
                     shares.shrink(before.saturating_sub(now));
@@ -318,7 +320,7 @@ impl Divided {
                     unbounded(&shards, to, part.last_round)
                 }
             };
-            told.extend(self.share(purse, orders));
+            told.extend(self.share(kind, orders));
         }
         told.extend(self.settle_up(consumer));
         told
@@ -338,7 +340,7 @@ impl Divided {
         let mut told = Told::new();
         if joined && found.records.shares.is_none() {
             let orders = unbounded(&shards, to, found.records.last_round);
-            told.extend(self.share(Purse::Records(consumer), orders));
+            told.extend(self.share(CreditKind::Records(consumer), orders));
         }
         told.extend(self.settle_up(consumer));
         told
@@ -346,11 +348,11 @@ impl Divided {
 
     fn settle_up(&mut self, consumer: ConsumerId) -> Told {
         let mut told = Told::new();
-        for purse in Consumer::purses(consumer) {
+        for kind in Consumer::kinds(consumer) {
             let found = self.consumers.get_mut(&consumer).filter(|found| found.joined);
             let Some(found) = found else { continue };
-            let orders = found.part(purse).settle_up();
-            told.extend(self.share(purse, orders));
+            let orders = found.part(kind).settle_up();
+            told.extend(self.share(kind, orders));
         }
         told
     }
@@ -385,7 +387,7 @@ impl Divided {
             }
         };
         self.limit = limit;
-        self.share(Purse::Session, orders).collect()
+        self.share(CreditKind::Session, orders).collect()
     }
 
     /// A consumer joins in this shard: whatever limit there is holds there, too.
@@ -414,24 +416,24 @@ impl Divided {
                 vec![nothing(shares.round())]
             }
         };
-        self.share(Purse::Session, orders).collect()
+        self.share(CreditKind::Session, orders).collect()
     }
 
     // ------------------------------------------------------------------------------------------ notices
 
     /// What a driver says of a share.
     pub(super) fn on_notice(&mut self, notice: Notice) -> Told {
-        let purse = match notice {
-            Notice::Starved { purse, .. } | Notice::GaveBack { purse, .. } => purse,
+        let kind = match notice {
+            Notice::Starved { kind, .. } | Notice::GaveBack { kind, .. } => kind,
             Notice::Grown { .. } => return Told::new(),
         };
-        let (shares, joined) = match purse {
-            Purse::Records(consumer) | Purse::Bytes(consumer) => {
+        let (shares, joined) = match kind {
+            CreditKind::Records(consumer) | CreditKind::Bytes(consumer) => {
                 let Some(found) = self.consumers.get_mut(&consumer) else { return Told::new() };
                 let joined = found.joined;
-                (found.part(purse).shares.as_mut(), joined)
+                (found.part(kind).shares.as_mut(), joined)
             }
-            Purse::Session => match &mut self.limit {
+            CreditKind::Session => match &mut self.limit {
                 Limit::Divided { shares, .. } => (Some(shares), true),
                 Limit::None | Limit::Whole(_) => (None, true),
             },
@@ -443,7 +445,7 @@ impl Divided {
             Notice::Grown { .. } => {}
         }
         let orders = if joined { shares.settle_up() } else { Orders::new() };
-        self.share(purse, orders).collect()
+        self.share(kind, orders).collect()
     }
 }
 

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use dispatch::{ConsumerId, Selection, Token};
 use record::{RecordView, SharedRecord};
 
-use super::purse::Notice;
+use super::divided_credit::Notice;
 
 #[derive(Debug)]
 pub enum Event {

@@ -16,11 +16,11 @@ use crate::append::{AppendBatch, Appended, Appends};
 use crate::outgoing::Entered;
 
 use super::dead_letter::Routers;
+use super::divided_credit::{Change, CreditKind};
 use super::error::{ConsumeError, RemoveError, SettleError, TakeError, TransferError};
 use super::event::{Delivery, Sent, Unread};
 use super::inspect::Counters;
 use super::options::{ConsumeOptions, Credit, Settle, TakeOptions};
-use super::purse::{Change, Purse};
 use super::rates::Published;
 use super::standings::Standings;
 
@@ -58,7 +58,7 @@ pub(crate) enum Message {
     /// The shard's share of credit that is divided over shards.
     Share {
         session: SessionId,
-        purse: Purse,
+        kind: CreditKind,
         change: Change,
     },
     Cancel {
@@ -112,7 +112,7 @@ pub(crate) struct Joining {
     /// With the credit that it has in this shard.
     pub(crate) options: ConsumeOptions,
     /// What of that is a share of what it has in all shards.
-    pub(crate) divided: Vec<Purse>,
+    pub(crate) divided: Vec<CreditKind>,
 }
 
 /// The results of a settle's items, in their order.

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use base::LeaseGroupId;
 
-use super::purse::GivenBack;
+use super::divided_credit::GivenBack;
 
 /// One share.
 #[derive(Clone, Debug, Default)]

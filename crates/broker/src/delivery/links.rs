@@ -12,11 +12,11 @@ use parking_lot::Mutex;
 use tokio::sync::{mpsc, oneshot};
 
 use super::divided::{Divided, Told};
+use super::divided_credit::Notice;
 use super::drivers::{Drivers, Route};
 use super::event::{Event, Sent, Unread};
 use super::handle::{Handle, Message};
 use super::options::Settle;
-use super::purse::Notice;
 
 #[derive(Debug)]
 pub(super) struct Links {

@@ -10,11 +10,11 @@ use base::{HashMap, HashSet, LeaseGroupId, ShardId};
 use dispatch::{Assignment, ConsumerId, Joined, Pools, SessionId};
 use tokio::sync::mpsc;
 
+use super::divided_credit::{CreditKind, GivenBack, Notice};
 use super::error::ConsumeError;
 use super::event::{Delivery, Event, GoneReason, Sent, Unread};
 use super::lent::Lent;
 use super::options::{ConsumeOptions, CreditReturns};
-use super::purse::{GivenBack, Notice, Purse};
 
 #[derive(Debug)]
 pub(super) struct Session {
@@ -31,7 +31,7 @@ pub(super) struct Session {
     limit: Option<u32>,
     held_back: bool,
     /// Of what it divides over shards.
-    lent: BTreeMap<Purse, Lent>,
+    lent: BTreeMap<CreditKind, Lent>,
 }
 
 impl Session {
@@ -64,7 +64,7 @@ pub(super) struct Sessions {
     /// How many shares there are: mostly none.
     lent: usize,
     /// Those of which something is owed.
-    indebted: BTreeSet<(SessionId, Purse)>,
+    indebted: BTreeSet<(SessionId, CreditKind)>,
     /// Sessions with something to send at the end of the turn.
     outgoing: Vec<SessionId>,
     /// Sessions whose next delivery is being read.
@@ -80,7 +80,7 @@ impl Sessions {
             pools.set_limit(id, session.pool());
             lent += session.lent.len();
             let owing = session.lent.iter().filter(|(_, lent)| lent.owed() > 0);
-            indebted.extend(owing.map(|(purse, _)| (id, *purse)));
+            indebted.extend(owing.map(|(kind, _)| (id, *kind)));
         }
         let (outgoing, waiting) = (Vec::new(), BTreeSet::new());
         Self { by_id, pools, shard, lent, indebted, outgoing, waiting }
@@ -171,7 +171,7 @@ impl Sessions {
             _ => self.by_id.keys().copied().collect(),
         };
         for id in sharing {
-            self.note_starved(id, Purse::Session, group, false);
+            self.note_starved(id, CreditKind::Session, group, false);
         }
     }
 
@@ -199,44 +199,44 @@ impl Sessions {
     }
 
     /// The session divides this over shards.
-    pub(super) fn lend(&mut self, id: SessionId, purse: Purse, lent: Lent) {
+    pub(super) fn lend(&mut self, id: SessionId, kind: CreditKind, lent: Lent) {
         if let Some(session) = self.by_id.get_mut(&id)
-            && session.lent.insert(purse, lent).is_none()
+            && session.lent.insert(kind, lent).is_none()
         {
             self.lent += 1;
         }
     }
 
-    pub(super) fn lent(&mut self, id: SessionId, purse: Purse) -> Option<&mut Lent> {
-        self.by_id.get_mut(&id)?.lent.get_mut(&purse)
+    pub(super) fn lent(&mut self, id: SessionId, kind: CreditKind) -> Option<&mut Lent> {
+        self.by_id.get_mut(&id)?.lent.get_mut(&kind)
     }
 
     /// There is no share of it any more.
-    pub(super) fn forget_share(&mut self, id: SessionId, purse: Purse) {
+    pub(super) fn forget_share(&mut self, id: SessionId, kind: CreditKind) {
         if let Some(session) = self.by_id.get_mut(&id)
-            && session.lent.remove(&purse).is_some()
+            && session.lent.remove(&kind).is_some()
         {
             self.lent -= 1;
-            self.indebted.remove(&(id, purse));
+            self.indebted.remove(&(id, kind));
         }
     }
 
     fn forget_shares(&mut self, id: SessionId, consumer: ConsumerId) {
-        self.forget_share(id, Purse::Records(consumer));
-        self.forget_share(id, Purse::Bytes(consumer));
+        self.forget_share(id, CreditKind::Records(consumer));
+        self.forget_share(id, CreditKind::Bytes(consumer));
     }
 
     /// Something of it is owed still, or not.
-    pub(super) fn note_debt(&mut self, id: SessionId, purse: Purse) {
-        let owed = self.lent(id, purse).map_or(0, |lent| lent.owed());
+    pub(super) fn note_debt(&mut self, id: SessionId, kind: CreditKind) {
+        let owed = self.lent(id, kind).map_or(0, |lent| lent.owed());
         match owed {
-            0 => self.indebted.remove(&(id, purse)),
-            _ => self.indebted.insert((id, purse)),
+            0 => self.indebted.remove(&(id, kind)),
+            _ => self.indebted.insert((id, kind)),
         };
     }
 
     /// Those of which something is owed.
-    pub(super) fn indebted(&self) -> Vec<(SessionId, Purse)> {
+    pub(super) fn indebted(&self) -> Vec<(SessionId, CreditKind)> {
         self.indebted.iter().copied().collect()
     }
 
@@ -244,19 +244,19 @@ impl Sessions {
     pub(super) fn note_starved(
         &mut self,
         id: SessionId,
-        purse: Purse,
+        kind: CreditKind,
         group: LeaseGroupId,
         starved: bool,
     ) {
         let shard = self.shard;
-        let told = self.lent(id, purse).and_then(|lent| lent.on_served(group, starved));
+        let told = self.lent(id, kind).and_then(|lent| lent.on_served(group, starved));
         if let Some(starved) = told {
-            self.tell(id, Notice::Starved { shard, purse, starved });
+            self.tell(id, Notice::Starved { shard, kind, starved });
         }
     }
 
-    pub(super) fn tell_given_back(&self, id: SessionId, purse: Purse, given: GivenBack) {
-        self.tell(id, Notice::GaveBack { shard: self.shard, purse, given });
+    pub(super) fn tell_given_back(&self, id: SessionId, kind: CreditKind, given: GivenBack) {
+        self.tell(id, Notice::GaveBack { shard: self.shard, kind, given });
     }
 
     pub(super) fn tell(&self, id: SessionId, notice: Notice) {

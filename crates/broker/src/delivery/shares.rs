@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use base::ShardId;
 
-use super::purse::{Change, GivenBack};
+use super::divided_credit::{Change, GivenBack};
 
 #[derive(Debug)]
 pub(super) struct Shares {

@@ -6,53 +6,53 @@ use std::collections::BTreeMap;
 use base::LeaseGroupId;
 use dispatch::{ConsumerId, SessionId};
 
+use super::super::divided_credit::{Change, CreditKind};
 use super::super::lent::Lent;
-use super::super::purse::{Change, Purse};
 use super::Driver;
 
 impl Driver {
-    pub(super) fn share(&mut self, id: SessionId, purse: Purse, change: Change) {
-        match purse {
-            Purse::Records(consumer) | Purse::Bytes(consumer) => {
+    pub(super) fn share(&mut self, id: SessionId, kind: CreditKind, change: Change) {
+        match kind {
+            CreditKind::Records(consumer) | CreditKind::Bytes(consumer) => {
                 // Nothing of it is here once the consumer is gone.
                 let Some(group) = self.sessions.group_of(id, consumer) else { return };
-                self.change_share(id, purse, change);
+                self.change_share(id, kind, change);
                 self.groups.enqueue(group);
             }
-            Purse::Session => {
-                self.change_share(id, purse, change);
+            CreditKind::Session => {
+                self.change_share(id, kind, change);
                 self.enqueue_groups_of(id);
             }
         }
     }
 
-    fn change_share(&mut self, id: SessionId, purse: Purse, change: Change) {
+    fn change_share(&mut self, id: SessionId, kind: CreditKind, change: Change) {
         match change {
             Change::Begin { round } => {
-                let share = self.credit(id, purse);
-                self.sessions.lend(id, purse, Lent::new(share, round));
+                let share = self.credit(id, kind);
+                self.sessions.lend(id, kind, Lent::new(share, round));
             }
             Change::Set { amount, round } => {
-                let mut lent = self.sessions.lent(id, purse).cloned().unwrap_or_default();
+                let mut lent = self.sessions.lent(id, kind).cloned().unwrap_or_default();
                 lent.set(amount, round);
-                self.sessions.lend(id, purse, lent);
-                self.set_credit_of(id, purse, amount);
-                self.sessions.note_debt(id, purse);
+                self.sessions.lend(id, kind, lent);
+                self.set_credit_of(id, kind, amount);
+                self.sessions.note_debt(id, kind);
             }
             Change::Unlimited => {
-                self.sessions.forget_share(id, purse);
-                self.set_credit_of(id, purse, u64::MAX);
+                self.sessions.forget_share(id, kind);
+                self.set_credit_of(id, kind, u64::MAX);
             }
             Change::Grant(amount) => {
-                let share = self.credit(id, purse).saturating_add(amount);
-                let Some(lent) = self.sessions.lent(id, purse) else { return };
+                let share = self.credit(id, kind).saturating_add(amount);
+                let Some(lent) = self.sessions.lent(id, kind) else { return };
                 lent.grant(amount);
-                self.set_credit_of(id, purse, share);
+                self.set_credit_of(id, kind, share);
             }
             Change::GiveBack { in_all } => {
-                let Some(lent) = self.sessions.lent(id, purse) else { return };
+                let Some(lent) = self.sessions.lent(id, kind) else { return };
                 lent.ask(in_all);
-                self.give_back_share(id, purse);
+                self.give_back_share(id, kind);
             }
         }
     }
@@ -65,41 +65,43 @@ impl Driver {
         if let Some(group) = self.groups.get_mut(id) {
             group.dispatch.return_to(&mut self.sessions.pools);
         }
-        for (session, purse) in self.sessions.indebted() {
-            let concerns = match purse {
-                Purse::Records(consumer) | Purse::Bytes(consumer) => {
+        for (session, kind) in self.sessions.indebted() {
+            let concerns = match kind {
+                CreditKind::Records(consumer) | CreditKind::Bytes(consumer) => {
                     self.sessions.group_of(session, consumer) == Some(id)
                 }
-                Purse::Session => true,
+                CreditKind::Session => true,
             };
             if concerns {
-                self.give_back_share(session, purse);
+                self.give_back_share(session, kind);
             }
         }
     }
 
-    fn give_back_share(&mut self, id: SessionId, purse: Purse) {
-        let Some(owed) = self.sessions.lent(id, purse).map(|lent| lent.owed()) else { return };
-        let (given, left, returns) = match purse {
-            Purse::Records(consumer) => {
+    fn give_back_share(&mut self, id: SessionId, kind: CreditKind) {
+        let Some(owed) = self.sessions.lent(id, kind).map(|lent| lent.owed()) else { return };
+        let (given, left, returns) = match kind {
+            CreditKind::Records(consumer) => {
                 let owed = u32::try_from(owed).unwrap_or(u32::MAX);
                 self.take_back(id, consumer, owed, 0, |(records, _)| records.into())
             }
-            Purse::Bytes(consumer) => self.take_back(id, consumer, 0, owed, |(_, bytes)| bytes),
-            Purse::Session => {
+            CreditKind::Bytes(consumer) => {
+                self.take_back(id, consumer, 0, owed, |(_, bytes)| bytes)
+            }
+            CreditKind::Session => {
                 let limit = u64::from(self.sessions.limit_of(id).unwrap_or(0));
                 // While it is held back for what it has not read, its pool does not tell the limit.
                 let used = u64::from(self.sessions.pools.used(id).unwrap_or(0));
                 let given = owed.min(limit.saturating_sub(used));
-                self.set_credit_of(id, purse, limit - given);
+                self.set_credit_of(id, kind, limit - given);
                 (given, limit.saturating_sub(used) - given, true)
             }
         };
-        let told = self.sessions.lent(id, purse).and_then(|it| it.give_back(given, left, returns));
+        let told = self.sessions.lent(id, kind).and_then(|it| it.give_back(given, left, returns));
         if let Some(told) = told {
-            self.sessions.tell_given_back(id, purse, told);
+            self.sessions.tell_given_back(id, kind, told);
         }
-        self.sessions.note_debt(id, purse);
+        self.sessions.note_debt(id, kind);
     }
 
     /// Takes records or bytes from a consumer: what it gave, what it has left, and whether its leases give
@@ -124,30 +126,30 @@ impl Driver {
     }
 
     /// How much of it there is in this shard.
-    fn credit(&self, id: SessionId, purse: Purse) -> u64 {
+    fn credit(&self, id: SessionId, kind: CreditKind) -> u64 {
         let of = |consumer| {
             let group = self.groups.get(self.sessions.group_of(id, consumer)?)?;
             group.dispatch.credit(consumer)
         };
-        match purse {
-            Purse::Records(consumer) => of(consumer).map_or(0, |(records, _)| records.into()),
-            Purse::Bytes(consumer) => of(consumer).map_or(0, |(_, bytes)| bytes),
-            Purse::Session => self.sessions.limit_of(id).unwrap_or(0).into(),
+        match kind {
+            CreditKind::Records(consumer) => of(consumer).map_or(0, |(records, _)| records.into()),
+            CreditKind::Bytes(consumer) => of(consumer).map_or(0, |(_, bytes)| bytes),
+            CreditKind::Session => self.sessions.limit_of(id).unwrap_or(0).into(),
         }
     }
 
-    fn set_credit_of(&mut self, id: SessionId, purse: Purse, amount: u64) {
+    fn set_credit_of(&mut self, id: SessionId, kind: CreditKind, amount: u64) {
         let records = u32::try_from(amount).unwrap_or(u32::MAX);
-        let consumer = match purse {
-            Purse::Records(consumer) | Purse::Bytes(consumer) => consumer,
-            Purse::Session => return self.sessions.limit(id, Some(records)),
+        let consumer = match kind {
+            CreditKind::Records(consumer) | CreditKind::Bytes(consumer) => consumer,
+            CreditKind::Session => return self.sessions.limit(id, Some(records)),
         };
         let Some(group) = self.sessions.group_of(id, consumer) else { return };
         if let Some(group) = self.groups.get_mut(group)
             && let Some((records_before, bytes_before)) = group.dispatch.credit(consumer)
         {
-            match purse {
-                Purse::Bytes(_) => group.dispatch.set_credit(consumer, records_before, amount),
+            match kind {
+                CreditKind::Bytes(_) => group.dispatch.set_credit(consumer, records_before, amount),
                 _ => group.dispatch.set_credit(consumer, records, bytes_before),
             }
         }
@@ -167,13 +169,13 @@ impl Driver {
             // One at a time: credit of a consumer that comes while the session may hold no more would lie
             // unused, go where it is lacking, and be asked for again.
             let (records, bytes) = (lack.records && !lack.pool, lack.bytes && !lack.pool);
-            self.sessions.note_starved(session, Purse::Records(consumer), id, records);
-            self.sessions.note_starved(session, Purse::Bytes(consumer), id, bytes);
+            self.sessions.note_starved(session, CreditKind::Records(consumer), id, records);
+            self.sessions.note_starved(session, CreditKind::Bytes(consumer), id, bytes);
             let held_back = self.sessions.is_held_back(session);
             *sessions.entry(session).or_default() |= lack.pool && !held_back;
         }
         for (session, lacks) in sessions {
-            self.sessions.note_starved(session, Purse::Session, id, lacks);
+            self.sessions.note_starved(session, CreditKind::Session, id, lacks);
         }
     }
 }

@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use base::LeaseGroupId;
 use dispatch::SessionId;
 
+use super::super::divided_credit::Notice;
 use super::super::error::TakeError;
 use super::super::event::GoneReason;
 use super::super::groups::Moved;
-use super::super::purse::Notice;
 use super::Driver;
 use crate::error::Unavailable;
 

@@ -3,12 +3,12 @@
 use base::LeaseGroupId;
 use dispatch::{ConsumerId, JoinRefused, Leases, SessionId};
 
+use super::super::divided_credit::CreditKind;
 use super::super::error::ConsumeError;
 use super::super::handle::{Joining, Message};
 use super::super::lent::Lent;
 use super::super::options::Credit;
 use super::super::overflow::Overflowed;
-use super::super::purse::Purse;
 use super::super::sessions::joined;
 use super::Driver;
 
@@ -27,11 +27,11 @@ impl Driver {
                 self.set_credit(session, consumer, credit);
             }
             Message::Limit { session, records } => {
-                self.sessions.forget_share(session, Purse::Session);
+                self.sessions.forget_share(session, CreditKind::Session);
                 self.sessions.limit(session, records);
                 self.enqueue_groups_of(session);
             }
-            Message::Share { session, purse, change } => self.share(session, purse, change),
+            Message::Share { session, kind, change } => self.share(session, kind, change),
             Message::Cancel { session, consumer, reply } => {
                 self.cancel(session, consumer);
                 // What was handed out before is in its channel before the answer.
@@ -92,12 +92,12 @@ impl Driver {
         let active = found.dispatch.is_active(consumer);
         found.consumers.insert(consumer, joined);
         self.sessions.on_joined(id, consumer, group);
-        for purse in divided {
-            let share = match purse {
-                Purse::Records(_) | Purse::Session => u64::from(joined.records),
-                Purse::Bytes(_) => joined.bytes,
+        for kind in divided {
+            let share = match kind {
+                CreditKind::Records(_) | CreditKind::Session => u64::from(joined.records),
+                CreditKind::Bytes(_) => joined.bytes,
             };
-            self.sessions.lend(id, *purse, Lent::new(share, 0));
+            self.sessions.lend(id, *kind, Lent::new(share, 0));
         }
         self.groups.enqueue(group);
         // Before anybody knows: what it would take at once finds room.
@@ -131,7 +131,7 @@ impl Driver {
             found.consumers.remove(&consumer);
             found.dispatch.leave(consumer, now_ms, Leases::Keep);
         }
-        self.sessions.note_starved(id, Purse::Session, group, false);
+        self.sessions.note_starved(id, CreditKind::Session, group, false);
         self.groups.enqueue(group);
     }
 

@@ -10,7 +10,7 @@ use dispatch::ConsumerId;
 
 /// What is divided. Each is an amount by itself.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) enum Purse {
+pub(crate) enum CreditKind {
     /// Records that a consumer may hold.
     Records(ConsumerId),
     /// Their bytes.
@@ -44,12 +44,12 @@ pub(crate) enum Notice {
     /// a change of the share that was not enough.
     Starved {
         shard: ShardId,
-        purse: Purse,
+        kind: CreditKind,
         starved: bool,
     },
     GaveBack {
         shard: ShardId,
-        purse: Purse,
+        kind: CreditKind,
         given: GivenBack,
     },
     /// The topic of the group has more partitions now.
