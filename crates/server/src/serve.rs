@@ -183,7 +183,8 @@ async fn until_told_to_stop(broker: &Broker) -> Result<(), ServeError> {
 
 /// Shards of a new data directory. A shard has a journal's thread, a sequencer and a driver, each of which may keep
 /// a core busy, beside the threads for clients: with fewer cores they would take them from one another. On two
-/// cores one shard is the fastest; machines with more have not been measured.
+/// cores one shard is the fastest; machines with more have not been measured
+/// (docs/adr/0010-how-many-shards-a-new-node-has.md).
 fn shards_new() -> u32 {
     const CORES_A_SHARD: usize = 4;
     const SHARDS_MAX: usize = 8;
