@@ -1,8 +1,7 @@
 //! What a session's consumers may hold, divided over shards: who has which share, and what shards are told of it.
 //!
 //! A consumer of a group that lies in one shard has all of its credit there; the session's limit is one shard's
-//! for as long as all of its consumers are there. Then drivers are told what they were told before there were
-//! several, and nothing is moved.
+//! for as long as all of its consumers are there. In that case nothing is divided, and no credit moves.
 
 use std::collections::BTreeSet;
 
@@ -33,7 +32,7 @@ pub(super) struct Divided {
 #[derive(Debug)]
 enum Limit {
     None,
-    /// All of it is the one shard's in which the session consumes.
+    /// The session consumes in one shard only, which has the whole limit.
     Whole(u32),
     Divided {
         records: u32,

@@ -1,4 +1,4 @@
-//! Credit that is divided over shards: what of it, and how it is moved.
+//! Credit that is divided over shards: its kinds, and the messages that move it.
 //!
 //! A consumer whose group lies in several shards has a share of its credit in each, and so has a session of
 //! the number of records that it may hold. A session moves shares by messages ([`Change`]); a driver says
@@ -8,7 +8,7 @@
 use base::{LeaseGroupId, ShardId};
 use dispatch::ConsumerId;
 
-/// What is divided. Each is an amount by itself.
+/// What is divided. Each kind has shares of its own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum CreditKind {
     /// Records that a consumer may hold.
@@ -22,10 +22,10 @@ pub(crate) enum CreditKind {
 /// What becomes of a shard's share.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Change {
-    /// What the shard has was all there is, and is a share from now on, in this round.
+    /// The shard had all of it until now. From now on what it has is its share, in this round.
     Begin { round: u32 },
-    /// It is so much from now on, whatever it was; what was owed is not any more. Whoever divides an amount anew
-    /// begins a round: what was given back in an earlier one does not count.
+    /// The share is so much from now on, and nothing is owed. A session that divides an amount anew begins a
+    /// round: what shards gave back in an earlier round does not count.
     Set { amount: u64, round: u32 },
     /// There is no bound, and so nothing to divide.
     Unlimited,

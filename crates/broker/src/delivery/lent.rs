@@ -1,5 +1,5 @@
-//! A driver's shares of credit that sessions divide over shards: what was asked back of them, and what was
-//! said about them.
+//! A driver's side of credit that sessions divide over shards: how much of a share it has to give back, and what
+//! it has told the session.
 
 use std::collections::BTreeSet;
 
@@ -12,8 +12,8 @@ use super::divided_credit::GivenBack;
 pub(super) struct Lent {
     round: u32,
     granted: u64,
-    /// To be given back in this round, in all. What of it is not yet given back is owed: it is as leases end,
-    /// before it is used again.
+    /// The session asked for so much in this round, in all. The driver owes the difference to `given_back`: it
+    /// gives it back as leases end, before it uses it again.
     asked: u64,
     given_back: u64,
     /// Groups in which records wait for more of it.

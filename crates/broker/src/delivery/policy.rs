@@ -29,7 +29,7 @@ fn is_limited(topic: &TopicConfig) -> bool {
 }
 
 /// A shard's part of a topic's limit: in proportion to the partitions that it has, `here` of `all`, and at least
-/// one. So the parts are more than the limit together where it is less than the number of shards.
+/// one. The parts add up to more than the limit if the limit is less than the number of shards.
 pub(crate) fn limit_here(limit: u64, here: usize, all: u32) -> u64 {
     if here as u64 >= u64::from(all) {
         return limit;
