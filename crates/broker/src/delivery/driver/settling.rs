@@ -171,12 +171,9 @@ impl Driver {
                     let _ = transfer.reply.send(Err(why.into()));
                 }
             },
-            Purpose::Overflow(overflowed) => match result {
-                // The dead letters may have been refused as well: their producer is told no more than
-                // that its records were.
-                Ok(_) => self.dead_letter_refused(overflowed),
-                Err(_) => overflowed.answer(),
-            },
+            // The dead letters may have been refused as well: their producer is told no more than that its
+            // records were.
+            Purpose::Overflow(overflowed) => self.dead_letter_refused(overflowed),
         }
     }
 
