@@ -125,6 +125,7 @@ pub async fn consume(mut client: Client, rules: Rules) -> Ended {
         let Some(events) = session.events() else { return Ended };
         let credit = Credit::records(client.random.between(1, 8) as u32);
         let options = ConsumeOptions { credit, ..ConsumeOptions::default() };
+        let begun_ms = client.trace.now_ms();
         if let Err(error) = session.consume(queue.group, options).await {
             client.trace.note(format_args!("consume: {error:?}"));
             match error {
@@ -137,7 +138,7 @@ pub async fn consume(mut client: Client, rules: Rules) -> Ended {
             }
             continue;
         }
-        let mut consumer = Consumer::new(client.fork(), rules, queue, session);
+        let mut consumer = Consumer::new(client.fork(), rules, queue, session, begun_ms);
         let lasts = Duration::from_millis(client.random.between(100, 6_000));
         let ended = timeout(lasts, consumer.run(events)).await;
         // It leaves without a word, and with whatever it holds.
@@ -162,9 +163,16 @@ struct Consumer {
 }
 
 impl Consumer {
-    fn new(client: Client, rules: Rules, queue: Queue, session: LeaseSession) -> Self {
-        let received_ms = client.trace.now_ms();
-        Self { client, rules, queue, session, held: Vec::new(), received_ms }
+    /// `begun_ms`: when the session was to consume. A shard that answers early leases records while another
+    /// one's disk hangs.
+    fn new(
+        client: Client,
+        rules: Rules,
+        queue: Queue,
+        session: LeaseSession,
+        begun_ms: u64,
+    ) -> Self {
+        Self { client, rules, queue, session, held: Vec::new(), received_ms: begun_ms }
     }
 
     async fn run(&mut self, mut events: Events) -> Ended {
@@ -328,9 +336,10 @@ pub async fn drain(mut client: Client, rules: Rules) -> Result<(), Ended> {
     let queue = open(&mut client, &rules).await?;
     let session = client.broker.lease_session();
     let Some(mut events) = session.events() else { return Err(Ended) };
+    let begun_ms = client.trace.now_ms();
     session.consume(queue.group, ConsumeOptions::default()).await.map_err(|_| Ended)?;
     let broker = client.broker.clone();
-    let mut consumer = Consumer::new(client, rules, queue, session);
+    let mut consumer = Consumer::new(client, rules, queue, session, begun_ms);
     loop {
         if !consumer.receive_all(&mut events, Duration::from_millis(100)).await? {
             let counters = broker.counters(queue.group).await.ok_or(Ended)?;
