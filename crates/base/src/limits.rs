@@ -50,6 +50,10 @@ pub const SEGMENTS_OPEN_MAX: usize = 256;
 pub const READ_CALL_BYTES_MAX: usize = 4 << 20;
 /// A read of more than this goes to a reader thread even if the page cache has it.
 pub const READ_INLINE_BYTES_MAX: usize = 2 << 20;
+/// Buffers of reads that are as large as this are used again.
+pub const READ_BUFFER_KEPT_BYTES_MIN: usize = 64 << 10;
+/// Bytes of buffers that a journal keeps for its next reads.
+pub const READ_BUFFERS_KEPT_BYTES_MAX: usize = 16 << 20;
 /// Bytes accepted by the journal and not yet durable; above it producers wait.
 pub const JOURNAL_QUEUED_BYTES_MAX: usize = 64 << 20;
 /// Free bytes on the journal's file system below which produce is refused (`--disk-reserve`).

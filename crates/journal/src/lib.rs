@@ -19,6 +19,7 @@ pub mod inspect;
 pub mod journal;
 pub mod stats;
 
+mod buffers;
 mod commit;
 mod frame;
 mod frame_reader;

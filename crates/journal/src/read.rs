@@ -10,12 +10,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use base::limits;
-use bytes::Bytes;
 use parking_lot::{Condvar, Mutex};
 use tasks::{Task, Workers};
 use tokio::sync::oneshot;
 
 use crate::address::{Address, Stored, put_base_offset};
+use crate::buffers::{Buffer, Buffers};
 use crate::error::ReadError;
 use crate::index::{FileKind, Index, LoadError, Part, PinnedSidecar, Plan};
 use world::DiskFile;
@@ -114,7 +114,7 @@ fn read_now(
                 return Ok(None);
             };
             for extent in extents(stored) {
-                match read_cached(&*file, &extent) {
+                match read_cached(index.buffers(), &*file, &extent) {
                     Ok(bytes) => slice_batches(&stored[extent.places], bytes, &mut batches),
                     // A reader that gets a part now asks for the rest soon enough.
                     Err(_) if !batches.is_empty() => return Ok(Some(batches)),
@@ -145,9 +145,9 @@ fn split_recent<'a>(index: &Index, part: &'a Part) -> (&'a [Address], Vec<Stored
 }
 
 /// An error says that the read would have to wait for the disk.
-fn read_cached(file: &dyn DiskFile, extent: &Extent) -> io::Result<Vec<u8>> {
-    let mut buffer = vec![0; extent.len];
-    if file.read_at_cached(&mut buffer, extent.position)? < extent.len {
+fn read_cached(buffers: &Buffers, file: &dyn DiskFile, extent: &Extent) -> io::Result<Buffer> {
+    let mut buffer = buffers.take(extent.len);
+    if file.read_at_cached(buffer.as_mut(), extent.position)? < extent.len {
         return Err(io::ErrorKind::WouldBlock.into());
     }
     Ok(buffer)
@@ -212,9 +212,9 @@ pub(crate) fn read_part(
         let file =
             index.files().segment(part.segment, part.generation).map_err(|e| failed(0, e))?;
         for extent in extents(stored) {
-            let mut buffer = vec![0; extent.len];
+            let mut buffer = index.buffers().take(extent.len);
             let read = file
-                .read_at(&mut buffer, extent.position)
+                .read_at(buffer.as_mut(), extent.position)
                 .map_err(|error| failed(extent.position, error))?;
             if read < extent.len {
                 let position = extent.position + read as u64;
@@ -282,14 +282,15 @@ fn extents(addresses: &[Address]) -> impl Iterator<Item = Extent> + '_ {
 
 /// Cuts the buffer into batches; those without a gap between them stay together. The buffer is not
 /// shared yet, so a batch of several streams gets the offset that it has in this one.
-fn slice_batches(addresses: &[Address], mut buffer: Vec<u8>, batches: &mut Vec<Stored>) {
+fn slice_batches(addresses: &[Address], mut buffer: Buffer, batches: &mut Vec<Stored>) {
     let Some(first) = addresses.first() else { return };
     let start = first.position as usize;
     for address in addresses.iter().filter(|address| address.shared) {
         let place = address.position as usize - start;
-        put_base_offset(&mut buffer[place..place + address.len as usize], address.base_offset);
+        let batch = &mut buffer.as_mut()[place..place + address.len as usize];
+        put_base_offset(batch, address.base_offset);
     }
-    let bytes = Bytes::from(buffer);
+    let bytes = buffer.freeze();
     let mut piece = 0..first.len as usize;
     for address in &addresses[1..] {
         let position = address.position as usize - start;
@@ -403,6 +404,8 @@ impl Queue {
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
+
     use super::*;
 
     fn address(position: u32, len: u32) -> Address {
@@ -417,7 +420,7 @@ mod tests {
         let all: Vec<_> = extents(&addresses).collect();
         assert_eq!(all, [Extent { position: 100, len: 110, places: 0..3 }]);
         let mut batches = Vec::new();
-        slice_batches(&addresses, vec![7; 110], &mut batches);
+        slice_batches(&addresses, Buffer::unkept(vec![7; 110]), &mut batches);
         assert_eq!(batches.len(), 1);
     }
 
@@ -427,7 +430,7 @@ mod tests {
         let all: Vec<_> = extents(&near).collect();
         assert_eq!(all, [Extent { position: 100, len: 150, places: 0..2 }]);
         let mut batches = Vec::new();
-        slice_batches(&near, (0..150).collect(), &mut batches);
+        slice_batches(&near, Buffer::unkept((0..150).collect()), &mut batches);
         let expected = [Bytes::from_iter(0..50), Bytes::from_iter(100..150)];
         assert_eq!(batches, expected.map(Stored::from));
 
@@ -445,7 +448,7 @@ mod tests {
         let expected = [extent(500, 20, 0..1), extent(100, 20, 1..2), extent(100, 40, 2..4)];
         assert_eq!(all, expected);
         let mut batches = Vec::new();
-        slice_batches(&addresses[2..], vec![0xab; 40], &mut batches);
+        slice_batches(&addresses[2..], Buffer::unkept(vec![0xab; 40]), &mut batches);
         assert_eq!(batches.len(), 1);
         let bytes = &batches[0].bytes;
         assert_eq!(

@@ -29,6 +29,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 
 use crate::address::Address;
+use crate::buffers::Buffers;
 use world::DiskFile;
 
 mod addresses;
@@ -82,6 +83,8 @@ pub(crate) struct Index {
     sealing: Sealing,
     /// Segments from this one on belong to the log: recovery would begin to read there.
     claimed_from: AtomicU32,
+    /// Memory of reads.
+    buffers: Buffers,
     /// One pass of reclaim or one rewrite at a time.
     reclaiming: Mutex<()>,
 }
@@ -163,6 +166,10 @@ impl Index {
 
     pub(crate) fn files(&self) -> &Files {
         &self.files
+    }
+
+    pub(crate) fn buffers(&self) -> &Buffers {
+        &self.buffers
     }
 
     pub(crate) fn log(&self) -> &dyn LogBodies {

@@ -13,6 +13,7 @@ use super::files::{FileKind, Files};
 use super::seal::Sealing;
 use super::table::{RunTable, Segment};
 use super::{Index, LogBodies};
+use crate::buffers::Buffers;
 use crate::error::OpenError;
 use world::Disk;
 
@@ -41,6 +42,7 @@ impl Index {
             log: setup.log,
             sealing: Sealing::default(),
             claimed_from: AtomicU32::new(claimed_from),
+            buffers: Buffers::default(),
             reclaiming: Mutex::new(()),
         };
         let io_error = |operation| {

@@ -19,10 +19,12 @@ impl Journal {
         self.inner.shared.queue.roll();
     }
 
-    /// Evicts entries from the tail cache that have been durable for `age`; to be called now and then.
-    /// They are read from their segments from then on.
+    /// Evicts entries from the tail cache that have been durable for `age`, and frees memory of reads that was
+    /// not used for as long; to be called now and then. The entries are read from their segments from then on.
     pub fn rest(&self, age: Duration) {
-        let aged = self.inner.shared.log.write().evict_aged(Instant::now(), age);
+        let now = Instant::now();
+        self.inner.shared.index.buffers().free_aged(now, age);
+        let aged = self.inner.shared.log.write().evict_aged(now, age);
         // Freeing many entries takes time: not while the log is locked.
         drop(aged);
     }
