@@ -263,8 +263,12 @@ vital! {
     amqp_topology: AmqpTopology, declare_a_queue;
 }
 
-/// Those whose tests are below.
+/// Those whose tests are below, or beside their crate as long as a server has no peers (`links`).
 const TESTED_BELOW: &[Task] = &[
+    Task::PeerListener,
+    Task::PeerLink,
+    Task::PeerSession,
+    Task::PeerRequest,
     Task::ConsensusDisk,
     Task::AmqpDiskAlarm,
     Task::KafkaSession,
