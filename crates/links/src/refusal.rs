@@ -30,10 +30,10 @@ impl Versions {
 #[derive(Clone, PartialEq, Eq, Debug, Error, Serialize, Deserialize)]
 pub enum Refusal {
     #[error(
-        "this is a node of cluster {ours}, the other of cluster {theirs}: start it with addresses of its own \
-         cluster, or with an empty data directory to join this one"
+        "a node of cluster {cluster} refuses one of cluster {presented}: start that with addresses of its own \
+         cluster, or with an empty data directory to join the other"
     )]
-    AnotherCluster { ours: Uuid, theirs: Uuid },
+    AnotherCluster { cluster: Uuid, presented: Uuid },
     #[error(
         "{node} is not in the cluster: it was removed or never joined; start it with an empty data directory \
          and `--join`"
@@ -51,15 +51,13 @@ pub enum Refusal {
     )]
     OldBoot { node: NodeId, seen: u64, presented: u64 },
     #[error(
-        "no common protocol: this node speaks versions {} to {}, the other {} to {}; upgrade the older one",
-        ours.min, ours.max, theirs.min, theirs.max
+        "a node that speaks protocol versions {} to {} refuses one that speaks {} to {}: upgrade the older one",
+        spoken.min, spoken.max, presented.min, presented.max
     )]
-    NoCommonVersion { ours: Versions, theirs: Versions },
-    #[error(
-        "the address that was said to be of {wanted} belongs to {found}: correct the address in the cluster"
-    )]
+    NoCommonVersion { spoken: Versions, presented: Versions },
+    #[error("the address that is said to be of {wanted} is of {found}: correct it in the cluster")]
     AnotherNode { wanted: NodeId, found: NodeId },
-    #[error("lane {code} is not known here: upgrade this node")]
+    #[error("a node that knows no lane {code} refuses one that does: upgrade the older one")]
     UnknownLane { code: u8 },
     /// Of a version that knows more reasons than this one: its text stands for it.
     #[error("{text}")]

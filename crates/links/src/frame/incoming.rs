@@ -77,17 +77,13 @@ impl Incoming {
             self.ahead.advance(there);
             self.arriving = Some((header, bytes));
         }
-        let is_whole = |(header, bytes): &mut (Header, BytesMut)| bytes.len() == header.length as usize;
+        let is_whole =
+            |(header, bytes): &mut (Header, BytesMut)| bytes.len() == header.length as usize;
         let Some((header, bytes)) = self.arriving.take_if(is_whole) else {
             return Ok(None);
         };
         let (message, within_ms) = split(Bytes::from(bytes))?;
         Ok(Some(Frame { header, within_ms, message }))
-    }
-
-    /// Whether the bytes so far end with a frame.
-    pub(crate) fn is_between_frames(&self) -> bool {
-        self.ahead.is_empty() && self.arriving.is_none()
     }
 
     /// Bytes of memory that are held for what is arriving.

@@ -119,4 +119,3 @@ pub(crate) fn split(mut message: Bytes) -> Result<(Received, u32), Violation> {
     let head = head.split_off(8);
     Ok((Received { head, body: message }, within_ms))
 }
-

@@ -153,8 +153,7 @@ proptest! {
 #[test]
 fn a_frame_that_is_too_long_is_refused_before_memory_is_taken() {
     let mut bytes = BytesMut::new();
-    let header =
-        Header { length: u32::MAX, kind: Kind::Request, flags: 0, shard: 0, number: 1 };
+    let header = Header { length: u32::MAX, kind: Kind::Request, flags: 0, shard: 0, number: 1 };
     header.encode(&mut bytes);
     let (_, violation, held) = receive(&bytes, Vec::new(), HEADER_BYTES);
     assert_eq!(violation, Some(Violation::TooLong { bytes: u32::MAX as usize, max: BYTES_MAX }));
