@@ -115,6 +115,12 @@ impl Outbox {
         self.queue.lock().stage != Stage::Open
     }
 
+    /// Bytes of messages that wait.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> usize {
+        self.queue.lock().frames.iter().map(|frame| frame.message.bytes()).sum()
+    }
+
     pub(crate) fn next(&self, context: &mut Context<'_>) -> Next {
         let mut queue = self.queue.lock();
         if let Some(gossip) = queue.gossip.take() {

@@ -314,8 +314,7 @@ fn the_same_seed_is_the_same_run() {
             Ok(())
         });
         sim.run().expect("ends well");
-        let trace = trace.lock().clone();
-        trace
+        std::mem::take(&mut *trace.lock())
     };
     assert_eq!(run(9), run(9));
     assert_ne!(run(9), run(10));

@@ -9,6 +9,8 @@ mod accepted;
 mod appends;
 mod requests;
 mod role;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 

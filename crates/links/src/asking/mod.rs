@@ -7,6 +7,8 @@
 mod appends;
 mod calls;
 mod role;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use appends::begin as begin_appends;
 pub use appends::{AppendError, Appends, Replies};

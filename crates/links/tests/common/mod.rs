@@ -24,10 +24,10 @@ use uuid::Uuid;
 use world::net::Net;
 use world::{Instant, SeededEntropy, World};
 
-pub const SHARD: ShardId = ShardId(3);
-pub const OPEN: Security = Security::Plain { beyond_loopback: true };
+pub(crate) const SHARD: ShardId = ShardId(3);
+pub(crate) const OPEN: Security = Security::Plain { beyond_loopback: true };
 
-pub fn directory(node: u64) -> DirectoryIdentity {
+pub(crate) fn directory(node: u64) -> DirectoryIdentity {
     DirectoryIdentity {
         cluster: Uuid::from_u128(1),
         node: NodeId(node),
@@ -37,7 +37,7 @@ pub fn directory(node: u64) -> DirectoryIdentity {
 }
 
 /// Knows every node by the directory that [`directory`] gives it.
-pub fn admit(peer: &Identity) -> Result<(), Refusal> {
+pub(crate) fn admit(peer: &Identity) -> Result<(), Refusal> {
     let node = peer.at.node;
     if node.0 > 9 {
         return Err(Refusal::UnknownNode { node });
@@ -52,27 +52,27 @@ pub fn admit(peer: &Identity) -> Result<(), Refusal> {
 
 /// What a node saw and does.
 #[derive(Debug, Default)]
-pub struct Behaviour {
+pub(crate) struct Behaviour {
     /// Appends are not answered, as when a disk hangs.
-    pub hangs: AtomicBool,
+    pub(crate) hangs: AtomicBool,
     pub goes_on: Notify,
-    pub appends: AtomicUsize,
+    pub(crate) appends: AtomicUsize,
     /// Of appends that are in the service's hands.
-    pub bytes: AtomicUsize,
+    pub(crate) bytes: AtomicUsize,
     /// Streams whose future is alive, and that ended by themselves.
-    pub streams: AtomicUsize,
-    pub finished: AtomicUsize,
+    pub(crate) streams: AtomicUsize,
+    pub(crate) finished: AtomicUsize,
     /// Requests whose future is alive.
-    pub requests: AtomicUsize,
-    pub gossip: Mutex<Vec<(NodeId, Bytes)>>,
+    pub(crate) requests: AtomicUsize,
+    pub(crate) gossip: Mutex<Vec<(NodeId, Bytes)>>,
 }
 
 impl Behaviour {
-    pub fn hang(&self) {
+    pub(crate) fn hang(&self) {
         self.hangs.store(true, Ordering::SeqCst);
     }
 
-    pub fn go_on(&self) {
+    pub(crate) fn go_on(&self) {
         self.hangs.store(false, Ordering::SeqCst);
         self.goes_on.notify_waiters();
     }
@@ -94,7 +94,7 @@ impl Drop for Alive<'_> {
     }
 }
 
-pub struct Does(pub Arc<Behaviour>);
+pub(crate) struct Does(pub(crate) Arc<Behaviour>);
 
 impl Service for Does {
     fn answer(&self, request: Request) -> BoxFuture<'static, Result<Message, Declined>> {
@@ -142,18 +142,18 @@ impl Service for Does {
     }
 }
 
-pub struct Node {
-    pub links: Links,
-    pub behaviour: Arc<Behaviour>,
-    pub failure: Failure,
+pub(crate) struct Node {
+    pub(crate) links: Links,
+    pub(crate) behaviour: Arc<Behaviour>,
+    pub(crate) failure: Failure,
 }
 
 impl Node {
-    pub async fn start(world: World, at: DirectoryIdentity, listen: SocketAddr) -> Self {
+    pub(crate) async fn start(world: World, at: DirectoryIdentity, listen: SocketAddr) -> Self {
         Self::start_with(world, at, listen, OPEN).await
     }
 
-    pub async fn start_with(
+    pub(crate) async fn start_with(
         world: World,
         at: DirectoryIdentity,
         listen: SocketAddr,
@@ -167,42 +167,47 @@ impl Node {
     }
 
     /// On this machine's loopback.
-    pub async fn local(at: DirectoryIdentity) -> Self {
+    pub(crate) async fn local(at: DirectoryIdentity) -> Self {
         Self::start(World::real(), at, SocketAddr::from(([127, 0, 0, 1], 0))).await
     }
 
     /// In a host of a simulation.
-    pub async fn simulated(at: DirectoryIdentity) -> Self {
+    pub(crate) async fn simulated(at: DirectoryIdentity) -> Self {
         let entropy = Arc::new(SeededEntropy::new(at.node.0 * 100 + at.boot));
         let world = World { entropy, ..World::real().with_net(Net::Simulated) };
         Self::start(world, at, SocketAddr::from(([0, 0, 0, 0], 7_700))).await
     }
 
-    pub fn peer_of(&self, other: &Node) -> Peer {
+    pub(crate) fn peer_of(&self, other: &Node) -> Peer {
         let address = other.links.address().to_string();
         self.links.set_peer(other.links.identity().at.node, &address).expect("another node")
     }
 }
 
-pub fn in_ms(ms: u64) -> Instant {
+pub(crate) fn in_ms(ms: u64) -> Instant {
     Instant::now() + Duration::from_millis(ms)
 }
 
-pub async fn ask(peer: &Peer, lane: Lane, head: &str, ms: u64) -> Result<String, RequestError> {
+pub(crate) async fn ask(
+    peer: &Peer,
+    lane: Lane,
+    head: &str,
+    ms: u64,
+) -> Result<String, RequestError> {
     let message = Message::of_head(head.to_owned());
     let answer = peer.request(lane, SHARD, message, in_ms(ms)).await?;
     Ok(String::from_utf8_lossy(&answer.head).into_owned())
 }
 
 /// Asks until there is an answer, as the engine does.
-pub async fn ask_until(peer: &Peer, lane: Lane) {
+pub(crate) async fn ask_until(peer: &Peer, lane: Lane) {
     while ask(peer, lane, "hello", 500).await.is_err() {
         sleep(Duration::from_millis(5)).await;
     }
 }
 
 /// Where the lane stands once that is as wanted.
-pub async fn until(peer: &Peer, lane: Lane, wanted: impl Fn(&Status) -> bool) -> Status {
+pub(crate) async fn until(peer: &Peer, lane: Lane, wanted: impl Fn(&Status) -> bool) -> Status {
     let mut watch = peer.watch(lane);
     let waiting = async {
         let mut status = watch.get();
@@ -217,12 +222,12 @@ pub async fn until(peer: &Peer, lane: Lane, wanted: impl Fn(&Status) -> bool) ->
     }
 }
 
-pub fn is_waiting(status: &Status) -> bool {
+pub(crate) fn is_waiting(status: &Status) -> bool {
     matches!(status.phase, Phase::Waiting { .. })
 }
 
 /// Waits until it holds; for what has no signal.
-pub async fn eventually(what: &str, holds: impl Fn() -> bool) {
+pub(crate) async fn eventually(what: &str, holds: impl Fn() -> bool) {
     let waiting = async {
         while !holds() {
             sleep(Duration::from_millis(2)).await;
