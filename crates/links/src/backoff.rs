@@ -30,9 +30,10 @@ impl Backoff {
         let doubled = LINK_RETRY_MIN.saturating_mul(1 << self.failures.min(16));
         self.failures = self.failures.saturating_add(1);
         let most = match error {
-            ConnectError::Refused(_) | ConnectError::RefusedHere(_) | ConnectError::Insecure(_) => {
-                LINK_REFUSED_RETRY
-            }
+            ConnectError::Refused(_)
+            | ConnectError::RefusedHere(_)
+            | ConnectError::Insecure(_)
+            | ConnectError::Tls(_) => LINK_REFUSED_RETRY,
             _ => doubled.min(LINK_RETRY_MAX),
         };
         let half = most / 2;

@@ -95,6 +95,9 @@ pub enum ConnectError {
     Ended(End),
     #[error("{0}")]
     Insecure(#[from] Insecure),
+    /// The two nodes do not trust each other's keys, or one of them speaks without TLS.
+    #[error("no TLS with the peer: {0}")]
+    Tls(String),
 }
 
 /// Bytes between nodes are neither encrypted nor is their sender known.

@@ -43,6 +43,6 @@ pub use lane::Lane;
 pub use links::{GossipTooLong, Links, Options, StartError};
 pub use peer::{Peer, RequestError, StatusWatch};
 pub use refusal::{Refusal, Versions};
-pub use security::Security;
+pub use security::{Security, SecurityError, Tls};
 pub use service::{Declined, Request, Service};
 pub use status::{Ended, Phase, SignOfDeath, Status};

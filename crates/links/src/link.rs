@@ -124,7 +124,10 @@ impl Link {
     fn note(&self, error: &ConnectError, address: &str) {
         let (node, lane) = (self.node, self.lane.name());
         match error {
-            ConnectError::Refused(_) | ConnectError::RefusedHere(_) | ConnectError::Insecure(_)
+            ConnectError::Refused(_)
+            | ConnectError::RefusedHere(_)
+            | ConnectError::Insecure(_)
+            | ConnectError::Tls(_)
                 if self.lane == Lane::Control =>
             {
                 warn!(%node, address, %error, "no link to a node");
@@ -198,7 +201,7 @@ impl Dialer {
             debug!(%node, %error, "cannot set TCP_NODELAY");
         }
         let handshake = async {
-            let mut wire = self.security.connect(stream).await?;
+            let mut wire = self.security.connect(stream, address).await?;
             let side = Side { ours: &self.ours, seen: &self.seen, admission: &*self.admission };
             let (peer, incoming) = handshake::connect(&mut wire, side, node, lane).await?;
             Ok(Connected { wire, peer, incoming })

@@ -1,14 +1,17 @@
 //! Whether what nodes say is encrypted, and what is refused without.
 
+mod secret;
+mod tls;
 mod wire;
 
 use std::io;
 
 use world::net::Stream;
 
+pub use tls::{SecurityError, Tls};
 pub(crate) use wire::Wire;
 
-use crate::end::{ConnectError, Insecure};
+use crate::end::{ConnectError, End, Insecure};
 
 /// How links are protected. All nodes of a cluster have the same.
 #[derive(Clone, Debug)]
@@ -17,6 +20,8 @@ pub enum Security {
     /// Nothing is encrypted, and a peer is believed who it says that it is. Refused for addresses other than
     /// loopback, unless `beyond_loopback` says that the wires between the nodes are private.
     Plain { beyond_loopback: bool },
+    /// TLS 1.3; both ends prove who they are.
+    Tls(Tls),
 }
 
 impl Security {
@@ -27,6 +32,7 @@ impl Security {
 
     fn allows(&self, address: std::net::IpAddr) -> Result<(), Insecure> {
         match self {
+            Self::Tls(_) => Ok(()),
             Self::Plain { beyond_loopback } => {
                 if *beyond_loopback || address.to_canonical().is_loopback() {
                     Ok(())
@@ -37,12 +43,21 @@ impl Security {
         }
     }
 
-    /// The side that connects.
-    pub(crate) async fn connect(&self, stream: Stream) -> Result<Wire, ConnectError> {
+    /// The side that connects, to `HOST:PORT`.
+    pub(crate) async fn connect(
+        &self,
+        stream: Stream,
+        address: &str,
+    ) -> Result<Wire, ConnectError> {
         let peer = stream.peer_addr().map_err(|error| ConnectError::Unreachable(error.kind()))?;
         self.allows(peer.ip())?;
         match self {
             Self::Plain { .. } => Ok(Wire::Plain(stream)),
+            Self::Tls(tls) => match tls.connect(stream, address).await {
+                Ok(stream) => Ok(Wire::Tls(Box::new(stream))),
+                Err(error) if is_of_tls(&error) => Err(ConnectError::Tls(error.to_string())),
+                Err(error) => Err(ConnectError::Ended(End::of(&error))),
+            },
         }
     }
 
@@ -50,8 +65,15 @@ impl Security {
     pub(crate) async fn accept(&self, stream: Stream) -> io::Result<Wire> {
         match self {
             Self::Plain { .. } => Ok(Wire::Plain(stream)),
+            Self::Tls(tls) => tls.accept(stream).await.map(|stream| Wire::Tls(Box::new(stream))),
         }
     }
+}
+
+/// Rather than of the network.
+fn is_of_tls(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|error| error.is::<rustls::Error>())
+        || error.kind() == io::ErrorKind::InvalidInput
 }
 
 #[cfg(test)]

@@ -5,11 +5,13 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio_rustls::TlsStream;
 use world::net::Stream;
 
 #[derive(Debug)]
 pub(crate) enum Wire {
     Plain(Stream),
+    Tls(Box<TlsStream<Stream>>),
 }
 
 /// The same call on whichever this is.
@@ -17,6 +19,7 @@ macro_rules! on_wire {
     ($this:expr, $stream:ident => $call:expr) => {
         match $this {
             Self::Plain($stream) => $call,
+            Self::Tls($stream) => $call,
         }
     };
 }
