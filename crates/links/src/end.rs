@@ -39,7 +39,11 @@ pub enum End {
 
 impl End {
     pub(crate) fn of(error: &io::Error) -> Self {
-        Self::Broken(error.kind())
+        match error.kind() {
+            // TLS has a last word of its own, which a process that is killed does not say either.
+            io::ErrorKind::UnexpectedEof => Self::Closed,
+            kind => Self::Broken(kind),
+        }
     }
 
     /// Whether the peer's process or its system ended it, as when the process is killed.

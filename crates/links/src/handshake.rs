@@ -137,9 +137,14 @@ fn judge(hello: &Hello, side: Side<'_>) -> Result<(u16, Lane), Refusal> {
     Ok((version, lane))
 }
 
+/// Before the peer has shown who it is, whatever it sends.
 fn allow(header: &Header) -> Result<(), Violation> {
-    let (bytes, max) = (header.length as usize, LINK_HANDSHAKE_BYTES_MAX);
-    if bytes > max { Err(Violation::TooLong { bytes, max }) } else { Ok(()) }
+    match header.kind {
+        Kind::Hello | Kind::Welcome | Kind::Refused => {
+            header.check_length(LINK_HANDSHAKE_BYTES_MAX)
+        }
+        _ => Err(header.not_allowed()),
+    }
 }
 
 async fn hear<R: AsyncRead + Unpin>(wire: &mut R, incoming: &mut Incoming) -> Result<Frame, End> {

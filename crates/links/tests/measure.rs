@@ -2,17 +2,28 @@
 
 mod common;
 
-use std::time::Duration;
+use std::net::SocketAddr;
 
 use bytes::Bytes;
-use common::{Node, SHARD, ask_until, directory, in_ms};
-use links::{Lane, Message};
-use world::Instant;
+use common::{Node, OPEN, SHARD, ask_until, directory, in_ms};
+use links::{Lane, Message, Security, Tls};
+use world::{Instant, World};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "a measurement"]
 async fn round_trips_and_throughput() {
-    let (one, other) = (Node::local(directory(1)).await, Node::local(directory(2)).await);
+    println!("without TLS");
+    measure(OPEN).await;
+    println!("with TLS");
+    measure(Security::Tls(Tls::of_secret(&[1; 32]).expect("long enough"))).await;
+}
+
+async fn measure(security: Security) {
+    let start = |number| {
+        let listen = SocketAddr::from(([127, 0, 0, 1], 0));
+        Node::start_with(World::real(), directory(number), listen, security.clone())
+    };
+    let (one, other) = (start(1).await, start(2).await);
     let peer = one.peer_of(&other);
     ask_until(&peer, Lane::Control).await;
     let mut taken = Vec::new();
@@ -61,5 +72,4 @@ async fn round_trips_and_throughput() {
     tokio::join!(sending, taking);
     let seconds = began.elapsed().as_secs_f64();
     println!("appends of 1 MiB: {:.0} MB/s", f64::from(count) * 1.048_576 / seconds);
-    tokio::time::sleep(Duration::from_millis(10)).await;
 }

@@ -3,13 +3,17 @@
 mod common;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use base::limits::LINK_APPENDS_MAX;
 use bytes::Bytes;
 use common::{Node, SHARD, ask_until, directory, in_ms, is_waiting, until};
-use links::{ConnectError, Lane, Message, NodeId, Peer, Phase, Security, Tls};
+use links::{ConnectError, Lane, Message, NodeId, Peer, Phase, Security, SignOfDeath, Tls};
+use parking_lot::Mutex;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use world::World;
+use world::net::Net;
 
 async fn node(number: u64, security: Security) -> Node {
     let listen = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -54,6 +58,17 @@ async fn nodes_with_the_same_secret_are_linked() {
 }
 
 #[tokio::test]
+async fn a_node_that_is_gone_without_a_word_looks_gone() {
+    let (one, other) = (node(1, secret(1)).await, node(2, secret(1)).await);
+    let peer = one.peer_of(&other);
+    ask_until(&peer, Lane::Control).await;
+    drop(other);
+    let status = until(&peer, Lane::Control, is_waiting).await;
+    assert!(status.last.as_ref().is_some_and(|last| last.end.is_by_peer()), "{status:?}");
+    assert_eq!(status.sign_of_death(world::Instant::now()), Some(SignOfDeath::NobodyListens));
+}
+
+#[tokio::test]
 async fn a_node_with_another_secret_is_not_linked() {
     let (one, other) = (node(1, secret(1)).await, node(2, secret(2)).await);
     let error = why_not(&one, &other).await;
@@ -67,6 +82,46 @@ async fn a_node_without_tls_is_not_linked_with_one_that_has_it() {
     assert!(matches!(error, ConnectError::Ended(_) | ConnectError::Unanswered), "{error:?}");
     let error = why_not(&encrypted, &plain).await;
     assert!(matches!(error, ConnectError::Ended(_) | ConnectError::Tls(_)), "{error:?}");
+}
+
+/// What goes over the wire from one node to the other while it is asked something.
+async fn overheard(security: Security) -> Vec<u8> {
+    let (one, other) = (node(1, security.clone()).await, node(2, security).await);
+    let listener = Net::Kernel.listen(SocketAddr::from(([127, 0, 0, 1], 0))).await;
+    let listener = listener.expect("listens");
+    let address = listener.local_addr().expect("an address").to_string();
+    let to = other.links.address().to_string();
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let hears = Arc::clone(&heard);
+    let between = tokio::spawn(async move {
+        let (mut from, _) = listener.accept().await.expect("a connection");
+        let mut to = Net::Kernel.connect(&to).await.expect("connects");
+        let ((mut from_reads, mut from_writes), (mut to_reads, mut to_writes)) =
+            (from.split(), to.split());
+        let there = async {
+            let mut bytes = [0; 4_096];
+            while let Ok(read @ 1..) = from_reads.read(&mut bytes).await {
+                hears.lock().extend_from_slice(&bytes[..read]);
+                to_writes.write_all(&bytes[..read]).await.expect("written");
+            }
+        };
+        let back = tokio::io::copy(&mut to_reads, &mut from_writes);
+        let _ = tokio::join!(there, back);
+    });
+    let peer = one.links.set_peer(NodeId(2), &address).expect("another node");
+    let message = Message::of_head("nobody else may read this");
+    let asked = peer.request(Lane::Control, SHARD, message, in_ms(5_000)).await;
+    asked.expect("answered");
+    between.abort();
+    std::mem::take(&mut *heard.lock())
+}
+
+#[tokio::test]
+async fn what_nodes_say_can_be_read_on_the_wire_without_tls_and_not_with_it() {
+    let is_readable =
+        |bytes: &[u8]| String::from_utf8_lossy(bytes).contains("nobody else may read this");
+    assert!(is_readable(&overheard(common::OPEN).await));
+    assert!(!is_readable(&overheard(secret(1)).await));
 }
 
 /// An authority, and certificates of nodes on this machine that it has signed.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use base::ShardId;
-use base::limits::{LINK_APPENDS_BYTES_MAX, LINK_APPENDS_MAX, LINK_GOSSIP_BYTES_MAX, SHARDS_MAX};
+use base::limits::{LINK_APPENDS_BYTES_MAX, LINK_APPENDS_MAX, SHARDS_MAX};
 use futures_util::future::BoxFuture;
 use gateway::Connection;
 use tasks::Task;
@@ -180,20 +180,13 @@ impl Answering {
 
 impl Role for Answering {
     fn allow(&mut self, header: &Header) -> Result<(), Violation> {
-        let (bytes, max) = (header.length as usize, self.lane.message_bytes_max());
-        if bytes > max {
-            return Err(Violation::TooLong { bytes, max });
-        }
+        header.check_length(self.lane.message_bytes_max())?;
         match header.kind {
-            Kind::Request if self.requests.allows(bytes) => Ok(()),
+            Kind::Request if self.requests.allows(header.length as usize) => Ok(()),
             Kind::Request => Err(Violation::Window),
             Kind::Append => self.allow_append(header),
             Kind::AppendsEnd | Kind::Ping | Kind::Bye | Kind::Refused => Ok(()),
-            Kind::Gossip if self.lane == Lane::Control => {
-                // The parts around it are a few bytes.
-                let max = LINK_GOSSIP_BYTES_MAX + 64;
-                if bytes > max { Err(Violation::TooLong { bytes, max }) } else { Ok(()) }
-            }
+            Kind::Gossip if self.lane == Lane::Control => Ok(()),
             _ => Err(header.not_allowed()),
         }
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use base::limits::{
     LINK_APPENDS_BYTES_MAX, LINK_APPENDS_MAX, LINK_BULK_REQUESTS_MAX, LINK_GOSSIP_BYTES_MAX,
-    LINK_REPLIES_BYTES_MAX, LINK_REQUESTS_BYTES_MAX, SHARDS_MAX,
+    LINK_HANDSHAKE_BYTES_MAX, LINK_REPLIES_BYTES_MAX, LINK_REQUESTS_BYTES_MAX, SHARDS_MAX,
 };
 use bytes::{Bytes, BytesMut};
 use futures_util::FutureExt;
@@ -142,12 +142,14 @@ async fn what_does_not_belong_to_the_lane_or_the_side_closes_the_connection() {
     let too_long = |bytes, max| Violation::TooLong { bytes, max };
     let long = LINK_GOSSIP_BYTES_MAX + 1_000;
     let control = Lane::Control.message_bytes_max();
+    let long_ping = Outgoing::new(Kind::Ping, 0, Message::of_head(vec![0; 1_000_000]));
     let cases = [
         (Lane::Control, append(0, 1, FIRST, 0), Violation::Kind { kind: 10 }),
         (Lane::Proxy, gossip(1), Violation::Kind { kind: 6 }),
         (Lane::Control, gossip(long), too_long(long + 12, LINK_GOSSIP_BYTES_MAX + 64)),
         (Lane::Control, request(0, "", control), too_long(control + 12, control)),
         (Lane::Control, Outgoing::bare(Kind::Reply), Violation::Kind { kind: 8 }),
+        (Lane::Bulk, long_ping, too_long(1_000_012, LINK_HANDSHAKE_BYTES_MAX)),
         (Lane::Control, Outgoing::bare(Kind::Hello), Violation::Kind { kind: 1 }),
         (Lane::Replication, append(0, 1, 0, 0), Violation::Stream),
     ];

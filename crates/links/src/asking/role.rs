@@ -45,14 +45,9 @@ impl Asking {
 
 impl Role for Asking {
     fn allow(&mut self, header: &Header) -> Result<(), Violation> {
-        let (bytes, max) = (header.length as usize, self.session.lane.message_bytes_max());
+        header.check_length(self.session.lane.message_bytes_max())?;
         match header.kind {
-            Kind::Reply | Kind::Declined | Kind::AppendsEnd | Kind::Ping | Kind::Bye
-                if bytes <= max =>
-            {
-                Ok(())
-            }
-            Kind::Reply => Err(Violation::TooLong { bytes, max }),
+            Kind::Reply | Kind::Declined | Kind::AppendsEnd | Kind::Ping | Kind::Bye => Ok(()),
             _ => Err(header.not_allowed()),
         }
     }

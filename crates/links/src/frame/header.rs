@@ -1,6 +1,7 @@
 //! The header of a frame: 16 bytes.
 
 use base::checksum::crc32c;
+use base::limits::{LINK_GOSSIP_BYTES_MAX, LINK_HANDSHAKE_BYTES_MAX};
 use bytes::{BufMut, BytesMut};
 
 use crate::end::Violation;
@@ -94,6 +95,19 @@ impl Header {
             shard: u16::from_le_bytes([s0, s1]),
             number: u32::from_le_bytes([n0, n1, n2, n3]),
         })
+    }
+
+    /// Whether its message has a length that its lane allows, which is `max`, and its kind.
+    pub(crate) fn check_length(&self, max: usize) -> Result<(), Violation> {
+        let max = match self.kind {
+            Kind::Request | Kind::Reply | Kind::Append => max,
+            // The parts around it are a few bytes.
+            Kind::Gossip => LINK_GOSSIP_BYTES_MAX + 64,
+            // Those that say little.
+            _ => LINK_HANDSHAKE_BYTES_MAX,
+        };
+        let bytes = self.length as usize;
+        if bytes > max { Err(Violation::TooLong { bytes, max }) } else { Ok(()) }
     }
 
     pub(crate) fn not_allowed(&self) -> Violation {
