@@ -79,7 +79,7 @@ pub struct Links {
     peers: Mutex<BTreeMap<NodeId, Linked>>,
     failure: Failure,
     closing: watch::Sender<bool>,
-    listener: Owned,
+    listener: Mutex<Option<Owned>>,
 }
 
 impl std::fmt::Debug for Links {
@@ -139,7 +139,7 @@ impl Links {
             }
         };
         let listening = gateway::serve(listener, accepting, is_closing, serving);
-        let listener = Owned(tasks::spawn(Task::PeerListener, listening));
+        let listener = Mutex::new(Some(Owned(tasks::spawn(Task::PeerListener, listening))));
         info!(%address, node = %at.node, boot = at.boot, "listens for peers");
         let (peers, failure) = (Mutex::default(), failure.clone());
         Ok(Self { dialer, answerer, address, peers, failure, closing, listener })
@@ -216,9 +216,11 @@ impl Links {
         Ok(())
     }
 
-    /// Tells all peers that this node closes its links, and waits for that, [`LINK_CLOSES_WITHIN`] at most.
-    pub async fn close(mut self) {
+    /// Tells all peers that this node closes its links, and waits until that is said and what peers had
+    /// asked is dropped, twice [`LINK_CLOSES_WITHIN`] at most. Nobody can connect after that.
+    pub async fn close(&self) {
         let _ = self.closing.send(true);
+        let listener = self.listener.lock().take();
         let links: Vec<_> = {
             let peers = self.peers.lock();
             peers.values().flat_map(|linked| linked.links.clone()).collect()
@@ -228,7 +230,9 @@ impl Links {
                 let mut state = link.watch();
                 let _ = state.wait_for(|state| state.status.phase == Phase::Closed).await;
             }
-            let _ = (&mut self.listener.0).await;
+            if let Some(mut listener) = listener {
+                let _ = (&mut listener.0).await;
+            }
         };
         if timeout(LINK_CLOSES_WITHIN * 2, closed).await.is_err() {
             info!("links were cut off");
