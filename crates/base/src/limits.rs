@@ -288,6 +288,53 @@ pub const FETCH_BYTES_MAX: usize = 55 << 20;
 /// Fetch sessions kept (Kafka's `max.incremental.fetch.session.cache.slots`).
 pub const FETCH_SESSIONS_MAX: usize = 1_000;
 
+// --------------------------------------------------------------------------------------- links
+
+/// The longest message of a node to another one on the control lane: votes, gossip.
+pub const LINK_CONTROL_BYTES_MAX: usize = 256 << 10;
+/// The longest on the other lanes: an entry with the largest batch must fit.
+pub const LINK_MESSAGE_BYTES_MAX: usize = 68 << 20;
+/// The longest before the peer has shown who it is.
+pub const LINK_HANDSHAKE_BYTES_MAX: usize = 2 << 10;
+/// What a node tells all others each second.
+pub const LINK_GOSSIP_BYTES_MAX: usize = 64 << 10;
+/// Appends of a stream (a shard, to a follower) that are not answered, and their bytes; a larger one goes
+/// alone.
+pub const LINK_APPENDS_MAX: usize = 4;
+pub const LINK_APPENDS_BYTES_MAX: usize = 8 << 20;
+/// Requests of a connection that are not answered, by lane, and their bytes.
+pub const LINK_CONTROL_REQUESTS_MAX: usize = 512;
+pub const LINK_REQUESTS_MAX: usize = 1_024;
+pub const LINK_BULK_REQUESTS_MAX: usize = 16;
+pub const LINK_REQUESTS_BYTES_MAX: usize = 16 << 20;
+/// Bytes of replies that a connection holds and has not given to its socket; a larger one goes alone.
+pub const LINK_REPLIES_BYTES_MAX: usize = 8 << 20;
+/// Connections of peers that a node serves: 64 nodes with four lanes, and as many again that are about to
+/// be replaced.
+pub const LINK_SESSIONS_MAX: usize = 512;
+/// How long connecting may take, and the handshake after it.
+pub const LINK_CONNECTS_WITHIN: Duration = Duration::from_secs(1);
+pub const LINK_HANDSHAKE_WITHIN: Duration = Duration::from_millis(1_600);
+/// A connection says something at least so often, and is closed when it has heard nothing for so long:
+/// twice the longest election timeout.
+pub const LINK_PING_EVERY: Duration = Duration::from_millis(400);
+pub const LINK_SILENT_AFTER: Duration = Duration::from_millis(1_600);
+/// For how long appends of a stream may make no progress while the link is alive, as they do when the
+/// follower's disk hangs; and for how long a peer may take nothing of what is sent to it.
+pub const LINK_PROGRESS_WITHIN: Duration = Duration::from_secs(30);
+/// How often gossip is told again that has not changed.
+pub const LINK_GOSSIP_EVERY: Duration = Duration::from_secs(1);
+/// Pauses between attempts to connect grow from the first to the second of these.
+pub const LINK_RETRY_MIN: Duration = Duration::from_millis(50);
+pub const LINK_RETRY_MAX: Duration = Duration::from_secs(1);
+/// The pause after the peer refused this node: only an operator changes that.
+pub const LINK_REFUSED_RETRY: Duration = Duration::from_secs(2);
+/// A connection closed by the peer is not answered for so long when this node connects again: a sign that
+/// the process is gone.
+pub const LINK_UNANSWERED_AFTER: Duration = Duration::from_millis(150);
+/// How long a link may take to say its last words when the node stops.
+pub const LINK_CLOSES_WITHIN: Duration = Duration::from_secs(1);
+
 // ---------------------------------------------------------------------------------- operations
 
 /// Bytes of an operation's document (the command line's own request).
@@ -349,5 +396,11 @@ const _: () = assert!(SEGMENT_BYTES_MAX <= u32::MAX as u64);
 const _: () = assert!(PRODUCED_UNPACKED_BYTES_MAX <= BATCH_DECOMPRESSED_BYTES_MAX);
 // One proposal must not be able to stall the queue that it waits in.
 const _: () = assert!(PROPOSAL_BYTES_MAX * 2 <= JOURNAL_QUEUED_BYTES_MAX);
+// An entry with the largest batch must fit a message between nodes, whose length is 32 bits.
+const _: () = assert!(LINK_MESSAGE_BYTES_MAX > BATCH_BYTES_MAX as usize + (1 << 20));
+const _: () = assert!(LINK_MESSAGE_BYTES_MAX <= u32::MAX as usize);
+const _: () = assert!(LINK_GOSSIP_BYTES_MAX < LINK_CONTROL_BYTES_MAX);
+// A shard has 16 bits in a link's frames.
+const _: () = assert!(SHARDS_MAX <= u16::MAX as u32);
 // A message must fit a batch.
 const _: () = assert!(AMQP_MESSAGE_BYTES_MAX < BATCH_BYTES_MAX as u64);

@@ -71,6 +71,10 @@ table! {
     JournalSealer: "journal-sealer", Process;
     JournalReader: "journal-reader", Process;
     JournalClosing: "journal-closing", Process;
+    PeerListener: "peer-listener", Process;
+    PeerLink: "peer-link", Process;
+    PeerSession: "peer-session", Session;
+    PeerRequest: "peer-request", Session;
     KafkaListener: "kafka-listener", Process;
     KafkaGroupTimers: "kafka-group-timers", Process;
     KafkaOffsetExpiry: "kafka-offset-expiry", Process;

@@ -86,6 +86,7 @@ fn no_part_of_a_node_uses_a_client() {
         "gateways/amqp",
         "gateways/kafka",
         "journal",
+        "links",
         "machine",
         "message",
         "topology",

@@ -1,0 +1,29 @@
+//! One connection for each peer and lane.
+//!
+//! A peer that connects again has lost its earlier connection, of which this side may not know yet: the
+//! later one takes its place, so that no stream of appends is served twice.
+
+use std::collections::BTreeMap;
+
+use parking_lot::Mutex;
+use tokio::sync::oneshot;
+
+use crate::identity::NodeId;
+use crate::lane::Lane;
+
+#[derive(Debug, Default)]
+pub(crate) struct Accepted(Mutex<BTreeMap<(NodeId, Lane), oneshot::Sender<()>>>);
+
+impl Accepted {
+    /// Ready once a later connection takes the place of this one.
+    pub(crate) fn insert(&self, node: NodeId, lane: Lane) -> oneshot::Receiver<()> {
+        let (replaces, replaced) = oneshot::channel();
+        self.0.lock().insert((node, lane), replaces);
+        replaced
+    }
+
+    /// Ends all connections of a node.
+    pub(crate) fn remove(&self, node: NodeId) {
+        self.0.lock().retain(|(of, _), _| *of != node);
+    }
+}

@@ -1,0 +1,63 @@
+//! A stream of appends, as the service takes it.
+
+use std::sync::Arc;
+
+use base::ShardId;
+use tokio::sync::mpsc;
+
+use super::requests::answer_append;
+use crate::frame::{Message, Received};
+use crate::identity::NodeId;
+use crate::lane::Lane;
+use crate::outbox::Outbox;
+use crate::window::Counting;
+
+/// The appends of one shard by one peer, in the order in which they were sent.
+#[derive(Debug)]
+pub struct IncomingAppends {
+    pub(super) from: NodeId,
+    pub(super) shard: ShardId,
+    /// Bounded by the stream's window, which was counted before an append was put here.
+    pub(super) appends: mpsc::UnboundedReceiver<IncomingAppend>,
+}
+
+/// One of them. Its place in the stream's window is in use until it is answered or dropped. One that is
+/// dropped gets no answer; the stream ends when its future does.
+#[derive(Debug)]
+pub struct IncomingAppend {
+    /// Entries, which bring their own checksums, are its body.
+    pub message: Received,
+    pub(super) number: u32,
+    pub(super) lane: Lane,
+    pub(super) outbox: Arc<Outbox>,
+    pub(super) counting: Counting,
+}
+
+impl IncomingAppends {
+    pub fn peer(&self) -> NodeId {
+        self.from
+    }
+
+    pub fn shard(&self) -> ShardId {
+        self.shard
+    }
+
+    /// The next append; `None` once the peer has ended the stream. Nothing is lost if this is dropped.
+    pub async fn next(&mut self) -> Option<IncomingAppend> {
+        self.appends.recv().await
+    }
+}
+
+impl IncomingAppend {
+    /// Answers it, once the connection has room for the answer. Answers may be given in any order; the
+    /// peer takes them in the order of its appends.
+    pub async fn answer(self, message: Message) {
+        answer_append(self.lane, self.number, message, &self.outbox).await;
+        drop(self.counting);
+    }
+
+    /// Takes the message, and leaves what answers it.
+    pub fn take_message(&mut self) -> Received {
+        std::mem::take(&mut self.message)
+    }
+}

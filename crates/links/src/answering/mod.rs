@@ -1,0 +1,102 @@
+//! The side of a connection that answers: it accepted the connection, and asks nothing.
+//!
+//! * [`accepted`]: one connection for each peer and lane: a later one takes an earlier one's place
+//! * [`appends`]: a stream of appends, as the service takes it
+//! * [`requests`]: a request on its way to the service and back
+//! * [`role`]: what the connection's task does with what arrives
+
+mod accepted;
+mod appends;
+mod requests;
+mod role;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+pub(crate) use accepted::Accepted;
+pub use appends::{IncomingAppend, IncomingAppends};
+use base::limits::LINK_HANDSHAKE_WITHIN;
+use futures_util::FutureExt;
+use gateway::Connection;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tracing::{debug, info, warn};
+use world::net::Stream;
+
+use crate::connection::drive;
+use crate::end::{ConnectError, End};
+use crate::handshake::{self, Side};
+use crate::identity::{Admission, Identity};
+use crate::lane::Lane;
+use crate::outbox::Outbox;
+use crate::security::{Security, Wire};
+use crate::seen::Seen;
+use crate::service::Service;
+use role::Answering;
+
+/// What all connections of peers share.
+pub(crate) struct Answerer {
+    pub(crate) ours: Identity,
+    pub(crate) security: Security,
+    pub(crate) seen: Arc<Seen>,
+    pub(crate) admission: Arc<dyn Admission>,
+    pub(crate) service: Arc<dyn Service>,
+    pub(crate) accepted: Accepted,
+}
+
+impl Answerer {
+    /// Serves one connection until it ends.
+    pub(crate) async fn serve(
+        self: Arc<Self>,
+        stream: Stream,
+        connection: Connection,
+        mut stopping: watch::Receiver<bool>,
+    ) {
+        let address = connection.peer();
+        let (mut wire, peer, lane, incoming) = match self.handshake(stream).await {
+            Ok(accepted) => accepted,
+            Err(ConnectError::RefusedHere(refusal)) => {
+                warn!(%address, %refusal, "a node is refused");
+                return;
+            }
+            Err(error) => {
+                debug!(%address, %error, "no handshake");
+                return;
+            }
+        };
+        let (node, lane_name) = (peer.at.node, lane.name());
+        connection.set_client(&format!("{node}, {lane_name}"));
+        debug!(%node, lane = lane_name, %address, "a node has connected");
+        let replaced = self.accepted.insert(node, lane);
+        let outbox = Arc::new(Outbox::new(base::limits::LINK_REPLIES_BYTES_MAX));
+        let stopping = async move {
+            // Without a sender the listener is gone, and this task with it.
+            let _ = stopping.wait_for(|stopping| *stopping).await;
+        };
+        let service = Arc::clone(&self.service);
+        let mut role = Answering::new(node, lane, service, Arc::clone(&outbox));
+        role.ends_when(replaced, stopping.boxed(), connection);
+        let end = drive(&mut wire, incoming, &outbox, &mut role).await;
+        match end {
+            End::Left | End::Here | End::Replaced => {
+                debug!(%node, lane = lane_name, %end, "a node's connection ended");
+            }
+            _ => info!(%node, lane = lane_name, %end, "a node's connection ended"),
+        }
+    }
+
+    async fn handshake(
+        &self,
+        stream: Stream,
+    ) -> Result<(Wire, Identity, Lane, crate::frame::Incoming), ConnectError> {
+        let handshake = async {
+            let wire = self.security.accept(stream).await;
+            let mut wire = wire.map_err(|error| ConnectError::Ended(End::of(&error)))?;
+            let side = Side { ours: &self.ours, seen: &self.seen, admission: &*self.admission };
+            let (peer, lane, incoming) = handshake::accept(&mut wire, side).await?;
+            Ok((wire, peer, lane, incoming))
+        };
+        timeout(LINK_HANDSHAKE_WITHIN, handshake).await.unwrap_or(Err(ConnectError::Unanswered))
+    }
+}

@@ -1,0 +1,58 @@
+//! A request on its way to the service, and its answer on its way back.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::timeout;
+use tracing::warn;
+
+use crate::frame::{Kind, Message, Outgoing};
+use crate::lane::Lane;
+use crate::outbox::Outbox;
+use crate::service::{Declined, Request, Service};
+use crate::window::Counting;
+
+/// Has the service answer within the request's time.
+pub(super) async fn answer(
+    service: Arc<dyn Service>,
+    request: Request,
+    number: u32,
+    outbox: Arc<Outbox>,
+    counting: Counting,
+) {
+    let (from, lane, within) = (request.from, request.lane, request.within);
+    let answered = timeout(within, service.answer(request)).await;
+    let frame = match answered.unwrap_or(Err(Declined::TooLate)) {
+        Ok(message) if message.bytes() > lane.message_bytes_max() => {
+            let bytes = message.bytes();
+            warn!(%from, lane = lane.name(), bytes, "an answer is too long for its lane");
+            declined(number, Declined::AnswerTooLong)
+        }
+        Ok(message) => Outgoing::new(Kind::Reply, number, message),
+        Err(reason) => declined(number, reason),
+    };
+    outbox.push_with_room(frame).await;
+    drop(counting);
+}
+
+fn declined(number: u32, reason: Declined) -> Outgoing {
+    Outgoing::new(Kind::Declined, number, Message::of_head(vec![reason.code()]))
+}
+
+/// The time that a frame gives. One without a deadline, which links do not send, gets as much as a lane may
+/// be without progress.
+pub(super) fn within(ms: u32) -> Duration {
+    match ms {
+        0 => base::limits::LINK_PROGRESS_WITHIN,
+        ms => Duration::from_millis(u64::from(ms)),
+    }
+}
+
+/// An answer to an append, which the sender waits for without a deadline.
+pub(super) async fn answer_append(lane: Lane, number: u32, message: Message, outbox: &Outbox) {
+    if message.bytes() > lane.message_bytes_max() {
+        outbox.push_with_room(declined(number, Declined::AnswerTooLong)).await;
+    } else {
+        outbox.push_with_room(Outgoing::new(Kind::Reply, number, message)).await;
+    }
+}

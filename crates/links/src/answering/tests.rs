@@ -1,0 +1,224 @@
+//! What the side that answers does with a peer that breaks the rules, or reads slowly.
+
+use std::sync::Arc;
+
+use base::limits::{
+    LINK_APPENDS_BYTES_MAX, LINK_APPENDS_MAX, LINK_BULK_REQUESTS_MAX, LINK_GOSSIP_BYTES_MAX,
+    LINK_HANDSHAKE_BYTES_MAX, LINK_REPLIES_BYTES_MAX, LINK_REQUESTS_BYTES_MAX, SHARDS_MAX,
+};
+use bytes::{Bytes, BytesMut};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use gateway::Unsent;
+use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
+use tokio::task::JoinHandle;
+use tokio::time::{Duration, sleep};
+use world::Instant;
+
+use super::role::Answering;
+use super::{IncomingAppends, Lane};
+use crate::connection::drive;
+use crate::end::{End, Violation};
+use crate::frame::{FIRST, Header, Incoming, Kind, Message, Outgoing, write_frame};
+use crate::identity::NodeId;
+use crate::outbox::Outbox;
+use crate::service::{Declined, Request, Service};
+
+/// Answers a request with as many bytes as its head says, and appends never.
+struct Sizes;
+
+impl Service for Sizes {
+    fn answer(&self, request: Request) -> BoxFuture<'static, Result<Message, Declined>> {
+        let head = String::from_utf8_lossy(&request.message.head).into_owned();
+        match head.parse() {
+            Ok(bytes) => async move { Ok(Message::of_head(vec![0; bytes])) }.boxed(),
+            Err(_) => std::future::pending().boxed(),
+        }
+    }
+
+    fn appends(&self, mut appends: IncomingAppends) -> BoxFuture<'static, ()> {
+        async move {
+            let mut held = Vec::new();
+            while let Some(append) = appends.next().await {
+                held.push(append);
+            }
+        }
+        .boxed()
+    }
+
+    fn gossip(&self, _from: NodeId, _payload: Bytes) {}
+}
+
+struct Scene {
+    peer: DuplexStream,
+    outbox: Arc<Outbox>,
+    ends: JoinHandle<End>,
+}
+
+impl Scene {
+    fn new(lane: Lane) -> Self {
+        let (peer, mut wire) = duplex(64 << 10);
+        let outbox = Arc::new(Outbox::new(LINK_REPLIES_BYTES_MAX));
+        let service: Arc<dyn Service> = Arc::new(Sizes);
+        let ends = tokio::spawn({
+            let outbox = Arc::clone(&outbox);
+            async move {
+                let mut role = Answering::new(NodeId(1), lane, service, Arc::clone(&outbox));
+                let incoming = Incoming::new(lane.read_ahead());
+                drive(&mut wire, incoming, &outbox, &mut role).await
+            }
+        });
+        Self { peer, outbox, ends }
+    }
+
+    /// The connection may have ended by then.
+    async fn say(&mut self, frame: Outgoing) {
+        let bytes = encode(frame);
+        let _ = self.peer.write_all(&bytes).await;
+    }
+
+    async fn violation(self) -> Violation {
+        match self.ends.await.expect("no panic") {
+            End::Violation(violation) => violation,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn encode(frame: Outgoing) -> Vec<u8> {
+    let mut unsent = Unsent::default();
+    write_frame(frame, Instant::now(), &mut unsent);
+    let mut bytes = Vec::new();
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    while !unsent.is_empty() {
+        assert!(unsent.poll_write(&mut context, &mut bytes).is_ready());
+    }
+    bytes
+}
+
+fn request(number: u32, head: &str, body: usize) -> Outgoing {
+    let message = Message { head: head.to_owned().into(), body: vec![vec![0; body].into()] };
+    Outgoing::new(Kind::Request, number, message)
+}
+
+fn append(number: u32, shard: u16, flags: u8, body: usize) -> Outgoing {
+    Outgoing { kind: Kind::Append, shard, flags, ..request(number, "a", body) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_requests_than_the_window_has_close_the_connection() {
+    let mut scene = Scene::new(Lane::Bulk);
+    for number in 0..=LINK_BULK_REQUESTS_MAX as u32 {
+        scene.say(request(number, "hang", 0)).await;
+    }
+    assert_eq!(scene.violation().await, Violation::Window);
+
+    let mut scene = Scene::new(Lane::Bulk);
+    scene.say(request(0, "hang", LINK_REQUESTS_BYTES_MAX)).await;
+    scene.say(request(1, "hang", 0)).await;
+    assert_eq!(scene.violation().await, Violation::Window);
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_appends_than_their_window_has_close_the_connection() {
+    let mut scene = Scene::new(Lane::Replication);
+    scene.say(append(0, 1, FIRST, 0)).await;
+    // Another shard has a window of its own.
+    scene.say(append(1, 2, FIRST, 0)).await;
+    for number in 2..=LINK_APPENDS_MAX as u32 + 1 {
+        scene.say(append(number, 1, 0, 0)).await;
+    }
+    assert_eq!(scene.violation().await, Violation::Window);
+
+    let mut scene = Scene::new(Lane::Replication);
+    scene.say(append(0, 1, FIRST, LINK_APPENDS_BYTES_MAX)).await;
+    scene.say(append(1, 1, 0, 0)).await;
+    assert_eq!(scene.violation().await, Violation::Window);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_does_not_belong_to_the_lane_or_the_side_closes_the_connection() {
+    let gossip = |bytes| Outgoing::new(Kind::Gossip, 0, Message::of_head(vec![0; bytes]));
+    let too_long = |bytes, max| Violation::TooLong { bytes, max };
+    let long = LINK_GOSSIP_BYTES_MAX + 1_000;
+    let control = Lane::Control.message_bytes_max();
+    let long_ping = Outgoing::new(Kind::Ping, 0, Message::of_head(vec![0; 1_000_000]));
+    let cases = [
+        (Lane::Control, append(0, 1, FIRST, 0), Violation::Kind { kind: 10 }),
+        (Lane::Proxy, gossip(1), Violation::Kind { kind: 6 }),
+        (Lane::Control, gossip(long), too_long(long + 12, LINK_GOSSIP_BYTES_MAX + 64)),
+        (Lane::Control, request(0, "", control), too_long(control + 12, control)),
+        (Lane::Control, Outgoing::bare(Kind::Reply), Violation::Kind { kind: 8 }),
+        (Lane::Bulk, long_ping, too_long(1_000_012, LINK_HANDSHAKE_BYTES_MAX)),
+        (Lane::Control, Outgoing::bare(Kind::Hello), Violation::Kind { kind: 1 }),
+        (Lane::Replication, append(0, 1, 0, 0), Violation::Stream),
+    ];
+    for (lane, frame, violation) in cases {
+        let mut scene = Scene::new(lane);
+        scene.say(frame).await;
+        assert_eq!(scene.violation().await, violation, "{lane:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_streams_than_shards_close_the_connection() {
+    let mut scene = Scene::new(Lane::Replication);
+    for shard in 0..=SHARDS_MAX {
+        scene.say(append(shard, shard as u16, FIRST, 0)).await;
+    }
+    assert_eq!(scene.violation().await, Violation::Stream);
+}
+
+#[tokio::test(start_paused = true)]
+async fn changed_bytes_and_lengths_that_lie_close_the_connection_at_once() {
+    let mut scene = Scene::new(Lane::Control);
+    let mut bytes = encode(request(0, "1", 0));
+    bytes[20] ^= 1;
+    scene.peer.write_all(&bytes).await.expect("written");
+    assert_eq!(scene.violation().await, Violation::Message);
+
+    let mut scene = Scene::new(Lane::Bulk);
+    let mut header = BytesMut::new();
+    let length = u32::MAX;
+    Header { length, kind: Kind::Request, flags: 0, shard: 0, number: 0 }.encode(&mut header);
+    scene.peer.write_all(&header).await.expect("written");
+    let (bytes, max) = (length as usize, Lane::Bulk.message_bytes_max());
+    assert_eq!(scene.violation().await, Violation::TooLong { bytes, max });
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_reads_nothing_is_sent_no_more_than_there_is_room_for_and_is_closed() {
+    let mut scene = Scene::new(Lane::Proxy);
+    let size = 1 << 20;
+    for number in 0..200 {
+        scene.say(request(number, &size.to_string(), 0)).await;
+    }
+    let began = Instant::now();
+    while !scene.ends.is_finished() {
+        assert!(scene.outbox.held() <= LINK_REPLIES_BYTES_MAX, "{}", scene.outbox.held());
+        scene.say(Outgoing::bare(Kind::Ping)).await;
+        sleep(Duration::from_millis(200)).await;
+        assert!(began.elapsed() < Duration::from_secs(60), "it is still there");
+    }
+    assert!(began.elapsed() >= base::limits::LINK_PROGRESS_WITHIN);
+    assert_eq!(scene.ends.await.expect("no panic"), End::Stalled);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_says_nothing_is_closed_and_one_that_pings_is_not() {
+    let began = Instant::now();
+    let scene = Scene::new(Lane::Proxy);
+    assert_eq!(scene.ends.await.expect("no panic"), End::Silent);
+    assert!(began.elapsed() <= base::limits::LINK_SILENT_AFTER + Duration::from_millis(200));
+
+    let mut scene = Scene::new(Lane::Proxy);
+    for _ in 0..1_000 {
+        scene.say(Outgoing::bare(Kind::Ping)).await;
+        sleep(Duration::from_millis(1_000)).await;
+        // What this side says itself.
+        let read = tokio::io::AsyncReadExt::read(&mut scene.peer, &mut [0; 1_024]).now_or_never();
+        assert!(matches!(read, Some(Ok(1..))), "{read:?}");
+    }
+    scene.say(Outgoing::bare(Kind::Bye)).await;
+    assert_eq!(scene.ends.await.expect("no panic"), End::Left);
+}

@@ -1,0 +1,137 @@
+//! A stream of appends to one follower, as callers hold it.
+
+use std::sync::Arc;
+
+use base::limits::LINK_PROGRESS_WITHIN;
+use thiserror::Error;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+
+use super::{Answer, Lost, Session};
+use crate::end::End;
+use crate::frame::{Message, Received};
+use crate::window::{Slot, Window};
+
+/// Why an append has no answer. Whether the follower has written it is not known.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum AppendError {
+    #[error("the connection ended: {0}")]
+    Ended(#[from] End),
+    /// No append of the stream was answered for [`LINK_PROGRESS_WITHIN`], though the link is alive: the
+    /// follower's disk hangs.
+    #[error("no progress for {LINK_PROGRESS_WITHIN:?}, though the link is alive")]
+    Stalled,
+    /// A later stream of the shard to this peer took its place.
+    #[error("a later stream took its place")]
+    Superseded,
+    /// The follower takes no more of this stream, or [`Replies`] was dropped.
+    #[error("the stream is over")]
+    StreamEnded,
+    /// It was not sent.
+    #[error("{bytes} bytes, of which {max} are allowed")]
+    TooLong { bytes: usize, max: usize },
+}
+
+impl From<Lost> for AppendError {
+    fn from(lost: Lost) -> Self {
+        match lost {
+            Lost::Ended(end) => Self::Ended(end),
+            Lost::Stalled => Self::Stalled,
+            Lost::Superseded => Self::Superseded,
+            // An append has no deadline, and a follower that declines one takes no more either.
+            Lost::StreamEnded | Lost::Declined(_) | Lost::NotSent => Self::StreamEnded,
+        }
+    }
+}
+
+/// The side that sends. Appends arrive in the order in which they are sent. When this is dropped the
+/// follower hears that nothing more comes; what was sent is still answered.
+#[derive(Debug)]
+pub struct Appends {
+    session: Arc<Session>,
+    shard: u16,
+    stream: u32,
+    window: Window,
+    /// The place of the next append, if the caller has waited for it.
+    place: Option<OwnedSemaphorePermit>,
+    sent: mpsc::UnboundedSender<Sent>,
+}
+
+/// The side that takes the answers, in the order of what was sent. An append is in the window until its
+/// answer is taken here.
+#[derive(Debug)]
+pub struct Replies {
+    /// Bounded by the stream's window.
+    sent: mpsc::UnboundedReceiver<Sent>,
+    /// The one whose answer is awaited.
+    first: Option<Sent>,
+}
+
+#[derive(Debug)]
+struct Sent {
+    answer: oneshot::Receiver<Answer>,
+    _slot: Slot,
+}
+
+pub(crate) fn begin(session: Arc<Session>, shard: u16) -> Result<(Appends, Replies), End> {
+    let stream = session.begin_appends(shard)?;
+    let (sent, replies) = mpsc::unbounded_channel();
+    let appends =
+        Appends { session, shard, stream: stream.id, window: stream.window, place: None, sent };
+    Ok((appends, Replies { sent: replies, first: None }))
+}
+
+impl Appends {
+    /// Waits until the window has a place: who gets what to send from elsewhere asks for it after that.
+    /// Nothing is lost if this is dropped.
+    pub async fn ready(&mut self) -> Result<(), AppendError> {
+        if self.place.is_none() {
+            let place = self.window.place().await;
+            self.place = Some(place.map_err(|_| self.why_ended())?);
+        }
+        Ok(())
+    }
+
+    /// Sends one append, once the window has room for its bytes. Nothing is sent if this is dropped.
+    pub async fn send(&mut self, message: Message) -> Result<(), AppendError> {
+        if self.sent.is_closed() {
+            // Nobody takes replies: their places in the window would never be free again.
+            return Err(AppendError::StreamEnded);
+        }
+        let (bytes, max) = (message.bytes(), self.session.lane.message_bytes_max());
+        if bytes > max {
+            return Err(AppendError::TooLong { bytes, max });
+        }
+        self.ready().await?;
+        let Some(place) = self.place.take() else { return Err(self.why_ended()) };
+        let filled = self.window.fill(place, bytes).await;
+        let slot = filled.map_err(|_| self.why_ended())?;
+        let answer = self.session.append(self.shard, self.stream, message)?;
+        // If nobody takes replies any more the next append finds that out.
+        let _ = self.sent.send(Sent { answer, _slot: slot });
+        Ok(())
+    }
+
+    fn why_ended(&self) -> AppendError {
+        self.session.why_appends_ended(self.shard, self.stream).into()
+    }
+}
+
+impl Drop for Appends {
+    fn drop(&mut self) {
+        self.session.finish_appends(self.shard, self.stream);
+    }
+}
+
+impl Replies {
+    /// The answer to the next append; `None` once all are taken and [`Appends`] is dropped. Nothing is lost
+    /// if this is dropped.
+    pub async fn next(&mut self) -> Option<Result<Received, AppendError>> {
+        if self.first.is_none() {
+            self.first = self.sent.recv().await;
+        }
+        let answer = (&mut self.first.as_mut()?.answer).await;
+        self.first = None;
+        // The link answers everything that it has taken before it drops it.
+        Some(answer.unwrap_or(Err(Lost::StreamEnded)).map_err(AppendError::from))
+    }
+}

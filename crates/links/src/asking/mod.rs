@@ -1,0 +1,122 @@
+//! The side of a connection that asks: it made the connection, numbers its requests, and waits for answers.
+//!
+//! * [`calls`]: what is asked and not answered, and the streams of appends
+//! * [`role`]: what the connection's task does with what arrives
+//! * [`appends`]: a stream of appends, as callers hold it
+
+mod appends;
+mod calls;
+mod role;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use appends::begin as begin_appends;
+pub use appends::{AppendError, Appends, Replies};
+use base::ShardId;
+pub(crate) use calls::Lost;
+use calls::{Calls, NewStream};
+use parking_lot::Mutex;
+pub(crate) use role::Asking;
+use tokio::sync::oneshot;
+use world::Instant;
+
+use crate::end::End;
+use crate::frame::{Kind, Message, Outgoing, Received};
+use crate::identity::Identity;
+use crate::lane::Lane;
+use crate::outbox::Outbox;
+use crate::window::{Slot, Window};
+
+pub(crate) type Answer = Result<Received, Lost>;
+
+/// One connection, as those who ask hold it. It goes on to exist after the connection's end, and says then
+/// how it ended.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) peer: Identity,
+    pub(crate) lane: Lane,
+    pub(crate) outbox: Outbox,
+    pub(crate) window: Window,
+    calls: Mutex<Calls>,
+}
+
+impl Session {
+    pub(crate) fn new(peer: Identity, lane: Lane) -> Self {
+        Self {
+            peer,
+            lane,
+            // Requests wait for their windows, not for the outbox.
+            outbox: Outbox::new(0),
+            window: Window::new(lane.requests()),
+            calls: Mutex::default(),
+        }
+    }
+
+    /// Sends a request that has its room in the window.
+    pub(crate) fn request(
+        &self,
+        shard: u16,
+        message: Message,
+        deadline: Instant,
+        slot: Slot,
+    ) -> Result<oneshot::Receiver<Answer>, End> {
+        // Numbers ascend in the order of the queue because both are given under this lock.
+        let mut calls = self.calls.lock();
+        let (number, answer) = calls.request(deadline, slot)?;
+        let frame = Outgoing::new(Kind::Request, number, message);
+        self.outbox.push(Outgoing { shard, deadline: Some(deadline), ..frame });
+        Ok(answer)
+    }
+
+    /// Begins a stream of appends of the shard; an earlier one of it is over.
+    pub(crate) fn begin_appends(&self, shard: u16) -> Result<NewStream, End> {
+        self.calls.lock().begin_stream(shard)
+    }
+
+    /// Sends an append of a stream that has its room in the stream's window.
+    pub(crate) fn append(
+        &self,
+        shard: u16,
+        stream: u32,
+        message: Message,
+    ) -> Result<oneshot::Receiver<Answer>, Lost> {
+        let mut calls = self.calls.lock();
+        let (number, flags, answer) = calls.append(shard, stream)?;
+        let frame = Outgoing::new(Kind::Append, number, message);
+        self.outbox.push(Outgoing { shard, flags, ..frame });
+        Ok(answer)
+    }
+
+    /// Nothing more comes in this stream; what was sent is answered.
+    pub(crate) fn finish_appends(&self, shard: u16, stream: u32) {
+        if self.calls.lock().is_begun(shard, stream) {
+            let end = Outgoing::new(Kind::AppendsEnd, stream, Message::default());
+            self.outbox.push(Outgoing { shard, ..end });
+        }
+    }
+
+    /// Why a stream is over.
+    pub(crate) fn why_appends_ended(&self, shard: u16, stream: u32) -> Lost {
+        self.calls.lock().why_ended(shard, stream)
+    }
+
+    /// The connection has ended, which everybody hears who waits.
+    pub(crate) fn end(&self, end: &End) {
+        self.outbox.end();
+        self.window.close();
+        let answers = self.calls.lock().end(end);
+        for answer in answers {
+            let _ = answer.send(Err(Lost::Ended(end.clone())));
+        }
+    }
+
+    /// How the connection ended, if it has.
+    pub(crate) fn ended(&self) -> Option<End> {
+        self.calls.lock().ended()
+    }
+}
+
+/// A shard's number on the wire. Its bound is [`base::limits::SHARDS_MAX`].
+pub(crate) fn shard_on_the_wire(shard: ShardId) -> Option<u16> {
+    u16::try_from(shard.0).ok()
+}

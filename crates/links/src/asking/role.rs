@@ -1,0 +1,100 @@
+//! What the task of a connection does for the side that asks.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use base::limits::LINK_GOSSIP_EVERY;
+use futures_util::future::BoxFuture;
+use world::Instant;
+
+use super::{Lost, Session};
+use crate::connection::Role;
+use crate::end::{End, Violation};
+use crate::frame::{Frame, Header, Kind, LAST_WORD, Message, Outgoing};
+use crate::gossip::Gossip;
+use crate::lane::Lane;
+use crate::service::Declined;
+
+pub(crate) struct Asking {
+    session: Arc<Session>,
+    /// What this node tells everybody, on the lane that has it.
+    gossip: Option<Arc<Gossip>>,
+    told: Instant,
+    /// Ready once this node wants the link closed.
+    closing: Option<BoxFuture<'static, ()>>,
+}
+
+impl Asking {
+    pub(crate) fn new(
+        session: Arc<Session>,
+        gossip: Arc<Gossip>,
+        closing: BoxFuture<'static, ()>,
+    ) -> Self {
+        let gossip = (session.lane == Lane::Control).then_some(gossip);
+        let this = Self { session, gossip, told: Instant::now(), closing: Some(closing) };
+        this.tell();
+        this
+    }
+
+    fn tell(&self) {
+        if let Some(payload) = self.gossip.as_ref().and_then(|gossip| gossip.newest()) {
+            self.session.outbox.set_gossip(payload);
+        }
+    }
+}
+
+impl Role for Asking {
+    fn allow(&mut self, header: &Header) -> Result<(), Violation> {
+        header.check_length(self.session.lane.message_bytes_max())?;
+        match header.kind {
+            Kind::Reply | Kind::Declined | Kind::AppendsEnd | Kind::Ping | Kind::Bye => Ok(()),
+            _ => Err(header.not_allowed()),
+        }
+    }
+
+    fn take(&mut self, frame: Frame) -> Result<(), End> {
+        let Frame { header, message, .. } = frame;
+        let mut calls = self.session.calls.lock();
+        match header.kind {
+            Kind::Reply => calls.answer(header.number, Ok(message)),
+            Kind::Declined => {
+                let code = message.head.first().copied().unwrap_or_default();
+                calls.answer(header.number, Err(Lost::Declined(Declined::of_code(code))));
+            }
+            Kind::AppendsEnd => calls.stream_ended(header.shard, header.number),
+            _ => return Err(End::Violation(header.not_allowed())),
+        }
+        Ok(())
+    }
+
+    fn expire(&mut self, frame: Outgoing) {
+        self.session.calls.lock().answer(frame.number, Err(Lost::NotSent));
+    }
+
+    fn tick(&mut self, now: Instant) -> Result<(), End> {
+        let mut calls = self.session.calls.lock();
+        if calls.is_stalled(now) {
+            return Err(End::Stalled);
+        }
+        for (shard, id) in calls.lose_stalled(now) {
+            let end = Outgoing::new(Kind::AppendsEnd, id, Message::default());
+            self.session.outbox.push(Outgoing { shard, flags: LAST_WORD, ..end });
+        }
+        drop(calls);
+        if now - self.told >= LINK_GOSSIP_EVERY {
+            self.told = now;
+            self.tell();
+        }
+        Ok(())
+    }
+
+    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<End> {
+        if let Some(closing) = &mut self.closing
+            && closing.as_mut().poll(context).is_ready()
+        {
+            self.closing = None;
+            self.session.outbox.finish();
+        }
+        Poll::Pending
+    }
+}

@@ -1,0 +1,234 @@
+//! A connection, whichever side made it: reads, writes, signs of life, and how it ends.
+//!
+//! One task does all of it in turns. It touches no disk and waits for no handler, so that a node whose disk
+//! hangs still says that it lives. Each side sends a sign of life by itself: a side that only answered would
+//! seem dead while the question waits behind bodies on a slow wire.
+
+use std::future::poll_fn;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use base::limits::{
+    LINK_CLOSES_WITHIN, LINK_PING_EVERY, LINK_PROGRESS_WITHIN, LINK_SILENT_AFTER,
+    WRITTEN_AT_ONCE_BYTES_MAX,
+};
+use gateway::Unsent;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::{Interval, MissedTickBehavior, interval};
+use world::Instant;
+
+use crate::end::{End, Violation};
+use crate::frame::{Frame, Header, Incoming, Kind, Outgoing, write_frame};
+use crate::outbox::{Next, Outbox};
+
+/// What a side of a connection does with it.
+pub(crate) trait Role {
+    /// Whether a frame of this header may come, before memory is taken for it.
+    fn allow(&mut self, header: &Header) -> Result<(), Violation>;
+
+    fn take(&mut self, frame: Frame) -> Result<(), End>;
+
+    /// The deadline of a frame passed before it was written.
+    fn expire(&mut self, frame: Outgoing);
+
+    /// Time has passed.
+    fn tick(&mut self, now: Instant) -> Result<(), End>;
+
+    /// Ready if the connection is to end for another reason; the task is woken for that.
+    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<End>;
+}
+
+/// How exactly time is kept: a silent peer is noticed at most this much later.
+const TICK: std::time::Duration = LINK_PING_EVERY.checked_div(2).expect("not zero");
+
+/// Reads and writes in one go before other tasks have their turn.
+const TURNS_MAX: usize = 16;
+
+struct Connection<'a, W, R> {
+    wire: &'a mut W,
+    incoming: Incoming,
+    outbox: &'a Outbox,
+    role: &'a mut R,
+    unsent: Unsent,
+    /// Something was written that the wire may hold back.
+    is_unflushed: bool,
+    ticks: Interval,
+    heard: Instant,
+    /// When something was last begun to be written, for signs of life.
+    said: Instant,
+    /// When the socket last took something, or was given something after it had taken all.
+    taken: Instant,
+    finishing: Option<Instant>,
+}
+
+/// Serves a connection until it ends. After that the outbox takes nothing.
+pub(crate) async fn drive<W, R>(
+    wire: &mut W,
+    incoming: Incoming,
+    outbox: &Outbox,
+    role: &mut R,
+) -> End
+where
+    W: AsyncRead + AsyncWrite + Unpin,
+    R: Role,
+{
+    let now = Instant::now();
+    let mut ticks = interval(TICK);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut connection = Connection {
+        wire,
+        incoming,
+        outbox,
+        role,
+        unsent: Unsent::default(),
+        is_unflushed: false,
+        ticks,
+        heard: now,
+        said: now,
+        taken: now,
+        finishing: None,
+    };
+    let end = poll_fn(|context| connection.poll(context)).await;
+    outbox.end();
+    end
+}
+
+impl<W, R> Connection<'_, W, R>
+where
+    W: AsyncRead + AsyncWrite + Unpin,
+    R: Role,
+{
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<End> {
+        self.outbox.is_looked_at();
+        match self.turns(context) {
+            Ok(poll) => poll.map(|()| End::Here),
+            Err(end) => Poll::Ready(end),
+        }
+    }
+
+    /// Ready: everything is said.
+    fn turns(&mut self, context: &mut Context<'_>) -> Result<Poll<()>, End> {
+        for _ in 0..TURNS_MAX {
+            // What has arrived counts before time does: the process itself may have been paused.
+            let has_read = self.read(context)?;
+            if let Poll::Ready(end) = self.role.poll_end(context) {
+                return Err(end);
+            }
+            while self.ticks.poll_tick(context).is_ready() {
+                self.tick()?;
+            }
+            let (has_written, is_finished) = self.write(context)?;
+            if is_finished {
+                return Ok(Poll::Ready(()));
+            }
+            if !has_read && !has_written {
+                return Ok(Poll::Pending);
+            }
+        }
+        context.waker().wake_by_ref();
+        Ok(Poll::Pending)
+    }
+
+    fn read(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
+        // A frame may lie there since the handshake.
+        self.take_frames()?;
+        let read = match self.incoming.poll_read(context, self.wire) {
+            Poll::Ready(read) => read.map_err(|error| End::of(&error))?,
+            Poll::Pending => return Ok(false),
+        };
+        if read == 0 {
+            return Err(End::Closed);
+        }
+        self.heard = Instant::now();
+        self.take_frames()?;
+        Ok(true)
+    }
+
+    fn take_frames(&mut self) -> Result<(), End> {
+        while let Some(frame) = self.incoming.next(|header| self.role.allow(header))? {
+            match frame.header.kind {
+                Kind::Ping => {}
+                Kind::Bye => return Err(End::Left),
+                _ => self.role.take(frame)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn tick(&mut self) -> Result<(), End> {
+        let now = Instant::now();
+        if now - self.heard >= LINK_SILENT_AFTER {
+            return Err(End::Silent);
+        }
+        if !self.unsent.is_empty() && now - self.taken >= LINK_PROGRESS_WITHIN {
+            return Err(End::Stalled);
+        }
+        if self.outbox.is_finishing() {
+            let since = *self.finishing.get_or_insert(now);
+            if now - since >= LINK_CLOSES_WITHIN {
+                return Err(End::Here);
+            }
+        }
+        self.role.tick(now)?;
+        // While something waits for the socket it hears that this side lives.
+        if now - self.said >= LINK_PING_EVERY && self.unsent.is_empty() {
+            self.say(Outgoing::bare(Kind::Ping), now);
+        }
+        Ok(())
+    }
+
+    fn say(&mut self, frame: Outgoing, now: Instant) {
+        if self.unsent.is_empty() {
+            self.taken = now;
+        }
+        self.said = now;
+        write_frame(frame, now, &mut self.unsent);
+    }
+
+    /// Whether something was written, and whether all is said.
+    fn write(&mut self, context: &mut Context<'_>) -> Result<(bool, bool), End> {
+        let is_finished = self.fill(context);
+        if self.unsent.is_empty() {
+            let is_flushed = self.flush(context)?;
+            return Ok((false, is_finished && is_flushed));
+        }
+        match self.unsent.poll_write(context, self.wire) {
+            Poll::Ready(written) => written.map_err(|error| End::of(&error))?,
+            Poll::Pending => return Ok((false, false)),
+        };
+        self.taken = Instant::now();
+        self.is_unflushed = true;
+        Ok((true, false))
+    }
+
+    fn flush(&mut self, context: &mut Context<'_>) -> Result<bool, End> {
+        if self.is_unflushed {
+            match Pin::new(&mut *self.wire).poll_flush(context) {
+                Poll::Ready(flushed) => flushed.map_err(|error| End::of(&error))?,
+                Poll::Pending => return Ok(false),
+            }
+            self.is_unflushed = false;
+        }
+        Ok(true)
+    }
+
+    /// Takes from the outbox what one write may have.
+    fn fill(&mut self, context: &mut Context<'_>) -> bool {
+        let mut now = None;
+        while self.unsent.bytes() < WRITTEN_AT_ONCE_BYTES_MAX {
+            match self.outbox.next(context) {
+                Next::Frame(frame) => {
+                    let now = *now.get_or_insert_with(Instant::now);
+                    if frame.deadline.is_some_and(|deadline| deadline <= now) {
+                        self.role.expire(frame);
+                    } else {
+                        self.say(frame, now);
+                    }
+                }
+                Next::None => return false,
+                Next::Finished => return true,
+            }
+        }
+        false
+    }
+}

@@ -1,0 +1,113 @@
+//! How connections end, and why there is none: for those who decide whether a node is dead.
+
+use std::io;
+
+use base::limits::{LINK_PROGRESS_WITHIN, LINK_SILENT_AFTER};
+use thiserror::Error;
+
+use crate::refusal::Refusal;
+
+/// How a connection ended that had been made.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum End {
+    /// The peer said that it closes: its node stops, or does not want this link any more.
+    #[error("the peer closed it in order")]
+    Left,
+    /// The peer's end of the stream, without a word: so it looks when a process is killed.
+    #[error("the peer's end was closed without a word")]
+    Closed,
+    /// The peer's system reset it, or the network reported an error.
+    #[error("broken: {0}")]
+    Broken(io::ErrorKind),
+    /// Nothing was heard for [`LINK_SILENT_AFTER`]: the network is cut, or the peer is paused.
+    #[error("nothing was heard for {LINK_SILENT_AFTER:?}")]
+    Silent,
+    /// The peer took nothing of what was sent for [`LINK_PROGRESS_WITHIN`], or left a request unanswered
+    /// for so long beyond its deadline.
+    #[error("no progress for {LINK_PROGRESS_WITHIN:?}")]
+    Stalled,
+    /// The peer sent what the protocol does not allow, or bytes were changed on the way.
+    #[error("{0}")]
+    Violation(#[from] Violation),
+    /// A later connection of the same peer and lane took its place.
+    #[error("replaced by a later connection")]
+    Replaced,
+    /// This node closed it: it stops, or the peer is none any more.
+    #[error("closed by this node")]
+    Here,
+}
+
+impl End {
+    pub(crate) fn of(error: &io::Error) -> Self {
+        match error.kind() {
+            // TLS has a last word of its own, which a process that is killed does not say either.
+            io::ErrorKind::UnexpectedEof => Self::Closed,
+            kind => Self::Broken(kind),
+        }
+    }
+
+    /// Whether the peer's process or its system ended it, as when the process is killed.
+    pub fn is_by_peer(&self) -> bool {
+        use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
+        match self {
+            Self::Left | Self::Closed => true,
+            Self::Broken(kind) => matches!(kind, ConnectionReset | ConnectionAborted | BrokenPipe),
+            _ => false,
+        }
+    }
+}
+
+/// What a peer may not send.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum Violation {
+    #[error("a frame's header has a wrong checksum")]
+    Header,
+    #[error("a message has a wrong checksum")]
+    Message,
+    #[error("a message's parts do not fit its length")]
+    Layout,
+    #[error("a frame of {bytes} bytes, of which {max} are allowed")]
+    TooLong { bytes: usize, max: usize },
+    #[error("a frame of kind {kind}, which is not allowed here")]
+    Kind { kind: u8 },
+    #[error("flags {flags:#x}, which are not known")]
+    Flags { flags: u8 },
+    #[error("more unanswered requests or bytes than the window has")]
+    Window,
+    #[error("an append of no stream, or more streams than shards")]
+    Stream,
+    #[error("a handshake that cannot be read")]
+    Handshake,
+}
+
+/// Why an attempt to connect failed.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum ConnectError {
+    /// Nobody listens there: the process is gone, its machine is not.
+    #[error("nobody listens at the address")]
+    NobodyListens,
+    #[error("cannot be reached: {0}")]
+    Unreachable(io::ErrorKind),
+    #[error("not answered in time")]
+    Unanswered,
+    #[error("the peer refuses this node: {0}")]
+    Refused(Refusal),
+    /// By this node's own [`crate::Admission`].
+    #[error("the peer is refused: {0}")]
+    RefusedHere(Refusal),
+    #[error("ended during the handshake: {0}")]
+    Ended(End),
+    #[error("{0}")]
+    Insecure(#[from] Insecure),
+    /// The two nodes do not trust each other's keys, or one of them speaks without TLS.
+    #[error("no TLS with the peer: {0}")]
+    Tls(String),
+}
+
+/// Bytes between nodes are neither encrypted nor is their sender known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error(
+    "links without TLS are for this machine only: give the nodes certificates or a secret, or say explicitly \
+     that the wires between them are private"
+)]
+pub struct Insecure;

@@ -1,0 +1,17 @@
+//! What this node tells all others: the newest of it, on each control lane, when it changes and each second.
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+
+#[derive(Debug, Default)]
+pub(crate) struct Gossip(Mutex<Option<Bytes>>);
+
+impl Gossip {
+    pub(crate) fn set(&self, payload: Bytes) {
+        *self.0.lock() = Some(payload);
+    }
+
+    pub(crate) fn newest(&self) -> Option<Bytes> {
+        self.0.lock().clone()
+    }
+}

@@ -1,0 +1,54 @@
+//! Who a node says that it is, and who decides whether that is true.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::refusal::Refusal;
+
+/// A node's number, given by the catalog and never reused.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct NodeId(pub u64);
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "node {}", self.0)
+    }
+}
+
+/// What a data directory says of its node. All of it is told at each handshake.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DirectoryIdentity {
+    pub cluster: Uuid,
+    pub node: NodeId,
+    /// Made with the directory: a disk that was wiped or belongs to another node has another one.
+    pub directory: Uuid,
+    /// How often a node was started on this directory: a disk that was set back has one that was seen
+    /// before.
+    pub boot: u64,
+}
+
+/// One run of a node's process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Identity {
+    pub at: DirectoryIdentity,
+    /// Drawn by the process: two that were started on copies of one directory count the same boots.
+    pub run: Uuid,
+}
+
+/// Decides whether a peer is one of the cluster's nodes. Links compare cluster, versions and lane
+/// themselves, and refuse a run that is older than one they have seen.
+pub trait Admission: Send + Sync + 'static {
+    /// Refuses a node that is not known ([`Refusal::UnknownNode`]), whose directory is not the one that is
+    /// known ([`Refusal::AnotherDirectory`]), or whose boot count was seen before its boot
+    /// ([`Refusal::OldBoot`]). Is asked at each handshake, by the side that connects and by the one that
+    /// accepts, and must not wait.
+    fn admit(&self, peer: &Identity) -> Result<(), Refusal>;
+}
+
+impl<F: Fn(&Identity) -> Result<(), Refusal> + Send + Sync + 'static> Admission for F {
+    fn admit(&self, peer: &Identity) -> Result<(), Refusal> {
+        self(peer)
+    }
+}

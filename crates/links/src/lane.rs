@@ -1,0 +1,68 @@
+//! Lanes: the connections between two nodes, by what they carry.
+//!
+//! One TCP stream is first in, first out. A vote that waits behind 8 MiB of bodies is an election, so what
+//! must not wait has a connection of its own.
+
+use base::limits::{
+    LINK_BULK_REQUESTS_MAX, LINK_CONTROL_BYTES_MAX, LINK_CONTROL_REQUESTS_MAX,
+    LINK_MESSAGE_BYTES_MAX, LINK_REQUESTS_BYTES_MAX, LINK_REQUESTS_MAX,
+};
+
+use crate::window::Bounds;
+
+/// What a connection between two nodes carries.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Lane {
+    /// Votes, heartbeats, gossip: small, and never behind anything large.
+    Control = 0,
+    /// Streamed appends of all shards.
+    Replication = 1,
+    /// Snapshots, moves, backups.
+    Bulk = 2,
+    /// Requests for shards that are led elsewhere.
+    Proxy = 3,
+}
+
+impl Lane {
+    pub const ALL: [Self; 4] = [Self::Control, Self::Replication, Self::Bulk, Self::Proxy];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Control => "control",
+            Self::Replication => "replication",
+            Self::Bulk => "bulk",
+            Self::Proxy => "proxy",
+        }
+    }
+
+    /// The longest message on this lane, in bytes, as [`crate::Message::bytes`] counts them.
+    pub fn message_bytes_max(self) -> usize {
+        match self {
+            Self::Control => LINK_CONTROL_BYTES_MAX,
+            Self::Replication | Self::Bulk | Self::Proxy => LINK_MESSAGE_BYTES_MAX,
+        }
+    }
+
+    /// Requests that may be unanswered; appends have windows of their own.
+    pub(crate) fn requests(self) -> Bounds {
+        let count = match self {
+            Self::Control => LINK_CONTROL_REQUESTS_MAX,
+            Self::Bulk => LINK_BULK_REQUESTS_MAX,
+            Self::Replication | Self::Proxy => LINK_REQUESTS_MAX,
+        };
+        Bounds { count, bytes: LINK_REQUESTS_BYTES_MAX }
+    }
+
+    /// Bytes that are read ahead of a frame's header. Small frames then come many with one call and are
+    /// copied out of the buffer; where frames are large nothing is read ahead, so nothing is copied.
+    pub(crate) fn read_ahead(self) -> usize {
+        match self {
+            Self::Control | Self::Proxy => 4 << 10,
+            Self::Replication | Self::Bulk => crate::frame::HEADER_BYTES,
+        }
+    }
+
+    pub(crate) fn of_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|lane| *lane as u8 == code)
+    }
+}

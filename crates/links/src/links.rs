@@ -1,0 +1,241 @@
+//! All links of a node. Dropping it ends them: no task of it goes on.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use base::limits::{LINK_CLOSES_WITHIN, LINK_GOSSIP_BYTES_MAX, LINK_SESSIONS_MAX};
+use bytes::Bytes;
+use gateway::{Connections, ListenerOptions};
+use parking_lot::Mutex;
+use tasks::{Failure, Task};
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tracing::info;
+use world::World;
+
+use crate::answering::{Accepted, Answerer};
+use crate::end::Insecure;
+use crate::gossip::Gossip;
+use crate::identity::{Admission, DirectoryIdentity, Identity, NodeId};
+use crate::lane::Lane;
+use crate::link::{Dialer, Link};
+use crate::peer::{LaneHandle, Peer};
+use crate::security::Security;
+use crate::seen::Seen;
+use crate::service::Service;
+use crate::status::Phase;
+
+/// How a node is linked.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Where peers connect; port 0 is one that the system chooses.
+    pub listen: SocketAddr,
+    pub security: Security,
+    /// Where connections of peers are listed, beside those of clients.
+    pub connections: Connections,
+}
+
+#[derive(Debug, Error)]
+pub enum StartError {
+    #[error("{0}")]
+    Insecure(#[from] Insecure),
+    #[error("cannot listen for peers at {address}: {source}")]
+    Listen { address: SocketAddr, source: io::Error },
+}
+
+/// Gossip longer than [`LINK_GOSSIP_BYTES_MAX`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("gossip of {bytes} bytes, of which {LINK_GOSSIP_BYTES_MAX} are allowed")]
+pub struct GossipTooLong {
+    pub bytes: usize,
+}
+
+/// A task that ends with its owner.
+#[derive(Debug)]
+struct Owned(JoinHandle<()>);
+
+impl Drop for Owned {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+struct Linked {
+    peer: Peer,
+    links: Vec<Arc<Link>>,
+    address: watch::Sender<String>,
+    _tasks: Vec<Owned>,
+}
+
+/// The links of a node: what accepts those of its peers, and a link to each of them by lane.
+pub struct Links {
+    dialer: Arc<Dialer>,
+    answerer: Arc<Answerer>,
+    address: SocketAddr,
+    peers: Mutex<BTreeMap<NodeId, Linked>>,
+    failure: Failure,
+    closing: watch::Sender<bool>,
+    listener: Mutex<Option<Owned>>,
+}
+
+impl std::fmt::Debug for Links {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let peers: Vec<_> = self.peers.lock().keys().copied().collect();
+        f.debug_struct("Links").field("address", &self.address).field("peers", &peers).finish()
+    }
+}
+
+impl Links {
+    /// Listens for peers. There are none to connect to before [`Links::set_peer`]. `failure` hears if a link's
+    /// task panics: the node is not whole any more.
+    pub async fn start(
+        world: World,
+        at: DirectoryIdentity,
+        options: Options,
+        admission: Arc<dyn Admission>,
+        service: Arc<dyn Service>,
+        failure: &Failure,
+    ) -> Result<Self, StartError> {
+        let Options { listen, security, connections } = options;
+        security.allows_to_listen(listen)?;
+        let failed = |source| StartError::Listen { address: listen, source };
+        let listener = world.net.listen(listen).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let ours = Identity { at, run: world.entropy.uuid() };
+        let (closing, is_closing) = watch::channel(false);
+        let seen = Arc::new(Seen::default());
+        let answerer = Arc::new(Answerer {
+            ours,
+            security: security.clone(),
+            seen: Arc::clone(&seen),
+            admission: Arc::clone(&admission),
+            service,
+            accepted: Accepted::default(),
+        });
+        let dialer = Arc::new(Dialer {
+            world,
+            ours,
+            security,
+            seen,
+            admission,
+            gossip: Arc::new(Gossip::default()),
+            closing: is_closing.clone(),
+        });
+        let accepting = ListenerOptions {
+            protocol: "peer",
+            session: Task::PeerSession,
+            sessions_max: LINK_SESSIONS_MAX,
+            drain_within: LINK_CLOSES_WITHIN,
+            connections,
+        };
+        let serving = {
+            let (answerer, stopping) = (Arc::clone(&answerer), is_closing.clone());
+            move |stream, connection| {
+                Arc::clone(&answerer).serve(stream, connection, stopping.clone())
+            }
+        };
+        let listening = gateway::serve(listener, accepting, is_closing, serving);
+        let listener = Mutex::new(Some(Owned(tasks::spawn(Task::PeerListener, listening))));
+        info!(%address, node = %at.node, boot = at.boot, "listens for peers");
+        let (peers, failure) = (Mutex::default(), failure.clone());
+        Ok(Self { dialer, answerer, address, peers, failure, closing, listener })
+    }
+
+    /// Where peers connect.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Who this node says that it is.
+    pub fn identity(&self) -> Identity {
+        self.dialer.ours
+    }
+
+    /// Adds a peer at `HOST:PORT`, or changes its address: an attempt to connect is then made at once, and a
+    /// connection that stands is kept until it ends. `None` for this node itself.
+    pub fn set_peer(&self, node: NodeId, address: &str) -> Option<Peer> {
+        if node == self.dialer.ours.at.node {
+            return None;
+        }
+        let mut peers = self.peers.lock();
+        let linked = peers.entry(node).or_insert_with(|| self.link(node, address));
+        linked.address.send_if_modified(|known| {
+            let is_new = known != address;
+            if is_new {
+                address.clone_into(known);
+            }
+            is_new
+        });
+        Some(linked.peer.clone())
+    }
+
+    fn link(&self, node: NodeId, address: &str) -> Linked {
+        let (address, addresses) = watch::channel(address.to_owned());
+        let links = Lane::ALL.map(|lane| Arc::new(Link::new(node, lane)));
+        let run = |link: &Arc<Link>| {
+            let link = Arc::clone(link);
+            let running = link.run(Arc::clone(&self.dialer), addresses.clone());
+            Owned(tasks::vital(Task::PeerLink, running, &self.failure))
+        };
+        let tasks = links.iter().map(run).collect();
+        let handle =
+            |link: &Arc<Link>| LaneHandle { link: Arc::downgrade(link), state: link.watch() };
+        let peer = Peer { node, lanes: Arc::new(links.each_ref().map(handle)) };
+        Linked { peer, links: links.to_vec(), address, _tasks: tasks }
+    }
+
+    /// Ends all connections to a peer and from it. Whether it may connect again [`Admission`] decides.
+    pub fn remove_peer(&self, node: NodeId) {
+        let removed = self.peers.lock().remove(&node);
+        drop(removed);
+        self.answerer.accepted.remove(node);
+        self.dialer.seen.forget(node);
+    }
+
+    pub fn peer(&self, node: NodeId) -> Option<Peer> {
+        self.peers.lock().get(&node).map(|linked| linked.peer.clone())
+    }
+
+    /// Tells all peers something: now, each second, and whenever a connection is made. What was told before
+    /// counts no more.
+    pub fn gossip(&self, payload: Bytes) -> Result<(), GossipTooLong> {
+        if payload.len() > LINK_GOSSIP_BYTES_MAX {
+            return Err(GossipTooLong { bytes: payload.len() });
+        }
+        self.dialer.gossip.set(payload.clone());
+        for linked in self.peers.lock().values() {
+            let state = linked.peer.lanes[Lane::Control as usize].state.borrow();
+            if let Some(session) = &state.session {
+                session.outbox.set_gossip(payload.clone());
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells all peers that this node closes its links, and waits until that is said and what peers had
+    /// asked is dropped, twice [`LINK_CLOSES_WITHIN`] at most. Nobody can connect after that.
+    pub async fn close(&self) {
+        let _ = self.closing.send(true);
+        let listener = self.listener.lock().take();
+        let links: Vec<_> = {
+            let peers = self.peers.lock();
+            peers.values().flat_map(|linked| linked.links.clone()).collect()
+        };
+        let closed = async {
+            for link in links {
+                let mut state = link.watch();
+                let _ = state.wait_for(|state| state.status.phase == Phase::Closed).await;
+            }
+            if let Some(mut listener) = listener {
+                let _ = (&mut listener.0).await;
+            }
+        };
+        if timeout(LINK_CLOSES_WITHIN * 2, closed).await.is_err() {
+            info!("links were cut off");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! What waits to be written to a connection.
+//!
+//! Everybody who has something to say adds it here; the connection's task takes all there is and gives it to
+//! the socket with one vectored write. The queue is bounded by who adds: requests and appends by the windows
+//! of their sender, replies by the room that they wait for, gossip by the one place that it has.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Waker};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use tokio::sync::Semaphore;
+
+use crate::frame::{Kind, Message, Outgoing};
+
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    queue: Mutex<Queue>,
+    room: Arc<Semaphore>,
+    room_max: usize,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    frames: VecDeque<Outgoing>,
+    /// The newest: an older one that was not written is of no use.
+    gossip: Option<Bytes>,
+    waker: Option<Waker>,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+enum Stage {
+    #[default]
+    Open,
+    /// What is there is written, and nothing is added.
+    Finishing,
+    Ended,
+}
+
+#[derive(Debug)]
+pub(crate) enum Next {
+    Frame(Outgoing),
+    /// The task is woken when there is one.
+    None,
+    /// There will be none.
+    Finished,
+}
+
+impl Outbox {
+    /// `room`: bytes of replies that it holds.
+    pub(crate) fn new(room: usize) -> Self {
+        Self { queue: Mutex::default(), room: Arc::new(Semaphore::new(room)), room_max: room }
+    }
+
+    /// Adds a frame. False: the connection has ended, or is about to.
+    pub(crate) fn push(&self, frame: Outgoing) -> bool {
+        self.change(|queue| queue.frames.push_back(frame))
+    }
+
+    /// Adds a frame once there is room for it.
+    pub(crate) async fn push_with_room(&self, mut frame: Outgoing) -> bool {
+        let bytes = frame.message.bytes().min(self.room_max) as u32;
+        let Ok(room) = Arc::clone(&self.room).acquire_many_owned(bytes).await else {
+            return false;
+        };
+        frame.room = Some(room);
+        self.push(frame)
+    }
+
+    pub(crate) fn set_gossip(&self, gossip: Bytes) {
+        self.change(|queue| queue.gossip = Some(gossip));
+    }
+
+    /// After what is there the peer is told that this side closes.
+    pub(crate) fn finish(&self) {
+        self.change(|queue| {
+            queue.frames.push_back(Outgoing::bare(Kind::Bye));
+            queue.stage = Stage::Finishing;
+        });
+    }
+
+    /// The connection has ended: nothing is kept, and nothing is added any more.
+    pub(crate) fn end(&self) {
+        let mut queue = self.queue.lock();
+        queue.stage = Stage::Ended;
+        let frames = std::mem::take(&mut queue.frames);
+        drop(queue);
+        drop(frames);
+        self.room.close();
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Queue)) -> bool {
+        let waker = {
+            let mut queue = self.queue.lock();
+            if queue.stage != Stage::Open {
+                return false;
+            }
+            change(&mut queue);
+            queue.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+        true
+    }
+
+    /// The task looks at the queue before it waits again: it need not be woken before.
+    pub(crate) fn is_looked_at(&self) {
+        self.queue.lock().waker = None;
+    }
+
+    pub(crate) fn is_finishing(&self) -> bool {
+        self.queue.lock().stage != Stage::Open
+    }
+
+    /// Bytes of messages that wait.
+    #[cfg(test)]
+    pub(crate) fn held(&self) -> usize {
+        self.queue.lock().frames.iter().map(|frame| frame.message.bytes()).sum()
+    }
+
+    pub(crate) fn next(&self, context: &mut Context<'_>) -> Next {
+        let mut queue = self.queue.lock();
+        if let Some(gossip) = queue.gossip.take() {
+            return Next::Frame(Outgoing::new(Kind::Gossip, 0, Message::of_head(gossip)));
+        }
+        if let Some(frame) = queue.frames.pop_front() {
+            return Next::Frame(frame);
+        }
+        if queue.stage != Stage::Open {
+            return Next::Finished;
+        }
+        queue.waker = Some(context.waker().clone());
+        Next::None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    fn frame(bytes: usize) -> Outgoing {
+        Outgoing::new(Kind::Reply, 1, Message::of_head(vec![0; bytes]))
+    }
+
+    fn next(outbox: &Outbox) -> Next {
+        outbox.next(&mut Context::from_waker(Waker::noop()))
+    }
+
+    #[test]
+    fn replies_wait_for_room_which_comes_back_when_a_frame_is_dropped() {
+        let outbox = Outbox::new(100);
+        // One that is larger than all room goes alone.
+        assert_eq!(outbox.push_with_room(frame(1_000)).now_or_never(), Some(true));
+        assert_eq!(outbox.push_with_room(frame(1)).now_or_never(), None);
+        let Next::Frame(large) = next(&outbox) else { panic!() };
+        drop(large);
+        assert_eq!(outbox.push_with_room(frame(1)).now_or_never(), Some(true));
+    }
+
+    #[test]
+    fn gossip_has_one_place_and_the_newest_is_in_it() {
+        let outbox = Outbox::new(1);
+        outbox.set_gossip(Bytes::from_static(b"old"));
+        outbox.set_gossip(Bytes::from_static(b"new"));
+        let Next::Frame(gossip) = next(&outbox) else { panic!() };
+        assert_eq!(&gossip.message.head[..], b"new");
+        assert!(matches!(next(&outbox), Next::None));
+    }
+
+    #[test]
+    fn the_last_frame_says_that_this_side_closes_and_nothing_comes_after_it() {
+        let outbox = Outbox::new(1);
+        assert!(outbox.push(frame(1)));
+        outbox.finish();
+        assert!(!outbox.push(frame(1)));
+        assert!(matches!(next(&outbox), Next::Frame(Outgoing { kind: Kind::Reply, .. })));
+        assert!(matches!(next(&outbox), Next::Frame(Outgoing { kind: Kind::Bye, .. })));
+        assert!(matches!(next(&outbox), Next::Finished));
+        outbox.end();
+        assert_eq!(outbox.push_with_room(frame(1)).now_or_never(), Some(false));
+    }
+}

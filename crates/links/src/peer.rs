@@ -1,0 +1,192 @@
+//! Another node, as callers hold it.
+
+use std::sync::Arc;
+
+use base::ShardId;
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio::time::timeout_at;
+use world::Instant;
+
+use crate::asking::{self, Appends, Lost, Replies, Session, shard_on_the_wire};
+use crate::end::{ConnectError, End};
+use crate::frame::{Message, Received};
+use crate::identity::NodeId;
+use crate::lane::Lane;
+use crate::link::{Link, State};
+use crate::service::Declined;
+use crate::status::{Phase, Status};
+
+/// Another node. Clones are the same. It keeps nothing alive: when [`crate::Links`] or the peer is gone,
+/// requests fail.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    pub(crate) node: NodeId,
+    pub(crate) lanes: Arc<[LaneHandle; 4]>,
+}
+
+/// A lane without its task.
+#[derive(Debug)]
+pub(crate) struct LaneHandle {
+    pub(crate) link: std::sync::Weak<Link>,
+    pub(crate) state: watch::Receiver<State>,
+}
+
+/// Why a request has no answer.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum RequestError {
+    /// It was not sent.
+    #[error("not connected: {0}")]
+    NotConnected(ConnectError),
+    /// It was not sent: the peer was removed, or this node stops.
+    #[error("the node is none to connect to any more")]
+    Gone,
+    /// It was not sent.
+    #[error("{bytes} bytes, of which {max} are allowed")]
+    TooLong { bytes: usize, max: usize },
+    /// It was not sent.
+    #[error("{0} has no number that links know")]
+    NoSuchShard(ShardId),
+    /// The deadline passed before there was a connection, or room, to send it.
+    #[error("not sent before the deadline")]
+    NotSent,
+    /// It was sent; whether it is carried out is not known.
+    #[error("not answered before the deadline")]
+    TooLate,
+    /// It may have been sent; whether it is carried out is not known.
+    #[error("the connection ended: {0}")]
+    Ended(End),
+    /// The peer answered without an answer.
+    #[error("{0}")]
+    Declined(Declined),
+}
+
+impl RequestError {
+    /// Whether the peer certainly has not seen the request.
+    pub fn is_not_sent(&self) -> bool {
+        match self {
+            Self::NotConnected(_)
+            | Self::Gone
+            | Self::TooLong { .. }
+            | Self::NoSuchShard(_)
+            | Self::NotSent => true,
+            Self::TooLate | Self::Ended(_) | Self::Declined(_) => false,
+        }
+    }
+}
+
+impl Peer {
+    pub fn node(&self) -> NodeId {
+        self.node
+    }
+
+    /// Sends a request and waits for its answer until the deadline. While there is no connection and none
+    /// is being made, it fails at once. If this is dropped the peer may carry the request out all the same.
+    pub async fn request(
+        &self,
+        lane: Lane,
+        shard: ShardId,
+        message: Message,
+        deadline: Instant,
+    ) -> Result<Received, RequestError> {
+        let shard = shard_on_the_wire(shard).ok_or(RequestError::NoSuchShard(shard))?;
+        let (bytes, max) = (message.bytes(), lane.message_bytes_max());
+        if bytes > max {
+            return Err(RequestError::TooLong { bytes, max });
+        }
+        let sending = async {
+            let session = self.connected(lane).await?;
+            let ended = || {
+                // Before it had room, so before it was sent.
+                let end = session.ended().unwrap_or(End::Here);
+                RequestError::NotConnected(ConnectError::Ended(end))
+            };
+            let place = session.window.place().await.map_err(|_| ended())?;
+            let slot = session.window.fill(place, bytes).await.map_err(|_| ended())?;
+            session.request(shard, message, deadline, slot).map_err(|_| ended())
+        };
+        let answer = timeout_at(deadline, sending).await.unwrap_or(Err(RequestError::NotSent))?;
+        match timeout_at(deadline, answer).await {
+            Err(_) => Err(RequestError::TooLate),
+            // The link answers everything that it has taken before it drops it.
+            Ok(Err(_)) => Err(RequestError::Gone),
+            Ok(Ok(Ok(received))) => Ok(received),
+            Ok(Ok(Err(lost))) => Err(match lost {
+                Lost::Ended(end) => RequestError::Ended(end),
+                Lost::Declined(Declined::TooLate) => RequestError::TooLate,
+                Lost::Declined(declined) => RequestError::Declined(declined),
+                Lost::NotSent => RequestError::NotSent,
+                // What becomes of streams only.
+                Lost::Superseded | Lost::Stalled | Lost::StreamEnded => RequestError::Gone,
+            }),
+        }
+    }
+
+    /// Begins a stream of appends of a shard on the replication lane, once there is a connection. It belongs
+    /// to that connection and ends with it. An earlier stream of the shard to this peer is over.
+    pub async fn appends(
+        &self,
+        shard: ShardId,
+        deadline: Instant,
+    ) -> Result<(Appends, Replies), RequestError> {
+        let shard = shard_on_the_wire(shard).ok_or(RequestError::NoSuchShard(shard))?;
+        let connected = timeout_at(deadline, self.connected(Lane::Replication)).await;
+        let session = connected.unwrap_or(Err(RequestError::NotSent))?;
+        asking::begin_appends(session, shard)
+            .map_err(|end| RequestError::NotConnected(ConnectError::Ended(end)))
+    }
+
+    /// Where a lane stands.
+    pub fn status(&self, lane: Lane) -> Status {
+        self.lanes[lane as usize].state.borrow().status.clone()
+    }
+
+    /// Tells each change of where a lane stands.
+    pub fn watch(&self, lane: Lane) -> StatusWatch {
+        StatusWatch(self.lanes[lane as usize].state.clone())
+    }
+
+    /// Has a lane connected before anybody asks for it.
+    pub fn connect(&self, lane: Lane) {
+        if let Some(link) = self.lanes[lane as usize].link.upgrade() {
+            link.want();
+        }
+    }
+
+    async fn connected(&self, lane: Lane) -> Result<Arc<Session>, RequestError> {
+        let mut state = self.lanes[lane as usize].state.clone();
+        loop {
+            {
+                let state = state.borrow_and_update();
+                match (&state.session, &state.status.phase) {
+                    (Some(session), _) => return Ok(Arc::clone(session)),
+                    (None, Phase::Waiting { error, .. }) => {
+                        return Err(RequestError::NotConnected(error.clone()));
+                    }
+                    (None, Phase::Closed) => return Err(RequestError::Gone),
+                    (None, Phase::Idle) => self.connect(lane),
+                    (None, Phase::Connecting { .. } | Phase::Connected { .. }) => {}
+                }
+            }
+            state.changed().await.map_err(|_| RequestError::Gone)?;
+        }
+    }
+}
+
+/// Follows where a lane stands.
+#[derive(Clone, Debug)]
+pub struct StatusWatch(watch::Receiver<State>);
+
+impl StatusWatch {
+    /// Where it stands now.
+    pub fn get(&self) -> Status {
+        self.0.borrow().status.clone()
+    }
+
+    /// Where it stands once that has changed; `None` once the peer is gone. Several changes at a time are
+    /// one. Nothing is lost if this is dropped.
+    pub async fn changed(&mut self) -> Option<Status> {
+        self.0.changed().await.ok()?;
+        Some(self.0.borrow_and_update().status.clone())
+    }
+}

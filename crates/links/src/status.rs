@@ -1,0 +1,125 @@
+//! Where a link stands, as others read it: fail-over looks for proof that a node is dead.
+
+use base::limits::LINK_UNANSWERED_AFTER;
+use world::Instant;
+
+use crate::end::{ConnectError, End};
+use crate::identity::Identity;
+
+/// One lane to one peer.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Status {
+    pub phase: Phase,
+    /// How the last connection ended that had been made.
+    pub last: Option<Ended>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Phase {
+    /// Nobody has asked for this lane yet. The control lane is never idle.
+    #[default]
+    Idle,
+    Connecting {
+        since: Instant,
+    },
+    Connected {
+        since: Instant,
+        peer: Identity,
+    },
+    /// The last attempt failed; there is another one at `until`, or at once if the address changes.
+    Waiting {
+        until: Instant,
+        error: ConnectError,
+    },
+    /// This node stops.
+    Closed,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Ended {
+    pub end: End,
+    pub at: Instant,
+    /// The run of the peer that it was a connection to.
+    pub peer: Identity,
+}
+
+/// Why the process that a link led to is probably gone. A majority of voters has to see one before it counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SignOfDeath {
+    /// It closed the connection, and nobody listens where it did.
+    NobodyListens,
+    /// It closed the connection, and does not answer for [`LINK_UNANSWERED_AFTER`].
+    Unanswered,
+    /// Its node was started again since.
+    NewBoot,
+}
+
+impl Status {
+    /// Whether the peer's process, as it was when it was last connected, looks gone: the peer closed the
+    /// connection, or its system did, and it cannot be connected again. Silence is no sign.
+    pub fn sign_of_death(&self, now: Instant) -> Option<SignOfDeath> {
+        let last = self.last.as_ref()?;
+        match &self.phase {
+            Phase::Connected { peer, .. } => {
+                (peer.at.boot > last.peer.at.boot).then_some(SignOfDeath::NewBoot)
+            }
+            _ if !last.end.is_by_peer() => None,
+            Phase::Connecting { since } => {
+                let unanswered = now.saturating_duration_since(*since);
+                (unanswered >= LINK_UNANSWERED_AFTER).then_some(SignOfDeath::Unanswered)
+            }
+            Phase::Waiting { error: ConnectError::NobodyListens, .. } => {
+                Some(SignOfDeath::NobodyListens)
+            }
+            Phase::Waiting {
+                error: ConnectError::Unreachable(_) | ConnectError::Unanswered,
+                ..
+            } => Some(SignOfDeath::Unanswered),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::ErrorKind;
+    use std::time::Duration;
+
+    use uuid::Uuid;
+
+    use super::*;
+    use crate::identity::{DirectoryIdentity, NodeId};
+
+    fn run(boot: u64) -> Identity {
+        let (cluster, directory) = (Uuid::from_u128(1), Uuid::from_u128(2));
+        let at = DirectoryIdentity { cluster, node: NodeId(1), directory, boot };
+        Identity { at, run: Uuid::from_u128(boot.into()) }
+    }
+
+    #[test]
+    fn a_process_looks_gone_if_it_closed_the_connection_and_cannot_be_connected_again() {
+        let now = Instant::now();
+        let later = now + Duration::from_millis(150);
+        let sign = |end: &End, phase: Phase| {
+            let last = Some(Ended { end: end.clone(), at: now, peer: run(1) });
+            Status { phase, last }.sign_of_death(later)
+        };
+        let waiting = |error| Phase::Waiting { until: later, error };
+        let refused = || waiting(ConnectError::NobodyListens);
+        let reset = End::Broken(ErrorKind::ConnectionReset);
+        for end in [End::Closed, End::Left, reset] {
+            assert_eq!(sign(&end, refused()), Some(SignOfDeath::NobodyListens));
+            let connecting = Phase::Connecting { since: now };
+            assert_eq!(sign(&end, connecting), Some(SignOfDeath::Unanswered));
+            assert_eq!(sign(&end, Phase::Connecting { since: later }), None);
+            let connected = |peer| Phase::Connected { since: later, peer };
+            assert_eq!(sign(&end, connected(run(1))), None);
+            assert_eq!(sign(&end, connected(run(2))), Some(SignOfDeath::NewBoot));
+        }
+        // The network may be cut, or this node may have closed it.
+        for end in [End::Silent, End::Here, End::Stalled, End::Broken(ErrorKind::TimedOut)] {
+            assert_eq!(sign(&end, refused()), None);
+        }
+        assert_eq!(Status { phase: refused(), last: None }.sign_of_death(later), None);
+    }
+}
