@@ -4,7 +4,7 @@ mod delays;
 mod idle;
 mod keys;
 mod latency;
-mod load;
+pub(crate) mod load;
 mod produce;
 mod space;
 mod waiting;

@@ -15,7 +15,7 @@ use crate::records::batch_of;
 const IN_FLIGHT: usize = 16;
 
 #[derive(Debug)]
-pub(super) struct Load {
+pub(crate) struct Load {
     connection: Connection,
     topic: String,
     partitions: u32,
@@ -25,7 +25,7 @@ pub(super) struct Load {
 }
 
 impl Load {
-    pub(super) fn new(address: SocketAddr, topic: &str, partitions: u32) -> Outcome<Load> {
+    pub(crate) fn new(address: SocketAddr, topic: &str, partitions: u32) -> Outcome<Load> {
         let connection = Connection::open(address, PATIENCE);
         Ok(Load {
             connection: connection.context(|| "cannot connect to postroad")?,
@@ -38,7 +38,7 @@ impl Load {
 
     /// Sends so many records in batches of this size, one after the other to each partition, and
     /// returns when all are confirmed.
-    pub(super) fn fill(
+    pub(crate) fn fill(
         &mut self,
         records: u64,
         batch: usize,

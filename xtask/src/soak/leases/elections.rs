@@ -10,6 +10,7 @@ use clap::{Args, Parser};
 use client::blocking::Connection;
 use client::requests::Answer;
 
+use super::delayed;
 use super::load::{Load, LoadOptions, first_of};
 use super::workers::PATIENCE;
 use crate::failure::{Context, Failure, Outcome};
@@ -29,6 +30,9 @@ pub(crate) struct ElectionsOptions {
     /// A producer may wait so long for an answer because of an election (99th percentile), in milliseconds
     #[arg(long, default_value_t = 50.0)]
     pause_ms_max: f64,
+    /// So many delayed records are stored beside the load, none of which is due
+    #[arg(long, default_value_t = 0)]
+    delayed: u64,
     #[command(flatten)]
     load: LoadOptions,
 }
@@ -127,22 +131,45 @@ impl Run<'_> {
         Connection::open(self.load.stage.kafka, PATIENCE)
             .and_then(|mut connection| connection.create_topic(PROBE, 1, &[]))
             .context(|| "cannot create the topic")?;
+        let records = self.options.delayed;
+        if records > 0 {
+            let (kafka, load) = (self.load.stage.kafka, &mut self.load);
+            delayed::store(&load.postroad, kafka, records, &mut load.random)?;
+        }
         let seed = self.load.random.next();
         let findings = Mutex::new(Vec::new());
         let (load, stop) = (&self.load, AtomicBool::new(false));
-        load.stage.begin(true);
         let (elections, waits) = std::thread::scope(|scope| {
+            let waiting =
+                (records > 0).then(|| scope.spawn(|| delayed::consume(load.stage.kafka, &stop)));
+            let read = match records {
+                0 => Ok(()),
+                _ => delayed::wait_until_read(&load.postroad, records),
+            };
+            load.stage.begin(true);
             load.work(scope, seed, true, &findings);
             let probe = scope.spawn(|| self.probe(&stop));
-            let elections = self.elect(&mut || {
-                server.still_runs()?;
-                Ok(findings.lock().expect("no worker panics").is_empty())
+            let elections = read.and_then(|()| {
+                self.elect(&mut || {
+                    server.still_runs()?;
+                    Ok(findings.lock().expect("no worker panics").is_empty())
+                })
             });
             stop.store(true, Ordering::Relaxed);
             load.stage.stop();
-            (elections, probe.join().expect("the probe does not panic"))
+            let waited = waiting.map(|it| it.join().expect("who waits does not panic"));
+            let waits = probe.join().expect("the probe does not panic");
+            (elections, waited.unwrap_or(Ok(())).and(waits))
         });
         first_of(findings)?;
+        if records > 0 {
+            let counted = delayed::count(&self.load.postroad)?;
+            if counted != records {
+                return Err(Failure::new(format!(
+                    "of {records} delayed records the server counts {counted} in the end"
+                )));
+            }
+        }
         self.waits = Waits { all: waits?, elections: elections? };
         self.load.empty(&mut server)?;
         self.load.end(server)
@@ -206,6 +233,7 @@ impl Run<'_> {
     fn report(&self) -> Figures {
         let mut figures = Figures::new("soak elections");
         figures.add("elections", self.waits.elections.len() as f64, "");
+        figures.add("delayed records stored", self.options.delayed as f64, "");
         self.load.report(&mut figures);
         let every = Duration::from_millis(self.options.every_ms);
         let (mut calm, mut pauses) = (self.waits.calm(every), self.waits.pauses());

@@ -8,6 +8,7 @@
 //! * `load`: the queues, and those who work on them
 //! * `elections`: the same load while the leader is elected anew
 
+mod delayed;
 pub(super) mod elections;
 mod ledger;
 mod load;
