@@ -3,6 +3,7 @@
 mod crashes;
 mod dead_letters;
 mod elections;
+mod formats;
 mod transfers;
 
 use std::collections::BTreeMap;
@@ -23,8 +24,8 @@ use crate::{AppendBatch, Broker, BrokerOptions, batches_in};
 
 const SHARDS: u32 = 3;
 
-async fn try_open(disk: &SimulatedDisk) -> Result<Broker, OpenError> {
-    let options = BrokerOptions {
+fn options() -> BrokerOptions {
+    BrokerOptions {
         journal: journal::Options {
             segment_bytes: 1 << 20,
             disk_reserve_bytes: 0,
@@ -33,9 +34,12 @@ async fn try_open(disk: &SimulatedDisk) -> Result<Broker, OpenError> {
         housekeeping_interval: Duration::from_millis(10),
         shards: Some(SHARDS),
         ..BrokerOptions::default()
-    };
+    }
+}
+
+async fn try_open(disk: &SimulatedDisk) -> Result<Broker, OpenError> {
     let world = World::on(Arc::new(disk.clone()));
-    Broker::open(world, Path::new("/data"), options).await
+    Broker::open(world, Path::new("/data"), options()).await
 }
 
 async fn open(disk: &SimulatedDisk) -> Broker {
@@ -127,6 +131,16 @@ fn settles(deliveries: &[Delivery], settlement: Settlement) -> Vec<Settle> {
 
 fn text(delivery: &Delivery) -> String {
     String::from_utf8(delivery.value().expect("a value").to_vec()).expect("text")
+}
+
+/// Rejects one record after the other: each is a message of its own.
+async fn reject_each(session: &LeaseSession, taken: &[Delivery]) {
+    for delivery in taken {
+        let settles = settles(std::slice::from_ref(delivery), Settlement::Reject);
+        for answer in session.settle(settles).await {
+            answer.expect("settled");
+        }
+    }
 }
 
 /// Messages that are not acknowledged, of all shards.
