@@ -4,6 +4,7 @@ mod crashes;
 mod dead_letters;
 mod elections;
 mod formats;
+mod rewrites;
 mod transfers;
 
 use std::collections::BTreeMap;
