@@ -132,6 +132,8 @@ pub const MESSAGE_BYTES_IN_FLIGHT_MAX: u64 = 8 << 20;
 pub const ACKNOWLEDGED_WITHIN: Duration = Duration::from_millis(200);
 /// How long what is to be sent waits for room in an outbox; then it is refused.
 pub const OUTBOX_HOLD: Duration = Duration::from_secs(5);
+/// Bytes of units that wait so for one outbox; one of any size may wait alone.
+pub const OUTBOX_HELD_BYTES_MAX: usize = 32 << 20;
 
 pub const GROUP_NAME_BYTES_MAX: usize = 1024;
 /// What groups with committed offsets weigh: their names, and offsets with their metadata, some 100

@@ -1,12 +1,13 @@
 //! Units that wait for room in an outbox.
 //!
 //! They wait in their order: a large one is not passed by small ones for ever. After a while they are refused,
-//! and so they are when the term ends, since their driver waits for them then.
+//! and so they are when the term ends, since their driver waits for them then. What waits is in memory, so that
+//! there is a bound on it: beyond that a unit is refused at once.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use base::ShardId;
-use base::limits::OUTBOX_HOLD;
+use base::limits::{OUTBOX_HELD_BYTES_MAX, OUTBOX_HOLD};
 use tokio::time::Instant;
 
 use super::proposal::Context;
@@ -17,12 +18,15 @@ use crate::request::{Request, refuse_unit};
 #[derive(Default)]
 pub(super) struct Held {
     units: VecDeque<HeldUnit>,
+    /// Of the units, by the outbox that each waits for: how many there are, and their bytes.
+    awaited: BTreeMap<ShardId, (usize, usize)>,
     /// The node is about to end: nothing waits any more.
     closed: bool,
 }
 
 struct HeldUnit {
     unit: Request,
+    bytes: usize,
     since: Instant,
     /// The first of the outboxes that it needs which has no room.
     full: ShardId,
@@ -40,11 +44,13 @@ impl Held {
 
     pub(super) fn refuse_expired(&mut self, now: Instant) {
         while let Some(held) = self.units.pop_front_if(|held| held.since + OUTBOX_HOLD <= now) {
+            self.note_gone(&held);
             held.refuse();
         }
     }
 
     pub(super) fn refuse_all(&mut self) {
+        self.awaited.clear();
         self.units.drain(..).for_each(HeldUnit::refuse);
     }
 
@@ -60,10 +66,20 @@ impl Held {
         context: &mut Context<'_>,
         mut take: impl FnMut(Request, &mut Context<'_>),
     ) {
-        for HeldUnit { unit, since, .. } in std::mem::take(&mut self.units) {
-            match self.full(&unit, context) {
-                Some(full) => self.units.push_back(HeldUnit { unit, since, full }),
-                None => take(unit, context),
+        // Most often nothing has changed: then the others are not looked at.
+        if !self.any_has_room(context) {
+            return;
+        }
+        self.awaited.clear();
+        for held in std::mem::take(&mut self.units) {
+            // Behind one that waits for the same outbox still.
+            let full = match self.awaited.contains_key(&held.full) {
+                true => Some(held.full),
+                false => self.full(&held.unit, context),
+            };
+            match full {
+                Some(full) => self.keep(HeldUnit { full, ..held }),
+                None => take(held.unit, context),
             }
         }
     }
@@ -71,12 +87,49 @@ impl Held {
     /// Keeps a unit that has no room. Gives back everything else.
     pub(super) fn admit(&mut self, request: Request, context: &Context<'_>) -> Option<Request> {
         let Some(full) = self.full(&request, context) else { return Some(request) };
-        let held = HeldUnit { unit: request, since: Instant::now(), full };
-        match self.closed {
+        let bytes = request.bytes();
+        let held = HeldUnit { unit: request, bytes, since: Instant::now(), full };
+        let waiting = self.awaited.get(&full).map_or(0, |(_, waiting)| *waiting);
+        let has_room = waiting == 0 || waiting + bytes <= OUTBOX_HELD_BYTES_MAX;
+        match self.closed || !has_room {
             true => held.refuse(),
-            false => self.units.push_back(held),
+            false => self.keep(held),
         }
         None
+    }
+
+    fn keep(&mut self, held: HeldUnit) {
+        let (units, bytes) = self.awaited.entry(held.full).or_default();
+        (*units, *bytes) = (*units + 1, *bytes + held.bytes);
+        self.units.push_back(held);
+    }
+
+    fn note_gone(&mut self, held: &HeldUnit) {
+        if let Some((units, bytes)) = self.awaited.get_mut(&held.full) {
+            (*units, *bytes) = (*units - 1, *bytes - held.bytes);
+            if *units == 0 {
+                self.awaited.remove(&held.full);
+            }
+        }
+    }
+
+    /// Whether the first of those that wait for one outbox has room there now.
+    fn any_has_room(&self, context: &Context<'_>) -> bool {
+        let mut firsts = Vec::with_capacity(self.awaited.len());
+        for held in &self.units {
+            if firsts.len() == self.awaited.len() {
+                break;
+            }
+            if firsts.contains(&held.full) {
+                continue;
+            }
+            let Request::Unit { batches, .. } = &held.unit else { return true };
+            if full_outbox(batches, &[held.full], context).is_none() {
+                return true;
+            }
+            firsts.push(held.full);
+        }
+        false
     }
 
     /// What a request has to wait for: an outbox that is full, or that another unit waits for.
@@ -86,8 +139,7 @@ impl Held {
         if shards.is_empty() {
             return None;
         }
-        let awaited: BTreeSet<ShardId> = self.units.iter().map(|held| held.full).collect();
-        let awaited = shards.iter().copied().find(|to| awaited.contains(to));
+        let awaited = shards.iter().copied().find(|to| self.awaited.contains_key(to));
         awaited.or_else(|| full_outbox(batches, &shards, context))
     }
 }

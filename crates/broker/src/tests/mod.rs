@@ -4,6 +4,7 @@ mod crashes;
 mod dead_letters;
 mod elections;
 mod formats;
+mod full_outboxes;
 mod rewrites;
 mod transfers;
 
