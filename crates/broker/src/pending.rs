@@ -10,7 +10,7 @@ use crate::append::{Appended, Appends};
 use crate::delivery::handle::{Handle, Message};
 use crate::error::{AppendError, ExecuteError, Unavailable};
 use crate::outgoing::{Entered, Outgoing, Receipt, Sent};
-use crate::request::{CommandReply, ReceiveError, UnitReply};
+use crate::request::{CommandReply, ReceiveError, UnitAnswer};
 
 /// Who waits for a proposal.
 #[derive(Debug, Default)]
@@ -44,7 +44,7 @@ pub(crate) struct PendingUnit {
     pub(crate) slots: Vec<Slot>,
     /// Messages that it puts into outboxes: where they go, their numbers, and the places of their rows.
     pub(crate) sent: Vec<(ShardId, Offset, Vec<usize>)>,
-    pub(crate) reply: oneshot::Sender<UnitReply>,
+    pub(crate) reply: oneshot::Sender<UnitAnswer>,
 }
 
 /// A message of another shard.
@@ -108,7 +108,7 @@ impl PendingUnit {
             is_sent.then(|| Sent { places, receipt: outgoing.receipt(to, number) })
         };
         let sent = sent.into_iter().filter_map(receipt).collect();
-        let _ = reply.send(Entered { rows, sent });
+        let _ = reply.send(UnitAnswer::Entered(Entered { rows, sent }));
     }
 
     fn fail(self, why: &Unavailable) {
@@ -119,7 +119,7 @@ impl PendingUnit {
             }
         };
         let rows = self.slots.into_iter().map(failed).collect();
-        let _ = self.reply.send(Entered { rows, sent: Vec::new() });
+        let _ = self.reply.send(UnitAnswer::Entered(Entered { rows, sent: Vec::new() }));
     }
 }
 

@@ -1,8 +1,10 @@
 //! Units that wait for room in an outbox.
 //!
-//! They wait in their order: a large one is not passed by small ones for ever. After a while they are refused,
-//! and so they are when the term ends, since their driver waits for them then. What waits is in memory, so that
-//! there is a bound on it: beyond that a unit is refused at once.
+//! They wait in their order: a large one is not passed by small ones for ever. After a while they are refused.
+//! What waits is in memory, so that there is a bound on it: beyond that a unit is refused at once.
+//!
+//! A driver whose term is over waits until all that it asked for has come to its end, and delivers nothing
+//! meanwhile. So it gets back what waits here, and leaves that to the driver of the next term.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,13 +15,14 @@ use tokio::time::Instant;
 use super::proposal::Context;
 use super::units::{full_outbox, shards_there};
 use crate::error::AppendError;
-use crate::request::{Request, refuse_unit};
+use crate::request::{Request, UnitAnswer, refuse_unit};
 
-#[derive(Default)]
 pub(super) struct Held {
     units: VecDeque<HeldUnit>,
     /// Of the units, by the outbox that each waits for: how many there are, and their bytes.
     awaited: BTreeMap<ShardId, (usize, usize)>,
+    /// Whether units may wait: not while a driver is about to go.
+    open: bool,
     /// The node is about to end: nothing waits any more.
     closed: bool,
 }
@@ -30,6 +33,12 @@ struct HeldUnit {
     since: Instant,
     /// The first of the outboxes that it needs which has no room.
     full: ShardId,
+}
+
+impl Default for Held {
+    fn default() -> Self {
+        Self { units: VecDeque::new(), awaited: BTreeMap::new(), open: true, closed: false }
+    }
 }
 
 impl Held {
@@ -49,15 +58,25 @@ impl Held {
         }
     }
 
-    pub(super) fn refuse_all(&mut self) {
+    /// From now on nothing waits.
+    pub(super) fn close(&mut self) {
+        self.closed = true;
         self.awaited.clear();
         self.units.drain(..).for_each(HeldUnit::refuse);
     }
 
-    /// From now on nothing waits.
-    pub(super) fn close(&mut self) {
-        self.closed = true;
-        self.refuse_all();
+    /// Whether units may wait from now on.
+    pub(super) fn may_wait(&mut self, may: bool) {
+        self.open = may;
+        if !may {
+            self.give_all_back();
+        }
+    }
+
+    /// Nobody leads: whoever asked for these units is about to go, or has gone.
+    pub(super) fn give_all_back(&mut self) {
+        self.awaited.clear();
+        self.units.drain(..).for_each(HeldUnit::give_back);
     }
 
     /// Takes out those that have room now, in their order, each once the one before it has its place.
@@ -86,14 +105,19 @@ impl Held {
 
     /// Keeps a unit that has no room. Gives back everything else.
     pub(super) fn admit(&mut self, request: Request, context: &Context<'_>) -> Option<Request> {
+        if let Request::MayWait(may) = request {
+            self.may_wait(may);
+            return None;
+        }
         let Some(full) = self.full(&request, context) else { return Some(request) };
         let bytes = request.bytes();
         let held = HeldUnit { unit: request, bytes, since: Instant::now(), full };
         let waiting = self.awaited.get(&full).map_or(0, |(_, waiting)| *waiting);
         let has_room = waiting == 0 || waiting + bytes <= OUTBOX_HELD_BYTES_MAX;
-        match self.closed || !has_room {
-            true => held.refuse(),
-            false => self.keep(held),
+        match (self.closed || !has_room, self.open) {
+            (true, _) => held.refuse(),
+            (false, true) => self.keep(held),
+            (false, false) => held.give_back(),
         }
         None
     }
@@ -145,6 +169,12 @@ impl Held {
 }
 
 impl HeldUnit {
+    fn give_back(self) {
+        if let Request::Unit { batches, commands, reply } = self.unit {
+            let _ = reply.send(UnitAnswer::GivenBack { batches, commands });
+        }
+    }
+
     fn refuse(self) {
         if let Request::Unit { batches, reply, .. } = self.unit {
             refuse_unit(&batches, reply, &AppendError::OutboxFull { to: self.full });

@@ -18,7 +18,7 @@ use crate::append::AppendBatch;
 use crate::error::AppendError;
 use crate::outgoing::Receipt;
 use crate::pending::{GONE, PendingMessage, PendingUnit, Slot};
-use crate::request::{Message, ReceiveError, UnitReply};
+use crate::request::{Message, ReceiveError, UnitAnswer};
 
 /// A unit's batches by where their rows are.
 struct Divided {
@@ -142,7 +142,7 @@ impl Proposal {
         &mut self,
         batches: Vec<AppendBatch>,
         mut commands: Vec<Command>,
-        reply: oneshot::Sender<UnitReply>,
+        reply: oneshot::Sender<UnitAnswer>,
         context: &mut Context<'_>,
     ) {
         debug_assert!(!batches.is_empty(), "commands alone need no unit");

@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use tokio::time::{Instant, timeout};
 
 use super::*;
-use crate::delivery::{RecordState, TransferError};
+use crate::delivery::{RecordState, RedriveTo, RedriveWhat, TransferError};
 use crate::error::AppendError;
 
 const LARGE: usize = 700_000;
@@ -145,5 +145,60 @@ async fn what_waits_for_an_outbox_is_bounded() {
     assert_eq!(broker.bounds(to).expect("there").end, arrived as u64);
     let own = arrived as u64;
     assert_eq!(broker.bounds(from).expect("there").end, own, "all or nothing");
+    broker.shutdown().await;
+}
+
+/// Terms end while rejects, a transfer and a redrive wait for room: each is done once, in a later term.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_waits_for_room_goes_on_in_the_next_term() {
+    let broker = open(&SimulatedDisk::new()).await;
+    let scene = prepare(&broker).await;
+    let to = topic_in(&broker, 2, "to", &[]).await;
+    let old = topic_in(&broker, 1, "old", &[]).await;
+    let of_old = group(&broker, old.topic, &[]).await;
+    append(&broker, old, &numbered("old ", 3)).await;
+    let session = broker.lease_session();
+    let taken = take_all(&session, scene.group, JOBS).await;
+    let (rejected, moved) = taken.split_at(JOBS - 1);
+    let peers = &broker.local_shards()[1].peers;
+    let requests = peers.cut_off(ShardId(2));
+    let each = rejected.chunks(1).map(|one| session.settle(settles(one, Settlement::Reject)));
+    let mut rejecting = join_all(each);
+    wait_for("a full outbox", async || outbox_bytes(&broker) + 3 * LARGE as u64 > OUTBOX_BYTES_MAX)
+        .await;
+    // Behind the letter that waits.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let batches = vec![batch(&[to], &numbered("moved ", 1))];
+    let transfer = session.transfer(settles(moved, Settlement::Accept), batches);
+    let redrive = broker.redrive(of_old, RedriveWhat::All, RedriveTo::Topic(to.topic));
+    let (mut transfer, mut redrive) = (Box::pin(transfer), Box::pin(redrive));
+    assert!(timeout(Duration::from_millis(50), &mut transfer).await.is_err());
+    assert!(timeout(Duration::from_millis(50), &mut redrive).await.is_err());
+
+    for _ in 0..5 {
+        let electing = broker.local_shards()[1].consensus.elect_anew();
+        electing.await.expect("elected");
+        let pause = Duration::from_millis(150);
+        assert!(timeout(pause, &mut transfer).await.is_err(), "it waits");
+        assert!(timeout(Duration::ZERO, &mut redrive).await.is_err(), "it waits");
+        assert!(timeout(Duration::ZERO, &mut rejecting).await.is_err(), "they wait");
+        // Neither what is rejected nor what is moved is delivered meanwhile.
+        assert!(take(&session, scene.group, 10).await.is_empty());
+        // Others do not wait for it.
+        timeout(SOON, append(&broker, old, &numbered("old", 1))).await.expect("they go on");
+    }
+    peers.restore(ShardId(2), requests);
+    let moved = transfer.await.expect("done");
+    assert_eq!(moved.len(), 1);
+    assert_eq!(redrive.await.expect("done").moved, 3);
+    for answer in rejecting.await {
+        assert_eq!(answer, [Ok(())]);
+    }
+    wait_for_quiet(&broker).await;
+    assert_eq!(names(&values(&broker, scene.graves).await), names(&scene.jobs[..JOBS - 1]));
+    let mut at_last = values(&broker, to).await;
+    at_last.sort_unstable();
+    assert_eq!(at_last, ["moved 0", "old 0", "old 1", "old 2"]);
+    assert!(take(&session, scene.group, 10).await.is_empty());
     broker.shutdown().await;
 }
