@@ -183,6 +183,35 @@ async fn a_target_that_is_deleted_meanwhile_holds_nothing_up() {
     broker.shutdown().await;
 }
 
+/// What is dropped is counted where it arrived, each record once.
+#[tokio::test]
+async fn letters_to_a_topic_that_is_gone_are_counted() {
+    let broker = open(&SimulatedDisk::new()).await;
+    let kept = topic_in(&broker, 2, "kept", &[]).await;
+    let doomed = topic_in(&broker, 2, "doomed", &[]).await;
+    broker.set_dead_letter_router("all", Arc::new(ToAll(vec![doomed, kept])));
+    let queue = topic_in(&broker, 1, "queue", &[]).await;
+    let group = group(&broker, queue.topic, &[("dead.letter.route", "all:x")]).await;
+    let all = numbered("job ", 7);
+    append(&broker, queue, &all).await;
+    let peers = &broker.local_shards()[1].peers;
+    let requests = peers.cut_off(ShardId(2));
+    let session = broker.lease_session();
+    reject_each(&session, &take(&session, group, 7).await).await;
+    broker.delete_topic(doomed.topic).await.expect("it is there");
+    // Both ends are led anew: what is sent again counts once.
+    peers.restore(ShardId(2), requests);
+    for shard in [1, 2] {
+        broker.local_shards()[shard].consensus.elect_anew().await.expect("elected");
+    }
+    wait_for("all letters", async || values(&broker, kept).await.len() >= all.len()).await;
+    wait_for_quiet(&broker).await;
+    assert_eq!(values(&broker, kept).await, all);
+    let unplaced: Vec<u64> = broker.shard_statuses().iter().map(|it| it.unplaced).collect();
+    assert_eq!(unplaced, [0, 0, 7, 0]);
+    broker.shutdown().await;
+}
+
 /// What a full topic refuses goes straight to the log of the other shard.
 #[tokio::test]
 async fn what_a_full_topic_refuses_is_dead_lettered_in_another_shard() {
