@@ -77,6 +77,8 @@ impl Handover {
         }
         // Consensus is gone. Those who wait for an answer hear that there is no driver.
         self.messages.clear();
+        self.groups.clear();
+        self.transfers.clear();
         while !matches!(inbox.recv().await, None | Some(Message::Stop)) {}
         None
     }
