@@ -127,6 +127,8 @@ pub const OUTBOX_BYTES_MAX: u64 = 16 << 20;
 /// Messages of one channel that are on their way at once, and their bytes.
 pub const MESSAGES_IN_FLIGHT_MAX: usize = 64;
 pub const MESSAGE_BYTES_IN_FLIGHT_MAX: u64 = 8 << 20;
+/// Messages of a shard that are being read from its disk at once, one of each channel at most.
+pub const MESSAGE_READS_IN_FLIGHT_MAX: usize = 16;
 /// What was taken at the other end is acknowledged in the log after this time: several messages by one
 /// command. Sooner where it is a quarter of an outbox.
 pub const ACKNOWLEDGED_WITHIN: Duration = Duration::from_millis(200);

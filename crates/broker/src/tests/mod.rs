@@ -119,6 +119,11 @@ async fn values(broker: &Broker, partition: PartitionId) -> Vec<String> {
     }
 }
 
+/// How many records a partition has, of which none was deleted.
+fn values_count(broker: &Broker, partition: PartitionId) -> u64 {
+    broker.bounds(partition).map_or(0, |bounds| bounds.end)
+}
+
 async fn take(session: &LeaseSession, group: LeaseGroupId, records_max: u32) -> Vec<Delivery> {
     let wait = Duration::ZERO;
     let options = TakeOptions { records_max, wait, ..TakeOptions::default() };
