@@ -131,11 +131,15 @@ pub const OUTBOX_BYTES_MAX: u64 = 16 << 20;
 /// Messages of one channel that are on their way at once, and their bytes.
 pub const MESSAGES_IN_FLIGHT_MAX: usize = 64;
 pub const MESSAGE_BYTES_IN_FLIGHT_MAX: u64 = 8 << 20;
+/// Messages of a shard that are being read from its disk at once, one of each channel at most.
+pub const MESSAGE_READS_IN_FLIGHT_MAX: usize = 16;
 /// What was taken at the other end is acknowledged in the log after this time: several messages by one
 /// command. Sooner where it is a quarter of an outbox.
 pub const ACKNOWLEDGED_WITHIN: Duration = Duration::from_millis(200);
 /// How long what is to be sent waits for room in an outbox; then it is refused.
 pub const OUTBOX_HOLD: Duration = Duration::from_secs(5);
+/// Bytes of units that wait so for one outbox; one of any size may wait alone.
+pub const OUTBOX_HELD_BYTES_MAX: usize = 32 << 20;
 
 pub const GROUP_NAME_BYTES_MAX: usize = 1024;
 /// What groups with committed offsets weigh: their names, and offsets with their metadata, some 100

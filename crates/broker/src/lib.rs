@@ -57,6 +57,7 @@ mod stored;
 mod tests;
 pub mod timeline;
 pub mod turns;
+mod unplaced;
 pub mod watch;
 mod watchdog;
 

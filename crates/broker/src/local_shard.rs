@@ -52,6 +52,8 @@ pub(crate) struct LocalShard {
     /// None once it shut down.
     tasks: Mutex<Option<Tasks>>,
     pub(crate) adopted: watch::Sender<Adopted>,
+    #[cfg(test)]
+    pub(crate) peers: Arc<Peers>,
 }
 
 /// How far the rows of a shard follow the catalog.
@@ -128,6 +130,8 @@ impl LocalShard {
             delivery,
             tasks: Mutex::new(Some(Tasks { sequencing, delivering, pushing })),
             adopted: watch::Sender::new(Adopted { version, ended: false }),
+            #[cfg(test)]
+            peers: Arc::clone(common.peers),
         })
     }
 

@@ -19,6 +19,17 @@ impl Peers {
         self.0.write().insert(shard, requests.downgrade());
     }
 
+    /// Nobody reaches the shard, as while nobody leads it. What [`Self::restore`] takes.
+    #[cfg(test)]
+    pub(crate) fn cut_off(&self, shard: ShardId) -> mpsc::WeakUnboundedSender<Request> {
+        self.0.write().remove(&shard).expect("it was reached until now")
+    }
+
+    #[cfg(test)]
+    pub(crate) fn restore(&self, shard: ShardId, requests: mpsc::WeakUnboundedSender<Request>) {
+        self.0.write().insert(shard, requests);
+    }
+
     /// Answered as unavailable where the shard is not there, or not yet.
     pub(crate) fn request(&self, shard: ShardId, request: Request) {
         let requests = self.0.read().get(&shard).and_then(mpsc::WeakUnboundedSender::upgrade);

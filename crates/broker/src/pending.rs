@@ -10,7 +10,8 @@ use crate::append::{Appended, Appends};
 use crate::delivery::handle::{Handle, Message};
 use crate::error::{AppendError, ExecuteError, Unavailable};
 use crate::outgoing::{Entered, Outgoing, Receipt, Sent};
-use crate::request::{CommandReply, ReceiveError, UnitReply};
+use crate::request::{CommandReply, ReceiveError, UnitAnswer};
+use crate::unplaced::Unplaced;
 
 /// Who waits for a proposal.
 #[derive(Debug, Default)]
@@ -44,16 +45,25 @@ pub(crate) struct PendingUnit {
     pub(crate) slots: Vec<Slot>,
     /// Messages that it puts into outboxes: where they go, their numbers, and the places of their rows.
     pub(crate) sent: Vec<(ShardId, Offset, Vec<usize>)>,
-    pub(crate) reply: oneshot::Sender<UnitReply>,
+    pub(crate) reply: oneshot::Sender<UnitAnswer>,
 }
 
 /// A message of another shard.
 #[derive(Debug)]
 pub(crate) struct PendingMessage {
     pub(crate) origin: Origin,
-    /// The body of each row that it has here.
-    pub(crate) rows: Vec<Option<(PartitionId, usize)>>,
+    /// None where it was taken before.
+    pub(crate) rows: Vec<MessageRow>,
     pub(crate) reply: oneshot::Sender<Result<Receipt, ReceiveError>>,
+}
+
+/// What one partition gets of a message.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct MessageRow {
+    pub(crate) partition: PartitionId,
+    pub(crate) records: u32,
+    /// The proposal's body; `None`: its topic was gone when it came.
+    pub(crate) body: Option<usize>,
 }
 
 /// Batches that were refused for want of room and become dead letters. Their producer is answered
@@ -108,7 +118,7 @@ impl PendingUnit {
             is_sent.then(|| Sent { places, receipt: outgoing.receipt(to, number) })
         };
         let sent = sent.into_iter().filter_map(receipt).collect();
-        let _ = reply.send(Entered { rows, sent });
+        let _ = reply.send(UnitAnswer::Entered(Entered { rows, sent }));
     }
 
     fn fail(self, why: &Unavailable) {
@@ -119,23 +129,22 @@ impl PendingUnit {
             }
         };
         let rows = self.slots.into_iter().map(failed).collect();
-        let _ = self.reply.send(Entered { rows, sent: Vec::new() });
+        let _ = self.reply.send(UnitAnswer::Entered(Entered { rows, sent: Vec::new() }));
     }
 }
 
 impl PendingMessage {
-    fn answer(self, rows: &Rows, applied: &Applied) {
+    fn answer(self, rows: &Rows, applied: &Applied, unplaced: &Unplaced) {
         let expected = rows.channels().expected(self.origin.shard);
         let answer = match expected >= self.origin.next {
             true => {
-                let place = |row: Option<(PartitionId, usize)>| {
-                    let (partition, body) = row?;
-                    let base_offset = match applied.appends[body] {
-                        AppendOutcome::Taken { base_offset } => base_offset,
-                        AppendOutcome::PassedOver => return None,
+                let place = |MessageRow { partition, records, body }| {
+                    let outcome = body.map(|body| applied.appends[body]);
+                    let base_offset = match outcome {
+                        Some(AppendOutcome::Taken { base_offset }) => base_offset,
+                        Some(AppendOutcome::PassedOver) => return None,
                         _ => {
-                            tracing::info!(%partition, from = %self.origin.shard,
-                                number = self.origin.number, "{GONE}");
+                            unplaced.note(partition, self.origin.shard, records.into());
                             return None;
                         }
                     };
@@ -183,7 +192,13 @@ impl Pending {
         self.fail(&Unavailable::Stopping);
     }
 
-    pub(crate) fn answer(self, rows: &Rows, applied: &mut Applied, outgoing: &Outgoing) {
+    pub(crate) fn answer(
+        self,
+        rows: &Rows,
+        applied: &mut Applied,
+        outgoing: &Outgoing,
+        unplaced: &Unplaced,
+    ) {
         for mut append in self.appends {
             append.answer(|slot| slot.answer_here(rows, applied));
         }
@@ -191,7 +206,7 @@ impl Pending {
             unit.answer(rows, applied, outgoing);
         }
         for message in self.messages {
-            message.answer(rows, applied);
+            message.answer(rows, applied, unplaced);
         }
         let alone = applied.commands.drain(..).skip(self.first_alone);
         for (reply, outcome) in self.commands.into_iter().zip(alone) {
@@ -217,9 +232,6 @@ impl Pending {
         }
     }
 }
-
-/// The end of a dead letter whose topic is gone.
-pub(crate) const GONE: &str = "a message found its topic deleted; what was for it is dropped";
 
 fn log_start(rows: &Rows, partition: PartitionId) -> Offset {
     rows.partition(partition).map_or(0, |found| found.log_start())

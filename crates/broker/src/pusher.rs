@@ -5,7 +5,8 @@
 //! everything is sent again that is not acknowledged, and a shard passes over what it has. So a message is
 //! taken once, and those of a channel in their order.
 //!
-//! Acknowledgements wait a moment for others; a channel with nothing in it costs nothing.
+//! Channels do not wait for one another: each has one read of its next message under way at most, which may be
+//! from disk. Acknowledgements wait a moment for others; a channel with nothing in it costs nothing.
 
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -14,8 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::limits::{
-    ACKNOWLEDGED_WITHIN, MESSAGE_BYTES_IN_FLIGHT_MAX, MESSAGES_IN_FLIGHT_MAX, OUTBOX_BYTES_MAX,
-    OUTBOX_MESSAGES_MAX,
+    ACKNOWLEDGED_WITHIN, MESSAGE_BYTES_IN_FLIGHT_MAX, MESSAGE_READS_IN_FLIGHT_MAX,
+    MESSAGES_IN_FLIGHT_MAX, OUTBOX_BYTES_MAX, OUTBOX_MESSAGES_MAX,
 };
 use base::{Offset, PartitionId, ShardId};
 use bytes::BytesMut;
@@ -51,6 +52,8 @@ pub(crate) async fn run(shard: Arc<Shard>, consensus: Consensus, peers: Arc<Peer
             shard: Arc::clone(&shard),
             peers: Arc::clone(&peers),
             channels: BTreeMap::new(),
+            reads: 0,
+            last_read: ShardId::FIRST,
             under_way: FuturesUnordered::new(),
         };
         pusher.run(pin!(leadership.lost())).await;
@@ -65,6 +68,10 @@ struct Pusher {
     shard: Arc<Shard>,
     peers: Arc<Peers>,
     channels: BTreeMap<ShardId, Channel>,
+    /// How many are under way.
+    reads: usize,
+    /// The channel of which a read began last: where reads are many, the next ones have their turn.
+    last_read: ShardId,
     under_way: FuturesUnordered<BoxFuture<'static, Ended>>,
 }
 
@@ -72,6 +79,8 @@ struct Pusher {
 struct Channel {
     /// The number of the next message to send.
     next: Offset,
+    /// It is being read.
+    reading: bool,
     in_flight: usize,
     bytes_in_flight: u64,
     /// One of those in flight was not taken: none is sent before the others came back.
@@ -86,10 +95,19 @@ struct Channel {
     due_at: Option<Instant>,
 }
 
-/// A message, or an acknowledgement, came to its end.
+/// A read, a message or an acknowledgement came to its end.
 enum Ended {
+    Read(Read),
     Message { to: ShardId, origin: Origin, bytes: u64, result: Result<Receipt, ReceiveError> },
     Acknowledged { to: ShardId, below: Offset, result: Result<(), ExecuteError> },
+}
+
+/// A message that was read, or could not be.
+struct Read {
+    to: ShardId,
+    origin: Origin,
+    bytes: u64,
+    batches: Result<Vec<AppendBatch>, String>,
 }
 
 /// A message to be sent.
@@ -103,8 +121,10 @@ impl Pusher {
         self.hear_of_former();
         loop {
             self.look();
-            for to in self.channels.keys().copied().collect::<Vec<_>>() {
-                self.push(to).await;
+            let (before, after): (Vec<ShardId>, Vec<ShardId>) =
+                self.channels.keys().partition(|to| **to <= self.last_read);
+            for to in after.into_iter().chain(before) {
+                self.push(to);
                 self.acknowledge(to);
             }
             self.channels.retain(|_, channel| !channel.is_idle());
@@ -139,11 +159,11 @@ impl Pusher {
         }
     }
 
-    /// Sends as many of a channel's messages as may be on their way.
-    async fn push(&mut self, to: ShardId) {
+    /// Sends as many of a channel's messages as may be on their way. What is not in memory is read meanwhile.
+    fn push(&mut self, to: ShardId) {
         loop {
             let Some(channel) = self.channels.get_mut(&to) else { return };
-            if !channel.may_send() {
+            if !channel.may_send() || self.reads >= MESSAGE_READS_IN_FLIGHT_MAX {
                 return;
             }
             let next = self.shard.rows().channels().outbox(to).and_then(|outbox| {
@@ -160,23 +180,45 @@ impl Pusher {
             {
                 return;
             }
-            let origin = message.origin;
-            let read = read(&self.shard.journal, to, &message).await;
-            let Some(channel) = self.channels.get_mut(&to) else { return };
-            match read {
-                Ok(batches) => {
-                    channel.next = origin.next;
-                    channel.in_flight += 1;
-                    channel.bytes_in_flight += bytes;
-                    let delivered = self.deliver(to, origin, bytes, batches);
-                    self.under_way.push(delivered);
-                }
-                Err(error) => {
-                    tracing::error!(%to, number = origin.number, %error,
-                        "a message to another shard cannot be read; trying again");
-                    channel.not_before = Some(Instant::now() + LATER);
+            channel.reading = true;
+            self.reads += 1;
+            let shard = Arc::clone(&self.shard);
+            let mut reading = async move {
+                let batches = read(&shard.journal, to, &message).await;
+                Read { to, origin: message.origin, bytes, batches }
+            }
+            .boxed();
+            match (&mut reading).now_or_never() {
+                Some(read) => self.on_read(read),
+                None => {
+                    self.last_read = to;
+                    self.under_way.push(reading.map(Ended::Read).boxed());
                     return;
                 }
+            }
+        }
+    }
+
+    /// Sends what was read, unless it is not its turn any more.
+    fn on_read(&mut self, read: Read) {
+        let Read { to, origin, bytes, batches } = read;
+        self.reads -= 1;
+        let Some(channel) = self.channels.get_mut(&to) else { return };
+        channel.reading = false;
+        match batches {
+            // One before it was not taken meanwhile: it is read again after that.
+            Ok(_) if channel.broken || channel.next != origin.number => {}
+            Ok(batches) => {
+                channel.next = origin.next;
+                channel.in_flight += 1;
+                channel.bytes_in_flight += bytes;
+                let delivered = self.deliver(to, origin, bytes, batches);
+                self.under_way.push(delivered);
+            }
+            Err(error) => {
+                tracing::error!(%to, number = origin.number, %error,
+                    "a message to another shard cannot be read; trying again");
+                channel.not_before = Some(Instant::now() + LATER);
             }
         }
     }
@@ -200,6 +242,7 @@ impl Pusher {
 
     fn on_ended(&mut self, ended: Ended) {
         match ended {
+            Ended::Read(read) => self.on_read(read),
             Ended::Message { to, origin, bytes, result } => {
                 let Some(channel) = self.channels.get_mut(&to) else { return };
                 channel.in_flight -= 1;
@@ -259,6 +302,7 @@ impl Channel {
     fn at(next: Offset) -> Self {
         Self {
             next,
+            reading: false,
             in_flight: 0,
             bytes_in_flight: 0,
             broken: false,
@@ -272,7 +316,8 @@ impl Channel {
 
     fn may_send(&mut self) -> bool {
         self.not_before = self.not_before.filter(|at| *at > Instant::now());
-        !self.broken && self.not_before.is_none() && self.in_flight < MESSAGES_IN_FLIGHT_MAX
+        let waits = self.broken || self.reading || self.not_before.is_some();
+        !waits && self.in_flight < MESSAGES_IN_FLIGHT_MAX
     }
 
     fn on_received(&mut self, origin: Origin, bytes: u64) {
@@ -325,6 +370,7 @@ impl Channel {
     /// Nothing is on its way. Where something is in the outbox still the next look finds it.
     fn is_idle(&self) -> bool {
         self.in_flight == 0
+            && !self.reading
             && self.unacknowledged.0 == 0
             && !self.acknowledging
             && !self.broken

@@ -24,7 +24,7 @@ pub(crate) enum Request {
     Unit {
         batches: Vec<AppendBatch>,
         commands: Vec<Command>,
-        reply: oneshot::Sender<UnitReply>,
+        reply: oneshot::Sender<UnitAnswer>,
     },
     /// A message from another shard.
     Receive {
@@ -35,8 +35,20 @@ pub(crate) enum Request {
         command: Command,
         reply: CommandReply,
     },
+    /// A driver begins, or its term is over: whether its units may wait for room in an outbox. Where they may
+    /// not, those that wait are given back.
+    MayWait(bool),
     /// The node is about to end: what waits for room in an outbox waits no longer.
     Closing,
+}
+
+/// What becomes of a unit.
+#[derive(Debug)]
+pub(crate) enum UnitAnswer {
+    /// Of each row.
+    Entered(UnitReply),
+    /// It had no room, and nothing of it was done: the driver of the next term asks for it again.
+    GivenBack { batches: Vec<AppendBatch>, commands: Vec<Command> },
 }
 
 pub(crate) type UnitReply = Entered<Result<Option<Appended>, AppendError>>;
@@ -80,7 +92,7 @@ impl Request {
             }
             Request::Receive { message, .. } => of_batches(&message.batches),
             Request::Execute { command, .. } => command.weight(),
-            Request::Closing => 0,
+            Request::MayWait(_) | Request::Closing => 0,
         }
     }
 
@@ -97,7 +109,7 @@ impl Request {
             Request::Receive { reply, .. } => {
                 let _ = reply.send(Err(ReceiveError::Refused(why.clone().into())));
             }
-            Request::Closing => {}
+            Request::MayWait(_) | Request::Closing => {}
             Request::Execute { reply, .. } => {
                 let _ = reply.send(Err(why.clone().into()));
             }
@@ -108,9 +120,10 @@ impl Request {
 /// Answers each row of a unit that was not done.
 pub(crate) fn refuse_unit(
     batches: &[AppendBatch],
-    reply: oneshot::Sender<UnitReply>,
+    reply: oneshot::Sender<UnitAnswer>,
     why: &AppendError,
 ) {
     let rows = batches.iter().map(AppendBatch::rows).sum();
-    let _ = reply.send(Entered { rows: vec![Err(why.clone()); rows], sent: Vec::new() });
+    let refused = Entered { rows: vec![Err(why.clone()); rows], sent: Vec::new() };
+    let _ = reply.send(UnitAnswer::Entered(refused));
 }

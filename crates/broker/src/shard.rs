@@ -23,6 +23,7 @@ use crate::delivery::handle::Handle;
 use crate::error::Unavailable;
 use crate::outgoing::Outgoing;
 use crate::pending::Pending;
+use crate::unplaced::Unplaced;
 use crate::watch::{MarkedWatches, Watchers};
 
 /// What a shard's leader decides by: its rows, and the catalog as this node knows it.
@@ -69,6 +70,8 @@ pub(crate) struct Shard {
     pub(crate) changes: Changes,
     /// What this shard sends to others.
     pub(crate) outgoing: Outgoing,
+    /// What others sent to it and found no topic.
+    pub(crate) unplaced: Unplaced,
     /// Set once the node leads: until then there is nobody to deliver to.
     pub(crate) delivery: OnceLock<Handle>,
     state: RwLock<State>,
@@ -105,6 +108,7 @@ impl Shard {
             watchers,
             changes: Changes::default(),
             outgoing: Outgoing::default(),
+            unplaced: Unplaced::default(),
             delivery: OnceLock::new(),
             state: RwLock::new(State::of(role)),
             pending: Mutex::default(),
@@ -296,7 +300,7 @@ impl StateMachine for Shard {
             && let Some(pending) = self.take(entry.ticket)
         {
             let state = self.state.read();
-            pending.answer(&state.rows, applied, &self.outgoing);
+            pending.answer(&state.rows, applied, &self.outgoing, &self.unplaced);
         }
         // After the answers: whoever is to hear of it is known by then.
         if commands.iter().any(|command| matches!(command, Command::Send { .. })) {

@@ -23,6 +23,9 @@ pub struct ShardStatus {
     pub syncs: u64,
     /// From the start of a sync to its end, on average since the node was started.
     pub sync_micros: u64,
+    /// Records that other shards sent to topics that were deleted before they arrived, since the node was started:
+    /// they are dropped.
+    pub unplaced: u64,
 }
 
 impl Broker {
@@ -50,5 +53,6 @@ fn status(local: &LocalShard) -> ShardStatus {
         live_bytes: segments.iter().map(|segment| segment.live_bytes).sum(),
         syncs: stats.syncs,
         sync_micros: stats.total_sync_micros.checked_div(stats.syncs).unwrap_or(0),
+        unplaced: local.shard.unplaced.records(),
     }
 }

@@ -1,4 +1,4 @@
-//! Leases and back-offs that go on in another engine of the same group: the one of a later term.
+//! Leases, back-offs and dead letters that go on in another engine of the same group: the one of a later term.
 
 use std::collections::BTreeMap;
 
@@ -6,6 +6,7 @@ use base::{HashMap, Offset};
 
 use crate::dispatch::Dispatch;
 use crate::lease::Lease;
+use crate::partition::Ending;
 use crate::{ConsumerId, Joined, Pools, SessionId};
 
 /// A live lease, with all that an engine has to know of its record.
@@ -19,6 +20,14 @@ pub struct BackOff {
     offset: Offset,
     key: u64,
     due_ms: i64,
+}
+
+/// A record whose dead letter is not in the log yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Dying {
+    partition: u32,
+    offset: Offset,
+    ending: Ending,
 }
 
 /// The state of a record that was taken over with its lease and is not read yet.
@@ -91,6 +100,12 @@ impl Claims {
     }
 }
 
+impl Dying {
+    pub fn place(&self) -> (u32, Offset) {
+        (self.partition, self.offset)
+    }
+}
+
 impl Claim {
     pub fn session(&self) -> SessionId {
         self.0.session
@@ -160,6 +175,39 @@ impl Dispatch {
         self.claims.insert(partition, offset);
         self.wait_after_lease(partition, offset, key, due_ms);
         self.comes_back_unread(partition, offset, due_ms)
+    }
+
+    /// The records whose dead letters are not in the log yet, by partition and offset.
+    pub fn dying(&self) -> Vec<Dying> {
+        let mut dying = Vec::with_capacity(self.ending);
+        for partition in self.partitions.numbers() {
+            let Some(found) = self.partitions.get(partition).filter(|_| self.ending > 0) else {
+                break;
+            };
+            let dead = found.ending.iter().filter(|(_, ending)| ending.reason.is_some());
+            dying.extend(dead.map(|(&offset, &ending)| Dying { partition, offset, ending }));
+        }
+        dying
+    }
+
+    /// Goes on waiting until a record's dead letter is in the log, which is told by [`Dispatch::ended`]. To be
+    /// called before anything was read. False if there is no dead letter to make: the record is settled, or
+    /// gone, or the policy has changed.
+    pub fn go_on_dying(&mut self, dying: Dying) -> bool {
+        let Dying { partition, offset, ending } = dying;
+        let Some(found) = self.partitions.get(partition) else { return false };
+        let unread = (found.scan_next..found.end).contains(&offset);
+        if !unread || found.is_settled(offset) || self.claims.contains(partition, offset) {
+            return false;
+        }
+        self.hold(partition, offset, ending.meta.key);
+        self.claims.insert(partition, offset);
+        if !self.policy.dead_letters {
+            self.finish(partition, offset, ending.meta.key);
+            return false;
+        }
+        self.set_aside(partition, offset, ending);
+        true
     }
 
     /// Notes that a record backs off until `due_ms`.

@@ -268,6 +268,7 @@ impl Consumers {
             return Lack::default();
         };
         Lack {
+            ready: true,
             records: consumer.records_left() == 0,
             bytes: consumer.bytes_left() == 0 || !consumer.fits(bytes),
             pool: !pools.has_room(consumer.joined.session),

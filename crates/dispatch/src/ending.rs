@@ -69,7 +69,7 @@ impl Dispatch {
         self.dead_letters.push(DeadLetter { partition, offset, reason, attempts });
     }
 
-    fn set_aside(&mut self, partition: u32, offset: Offset, ending: Ending) {
+    pub(crate) fn set_aside(&mut self, partition: u32, offset: Offset, ending: Ending) {
         self.partitions[partition].ending.insert(offset, ending);
         self.ending += 1;
     }

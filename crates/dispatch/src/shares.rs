@@ -7,6 +7,8 @@ use crate::pools::Pools;
 /// What keeps a consumer from the record that goes next. Nothing where no record is ready.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Lack {
+    /// There is a record that could go to the consumer, if it does not lack anything.
+    pub ready: bool,
     pub records: bool,
     pub bytes: bool,
     /// Its session holds as many as it may.

@@ -9,7 +9,6 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::io::IoSlice;
 use std::path::Path;
 
 use bytes::Bytes;
@@ -132,7 +131,7 @@ fn check_log(journal: &Journal) {
 
 #[test]
 fn a_directory_of_version_1_is_served_and_written_on() {
-    let disk = unpack(include_bytes!("fixtures/v1.journal"));
+    let disk = SimulatedDisk::unpack(include_bytes!("fixtures/v1.journal"), Path::new(DIR));
     let names = disk.list(Path::new(DIR)).unwrap();
     for name in ["vote", "00000001.g2.seg", "00000001.g2.idx", "00000004.idx"] {
         assert!(names.iter().any(|it| it == name), "{name} of {names:?}");
@@ -179,7 +178,7 @@ fn a_directory_of_version_1_is_served_and_written_on() {
 
 #[test]
 fn sidecars_of_version_1_segments_are_made_again() {
-    let disk = unpack(include_bytes!("fixtures/v1.journal"));
+    let disk = SimulatedDisk::unpack(include_bytes!("fixtures/v1.journal"), Path::new(DIR));
     for name in disk.list(Path::new(DIR)).unwrap() {
         if name.ends_with(".idx") {
             disk.lose_file(&Path::new(DIR).join(name));
@@ -225,61 +224,5 @@ fn write_a_directory() {
     check(&journal);
     journal.close();
     let to = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/new.journal");
-    std::fs::write(to, pack(&disk)).unwrap();
-}
-
-const BLOCK: usize = 64;
-
-/// Names and contents; blocks of zeros are left out.
-fn pack(disk: &SimulatedDisk) -> Vec<u8> {
-    let mut out = Vec::new();
-    let mut names = disk.list(Path::new(DIR)).unwrap();
-    names.sort_unstable();
-    for name in names {
-        let content = disk.content(&Path::new(DIR).join(&name)).unwrap();
-        let blocks: Vec<(usize, &[u8])> = content
-            .chunks(BLOCK)
-            .enumerate()
-            .filter(|(_, block)| block.iter().any(|byte| *byte != 0))
-            .collect();
-        for number in [name.len(), content.len(), blocks.len()] {
-            out.extend_from_slice(&(number as u32).to_le_bytes());
-        }
-        out.extend_from_slice(name.as_bytes());
-        for (place, block) in blocks {
-            out.extend_from_slice(&(place as u32).to_le_bytes());
-            out.extend_from_slice(block);
-            out.resize(out.len() + BLOCK - block.len(), 0);
-        }
-    }
-    out
-}
-
-fn unpack(packed: &[u8]) -> SimulatedDisk {
-    let disk = SimulatedDisk::new();
-    disk.create_dir(Path::new(DIR)).unwrap();
-    let mut rest = packed;
-    let mut take = |len: usize| {
-        let (taken, more) = rest.split_at(len);
-        rest = more;
-        taken
-    };
-    let number = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().unwrap()) as usize;
-    let mut left = packed.len();
-    while left > 0 {
-        let [name_len, len, blocks] = [number(take(4)), number(take(4)), number(take(4))];
-        let name = std::str::from_utf8(take(name_len)).unwrap();
-        let file = disk.open(&Path::new(DIR).join(name), true).unwrap();
-        file.allocate(len as u64).unwrap();
-        for _ in 0..blocks {
-            let at = number(take(4)) * BLOCK;
-            let block = take(BLOCK);
-            let block = &block[..BLOCK.min(len - at)];
-            file.write_at(&mut [IoSlice::new(block)], at as u64).unwrap();
-        }
-        file.sync().unwrap();
-        left -= 12 + name_len + blocks * (4 + BLOCK);
-    }
-    disk.sync_dir(Path::new(DIR)).unwrap();
-    disk
+    std::fs::write(to, disk.pack()).unwrap();
 }

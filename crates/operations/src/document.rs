@@ -173,6 +173,9 @@ pub struct ShardSummary {
     pub syncs: u64,
     /// The average time of a sync since the node was started.
     pub sync_micros: u64,
+    /// Records that other shards sent to topics that were deleted before they arrived, and that were dropped,
+    /// since the node was started.
+    pub unplaced: u64,
 }
 
 /// What a shard has.

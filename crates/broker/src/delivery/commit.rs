@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::append::AppendBatch;
 use crate::error::{ExecuteError, Unavailable};
-use crate::request::{Request, UnitReply};
+use crate::request::{Request, UnitAnswer, UnitReply};
 
 use super::group::Group;
 use super::groups::Groups;
@@ -46,14 +46,30 @@ pub(super) struct Committed<P> {
     pub(super) number: u64,
     pub(super) groups: Vec<LeaseGroupId>,
     pub(super) purpose: P,
-    /// Of each batch, or of all.
-    pub(super) result: Result<UnitReply, Unavailable>,
+    pub(super) result: Result<CommittedAs, Unavailable>,
+}
+
+/// How a request ended to which the log answered.
+#[derive(Debug)]
+pub(super) enum CommittedAs {
+    /// What became of each batch; of none where there were only settles.
+    Entered(UnitReply),
+    /// Nothing of it was done: it had no room in an outbox before its term was over.
+    GivenBack(Unit),
+}
+
+/// Settles and batches of one log entry.
+#[derive(Debug)]
+pub(super) struct Unit {
+    pub(super) settles: Vec<GroupSettle>,
+    pub(super) batches: Vec<AppendBatch>,
 }
 
 impl<P> Committed<P> {
     /// There was nothing to make durable.
     pub(super) fn of_nothing(purpose: P) -> Self {
-        Self { number: 0, groups: Vec::new(), purpose, result: Ok(UnitReply::nothing()) }
+        let result = Ok(CommittedAs::Entered(UnitReply::nothing()));
+        Self { number: 0, groups: Vec::new(), purpose, result }
     }
 }
 
@@ -162,7 +178,13 @@ impl<P: Send + 'static> Commits<P> {
         let (reply, answer) = oneshot::channel();
         let commands = vec![Command::Settle { settles }];
         let _ = self.requests.send(Request::Unit { batches, commands, reply });
-        let answered = answer.map(|answer| answer.map_err(|_| Unavailable::Stopping));
+        let answered = answer.map(|answer| match answer {
+            Ok(UnitAnswer::Entered(rows)) => Ok(CommittedAs::Entered(rows)),
+            Ok(UnitAnswer::GivenBack { batches, commands }) => {
+                Ok(CommittedAs::GivenBack(Unit { settles: settles_in(commands), batches }))
+            }
+            Err(_) => Err(Unavailable::Stopping),
+        });
         let committed = move |result| Committed { number, groups: of, purpose, result };
         self.under_way.push(answered.map(committed).boxed());
     }
@@ -192,7 +214,7 @@ impl<P: Send + 'static> Commits<P> {
                     Err(_) => return Err(Unavailable::Stopping),
                 }
             }
-            Ok(UnitReply::nothing())
+            Ok(CommittedAs::Entered(UnitReply::nothing()))
         };
         let committed = move |result| Committed { number, groups, purpose, result };
         self.under_way.push(answered.map(committed).boxed());
@@ -215,6 +237,11 @@ impl<P: Send + 'static> Commits<P> {
         self.under_way.push(ending);
     }
 
+    /// Whether units may wait for room in an outbox from now on: not while a driver is about to go.
+    pub(super) fn may_wait(&self, may: bool) {
+        let _ = self.requests.send(Request::MayWait(may));
+    }
+
     /// Whether anything is under way.
     pub(super) fn is_under_way(&self) -> bool {
         !self.under_way.is_empty()
@@ -232,6 +259,15 @@ impl<P: Send + 'static> Commits<P> {
         }
         self.under_way.next().now_or_never().flatten()
     }
+}
+
+/// Of a unit that was made of settles.
+fn settles_in(commands: Vec<Command>) -> Vec<GroupSettle> {
+    let settles = |command| match command {
+        Command::Settle { settles } => settles,
+        _ => Vec::new(),
+    };
+    commands.into_iter().flat_map(settles).collect()
 }
 
 #[cfg(test)]

@@ -133,6 +133,22 @@ impl DeadLetters {
         }
     }
 
+    /// The request was not made, and is made in the next term.
+    pub(super) fn on_given_back(&mut self, now: Instant) {
+        self.under_way = false;
+        self.postpone(now);
+    }
+
+    /// Goes on in the next term with those of its letters that are for these records. The others are in the log
+    /// already, or their records are gone.
+    pub(super) fn go_on_with(mut self, records: &HashSet<(u32, Offset)>) -> Self {
+        let before = self.pending.len();
+        self.pending.retain(|it| records.contains(&(it.letter.partition, it.letter.offset)));
+        self.appended += (before - self.pending.len()) as u64;
+        (self.not_before, self.failed) = (None, None);
+        self
+    }
+
     /// These partitions were sought: their dead letters are void, and their rejects come before the seek.
     pub(super) fn forget(&mut self, partitions: &[u32]) {
         let before = self.pending.len();

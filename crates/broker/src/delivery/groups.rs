@@ -160,6 +160,14 @@ impl Groups {
         true
     }
 
+    /// The group's engine goes on for one of an earlier term, under the number of that.
+    pub(super) fn resume_engine(&mut self, id: LeaseGroupId, engine: u64) -> Option<&mut Group> {
+        self.next_engine = self.next_engine.max(engine + 1);
+        let group = self.by_id.get_mut(&id)?;
+        group.engine = engine;
+        Some(group)
+    }
+
     fn new_engine(&mut self) -> u64 {
         let engine = self.next_engine;
         self.next_engine += 1;

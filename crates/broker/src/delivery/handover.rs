@@ -4,19 +4,23 @@
 //! how long records wait that came back from leases. A
 //! driver whose term is over hands nothing out any more, waits until all that it asked of the log has come
 //! to its end, in the next term where it has to, and leaves its sessions with their leases. The next one
-//! begins with what is durable by then, and takes them over where nobody else led in between.
+//! begins with what is durable by then, and takes them over where nobody else led in between. Dead letters that
+//! had no room in an outbox, and transfers, go over too: nobody is told that they failed.
 
 use std::collections::VecDeque;
 use std::pin::pin;
 
-use base::{HashMap, LeaseGroupId};
+use base::{HashMap, HashSet, LeaseGroupId, Offset};
 use consensus::{Consensus, Leadership};
-use dispatch::{BackOff, Claim, ConsumerId, Joined, SessionId};
+use dispatch::{BackOff, Claim, ConsumerId, Dying, Joined, SessionId};
 
+use super::commit::Unit;
+use super::dead_letters::DeadLetters;
 use super::group::Group;
 use super::handle::{Inbox, Message};
 use super::rates::Counts;
 use super::sessions::Session;
+use super::transfer::Transfer;
 
 #[derive(Default)]
 pub(super) struct Handover {
@@ -24,6 +28,7 @@ pub(super) struct Handover {
     pub(super) term: u64,
     pub(super) sessions: HashMap<SessionId, Session>,
     pub(super) groups: Vec<Users>,
+    pub(super) transfers: Vec<LeftTransfer>,
     pub(super) counts: HashMap<LeaseGroupId, Counts>,
     /// To be handled by the next driver before all others.
     pub(super) messages: VecDeque<Message>,
@@ -35,6 +40,18 @@ pub(super) struct Users {
     pub(super) consumers: Vec<(ConsumerId, Joined)>,
     pub(super) claims: Vec<Claim>,
     pub(super) back_offs: Vec<BackOff>,
+    /// Its engine, by which those who wait for dead letters know it.
+    pub(super) engine: u64,
+    pub(super) dead: DeadLetters,
+    /// The records of these letters.
+    pub(super) dying: Vec<Dying>,
+}
+
+/// A transfer that had no room in an outbox: what is to be put into the log.
+pub(super) struct LeftTransfer {
+    pub(super) groups: Vec<LeaseGroupId>,
+    pub(super) unit: Unit,
+    pub(super) transfer: Transfer,
 }
 
 impl Handover {
@@ -60,6 +77,8 @@ impl Handover {
         }
         // Consensus is gone. Those who wait for an answer hear that there is no driver.
         self.messages.clear();
+        self.groups.clear();
+        self.transfers.clear();
         while !matches!(inbox.recv().await, None | Some(Message::Stop)) {}
         None
     }
@@ -67,11 +86,18 @@ impl Handover {
 
 impl Users {
     /// `None` where nobody uses the group.
-    pub(super) fn of(group: &Group) -> Option<Self> {
+    pub(super) fn of(group: &mut Group) -> Option<Self> {
         let dispatch = &group.dispatch;
         let (consumers, claims) = (dispatch.joined(), dispatch.claims());
         let back_offs = dispatch.back_offs();
+        let dead = std::mem::take(&mut group.dead);
+        let letters: HashSet<(u32, Offset)> =
+            dead.pending().map(|it| (it.letter.partition, it.letter.offset)).collect();
+        let mut dying = dispatch.dying();
+        dying.retain(|dying| letters.contains(&dying.place()));
         let used = !consumers.is_empty() || !claims.is_empty() || !back_offs.is_empty();
-        used.then_some(Self { group: group.id, consumers, claims, back_offs })
+        let (id, engine) = (group.id, group.engine);
+        let users = Self { group: id, consumers, claims, back_offs, engine, dead, dying };
+        (used || !users.dead.is_empty()).then_some(users)
     }
 }

@@ -22,6 +22,8 @@ pub(super) struct Lent {
     told_starved: bool,
     /// It was changed since.
     tell_again: bool,
+    /// Something was handed out by it since it was given back last.
+    used: bool,
 }
 
 impl Lent {
@@ -44,6 +46,18 @@ impl Lent {
         self.asked = in_all;
     }
 
+    /// Something was handed out by it.
+    pub(super) fn note_used(&mut self) {
+        self.used = true;
+    }
+
+    /// Whether nothing of it is given back now. `could_use`: a record needs it and has what it needs before; it
+    /// may lack what comes after, which is about to come then. Given back each time that it is asked for, the two
+    /// might pass each other between two shards without end.
+    pub(super) fn keeps(&self, could_use: bool) -> bool {
+        could_use && !self.used
+    }
+
     pub(super) fn owed(&self) -> u64 {
         self.asked.saturating_sub(self.given_back)
     }
@@ -53,6 +67,7 @@ impl Lent {
     /// where there is nothing to tell.
     pub(super) fn give_back(&mut self, given: u64, left: u64, returns: bool) -> Option<GivenBack> {
         self.given_back += given;
+        self.used &= given == 0;
         if !returns {
             self.given_back = self.given_back.max(self.asked);
         }

@@ -279,4 +279,6 @@ fn part(amount: u64, place: usize, count: usize) -> u64 {
 }
 
 #[cfg(test)]
+mod both_kinds;
+#[cfg(test)]
 mod tests;

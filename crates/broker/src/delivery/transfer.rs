@@ -15,6 +15,7 @@ use record::SharedRecord;
 use tokio::sync::oneshot;
 
 use crate::append::AppendBatch;
+use crate::error::Unavailable;
 
 use super::dead_letter_batches::DeadLetterBatches;
 use super::dead_lettering::DeadLetterTarget;
@@ -213,6 +214,18 @@ impl RejectedRecords {
 }
 
 impl Transfer {
+    /// Nobody can tell what became of it.
+    pub(super) fn fail(self, why: &Unavailable) {
+        let _ = self.reply.send(Err(why.clone().into()));
+    }
+
+    /// The engines that withhold its records are no more; none has this number.
+    pub(super) fn forget_engines(&mut self) {
+        self.withheld.iter_mut().for_each(|withheld| withheld.engine = 0);
+        let letters = self.dead_lettered.iter_mut().chain(&mut self.to_dead_letter);
+        letters.for_each(|letters| letters.engine = 0);
+    }
+
     /// Everything that it was to settle, for when it is refused.
     pub(super) fn take_withheld(&mut self) -> Vec<Withheld> {
         let mut withheld = std::mem::take(&mut self.withheld);

@@ -1,31 +1,44 @@
 //! Units that wait for room in an outbox.
 //!
-//! They wait in their order: a large one is not passed by small ones for ever. After a while they are refused,
-//! and so they are when the term ends, since their driver waits for them then.
+//! They wait in their order: a large one is not passed by small ones for ever. After a while they are refused.
+//! What waits is in memory, so that there is a bound on it: beyond that a unit is refused at once.
+//!
+//! A driver whose term is over waits until all that it asked for has come to its end, and delivers nothing
+//! meanwhile. So it gets back what waits here, and leaves that to the driver of the next term.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use base::ShardId;
-use base::limits::OUTBOX_HOLD;
+use base::limits::{OUTBOX_HELD_BYTES_MAX, OUTBOX_HOLD};
 use tokio::time::Instant;
 
 use super::proposal::Context;
 use super::units::{full_outbox, shards_there};
 use crate::error::AppendError;
-use crate::request::{Request, refuse_unit};
+use crate::request::{Request, UnitAnswer, refuse_unit};
 
-#[derive(Default)]
 pub(super) struct Held {
     units: VecDeque<HeldUnit>,
+    /// Of the units, by the outbox that each waits for: how many there are, and their bytes.
+    awaited: BTreeMap<ShardId, (usize, usize)>,
+    /// Whether units may wait: not while a driver is about to go.
+    open: bool,
     /// The node is about to end: nothing waits any more.
     closed: bool,
 }
 
 struct HeldUnit {
     unit: Request,
+    bytes: usize,
     since: Instant,
     /// The first of the outboxes that it needs which has no room.
     full: ShardId,
+}
+
+impl Default for Held {
+    fn default() -> Self {
+        Self { units: VecDeque::new(), awaited: BTreeMap::new(), open: true, closed: false }
+    }
 }
 
 impl Held {
@@ -40,18 +53,30 @@ impl Held {
 
     pub(super) fn refuse_expired(&mut self, now: Instant) {
         while let Some(held) = self.units.pop_front_if(|held| held.since + OUTBOX_HOLD <= now) {
+            self.note_gone(&held);
             held.refuse();
         }
-    }
-
-    pub(super) fn refuse_all(&mut self) {
-        self.units.drain(..).for_each(HeldUnit::refuse);
     }
 
     /// From now on nothing waits.
     pub(super) fn close(&mut self) {
         self.closed = true;
-        self.refuse_all();
+        self.awaited.clear();
+        self.units.drain(..).for_each(HeldUnit::refuse);
+    }
+
+    /// Whether units may wait from now on.
+    pub(super) fn may_wait(&mut self, may: bool) {
+        self.open = may;
+        if !may {
+            self.give_all_back();
+        }
+    }
+
+    /// Nobody leads: whoever asked for these units is about to go, or has gone.
+    pub(super) fn give_all_back(&mut self) {
+        self.awaited.clear();
+        self.units.drain(..).for_each(HeldUnit::give_back);
     }
 
     /// Takes out those that have room now, in their order, each once the one before it has its place.
@@ -60,23 +85,75 @@ impl Held {
         context: &mut Context<'_>,
         mut take: impl FnMut(Request, &mut Context<'_>),
     ) {
-        for HeldUnit { unit, since, .. } in std::mem::take(&mut self.units) {
-            match self.full(&unit, context) {
-                Some(full) => self.units.push_back(HeldUnit { unit, since, full }),
-                None => take(unit, context),
+        // Most often nothing has changed: then the others are not looked at.
+        if !self.any_has_room(context) {
+            return;
+        }
+        self.awaited.clear();
+        for held in std::mem::take(&mut self.units) {
+            // Behind one that waits for the same outbox still.
+            let full = match self.awaited.contains_key(&held.full) {
+                true => Some(held.full),
+                false => self.full(&held.unit, context),
+            };
+            match full {
+                Some(full) => self.keep(HeldUnit { full, ..held }),
+                None => take(held.unit, context),
             }
         }
     }
 
     /// Keeps a unit that has no room. Gives back everything else.
     pub(super) fn admit(&mut self, request: Request, context: &Context<'_>) -> Option<Request> {
+        if let Request::MayWait(may) = request {
+            self.may_wait(may);
+            return None;
+        }
         let Some(full) = self.full(&request, context) else { return Some(request) };
-        let held = HeldUnit { unit: request, since: Instant::now(), full };
-        match self.closed {
-            true => held.refuse(),
-            false => self.units.push_back(held),
+        let bytes = request.bytes();
+        let held = HeldUnit { unit: request, bytes, since: Instant::now(), full };
+        let waiting = self.awaited.get(&full).map_or(0, |(_, waiting)| *waiting);
+        let has_room = waiting == 0 || waiting + bytes <= OUTBOX_HELD_BYTES_MAX;
+        match (self.closed || !has_room, self.open) {
+            (true, _) => held.refuse(),
+            (false, true) => self.keep(held),
+            (false, false) => held.give_back(),
         }
         None
+    }
+
+    fn keep(&mut self, held: HeldUnit) {
+        let (units, bytes) = self.awaited.entry(held.full).or_default();
+        (*units, *bytes) = (*units + 1, *bytes + held.bytes);
+        self.units.push_back(held);
+    }
+
+    fn note_gone(&mut self, held: &HeldUnit) {
+        if let Some((units, bytes)) = self.awaited.get_mut(&held.full) {
+            (*units, *bytes) = (*units - 1, *bytes - held.bytes);
+            if *units == 0 {
+                self.awaited.remove(&held.full);
+            }
+        }
+    }
+
+    /// Whether the first of those that wait for one outbox has room there now.
+    fn any_has_room(&self, context: &Context<'_>) -> bool {
+        let mut firsts = Vec::with_capacity(self.awaited.len());
+        for held in &self.units {
+            if firsts.len() == self.awaited.len() {
+                break;
+            }
+            if firsts.contains(&held.full) {
+                continue;
+            }
+            let Request::Unit { batches, .. } = &held.unit else { return true };
+            if full_outbox(batches, &[held.full], context).is_none() {
+                return true;
+            }
+            firsts.push(held.full);
+        }
+        false
     }
 
     /// What a request has to wait for: an outbox that is full, or that another unit waits for.
@@ -86,13 +163,18 @@ impl Held {
         if shards.is_empty() {
             return None;
         }
-        let awaited: BTreeSet<ShardId> = self.units.iter().map(|held| held.full).collect();
-        let awaited = shards.iter().copied().find(|to| awaited.contains(to));
+        let awaited = shards.iter().copied().find(|to| self.awaited.contains_key(to));
         awaited.or_else(|| full_outbox(batches, &shards, context))
     }
 }
 
 impl HeldUnit {
+    fn give_back(self) {
+        if let Request::Unit { batches, commands, reply } = self.unit {
+            let _ = reply.send(UnitAnswer::GivenBack { batches, commands });
+        }
+    }
+
     fn refuse(self) {
         if let Request::Unit { batches, reply, .. } = self.unit {
             refuse_unit(&batches, reply, &AppendError::OutboxFull { to: self.full });

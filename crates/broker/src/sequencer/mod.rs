@@ -117,12 +117,14 @@ impl Sequencer {
             return found;
         }
         tracing::warn!("nobody leads: requests are refused until this node does");
+        self.held.give_all_back();
         self.fail_refused(std::mem::take(refused));
         loop {
             tokio::select! {
                 biased;
                 found = &mut leadership => return found,
                 received = self.inbox.recv() => match received {
+                    Some(Request::MayWait(may)) => self.held.may_wait(may),
                     Some(request) => request.refuse(&Unavailable::NotLeader),
                     None => return Err(ProposeError::Stopping),
                 }
@@ -142,6 +144,7 @@ impl Sequencer {
 
     /// Consensus has ended, or the node is about to.
     async fn refuse_all(mut self, refused: Vec<Refused>, error: &ProposeError) {
+        self.held.close();
         self.fail_refused(refused);
         let why = Unavailable::from(error);
         self.aside.clear();

@@ -157,7 +157,7 @@ impl Proposal {
                 self.add_unit(batches, commands, reply, context);
             }
             Request::Receive { message, reply } => self.add_message(message, reply, context),
-            Request::Closing => {}
+            Request::MayWait(_) | Request::Closing => {}
             Request::Execute { mut command, reply } => {
                 if let Command::CommitOffsets { offsets, .. } = &mut command {
                     // A topic that is gone by now may be gone from the rows before this is applied, and

@@ -113,8 +113,9 @@ impl Sequencer {
                 _ = &mut ended => break,
             }
         }
-        // Drivers wait for these before the next term begins.
-        self.held.refuse_all();
+        if !self.open {
+            self.held.close();
+        }
         self.wind_up(term).await
     }
 

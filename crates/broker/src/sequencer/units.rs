@@ -17,8 +17,8 @@ use super::proposal::{Context, Proposal, Written, refused, refused_for_space, sp
 use crate::append::AppendBatch;
 use crate::error::AppendError;
 use crate::outgoing::Receipt;
-use crate::pending::{GONE, PendingMessage, PendingUnit, Slot};
-use crate::request::{Message, ReceiveError, UnitReply};
+use crate::pending::{MessageRow, PendingMessage, PendingUnit, Slot};
+use crate::request::{Message, ReceiveError, UnitAnswer};
 
 /// A unit's batches by where their rows are.
 struct Divided {
@@ -142,7 +142,7 @@ impl Proposal {
         &mut self,
         batches: Vec<AppendBatch>,
         mut commands: Vec<Command>,
-        reply: oneshot::Sender<UnitReply>,
+        reply: oneshot::Sender<UnitAnswer>,
         context: &mut Context<'_>,
     ) {
         debug_assert!(!batches.is_empty(), "commands alone need no unit");
@@ -259,10 +259,9 @@ impl Proposal {
             for partition in std::iter::once(partition).chain(also) {
                 let deleted = context.ahead.is_deleted(partition.topic);
                 let found = context.state.rows.partition(partition).filter(|_| !deleted);
+                let row = MessageRow { partition, records: span(&header), body: None };
                 let Some(found) = found else {
-                    tracing::info!(%partition, from = %origin.shard, number = origin.number,
-                        "{GONE}");
-                    rows.push(None);
+                    rows.push(row);
                     continue;
                 };
                 let end = context.ahead.end(partition).unwrap_or_else(|| found.next_offset());
@@ -272,7 +271,7 @@ impl Proposal {
                     let ahead = |partition| context.ahead.end(partition);
                     limits::note_waived(state, topic, shard, ahead, records, bytes.bytes());
                 }
-                rows.push(Some((partition, self.bodies.len())));
+                rows.push(MessageRow { body: Some(self.bodies.len()), ..row });
                 let placed = bytes.place(end, context.terms.leader_epoch);
                 self.push_body(partition, end, &header, placed, context);
             }

@@ -183,6 +183,73 @@ async fn a_target_that_is_deleted_meanwhile_holds_nothing_up() {
     broker.shutdown().await;
 }
 
+/// A message that has to be read from a slow disk holds up its own channel, and no other.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn channels_do_not_wait_for_the_reads_of_others() {
+    let disk = SimulatedDisk::new();
+    let broker = open(&disk).await;
+    let (mut graves, mut groups) = (Vec::new(), Vec::new());
+    for shard in [2, 3] {
+        let name = format!("graves-{shard}");
+        graves.push(topic_in(&broker, shard, &name, &[]).await);
+        let queue = topic_in(&broker, 1, &format!("queue-{shard}"), &[]).await;
+        groups.push(group(&broker, queue.topic, &[("dead.letter.topic", &name)]).await);
+        append(&broker, queue, &numbered(&format!("{shard}-"), 10)).await;
+    }
+    let session = broker.lease_session();
+    let to_second = take(&session, groups[0], 10).await;
+    let to_third = take(&session, groups[1], 10).await;
+    let shard = &broker.local_shards()[1];
+    let requests = shard.peers.cut_off(ShardId(2));
+    reject_each(&session, &to_second).await;
+    // They are in memory no more: the first call notes what is durable, and the second lets it go.
+    shard.journal().rest(Duration::ZERO);
+    shard.journal().rest(Duration::ZERO);
+    disk.hang_reads(true);
+    shard.peers.restore(ShardId(2), requests);
+    wait_for("a read from disk", async || disk.hanging_reads() > 0).await;
+    let before = values_count(&broker, graves[0]);
+    reject_each(&session, &to_third).await;
+    wait_for("letters of the other channel", async || values_count(&broker, graves[1]) == 10).await;
+    assert_eq!(values_count(&broker, graves[0]), before);
+    disk.hang_reads(false);
+    wait_for("letters of both", async || values_count(&broker, graves[0]) == 10).await;
+    wait_for_quiet(&broker).await;
+    for (graves, shard) in graves.into_iter().zip([2, 3]) {
+        assert_eq!(values(&broker, graves).await, numbered(&format!("{shard}-"), 10));
+    }
+    broker.shutdown().await;
+}
+
+/// What is dropped is counted where it arrived, each record once.
+#[tokio::test]
+async fn letters_to_a_topic_that_is_gone_are_counted() {
+    let broker = open(&SimulatedDisk::new()).await;
+    let kept = topic_in(&broker, 2, "kept", &[]).await;
+    let doomed = topic_in(&broker, 2, "doomed", &[]).await;
+    broker.set_dead_letter_router("all", Arc::new(ToAll(vec![doomed, kept])));
+    let queue = topic_in(&broker, 1, "queue", &[]).await;
+    let group = group(&broker, queue.topic, &[("dead.letter.route", "all:x")]).await;
+    let all = numbered("job ", 7);
+    append(&broker, queue, &all).await;
+    let peers = &broker.local_shards()[1].peers;
+    let requests = peers.cut_off(ShardId(2));
+    let session = broker.lease_session();
+    reject_each(&session, &take(&session, group, 7).await).await;
+    broker.delete_topic(doomed.topic).await.expect("it is there");
+    // Both ends are led anew: what is sent again counts once.
+    peers.restore(ShardId(2), requests);
+    for shard in [1, 2] {
+        broker.local_shards()[shard].consensus.elect_anew().await.expect("elected");
+    }
+    wait_for("all letters", async || values(&broker, kept).await.len() >= all.len()).await;
+    wait_for_quiet(&broker).await;
+    assert_eq!(values(&broker, kept).await, all);
+    let unplaced: Vec<u64> = broker.shard_statuses().iter().map(|it| it.unplaced).collect();
+    assert_eq!(unplaced, [0, 0, 7, 0]);
+    broker.shutdown().await;
+}
+
 /// What a full topic refuses goes straight to the log of the other shard.
 #[tokio::test]
 async fn what_a_full_topic_refuses_is_dead_lettered_in_another_shard() {

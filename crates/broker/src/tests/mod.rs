@@ -3,6 +3,9 @@
 mod crashes;
 mod dead_letters;
 mod elections;
+mod formats;
+mod full_outboxes;
+mod rewrites;
 mod transfers;
 
 use std::collections::BTreeMap;
@@ -23,8 +26,8 @@ use crate::{AppendBatch, Broker, BrokerOptions, batches_in};
 
 const SHARDS: u32 = 3;
 
-async fn try_open(disk: &SimulatedDisk) -> Result<Broker, OpenError> {
-    let options = BrokerOptions {
+fn options() -> BrokerOptions {
+    BrokerOptions {
         journal: journal::Options {
             segment_bytes: 1 << 20,
             disk_reserve_bytes: 0,
@@ -33,9 +36,12 @@ async fn try_open(disk: &SimulatedDisk) -> Result<Broker, OpenError> {
         housekeeping_interval: Duration::from_millis(10),
         shards: Some(SHARDS),
         ..BrokerOptions::default()
-    };
+    }
+}
+
+async fn try_open(disk: &SimulatedDisk) -> Result<Broker, OpenError> {
     let world = World::on(Arc::new(disk.clone()));
-    Broker::open(world, Path::new("/data"), options).await
+    Broker::open(world, Path::new("/data"), options()).await
 }
 
 async fn open(disk: &SimulatedDisk) -> Broker {
@@ -113,6 +119,11 @@ async fn values(broker: &Broker, partition: PartitionId) -> Vec<String> {
     }
 }
 
+/// How many records a partition has, of which none was deleted.
+fn values_count(broker: &Broker, partition: PartitionId) -> u64 {
+    broker.bounds(partition).map_or(0, |bounds| bounds.end)
+}
+
 async fn take(session: &LeaseSession, group: LeaseGroupId, records_max: u32) -> Vec<Delivery> {
     let wait = Duration::ZERO;
     let options = TakeOptions { records_max, wait, ..TakeOptions::default() };
@@ -127,6 +138,16 @@ fn settles(deliveries: &[Delivery], settlement: Settlement) -> Vec<Settle> {
 
 fn text(delivery: &Delivery) -> String {
     String::from_utf8(delivery.value().expect("a value").to_vec()).expect("text")
+}
+
+/// Rejects one record after the other: each is a message of its own.
+async fn reject_each(session: &LeaseSession, taken: &[Delivery]) {
+    for delivery in taken {
+        let settles = settles(std::slice::from_ref(delivery), Settlement::Reject);
+        for answer in session.settle(settles).await {
+            answer.expect("settled");
+        }
+    }
 }
 
 /// Messages that are not acknowledged, of all shards.

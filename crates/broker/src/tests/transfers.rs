@@ -191,10 +191,6 @@ async fn what_does_not_fit_into_an_outbox_waits_for_room() {
     broker.shutdown().await;
 }
 
-fn values_count(broker: &Broker, partition: PartitionId) -> u64 {
-    broker.bounds(partition).map_or(0, |bounds| bounds.end)
-}
-
 /// A message may be larger than an outbox: it goes when the outbox is empty.
 #[tokio::test]
 async fn a_message_that_is_larger_than_an_outbox_goes_by_itself() {

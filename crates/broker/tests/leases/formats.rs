@@ -4,8 +4,7 @@
 //! version makes to `tests/fixtures/new.data`: run it before a format changes, and keep what it wrote
 //! under the version's name.
 
-use std::io::IoSlice;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,8 +14,12 @@ use world::{Disk, ManualClock, SimulatedDisk, World};
 
 use crate::harness::*;
 
-const DIRS: [&str; 2] = ["/data", "/data/shard-0"];
+const ROWS: &str = "/data/shard-0";
 const HOUR_MS: i64 = 3_600_000;
+
+fn v1() -> SimulatedDisk {
+    SimulatedDisk::unpack(include_bytes!("../fixtures/v1.data"), Path::new("/data"))
+}
 
 async fn open_small(disk: &SimulatedDisk) -> Node {
     try_open(disk).await.expect("opens")
@@ -50,9 +53,9 @@ fn name(value: &str) -> &str {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_data_directory_of_version_1_has_all_its_records_and_what_became_of_them() {
-    let disk = unpack(include_bytes!("../fixtures/v1.data"));
+    let disk = v1();
     let rewritten = |name: &String| name.ends_with(".g2.seg");
-    assert!(disk.list(Path::new(DIRS[1])).unwrap().iter().any(rewritten));
+    assert!(disk.list(Path::new(ROWS)).unwrap().iter().any(rewritten));
     for life in 0..2 {
         let node = open_small(&disk).await;
         let topic = |name: &str| node.broker.catalog().topic_id(name).expect("a topic");
@@ -107,7 +110,7 @@ async fn a_data_directory_of_version_1_has_all_its_records_and_what_became_of_th
 async fn a_start_that_divides_the_catalog_from_the_rows_may_end_anywhere() {
     let (mut at, mut cut) = (0, 0);
     loop {
-        let disk = unpack(include_bytes!("../fixtures/v1.data"));
+        let disk = v1();
         disk.cut_power_after(at);
         let first = try_open(&disk).await;
         let ended = !disk.is_dead();
@@ -170,7 +173,7 @@ async fn write_a_directory() {
     let starts = vec![(PartitionId::new(log, 0), 120)];
     node.broker.shards().advance_starts(starts).await.expect("deleted");
     let rewritten = async || {
-        let names = disk.list(Path::new(DIRS[1])).unwrap();
+        let names = disk.list(Path::new(ROWS)).unwrap();
         // Snapshots are taken by bytes of log.
         node.append(jobs, &[new("fill").header(headers::EXPIRES_AT, START_MS)]).await;
         names.iter().any(|name| name.ends_with(".g2.seg"))
@@ -178,70 +181,5 @@ async fn write_a_directory() {
     wait_for(rewritten, || "a rewritten segment".to_owned()).await;
     node.broker.shutdown().await;
     let to = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/new.data");
-    std::fs::write(to, pack(&disk)).unwrap();
-}
-
-const BLOCK: usize = 64;
-
-/// Names and contents; blocks of zeros are left out.
-fn pack(disk: &SimulatedDisk) -> Vec<u8> {
-    let mut out = Vec::new();
-    let mut paths: Vec<PathBuf> = Vec::new();
-    for dir in DIRS.map(Path::new) {
-        let names = disk.list(dir).unwrap();
-        paths.extend(names.iter().map(|name| dir.join(name)));
-    }
-    paths.sort_unstable();
-    for path in paths {
-        let Some(content) = disk.content(&path) else { continue };
-        let blocks: Vec<(usize, &[u8])> = content
-            .chunks(BLOCK)
-            .enumerate()
-            .filter(|(_, block)| block.iter().any(|byte| *byte != 0))
-            .collect();
-        let path = path.to_str().unwrap();
-        for number in [path.len(), content.len(), blocks.len()] {
-            out.extend_from_slice(&(number as u32).to_le_bytes());
-        }
-        out.extend_from_slice(path.as_bytes());
-        for (place, block) in blocks {
-            out.extend_from_slice(&(place as u32).to_le_bytes());
-            out.extend_from_slice(block);
-            out.resize(out.len() + BLOCK - block.len(), 0);
-        }
-    }
-    out
-}
-
-fn unpack(packed: &[u8]) -> SimulatedDisk {
-    let disk = SimulatedDisk::new();
-    for dir in DIRS {
-        disk.create_dir(Path::new(dir)).unwrap();
-    }
-    let mut rest = packed;
-    let mut take = |len: usize| {
-        let (taken, more) = rest.split_at(len);
-        rest = more;
-        taken
-    };
-    let number = |bytes: &[u8]| u32::from_le_bytes(bytes.try_into().unwrap()) as usize;
-    let mut left = packed.len();
-    while left > 0 {
-        let [path_len, len, blocks] = [number(take(4)), number(take(4)), number(take(4))];
-        let path = std::str::from_utf8(take(path_len)).unwrap();
-        let file = disk.open(Path::new(path), true).unwrap();
-        file.allocate(len as u64).unwrap();
-        for _ in 0..blocks {
-            let at = number(take(4)) * BLOCK;
-            let block = take(BLOCK);
-            let block = &block[..BLOCK.min(len - at)];
-            file.write_at(&mut [IoSlice::new(block)], at as u64).unwrap();
-        }
-        file.sync().unwrap();
-        left -= 12 + path_len + blocks * (4 + BLOCK);
-    }
-    for dir in DIRS {
-        disk.sync_dir(Path::new(dir)).unwrap();
-    }
-    disk
+    std::fs::write(to, disk.pack()).unwrap();
 }

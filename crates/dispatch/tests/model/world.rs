@@ -156,7 +156,7 @@ impl World {
             86..=87 => self.credit(a, b, c),
             88 => self.seek(partition, a),
             89 => self.trim(partition, a),
-            90 if b.is_multiple_of(2) => self.hand_over(),
+            90 if b.is_multiple_of(2) => self.hand_over(a),
             90 => self.crash(a.is_multiple_of(2)),
             91 => self.compact(partition, a),
             92 => self.remove(partition, a),

@@ -57,7 +57,7 @@ fn who_lacks_credit_for_a_record_that_is_ready_says_so() {
     let (mut engine, pools) = (engine(2), Pools::new());
     let leases = assigned(&mut engine);
     assert_eq!(leases.len(), 4);
-    let lacks_records = Lack { records: true, ..Lack::default() };
+    let lacks_records = Lack { ready: true, records: true, ..Lack::default() };
     assert_eq!(engine.lack(1, &pools), lacks_records);
     assert_eq!(engine.take_back(1, 3, 0), (0, 0), "all of it is in use");
     engine.grant(1, 3, 0);
@@ -75,7 +75,7 @@ fn bytes_and_the_limit_of_a_session_are_lacked_apart() {
     bench.pools.set_limit(1, Some(1));
     bench.join(1, Joined { bytes: 15, ..window(1, 9) });
     assert_eq!(bench.assign().len(), 1);
-    let both = Lack { records: false, bytes: true, pool: true };
+    let both = Lack { ready: true, records: false, bytes: true, pool: true };
     assert_eq!(bench.engine.lack(1, &bench.pools), both);
     assert_eq!(bench.engine.take_back(1, 2, 9), (2, 5));
     bench.engine.set_paused(true);

@@ -54,6 +54,7 @@ fn table(shards: &[ShardSummary]) -> String {
         ">LIVE",
         ">SYNCS",
         ">SYNC MS",
+        ">UNPLACED",
     ]);
     for it in shards {
         let holds = match it.holds {
@@ -71,6 +72,7 @@ fn table(shards: &[ShardSummary]) -> String {
             bytes(it.live_bytes),
             count(it.syncs),
             format!("{:.2}", it.sync_micros as f64 / 1e3),
+            count(it.unplaced),
         ]);
     }
     table.render()

@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 
 use base::LeaseGroupId;
-use dispatch::{ConsumerId, SessionId};
+use dispatch::{Assignment, ConsumerId, SessionId};
 
 use super::super::divided_credit::{Change, CreditKind};
+use super::super::group::Group;
 use super::super::lent::Lent;
 use super::Driver;
 
@@ -52,13 +53,15 @@ impl Driver {
             Change::GiveBack { in_all } => {
                 let Some(lent) = self.sessions.lent(id, kind) else { return };
                 lent.ask(in_all);
-                self.give_back_share(id, kind);
+                let group = self.group_of_share(id, kind);
+                let is_next = group.is_some_and(|group| group.queued);
+                self.give_back_share(id, kind, is_next);
             }
         }
     }
 
-    /// Before records of the group are handed out: gives back what is owed and not in use any more.
-    pub(super) fn repay(&mut self, id: LeaseGroupId) {
+    /// Gives back what is owed and not in use any more. `is_next`: before records of the group are handed out.
+    pub(super) fn repay(&mut self, id: LeaseGroupId, is_next: bool) {
         if !self.sessions.any_lent() {
             return;
         }
@@ -73,12 +76,15 @@ impl Driver {
                 CreditKind::Session => true,
             };
             if concerns {
-                self.give_back_share(session, kind);
+                self.give_back_share(session, kind, is_next);
             }
         }
     }
 
-    fn give_back_share(&mut self, id: SessionId, kind: CreditKind) {
+    fn give_back_share(&mut self, id: SessionId, kind: CreditKind, is_next: bool) {
+        if self.keeps(id, kind, is_next) {
+            return self.sessions.note_debt(id, kind);
+        }
         let Some(owed) = self.sessions.lent(id, kind).map(|lent| lent.owed()) else { return };
         let (given, left, returns) = match kind {
             CreditKind::Records(consumer) => {
@@ -102,6 +108,50 @@ impl Driver {
             self.sessions.tell_given_back(id, kind, told);
         }
         self.sessions.note_debt(id, kind);
+    }
+
+    /// Whether nothing of it is given back now ([`Lent::keeps`]): a record is ready that needs it and has what it
+    /// needs before. It waits for something else that it needs, or is about to be handed out (`is_next`); one that
+    /// has all and was not handed out is held up otherwise.
+    fn keeps(&mut self, id: SessionId, kind: CreditKind, is_next: bool) -> bool {
+        let (CreditKind::Bytes(consumer) | CreditKind::Records(consumer)) = kind else {
+            // It is needed last.
+            return false;
+        };
+        let Some(group) = self.group_of_share(id, kind) else { return false };
+        let lack = group.dispatch.lack(consumer, &self.sessions.pools);
+        let could_use = match kind {
+            CreditKind::Bytes(_) => !lack.bytes && (is_next || lack.records || lack.pool),
+            _ => !lack.bytes && !lack.records && (is_next || lack.pool),
+        };
+        let could_use = lack.ready && could_use;
+        self.sessions.lent(id, kind).is_some_and(|lent| lent.keeps(could_use))
+    }
+
+    /// Of a consumer's credit.
+    fn group_of_share(&self, id: SessionId, kind: CreditKind) -> Option<&Group> {
+        match kind {
+            CreditKind::Records(consumer) | CreditKind::Bytes(consumer) => {
+                self.groups.get(self.sessions.group_of(id, consumer)?)
+            }
+            CreditKind::Session => None,
+        }
+    }
+
+    /// Records of the group were handed out, or none was: what sessions lent for them is used, and what they want
+    /// back and is not needed goes.
+    pub(super) fn on_handed_out(&mut self, id: LeaseGroupId, assigned: &[Assignment]) {
+        if !self.sessions.any_lent() {
+            return;
+        }
+        for Assignment { session, consumer, .. } in assigned {
+            for kind in [CreditKind::Records(*consumer), CreditKind::Bytes(*consumer)] {
+                if let Some(lent) = self.sessions.lent(*session, kind) {
+                    lent.note_used();
+                }
+            }
+        }
+        self.repay(id, false);
     }
 
     /// Takes records or bytes from a consumer: what it gave, what it has left, and whether its leases give
@@ -166,13 +216,17 @@ impl Driver {
         for (&consumer, joined) in &group.consumers {
             let session = joined.session;
             let lack = group.dispatch.lack(consumer, &self.sessions.pools);
-            // One at a time: credit of a consumer that comes while the session may hold no more would lie
-            // unused, go where it is lacking, and be asked for again.
-            let (records, bytes) = (lack.records && !lack.pool, lack.bytes && !lack.pool);
-            self.sessions.note_starved(session, CreditKind::Records(consumer), id, records);
+            // One at a time, and in all shards in this order; what a record needs before the one that it waits
+            // for is kept meanwhile (`keeps`). In different orders two shards might each wait for what the
+            // other has. Asked for at once, what comes first would lie unused, go where it is lacking, and be
+            // asked for again.
+            let bytes = lack.bytes;
+            let records = lack.records && !bytes;
+            let pool = lack.pool && !bytes && !records;
             self.sessions.note_starved(session, CreditKind::Bytes(consumer), id, bytes);
+            self.sessions.note_starved(session, CreditKind::Records(consumer), id, records);
             let held_back = self.sessions.is_held_back(session);
-            *sessions.entry(session).or_default() |= lack.pool && !held_back;
+            *sessions.entry(session).or_default() |= pool && !held_back;
         }
         for (session, lacks) in sessions {
             self.sessions.note_starved(session, CreditKind::Session, id, lacks);

@@ -53,7 +53,7 @@ use super::commit::Commits;
 use super::dead_lettering::{DeadLetterQueue, DeadLettering};
 use super::groups::Groups;
 use super::handle::{Handle, Inbox, Message};
-use super::handover::Handover;
+use super::handover::{Handover, LeftTransfer};
 use super::overflow::Overflowed;
 use super::places::AppendPlaces;
 use super::rates::Published;
@@ -130,6 +130,8 @@ struct Driver {
     commits: Commits<Purpose>,
     dead_letters: DeadLetterQueue,
     transfers: Transfers,
+    /// For the driver of the next term.
+    given_back: Vec<LeftTransfer>,
     places: AppendPlaces,
     /// Taken, and not yet all in memory.
     takes: Vec<PendingTake>,
@@ -184,6 +186,7 @@ impl Driver {
             commits: Commits::new(requests.clone()),
             dead_letters: DeadLetterQueue::new(Arc::clone(shard), Arc::clone(&handle.routers)),
             transfers: Transfers::default(),
+            given_back: Vec::new(),
             places: AppendPlaces::new(Arc::clone(shard), Arc::clone(&parts.peers)),
             takes: Vec::new(),
             sweep_at: Instant::now() + SWEEP_EVERY,
@@ -193,7 +196,7 @@ impl Driver {
         };
         // Otherwise another node may have leased the same records to others.
         let claims_hold = left.term >= leadership.since();
-        driver.take_over(left.groups, claims_hold);
+        driver.take_over(left.groups, left.transfers, claims_hold);
         for message in left.messages {
             driver.handle(message);
         }

@@ -61,13 +61,14 @@ impl Driver {
         if group.dispatch.next_deadline().is_some_and(|due| due <= now_ms) {
             group.dispatch.tick(now_ms);
         }
-        self.repay(id);
+        self.repay(id, true);
         let mut assigned = std::mem::take(&mut self.assigned);
         if self.is_best_known(id)
             && let Some(group) = self.groups.get_mut(id)
         {
             group.dispatch.dispatch(now_ms, &mut self.sessions.pools, &mut assigned);
         }
+        self.on_handed_out(id, &assigned);
         for assignment in assigned.drain(..) {
             self.hand_out(id, assignment);
         }

@@ -4,11 +4,14 @@ use base::{LeaseGroupId, Offset};
 use dispatch::{SessionId, SettleRefused, Settlement};
 use machine::GroupSettle;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
-use super::super::commit::Committed;
+use super::super::commit::{Committed, CommittedAs, Unit};
+use super::super::dead_lettering::DeadLettering;
 use super::super::dead_letters::PendingLetter;
 use super::super::error::SettleError;
 use super::super::handle::Settled;
+use super::super::handover::LeftTransfer;
 use super::super::options::Settle;
 use super::super::waiter::{Reject, Reply, Waiter, note_reject};
 use super::{Driver, Purpose};
@@ -136,6 +139,14 @@ impl Driver {
 
     pub(super) fn on_committed(&mut self, committed: Committed<Purpose>) {
         let Committed { number, groups, purpose, result } = committed;
+        let result = match result {
+            Ok(CommittedAs::GivenBack(unit)) => {
+                self.on_ended(number, &groups, false);
+                return self.on_given_back(groups, unit, purpose);
+            }
+            Ok(CommittedAs::Entered(entered)) => Ok(entered),
+            Err(why) => Err(why),
+        };
         match purpose {
             Purpose::Settles(waiters) => {
                 self.commits.on_settled();
@@ -174,6 +185,23 @@ impl Driver {
             // The dead letters may have been refused as well: their producer is told no more than that its
             // records were.
             Purpose::Overflow(overflowed) => self.dead_letter_refused(overflowed),
+        }
+    }
+
+    /// The term is over. What waited for room in an outbox is asked for again in the next one: dead letters
+    /// with all others that wait, and a transfer as it is, because the leases that it settles have ended.
+    fn on_given_back(&mut self, groups: Vec<LeaseGroupId>, unit: Unit, purpose: Purpose) {
+        match purpose {
+            Purpose::DeadLettering(DeadLettering { group, engine, .. }) => {
+                if let Some(group) = self.groups.of_engine(group, engine) {
+                    group.dead.on_given_back(Instant::now());
+                }
+            }
+            Purpose::Transfer(transfer) => {
+                self.given_back.push(LeftTransfer { groups, unit, transfer });
+            }
+            // They need no outbox.
+            Purpose::Settles(_) | Purpose::Overflow(_) => {}
         }
     }
 

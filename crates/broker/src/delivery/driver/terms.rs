@@ -5,20 +5,35 @@ use std::pin::pin;
 
 use base::LeaseGroupId;
 use consensus::Consensus;
-use dispatch::{Claim, ConsumerId, Joined};
+use dispatch::{Claim, ConsumerId, Dying, Joined};
 use tokio::time::Instant;
 
+use super::super::commit::Unit;
+use super::super::dead_letters::DeadLetters;
 use super::super::event::GoneReason;
 use super::super::handle::Inbox;
-use super::super::handover::{Handover, Users};
+use super::super::handover::{Handover, LeftTransfer, Users};
 use super::super::takes::Taker;
-use super::Driver;
+use super::{Driver, Purpose};
 use crate::error::Unavailable;
 
 impl Driver {
-    /// Takes over who uses which group. Their leases only where nobody else led in between.
-    pub(super) fn take_over(&mut self, groups: Vec<Users>, claims_hold: bool) {
-        for Users { group, consumers, claims, back_offs } in groups {
+    /// Takes over who uses which group. Their leases only where nobody else led in between, and what waits to
+    /// be put into the log.
+    pub(super) fn take_over(
+        &mut self,
+        groups: Vec<Users>,
+        transfers: Vec<LeftTransfer>,
+        claims_hold: bool,
+    ) {
+        self.commits.may_wait(true);
+        for transfer in transfers {
+            match claims_hold {
+                true => self.transfer_again(transfer),
+                false => transfer.transfer.fail(&Unavailable::NotLeader),
+            }
+        }
+        for Users { group, consumers, claims, back_offs, engine, mut dead, dying } in groups {
             let known = self.groups.load(group);
             for (consumer, joined) in consumers {
                 match known {
@@ -35,6 +50,13 @@ impl Driver {
                 for back_off in back_offs {
                     found.dispatch.back_off(back_off);
                 }
+            }
+            match (known, claims_hold) {
+                (true, true) => self.go_on_dying(group, engine, dead, dying),
+                // Their records are delivered again.
+                (true, false) => dead.fail_waiters(&Unavailable::NotLeader),
+                // With the group all of it is settled, in a way.
+                (false, _) => dead.take_waiters().for_each(|waiter| self.answer(waiter)),
             }
             self.groups.enqueue(group);
             self.groups.note_standing(group, &self.sessions.pools);
@@ -59,11 +81,36 @@ impl Driver {
         }
     }
 
+    /// Dead letters that are not in the log are put there in this term, and those who rejected them wait on.
+    fn go_on_dying(&mut self, id: LeaseGroupId, engine: u64, dead: DeadLetters, dying: Vec<Dying>) {
+        let Some(group) = self.groups.resume_engine(id, engine) else { return };
+        let go_on = |dying: &Dying| group.dispatch.go_on_dying(*dying);
+        let records = dying.into_iter().filter(go_on).map(|dying| dying.place()).collect();
+        group.dead = dead.go_on_with(&records);
+        self.dead_letters.add(id);
+        self.answer_dead_lettered(id);
+    }
+
+    /// Asks again for what had no room in an outbox before its term was over. The engines of this term take its
+    /// records for settled, and are made anew if they are not.
+    fn transfer_again(&mut self, left: LeftTransfer) {
+        let LeftTransfer { groups, unit, mut transfer } = left;
+        let Unit { settles, batches } = unit;
+        transfer.forget_engines();
+        for &id in &groups {
+            self.groups.load(id);
+        }
+        let (of, purpose) = (groups.clone(), Purpose::Transfer(transfer));
+        self.commits.execute_unit(&mut self.groups, of, settles, batches, purpose);
+        groups.into_iter().for_each(|id| self.renew(id));
+    }
+
     /// The term is over. Comes to an end with all that is under way, and with nothing else; where
     /// consensus has ended there is no end to wait for.
     pub(super) async fn wind_up(mut self, consensus: &Consensus) -> (Inbox, Handover) {
         let begun = Instant::now();
         let mut ended = pin!(consensus.ended());
+        self.commits.may_wait(false);
         self.complete_takes();
         loop {
             self.commit_all();
@@ -119,14 +166,13 @@ impl Driver {
             term: self.term,
             sessions,
             groups: Vec::new(),
+            transfers: self.given_back,
             counts,
             messages: VecDeque::new(),
         };
         let now = Instant::now();
         for mut group in groups {
-            // Their dead letters could not be appended: the records are delivered again.
-            group.dead.fail_waiters(&Unavailable::NotLeader);
-            left.groups.extend(Users::of(&group));
+            left.groups.extend(Users::of(&mut group));
             let takers = group.takers.into_iter();
             left.messages.extend(takers.map(|taker| taker.into_message(group.id, now)));
         }

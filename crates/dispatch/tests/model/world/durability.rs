@@ -128,12 +128,11 @@ impl World {
         self.active = None;
     }
 
-    /// The engine of the next term: what is durable, and the consumers with what they lease.
-    pub(super) fn hand_over(&mut self) {
+    /// The engine of the next term: what is durable, and the consumers with what they lease. Some of the dead
+    /// letters are in the log by then, and the others go on.
+    pub(super) fn hand_over(&mut self, a: u16) {
         self.drain();
-        while !self.letters.is_empty() {
-            self.dead_letter(3);
-        }
+        self.dead_letter(a);
         while !self.held.is_empty() {
             self.conclude(4);
         }
@@ -142,7 +141,7 @@ impl World {
         let mut waiting = 0;
         for record in self.logs.iter_mut().flatten() {
             let waits = record.waits_after_lease(now_ms).then_some(record.not_before_ms);
-            if !matches!(record.state, State::Leased { .. }) {
+            if !matches!(record.state, State::Leased { .. } | State::Dead) {
                 record.crash();
             }
             // How long it waits goes over.
@@ -154,11 +153,14 @@ impl World {
         let back_offs = self.engine.back_offs();
         assert!(back_offs.len() >= waiting, "{} of {waiting}", back_offs.len());
         let (joined, claims) = (self.engine.joined(), self.engine.claims());
+        let (dying, letters) = (self.engine.dying(), std::mem::take(&mut self.letters));
         let in_order = self.check_order;
         self.make_anew();
+        self.letters = letters;
         self.check_order = in_order;
         let mut records = self.logs.iter().flatten();
-        self.compacted = records.any(|it| it.gone && matches!(it.state, State::Leased { .. }));
+        self.compacted =
+            records.any(|it| it.gone && matches!(it.state, State::Leased { .. } | State::Dead));
         self.pools = Pools::new();
         for (&session, &records) in &self.limits {
             self.pools.set_limit(session, Some(records));
@@ -169,6 +171,11 @@ impl World {
         for claim in claims {
             assert!(self.engine.claim(claim, &mut self.pools));
             assert!(!self.engine.claim(claim, &mut self.pools), "it is leased");
+        }
+        assert_eq!(dying.len(), self.letters.len());
+        for dying in dying {
+            assert!(self.engine.go_on_dying(dying));
+            assert!(!self.engine.go_on_dying(dying), "it is dead");
         }
         for back_off in back_offs {
             self.engine.back_off(back_off);

@@ -23,6 +23,7 @@ fn summary(status: &ShardStatus) -> ShardSummary {
         live_bytes,
         syncs,
         sync_micros,
+        unplaced,
     } = *status;
     let holds = match shard == ShardId::CATALOG {
         true => ShardContent::Catalog,
@@ -39,6 +40,7 @@ fn summary(status: &ShardStatus) -> ShardSummary {
         live_bytes,
         syncs,
         sync_micros,
+        unplaced,
     }
 }
 

@@ -47,6 +47,17 @@ impl SimulatedDisk {
         state.syncs_hang && state.syncing.iter().any(|name| name.contains(name_part))
     }
 
+    /// From now on reads that have to wait for the disk do not return, until it is called with `false`.
+    pub fn hang_reads(&self, hang: bool) {
+        self.shared.state.lock().reads_hang = hang;
+        self.shared.released.notify_all();
+    }
+
+    /// How many reads hang at the moment.
+    pub fn hanging_reads(&self) -> usize {
+        self.shared.state.lock().reading
+    }
+
     /// Whether the power is off, or the process that used it was killed.
     pub fn is_dead(&self) -> bool {
         self.shared.state.lock().dead

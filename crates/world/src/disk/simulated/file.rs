@@ -31,11 +31,23 @@ impl SimulatedFile {
 
 impl DiskFile for SimulatedFile {
     fn read_at(&self, buf: &mut [u8], position: u64) -> io::Result<usize> {
-        self.with(|content| content.read(buf, position))
+        let mut state = self.shared.state.lock();
+        state.reading += 1;
+        while state.reads_hang && !state.dead {
+            self.shared.released.wait(&mut state);
+        }
+        state.reading -= 1;
+        state.alive()?;
+        self.content(&mut state).map(|content| content.read(buf, position))
     }
 
     fn read_at_cached(&self, buf: &mut [u8], position: u64) -> io::Result<usize> {
-        self.read_at(buf, position)
+        let mut state = self.shared.state.lock();
+        state.alive()?;
+        if state.reads_hang {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        self.content(&mut state).map(|content| content.read(buf, position))
     }
 
     fn write_at(&self, slices: &mut [IoSlice<'_>], position: u64) -> io::Result<()> {

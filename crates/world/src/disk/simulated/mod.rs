@@ -11,11 +11,13 @@
 //! * [`faults`]: the faults that a test sets
 //! * [`state`]: its names and files
 //! * [`content`]: the bytes of a file, and which of them a power loss reverts
+//! * [`image`]: all of it as one piece of bytes, and back
 //! * [`random`]: numbers from a seed
 
 mod content;
 mod faults;
 mod file;
+mod image;
 mod random;
 mod state;
 #[cfg(test)]

@@ -27,6 +27,9 @@ pub(super) struct State {
     pub(super) cut_power_at: Option<u64>,
     pub(super) failing: Vec<Failing>,
     pub(super) syncs_hang: bool,
+    pub(super) reads_hang: bool,
+    /// Reads that hang.
+    pub(super) reading: usize,
     /// Names of the files whose syncs are under way.
     pub(super) syncing: Vec<String>,
 }

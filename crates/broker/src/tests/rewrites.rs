@@ -1,0 +1,150 @@
+//! Segments are rewritten while they hold bodies of messages that are on their way.
+
+use machine::Command;
+
+use super::*;
+
+const LETTERS: usize = 4;
+const SEGMENT: u64 = 64 << 10;
+
+/// Why most of a segment is dead.
+#[derive(Clone, Copy, Debug)]
+enum Cause {
+    /// The other records in it are deleted.
+    Deletion,
+    /// Later records have their keys.
+    Compaction,
+}
+
+struct Scene {
+    graves: PartitionId,
+    group: LeaseGroupId,
+    filler: PartitionId,
+    /// By which shard 2 is reached again.
+    requests: tokio::sync::mpsc::WeakUnboundedSender<crate::request::Request>,
+}
+
+async fn open_small(disk: &SimulatedDisk) -> Result<Broker, OpenError> {
+    let mut options = options();
+    options.journal.segment_bytes = SEGMENT;
+    let world = World::on(Arc::new(disk.clone()));
+    Broker::open(world, Path::new("/data"), options).await
+}
+
+/// Messages of shard 1 that shard 2 has not taken, each among more of a topic than half a segment holds.
+async fn prepare(broker: &Broker) -> Scene {
+    let graves = topic_in(broker, 2, "graves", &[]).await;
+    let filler = topic_in(broker, 1, "filler", &[]).await;
+    let queue = topic_in(broker, 1, "queue", &[]).await;
+    let group = group(broker, queue.topic, &[("dead.letter.topic", "graves")]).await;
+    append(broker, queue, &numbered("job ", LETTERS)).await;
+    let requests = broker.local_shards()[1].peers.cut_off(ShardId(2));
+    let session = broker.lease_session();
+    for delivery in take(&session, group, LETTERS as u32).await {
+        append(broker, filler, &["x".repeat(SEGMENT as usize * 2 / 3)]).await;
+        reject_each(&session, &[delivery]).await;
+    }
+    Scene { graves, group, filler, requests }
+}
+
+/// Of each segment with bodies of messages to shard 2, how often it was written.
+fn generations(broker: &Broker) -> Vec<u32> {
+    let journal = broker.local_shards()[1].journal();
+    let stream = PartitionId::channel_to(ShardId(2)).stream();
+    let holders = journal.batches(stream, 0).expect("an index");
+    let is_holder = |id: u32| holders.iter().any(|batch| batch.segment == id);
+    journal.segments().iter().filter(|it| is_holder(it.id)).map(|it| it.generation).collect()
+}
+
+/// Shard 2 has taken all that was sent to it.
+fn has_arrived(broker: &Broker) -> bool {
+    let shards = broker.shards_with_rows();
+    let sent = shards[0].shard.rows().channels().outbox(ShardId(2)).map_or(0, |it| it.end());
+    shards[1].shard.rows().channels().expected(ShardId(1)) == sent
+}
+
+/// Has the segments rewritten, and lets the messages go. Leaves when they are taken, or the disk is gone.
+async fn rewrite_and_send(broker: &Broker, scene: &Scene, cause: Cause, disk: &SimulatedDisk) {
+    let shard = &broker.local_shards()[1];
+    shard.journal().roll();
+    let _ = match cause {
+        Cause::Deletion => {
+            let end = broker.bounds(scene.filler).map_or(0, |bounds| bounds.end);
+            broker.shards().advance_starts(vec![(scene.filler, end)]).await.map(drop)
+        }
+        Cause::Compaction => {
+            let config = [("cleanup.policy", "compact"), ("segment.ms", "1")];
+            let (topic, config) = (scene.filler.topic, values_of(&config));
+            broker.execute(Command::SetTopicConfig { topic, config }).await.map(drop)
+        }
+    };
+    let _ = broker.append(vec![batch(&[scene.filler], &numbered("last ", 1))]).await;
+    let _ = shard.save_snapshot().await;
+    wait_for("rewritten segments", async || {
+        disk.is_dead() || generations(broker).iter().all(|generation| *generation > 1)
+    })
+    .await;
+    shard.peers.restore(ShardId(2), scene.requests.clone());
+    while !has_arrived(broker) && !disk.is_dead() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+async fn check(broker: &Broker, scene: &Scene, what: &str) {
+    wait_for("all letters", async || has_arrived(broker)).await;
+    assert_eq!(values(broker, scene.graves).await, numbered("job ", LETTERS), "{what}");
+    let session = broker.lease_session();
+    assert!(take(&session, scene.group, 10).await.is_empty(), "{what}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn bodies_of_messages_on_their_way_outlive_the_segments_that_they_were_in() {
+    for cause in [Cause::Deletion, Cause::Compaction] {
+        let disk = SimulatedDisk::new();
+        let broker = open_small(&disk).await.expect("opens");
+        let scene = prepare(&broker).await;
+        let before = generations(&broker);
+        assert!(before.len() > 2 && before.contains(&1), "{before:?}");
+        rewrite_and_send(&broker, &scene, cause, &disk).await;
+        check(&broker, &scene, &format!("{cause:?}")).await;
+        wait_for_quiet(&broker).await;
+        broker.shutdown().await;
+    }
+}
+
+async fn ends_anywhere(cause: Cause) {
+    let (mut at, mut unfinished, mut rewritten) = (0, 0, 0);
+    loop {
+        let disk = SimulatedDisk::new();
+        let broker = open_small(&disk).await.expect("opens");
+        let scene = prepare(&broker).await;
+        disk.cut_power_after(at);
+        rewrite_and_send(&broker, &scene, cause, &disk).await;
+        let ended = !disk.is_dead();
+        rewritten += usize::from(generations(&broker).iter().any(|generation| *generation > 1));
+        let kept = if at % 2 == 0 { disk.killed() } else { disk.power_loss(at) };
+        drop(broker);
+        let what = format!("{cause:?}, cut at {at}");
+        let broker = open_small(&kept).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+        unfinished += usize::from(unacknowledged(&broker) > 0);
+        check(&broker, &scene, &what).await;
+        broker.shutdown().await;
+        if ended {
+            break;
+        }
+        at += 1;
+    }
+
+    assert!(at > 40, "only {at} changes of the disk");
+    assert!(unfinished > 20 && rewritten > 10, "{unfinished} and {rewritten} of {at} ends");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_message_is_lost_or_doubled_wherever_a_rewrite_after_deletions_ends() {
+    ends_anywhere(Cause::Deletion).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_message_is_lost_or_doubled_wherever_a_rewrite_by_compaction_ends() {
+    ends_anywhere(Cause::Compaction).await;
+}
