@@ -155,6 +155,8 @@ impl<'a> Planter<'a> {
         cargo.args(["build", "--quiet", "--locked", "--release", "--package", "sim"]);
         // Its crates are built again and again, and run for seconds.
         cargo.env("CARGO_PROFILE_RELEASE_INCREMENTAL", "true");
+        cargo.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1");
+        cargo.env("CARGO_PROFILE_RELEASE_DEBUG", "false");
         run_to_end(&mut cargo, "the simulation does not build")?;
         Ok(())
     }
