@@ -125,6 +125,7 @@ impl Journal {
             failed: OnceLock::new(),
             drained: Notify::new(),
             placed: Notify::new(),
+            refusing: Mutex::default(),
             applying: Mutex::default(),
             snapshot: Mutex::new(snapshot),
             snapshot_bytes: AtomicU64::new(0),

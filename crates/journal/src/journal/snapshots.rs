@@ -56,8 +56,10 @@ impl Journal {
         let shared = self.inner.shared.clone();
         shared.index.applied(id.index);
         let bytes_written = shared.counters.bytes.load(Ordering::Relaxed);
+        let refusing = shared.refusing.lock();
         let scan_from = shared.log.read().scan_from(id.index);
         let capture = shared.index.capture();
+        drop(refusing);
         PendingSnapshot { shared, id, scan_from, meta, capture, bytes_written }
     }
 

@@ -225,14 +225,6 @@ fn take_frame(
         if covered.is_some_and(|covered| index <= covered) {
             continue;
         }
-        if !log.takes(index) {
-            let last = log.last_index();
-            let cut = log.placed_from(index);
-            if cut.is_empty() {
-                return Err(format!("entry {index} follows entry {last}"));
-            }
-            replaced.extend(cut);
-        }
         let slot = Slot {
             term: layout.id.term,
             leader: layout.id.leader,
@@ -240,6 +232,20 @@ fn take_frame(
             len: layout.len as u32,
             frame,
         };
+        if !log.takes(index) {
+            let last = log.last_index();
+            let cut = log.placed_from(index);
+            // Cut off before the snapshot was taken, and written after: the entries between are in
+            // frames before it, as is the end that they had. What takes their place comes later.
+            if cut.is_empty() && log.is_empty() && covered.is_some() {
+                replaced.push((index, slot));
+                continue;
+            }
+            if cut.is_empty() {
+                return Err(format!("entry {index} follows entry {last}"));
+            }
+            replaced.extend(cut);
+        }
         log.found(index, slot);
     }
     Ok(())
