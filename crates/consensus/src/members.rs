@@ -17,7 +17,7 @@ use openraft::{BasicNode, ChangeMembers, Raft};
 use tokio::sync::watch;
 use tokio::time::timeout;
 
-use crate::consensus::Consensus;
+use crate::consensus::{Consensus, depose};
 use crate::error::{ChangeError, Failure, FoundError, ProposeError, TransferError};
 use crate::group::Members;
 use crate::leadership::not_leader;
@@ -45,6 +45,11 @@ impl Consensus {
     /// As the newest members in this node's log have it: committed, or about to be.
     pub fn members(&self) -> Members {
         Members::of(self.server.borrow_watched().membership_config.membership())
+    }
+
+    /// Whether the newest change of voters has only begun: majorities of the old and of the new are needed.
+    pub fn is_changing_voters(&self) -> bool {
+        self.membership().get_joint_config().len() > 1
     }
 
     /// Members which lack what the log no longer has; known to the leader.
@@ -131,9 +136,8 @@ impl Consensus {
         self.server.borrow_watched().membership_config.membership().clone()
     }
 
-    /// Hands leadership over to that voter, which has nearly all of the log; for the leader. Proposals are
-    /// refused from here until somebody leads. If the other does not take over in time, this node's term
-    /// ends all the same, and all elect.
+    /// Hands leadership over to that voter, which has nearly all of the log; for the leader, whose term ends
+    /// here. If the other one does not take over in time, all elect.
     pub async fn transfer_leadership(&self, to: u64) -> Result<(), TransferError> {
         let Some(term) = self.led_term() else {
             let leader = self.server.borrow_watched().current_leader;
@@ -156,6 +160,8 @@ impl Consensus {
         if lacks > APPEND_ENTRIES_MAX as u64 {
             return Err(TransferError::Behind { node: to, entries: lacks });
         }
+        // The engine takes no more proposals in this term from here on.
+        self.roles.give_up(term);
         let failed = |fatal| TransferError::Failed(self.state.refusal(Some(fatal)));
         self.raft.trigger().transfer_leader(to).await.map_err(failed)?;
         let mut server = self.server.clone();
@@ -177,7 +183,14 @@ impl Consensus {
                 }
             }
         };
-        timeout(LEASE, taken_over).await.unwrap_or(Err(TransferError::NotTaken { node: to }))
+        match timeout(LEASE, taken_over).await {
+            Ok(taken_over) => taken_over,
+            Err(_) => {
+                let deposed = depose(&self.raft, term + 1).await;
+                deposed.map_err(|fatal| TransferError::Failed(self.state.refusal(fatal)))?;
+                Err(TransferError::NotTaken { node: to })
+            }
+        }
     }
 
     /// Waits until all is applied here that was committed before the call, by whichever leader; for the

@@ -174,21 +174,23 @@ impl NetStreamAppend<TypeConfig> for Link {
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
     {
-        let (window, links, node) =
-            (Arc::new(Window::default()), self.links.clone(), self.target.node);
-        let unanswered = Arc::clone(&window);
-        let state = (input, self.links.clone(), unanswered);
-        let appends = stream::unfold(state, move |(mut input, links, window)| async move {
-            window.room().await;
-            let append = input.next().await?;
-            let last = append.entries.last().map(|entry| entry.log_id).or(append.prev_log_id);
-            let (message, bytes) = links.encode(node, &append);
-            window.push(Unanswered { bytes, last });
-            Some((message, (input, links, window)))
-        });
-        let answers = self.links.peers.append(self.target.clone(), appends.boxed());
+        let (window, links, target) =
+            (Arc::new(Window::default()), self.links.clone(), self.target.clone());
         Box::pin(async move {
-            let answers = answers.await.map_err(failed)?;
+            let mut input = input;
+            // Before the connection: the engine waits in here after a failure.
+            let Some(first) = input.next().await else { return Ok(stream::empty().boxed()) };
+            let state = (stream::iter([first]).chain(input), links.clone(), Arc::clone(&window));
+            let node = target.node;
+            let appends = stream::unfold(state, move |(mut input, links, window)| async move {
+                window.room().await;
+                let append = input.next().await?;
+                let last = append.entries.last().map(|entry| entry.log_id).or(append.prev_log_id);
+                let (message, bytes) = links.encode(node, &append);
+                window.push(Unanswered { bytes, last });
+                Some((message, (input, links, window)))
+            });
+            let answers = links.peers.append(target, appends.boxed()).await.map_err(failed)?;
             let results = answers.map(move |answer| links.appended(node, &window, answer));
             // What comes after an error answers nothing that the engine still waits for.
             Ok(until_first_error(results).boxed())

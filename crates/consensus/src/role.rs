@@ -9,6 +9,7 @@
 
 use std::collections::BTreeSet;
 use std::future::Future;
+use std::sync::Arc;
 
 use openraft::async_runtime::{Instant as _, WatchReceiver};
 use openraft::{Raft, ServerState};
@@ -50,6 +51,17 @@ pub(crate) struct Roles {
     pub(crate) role: watch::Receiver<Role>,
     /// Terms up to this one are over for this node, whatever the engine says.
     pub(crate) given_up: watch::Receiver<u64>,
+    giving_up: Arc<watch::Sender<u64>>,
+}
+
+impl Roles {
+    pub(crate) fn give_up(&self, term: u64) {
+        give_up(&self.giving_up, term);
+    }
+}
+
+fn give_up(given_up: &watch::Sender<u64>, term: u64) {
+    given_up.send_if_modified(|last| std::mem::replace(last, term.max(*last)) < term);
 }
 
 struct Watcher {
@@ -57,7 +69,7 @@ struct Watcher {
     node: u64,
     begun: watch::Receiver<FirstEntry>,
     role: watch::Sender<Role>,
-    given_up: watch::Sender<u64>,
+    given_up: Arc<watch::Sender<u64>>,
     /// The last term that this node led in, and since when.
     led: Option<(u64, Instant)>,
 }
@@ -68,8 +80,9 @@ pub(crate) fn watch(
     node: u64,
     begun: watch::Receiver<FirstEntry>,
 ) -> (impl Future<Output = ()>, Roles) {
-    let (role, given_up) = (watch::Sender::default(), watch::Sender::default());
-    let roles = Roles { role: role.subscribe(), given_up: given_up.subscribe() };
+    let (role, given_up) = (watch::Sender::default(), Arc::new(watch::Sender::default()));
+    let giving_up = Arc::clone(&given_up);
+    let roles = Roles { role: role.subscribe(), given_up: given_up.subscribe(), giving_up };
     let watcher = Watcher { raft, node, begun, role, given_up, led: None };
     (watcher.run(), roles)
 }
@@ -77,6 +90,7 @@ pub(crate) fn watch(
 impl Watcher {
     async fn run(mut self) {
         let mut server = self.raft.server_metrics();
+        let mut given_up = self.given_up.subscribe();
         loop {
             let seen = server.borrow_and_update().clone();
             let until = self.leads_until(&seen);
@@ -98,6 +112,7 @@ impl Watcher {
                     self.tell(Role::None);
                     return std::future::pending().await;
                 },
+                Ok(()) = given_up.changed() => {}
                 () = over => {}
             }
         }
@@ -155,7 +170,7 @@ impl Watcher {
 
     async fn give_up(&self, term: u64) {
         tracing::warn!(term, "no majority answers: this node leads no more");
-        self.given_up.send_if_modified(|last| std::mem::replace(last, term.max(*last)) < term);
+        give_up(&self.given_up, term);
         self.tell(Role::None);
         // If it fails the engine has ended, which is reported by itself.
         let _ = depose(&self.raft, term + 1).await;

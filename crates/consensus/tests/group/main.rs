@@ -2,8 +2,11 @@
 
 mod alone;
 mod cluster;
+mod durability;
 mod elections;
 mod harness;
+mod histories;
 mod leadership;
+mod membership;
 mod network;
 mod random;
