@@ -8,6 +8,7 @@
 //! records here and there. Here too a large state waits for more. The state is taken between two
 //! applied entries, and encoded and written while more are applied.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,7 +18,7 @@ use openraft::Raft;
 use openraft::async_runtime::WatchReceiver;
 use parking_lot::Mutex;
 use tasks::{Task, Workers};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use world::Instant;
 
 use crate::consensus::ConsensusOptions;
@@ -132,6 +133,9 @@ impl Snapshots {
         let Some(Captured { meta, machine, changes, pending }) = captured? else { return Ok(()) };
         let log_bytes = self.journal.stats().bytes;
         let fixed = begun.elapsed();
+        if self.in_a_group {
+            self.durable().await?;
+        }
         let write = move || pending.write(machine());
         let written = self.workers.blocking(Task::SnapshotWriting, write).await;
         let bytes = written.map_err(|_| SnapshotError::Panicked)??;
@@ -150,6 +154,16 @@ impl Snapshots {
         *self.newest.lock() = Some(meta);
         raft.trigger().snapshot().await.map_err(Failure::from)?;
         Ok(())
+    }
+
+    /// Waits until all that is in the log now is durable. Others may have made the majority that what is
+    /// applied here was committed by: on this disk it may still be on its way, and must not be missing
+    /// under a snapshot that says it is there.
+    async fn durable(&self) -> io::Result<()> {
+        let (durable, told) = oneshot::channel();
+        let appended = self.journal.append(Vec::new(), move |result| drop(durable.send(result)));
+        appended.map_err(io::Error::other)?;
+        told.await.map_err(io::Error::other)?.map_err(io::Error::other)
     }
 
     /// Lets go of the log that snapshots cover and that nobody needs.

@@ -16,18 +16,18 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use common::*;
-use journal::{Entry, EntryId, Journal, Opened};
+use journal::{Entry, EntryId, Journal, Opened, Options};
 use tasks::Workers;
 use world::{SimulatedDisk, World};
 
 const LIVES: u64 = 4;
 
-fn open_stepped(disk: &SimulatedDisk) -> Result<Opened, journal::OpenError> {
+fn open_stepped(disk: &SimulatedDisk, keep_log: bool) -> Result<Opened, journal::OpenError> {
     let world = World {
         workers: Workers::Tasks(Arc::new(|_| Duration::ZERO)),
         ..World::on(Arc::new(disk.clone()))
     };
-    Journal::open(&world, Path::new(DIR), small())
+    Journal::open(&world, Path::new(DIR), Options { keep_log, ..small() })
 }
 
 /// The log as Raft sees it; entry n is at n - 1.
@@ -48,6 +48,8 @@ struct Model {
     /// Entries up to here are applied: committed, so that nobody cuts them.
     applied: u64,
     snapshot: u64,
+    keep_log: bool,
+    purged: u64,
     voted: u64,
     term: u64,
 }
@@ -73,7 +75,11 @@ impl Model {
     fn check(&mut self, opened: &Opened) {
         let journal = &opened.journal;
         let purged = journal.purged_id().map_or(0, |id| id.index);
-        assert!(purged == self.snapshot || purged == self.applied, "the snapshot at {purged}");
+        let snapshot = opened.snapshot.as_ref().map_or(0, |snapshot| snapshot.id.index);
+        assert!(snapshot == self.snapshot || snapshot == self.applied, "the snapshot at {snapshot}");
+        // Where the log is kept it begins at most one entry later than it did.
+        let least = if self.keep_log { self.purged + 1 } else { snapshot };
+        assert!(purged <= snapshot && purged <= least.max(self.purged), "{purged} {least}");
         let found = all(journal);
         let acknowledged = self.acknowledged.load(Ordering::SeqCst);
         let allowed = (acknowledged..=self.changes.len())
@@ -89,9 +95,9 @@ impl Model {
         self.begun = log;
         self.changes.clear();
         self.acknowledged = Arc::default();
-        (self.voted, self.snapshot) = (vote, purged);
-        self.applied = self.applied.max(purged);
-        (purged + 1..=self.applied).for_each(|index| journal.accept(index, 0));
+        (self.voted, self.snapshot, self.purged) = (vote, snapshot, purged);
+        self.applied = self.applied.max(snapshot);
+        (snapshot + 1..=self.applied).for_each(|index| journal.accept(index, 0));
     }
 
     fn last(&self) -> u64 {
@@ -150,7 +156,13 @@ async fn live(journal: &Journal, model: &mut Model, random: &mut Random, seen: &
                 }
                 model.snapshot = model.applied;
                 seen.snapshots += 1;
-                journal.purge(id);
+                let log = model.log();
+                let least = model.purged.max(1);
+                let purge = if model.keep_log { least + random.below(model.applied - least + 1) } else { model.applied };
+                if !model.keep_log || random.below(2) == 0 {
+                    journal.purge(log[purge as usize - 1].id);
+                    model.purged = purge;
+                }
             }
             9 => {
                 if journal.save_vote(&(model.voted + 1).to_le_bytes()).is_err() {
@@ -203,6 +215,7 @@ struct Seen {
 
 async fn story(seed: u64, seen: &mut Seen) {
     let mut random = Random(seed);
+    let keep_log = seed % 2 == 1;
     let mut disk = SimulatedDisk::new();
     let mut model = Model {
         changes: Vec::new(),
@@ -210,11 +223,13 @@ async fn story(seed: u64, seen: &mut Seen) {
         acknowledged: Arc::default(),
         applied: 0,
         snapshot: 0,
+        keep_log,
+        purged: 0,
         voted: 0,
         term: 1,
     };
     for life in 1..=LIVES {
-        let opened = open_stepped(&disk).unwrap_or_else(|error| panic!("life {life}: {error}"));
+        let opened = open_stepped(&disk, keep_log).unwrap_or_else(|error| panic!("life {life}: {error}"));
         seen.torn += u64::from(opened.report.torn_tail.is_some());
         let latest = model.log();
         model.check(&opened);
@@ -231,7 +246,7 @@ async fn story(seed: u64, seen: &mut Seen) {
         drop(opened);
         disk = found;
     }
-    let opened = open_stepped(&disk).unwrap_or_else(|error| panic!("{error}"));
+    let opened = open_stepped(&disk, keep_log).unwrap_or_else(|error| panic!("{error}"));
     model.check(&opened);
     let rest = &model.begun[model.snapshot as usize..];
     for index in model.applied + 1..=model.begun.len() as u64 {

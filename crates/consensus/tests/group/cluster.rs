@@ -10,7 +10,7 @@ use consensus::{
     Consensus, ConsensusOptions, Group, GroupId, Leadership, Members, Payload, ProposeError, Role,
     StateMachine,
 };
-use journal::{EntryId, Journal};
+use journal::{EntryId, Journal, Options};
 use parking_lot::Mutex;
 use tasks::{Task, Workers};
 use tokio::time::{Instant, sleep, timeout};
@@ -93,7 +93,8 @@ impl Cluster {
             workers: Workers::Tasks(Arc::new(durations(self.random.number(), Arc::clone(hangs)))),
             ..World::on(Arc::new(disk))
         };
-        let opened = Journal::open(&world, Path::new(DIR), small()).expect("the journal opens");
+        let options = Options { keep_log: true, ..small() };
+        let opened = Journal::open(&world, Path::new(DIR), options).expect("the journal opens");
         let journal = opened.journal.clone();
         let ledger = Arc::new(Ledger::default());
         ledger.set_journal(&journal);

@@ -122,6 +122,28 @@ impl LogState {
         self.tail.push(encoded.clone());
     }
 
+    /// Recovery read to the end, from before the snapshot, which has the entries up to `covered`. Answers
+    /// what does not belong to the log, but lies behind the snapshot.
+    pub(crate) fn recovered(&mut self, covered: EntryId) -> Vec<(u64, Slot)> {
+        let last = self.next_index().checked_sub(1);
+        let reaches = self.first <= covered.index + 1 && last >= Some(covered.index);
+        if self.slots.is_empty() || !reaches || self.first == covered.index + 1 {
+            // Those that were cut off before the snapshot was taken, and written after, follow nothing.
+            let stray = if reaches { Vec::new() } else { self.placed_from(covered.index + 1) };
+            if !reaches {
+                self.slots.clear();
+                self.first = covered.index + 1;
+            }
+            self.purged = Some(covered);
+            return stray;
+        }
+        // What came before the first is gone: so may that be, which says who it is.
+        if self.first > 0 && let Some(first) = self.entry_id(self.first) {
+            self.purge(first);
+        }
+        Vec::new()
+    }
+
     /// Recovery found an entry. One that is already there is replaced, with all after it.
     pub(crate) fn found(&mut self, index: u64, slot: Slot) {
         self.truncate_from(index);
@@ -218,6 +240,14 @@ impl LogState {
 
     fn slot(&self, index: u64) -> Option<&Slot> {
         self.slots.get(index.checked_sub(self.first)? as usize)
+    }
+
+    /// Where recovery has to begin to find every entry of the log, and those after `index` at least.
+    pub(crate) fn scan_from_first(&self, index: u64) -> LogPosition {
+        match self.slots.front() {
+            Some(slot) if self.first <= index && slot.frame.segment != 0 => slot.frame,
+            _ => self.scan_from(index),
+        }
     }
 
     /// Where recovery has to begin to find every entry after `index`.
