@@ -63,6 +63,7 @@ table! {
     Consensus: "consensus", Process;
     ConsensusEnd: "consensus-end", Process;
     ConsensusDisk: "consensus-disk", Process;
+    ConsensusRole: "consensus-role", Process;
     Apply: "apply", Process;
     Snapshots: "snapshots", Process;
     SnapshotWriting: "snapshot-writing", Process;
