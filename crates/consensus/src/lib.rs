@@ -9,6 +9,7 @@
 //! * [`leadership`]: the right to propose, for one term
 //! * [`role`]: what a node is in its group
 //! * [`group`]: which group, and who is in it
+//! * `succession`: taking the place of a leader that is dead
 //! * [`members`]: founding a group, changing its members, handing leadership over
 //! * [`peers`]: the way to the other members, which the group is given
 //! * [`machine`]: what the shard implements, and what it is handed
@@ -48,6 +49,7 @@ pub mod role;
 mod runtime;
 mod settings;
 mod snapshot;
+mod succession;
 mod types;
 mod window;
 

@@ -141,7 +141,8 @@ async fn history(seed: u64, seen: &mut Seen) {
     for _ in 0..20 {
         let (_, leadership) = cluster.leader().await;
         term = leadership.term();
-        if let Ok(Ok(_)) = timeout(Duration::from_secs(5), propose(&leadership, last.clone())).await {
+        if let Ok(Ok(_)) = timeout(Duration::from_secs(5), propose(&leadership, last.clone())).await
+        {
             break;
         }
     }
