@@ -76,7 +76,10 @@ impl Model {
         let journal = &opened.journal;
         let purged = journal.purged_id().map_or(0, |id| id.index);
         let snapshot = opened.snapshot.as_ref().map_or(0, |snapshot| snapshot.id.index);
-        assert!(snapshot == self.snapshot || snapshot == self.applied, "the snapshot at {snapshot}");
+        assert!(
+            snapshot == self.snapshot || snapshot == self.applied,
+            "the snapshot at {snapshot}"
+        );
         // Where the log is kept it begins at most one entry later than it did.
         let least = if self.keep_log { self.purged + 1 } else { snapshot };
         assert!(purged <= snapshot && purged <= least.max(self.purged), "{purged} {least}");
@@ -158,7 +161,11 @@ async fn live(journal: &Journal, model: &mut Model, random: &mut Random, seen: &
                 seen.snapshots += 1;
                 let log = model.log();
                 let least = model.purged.max(1);
-                let purge = if model.keep_log { least + random.below(model.applied - least + 1) } else { model.applied };
+                let purge = if model.keep_log {
+                    least + random.below(model.applied - least + 1)
+                } else {
+                    model.applied
+                };
                 if !model.keep_log || random.below(2) == 0 {
                     journal.purge(log[purge as usize - 1].id);
                     model.purged = purge;
@@ -229,7 +236,8 @@ async fn story(seed: u64, seen: &mut Seen) {
         term: 1,
     };
     for life in 1..=LIVES {
-        let opened = open_stepped(&disk, keep_log).unwrap_or_else(|error| panic!("life {life}: {error}"));
+        let opened =
+            open_stepped(&disk, keep_log).unwrap_or_else(|error| panic!("life {life}: {error}"));
         seen.torn += u64::from(opened.report.torn_tail.is_some());
         let latest = model.log();
         model.check(&opened);

@@ -86,7 +86,7 @@ impl Cluster {
     }
 
     pub(crate) async fn start(&mut self, node: u64) {
-        let disk = self.disks.entry(node).or_insert_with(SimulatedDisk::new).clone();
+        let disk = self.disks.entry(node).or_default().clone();
         let hangs = self.hangs.entry(node).or_insert_with(|| Arc::new(Mutex::new(Instant::now())));
         let world = World {
             entropy: Arc::new(SeededEntropy::new(self.random.number())),

@@ -76,7 +76,10 @@ fn an_acknowledged_proposal_survives_that_all_nodes_lose_power_at_once() {
             assert!(next.term() > leadership.term());
             cluster.all_have(&"29".into()).await;
             let heads = cluster.nodes[&1].ledger.heads();
-            assert_eq!(heads, (0..30).map(|number| Bytes::from(number.to_string())).collect::<Vec<_>>());
+            assert_eq!(
+                heads,
+                (0..30).map(|number| Bytes::from(number.to_string())).collect::<Vec<_>>()
+            );
         });
     }
 }
@@ -138,9 +141,11 @@ fn learners_have_the_log_and_do_not_count() {
             let alone = propose(&leadership, "no majority");
             let _ = timeout(MOMENT, alone).await.expect_err("learners do not count");
             sleep(Duration::from_secs(5)).await;
-            assert!((1..=5).filter(|node| cluster.nodes.contains_key(node)).all(|node| {
-                !matches!(cluster.role(node), Role::Leader { .. })
-            }));
+            assert!(
+                (1..=5)
+                    .filter(|node| cluster.nodes.contains_key(node))
+                    .all(|node| { !matches!(cluster.role(node), Role::Leader { .. }) })
+            );
         });
     }
 }
@@ -164,7 +169,8 @@ fn groups_that_were_founded_apart_never_exchange_entries() {
         let members = voters([1, 2, 3, 4]);
         let change = cluster.consensus(leader);
         let adding = change.change_members(members);
-        let _ = timeout(Duration::from_secs(20), adding).await.expect_err("it has to wait for ever");
+        let _ =
+            timeout(Duration::from_secs(20), adding).await.expect_err("it has to wait for ever");
         propose(&same, "still ours").await.unwrap();
         assert_eq!(cluster.nodes[&4].ledger.len(), 0);
         assert!(cluster.nodes[&4].journal.last_id().is_none_or(|last| last.index == 0));

@@ -138,7 +138,9 @@ impl LogState {
             return stray;
         }
         // What came before the first is gone: so may that be, which says who it is.
-        if self.first > 0 && let Some(first) = self.entry_id(self.first) {
+        if self.first > 0
+            && let Some(first) = self.entry_id(self.first)
+        {
             self.purge(first);
         }
         Vec::new()
