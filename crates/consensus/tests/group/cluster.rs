@@ -184,9 +184,15 @@ impl Cluster {
                 sleep(Duration::from_millis(10)).await;
             }
         };
-        let lens = || self.nodes.values().map(|node| node.ledger.len()).collect::<Vec<_>>();
         if timeout(Duration::from_secs(60), same).await.is_err() {
-            panic!("they do not come to have the same: {:?}", lens());
+            let states = self.nodes.iter().map(|(id, node)| {
+                let Running { consensus, ledger, journal, .. } = node;
+                let (first, last) = (journal.purged_id(), journal.last_id());
+                let left_behind = consensus.are_left_behind();
+                let role = *consensus.role().borrow();
+                format!("{id} {role:?}: {} in {first:?}..={last:?}, {left_behind:?}", ledger.len())
+            });
+            panic!("they do not come to have the same: {:#?}", states.collect::<Vec<_>>());
         }
     }
 }
