@@ -204,3 +204,75 @@ impl From<TransferLeaderError<TypeConfig>> for Transferred {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use journal::{Journal, Options};
+    use world::{SimulatedDisk, World};
+
+    use super::*;
+    use crate::error::RestoreError;
+    use crate::group::Group;
+    use crate::machine::{Committed, Encode, StateMachine};
+    use crate::message::{GroupId, Route};
+    use crate::peers::NoPeers;
+    use crate::{Consensus, ConsensusOptions};
+
+    const GROUP: GroupId = GroupId { cluster: 1, shard: 1 };
+
+    struct NoMachine;
+
+    impl StateMachine for NoMachine {
+        fn apply(&self, _: Committed<'_>) -> u64 {
+            0
+        }
+
+        fn capture(&self) -> Encode {
+            Box::new(Bytes::new)
+        }
+
+        fn restore(&self, _: &[u8]) -> Result<(), RestoreError> {
+            Ok(())
+        }
+    }
+
+    async fn start(disk: &SimulatedDisk) -> Consensus {
+        let world = World::on(Arc::new(disk.clone()));
+        let options =
+            Options { segment_bytes: 1 << 20, disk_reserve_bytes: 0, ..Options::default() };
+        let opened = Journal::open(&world, Path::new("/shard"), options).unwrap();
+        let group = Some(Group { id: GROUP, peers: Arc::new(NoPeers) });
+        let options = ConsensusOptions { group, ..ConsensusOptions::default() };
+        Consensus::start(&world, 1, opened, Arc::new(NoMachine), options).await.unwrap()
+    }
+
+    /// Whether node 1 votes for that one in this term.
+    async fn votes(consensus: &Consensus, candidate: u64, term: u64) -> bool {
+        let there = Route { group: GROUP, here: candidate };
+        let vote = VoteRecord { term, node: candidate, committed: false };
+        let request = Request::Vote(Candidacy { vote, last: None, transfer: false });
+        let answer = consensus.answer(there.encode(1, request)).await;
+        match there.decode(&answer).unwrap() {
+            (1, Reply::Vote { granted, .. }) => granted,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_vote_outlives_a_crash_so_that_nobody_votes_twice_in_a_term() {
+        for seed in 0..10 {
+            let disk = SimulatedDisk::new();
+            let consensus = start(&disk).await;
+            assert!(votes(&consensus, 2, 5).await);
+            assert!(!votes(&consensus, 3, 5).await);
+            let disk = disk.power_loss(seed);
+            let consensus = start(&disk).await;
+            assert!(!votes(&consensus, 3, 5).await);
+            assert!(!votes(&consensus, 3, 4).await);
+            assert!(votes(&consensus, 2, 5).await, "the same vote is given again");
+            assert!(votes(&consensus, 3, 6).await);
+        }
+    }
+}

@@ -39,11 +39,11 @@ impl Retention {
         self.with_all.store(index.map_or(0, |index| index.saturating_add(1)), Ordering::Relaxed);
     }
 
-    /// This node leads, and knows what each other member has.
-    pub(crate) fn matched(&self, others: &BTreeSet<u64>, matched: &Matched) {
+    /// This node leads, and knows what each other member has. What it has itself is what its own disk has:
+    /// the others may be ahead of that.
+    pub(crate) fn matched(&self, own: Option<u64>, others: &BTreeSet<u64>, matched: &Matched) {
         let has = |node: &u64| matched.get(node).copied().flatten().map(|id| id.index);
-        // Nobody else: all have everything.
-        self.set_with_all(others.iter().map(has).min().unwrap_or(Some(u64::MAX)));
+        self.set_with_all(others.iter().map(has).chain([own]).min().flatten());
         let kept_from = self.kept_from();
         self.left_behind.lock().retain(|node| others.contains(node) && has(node) < kept_from);
     }
@@ -106,11 +106,13 @@ mod tests {
         assert_eq!(retention.purge_up_to(6_000), None, "nobody knows what the others have");
         let matched =
             |second| Matched::from([(2, Some(log_id(1, second))), (3, Some(log_id(1, 80)))]);
-        retention.matched(&[2, 3].into(), &matched(60));
+        retention.matched(Some(900), &[2, 3].into(), &matched(60));
         assert_eq!(retention.purge_up_to(6_000), Some(60));
-        retention.matched(&[2, 3].into(), &matched(300));
+        retention.matched(Some(70), &[2, 3].into(), &matched(300));
+        assert_eq!(retention.purge_up_to(6_000), Some(70), "the leader's own disk is behind");
+        retention.matched(Some(900), &[2, 3].into(), &matched(300));
         assert_eq!(retention.purge_up_to(6_000), Some(80));
-        retention.matched(&[2, 3, 4].into(), &matched(300));
+        retention.matched(Some(900), &[2, 3, 4].into(), &matched(300));
         assert_eq!(retention.purge_up_to(6_000), None, "a new member has nothing");
         retention.set_with_all(Some(900));
         assert_eq!(retention.purge_up_to(6_000), Some(100));

@@ -177,7 +177,8 @@ impl Snapshots {
                 let members = Arc::clone(&server.borrow_watched().membership_config);
                 let members = members.membership();
                 let others = members.nodes().map(|(id, _)| *id).filter(|id| *id != here).collect();
-                self.retention.matched(&others, matched);
+                let own = raft.watch_log_progress().get().and_then(|durable| durable.last_log_id);
+                self.retention.matched(own.map(|id| id.index), &others, matched);
             }
             seen.snapshot.map(|id| id.index)
         };

@@ -86,7 +86,7 @@ impl Cluster {
     }
 
     pub(crate) async fn start(&mut self, node: u64) {
-        let disk = self.disks.entry(node).or_insert_with(SimulatedDisk::new).clone();
+        let disk = self.disks.entry(node).or_default().clone();
         let hangs = self.hangs.entry(node).or_insert_with(|| Arc::new(Mutex::new(Instant::now())));
         let world = World {
             entropy: Arc::new(SeededEntropy::new(self.random.number())),
@@ -184,9 +184,15 @@ impl Cluster {
                 sleep(Duration::from_millis(10)).await;
             }
         };
-        let lens = || self.nodes.values().map(|node| node.ledger.len()).collect::<Vec<_>>();
         if timeout(Duration::from_secs(60), same).await.is_err() {
-            panic!("they do not come to have the same: {:?}", lens());
+            let states = self.nodes.iter().map(|(id, node)| {
+                let Running { consensus, ledger, journal, .. } = node;
+                let (first, last) = (journal.purged_id(), journal.last_id());
+                let left_behind = consensus.are_left_behind();
+                let role = *consensus.role().borrow();
+                format!("{id} {role:?}: {} in {first:?}..={last:?}, {left_behind:?}", ledger.len())
+            });
+            panic!("they do not come to have the same: {:#?}", states.collect::<Vec<_>>());
         }
     }
 }

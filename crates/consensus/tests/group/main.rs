@@ -10,3 +10,4 @@ mod leadership;
 mod membership;
 mod network;
 mod random;
+mod retention;

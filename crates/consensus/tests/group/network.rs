@@ -36,7 +36,6 @@ struct State {
     /// Connections of an older number are broken.
     broken_before: AtomicU64,
     changed: Notify,
-    pub(crate) appends: AtomicU64,
 }
 
 impl Network {
@@ -50,13 +49,7 @@ impl Network {
             held: Mutex::default(),
             broken_before: AtomicU64::new(0),
             changed: Notify::new(),
-            appends: AtomicU64::new(0),
         }))
-    }
-
-    /// Messages that carried entries or heartbeats, and arrived.
-    pub(crate) fn appends(&self) -> u64 {
-        self.0.appends.load(Ordering::SeqCst)
     }
 
     pub(crate) fn set_delay_ms_max(&self, ms: u64) {
@@ -147,7 +140,8 @@ impl Connection {
                 let mended = changed.notified();
                 self.check()?;
                 let way = (from, to);
-                if !cut.lock().contains(&way) && !(answer && held.lock().contains(&way)) {
+                let stays = cut.lock().contains(&way) || answer && held.lock().contains(&way);
+                if !stays {
                     return Ok(());
                 }
                 mended.await;
@@ -243,7 +237,6 @@ async fn send(
         connection.pass(from, to, false).await?;
         let mut buffer = BytesMut::new();
         entries.iter().for_each(|piece| buffer.extend_from_slice(piece));
-        connection.network.0.appends.fetch_add(1, Ordering::SeqCst);
         if sender.send(ReceivedAppend { head, entries: buffer.freeze() }).await.is_err() {
             return Ok(());
         }
