@@ -52,13 +52,13 @@ async fn without_a_majority_nothing_is_committed_and_with_one_it_is() {
     for other in &others {
         nodes.start(*other).await;
     }
-    let (_, leadership) = nodes.leader().await;
+    let (next, leadership) = nodes.leader().await;
+    let ledger = || nodes.running[&next].ledger.heads();
     // What nobody was told to be committed may be so now, or not.
-    let before = nodes.running[&leader].ledger.heads();
-    let number = before.len() as u64;
+    let number = ledger().len() as u64;
     let head = Bytes::from_static(b"together");
     propose(&leadership, &head, number, 10).await.expect("committed");
-    let heads = nodes.running[&leader].ledger.heads();
+    let heads = ledger();
     assert!(heads.len() <= 2 && heads.last() == Some(&head), "{heads:?}");
     nodes.all_have(&heads).await;
 }

@@ -197,7 +197,7 @@ fn check(cluster: &Cluster, told: &Told) {
 fn whatever_was_acknowledged_is_in_every_ledger_once_and_in_the_same_order() {
     let number = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().unwrap());
     let only = number("HISTORY");
-    let seeds = only.map_or(0..number("HISTORIES").unwrap_or(200), |seed| seed..seed + 1);
+    let seeds = only.map_or(0..number("HISTORIES").unwrap_or(100), |seed| seed..seed + 1);
     let seen = Mutex::new(Seen::default());
     let next = AtomicU64::new(seeds.start);
     std::thread::scope(|threads| {
