@@ -102,6 +102,23 @@ pub const PRODUCERS_PER_PARTITION_MAX: usize = 10_000;
 /// A producer id that was silent for so long is forgotten (Kafka's `producer.id.expiration.ms`).
 pub const PRODUCER_ID_EXPIRATION: Duration = Duration::from_secs(24 * 60 * 60);
 
+// --------------------------------------------------------------------------------------- group
+
+/// Bytes of entries that a leader sends in one message; a single larger entry makes one larger message.
+pub const APPEND_BYTES_MAX: usize = 1 << 20;
+/// Entries in one message, and bytes of a message that is looked at: the largest batch in an entry, with
+/// all that may be proposed beside it.
+pub const APPEND_ENTRIES_MAX: usize = 4_096;
+pub const APPEND_MESSAGE_BYTES_MAX: usize = BATCH_BYTES_MAX as usize + 2 * PROPOSAL_BYTES_MAX;
+/// What precedes the entries of a message, and every other message of a group.
+pub const GROUP_MESSAGE_BYTES_MAX: usize = 1 << 10;
+/// Messages with entries that one follower has not answered, and bytes of them. Their receiver keeps to it
+/// too: it bounds what a vote has to wait for.
+pub const APPENDS_IN_FLIGHT_MAX: usize = 4;
+pub const APPEND_BYTES_IN_FLIGHT_MAX: usize = 8 << 20;
+/// Log that a snapshot covers and that is kept for members which do not have it yet.
+pub const KEPT_LOG_BYTES_MAX: u64 = 1 << 30;
+
 // ------------------------------------------------------------------------------------- catalog
 
 pub const TOPIC_NAME_BYTES_MAX: usize = 249;

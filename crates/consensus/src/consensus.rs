@@ -1,9 +1,10 @@
 //! The handle: start, lead, shut down.
 //!
 //! A group of one voter takes the path of any group: election, log, quorum, apply. Alone it is its
-//! own quorum, so that a proposal is committed as soon as this node's journal has synced it.
+//! own quorum, so that a proposal is committed as soon as this node's journal has synced it. A member of
+//! a larger group starts as whatever its log says that it is, and leads when the others elect it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -14,22 +15,25 @@ use journal::{Journal, Opened, Snapshot};
 use openraft::async_runtime::WatchReceiver;
 use openraft::errors::Fatal;
 use openraft::raft::VoteRequest;
-use openraft::{BasicNode, Config, Raft, ServerState, SnapshotPolicy};
+use openraft::{Raft, ServerState};
 use tasks::{Task, Workers};
 use tokio::sync::watch;
 use tokio::task::AbortHandle;
 use world::{Instant, World};
 
 use crate::encoding;
-use crate::error::{Failure, ProposeError, SnapshotError, StartError};
+use crate::error::{Failure, FoundError, ProposeError, SnapshotError, StartError};
+use crate::group::{Group, Members};
 use crate::leadership::Leadership;
 use crate::log_store::LogStore;
 use crate::machine::StateMachine;
-use crate::network::NoPeers;
+use crate::message::Route;
 use crate::replica::{FirstEntry, Replica};
-use crate::runtime;
+use crate::retention::Retention;
+use crate::role::{self, Role, Roles};
 use crate::snapshot::Snapshots;
 use crate::types::{SnapshotMeta, TypeConfig, Vote, log_id};
+use crate::{runtime, settings};
 
 #[derive(Clone, Debug)]
 pub struct ConsensusOptions {
@@ -40,6 +44,8 @@ pub struct ConsensusOptions {
     pub snapshot_changes_min: u64,
     /// Told when consensus stops for good.
     pub node: tasks::Failure,
+    /// The group that this node is to be a member of. Without, it is a group of one, for ever.
+    pub group: Option<Group>,
 }
 
 impl Default for ConsensusOptions {
@@ -48,6 +54,7 @@ impl Default for ConsensusOptions {
             snapshot_log_bytes_min: limits::SEGMENT_BYTES_DEFAULT,
             snapshot_changes_min: limits::REPLAYED_CHANGES_MAX,
             node: tasks::Failure::new(),
+            group: None,
         }
     }
 }
@@ -61,23 +68,28 @@ pub struct Consensus {
     snapshots: Arc<Snapshots>,
     pub(crate) server: openraft::type_config::alias::WatchReceiverOf<TypeConfig, ServerMetrics>,
     /// The first entry of the newest term, once it is applied.
-    begun: watch::Receiver<FirstEntry>,
+    pub(crate) begun: watch::Receiver<FirstEntry>,
+    pub(crate) roles: Roles,
+    pub(crate) route: Route,
+    pub(crate) retention: Arc<Retention>,
     pub(crate) state: Arc<State>,
 }
 
-type ServerMetrics = openraft::metrics::RaftServerMetrics<TypeConfig>;
+pub(crate) type ServerMetrics = openraft::metrics::RaftServerMetrics<TypeConfig>;
 
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) node: u64,
     pub(crate) stopping: AtomicBool,
     failure: OnceLock<Failure>,
-    snapshots_task: OnceLock<AbortHandle>,
+    tasks: OnceLock<[AbortHandle; 2]>,
 }
 
 impl Consensus {
-    /// Restores the machine, replays the log to it and leads. An empty journal founds a group of
-    /// one voter, this node.
+    /// Restores the machine. In a group of one it also founds the group if the journal is empty, replays the
+    /// log and leads; as a member of any other it returns at once, and [`Consensus::role`] says what
+    /// comes of it. An empty member of a group waits until another one adds it, or for
+    /// [`Consensus::found`].
     pub async fn start(
         world: &World,
         node: u64,
@@ -94,17 +106,21 @@ impl Consensus {
         let log = LogStore::new(journal.clone(), world.workers.clone())
             .map_err(|error| unreadable("the vote", error.to_string()))?;
         let pristine = log.is_pristine();
+        let retention = Arc::new(Retention::default());
+        let (snapshots, workers) = (Arc::clone(&retention), world.workers.clone());
         let snapshots =
-            Arc::new(Snapshots::new(journal.clone(), world.workers.clone(), &options, newest));
+            Arc::new(Snapshots::new(journal.clone(), workers, &options, newest, snapshots));
         log.tell_written(&machine);
         let replica =
             Replica::new(machine, journal.clone(), log.clone(), Arc::clone(&snapshots), meta);
         let terms = replica.begun();
 
-        let config = Arc::new(config()?);
+        let config = Arc::new(settings::of(options.group.as_ref())?);
+        let links = Group::links(options.group.as_ref(), node, &retention);
+        let route = links.route;
         let engine = async {
             log.set_starting(true);
-            let raft = Raft::build(node, config, NoPeers, log.clone(), replica)
+            let raft = Raft::build(node, config, links, log.clone(), replica)
                 .await
                 .map_err(|error| StartError::Engine(error.to_string()))?;
             log.set_starting(false);
@@ -118,17 +134,34 @@ impl Consensus {
             node,
             stopping: AtomicBool::new(false),
             failure: OnceLock::new(),
-            snapshots_task: OnceLock::new(),
+            tasks: OnceLock::new(),
         });
         let server = raft.server_metrics();
         let watching = watch_end(raft.clone(), Arc::clone(&state), options.node.clone());
         tasks::spawn(Task::ConsensusEnd, watching);
         let workers = world.workers.clone();
-        let consensus = Self { raft, journal, workers, snapshots, server, begun: terms, state };
-        tokio::select! {
-            biased;
-            led = consensus.lead(pristine) => led?,
-            _ = consensus.ended() => return Err(consensus.state.failure().into()),
+        let (watcher, roles) = role::watch(raft.clone(), node, terms.clone());
+        let consensus = Self {
+            raft,
+            journal,
+            workers,
+            snapshots,
+            server,
+            begun: terms,
+            roles,
+            route,
+            retention,
+            state,
+        };
+        let voters = consensus.voters().await?;
+        let alone = voters == BTreeSet::from([node]);
+        log.set_alone(alone);
+        if options.group.is_none() || alone {
+            tokio::select! {
+                biased;
+                led = consensus.lead(pristine, &voters) => led?,
+                _ = consensus.ended() => return Err(consensus.state.failure().into()),
+            }
         }
         tracing::info!(
             "machine: {} MB restored in {} ms, log looked through in {} ms, {} entries applied with {} \
@@ -141,24 +174,27 @@ impl Consensus {
             (begun.elapsed() - looked_through).as_millis(),
         );
         let keeping_up = consensus.snapshots.clone().keep_up(consensus.raft.clone());
-        let task = tasks::vital(Task::Snapshots, keeping_up, &options.node);
-        let _ = consensus.state.snapshots_task.set(task.abort_handle());
+        let saving = tasks::vital(Task::Snapshots, keeping_up, &options.node);
+        let watching = tasks::vital(Task::ConsensusRole, watcher, &options.node);
+        let _ = consensus.state.tasks.set([saving.abort_handle(), watching.abort_handle()]);
         Ok(consensus)
     }
 
     /// Wins an election without waiting for a timeout, and applies all that was committed before.
-    async fn lead(&self, pristine: bool) -> Result<(), StartError> {
+    async fn lead(&self, pristine: bool, voters: &BTreeSet<u64>) -> Result<(), StartError> {
         let node = self.state.node;
         if pristine {
             // Nobody connects to it, so it needs no address yet.
-            let members = BTreeMap::from([(node, BasicNode { addr: String::new() })]);
-            self.raft
-                .initialize(members)
-                .await
-                .map_err(|error| StartError::Engine(error.to_string()))?;
-        } else {
-            self.ensure_voter().await?;
+            let founded = self.found(Members::voting([(node, String::new())])).await;
+            founded.map_err(|error| match error {
+                FoundError::Failed(failure) => failure.into(),
+                error => StartError::Engine(error.to_string()),
+            })?;
+        } else if voters.contains(&node) {
             self.raft.trigger().elect(false).await.map_err(Failure::from)?;
+        } else {
+            // Who does not vote would wait for a leader that never comes.
+            return Err(StartError::NotAVoter { node, voters: voters.clone() });
         }
         match self.leadership().await {
             Ok(_) => Ok(()),
@@ -166,18 +202,17 @@ impl Consensus {
         }
     }
 
-    /// Who does not vote would wait for a leader that never comes.
-    async fn ensure_voter(&self) -> Result<(), StartError> {
-        let node = self.state.node;
-        let voters: BTreeSet<u64> = self
+    /// By the newest members in the log.
+    async fn voters(&self) -> Result<BTreeSet<u64>, Failure> {
+        let voters = self
             .raft
-            .with_raft_state(|raft| raft.membership_state.effective().voter_ids().collect())
-            .await
-            .map_err(Failure::from)?;
-        match voters.contains(&node) {
-            true => Ok(()),
-            false => Err(StartError::NotAVoter { node, voters }),
-        }
+            .with_raft_state(|raft| raft.membership_state.effective().voter_ids().collect());
+        voters.await.map_err(Failure::from)
+    }
+
+    /// What this node is in its group, and what it becomes.
+    pub fn role(&self) -> watch::Receiver<Role> {
+        self.roles.role.clone()
     }
 
     /// Waits until this node leads, with all applied that was committed before its term. Answers with the
@@ -207,10 +242,16 @@ impl Consensus {
         }
     }
 
-    /// The term that this node was elected for, while it is.
+    /// The term that this node was elected for, while it is, and hears from a majority.
     pub(crate) fn led_term(&self) -> Option<u64> {
         let seen = self.server.borrow_watched();
-        (seen.state == ServerState::Leader).then_some(seen.vote.leader_id.term)
+        let term = (seen.state == ServerState::Leader).then_some(seen.vote.leader_id.term);
+        term.filter(|term| *term > *self.roles.given_up.borrow())
+    }
+
+    /// Whether this node led in the term and has not heard from a majority for too long since.
+    pub(crate) fn gave_up(&self, term: u64) -> bool {
+        term <= *self.roles.given_up.borrow()
     }
 
     /// The newest term of which the first entry is applied here: the leader epoch of what is read.
@@ -223,14 +264,8 @@ impl Consensus {
     /// leads in it.
     pub async fn elect_anew(&self) -> Result<u64, ProposeError> {
         let term = self.server.borrow_watched().vote.leader_id.term + 1;
-        // It has a longer log than anybody, so that it gets the vote; and then it is never heard of again.
-        let candidate = VoteRequest {
-            vote: Vote::new(term, NOBODY),
-            last_log_id: Some(log_id(term, u64::MAX)),
-            leadership_transfer: true,
-        };
-        let deposed = self.raft.vote(candidate).await;
-        deposed.map_err(|error| self.state.refusal(error.into_fatal()))?;
+        let deposed = depose(&self.raft, term).await;
+        deposed.map_err(|fatal| self.state.refusal(fatal))?;
         let elected = self.raft.trigger().elect(false).await;
         elected.map_err(|fatal| self.state.refusal(Some(fatal)))?;
         loop {
@@ -255,17 +290,31 @@ impl Consensus {
         self.state.refusal(None)
     }
 
+    async fn leads_no_more(&self) {
+        let mut server = self.server.clone();
+        let mut given_up = self.roles.given_up.clone();
+        while self.led_term().is_some() {
+            tokio::select! {
+                biased;
+                changed = server.changed() => if changed.is_err() { return },
+                changed = given_up.changed() => if changed.is_err() { return },
+            }
+        }
+    }
+
     /// Takes no more proposals, waits for those under way, then closes the journal. Waits as long
     /// as the disk does: whoever is in a hurry adds a timeout.
     pub async fn shutdown(&self) {
         self.state.stopping.store(true, Ordering::Release);
-        // Applied after everything that was proposed before it. Not leading, nothing is under way.
+        // Applied after everything that was proposed before it. Not leading, nothing is under way that
+        // this node could wait for.
         tokio::select! {
             biased;
             _ = self.raft.write_blank() => {}
             _ = self.ended() => {}
+            () = self.leads_no_more() => {}
         }
-        if let Some(task) = self.state.snapshots_task.get() {
+        for task in self.state.tasks.get().into_iter().flatten() {
             task.abort();
         }
         if let Err(error) = self.raft.shutdown().await {
@@ -331,6 +380,20 @@ fn unreadable(what: &'static str, reason: String) -> StartError {
 /// A node id that no node has.
 const NOBODY: u64 = u64::MAX;
 
+/// Gives this node's vote for the term to a candidate that is never heard of again. It has a longer log than
+/// anybody, so that it gets the vote.
+pub(crate) async fn depose(
+    raft: &Raft<TypeConfig, Replica>,
+    term: u64,
+) -> Result<(), Option<Fatal<TypeConfig>>> {
+    let candidate = VoteRequest {
+        vote: Vote::new(term, NOBODY),
+        last_log_id: Some(log_id(term, u64::MAX)),
+        leadership_transfer: true,
+    };
+    raft.vote(candidate).await.map(|_| ()).map_err(|error| error.into_fatal())
+}
+
 /// Waits for the engine's end, and tells why it came unless that was asked for.
 async fn watch_end(raft: Raft<TypeConfig, Replica>, state: Arc<State>, node: tasks::Failure) {
     let mut server = raft.server_metrics();
@@ -346,25 +409,4 @@ async fn watch_end(raft: Raft<TypeConfig, Replica>, state: Arc<State>, node: tas
     // Before the log, which may block: this may end the process.
     node.report(format!("consensus stopped: {failure}"));
     tracing::error!(%failure, "consensus stopped for good");
-}
-
-fn config() -> Result<Config, StartError> {
-    let config = Config {
-        cluster_name: "postroad".to_owned(),
-        // Alone, a node elects itself at once and sends no heartbeats: these are for groups.
-        heartbeat_interval: 250,
-        election_timeout_min: 1_000,
-        election_timeout_max: 2_000,
-        enable_pre_vote: Some(true),
-        // A restart begins a new term: what a dead process appended and never synced may not share
-        // an epoch with what takes its place.
-        enable_leader_restore: Some(false),
-        // The log reader bounds bytes; a bound on entries would only cut small ones short.
-        max_payload_entries: 4_096,
-        // `Snapshots` decides, by bytes; openraft counts entries.
-        snapshot_policy: SnapshotPolicy::Never,
-        max_in_snapshot_log_to_keep: 0,
-        ..Config::default()
-    };
-    config.validate().map_err(|error| StartError::Engine(error.to_string()))
 }

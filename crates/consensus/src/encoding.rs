@@ -26,17 +26,19 @@ pub(crate) enum DecodeError {
     Members(String),
 }
 
-#[derive(Serialize, Deserialize)]
-struct VoteRecord {
-    term: u64,
-    node: u64,
-    committed: bool,
+/// Also as it travels.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct VoteRecord {
+    pub(crate) term: u64,
+    pub(crate) node: u64,
+    pub(crate) committed: bool,
 }
 
-#[derive(Serialize, Deserialize)]
-struct Position {
-    term: u64,
-    index: u64,
+/// Of an entry in the log; also as it travels.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Position {
+    pub(crate) term: u64,
+    pub(crate) index: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -55,16 +57,11 @@ struct SnapshotRecord {
 }
 
 pub(crate) fn encode_vote(vote: &Vote) -> Vec<u8> {
-    let leader = vote.leader_id();
-    encode(&VoteRecord { term: leader.term, node: leader.voted_for, committed: vote.committed })
+    encode(&VoteRecord::from(vote))
 }
 
 pub(crate) fn decode_vote(bytes: &[u8]) -> Result<Vote, DecodeError> {
-    let record: VoteRecord = decode(bytes)?;
-    Ok(match record.committed {
-        true => Vote::new_committed(record.term, record.node),
-        false => Vote::new(record.term, record.node),
-    })
+    decode::<VoteRecord>(bytes).map(Vote::from)
 }
 
 pub(crate) fn encode_members(members: &Membership) -> Bytes {
@@ -92,6 +89,22 @@ pub(crate) fn decode_snapshot_meta(bytes: &[u8]) -> Result<SnapshotMeta, DecodeE
         last_log_id: record.last_applied.map(LogId::from),
         last_membership: StoredMembership::new(since, record.members.into_members()?),
     })
+}
+
+impl From<&Vote> for VoteRecord {
+    fn from(vote: &Vote) -> Self {
+        let leader = vote.leader_id();
+        Self { term: leader.term, node: leader.voted_for, committed: vote.committed }
+    }
+}
+
+impl From<VoteRecord> for Vote {
+    fn from(VoteRecord { term, node, committed }: VoteRecord) -> Self {
+        match committed {
+            true => Vote::new_committed(term, node),
+            false => Vote::new(term, node),
+        }
+    }
 }
 
 impl From<&Membership> for MembersRecord {

@@ -70,3 +70,48 @@ pub enum SnapshotError {
     #[error("consensus failed: {0}")]
     Failed(#[from] Failure),
 }
+
+/// Why the group was not founded.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum FoundError {
+    #[error("this node is in a group already, or has voted in one")]
+    Founded,
+    #[error("the node that founds a group is one of its voters")]
+    NotAVoter,
+    #[error("a group is founded by its voters; learners are added later")]
+    Learners,
+    #[error("consensus failed: {0}")]
+    Failed(Failure),
+}
+
+/// Why the members are not what was asked for. It may be half done, and can be asked for again.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum ChangeError {
+    #[error("a group without voters decides nothing")]
+    NoVoters,
+    #[error("another change of the members is under way")]
+    UnderWay,
+    /// It lacks what the log no longer has.
+    #[error("node {node} is further behind than the log that is kept, and cannot catch up")]
+    TooFarBehind { node: u64 },
+    #[error("the change is refused: {0}")]
+    Refused(String),
+    #[error(transparent)]
+    NotDone(#[from] ProposeError),
+}
+
+/// Why leadership was not handed over.
+#[derive(Clone, PartialEq, Eq, Debug, Error)]
+pub enum TransferError {
+    #[error("this node does not lead{}", leader.map(|node| format!("; node {node} does")).unwrap_or_default())]
+    NotLeader { leader: Option<u64> },
+    #[error("node {node} does not vote")]
+    NotAVoter { node: u64 },
+    #[error("node {node} lacks {entries} entries of the log")]
+    Behind { node: u64, entries: u64 },
+    /// Somebody is about to be elected, by the usual way.
+    #[error("node {node} did not take over in time")]
+    NotTaken { node: u64 },
+    #[error(transparent)]
+    Failed(ProposeError),
+}

@@ -54,6 +54,10 @@ impl Leadership {
             return Err(ProposeError::Stopping);
         }
         journal.queue_room().await;
+        // The engine goes on in the term until it hears of a later one.
+        if self.consensus.gave_up(self.term) {
+            return Err(ProposeError::NotLeader { leader: None });
+        }
         let (answer, outcome) = Answer::channel();
         let term = CommittedLeaderIdOf::<TypeConfig>::from(self.term);
         match raft.write(payload).responder(answer).with_leader(term).await {
@@ -62,12 +66,18 @@ impl Leadership {
         }
     }
 
-    /// Resolves once the term is over for this node. Nothing proposed with it from then on is appended.
+    /// Resolves once the term is over for this node: another one leads in a later term, or this one has not
+    /// heard from a majority for as long as the others wait before they elect. Nothing proposed with it
+    /// from then on is appended; what was appended before is known once this node hears of a leader.
     pub async fn lost(&self) {
         let mut server = self.consensus.server.clone();
+        let mut given_up = self.consensus.roles.given_up.clone();
         while self.consensus.led_term() == Some(self.term) {
-            if server.changed().await.is_err() {
-                return;
+            tokio::select! {
+                biased;
+                changed = server.changed() => if changed.is_err() { return },
+                // Its end is the engine's, or comes after that of all who could ask.
+                Ok(()) = given_up.changed() => {}
             }
         }
     }
@@ -105,7 +115,7 @@ impl Future for Proposed {
     }
 }
 
-fn not_leader(error: ClientWriteError<TypeConfig>) -> ProposeError {
+pub(crate) fn not_leader(error: ClientWriteError<TypeConfig>) -> ProposeError {
     match error {
         ClientWriteError::ForwardToLeader(ForwardToLeader { leader_id, .. }) => {
             ProposeError::NotLeader { leader: leader_id }

@@ -7,6 +7,11 @@
 //!
 //! * [`consensus`]: the handle: start, lead, shut down
 //! * [`leadership`]: the right to propose, for one term
+//! * [`role`]: what a node is in its group
+//! * [`group`]: which group, and who is in it
+//! * `succession`: taking the place of a leader that is dead
+//! * [`members`]: founding a group, changing its members, handing leadership over
+//! * [`peers`]: the way to the other members, which the group is given
 //! * [`machine`]: what the shard implements, and what it is handed
 //! * [`error`]: what can go wrong
 //! * `types`: the names openraft gives our types
@@ -14,24 +19,48 @@
 //! * `replica`: applies committed entries
 //! * `runtime`: tokio, as openraft may use it
 //! * `snapshot`: when the state is saved, and how
-//! * `network`: links to other nodes, of which there are none yet
+//! * `network`: openraft's links, on [`peers`]
+//! * `incoming`: what other members send, and what is answered
+//! * [`message`]: what members say to each other, as bytes
+//! * `window`: how much of it may be unanswered
+//! * `retention`: how much of the log is kept for members that do not have it
+//! * `settings`: what openraft is set to
+//! * `entry`: an entry as openraft holds it
 //! * `encoding`: what of consensus is stored: votes, members, the head of a snapshot
 
 #[cfg(test)]
 mod conformance;
 pub mod consensus;
 mod encoding;
+mod entry;
 pub mod error;
+pub mod group;
+mod incoming;
 pub mod leadership;
 mod log_store;
 pub mod machine;
+pub mod members;
+pub mod message;
 mod network;
+pub mod peers;
 mod replica;
+mod retention;
+pub mod role;
 mod runtime;
+mod settings;
 mod snapshot;
+mod succession;
 mod types;
+mod window;
 
 pub use consensus::{Consensus, ConsensusOptions};
-pub use error::{Failure, ProposeError, RestoreError, SnapshotError, StartError};
+pub use error::{
+    ChangeError, Failure, FoundError, ProposeError, RestoreError, SnapshotError, StartError,
+    TransferError,
+};
+pub use group::{Group, Members};
 pub use leadership::{Leadership, Proposed};
 pub use machine::{Committed, Encode, Payload, StateMachine};
+pub use message::{GroupId, Refusal};
+pub use peers::{AppendMessage, PeerError, Peers, ReceivedAppend, Target};
+pub use role::Role;

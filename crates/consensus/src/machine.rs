@@ -44,9 +44,8 @@ pub trait StateMachine: Send + Sync + 'static {
     /// snapshots bound it.
     fn apply(&self, entry: Committed<'_>) -> u64;
 
-    /// The proposal is in the page caches of a quorum (today: of this node), which survive the
-    /// process but not a power loss. Called in log order on the proposing node, from the
-    /// journal's thread, before the sync: it must be quick.
+    /// The proposal is in this node's page cache, which survives the process but not a power loss. Called
+    /// in groups of one only, in log order, from the journal's thread, before the sync: it must be quick.
     fn written(&self, _ticket: u64) {}
 
     /// The state after the last `apply`. Called between two of them, on the task that applies: what is

@@ -1,124 +1,274 @@
-//! Links to other nodes, of which there are none yet.
-//!
-//! A group of one voter runs the same engine as a group of five; it just never sends. Should a
-//! membership name another node all the same, each send says that it cannot be reached and why,
-//! and the engine backs off as it does from a node that is down.
+//! openraft's links to the other members, on [`Peers`].
 
 use std::future::Future;
+use std::sync::Arc;
 
-use futures_util::Stream;
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use futures_util::stream::BoxStream;
-use openraft::errors::{RPCError, ReplicationClosed, StreamingError, Unreachable};
+use futures_util::stream::{self, BoxStream};
+use futures_util::{Stream, StreamExt};
+use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Unreachable};
 use openraft::network::{
     Backoff, NetBackoff, NetSnapshot, NetStreamAppend, NetTransferLeader, NetVote, RPCOption,
     RaftNetworkFactory,
 };
 use openraft::raft::{
-    AppendEntriesRequest, SnapshotResponse, StreamAppendResult, TransferLeaderRequest,
-    TransferLeaderResponse, VoteRequest, VoteResponse,
+    AppendEntriesRequest, SnapshotResponse, StreamAppendError, StreamAppendResult,
+    TransferLeaderError, TransferLeaderRequest, TransferLeaderResponse, VoteRequest, VoteResponse,
 };
 use openraft::type_config::alias::{SnapshotOf, VoteOf};
 use openraft::{BasicNode, OptionalSend};
 
+use crate::encoding::VoteRecord;
+use crate::message::{
+    self, Append, Appended, Candidacy, Entries, Refusal, Reply, Request, Route, SnapshotOffer,
+    Transfer, Transferred, encode_entries,
+};
+use crate::peers::{AppendMessage, PeerError, Peers, Target};
 use crate::replica::Image;
+use crate::retention::Retention;
 use crate::types::TypeConfig;
+use crate::window::{Unanswered, Window};
 
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct NoPeers;
-
-/// The link to a node that cannot be reached.
-#[derive(Debug)]
-pub(crate) struct NoLink {
-    target: u64,
-    address: String,
+/// Makes links.
+#[derive(Clone)]
+pub(crate) struct Links {
+    pub(crate) route: Route,
+    pub(crate) peers: Arc<dyn Peers>,
+    pub(crate) retention: Arc<Retention>,
 }
 
-impl NoLink {
-    fn unreachable(&self) -> Unreachable<TypeConfig> {
-        let Self { target, address } = self;
-        Unreachable::from_string(format!(
-            "node {target} at '{address}': this version links no nodes, its groups have one voter"
-        ))
-    }
-
-    fn refuse<T>(&self) -> Result<T, RPCError<TypeConfig>> {
-        Err(RPCError::Unreachable(self.unreachable()))
-    }
+/// To one member.
+pub(crate) struct Link {
+    target: Target,
+    links: Links,
 }
 
-impl RaftNetworkFactory<TypeConfig> for NoPeers {
-    type Network = NoLink;
+type Failed = RPCError<TypeConfig>;
+type AppendResult = Result<StreamAppendResult<TypeConfig>, Failed>;
 
-    async fn new_client(&mut self, target: u64, node: &BasicNode) -> NoLink {
-        NoLink { target, address: node.addr.clone() }
+impl RaftNetworkFactory<TypeConfig> for Links {
+    type Network = Link;
+
+    async fn new_client(&mut self, target: u64, node: &BasicNode) -> Link {
+        let target = Target { node: target, address: node.addr.clone() };
+        Link { target, links: self.clone() }
     }
 }
 
-impl NetBackoff<TypeConfig> for NoLink {
+/// The engine waits before it tries again only where a peer is out of reach.
+fn failed(error: PeerError) -> Failed {
+    match error {
+        PeerError::Unreachable(_) => Unreachable::new(&error).into(),
+        PeerError::Broken(_) => NetworkError::new(&error).into(),
+    }
+}
+
+/// The other end is there and does not take it: it will not take it soon.
+fn refused(node: u64, refusal: &Refusal) -> Failed {
+    tracing::warn!(node, %refusal, "a member of the group refuses a message");
+    Unreachable::new(refusal).into()
+}
+
+impl Links {
+    fn reply(&self, node: u64, reply: &Bytes) -> Result<Reply, Failed> {
+        let decoded = self.route.decode(reply);
+        let (from, reply) = decoded.map_err(|refusal| refused(node, &refusal))?;
+        match reply {
+            Reply::Refused(refusal) => Err(refused(node, &refusal)),
+            reply if from == node => Ok(reply),
+            _ => Err(refused(node, &Refusal::OtherNode)),
+        }
+    }
+
+    /// What the first unanswered append of the window was answered with.
+    fn appended(
+        &self,
+        node: u64,
+        window: &Window,
+        answer: Result<Bytes, PeerError>,
+    ) -> AppendResult {
+        let unexpected = || refused(node, &Refusal::Malformed("nobody asked for it".to_owned()));
+        let sent = window.pop();
+        let reply = self.reply(node, &answer.map_err(failed)?)?;
+        let sent = sent.ok_or_else(unexpected)?;
+        match reply {
+            Reply::Append(Appended::Matches(last)) => {
+                let last = message::log_ids(last);
+                if last > sent.last { Err(unexpected()) } else { Ok(Ok(last)) }
+            }
+            Reply::Append(Appended::Conflict(at)) => {
+                Ok(Err(StreamAppendError::Conflict(at.into())))
+            }
+            Reply::Append(Appended::HigherVote(vote)) => {
+                Ok(Err(StreamAppendError::HigherVote(vote.into())))
+            }
+            _ => Err(unexpected()),
+        }
+    }
+
+    fn encode(
+        &self,
+        node: u64,
+        append: &AppendEntriesRequest<TypeConfig>,
+    ) -> (AppendMessage, usize) {
+        let Entries { pieces, bytes } = encode_entries(&append.entries);
+        let head = Append {
+            leader: VoteRecord::from(&append.vote),
+            previous: message::positions(append.prev_log_id),
+            committed: message::positions(append.leader_commit),
+            entries: append.entries.len() as u32,
+            with_all: self.retention.with_all(),
+        };
+        let head = self.route.encode(node, Request::Append(head));
+        (AppendMessage { head, entries: pieces }, bytes)
+    }
+}
+
+impl Link {
+    async fn ask(&self, request: Request, option: &RPCOption) -> Result<Reply, Failed> {
+        let Self { target, links } = self;
+        let request = links.route.encode(target.node, request);
+        let answer = links.peers.request(target.clone(), request, option.hard_ttl());
+        links.reply(target.node, &answer.await.map_err(failed)?)
+    }
+
+    async fn campaign(
+        &self,
+        rpc: VoteRequest<TypeConfig>,
+        option: &RPCOption,
+        request: fn(Candidacy) -> Request,
+    ) -> Result<VoteResponse<TypeConfig>, Failed> {
+        let candidacy = Candidacy {
+            vote: VoteRecord::from(&rpc.vote),
+            last: message::positions(rpc.last_log_id),
+            transfer: rpc.leadership_transfer,
+        };
+        match self.ask(request(candidacy), option).await? {
+            Reply::Vote { vote, granted, last } => Ok(VoteResponse {
+                vote: vote.into(),
+                vote_granted: granted,
+                last_log_id: message::log_ids(last),
+            }),
+            _ => Err(self.other_reply()),
+        }
+    }
+
+    fn other_reply(&self) -> Failed {
+        refused(self.target.node, &Refusal::Malformed("it answers another request".to_owned()))
+    }
+}
+
+impl NetBackoff<TypeConfig> for Link {
     fn backoff(&self) -> Option<Backoff> {
         None
     }
 }
 
-impl NetStreamAppend<TypeConfig> for NoLink {
+impl NetStreamAppend<TypeConfig> for Link {
     fn stream_append<'s, S>(
         &'s mut self,
-        _input: S,
+        input: S,
         _option: RPCOption,
-    ) -> BoxFuture<
-        's,
-        Result<
-            BoxStream<'s, Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>>>,
-            RPCError<TypeConfig>,
-        >,
-    >
+    ) -> BoxFuture<'s, Result<BoxStream<'s, AppendResult>, Failed>>
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
     {
-        Box::pin(async move { self.refuse() })
+        let (window, links, target) =
+            (Arc::new(Window::default()), self.links.clone(), self.target.clone());
+        Box::pin(async move {
+            let mut input = input;
+            // Before the connection: the engine waits in here after a failure.
+            let Some(first) = input.next().await else { return Ok(stream::empty().boxed()) };
+            let state = (stream::iter([first]).chain(input), links.clone(), Arc::clone(&window));
+            let node = target.node;
+            let appends = stream::unfold(state, move |(mut input, links, window)| async move {
+                window.room().await;
+                let append = input.next().await?;
+                let last = append.entries.last().map(|entry| entry.log_id).or(append.prev_log_id);
+                let (message, bytes) = links.encode(node, &append);
+                window.push(Unanswered { bytes, last });
+                Some((message, (input, links, window)))
+            });
+            let answers = links.peers.append(target, appends.boxed()).await.map_err(failed)?;
+            let results = answers.map(move |answer| links.appended(node, &window, answer));
+            // What comes after an error answers nothing that the engine still waits for.
+            Ok(until_first_error(results).boxed())
+        })
     }
 }
 
-impl NetVote<TypeConfig> for NoLink {
+fn until_first_error(
+    results: impl Stream<Item = AppendResult> + Send + 'static,
+) -> impl Stream<Item = AppendResult> + Send + 'static {
+    stream::unfold(Some(results.boxed()), |results| async {
+        let mut results = results?;
+        let next = results.next().await?;
+        let goes_on = matches!(next, Ok(Ok(_)));
+        Some((next, goes_on.then_some(results)))
+    })
+}
+
+impl NetVote<TypeConfig> for Link {
     async fn vote(
         &mut self,
-        _rpc: VoteRequest<TypeConfig>,
-        _option: RPCOption,
-    ) -> Result<VoteResponse<TypeConfig>, RPCError<TypeConfig>> {
-        self.refuse()
+        rpc: VoteRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<TypeConfig>, Failed> {
+        self.campaign(rpc, &option, Request::Vote).await
     }
 
     async fn pre_vote(
         &mut self,
-        _rpc: VoteRequest<TypeConfig>,
-        _option: RPCOption,
-    ) -> Result<VoteResponse<TypeConfig>, RPCError<TypeConfig>> {
-        self.refuse()
+        rpc: VoteRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<TypeConfig>, Failed> {
+        self.campaign(rpc, &option, Request::PreVote).await
     }
 }
 
-impl NetSnapshot<TypeConfig> for NoLink {
+impl NetSnapshot<TypeConfig> for Link {
     type SnapshotData = Image;
 
+    /// The member is told that it is too far behind, so that its operator hears of it there too.
     async fn full_snapshot(
         &mut self,
-        _vote: VoteOf<TypeConfig>,
-        _snapshot: SnapshotOf<TypeConfig, Image>,
+        vote: VoteOf<TypeConfig>,
+        snapshot: SnapshotOf<TypeConfig, Image>,
         _cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
-        _option: RPCOption,
+        option: RPCOption,
     ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
-        Err(StreamingError::Unreachable(self.unreachable()))
+        self.links.retention.left_behind(self.target.node);
+        let last = message::positions(snapshot.meta.last_log_id);
+        let offer = SnapshotOffer { leader: VoteRecord::from(&vote), last };
+        self.ask(Request::Snapshot(offer), &option).await?;
+        Err(Unreachable::new(&Refusal::TooFarBehind).into())
     }
 }
 
-impl NetTransferLeader<TypeConfig> for NoLink {
+impl NetTransferLeader<TypeConfig> for Link {
     async fn transfer_leader(
         &mut self,
-        _req: TransferLeaderRequest<TypeConfig>,
-        _option: RPCOption,
-    ) -> Result<TransferLeaderResponse<TypeConfig>, RPCError<TypeConfig>> {
-        self.refuse()
+        req: TransferLeaderRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<TransferLeaderResponse<TypeConfig>, Failed> {
+        let transfer = Transfer {
+            leader: VoteRecord::from(req.from_leader()),
+            to: *req.to_node_id(),
+            last: message::positions(req.last_log_id().copied()),
+        };
+        match self.ask(Request::Transfer(transfer), &option).await? {
+            Reply::Transfer(Transferred::Taken) => Ok(Ok(())),
+            Reply::Transfer(Transferred::VoteChanged { expected, actual }) => {
+                let (expected, actual) = (expected.into(), actual.into());
+                Ok(Err(TransferLeaderError::VoteChanged { expected, actual }))
+            }
+            Reply::Transfer(Transferred::NotDurable { expected, actual }) => {
+                let (expected, actual) = (message::log_ids(expected), message::log_ids(actual));
+                Ok(Err(TransferLeaderError::LogNotFlushed { expected, actual }))
+            }
+            _ => Err(self.other_reply()),
+        }
     }
 }
 
@@ -127,11 +277,17 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::message::GroupId;
+    use crate::peers::NoPeers;
 
     #[tokio::test]
-    async fn a_send_to_another_node_says_that_it_is_unreachable_and_why() {
+    async fn a_send_where_no_link_is_says_that_the_node_is_unreachable() {
         let node = BasicNode { addr: "b:9".to_owned() };
-        let mut link = NoPeers.new_client(2, &node).await;
+        let group = GroupId { cluster: 1, shard: 0 };
+        let retention = Arc::default();
+        let route = Route { group, here: 1 };
+        let mut links = Links { route, peers: Arc::new(NoPeers), retention };
+        let mut link = links.new_client(2, &node).await;
         let request = VoteRequest::new(openraft::Vote::new(1, 1), None);
         let refused = link.vote(request, RPCOption::new(Duration::from_secs(1))).await.unwrap_err();
         assert!(matches!(refused, RPCError::Unreachable(_)));

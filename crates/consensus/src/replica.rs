@@ -208,6 +208,7 @@ mod tests {
     use bytes::Bytes;
     use futures_util::stream;
     use journal::{Body, Options};
+    use openraft::entry::RaftEntry;
     use openraft::storage::{IOFlushed, RaftLogStorage};
     use tokio::time::timeout;
     use world::{SimulatedDisk, World};
@@ -215,8 +216,9 @@ mod tests {
     use super::*;
     use crate::RestoreError;
     use crate::consensus::ConsensusOptions;
+    use crate::entry::Entry;
     use crate::machine::Encode;
-    use crate::types::{Entry, log_id};
+    use crate::types::log_id;
 
     /// Asks the journal for the place of what it applies, as the broker's machine does.
     struct Machine {
@@ -249,7 +251,7 @@ mod tests {
             bytes: Bytes::from_static(b"body"),
         };
         let payload = Payload { head: Bytes::new(), bodies: vec![body], ticket: 0 };
-        Entry { log_id: log_id(1, index), payload: EntryPayload::Normal(payload) }
+        Entry::new(log_id(1, index), EntryPayload::Normal(payload))
     }
 
     /// Of three nodes the others make a quorum without this one's disk.
@@ -266,8 +268,9 @@ mod tests {
         let machine = Arc::new(Machine { journal: journal.clone(), applied: AtomicU64::new(0) });
         let mut log = LogStore::new(journal.clone(), Default::default()).unwrap();
         let options = ConsensusOptions::default();
+        let workers = Default::default();
         let snapshots =
-            Arc::new(Snapshots::new(journal.clone(), Default::default(), &options, None));
+            Arc::new(Snapshots::new(journal.clone(), workers, &options, None, Default::default()));
         let mut replica = Replica::new(
             Arc::clone(&machine) as Arc<dyn StateMachine>,
             journal.clone(),

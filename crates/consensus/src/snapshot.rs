@@ -8,27 +8,32 @@
 //! records here and there. Here too a large state waits for more. The state is taken between two
 //! applied entries, and encoded and written while more are applied.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use journal::{Journal, PendingSnapshot};
 use openraft::Raft;
+use openraft::async_runtime::WatchReceiver;
 use parking_lot::Mutex;
 use tasks::{Task, Workers};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, oneshot};
 use world::Instant;
 
 use crate::consensus::ConsensusOptions;
 use crate::error::{Failure, SnapshotError};
 use crate::machine::Encode;
 use crate::replica::Replica;
+use crate::retention::Retention;
 use crate::types::{SnapshotMeta, TypeConfig};
 
 /// A log that is this many times the last snapshot is worth another.
 const LOG_PER_SNAPSHOT: u64 = 8;
 /// A change that is applied again costs as much as saving so many bytes of state, eight times over.
 const STATE_BYTES_PER_CHANGE: u64 = 32;
+/// How often a member of a group looks what of the log all others have.
+const LET_GO_EVERY: Duration = Duration::from_secs(1);
 /// After a failure, most likely a full disk.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(10);
 
@@ -47,6 +52,9 @@ pub(crate) struct Snapshots {
     newest: Mutex<Option<SnapshotMeta>>,
     due: Notify,
     one_at_a_time: tokio::sync::Mutex<()>,
+    /// Of a group: says how much of the log stays. Alone a snapshot takes all that it covers.
+    in_a_group: bool,
+    retention: Arc<Retention>,
 }
 
 /// A state that is fixed, and neither encoded nor on disk yet.
@@ -64,7 +72,11 @@ impl Snapshots {
         workers: Workers,
         options: &ConsensusOptions,
         newest: Option<(SnapshotMeta, u64)>,
+        retention: Arc<Retention>,
     ) -> Self {
+        if let Some((meta, _)) = &newest {
+            retention.covered(meta.last_log_id.map_or(0, |id| id.index), 0);
+        }
         let (newest, snapshot_bytes) =
             newest.map_or((None, 0), |(meta, bytes)| (Some(meta), bytes));
         Self {
@@ -78,6 +90,8 @@ impl Snapshots {
             newest: Mutex::new(newest),
             due: Notify::new(),
             one_at_a_time: tokio::sync::Mutex::new(()),
+            in_a_group: options.group.is_some(),
+            retention,
         }
     }
 
@@ -117,7 +131,11 @@ impl Snapshots {
             .await
             .map_err(Failure::from)?;
         let Some(Captured { meta, machine, changes, pending }) = captured? else { return Ok(()) };
+        let log_bytes = self.journal.stats().bytes;
         let fixed = begun.elapsed();
+        if self.in_a_group {
+            self.durable().await?;
+        }
         let write = move || pending.write(machine());
         let written = self.workers.blocking(Task::SnapshotWriting, write).await;
         let bytes = written.map_err(|_| SnapshotError::Panicked)??;
@@ -130,15 +148,65 @@ impl Snapshots {
         );
         self.snapshot_bytes.store(bytes, Ordering::Relaxed);
         self.changes_saved.store(changes, Ordering::Relaxed);
+        if let Some(last) = meta.last_log_id {
+            self.retention.covered(last.index, log_bytes);
+        }
         *self.newest.lock() = Some(meta);
         raft.trigger().snapshot().await.map_err(Failure::from)?;
         Ok(())
     }
 
+    /// Waits until all that is in the log now is durable. Others may have made the majority that what is
+    /// applied here was committed by: on this disk it may still be on its way, and must not be missing
+    /// under a snapshot that says it is there.
+    async fn durable(&self) -> io::Result<()> {
+        let (durable, told) = oneshot::channel();
+        let appended = self.journal.append(Vec::new(), move |result| drop(durable.send(result)));
+        appended.map_err(io::Error::other)?;
+        told.await.map_err(io::Error::other)?.map_err(io::Error::other)
+    }
+
+    /// Lets go of the log that snapshots cover and that nobody needs.
+    async fn let_go(&self, raft: &Raft<TypeConfig, Replica>) -> Result<(), Failure> {
+        let server = raft.server_metrics();
+        let here = server.borrow_watched().id;
+        let known = {
+            let data = raft.data_metrics();
+            let seen = data.borrow_watched();
+            if let Some(matched) = &seen.replication {
+                let members = Arc::clone(&server.borrow_watched().membership_config);
+                let members = members.membership();
+                let others = members.nodes().map(|(id, _)| *id).filter(|id| *id != here).collect();
+                let own = raft.watch_log_progress().get().and_then(|durable| durable.last_log_id);
+                self.retention.matched(own.map(|id| id.index), &others, matched);
+            }
+            seen.snapshot.map(|id| id.index)
+        };
+        let purged = self.journal.purged_id().map(|id| id.index);
+        // The engine refuses what it does not know to be covered.
+        let up_to = self.retention.purge_up_to(self.journal.stats().bytes).min(known);
+        match up_to {
+            Some(index) if up_to > purged => {
+                raft.trigger().purge_log(index).await.map_err(Failure::from)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Takes snapshots whenever one is due. Does not return.
     pub(crate) async fn keep_up(self: Arc<Self>, raft: Raft<TypeConfig, Replica>) {
         loop {
-            self.due.notified().await;
+            if self.in_a_group
+                && tokio::time::timeout(LET_GO_EVERY, self.due.notified()).await.is_err()
+            {
+                if self.let_go(&raft).await.is_err() {
+                    return std::future::pending().await;
+                }
+                continue;
+            }
+            if !self.in_a_group {
+                self.due.notified().await;
+            }
             if !self.is_due() {
                 continue;
             }

@@ -7,10 +7,11 @@
 use journal::EntryId;
 use openraft::impls::{BoxedErrorSource, InlineBatch, leader_id_std};
 use openraft::raft::responder::Responder;
-use openraft::type_config::alias::{CommittedLeaderIdOf, EntryOf, LogIdOf};
-use openraft::{BasicNode, EntryPayload, OptionalSend, RaftTypeConfig};
+use openraft::type_config::alias::{CommittedLeaderIdOf, LogIdOf};
+use openraft::{BasicNode, OptionalSend, RaftTypeConfig};
 use tokio::sync::oneshot;
 
+use crate::entry::{Content, Entry};
 use crate::machine::Payload;
 use crate::runtime::Runtime;
 
@@ -25,8 +26,8 @@ impl RaftTypeConfig for TypeConfig {
     type Term = u64;
     type LeaderId = leader_id_std::LeaderId<u64, u64>;
     type Vote = openraft::Vote<Self::LeaderId>;
-    type Payload = EntryPayload<Payload, u64, BasicNode>;
-    type Entry = openraft::Entry<CommittedLeaderIdOf<Self>, Self::Payload>;
+    type Payload = Content;
+    type Entry = Entry;
     type AsyncRuntime = Runtime;
     type Responder<T>
         = Answer<T>
@@ -39,7 +40,7 @@ impl RaftTypeConfig for TypeConfig {
     type ErrorSource = BoxedErrorSource;
 }
 
-pub(crate) type Entry = EntryOf<TypeConfig>;
+pub(crate) type CommittedLeader = CommittedLeaderIdOf<TypeConfig>;
 pub(crate) type LogId = LogIdOf<TypeConfig>;
 pub(crate) type Vote = openraft::type_config::alias::VoteOf<TypeConfig>;
 pub(crate) type Membership = openraft::Membership<u64, BasicNode>;

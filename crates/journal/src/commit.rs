@@ -191,7 +191,7 @@ impl Writer {
         self.previous = header.checksum();
         if let Some(last) = self.batch.last() {
             self.last_index = last.entry.id.index;
-            shared.log.write().durable(last);
+            shared.log.write().durable(&self.batch);
         }
         shared.counters.frames.fetch_add(1, Ordering::Relaxed);
         shared.counters.entries.fetch_add(self.batch.len() as u64, Ordering::Relaxed);
@@ -254,6 +254,7 @@ impl Writer {
         let end =
             LogPosition { segment, position: header.end() as u32, previous: header.checksum() };
         let mut orphans: Vec<(u64, Address)> = Vec::new();
+        let _refusing = self.shared.refusing.lock();
         self.shared.log.write().place(&self.batch, frame, end, &mut orphans);
         self.shared.placed.notify_waiters();
         for (stream, address) in orphans {

@@ -7,12 +7,14 @@
 //!
 //! * [`journal`]: the handle, which all other crates call
 //! * [`entry`]: what is appended
+//! * [`encoded`]: an entry as it is written, and as it travels
 //! * [`address`]: where a body lies, and what is read from there
 //! * [`stats`]: its counters and reports
 //! * [`error`]: what can go wrong
 //! * [`inspect`]: reading a journal's directory without opening the journal
 
 pub mod address;
+pub mod encoded;
 pub mod entry;
 pub mod error;
 pub mod inspect;
@@ -38,7 +40,9 @@ mod tail;
 mod vote;
 
 pub use address::{Address, Stored};
+pub use encoded::Encoded;
 pub use entry::{Body, Entry, EntryId, EntryKind};
 pub use error::{JournalFailed, OpenError, ReadError};
+pub use frame::NotAnEntry;
 pub use journal::{Journal, Keep, Opened, Options, PendingSnapshot, Snapshot};
 pub use stats::{Age, Reclaimed, RecoveryReport, Room, SegmentInfo, Stats, TornTail};

@@ -40,6 +40,9 @@ pub(crate) struct Shared {
     pub(crate) drained: Notify,
     /// Notified each time that entries were placed, and when the journal fails.
     pub(crate) placed: Notify,
+    /// Held from when an entry leaves the log until its bodies are dead in the index, and while a snapshot
+    /// is fixed: one that says that recovery need not read the entry says too that its bodies are dead.
+    pub(crate) refusing: Mutex<()>,
     /// Bodies of the entry that is being applied: asked for one by one, looked up once.
     pub(crate) applying: Mutex<Applying>,
     /// The newest durable snapshot, and the count of bytes written when it was begun. The lock is

@@ -82,11 +82,14 @@ impl Tail {
         true
     }
 
-    /// Entries up to `last` are durable; those beyond the bound go.
-    pub(crate) fn durable(&mut self, last: &Arc<EncodedEntry>) {
-        let index = last.entry.id.index;
-        if self.get(index).is_some_and(|held| Arc::ptr_eq(held, last)) {
-            self.durable_before = index + 1;
+    /// The entries of `batch`, and those before them, are durable. Some may have left the log since they
+    /// were written. What is beyond the bound goes.
+    pub(crate) fn durable(&mut self, batch: &[Arc<EncodedEntry>]) {
+        let held = |entry: &&Arc<EncodedEntry>| {
+            self.get(entry.entry.id.index).is_some_and(|held| Arc::ptr_eq(held, entry))
+        };
+        if let Some(last) = batch.iter().rev().find(held) {
+            self.durable_before = last.entry.id.index + 1;
         }
         while self.bytes > self.bytes_max && self.pop_durable(self.durable_before).is_some() {}
     }
@@ -178,7 +181,7 @@ mod tests {
             let entry = entry(index);
             tail.push(Arc::clone(&entry));
             assert!(tail.place(&entry, 1, index as u32 * 100));
-            tail.durable(&entry);
+            tail.durable(std::slice::from_ref(&entry));
         }
     }
 

@@ -127,6 +127,7 @@ impl Limits {
             sidecar_cache_bytes: random.of(&[0, 64 << 10, 16 << 20]),
             disk_reserve_bytes: 0,
             readers: 1,
+            keep_log: false,
         };
         let housekeeping_interval = Duration::from_millis(random.of(&[5, 50, 1_000]));
         Self { journal, housekeeping_interval }

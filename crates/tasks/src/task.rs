@@ -63,6 +63,7 @@ table! {
     Consensus: "consensus", Process;
     ConsensusEnd: "consensus-end", Process;
     ConsensusDisk: "consensus-disk", Process;
+    ConsensusRole: "consensus-role", Process;
     Apply: "apply", Process;
     Snapshots: "snapshots", Process;
     SnapshotWriting: "snapshot-writing", Process;
@@ -73,6 +74,7 @@ table! {
     JournalClosing: "journal-closing", Process;
     PeerListener: "peer-listener", Process;
     PeerLink: "peer-link", Process;
+    Succession: "succession", Process;
     PeerSession: "peer-session", Session;
     PeerRequest: "peer-request", Session;
     KafkaListener: "kafka-listener", Process;

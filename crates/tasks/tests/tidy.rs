@@ -80,6 +80,7 @@ fn no_part_of_a_node_uses_a_client() {
     let of_a_node = [
         "access",
         "broker",
+        "cluster",
         "consensus",
         "coordinator",
         "documents",

@@ -31,6 +31,10 @@ pub(crate) struct Seen {
 }
 
 impl Ledger {
+    pub(crate) fn set_journal(&self, journal: &Journal) {
+        *self.journal.lock() = Some(journal.clone());
+    }
+
     pub(crate) fn heads(&self) -> Vec<Bytes> {
         self.heads.lock().clone()
     }
@@ -129,12 +133,13 @@ impl Node {
         let opened = Journal::open(&world, dir, small()).unwrap();
         let journal = opened.journal.clone();
         let ledger = Arc::new(Ledger::default());
-        *ledger.journal.lock() = Some(journal.clone());
+        ledger.set_journal(&journal);
         let failure = tasks::Failure::new();
         let options = ConsensusOptions {
             snapshot_log_bytes_min,
             snapshot_changes_min,
             node: failure.clone(),
+            group: None,
         };
         let machine: Arc<dyn StateMachine> = ledger.clone();
         let consensus = Consensus::start(&world, 1, opened, machine, options).await.unwrap();

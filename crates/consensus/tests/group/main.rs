@@ -1,5 +1,13 @@
-//! What a shard may rely on. Its group has one voter.
+//! What a shard may rely on, alone and in a group of several nodes.
 
 mod alone;
+mod cluster;
+mod durability;
+mod elections;
 mod harness;
+mod histories;
 mod leadership;
+mod membership;
+mod network;
+mod random;
+mod retention;

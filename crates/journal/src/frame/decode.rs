@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use base::checksum::crc32c_append;
 use bytes::Bytes;
+use thiserror::Error;
 
 use super::{
     ENTRY_CHECKSUM_AT, ENTRY_HEADER_BYTES, ENTRY_HEADER_V1_BYTES, ENTRY_VERSION, ENTRY_VERSION_1,
@@ -30,8 +31,9 @@ pub(crate) struct EntryLayout {
 }
 
 /// The bytes are not a sound entry.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct NotAnEntry;
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+#[error("the bytes are not a sound entry")]
+pub struct NotAnEntry;
 
 /// What an entry's header says of its size.
 struct Sizes {

@@ -5,8 +5,8 @@ use base::checksum::crc32c_append;
 use bytes::Bytes;
 
 use super::{
-    ENTRY_CHECKSUM_AT, ENTRY_HEADER_BYTES, ENTRY_VERSION, bitmap_bytes, descriptor_len,
-    entry_checksum_start,
+    ENTRY_CHECKSUM_AT, ENTRY_HEADER_BYTES, ENTRY_VERSION, EntryLayout, bitmap_bytes,
+    descriptor_len, entry_checksum_start,
 };
 use crate::address::Address;
 use crate::entry::{Body, Entry, EntryId};
@@ -16,7 +16,7 @@ use crate::entry::{Body, Entry, EntryId};
 pub(crate) struct EncodedEntry {
     pub(crate) entry: Entry,
     /// Header and rows.
-    pub(crate) descriptor: Box<[u8]>,
+    pub(crate) descriptor: Bytes,
     pub(crate) checksum: u32,
     /// All bytes in the frame.
     pub(crate) len: u32,
@@ -62,22 +62,33 @@ impl EncodedEntry {
         }
         debug_assert_eq!(descriptor.len(), len);
         assert!(end < u32::MAX as usize / 2, "an entry must fit a segment, this has {end} bytes");
-        let mut encoded = Self {
+        let mut checksum = crc32c_append(entry_checksum_start(&descriptor), &entry.head);
+        let encoded = Self {
             entry,
-            descriptor: descriptor.into(),
+            descriptor: Bytes::new(),
             checksum: 0,
             len: end as u32,
             body_starts: body_starts.into(),
         };
-        let mut checksum = entry_checksum_start(&encoded.descriptor);
-        checksum = crc32c_append(checksum, &encoded.entry.head);
         for (_, bytes) in encoded.written_bodies() {
             checksum = crc32c_append(checksum, bytes);
         }
-        encoded.checksum = checksum;
-        encoded.descriptor[ENTRY_CHECKSUM_AT..ENTRY_CHECKSUM_AT + 4]
+        descriptor[ENTRY_CHECKSUM_AT..ENTRY_CHECKSUM_AT + 4]
             .copy_from_slice(&checksum.to_le_bytes());
-        encoded
+        Self { checksum, descriptor: descriptor.into(), ..encoded }
+    }
+
+    /// The entry of this layout, as it was found at the beginning of `bytes`, which it shares. Its
+    /// checksum is known to be right.
+    pub(crate) fn found(layout: &EntryLayout, bytes: &Bytes) -> Self {
+        let starts = layout.addresses(bytes, 0, 0).map(|(_, address)| address.position);
+        Self {
+            entry: layout.entry(bytes),
+            descriptor: bytes.slice(..layout.head.start),
+            checksum: layout.checksum,
+            len: layout.len as u32,
+            body_starts: starts.collect(),
+        }
     }
 
     /// The bodies as they lie in the entry: those of the own rows, each with its row.

@@ -48,7 +48,8 @@ mod tests;
 use base::checksum::{crc32c, crc32c_append};
 
 pub(crate) use content::{EntriesChecksum, check_content, layouts};
-pub(crate) use decode::{EntryLayout, NotAnEntry};
+pub(crate) use decode::EntryLayout;
+pub use decode::NotAnEntry;
 pub(crate) use encode::EncodedEntry;
 pub(crate) use header::{FrameHeader, frame_bytes};
 

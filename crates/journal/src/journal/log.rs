@@ -8,9 +8,11 @@ use std::sync::atomic::Ordering;
 use bytes::Bytes;
 
 use super::Journal;
+use crate::encoded::Encoded;
 use crate::entry::{Entry, EntryId};
 use crate::error::{JournalFailed, ReadError};
 use crate::frame::EncodedEntry;
+use crate::log::Cut;
 
 impl Journal {
     /// Appends to the log. Readable on return; `durable` is called (from the journal's thread, in
@@ -28,8 +30,18 @@ impl Journal {
         let shared = &self.inner.shared;
         shared.check()?;
         // Outside of any lock: here the checksums are computed.
-        let encoded: Vec<Arc<EncodedEntry>> =
-            entries.into_iter().map(|entry| Arc::new(EncodedEntry::new(entry))).collect();
+        self.append_encoded(entries.into_iter().map(Encoded::new).collect(), durable)
+    }
+
+    /// The same, of entries that are encoded already: what another node sent is written as it came.
+    pub fn append_encoded(
+        &self,
+        entries: Vec<Encoded>,
+        durable: impl FnOnce(Result<(), JournalFailed>) + Send + 'static,
+    ) -> Result<(), JournalFailed> {
+        let shared = &self.inner.shared;
+        shared.check()?;
+        let encoded: Vec<Arc<EncodedEntry>> = entries.into_iter().map(|entry| entry.0).collect();
         let bytes: u64 = encoded.iter().map(|entry| u64::from(entry.len)).sum();
         let mut log = shared.log.write();
         shared.counters.queued_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -49,6 +61,36 @@ impl Journal {
         self.inner.shared.log.entries(range, bytes_max)
     }
 
+    /// As [`Journal::entries`], but never waits for the disk: those up to the first that is not in memory.
+    /// `None` if the first of them is not.
+    pub fn held_entries(
+        &self,
+        range: Range<u64>,
+        bytes_max: usize,
+    ) -> Result<Option<Vec<Entry>>, ReadError> {
+        self.inner.shared.log.held_entries(range, bytes_max)
+    }
+
+    /// As [`Journal::entries`], in the form in which they are written.
+    pub fn encoded_entries(
+        &self,
+        range: Range<u64>,
+        bytes_max: usize,
+    ) -> Result<Vec<Encoded>, ReadError> {
+        let entries = self.inner.shared.log.entries(range, bytes_max)?;
+        Ok(entries.into_iter().map(Encoded).collect())
+    }
+
+    /// As [`Journal::held_entries`], in the form in which they are written.
+    pub fn held_encoded_entries(
+        &self,
+        range: Range<u64>,
+        bytes_max: usize,
+    ) -> Result<Option<Vec<Encoded>>, ReadError> {
+        let held: Option<Vec<_>> = self.inner.shared.log.held_entries(range, bytes_max)?;
+        Ok(held.map(|entries| entries.into_iter().map(Encoded).collect()))
+    }
+
     pub fn entry_id(&self, index: u64) -> Option<EntryId> {
         self.inner.shared.log.read().entry_id(index)
     }
@@ -62,24 +104,36 @@ impl Journal {
         self.inner.shared.log.read().purged
     }
 
-    /// Forgets the entries after `index` (all, when `None`). Takes effect on disk with the entries
-    /// appended in their place: until then a crash may bring the old ones back, which Raft allows.
+    /// Forgets the entries after `index` (all, when `None`), also those that wait to be written: these are
+    /// written, answered, and belong to nobody. Takes effect on disk with the entries appended in their
+    /// place: until then a crash may bring the old ones back, which Raft allows. Blocking: the bodies of
+    /// entries that are in memory no more are looked up in their segments.
     pub fn truncate_after(&self, index: Option<u64>) -> Result<(), JournalFailed> {
         let shared = &self.inner.shared;
         shared.check()?;
         let from = index.map_or(0, |index| index + 1);
-        let cut = shared.log.read().placed_from(from);
-        for (entry, slot) in cut {
-            let bodies = shared.log.stored_bodies(entry, &slot).map_err(|error| {
+        let refuse = |cut: &Cut| {
+            let bodies = shared.log.cut_bodies(cut).map_err(|error| {
                 let file = shared.dir.clone();
                 JournalFailed::io("read entries to cut", file, io::Error::other(error))
             })?;
             for (stream, address) in bodies {
                 shared.index.refuse(0, stream, address);
             }
-        }
-        shared.log.write().truncate_from(from);
-        Ok(())
+            Ok(())
+        };
+        // What may be on disk only is looked up before a snapshot has to wait for it.
+        let cut = shared.log.read().cut(from);
+        cut.iter().try_for_each(refuse)?;
+        let _refusing = shared.refusing.lock();
+        let since = {
+            let mut log = shared.log.write();
+            let all = log.cut(from);
+            log.truncate_from(from);
+            all
+        };
+        // Those that got their place meanwhile.
+        since.iter().skip(cut.len()).try_for_each(refuse)
     }
 
     /// Entries up to `id` are covered by a snapshot and no longer part of the log. Their bodies stay.

@@ -46,8 +46,10 @@ impl Journal {
             segment_bytes: options.segment_bytes,
             frame_bytes_max: options.frame_bytes_max,
             tail_cache_bytes: options.tail_cache_bytes,
+            keep_log: options.keep_log,
         };
         let mut recovered = recover(world, dir, sizes)?;
+        let covered = recovered.snapshot.as_ref().map(|file| file.id);
         let snapshot_bytes = recovered.snapshot.as_ref().map_or(0, SnapshotFile::bytes);
         let snapshot = recovered.snapshot.take().map(|file| Snapshot {
             bytes: file.bytes(),
@@ -56,7 +58,7 @@ impl Journal {
             machine: file.machine,
         });
         let mut report = std::mem::take(&mut recovered.report);
-        let journal = Self::start(world, dir, options, vote, recovered, claim)?;
+        let journal = Self::start(world, dir, options, vote, recovered, covered, claim)?;
         journal.inner.shared.snapshot_bytes.store(snapshot_bytes, Ordering::Relaxed);
         report.took = begun.elapsed();
         tracing::info!("{report}");
@@ -69,11 +71,11 @@ impl Journal {
         options: Options,
         vote: Vote,
         recovered: Recovered,
+        snapshot: Option<EntryId>,
         claim: Box<dyn Send + Sync>,
     ) -> Result<Self, OpenError> {
         let disk = &world.disk;
         let Recovered { log, end, spare, table, scan_from, full, replaced, bytes, .. } = recovered;
-        let snapshot = log.purged;
         let older = !end.segment.header.takes_entries();
         let next_id = end.segment.header.id + 1 + u32::from(spare.is_some());
         let log = Arc::new(Log::new(disk.clone(), dir, log));
@@ -125,6 +127,7 @@ impl Journal {
             failed: OnceLock::new(),
             drained: Notify::new(),
             placed: Notify::new(),
+            refusing: Mutex::default(),
             applying: Mutex::default(),
             snapshot: Mutex::new(snapshot),
             snapshot_bytes: AtomicU64::new(0),

@@ -20,6 +20,9 @@ pub struct Options {
     pub sidecar_cache_bytes: usize,
     /// Free bytes of the file system below which `room` is `Full`.
     pub disk_reserve_bytes: u64,
+    /// A snapshot leaves the log that it covers until it is purged, also over a restart: other nodes may
+    /// lack it. A restart reads it again.
+    pub keep_log: bool,
     /// Threads for reads that neither the tail cache nor the page cache serves.
     pub readers: usize,
 }
@@ -32,6 +35,7 @@ impl Default for Options {
             tail_cache_bytes: limits::TAIL_CACHE_BYTES,
             sidecar_cache_bytes: limits::SIDECAR_CACHE_BYTES,
             disk_reserve_bytes: limits::DISK_RESERVE_BYTES_DEFAULT,
+            keep_log: false,
             readers: 4,
         }
     }

@@ -50,14 +50,22 @@ impl PendingSnapshot {
 
 impl Journal {
     /// Called in apply order while nothing else is applied: fixes the index as of `id` at once and
-    /// returns the work of encoding and writing it. What was fixed is shared with the index: it takes
+    /// returns the work of encoding and writing it. All up to `id` must be durable by the time it is
+    /// written. What was fixed is shared with the index: it takes
     /// little time, and memory for what changes until it is written.
     pub fn begin_snapshot(&self, id: EntryId, meta: Bytes) -> PendingSnapshot {
         let shared = self.inner.shared.clone();
         shared.index.applied(id.index);
         let bytes_written = shared.counters.bytes.load(Ordering::Relaxed);
-        let scan_from = shared.log.read().scan_from(id.index);
+        let refusing = shared.refusing.lock();
+        let log = shared.log.read();
+        let scan_from = match shared.options.keep_log {
+            true => log.scan_from_first(id.index),
+            false => log.scan_from(id.index),
+        };
+        drop(log);
         let capture = shared.index.capture();
+        drop(refusing);
         PendingSnapshot { shared, id, scan_from, meta, capture, bytes_written }
     }
 

@@ -35,6 +35,11 @@
 //! | older     | the last segment has a header of version 1 | go on in the next one; an empty one gets a header of version 2 |
 //! | below     | a segment before the starting place | not read; the index checks that it is there |
 //!
+//! An entry whose index is not above that of the last one replaces it and all after it: another leader's
+//! entries took their place. A snapshot may have been taken between the cut and the replacement; then the
+//! first frames can begin with entries that were cut off, which follow nothing that is read. They count
+//! for nothing.
+//!
 //! After a kill, what recovery reads may be in the page cache only. So names are synced before
 //! anything is read, and the last segment before its entries count.
 
@@ -89,6 +94,7 @@ pub(crate) struct Sizes {
     pub(crate) segment_bytes: u64,
     pub(crate) frame_bytes_max: usize,
     pub(crate) tail_cache_bytes: usize,
+    pub(crate) keep_log: bool,
 }
 
 /// The directory must be locked.

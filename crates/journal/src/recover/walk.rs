@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::candidate::Candidate;
 use super::{Full, Sizes, io_error};
+use crate::entry::EntryId;
 use crate::error::OpenError;
 use crate::frame::{self, FrameHeader};
 use crate::frame_reader::FrameAt;
@@ -27,6 +28,8 @@ pub(super) struct Walk<'a> {
     pub(super) fresh: bool,
     /// Entries up to here are in the snapshot.
     pub(super) covered: Option<u64>,
+    /// The same, where entries up to there are in the log all the same.
+    kept: Option<EntryId>,
     pub(super) last_index: u64,
     /// Where the last frame that was read begins, and its segment.
     pub(super) last_frame: Option<(u32, u64)>,
@@ -49,6 +52,8 @@ impl<'a> Walk<'a> {
     ) -> Result<Self, OpenError> {
         let scan_from = snapshot.map_or(LogPosition::START, |snapshot| snapshot.scan_from);
         let covered = snapshot.map(|snapshot| snapshot.id.index);
+        let purged = snapshot.map(|snapshot| snapshot.id);
+        let (purged, kept) = if sizes.keep_log { (None, purged) } else { (purged, None) };
         let mut walk = Self {
             world,
             dir,
@@ -58,13 +63,10 @@ impl<'a> Walk<'a> {
             at: scan_from,
             fresh: false,
             covered,
+            kept,
             last_index: covered.unwrap_or(0),
             last_frame: None,
-            log: LogState::new(
-                snapshot.map(|snapshot| snapshot.id),
-                scan_from,
-                sizes.tail_cache_bytes,
-            ),
+            log: LogState::new(purged, scan_from, sizes.tail_cache_bytes),
             full: Vec::new(),
             replaced: Vec::new(),
             bytes: 0,
@@ -131,6 +133,9 @@ impl<'a> Walk<'a> {
     /// Reads frames until the log ends.
     pub(super) fn run(&mut self) -> Result<(), OpenError> {
         while !self.fresh && self.step()? {}
+        if let Some(covered) = self.kept {
+            self.replaced.extend(self.log.recovered(covered));
+        }
         self.report.last_index = self.log.last_id().map(|id| id.index);
         Ok(())
     }
@@ -154,7 +159,7 @@ impl<'a> Walk<'a> {
                     let taken = take_frame(
                         &mut self.log,
                         &mut self.replaced,
-                        self.covered,
+                        self.covered.filter(|_| self.kept.is_none()),
                         &header,
                         content,
                     );
@@ -225,14 +230,6 @@ fn take_frame(
         if covered.is_some_and(|covered| index <= covered) {
             continue;
         }
-        if !log.takes(index) {
-            let last = log.last_index();
-            let cut = log.placed_from(index);
-            if cut.is_empty() {
-                return Err(format!("entry {index} follows entry {last}"));
-            }
-            replaced.extend(cut);
-        }
         let slot = Slot {
             term: layout.id.term,
             leader: layout.id.leader,
@@ -240,6 +237,20 @@ fn take_frame(
             len: layout.len as u32,
             frame,
         };
+        if !log.takes(index) {
+            let last = log.last_index();
+            let cut = log.placed_from(index);
+            // Cut off before the snapshot was taken, and written after: the entries between are in
+            // frames before it, as is the end that they had. What takes their place comes later.
+            if cut.is_empty() && log.is_empty() && covered.is_some() {
+                replaced.push((index, slot));
+                continue;
+            }
+            if cut.is_empty() {
+                return Err(format!("entry {index} follows entry {last}"));
+            }
+            replaced.extend(cut);
+        }
         log.found(index, slot);
     }
     Ok(())

@@ -2,10 +2,17 @@
 //!
 //! One slot per entry that is not purged, 40 bytes; the entry itself is in the tail cache or in
 //! its segment. Entries are placed when their frame is laid out, just before it is written.
+//!
+//! * [`entries`]: reading entries back
+//! * [`cut`]: forgetting the end of the log
+
+mod cut;
+mod entries;
+
+pub(crate) use cut::Cut;
 
 use std::collections::VecDeque;
 use std::io;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +21,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, RwLock};
 
 use crate::address::Address;
-use crate::entry::{Entry, EntryId};
+use crate::entry::EntryId;
 use crate::error::ReadError;
 use crate::frame::{self, BLOCK, EncodedEntry, EntryLayout};
 use crate::frame_reader::{FrameAt, FrameReader};
@@ -85,6 +92,11 @@ impl LogState {
         Self { purged, first, slots: VecDeque::new(), tail: Tail::new(tail_bytes_max), end }
     }
 
+    /// No entry, but for those that are purged.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
     fn next_index(&self) -> u64 {
         self.first + self.slots.len() as u64
     }
@@ -108,6 +120,30 @@ impl LogState {
         let nowhere = LogPosition { segment: 0, position: 0, previous: 0 };
         self.push(index, Slot { term, leader, position: 0, len: encoded.len, frame: nowhere });
         self.tail.push(encoded.clone());
+    }
+
+    /// Recovery read to the end, from before the snapshot, which has the entries up to `covered`. Answers
+    /// what does not belong to the log, but lies behind the snapshot.
+    pub(crate) fn recovered(&mut self, covered: EntryId) -> Vec<(u64, Slot)> {
+        let last = self.next_index().checked_sub(1);
+        let reaches = self.first <= covered.index + 1 && last >= Some(covered.index);
+        if self.slots.is_empty() || !reaches || self.first == covered.index + 1 {
+            // Those that were cut off before the snapshot was taken, and written after, follow nothing.
+            let stray = if reaches { Vec::new() } else { self.placed_from(covered.index + 1) };
+            if !reaches {
+                self.slots.clear();
+                self.first = covered.index + 1;
+            }
+            self.purged = Some(covered);
+            return stray;
+        }
+        // What came before the first is gone: so may that be, which says who it is.
+        if self.first > 0
+            && let Some(first) = self.entry_id(self.first)
+        {
+            self.purge(first);
+        }
+        Vec::new()
     }
 
     /// Recovery found an entry. One that is already there is replaced, with all after it.
@@ -146,8 +182,8 @@ impl LogState {
         self.end = end;
     }
 
-    pub(crate) fn durable(&mut self, last: &Arc<EncodedEntry>) {
-        self.tail.durable(last);
+    pub(crate) fn durable(&mut self, batch: &[Arc<EncodedEntry>]) {
+        self.tail.durable(batch);
     }
 
     pub(crate) fn evict_aged(&mut self, now: Instant, age: Duration) -> Vec<Arc<EncodedEntry>> {
@@ -208,6 +244,14 @@ impl LogState {
         self.slots.get(index.checked_sub(self.first)? as usize)
     }
 
+    /// Where recovery has to begin to find every entry of the log, and those after `index` at least.
+    pub(crate) fn scan_from_first(&self, index: u64) -> LogPosition {
+        match self.slots.front() {
+            Some(slot) if self.first <= index && slot.frame.segment != 0 => slot.frame,
+            _ => self.scan_from(index),
+        }
+    }
+
     /// Where recovery has to begin to find every entry after `index`.
     pub(crate) fn scan_from(&self, index: u64) -> LogPosition {
         match self.slot(index + 1) {
@@ -215,11 +259,6 @@ impl LogState {
             _ => self.end,
         }
     }
-}
-
-enum EntrySource {
-    Memory(Arc<EncodedEntry>),
-    Disk(Slot),
 }
 
 impl Log {
@@ -234,86 +273,6 @@ impl Log {
 
     pub(crate) fn write(&self) -> parking_lot::RwLockWriteGuard<'_, LogState> {
         self.state.write()
-    }
-
-    /// Entries of `range` as far as there are any, at most `bytes_max` but at least one.
-    pub(crate) fn entries(
-        &self,
-        range: Range<u64>,
-        bytes_max: usize,
-    ) -> Result<Vec<Entry>, ReadError> {
-        let places = self.places(range, bytes_max)?;
-        let mut entries = Vec::with_capacity(places.len());
-        let mut together: Vec<(u64, Slot)> = Vec::new();
-        for (index, place) in places {
-            match place {
-                EntrySource::Memory(encoded) => {
-                    self.read_entries(&std::mem::take(&mut together), &mut entries)?;
-                    entries.push(encoded.entry.clone());
-                }
-                EntrySource::Disk(slot) => {
-                    if together.last().is_some_and(|(_, last)| !slot.is_near(last)) {
-                        self.read_entries(&std::mem::take(&mut together), &mut entries)?;
-                    }
-                    together.push((index, slot));
-                }
-            }
-        }
-        self.read_entries(&together, &mut entries)?;
-        Ok(entries)
-    }
-
-    fn places(
-        &self,
-        range: Range<u64>,
-        bytes_max: usize,
-    ) -> Result<Vec<(u64, EntrySource)>, ReadError> {
-        let state = self.state.read();
-        if range.start < state.first && range.start < range.end {
-            let last = state.next_index().saturating_sub(1);
-            return Err(ReadError::NoSuchEntry { index: range.start, first: state.first, last });
-        }
-        let (mut places, mut bytes) = (Vec::new(), 0);
-        for index in range {
-            let Some(slot) = state.slot(index) else { break };
-            bytes += slot.len as usize;
-            if bytes > bytes_max && !places.is_empty() {
-                break;
-            }
-            let place = match state.tail.get(index) {
-                Some(encoded) => EntrySource::Memory(encoded.clone()),
-                None => EntrySource::Disk(*slot),
-            };
-            places.push((index, place));
-        }
-        Ok(places)
-    }
-
-    /// Reads entries that lie near each other, with one call.
-    fn read_entries(
-        &self,
-        slots: &[(u64, Slot)],
-        entries: &mut Vec<Entry>,
-    ) -> Result<(), ReadError> {
-        let (Some((_, first)), Some((_, last))) = (slots.first(), slots.last()) else {
-            return Ok(());
-        };
-        let len = last.position + last.len - first.position;
-        let bytes = Bytes::from(self.read_bytes(first.frame.segment, first.position, len)?);
-        for (index, slot) in slots {
-            let start = (slot.position - first.position) as usize;
-            let bytes = bytes.slice(start.min(bytes.len())..);
-            let layout = EntryLayout::read(&bytes).ok().filter(|layout| {
-                layout.id.index == *index
-                    && layout.len == slot.len as usize
-                    && layout.is_sound(&bytes)
-            });
-            let Some(layout) = layout else {
-                return Err(self.damaged(slot.frame.segment, slot.position));
-            };
-            entries.push(layout.entry(&bytes));
-        }
-        Ok(())
     }
 
     fn damaged(&self, segment: u32, position: u32) -> ReadError {
@@ -337,9 +296,19 @@ impl Log {
             assert!(slot.frame.segment != 0, "entry {index} is applied before it has its place");
             (*slot, state.tail.get(index).cloned())
         };
+        self.bodies_at(index, &slot, encoded.as_deref())
+    }
+
+    /// The same, of an entry in this slot: from memory, if that has it, or its segment.
+    fn bodies_at(
+        &self,
+        index: u64,
+        slot: &Slot,
+        encoded: Option<&EncodedEntry>,
+    ) -> Result<Vec<(u64, Address)>, ReadError> {
         match encoded {
             Some(encoded) => Ok(encoded.addresses(slot.frame.segment, slot.position).collect()),
-            None => self.stored_bodies(index, &slot),
+            None => self.stored_bodies(index, slot),
         }
     }
 

@@ -5,6 +5,9 @@
 //! vote is written only after every append before it is durable), a bound on the bytes of each
 //! read, and the tickets, which are not stored and go around the log.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::fmt::Debug;
 use std::io;
@@ -12,9 +15,9 @@ use std::ops::{Bound, Range, RangeBounds, RangeInclusive};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
-use base::limits::PROPOSAL_BYTES_MAX;
+use base::limits::{APPEND_BYTES_MAX, PROPOSAL_BYTES_MAX};
 use futures_util::stream::{self, Stream};
-use journal::{EntryId, EntryKind, Journal};
+use journal::{Encoded, EntryId, EntryKind, Journal};
 use openraft::entry::{EntryPayload, RaftEntry};
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::{OptionalSend, RaftLogReader};
@@ -23,8 +26,9 @@ use tasks::{Task, Workers};
 use tokio::sync::Notify;
 
 use crate::encoding::{self, DecodeError};
+use crate::entry::Entry;
 use crate::machine::{Payload, StateMachine};
-use crate::types::{Entry, LogId, TypeConfig, Vote, log_id_of};
+use crate::types::{LogId, TypeConfig, Vote, log_id_of};
 
 /// Bytes of entries read from the journal at once.
 const READ_BYTES_MAX: usize = PROPOSAL_BYTES_MAX;
@@ -37,14 +41,17 @@ pub(crate) struct LogStore(Arc<Shared>);
 struct Shared {
     journal: Journal,
     workers: Workers,
-    /// The last entry when the journal was opened. Reading up to it may wait for the disk; what
-    /// was appended since is in memory until it is applied.
+    /// The last entry when the journal was opened.
     recovered: Option<u64>,
     /// While the engine starts it looks for members in the log and applies nothing: bodies that it
     /// would only hold in memory are dropped as they are read.
     starting: AtomicBool,
     vote: Mutex<Option<Vote>>,
+    /// Whether this node is all of its group, by the newest members in the log.
+    alone: AtomicBool,
     tickets: Mutex<VecDeque<Ticket>>,
+    /// The machine was told of what was written up to here.
+    told: AtomicU64,
     unsynced: Unsynced,
 }
 
@@ -70,7 +77,9 @@ impl LogStore {
             workers,
             starting: AtomicBool::new(false),
             vote: Mutex::new(vote),
+            alone: AtomicBool::new(false),
             tickets: Mutex::default(),
+            told: AtomicU64::new(0),
             unsynced: Unsynced::default(),
         })))
     }
@@ -89,15 +98,20 @@ impl LogStore {
         self.0.recovered.is_some_and(|last| index <= last)
     }
 
-    /// The journal's name of an entry. The leader is known while its term lasts; the term alone
-    /// identifies it, so that 0 later is no loss.
+    /// The journal's name of an entry. The leader is known while its term lasts, and from what is in the
+    /// log; the term alone identifies it, so that 0 is no loss.
     pub(crate) fn entry_id(&self, id: LogId) -> EntryId {
         let term = id.committed_leader_id().term;
-        let leader = match &*self.0.vote.lock() {
-            Some(vote) if vote.leader_id.term == term => vote.leader_id.voted_for,
-            _ => 0,
-        };
-        EntryId { term, leader, index: id.index() }
+        let voted = (*self.0.vote.lock()).filter(|vote| vote.leader_id.term == term);
+        let leader = voted.map(|vote| vote.leader_id.voted_for).or_else(|| {
+            let stored = self.0.journal.entry_id(id.index())?;
+            (stored.term == term).then_some(stored.leader)
+        });
+        EntryId { term, leader: leader.unwrap_or(0), index: id.index() }
+    }
+
+    pub(crate) fn set_alone(&self, alone: bool) {
+        self.0.alone.store(alone, Ordering::Release);
     }
 
     /// The ticket of the proposal that became the entry; asked for in log order.
@@ -116,15 +130,18 @@ impl LogStore {
         0
     }
 
-    /// Tells the machine of every proposal once it is written. For the journal's hook.
+    /// Tells the machine of every proposal once it is written, in a group of one: what is in the page
+    /// cache of one node of several survives neither that node nor its term. For the journal's hook.
     pub(crate) fn tell_written(&self, machine: &Arc<dyn StateMachine>) {
         // Weak, both: the journal keeps the hook, and the log and the machine keep the journal.
         let shared = Arc::downgrade(&self.0);
         let machine = Arc::downgrade(machine);
-        let told = AtomicU64::new(0);
         self.0.journal.on_written(move |index| {
             let Some((shared, machine)) = shared.upgrade().zip(machine.upgrade()) else { return };
-            let last_told = told.swap(index, Ordering::Relaxed);
+            let last_told = shared.told.swap(index, Ordering::Relaxed);
+            if !shared.alone.load(Ordering::Acquire) {
+                return;
+            }
             let tickets = shared.tickets.lock();
             let written = tickets.iter().filter(|ticket| ticket.index > last_told);
             for ticket in written.take_while(|ticket| ticket.index <= index) {
@@ -163,17 +180,33 @@ impl LogStore {
 
     /// At least one entry of `range`, which is not empty, and at most about `READ_BYTES_MAX` bytes.
     async fn read(&self, range: Range<u64>) -> io::Result<Vec<Entry>> {
-        let entries = match self.was_recovered(range.start) {
-            true => {
+        let held = self.0.journal.held_entries(range.clone(), READ_BYTES_MAX);
+        let entries = match held.map_err(io::Error::other)? {
+            Some(held) => held,
+            None => {
                 let journal = self.0.journal.clone();
                 let read = move || journal.entries(range, READ_BYTES_MAX);
-                self.0.workers.blocking(Task::ConsensusDisk, read).await?
+                let read = self.0.workers.blocking(Task::ConsensusDisk, read).await?;
+                read.map_err(io::Error::other)?
             }
-            false => self.0.journal.entries(range, READ_BYTES_MAX),
         };
         let keep_commands = !self.0.starting.load(Ordering::Acquire);
-        let entries = entries.map_err(io::Error::other)?;
         entries.into_iter().map(|entry| loaded(entry, keep_commands)).collect()
+    }
+
+    /// The same for another node: with their encodings, and no more than one message has.
+    async fn read_encoded(&self, range: Range<u64>) -> io::Result<Vec<Entry>> {
+        let held = self.0.journal.held_encoded_entries(range.clone(), APPEND_BYTES_MAX);
+        let entries = match held.map_err(io::Error::other)? {
+            Some(held) => held,
+            None => {
+                let journal = self.0.journal.clone();
+                let read = move || journal.encoded_entries(range, APPEND_BYTES_MAX);
+                let read = self.0.workers.blocking(Task::ConsensusDisk, read).await?;
+                read.map_err(io::Error::other)?
+            }
+        };
+        entries.into_iter().map(encoded).collect()
     }
 
     /// The part of `range` that the log has.
@@ -214,7 +247,13 @@ fn loaded(entry: journal::Entry, keep_commands: bool) -> io::Result<Entry> {
             EntryPayload::Membership(members)
         }
     };
-    Ok(Entry { log_id: log_id_of(entry.id), payload })
+    Ok(Entry { log_id: log_id_of(entry.id), payload, encoded: None })
+}
+
+/// The entry, with its encoding.
+pub(crate) fn encoded(encoded: Encoded) -> io::Result<Entry> {
+    let entry = loaded(encoded.entry().clone(), true)?;
+    Ok(Entry { encoded: Some(encoded), ..entry })
 }
 
 impl RaftLogReader<TypeConfig> for LogStore {
@@ -233,7 +272,7 @@ impl RaftLogReader<TypeConfig> for LogStore {
 
     async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> io::Result<Vec<Entry>> {
         match start < end {
-            true => self.read(start..end).await,
+            true => self.read_encoded(start..end).await,
             false => Ok(Vec::new()),
         }
     }
@@ -326,20 +365,34 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     {
         let entries: Vec<Entry> = entries.into_iter().collect();
         self.keep_tickets(&entries);
-        let entries = entries.into_iter().map(|entry| self.stored(entry)).collect();
+        for entry in &entries {
+            if let EntryPayload::Membership(members) = &entry.payload {
+                self.set_alone(members.voter_ids().count() == 1);
+            }
+        }
+        let encoded = |mut entry: Entry| {
+            entry.encoded.take().unwrap_or_else(|| Encoded::new(self.stored(entry)))
+        };
+        let entries = entries.into_iter().map(encoded).collect();
         let unsynced = UnsyncedAppend::new(&self.0);
         let durable = move |result: Result<(), _>| {
             callback.io_completed(result.map_err(io::Error::other));
             drop(unsynced);
         };
-        self.0.journal.append(entries, durable).map_err(io::Error::other)
+        self.0.journal.append_encoded(entries, durable).map_err(io::Error::other)
     }
 
     async fn truncate_after(&mut self, last: Option<LogId>) -> io::Result<()> {
         let last = last.map(|id| id.index());
         let behind = last.map_or(0, |last| last + 1);
         self.0.tickets.lock().retain(|ticket| ticket.index < behind);
-        self.0.journal.truncate_after(last).map_err(io::Error::other)
+        // Only in a group is anything ever cut.
+        self.set_alone(false);
+        let journal = self.0.journal.clone();
+        let cut = move || journal.truncate_after(last);
+        let cut = self.0.workers.blocking(Task::ConsensusDisk, cut).await?;
+        self.0.told.fetch_min(behind.saturating_sub(1), Ordering::Relaxed);
+        cut.map_err(io::Error::other)
     }
 
     async fn purge(&mut self, id: LogId) -> io::Result<()> {
@@ -376,102 +429,5 @@ impl Unsynced {
             }
             none_left.await;
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-    use std::path::Path;
-    use std::time::Duration;
-
-    use journal::Options;
-    use openraft::storage::RaftLogStorageExt;
-    use openraft::type_config::TypeConfigExt;
-    use world::{SimulatedDisk, World};
-
-    use super::*;
-    use crate::types::{Membership, log_id};
-
-    const SOON: Duration = Duration::from_millis(100);
-
-    fn open(disk: &SimulatedDisk) -> LogStore {
-        let options =
-            Options { segment_bytes: 1 << 20, disk_reserve_bytes: 0, ..Options::default() };
-        let opened =
-            Journal::open(&World::on(Arc::new(disk.clone())), Path::new("/log"), options).unwrap();
-        LogStore::new(opened.journal, Workers::default()).unwrap()
-    }
-
-    fn command(term: u64, index: u64, ticket: u64) -> Entry {
-        let payload = Payload { head: "head".into(), bodies: vec![], ticket };
-        Entry::new_normal(log_id(term, index), payload)
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn an_append_is_readable_before_it_is_durable() {
-        let disk = SimulatedDisk::new();
-        let mut log = open(&disk);
-        disk.hang_syncs(true);
-        let (durable, mut synced) = TypeConfig::oneshot();
-        log.append([command(1, 0, 0)], IOFlushed::signal(durable)).await.unwrap();
-        assert_eq!(log.try_get_log_entries(..).await.unwrap().len(), 1);
-        assert!(tokio::time::timeout(SOON, &mut synced).await.is_err(), "told too early");
-        disk.hang_syncs(false);
-        synced.await.unwrap().unwrap();
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn a_vote_waits_for_the_appends_before_it() {
-        let disk = SimulatedDisk::new();
-        let mut log = open(&disk);
-        disk.hang_syncs(true);
-        log.append([command(1, 0, 0)], IOFlushed::noop()).await.unwrap();
-        let mut voter = log.clone();
-        let vote = Vote::new(2, 1);
-        let mut saved = tokio::spawn(async move { voter.save_vote(&vote).await });
-        assert!(tokio::time::timeout(SOON, &mut saved).await.is_err(), "went ahead of them");
-        assert_eq!(log.read_vote().await.unwrap(), None);
-        disk.hang_syncs(false);
-        saved.await.unwrap().unwrap();
-        assert_eq!(log.read_vote().await.unwrap(), Some(vote));
-
-        let mut again = open(&disk.power_loss(1));
-        assert_eq!(again.read_vote().await.unwrap(), Some(vote));
-        assert_eq!(again.try_get_log_entries(..).await.unwrap().len(), 1);
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn tickets_go_around_the_log_and_are_dropped_with_what_is_truncated() {
-        let mut log = open(&SimulatedDisk::new());
-        let entries = [command(1, 0, 0), command(1, 1, 11), command(1, 2, 12), command(1, 3, 13)];
-        log.blocking_append(entries).await.unwrap();
-        log.truncate_after(Some(log_id(1, 2))).await.unwrap();
-        log.blocking_append([command(2, 3, 0), command(2, 4, 24)]).await.unwrap();
-        let tickets: Vec<u64> = (0..6).map(|index| log.take_ticket(index)).collect();
-        assert_eq!(tickets, [0, 11, 12, 0, 24, 0]);
-        let read = log.try_get_log_entries(1..2).await.unwrap();
-        assert_eq!(read[0].log_id, log_id(1, 1));
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn members_are_found_in_a_log_whose_commands_are_not_kept() {
-        let mut log = open(&SimulatedDisk::new());
-        let members = Membership::new_with_defaults(vec![BTreeSet::from([1])], []);
-        let first = Entry::new_membership(log_id(0, 0), members);
-        log.blocking_append([first.clone(), command(1, 1, 5)]).await.unwrap();
-        log.set_starting(true);
-        let read = log.try_get_log_entries(..).await.unwrap();
-        assert_eq!(read, [first, Entry::new_blank(log_id(1, 1))]);
-    }
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-    async fn the_last_entry_of_each_leader_is_found() {
-        let mut log = open(&SimulatedDisk::new());
-        let terms = [1, 1, 2, 4, 4, 4, 7];
-        let entries = terms.iter().zip(0..).map(|(term, index)| command(*term, index, 0));
-        log.blocking_append(entries.collect::<Vec<_>>()).await.unwrap();
-        let found = log.get_key_log_ids(log_id(1, 0)..=log_id(7, 6)).await.unwrap();
-        assert_eq!(found, [log_id(1, 1), log_id(2, 2), log_id(4, 5), log_id(7, 6)]);
     }
 }

@@ -1,0 +1,134 @@
+//! What peers ask goes to the group that it is for.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::pin::pin;
+use std::sync::{Arc, OnceLock, Weak};
+
+use base::ShardId;
+use bytes::Bytes;
+use consensus::{Consensus, ReceivedAppend};
+use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt, stream};
+use links::{
+    Declined, IncomingAppend, IncomingAppends, Lane, Links, Message, NodeId, Request, Service,
+};
+use parking_lot::{Mutex, RwLock};
+use tasks::{Failure, Task};
+use tokio::task::AbortHandle;
+
+use crate::succession::{Succession, looks_gone};
+use crate::wire::{Asked, yes_or_no};
+
+/// The groups that this node is a member of, by shard. Clones are the same.
+#[derive(Clone, Default, Debug)]
+pub struct Groups(Arc<State>);
+
+#[derive(Default, Debug)]
+struct State {
+    groups: RwLock<BTreeMap<ShardId, Member>>,
+    links: OnceLock<Weak<Links>>,
+}
+
+#[derive(Debug)]
+struct Member {
+    group: Consensus,
+    succession: AbortHandle,
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        self.succession.abort();
+    }
+}
+
+impl Groups {
+    /// The links that serve these groups; to be called once, before any of them joins.
+    pub fn link(&self, links: &Arc<Links>) {
+        let linked = self.0.links.set(Arc::downgrade(links));
+        debug_assert!(linked.is_ok(), "groups are served by one node's links");
+    }
+
+    /// From now on the group is asked what is for its shard, in place of a former one, and follows a leader
+    /// whose process is gone. `failure` hears if the task that sees to this panics.
+    pub fn join(&self, shard: ShardId, group: Consensus, failure: &Failure) {
+        let links = self.0.links.get().cloned().unwrap_or_default();
+        let succession = Succession::new(links, shard, group.clone()).run();
+        let succession = tasks::vital(Task::Succession, succession, failure).abort_handle();
+        let former = self.0.groups.write().insert(shard, Member { group, succession });
+        drop(former);
+    }
+
+    /// The group is asked nothing any more.
+    pub fn leave(&self, shard: ShardId) {
+        let left = self.0.groups.write().remove(&shard);
+        drop(left);
+    }
+
+    fn of(&self, shard: ShardId) -> Option<Consensus> {
+        self.0.groups.read().get(&shard).map(|member| member.group.clone())
+    }
+
+    fn sees_gone(&self, node: NodeId) -> bool {
+        let links = self.0.links.get().and_then(Weak::upgrade);
+        links.is_some_and(|links| looks_gone(&links, node))
+    }
+}
+
+impl Service for Groups {
+    fn answer(&self, request: Request) -> BoxFuture<'static, Result<Message, Declined>> {
+        let Request { from, lane, shard, message, within: _ } = request;
+        let asked = Asked::of(message).filter(|_| lane == Lane::Control);
+        if let Some(Asked::LooksGone(node)) = asked {
+            let answer = yes_or_no(self.sees_gone(node));
+            return async { Ok(answer) }.boxed();
+        }
+        let Some((group, asked)) = self.of(shard).zip(asked) else {
+            tracing::debug!(%from, lane = lane.name(), %shard, "what a node asks is not served here");
+            return async { Err(Declined::NotServed) }.boxed();
+        };
+        async move {
+            let answer = match asked {
+                Asked::Request(request) => Some(group.answer(request).await),
+                Asked::AppendAlone(head) => {
+                    let append = ReceivedAppend { head, entries: Bytes::new() };
+                    pin!(group.answer_appends(stream::iter([append]))).next().await
+                }
+                Asked::LooksGone(_) => None,
+            };
+            answer.map(Message::of_head).ok_or(Declined::NotServed)
+        }
+        .boxed()
+    }
+
+    fn appends(&self, appends: IncomingAppends) -> BoxFuture<'static, ()> {
+        let (from, shard) = (appends.peer(), appends.shard());
+        let Some(group) = self.of(shard) else {
+            tracing::debug!(%from, %shard, "entries of a shard that is not served here");
+            return async {}.boxed();
+        };
+        async move {
+            // In the order in which they were taken, which is that of the answers. Each keeps its place in the
+            // window of the link until it is answered.
+            let unanswered = Arc::new(Mutex::new(VecDeque::<IncomingAppend>::new()));
+            let taken = Arc::clone(&unanswered);
+            let appends = stream::unfold((appends, taken), |(mut appends, taken)| async {
+                let mut append = appends.next().await?;
+                let message = append.take_message();
+                taken.lock().push_back(append);
+                let append = ReceivedAppend { head: message.head, entries: message.body };
+                Some((append, (appends, taken)))
+            });
+            let mut answers = pin!(group.answer_appends(appends));
+            while let Some(answer) = answers.next().await {
+                let Some(append) = unanswered.lock().pop_front() else { return };
+                append.answer(Message::of_head(answer)).await;
+            }
+        }
+        .boxed()
+    }
+
+    /// Nothing is told yet that a node must hear.
+    fn gossip(&self, from: NodeId, payload: Bytes) {
+        tracing::debug!(%from, bytes = payload.len(), "gossip of a later version");
+    }
+}

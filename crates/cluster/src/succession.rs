@@ -1,0 +1,175 @@
+//! Who follows a leader whose process is gone.
+//!
+//! A leader that falls silent keeps its lease: it may be slow. When a process is killed its system closes its
+//! connections, though, and nobody listens where it did. A follower that sees this asks the other voters, and
+//! where a majority of them sees it too, it stands for election at once.
+//!
+//! One voter alone may be mistaken: the network may have been cut between it and the leader. A majority may be as
+//! well, if something between the nodes resets connections. Then a leader that lives loses its term, and not more
+//! often than once in [`STANDS_EVERY`].
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::Weak;
+use std::time::Duration;
+
+use base::ShardId;
+use consensus::{Consensus, Members, Role};
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use links::{Lane, Links, NodeId};
+use tokio::sync::watch;
+use tokio::time::{sleep, sleep_until, timeout_at};
+use world::Instant;
+
+use crate::wire::{Asked, is_yes};
+
+/// A voter that does not answer for so long has not seen it.
+const ANSWERED_WITHIN: Duration = Duration::from_millis(150);
+/// While a leader's process may be gone it is looked at so often.
+const LOOKS_EVERY: Duration = Duration::from_millis(25);
+/// Of the voters one stands after the other, so that they do not divide the votes.
+const STANDS_AFTER: Duration = Duration::from_millis(60);
+/// A node does not stand in a group more often.
+const STANDS_EVERY: Duration = Duration::from_secs(10);
+
+/// Whether a node's process looks gone, as this node sees it.
+pub(crate) fn looks_gone(links: &Links, node: NodeId) -> bool {
+    let status = links.peer(node).map(|peer| peer.status(Lane::Control));
+    status.is_some_and(|status| status.sign_of_death(Instant::now()).is_some())
+}
+
+/// Looks after one group, until its links or consensus have ended.
+pub(crate) struct Succession {
+    links: Weak<Links>,
+    shard: ShardId,
+    group: Consensus,
+    stood: Option<Instant>,
+}
+
+impl Succession {
+    pub(crate) fn new(links: Weak<Links>, shard: ShardId, group: Consensus) -> Self {
+        Self { links, shard, group, stood: None }
+    }
+
+    pub(crate) async fn run(mut self) {
+        let mut role = self.group.role();
+        loop {
+            let now = *role.borrow_and_update();
+            if let Role::Follower { leader, term } = now {
+                let replaced = pin!(changed(&mut role));
+                let gone = pin!(self.follow(leader, term));
+                tokio::select! {
+                    biased;
+                    () = replaced => {}
+                    () = gone => {}
+                }
+            } else {
+                changed(&mut role).await;
+            }
+        }
+    }
+
+    /// Follows a leader until it is gone, and stands for election then.
+    async fn follow(&mut self, leader: u64, term: u64) {
+        self.link_members();
+        loop {
+            self.until_it_looks_gone(NodeId(leader)).await;
+            if self.majority_agrees(NodeId(leader)).await {
+                sleep(self.turn(leader)).await;
+                self.stood = Some(Instant::now());
+                let stands = self.group.succeed(leader, term).await;
+                tracing::info!(shard = %self.shard, leader, term, stands, "the leader's process is gone");
+            }
+            sleep(LOOKS_EVERY).await;
+        }
+    }
+
+    /// A process that was never connected cannot be seen to go.
+    fn link_members(&self) {
+        let Some(links) = self.links.upgrade() else { return };
+        let Members { voters, learners } = self.group.members();
+        for (node, address) in voters.into_iter().chain(learners) {
+            if links.peer(NodeId(node)).is_none() {
+                links.set_peer(NodeId(node), &address);
+            }
+        }
+    }
+
+    async fn until_it_looks_gone(&self, leader: NodeId) {
+        let may_stand = self.stood.map(|stood| stood + STANDS_EVERY);
+        sleep_until(may_stand.unwrap_or_else(Instant::now)).await;
+        let watched = self.links.upgrade().and_then(|links| links.peer(leader));
+        let Some(peer) = watched else { return std::future::pending().await };
+        let mut status = peer.watch(Lane::Control);
+        loop {
+            let seen = status.get();
+            if seen.sign_of_death(Instant::now()).is_some() {
+                return;
+            }
+            // An attempt to connect that is not answered becomes a sign by the time that passes.
+            let passes = async {
+                match seen.last.is_some_and(|last| last.end.is_by_peer()) {
+                    true => sleep(LOOKS_EVERY).await,
+                    false => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                changed = status.changed() => if changed.is_none() {
+                    return std::future::pending().await;
+                },
+                () = passes => {}
+            }
+        }
+    }
+
+    /// The voters but the leader, in the order in which they stand.
+    fn voters(&self, leader: u64) -> (usize, BTreeMap<u64, String>) {
+        let mut voters = self.group.members().voters;
+        let count = voters.len();
+        voters.remove(&leader);
+        (count, voters)
+    }
+
+    async fn majority_agrees(&self, leader: NodeId) -> bool {
+        let Some(links) = self.links.upgrade() else { return false };
+        let here = links.identity().at.node;
+        let (count, others) = self.voters(leader.0);
+        if !others.contains_key(&here.0) || !looks_gone(&links, leader) {
+            return false;
+        }
+        let deadline = Instant::now() + ANSWERED_WITHIN;
+        let asked = others.into_keys().filter(|node| *node != here.0).filter_map(|node| {
+            let peer = links.peer(NodeId(node))?;
+            let message = Asked::LooksGone(leader).into();
+            let shard = self.shard;
+            Some(async move { peer.request(Lane::Control, shard, message, deadline).await })
+        });
+        let mut answers: FuturesUnordered<_> = asked.collect();
+        drop(links);
+        let mut agree = 1;
+        while agree <= count / 2 {
+            match timeout_at(deadline, answers.next()).await {
+                Ok(Some(Ok(answer))) if is_yes(&answer) => agree += 1,
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => return false,
+            }
+        }
+        true
+    }
+
+    /// How long this node waits for those before it.
+    fn turn(&self, leader: u64) -> Duration {
+        let here = self.links.upgrade().map(|links| links.identity().at.node.0);
+        let (_, voters) = self.voters(leader);
+        let before = voters.keys().take_while(|node| Some(**node) != here).count();
+        STANDS_AFTER * before as u32
+    }
+}
+
+async fn changed(role: &mut watch::Receiver<Role>) {
+    if role.changed().await.is_err() {
+        std::future::pending::<()>().await;
+    }
+}

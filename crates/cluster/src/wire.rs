@@ -1,0 +1,101 @@
+//! How the messages of a group lie in those of a link.
+//!
+//! | message | lane | head | body |
+//! |---|---|---|---|
+//! | request | control | the group's message | [`REQUEST`] |
+//! | append alone, as a heartbeat is | control | the group's message | [`APPEND_ALONE`] |
+//! | whether a node's process looks gone | control | the node, u64 little-endian | [`LOOKS_GONE`] |
+//! | yes, no | control | 1, 0 | nothing |
+//! | append of a stream | replication | the group's message | the entries |
+//! | a group's answer | the same | the group's answer | nothing |
+//!
+//! A link checks the head; entries bring checksums of their own.
+
+use bytes::Bytes;
+use links::{Message, NodeId, Received};
+
+const REQUEST: &[u8] = &[0];
+const APPEND_ALONE: &[u8] = &[1];
+const LOOKS_GONE: &[u8] = &[2];
+const YES: &[u8] = &[1];
+const NO: &[u8] = &[0];
+
+/// What a node is asked on the control lane.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Asked {
+    Request(Bytes),
+    /// An append without entries that no other one follows.
+    AppendAlone(Bytes),
+    /// Whether the process of that node looks gone from here.
+    LooksGone(NodeId),
+}
+
+impl From<Asked> for Message {
+    fn from(asked: Asked) -> Self {
+        let (head, kind) = match asked {
+            Asked::Request(message) => (message, REQUEST),
+            Asked::AppendAlone(message) => (message, APPEND_ALONE),
+            Asked::LooksGone(NodeId(node)) => {
+                (Bytes::copy_from_slice(&node.to_le_bytes()), LOOKS_GONE)
+            }
+        };
+        Self { head, body: vec![Bytes::from_static(kind)] }
+    }
+}
+
+impl Asked {
+    /// `None`: this version knows no such message.
+    pub(crate) fn of(Received { head, body }: Received) -> Option<Self> {
+        match &body[..] {
+            REQUEST => Some(Self::Request(head)),
+            APPEND_ALONE => Some(Self::AppendAlone(head)),
+            LOOKS_GONE => {
+                let node = <[u8; 8]>::try_from(&head[..]).ok()?;
+                Some(Self::LooksGone(NodeId(u64::from_le_bytes(node))))
+            }
+            _ => None,
+        }
+    }
+}
+
+pub(crate) fn yes_or_no(yes: bool) -> Message {
+    Message::of_head(Bytes::from_static(if yes { YES } else { NO }))
+}
+
+/// Whatever else was answered is no yes.
+pub(crate) fn is_yes(answer: &Received) -> bool {
+    answer.head == YES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn received(Message { head, body }: Message) -> Received {
+        Received { head, body: body.concat().into() }
+    }
+
+    #[test]
+    fn what_is_asked_arrives_as_such_and_other_kinds_are_not_known() {
+        let message = Bytes::from_static(b"a vote");
+        let all = [
+            Asked::Request(message.clone()),
+            Asked::AppendAlone(message.clone()),
+            Asked::LooksGone(NodeId(7)),
+        ];
+        for asked in all {
+            assert_eq!(Asked::of(received(asked.clone().into())), Some(asked));
+        }
+        for body in [&b""[..], &[2], &[3], &[0, 0], &[1, 7]] {
+            let body = Bytes::from_static(body);
+            assert_eq!(Asked::of(Received { head: message.clone(), body }), None);
+        }
+    }
+
+    #[test]
+    fn only_yes_is_yes() {
+        assert!(is_yes(&received(yes_or_no(true))));
+        assert!(!is_yes(&received(yes_or_no(false))));
+        assert!(!is_yes(&received(Message::of_head(Bytes::from_static(b"\x01\x01")))));
+    }
+}

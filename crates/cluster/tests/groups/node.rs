@@ -1,0 +1,218 @@
+//! Nodes of one process, each with its links, a disk in memory and a member of one group.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base::ShardId;
+use bytes::Bytes;
+use cluster::{Groups, LinkedPeers};
+use consensus::{
+    Committed, Consensus, ConsensusOptions, Encode, Group, GroupId, Leadership, Members, Payload,
+    ProposeError, RestoreError, Role, StateMachine,
+};
+use gateway::Connections;
+use journal::{Body, Journal};
+use links::{
+    Admission, DirectoryIdentity, Identity, Links, NodeId, Options, Refusal, Security, Service,
+};
+use parking_lot::Mutex;
+use tasks::Failure;
+use tokio::time::{sleep, timeout};
+use uuid::Uuid;
+use world::{SimulatedDisk, World};
+
+pub(crate) const SHARD: ShardId = ShardId(1);
+const CLUSTER: Uuid = Uuid::from_u128(77);
+const SOON: Duration = Duration::from_secs(20);
+
+/// Takes every body, and remembers the heads in order.
+#[derive(Default)]
+pub(crate) struct Ledger {
+    journal: Mutex<Option<Journal>>,
+    heads: Mutex<Vec<Bytes>>,
+}
+
+impl Ledger {
+    pub(crate) fn heads(&self) -> Vec<Bytes> {
+        self.heads.lock().clone()
+    }
+}
+
+impl StateMachine for Ledger {
+    fn apply(&self, entry: Committed<'_>) -> u64 {
+        for body in 0..entry.bodies.len() {
+            let journal = self.journal.lock();
+            journal.as_ref().expect("it is there").accept(entry.id.index, body);
+        }
+        self.heads.lock().push(entry.head.clone());
+        1
+    }
+
+    fn capture(&self) -> Encode {
+        let heads = self.heads();
+        assert!(heads.is_empty(), "no test takes a snapshot");
+        Box::new(Bytes::new)
+    }
+
+    fn restore(&self, _: &[u8]) -> Result<(), RestoreError> {
+        Err(RestoreError("no test takes a snapshot".to_owned()))
+    }
+}
+
+pub(crate) struct Node {
+    pub(crate) links: Arc<Links>,
+    pub(crate) consensus: Consensus,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) journal: Journal,
+}
+
+/// All nodes, and the disks of those that do not run.
+pub(crate) struct Nodes {
+    pub(crate) running: BTreeMap<u64, Node>,
+    disks: BTreeMap<u64, SimulatedDisk>,
+    boots: BTreeMap<u64, u64>,
+    addresses: BTreeMap<u64, String>,
+}
+
+fn directory(node: u64, boot: u64) -> DirectoryIdentity {
+    let directory = Uuid::from_u128(u128::from(100 + node));
+    DirectoryIdentity { cluster: CLUSTER, node: NodeId(node), directory, boot }
+}
+
+fn admit(peer: &Identity) -> Result<(), Refusal> {
+    let node = peer.at.node;
+    match peer.at.directory == directory(node.0, 0).directory {
+        true => Ok(()),
+        false => Err(Refusal::UnknownNode { node }),
+    }
+}
+
+impl Nodes {
+    /// Nodes 1 to `count`, all of which vote; one leads on return.
+    pub(crate) async fn founded(count: u64) -> Self {
+        let (disks, boots) = (BTreeMap::new(), BTreeMap::new());
+        let mut nodes = Self { running: BTreeMap::new(), disks, boots, addresses: BTreeMap::new() };
+        for node in 1..=count {
+            nodes.start(node).await;
+        }
+        let members = Members::voting(nodes.addresses.clone());
+        nodes.running[&1].consensus.found(members).await.expect("it is founded");
+        nodes.leader().await;
+        nodes
+    }
+
+    pub(crate) async fn start(&mut self, node: u64) {
+        let disk = self.disks.remove(&node).unwrap_or_default();
+        self.disks.insert(node, disk.clone());
+        let boot = self.boots.entry(node).or_default();
+        *boot += 1;
+        let world = World::on(Arc::new(disk));
+        let groups = Groups::default();
+        let listen = self.addresses.get(&node).map_or("127.0.0.1:0", String::as_str);
+        let options = Options {
+            listen: listen.parse().expect("an address"),
+            security: Security::Plain { beyond_loopback: false },
+            connections: Connections::default(),
+        };
+        let admission: Arc<dyn Admission> = Arc::new(admit);
+        let service: Arc<dyn Service> = Arc::new(groups.clone());
+        let (at, failure) = (directory(node, *boot), Failure::new());
+        let links = Links::start(world.clone(), at, options, admission, service, &failure).await;
+        let links = Arc::new(links.expect("it listens"));
+        groups.link(&links);
+        self.addresses.insert(node, links.address().to_string());
+
+        let journal = journal::Options {
+            segment_bytes: 4 << 20,
+            disk_reserve_bytes: 0,
+            keep_log: true,
+            ..journal::Options::default()
+        };
+        let opened = Journal::open(&world, Path::new("/shard"), journal).expect("it opens");
+        let journal = opened.journal.clone();
+        let ledger = Arc::new(Ledger::default());
+        *ledger.journal.lock() = Some(journal.clone());
+        let id = GroupId { cluster: CLUSTER.as_u128(), shard: SHARD.0 };
+        let peers = Arc::new(LinkedPeers::new(&links, SHARD));
+        let options = ConsensusOptions {
+            snapshot_log_bytes_min: u64::MAX,
+            snapshot_changes_min: u64::MAX,
+            node: failure.clone(),
+            group: Some(Group { id, peers }),
+        };
+        let machine: Arc<dyn StateMachine> = ledger.clone();
+        let consensus = Consensus::start(&world, node, opened, machine, options).await;
+        let consensus = consensus.expect("it starts");
+        groups.join(SHARD, consensus.clone(), &failure);
+        self.running.insert(node, Node { links, consensus, ledger, journal });
+    }
+
+    /// As when its power fails: nobody hears a word, and what was not synced is gone.
+    pub(crate) async fn kill(&mut self, node: u64) {
+        let Some(Node { links, consensus, ledger, journal }) = self.running.remove(&node) else {
+            panic!("node {node} does not run");
+        };
+        let disk = self.disks[&node].power_loss(node);
+        self.disks.insert(node, disk);
+        drop(links);
+        *ledger.journal.lock() = None;
+        drop(journal);
+        // Its tasks would go on for ever otherwise; nothing that they do reaches the disk that is kept.
+        tokio::spawn(async move { consensus.shutdown().await });
+    }
+
+    /// Waits for one that leads, and may propose.
+    pub(crate) async fn leader(&self) -> (u64, Leadership) {
+        let leads = async {
+            loop {
+                for (number, node) in &self.running {
+                    if let Role::Leader { .. } = *node.consensus.role().borrow()
+                        && let Ok(Ok(leadership)) =
+                            timeout(Duration::from_millis(500), node.consensus.leadership()).await
+                    {
+                        return (*number, leadership);
+                    }
+                }
+                sleep(Duration::from_millis(2)).await;
+            }
+        };
+        timeout(SOON, leads).await.expect("somebody is elected")
+    }
+
+    /// Waits until all that run have applied exactly this.
+    pub(crate) async fn all_have(&self, heads: &[Bytes]) {
+        let same = async {
+            while !self.running.values().all(|node| node.ledger.heads() == heads) {
+                sleep(Duration::from_millis(2)).await;
+            }
+        };
+        if timeout(SOON, same).await.is_err() {
+            let found: Vec<_> =
+                self.running.iter().map(|(it, node)| (it, node.ledger.heads().len())).collect();
+            panic!("not all of {} entries are everywhere: {found:?}", heads.len());
+        }
+    }
+}
+
+/// An entry with this head, and a body of so many bytes.
+pub(crate) fn payload(head: &Bytes, number: u64, bytes: usize) -> Payload {
+    let body = Body {
+        stream: 5,
+        base_offset: number,
+        span: 1,
+        max_timestamp: 0,
+        bytes: Bytes::from(vec![number as u8; bytes]),
+    };
+    Payload { head: head.clone(), bodies: vec![body], ticket: 0 }
+}
+
+pub(crate) async fn propose(
+    leadership: &Leadership,
+    head: &Bytes,
+    number: u64,
+    bytes: usize,
+) -> Result<(), ProposeError> {
+    leadership.propose(payload(head, number, bytes)).await?.await.map(drop)
+}

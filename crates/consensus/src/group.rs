@@ -1,0 +1,64 @@
+//! The group that a node is a member of.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use openraft::BasicNode;
+
+use crate::message::{GroupId, Route};
+use crate::network::Links;
+use crate::peers::{NoPeers, Peers};
+use crate::retention::Retention;
+use crate::types::Membership;
+
+/// Which group, and the way to its other members.
+#[derive(Clone)]
+pub struct Group {
+    pub id: GroupId,
+    pub peers: Arc<dyn Peers>,
+}
+
+impl fmt::Debug for Group {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Group").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl Group {
+    /// What the engine sends through. A group of one has nobody to send to, and no name.
+    pub(crate) fn links(group: Option<&Self>, node: u64, retention: &Arc<Retention>) -> Links {
+        let (id, peers): (GroupId, Arc<dyn Peers>) = match group {
+            Some(group) => (group.id, Arc::clone(&group.peers)),
+            None => (GroupId { cluster: 0, shard: 0 }, Arc::new(NoPeers)),
+        };
+        let route = Route { group: id, here: node };
+        Links { route, peers, retention: Arc::clone(retention) }
+    }
+}
+
+/// Who is in a group: nodes with the addresses at which the others reach them.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Members {
+    pub voters: BTreeMap<u64, String>,
+    /// Have the log, and neither vote nor count for a majority.
+    pub learners: BTreeMap<u64, String>,
+}
+
+impl Members {
+    pub fn voting(voters: impl IntoIterator<Item = (u64, String)>) -> Self {
+        Self { voters: voters.into_iter().collect(), learners: BTreeMap::new() }
+    }
+
+    pub(crate) fn of(members: &Membership) -> Self {
+        let voters: BTreeSet<u64> = members.voter_ids().collect();
+        let nodes = members.nodes().map(|(id, node)| (*id, node.addr.clone()));
+        let (voters, learners) = nodes.partition(|(id, _)| voters.contains(id));
+        Self { voters, learners }
+    }
+
+    pub(crate) fn nodes(&self) -> BTreeMap<u64, BasicNode> {
+        let all = self.voters.iter().chain(&self.learners);
+        all.map(|(id, address)| (*id, BasicNode { addr: address.clone() })).collect()
+    }
+}

@@ -1,0 +1,278 @@
+//! What other members send to this one, and what it answers.
+
+use std::sync::Arc;
+
+use base::limits::APPEND_MESSAGE_BYTES_MAX;
+use bytes::Bytes;
+use futures_util::stream::{self, BoxStream};
+use futures_util::{Stream, StreamExt};
+use openraft::raft::{
+    AppendEntriesRequest, StreamAppendError, TransferLeaderError, TransferLeaderRequest,
+    VoteRequest,
+};
+use parking_lot::Mutex;
+
+use crate::consensus::Consensus;
+use crate::encoding::VoteRecord;
+use crate::message::{
+    self, Append, Appended, Candidacy, Refusal, Reply, Request, Transfer, Transferred,
+    decode_entries,
+};
+use crate::peers::ReceivedAppend;
+use crate::types::TypeConfig;
+use crate::window::{Unanswered, Window};
+
+type Appending = AppendEntriesRequest<TypeConfig>;
+
+impl Consensus {
+    /// Answers a request of another member. Whatever arrives is answered with something.
+    pub async fn answer(&self, request: Bytes) -> Bytes {
+        let (from, reply) = match self.route.decode(&request) {
+            Ok((from, request)) => (from, self.answer_request(request).await),
+            Err(refusal) => (NOT_KNOWN, Err(refusal)),
+        };
+        if let Err(refusal) = &reply {
+            tracing::warn!(from, %refusal, "a message to this member of the group is refused");
+        }
+        self.route.encode(from, reply.unwrap_or_else(Reply::Refused))
+    }
+
+    async fn answer_request(&self, request: Request) -> Result<Reply, Refusal> {
+        match request {
+            Request::Vote(candidacy) => {
+                let voted = self.raft.vote(candidacy.into()).await;
+                voted.map(Reply::from).map_err(|_| Refusal::Stopped)
+            }
+            Request::PreVote(candidacy) => {
+                let voted = self.raft.pre_vote(candidacy.into()).await;
+                voted.map(Reply::from).map_err(|_| Refusal::Stopped)
+            }
+            Request::Transfer(Transfer { leader, to, last }) => {
+                let last = message::log_ids(last);
+                let request = TransferLeaderRequest::new(message::vote_of(leader), to, last);
+                let taken = self.raft.handle_transfer_leader(request).await;
+                let taken = taken.map_err(|_| Refusal::Stopped)?;
+                Ok(Reply::Transfer(taken.map_or_else(Transferred::from, |()| Transferred::Taken)))
+            }
+            Request::Snapshot(_) => Err(Refusal::TooFarBehind),
+            Request::Append(_) => {
+                Err(Refusal::Malformed("an append is no request of this kind".to_owned()))
+            }
+        }
+    }
+
+    /// Takes the appends of a stream in order, and answers each once it is durable here, in the same
+    /// order. No more of them are taken than may be under way. Ends with the first that is not taken.
+    pub fn answer_appends(
+        &self,
+        appends: impl Stream<Item = ReceivedAppend> + Send + 'static,
+    ) -> impl Stream<Item = Bytes> + Send + 'static {
+        let conversation = Conversation {
+            consensus: self.clone(),
+            window: Window::default(),
+            end: Mutex::new(End { from: NOT_KNOWN, refusal: None }),
+        };
+        let conversation = Arc::new(conversation);
+        let taken = Arc::clone(&conversation).take(appends.boxed());
+        let results = self.raft.stream_append(taken);
+        conversation.answers(results.boxed())
+    }
+}
+
+/// Of a message that does not say whom it is from.
+const NOT_KNOWN: u64 = u64::MAX;
+
+/// A stream of appends while it lasts.
+struct Conversation {
+    consensus: Consensus,
+    window: Window,
+    end: Mutex<End>,
+}
+
+struct End {
+    from: u64,
+    /// Why the last one was not taken.
+    refusal: Option<Refusal>,
+}
+
+type Results = BoxStream<
+    'static,
+    Result<openraft::raft::StreamAppendResult<TypeConfig>, openraft::errors::Fatal<TypeConfig>>,
+>;
+
+impl Conversation {
+    fn take(
+        self: Arc<Self>,
+        appends: BoxStream<'static, ReceivedAppend>,
+    ) -> impl Stream<Item = Appending> + Send + 'static {
+        stream::unfold((self, appends), |(conversation, mut appends)| async {
+            conversation.window.room().await;
+            let append = appends.next().await?;
+            match conversation.decode(append) {
+                Ok(append) => Some((append, (conversation, appends))),
+                Err(refusal) => {
+                    conversation.end.lock().refusal = Some(refusal);
+                    None
+                }
+            }
+        })
+    }
+
+    fn decode(&self, append: ReceivedAppend) -> Result<Appending, Refusal> {
+        let ReceivedAppend { head, entries } = append;
+        let (from, request) = self.consensus.route.decode(&head)?;
+        self.end.lock().from = from;
+        let Request::Append(Append { leader, previous, committed, entries: count, with_all }) =
+            request
+        else {
+            return Err(Refusal::Malformed("it is no append".to_owned()));
+        };
+        if entries.len() > APPEND_MESSAGE_BYTES_MAX {
+            return Err(Refusal::Malformed("it is too long".to_owned()));
+        }
+        let (bytes, previous) = (entries.len(), message::log_ids(previous));
+        let entries = decode_entries(entries, count, previous, leader.term)?;
+        let last = entries.last().map(|entry| entry.log_id).or(previous);
+        self.window.push(Unanswered { bytes, last });
+        self.consensus.retention.set_with_all(with_all);
+        Ok(AppendEntriesRequest {
+            vote: message::vote_of(leader),
+            prev_log_id: previous,
+            leader_commit: message::log_ids(committed),
+            entries,
+        })
+    }
+
+    /// An answer for each append that was taken, and a refusal for the one that was not.
+    fn answers(self: Arc<Self>, results: Results) -> impl Stream<Item = Bytes> + Send + 'static {
+        stream::unfold(Some((self, results)), |state| async {
+            let (conversation, mut results) = state?;
+            let reply = match results.next().await {
+                Some(Ok(Ok(last))) => Reply::Append(Appended::Matches(message::positions(last))),
+                Some(Ok(Err(StreamAppendError::Conflict(at)))) => {
+                    Reply::Append(Appended::Conflict(at.into()))
+                }
+                Some(Ok(Err(StreamAppendError::HigherVote(vote)))) => {
+                    Reply::Append(Appended::HigherVote(VoteRecord::from(&vote)))
+                }
+                Some(Err(_)) => Reply::Refused(Refusal::Stopped),
+                None => Reply::Refused(conversation.end.lock().refusal.take()?),
+            };
+            conversation.window.pop();
+            let goes_on = matches!(reply, Reply::Append(Appended::Matches(_)));
+            let from = conversation.end.lock().from;
+            if let Reply::Refused(refusal) = &reply {
+                tracing::warn!(from, %refusal, "entries for this member of the group are refused");
+            }
+            let reply = conversation.consensus.route.encode(from, reply);
+            Some((reply, goes_on.then_some((conversation, results))))
+        })
+    }
+}
+
+impl From<Candidacy> for VoteRequest<TypeConfig> {
+    fn from(Candidacy { vote, last, transfer }: Candidacy) -> Self {
+        Self {
+            vote: message::vote_of(vote),
+            last_log_id: message::log_ids(last),
+            leadership_transfer: transfer,
+        }
+    }
+}
+
+impl From<openraft::raft::VoteResponse<TypeConfig>> for Reply {
+    fn from(voted: openraft::raft::VoteResponse<TypeConfig>) -> Self {
+        Self::Vote {
+            vote: VoteRecord::from(&voted.vote),
+            granted: voted.vote_granted,
+            last: message::positions(voted.last_log_id),
+        }
+    }
+}
+
+impl From<TransferLeaderError<TypeConfig>> for Transferred {
+    fn from(error: TransferLeaderError<TypeConfig>) -> Self {
+        match error {
+            TransferLeaderError::VoteChanged { expected, actual } => Self::VoteChanged {
+                expected: VoteRecord::from(&expected),
+                actual: VoteRecord::from(&actual),
+            },
+            TransferLeaderError::LogNotFlushed { expected, actual } => Self::NotDurable {
+                expected: message::positions(expected),
+                actual: message::positions(actual),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use journal::{Journal, Options};
+    use world::{SimulatedDisk, World};
+
+    use super::*;
+    use crate::error::RestoreError;
+    use crate::group::Group;
+    use crate::machine::{Committed, Encode, StateMachine};
+    use crate::message::{GroupId, Route};
+    use crate::peers::NoPeers;
+    use crate::{Consensus, ConsensusOptions};
+
+    const GROUP: GroupId = GroupId { cluster: 1, shard: 1 };
+
+    struct NoMachine;
+
+    impl StateMachine for NoMachine {
+        fn apply(&self, _: Committed<'_>) -> u64 {
+            0
+        }
+
+        fn capture(&self) -> Encode {
+            Box::new(Bytes::new)
+        }
+
+        fn restore(&self, _: &[u8]) -> Result<(), RestoreError> {
+            Ok(())
+        }
+    }
+
+    async fn start(disk: &SimulatedDisk) -> Consensus {
+        let world = World::on(Arc::new(disk.clone()));
+        let options =
+            Options { segment_bytes: 1 << 20, disk_reserve_bytes: 0, ..Options::default() };
+        let opened = Journal::open(&world, Path::new("/shard"), options).unwrap();
+        let group = Some(Group { id: GROUP, peers: Arc::new(NoPeers) });
+        let options = ConsensusOptions { group, ..ConsensusOptions::default() };
+        Consensus::start(&world, 1, opened, Arc::new(NoMachine), options).await.unwrap()
+    }
+
+    /// Whether node 1 votes for that one in this term.
+    async fn votes(consensus: &Consensus, candidate: u64, term: u64) -> bool {
+        let there = Route { group: GROUP, here: candidate };
+        let vote = VoteRecord { term, node: candidate, committed: false };
+        let request = Request::Vote(Candidacy { vote, last: None, transfer: false });
+        let answer = consensus.answer(there.encode(1, request)).await;
+        match there.decode(&answer).unwrap() {
+            (1, Reply::Vote { granted, .. }) => granted,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    async fn a_vote_outlives_a_crash_so_that_nobody_votes_twice_in_a_term() {
+        for seed in 0..10 {
+            let disk = SimulatedDisk::new();
+            let consensus = start(&disk).await;
+            assert!(votes(&consensus, 2, 5).await);
+            assert!(!votes(&consensus, 3, 5).await);
+            let disk = disk.power_loss(seed);
+            let consensus = start(&disk).await;
+            assert!(!votes(&consensus, 3, 5).await);
+            assert!(!votes(&consensus, 3, 4).await);
+            assert!(votes(&consensus, 2, 5).await, "the same vote is given again");
+            assert!(votes(&consensus, 3, 6).await);
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! Who is in the group: founding it, changing its members, handing leadership over.
+//!
+//! A change goes learners first: who is to vote has the log before its vote counts, so that a change never
+//! makes a group wait for a copy. Voters change by way of a joint configuration, in which a majority of the
+//! old and one of the new ones is needed. Every step looks at what is there, so that it can be asked for
+//! again after whatever interrupted it; a joint configuration that a leader left behind is finished by the
+//! next one, unasked.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base::limits::APPEND_ENTRIES_MAX;
+use openraft::async_runtime::WatchReceiver;
+use openraft::errors::{
+    ChangeMembershipError, ClientWriteError, ForwardToLeader, InitializeError, RaftError,
+};
+use openraft::{BasicNode, ChangeMembers, Raft};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use crate::consensus::{Consensus, depose};
+use crate::error::{ChangeError, Failure, FoundError, ProposeError, TransferError};
+use crate::group::Members;
+use crate::leadership::not_leader;
+use crate::replica::{FirstEntry, Replica};
+use crate::settings::LEASE;
+use crate::types::{Membership, TypeConfig};
+
+type Refused = RaftError<TypeConfig, ClientWriteError<TypeConfig>>;
+type Change = ChangeMembers<u64, BasicNode>;
+
+impl Consensus {
+    /// Founds the group, with this node among its voters; the others hear of it from the first leader. For
+    /// exactly one of them, once, while it is empty.
+    pub async fn found(&self, members: Members) -> Result<(), FoundError> {
+        if !members.learners.is_empty() {
+            return Err(FoundError::Learners);
+        }
+        self.raft.initialize(members.nodes()).await.map_err(|error| match error {
+            RaftError::APIError(InitializeError::NotAllowed(_)) => FoundError::Founded,
+            RaftError::APIError(InitializeError::NotInMembers(_)) => FoundError::NotAVoter,
+            RaftError::Fatal(fatal) => FoundError::Failed(fatal.into()),
+        })
+    }
+
+    /// As the newest members in this node's log have it: committed, or about to be.
+    pub fn members(&self) -> Members {
+        Members::of(self.server.borrow_watched().membership_config.membership())
+    }
+
+    /// Whether the newest change of voters has only begun: majorities of the old and of the new are needed.
+    pub fn is_changing_voters(&self) -> bool {
+        self.membership().get_joint_config().len() > 1
+    }
+
+    /// Members which lack what the log no longer has; known to the leader.
+    pub fn are_left_behind(&self) -> BTreeSet<u64> {
+        self.retention.are_left_behind()
+    }
+
+    /// Makes these the members; for the leader. Waits until those that are to vote have the log. May be
+    /// dropped or fail at any point, and asked for again.
+    pub async fn change_members(&self, to: Members) -> Result<(), ChangeError> {
+        if to.voters.is_empty() {
+            return Err(ChangeError::NoVoters);
+        }
+        let nodes = to.nodes();
+        let absent: BTreeMap<u64, BasicNode> = {
+            let now = self.membership();
+            let known = |id: &u64| now.get_node(id).is_some();
+            nodes.iter().filter(|(id, _)| !known(id)).map(|(id, it)| (*id, it.clone())).collect()
+        };
+        if !absent.is_empty() {
+            self.change(ChangeMembers::AddNodes(absent)).await?;
+        }
+        let voters: BTreeSet<u64> = to.voters.keys().copied().collect();
+        self.caught_up(&voters).await?;
+        if self.membership().get_joint_config() != &vec![voters.clone()] {
+            self.change(ChangeMembers::ReplaceAllVoters(voters)).await?;
+        }
+        let gone: BTreeSet<u64> = {
+            let now = self.membership();
+            now.nodes().map(|(id, _)| *id).filter(|id| !nodes.contains_key(id)).collect()
+        };
+        if !gone.is_empty() {
+            self.change(ChangeMembers::RemoveNodes(gone)).await?;
+        }
+        Ok(())
+    }
+
+    async fn change(&self, change: Change) -> Result<(), ChangeError> {
+        // Voters that are none any more stay as learners until they are removed by themselves.
+        let changed = self.raft.change_membership(change, true).await;
+        changed.map(|_| ()).map_err(|refused| self.change_refused(refused))
+    }
+
+    fn change_refused(&self, refused: Refused) -> ChangeError {
+        match refused {
+            RaftError::APIError(ClientWriteError::ChangeMembershipError(error)) => match error {
+                ChangeMembershipError::InProgress(_) => ChangeError::UnderWay,
+                error => ChangeError::Refused(error.to_string()),
+            },
+            RaftError::APIError(error) => ChangeError::NotDone(not_leader(error)),
+            RaftError::Fatal(fatal) => ChangeError::NotDone(self.state.refusal(Some(fatal))),
+        }
+    }
+
+    /// Waits until these members have what the log has now, or nearly.
+    async fn caught_up(&self, members: &BTreeSet<u64>) -> Result<(), ChangeError> {
+        let mut data = self.raft.data_metrics();
+        let wanted = data.borrow_watched().last_log.map_or(0, |id| id.index);
+        loop {
+            let here = self.state.node;
+            let behind = {
+                let seen = data.borrow_watched();
+                let Some(matched) = &seen.replication else {
+                    drop(seen);
+                    let leader = self.server.borrow_watched().current_leader;
+                    let leader = leader.filter(|leader| *leader != here);
+                    return Err(ChangeError::NotDone(ProposeError::NotLeader { leader }));
+                };
+                let has = |node: &u64| matched.get(node).copied().flatten().map(|id| id.index);
+                let lacks = |node: &&u64| **node != here && has(node) < Some(wanted);
+                members.iter().find(lacks).copied()
+            };
+            let Some(behind) = behind else { return Ok(()) };
+            if self.retention.are_left_behind().contains(&behind) {
+                return Err(ChangeError::TooFarBehind { node: behind });
+            }
+            if data.changed().await.is_err() {
+                return Err(ChangeError::NotDone(self.state.refusal(None)));
+            }
+        }
+    }
+
+    fn membership(&self) -> Membership {
+        self.server.borrow_watched().membership_config.membership().clone()
+    }
+
+    /// Hands leadership over to that voter, which has nearly all of the log; for the leader, whose term ends
+    /// here. If the other one does not take over in time, all elect.
+    pub async fn transfer_leadership(&self, to: u64) -> Result<(), TransferError> {
+        let Some(term) = self.led_term() else {
+            let leader = self.server.borrow_watched().current_leader;
+            return Err(TransferError::NotLeader { leader });
+        };
+        if to == self.state.node {
+            return Ok(());
+        }
+        if !self.membership().voter_ids().any(|voter| voter == to) {
+            return Err(TransferError::NotAVoter { node: to });
+        }
+        let lacks = {
+            let data = self.raft.data_metrics();
+            let seen = data.borrow_watched();
+            let has = seen.replication.as_ref().and_then(|matched| *matched.get(&to)?);
+            let next = |index: Option<u64>| index.map_or(0, |index| index + 1);
+            let last = next(seen.last_log.map(|id| id.index));
+            last.saturating_sub(next(has.map(|id| id.index)))
+        };
+        if lacks > APPEND_ENTRIES_MAX as u64 {
+            return Err(TransferError::Behind { node: to, entries: lacks });
+        }
+        // The engine takes no more proposals in this term from here on.
+        self.roles.give_up(term);
+        let failed = |fatal| TransferError::Failed(self.state.refusal(Some(fatal)));
+        self.raft.trigger().transfer_leader(to).await.map_err(failed)?;
+        let mut server = self.server.clone();
+        let taken_over = async {
+            loop {
+                let (now, leader) = {
+                    let seen = server.borrow_watched();
+                    (seen.vote.leader_id.term, seen.current_leader)
+                };
+                match leader {
+                    Some(leader) if now > term && leader == to => return Ok(()),
+                    Some(leader) if now > term => {
+                        return Err(TransferError::NotLeader { leader: Some(leader) });
+                    }
+                    _ => {}
+                }
+                if server.changed().await.is_err() {
+                    return Err(TransferError::Failed(self.state.refusal(None)));
+                }
+            }
+        };
+        match timeout(LEASE, taken_over).await {
+            Ok(taken_over) => taken_over,
+            Err(_) => {
+                let deposed = depose(&self.raft, term + 1).await;
+                deposed.map_err(|fatal| TransferError::Failed(self.state.refusal(fatal)))?;
+                Err(TransferError::NotTaken { node: to })
+            }
+        }
+    }
+
+    /// Waits until all is applied here that was committed before the call, by whichever leader; for the
+    /// leader, which asks a majority whether it still is. What is read then is not stale.
+    pub async fn read_index(&self) -> Result<u64, ProposeError> {
+        let reading = self.raft.ensure_linearizable(openraft::ReadPolicy::ReadIndex);
+        let read = tokio::select! {
+            biased;
+            read = reading => read,
+            ended = self.ended() => return Err(ended),
+        };
+        use openraft::errors::LinearizableReadError as Refused;
+        match read {
+            Ok(read) => Ok(read.log_id().index),
+            Err(RaftError::APIError(Refused::ForwardToLeader(ForwardToLeader {
+                leader_id,
+                ..
+            }))) => Err(ProposeError::NotLeader { leader: leader_id }),
+            Err(RaftError::APIError(_)) => Err(ProposeError::NotLeader { leader: None }),
+            Err(RaftError::Fatal(fatal)) => Err(self.state.refusal(Some(fatal))),
+        }
+    }
+}
+
+/// Finishes what a former leader left half done, once this node's term has begun.
+pub(crate) async fn finish_change(
+    raft: Raft<TypeConfig, Replica>,
+    mut begun: watch::Receiver<FirstEntry>,
+    term: u64,
+) {
+    // Before that the engine takes no change.
+    if begun.wait_for(|first| first.term >= term).await.is_err() {
+        return;
+    }
+    let voters = {
+        let server = raft.server_metrics();
+        let seen = server.borrow_watched();
+        let members = &seen.membership_config;
+        let former = members.log_id().is_some_and(|id| id.leader_id.term < term);
+        let joint = members.membership().get_joint_config();
+        match joint.last() {
+            Some(last) if former && joint.len() > 1 => last.clone(),
+            _ => return,
+        }
+    };
+    tracing::info!(?voters, "finishing a change of voters that a former leader began");
+    let finished = raft.change_membership(Change::ReplaceAllVoters(voters), true).await;
+    if let Err(error) = finished.map_err(|error| match error {
+        RaftError::Fatal(fatal) => Failure::from(fatal).to_string(),
+        RaftError::APIError(error) => error.to_string(),
+    }) {
+        tracing::warn!(error, "the change of voters is not finished; the next leader tries again");
+    }
+}

@@ -1,0 +1,243 @@
+//! What the members of a group say to each other.
+//!
+//! ```text
+//! 0 version u8   1 checksum of the rest u32, little-endian   5 which group, from whom, to whom, and what
+//! ```
+//!
+//! The part from 5 on is postcard of the structs here, which are the format, as those of `encoding` are:
+//! openraft's own types change from alpha to alpha. The checksum makes a message that something damaged
+//! on its way none at all, rather than another one. Entries follow a [`Request::Append`] in bytes of their
+//! own (`entries`): each as it lies in the journal, under its own checksum.
+//!
+//! * `entries`: the entries of an append
+//! * `tests`: nothing that arrives makes anything panic
+
+mod entries;
+#[cfg(test)]
+mod tests;
+
+use base::checksum::crc32c;
+use base::limits::GROUP_MESSAGE_BYTES_MAX;
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+pub(crate) use entries::{Entries, decode_entries, encode_entries};
+
+use crate::encoding::{Position, VoteRecord};
+use crate::types::{LogId, Vote};
+
+const VERSION: u8 = 1;
+const CONTENT_AT: usize = 5;
+/// No group comes near it in its life. What claims to would overflow what counts up from there.
+const NUMBER_MAX: u64 = 1 << 62;
+
+/// Which group a message is of. Two groups that were founded apart differ in it, also if they were to be
+/// one: what one says must never reach the other's log.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct GroupId {
+    pub cluster: u128,
+    pub shard: u32,
+}
+
+/// Why a message is not taken. Whoever sent it is told.
+#[derive(Clone, PartialEq, Eq, Debug, Error, Serialize, Deserialize)]
+pub enum Refusal {
+    #[error("it makes no sense: {0}")]
+    Malformed(String),
+    #[error("it is of another group")]
+    OtherGroup,
+    #[error("it is for another node")]
+    OtherNode,
+    #[error("the group's member here has stopped")]
+    Stopped,
+    /// The log that is kept begins after what the member has.
+    #[error("the member needs a snapshot, and this version sends none")]
+    TooFarBehind,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Letter<T> {
+    group: GroupId,
+    from: u64,
+    to: u64,
+    content: T,
+}
+
+/// Both ends of a conversation, as one of them sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Route {
+    pub(crate) group: GroupId,
+    pub(crate) here: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum Request {
+    Vote(Candidacy),
+    PreVote(Candidacy),
+    Transfer(Transfer),
+    Snapshot(SnapshotOffer),
+    Append(Append),
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Candidacy {
+    pub(crate) vote: VoteRecord,
+    pub(crate) last: Option<Position>,
+    pub(crate) transfer: bool,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Transfer {
+    pub(crate) leader: VoteRecord,
+    pub(crate) to: u64,
+    pub(crate) last: Option<Position>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct SnapshotOffer {
+    pub(crate) leader: VoteRecord,
+    pub(crate) last: Option<Position>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) struct Append {
+    pub(crate) leader: VoteRecord,
+    pub(crate) previous: Option<Position>,
+    pub(crate) committed: Option<Position>,
+    pub(crate) entries: u32,
+    /// Every member has the log up to here: nobody will ask for it.
+    pub(crate) with_all: Option<u64>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum Reply {
+    Vote { vote: VoteRecord, granted: bool, last: Option<Position> },
+    Transfer(Transferred),
+    Append(Appended),
+    Refused(Refusal),
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum Transferred {
+    Taken,
+    VoteChanged { expected: VoteRecord, actual: VoteRecord },
+    NotDurable { expected: Option<Position>, actual: Option<Position> },
+}
+
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub(crate) enum Appended {
+    /// Durable here up to this one.
+    Matches(Option<Position>),
+    /// The entry before the first is another here, or none.
+    Conflict(Position),
+    HigherVote(VoteRecord),
+}
+
+impl Route {
+    /// A message to that node.
+    pub(crate) fn encode<T: Serialize>(&self, to: u64, content: T) -> Bytes {
+        let letter = Letter { group: self.group, from: self.here, to, content };
+        let begin = vec![VERSION, 0, 0, 0, 0];
+        let mut bytes = postcard::to_extend(&letter, begin).expect("a growing buffer takes any");
+        let checksum = crc32c(&bytes[CONTENT_AT..]);
+        bytes[1..CONTENT_AT].copy_from_slice(&checksum.to_le_bytes());
+        bytes.into()
+    }
+
+    /// Who sent it, and what it says, if it is for this member.
+    pub(crate) fn decode<T: for<'de> Deserialize<'de> + Checked>(
+        &self,
+        message: &[u8],
+    ) -> Result<(u64, T), Refusal> {
+        let malformed = |what: &str| Refusal::Malformed(what.to_owned());
+        if message.len() > GROUP_MESSAGE_BYTES_MAX {
+            return Err(malformed("it is too long"));
+        }
+        match message.first() {
+            Some(&VERSION) => {}
+            Some(version) => {
+                let what = format!("version {version} is not known to this build");
+                return Err(Refusal::Malformed(what));
+            }
+            None => return Err(malformed("it is empty")),
+        }
+        let checksum = message[1..].first_chunk::<4>().ok_or_else(|| malformed("it is cut off"))?;
+        let content = &message[CONTENT_AT..];
+        if crc32c(content) != u32::from_le_bytes(*checksum) {
+            return Err(malformed("it is damaged"));
+        }
+        let (letter, rest) = postcard::take_from_bytes::<Letter<T>>(content)
+            .map_err(|error| Refusal::Malformed(error.to_string()))?;
+        if letter.group != self.group {
+            return Err(Refusal::OtherGroup);
+        }
+        if letter.to != self.here {
+            return Err(Refusal::OtherNode);
+        }
+        if !rest.is_empty() || !letter.content.holds(letter.from) {
+            return Err(malformed("what it says contradicts itself"));
+        }
+        Ok((letter.from, letter.content))
+    }
+}
+
+/// What the engine takes for granted of what it is told.
+pub(crate) trait Checked {
+    fn holds(&self, from: u64) -> bool;
+}
+
+fn sensible(vote: &VoteRecord) -> bool {
+    vote.term <= NUMBER_MAX
+}
+
+fn possible(position: &Option<Position>) -> bool {
+    position.as_ref().is_none_or(|it| it.term <= NUMBER_MAX && it.index <= NUMBER_MAX)
+}
+
+impl Checked for Request {
+    fn holds(&self, from: u64) -> bool {
+        let leads = |vote: &VoteRecord| sensible(vote) && vote.committed && vote.node == from;
+        match self {
+            Self::Vote(candidacy) | Self::PreVote(candidacy) => {
+                let Candidacy { vote, last, .. } = candidacy;
+                sensible(vote) && !vote.committed && vote.node == from && possible(last)
+            }
+            Self::Transfer(Transfer { leader, last, .. })
+            | Self::Snapshot(SnapshotOffer { leader, last }) => leads(leader) && possible(last),
+            Self::Append(Append { leader, previous, committed, .. }) => {
+                leads(leader) && possible(previous) && possible(committed)
+            }
+        }
+    }
+}
+
+impl Checked for Reply {
+    fn holds(&self, _: u64) -> bool {
+        match self {
+            Self::Vote { vote, last, .. } => sensible(vote) && possible(last),
+            Self::Append(Appended::Matches(last)) => possible(last),
+            Self::Append(Appended::Conflict(at)) => at.term <= NUMBER_MAX && at.index <= NUMBER_MAX,
+            Self::Append(Appended::HigherVote(vote)) => sensible(vote),
+            Self::Transfer(Transferred::VoteChanged { expected, actual }) => {
+                sensible(expected) && sensible(actual)
+            }
+            Self::Transfer(Transferred::NotDurable { expected, actual }) => {
+                possible(expected) && possible(actual)
+            }
+            Self::Transfer(Transferred::Taken) | Self::Refused(_) => true,
+        }
+    }
+}
+
+pub(crate) fn positions(id: Option<LogId>) -> Option<Position> {
+    id.map(Position::from)
+}
+
+pub(crate) fn log_ids(position: Option<Position>) -> Option<LogId> {
+    position.map(LogId::from)
+}
+
+pub(crate) fn vote_of(record: VoteRecord) -> Vote {
+    record.into()
+}

@@ -1,0 +1,130 @@
+//! How much of the log is kept that a snapshot covers: what a member does not have yet, within bounds.
+//!
+//! A member that lacks more can only be given a snapshot, which this version does not send. So the log is
+//! let go of where all members have it. Only the leader knows that; it says so with what it appends, so
+//! that every member may lead next and still has what another one lacks. Beyond a bound of bytes it is let
+//! go of regardless, or one member that is down would fill the disks of the others.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use base::limits::KEPT_LOG_BYTES_MAX;
+use parking_lot::Mutex;
+
+use crate::types::LogId;
+
+#[derive(Debug, Default)]
+pub(crate) struct Retention {
+    /// One more than the last entry that all members have; 0: none, or not known.
+    with_all: AtomicU64,
+    snapshots: Mutex<VecDeque<Point>>,
+    left_behind: Mutex<BTreeSet<u64>>,
+}
+
+/// A snapshot that was taken in this life: it covers the log up to an entry, at a count of its bytes.
+#[derive(Clone, Copy, Debug)]
+struct Point {
+    index: u64,
+    log_bytes: u64,
+}
+
+impl Retention {
+    pub(crate) fn with_all(&self) -> Option<u64> {
+        self.with_all.load(Ordering::Relaxed).checked_sub(1)
+    }
+
+    /// The leader says that all members have the log up to here. It may take that back: a new member has
+    /// nothing.
+    pub(crate) fn set_with_all(&self, index: Option<u64>) {
+        self.with_all.store(index.map_or(0, |index| index.saturating_add(1)), Ordering::Relaxed);
+    }
+
+    /// This node leads, and knows what each other member has. What it has itself is what its own disk has:
+    /// the others may be ahead of that.
+    pub(crate) fn matched(&self, own: Option<u64>, others: &BTreeSet<u64>, matched: &Matched) {
+        let has = |node: &u64| matched.get(node).copied().flatten().map(|id| id.index);
+        self.set_with_all(others.iter().map(has).chain([own]).min().flatten());
+        let kept_from = self.kept_from();
+        self.left_behind.lock().retain(|node| others.contains(node) && has(node) < kept_from);
+    }
+
+    fn kept_from(&self) -> Option<u64> {
+        self.snapshots.lock().front().map(|point| point.index)
+    }
+
+    /// A snapshot covers the log up to `index`, of which so many bytes were written by then.
+    pub(crate) fn covered(&self, index: u64, log_bytes: u64) {
+        self.snapshots.lock().push_back(Point { index, log_bytes });
+    }
+
+    /// Up to where the log may go, now that it has so many bytes.
+    pub(crate) fn purge_up_to(&self, log_bytes: u64) -> Option<u64> {
+        let mut snapshots = self.snapshots.lock();
+        let covered = snapshots.back()?.index;
+        let all = self.with_all().map(|with_all| with_all.min(covered));
+        let too_much = snapshots
+            .iter()
+            .rev()
+            .find(|point| log_bytes.saturating_sub(point.log_bytes) >= KEPT_LOG_BYTES_MAX);
+        let up_to = all.max(too_much.map(|point| point.index))?;
+        // The newest stays: the log may be let go of up to it later.
+        while snapshots.len() > 1 && snapshots[1].index <= up_to {
+            snapshots.pop_front();
+        }
+        Some(up_to)
+    }
+
+    /// The member lacks what the log no longer has.
+    pub(crate) fn left_behind(&self, node: u64) {
+        if self.left_behind.lock().insert(node) {
+            tracing::error!(
+                node,
+                "a member of the group is further behind than the log that is kept: it needs a \
+                 snapshot, which this version does not send"
+            );
+        }
+    }
+
+    pub(crate) fn are_left_behind(&self) -> BTreeSet<u64> {
+        self.left_behind.lock().clone()
+    }
+}
+
+/// What each other member has durably, as the leader knows it.
+pub(crate) type Matched = BTreeMap<u64, Option<LogId>>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::log_id;
+
+    #[test]
+    fn the_log_goes_up_to_where_all_members_have_it_and_a_snapshot_covers_it() {
+        let retention = Retention::default();
+        assert_eq!(retention.purge_up_to(0), None);
+        retention.covered(100, 5_000);
+        assert_eq!(retention.purge_up_to(6_000), None, "nobody knows what the others have");
+        let matched =
+            |second| Matched::from([(2, Some(log_id(1, second))), (3, Some(log_id(1, 80)))]);
+        retention.matched(Some(900), &[2, 3].into(), &matched(60));
+        assert_eq!(retention.purge_up_to(6_000), Some(60));
+        retention.matched(Some(70), &[2, 3].into(), &matched(300));
+        assert_eq!(retention.purge_up_to(6_000), Some(70), "the leader's own disk is behind");
+        retention.matched(Some(900), &[2, 3].into(), &matched(300));
+        assert_eq!(retention.purge_up_to(6_000), Some(80));
+        retention.matched(Some(900), &[2, 3, 4].into(), &matched(300));
+        assert_eq!(retention.purge_up_to(6_000), None, "a new member has nothing");
+        retention.set_with_all(Some(900));
+        assert_eq!(retention.purge_up_to(6_000), Some(100));
+    }
+
+    #[test]
+    fn a_member_that_is_down_does_not_keep_more_than_so_many_bytes() {
+        let retention = Retention::default();
+        for point in 1..=10 {
+            retention.covered(point * 100, point * (KEPT_LOG_BYTES_MAX / 4));
+        }
+        assert_eq!(retention.purge_up_to(10 * (KEPT_LOG_BYTES_MAX / 4)), Some(600));
+        assert_eq!(retention.purge_up_to(11 * (KEPT_LOG_BYTES_MAX / 4)), Some(700));
+    }
+}

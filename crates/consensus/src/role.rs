@@ -1,0 +1,178 @@
+//! What a node is in its group: watched, and given up in time.
+//!
+//! The engine calls itself leader until it hears of a later term, which a leader that is cut off never
+//! does. So a term has another end: no majority answered for as long as the others wait before they elect.
+//! It is an end for good. If the connections come back before anybody was elected, the engine would go on
+//! in the same term, while whatever decided for the shard in that term has ended, and what begins anew
+//! must not use its tokens again. So the node then gives its vote to a later term in which it does not
+//! lead, and is elected again like any other.
+
+use std::collections::BTreeSet;
+use std::future::Future;
+use std::sync::Arc;
+
+use openraft::async_runtime::{Instant as _, WatchReceiver};
+use openraft::{Raft, ServerState};
+use tasks::Task;
+use tokio::sync::watch;
+use tokio::time::sleep_until;
+use world::Instant;
+
+use crate::consensus::{ServerMetrics, depose};
+use crate::members;
+use crate::replica::{FirstEntry, Replica};
+use crate::settings::LEASE;
+use crate::types::TypeConfig;
+
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Role {
+    /// Neither leader nor follower of anybody: an election is under way, or due; or nobody founded the
+    /// group, or this node is no member.
+    #[default]
+    None,
+    /// Elected for the term, and heard from a majority lately. To propose needs the
+    /// [`Leadership`](crate::Leadership) of the term.
+    Leader {
+        term: u64,
+    },
+    Follower {
+        leader: u64,
+        term: u64,
+    },
+    /// Has the log and no vote.
+    Learner {
+        leader: Option<u64>,
+    },
+}
+
+/// As [`watch`] tells it.
+#[derive(Clone, Debug)]
+pub(crate) struct Roles {
+    pub(crate) role: watch::Receiver<Role>,
+    /// Terms up to this one are over for this node, whatever the engine says.
+    pub(crate) given_up: watch::Receiver<u64>,
+    giving_up: Arc<watch::Sender<u64>>,
+}
+
+impl Roles {
+    pub(crate) fn give_up(&self, term: u64) {
+        give_up(&self.giving_up, term);
+    }
+}
+
+fn give_up(given_up: &watch::Sender<u64>, term: u64) {
+    given_up.send_if_modified(|last| std::mem::replace(last, term.max(*last)) < term);
+}
+
+struct Watcher {
+    raft: Raft<TypeConfig, Replica>,
+    node: u64,
+    begun: watch::Receiver<FirstEntry>,
+    role: watch::Sender<Role>,
+    given_up: Arc<watch::Sender<u64>>,
+    /// The last term that this node led in, and since when.
+    led: Option<(u64, Instant)>,
+}
+
+/// What a node is, and the work of finding out: it ends with the engine.
+pub(crate) fn watch(
+    raft: Raft<TypeConfig, Replica>,
+    node: u64,
+    begun: watch::Receiver<FirstEntry>,
+) -> (impl Future<Output = ()>, Roles) {
+    let (role, given_up) = (watch::Sender::default(), Arc::new(watch::Sender::default()));
+    let giving_up = Arc::clone(&given_up);
+    let roles = Roles { role: role.subscribe(), given_up: given_up.subscribe(), giving_up };
+    let watcher = Watcher { raft, node, begun, role, given_up, led: None };
+    (watcher.run(), roles)
+}
+
+impl Watcher {
+    async fn run(mut self) {
+        let mut server = self.raft.server_metrics();
+        let mut given_up = self.given_up.subscribe();
+        loop {
+            let seen = server.borrow_and_update().clone();
+            let until = self.leads_until(&seen);
+            if until.is_some_and(|until| until <= Instant::now()) {
+                self.give_up(seen.vote.leader_id.term).await;
+                continue;
+            }
+            self.tell(self.role_in(&seen));
+            let over = async {
+                match until {
+                    Some(until) => sleep_until(until).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                biased;
+                changed = server.changed() => if changed.is_err() {
+                    // The engine's end is reported by itself.
+                    self.tell(Role::None);
+                    return std::future::pending().await;
+                },
+                Ok(()) = given_up.changed() => {}
+                () = over => {}
+            }
+        }
+    }
+
+    fn tell(&self, role: Role) {
+        self.role.send_if_modified(|last| std::mem::replace(last, role) != role);
+    }
+
+    fn role_in(&self, seen: &ServerMetrics) -> Role {
+        let term = seen.vote.leader_id.term;
+        let other = seen.current_leader.filter(|leader| *leader != self.node);
+        let is_member = seen.membership_config.membership().get_node(&self.node).is_some();
+        match (seen.state, other) {
+            (ServerState::Leader, _) if !self.gave_up(term) => Role::Leader { term },
+            (ServerState::Follower | ServerState::Candidate, Some(leader)) => {
+                Role::Follower { leader, term }
+            }
+            (ServerState::Learner, leader) if is_member => Role::Learner { leader },
+            _ => Role::None,
+        }
+    }
+
+    fn gave_up(&self, term: u64) -> bool {
+        term <= *self.given_up.borrow()
+    }
+
+    /// Until when this node leads unless it hears from a majority. `None`: it does not lead, or alone.
+    fn leads_until(&mut self, seen: &ServerMetrics) -> Option<Instant> {
+        let term = seen.vote.leader_id.term;
+        if seen.state != ServerState::Leader || self.gave_up(term) {
+            return None;
+        }
+        let since = match self.led {
+            Some((led, since)) if led == term => since,
+            _ => {
+                let now = Instant::now();
+                self.led = Some((term, now));
+                let (raft, begun) = (self.raft.clone(), self.begun.clone());
+                tasks::spawn(Task::ConsensusRole, members::finish_change(raft, begun, term));
+                now
+            }
+        };
+        let voters: BTreeSet<u64> = seen.membership_config.membership().voter_ids().collect();
+        if voters == BTreeSet::from([self.node]) {
+            // The others may have been members until now.
+            self.led = Some((term, Instant::now()));
+            return None;
+        }
+        let data = self.raft.data_metrics();
+        let age = data.borrow_watched().last_quorum_acked.as_ref().map(|at| at.elapsed());
+        let heard = age.and_then(|age| Instant::now().checked_sub(age));
+        Some(since.max(heard.unwrap_or(since)) + LEASE)
+    }
+
+    async fn give_up(&self, term: u64) {
+        tracing::warn!(term, "no majority answers: this node leads no more");
+        give_up(&self.given_up, term);
+        self.tell(Role::None);
+        // If it fails the engine has ended, which is reported by itself.
+        let _ = depose(&self.raft, term + 1).await;
+    }
+}

@@ -1,0 +1,63 @@
+//! What openraft is set to.
+
+use std::time::Duration;
+
+use openraft::{Config, SnapshotPolicy};
+
+use crate::error::StartError;
+use crate::group::Group;
+
+const HEARTBEAT_MS: u64 = 150;
+const ELECTION_MS_MIN: u64 = 500;
+const ELECTION_MS_MAX: u64 = 800;
+
+/// For so long after a leader was heard of nobody votes for another. A leader that a majority did not
+/// answer for so long may have been replaced.
+pub(crate) const LEASE: Duration = Duration::from_millis(ELECTION_MS_MAX);
+
+pub(crate) fn of(group: Option<&Group>) -> Result<Config, StartError> {
+    let config = match group {
+        Some(_) => in_a_group(),
+        None => alone(),
+    };
+    config.validate().map_err(|error| StartError::Engine(error.to_string()))
+}
+
+fn alone() -> Config {
+    Config {
+        cluster_name: "postroad".to_owned(),
+        // Alone, a node elects itself at once and sends no heartbeats.
+        heartbeat_interval: 250,
+        election_timeout_min: 1_000,
+        election_timeout_max: 2_000,
+        enable_pre_vote: Some(true),
+        // A restart begins a new term: what a dead process appended and never synced may not share
+        // an epoch with what takes its place.
+        enable_leader_restore: Some(false),
+        // The log reader bounds bytes; a bound on entries would only cut small ones short.
+        max_payload_entries: base::limits::APPEND_ENTRIES_MAX as u64,
+        // `Snapshots` decides, by bytes; openraft counts entries.
+        snapshot_policy: SnapshotPolicy::Never,
+        max_in_snapshot_log_to_keep: 0,
+        ..Config::default()
+    }
+}
+
+fn in_a_group() -> Config {
+    Config {
+        heartbeat_interval: HEARTBEAT_MS,
+        // What is replicated meanwhile stands in for a heartbeat.
+        heartbeat_min_interval: Some(50),
+        // A follower answers once all that it took is durable: a disk that stalls for 400 ms must not
+        // cost the lease.
+        election_timeout_min: ELECTION_MS_MIN,
+        election_timeout_max: ELECTION_MS_MAX,
+        // A leader that still sends, but hears nothing, would keep the others from electing for ever.
+        quorum_loss_probe_interval: Some(2_000),
+        // Followers apply what comes at once in large pieces; a full channel holds the core.
+        state_machine_channel_size: Some(8_192),
+        // `Retention` decides.
+        max_in_snapshot_log_to_keep: u64::MAX,
+        ..alone()
+    }
+}

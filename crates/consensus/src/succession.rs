@@ -1,0 +1,26 @@
+//! Standing for election in place of a leader that is dead.
+//!
+//! Voters grant a leader that falls silent its lease, since it may only be slow. Where a majority of them knows
+//! better they need not: it is what a leader asks for itself when it hands leadership over.
+
+use openraft::raft::TransferLeaderRequest;
+
+use crate::consensus::Consensus;
+use crate::role::Role;
+use crate::types::Vote;
+
+impl Consensus {
+    /// Stands for election although the lease of that leader may not be over: a majority of the voters knows
+    /// that its process is gone. If it lives all the same it loses its term, and nothing else. False if
+    /// this node does not vote, or does not follow that leader in that term any more.
+    pub async fn succeed(&self, leader: u64, term: u64) -> bool {
+        let follows = *self.role().borrow() == (Role::Follower { leader, term });
+        if !follows || !self.members().voters.contains_key(&self.state.node) {
+            return false;
+        }
+        // Whether its log is new enough is for the voters to say.
+        let vote = Vote::new_committed(term, leader);
+        let request = TransferLeaderRequest::new(vote, self.state.node, None);
+        matches!(self.raft.handle_transfer_leader(request).await, Ok(Ok(())))
+    }
+}

@@ -1,0 +1,76 @@
+//! Appends that are not answered yet: so many, and so many bytes of them. Both ends keep to it.
+
+use std::collections::VecDeque;
+
+use base::limits::{APPEND_BYTES_IN_FLIGHT_MAX, APPENDS_IN_FLIGHT_MAX};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+
+use crate::types::LogId;
+
+#[derive(Debug, Default)]
+pub(crate) struct Window {
+    unanswered: Mutex<VecDeque<Unanswered>>,
+    answered: Notify,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Unanswered {
+    pub(crate) bytes: usize,
+    /// Of its entries, or that before them.
+    pub(crate) last: Option<LogId>,
+}
+
+impl Window {
+    /// Waits until one more may be under way. One always may, whatever its size.
+    pub(crate) async fn room(&self) {
+        loop {
+            let answered = self.answered.notified();
+            if self.has_room() {
+                return;
+            }
+            answered.await;
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        let unanswered = self.unanswered.lock();
+        let bytes: usize = unanswered.iter().map(|it| it.bytes).sum();
+        unanswered.len() < APPENDS_IN_FLIGHT_MAX && bytes < APPEND_BYTES_IN_FLIGHT_MAX
+    }
+
+    pub(crate) fn push(&self, unanswered: Unanswered) {
+        self.unanswered.lock().push_back(unanswered);
+    }
+
+    /// The oldest is answered. `None`: nobody asked.
+    pub(crate) fn pop(&self) -> Option<Unanswered> {
+        let popped = self.unanswered.lock().pop_front();
+        self.answered.notify_one();
+        popped
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn so_many_and_so_many_bytes_are_under_way_and_one_always_may_be() {
+        let window = Window::default();
+        let large = Unanswered { bytes: 2 * APPEND_BYTES_IN_FLIGHT_MAX, last: None };
+        assert!(window.room().now_or_never().is_some());
+        window.push(large);
+        assert!(window.room().now_or_never().is_none());
+        assert_eq!(window.pop().map(|it| it.bytes), Some(large.bytes));
+        for _ in 0..APPENDS_IN_FLIGHT_MAX {
+            assert!(window.room().now_or_never().is_some());
+            window.push(Unanswered { bytes: 0, last: None });
+        }
+        assert!(window.room().now_or_never().is_none());
+        window.pop();
+        assert!(window.room().now_or_never().is_some());
+    }
+}

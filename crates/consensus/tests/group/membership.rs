@@ -1,0 +1,221 @@
+//! Changing who is in a group, and who leads it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use consensus::{Members, ProposeError, Role, TransferError};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::cluster::{Cluster, propose, simulate, voters};
+
+/// Proposes all the time to whoever leads, until it is told to stop. Counts what was acknowledged.
+struct Load {
+    stop: Arc<AtomicBool>,
+    acknowledged: Arc<AtomicU64>,
+}
+
+impl Load {
+    fn on(consensus: Vec<consensus::Consensus>) -> Self {
+        let (stop, acknowledged) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        for member in consensus {
+            let (stop, acknowledged) = (Arc::clone(&stop), Arc::clone(&acknowledged));
+            tokio::spawn(async move {
+                while let Ok(leadership) = member.leadership().await {
+                    while !stop.load(Ordering::SeqCst) {
+                        let number = acknowledged.load(Ordering::SeqCst);
+                        match propose(&leadership, format!("load {number}")).await {
+                            Ok(_) => acknowledged.fetch_add(1, Ordering::SeqCst),
+                            Err(_) => break,
+                        };
+                        sleep(Duration::from_millis(1)).await;
+                    }
+                    leadership.lost().await;
+                }
+            });
+        }
+        Self { stop, acknowledged }
+    }
+
+    fn acknowledged(&self) -> u64 {
+        self.acknowledged.load(Ordering::SeqCst)
+    }
+
+    async fn stop(&self) {
+        self.stop.store(true, Ordering::SeqCst);
+        sleep(Duration::from_secs(1)).await;
+    }
+}
+
+#[test]
+fn one_becomes_three_and_one_of_them_is_replaced_under_load() {
+    for seed in 0..10 {
+        simulate(|| async {
+            let mut cluster = Cluster::founded(seed, 1).await;
+            for node in 2..=4 {
+                cluster.start(node).await;
+            }
+            let load = Load::on((1..=4).map(|node| cluster.consensus(node)).collect());
+            sleep(Duration::from_millis(500)).await;
+            assert!(load.acknowledged() > 10);
+            let change = cluster.consensus(1).change_members(voters(1..=3)).await;
+            change.expect("they catch up under load");
+            assert_eq!(cluster.consensus(1).members(), voters(1..=3));
+
+            let (leader, _) = cluster.leader().await;
+            let gone = (1..=3).find(|node| *node != leader).unwrap();
+            let before = load.acknowledged();
+            cluster.kill(gone);
+            let members = voters((1..=4).filter(|node| *node != gone));
+            cluster.consensus(leader).change_members(members.clone()).await.unwrap();
+            assert!(load.acknowledged() > before, "the two that are left go on");
+            load.stop().await;
+            let (_, leadership) = cluster.leader().await;
+            propose(&leadership, "after").await.unwrap();
+            cluster.all_have(&"after".into()).await;
+            for node in cluster.nodes.keys() {
+                assert_eq!(cluster.consensus(*node).members(), members);
+            }
+            // Again is no change.
+            let (leader, _) = cluster.leader().await;
+            cluster.consensus(leader).change_members(members).await.unwrap();
+        });
+    }
+}
+
+#[test]
+fn a_leader_that_is_removed_hands_over() {
+    for seed in 0..10 {
+        simulate(|| async {
+            let cluster = Cluster::founded(seed, 3).await;
+            let (leader, leadership) = cluster.leader().await;
+            let rest = voters((1..=3).filter(|node| *node != leader));
+            let change = cluster.consensus(leader).change_members(rest.clone()).await;
+            // It may lose leadership to one of the rest before it is done with itself.
+            if change.is_err() {
+                let (next, _) = cluster.leader().await;
+                cluster.consensus(next).change_members(rest.clone()).await.unwrap();
+            }
+            timeout(Duration::from_secs(10), leadership.lost()).await.expect("it leads no more");
+            let (next, leadership) = cluster.leader().await;
+            assert_ne!(next, leader);
+            propose(&leadership, "after").await.unwrap();
+            assert_eq!(cluster.consensus(next).members(), rest);
+        });
+    }
+}
+
+#[test]
+fn a_change_that_a_leader_left_half_done_is_finished_by_the_next() {
+    let mut joint = 0;
+    for seed in 0..60 {
+        joint += simulate(|| async {
+            let mut cluster = Cluster::founded(seed, 3).await;
+            cluster.start(4).await;
+            cluster.start(5).await;
+            let (leader, _) = cluster.leader().await;
+            let old = (1..=3).find(|node| *node != leader).unwrap();
+            let mut to = voters((1..=4).filter(|node| *node != old));
+            if seed % 2 == 0 {
+                to = voters((1..=5).filter(|node| *node != old));
+            }
+            let (consensus, asked) = (cluster.consensus(leader), to.clone());
+            let changing = tokio::spawn(async move { consensus.change_members(asked).await });
+            sleep(Duration::from_millis(seed)).await;
+            cluster.kill(leader);
+            changing.abort();
+            let (next, leadership) = cluster.leader().await;
+            let half_done = cluster.consensus(next).is_changing_voters();
+            let settled = async {
+                while cluster.consensus(next).is_changing_voters() {
+                    sleep(Duration::from_millis(10)).await;
+                }
+            };
+            timeout(Duration::from_secs(10), settled).await.expect("it is finished");
+            propose(&leadership, "after").await.unwrap();
+            let ids = |members: &Members| members.voters.keys().copied().collect::<Vec<_>>();
+            let now = ids(&cluster.consensus(next).members());
+            assert!(now == [1, 2, 3] || now == ids(&to), "{now:?}");
+            u64::from(half_done || now == ids(&to))
+        });
+    }
+    assert!(joint > 3, "only {joint} changes were under way");
+}
+
+#[test]
+fn leadership_is_handed_over_quickly_and_nothing_is_lost() {
+    for seed in 0..20 {
+        simulate(|| async {
+            let cluster = Cluster::founded(seed, 3).await;
+            let (leader, leadership) = cluster.leader().await;
+            for number in 0..20 {
+                propose(&leadership, format!("{number}")).await.unwrap();
+            }
+            let to = (1..=3).find(|node| *node != leader).unwrap();
+            let refused = cluster.consensus(to).transfer_leadership(leader).await;
+            assert_eq!(refused, Err(TransferError::NotLeader { leader: Some(leader) }));
+            let refused = cluster.consensus(leader).transfer_leadership(9).await;
+            assert_eq!(refused, Err(TransferError::NotAVoter { node: 9 }));
+            let began = Instant::now();
+            cluster.consensus(leader).transfer_leadership(to).await.unwrap();
+            let (now, next) = cluster.leader().await;
+            assert_eq!(now, to);
+            assert!(began.elapsed() < Duration::from_millis(300), "{:?}", began.elapsed());
+            assert!(next.term() > leadership.term());
+            propose(&next, "after").await.unwrap();
+            cluster.all_have(&"after".into()).await;
+            let mut expected: Vec<Bytes> = (0..20).map(|it| Bytes::from(it.to_string())).collect();
+            expected.push("after".into());
+            assert_eq!(cluster.nodes[&to].ledger.heads(), expected);
+        });
+    }
+}
+
+#[test]
+fn a_handover_to_a_node_that_does_not_hear_of_it_ends_in_an_election() {
+    for seed in 0..10 {
+        simulate(|| async {
+            let cluster = Cluster::founded(seed, 3).await;
+            let (leader, _) = cluster.leader().await;
+            let to = (1..=3).find(|node| *node != leader).unwrap();
+            cluster.network.cut_off(to, 1..=3);
+            let failed = cluster.consensus(leader).transfer_leadership(to).await;
+            let expected = [
+                TransferError::NotTaken { node: to },
+                TransferError::NotLeader { leader: Some(6 - leader - to) },
+            ];
+            assert!(failed.as_ref().is_err_and(|error| expected.contains(error)), "{failed:?}");
+            let began = Instant::now();
+            let (_, leadership) = cluster.leader().await;
+            propose(&leadership, "after").await.unwrap();
+            assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+        });
+    }
+}
+
+#[test]
+fn a_read_sees_what_was_committed_before_it_and_a_deposed_leader_does_not_answer_one() {
+    for seed in 0..10 {
+        simulate(|| async {
+            let cluster = Cluster::founded(seed, 3).await;
+            let (old, leadership) = cluster.leader().await;
+            let written = propose(&leadership, "one").await.unwrap();
+            let read = cluster.consensus(old).read_index().await.unwrap();
+            assert!(read >= written.index);
+            let other = (1..=3).find(|node| *node != old).unwrap();
+            let refused = cluster.consensus(other).read_index().await;
+            assert_eq!(refused, Err(ProposeError::NotLeader { leader: Some(old) }));
+
+            cluster.network.cut_off(old, 1..=3);
+            let stale = cluster.consensus(old);
+            let reading = tokio::spawn(async move { stale.read_index().await });
+            leadership.lost().await;
+            let (_, next) = cluster.leader().await;
+            propose(&next, "two").await.unwrap();
+            let read = timeout(Duration::from_secs(10), reading).await.expect("it ends").unwrap();
+            assert!(read.is_err(), "{read:?}");
+            assert_eq!(cluster.role(old), Role::None);
+        });
+    }
+}
