@@ -74,7 +74,7 @@ table! {
     JournalClosing: "journal-closing", Process;
     PeerListener: "peer-listener", Process;
     PeerLink: "peer-link", Process;
-    Succession: "succession", Process;
+    Succession: "peer-succession", Process;
     PeerSession: "peer-session", Session;
     PeerRequest: "peer-request", Session;
     KafkaListener: "kafka-listener", Process;

@@ -247,6 +247,7 @@ vital! {
     disk_watchdog: DiskWatchdog, by_itself;
     consensus: Consensus, by_itself;
     consensus_end: ConsensusEnd, by_itself;
+    consensus_role: ConsensusRole, by_itself;
     apply: Apply, by_itself;
     snapshots: Snapshots, by_itself;
     snapshot_writing: SnapshotWriting, fill_segments;
@@ -278,7 +279,7 @@ const TESTED_BELOW: &[Task] = &[
 
 #[test]
 fn every_task_has_a_test_here() {
-    // A server has no peers yet: those tasks are tested in `links`.
+    // A server has no peers yet.
     for task in Task::ALL.iter().filter(|task| !task.name().starts_with("peer-")) {
         let tested = TESTED.iter().chain(TESTED_BELOW).filter(|tested| *tested == task).count();
         assert_eq!(tested, 1, "tests of {}", task.name());
