@@ -279,7 +279,6 @@ const TESTED_BELOW: &[Task] = &[
 
 #[test]
 fn every_task_has_a_test_here() {
-    // A server has no peers yet.
     for task in Task::ALL.iter().filter(|task| !task.name().starts_with("peer-")) {
         let tested = TESTED.iter().chain(TESTED_BELOW).filter(|tested| *tested == task).count();
         assert_eq!(tested, 1, "tests of {}", task.name());
