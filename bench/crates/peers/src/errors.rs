@@ -5,8 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use driver::Tier;
 use thiserror::Error;
+use tier::Tier;
 
 /// A file or folder of the suite's own cannot be used.
 #[derive(Debug, Error)]

@@ -2,7 +2,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use driver::Tier;
+use tier::Tier;
 
 use crate::errors::{FolderError, InstallError, StartError};
 use crate::install::Installer;
@@ -55,11 +55,15 @@ impl System for Postroad {
             .argument("--kafka")
             .argument(site.address("kafka", 1))
             .argument("--amqp")
-            .argument(site.address("amqp", 1));
+            .argument(site.address("amqp", 1))
+            .arguments(&site.arguments);
         let endpoints = ["kafka", "amqp"]
             .map(|protocol| Endpoint::new(1, protocol, site.address(protocol, 1)))
             .to_vec();
+        let arguments = (!site.arguments.is_empty())
+            .then(|| ("arguments".to_owned(), site.arguments.join(" ")));
         Ok(Plan {
+            settings: arguments.into_iter().collect(),
             user: Some("guest".to_owned()),
             password: Some("guest".to_owned()),
             ..Plan::of(vec![launch], endpoints)
