@@ -28,11 +28,11 @@ impl RabbitMq {
         let peers = Peers::open(folder).map_err(|failure| Failure::new(failure.to_string()))?;
         peers.install(NAME, &say)?;
         // What an earlier run left, if it was killed.
-        clear(&peers)?;
+        peers.clear(NAME)?;
         let running = peers.start(NAME, Tier::T3, 1, &say)?;
         let address = running.addresses("amqp").first().and_then(|address| address.parse().ok());
         let Some(address) = address else {
-            clear(&peers)?;
+            peers.clear(NAME)?;
             return Err(Failure::new("rabbitmq says no address of AMQP"));
         };
         Ok(RabbitMq { peers, version: running.version, address })
@@ -64,7 +64,7 @@ impl RabbitMq {
 
     /// Ends it and removes its data.
     pub(crate) fn stop(self) -> Outcome {
-        clear(&self.peers)
+        Ok(self.peers.clear(NAME)?)
     }
 }
 
@@ -75,22 +75,15 @@ impl Drop for RabbitMq {
     }
 }
 
-fn clear(peers: &Peers) -> Outcome {
-    match peers.stop(NAME) {
-        Ok(()) | Err(StopError::NotRunning { .. }) => Ok(peers.wipe(NAME)?),
-        Err(failure) => Err(failure.into()),
-    }
-}
-
 impl From<InstallError> for Failure {
     fn from(failure: InstallError) -> Failure {
-        with_details(&failure, failure.details())
+        Failure::new(failure.with_details())
     }
 }
 
 impl From<StartError> for Failure {
     fn from(failure: StartError) -> Failure {
-        with_details(&failure, failure.details())
+        Failure::new(failure.with_details())
     }
 }
 
@@ -98,9 +91,4 @@ impl From<StopError> for Failure {
     fn from(failure: StopError) -> Failure {
         Failure::new(failure.to_string())
     }
-}
-
-fn with_details(failure: &impl ToString, details: &[String]) -> Failure {
-    let details: String = details.iter().map(|line| format!("\n    | {line}")).collect();
-    Failure::new(failure.to_string() + &details)
 }

@@ -196,6 +196,14 @@ impl Peers {
         Ok(self.forget(peer)?)
     }
 
+    /// Stops a peer, if it runs, and removes its data.
+    pub fn clear(&self, name: &str) -> Result<(), StopError> {
+        match self.stop(name) {
+            Ok(()) | Err(StopError::NotRunning { .. }) => self.wipe(name),
+            Err(failure) => Err(failure),
+        }
+    }
+
     /// Stops one node in order; the others go on.
     pub fn stop_node(&self, name: &str, node: u32) -> Result<(), StopError> {
         self.end_node(name, node, true)
@@ -422,7 +430,7 @@ mod tests {
     fn a_folder_with_a_space_is_refused_at_once() {
         let dir = tempfile::tempdir().expect("a folder");
         let refused = Peers::open(&dir.path().join("my peers")).expect_err("it has a space");
-        assert!(refused.to_string().contains("--dir"), "{refused}");
+        assert!(refused.to_string().contains("--peers-dir"), "{refused}");
     }
 
     #[test]

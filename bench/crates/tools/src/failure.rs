@@ -13,12 +13,12 @@ use thiserror::Error;
 pub enum Failure {
     #[error(transparent)]
     Open(#[from] OpenError),
-    #[error("{source}{}", quoted(source.details()))]
+    #[error("{}", source.with_details())]
     Install {
         #[from]
         source: InstallError,
     },
-    #[error("{source}{}", quoted(source.details()))]
+    #[error("{}", source.with_details())]
     Start {
         #[from]
         source: StartError,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use host::process::{self, Memory};
-use peers::{Peers, Progress, Running, StopError, Tier};
+use peers::{Peers, Progress, Running, Tier};
 use serde::Serialize;
 
 use crate::failure::{Failure, Outcome};
@@ -101,7 +101,7 @@ impl Stage {
         load: impl FnOnce(&Server) -> Outcome<F>,
     ) -> Outcome<(F, Footprint)> {
         // A turn that was interrupted may have left a server or data.
-        self.clear(cast.broker)?;
+        self.peers.clear(cast.broker)?;
         let running = self.peers.start(cast.broker, cast.tier, 1, self.progress)?;
         let ended = Ended { peers: &self.peers, broker: cast.broker };
         let server = Server::of(running, cast.protocol)?;
@@ -113,15 +113,8 @@ impl Stage {
         let after_mb = server.resident_mb()?;
         self.peers.stop(cast.broker)?;
         drop(ended);
-        self.clear(cast.broker)?;
+        self.peers.clear(cast.broker)?;
         Ok((figures, Footprint { idle_mb, peak_mb, after_mb }))
-    }
-
-    fn clear(&self, broker: &str) -> Outcome {
-        match self.peers.stop(broker) {
-            Ok(()) | Err(StopError::NotRunning { .. }) => Ok(self.peers.wipe(broker)?),
-            Err(failure) => Err(failure.into()),
-        }
     }
 }
 
