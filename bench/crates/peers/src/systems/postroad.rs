@@ -50,7 +50,9 @@ impl System for Postroad {
             .ports(&[kafka, amqp])
             // As for Kafka: the first member of a group does not wait for others.
             .environment("POSTROAD_KAFKA_CONFIG", "group.initial.rebalance.delay.ms=0")
-            .arguments(["serve", "--log", "warn", "--data"])
+            // Not as an argument: the user's own `--log` would be a second one.
+            .environment("POSTROAD_LOG", "warn")
+            .arguments(["serve", "--data"])
             .argument(site.data(1)?)
             .argument("--kafka")
             .argument(site.address("kafka", 1))
