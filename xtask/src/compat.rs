@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
+use crate::command::output_of;
 use crate::failure::{Context, Failure, Outcome};
 use crate::pair::{self, Answers};
+use crate::paths;
 use crate::server::{self, Postroad, Server};
-use crate::{bench, paths};
 
 #[derive(Debug, Default, Args)]
 pub(crate) struct Options {
@@ -247,7 +248,7 @@ fn pair_scenarios(
     let admin = |words: &[String]| {
         let mut command = Command::new(of("AMQP_ADMIN")?);
         command.args(words).envs(told.iter().map(|(name, value)| (name, value)));
-        bench::output_of(command, "AMQP_ADMIN").map(drop)
+        output_of(command, "AMQP_ADMIN").map(drop)
     };
     let place = folder.join(pair::FAMILY);
     let name = options.name.as_deref();

@@ -6,6 +6,8 @@ use std::io;
 
 use client::CallError;
 use client_amqp::AmqpError;
+use host::probe::ProbeError;
+use host::process::Unreadable;
 
 #[derive(Debug)]
 pub(crate) struct Failure {
@@ -62,6 +64,18 @@ impl From<AmqpError> for Failure {
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Failure {
+        Failure::new(error.to_string())
+    }
+}
+
+impl From<Unreadable> for Failure {
+    fn from(error: Unreadable) -> Failure {
+        Failure::new(error.to_string())
+    }
+}
+
+impl From<ProbeError> for Failure {
+    fn from(error: ProbeError) -> Failure {
         Failure::new(error.to_string())
     }
 }

@@ -1,16 +1,14 @@
 //! Every chore of the repository, as `cargo xtask CHORE`. In Rust rather than in shell, so that a
 //! chore is typed, tested and the same on every machine; one chore, one file.
 
-mod bench;
 mod ci;
+mod command;
 mod compat;
 mod failure;
 mod figures;
 mod measure;
 mod pair;
 mod paths;
-mod probe;
-mod process;
 mod rabbitmq;
 mod random;
 mod records;
@@ -36,9 +34,6 @@ enum Chore {
     Test,
     /// Stock Kafka clients against the real binary (tests/compat)
     Compat(compat::Options),
-    /// Paired benchmarks on this machine (bench kafka, bench amqp)
-    #[command(subcommand)]
-    Bench(bench::Bench),
     /// Long runs with faults on the real binary (soak kill, soak power)
     #[command(subcommand)]
     Soak(soak::Soak),
@@ -53,7 +48,6 @@ fn main() -> ExitCode {
         Chore::Test => ci::run(ci::Scope::Tests),
         Chore::Compat(options) => compat::run(&options)
             .map(|counts| println!("{} passed, {} failed", counts.passed, counts.failed)),
-        Chore::Bench(bench) => bench::run(&bench),
         Chore::Soak(soak) => soak::run(&soak),
         Chore::Measure(measure) => measure::run(&measure),
     };

@@ -23,10 +23,10 @@ use client::requests::Answer;
 
 use crate::failure::{Context, Failure, Outcome};
 use crate::paths;
-use crate::probe;
-use crate::process::{self, Memory};
 use crate::records::batch;
 use crate::server::{self, Postroad, Server};
+use host::probe;
+use host::process::{self, Memory};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Measure {

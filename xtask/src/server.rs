@@ -11,8 +11,8 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use crate::failure::{Context, Failure, Outcome};
+use crate::paths;
 use crate::random::Random;
-use crate::{paths, process};
 
 /// A running server.
 #[derive(Debug)]
@@ -22,20 +22,10 @@ pub(crate) struct Server {
     /// Where it is reached: the Kafka port of Postroad, unless who started it says otherwise.
     pub(crate) address: SocketAddr,
     log: PathBuf,
-    ending: Ending,
 }
 
 const QUICK_CHORES: &str =
     "group.initial.rebalance.delay.ms=0 log.retention.check.interval.ms=1000";
-
-/// How a server is asked to end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Ending {
-    /// It takes SIGTERM and closes in order.
-    Terminate,
-    /// It is a wrapper that takes no SIGTERM, and all that it started dies with it.
-    Kill,
-}
 
 /// How `postroad serve` is started.
 #[derive(Clone, Debug)]
@@ -152,12 +142,7 @@ impl Server {
             .stderr(output)
             .spawn()
             .context(|| format!("cannot start {name} ({:?})", command.get_program()))?;
-        Ok(Server { name, child, address, log, ending: Ending::Terminate })
-    }
-
-    pub(crate) fn ending(mut self, ending: Ending) -> Server {
-        self.ending = ending;
-        self
+        Ok(Server { name, child, address, log })
     }
 
     pub(crate) fn pid(&self) -> u32 {
@@ -178,9 +163,6 @@ impl Server {
     /// SIGTERM, then waits; a server that does not end in time is killed and reported.
     pub(crate) fn stop(mut self, within: Duration) -> Outcome<ExitStatus> {
         self.still_runs()?;
-        if self.ending == Ending::Kill {
-            return self.end_tree(within);
-        }
         let begun = Instant::now();
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM)
@@ -193,22 +175,6 @@ impl Server {
         }
         Err(Failure::new(format!("{} did not end within {within:?} of SIGTERM", self.name))
             .remedy(format!("read {}", self.log.display())))
-    }
-
-    /// Kills a wrapper, and waits until all that it started is gone too: the next turn's figures
-    /// and folder shall not be disturbed.
-    fn end_tree(&mut self, within: Duration) -> Outcome<ExitStatus> {
-        let begun = Instant::now();
-        let tree = process::tree(self.pid())?;
-        self.child.kill().context(|| format!("cannot kill {}", self.name))?;
-        let status = self.child.wait()?;
-        while tree.iter().any(|pid| Path::new(&format!("/proc/{pid}")).exists()) {
-            if begun.elapsed() > within {
-                return Err(Failure::new(format!("{} outlives its end: {tree:?}", self.name)));
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        Ok(status)
     }
 
     /// `kill -9`, and waits until it is gone.

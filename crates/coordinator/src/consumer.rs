@@ -97,10 +97,10 @@ impl Protocol for ConsumerProtocol {
 
     fn inserted(&mut self, member: &Member) {
         if let Some(instance) = &member.instance_id {
-            self.instances.insert(instance.clone(), member.id.clone());
+            self.instances.insert(instance.clone(), member.enrolment.id.clone());
         }
         for partition in member.held() {
-            let other = self.holders.insert(partition, member.id.clone());
+            let other = self.holders.insert(partition, member.enrolment.id.clone());
             debug_assert_eq!(other, None, "{partition:?} has two holders");
         }
     }
@@ -208,7 +208,7 @@ impl ConsumerGroup {
         let Some(mut member) = self.take(member_id) else { return };
         member.state.epoch = PAUSING;
         member.state.finish_revoking();
-        member.deadlines.revocation = None;
+        member.enrolment.deadlines.revocation = None;
         self.insert(member);
     }
 }

@@ -8,10 +8,11 @@ use std::ops::Deref;
 use world::Instant;
 
 use crate::Text;
+use crate::member::Client;
 
 /// What a member is taken out at.
 #[derive(Clone, Copy, Debug)]
-pub struct Deadlines {
+pub(crate) struct Deadlines {
     /// Until when it must send a heartbeat.
     pub(crate) session: Instant,
     /// Until when it must have given up what it was asked to.
@@ -20,7 +21,7 @@ pub struct Deadlines {
 
 impl Deadlines {
     /// Of a member that was not asked to give anything up.
-    pub(crate) fn session(until: Instant) -> Self {
+    fn session(until: Instant) -> Self {
         Self { session: until, revocation: None }
     }
 
@@ -29,17 +30,33 @@ impl Deadlines {
     }
 }
 
+/// What a member has in each of the protocols.
+#[derive(Clone, Debug)]
+pub struct Enrolment {
+    pub id: Text,
+    pub rack_id: Option<Text>,
+    pub client: Client,
+    pub(crate) deadlines: Deadlines,
+}
+
+impl Enrolment {
+    /// Of a member that comes, and must send its next heartbeat by then.
+    pub(crate) fn new(id: &Text, client: &Client, until: Instant) -> Self {
+        let (id, client) = (id.clone(), client.clone());
+        Self { id, rack_id: None, client, deadlines: Deadlines::session(until) }
+    }
+}
+
 /// A member, as far as the protocols do not differ.
 pub trait Member: Debug {
     /// What the assignor gives it.
     type Target;
 
-    fn id(&self) -> &Text;
+    fn enrolment(&self) -> &Enrolment;
+    fn enrolment_mut(&mut self) -> &mut Enrolment;
     /// The epoch that it has been brought to.
     fn epoch(&self) -> i32;
     fn set_target(&mut self, target: Self::Target);
-    fn deadlines(&self) -> &Deadlines;
-    fn deadlines_mut(&mut self) -> &mut Deadlines;
     /// What it weighs in memory, near enough to keep all groups within their budget.
     fn bytes(&self) -> usize;
 }
@@ -100,8 +117,8 @@ impl<M: Member> Members<M> {
 
     pub(crate) fn insert(&mut self, member: M) {
         self.bytes += member.bytes();
-        self.check_by(member.deadlines().earliest());
-        self.by_id.insert(member.id().clone(), member);
+        self.check_by(member.enrolment().deadlines.earliest());
+        self.by_id.insert(member.enrolment().id.clone(), member);
     }
 
     pub(crate) fn take(&mut self, member_id: &str) -> Option<M> {
@@ -131,7 +148,7 @@ impl<M: Member> Members<M> {
     /// A member has sent a heartbeat, and must send the next one by then.
     pub(crate) fn hear_from(&mut self, member_id: &str, until: Instant) {
         if let Some(member) = self.by_id.get_mut(member_id) {
-            member.deadlines_mut().session = until;
+            member.enrolment_mut().deadlines.session = until;
             self.check_by(until);
         }
     }
@@ -148,13 +165,15 @@ impl<M: Member> Members<M> {
 
     /// Members with a deadline that has passed.
     pub(crate) fn overdue(&self, now: Instant) -> Vec<Text> {
-        let overdue = self.by_id.values().filter(|member| member.deadlines().earliest() <= now);
-        overdue.map(|member| member.id().clone()).collect()
+        let overdue =
+            self.by_id.values().filter(|member| member.enrolment().deadlines.earliest() <= now);
+        overdue.map(|member| member.enrolment().id.clone()).collect()
     }
 
     /// Looks for the earliest deadline anew, once those that had passed are done with.
     pub(crate) fn find_check_at(&mut self) {
-        self.check_at = self.by_id.values().map(|member| member.deadlines().earliest()).min();
+        self.check_at =
+            self.by_id.values().map(|member| member.enrolment().deadlines.earliest()).min();
     }
 
     fn check_by(&mut self, deadline: Instant) {

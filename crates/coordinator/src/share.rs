@@ -17,7 +17,7 @@ use crate::assignor::{Subscriber, simple};
 use crate::epochs::{EpochGroup, Protocol, Subscribed, fenced_epoch};
 use crate::error::GroupError;
 use crate::member::{Client, JOINING};
-use crate::members::{self, Deadlines};
+use crate::members::{self, Enrolment};
 use crate::subscription::{Catalog, Subscription, Subscriptions};
 use crate::{Group, Text};
 
@@ -52,9 +52,7 @@ pub struct Report {
 
 #[derive(Clone, Debug)]
 pub struct Member {
-    pub id: Text,
-    pub rack_id: Option<Text>,
-    pub client: Client,
+    pub enrolment: Enrolment,
     pub subscription: Subscription,
     pub epoch: i32,
     /// Accepted once more, from a member that has not got the answer with its new epoch.
@@ -63,14 +61,17 @@ pub struct Member {
     pub assigned: Assignment,
     /// What it is to be told.
     target: Assignment,
-    deadlines: Deadlines,
 }
 
 impl members::Member for Member {
     type Target = Assignment;
 
-    fn id(&self) -> &Text {
-        &self.id
+    fn enrolment(&self) -> &Enrolment {
+        &self.enrolment
+    }
+
+    fn enrolment_mut(&mut self) -> &mut Enrolment {
+        &mut self.enrolment
     }
 
     fn epoch(&self) -> i32 {
@@ -79,14 +80,6 @@ impl members::Member for Member {
 
     fn set_target(&mut self, target: Assignment) {
         self.target = target;
-    }
-
-    fn deadlines(&self) -> &Deadlines {
-        &self.deadlines
-    }
-
-    fn deadlines_mut(&mut self) -> &mut Deadlines {
-        &mut self.deadlines
     }
 
     fn bytes(&self) -> usize {
@@ -118,7 +111,7 @@ impl Subscribed for Member {
 
     fn subscriber(&self) -> Subscriber<'_> {
         Subscriber {
-            id: &self.id,
+            id: &self.enrolment.id,
             instance_id: None,
             topics: &self.subscription.topics,
             target: &self.target,
@@ -220,15 +213,12 @@ impl ShareGroup {
         self.check_room(limits.members_max)?;
         info!(group = %self.name, member = %member_id, "member of a share group joins");
         self.insert(Member {
-            id: member_id.clone(),
-            rack_id: None,
-            client: heartbeat.client.clone(),
+            enrolment: Enrolment::new(member_id, &heartbeat.client, session_deadline),
             subscription: Subscription::default(),
             epoch: JOINING,
             previous_epoch: JOINING,
             assigned: Assignment::default(),
             target: Assignment::default(),
-            deadlines: Deadlines::session(session_deadline),
         });
         Ok(true)
     }
@@ -246,9 +236,9 @@ impl ShareGroup {
     /// Takes over what the member says about itself. True if it bears on the assignment.
     fn update(&mut self, heartbeat: Heartbeat) -> bool {
         let change = |member: &mut Member| {
-            member.client = heartbeat.client;
+            member.enrolment.client = heartbeat.client;
             if heartbeat.rack_id.is_some() {
-                member.rack_id = heartbeat.rack_id;
+                member.enrolment.rack_id = heartbeat.rack_id;
             }
             let names = heartbeat.names.filter(|names| *names != member.subscription.names);
             let has_changed = names.is_some();

@@ -17,9 +17,9 @@ use super::{PATIENCE, TOPIC, postroad};
 use crate::failure::{Context, Failure, Outcome};
 use crate::figures::{Figures, Output};
 use crate::paths;
-use crate::process::{self, Memory};
 use crate::records::batch;
 use crate::server::Postroad;
+use host::process::{self, Memory};
 
 #[derive(Debug, Args)]
 pub(crate) struct IdleOptions {

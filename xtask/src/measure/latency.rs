@@ -17,8 +17,8 @@ use client::requests::Answer;
 use super::{PATIENCE, TOPIC, postroad};
 use crate::failure::{Context, Failure, Outcome};
 use crate::paths;
-use crate::probe;
 use crate::records::batch;
+use host::probe;
 
 #[derive(Debug, Args)]
 pub(crate) struct LatencyOptions {

@@ -16,9 +16,9 @@ use client::requests::Answer;
 use super::{PATIENCE, TOPIC, postroad};
 use crate::failure::{Context, Failure, Outcome};
 use crate::paths;
-use crate::probe;
-use crate::process;
 use crate::records::batch;
+use host::probe;
+use host::process;
 
 #[derive(Debug, Args)]
 pub(crate) struct ProduceOptions {

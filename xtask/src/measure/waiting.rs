@@ -14,8 +14,8 @@ use super::{PATIENCE, postroad};
 use crate::failure::{Failure, Outcome};
 use crate::figures::{Figures, Output};
 use crate::paths;
-use crate::process::{self, Memory};
 use crate::server::{Postroad, Server};
+use host::process::{self, Memory};
 
 #[derive(Debug, Args)]
 pub(crate) struct WaitingOptions {
@@ -126,7 +126,7 @@ fn growth(course: &[(u64, u64)]) -> f64 {
 /// Of a server that was left alone for a moment.
 fn resident(server: &Server) -> Outcome<u64> {
     thread::sleep(Duration::from_secs(2));
-    process::memory_bytes(server.pid(), Memory::Resident)
+    Ok(process::memory_bytes(server.pid(), Memory::Resident)?)
 }
 
 fn depth(postroad: &Postroad) -> Outcome<u64> {

@@ -15,7 +15,7 @@ use std::fmt::Write;
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use clap::ValueEnum;
 
@@ -25,8 +25,6 @@ use crate::rabbitmq::RabbitMq;
 use differences::Known;
 use player::{Admin, Stage};
 use script::Scenario;
-
-const STOPS_WITHIN: Duration = Duration::from_secs(30);
 
 /// The name of the family.
 pub(crate) const FAMILY: &str = "amqp-pair";
@@ -150,12 +148,10 @@ fn scripts(folder: &Path) -> Outcome<Vec<Script>> {
 
 /// Plays the scenarios on a RabbitMQ that is started for it.
 fn of_rabbitmq(scripts: &[Script], part: &str) -> Outcome<Transcripts> {
-    let rabbitmq = RabbitMq::install(&paths::target().join("peers"))?;
-    let folder = paths::fresh("amqp-pair-rabbitmq")?;
-    let server = rabbitmq.start(&folder)?;
+    let rabbitmq = RabbitMq::start(&paths::target().join("peers"))?;
     println!("  playing on RabbitMQ {}", rabbitmq.version);
-    let admin = |words: &[String]| rabbitmq.administer(&server, words);
-    let stage = Stage { address: server.address, admin: &admin };
+    let admin = |words: &[String]| rabbitmq.administer(words);
+    let stage = Stage { address: rabbitmq.address, admin: &admin };
     let mut transcripts = Transcripts::new();
     for scenario in scripts.iter().flat_map(|script| &script.scenarios) {
         if scenario.name.contains(part) {
@@ -164,7 +160,7 @@ fn of_rabbitmq(scripts: &[Script], part: &str) -> Outcome<Transcripts> {
             transcripts.insert(scenario.name.clone(), said);
         }
     }
-    server.stop(STOPS_WITHIN)?;
+    rabbitmq.stop()?;
     Ok(transcripts)
 }
 

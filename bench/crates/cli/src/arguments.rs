@@ -32,6 +32,9 @@ pub(crate) enum Command {
     Peers(PeersArguments),
     /// Checks that a system does what its driver says
     Conformance(ConformanceArguments),
+    /// Postroad and a rival in turns, with the rival's own tools: pairs, medians, ratios, targets
+    #[command(subcommand)]
+    Tools(ToolsCommand),
     /// Draws the report of results
     Report(ReportArguments),
     /// Puts results side by side, and says which differences are noise
@@ -173,6 +176,24 @@ pub(crate) enum PeersAction {
     Wipe {
         #[arg(required = true)]
         names: Vec<String>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ToolsCommand {
+    /// Beside Apache Kafka, with Kafka's own performance tools
+    Kafka {
+        #[command(flatten)]
+        place: Place,
+        #[command(flatten)]
+        options: tools::Options<tools::kafka::Workload, tools::kafka::Contender>,
+    },
+    /// Beside RabbitMQ, with RabbitMQ's PerfTest
+    Amqp {
+        #[command(flatten)]
+        place: Place,
+        #[command(flatten)]
+        options: tools::Options<tools::amqp::Workload, tools::amqp::Contender>,
     },
 }
 

@@ -99,11 +99,7 @@ struct Started {
 impl Started {
     /// Ends what runs, and removes its data and the disk that it had of its own.
     fn clear(&self) -> Result<(), StopError> {
-        match self.peers.stop(self.name) {
-            // It may have ended by itself.
-            Ok(()) | Err(StopError::NotRunning { .. }) => self.peers.wipe(self.name),
-            Err(failure) => Err(failure),
-        }
+        self.peers.clear(self.name)
     }
 
     fn start(&self) -> Result<Running, StartError> {

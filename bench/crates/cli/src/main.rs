@@ -38,6 +38,7 @@ fn main() -> ExitCode {
             Command::Run(run) => commands::run::run(run).await,
             Command::Agent(agent) => commands::agent::run(agent).await,
             Command::Conformance(conformance) => commands::conformance::run(conformance).await,
+            Command::Tools(comparison) => commands::tools::run(comparison).await,
             Command::Report(report) => commands::report::run(&report),
             Command::Compare(compare) => commands::report::compare(&compare),
         }

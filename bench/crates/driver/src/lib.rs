@@ -12,7 +12,6 @@ mod failure;
 mod message;
 mod receipt;
 mod target;
-mod tier;
 mod topology;
 
 pub use about::{About, Lanes, Return};

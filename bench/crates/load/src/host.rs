@@ -1,19 +1,18 @@
 //! The machine that a run is made on, as far as its figures depend on it.
 
-use std::fs::{self, File};
-use std::io;
-use std::os::unix::fs::FileExt;
+use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use ::host::probe;
 use results::{Host, SyncDelay};
 
 /// What it is. `data`: the folder in which the brokers keep their data, on the disk to be probed.
 pub fn describe(data: &Path) -> Host {
     Host {
         disk: mount_of(data).unwrap_or_default(),
-        sync_4k: sync_delay(data, 4 << 10).ok(),
-        sync_128k: sync_delay(data, 128 << 10).ok(),
+        sync_4k: sync_delay(data, 4 << 10),
+        sync_128k: sync_delay(data, 128 << 10),
         ..machine()
     }
 }
@@ -55,34 +54,11 @@ fn mount_of(folder: &Path) -> Option<String> {
 const PROBE_TIME: Duration = Duration::from_millis(500);
 const PROBE_FILE_BYTES: u64 = 16 << 20;
 
-/// Into blocks that are allocated and have been written, so that a sync carries data only.
-fn sync_delay(folder: &Path, bytes: usize) -> io::Result<SyncDelay> {
-    fs::create_dir_all(folder)?;
-    let path = folder.join(format!("sync-probe-{}", std::process::id()));
-    let probed = probe(&path, bytes);
-    let removed = fs::remove_file(&path);
-    let delay = probed?;
-    removed.map(|()| delay)
-}
-
-fn probe(path: &Path, bytes: usize) -> io::Result<SyncDelay> {
-    let file = File::create(path)?;
-    let chunk = vec![0x5A; bytes];
-    for at in (0..PROBE_FILE_BYTES).step_by(bytes) {
-        file.write_all_at(&chunk, at)?;
-    }
-    file.sync_all()?;
-    let (mut times, mut at, begun) = (Vec::new(), 0, Instant::now());
-    while begun.elapsed() < PROBE_TIME || times.len() < 10 {
-        let one = Instant::now();
-        file.write_all_at(&chunk, at)?;
-        file.sync_data()?;
-        times.push(one.elapsed().as_micros() as u64);
-        at = (at + bytes as u64) % PROBE_FILE_BYTES;
-    }
-    times.sort_unstable();
-    let share = |share: usize| times[(times.len() * share / 100).min(times.len() - 1)];
-    Ok(SyncDelay { p50: share(50), p99: share(99) })
+fn sync_delay(folder: &Path, bytes: usize) -> Option<SyncDelay> {
+    fs::create_dir_all(folder).ok()?;
+    let probed = probe::disk(folder, PROBE_FILE_BYTES, &[bytes], PROBE_TIME).ok()?;
+    let synced = probed.first()?;
+    Some(SyncDelay { p50: synced.p50_us.round() as u64, p99: synced.p99_us.round() as u64 })
 }
 
 #[cfg(test)]

@@ -6,13 +6,13 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::fs;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use host::process::{self, Children, Stat};
 use results::{Process, Usage};
 
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -127,11 +127,11 @@ impl Looker {
 
     fn look(&mut self, at: f64) {
         let trees = self.watched.iter().any(|one| one.watched.trees);
-        let children = if trees { children() } else { HashMap::new() };
+        let children = trees.then(Children::now);
         let began = Instant::now();
         let memory = began >= self.memory_due;
         for one in &mut self.watched {
-            one.look(at, &children, memory);
+            one.look(at, children.as_ref(), memory);
         }
         if memory {
             let cost = began.elapsed() * MEMORY_SHARE;
@@ -141,11 +141,14 @@ impl Looker {
 }
 
 impl One {
-    fn look(&mut self, at: f64, children: &HashMap<u32, Vec<u32>>, memory: bool) {
+    fn look(&mut self, at: f64, children: Option<&Children>, memory: bool) {
         let mut members = HashSet::new();
         for root in (self.watched.pids)() {
-            let Some(began) = Stat::read(root).map(|stat| stat.began) else { continue };
-            let tree = if self.watched.trees { tree(root, children) } else { vec![root] };
+            let Ok(began) = Stat::read(root).map(|stat| stat.started_ticks) else { continue };
+            let tree = match children {
+                Some(children) if self.watched.trees => children.tree(root),
+                _ => vec![root],
+            };
             let (cpu, written) = self.used(&tree);
             let before = self.seen.insert((root, began), (cpu, written)).unwrap_or_default();
             // What a process used that ended meanwhile may be missing for a moment.
@@ -154,7 +157,8 @@ impl One {
             members.extend(tree);
         }
         if memory || members.is_empty() {
-            self.resident_bytes = members.iter().filter_map(|pid| resident(*pid)).sum();
+            self.resident_bytes =
+                members.iter().flat_map(|pid| process::proportional_bytes(*pid)).sum();
         }
         self.process.usage.push(Usage {
             at,
@@ -166,82 +170,16 @@ impl One {
 
     /// CPU seconds and written bytes of processes since they began.
     fn used(&self, members: &[u32]) -> (f64, u64) {
-        let per_second = rustix::param::clock_ticks_per_second() as f64;
         let mut used = (0.0, 0);
-        for stat in members.iter().filter_map(|pid| Stat::read(*pid)) {
-            let ended = if self.watched.trees { stat.children_ticks } else { 0 };
-            used.0 += (stat.ticks + ended) as f64 / per_second;
+        for stat in members.iter().flat_map(|pid| Stat::read(*pid)) {
+            used.0 += match self.watched.trees {
+                true => stat.cpu_seconds_with_ended_children(),
+                false => stat.cpu_seconds(),
+            };
         }
-        used.1 = members.iter().filter_map(|pid| written(*pid)).sum();
+        used.1 = members.iter().flat_map(|pid| process::written_bytes(*pid)).sum();
         used
     }
-}
-
-/// The parts of `/proc/PID/stat` that matter here (`proc_pid_stat(5)`).
-struct Stat {
-    parent: u32,
-    ticks: u64,
-    /// Of children that have ended.
-    children_ticks: u64,
-    began: u64,
-    resident_pages: u64,
-}
-
-impl Stat {
-    fn read(pid: u32) -> Option<Self> {
-        let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name may hold anything, so count from behind it.
-        let fields: Vec<&str> = text.rsplit_once(')')?.1.split_whitespace().collect();
-        let number = |index: usize| fields.get(index)?.parse::<u64>().ok();
-        Some(Self {
-            parent: number(1)? as u32,
-            ticks: number(11)? + number(12)?,
-            children_ticks: number(13)? + number(14)?,
-            began: number(19)?,
-            resident_pages: number(21)?,
-        })
-    }
-}
-
-/// Of every process that there is, its children.
-fn children() -> HashMap<u32, Vec<u32>> {
-    let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
-        let Some(pid) = number else { continue };
-        if let Some(stat) = Stat::read(pid) {
-            children.entry(stat.parent).or_default().push(pid);
-        }
-    }
-    children
-}
-
-/// A process and all that descend from it.
-fn tree(root: u32, children: &HashMap<u32, Vec<u32>>) -> Vec<u32> {
-    let mut tree = vec![root];
-    let mut next = 0;
-    while let Some(parent) = tree.get(next) {
-        let found = children.get(parent).into_iter().flatten();
-        tree.extend(found);
-        next += 1;
-    }
-    tree
-}
-
-/// With pages that it shares divided among those that share them, where the kernel tells that to
-/// this user; else with all of them.
-fn resident(pid: u32) -> Option<u64> {
-    let rollup = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap_or_default();
-    if let Some(line) = rollup.lines().find_map(|line| line.strip_prefix("Pss:")) {
-        let kilobytes: u64 = line.trim().strip_suffix(" kB")?.trim().parse().ok()?;
-        return Some(kilobytes * 1024);
-    }
-    Some(Stat::read(pid)?.resident_pages * rustix::param::page_size() as u64)
-}
-
-fn written(pid: u32) -> Option<u64> {
-    let io = fs::read_to_string(format!("/proc/{pid}/io")).ok()?;
-    io.lines().find_map(|line| line.strip_prefix("write_bytes: "))?.parse().ok()
 }
 
 #[cfg(test)]
@@ -281,7 +219,7 @@ mod tests {
         looker.look(0.0);
         std::thread::sleep(Duration::from_millis(700));
         looker.look(1.0);
-        let members = tree(pid, &children());
+        let members = process::tree(pid);
         for member in members.iter().skip(1) {
             let _ = Command::new("kill").arg("-9").arg(member.to_string()).status();
         }

@@ -33,16 +33,18 @@ fn act() -> Result<(), String> {
     for name in names {
         let begun = Instant::now();
         match word {
-            "install" => drop(peers.install(name, &say).map_err(with_details)?),
+            "install" => drop(peers.install(name, &say).map_err(|failure| failure.with_details())?),
             "up" => {
-                peers.install(name, &say).map_err(with_details)?;
+                peers.install(name, &say).map_err(|failure| failure.with_details())?;
                 let tier = option("--tier").unwrap_or_else(|| "T3".to_owned()).parse::<Tier>()?;
                 let running = peers.start(name, tier, number("--nodes"), &say);
-                println!("{:#?}", running.map_err(with_log)?);
+                println!("{:#?}", running.map_err(|failure| failure.with_details())?);
             }
             "down" => peers.stop(name).map_err(one_line)?,
             "kill" => peers.kill(name, number("--node")).map_err(one_line)?,
-            "restart" => drop(peers.restart(name, number("--node")).map_err(with_log)?),
+            "restart" => drop(
+                peers.restart(name, number("--node")).map_err(|failure| failure.with_details())?,
+            ),
             "wipe" => peers.wipe(name).map_err(one_line)?,
             other => {
                 return Err(format!(
@@ -61,14 +63,6 @@ fn say(peer: &str, what: &str) {
 
 fn one_line(failure: impl std::fmt::Display) -> String {
     failure.to_string()
-}
-
-fn with_details(failure: peers::InstallError) -> String {
-    format!("{failure}\n{}", failure.details().join("\n"))
-}
-
-fn with_log(failure: peers::StartError) -> String {
-    format!("{failure}\n{}", failure.details().join("\n"))
 }
 
 fn status(peers: &Peers) {

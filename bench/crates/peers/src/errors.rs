@@ -5,8 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use driver::Tier;
 use thiserror::Error;
+use tier::Tier;
 
 /// A file or folder of the suite's own cannot be used.
 #[derive(Debug, Error)]
@@ -33,9 +33,9 @@ pub struct UnknownPeer {
 
 #[derive(Debug, Error)]
 pub enum OpenError {
-    #[error("{} is in use by another postroad-bench; wait for it, or name another folder with --dir", path.display())]
+    #[error("{} is in use by another postroad-bench; wait for it, or name another folder with --peers-dir", path.display())]
     InUse { path: PathBuf },
-    #[error("{} has a space in it, which the scripts of RabbitMQ and Pulsar cannot take; name another folder with --dir", path.display())]
+    #[error("{} has a space in it, which the scripts of RabbitMQ and Pulsar cannot take; name another folder with --peers-dir", path.display())]
     Space { path: PathBuf },
     #[error(transparent)]
     Folder(#[from] FolderError),
@@ -75,7 +75,7 @@ pub enum StartError {
     Nodes { peer: &'static str, asked: u32, can: &'static str },
     #[error("port {port}, which {peer} needs, is taken by {by}; end that first")]
     PortTaken { peer: &'static str, port: u16, by: String },
-    #[error("{peer} cannot run as root, and the user {user} may not enter {}; name another folder with --dir", path.display())]
+    #[error("{peer} cannot run as root, and the user {user} may not enter {}; name another folder with --peers-dir", path.display())]
     Unreachable { peer: &'static str, user: &'static str, path: PathBuf },
     #[error("{what} cannot be run: {why}")]
     NotRun { what: String, why: io::Error },
@@ -134,7 +134,18 @@ pub enum DiskError {
     Folder(#[from] FolderError),
 }
 
+/// The error with these lines below it, marked as quoted.
+fn quoting(error: &impl std::fmt::Display, lines: &[String]) -> String {
+    let lines: String = lines.iter().map(|line| format!("\n    | {line}")).collect();
+    format!("{error}{lines}")
+}
+
 impl InstallError {
+    /// The error, and the last lines of what the failed command had to say.
+    pub fn with_details(&self) -> String {
+        quoting(self, self.details())
+    }
+
     /// The last lines of what the failed command had to say.
     pub fn details(&self) -> &[String] {
         match self {
@@ -145,6 +156,11 @@ impl InstallError {
 }
 
 impl StartError {
+    /// The error, and the last lines of the log.
+    pub fn with_details(&self) -> String {
+        quoting(self, self.details())
+    }
+
     /// The last lines of the log.
     pub fn details(&self) -> &[String] {
         match self {

@@ -1,10 +1,10 @@
 //! Which process is meant. A number is not enough: numbers are used again.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use host::process::{self, Stat};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions};
 use serde::{Deserialize, Serialize};
 
@@ -21,7 +21,7 @@ pub struct Identity {
 impl Identity {
     /// The process with this number now.
     pub fn of(pid: u32) -> Option<Self> {
-        let stat = Stat::read(pid)?;
+        let stat = Stat::read(pid).ok()?;
         Some(Self { pid, started_ticks: stat.started_ticks, boot: boot()?, program: None })
     }
 
@@ -33,7 +33,7 @@ impl Identity {
 
     /// Does this very process still run?
     pub fn runs(&self) -> bool {
-        let Some(stat) = Stat::read(self.pid) else { return false };
+        let Ok(stat) = Stat::read(self.pid) else { return false };
         // A link that may not be read says nothing against it.
         let same_program = match (&self.program, program(self.pid)) {
             (Some(then), Some(now)) => without_deleted(then) == without_deleted(&now),
@@ -79,21 +79,9 @@ impl Identity {
     /// This process and all that descend from it, itself first; nothing if it has ended, whoever
     /// has its number now.
     pub fn tree(&self) -> Vec<Self> {
-        let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-            let number = entry.file_name().to_str().and_then(|name| name.parse().ok());
-            let Some(pid) = number else { continue };
-            if let Some(stat) = Stat::read(pid) {
-                children.entry(stat.parent).or_default().push(pid);
-            }
-        }
         let mut tree = vec![self.clone()];
-        let mut next = 0;
-        while let Some(parent) = tree.get(next).map(|member| member.pid) {
-            let found = children.get(&parent).into_iter().flatten();
-            tree.extend(found.filter_map(|&child| Self::of(child)));
-            next += 1;
-        }
+        let members = process::tree(self.pid);
+        tree.extend(members.into_iter().skip(1).filter_map(Self::of));
         // It ran all the while, so those were its children and no one else's.
         if !self.runs() {
             tree.clear();
@@ -105,44 +93,8 @@ impl Identity {
 /// Resident memory of a process and all that descend from it. Pages that they share are counted
 /// once, to each its part.
 pub fn resident_bytes(identity: &Identity) -> u64 {
-    let of = |member: Identity| {
-        let rollup = fs::read_to_string(format!("/proc/{}/smaps_rollup", member.pid)).ok()?;
-        let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"))?;
-        line.trim()
-            .strip_suffix(" kB")?
-            .trim()
-            .parse::<u64>()
-            .ok()
-            .map(|kilobytes| kilobytes * 1024)
-    };
-    identity.tree().into_iter().filter_map(of).sum()
-}
-
-/// The parts of `/proc/PID/stat` that matter here (`proc_pid_stat(5)`).
-struct Stat {
-    ended: bool,
-    parent: u32,
-    started_ticks: u64,
-}
-
-impl Stat {
-    fn read(pid: u32) -> Option<Self> {
-        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
-    }
-
-    fn parse(text: &str) -> Option<Self> {
-        // The name (field 2) may hold spaces and parentheses; what follows its last `)` is regular
-        // and begins with field 3.
-        let (_, after_name) = text.rsplit_once(") ")?;
-        let fields: Vec<&str> = after_name.split_whitespace().collect();
-        // The first thread may have ended before the others; they hold ports and files still.
-        let threads: u64 = fields.get(17)?.parse().ok()?;
-        Some(Self {
-            ended: matches!(*fields.first()?, "Z" | "X") && threads <= 1,
-            parent: fields.get(1)?.parse().ok()?,
-            started_ticks: fields.get(19)?.parse().ok()?,
-        })
-    }
+    let members = identity.tree().into_iter();
+    members.flat_map(|member| process::proportional_bytes(member.pid)).sum()
 }
 
 fn boot() -> Option<String> {
@@ -212,22 +164,5 @@ mod tests {
             member.signal(Signal::KILL);
         }
         shell.wait().expect("it has ended");
-    }
-
-    #[test]
-    fn a_name_with_spaces_and_parentheses_does_not_confuse() {
-        let rest = "S 7 1 1 0 -1 4194304 1 0 0 0 3 4 0 0 20 0 1 0 4242 1 1";
-        let stat = Stat::parse(&format!("9 (a) b (c) {rest}")).expect("regular");
-        assert_eq!((stat.parent, stat.started_ticks, stat.ended), (7, 4242, false));
-    }
-
-    #[test]
-    fn a_process_has_ended_when_all_its_threads_have() {
-        let ended = |threads| {
-            let text = format!("9 (a) Z 7 1 1 0 -1 4 1 0 0 0 3 4 0 0 20 0 {threads} 0 4242 1 1");
-            Stat::parse(&text).expect("regular").ended
-        };
-        assert!(ended(1));
-        assert!(!ended(4));
     }
 }

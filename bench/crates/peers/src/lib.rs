@@ -3,6 +3,7 @@
 //!
 //! * [`catalog`]: which there are, in which version, from where, and which tiers they hold
 //! * [`Peers`]: a folder of installed ones; installs, starts, stops, kills, restarts and wipes
+//! * [`Tool`]: a program of a broker's project that puts load on brokers, installed beside them
 //! * [`Running`]: where a started one is, and every setting that was not left as it comes
 //!
 //! One rule shaped it: nothing on the machine but the folder changes. Packages are unpacked there
@@ -18,6 +19,7 @@ mod errors;
 mod identity;
 mod install;
 mod launch;
+mod lifecycle;
 mod peer;
 mod peers;
 mod plan;
@@ -27,15 +29,17 @@ mod progress;
 mod ready;
 mod running;
 mod systems;
+mod tool;
 
 pub use catalog::catalog;
-pub use driver::Tier;
 pub use errors::{
     DiskError, FolderError, InstallError, OpenError, StartError, StopError, UnknownPeer,
 };
 pub use identity::{Identity, resident_bytes};
-pub use install::Installed;
+pub use install::{Installed, java};
 pub use peer::{Need, Peer, Source};
 pub use peers::{Peers, State};
 pub use progress::{Progress, Silent};
 pub use running::{Endpoint, Process, Running};
+pub use tier::Tier;
+pub use tool::Tool;

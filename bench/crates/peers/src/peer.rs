@@ -1,6 +1,6 @@
 use std::fmt;
 
-use driver::Tier;
+use tier::Tier;
 
 /// A broker that can be had.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -2,25 +2,19 @@
 
 use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Instant;
 
-use driver::Tier;
-use rustix::process::Signal;
+use tier::Tier;
 
 use crate::errors::{FolderError, InstallError, OpenError, StartError, StopError};
-use crate::identity::Identity;
 use crate::install::{self, Installed};
-use crate::launch::{self, Launch, last_lines};
-use crate::peer::CLUSTER;
+use crate::launch::{self, Launch};
+use crate::lifecycle::{can_hold, end, free_ports, serves};
 use crate::plan::{Plan, Site, folder, write};
 use crate::running::BROKER;
-use crate::{Peer, Process, Progress, Running, catalog, disk, ports, power};
+use crate::{Peer, Process, Progress, Running, catalog, disk, power};
 
-/// How long a server may take to end in order.
-const ENDS_WITHIN: Duration = Duration::from_secs(30);
-/// The same after a signal that it cannot refuse.
-const DIES_WITHIN: Duration = Duration::from_secs(10);
-const ASK_AGAIN_AFTER: Duration = Duration::from_millis(100);
 const STATE: &str = "running.json";
 
 /// The folder that peers are installed in, each in one of its own:
@@ -31,10 +25,14 @@ const STATE: &str = "running.json";
 /// kafka/config/ log/  what was written by us, and by them
 /// kafka/running.json  the processes that were started
 /// ```
+///
+/// All but the software may be [elsewhere](Self::with_data_dir).
 #[derive(Debug)]
 pub struct Peers {
     dir: PathBuf,
+    data_dir: PathBuf,
     postroad: Option<PathBuf>,
+    postroad_arguments: Vec<String>,
 }
 
 /// What there is of one peer.
@@ -48,12 +46,15 @@ pub struct State {
 impl Peers {
     /// The folder is made if it is not there.
     pub fn open(dir: &Path) -> Result<Self, OpenError> {
-        let dir = folder(dir.to_path_buf())?;
-        let dir = dir.canonicalize().map_err(FolderError::new("find", &dir))?;
-        if dir.to_string_lossy().contains(char::is_whitespace) {
-            return Err(OpenError::Space { path: dir });
-        }
-        Ok(Self { dir, postroad: None })
+        let dir = usable(dir)?;
+        Ok(Self { data_dir: dir.clone(), dir, postroad: None, postroad_arguments: Vec::new() })
+    }
+
+    /// Data, configuration, logs and what is known of running servers are kept in this folder: on
+    /// another disk, say. It is made if it is not there.
+    pub fn with_data_dir(mut self, data_dir: &Path) -> Result<Self, OpenError> {
+        self.data_dir = usable(data_dir)?;
+        Ok(self)
     }
 
     /// The binary to be taken for Postroad, instead of a build of this repository.
@@ -62,18 +63,33 @@ impl Peers {
         self
     }
 
+    /// Further arguments of `postroad serve`.
+    pub fn with_postroad_arguments(mut self, arguments: Vec<String>) -> Self {
+        self.postroad_arguments = arguments;
+        self
+    }
+
     pub fn dir(&self) -> &Path {
         &self.dir
+    }
+
+    pub fn data_dir(&self) -> &Path {
+        &self.data_dir
+    }
+
+    /// Where the programs of a peer are when it is installed, or of a tool.
+    pub(crate) fn software(&self, name: &str) -> PathBuf {
+        self.dir.join(name).join("software")
     }
 
     /// Takes the folder for one that changes it; two would start the same server twice. Held until
     /// it is dropped, or its process ends.
     pub fn lock(&self) -> Result<File, OpenError> {
-        let path = self.dir.join("lock");
+        let path = self.data_dir.join("lock");
         let file = File::create(&path).map_err(FolderError::new("create", &path))?;
         match file.try_lock() {
             Ok(()) => Ok(file),
-            Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path: self.dir.clone() }),
+            Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path: self.data_dir.clone() }),
             Err(TryLockError::Error(why)) => Err(FolderError::new("lock", &path)(why).into()),
         }
     }
@@ -82,7 +98,7 @@ impl Peers {
     pub fn install(&self, name: &str, progress: &dyn Progress) -> Result<Installed, InstallError> {
         let system = catalog::find(name)?;
         let peer = system.peer();
-        let home = folder(self.home(peer))?;
+        let place = folder(self.dir.join(peer.name))?;
         if let Some(marker) = self.installed(peer) {
             // What is built here may have been changed since.
             let may_be_old = peer.needs.is_empty() && self.live(peer).is_none();
@@ -93,7 +109,7 @@ impl Peers {
         if self.live(peer).is_some() {
             return Err(InstallError::Running { peer: peer.name });
         }
-        install::install(system, &home, self.postroad.clone(), progress)
+        install::install(system, &place, self.postroad.clone(), progress)
     }
 
     /// Starts a peer, which must be installed and not run, and waits until it serves. Data that is
@@ -117,6 +133,7 @@ impl Peers {
             });
         }
         let site = self.site(peer, tier, nodes);
+        folder(site.home.clone())?;
         let begun = Instant::now();
         progress.say(peer.name, &format!("starting {nodes} node(s) at {tier}"));
         let plan = system.plan(&site)?;
@@ -147,6 +164,15 @@ impl Peers {
         Ok(running)
     }
 
+    /// The program by which this peer, which must run, is asked and told things; the caller adds
+    /// what. `None` if the peer has none here.
+    pub fn console(&self, name: &str) -> Result<Option<Command>, StartError> {
+        let system = catalog::find(name)?;
+        let peer = system.peer();
+        let running = self.live(peer).ok_or(StartError::NoNode { peer: peer.name, node: 1 })?;
+        system.console(&self.site(peer, running.tier, running.nodes))
+    }
+
     /// Those that run and were started from this folder.
     pub fn running(&self) -> Vec<Running> {
         catalog().into_iter().filter_map(|peer| self.live(peer)).collect()
@@ -168,6 +194,14 @@ impl Peers {
         end(peer, &nodes, true)?;
         end(peer, &helpers, true)?;
         Ok(self.forget(peer)?)
+    }
+
+    /// Stops a peer, if it runs, and removes its data.
+    pub fn clear(&self, name: &str) -> Result<(), StopError> {
+        match self.stop(name) {
+            Ok(()) | Err(StopError::NotRunning { .. }) => self.wipe(name),
+            Err(failure) => Err(failure),
+        }
     }
 
     /// Stops one node in order; the others go on.
@@ -288,8 +322,9 @@ impl Peers {
         Ok(self.record(site.peer, running)?)
     }
 
+    /// Of everything but the software.
     fn home(&self, peer: &Peer) -> PathBuf {
-        self.dir.join(peer.name)
+        self.data_dir.join(peer.name)
     }
 
     /// Of all its forms.
@@ -298,12 +333,13 @@ impl Peers {
     }
 
     fn site(&self, peer: &'static Peer, tier: Tier, nodes: u32) -> Site {
-        let home = self.home(peer);
-        Site { peer, software: home.join("software"), home, tier, nodes }
+        let arguments = self.postroad_arguments.clone();
+        let (software, home) = (self.software(peer.name), self.home(peer));
+        Site { peer, software, home, tier, nodes, arguments }
     }
 
     fn installed(&self, peer: &Peer) -> Option<Installed> {
-        install::installed(&self.home(peer).join("software"), peer)
+        install::installed(&self.software(peer.name), peer)
     }
 
     /// What was started last, whether it still runs or not.
@@ -337,92 +373,34 @@ impl Peers {
     }
 }
 
-fn can_hold(peer: &'static Peer, tier: Tier, nodes: u32) -> Result<(), StartError> {
-    let clustered = !peer.cluster_tiers.is_empty();
-    if nodes != 1 && !(clustered && nodes == CLUSTER) {
-        let can = if clustered { "1 or 3" } else { "1" };
-        return Err(StartError::Nodes { peer: peer.name, asked: nodes, can });
+/// A folder with its whole path, made if it is not there.
+fn usable(path: &Path) -> Result<PathBuf, OpenError> {
+    let path = folder(path.to_path_buf())?;
+    let path = path.canonicalize().map_err(FolderError::new("find", &path))?;
+    match path.to_string_lossy().contains(char::is_whitespace) {
+        true => Err(OpenError::Space { path }),
+        false => Ok(path),
     }
-    if peer.tiers_of(nodes).contains(&tier) {
-        return Ok(());
-    }
-    let names = |tiers: &[Tier]| tiers.iter().map(Tier::to_string).collect::<Vec<_>>().join(", ");
-    let mut can = format!("{} on 1 node", names(peer.tiers));
-    if clustered {
-        can += &format!("; {} on {CLUSTER} nodes", names(peer.cluster_tiers));
-    }
-    Err(StartError::Tier { peer: peer.name, asked: tier, nodes, can })
-}
-
-fn free_ports(peer: &'static Peer, launch: &Launch) -> Result<(), StartError> {
-    for &port in &launch.ports {
-        if let Some(by) = ports::owner(port) {
-            return Err(StartError::PortTaken { peer: peer.name, port, by });
-        }
-    }
-    Ok(())
-}
-
-/// Waits until it serves; the identity then knows the program too.
-fn serves(
-    peer: &'static Peer,
-    launch: &Launch,
-    identity: &Identity,
-    live_nodes: u32,
-) -> Result<Identity, StartError> {
-    let (node, log) = (launch.node, launch.log.clone());
-    let begun = Instant::now();
-    loop {
-        if identity.ended_within(Duration::ZERO) {
-            let details = last_lines(&log);
-            return Err(StartError::Ended { peer: peer.name, node, log, details });
-        }
-        if launch.ready.ask(live_nodes) {
-            return Ok(identity.clone().with_program());
-        }
-        if begun.elapsed() > launch.ready_within {
-            let (within, details) = (launch.ready_within, last_lines(&log));
-            return Err(StartError::NotReady { peer: peer.name, node, within, log, details });
-        }
-        std::thread::sleep(ASK_AGAIN_AFTER);
-    }
-}
-
-/// Ends processes and what descends from them: in order, and by force what does not follow. All are
-/// asked before any is waited for: the last one of a cluster would wait for the others.
-fn end(peer: &'static Peer, processes: &[&Process], in_order: bool) -> Result<(), StopError> {
-    // Taken before they end: their children lose their parents then.
-    let members: Vec<Identity> =
-        processes.iter().flat_map(|process| process.identity.tree()).collect();
-    if in_order {
-        for process in processes {
-            if let Some(signal) = Signal::from_named_raw(process.ending) {
-                process.identity.signal(signal);
-            }
-        }
-        let begun = Instant::now();
-        for process in processes {
-            process.identity.ended_within(ENDS_WITHIN.saturating_sub(begun.elapsed()));
-        }
-    }
-    for member in &members {
-        member.signal(Signal::KILL);
-    }
-    for member in &members {
-        if !member.ended_within(DIES_WITHIN) {
-            return Err(StopError::DoesNotEnd {
-                peer: peer.name,
-                pid: member.pid,
-                why: "it waits for a device, or belongs to another user".to_owned(),
-            });
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use rustix::process::Signal;
+
     use super::*;
+    use crate::Identity;
+
+    #[test]
+    fn data_may_be_elsewhere_than_the_software() {
+        let (dir, data) = (tempfile::tempdir().expect("one"), tempfile::tempdir().expect("two"));
+        let peers = Peers::open(dir.path()).and_then(|peers| peers.with_data_dir(data.path()));
+        let peers = peers.expect("they are made");
+        let redis = catalog::find("redis").expect("there is one").peer();
+        let site = peers.site(redis, Tier::T3, 1);
+        assert!(site.software.starts_with(peers.dir()), "{site:?}");
+        assert!(site.data_root().starts_with(peers.data_dir()), "{site:?}");
+        assert!(matches!(peers.console("redis"), Err(StartError::NoNode { .. })));
+    }
     use crate::Silent;
 
     #[test]
@@ -452,7 +430,7 @@ mod tests {
     fn a_folder_with_a_space_is_refused_at_once() {
         let dir = tempfile::tempdir().expect("a folder");
         let refused = Peers::open(&dir.path().join("my peers")).expect_err("it has a space");
-        assert!(refused.to_string().contains("--dir"), "{refused}");
+        assert!(refused.to_string().contains("--peers-dir"), "{refused}");
     }
 
     #[test]

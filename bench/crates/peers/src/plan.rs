@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use driver::Tier;
+use tier::Tier;
 
 use crate::install::Installer;
 use crate::launch::Launch;
@@ -16,6 +16,12 @@ pub(crate) trait System: Sync {
 
     /// Puts the software where the installer says. The version that came, if it is not known before.
     fn install(&self, installer: &Installer<'_>) -> Result<Option<String>, InstallError>;
+
+    /// The system's own program by which a running server is asked and told things; arguments are
+    /// the caller's.
+    fn console(&self, _: &Site) -> Result<Option<Command>, StartError> {
+        Ok(None)
+    }
 
     /// Writes the configuration, prepares empty data folders, and says what to start. Run again on
     /// data that is there, it leaves the data as it is.
@@ -31,9 +37,18 @@ pub(crate) struct Site {
     pub(crate) home: PathBuf,
     pub(crate) tier: Tier,
     pub(crate) nodes: u32,
+    /// Further arguments of the server, for those that take any.
+    pub(crate) arguments: Vec<String>,
 }
 
 impl Site {
+    /// One that is somewhere.
+    #[cfg(test)]
+    pub(crate) fn somewhere(peer: &'static Peer, tier: Tier, nodes: u32) -> Self {
+        let (software, home) = ("/s".into(), "/h".into());
+        Self { peer, software, home, tier, nodes, arguments: Vec::new() }
+    }
+
     pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> + use<> {
         1..=self.nodes
     }

@@ -1,8 +1,8 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use driver::Tier;
 use serde::{Deserialize, Serialize};
+use tier::Tier;
 
 use crate::Identity;
 

@@ -11,7 +11,7 @@ use crate::assignment::Assignment;
 use crate::epochs::fenced_epoch;
 use crate::error::{ErrorKind, GroupError};
 use crate::member::{JOINING, PAUSING};
-use crate::members::Deadlines;
+use crate::members::Enrolment;
 use crate::reconcile::{MemberState, Progress};
 use crate::subscription::{Catalog, Subscription};
 use crate::text;
@@ -92,11 +92,11 @@ impl ConsumerGroup {
     fn resume(&mut self, old_id: &str, new_id: &str) {
         let Some(mut member) = self.take(old_id) else { return };
         info!(group = %self.name, old = %old_id, new = %new_id, "static member rejoins");
-        member.id = text(new_id);
+        member.enrolment.id = text(new_id);
         // It says that it owns nothing, so what it was asked to give up is given up.
         member.state.finish_revoking();
         member.state.progress = Progress::Stable;
-        member.deadlines.revocation = None;
+        member.enrolment.deadlines.revocation = None;
         (member.state.epoch, member.state.previous_epoch) = (JOINING, JOINING);
         self.insert(member);
     }
@@ -104,7 +104,7 @@ impl ConsumerGroup {
     fn restart(&mut self, member_id: &str) {
         let Some(mut member) = self.take(member_id) else { return };
         member.state = MemberState::joining(member.state.target);
-        member.deadlines.revocation = None;
+        member.enrolment.deadlines.revocation = None;
         self.insert(member);
     }
 
@@ -129,9 +129,9 @@ impl ConsumerGroup {
         };
         let change = |member: &mut Member| {
             let before = bears_on(member);
-            member.client = heartbeat.client.clone();
+            member.enrolment.client = heartbeat.client.clone();
             if let Some(rack_id) = &heartbeat.rack_id {
-                member.rack_id = Some(rack_id.clone());
+                member.enrolment.rack_id = Some(rack_id.clone());
             }
             if let Some(timeout) = heartbeat.rebalance_timeout {
                 member.rebalance_timeout = timeout;
@@ -164,7 +164,7 @@ impl ConsumerGroup {
         let is_new = step.assigned != member.state.assigned;
         member.state.advance(step);
         let (progress, epoch) = (member.state.progress, member.state.epoch);
-        member.deadlines.revocation = match progress {
+        member.enrolment.deadlines.revocation = match progress {
             Progress::Revoking => Some(now + member.rebalance_timeout),
             Progress::Stable | Progress::Waiting => None,
         };
@@ -176,14 +176,11 @@ impl ConsumerGroup {
 
 fn new_member(heartbeat: &Heartbeat, session_deadline: Instant) -> Member {
     Member {
-        id: heartbeat.member_id.clone(),
+        enrolment: Enrolment::new(&heartbeat.member_id, &heartbeat.client, session_deadline),
         instance_id: heartbeat.instance_id.clone(),
-        rack_id: None,
-        client: heartbeat.client.clone(),
         subscription: Subscription::default(),
         assignor: None,
         rebalance_timeout: Duration::ZERO,
         state: MemberState::joining(Assignment::default()),
-        deadlines: Deadlines::session(session_deadline),
     }
 }

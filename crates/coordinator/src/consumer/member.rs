@@ -8,22 +8,18 @@ use crate::Text;
 use crate::assignment::Assignment;
 use crate::assignor::{Assignor, Subscriber};
 use crate::epochs::Subscribed;
-use crate::member::Client;
-use crate::members::{self, Deadlines};
+use crate::members::{self, Enrolment};
 use crate::reconcile::MemberState;
 use crate::subscription::Subscription;
 
 #[derive(Clone, Debug)]
 pub struct Member {
-    pub id: Text,
+    pub enrolment: Enrolment,
     pub instance_id: Option<Text>,
-    pub rack_id: Option<Text>,
-    pub client: Client,
     pub subscription: Subscription,
     pub(super) assignor: Option<Assignor>,
     pub(super) rebalance_timeout: Duration,
     pub state: MemberState<Assignment>,
-    pub(super) deadlines: Deadlines,
 }
 
 impl Member {
@@ -36,8 +32,12 @@ impl Member {
 impl members::Member for Member {
     type Target = Assignment;
 
-    fn id(&self) -> &Text {
-        &self.id
+    fn enrolment(&self) -> &Enrolment {
+        &self.enrolment
+    }
+
+    fn enrolment_mut(&mut self) -> &mut Enrolment {
+        &mut self.enrolment
     }
 
     fn epoch(&self) -> i32 {
@@ -46,14 +46,6 @@ impl members::Member for Member {
 
     fn set_target(&mut self, target: Assignment) {
         self.state.target = target;
-    }
-
-    fn deadlines(&self) -> &Deadlines {
-        &self.deadlines
-    }
-
-    fn deadlines_mut(&mut self) -> &mut Deadlines {
-        &mut self.deadlines
     }
 
     fn bytes(&self) -> usize {
@@ -71,7 +63,7 @@ impl Subscribed for Member {
 
     fn subscriber(&self) -> Subscriber<'_> {
         Subscriber {
-            id: &self.id,
+            id: &self.enrolment.id,
             instance_id: self.instance_id.as_ref(),
             topics: &self.subscription.topics,
             target: &self.state.target,

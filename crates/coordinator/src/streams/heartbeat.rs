@@ -15,7 +15,7 @@ use super::{Heartbeat, Member, Report, StreamsGroup, StreamsLimits};
 use crate::Text;
 use crate::error::{ErrorKind, GroupError};
 use crate::member::JOINING;
-use crate::members::Deadlines;
+use crate::members::Enrolment;
 use crate::reconcile::{MemberState, Progress};
 use crate::subscription::Catalog;
 
@@ -153,16 +153,13 @@ impl StreamsGroup {
         let target = self.take(member_id).map_or_else(Tasks::default, |known| known.state.target);
         info!(group = %self.name, member = %member_id, "member joins");
         self.insert(Member {
-            id: member_id.clone(),
-            rack_id: None,
-            client: heartbeat.client.clone(),
+            enrolment: Enrolment::new(member_id, &heartbeat.client, now + limits.session_timeout),
             rebalance_timeout: Duration::ZERO,
             topology_epoch: 0,
             process_id: Text::default(),
             endpoint: None,
             tags: Vec::new(),
             state: MemberState::joining(target),
-            deadlines: Deadlines::session(now + limits.session_timeout),
         });
         true
     }
@@ -179,14 +176,14 @@ impl StreamsGroup {
         has_changed |= set(&mut member.process_id, heartbeat.process_id.as_ref());
         has_changed |= set(&mut member.tags, heartbeat.tags.as_ref());
         if heartbeat.rack_id.is_some() {
-            has_changed |= set(&mut member.rack_id, Some(&heartbeat.rack_id));
+            has_changed |= set(&mut member.enrolment.rack_id, Some(&heartbeat.rack_id));
         }
         if heartbeat.endpoint.is_some() && set(&mut member.endpoint, Some(&heartbeat.endpoint)) {
             self.own.endpoint_epoch += 1;
         }
         set(&mut member.rebalance_timeout, heartbeat.rebalance_timeout.as_ref());
         set(&mut member.topology_epoch, heartbeat.topology.as_ref().map(|given| &given.epoch));
-        member.client = heartbeat.client.clone();
+        member.enrolment.client = heartbeat.client.clone();
         self.insert(member);
         has_changed
     }
@@ -200,7 +197,7 @@ impl StreamsGroup {
             let candidates: Vec<_> = self
                 .members()
                 .map(|it| Candidate {
-                    id: &it.id,
+                    id: &it.enrolment.id,
                     process: &it.process_id,
                     before: &it.state.target,
                 })
@@ -253,11 +250,12 @@ impl StreamsGroup {
         let was_revoking = member.state.progress == Progress::Revoking;
         debug!(group = %self.name, member = %member_id, ?step, "member advances");
         member.state.advance(step);
-        member.deadlines.revocation = match (member.state.progress, member.deadlines.revocation) {
-            (Progress::Revoking, Some(deadline)) if was_revoking => Some(deadline),
-            (Progress::Revoking, _) => Some(now + member.rebalance_timeout),
-            _ => None,
-        };
+        member.enrolment.deadlines.revocation =
+            match (member.state.progress, member.enrolment.deadlines.revocation) {
+                (Progress::Revoking, Some(deadline)) if was_revoking => Some(deadline),
+                (Progress::Revoking, _) => Some(now + member.rebalance_timeout),
+                _ => None,
+            };
         self.insert(member);
         is_news
     }
@@ -328,7 +326,7 @@ struct Taken<'a> {
 impl<'a> Taken<'a> {
     fn by_others(members: &'a BTreeMap<Text, Member>, member: &Member) -> Self {
         let mut taken = Self { active: HashSet::default(), in_process: HashSet::default() };
-        for other in members.values().filter(|other| other.id != member.id) {
+        for other in members.values().filter(|other| other.enrolment.id != member.enrolment.id) {
             let shares_process = other.process_id == member.process_id;
             for held in [&other.state.assigned, &other.state.revoking] {
                 taken.active.extend(&held.active);

@@ -5,29 +5,29 @@ use std::time::Duration;
 use super::status::Endpoint;
 use super::tasks::Tasks;
 use crate::Text;
-use crate::member::Client;
-use crate::members::{self, Deadlines};
+use crate::members::{self, Enrolment};
 use crate::reconcile::MemberState;
 
 #[derive(Clone, Debug)]
 pub struct Member {
-    pub id: Text,
-    pub rack_id: Option<Text>,
-    pub client: Client,
+    pub enrolment: Enrolment,
     pub(super) rebalance_timeout: Duration,
     pub topology_epoch: i32,
     pub process_id: Text,
     pub endpoint: Option<Endpoint>,
     pub tags: Vec<(Text, Text)>,
     pub state: MemberState<Tasks>,
-    pub(super) deadlines: Deadlines,
 }
 
 impl members::Member for Member {
     type Target = Tasks;
 
-    fn id(&self) -> &Text {
-        &self.id
+    fn enrolment(&self) -> &Enrolment {
+        &self.enrolment
+    }
+
+    fn enrolment_mut(&mut self) -> &mut Enrolment {
+        &mut self.enrolment
     }
 
     fn epoch(&self) -> i32 {
@@ -36,14 +36,6 @@ impl members::Member for Member {
 
     fn set_target(&mut self, target: Tasks) {
         self.state.target = target;
-    }
-
-    fn deadlines(&self) -> &Deadlines {
-        &self.deadlines
-    }
-
-    fn deadlines_mut(&mut self) -> &mut Deadlines {
-        &mut self.deadlines
     }
 
     fn bytes(&self) -> usize {

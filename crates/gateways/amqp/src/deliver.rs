@@ -1,22 +1,16 @@
-//! Deliveries: the hot path out. A delivery's frames are written once, its body is a slice of the
-//! batch that it came in.
+//! Deliveries: the hot path out.
 
 use std::sync::Arc;
 
 use broker::delivery::{Delivery, Event, Settle, Settlement};
-use bytes::{Bytes, BytesMut};
-use message::{put_header, read_record};
-use record::SharedRecord;
-use topology::{Queue, QueueKind};
 
 use crate::answer_timeout::due;
 use crate::channel::{Channel, Consumer, Held, Source};
 use crate::codec::methods::{BasicCancel, BasicConsume, BasicDeliver, MethodId, QueueDelete};
-use crate::codec::table::FieldValue;
 use crate::errors::{Exception, ReplyCode};
 use crate::failure::Failure;
 use crate::operation::Operation;
-use crate::output::Output;
+use crate::outgoing::{Announced, Outgoing, Writer};
 use crate::replies::{Posted, Reply};
 use crate::session::Session;
 use crate::stream::StreamRecords;
@@ -69,7 +63,12 @@ impl Session {
     }
 
     pub(crate) fn deliver(&mut self, number: u16, deliveries: Vec<Delivery>) {
-        let payload_bytes_max = self.negotiated.payload_bytes_max;
+        let mut writer = Writer {
+            channel: number,
+            payload_bytes_max: self.negotiated.payload_bytes_max,
+            table: &mut self.table,
+            output: &mut self.output,
+        };
         let Some(channel) = self.channels.get_mut(&number) else { return };
         if channel.is_closing {
             return;
@@ -96,26 +95,9 @@ impl Session {
             let Some(queue) = &consumer.queue else { continue };
             let delivery_tag = *next_tag;
             *next_tag += 1;
-            let extra = Extra::of_lease(queue, &delivery);
-            put_message(
-                number,
-                queue,
-                &delivery.record,
-                &extra,
-                payload_bytes_max,
-                &mut self.table,
-                &mut self.output,
-                |exchange, routing_key, output| {
-                    let deliver = BasicDeliver {
-                        consumer_tag: tag,
-                        delivery_tag,
-                        redelivered: delivery.attempt > 1,
-                        exchange,
-                        routing_key,
-                        ..BasicDeliver::default()
-                    };
-                    output.method(number, deliver);
-                },
+            writer.put(
+                &Outgoing::of_lease(queue, &delivery, delivery_tag),
+                Announced::Delivered { consumer_tag: tag },
             );
             if !consumer.no_ack {
                 let Delivery { group, partition, token, .. } = delivery;
@@ -171,7 +153,12 @@ impl Session {
         if records.gone {
             return self.consumer_gone(number, &records.tag);
         }
-        let payload_bytes_max = self.negotiated.payload_bytes_max;
+        let mut writer = Writer {
+            channel: number,
+            payload_bytes_max: self.negotiated.payload_bytes_max,
+            table: &mut self.table,
+            output: &mut self.output,
+        };
         let Some(channel) = self.channels.get_mut(&number) else { return };
         let Channel { consumers, unacked, next_tag, .. } = channel;
         let Some((tag, consumer)) = consumers.get_key_value(&records.tag) else { return };
@@ -179,26 +166,9 @@ impl Session {
         for record in &records.records {
             let delivery_tag = *next_tag;
             *next_tag += 1;
-            let extra = Extra { header: Some(("x-stream-offset", record.view().offset as i64)) };
-            put_message(
-                number,
-                queue,
-                record,
-                &extra,
-                payload_bytes_max,
-                &mut self.table,
-                &mut self.output,
-                |exchange, routing_key, output| {
-                    let deliver = BasicDeliver {
-                        consumer_tag: tag,
-                        delivery_tag,
-                        redelivered: false,
-                        exchange,
-                        routing_key,
-                        ..BasicDeliver::default()
-                    };
-                    output.method(number, deliver);
-                },
+            writer.put(
+                &Outgoing::of_stream(queue, record, delivery_tag),
+                Announced::Delivered { consumer_tag: tag },
             );
             if consumer.no_ack {
                 records.credit.give_back();
@@ -216,42 +186,4 @@ fn unseen(delivery: &Delivery) -> Settle {
         what: delivery.lease(),
         settlement: Settlement::Release { delay_ms: Some(0), count: false },
     }
-}
-
-/// What a delivery says besides its message.
-pub(crate) struct Extra {
-    header: Option<(&'static str, i64)>,
-}
-
-impl Extra {
-    /// Quorum queues count deliveries that came back.
-    pub(crate) fn of_lease(queue: &Queue, delivery: &Delivery) -> Self {
-        let counts = queue.kind == QueueKind::Quorum && delivery.attempt > 1;
-        Self { header: counts.then(|| ("x-delivery-count", i64::from(delivery.attempt - 1))) }
-    }
-}
-
-/// Writes a record as a message, after the method that `method` writes for it. `table` is only
-/// room to work in.
-#[expect(clippy::too_many_arguments, reason = "parts of one session that are borrowed apart")]
-pub(crate) fn put_message(
-    number: u16,
-    queue: &Queue,
-    record: &SharedRecord,
-    extra: &Extra,
-    payload_bytes_max: usize,
-    table: &mut BytesMut,
-    output: &mut Output,
-    method: impl FnOnce(&str, &str, &mut Output),
-) {
-    let view = record.view();
-    let mut message = read_record(&view, table);
-    if let Some((name, number)) = extra.header {
-        put_header(name, &FieldValue::I64(number), table);
-        message.has_headers = true;
-    }
-    method(message.exchange, message.routing_key.unwrap_or(&queue.name), output);
-    let body: Option<Bytes> = view.value.map(|value| record.share(value));
-    let properties = message.properties_with(table);
-    output.content(number, &properties, body.as_slice(), payload_bytes_max);
 }

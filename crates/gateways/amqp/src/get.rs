@@ -6,10 +6,10 @@ use topology::{Queue, QueueKind};
 
 use crate::answer_timeout::{answer_within, due};
 use crate::channel::Held;
-use crate::codec::methods::{BasicGet, BasicGetOk};
-use crate::deliver::{Extra, put_message};
+use crate::codec::methods::BasicGet;
 use crate::errors::{Exception, Named, ReplyCode};
 use crate::operation::Done;
+use crate::outgoing::{Announced, Outgoing, Writer};
 use crate::session::Session;
 
 impl Session {
@@ -64,31 +64,19 @@ impl Session {
         no_ack: bool,
         ready: u64,
     ) {
-        let payload_bytes_max = self.negotiated.payload_bytes_max;
         let Some(channel) = self.channels.get_mut(&number) else { return };
         let delivery_tag = channel.next_tag;
         channel.next_tag += 1;
+        let mut writer = Writer {
+            channel: number,
+            payload_bytes_max: self.negotiated.payload_bytes_max,
+            table: &mut self.table,
+            output: &mut self.output,
+        };
         let message_count = u32::try_from(ready).unwrap_or(u32::MAX);
-        let extra = Extra::of_lease(queue, delivery);
-        put_message(
-            number,
-            queue,
-            &delivery.record,
-            &extra,
-            payload_bytes_max,
-            &mut self.table,
-            &mut self.output,
-            |exchange, routing_key, output| {
-                let ok = BasicGetOk {
-                    delivery_tag,
-                    redelivered: delivery.attempt > 1,
-                    exchange,
-                    routing_key,
-                    message_count,
-                    ..BasicGetOk::default()
-                };
-                output.method(number, ok);
-            },
+        writer.put(
+            &Outgoing::of_lease(queue, delivery, delivery_tag),
+            Announced::Got { message_count },
         );
         if !no_ack {
             let Delivery { group, partition, token, .. } = *delivery;

@@ -41,6 +41,7 @@ mod listener;
 mod operation;
 pub mod operations;
 mod options;
+mod outgoing;
 mod output;
 mod publish;
 mod publisher;

@@ -22,11 +22,11 @@ use super::{PATIENCE, postroad};
 use crate::failure::{Failure, Outcome};
 use crate::figures::{Figures, Output};
 use crate::paths;
-use crate::process::{self, Memory};
 use crate::random::Random;
 use crate::records::now_ms;
 use crate::server::{Postroad, Server};
 use consumer::consume;
+use host::process::{self, Memory};
 use schedule::{Schedule, load};
 use stage::{ASKED, Stage};
 
@@ -138,7 +138,7 @@ fn measure(options: &DelaysOptions, postroad: &Postroad, seed: u64) -> Outcome<F
 /// Resident memory of a server that was left alone for a moment.
 fn resident(server: &Server) -> Outcome<u64> {
     thread::sleep(Duration::from_secs(2));
-    process::memory_bytes(server.pid(), Memory::Resident)
+    Ok(process::memory_bytes(server.pid(), Memory::Resident)?)
 }
 
 /// Taken once all records had been read.

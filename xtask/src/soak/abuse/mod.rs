@@ -21,9 +21,9 @@ use serde::Serialize;
 use crate::failure::{Context, Failure, Outcome};
 use crate::figures::Output;
 use crate::paths;
-use crate::process::{self, Memory};
 use crate::server::{self, Postroad};
 use bystanders::{Bystanders, Latency};
+use host::process::{self, Memory};
 
 const MEMORY_MAX: u64 = 512 << 20;
 /// A start, a connect or an answer that takes longer is a fault.

@@ -7,3 +7,4 @@ pub(crate) mod peers;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod systems;
+pub(crate) mod tools;

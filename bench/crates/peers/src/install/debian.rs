@@ -63,7 +63,7 @@ impl Installer<'_> {
         super::remove(&apt.folder)?;
         self.use_own_loader()?;
         version.ok_or(InstallError::Incomplete {
-            peer: self.peer.name,
+            peer: self.package.name,
             path: self.staging.join(package),
         })
     }
@@ -98,13 +98,13 @@ impl Apt {
             folder(root.join(inside))?;
         }
         let mirror = mirror().ok_or(InstallError::Missing {
-            peer: installer.peer.name,
+            peer: installer.package.name,
             what: "a Debian mirror".to_owned(),
             remedy: "name one: POSTROAD_BENCH_DEBIAN_MIRROR=http://.../debian",
         })?;
         if !Path::new(KEYS).exists() {
             return Err(InstallError::Missing {
-                peer: installer.peer.name,
+                peer: installer.package.name,
                 what: "Debian's keys".to_owned(),
                 remedy: "install them (apt-get install debian-archive-keyring)",
             });

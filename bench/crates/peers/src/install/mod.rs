@@ -17,10 +17,10 @@ use serde::{Deserialize, Serialize};
 use crate::errors::{FolderError, InstallError};
 use crate::launch::last_lines;
 use crate::plan::{System, folder, write};
-use crate::{Peer, Progress};
+use crate::{Need, Peer, Progress};
 
 pub(crate) use maven::Coordinates;
-pub(crate) use needs::java;
+pub use needs::java;
 
 const MARKER: &str = "installed.json";
 
@@ -37,9 +37,23 @@ pub struct Installed {
     pub bytes: u64,
 }
 
-/// Installs one peer.
+/// What is to be installed: a server, or a tool.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Package {
+    pub(crate) name: &'static str,
+    pub(crate) version: &'static str,
+    pub(crate) needs: &'static [Need],
+}
+
+impl From<&Peer> for Package {
+    fn from(peer: &Peer) -> Self {
+        Self { name: peer.name, version: peer.version, needs: peer.needs }
+    }
+}
+
+/// Puts one package together.
 pub(crate) struct Installer<'a> {
-    pub(crate) peer: &'static Peer,
+    pub(crate) package: Package,
     /// Everything goes here first.
     pub(crate) staging: PathBuf,
     /// Where it will be in the end.
@@ -51,33 +65,45 @@ pub(crate) struct Installer<'a> {
 }
 
 /// What is installed here, if it is whole, of this version and in its place.
-pub(crate) fn installed(place: &Path, peer: &Peer) -> Option<Installed> {
+pub(crate) fn installed(place: &Path, package: impl Into<Package>) -> Option<Installed> {
     let text = fs::read(place.join(MARKER)).ok()?;
     let marker: Installed = serde_json::from_slice(&text).ok()?;
-    (marker.pinned == peer.version && marker.place == place).then_some(marker)
+    (marker.pinned == package.into().version && marker.place == place).then_some(marker)
 }
 
-/// Installs it at `home/software`, in place of what is there.
+/// Installs a peer at `home/software`, in place of what is there.
 pub(crate) fn install(
     system: &dyn System,
     home: &Path,
     postroad: Option<PathBuf>,
     progress: &dyn Progress,
 ) -> Result<Installed, InstallError> {
-    let peer = system.peer();
-    needs::check(peer)?;
+    let package = Package::from(system.peer());
+    put(package, home, postroad, progress, |installer| system.install(installer))
+}
+
+/// Puts a package at `home/software`; `fill` makes its files, and says the version that came if it
+/// is not known before.
+pub(crate) fn put(
+    package: Package,
+    home: &Path,
+    postroad: Option<PathBuf>,
+    progress: &dyn Progress,
+    fill: impl FnOnce(&Installer<'_>) -> Result<Option<String>, InstallError>,
+) -> Result<Installed, InstallError> {
+    needs::check(package)?;
     let begun = Instant::now();
     let (place, staging) = (home.join("software"), home.join("software.unfinished"));
     remove(&staging)?;
     folder(staging.clone())?;
     let log = home.join("install.log");
     write(&log, "")?;
-    let installer =
-        Installer { peer, staging: staging.clone(), place: place.clone(), log, postroad, progress };
-    let found = system.install(&installer)?;
+    let (staged, at) = (staging.clone(), place.clone());
+    let installer = Installer { package, staging: staged, place: at, log, postroad, progress };
+    let found = fill(&installer)?;
     let marker = Installed {
-        version: found.unwrap_or_else(|| peer.version.to_owned()),
-        pinned: peer.version.to_owned(),
+        version: found.unwrap_or_else(|| package.version.to_owned()),
+        pinned: package.version.to_owned(),
         place: place.clone(),
         took_seconds: begun.elapsed().as_secs(),
         bytes: size(&staging),
@@ -90,7 +116,7 @@ pub(crate) fn install(
     let megabytes = marker.bytes >> 20;
     let version = &marker.version;
     progress.say(
-        peer.name,
+        package.name,
         &format!("installed {version} in {} s, {megabytes} MB", marker.took_seconds),
     );
     Ok(marker)
@@ -98,7 +124,7 @@ pub(crate) fn install(
 
 impl Installer<'_> {
     pub(crate) fn say(&self, what: &str) {
-        self.progress.say(self.peer.name, what);
+        self.progress.say(self.package.name, what);
     }
 
     /// Runs a command to its end, its output into the log.
@@ -134,7 +160,7 @@ impl Installer<'_> {
         let path = self.staging.join(inside);
         match path.exists() {
             true => Ok(path),
-            false => Err(InstallError::Incomplete { peer: self.peer.name, path }),
+            false => Err(InstallError::Incomplete { peer: self.package.name, path }),
         }
     }
 }

@@ -3,15 +3,16 @@
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
+use super::Package;
+use crate::Need;
 use crate::errors::InstallError;
-use crate::{Need, Peer};
 
 const JAVA_AT_LEAST: u32 = 17;
 
-pub(super) fn check(peer: &Peer) -> Result<(), InstallError> {
-    for need in peer.needs {
+pub(super) fn check(package: Package) -> Result<(), InstallError> {
+    for need in package.needs {
         let missing =
-            |what: String, remedy| Err(InstallError::Missing { peer: peer.name, what, remedy });
+            |what: String, remedy| Err(InstallError::Missing { peer: package.name, what, remedy });
         match need {
             Need::Java => match java_version() {
                 Some(version) if version >= JAVA_AT_LEAST => {}
@@ -50,8 +51,8 @@ pub(super) fn check(peer: &Peer) -> Result<(), InstallError> {
     Ok(())
 }
 
-/// The `java` that is used.
-pub(crate) fn java() -> PathBuf {
+/// The `java` that is used: `JAVA_HOME`'s, else the one on the path.
+pub fn java() -> PathBuf {
     match std::env::var_os("JAVA_HOME") {
         Some(home) if !home.is_empty() => PathBuf::from(home).join("bin/java"),
         _ => PathBuf::from("java"),

@@ -1,4 +1,4 @@
-use driver::Tier;
+use tier::Tier;
 
 use super::java;
 use crate::errors::{InstallError, StartError};
@@ -144,7 +144,7 @@ mod tests {
     fn each_tier_has_its_store_and_only_loopback_is_bound() {
         let text = |tier| {
             let peer = &PEER;
-            broker(&Site { peer, software: "/s".into(), home: "/h".into(), tier, nodes: 1 })
+            broker(&Site::somewhere(peer, tier, 1))
         };
         assert!(text(Tier::T3).contains("journalDiskSyncStrategy=\"always\""));
         assert!(text(Tier::T1).contains("journalDiskSyncStrategy=\"never\""));

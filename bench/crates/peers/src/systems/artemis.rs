@@ -1,7 +1,7 @@
 use std::fs;
 use std::path::Path;
 
-use driver::Tier;
+use tier::Tier;
 
 use super::java;
 use crate::errors::{FolderError, InstallError, StartError};
@@ -165,7 +165,7 @@ mod tests {
 
     fn configured(tier: Tier) -> String {
         let peer = &PEER;
-        let site = Site { peer, software: "/s".into(), home: "/h".into(), tier, nodes: 1 };
+        let site = Site::somewhere(peer, tier, 1);
         configure(MADE, &site).expect("all elements are there")
     }
 
@@ -188,13 +188,6 @@ mod tests {
 
     #[test]
     fn a_distribution_that_looks_otherwise_is_refused() {
-        let site = Site {
-            peer: &PEER,
-            software: "/s".into(),
-            home: "/h".into(),
-            tier: Tier::T3,
-            nodes: 1,
-        };
-        assert_eq!(configure("<core/>", &site), None);
+        assert_eq!(configure("<core/>", &Site::somewhere(&PEER, Tier::T3, 1)), None);
     }
 }

@@ -1,4 +1,4 @@
-use driver::Tier;
+use tier::Tier;
 
 use super::java;
 use crate::config::Config;

@@ -1,4 +1,4 @@
-use driver::Tier;
+use tier::Tier;
 
 use super::java;
 use crate::config::Config;
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     fn site(tier: Tier, nodes: u32) -> Site {
-        Site { peer: &PEER, software: "/s".into(), home: "/h".into(), tier, nodes }
+        Site::somewhere(&PEER, tier, nodes)
     }
 
     #[test]

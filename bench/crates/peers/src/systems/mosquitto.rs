@@ -1,4 +1,4 @@
-use driver::Tier;
+use tier::Tier;
 
 use crate::config::Config;
 use crate::errors::{InstallError, StartError};

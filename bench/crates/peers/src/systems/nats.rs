@@ -1,4 +1,4 @@
-use driver::Tier;
+use tier::Tier;
 
 use crate::config::Config;
 use crate::errors::{InstallError, StartError};
@@ -98,8 +98,7 @@ mod tests {
 
     #[test]
     fn only_the_synced_tiers_sync_always() {
-        let site =
-            |tier| Site { peer: &PEER, software: "/s".into(), home: "/h".into(), tier, nodes: 1 };
+        let site = |tier| Site::somewhere(&PEER, tier, 1);
         assert_eq!(storage(&site(Tier::T3)).render(": "), "sync_interval: always\n");
         assert_eq!(storage(&site(Tier::T1)).render(": "), "");
     }

@@ -1,8 +1,8 @@
 use std::os::unix::fs::chown;
 use std::path::Path;
 
-use driver::Tier;
 use rustix::process::Signal;
+use tier::Tier;
 
 use crate::config::Config;
 use crate::errors::{FolderError, InstallError, StartError};
@@ -118,8 +118,7 @@ mod tests {
     fn by_default_it_is_left_to_sync() {
         let text = |tier| {
             let peer = &PEER;
-            config(&Site { peer, software: "/s".into(), home: "/h".into(), tier, nodes: 1 })
-                .render(" = ")
+            config(&Site::somewhere(peer, tier, 1)).render(" = ")
         };
         assert!(!text(Tier::T3).contains("fsync") && !text(Tier::T3).contains("synchronous"));
         assert!(text(Tier::T1).contains("fsync = off\n"));

@@ -2,7 +2,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use driver::Tier;
+use tier::Tier;
 
 use crate::errors::{FolderError, InstallError, StartError};
 use crate::install::Installer;
@@ -50,16 +50,22 @@ impl System for Postroad {
             .ports(&[kafka, amqp])
             // As for Kafka: the first member of a group does not wait for others.
             .environment("POSTROAD_KAFKA_CONFIG", "group.initial.rebalance.delay.ms=0")
-            .arguments(["serve", "--log", "warn", "--data"])
+            // Not as an argument: the user's own `--log` would be a second one.
+            .environment("POSTROAD_LOG", "warn")
+            .arguments(["serve", "--data"])
             .argument(site.data(1)?)
             .argument("--kafka")
             .argument(site.address("kafka", 1))
             .argument("--amqp")
-            .argument(site.address("amqp", 1));
+            .argument(site.address("amqp", 1))
+            .arguments(&site.arguments);
         let endpoints = ["kafka", "amqp"]
             .map(|protocol| Endpoint::new(1, protocol, site.address(protocol, 1)))
             .to_vec();
+        let arguments = (!site.arguments.is_empty())
+            .then(|| ("arguments".to_owned(), site.arguments.join(" ")));
         Ok(Plan {
+            settings: arguments.into_iter().collect(),
             user: Some("guest".to_owned()),
             password: Some("guest".to_owned()),
             ..Plan::of(vec![launch], endpoints)

@@ -3,7 +3,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use driver::Tier;
+use tier::Tier;
 
 use crate::config::Config;
 use crate::errors::{FolderError, InstallError, StartError};
@@ -56,6 +56,10 @@ impl System for RabbitMq {
             write(&erl, script)?;
         }
         Ok(Some(version))
+    }
+
+    fn console(&self, site: &Site) -> Result<Option<Command>, StartError> {
+        console(site).map(Some)
     }
 
     fn plan(&self, site: &Site) -> Result<Plan, StartError> {
@@ -157,19 +161,24 @@ fn path(site: &Site) -> String {
     format!("{}:{}", erlang.display(), std::env::var("PATH").unwrap_or_default())
 }
 
+/// `rabbitmqctl`, told where the first node is.
+fn console(site: &Site) -> Result<Command, StartError> {
+    let home = site.config(1)?;
+    let port = site.port("tool", 1).to_string();
+    let mut console = hermetic(&site.software.join(TOOL), &home);
+    console.env("PATH", path(site)).env("RABBITMQ_NODENAME", name(1));
+    console.env("RABBITMQ_CONF_ENV_FILE", home.join("rabbitmq-env.conf"));
+    console.env("ERL_EPMD_PORT", site.port("epmd", 1).to_string());
+    console.env("RABBITMQ_CTL_DIST_PORT_MIN", &port).env("RABBITMQ_CTL_DIST_PORT_MAX", &port);
+    Ok(console)
+}
+
 /// Nodes that begin at once find each other; if they did not, each would serve alone, and its
 /// quorum queues would be of one member.
 fn one_cluster(site: &Site) -> Result<Command, StartError> {
-    let home = site.config(1)?;
-    let ports = site.port("tool", 1);
-    let mut tool = hermetic(&site.software.join(TOOL), &home);
-    tool.env("PATH", path(site)).env("RABBITMQ_NODENAME", name(1));
-    tool.env("RABBITMQ_CONF_ENV_FILE", home.join("rabbitmq-env.conf"));
-    tool.env("ERL_EPMD_PORT", site.port("epmd", 1).to_string());
-    tool.env("RABBITMQ_CTL_DIST_PORT_MIN", ports.to_string());
-    tool.env("RABBITMQ_CTL_DIST_PORT_MAX", ports.to_string());
-    tool.args(["await_online_nodes", &site.nodes.to_string(), "--timeout", "60"]);
-    Ok(tool)
+    let mut check = console(site)?;
+    check.args(["await_online_nodes", &site.nodes.to_string(), "--timeout", "60"]);
+    Ok(check)
 }
 
 /// The one library folder of the server that carries its version in its name.
@@ -203,13 +212,7 @@ mod tests {
 
     #[test]
     fn nodes_of_a_cluster_know_each_other_and_one_alone_does_not() {
-        let site = |tier, nodes| Site {
-            peer: &PEER,
-            software: "/s".into(),
-            home: "/h".into(),
-            tier,
-            nodes,
-        };
+        let site = |tier, nodes| Site::somewhere(&PEER, tier, nodes);
         let cluster = config(&site(Tier::T4, 3), 2).render(" = ");
         assert!(cluster.contains("listeners.tcp.1 = 127.0.0.1:24210\n"), "{cluster}");
         assert!(cluster.contains("classic_config.nodes.3 = bench3@localhost\n"), "{cluster}");

@@ -1,4 +1,4 @@
-use driver::Tier;
+use tier::Tier;
 
 use crate::config::Config;
 use crate::errors::{InstallError, StartError};
@@ -67,8 +67,7 @@ mod tests {
     fn each_tier_has_its_append_only_file() {
         let text = |tier| {
             let peer = &PEER;
-            config(&Site { peer, software: "/s".into(), home: "/h".into(), tier, nodes: 1 })
-                .render(" ")
+            config(&Site::somewhere(peer, tier, 1)).render(" ")
         };
         assert!(!text(Tier::T0).contains("appendonly"));
         assert!(text(Tier::T1).contains("appendonly yes\nappendfsync no\n"));

@@ -152,7 +152,7 @@ fn heartbeat(id: &str, epoch: i32) -> Heartbeat {
 fn check(group: &ConsumerGroup) {
     let held: Vec<_> = group
         .members()
-        .flat_map(|member| member.held().map(|partition| (partition, member.id.clone())))
+        .flat_map(|member| member.held().map(|partition| (partition, member.enrolment.id.clone())))
         .collect();
     let count = held.len();
     let by_partition: BTreeMap<_, _> = held.into_iter().collect();

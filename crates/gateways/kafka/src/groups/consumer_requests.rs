@@ -328,12 +328,12 @@ fn describe_member(member: &Member, version: i16) -> DescribedMember {
     let names: BTreeSet<_> =
         member.subscription.names.iter().map(|name| TopicName(own(name))).collect();
     let described = DescribedMember::default()
-        .with_member_id(own(&member.id))
+        .with_member_id(own(&member.enrolment.id))
         .with_instance_id(member.instance_id.as_deref().map(own))
-        .with_rack_id(member.rack_id.as_deref().map(own))
+        .with_rack_id(member.enrolment.rack_id.as_deref().map(own))
         .with_member_epoch(member.state.epoch)
-        .with_client_id(own(&member.client.id))
-        .with_client_host(own(&member.client.host))
+        .with_client_id(own(&member.enrolment.client.id))
+        .with_client_host(own(&member.enrolment.client.host))
         .with_subscribed_topic_names(names.into_iter().collect())
         .with_subscribed_topic_regex(member.subscription.pattern.as_deref().map(own))
         .with_assignment(described_assignment(&member.state.assigned))

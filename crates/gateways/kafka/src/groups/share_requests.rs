@@ -263,11 +263,11 @@ fn describe_member(member: &Member) -> DescribedMember {
     });
     let assignment = DescribedAssignment::default().with_topic_partitions(topics.collect());
     DescribedMember::default()
-        .with_member_id(own(&member.id))
-        .with_rack_id(member.rack_id.as_deref().map(own))
+        .with_member_id(own(&member.enrolment.id))
+        .with_rack_id(member.enrolment.rack_id.as_deref().map(own))
         .with_member_epoch(member.epoch)
-        .with_client_id(own(&member.client.id))
-        .with_client_host(own(&member.client.host))
+        .with_client_id(own(&member.enrolment.client.id))
+        .with_client_host(own(&member.enrolment.client.host))
         .with_subscribed_topic_names(names.into_iter().collect())
         .with_assignment(assignment)
 }

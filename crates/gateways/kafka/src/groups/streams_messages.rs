@@ -347,13 +347,13 @@ fn put_assignment(frame: &mut BytesMut, tasks: &Tasks) {
 }
 
 fn put_member(frame: &mut BytesMut, member: &Member) {
-    put_text(frame, &member.id);
+    put_text(frame, &member.enrolment.id);
     frame.put_i32(member.state.epoch);
     // There are no static members.
     frame.put_nullable_text(None, true);
-    frame.put_nullable_text(member.rack_id.as_deref(), true);
-    put_text(frame, &member.client.id);
-    put_text(frame, &member.client.host);
+    frame.put_nullable_text(member.enrolment.rack_id.as_deref(), true);
+    put_text(frame, &member.enrolment.client.id);
+    put_text(frame, &member.enrolment.client.host);
     frame.put_i32(member.topology_epoch);
     put_text(frame, &member.process_id);
     match &member.endpoint {

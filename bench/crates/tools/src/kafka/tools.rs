@@ -1,50 +1,28 @@
-//! Apache Kafka as a peer and as a tool box: installed from Maven Central, started fresh on
-//! loopback, and its own performance tools run against whichever broker has the turn.
+//! Kafka's own performance tools, run against whichever broker has the turn.
 
 use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::{Duration, Instant};
 
-use client::blocking::Connection;
+use peers::Tool;
 
-use crate::bench::jars::{self, Coordinates, TOOL_HEAP, output_of};
-use crate::failure::{Context, Failure, Outcome};
-use crate::paths;
-use crate::server::{self, Server};
+use crate::failure::{Failure, Outcome, last_lines};
+use crate::java::{java, output_of};
+use crate::stage::Stage;
 
-/// 4.4.0 is listed, but one of its modules does not resolve.
-const VERSION: &str = "4.3.1";
-const LIBRARIES: [Coordinates; 3] = [
-    ("org.apache.kafka", "kafka_2.13", VERSION),
-    ("org.apache.kafka", "kafka-tools", VERSION),
-    ("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4"),
-];
 const LOGGING: &str = "Configuration:
   Appenders:
     Console: { name: out, target: SYSTEM_ERR, PatternLayout: { pattern: '%d %p %c{1}: %m%n' } }
   Loggers:
     Root: { level: WARN, AppenderRef: { ref: out } }
 ";
-/// Any id will do: a bench broker never meets another.
-const CLUSTER_ID: &str = "cG9zdHJvYWQtYmVuY2g0Mw";
-const BROKER_HEAP: &str = "1g";
-const STARTS_WITHIN: Duration = Duration::from_secs(60);
+const ROUND_TRIP: &str = include_str!("../../java/RoundTrip.java");
 
-/// An installed Kafka.
+/// The installed tools.
 #[derive(Debug)]
-pub(super) struct Distribution {
+pub(super) struct Tools {
     class_path: Vec<PathBuf>,
-}
-
-/// When Kafka's broker syncs its log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Flush {
-    /// Its default: the operating system writes back when it likes; an ack means "in page cache".
-    Never,
-    /// `log.flush.interval.messages=1`: a sync before every acknowledgement, as Postroad does.
-    EveryMessage,
 }
 
 /// What ProducerPerformance says at its end.
@@ -79,85 +57,25 @@ pub(super) struct RoundTrip {
     pub(super) consumed_p99_us: f64,
 }
 
-impl Distribution {
-    /// Installs Kafka below `peers` unless it is there; needs `mvn`, `java` and `javac`.
-    pub(super) fn install(peers: &Path) -> Outcome<Distribution> {
-        let home = peers.join("kafka");
-        let libraries = jars::install(&home, &format!("Apache Kafka {VERSION}"), &LIBRARIES)?;
-        for folder in ["conf", "classes"] {
-            fs::create_dir_all(home.join(folder))
-                .context(|| format!("cannot create {}", home.join(folder).display()))?;
+impl Tools {
+    /// Installs Kafka unless it is there, and compiles our own program beside the data: what is
+    /// installed is left as it is.
+    pub(super) fn install(stage: &Stage) -> Outcome<Tools> {
+        let libraries = stage.peers.install_tool(Tool::Kafka, stage.progress)?;
+        let home = stage.folder().join("kafka-tools");
+        fs::create_dir_all(&home).map_err(Failure::file("create", &home))?;
+        let source = home.join("RoundTrip.java");
+        for (path, text) in [(&home.join("log4j2.yaml"), LOGGING), (&source, ROUND_TRIP)] {
+            fs::write(path, text).map_err(Failure::file("write", path))?;
         }
-        fs::write(home.join("conf/log4j2.yaml"), LOGGING)?;
         let mut compiler = Command::new("javac");
-        compiler.arg("-cp").arg(libraries.join("*")).arg("-d").arg(home.join("classes"));
-        compiler.arg(paths::root().join("xtask/java/RoundTrip.java"));
-        output_of(compiler, "javac")
-            .map_err(|failure| failure.remedy("install a JDK (apt-get install default-jdk)"))?;
-        let class_path = vec![home.join("conf"), home.join("classes"), libraries.join("*")];
-        Ok(Distribution { class_path })
+        compiler.arg("-cp").arg(libraries.join("*")).arg("-d").arg(&home).arg(&source);
+        output_of(compiler, "javac").map_err(Failure::of_the_compiler)?;
+        Ok(Tools { class_path: vec![home, libraries.join("*")] })
     }
 
-    fn java(&self, heap: &str) -> Command {
-        jars::java(heap, &self.class_path)
-    }
-
-    /// Starts an empty broker whose data lies in `folder`, and waits until it answers.
-    pub(super) fn start(&self, flush: Flush, folder: &Path) -> Outcome<Server> {
-        let address = SocketAddr::from(([127, 0, 0, 1], server::free_port()?));
-        let properties = folder.join("server.properties");
-        fs::write(&properties, self.properties(flush, folder, address, server::free_port()?))?;
-        let mut format = self.java(TOOL_HEAP);
-        format.args(["kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c"]).arg(&properties);
-        output_of(format, "Kafka's StorageTool")?;
-        let mut broker = self.java(BROKER_HEAP);
-        // The settings of Kafka's own start script.
-        broker.args(["-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20", "-Djava.awt.headless=true"]);
-        broker.args(["-XX:InitiatingHeapOccupancyPercent=35", "-XX:+ExplicitGCInvokesConcurrent"]);
-        broker.arg("kafka.Kafka").arg(&properties);
-        let mut server = Server::spawn("kafka", broker, address, folder.join("server.log"), false)?;
-        let begun = Instant::now();
-        while begun.elapsed() < STARTS_WITHIN {
-            server.still_runs()?;
-            let answers = Connection::open(address, Duration::from_secs(5))
-                .and_then(|mut connection| connection.api_versions());
-            if answers.is_ok() {
-                return Ok(server);
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        Err(Failure::new(format!("kafka did not answer within {STARTS_WITHIN:?}"))
-            .remedy(format!("read {}", folder.join("server.log").display())))
-    }
-
-    fn properties(
-        &self,
-        flush: Flush,
-        folder: &Path,
-        address: SocketAddr,
-        controller_port: u16,
-    ) -> String {
-        let flush = match flush {
-            Flush::Never => "",
-            Flush::EveryMessage => "log.flush.interval.messages=1\n",
-        };
-        format!(
-            "process.roles=broker,controller\n\
-             node.id=1\n\
-             controller.quorum.voters=1@127.0.0.1:{controller_port}\n\
-             listeners=PLAINTEXT://{address},CONTROLLER://127.0.0.1:{controller_port}\n\
-             advertised.listeners=PLAINTEXT://{address}\n\
-             controller.listener.names=CONTROLLER\n\
-             log.dirs={}\n\
-             offsets.topic.replication.factor=1\n\
-             transaction.state.log.replication.factor=1\n\
-             transaction.state.log.min.isr=1\n\
-             share.coordinator.state.topic.replication.factor=1\n\
-             share.coordinator.state.topic.min.isr=1\n\
-             group.initial.rebalance.delay.ms=0\n\
-             {flush}",
-            folder.join("data").display()
-        )
+    fn java(&self) -> Command {
+        java(&self.class_path)
     }
 
     /// ProducerPerformance, unthrottled, `acks=all`, one fixed line as every record's value.
@@ -168,7 +86,7 @@ impl Distribution {
         records: u64,
         payload: &Path,
     ) -> Outcome<Produced> {
-        let mut tool = self.java(TOOL_HEAP);
+        let mut tool = self.java();
         tool.arg("org.apache.kafka.tools.ProducerPerformance");
         tool.args(["--topic", topic, "--throughput", "-1", "--num-records", &records.to_string()]);
         tool.arg("--payload-file").arg(payload);
@@ -185,7 +103,7 @@ impl Distribution {
         topic: &str,
         records: u64,
     ) -> Outcome<Consumed> {
-        let mut tool = self.java(TOOL_HEAP);
+        let mut tool = self.java();
         tool.arg("org.apache.kafka.tools.ConsumerPerformance");
         tool.args(["--bootstrap-server", &address.to_string(), "--topic", topic, "--hide-header"]);
         tool.args(["--num-records", &records.to_string(), "--timeout", "60000"]);
@@ -200,7 +118,7 @@ impl Distribution {
         topic: &str,
         records: u64,
     ) -> Outcome<EndToEnd> {
-        let mut tool = self.java(TOOL_HEAP);
+        let mut tool = self.java();
         tool.arg("org.apache.kafka.tools.EndToEndLatency");
         tool.args([&address.to_string(), topic, &records.to_string(), "all", "1024"]);
         let output = output_of(tool, "EndToEndLatency")?;
@@ -214,7 +132,7 @@ impl Distribution {
         topic: &str,
         records: u64,
     ) -> Outcome<RoundTrip> {
-        let mut tool = self.java(TOOL_HEAP);
+        let mut tool = self.java();
         tool.arg("RoundTrip").args([&address.to_string(), topic, &records.to_string()]);
         tool.args([&records.to_string(), "1024"]);
         let output = output_of(tool, "RoundTrip")?;
@@ -222,9 +140,9 @@ impl Distribution {
     }
 }
 
-fn unread(name: &str, output: &str) -> Failure {
-    Failure::new(format!("{name} printed no result that is understood:\n{output}"))
-        .remedy("a newer Kafka may print it differently: see xtask/src/bench/kafka/tools.rs")
+fn unread(program: &'static str, output: &str) -> Failure {
+    let see = "bench/crates/tools/src/kafka/tools.rs";
+    Failure::NotUnderstood { program, see, said: last_lines(output.lines()) }
 }
 
 /// `600000 records sent, 130492.0 records/sec (127.43 MB/sec), 340.1 ms avg latency, 900.00 ms max

@@ -2,15 +2,14 @@
 
 use super::topic::TOPIC;
 use super::{Contender, Figures, Kafka};
-use crate::bench::stage::CpuClock;
 use crate::failure::Outcome;
-use crate::server::Server;
+use crate::stage::Server;
 
 impl Kafka {
     pub(super) fn latency(&self, server: &Server, contender: Contender) -> Outcome<Figures> {
         let records = self.scaled(if contender == Contender::KafkaFlush { 3_000 } else { 5_000 });
         let tool = self.tools.end_to_end(server.address, TOPIC, records)?;
-        let clock = CpuClock::start(server.pid())?;
+        let clock = server.cpu_clock()?;
         let round_trip = self.tools.round_trip(server.address, TOPIC, records)?;
         Ok(Figures {
             tool_p50_ms: Some(tool.p50_ms),

@@ -1,7 +1,7 @@
 //! What Postroad is to reach beside RabbitMQ.
 
 use super::{Contender, Figures, Workload};
-use crate::bench::report::{Figure, Report, Target, at_least, at_most, told};
+use crate::report::{Figure, Report, Target, at_least, at_most, told};
 
 type AmqpReport = Report<Workload, Contender, Figures>;
 

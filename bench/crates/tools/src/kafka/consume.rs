@@ -2,16 +2,15 @@
 
 use super::topic::TOPIC;
 use super::{Figures, Kafka};
-use crate::bench::stage::CpuClock;
 use crate::failure::Outcome;
-use crate::server::Server;
+use crate::stage::Server;
 
 impl Kafka {
     pub(super) fn consume(&self, server: &Server) -> Outcome<Figures> {
         let records = self.scaled(2_000_000);
         self.tools.produce(server.address, TOPIC, records, &self.payload)?;
         self.tools.consume(server.address, TOPIC, records / 10)?;
-        let clock = CpuClock::start(server.pid())?;
+        let clock = server.cpu_clock()?;
         let consumed = self.tools.consume(server.address, TOPIC, records)?;
         Ok(Figures {
             records_per_second: Some(consumed.records_per_second),

@@ -8,21 +8,22 @@ mod tools;
 mod topic;
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::ValueEnum;
+use peers::Tier;
 use serde::Serialize;
 
-use super::contest::{Contest, Entry};
-use super::report::{Column, Report, Target};
-use super::stage::{Footprint, Stage, Used};
-use crate::failure::{Context, Outcome};
-use tools::{Distribution, Flush};
+use crate::contest::{Contest, Entry};
+use crate::failure::{Failure, Outcome};
+use crate::report::{Column, Report, Target};
+use crate::stage::{Cast, Footprint, Stage, Used};
+use tools::Tools;
 
 /// Who is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Contender {
+pub enum Contender {
     /// Postroad: a sync before every acknowledgement
     Postroad,
     /// Apache Kafka as it comes: no sync
@@ -44,7 +45,7 @@ impl Entry for Contender {
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Workload {
+pub enum Workload {
     /// 1 KB records, acks=all, 16 partitions
     Produce16,
     /// The same over 1,000 partitions
@@ -100,11 +101,21 @@ pub(crate) struct Figures {
     memory: Footprint,
 }
 
+impl Contender {
+    fn cast(self) -> Cast {
+        let (broker, tier) = match self {
+            Contender::Postroad => ("postroad", Tier::T3),
+            Contender::Kafka => ("kafka", Tier::T1),
+            Contender::KafkaFlush => ("kafka", Tier::T3),
+        };
+        Cast { broker, tier, protocol: "kafka" }
+    }
+}
+
 /// The comparison.
-#[derive(Debug)]
 pub(crate) struct Kafka {
     stage: Stage,
-    tools: Distribution,
+    tools: Tools,
     payload: PathBuf,
 }
 
@@ -127,14 +138,12 @@ impl Contest for Kafka {
         Column::<Figures>::of("after MB", &[|of| Some(of.memory.after_mb)]),
     ];
 
-    fn prepare(
-        stage: Stage,
-        peers: &Path,
-        _legs: &mut Vec<(Workload, Contender)>,
-    ) -> Outcome<Kafka> {
-        let payload = stage.folder.join("payload1k.txt");
-        fs::write(&payload, payload_line()).context(|| "cannot write the payload")?;
-        Ok(Kafka { stage, tools: Distribution::install(peers)?, payload })
+    fn prepare(stage: Stage, _legs: &mut Vec<(Workload, Contender)>) -> Outcome<Kafka> {
+        // Its tools are a part of it, so that the broker is there too.
+        let tools = Tools::install(&stage)?;
+        let payload = stage.folder().join("payload1k.txt");
+        fs::write(&payload, payload_line()).map_err(Failure::file("write", &payload))?;
+        Ok(Kafka { stage, tools, payload })
     }
 
     /// Kafka at 10,000 partitions is not asked for.
@@ -163,12 +172,7 @@ impl Contest for Kafka {
     }
 
     fn turn(&self, (workload, contender): (Workload, Contender)) -> Outcome<Figures> {
-        let start = |folder: &Path| match contender {
-            Contender::Kafka => self.tools.start(Flush::Never, folder),
-            Contender::KafkaFlush => self.tools.start(Flush::EveryMessage, folder),
-            Contender::Postroad => self.stage.start_postroad(folder, &[]),
-        };
-        let (figures, memory) = self.stage.turn(start, |server| {
+        let (figures, memory) = self.stage.turn(contender.cast(), |server| {
             topic::create(server, workload.partitions())?;
             match workload {
                 Workload::Produce16 | Workload::Produce1000 | Workload::Produce10000 => {

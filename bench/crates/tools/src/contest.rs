@@ -3,27 +3,28 @@
 
 use std::fmt::Debug;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
+use host::probe;
+use peers::{Peers, Progress};
 use serde::Serialize;
 
-use super::report::{Column, Report, Target, Turn};
-use super::stage::Stage;
-use crate::failure::{Context, Failure, Outcome};
-use crate::{paths, probe, server};
+use crate::failure::{Failure, Outcome};
+use crate::report::{Column, Report, Target, Turn};
+use crate::stage::Stage;
 
 /// A workload or a contender: an option of the command line and a row of the report.
-pub(super) trait Entry:
+pub(crate) trait Entry:
     ValueEnum + Copy + Debug + Ord + Serialize + Send + Sync + 'static
 {
     fn title(self) -> &'static str;
 }
 
 /// One comparison of Postroad with a peer.
-pub(super) trait Contest: Sized {
+pub(crate) trait Contest: Sized {
     /// In the names of files.
     const NAME: &'static str;
     /// Over the report.
@@ -37,9 +38,9 @@ pub(super) trait Contest: Sized {
     /// Of the table of turns, after workload and contender.
     const COLUMNS: &'static [Column<Self::Figures>];
 
-    /// Installs what is needed for the legs, below `peers`; leaves out those that cannot run here,
-    /// and says so.
-    fn prepare(stage: Stage, peers: &Path, legs: &mut Vec<LegOf<Self>>) -> Outcome<Self>;
+    /// Installs what is needed for the legs, but for Postroad; leaves out those that cannot run
+    /// here, and says so.
+    fn prepare(stage: Stage, legs: &mut Vec<LegOf<Self>>) -> Outcome<Self>;
 
     /// Who takes part in a workload.
     fn contenders(workload: Self::Workload) -> &'static [Self::Contender];
@@ -59,15 +60,13 @@ pub(super) trait Contest: Sized {
     fn targets(report: &ReportOf<Self>) -> Vec<Target>;
 }
 
-pub(super) type LegOf<C> = (<C as Contest>::Workload, <C as Contest>::Contender);
-pub(super) type ReportOf<C> =
+pub(crate) type LegOf<C> = (<C as Contest>::Workload, <C as Contest>::Contender);
+pub(crate) type ReportOf<C> =
     Report<<C as Contest>::Workload, <C as Contest>::Contender, <C as Contest>::Figures>;
 
-#[derive(Debug, Args)]
-pub(crate) struct Options<
-    W: ValueEnum + Send + Sync + 'static,
-    C: ValueEnum + Send + Sync + 'static,
-> {
+/// What is said on the command line, beside where the brokers are installed.
+#[derive(Clone, Debug, Args)]
+pub struct Options<W: ValueEnum + Send + Sync + 'static, C: ValueEnum + Send + Sync + 'static> {
     /// One short pair: does everything run?
     #[arg(long)]
     quick: bool,
@@ -80,18 +79,16 @@ pub(crate) struct Options<
     /// Only these brokers
     #[arg(long, value_enum, value_delimiter = ',')]
     contenders: Vec<C>,
-    /// What to print; both are written to target/bench in any case
-    #[arg(long, value_enum, default_value_t = Output::Table)]
+    /// What to print; both are written in any case
+    #[arg(short, long, value_enum, default_value_t = Output::Table)]
     output: Output,
-    /// The server's binary [default: a release build of this checkout]
-    #[arg(long)]
-    bin: Option<PathBuf>,
-    /// Where peers are installed
-    #[arg(long, default_value = "target/peers")]
-    peers_dir: PathBuf,
-    /// Where the brokers keep their data: choose the disk to measure
-    #[arg(long, default_value = "target/xtask/bench")]
-    data_dir: PathBuf,
+    /// Where JSON and Markdown are written
+    #[arg(long, default_value = "bench-results/tools", value_name = "FOLDER")]
+    out: PathBuf,
+    /// Where the brokers keep their data: choose the disk to measure [default: where they are
+    /// installed]
+    #[arg(long, value_name = "FOLDER")]
+    data_dir: Option<PathBuf>,
     /// Fail if a target is missed
     #[arg(long)]
     strict: bool,
@@ -100,26 +97,38 @@ pub(crate) struct Options<
     serve: Vec<String>,
 }
 
+impl<W: ValueEnum + Send + Sync + 'static, C: ValueEnum + Send + Sync + 'static> Options<W, C> {
+    /// The brokers, where these options have them.
+    pub(crate) fn place(&self, peers: Peers) -> Outcome<Peers> {
+        let peers = peers.with_postroad_arguments(self.serve.clone());
+        match &self.data_dir {
+            Some(folder) => Ok(peers.with_data_dir(folder)?),
+            None => Ok(peers),
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Output {
     Table,
     Json,
 }
 
-pub(super) fn run<C: Contest>(options: &Options<C::Workload, C::Contender>) -> Outcome {
+pub(crate) fn run<C: Contest>(
+    options: &Options<C::Workload, C::Contender>,
+    peers: Peers,
+    progress: &'static dyn Progress,
+) -> Outcome {
     let mut legs = legs::<C>(options);
-    let postroad = match legs.iter().any(|&(_, contender)| contender == C::POSTROAD) {
-        true => server::binary(options.bin.as_deref())?,
-        false => PathBuf::new(),
-    };
-    let folder = paths::root().join(&options.data_dir);
-    fs::create_dir_all(&folder).context(|| format!("cannot create {}", folder.display()))?;
-    let stage = Stage { postroad, folder, arguments: options.serve.clone(), quick: options.quick };
-    let peers = paths::root().join(&options.peers_dir);
-    let contest = C::prepare(stage, &peers, &mut legs)?;
+    let peers = options.place(peers)?;
+    // Held to the end: another run beside it would start the same servers, and disturb the figures.
+    let _lock = peers.lock()?;
+    if legs.iter().any(|&(_, contender)| contender == C::POSTROAD) {
+        peers.install("postroad", progress)?;
+    }
+    let contest = C::prepare(Stage { peers, progress, quick: options.quick }, &mut legs)?;
     if legs.is_empty() {
-        return Err(Failure::new("no workload is left to run")
-            .remedy("choose workloads that the chosen brokers take part in"));
+        return Err(Failure::NoWorkload);
     }
     let mut report = rounds(options, &contest, &legs)?;
     report.targets = C::targets(&report);
@@ -157,10 +166,12 @@ fn rounds<C: Contest>(
     let begun = Instant::now();
     for pair in 1..=pairs {
         let each = Duration::from_millis(if quick { 300 } else { 2_000 });
-        report.machine.push(probe::machine(&contest.stage().folder, each)?);
+        report.machine.push(probe::machine(contest.stage().folder(), each)?);
         for (number, &(workload, contender)) in legs.iter().enumerate() {
-            let figures = contest.turn((workload, contender)).map_err(|failure| {
-                Failure::new(format!("{}, {}: {failure}", workload.title(), contender.title()))
+            let figures = contest.turn((workload, contender)).map_err(|failure| Failure::Turn {
+                workload: workload.title(),
+                contender: contender.title(),
+                why: Box::new(failure),
             })?;
             // On stderr, so that `--output json` stays JSON.
             eprintln!(
@@ -182,13 +193,16 @@ fn publish<C: Contest>(
     options: &Options<C::Workload, C::Contender>,
     report: &ReportOf<C>,
 ) -> Outcome {
-    let folder = paths::target().join("bench");
-    fs::create_dir_all(&folder).context(|| format!("cannot create {}", folder.display()))?;
-    let json = serde_json::to_string_pretty(report).context(|| "cannot write JSON")?;
+    let folder = &options.out;
+    fs::create_dir_all(folder).map_err(Failure::file("create", folder))?;
+    // Text and numbers, by keys that are text: this cannot fail.
+    let json = serde_json::to_string_pretty(report).unwrap_or_default();
     let markdown = report.markdown(C::TITLE, C::COLUMNS);
     let file = |ending: &str| folder.join(format!("{}-{}.{ending}", C::NAME, report.date));
-    fs::write(file("json"), &json).context(|| "cannot write the result")?;
-    fs::write(file("md"), &markdown).context(|| "cannot write the result")?;
+    for (ending, text) in [("json", &json), ("md", &markdown)] {
+        let path = file(ending);
+        fs::write(&path, text).map_err(Failure::file("write", &path))?;
+    }
     match options.output {
         Output::Json => println!("{json}"),
         Output::Table => println!("\n{markdown}"),
@@ -196,7 +210,7 @@ fn publish<C: Contest>(
     eprintln!("written: {} and .md", file("json").display());
     let missed = report.targets.iter().filter(|target| target.met == Some(false)).count();
     if options.strict && missed > 0 {
-        return Err(Failure::new(format!("{missed} target(s) missed")));
+        return Err(Failure::Missed { count: missed });
     }
     Ok(())
 }
@@ -204,6 +218,6 @@ fn publish<C: Contest>(
 /// UTC, as it goes into a file's name. `date` knows the calendar, so we need not.
 fn date() -> Outcome<String> {
     let output = Command::new("date").args(["-u", "+%Y-%m-%dT%H%M%SZ"]).output();
-    let output = output.context(|| "cannot run date")?;
+    let output = output.map_err(|why| Failure::NotRun { program: "date", why })?;
     Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }

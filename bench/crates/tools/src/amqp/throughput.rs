@@ -2,9 +2,8 @@
 
 use super::perf_test::Plan;
 use super::{Amqp, Contender, Figures};
-use crate::bench::stage::Used;
 use crate::failure::Outcome;
-use crate::server::Server;
+use crate::stage::{Server, Used};
 
 impl Amqp {
     /// Through so many queues, each with a producer and a consumer.
@@ -21,7 +20,7 @@ impl Amqp {
         arguments.extend(["--queue-pattern", "bench-%d"]);
         arguments.extend(["--queue-pattern-from", "1", "--queue-pattern-to", &count]);
         arguments.extend(contender.queue_type());
-        let run = self.perf_test.run((server, &self.stage.folder), &arguments, plan)?;
+        let run = self.perf_test.run((server, self.stage.folder()), &arguments, plan)?;
         let (confirmed, consumed) =
             (run.interval.confirmed_per_second, run.interval.received_per_second);
         // Where producers outrun consumers, half of a message's work is done for those that wait.

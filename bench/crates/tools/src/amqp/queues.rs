@@ -8,9 +8,8 @@ use client_amqp::blocking::Connection;
 use client_amqp::{AmqpError, Mode};
 
 use super::{Amqp, Contender, Figures};
-use crate::bench::stage::resident_mb;
-use crate::failure::{Context, Outcome};
-use crate::server::Server;
+use crate::failure::Outcome;
+use crate::stage::Server;
 
 const QUEUES: u32 = 10_000;
 /// So many declarations or messages are under way at once.
@@ -18,7 +17,7 @@ const WINDOW: usize = 100;
 const BODY_BYTES: usize = 1024;
 /// For each answer of the server.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// After it, garbage is collected and idle queues have gone to rest.
+/// After it, garbage is collected and idle queues have been evicted from memory.
 const SETTLE: Duration = Duration::from_secs(15);
 
 impl Amqp {
@@ -31,11 +30,11 @@ impl Amqp {
             true => (QUEUES / 10, SETTLE / 5),
             false => (QUEUES, SETTLE),
         };
-        let idle = resident_mb(server)?;
+        let idle = server.resident_mb()?;
         let names: Vec<String> = (1..=count).map(|number| format!("bench-{number}")).collect();
-        fill(server.address, &names, kind).context(|| "cannot fill the queues")?;
+        fill(server.address, &names, kind)?;
         std::thread::sleep(settle);
-        let grown = (resident_mb(server)? - idle) * f64::from(1 << 20);
+        let grown = (server.resident_mb()? - idle) * f64::from(1 << 20);
         Ok(Figures { bytes_per_queue: Some(grown / f64::from(count)), ..Figures::default() })
     }
 }

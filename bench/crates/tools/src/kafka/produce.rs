@@ -2,9 +2,8 @@
 
 use super::topic::TOPIC;
 use super::{Contender, Figures, Kafka, Workload};
-use crate::bench::stage::CpuClock;
 use crate::failure::Outcome;
-use crate::server::Server;
+use crate::stage::Server;
 
 impl Kafka {
     pub(super) fn produce(
@@ -22,7 +21,7 @@ impl Kafka {
         };
         self.tools.produce(server.address, TOPIC, self.scaled(warm_up), &self.payload)?;
         let records = self.scaled(records);
-        let clock = CpuClock::start(server.pid())?;
+        let clock = server.cpu_clock()?;
         let produced = self.tools.produce(server.address, TOPIC, records, &self.payload)?;
         let used = clock.stop(records as f64)?;
         let records_per_second = Some(produced.records_per_second);

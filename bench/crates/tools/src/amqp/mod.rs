@@ -10,24 +10,20 @@ mod queues;
 mod targets;
 mod throughput;
 
-use std::net::SocketAddr;
-use std::path::Path;
-
 use clap::ValueEnum;
+use peers::Tier;
 use serde::Serialize;
 
-use super::contest::{Contest, Entry};
-use super::report::{Column, Report, Target};
-use super::stage::{Footprint, Stage, Used};
-use crate::failure::Outcome;
-use crate::rabbitmq::RabbitMq;
-use crate::server::{self, Server};
+use crate::contest::{Contest, Entry};
+use crate::failure::{Failure, Outcome};
+use crate::report::{Column, Report, Target};
+use crate::stage::{Cast, Footprint, Stage, Used};
 use perf_test::PerfTest;
 
 /// Who is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Contender {
+pub enum Contender {
     /// Postroad: a sync before every confirm
     Postroad,
     /// RabbitMQ's classic durable queues: no sync
@@ -49,7 +45,7 @@ impl Entry for Contender {
 /// What is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Workload {
+pub enum Workload {
     /// 1 KB persistent, 200 unconfirmed, prefetch 100, each acknowledged, through 1 queue
     OneQueue,
     /// The same through 10 queues, with a producer and a consumer each
@@ -94,13 +90,22 @@ pub(crate) struct Figures {
     memory: Footprint,
 }
 
+impl Contender {
+    fn cast(self) -> Cast {
+        let (broker, tier) = match self {
+            Contender::Postroad => ("postroad", Tier::T3),
+            // Which it is depends on the queue alone.
+            Contender::RabbitmqClassic => ("rabbitmq", Tier::T1),
+            Contender::RabbitmqQuorum => ("rabbitmq", Tier::T3),
+        };
+        Cast { broker, tier, protocol: "amqp" }
+    }
+}
+
 /// The comparison.
-#[derive(Debug)]
 pub(crate) struct Amqp {
     stage: Stage,
     perf_test: PerfTest,
-    /// `None` where it cannot be had.
-    rabbitmq: Option<RabbitMq>,
 }
 
 impl Contest for Amqp {
@@ -131,22 +136,18 @@ impl Contest for Amqp {
         Column::<Figures>::of("after MB", &[|of| Some(of.memory.after_mb)]),
     ];
 
-    fn prepare(stage: Stage, peers: &Path, legs: &mut Vec<(Workload, Contender)>) -> Outcome<Amqp> {
-        let rabbitmq = match legs.iter().any(|&(_, contender)| contender != Contender::Postroad) {
-            true => match RabbitMq::install(peers) {
-                Ok(rabbitmq) => {
-                    eprintln!("RabbitMQ {}", rabbitmq.version);
-                    Some(rabbitmq)
-                }
+    fn prepare(stage: Stage, legs: &mut Vec<(Workload, Contender)>) -> Outcome<Amqp> {
+        if legs.iter().any(|&(_, contender)| contender != Contender::Postroad) {
+            match stage.peers.install("rabbitmq", stage.progress) {
+                Ok(installed) => eprintln!("RabbitMQ {}", installed.version),
                 Err(failure) => {
                     legs.retain(|&(_, contender)| contender == Contender::Postroad);
+                    let failure = Failure::from(failure);
                     eprintln!("RabbitMQ cannot be installed here, Postroad runs alone: {failure}");
-                    None
                 }
-            },
-            false => None,
-        };
-        Ok(Amqp { stage, perf_test: PerfTest::install(peers)?, rabbitmq })
+            }
+        }
+        Ok(Amqp { perf_test: PerfTest::install(&stage)?, stage })
     }
 
     fn contenders(_workload: Workload) -> &'static [Contender] {
@@ -162,11 +163,7 @@ impl Contest for Amqp {
     }
 
     fn turn(&self, (workload, contender): (Workload, Contender)) -> Outcome<Figures> {
-        let start = |folder: &Path| match &self.rabbitmq {
-            Some(rabbitmq) if contender != Contender::Postroad => rabbitmq.start(folder),
-            _ => self.start_postroad(folder),
-        };
-        let (figures, memory) = self.stage.turn(start, |server| match workload {
+        let (figures, memory) = self.stage.turn(contender.cast(), |server| match workload {
             Workload::OneQueue => self.throughput(server, contender, 1),
             Workload::TenQueues => self.throughput(server, contender, 10),
             Workload::Fanout => self.fanout(server, contender),
@@ -199,15 +196,5 @@ impl Contest for Amqp {
 
     fn targets(report: &Report<Workload, Contender, Figures>) -> Vec<Target> {
         targets::of(report)
-    }
-}
-
-impl Amqp {
-    fn start_postroad(&self, folder: &Path) -> Outcome<Server> {
-        let address = SocketAddr::from(([127, 0, 0, 1], server::free_port()?));
-        let arguments = ["--amqp".to_owned(), address.to_string()];
-        let mut server = self.stage.start_postroad(folder, &arguments)?;
-        server.address = address;
-        Ok(server)
     }
 }

@@ -1,3 +1,6 @@
+//! The durability that a figure stands for. A crate of its own, so that what installs and starts
+//! brokers needs no more than these five words.
+
 use std::fmt;
 use std::str::FromStr;
 

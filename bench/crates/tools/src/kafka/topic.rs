@@ -1,16 +1,15 @@
 //! The topic under test, ready for records.
 
-use std::io;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
 use client::CallError;
 use client::blocking::{Connection, SentBatches};
+use client::records::{NewRecord, batch_of};
 use client::requests::Answer;
 
-use crate::failure::{Context, Failure, Outcome};
-use crate::records::batch;
-use crate::server::Server;
+use crate::failure::{Failure, Outcome};
+use crate::stage::Server;
 
 pub(super) const TOPIC: &str = "bench";
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -19,29 +18,32 @@ const RECORD_BYTES: usize = 1024;
 /// Creates the topic, waits until every partition has a leader, and writes one record to each:
 /// Kafka makes a partition's files at its first record, which is not what is measured here.
 pub(super) fn create(server: &Server, partitions: i32) -> Outcome {
-    let mut connection =
-        Connection::open(server.address, PATIENCE).context(|| "cannot connect to the server")?;
-    connection.create_topic(TOPIC, partitions, &[]).context(|| "cannot create the topic")?;
+    let mut connection = Connection::open(server.address, PATIENCE)
+        .map_err(Failure::call("connect to the server"))?;
+    connection.create_topic(TOPIC, partitions, &[]).map_err(Failure::call("create the topic"))?;
     let begun = Instant::now();
     loop {
-        let led = connection.partitions_led(TOPIC).context(|| "cannot ask for metadata")?;
+        let led = connection.partitions_led(TOPIC).map_err(Failure::call("ask for metadata"))?;
         if led == partitions as usize {
             break;
         }
         if begun.elapsed() > PATIENCE {
-            return Err(Failure::new(format!("{led} of {partitions} partitions have a leader")));
+            return Err(Failure::NoLeaders { led, wanted: partitions });
         }
         std::thread::sleep(Duration::from_millis(100));
     }
-    touch(&mut connection, (0..partitions).collect()).context(|| "cannot write the first records")
+    touch(&mut connection, (0..partitions).collect())
 }
 
 /// One record to each of these partitions. Kafka names a leader some time before that one takes
 /// records, so a refused partition is asked again.
-fn touch(connection: &mut Connection, mut partitions: Vec<i32>) -> io::Result<()> {
+fn touch(connection: &mut Connection, mut partitions: Vec<i32>) -> Outcome {
     const IN_FLIGHT: usize = 5;
     let value = Bytes::from(vec![b'x'; RECORD_BYTES]);
-    let one = batch(std::iter::once(value));
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    // Of now: retention would delete a record of years ago.
+    let one = batch_of([NewRecord::of(value)], now.as_millis() as i64);
+    let failed = || Failure::call("write the first records");
     let begun = Instant::now();
     while begun.elapsed() < PATIENCE {
         let mut refused = Vec::new();
@@ -50,8 +52,8 @@ fn touch(connection: &mut Connection, mut partitions: Vec<i32>) -> io::Result<()
                 .iter()
                 .map(|&partition| connection.produce(TOPIC, partition, one.clone()))
                 .collect();
-            for (&partition, sent) in some.iter().zip(sent?) {
-                if let Answer::Refused { .. } = connection.answer(sent)? {
+            for (&partition, sent) in some.iter().zip(sent.map_err(failed())?) {
+                if let Answer::Refused { .. } = connection.answer(sent).map_err(failed())? {
                     refused.push(partition);
                 }
             }
@@ -62,5 +64,5 @@ fn touch(connection: &mut Connection, mut partitions: Vec<i32>) -> io::Result<()
         partitions = refused;
         std::thread::sleep(Duration::from_millis(100));
     }
-    Err(io::Error::other(format!("{} partitions refuse records", partitions.len())))
+    Err(Failure::Refused { count: partitions.len() })
 }

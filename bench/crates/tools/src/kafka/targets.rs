@@ -1,7 +1,7 @@
 //! What Postroad is to reach beside Kafka.
 
 use super::{Contender, Figures, Workload};
-use crate::bench::report::{Figure, Report, Target, at_least, at_most, megabytes, told};
+use crate::report::{Figure, Report, Target, at_least, at_most, megabytes, told};
 
 type Leg = (Workload, Contender);
 type KafkaReport = Report<Workload, Contender, Figures>;

@@ -3,66 +3,66 @@
 
 use std::fmt::Write;
 
+use host::probe::{Machine, Synced};
 use serde::Serialize;
 
-use super::contest::Entry;
-use crate::probe::{Machine, Synced};
+use crate::contest::Entry;
 
 /// One turn, as it went.
 #[derive(Clone, Debug, Serialize)]
-pub(super) struct Turn<W, C, F> {
-    pub(super) pair: u32,
-    pub(super) workload: W,
-    pub(super) contender: C,
+pub(crate) struct Turn<W, C, F> {
+    pub(crate) pair: u32,
+    pub(crate) workload: W,
+    pub(crate) contender: C,
     #[serde(flatten)]
-    pub(super) figures: F,
+    pub(crate) figures: F,
 }
 
 /// One comparison, and whether its target was met; some have no target and are told for their worth.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub(super) struct Target {
-    pub(super) what: String,
-    pub(super) figure: String,
-    pub(super) target: String,
-    pub(super) met: Option<bool>,
+pub(crate) struct Target {
+    pub(crate) what: String,
+    pub(crate) figure: String,
+    pub(crate) target: String,
+    pub(crate) met: Option<bool>,
 }
 
 /// A whole run.
 #[derive(Debug, Serialize)]
-pub(super) struct Report<W, C, F> {
-    pub(super) date: String,
-    pub(super) quick: bool,
-    pub(super) pairs: u32,
+pub(crate) struct Report<W, C, F> {
+    pub(crate) date: String,
+    pub(crate) quick: bool,
+    pub(crate) pairs: u32,
     /// One probe a pair.
-    pub(super) machine: Vec<Machine>,
-    pub(super) turns: Vec<Turn<W, C, F>>,
-    pub(super) targets: Vec<Target>,
+    pub(crate) machine: Vec<Machine>,
+    pub(crate) turns: Vec<Turn<W, C, F>>,
+    pub(crate) targets: Vec<Target>,
 }
 
 /// One figure of a turn, if that turn has it.
-pub(super) type Figure<F> = fn(&F) -> Option<f64>;
+pub(crate) type Figure<F> = fn(&F) -> Option<f64>;
 
 /// A column of the table of turns: medians over the pairs.
 #[derive(Debug)]
-pub(super) struct Column<F: 'static> {
-    pub(super) title: &'static str,
+pub(crate) struct Column<F: 'static> {
+    pub(crate) title: &'static str,
     /// Several stand in one cell, with slashes between.
-    pub(super) figures: &'static [Figure<F>],
-    pub(super) decimals: usize,
+    pub(crate) figures: &'static [Figure<F>],
+    pub(crate) decimals: usize,
     /// The least and the most of the pairs behind the median: how much it can be trusted.
-    pub(super) spread: bool,
+    pub(crate) spread: bool,
 }
 
 impl<F> Column<F> {
-    pub(super) const fn of(title: &'static str, figures: &'static [Figure<F>]) -> Column<F> {
+    pub(crate) const fn of(title: &'static str, figures: &'static [Figure<F>]) -> Column<F> {
         Column { title, figures, decimals: 0, spread: false }
     }
 
-    pub(super) const fn decimals(self, decimals: usize) -> Column<F> {
+    pub(crate) const fn decimals(self, decimals: usize) -> Column<F> {
         Column { decimals, ..self }
     }
 
-    pub(super) const fn with_spread(self) -> Column<F> {
+    pub(crate) const fn with_spread(self) -> Column<F> {
         Column { spread: true, ..self }
     }
 }
@@ -75,18 +75,18 @@ impl<W: Entry, C: Entry, F> Report<W, C, F> {
     }
 
     /// The median of one figure over the pairs.
-    pub(super) fn median(&self, leg: (W, C), figure: Figure<F>) -> Option<f64> {
+    pub(crate) fn median(&self, leg: (W, C), figure: Figure<F>) -> Option<f64> {
         median(self.figures(leg, figure))
     }
 
     /// The largest of one figure over all turns of one contender.
-    pub(super) fn worst(&self, contender: C, figure: Figure<F>) -> Option<f64> {
+    pub(crate) fn worst(&self, contender: C, figure: Figure<F>) -> Option<f64> {
         let turns = self.turns.iter().filter(|turn| turn.contender == contender);
         turns.filter_map(|turn| figure(&turn.figures)).reduce(f64::max)
     }
 
     /// The disk's best bandwidth with a sync after every write, whatever the size of the writes.
-    pub(super) fn disk_megabytes_per_second(&self) -> Option<f64> {
+    pub(crate) fn disk_megabytes_per_second(&self) -> Option<f64> {
         let best = |machine: &Machine| {
             machine.disk.iter().map(|synced| synced.megabytes_per_second).reduce(f64::max)
         };
@@ -104,12 +104,12 @@ impl<W: Entry, C: Entry, F> Report<W, C, F> {
     }
 
     /// No durable broker can be quicker than this: there, a sync, and back.
-    pub(super) fn two_hops_and_a_sync_us(&self) -> Option<f64> {
+    pub(crate) fn two_hops_and_a_sync_us(&self) -> Option<f64> {
         Some(2.0 * self.loopback_hop_us()? + self.disk_sync_us()?)
     }
 
     /// The whole report as Markdown, which is also what a person sees.
-    pub(super) fn markdown(&self, title: &str, columns: &[Column<F>]) -> String {
+    pub(crate) fn markdown(&self, title: &str, columns: &[Column<F>]) -> String {
         let mut text = format!("# {title}, {}\n\n", self.date);
         let note = if self.quick { "; quick: counts are too small for conclusions" } else { "" };
         let _ = writeln!(text, "{} pair(s), medians{note}.\n", self.pairs);
@@ -212,12 +212,12 @@ fn largest(figures: &[f64]) -> f64 {
 }
 
 /// A ratio that no target stands for.
-pub(super) fn told(what: &str, ours: Option<f64>, theirs: Option<f64>) -> Option<Target> {
+pub(crate) fn told(what: &str, ours: Option<f64>, theirs: Option<f64>) -> Option<Target> {
     let target = at_most(what, ours, theirs, 0.0)?;
     Some(Target { target: "-".to_owned(), met: None, ..target })
 }
 
-pub(super) fn at_least(
+pub(crate) fn at_least(
     what: &str,
     ours: Option<f64>,
     theirs: Option<f64>,
@@ -226,7 +226,7 @@ pub(super) fn at_least(
     ratio(what, ours, theirs, factor, |ratio, factor| ratio >= factor)
 }
 
-pub(super) fn at_most(
+pub(crate) fn at_most(
     what: &str,
     ours: Option<f64>,
     theirs: Option<f64>,
@@ -257,7 +257,7 @@ fn ratio(
     })
 }
 
-pub(super) fn megabytes(what: &str, figure: Option<f64>, most: f64) -> Option<Target> {
+pub(crate) fn megabytes(what: &str, figure: Option<f64>, most: f64) -> Option<Target> {
     let figure = figure?;
     Some(Target {
         what: what.to_owned(),

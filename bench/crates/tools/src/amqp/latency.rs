@@ -2,9 +2,8 @@
 
 use super::perf_test::Plan;
 use super::{Amqp, Contender, Figures};
-use crate::bench::stage::Used;
 use crate::failure::Outcome;
-use crate::server::Server;
+use crate::stage::{Server, Used};
 
 impl Amqp {
     pub(super) fn latency(&self, server: &Server, contender: Contender) -> Outcome<Figures> {
@@ -14,7 +13,7 @@ impl Amqp {
         let mut arguments = vec!["--producers", "1", "--consumers", "1", "--queue", "bench"];
         arguments.extend(["--rate", "2000"]);
         arguments.extend(contender.queue_type());
-        let run = self.perf_test.run((server, &self.stage.folder), &arguments, plan)?;
+        let run = self.perf_test.run((server, self.stage.folder()), &arguments, plan)?;
         let consumed = run.interval.received_per_second;
         Ok(Figures {
             consumed_per_second: Some(consumed),

@@ -9,13 +9,14 @@ use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use crate::bench::jars::{self, Coordinates, TOOL_HEAP};
-use crate::bench::stage::{CpuClock, DiskClock};
-use crate::failure::{Context, Failure, Outcome};
-use crate::server::Server;
+use peers::Tool;
 
-const VERSION: &str = "2.22.1";
-const LIBRARIES: [Coordinates; 1] = [("com.rabbitmq", "perf-test", VERSION)];
+use crate::failure::{Failure, Outcome, last_lines};
+use crate::java::java;
+use crate::stage::{CpuClock, DiskClock, Server, Stage};
+
+/// In messages about it.
+const PROGRAM: &str = "PerfTest";
 /// From its start to its first line, and from its last line to its end.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -70,9 +71,8 @@ pub(super) struct Latency {
 }
 
 impl PerfTest {
-    pub(super) fn install(peers: &Path) -> Outcome<PerfTest> {
-        let name = format!("RabbitMQ PerfTest {VERSION}");
-        let libraries = jars::install(&peers.join("rabbitmq-perf-test"), &name, &LIBRARIES)?;
+    pub(super) fn install(stage: &Stage) -> Outcome<PerfTest> {
+        let libraries = stage.peers.install_tool(Tool::PerfTest, stage.progress)?;
         Ok(PerfTest { class_path: vec![libraries.join("*")] })
     }
 
@@ -88,7 +88,7 @@ impl PerfTest {
         let lines = plan.warm_up + plan.measured;
         // Some seconds more, so that the last interval ends before the run does.
         let seconds = lines as u64 * u64::from(plan.interval_seconds) + 3;
-        let mut command = jars::java(TOOL_HEAP, &self.class_path);
+        let mut command = java(&self.class_path);
         // Rates below 10 have a decimal, which some locales write with a comma.
         command.arg("-Duser.language=en").arg("com.rabbitmq.perf.PerfTest");
         command.args(["--uri", &uri(server.address), "--size", "1024", "--flag", "persistent"]);
@@ -117,7 +117,7 @@ struct Run {
 impl Run {
     fn start(mut command: Command, within: Duration) -> Outcome<Run> {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().context(|| "cannot run PerfTest")?;
+        let mut child = command.spawn().map_err(|why| Failure::NotRun { program: PROGRAM, why })?;
         let (sender, lines) = mpsc::channel();
         pass_on(child.stdout.take().expect("stdout is piped"), sender.clone());
         pass_on(child.stderr.take().expect("stderr is piped"), sender);
@@ -130,7 +130,7 @@ impl Run {
             begun = self.interval()?;
         }
         let (server_clock, client_clock) =
-            (CpuClock::start(server.pid())?, CpuClock::start(self.child.id())?);
+            (server.cpu_clock()?, CpuClock::start(vec![self.child.id()])?);
         let disk_clock = DiskClock::start(folder);
         let mut intervals = Vec::with_capacity(plan.measured);
         for _ in 0..plan.measured {
@@ -157,7 +157,7 @@ impl Run {
         loop {
             let left = self.deadline.saturating_duration_since(Instant::now());
             let Ok(line) = self.lines.recv_timeout(left) else {
-                return Err(self.failure("printed too few intervals that are understood"));
+                return Err(self.not_understood());
             };
             match parse(&line) {
                 Some(interval) => return Ok(interval),
@@ -169,20 +169,27 @@ impl Run {
     /// Waits for its end: closing its channels and connections is part of the run.
     fn end(&mut self) -> Outcome {
         while Instant::now() < self.deadline {
-            match self.child.try_wait()? {
-                Some(status) if status.success() => return Ok(()),
-                Some(status) => return Err(self.failure(&format!("ended with {status}"))),
-                None => std::thread::sleep(Duration::from_millis(20)),
+            match self.child.try_wait() {
+                Ok(Some(status)) if status.success() => return Ok(()),
+                Ok(Some(status)) => return Err(self.failure(&format!("ended with {status}"))),
+                Ok(None) => std::thread::sleep(Duration::from_millis(20)),
+                Err(why) => return Err(Failure::NotRun { program: PROGRAM, why }),
             }
         }
         Err(self.failure("did not end"))
     }
 
-    fn failure(&mut self, what: &str) -> Failure {
+    fn failure(&mut self, how: &str) -> Failure {
         self.said.extend(self.lines.try_iter());
-        let last = self.said[self.said.len().saturating_sub(15)..].join("\n    | ");
-        Failure::new(format!("PerfTest {what}\n    | {last}"))
-            .remedy("a newer PerfTest may print it differently: see bench/amqp/perf_test.rs")
+        let said = last_lines(self.said.iter().map(String::as_str));
+        Failure::Tool { program: PROGRAM, how: how.to_owned(), said }
+    }
+
+    fn not_understood(&mut self) -> Failure {
+        self.said.extend(self.lines.try_iter());
+        let said = last_lines(self.said.iter().map(String::as_str));
+        let see = "bench/crates/tools/src/amqp/perf_test.rs";
+        Failure::NotUnderstood { program: PROGRAM, see, said }
     }
 }
 
