@@ -98,7 +98,7 @@ pub(super) fn wait_until_read(postroad: &Postroad, records: u64) -> Outcome {
 }
 
 /// How many the server counts.
-pub(super) fn count(postroad: &Postroad) -> Outcome<u64> {
+fn count(postroad: &Postroad) -> Outcome<u64> {
     let list = postroad.ask_json(&["queue", "list", QUEUE])?;
     let delayed = list.get(0).and_then(|queue| queue.get("delayed")?.as_u64());
     delayed.ok_or_else(|| Failure::new(format!("queue list has no count: {list}")))
