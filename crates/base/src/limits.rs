@@ -313,16 +313,19 @@ pub const FETCH_SESSIONS_MAX: usize = 1_000;
 
 /// The longest message of a node to another one on the control lane: votes, gossip.
 pub const LINK_CONTROL_BYTES_MAX: usize = 256 << 10;
-/// The longest on the other lanes: an entry with the largest batch must fit.
-pub const LINK_MESSAGE_BYTES_MAX: usize = 68 << 20;
+/// The longest on the other lanes: the longest append of a group must fit, or its follower would never have it.
+pub const LINK_MESSAGE_BYTES_MAX: usize =
+    APPEND_MESSAGE_BYTES_MAX + GROUP_MESSAGE_BYTES_MAX + LINK_AROUND_BYTES_MAX;
+/// What a link puts around a message.
+pub const LINK_AROUND_BYTES_MAX: usize = 64;
 /// The longest before the peer has shown who it is.
 pub const LINK_HANDSHAKE_BYTES_MAX: usize = 2 << 10;
 /// What a node tells all others each second.
 pub const LINK_GOSSIP_BYTES_MAX: usize = 64 << 10;
 /// Appends of a stream (a shard, to a follower) that are not answered, and their bytes; a larger one goes
-/// alone.
-pub const LINK_APPENDS_MAX: usize = 4;
-pub const LINK_APPENDS_BYTES_MAX: usize = 8 << 20;
+/// alone. As many as the group has on their way.
+pub const LINK_APPENDS_MAX: usize = APPENDS_IN_FLIGHT_MAX;
+pub const LINK_APPENDS_BYTES_MAX: usize = APPEND_BYTES_IN_FLIGHT_MAX;
 /// Requests of a connection that are not answered, by lane, and their bytes.
 pub const LINK_CONTROL_REQUESTS_MAX: usize = 512;
 pub const LINK_REQUESTS_MAX: usize = 1_024;
@@ -418,7 +421,6 @@ const _: () = assert!(PRODUCED_UNPACKED_BYTES_MAX <= BATCH_DECOMPRESSED_BYTES_MA
 // One proposal must not be able to stall the queue that it waits in.
 const _: () = assert!(PROPOSAL_BYTES_MAX * 2 <= JOURNAL_QUEUED_BYTES_MAX);
 // An entry with the largest batch must fit a message between nodes, whose length is 32 bits.
-const _: () = assert!(LINK_MESSAGE_BYTES_MAX > BATCH_BYTES_MAX as usize + (1 << 20));
 const _: () = assert!(LINK_MESSAGE_BYTES_MAX <= u32::MAX as usize);
 const _: () = assert!(LINK_GOSSIP_BYTES_MAX < LINK_CONTROL_BYTES_MAX);
 // A shard has 16 bits in a link's frames.
