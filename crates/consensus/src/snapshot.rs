@@ -148,7 +148,9 @@ impl Snapshots {
         );
         self.snapshot_bytes.store(bytes, Ordering::Relaxed);
         self.changes_saved.store(changes, Ordering::Relaxed);
-        if let Some(last) = meta.last_log_id {
+        if self.in_a_group
+            && let Some(last) = meta.last_log_id
+        {
             self.retention.covered(last.index, log_bytes);
         }
         *self.newest.lock() = Some(meta);
