@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use base::limits::{APPEND_BYTES_MAX, PROPOSAL_BYTES_MAX};
 use futures_util::stream::{self, Stream};
-use journal::{Encoded, EntryId, EntryKind, Journal};
+use journal::{Encoded, EntryId, EntryKind, Journal, ReadError};
 use openraft::entry::{EntryPayload, RaftEntry};
 use openraft::storage::{IOFlushed, LogState, RaftLogStorage};
 use openraft::{OptionalSend, RaftLogReader};
@@ -181,15 +181,8 @@ impl LogStore {
     /// At least one entry of `range`, which is not empty, and at most about `READ_BYTES_MAX` bytes.
     async fn read(&self, range: Range<u64>) -> io::Result<Vec<Entry>> {
         let held = self.0.journal.held_entries(range.clone(), READ_BYTES_MAX);
-        let entries = match held.map_err(io::Error::other)? {
-            Some(held) => held,
-            None => {
-                let journal = self.0.journal.clone();
-                let read = move || journal.entries(range, READ_BYTES_MAX);
-                let read = self.0.workers.blocking(Task::ConsensusDisk, read).await?;
-                read.map_err(io::Error::other)?
-            }
-        };
+        let read = move |journal: Journal| journal.entries(range, READ_BYTES_MAX);
+        let entries = self.held_or_read(held, read).await?;
         let keep_commands = !self.0.starting.load(Ordering::Acquire);
         entries.into_iter().map(|entry| loaded(entry, keep_commands)).collect()
     }
@@ -197,16 +190,23 @@ impl LogStore {
     /// The same for another node: with their encodings, and no more than one message has.
     async fn read_encoded(&self, range: Range<u64>) -> io::Result<Vec<Entry>> {
         let held = self.0.journal.held_encoded_entries(range.clone(), APPEND_BYTES_MAX);
-        let entries = match held.map_err(io::Error::other)? {
-            Some(held) => held,
-            None => {
-                let journal = self.0.journal.clone();
-                let read = move || journal.encoded_entries(range, APPEND_BYTES_MAX);
-                let read = self.0.workers.blocking(Task::ConsensusDisk, read).await?;
-                read.map_err(io::Error::other)?
-            }
-        };
+        let read = move |journal: Journal| journal.encoded_entries(range, APPEND_BYTES_MAX);
+        let entries = self.held_or_read(held, read).await?;
         entries.into_iter().map(encoded).collect()
+    }
+
+    /// What is in memory; where nothing is, a worker reads.
+    async fn held_or_read<T: Send + 'static>(
+        &self,
+        held: Result<Option<Vec<T>>, ReadError>,
+        read: impl FnOnce(Journal) -> Result<Vec<T>, ReadError> + Send + 'static,
+    ) -> io::Result<Vec<T>> {
+        if let Some(held) = held.map_err(io::Error::other)? {
+            return Ok(held);
+        }
+        let journal = self.0.journal.clone();
+        let read = self.0.workers.blocking(Task::ConsensusDisk, move || read(journal)).await?;
+        read.map_err(io::Error::other)
     }
 
     /// The part of `range` that the log has.
