@@ -67,15 +67,15 @@ impl Consensus {
         &self,
         appends: impl Stream<Item = ReceivedAppend> + Send + 'static,
     ) -> impl Stream<Item = Bytes> + Send + 'static {
-        let conversation = Conversation {
+        let this = AppendStream {
             consensus: self.clone(),
             window: Window::default(),
             end: Mutex::new(End { from: NOT_KNOWN, refusal: None }),
         };
-        let conversation = Arc::new(conversation);
-        let taken = Arc::clone(&conversation).take(appends.boxed());
+        let this = Arc::new(this);
+        let taken = Arc::clone(&this).take(appends.boxed());
         let results = self.raft.stream_append(taken);
-        conversation.answers(results.boxed())
+        this.answers(results.boxed())
     }
 }
 
@@ -83,7 +83,7 @@ impl Consensus {
 const NOT_KNOWN: u64 = u64::MAX;
 
 /// A stream of appends while it lasts.
-struct Conversation {
+struct AppendStream {
     consensus: Consensus,
     window: Window,
     end: Mutex<End>,
@@ -100,18 +100,18 @@ type Results = BoxStream<
     Result<openraft::raft::StreamAppendResult<TypeConfig>, openraft::errors::Fatal<TypeConfig>>,
 >;
 
-impl Conversation {
+impl AppendStream {
     fn take(
         self: Arc<Self>,
         appends: BoxStream<'static, ReceivedAppend>,
     ) -> impl Stream<Item = Appending> + Send + 'static {
-        stream::unfold((self, appends), |(conversation, mut appends)| async {
-            conversation.window.room().await;
+        stream::unfold((self, appends), |(this, mut appends)| async {
+            this.window.room().await;
             let append = appends.next().await?;
-            match conversation.decode(append) {
-                Ok(append) => Some((append, (conversation, appends))),
+            match this.decode(append) {
+                Ok(append) => Some((append, (this, appends))),
                 Err(refusal) => {
-                    conversation.end.lock().refusal = Some(refusal);
+                    this.end.lock().refusal = Some(refusal);
                     None
                 }
             }
@@ -146,7 +146,7 @@ impl Conversation {
     /// An answer for each append that was taken, and a refusal for the one that was not.
     fn answers(self: Arc<Self>, results: Results) -> impl Stream<Item = Bytes> + Send + 'static {
         stream::unfold(Some((self, results)), |state| async {
-            let (conversation, mut results) = state?;
+            let (this, mut results) = state?;
             let reply = match results.next().await {
                 Some(Ok(Ok(last))) => Reply::Append(Appended::Matches(message::positions(last))),
                 Some(Ok(Err(StreamAppendError::Conflict(at)))) => {
@@ -156,16 +156,16 @@ impl Conversation {
                     Reply::Append(Appended::HigherVote(VoteRecord::from(&vote)))
                 }
                 Some(Err(_)) => Reply::Refused(Refusal::Stopped),
-                None => Reply::Refused(conversation.end.lock().refusal.take()?),
+                None => Reply::Refused(this.end.lock().refusal.take()?),
             };
-            conversation.window.pop();
+            this.window.pop();
             let goes_on = matches!(reply, Reply::Append(Appended::Matches(_)));
-            let from = conversation.end.lock().from;
+            let from = this.end.lock().from;
             if let Reply::Refused(refusal) = &reply {
                 tracing::warn!(from, %refusal, "entries for this member of the group are refused");
             }
-            let reply = conversation.consensus.route.encode(from, reply);
-            Some((reply, goes_on.then_some((conversation, results))))
+            let reply = this.consensus.route.encode(from, reply);
+            Some((reply, goes_on.then_some((this, results))))
         })
     }
 }

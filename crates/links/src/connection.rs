@@ -148,7 +148,7 @@ where
         while let Some(frame) = self.incoming.next(|header| self.role.allow(header))? {
             match frame.header.kind {
                 Kind::Ping => {}
-                Kind::Bye => return Err(End::Left),
+                Kind::Close => return Err(End::Left),
                 _ => self.role.take(frame)?,
             }
         }

@@ -76,7 +76,7 @@ impl Outbox {
     /// After what is there the peer is told that this side closes.
     pub(crate) fn finish(&self) {
         self.change(|queue| {
-            queue.frames.push_back(Outgoing::bare(Kind::Bye));
+            queue.frames.push_back(Outgoing::bare(Kind::Close));
             queue.stage = Stage::Finishing;
         });
     }
@@ -179,7 +179,7 @@ mod tests {
         outbox.finish();
         assert!(!outbox.push(frame(1)));
         assert!(matches!(next(&outbox), Next::Frame(Outgoing { kind: Kind::Reply, .. })));
-        assert!(matches!(next(&outbox), Next::Frame(Outgoing { kind: Kind::Bye, .. })));
+        assert!(matches!(next(&outbox), Next::Frame(Outgoing { kind: Kind::Close, .. })));
         assert!(matches!(next(&outbox), Next::Finished));
         outbox.end();
         assert_eq!(outbox.push_with_room(frame(1)).now_or_never(), Some(false));

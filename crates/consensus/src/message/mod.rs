@@ -57,7 +57,7 @@ pub enum Refusal {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Letter<T> {
+struct Envelope<T> {
     group: GroupId,
     from: u64,
     to: u64,
@@ -137,9 +137,9 @@ pub(crate) enum Appended {
 impl Route {
     /// A message to that node.
     pub(crate) fn encode<T: Serialize>(&self, to: u64, content: T) -> Bytes {
-        let letter = Letter { group: self.group, from: self.here, to, content };
+        let envelope = Envelope { group: self.group, from: self.here, to, content };
         let begin = vec![VERSION, 0, 0, 0, 0];
-        let mut bytes = postcard::to_extend(&letter, begin).expect("a growing buffer takes any");
+        let mut bytes = postcard::to_extend(&envelope, begin).expect("a growing buffer takes any");
         let checksum = crc32c(&bytes[CONTENT_AT..]);
         bytes[1..CONTENT_AT].copy_from_slice(&checksum.to_le_bytes());
         bytes.into()
@@ -167,18 +167,18 @@ impl Route {
         if crc32c(content) != u32::from_le_bytes(*checksum) {
             return Err(malformed("it is damaged"));
         }
-        let (letter, rest) = postcard::take_from_bytes::<Letter<T>>(content)
+        let (envelope, rest) = postcard::take_from_bytes::<Envelope<T>>(content)
             .map_err(|error| Refusal::Malformed(error.to_string()))?;
-        if letter.group != self.group {
+        if envelope.group != self.group {
             return Err(Refusal::OtherGroup);
         }
-        if letter.to != self.here {
+        if envelope.to != self.here {
             return Err(Refusal::OtherNode);
         }
-        if !rest.is_empty() || !letter.content.holds(letter.from) {
+        if !rest.is_empty() || !envelope.content.holds(envelope.from) {
             return Err(malformed("what it says contradicts itself"));
         }
-        Ok((letter.from, letter.content))
+        Ok((envelope.from, envelope.content))
     }
 }
 

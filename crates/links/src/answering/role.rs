@@ -18,7 +18,7 @@ use super::requests;
 use super::{IncomingAppend, IncomingAppends};
 use crate::connection::Role;
 use crate::end::{End, Violation};
-use crate::frame::{FIRST, Frame, Header, Kind, LAST_WORD, Message, Outgoing};
+use crate::frame::{ABANDONED, FIRST, Frame, Header, Kind, Message, Outgoing};
 use crate::identity::NodeId;
 use crate::lane::Lane;
 use crate::outbox::Outbox;
@@ -170,7 +170,7 @@ impl Answering {
         if stream.id != header.number {
             return;
         }
-        if header.flags & LAST_WORD != 0 {
+        if header.flags & ABANDONED != 0 {
             self.streams.remove(&header.shard);
         } else {
             stream.appends = None;
@@ -185,7 +185,7 @@ impl Role for Answering {
             Kind::Request if self.requests.allows(header.length as usize) => Ok(()),
             Kind::Request => Err(Violation::Window),
             Kind::Append => self.allow_append(header),
-            Kind::AppendsEnd | Kind::Ping | Kind::Bye | Kind::Refused => Ok(()),
+            Kind::AppendsEnd | Kind::Ping | Kind::Close | Kind::Refused => Ok(()),
             Kind::Gossip if self.lane == Lane::Control => Ok(()),
             _ => Err(header.not_allowed()),
         }

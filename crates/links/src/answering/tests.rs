@@ -219,6 +219,6 @@ async fn a_peer_that_says_nothing_is_closed_and_one_that_pings_is_not() {
         let read = tokio::io::AsyncReadExt::read(&mut scene.peer, &mut [0; 1_024]).now_or_never();
         assert!(matches!(read, Some(Ok(1..))), "{read:?}");
     }
-    scene.say(Outgoing::bare(Kind::Bye)).await;
+    scene.say(Outgoing::bare(Kind::Close)).await;
     assert_eq!(scene.ends.await.expect("no panic"), End::Left);
 }

@@ -10,7 +10,7 @@ use world::Instant;
 use super::{Lost, Session};
 use crate::connection::Role;
 use crate::end::{End, Violation};
-use crate::frame::{Frame, Header, Kind, LAST_WORD, Message, Outgoing};
+use crate::frame::{ABANDONED, Frame, Header, Kind, Message, Outgoing};
 use crate::gossip::Gossip;
 use crate::lane::Lane;
 use crate::service::Declined;
@@ -47,7 +47,7 @@ impl Role for Asking {
     fn allow(&mut self, header: &Header) -> Result<(), Violation> {
         header.check_length(self.session.lane.message_bytes_max())?;
         match header.kind {
-            Kind::Reply | Kind::Declined | Kind::AppendsEnd | Kind::Ping | Kind::Bye => Ok(()),
+            Kind::Reply | Kind::Declined | Kind::AppendsEnd | Kind::Ping | Kind::Close => Ok(()),
             _ => Err(header.not_allowed()),
         }
     }
@@ -78,7 +78,7 @@ impl Role for Asking {
         }
         for (shard, id) in calls.lose_stalled(now) {
             let end = Outgoing::new(Kind::AppendsEnd, id, Message::default());
-            self.session.outbox.push(Outgoing { shard, flags: LAST_WORD, ..end });
+            self.session.outbox.push(Outgoing { shard, flags: ABANDONED, ..end });
         }
         drop(calls);
         if now - self.told >= LINK_GOSSIP_EVERY {

@@ -11,9 +11,9 @@ pub(crate) const HEADER_BYTES: usize = 16;
 /// Of an append: the first of its stream, which takes the place of an earlier stream of the shard.
 pub(crate) const FIRST: u8 = 1;
 /// Of the end of a stream: what was sent is not to be carried out if it is not yet.
-pub(crate) const LAST_WORD: u8 = 2;
+pub(crate) const ABANDONED: u8 = 2;
 
-const FLAGS: u8 = FIRST | LAST_WORD;
+const FLAGS: u8 = FIRST | ABANDONED;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -26,8 +26,8 @@ pub(crate) enum Kind {
     Refused = 3,
     /// A sign of life. It is not answered: each side sends its own.
     Ping = 4,
-    /// The last word of a side that closes in order.
-    Bye = 5,
+    /// This side closes the connection in order, and sends nothing more.
+    Close = 5,
     Gossip = 6,
     Request = 7,
     /// Of the request, or the append, with its number.
@@ -45,7 +45,7 @@ impl Kind {
         Self::Welcome,
         Self::Refused,
         Self::Ping,
-        Self::Bye,
+        Self::Close,
         Self::Gossip,
         Self::Request,
         Self::Reply,

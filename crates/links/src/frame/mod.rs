@@ -19,7 +19,7 @@ mod message;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use header::{FIRST, HEADER_BYTES, Header, Kind, LAST_WORD};
+pub(crate) use header::{ABANDONED, FIRST, HEADER_BYTES, Header, Kind};
 pub(crate) use incoming::{Frame, Incoming};
 pub use message::{Message, Received};
 pub(crate) use message::{Outgoing, write_frame};
