@@ -24,7 +24,7 @@ pub struct BackOff {
 
 /// A record whose dead letter is not in the log yet.
 #[derive(Clone, Copy, Debug)]
-pub struct Dying {
+pub struct DeadLetterClaim {
     partition: u32,
     offset: Offset,
     ending: Ending,
@@ -100,7 +100,7 @@ impl Claims {
     }
 }
 
-impl Dying {
+impl DeadLetterClaim {
     pub fn place(&self) -> (u32, Offset) {
         (self.partition, self.offset)
     }
@@ -178,23 +178,27 @@ impl Dispatch {
     }
 
     /// The records whose dead letters are not in the log yet, by partition and offset.
-    pub fn dying(&self) -> Vec<Dying> {
-        let mut dying = Vec::with_capacity(self.ending);
+    pub fn dead_letter_claims(&self) -> Vec<DeadLetterClaim> {
+        let mut claims = Vec::with_capacity(self.ending);
         for partition in self.partitions.numbers() {
             let Some(found) = self.partitions.get(partition).filter(|_| self.ending > 0) else {
                 break;
             };
             let dead = found.ending.iter().filter(|(_, ending)| ending.reason.is_some());
-            dying.extend(dead.map(|(&offset, &ending)| Dying { partition, offset, ending }));
+            claims.extend(dead.map(|(&offset, &ending)| DeadLetterClaim {
+                partition,
+                offset,
+                ending,
+            }));
         }
-        dying
+        claims
     }
 
     /// Goes on waiting until a record's dead letter is in the log, which is told by [`Dispatch::ended`]. To be
     /// called before anything was read. False if there is no dead letter to make: the record is settled, or
     /// gone, or the policy has changed.
-    pub fn go_on_dying(&mut self, dying: Dying) -> bool {
-        let Dying { partition, offset, ending } = dying;
+    pub fn claim_dead_letter(&mut self, claim: DeadLetterClaim) -> bool {
+        let DeadLetterClaim { partition, offset, ending } = claim;
         let Some(found) = self.partitions.get(partition) else { return false };
         let unread = (found.scan_next..found.end).contains(&offset);
         if !unread || found.is_settled(offset) || self.claims.contains(partition, offset) {

@@ -141,7 +141,7 @@ impl DeadLetters {
 
     /// Goes on in the next term with those of its letters that are for these records. The others are in the log
     /// already, or their records are gone.
-    pub(super) fn go_on_with(mut self, records: &HashSet<(u32, Offset)>) -> Self {
+    pub(super) fn resume(mut self, records: &HashSet<(u32, Offset)>) -> Self {
         let before = self.pending.len();
         self.pending.retain(|it| records.contains(&(it.letter.partition, it.letter.offset)));
         self.appended += (before - self.pending.len()) as u64;

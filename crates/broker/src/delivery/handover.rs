@@ -12,7 +12,7 @@ use std::pin::pin;
 
 use base::{HashMap, HashSet, LeaseGroupId, Offset};
 use consensus::{Consensus, Leadership};
-use dispatch::{BackOff, Claim, ConsumerId, Dying, Joined, SessionId};
+use dispatch::{BackOff, Claim, ConsumerId, DeadLetterClaim, Joined, SessionId};
 
 use super::commit::Unit;
 use super::dead_letters::DeadLetters;
@@ -44,7 +44,7 @@ pub(super) struct Users {
     pub(super) engine: u64,
     pub(super) dead: DeadLetters,
     /// The records of these letters.
-    pub(super) dying: Vec<Dying>,
+    pub(super) dead_letters: Vec<DeadLetterClaim>,
 }
 
 /// A transfer that had no room in an outbox: what is to be put into the log.
@@ -93,11 +93,11 @@ impl Users {
         let dead = std::mem::take(&mut group.dead);
         let letters: HashSet<(u32, Offset)> =
             dead.pending().map(|it| (it.letter.partition, it.letter.offset)).collect();
-        let mut dying = dispatch.dying();
-        dying.retain(|dying| letters.contains(&dying.place()));
+        let mut dead_letters = dispatch.dead_letter_claims();
+        dead_letters.retain(|claim| letters.contains(&claim.place()));
         let used = !consumers.is_empty() || !claims.is_empty() || !back_offs.is_empty();
         let (id, engine) = (group.id, group.engine);
-        let users = Self { group: id, consumers, claims, back_offs, engine, dead, dying };
+        let users = Self { group: id, consumers, claims, back_offs, engine, dead, dead_letters };
         (used || !users.dead.is_empty()).then_some(users)
     }
 }

@@ -5,7 +5,7 @@ use std::pin::pin;
 
 use base::LeaseGroupId;
 use consensus::Consensus;
-use dispatch::{Claim, ConsumerId, Dying, Joined};
+use dispatch::{Claim, ConsumerId, DeadLetterClaim, Joined};
 use tokio::time::Instant;
 
 use super::super::commit::Unit;
@@ -33,7 +33,8 @@ impl Driver {
                 false => transfer.transfer.fail(&Unavailable::NotLeader),
             }
         }
-        for Users { group, consumers, claims, back_offs, engine, mut dead, dying } in groups {
+        for Users { group, consumers, claims, back_offs, engine, mut dead, dead_letters } in groups
+        {
             let known = self.groups.load(group);
             for (consumer, joined) in consumers {
                 match known {
@@ -52,10 +53,10 @@ impl Driver {
                 }
             }
             match (known, claims_hold) {
-                (true, true) => self.go_on_dying(group, engine, dead, dying),
+                (true, true) => self.resume_dead_letters(group, engine, dead, dead_letters),
                 // Their records are delivered again.
                 (true, false) => dead.fail_waiters(&Unavailable::NotLeader),
-                // With the group all of it is settled, in a way.
+                // The group was deleted, and nothing of it is left to settle.
                 (false, _) => dead.take_waiters().for_each(|waiter| self.answer(waiter)),
             }
             self.groups.enqueue(group);
@@ -82,11 +83,17 @@ impl Driver {
     }
 
     /// Dead letters that are not in the log are put there in this term, and those who rejected them wait on.
-    fn go_on_dying(&mut self, id: LeaseGroupId, engine: u64, dead: DeadLetters, dying: Vec<Dying>) {
+    fn resume_dead_letters(
+        &mut self,
+        id: LeaseGroupId,
+        engine: u64,
+        dead: DeadLetters,
+        claims: Vec<DeadLetterClaim>,
+    ) {
         let Some(group) = self.groups.resume_engine(id, engine) else { return };
-        let go_on = |dying: &Dying| group.dispatch.go_on_dying(*dying);
-        let records = dying.into_iter().filter(go_on).map(|dying| dying.place()).collect();
-        group.dead = dead.go_on_with(&records);
+        let claims = claims.into_iter().filter(|claim| group.dispatch.claim_dead_letter(*claim));
+        let records = claims.map(|claim| claim.place()).collect();
+        group.dead = dead.resume(&records);
         self.dead_letters.add(id);
         self.answer_dead_lettered(id);
     }

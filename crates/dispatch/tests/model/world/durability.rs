@@ -153,7 +153,8 @@ impl World {
         let back_offs = self.engine.back_offs();
         assert!(back_offs.len() >= waiting, "{} of {waiting}", back_offs.len());
         let (joined, claims) = (self.engine.joined(), self.engine.claims());
-        let (dying, letters) = (self.engine.dying(), std::mem::take(&mut self.letters));
+        let (dead_letters, letters) =
+            (self.engine.dead_letter_claims(), std::mem::take(&mut self.letters));
         let in_order = self.check_order;
         self.make_anew();
         self.letters = letters;
@@ -172,10 +173,10 @@ impl World {
             assert!(self.engine.claim(claim, &mut self.pools));
             assert!(!self.engine.claim(claim, &mut self.pools), "it is leased");
         }
-        assert_eq!(dying.len(), self.letters.len());
-        for dying in dying {
-            assert!(self.engine.go_on_dying(dying));
-            assert!(!self.engine.go_on_dying(dying), "it is dead");
+        assert_eq!(dead_letters.len(), self.letters.len());
+        for claim in dead_letters {
+            assert!(self.engine.claim_dead_letter(claim));
+            assert!(!self.engine.claim_dead_letter(claim), "it is claimed already");
         }
         for back_off in back_offs {
             self.engine.back_off(back_off);
