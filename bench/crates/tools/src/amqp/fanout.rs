@@ -6,7 +6,7 @@
 use super::perf_test::Plan;
 use super::{Amqp, Contender, Figures};
 use crate::failure::Outcome;
-use crate::stage::{Server, Used};
+use crate::stage::Server;
 
 pub(super) const QUEUES: u32 = 10;
 
@@ -22,19 +22,8 @@ impl Amqp {
         arguments.extend(["--queue-pattern-from", "1", "--queue-pattern-to", &count]);
         arguments.extend(contender.queue_type());
         let run = self.perf_test.run((server, self.stage.folder()), &arguments, plan)?;
-        let (confirmed, consumed) =
-            (run.interval.confirmed_per_second, run.interval.received_per_second);
-        Ok(Figures {
-            consumed_per_second: Some(consumed),
-            confirmed_per_second: Some(confirmed),
-            confirm_p50_us: Some(run.interval.confirm.p50_us),
-            confirm_p99_us: Some(run.interval.confirm.p99_us),
-            consumer_p50_us: Some(run.interval.consumer.p50_us),
-            consumer_p99_us: Some(run.interval.consumer.p99_us),
-            client_cores: Some(run.client_cpu_seconds / run.seconds),
-            disk_bytes_per_message: run.disk_bytes_per_confirmed(),
-            used: Some(Used::of(run.server_cpu_seconds, consumed * run.seconds)),
-            ..Figures::default()
-        })
+        let consumed = run.interval.received_per_second * run.seconds;
+        let disk_bytes_per_message = run.disk_bytes_per_confirmed();
+        Ok(Figures { disk_bytes_per_message, ..Figures::of(&run, consumed) })
     }
 }

@@ -18,7 +18,7 @@ use crate::contest::{Contest, Entry};
 use crate::failure::{Failure, Outcome};
 use crate::report::{Column, Report, Target};
 use crate::stage::{Cast, Footprint, Stage, Used};
-use perf_test::PerfTest;
+use perf_test::{Measured, PerfTest};
 
 /// Who is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, ValueEnum)]
@@ -88,6 +88,24 @@ pub(crate) struct Figures {
     used: Option<Used>,
     #[serde(flatten)]
     memory: Footprint,
+}
+
+impl Figures {
+    /// Of a run of PerfTest in which the server did the work of so many messages.
+    fn of(run: &Measured, messages: f64) -> Self {
+        let interval = &run.interval;
+        Self {
+            consumed_per_second: Some(interval.received_per_second),
+            confirmed_per_second: Some(interval.confirmed_per_second),
+            confirm_p50_us: Some(interval.confirm.p50_us),
+            confirm_p99_us: Some(interval.confirm.p99_us),
+            consumer_p50_us: Some(interval.consumer.p50_us),
+            consumer_p99_us: Some(interval.consumer.p99_us),
+            client_cores: Some(run.client_cpu_seconds / run.seconds),
+            used: Some(Used::of(run.server_cpu_seconds, messages)),
+            ..Self::default()
+        }
+    }
 }
 
 impl Contender {

@@ -3,7 +3,7 @@
 use super::perf_test::Plan;
 use super::{Amqp, Contender, Figures};
 use crate::failure::Outcome;
-use crate::stage::{Server, Used};
+use crate::stage::Server;
 
 impl Amqp {
     /// Through so many queues, each with a producer and a consumer.
@@ -25,18 +25,8 @@ impl Amqp {
             (run.interval.confirmed_per_second, run.interval.received_per_second);
         // Where producers outrun consumers, half of a message's work is done for those that wait.
         let messages = (confirmed + consumed) / 2.0 * run.seconds;
-        Ok(Figures {
-            consumed_per_second: Some(consumed),
-            confirmed_per_second: Some(confirmed),
-            confirm_p50_us: Some(run.interval.confirm.p50_us),
-            confirm_p99_us: Some(run.interval.confirm.p99_us),
-            consumer_p50_us: Some(run.interval.consumer.p50_us),
-            consumer_p99_us: Some(run.interval.consumer.p99_us),
-            client_cores: Some(run.client_cpu_seconds / run.seconds),
-            disk_bytes_per_message: run.disk_bytes_per_confirmed(),
-            used: Some(Used::of(run.server_cpu_seconds, messages)),
-            ..Figures::default()
-        })
+        let disk_bytes_per_message = run.disk_bytes_per_confirmed();
+        Ok(Figures { disk_bytes_per_message, ..Figures::of(&run, messages) })
     }
 }
 
