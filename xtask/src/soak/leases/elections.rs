@@ -176,10 +176,11 @@ impl Run<'_> {
         goes_on: &mut dyn FnMut() -> Outcome<bool>,
     ) -> Outcome<Vec<(Instant, Duration)>> {
         let time = Duration::from_secs(self.options.seconds);
-        let operator = Connection::open(self.load.stage.kafka, PATIENCE);
-        let mut operator = operator.context(|| "cannot connect as an operator")?;
         let (begun, mut told) = (Instant::now(), Instant::now());
         std::thread::sleep(time / CALM_PART);
+        // Only now: the server closes a connection that asks for nothing.
+        let operator = Connection::open(self.load.stage.kafka, PATIENCE);
+        let mut operator = operator.context(|| "cannot connect as an operator")?;
         let mut elections = Vec::new();
         while begun.elapsed() < time && goes_on()? {
             let at = Instant::now();
