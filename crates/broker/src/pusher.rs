@@ -174,6 +174,8 @@ impl Pusher {
                 Some(Outbound { origin, batches: Arc::clone(batches) })
             });
             let Some(message) = next else { return };
+            // What is no longer there was acknowledged, whoever did that: it is not waited for.
+            channel.skip_to(message.origin.number);
             let bytes = bytes_of(&message.batches);
             if channel.in_flight > 0
                 && channel.bytes_in_flight + bytes > MESSAGE_BYTES_IN_FLIGHT_MAX
@@ -318,6 +320,14 @@ impl Channel {
         self.not_before = self.not_before.filter(|at| *at > Instant::now());
         let waits = self.broken || self.reading || self.not_before.is_some();
         !waits && self.in_flight < MESSAGES_IN_FLIGHT_MAX
+    }
+
+    /// The first message that is there, from the next one to send on, has this number. All below a gap is
+    /// acknowledged, what is on its way too.
+    fn skip_to(&mut self, number: Offset) {
+        if number > self.next {
+            (self.next, self.received) = (number, number);
+        }
     }
 
     fn on_received(&mut self, origin: Origin, bytes: u64) {

@@ -1,10 +1,11 @@
 //! `sim`: runs seeds.
 
 use std::io::{self, IsTerminal, Write};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{self, Command, ExitCode, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, available_parallelism};
+use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use rand::SeedableRng;
@@ -17,6 +18,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Lines that are printed of what led to a violation.
 const LINES: usize = 40;
+/// Time of this machine, not of the run: no seed takes so long, but one in which a task goes round for ever.
+const ENDS_WITHIN: Duration = Duration::from_secs(300);
 
 /// A node in a world that a seed fixes, with faults, and the invariants that must survive them.
 #[derive(Parser)]
@@ -81,6 +84,11 @@ fn run(seed: u64, profile: Profile, printed: bool) -> ExitCode {
         return ExitCode::FAILURE;
     }
     sim::run::watch_panics();
+    thread::spawn(move || {
+        thread::sleep(ENDS_WITHIN);
+        println!("seed {seed}: Progress does not hold: it does not end within {ENDS_WITHIN:?}");
+        process::exit(1);
+    });
     let trace = if printed { Trace::printed() } else { Trace::default() };
     match sim::run::run(seed, profile, &trace) {
         Ok(report) => {
