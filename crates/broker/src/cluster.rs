@@ -1,14 +1,15 @@
 //! The cluster's identity: made once, when a node's data directory is new, and kept there.
 
+use std::io::IoSlice;
 use std::path::Path;
 use std::sync::Arc;
 
 use base::checksum::crc32c;
 use uuid::Uuid;
+use world::disk::replace;
 use world::{Disk, World};
 
 use crate::error::OpenError;
-use crate::small_file;
 
 const FILE: &str = "cluster";
 const MAGIC: &[u8; 8] = b"PRclust1";
@@ -57,7 +58,7 @@ fn create(world: &World, dir: &Path, path: &Path) -> Result<Uuid, OpenError> {
     content.extend_from_slice(id.as_bytes());
     content.extend_from_slice(&crc32c(&content).to_le_bytes());
     // A crash in between leaves no identity: the next start makes another.
-    small_file::write(disk, dir, FILE, &content).map_err(writing)?;
+    replace(disk, dir, FILE, &mut [IoSlice::new(&content)]).map_err(writing)?;
     Ok(id)
 }
 

@@ -20,17 +20,17 @@
 //! | `shard-1` alone | the catalog is written to `shard-0.new`, which is renamed to `shard-0` |
 //! | both | `shard-1` saves a snapshot of its rows, unless it has; `layout` is written |
 
-use std::io::{self, ErrorKind};
+use std::io::{self, ErrorKind, IoSlice};
 use std::path::Path;
 
 use base::ShardId;
 use base::checksum::crc32c;
 use machine::Role;
 use world::Disk;
+use world::disk::replace;
 
 use crate::error::OpenError;
 use crate::local_shard::{Common, LocalShard, replica};
-use crate::small_file;
 
 const FILE: &str = "layout";
 const MAGIC: &[u8; 8] = b"PRlayou1";
@@ -152,7 +152,7 @@ fn write(disk: &dyn Disk, dir: &Path) -> Result<(), OpenError> {
     let mut content = MAGIC.to_vec();
     content.extend_from_slice(&ORDER.to_le_bytes());
     content.extend_from_slice(&crc32c(&content).to_le_bytes());
-    let written = small_file::write(disk, dir, FILE, &content);
+    let written = replace(disk, dir, FILE, &mut [IoSlice::new(&content)]);
     written.map_err(|source| failed("writing", &dir.join(FILE), source))
 }
 

@@ -6,7 +6,7 @@
 //! * [`shard_client`]: questions and changes about partitions, progress and committed offsets
 //! * [`append`]: what a producer hands in and gets back; `request`: what is asked of the log
 //! * `sequencer`: gives batches their offsets and makes one proposal of all that waits
-//! * `local_shard`: a shard as this node has it; `layout`: where its files are; `small_file`: those beside them
+//! * `local_shard`: a shard as this node has it; `layout`: where its files are
 //! * `peers`: how shards reach one another; `outgoing`, `pusher`: what one sends to another
 //! * `routing`: which shard has what; `adoption`: rows follow the catalog
 //! * `shard`: applies what consensus committed, and answers whoever waits for it
@@ -51,7 +51,6 @@ mod sequencer;
 mod shard;
 pub mod shard_client;
 mod shard_status;
-mod small_file;
 mod stored;
 #[cfg(test)]
 mod tests;
