@@ -8,6 +8,9 @@
 //! ```
 //!
 //! What a later version adds stands behind this.
+//!
+//! A node of no cluster yet presents a provisional one, and looks for no node by number. Who accepts it says who
+//! it is and closes the connection: so the newcomer learns which cluster it will be part of.
 
 use std::future::poll_fn;
 
@@ -27,6 +30,8 @@ use crate::seen::Seen;
 
 const MAGIC: &[u8; 4] = b"PRln";
 const IDENTITY_BYTES: usize = 64;
+/// Who introduces itself takes whoever is at the address.
+const ANY_NODE: NodeId = NodeId(0);
 
 /// What a side of a handshake knows.
 #[derive(Clone, Copy)]
@@ -50,6 +55,14 @@ struct Hello {
     lane: u8,
 }
 
+/// Who has connected.
+pub(crate) enum Arrival {
+    /// What was read beyond the handshake is in the last of these.
+    Peer(Identity, Lane, Incoming),
+    /// A node of no cluster, which was told who this one is, and hears no more.
+    Newcomer(Identity),
+}
+
 /// The side that connects. What was read beyond the handshake is in what it returns.
 pub(crate) async fn connect<W>(
     wire: &mut W,
@@ -60,43 +73,70 @@ pub(crate) async fn connect<W>(
 where
     W: AsyncRead + AsyncWrite + Unpin,
 {
-    let hello = Hello { versions: Versions::OURS, peer: *side.ours, wanted, lane: lane as u8 };
-    say(wire, Kind::Hello, hello.encode()).await.map_err(ConnectError::Ended)?;
-    let mut incoming = Incoming::new(HEADER_BYTES);
-    let Frame { header, message, .. } =
-        hear(wire, &mut incoming).await.map_err(ConnectError::Ended)?;
-    let unreadable = || ConnectError::Ended(End::Violation(Violation::Handshake));
-    let refusal = match header.kind {
-        Kind::Refused => {
-            let refusal = Refusal::decode(&message.head).ok_or_else(unreadable)?;
-            return Err(ConnectError::Refused(refusal));
-        }
-        Kind::Welcome => {
-            let (version, peer) = decode_welcome(message.head).ok_or_else(unreadable)?;
-            let presented = Versions { min: version, max: version };
-            if peer.at.node != wanted {
-                Refusal::AnotherNode { wanted, found: peer.at.node }
-            } else if Versions::OURS.common(presented).is_none() {
-                Refusal::NoCommonVersion { spoken: Versions::OURS, presented }
-            } else if let Err(refusal) = side.admit(&peer) {
-                refusal
-            } else {
-                incoming.read_ahead(lane.read_ahead());
-                return Ok((peer, incoming));
-            }
-        }
-        _ => return Err(ConnectError::Ended(End::Violation(header.not_allowed()))),
+    let (version, peer, mut incoming) = greet(wire, side.ours, wanted, lane).await?;
+    let presented = Versions { min: version, max: version };
+    let refusal = if peer.at.node != wanted {
+        Refusal::AnotherNode { wanted, found: peer.at.node }
+    } else if Versions::OURS.common(presented).is_none() {
+        Refusal::NoCommonVersion { spoken: Versions::OURS, presented }
+    } else if let Err(refusal) = side.admit(&peer) {
+        refusal
+    } else {
+        incoming.read_ahead(lane.read_ahead());
+        return Ok((peer, incoming));
     };
     // If it cannot be said the connection is closed all the same.
     let _ = say(wire, Kind::Refused, refusal.encode()).await;
     Err(ConnectError::RefusedHere(refusal))
 }
 
-/// The side that accepts. Its error is [`ConnectError::RefusedHere`] where it refuses, which the peer was told.
-pub(crate) async fn accept<W>(
+/// The side that connects and is of no cluster yet: who accepts.
+pub(crate) async fn introduce<W>(wire: &mut W, ours: &Identity) -> Result<Identity, ConnectError>
+where
+    W: AsyncRead + AsyncWrite + Unpin,
+{
+    let (version, peer, _) = greet(wire, ours, ANY_NODE, Lane::Control).await?;
+    let presented = Versions { min: version, max: version };
+    match Versions::OURS.common(presented) {
+        Some(_) => Ok(peer),
+        None => Err(ConnectError::RefusedHere(Refusal::NoCommonVersion {
+            spoken: Versions::OURS,
+            presented,
+        })),
+    }
+}
+
+/// Says hello and hears who answers, in which version.
+async fn greet<W>(
     wire: &mut W,
-    side: Side<'_>,
-) -> Result<(Identity, Lane, Incoming), ConnectError>
+    ours: &Identity,
+    wanted: NodeId,
+    lane: Lane,
+) -> Result<(u16, Identity, Incoming), ConnectError>
+where
+    W: AsyncRead + AsyncWrite + Unpin,
+{
+    let hello = Hello { versions: Versions::OURS, peer: *ours, wanted, lane: lane as u8 };
+    say(wire, Kind::Hello, hello.encode()).await.map_err(ConnectError::Ended)?;
+    let mut incoming = Incoming::new(HEADER_BYTES);
+    let Frame { header, message, .. } =
+        hear(wire, &mut incoming).await.map_err(ConnectError::Ended)?;
+    let unreadable = || ConnectError::Ended(End::Violation(Violation::Handshake));
+    match header.kind {
+        Kind::Refused => {
+            let refusal = Refusal::decode(&message.head).ok_or_else(unreadable)?;
+            Err(ConnectError::Refused(refusal))
+        }
+        Kind::Welcome => {
+            let (version, peer) = decode_welcome(message.head).ok_or_else(unreadable)?;
+            Ok((version, peer, incoming))
+        }
+        _ => Err(ConnectError::Ended(End::Violation(header.not_allowed()))),
+    }
+}
+
+/// The side that accepts. Its error is [`ConnectError::RefusedHere`] where it refuses, which the peer was told.
+pub(crate) async fn accept<W>(wire: &mut W, side: Side<'_>) -> Result<Arrival, ConnectError>
 where
     W: AsyncRead + AsyncWrite + Unpin,
 {
@@ -112,8 +152,12 @@ where
         Ok((version, lane)) => {
             let welcome = encode_welcome(version, side.ours);
             say(wire, Kind::Welcome, welcome).await.map_err(ConnectError::Ended)?;
+            let Some(lane) = lane else {
+                let _ = wire.shutdown().await;
+                return Ok(Arrival::Newcomer(hello.peer));
+            };
             incoming.read_ahead(lane.read_ahead());
-            Ok((hello.peer, lane, incoming))
+            Ok(Arrival::Peer(hello.peer, lane, incoming))
         }
         Err(refusal) => {
             let _ = say(wire, Kind::Refused, refusal.encode()).await;
@@ -124,17 +168,22 @@ where
     }
 }
 
-fn judge(hello: &Hello, side: Side<'_>) -> Result<(u16, Lane), Refusal> {
+/// Without a lane it is a newcomer, who gets none.
+fn judge(hello: &Hello, side: Side<'_>) -> Result<(u16, Option<Lane>), Refusal> {
     let (spoken, presented) = (Versions::OURS, hello.versions);
     let version = spoken.common(presented).ok_or(Refusal::NoCommonVersion { spoken, presented })?;
     // Who reached a wrong cluster hears that, whichever node it looked for.
-    let (cluster, found) = (side.ours.at.cluster, side.ours.at.node);
-    if hello.peer.at.cluster == cluster && hello.wanted != found {
+    let DirectoryIdentity { cluster, node: found, .. } = side.ours.at;
+    if hello.peer.at.cluster != cluster {
+        side.admission.admit_newcomer(side.ours, &hello.peer)?;
+        return Ok((version, None));
+    }
+    if hello.wanted != found {
         return Err(Refusal::AnotherNode { wanted: hello.wanted, found });
     }
     side.admit(&hello.peer)?;
     let lane = Lane::of_code(hello.lane).ok_or(Refusal::UnknownLane { code: hello.lane })?;
-    Ok((version, lane))
+    Ok((version, Some(lane)))
 }
 
 /// Before the peer has shown who it is, whatever it sends.

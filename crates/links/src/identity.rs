@@ -45,6 +45,14 @@ pub trait Admission: Send + Sync + 'static {
     /// ([`Refusal::OldBoot`]). Is asked at each handshake, by the side that connects and by the one that
     /// accepts, and must not wait.
     fn admit(&self, peer: &Identity) -> Result<(), Refusal>;
+
+    /// Whether a node that presents another cluster than `ours` may hear who this one is: it belongs to none yet,
+    /// and asks by [`crate::introduce`] which it will be part of. Must not wait. Without a founding in progress
+    /// nobody may.
+    fn admit_newcomer(&self, ours: &Identity, peer: &Identity) -> Result<(), Refusal> {
+        let (cluster, presented) = (ours.at.cluster, peer.at.cluster);
+        Err(Refusal::AnotherCluster { cluster, presented })
+    }
 }
 
 impl<F: Fn(&Identity) -> Result<(), Refusal> + Send + Sync + 'static> Admission for F {

@@ -8,6 +8,8 @@
 //! * [`Peer`]: another node: requests with deadlines, streams of [`Appends`], and [`Status`]
 //! * [`Service`]: answers what peers ask
 //! * [`Admission`]: decides who is a peer
+//! * [`introduce`]: how a node of no cluster learns which it will be part of; [`PeerListener`]: where it listens
+//!   meanwhile
 //! * [`End`], [`ConnectError`], [`Refusal`]: how a connection ended, or why there is none
 //! * [`Security`]: what is encrypted
 //!
@@ -22,9 +24,11 @@ mod frame;
 mod gossip;
 mod handshake;
 mod identity;
+mod introduction;
 mod lane;
 mod link;
 mod links;
+mod listener;
 mod outbox;
 mod peer;
 mod refusal;
@@ -39,8 +43,10 @@ pub use asking::{AppendError, Appends, Replies};
 pub use end::{ConnectError, End, Insecure, Violation};
 pub use frame::{Message, Received};
 pub use identity::{Admission, DirectoryIdentity, Identity, NodeId};
+pub use introduction::introduce;
 pub use lane::Lane;
 pub use links::{GossipTooLong, Links, Options, StartError};
+pub use listener::PeerListener;
 pub use peer::{Peer, RequestError, StatusWatch};
 pub use refusal::{Refusal, Versions};
 pub use security::{Security, SecurityError, Tls};

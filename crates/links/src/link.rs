@@ -8,6 +8,7 @@ use futures_util::FutureExt;
 use tokio::sync::{Notify, watch};
 use tokio::time::{sleep_until, timeout};
 use tracing::{debug, info, warn};
+use world::net::{Net, Stream};
 use world::{Instant, World};
 
 use crate::asking::{Asking, Session};
@@ -181,6 +182,21 @@ struct Connected {
     incoming: Incoming,
 }
 
+/// A connection to `HOST:PORT`, on which nothing is said yet.
+pub(crate) async fn dial(net: Net, address: &str) -> Result<Stream, ConnectError> {
+    let connecting = timeout(LINK_CONNECTS_WITHIN, net.connect(address)).await;
+    let stream =
+        connecting.map_err(|_| ConnectError::Unanswered)?.map_err(|error| match error.kind() {
+            io::ErrorKind::ConnectionRefused => ConnectError::NobodyListens,
+            io::ErrorKind::TimedOut => ConnectError::Unanswered,
+            kind => ConnectError::Unreachable(kind),
+        })?;
+    if let Err(error) = stream.set_nodelay(true) {
+        debug!(address, %error, "cannot set TCP_NODELAY");
+    }
+    Ok(stream)
+}
+
 impl Dialer {
     async fn connect(
         &self,
@@ -188,18 +204,7 @@ impl Dialer {
         node: NodeId,
         lane: Lane,
     ) -> Result<Connected, ConnectError> {
-        let connecting = timeout(LINK_CONNECTS_WITHIN, self.world.net.connect(address)).await;
-        let stream =
-            connecting.map_err(|_| ConnectError::Unanswered)?.map_err(|error| {
-                match error.kind() {
-                    io::ErrorKind::ConnectionRefused => ConnectError::NobodyListens,
-                    io::ErrorKind::TimedOut => ConnectError::Unanswered,
-                    kind => ConnectError::Unreachable(kind),
-                }
-            })?;
-        if let Err(error) = stream.set_nodelay(true) {
-            debug!(%node, %error, "cannot set TCP_NODELAY");
-        }
+        let stream = dial(self.world.net, address).await?;
         let handshake = async {
             let mut wire = self.security.connect(stream, address).await?;
             let side = Side { ours: &self.ours, seen: &self.seen, admission: &*self.admission };

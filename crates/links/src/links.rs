@@ -23,6 +23,7 @@ use crate::gossip::Gossip;
 use crate::identity::{Admission, DirectoryIdentity, Identity, NodeId};
 use crate::lane::Lane;
 use crate::link::{Dialer, Link};
+use crate::listener::PeerListener;
 use crate::peer::{LaneHandle, Peer};
 use crate::security::Security;
 use crate::seen::Seen;
@@ -101,10 +102,19 @@ impl Links {
         failure: &Failure,
     ) -> Result<Self, StartError> {
         let Options { listen, security, connections } = options;
-        security.allows_to_listen(listen)?;
-        let failed = |source| StartError::Listen { address: listen, source };
-        let listener = world.net.listen(listen).await.map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
+        let listener = PeerListener::bind(&world, listen, security).await?;
+        Ok(Self::serve(listener, at, connections, admission, service, failure))
+    }
+
+    pub(crate) fn serve(
+        listener: PeerListener,
+        at: DirectoryIdentity,
+        connections: Connections,
+        admission: Arc<dyn Admission>,
+        service: Arc<dyn Service>,
+        failure: &Failure,
+    ) -> Self {
+        let PeerListener { world, listener, address, security } = listener;
         let ours = Identity { at, run: world.entropy.uuid() };
         let (closing, is_closing) = watch::channel(false);
         let seen = Arc::new(Seen::default());
@@ -142,7 +152,7 @@ impl Links {
         let listener = Mutex::new(Some(Owned(tasks::spawn(Task::PeerListener, listening))));
         info!(%address, node = %at.node, boot = at.boot, "listens for peers");
         let (peers, failure) = (Mutex::default(), failure.clone());
-        Ok(Self { dialer, answerer, address, peers, failure, closing, listener })
+        Self { dialer, answerer, address, peers, failure, closing, listener }
     }
 
     /// Where peers connect.

@@ -62,6 +62,16 @@ pub enum Refusal {
     /// Of a version that knows more reasons than this one: its text stands for it.
     #[error("{text}")]
     Other { text: String },
+    #[error(
+        "the lists of seeds differ: {node} was started with `--seeds {listed}`; start all nodes with the same \
+         list, in the same order"
+    )]
+    SeedsDiffer { node: NodeId, listed: String },
+    #[error(
+        "cluster {cluster} is founded already, and {node} with it: if its disk was wiped, a new node has to take \
+         its place: `postroad node replace {} --with NEW`", node.0
+    )]
+    Founded { cluster: Uuid, node: NodeId },
 }
 
 /// The longest text that is taken from a peer.

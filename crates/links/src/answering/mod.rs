@@ -26,9 +26,8 @@ use world::net::Stream;
 
 use crate::connection::drive;
 use crate::end::{ConnectError, End};
-use crate::handshake::{self, Side};
+use crate::handshake::{self, Arrival, Side};
 use crate::identity::{Admission, Identity};
-use crate::lane::Lane;
 use crate::outbox::Outbox;
 use crate::security::{Security, Wire};
 use crate::seen::Seen;
@@ -54,14 +53,21 @@ impl Answerer {
         mut stopping: watch::Receiver<bool>,
     ) {
         let address = connection.peer();
-        let (mut wire, peer, lane, incoming) = match self.handshake(stream).await {
-            Ok(accepted) => accepted,
+        let (mut wire, arrival) = match self.handshake(stream).await {
+            Ok(arrived) => arrived,
             Err(ConnectError::RefusedHere(refusal)) => {
                 warn!(%address, %refusal, "a node is refused");
                 return;
             }
             Err(error) => {
                 debug!(%address, %error, "no handshake");
+                return;
+            }
+        };
+        let (peer, lane, incoming) = match arrival {
+            Arrival::Peer(peer, lane, incoming) => (peer, lane, incoming),
+            Arrival::Newcomer(peer) => {
+                info!(node = %peer.at.node, %address, "a newcomer was told of this cluster");
                 return;
             }
         };
@@ -86,16 +92,13 @@ impl Answerer {
         }
     }
 
-    async fn handshake(
-        &self,
-        stream: Stream,
-    ) -> Result<(Wire, Identity, Lane, crate::frame::Incoming), ConnectError> {
+    async fn handshake(&self, stream: Stream) -> Result<(Wire, Arrival), ConnectError> {
         let handshake = async {
             let wire = self.security.accept(stream).await;
             let mut wire = wire.map_err(|error| ConnectError::Ended(End::of(&error)))?;
             let side = Side { ours: &self.ours, seen: &self.seen, admission: &*self.admission };
-            let (peer, lane, incoming) = handshake::accept(&mut wire, side).await?;
-            Ok((wire, peer, lane, incoming))
+            let arrival = handshake::accept(&mut wire, side).await?;
+            Ok((wire, arrival))
         };
         timeout(LINK_HANDSHAKE_WITHIN, handshake).await.unwrap_or(Err(ConnectError::Unanswered))
     }

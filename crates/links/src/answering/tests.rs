@@ -15,12 +15,13 @@ use tokio::task::JoinHandle;
 use tokio::time::{Duration, sleep};
 use world::Instant;
 
+use super::IncomingAppends;
 use super::role::Answering;
-use super::{IncomingAppends, Lane};
 use crate::connection::drive;
 use crate::end::{End, Violation};
 use crate::frame::{FIRST, Header, Incoming, Kind, Message, Outgoing, write_frame};
 use crate::identity::NodeId;
+use crate::lane::Lane;
 use crate::outbox::Outbox;
 use crate::service::{Declined, Request, Service};
 
