@@ -137,6 +137,8 @@ pub const GROUP_SLOTS: u32 = 256;
 pub const CATALOG_SEGMENT_BYTES: u64 = 16 << 20;
 /// Shards with records that a node may found.
 pub const SHARDS_MAX: u32 = 256;
+/// Nodes of a cluster.
+pub const NODES_MAX: usize = 64;
 
 // ------------------------------------------------------------------------------------ channels
 

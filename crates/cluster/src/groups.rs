@@ -1,6 +1,7 @@
 //! What peers ask goes to the group that it is for.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::pin::pin;
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -14,8 +15,10 @@ use links::{
 };
 use parking_lot::{Mutex, RwLock};
 use tasks::{Failure, Task};
+use tokio::sync::watch;
 use tokio::task::AbortHandle;
 
+use crate::proxy::Proxy;
 use crate::succession::{Succession, looks_gone};
 use crate::wire::{Asked, yes_or_no};
 
@@ -23,10 +26,19 @@ use crate::wire::{Asked, yes_or_no};
 #[derive(Clone, Default, Debug)]
 pub struct Groups(Arc<State>);
 
-#[derive(Default, Debug)]
+#[derive(Default)]
 struct State {
     groups: RwLock<BTreeMap<ShardId, Member>>,
     links: OnceLock<Weak<Links>>,
+    proxy: RwLock<Option<Arc<dyn Proxy>>>,
+    heard: watch::Sender<BTreeMap<NodeId, Bytes>>,
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shards: Vec<_> = self.groups.read().keys().copied().collect();
+        f.debug_struct("State").field("shards", &shards).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug)]
@@ -64,6 +76,27 @@ impl Groups {
         drop(left);
     }
 
+    /// From now on this answers what comes on the proxy lane, in place of a former one. While there is none such
+    /// requests are declined as [`Declined::NotServed`].
+    pub fn serve_proxy(&self, proxy: Arc<dyn Proxy>) {
+        *self.0.proxy.write() = Some(proxy);
+    }
+
+    /// What each peer told all others last. It changes only when what is told does, though peers tell it each
+    /// second.
+    pub fn heard(&self) -> watch::Receiver<BTreeMap<NodeId, Bytes>> {
+        self.0.heard.subscribe()
+    }
+
+    /// What other nodes told is not kept any more: they have left the cluster.
+    pub(crate) fn remember_only(&self, stays: impl Fn(NodeId) -> bool) {
+        self.0.heard.send_if_modified(|heard| {
+            let before = heard.len();
+            heard.retain(|node, _| stays(*node));
+            heard.len() != before
+        });
+    }
+
     fn of(&self, shard: ShardId) -> Option<Consensus> {
         self.0.groups.read().get(&shard).map(|member| member.group.clone())
     }
@@ -76,7 +109,14 @@ impl Groups {
 
 impl Service for Groups {
     fn answer(&self, request: Request) -> BoxFuture<'static, Result<Message, Declined>> {
-        let Request { from, lane, shard, message, within: _ } = request;
+        let Request { from, lane, shard, message, within } = request;
+        if lane == Lane::Proxy {
+            let proxy = self.0.proxy.read().clone();
+            return match proxy {
+                Some(proxy) => proxy.answer(shard, from, message, within),
+                None => async { Err(Declined::NotServed) }.boxed(),
+            };
+        }
         let asked = Asked::of(message).filter(|_| lane == Lane::Control);
         if let Some(Asked::LooksGone(node)) = asked {
             let answer = yes_or_no(self.sees_gone(node));
@@ -127,8 +167,13 @@ impl Service for Groups {
         .boxed()
     }
 
-    /// Nothing is told yet that a node must hear.
     fn gossip(&self, from: NodeId, payload: Bytes) {
-        tracing::debug!(%from, bytes = payload.len(), "gossip of a later version");
+        self.0.heard.send_if_modified(|heard| {
+            let is_new = heard.get(&from) != Some(&payload);
+            if is_new {
+                heard.insert(from, payload);
+            }
+            is_new
+        });
     }
 }

@@ -3,15 +3,29 @@
 //! `consensus` says what the members of a group tell each other, as bytes; `links` carries bytes between nodes.
 //! This crate brings them together, so that neither knows the other.
 //!
+//! * [`Node`]: a node as a member of its cluster: its identity, its links, and who the others are
 //! * [`Groups`]: what peers ask goes to the group that it is for
 //! * [`LinkedPeers`]: what a group asks goes to the node that it is for
+//! * [`Proxy`]: answers requests for shards that are led elsewhere
+//! * `directory`: which node a data directory is of; `seeds`, `founding`: how nodes become a cluster; `roster`: who
+//!   is in it
 //! * `succession`: who follows a leader whose process is gone
 //! * `wire`: how a group's messages lie in a link's
 
+mod directory;
+mod founding;
 mod groups;
+mod node;
 mod peers;
+mod proxy;
+mod roster;
+mod seeds;
 mod succession;
 mod wire;
 
+pub use directory::DirectoryError;
 pub use groups::Groups;
+pub use node::{KnownNode, Node, NodeOptions, NodeStartError};
 pub use peers::LinkedPeers;
+pub use proxy::Proxy;
+pub use seeds::SeedsError;

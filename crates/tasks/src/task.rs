@@ -75,6 +75,8 @@ table! {
     PeerListener: "peer-listener", Process;
     PeerLink: "peer-link", Process;
     Succession: "peer-succession", Process;
+    Founding: "peer-founding", Process;
+    NodeDirectory: "peer-directory", Process;
     PeerSession: "peer-session", Session;
     PeerRequest: "peer-request", Session;
     KafkaListener: "kafka-listener", Process;

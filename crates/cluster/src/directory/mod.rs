@@ -1,0 +1,176 @@
+//! Which node of which cluster a data directory is of: its file `node`.
+//!
+//! A node tells its peers what stands there, and they hold it to that: so whatever it tells is on disk first. It
+//! counts its boots there, by which a disk that was set back is noticed. `content` has the bytes.
+
+mod content;
+
+use std::fmt;
+use std::io::{self, IoSlice};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+pub(crate) use content::{Content, Record, Records};
+use content::{Unreadable, VERSION};
+use tasks::Task;
+use thiserror::Error;
+use tokio::sync::Mutex;
+use world::World;
+use world::disk::{read_whole, replace};
+
+const FILE: &str = "node";
+
+/// Why the file `node` of a data directory cannot be read or written.
+#[derive(Debug, Error)]
+pub enum DirectoryError {
+    #[error(
+        "{} says which node this data directory is of, and is damaged: {reason}; restore it as it was at the \
+         last start, or have a new node with an empty data directory take this one's place",
+        path.display()
+    )]
+    Damaged { path: PathBuf, reason: &'static str },
+    #[error(
+        "{} is of version {version}, and this program knows version {VERSION}: start the program that wrote it, \
+         or a later one",
+        path.display()
+    )]
+    LaterVersion { path: PathBuf, version: u32 },
+    #[error(
+        "the data directory {} is of a node that ran alone, as its `{found}` shows, and cannot become one of \
+         several nodes: start it without peers and seeds, or give an empty data directory",
+        dir.display()
+    )]
+    RanAlone { dir: PathBuf, found: String },
+    #[error("another process uses the data directory {}: stop it, or give another one", dir.display())]
+    InUse { dir: PathBuf },
+    #[error("{doing}: {source}; look whether the disk is well, and start the node again")]
+    Io { doing: String, source: io::Error },
+}
+
+/// A directory that this process has to itself until this is dropped.
+pub(crate) struct Claimed {
+    world: World,
+    dir: PathBuf,
+    lock: Lock,
+}
+
+/// Another process has the directory once the last of these is dropped.
+type Lock = Arc<dyn Send + Sync>;
+
+/// A directory that says which node it is of.
+pub(crate) struct Directory {
+    world: World,
+    dir: PathBuf,
+    /// As it is on disk.
+    content: Arc<Mutex<Content>>,
+    lock: Lock,
+}
+
+impl fmt::Debug for Directory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Directory").field("dir", &self.dir).finish_non_exhaustive()
+    }
+}
+
+/// Claims a directory, which is made if it is not there, and reads which node it is of: `None` if of none yet.
+pub(crate) async fn claim(
+    world: &World,
+    dir: &Path,
+) -> Result<(Claimed, Option<Content>), DirectoryError> {
+    let (of_work, of_dir) = (world.clone(), dir.to_owned());
+    blocking(world, move || claim_now(of_work, of_dir)).await
+}
+
+fn claim_now(world: World, dir: PathBuf) -> Result<(Claimed, Option<Content>), DirectoryError> {
+    let disk = &*world.disk;
+    disk.create_dir(&dir).map_err(failed("making", &dir))?;
+    let lock = disk.lock(&dir).map_err(|source| match source.kind() {
+        io::ErrorKind::WouldBlock => DirectoryError::InUse { dir: dir.clone() },
+        _ => failed("claiming", &dir)(source),
+    })?;
+    let names = disk.list(&dir).map_err(failed("reading", &dir))?;
+    let content = if names.iter().any(|name| name == FILE) {
+        Some(read(&world, &dir.join(FILE))?)
+    } else if let Some(found) = names.into_iter().find(|name| is_of_a_broker(name)) {
+        return Err(DirectoryError::RanAlone { dir, found });
+    } else {
+        None
+    };
+    Ok((Claimed { world, dir, lock: lock.into() }, content))
+}
+
+/// What a broker leaves, and nobody else: there may be other files, of a file system or of an operator.
+fn is_of_a_broker(name: &str) -> bool {
+    name == "cluster" || name == "layout" || name.starts_with("shard-")
+}
+
+fn read(world: &World, path: &Path) -> Result<Content, DirectoryError> {
+    let bytes = read_whole(&*world.disk, path).map_err(failed("reading", path))?;
+    Content::decode(&bytes).map_err(|unreadable| {
+        let path = path.to_owned();
+        match unreadable {
+            Unreadable::Damaged(reason) => DirectoryError::Damaged { path, reason },
+            Unreadable::LaterVersion(version) => DirectoryError::LaterVersion { path, version },
+        }
+    })
+}
+
+impl Claimed {
+    /// Writes what the directory says from now on.
+    pub(crate) async fn write(self, content: Content) -> Result<Directory, DirectoryError> {
+        let Self { world, dir, lock } = self;
+        let (of_work, of_dir, written) = (world.clone(), dir.clone(), content.clone());
+        blocking(&world, move || write_now(&of_work, &of_dir, &written)).await?;
+        Ok(Directory { world, dir, content: Arc::new(Mutex::new(content)), lock })
+    }
+}
+
+impl Directory {
+    /// Changes what the directory says; on disk when this returns. Goes on if it is dropped.
+    pub(crate) async fn change(
+        &self,
+        change: impl FnOnce(&mut Content),
+    ) -> Result<(), DirectoryError> {
+        // It stays locked until the write is over, also if nobody waits for that any more.
+        let mut content = Arc::clone(&self.content).lock_owned().await;
+        let mut changed = content.clone();
+        change(&mut changed);
+        if changed == *content {
+            return Ok(());
+        }
+        let (world, dir, lock) = (self.world.clone(), self.dir.clone(), Arc::clone(&self.lock));
+        blocking(&self.world, move || {
+            let written = write_now(&world, &dir, &changed);
+            drop(lock);
+            written.map(|()| *content = changed)
+        })
+        .await
+    }
+
+    /// Waits until nothing is being written.
+    pub(crate) async fn settled(&self) {
+        drop(self.content.lock().await);
+    }
+}
+
+fn write_now(world: &World, dir: &Path, content: &Content) -> Result<(), DirectoryError> {
+    let bytes = content.encode();
+    let replaced = replace(&*world.disk, dir, FILE, &mut [IoSlice::new(&bytes)]);
+    replaced.map_err(failed("writing", &dir.join(FILE)))
+}
+
+async fn blocking<T: Send + 'static>(
+    world: &World,
+    work: impl FnOnce() -> Result<T, DirectoryError> + Send + 'static,
+) -> Result<T, DirectoryError> {
+    let done = world.workers.blocking(Task::NodeDirectory, work).await;
+    done.unwrap_or_else(|ended| {
+        let doing = "work on the data directory has ended".to_owned();
+        Err(DirectoryError::Io { doing, source: io::Error::other(ended) })
+    })
+}
+
+fn failed(doing: &str, path: &Path) -> impl FnOnce(io::Error) -> DirectoryError {
+    let doing = format!("{doing} {}", path.display());
+    move |source| DirectoryError::Io { doing, source }
+}

@@ -1,0 +1,249 @@
+//! A node as a member of its cluster.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use base::ShardId;
+use bytes::Bytes;
+use consensus::Members;
+use gateway::Connections;
+use links::{
+    Admission, ConnectError, DirectoryIdentity, GossipTooLong, Identity, Lane, Links, Message,
+    NodeId, Peer, PeerListener, Received, RequestError, Security, Service, StartError,
+};
+use parking_lot::Mutex;
+use tasks::{Failure, Task};
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tracing::info;
+use uuid::Uuid;
+use world::{Instant, World};
+
+use crate::directory::{Directory, DirectoryError, Record, claim};
+use crate::founding::{Completion, begin, learn_cluster};
+use crate::groups::Groups;
+use crate::roster::Roster;
+use crate::seeds::{FOUNDER, SeedsError};
+
+/// How a node takes part in a cluster.
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    /// Where peers connect; port 0 is one that the system chooses.
+    pub listen: SocketAddr,
+    /// `HOST:PORT` by which the others reach this node: one of the seeds when the cluster is founded.
+    pub address: String,
+    /// The nodes that found the cluster, by their addresses: the same list in the same order on each. May be
+    /// empty, or another one, once the directory is of a cluster that is founded.
+    pub seeds: Vec<String>,
+    pub security: Security,
+}
+
+/// A node of the cluster, as the catalog knows it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KnownNode {
+    pub id: NodeId,
+    /// Of its data directory.
+    pub directory: Uuid,
+    /// Its last boot that is known.
+    pub boot: u64,
+    /// `HOST:PORT` of its peer port.
+    pub address: String,
+}
+
+/// Why a node does not start as a member of a cluster.
+#[derive(Debug, Error)]
+pub enum NodeStartError {
+    #[error(transparent)]
+    Listen(#[from] StartError),
+    #[error(transparent)]
+    Directory(#[from] DirectoryError),
+    #[error(transparent)]
+    Seeds(#[from] SeedsError),
+    /// It is there, and does not let this node into the cluster that it founds.
+    #[error("the first seed {seed} cannot be asked for the cluster: {error}")]
+    FirstSeed { seed: String, error: ConnectError },
+}
+
+/// A node with an identity and links to the others. Dropping it ends its links, once nobody else has them.
+#[derive(Debug)]
+pub struct Node {
+    links: Arc<Links>,
+    groups: Groups,
+    roster: Arc<Roster>,
+    directory: Arc<Directory>,
+    members: Members,
+    all_seen: watch::Sender<bool>,
+    /// While the cluster is not founded.
+    completion: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some(completion) = self.completion.get_mut() {
+            completion.abort();
+        }
+    }
+}
+
+impl Node {
+    /// Listens for peers, counts the boot, and returns once the node knows which cluster it belongs to: for that
+    /// a new node asks the first seed, for as long as it takes. `failure` hears if a part panics that the node
+    /// cannot do without. It has the directory to itself until it is dropped.
+    pub async fn start(
+        world: &World,
+        data_dir: &Path,
+        options: NodeOptions,
+        connections: Connections,
+        failure: &Failure,
+    ) -> Result<Self, NodeStartError> {
+        let NodeOptions { listen, address, seeds, security } = options;
+        let listener = PeerListener::bind(world, listen, security).await?;
+        let (claimed, found) = claim(world, data_dir).await?;
+        let (mut content, seeds) = begin(world, found, &address, &seeds)?;
+        let directory = claimed.write(content.clone()).await?;
+        let cluster = match (content.cluster, &seeds) {
+            (Some(cluster), _) => cluster,
+            (None, Some(seeds)) => {
+                let cluster = learn_cluster(world, &listener, &content, seeds).await?;
+                directory.change(|content| content.cluster = Some(cluster)).await?;
+                cluster
+            }
+            // A founded cluster has an id; a file that says otherwise was not written by this program.
+            (None, None) => return Err(SeedsError::Missing.into()),
+        };
+        let at = DirectoryIdentity {
+            cluster,
+            node: content.node,
+            directory: content.directory,
+            boot: content.boot,
+        };
+        info!(%cluster, node = %at.node, boot = at.boot, "is a node of its cluster");
+        let here = Record { address, directory: Some(at.directory), boot: at.boot };
+        content
+            .nodes
+            .entry(at.node)
+            .and_modify(|known| {
+                (known.directory, known.boot) = (here.directory, here.boot);
+            })
+            .or_insert(here);
+        let is_founding = seeds.is_some();
+        let roster = Arc::new(Roster::new(at, content.nodes.clone(), seeds));
+        let groups = Groups::default();
+        let admission: Arc<dyn Admission> = roster.clone();
+        let service: Arc<dyn Service> = Arc::new(groups.clone());
+        let links = Arc::new(listener.serve(at, connections, admission, service, failure));
+        groups.link(&links);
+        let addresses = content.nodes.iter().map(|(node, record)| (*node, &record.address));
+        let others: Vec<Peer> =
+            addresses.clone().filter_map(|(node, address)| links.set_peer(node, address)).collect();
+        let members = Members::voting(addresses.map(|(node, it)| (node.0, it.clone())));
+        let (all_seen, _) = watch::channel(!is_founding);
+        let directory = Arc::new(directory);
+        let completion = is_founding.then(|| {
+            let completion = Completion {
+                others,
+                roster: Arc::clone(&roster),
+                directory: Arc::downgrade(&directory),
+                all_seen: all_seen.clone(),
+                failure: failure.clone(),
+            };
+            tasks::vital(Task::Founding, completion.run(), failure)
+        });
+        let completion = Mutex::new(completion);
+        Ok(Self { links, groups, roster, directory, members, all_seen, completion })
+    }
+
+    pub fn links(&self) -> &Arc<Links> {
+        &self.links
+    }
+
+    /// The groups that its links serve: each shard's replica joins them.
+    pub fn groups(&self) -> &Groups {
+        &self.groups
+    }
+
+    /// Who this node says that it is.
+    pub fn identity(&self) -> Identity {
+        self.links.identity()
+    }
+
+    /// The seeds, who vote in the first groups; after a restart the nodes that were known last.
+    pub fn members(&self) -> Members {
+        self.members.clone()
+    }
+
+    /// Whether this is the first seed, which founds the groups.
+    pub fn is_founder(&self) -> bool {
+        self.identity().at.node == FOUNDER
+    }
+
+    /// Waits until each other seed has been connected to, and that is written down. At once where it was so in an
+    /// earlier run.
+    pub async fn all_seen(&self) {
+        // The sender is this node's own.
+        let _ = self.all_seen.subscribe().wait_for(|all_seen| *all_seen).await;
+    }
+
+    /// Who is seen or known to be in the cluster by now, this node included: what the founder writes into the
+    /// catalog after [`Node::all_seen`].
+    pub fn known(&self) -> Vec<KnownNode> {
+        let known = |(id, record): (NodeId, Record)| {
+            let Record { address, directory, boot } = record;
+            Some(KnownNode { id, directory: directory?, boot, address })
+        };
+        self.roster.records().into_iter().filter_map(known).collect()
+    }
+
+    /// From now on exactly these nodes are in the cluster: others are refused and disconnected. They count when
+    /// this is first polled, and are on disk when it returns, so that the next start knows them. Nothing is
+    /// written if nothing has changed.
+    pub async fn know(&self, nodes: Vec<KnownNode>) -> Result<(), DirectoryError> {
+        let gone = self.roster.know(&nodes);
+        for node in &nodes {
+            self.links.set_peer(node.id, &node.address);
+        }
+        for node in &gone {
+            self.links.remove_peer(*node);
+        }
+        self.groups.remember_only(|node| nodes.iter().any(|known| known.id == node));
+        let written = self.directory.change(|content| {
+            content.is_founded = true;
+            content.nodes = self.roster.records();
+        });
+        written.await?;
+        self.all_seen.send_replace(true);
+        Ok(())
+    }
+
+    /// Asks another node's [`crate::Proxy`], and waits for the answer until the deadline. A node that is not
+    /// known is [`RequestError::Gone`].
+    pub async fn ask(
+        &self,
+        node: NodeId,
+        shard: ShardId,
+        message: Message,
+        deadline: Instant,
+    ) -> Result<Received, RequestError> {
+        let peer = self.links.peer(node).ok_or(RequestError::Gone)?;
+        peer.request(Lane::Proxy, shard, message, deadline).await
+    }
+
+    /// Tells all others, now and each second, in place of what was told before; [`Groups::heard`] has it there.
+    pub fn tell(&self, payload: Bytes) -> Result<(), GossipTooLong> {
+        self.links.gossip(payload)
+    }
+
+    /// Tells all peers that this node closes its links, and waits until that is said and nothing is being written:
+    /// see [`Links::close`]. Its directory is free for another process once the node is dropped.
+    pub async fn close(&self) {
+        let completion = self.completion.lock().take();
+        if let Some(completion) = completion {
+            completion.abort();
+            let _ = completion.await;
+        }
+        self.links.close().await;
+        self.directory.settled().await;
+    }
+}

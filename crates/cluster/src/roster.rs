@@ -1,0 +1,149 @@
+//! Who is a node of the cluster.
+//!
+//! Until the catalog tells, a node is believed when it is seen first: its number and its data directory belong
+//! together from then on. Once all seeds were seen that is on disk, so that a restart does not begin anew: a node
+//! whose disk was wiped in between would otherwise be taken for the one that has voted.
+
+use std::collections::BTreeSet;
+
+use links::{Admission, DirectoryIdentity, Identity, NodeId, Refusal};
+use parking_lot::Mutex;
+use uuid::Uuid;
+
+use crate::directory::{Record, Records};
+use crate::node::KnownNode;
+use crate::seeds::{FOUNDER, Seeds, is_provisional};
+
+/// What a refused node hears of a list of seeds, in bytes: a handshake has room for little.
+const LISTED_BYTES_MAX: usize = 400;
+
+#[derive(Debug)]
+pub(crate) struct Roster {
+    here: DirectoryIdentity,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    stage: Stage,
+    /// This node included.
+    nodes: Records,
+    /// Nodes that are in no record and were let in all the same.
+    guests: BTreeSet<NodeId>,
+}
+
+#[derive(Debug)]
+enum Stage {
+    /// Not all seeds were seen yet.
+    Founding(Seeds),
+    /// All were seen, or an earlier run knew the nodes. There may be others since.
+    Founded,
+    /// The catalog tells who is in the cluster.
+    Known,
+}
+
+impl Roster {
+    /// `founding`: the seeds, unless an earlier run has seen all of them.
+    pub(crate) fn new(here: DirectoryIdentity, nodes: Records, founding: Option<Seeds>) -> Self {
+        let stage = founding.map_or(Stage::Founded, Stage::Founding);
+        Self { here, state: Mutex::new(State { stage, nodes, guests: BTreeSet::new() }) }
+    }
+
+    pub(crate) fn records(&self) -> Records {
+        self.state.lock().nodes.clone()
+    }
+
+    /// All seeds were seen.
+    pub(crate) fn founded(&self) {
+        let stage = &mut self.state.lock().stage;
+        if let Stage::Founding(_) = stage {
+            *stage = Stage::Founded;
+        }
+    }
+
+    /// From now on these are the nodes. Those that are none any more are returned.
+    pub(crate) fn know(&self, nodes: &[KnownNode]) -> BTreeSet<NodeId> {
+        let mut state = self.state.lock();
+        let known = |node: &KnownNode| {
+            let seen = state.nodes.get(&node.id);
+            let seen = seen.filter(|seen| seen.directory == Some(node.directory));
+            // The catalog hears of a boot later than whoever sees it.
+            let boot = node.boot.max(seen.map_or(0, |seen| seen.boot));
+            let directory = Some(node.directory);
+            (node.id, Record { address: node.address.clone(), directory, boot })
+        };
+        let nodes: Records = nodes.iter().map(known).collect();
+        let mut gone: BTreeSet<NodeId> = state.nodes.keys().copied().collect();
+        gone.append(&mut state.guests);
+        gone.retain(|node| !nodes.contains_key(node));
+        state.nodes = nodes;
+        state.stage = Stage::Known;
+        gone
+    }
+
+    fn newcomer(&self, seeds: &Seeds, nodes: &Records, peer: &Identity) -> Result<(), Refusal> {
+        let DirectoryIdentity { cluster, node, directory: presented, .. } = peer.at;
+        let is_listed = seeds.has(node) && node != FOUNDER && self.here.node == FOUNDER;
+        if cluster != seeds.provisional_cluster() || !is_listed {
+            let mut listed = seeds.listed();
+            listed.truncate(listed.floor_char_boundary(LISTED_BYTES_MAX));
+            return Err(Refusal::SeedsDiffer { node: self.here.node, listed });
+        }
+        match nodes.get(&node).and_then(|record| record.directory) {
+            Some(known) if known != presented => {
+                Err(Refusal::AnotherDirectory { node, known, presented })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Admission for Roster {
+    fn admit(&self, peer: &Identity) -> Result<(), Refusal> {
+        let DirectoryIdentity { node, directory: presented, boot, .. } = peer.at;
+        if node == self.here.node {
+            // Not this process, which does not connect to itself.
+            let here = &self.here;
+            return Err(known_as(node, here.directory, presented)
+                .err()
+                .unwrap_or(Refusal::OldBoot { node, seen: here.boot, presented: boot }));
+        }
+        let mut state = self.state.lock();
+        let State { stage, nodes, guests } = &mut *state;
+        match (nodes.get_mut(&node), stage) {
+            (Some(record), _) => {
+                known_as(node, *record.directory.get_or_insert(presented), presented)?;
+                if boot < record.boot {
+                    return Err(Refusal::OldBoot { node, seen: record.boot, presented: boot });
+                }
+                record.boot = boot;
+                Ok(())
+            }
+            // It may have joined since this one last knew, and what the catalog says may have to come from it.
+            (None, Stage::Founded) => {
+                guests.insert(node);
+                Ok(())
+            }
+            (None, Stage::Founding(_) | Stage::Known) => Err(Refusal::UnknownNode { node }),
+        }
+    }
+
+    fn admit_newcomer(&self, ours: &Identity, peer: &Identity) -> Result<(), Refusal> {
+        let (cluster, presented) = (ours.at.cluster, peer.at.cluster);
+        if !is_provisional(presented) {
+            return Err(Refusal::AnotherCluster { cluster, presented });
+        }
+        let state = self.state.lock();
+        match &state.stage {
+            Stage::Founding(seeds) => self.newcomer(seeds, &state.nodes, peer),
+            Stage::Founded | Stage::Known => Err(Refusal::Founded { cluster, node: peer.at.node }),
+        }
+    }
+}
+
+fn known_as(node: NodeId, known: Uuid, presented: Uuid) -> Result<(), Refusal> {
+    match known == presented {
+        true => Ok(()),
+        false => Err(Refusal::AnotherDirectory { node, known, presented }),
+    }
+}

@@ -1,0 +1,156 @@
+//! Who is let into a cluster that is founded.
+
+use std::time::Duration;
+
+use cluster::{KnownNode, NodeStartError};
+use futures_util::FutureExt;
+use links::{DirectoryIdentity, NodeId, Refusal};
+use tokio::time::sleep;
+use uuid::Uuid;
+
+use crate::harness::{Place, found, impostor, is_linked, known, refused, soon, stop, why_not};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_first_seed_whose_disk_was_wiped_is_alone() {
+    let (places, seeds) = Place::several(3);
+    let mut nodes = found(&places, &seeds).await;
+    let cluster = nodes[0].identity().at.cluster;
+    stop(nodes.remove(0)).await;
+    let wiped = places[0].wiped().start(&seeds).await.expect("it takes itself for a founder");
+    let presented = wiped.identity().at.cluster;
+    assert_ne!(presented, cluster);
+    for node in [2, 3] {
+        let error = why_not(wiped.links(), node).await;
+        assert_eq!(refused(&error), &Refusal::AnotherCluster { cluster, presented });
+    }
+    assert_eq!(wiped.all_seen().now_or_never(), None);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_seed_whose_disk_was_wiped_is_refused_also_after_a_restart() {
+    let (places, seeds) = Place::several(3);
+    let mut nodes = found(&places, &seeds).await;
+    let at = nodes[1].identity().at;
+    let others = known(&nodes);
+    stop(nodes.remove(1)).await;
+    let wiped = places[1].wiped();
+    let refusal = Refusal::Founded { cluster: at.cluster, node: NodeId(2) };
+    let is_refused = async || {
+        let error = wiped.start(&seeds).await.expect_err("wiped");
+        let NodeStartError::FirstSeed { error: why, .. } = &error else { panic!("{error}") };
+        assert_eq!(refused(why), &refusal);
+        assert!(error.to_string().contains("postroad node replace 2 --with NEW"), "{error}");
+    };
+    is_refused().await;
+    // The founder's memory is gone, its disk is not.
+    stop(nodes.remove(0)).await;
+    let founder = places[0].start(&seeds).await.expect("starts");
+    is_refused().await;
+    founder.know(others).await.expect("written");
+    is_refused().await;
+    // Nor may it say that it is of the cluster.
+    let presented = Uuid::from_u128(666);
+    let liar = impostor(DirectoryIdentity { directory: presented, boot: 9, ..at }, &founder).await;
+    let error = why_not(&liar, 1).await;
+    let known = at.directory;
+    assert_eq!(refused(&error), &Refusal::AnotherDirectory { node: at.node, known, presented });
+}
+
+/// What the first seed knows before all are there is in its memory: the first that comes counts.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn during_the_founding_the_first_directory_of_a_node_counts() {
+    let (places, seeds) = Place::several(3);
+    let founder = places[0].start(&seeds).await.expect("starts");
+    let second = places[1].start(&seeds).await.expect("starts");
+    is_linked(second.links(), 1).await;
+    let at = second.identity().at;
+    stop(second).await;
+    let error = places[1].wiped().start(&seeds).await.expect_err("another directory");
+    let NodeStartError::FirstSeed { error: why, .. } = &error else { panic!("{error}") };
+    let is_it = matches!(
+        refused(why),
+        Refusal::AnotherDirectory { node: NodeId(2), known, .. } if *known == at.directory
+    );
+    assert!(is_it, "{error}");
+    let stranger = impostor(DirectoryIdentity { node: NodeId(4), ..at }, &founder).await;
+    let error = why_not(&stranger, 1).await;
+    assert_eq!(refused(&error), &Refusal::UnknownNode { node: NodeId(4) });
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_catalog_knows_is_let_in_and_nothing_else() {
+    let (places, seeds) = Place::several(3);
+    let nodes = found(&places, &seeds).await;
+    let second = &nodes[1];
+    let mut all = known(&nodes);
+    let at = nodes[0].identity().at;
+    let directory = Uuid::from_u128(44);
+    let fourth = DirectoryIdentity { node: NodeId(4), directory, boot: 5, ..at };
+    second.know(all.clone()).await.expect("written");
+    let stranger = impostor(fourth, second).await;
+    let error = why_not(&stranger, 2).await;
+    assert_eq!(refused(&error), &Refusal::UnknownNode { node: NodeId(4) });
+    // It joins.
+    let address = stranger.address().to_string();
+    all.push(KnownNode { id: NodeId(4), directory, boot: 5, address });
+    second.know(all.clone()).await.expect("written");
+    is_linked(&stranger, 2).await;
+    is_linked(second.links(), 4).await;
+    assert_eq!(second.known(), all);
+    // A boot before that which is known is none of it, and a later one is.
+    let earlier = impostor(DirectoryIdentity { boot: 4, ..fourth }, second).await;
+    let error = why_not(&earlier, 2).await;
+    let old = Refusal::OldBoot { node: NodeId(4), seen: 5, presented: 4 };
+    assert_eq!(refused(&error), &old);
+    let later = impostor(DirectoryIdentity { boot: 6, ..fourth }, second).await;
+    is_linked(&later, 2).await;
+    let boots: Vec<_> = second.known().iter().map(|node| node.boot).collect();
+    assert_eq!(boots, [1, 1, 1, 6]);
+    // It is removed.
+    all.pop();
+    second.know(all.clone()).await.expect("written");
+    let error = why_not(&later, 2).await;
+    assert_eq!(refused(&error), &Refusal::UnknownNode { node: NodeId(4) });
+    assert!(second.links().peer(NodeId(4)).is_none());
+    assert_eq!(second.known(), all);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_copies_of_a_directory_one_is_refused() {
+    let (places, seeds) = Place::several(3);
+    let mut nodes = found(&places, &seeds).await;
+    stop(nodes.remove(1)).await;
+    let copy = Place { address: Place::new().address, ..places[1].copied() };
+    let original = places[1].start(&[]).await.expect("starts");
+    is_linked(original.links(), 1).await;
+    is_linked(original.links(), 3).await;
+    let copy = copy.start(&[]).await.expect("its directory knows the cluster");
+    assert_eq!(copy.identity().at, original.identity().at);
+    for node in [1, 3] {
+        let error = why_not(copy.links(), node).await;
+        let old = Refusal::OldBoot { node: NodeId(2), seen: 2, presented: 2 };
+        assert_eq!(refused(&error), &old);
+    }
+    is_linked(original.links(), 1).await;
+}
+
+/// A node may have joined and lead the catalog while another was away, which has to hear that from it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_node_that_returns_listens_to_one_that_joined_meanwhile() {
+    let (places, seeds) = Place::several(3);
+    let mut nodes = found(&places, &seeds).await;
+    let all = known(&nodes);
+    stop(nodes.remove(2)).await;
+    let third = places[2].start(&[]).await.expect("starts");
+    soon("it was founded before", third.all_seen()).await;
+    let directory = Uuid::from_u128(44);
+    let at = DirectoryIdentity { node: NodeId(7), directory, ..nodes[0].identity().at };
+    let joined = impostor(at, &third).await;
+    is_linked(&joined, 3).await;
+    // Once it knows the catalog, that counts.
+    third.know(all).await.expect("written");
+    let error = why_not(&joined, 3).await;
+    assert_eq!(refused(&error), &Refusal::UnknownNode { node: NodeId(7) });
+    sleep(Duration::from_millis(10)).await;
+    is_linked(third.links(), 1).await;
+}

@@ -1,0 +1,8 @@
+//! Nodes that become one cluster over real sockets of this machine, and who is let in after that.
+
+mod crashes;
+mod founded;
+mod harness;
+mod lists;
+mod requests;
+mod restarts;
