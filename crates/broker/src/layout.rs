@@ -4,6 +4,7 @@
 //! ```text
 //! layout     which of these orders holds
 //! cluster    the cluster's identity
+//! node       which node of several this is (crate `cluster`); none where it runs alone
 //! shard-0    the catalog
 //! shard-1..  shards with rows
 //! ```
