@@ -20,7 +20,7 @@ use tokio::task::AbortHandle;
 
 use crate::proxy::Proxy;
 use crate::succession::{Succession, looks_gone};
-use crate::wire::{Asked, yes_or_no};
+use crate::wire::{Asked, Process, yes_or_no};
 
 /// The groups that this node is a member of, by shard. Clones are the same.
 #[derive(Clone, Default, Debug)]
@@ -101,9 +101,9 @@ impl Groups {
         self.0.groups.read().get(&shard).map(|member| member.group.clone())
     }
 
-    fn sees_gone(&self, node: NodeId) -> bool {
+    fn sees_gone(&self, process: Process) -> bool {
         let links = self.0.links.get().and_then(Weak::upgrade);
-        links.is_some_and(|links| looks_gone(&links, node))
+        links.is_some_and(|links| looks_gone(&links, process))
     }
 }
 
@@ -118,8 +118,8 @@ impl Service for Groups {
             };
         }
         let asked = Asked::of(message).filter(|_| lane == Lane::Control);
-        if let Some(Asked::LooksGone(node)) = asked {
-            let answer = yes_or_no(self.sees_gone(node));
+        if let Some(Asked::LooksGone(process)) = asked {
+            let answer = yes_or_no(self.sees_gone(process));
             return async { Ok(answer) }.boxed();
         }
         let Some((group, asked)) = self.of(shard).zip(asked) else {

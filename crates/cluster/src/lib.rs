@@ -23,7 +23,7 @@ mod seeds;
 mod succession;
 mod wire;
 
-pub use directory::DirectoryError;
+pub use directory::{DirectoryError, MEMBER_FILE};
 pub use groups::Groups;
 pub use node::{KnownNode, Node, NodeOptions, NodeStartError};
 pub use peers::LinkedPeers;

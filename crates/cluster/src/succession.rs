@@ -6,7 +6,10 @@
 //!
 //! One voter alone may be mistaken: the network may have been cut between it and the leader. A majority may be as
 //! well, if something between the nodes resets connections. Then a leader that lives loses its term, and not more
-//! often than once in [`STANDS_EVERY`].
+//! often than once in [`STANDS_EVERY`]: who was right the last time, since that process is still gone, does not wait.
+//!
+//! A process is a node's boot: a leader that was started again before it was elected is not taken for the one that
+//! died.
 
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -17,12 +20,12 @@ use base::ShardId;
 use consensus::{Consensus, Members, Role};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use links::{Lane, Links, NodeId};
+use links::{Lane, Links, NodeId, StatusWatch};
 use tokio::sync::watch;
 use tokio::time::{sleep, sleep_until, timeout_at};
 use world::Instant;
 
-use crate::wire::{Asked, is_yes};
+use crate::wire::{Asked, Process, is_yes};
 
 /// A voter that does not answer for so long has not seen it.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(150);
@@ -30,13 +33,13 @@ const ANSWERED_WITHIN: Duration = Duration::from_millis(150);
 const LOOKS_EVERY: Duration = Duration::from_millis(25);
 /// Of the voters one stands after the other, so that they do not divide the votes.
 const STANDS_AFTER: Duration = Duration::from_millis(60);
-/// A node does not stand in a group more often.
+/// A node that was mistaken does not stand in a group more often.
 const STANDS_EVERY: Duration = Duration::from_secs(10);
 
-/// Whether a node's process looks gone, as this node sees it.
-pub(crate) fn looks_gone(links: &Links, node: NodeId) -> bool {
-    let status = links.peer(node).map(|peer| peer.status(Lane::Control));
-    status.is_some_and(|status| status.sign_of_death(Instant::now()).is_some())
+/// Whether a process looks gone, as this node sees it.
+pub(crate) fn looks_gone(links: &Links, process: Process) -> bool {
+    let status = links.peer(process.node).map(|peer| peer.status(Lane::Control));
+    status.is_some_and(|status| status.looks_gone(process.boot, Instant::now()))
 }
 
 /// Looks after one group, until its links or consensus have ended.
@@ -44,7 +47,8 @@ pub(crate) struct Succession {
     links: Weak<Links>,
     shard: ShardId,
     group: Consensus,
-    stood: Option<Instant>,
+    /// When it stood last, and because of whom.
+    stood: Option<(Instant, Process)>,
 }
 
 impl Succession {
@@ -73,11 +77,14 @@ impl Succession {
     /// Follows a leader until it is gone, and stands for election then.
     async fn follow(&mut self, leader: u64, term: u64) {
         self.link_members();
+        let Some(process) = self.process_of(NodeId(leader)).await else {
+            return std::future::pending().await;
+        };
         loop {
-            self.until_it_looks_gone(NodeId(leader)).await;
-            if self.majority_agrees(NodeId(leader)).await {
+            self.until_it_looks_gone(process).await;
+            if self.majority_agrees(process).await {
                 sleep(self.turn(leader)).await;
-                self.stood = Some(Instant::now());
+                self.stood = Some((Instant::now(), process));
                 let stands = self.group.succeed(leader, term).await;
                 tracing::info!(shard = %self.shard, leader, term, stands, "the leader's process is gone");
             }
@@ -96,16 +103,44 @@ impl Succession {
         }
     }
 
-    async fn until_it_looks_gone(&self, leader: NodeId) {
-        let may_stand = self.stood.map(|stood| stood + STANDS_EVERY);
-        sleep_until(may_stand.unwrap_or_else(Instant::now)).await;
-        let watched = self.links.upgrade().and_then(|links| links.peer(leader));
-        let Some(peer) = watched else { return std::future::pending().await };
-        let mut status = peer.watch(Lane::Control);
+    /// The process that leads, once this node is connected to it; `None` where it never will be.
+    async fn process_of(&self, leader: NodeId) -> Option<Process> {
+        let mut status = self.status_of(leader)?;
+        let mut seen = status.get();
+        loop {
+            if let Some(boot) = seen.connected_boot() {
+                return Some(Process { node: leader, boot });
+            }
+            seen = status.changed().await?;
+        }
+    }
+
+    fn status_of(&self, node: NodeId) -> Option<StatusWatch> {
+        Some(self.links.upgrade()?.peer(node)?.watch(Lane::Control))
+    }
+
+    /// From when on it may stand again.
+    fn may_stand_at(&self) -> Instant {
+        let now = Instant::now();
+        let Some((at, former)) = self.stood else { return now };
+        let was_right = self.links.upgrade().is_some_and(|links| looks_gone(&links, former));
+        if was_right { now } else { at + STANDS_EVERY }
+    }
+
+    async fn until_it_looks_gone(&self, process: Process) {
+        let Some(mut status) = self.status_of(process.node) else {
+            return std::future::pending().await;
+        };
         loop {
             let seen = status.get();
-            if seen.sign_of_death(Instant::now()).is_some() {
-                return;
+            if seen.looks_gone(process.boot, Instant::now()) {
+                let may_stand_at = self.may_stand_at();
+                if may_stand_at <= Instant::now() {
+                    return;
+                }
+                // It may be there again by then.
+                sleep_until(may_stand_at.min(Instant::now() + LOOKS_EVERY)).await;
+                continue;
             }
             // An attempt to connect that is not answered becomes a sign by the time that passes.
             let passes = async {
@@ -132,17 +167,17 @@ impl Succession {
         (count, voters)
     }
 
-    async fn majority_agrees(&self, leader: NodeId) -> bool {
+    async fn majority_agrees(&self, process: Process) -> bool {
         let Some(links) = self.links.upgrade() else { return false };
         let here = links.identity().at.node;
-        let (count, others) = self.voters(leader.0);
-        if !others.contains_key(&here.0) || !looks_gone(&links, leader) {
+        let (count, others) = self.voters(process.node.0);
+        if !others.contains_key(&here.0) || !looks_gone(&links, process) {
             return false;
         }
         let deadline = Instant::now() + ANSWERED_WITHIN;
         let asked = others.into_keys().filter(|node| *node != here.0).filter_map(|node| {
             let peer = links.peer(NodeId(node))?;
-            let message = Asked::LooksGone(leader).into();
+            let message = Asked::LooksGone(process).into();
             let shard = self.shard;
             Some(async move { peer.request(Lane::Control, shard, message, deadline).await })
         });

@@ -4,7 +4,7 @@
 //! |---|---|---|---|
 //! | request | control | the group's message | [`REQUEST`] |
 //! | append alone, as a heartbeat is | control | the group's message | [`APPEND_ALONE`] |
-//! | whether a node's process looks gone | control | the node, u64 little-endian | [`LOOKS_GONE`] |
+//! | whether a node's process looks gone | control | the node and its boot, u64 little-endian each | [`LOOKS_GONE`] |
 //! | yes, no | control | 1, 0 | nothing |
 //! | append of a stream | replication | the group's message | the entries |
 //! | a group's answer | the same | the group's answer | nothing |
@@ -20,14 +20,21 @@ const LOOKS_GONE: &[u8] = &[2];
 const YES: &[u8] = &[1];
 const NO: &[u8] = &[0];
 
+/// A node's process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Process {
+    pub(crate) node: NodeId,
+    pub(crate) boot: u64,
+}
+
 /// What a node is asked on the control lane.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) enum Asked {
     Request(Bytes),
     /// An append without entries that no other one follows.
     AppendAlone(Bytes),
-    /// Whether the process of that node looks gone from here.
-    LooksGone(NodeId),
+    /// Whether a process looks gone from here.
+    LooksGone(Process),
 }
 
 impl From<Asked> for Message {
@@ -35,8 +42,9 @@ impl From<Asked> for Message {
         let (head, kind) = match asked {
             Asked::Request(message) => (message, REQUEST),
             Asked::AppendAlone(message) => (message, APPEND_ALONE),
-            Asked::LooksGone(NodeId(node)) => {
-                (Bytes::copy_from_slice(&node.to_le_bytes()), LOOKS_GONE)
+            Asked::LooksGone(Process { node: NodeId(node), boot }) => {
+                let head = [node.to_le_bytes(), boot.to_le_bytes()].concat();
+                (head.into(), LOOKS_GONE)
             }
         };
         Self { head, body: vec![Bytes::from_static(kind)] }
@@ -50,8 +58,10 @@ impl Asked {
             REQUEST => Some(Self::Request(head)),
             APPEND_ALONE => Some(Self::AppendAlone(head)),
             LOOKS_GONE => {
-                let node = <[u8; 8]>::try_from(&head[..]).ok()?;
-                Some(Self::LooksGone(NodeId(u64::from_le_bytes(node))))
+                let (node, boot) = head.split_first_chunk::<8>()?;
+                let boot = <[u8; 8]>::try_from(boot).ok()?;
+                let node = NodeId(u64::from_le_bytes(*node));
+                Some(Self::LooksGone(Process { node, boot: u64::from_le_bytes(boot) }))
             }
             _ => None,
         }
@@ -81,7 +91,7 @@ mod tests {
         let all = [
             Asked::Request(message.clone()),
             Asked::AppendAlone(message.clone()),
-            Asked::LooksGone(NodeId(7)),
+            Asked::LooksGone(Process { node: NodeId(7), boot: 8 }),
         ];
         for asked in all {
             assert_eq!(Asked::of(received(asked.clone().into())), Some(asked));

@@ -78,6 +78,25 @@ impl Status {
             _ => None,
         }
     }
+
+    /// Whether the peer's process of this boot looks gone, or is: a later one is there, or was.
+    pub fn looks_gone(&self, boot: u64, now: Instant) -> bool {
+        if let Phase::Connected { peer, .. } = &self.phase {
+            return peer.at.boot > boot;
+        }
+        self.last.as_ref().is_some_and(|last| {
+            let last = last.peer.at.boot;
+            last > boot || (last == boot && self.sign_of_death(now).is_some())
+        })
+    }
+
+    /// The boot of the process that the link leads to.
+    pub fn connected_boot(&self) -> Option<u64> {
+        match &self.phase {
+            Phase::Connected { peer, .. } => Some(peer.at.boot),
+            _ => None,
+        }
+    }
 }
 
 #[cfg(test)]
@@ -94,6 +113,24 @@ mod tests {
         let (cluster, directory) = (Uuid::from_u128(1), Uuid::from_u128(2));
         let at = DirectoryIdentity { cluster, node: NodeId(1), directory, boot };
         Identity { at, run: Uuid::from_u128(boot.into()) }
+    }
+
+    #[test]
+    fn a_process_that_was_started_again_is_gone_in_its_former_boots_only() {
+        let now = Instant::now();
+        let last = Some(Ended { end: End::Closed, at: now, peer: run(1) });
+        let phase = Phase::Connected { since: now, peer: run(2) };
+        let again = Status { phase, last };
+        assert!(again.looks_gone(1, now) && !again.looks_gone(2, now));
+        assert_eq!(again.connected_boot(), Some(2));
+
+        let last = Some(Ended { end: End::Closed, at: now, peer: run(2) });
+        let phase = Phase::Waiting { until: now, error: ConnectError::NobodyListens };
+        let gone = Status { phase, last };
+        assert!(gone.looks_gone(1, now) && gone.looks_gone(2, now));
+        // Nobody here has ever seen that one.
+        assert!(!gone.looks_gone(3, now));
+        assert_eq!(gone.connected_boot(), None);
     }
 
     #[test]

@@ -18,7 +18,9 @@ use tokio::sync::Mutex;
 use world::World;
 use world::disk::{read_whole, replace};
 
-const FILE: &str = "node";
+/// The file of a data directory that belongs to a node of a cluster.
+pub const MEMBER_FILE: &str = "node";
+const FILE: &str = MEMBER_FILE;
 
 /// Why the file `node` of a data directory cannot be read or written.
 #[derive(Debug, Error)]

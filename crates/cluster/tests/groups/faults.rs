@@ -62,3 +62,28 @@ async fn without_a_majority_nothing_is_committed_and_with_one_it_is() {
     assert!(heads.len() <= 2 && heads.last() == Some(&head), "{heads:?}");
     nodes.all_have(&heads).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_was_started_again_is_not_taken_for_the_one_that_died() {
+    let mut nodes = Nodes::founded(3).await;
+    let (first, _) = nodes.leader().await;
+    nodes.kill(first).await;
+    let (_, leadership) = nodes.leader().await;
+    nodes.start(first).await;
+    let head = Bytes::from_static(b"before");
+    propose(&leadership, &head, 0, 10).await.expect("committed");
+    nodes.all_have(std::slice::from_ref(&head)).await;
+    // On a busy machine a hand-over may fail, and a term may end because nobody answered in time.
+    for _ in 0..5 {
+        let (leader, leadership) = nodes.leader().await;
+        if leader != first {
+            let _ = nodes.running[&leader].consensus.transfer_leadership(first).await;
+            continue;
+        }
+        // The others look at it every 25 ms.
+        if timeout(Duration::from_millis(500), leadership.lost()).await.is_err() {
+            return;
+        }
+    }
+    panic!("it lost its term whenever it led");
+}
