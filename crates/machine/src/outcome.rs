@@ -2,8 +2,9 @@
 //! what follows (addresses to index or to drop, fetches to wake).
 
 use base::{LeaseGroupId, Offset, PartitionId, ShardId, TopicId};
+use serde::{Deserialize, Serialize};
 
-use crate::config::ConfigError;
+use crate::config::{ConfigError, Word};
 use crate::producer::SequenceRefusal;
 use crate::topic::TopicNameError;
 
@@ -32,8 +33,9 @@ pub enum AppendOutcome {
     PassedOver,
 }
 
-/// What a command that was carried out answers.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// What a command that was carried out answers. Travels between nodes: a variant is only ever added at the
+/// end.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub enum Outcome {
     Done,
     /// One for each topic of `CreateTopics`, in its order.
@@ -59,8 +61,9 @@ pub enum Outcome {
     },
 }
 
-/// Why a command, or a part of one, changed nothing.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+/// Why a command, or a part of one, changed nothing. Travels between nodes: a variant is only ever added at
+/// the end.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum Refusal {
     #[error("there is no topic {topic}")]
     UnknownTopic { topic: TopicId },
@@ -114,7 +117,7 @@ pub enum Refusal {
     #[error("document {name:?} in {space:?} has version {version}, not {expected}")]
     DocumentConflict { space: String, name: String, version: u64, expected: u64 },
     #[error("the name of a {what} has 1 to {at_most} bytes, not {bytes}")]
-    InvalidDocumentName { what: &'static str, bytes: usize, at_most: usize },
+    InvalidDocumentName { what: Word, bytes: usize, at_most: usize },
     #[error("{bytes} bytes of a document are more than {at_most}")]
     DocumentTooLarge { bytes: usize, at_most: usize },
     #[error("one more document does not fit: {documents} of {bytes} bytes are there")]

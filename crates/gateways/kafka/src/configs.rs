@@ -67,20 +67,15 @@ impl Resource {
                 let topic = gateway.broker.catalog().topic_id(name);
                 topic.map(Self::Topic).ok_or_else(Fault::unknown_partition)
             }
-            // The empty name stands for all brokers: there is one, so it is the same.
+            // The empty name stands for all brokers. What is set for one is set for all, so it is the same.
             resource_types::BROKER if name.is_empty() => Ok(Self::Node),
             resource_types::BROKER if name == gateway.node_id().to_string() => Ok(Self::Node),
-            resource_types::BROKER => invalid(format!(
-                "this is broker {}; there is no broker {name:?}",
-                gateway.node_id()
-            )),
             resource_types::BROKER_LOGGER if name == gateway.node_id().to_string() => {
                 Ok(Self::Logger)
             }
-            resource_types::BROKER_LOGGER => invalid(format!(
-                "this is broker {}; there is no broker {name:?} with loggers",
-                gateway.node_id()
-            )),
+            resource_types::BROKER | resource_types::BROKER_LOGGER => {
+                Err(other_broker(gateway, name))
+            }
             resource_types::CLIENT_METRICS if name.is_empty() => {
                 invalid("a subscription of client metrics needs a name".to_owned())
             }
@@ -197,15 +192,26 @@ impl Resource {
     }
 }
 
+/// Each broker answers for itself, as in Kafka: what it was started with is known to it alone.
+fn other_broker(gateway: &Gateway, name: &str) -> Fault {
+    let own = gateway.node_id();
+    let is_known = |id: u32| gateway.broker.replicas().contains(&id);
+    let message = match name.parse().is_ok_and(is_known) {
+        true => format!("this is broker {own}: ask broker {name} itself"),
+        false => format!("this is broker {own}; there is no broker {name:?}"),
+    };
+    Fault::new(ResponseError::InvalidRequest, message)
+}
+
 /// KIP-1191: whoever reads a dead-letter topic knows by its name that it is one.
 fn check_dead_letter_topic(config: &GroupConfig, node: &NodeValues) -> Result<(), ConfigError> {
     let prefix = &node.dead_letters.topic_name_prefix;
     match &config.share.dead_letter_topic {
         Some(topic) if !topic.starts_with(prefix) || topic.starts_with("__") => {
             Err(ConfigError::Conflict {
-                name: "errors.deadletterqueue.topic.name",
+                name: "errors.deadletterqueue.topic.name".into(),
                 value: topic.clone(),
-                with: "errors.deadletterqueue.topic.name.prefix",
+                with: "errors.deadletterqueue.topic.name.prefix".into(),
                 with_value: prefix.clone(),
             })
         }

@@ -156,6 +156,7 @@ impl Documents {
         ];
         for (what, name, at_most) in names {
             if !(1..=at_most).contains(&name.len()) {
+                let what = what.into();
                 return Err(Refusal::InvalidDocumentName { what, bytes: name.len(), at_most });
             }
         }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use base::limits::TOPIC_NAME_BYTES_MAX;
 use base::{PartitionId, TopicId};
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::placement::Placement;
@@ -41,7 +42,7 @@ impl Topic {
     }
 }
 
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum TopicNameError {
     #[error("a topic's name must not be empty")]
     Empty,

@@ -126,17 +126,20 @@ impl<T> ConfigEntry<T> {
     /// Checks a value and, if this configuration sets anything, sets it.
     pub(super) fn apply(&self, raw: &str, config: &mut T) -> Result<(), ConfigError> {
         let invalid = || ConfigError::Invalid {
-            name: self.name,
+            name: self.name.into(),
             value: raw.to_owned(),
-            expected: self.expected,
+            expected: self.expected.into(),
         };
         let value = Value::parse(self.kind, raw).ok_or_else(invalid)?;
         match self.effect {
             Effect::OnlyDefault { why } => {
                 if Value::parse(self.kind, self.default).as_ref() != Some(&value) {
-                    let (name, default) = (self.name, self.default);
-                    let value = raw.to_owned();
-                    return Err(ConfigError::NotOffered { name, value, default, why });
+                    return Err(ConfigError::NotOffered {
+                        name: self.name.into(),
+                        value: raw.to_owned(),
+                        default: self.default.into(),
+                        why: why.into(),
+                    });
                 }
             }
             _ if !(self.accepts)(&value) => return Err(invalid()),

@@ -213,8 +213,9 @@ fn within(
     bounds: Bounded,
     (least, most): (&'static str, &'static str),
 ) -> Result<(), ConfigError> {
-    let conflict = |value: i32, with, bound: i32| {
+    let conflict = |value: i32, with: &'static str, bound: i32| {
         let (value, with_value) = (value.to_string(), bound.to_string());
+        let (name, with) = (name.into(), with.into());
         Err(ConfigError::Conflict { name, value, with, with_value })
     };
     match own {

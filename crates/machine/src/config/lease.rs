@@ -95,6 +95,7 @@ pub(super) fn check_backoff(
 ) -> Result<(), ConfigError> {
     if first > most {
         let (value, with_value) = (first.to_string(), most.to_string());
+        let (name, with) = (name.into(), with.into());
         return Err(ConfigError::Conflict { name, value, with, with_value });
     }
     Ok(())

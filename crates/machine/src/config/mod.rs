@@ -6,7 +6,10 @@
 //! ignored: a name either takes effect, or is met whatever its value ([`Effect::Inherent`]), or is
 //! refused unless it has its default ([`Effect::OnlyDefault`]).
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
 
 mod duration;
 mod entry;
@@ -32,16 +35,20 @@ pub use table::TOPIC_CONFIGS;
 /// Values by name, as a user gave them.
 pub type Overrides = BTreeMap<String, String>;
 
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+/// A text of this program, unless it came from another node.
+pub type Word = Cow<'static, str>;
+
+/// Travels between nodes, so that its ordinals and fields stay as they are.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum ConfigError {
     #[error("there is no configuration named {name}")]
     Unknown { name: String },
     #[error("{name} = {value:?} is not valid: it must be {expected}")]
-    Invalid { name: &'static str, value: String, expected: &'static str },
+    Invalid { name: Word, value: String, expected: Word },
     #[error("{name} = {value:?} is not offered ({why}); the only value is {default:?}")]
-    NotOffered { name: &'static str, value: String, default: &'static str, why: &'static str },
+    NotOffered { name: Word, value: String, default: Word, why: Word },
     #[error("{name} = {value} contradicts {with} = {with_value}")]
-    Conflict { name: &'static str, value: String, with: &'static str, with_value: String },
+    Conflict { name: Word, value: String, with: Word, with_value: String },
 }
 
 /// What retention and compaction do with a topic; both may.
@@ -191,9 +198,9 @@ impl TopicConfig {
     fn check(&self) -> Result<(), ConfigError> {
         if self.min_compaction_lag_ms > self.max_compaction_lag_ms {
             return Err(ConfigError::Conflict {
-                name: "min.compaction.lag.ms",
+                name: "min.compaction.lag.ms".into(),
                 value: self.min_compaction_lag_ms.to_string(),
-                with: "max.compaction.lag.ms",
+                with: "max.compaction.lag.ms".into(),
                 with_value: self.max_compaction_lag_ms.to_string(),
             });
         }
@@ -203,9 +210,9 @@ impl TopicConfig {
             (self.durability, flush.into_iter().find(|(_, value)| *value != i64::MAX))
         {
             return Err(ConfigError::Conflict {
-                name,
+                name: name.into(),
                 value: value.to_string(),
-                with: "durability",
+                with: "durability".into(),
                 with_value: "replicated".to_owned(),
             });
         }

@@ -229,6 +229,7 @@ pub(super) fn check_ordered(
 ) -> Result<(), ConfigError> {
     if least > most {
         let (value, with_value) = (least.to_string(), most.to_string());
+        let (name, with) = (name.into(), with.into());
         return Err(ConfigError::Conflict { name, value, with, with_value });
     }
     Ok(())

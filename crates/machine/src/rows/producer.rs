@@ -6,6 +6,7 @@
 
 use base::Offset;
 use base::limits::PRODUCER_BATCHES_REMEMBERED;
+use serde::{Deserialize, Serialize};
 
 use crate::snapshot::stored::{PRODUCER_BATCHES_V1, ProducerV1};
 
@@ -34,7 +35,7 @@ pub enum SequenceVerdict {
     },
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum SequenceRefusal {
     /// Kafka: `OUT_OF_ORDER_SEQUENCE_NUMBER`. A duplicate older than what is remembered is this too.
     #[error("sequence {got} is out of order: {expected} comes next")]
