@@ -215,6 +215,17 @@ impl Consensus {
         self.roles.role.clone()
     }
 
+    /// Resolves once another node leads, or has the last word: never in a group of one.
+    pub async fn led_elsewhere(&self) -> u64 {
+        let mut role = self.role();
+        let led = role.wait_for(|role| role.other_leader().is_some()).await;
+        match led.ok().and_then(|role| role.other_leader()) {
+            Some(leader) => leader,
+            // Consensus has ended, which is reported by itself.
+            None => std::future::pending().await,
+        }
+    }
+
     /// Waits until this node leads, with all applied that was committed before its term. Answers with the
     /// same term again where that goes on.
     pub async fn leadership(&self) -> Result<Leadership, ProposeError> {

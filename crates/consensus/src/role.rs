@@ -45,6 +45,17 @@ pub enum Role {
     },
 }
 
+impl Role {
+    /// The other node that leads, as far as this one knows.
+    pub fn other_leader(self) -> Option<u64> {
+        match self {
+            Self::Follower { leader, .. } => Some(leader),
+            Self::Learner { leader } => leader,
+            Self::None | Self::Leader { .. } => None,
+        }
+    }
+}
+
 /// As [`watch`] tells it.
 #[derive(Clone, Debug)]
 pub(crate) struct Roles {
