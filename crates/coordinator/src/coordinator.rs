@@ -6,6 +6,7 @@ use std::sync::{Arc, Weak};
 use tokio::task::JoinHandle;
 
 use crate::Registry;
+use crate::registry::Totals;
 
 /// All groups of a coordinator, and the tasks that look after them, for as long as the node is their
 /// coordinator. With it they end at once: requests that wait find their other end closed, and tasks
@@ -17,6 +18,12 @@ pub struct Coordinator {
 }
 
 impl Coordinator {
+    /// One of several, which have the bounds of groups in common.
+    #[must_use]
+    pub fn among(totals: &Arc<Totals>) -> Self {
+        Self { registry: Arc::new(Registry::new(Arc::clone(totals))), tasks: Vec::new() }
+    }
+
     /// The groups as a task may hold them that is to end with the coordinator.
     #[must_use]
     pub fn registry(&self) -> Weak<Registry> {

@@ -17,7 +17,8 @@
 //!   deadlines, answers that come later
 //!
 //! Membership is volatile. A node has it for as long as it has the [`Coordinator`]; when that is
-//! dropped, requests that wait in it end without an answer, and members are unknown to the next one.
+//! dropped, requests that wait in it end without an answer, and members are unknown to the next one. So
+//! a node has one for each term in which it leads some of the groups.
 
 mod alarms;
 pub mod assignment;
@@ -41,7 +42,7 @@ pub use epochs::EpochGroup;
 pub use error::{ErrorKind, GroupError};
 pub use group::Group;
 pub use reconcile::{Holding, MemberState};
-pub use registry::{Registry, Visit, watch_deadlines};
+pub use registry::{Registry, Totals, Visit, watch_deadlines};
 
 /// Ids and names. Each has memory of its own: a group that kept a slice of a request would keep the
 /// whole request.

@@ -32,10 +32,15 @@ pub struct Registry {
     /// Apart, since whoever waits for the next one must not keep the groups.
     alarms: Arc<Alarms>,
     last_waiter: AtomicU64,
-    /// Groups, and what their members weigh.
+    totals: Arc<Totals>,
+    started: Instant,
+}
+
+/// Groups, and what their members weigh, in all registries that have them in common: the bounds hold for all together.
+#[derive(Debug, Default)]
+pub struct Totals {
     groups: AtomicUsize,
     bytes: AtomicUsize,
-    started: Instant,
 }
 
 #[derive(Debug, Default)]
@@ -80,27 +85,41 @@ pub struct Visit<'a> {
 
 impl Default for Registry {
     fn default() -> Self {
-        Self {
-            hasher: HashState::default(),
-            buckets: Default::default(),
-            alarms: Arc::default(),
-            last_waiter: AtomicU64::new(0),
-            groups: AtomicUsize::new(0),
-            bytes: AtomicUsize::new(0),
-            started: Instant::now(),
+        Self::new(Arc::default())
+    }
+}
+
+impl Drop for Registry {
+    fn drop(&mut self) {
+        for bucket in &mut self.buckets {
+            let slots = &bucket.get_mut().slots;
+            self.totals.groups.fetch_sub(slots.len(), Ordering::Relaxed);
+            let bytes = slots.values().map(|slot| slot.bytes).sum();
+            self.totals.bytes.fetch_sub(bytes, Ordering::Relaxed);
         }
     }
 }
 
 impl Registry {
+    pub(crate) fn new(totals: Arc<Totals>) -> Self {
+        Self {
+            hasher: HashState::default(),
+            buckets: Default::default(),
+            alarms: Arc::default(),
+            last_waiter: AtomicU64::new(0),
+            totals,
+            started: Instant::now(),
+        }
+    }
+
     pub fn now(&self) -> Instant {
         Instant::now()
     }
 
     /// Whether so many more bytes of a member fit, and the group itself if there is none yet.
     pub fn has_room(&self, name: &str, bytes: usize) -> bool {
-        let groups = self.groups.load(Ordering::Relaxed);
-        let held = self.bytes.load(Ordering::Relaxed);
+        let groups = self.totals.groups.load(Ordering::Relaxed);
+        let held = self.totals.bytes.load(Ordering::Relaxed);
         let fits = held.saturating_add(bytes) <= GROUPS_BYTES_MAX
             && (groups < GROUPS_MAX || self.bucket(name).lock().slots.contains_key(name));
         if !fits {
@@ -158,11 +177,11 @@ impl Registry {
         self.settle(name, slot, now);
         match (was_there, is_there) {
             (false, true) => {
-                self.groups.fetch_add(1, Ordering::Relaxed);
+                self.totals.groups.fetch_add(1, Ordering::Relaxed);
                 bucket.slots.insert(text(name), fresh);
             }
             (true, false) => {
-                self.groups.fetch_sub(1, Ordering::Relaxed);
+                self.totals.groups.fetch_sub(1, Ordering::Relaxed);
                 bucket.slots.remove(name);
             }
             _ => {}
@@ -183,8 +202,8 @@ impl Registry {
     /// Brings what is known about a group up to what an event has made of it.
     fn settle(&self, name: &str, slot: &mut Slot, now: Instant) {
         let bytes = slot.group.as_ref().map_or(0, Group::bytes);
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
-        self.bytes.fetch_sub(std::mem::replace(&mut slot.bytes, bytes), Ordering::Relaxed);
+        self.totals.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.totals.bytes.fetch_sub(std::mem::replace(&mut slot.bytes, bytes), Ordering::Relaxed);
         if slot.group.as_ref().is_some_and(Group::is_empty) {
             slot.empty_since.get_or_insert(now);
         } else {
@@ -256,8 +275,8 @@ impl Registry {
             return;
         }
         if let Some(slot) = bucket.slots.remove(name) {
-            self.groups.fetch_sub(1, Ordering::Relaxed);
-            self.bytes.fetch_sub(slot.bytes, Ordering::Relaxed);
+            self.totals.groups.fetch_sub(1, Ordering::Relaxed);
+            self.totals.bytes.fetch_sub(slot.bytes, Ordering::Relaxed);
         }
     }
 }
@@ -299,6 +318,19 @@ mod tests {
         let empty = Err(oneshot::error::TryRecvError::Empty);
         assert_eq!(answers[0].try_recv().map(drop), closed);
         assert_eq!(answers[1].try_recv().map(drop), empty);
-        assert_eq!(registry.groups.load(Ordering::Relaxed), 1, "the other one is counted");
+        assert_eq!(registry.totals.groups.load(Ordering::Relaxed), 1, "the other one is counted");
+    }
+
+    #[test]
+    fn what_a_registry_held_is_free_for_others_when_it_ends() {
+        let totals = Arc::<Totals>::default();
+        let registries = [(); 2].map(|()| Registry::new(Arc::clone(&totals)));
+        for registry in &registries {
+            registry.visit("g", |visit| *visit.group = Some(found("g")));
+        }
+        assert_eq!(totals.groups.load(Ordering::Relaxed), 2);
+        drop(registries);
+        let left = (&totals.groups, &totals.bytes);
+        assert_eq!((left.0.load(Ordering::Relaxed), left.1.load(Ordering::Relaxed)), (0, 0));
     }
 }
