@@ -67,6 +67,12 @@ pub const SYNC_HUNG_AFTER: Duration = Duration::from_secs(10);
 pub const PROPOSALS_IN_FLIGHT_MAX: usize = 8;
 /// How long requests wait while the shard has no leader; then they are refused.
 pub const LEADERLESS_HOLD: Duration = Duration::from_secs(5);
+/// A request to the node that leads a shard that is not answered for so long may or may not have been carried
+/// out. Longer than [`LEADERLESS_HOLD`]: that node may wait for a majority.
+pub const REMOTE_ANSWERED_WITHIN: Duration = Duration::from_secs(10);
+/// A change of the catalog is answered after so long, though a shard has not taken it over: it may have no
+/// leader.
+pub const ADOPTED_WITHIN: Duration = Duration::from_secs(5);
 /// About the memory of a row of a batch while its entry is under way: its descriptor, its answer, and
 /// its parts in the machine and the index.
 pub const ENTRY_ROW_BYTES: usize = 128;

@@ -8,6 +8,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use machine::{Command, Refusal};
+use tokio::time::timeout;
 
 use crate::error::{ExecuteError, Unavailable};
 use crate::local_shard::LocalShard;
@@ -54,6 +55,21 @@ async fn keep_up(local: &LocalShard) -> bool {
             local.adopted.send_modify(|adopted| adopted.version = to);
             continue;
         }
+        if !local.is_led_here() {
+            // The shard's leader does it, and this node sees that in its copy.
+            let mut done = local.shard.adopted.subscribe();
+            let there = *done.borrow_and_update();
+            if there > seen {
+                local.adopted.send_modify(|adopted| adopted.version = there);
+                continue;
+            }
+            // Or this node leads by then.
+            let _ = timeout(AGAIN_AFTER, done.changed()).await;
+            if local.adopted.borrow().ended {
+                return false;
+            }
+            continue;
+        }
         match local.execute(Command::Adopt(adoption)).await {
             Ok(_) => {
                 local.adopted.send_modify(|adopted| adopted.version = to);
@@ -65,7 +81,7 @@ async fn keep_up(local: &LocalShard) -> bool {
                 tracing::error!(%refusal, "a change of the catalog cannot be taken over");
                 tokio::time::sleep(AGAIN_AFTER).await;
             }
-            Err(ExecuteError::Unavailable(Unavailable::NotLeader)) => {
+            Err(ExecuteError::Unavailable(Unavailable::NotLeader | Unavailable::Unanswered)) => {
                 tokio::time::sleep(AGAIN_AFTER).await;
             }
             // The log takes no more entries: end the wait of callers, too.

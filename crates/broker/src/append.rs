@@ -8,6 +8,7 @@ use std::task::{Context, Poll, ready};
 use base::{Offset, PartitionId};
 use bytes::BytesMut;
 use record::BatchHeader;
+use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use crate::error::{AppendError, Unavailable};
@@ -51,7 +52,7 @@ impl AppendBatch {
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Appended {
     pub base_offset: Offset,
     pub log_start: Offset,

@@ -4,14 +4,17 @@ use std::future::Future;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use base::ShardId;
+use base::limits::ADOPTED_WITHIN;
 use machine::command::Home;
 use machine::{Command, Outcome, Role};
 use parking_lot::Mutex;
 use tasks::{Failure, Task};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio::time::timeout;
 use world::{Clock, Entropy, Workers, World};
 
 use crate::append::{self, AppendBatch, AppendReply, Appends};
@@ -21,11 +24,13 @@ use crate::delivery::drivers::Drivers;
 use crate::error::{ExecuteError, OpenError, Unavailable};
 use crate::local_shard::{Common, LocalShard};
 use crate::peers::Peers;
+use crate::proxy::LedHere;
+use crate::remote::Remote;
 use crate::request::Request;
 use crate::timeline::Timeline;
 use crate::turns::Turns;
 use crate::watch::{Watch, Watchers};
-use crate::{adoption, cluster, housekeeping, layout, watchdog};
+use crate::{adoption, cluster_id, founding, housekeeping, layout, leading, watchdog};
 
 pub use crate::options::BrokerOptions;
 
@@ -36,12 +41,15 @@ pub struct Broker(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     node: u32,
+    /// `None`: the node is alone.
+    cluster: Option<Arc<cluster::Node>>,
     cluster_id: Arc<str>,
     world: World,
     timeline: Arc<Timeline>,
     dir: PathBuf,
     /// The catalog's, then those with rows in the order of their numbers.
     shards: Vec<Arc<LocalShard>>,
+    peers: Arc<Peers>,
     behind_at_open: u64,
     drivers: Arc<Drivers>,
     watchers: Arc<Watchers>,
@@ -60,7 +68,12 @@ struct Tasks {
     adopting: Vec<JoinHandle<()>>,
     housekeeping: JoinHandle<()>,
     watchdog: JoinHandle<()>,
+    /// Where there are other nodes that may lead.
+    leading: Option<JoinHandle<()>>,
 }
+
+/// How often it is looked whether somebody leads.
+const LEADER_LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// A broker that does not keep itself alive.
 #[derive(Clone, Debug)]
@@ -80,16 +93,21 @@ pub struct Storage {
 }
 
 impl Broker {
-    /// Opens the data directory, recovers what a crash left, and leads. Ready when it returns.
+    /// Opens the data directory, recovers what a crash left, and leads. Ready when it returns, unless it is a
+    /// member of a cluster: then it knows the catalog, and [`Broker::ready`] waits for the rest.
     pub async fn open(world: World, dir: &Path, options: BrokerOptions) -> Result<Self, OpenError> {
         world.disk.create_dir(dir).map_err(|source| OpenError::Io {
             doing: format!("making the data directory {}", dir.display()),
             source,
         })?;
-        let (failure, timeline) =
-            (Failure::new(), Arc::new(Timeline::new(Arc::clone(&world.clock))));
+        let failure = options.failure.clone().unwrap_or_default();
+        let timeline = Arc::new(Timeline::new(Arc::clone(&world.clock)));
         let (cpu, watchers) = (CpuPool::new(world.workers.clone()), Arc::<Watchers>::default());
-        let peers = Arc::<Peers>::default();
+        let remote = options.cluster.as_ref().map(Remote::new);
+        let peers = Arc::new(Peers::new(remote.clone()));
+        if let Some(cluster) = &options.cluster {
+            cluster.groups().serve_proxy(LedHere::new(&peers));
+        }
         let common = Common {
             world: &world,
             dir,
@@ -101,9 +119,12 @@ impl Broker {
             peers: &peers,
         };
         layout::prepare(&common).await?;
-        let cluster_id = cluster::open(&world, dir)?;
+        let cluster_id = cluster_id::open(&world, dir, options.cluster.as_deref())?;
         let catalog = LocalShard::start(&common, Role::Catalog, None).await?;
-        let shard_count = match found_shards(&catalog, &options).await {
+        if let Some(remote) = &remote {
+            remote.knows_catalog(&catalog.shard);
+        }
+        let shard_count = match founding::shards(&catalog, &options).await {
             Ok(count) => count,
             Err(error) => {
                 failure.expect_ends();
@@ -118,6 +139,7 @@ impl Broker {
         for shard in (1..=shard_count).map(ShardId) {
             let catalog = &shards[0].shard;
             let local = LocalShard::start(&common, Role::Rows(shard), Some(catalog)).await?;
+            founding::group(&local, &options).await?;
             let local = Arc::new(local);
             behind_at_open =
                 behind_at_open.max(version.saturating_sub(local.adopted.borrow().version));
@@ -132,10 +154,12 @@ impl Broker {
             drivers,
             behind_at_open,
             node: options.node,
+            cluster: options.cluster.clone(),
             cluster_id,
             timeline,
             dir: dir.to_path_buf(),
             shards,
+            peers,
             watchers,
             budget: Budget::new(options.request_bytes_in_flight_max),
             cpu,
@@ -145,13 +169,19 @@ impl Broker {
             tasks: Mutex::new(None),
             world,
         }));
-        broker.adopted().await?;
+        if options.cluster.is_none() {
+            broker.adopted().await?;
+        }
         let shards: Vec<_> = broker.0.shards.iter().map(Arc::downgrade).collect();
         let looking = watchdog::run(shards.clone());
         let watchdog = tasks::vital(Task::DiskWatchdog, looking, &failure);
-        let keeping = housekeeping::run(shards, options.housekeeping_interval);
+        let keeping = housekeeping::run(shards.clone(), options.housekeeping_interval);
         let housekeeping = tasks::vital(Task::Housekeeping, keeping, &failure);
-        *broker.0.tasks.lock() = Some(Tasks { adopting, housekeeping, watchdog });
+        let leading = options.cluster.as_ref().map(|node| {
+            let spreading = leading::run(Arc::clone(node), shards);
+            tasks::vital(Task::Leading, spreading, &failure)
+        });
+        *broker.0.tasks.lock() = Some(Tasks { adopting, housekeeping, watchdog, leading });
         Ok(broker)
     }
 
@@ -175,17 +205,41 @@ impl Broker {
         &self.0.shards[0]
     }
 
-    /// Puts a command into the log where it belongs, and answers what it led to, once it is durable and
-    /// applied. What changed in the catalog is then so in the shards, too.
+    /// Puts a command into the log where it belongs, whichever node leads there, and answers what it led to,
+    /// once it is durable and applied. What changed in the catalog is then so in the shards, too.
     pub(crate) async fn execute(&self, command: Command) -> Result<Outcome, ExecuteError> {
-        match command.home() {
-            Home::Catalog => {
-                let outcome = self.catalog_shard().execute(command).await?;
-                self.adopted().await?;
-                Ok(outcome)
-            }
-            Home::Rows => self.home_of_command(&command).execute(command).await,
+        let home = command.home();
+        let shard = match home {
+            Home::Catalog => self.catalog_shard(),
+            Home::Rows => self.home_of_command(&command),
+        };
+        let outcome = self.execute_in(shard, command).await?;
+        if home == Home::Catalog {
+            self.adopted().await?;
         }
+        Ok(outcome)
+    }
+
+    /// Puts a command into a shard's log, whichever node leads it.
+    pub(crate) async fn execute_in(
+        &self,
+        shard: &LocalShard,
+        command: Command,
+    ) -> Result<Outcome, ExecuteError> {
+        match shard.is_led_here() {
+            true => shard.execute(command).await,
+            false => self.execute_elsewhere(shard.id(), command).await,
+        }
+    }
+
+    async fn execute_elsewhere(
+        &self,
+        shard: ShardId,
+        command: Command,
+    ) -> Result<Outcome, ExecuteError> {
+        let (reply, answer) = oneshot::channel();
+        self.0.peers.request(shard, Request::Execute { command, reply });
+        answer.await.unwrap_or(Err(ExecuteError::Unavailable(Unavailable::Unanswered)))
     }
 
     /// The shard of a command that is about one partition or one group.
@@ -199,11 +253,33 @@ impl Broker {
         }
     }
 
-    /// Waits until the shards have taken over all that changed in the catalog.
+    /// Waits until the shards have taken over all that changed in the catalog; in a cluster, where one of them
+    /// may have no leader, for [`ADOPTED_WITHIN`] at most.
     async fn adopted(&self) -> Result<(), Unavailable> {
+        let version = self.catalog_shard().read(|view| view.catalog.version());
+        let adopted = async {
+            for shard in self.shards_with_rows() {
+                shard.adopts(version).await?;
+            }
+            Ok(())
+        };
+        if self.0.cluster.is_none() {
+            return adopted.await;
+        }
+        timeout(ADOPTED_WITHIN, adopted).await.unwrap_or_else(|_| {
+            tracing::warn!(version, "a shard has not taken over what changed in the catalog");
+            Ok(())
+        })
+    }
+
+    /// Waits until each shard is led by a node that this one knows, and has taken over the catalog.
+    pub async fn ready(&self) -> Result<(), Unavailable> {
         let version = self.catalog_shard().read(|view| view.catalog.version());
         for shard in self.shards_with_rows() {
             shard.adopts(version).await?;
+        }
+        while self.local_shards().iter().any(|shard| shard.leader().is_none()) {
+            tokio::time::sleep(LEADER_LOOK_EVERY).await;
         }
         Ok(())
     }
@@ -305,6 +381,11 @@ impl Broker {
         self.0.node
     }
 
+    /// Whether there are no other nodes: then this one leads everything, always.
+    pub fn is_alone(&self) -> bool {
+        self.0.cluster.is_none()
+    }
+
     pub fn cluster_id(&self) -> Arc<str> {
         Arc::clone(&self.0.cluster_id)
     }
@@ -349,12 +430,21 @@ impl Broker {
         self.0.failure.expect_ends();
     }
 
+    /// Hands over what this node leads, so that clients go on with the others at once. For a node that is about to
+    /// stop; one that is alone has nobody to hand over to.
+    pub async fn hand_over(&self) {
+        if let Some(cluster) = &self.0.cluster {
+            leading::hand_all_over(cluster, self.local_shards()).await;
+        }
+    }
+
     /// Takes no more requests, answers those that are under way, and closes the journals.
     pub async fn shutdown(&self) {
         self.0.failure.expect_ends();
         let Some(tasks) = self.0.tasks.lock().take() else { return };
         tasks.housekeeping.abort();
         tasks.watchdog.abort();
+        tasks.leading.iter().for_each(JoinHandle::abort);
         tasks.adopting.iter().for_each(JoinHandle::abort);
         self.0.shards.iter().for_each(|shard| shard.refuse_requests());
         // Those with rows go by the catalog to their end.
@@ -370,23 +460,6 @@ impl Broker {
     /// The place after the last entry of the catalog's log.
     pub fn catalog_log_end(&self) -> u64 {
         self.catalog_shard().journal().last_id().map_or(0, |last| last.index + 1)
-    }
-}
-
-/// Founds the shards with rows that are missing; how many there are.
-async fn found_shards(catalog: &LocalShard, options: &BrokerOptions) -> Result<u32, OpenError> {
-    let there = catalog.read(|view| view.catalog.shard_count());
-    let unsaid = if there == 0 { options.shards_new } else { there };
-    let count = options.shards.unwrap_or(unsaid);
-    if count == there {
-        return Ok(there);
-    }
-    if count < there {
-        return Err(OpenError::FewerShards { there, wanted: count });
-    }
-    match catalog.execute(Command::SetShards { count }).await {
-        Ok(_) => Ok(count),
-        Err(error) => Err(OpenError::Shards(error.to_string())),
     }
 }
 

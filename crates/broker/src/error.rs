@@ -4,9 +4,13 @@
 use base::{Offset, PartitionId, ShardId};
 use consensus::ProposeError;
 use machine::Refusal;
+use machine::config::Word;
+use serde::{Deserialize, Serialize};
 
 /// The shard cannot take a proposal now. Trying again later, or elsewhere, may help.
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+///
+/// This and what contains it travels between nodes: a variant is only ever added at the end.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum Unavailable {
     #[error("this node does not lead the shard at present")]
     NotLeader,
@@ -14,6 +18,9 @@ pub enum Unavailable {
     Stopping,
     #[error("the node's storage failed and it must restart: {0}")]
     Failed(String),
+    /// It may or may not have been done.
+    #[error("the node that leads the shard did not answer: try again, it may have been done")]
+    Unanswered,
 }
 
 impl From<&ProposeError> for Unavailable {
@@ -26,7 +33,7 @@ impl From<&ProposeError> for Unavailable {
     }
 }
 
-#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum AppendError {
     #[error("there is no partition {0}")]
     UnknownPartition(PartitionId),
@@ -42,7 +49,7 @@ pub enum AppendError {
     NotAtExpected { end: Offset },
     /// The topic's `limit.records` or `limit.bytes` is reached and `limit.overflow` refuses.
     #[error("the topic is full: {limit} is reached")]
-    Full { limit: &'static str },
+    Full { limit: Word },
     /// What is on its way to another shard is as much as may be, and was so for a while. Trying again later
     /// may help.
     #[error("too much is on its way to {to} already: try again")]
@@ -57,7 +64,7 @@ pub enum AppendError {
     Unavailable(#[from] Unavailable),
 }
 
-#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Debug, thiserror::Error, Serialize, Deserialize)]
 pub enum ExecuteError {
     #[error(transparent)]
     Refused(Refusal),
@@ -73,6 +80,8 @@ pub enum FetchError {
     OffsetOutOfRange { offset: Offset, log_start: Offset, end: Offset },
     #[error("records could not be read: {0}")]
     Storage(String),
+    #[error(transparent)]
+    Unavailable(#[from] Unavailable),
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -83,6 +92,10 @@ pub enum OpenError {
     Consensus(#[from] consensus::StartError),
     #[error("the cluster's identity in {path} is damaged: {reason}")]
     Cluster { path: String, reason: String },
+    #[error(
+        "{} belongs to a node of a cluster: start it with --peer, or use another directory", dir.display()
+    )]
+    Member { dir: std::path::PathBuf },
     #[error("{path} cannot be read: {reason}")]
     Layout { path: std::path::PathBuf, reason: String },
     #[error(
@@ -90,6 +103,10 @@ pub enum OpenError {
          --shards away, or say {there} or more"
     )]
     FewerShards { there: u32, wanted: u32 },
+    #[error(
+        "the cluster has {there} shards, and their number cannot be changed ({wanted}): leave --shards away"
+    )]
+    ShardsOfCluster { there: u32, wanted: u32 },
     #[error("the shards of the node cannot be founded: {0}")]
     Shards(String),
     #[error("{0}")]

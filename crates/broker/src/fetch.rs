@@ -8,7 +8,8 @@ use journal::Stored;
 use machine::config::Durability;
 
 use crate::broker::Broker;
-use crate::error::FetchError;
+use crate::error::{FetchError, Unavailable};
+use crate::local_shard::LocalShard;
 
 pub use crate::stored::batches_in;
 
@@ -50,7 +51,22 @@ impl Batches {
     }
 }
 
+/// Where a partition of a shard that this node leads begins and ends. A new leader that has not applied all yet would
+/// call offsets out of range that were acknowledged.
+fn bounds_here(shard: &LocalShard, partition: PartitionId) -> Result<Bounds, FetchError> {
+    if shard.serves_in().is_none() {
+        return Err(Unavailable::NotLeader.into());
+    }
+    bounds_known(shard, partition)
+}
+
+fn bounds_known(shard: &LocalShard, partition: PartitionId) -> Result<Bounds, FetchError> {
+    let rows = shard.shard.rows();
+    rows.partition(partition).map(Bounds::of).ok_or(FetchError::UnknownPartition(partition))
+}
+
 impl Broker {
+    /// Where a partition begins and ends, as far as this node knows.
     pub fn bounds(&self, partition: PartitionId) -> Option<Bounds> {
         self.shard_of(partition).shard.rows().partition(partition).map(Bounds::of)
     }
@@ -74,8 +90,8 @@ impl Broker {
         offset: Offset,
         bytes_max: usize,
     ) -> Result<Batches, FetchError> {
-        let Bounds { log_start, end } =
-            self.bounds(partition).ok_or(FetchError::UnknownPartition(partition))?;
+        let shard = self.shard_of(partition);
+        let Bounds { log_start, end } = bounds_here(shard, partition)?;
         if offset < log_start || offset > end {
             return Err(FetchError::OffsetOutOfRange { offset, log_start, end });
         }
@@ -83,7 +99,7 @@ impl Broker {
             Vec::new()
         } else {
             let bytes_max = bytes_max.min(FETCH_BYTES_MAX);
-            self.shard_of(partition)
+            shard
                 .journal()
                 .read(partition.stream(), offset, bytes_max)
                 .await
@@ -98,8 +114,28 @@ impl Broker {
         partition: PartitionId,
         timestamp_ms: i64,
     ) -> Result<Option<TimedOffset>, FetchError> {
-        let bounds = self.bounds(partition).ok_or(FetchError::UnknownPartition(partition))?;
-        let journal = self.shard_of(partition).journal();
+        let shard = self.shard_of(partition);
+        self.offset_at(shard, partition, bounds_here(shard, partition)?, timestamp_ms).await
+    }
+
+    /// The same in what this node has of the partition, which may lack the newest records where another node leads.
+    pub async fn known_offset_at_time(
+        &self,
+        partition: PartitionId,
+        timestamp_ms: i64,
+    ) -> Result<Option<TimedOffset>, FetchError> {
+        let shard = self.shard_of(partition);
+        self.offset_at(shard, partition, bounds_known(shard, partition)?, timestamp_ms).await
+    }
+
+    async fn offset_at(
+        &self,
+        shard: &LocalShard,
+        partition: PartitionId,
+        bounds: Bounds,
+        timestamp_ms: i64,
+    ) -> Result<Option<TimedOffset>, FetchError> {
+        let journal = shard.journal();
         let found = journal.find_time(partition.stream(), timestamp_ms).await;
         let Some((_, batch)) = found.map_err(|error| FetchError::Storage(error.to_string()))?
         else {
@@ -125,8 +161,9 @@ impl Broker {
         &self,
         partition: PartitionId,
     ) -> Result<Option<TimedOffset>, FetchError> {
-        self.bounds(partition).ok_or(FetchError::UnknownPartition(partition))?;
-        let journal = self.shard_of(partition).journal();
+        let shard = self.shard_of(partition);
+        bounds_here(shard, partition)?;
+        let journal = shard.journal();
         let found = journal.find_max_time(partition.stream()).await;
         let Some((_, batch)) = found.map_err(|error| FetchError::Storage(error.to_string()))?
         else {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use base::ShardId;
 use base::limits::{CATALOG_SEGMENT_BYTES, SEGMENT_BYTES_DEFAULT};
-use consensus::{Consensus, ConsensusOptions};
+use cluster::LinkedPeers;
+use consensus::{Consensus, ConsensusOptions, Group, GroupId};
 use journal::Journal;
 use machine::{Command, Outcome, Role};
 use parking_lot::Mutex;
@@ -52,6 +53,9 @@ pub(crate) struct LocalShard {
     /// None once it shut down.
     tasks: Mutex<Option<Tasks>>,
     pub(crate) adopted: watch::Sender<Adopted>,
+    node: u32,
+    /// What this node is in the shard's group; `None` where it is alone.
+    role: Option<watch::Receiver<consensus::Role>>,
     #[cfg(test)]
     pub(crate) peers: Arc<Peers>,
 }
@@ -79,7 +83,8 @@ impl LocalShard {
         dir.join(format!("shard-{}", shard.0))
     }
 
-    /// Recovers the shard and leads it. One with rows goes by the catalog that it is given.
+    /// Recovers the shard, and leads it unless it has other members. One with rows goes by the catalog that it
+    /// is given.
     pub(crate) async fn start(
         common: &Common<'_>,
         role: Role,
@@ -97,7 +102,8 @@ impl LocalShard {
             inbox,
         );
         let sequencing = tasks::vital(Task::Sequencer, sequencer.run(), failure);
-        common.peers.add(role.shard(), &requests);
+        let group_role = options.cluster.is_some().then(|| consensus.role());
+        common.peers.add(&requests, group_role.clone(), &shard);
         let (mut delivery, mut delivering, mut pushing) = (None, None, None);
         if matches!(role, Role::Rows(_)) {
             let (handle, messages) = Handle::new();
@@ -130,6 +136,8 @@ impl LocalShard {
             delivery,
             tasks: Mutex::new(Some(Tasks { sequencing, delivering, pushing })),
             adopted: watch::Sender::new(Adopted { version, ended: false }),
+            node: options.node,
+            role: group_role,
             #[cfg(test)]
             peers: Arc::clone(common.peers),
         })
@@ -137,6 +145,54 @@ impl LocalShard {
 
     pub(crate) fn id(&self) -> ShardId {
         self.shard.role().shard()
+    }
+
+    /// The node that leads the shard, as far as this one knows. Alone it does so also between two terms.
+    pub(crate) fn leader(&self) -> Option<u32> {
+        let Some(role) = &self.role else { return Some(self.node) };
+        let role = *role.borrow();
+        match role {
+            consensus::Role::Leader { .. } => Some(self.node),
+            role => role.other_leader().and_then(|leader| u32::try_from(leader).ok()),
+        }
+    }
+
+    /// The nodes that have the shard, ascending.
+    pub(crate) fn replicas(&self) -> Vec<u32> {
+        if self.role.is_none() {
+            return vec![self.node];
+        }
+        let voters = self.consensus.members().voters.into_keys();
+        voters.filter_map(|node| u32::try_from(node).ok()).collect()
+    }
+
+    /// Whether this node leads the shard. Alone it does so also between two terms.
+    pub(crate) fn is_led_here(&self) -> bool {
+        let role = self.role.as_ref();
+        role.is_none_or(|role| matches!(*role.borrow(), consensus::Role::Leader { .. }))
+    }
+
+    /// The term in which this node leads the shard and has applied all that was committed before it: only then has it
+    /// all that was acknowledged, and may answer questions. Alone it is always the same one, also between two
+    /// elections.
+    pub(crate) fn serves_in(&self) -> Option<u64> {
+        let Some(role) = &self.role else { return Some(0) };
+        let consensus::Role::Leader { term } = *role.borrow() else { return None };
+        (self.consensus.term() == term).then_some(term)
+    }
+
+    /// The term in which the shard is led, as far as this node knows.
+    pub(crate) fn term(&self) -> u64 {
+        let role = self.role.as_ref().map(|role| *role.borrow());
+        match role {
+            Some(consensus::Role::Leader { term } | consensus::Role::Follower { term, .. }) => term,
+            _ => self.consensus.term(),
+        }
+    }
+
+    /// What this node is in the shard's group; `None` where it is alone.
+    pub(crate) fn role(&self) -> Option<watch::Receiver<consensus::Role>> {
+        self.role.clone()
     }
 
     /// Asks the machine. Keep the question short: an apply waits for it.
@@ -219,7 +275,7 @@ impl LocalShard {
     }
 }
 
-/// Opens a shard's journal, recovers its state, and leads.
+/// Opens a shard's journal and recovers its state. Leads unless the shard has other members.
 pub(crate) async fn replica(
     common: &Common<'_>,
     dir: &Path,
@@ -234,6 +290,7 @@ pub(crate) async fn replica(
     }
     // What the log still claims cannot be reclaimed: with small segments that is little, too.
     let snapshot_log_bytes_min = options_of_journal.segment_bytes.min(SEGMENT_BYTES_DEFAULT);
+    options_of_journal.keep_log |= options.cluster.is_some();
     let opened = Journal::open(world, dir, options_of_journal)?;
     let journal = opened.journal.clone();
     let failing = (*failure).clone();
@@ -248,9 +305,19 @@ pub(crate) async fn replica(
         ConsensusOptions {
             snapshot_log_bytes_min,
             node: (*failure).clone(),
+            group: options.cluster.as_ref().map(|cluster| group(cluster, role.shard())),
             ..ConsensusOptions::default()
         },
     )
     .await?;
+    if let Some(cluster) = &options.cluster {
+        cluster.groups().join(role.shard(), consensus.clone(), failure);
+    }
     Ok((shard, consensus))
+}
+
+/// The group of a shard, whose members are reached by the node's links.
+fn group(node: &cluster::Node, shard: ShardId) -> Group {
+    let id = GroupId { cluster: node.identity().at.cluster.as_u128(), shard: shard.0 };
+    Group { id, peers: Arc::new(LinkedPeers::new(node.links(), shard)) }
 }

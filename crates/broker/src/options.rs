@@ -1,6 +1,9 @@
 //! How a node is run.
 
+use std::sync::Arc;
 use std::time::Duration;
+
+use tasks::Failure;
 
 #[derive(Clone, Debug)]
 pub struct BrokerOptions {
@@ -16,6 +19,10 @@ pub struct BrokerOptions {
     pub request_bytes_in_flight_max: usize,
     /// How often retention, compaction and space are looked after.
     pub housekeeping_interval: Duration,
+    /// The cluster that this node is a member of. `None`: it is alone, and leads everything.
+    pub cluster: Option<Arc<cluster::Node>>,
+    /// Hears why the node must stop; parts of it that are older than the broker have it, too.
+    pub failure: Option<Failure>,
 }
 
 impl Default for BrokerOptions {
@@ -27,6 +34,8 @@ impl Default for BrokerOptions {
             journal: journal::Options::default(),
             request_bytes_in_flight_max: base::limits::PRODUCE_BYTES_IN_FLIGHT_MAX,
             housekeeping_interval: Duration::from_secs(1),
+            cluster: None,
+            failure: None,
         }
     }
 }

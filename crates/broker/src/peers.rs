@@ -1,42 +1,95 @@
 //! How the shards of a node reach one another: by requests to each other's logs, and by nothing else. A shard
-//! that another node leads will be reached by the same requests.
+//! that another node leads is reached by the same requests ([`crate::remote`]).
 
 use std::collections::BTreeMap;
+use std::sync::{Arc, Weak};
 
 use base::ShardId;
+use consensus::Role;
 use parking_lot::RwLock;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::error::Unavailable;
+use crate::remote::Remote;
 use crate::request::Request;
+use crate::shard::Shard;
 
 /// Holds no shard open: its log takes no more requests once everybody else is gone who could make some.
 #[derive(Debug, Default)]
-pub(crate) struct Peers(RwLock<BTreeMap<ShardId, mpsc::WeakUnboundedSender<Request>>>);
+pub(crate) struct Peers {
+    shards: RwLock<BTreeMap<ShardId, Reach>>,
+    /// `None` where there are no other nodes.
+    remote: Option<Remote>,
+}
+
+/// How a shard is reached.
+#[derive(Clone, Debug)]
+pub(crate) struct Reach {
+    requests: mpsc::WeakUnboundedSender<Request>,
+    /// What this node is in the shard's group; `None` where it is alone.
+    role: Option<watch::Receiver<Role>>,
+    shard: Weak<Shard>,
+}
 
 impl Peers {
-    pub(crate) fn add(&self, shard: ShardId, requests: &mpsc::UnboundedSender<Request>) {
-        self.0.write().insert(shard, requests.downgrade());
+    pub(crate) fn new(remote: Option<Remote>) -> Self {
+        Self { shards: RwLock::default(), remote }
+    }
+
+    pub(crate) fn add(
+        &self,
+        requests: &mpsc::UnboundedSender<Request>,
+        role: Option<watch::Receiver<Role>>,
+        shard: &Arc<Shard>,
+    ) {
+        let (requests, id) = (requests.downgrade(), shard.role().shard());
+        let reach = Reach { requests, role, shard: Arc::downgrade(shard) };
+        self.shards.write().insert(id, reach);
     }
 
     /// Nobody reaches the shard, as while nobody leads it. What [`Self::restore`] takes.
     #[cfg(test)]
-    pub(crate) fn cut_off(&self, shard: ShardId) -> mpsc::WeakUnboundedSender<Request> {
-        self.0.write().remove(&shard).expect("it was reached until now")
+    pub(crate) fn cut_off(&self, shard: ShardId) -> Reach {
+        self.shards.write().remove(&shard).expect("it was reached until now")
     }
 
     #[cfg(test)]
-    pub(crate) fn restore(&self, shard: ShardId, requests: mpsc::WeakUnboundedSender<Request>) {
-        self.0.write().insert(shard, requests);
+    pub(crate) fn restore(&self, shard: ShardId, reach: Reach) {
+        self.shards.write().insert(shard, reach);
     }
 
-    /// Answered as unavailable where the shard is not there, or not yet.
+    /// Goes to the node that leads the shard. Answered as unavailable where the shard is not there, or not yet.
     pub(crate) fn request(&self, shard: ShardId, request: Request) {
-        let requests = self.0.read().get(&shard).and_then(mpsc::WeakUnboundedSender::upgrade);
-        match requests {
+        let Some(reach) = self.shards.read().get(&shard).cloned() else {
+            return request.refuse(&Unavailable::NotLeader);
+        };
+        let leader = reach.role.and_then(|role| role.borrow().other_leader());
+        if let (Some(leader), Some(remote)) = (leader, &self.remote) {
+            return remote.request(leader, shard, request);
+        }
+        match reach.requests.upgrade() {
             Some(requests) => {
                 if let Err(mpsc::error::SendError(request)) = requests.send(request) {
                     request.refuse(&Unavailable::Stopping);
+                }
+            }
+            None => request.refuse(&Unavailable::NotLeader),
+        }
+    }
+
+    /// Up to which index the shard's log is applied here.
+    pub(crate) fn applied(&self, shard: ShardId) -> u64 {
+        let shard = self.shards.read().get(&shard).and_then(|reach| reach.shard.upgrade());
+        shard.map_or(0, |shard| shard.applied())
+    }
+
+    /// What another node asks of a shard that this one leads, as far as that one knows.
+    pub(crate) fn request_here(&self, shard: ShardId, request: Request) {
+        let reach = self.shards.read().get(&shard).cloned();
+        match reach.and_then(|reach| reach.requests.upgrade()) {
+            Some(requests) => {
+                if let Err(mpsc::error::SendError(request)) = requests.send(request) {
+                    request.refuse(&Unavailable::NotLeader);
                 }
             }
             None => request.refuse(&Unavailable::NotLeader),

@@ -3,6 +3,7 @@
 use base::Offset;
 use base::limits::ENTRY_ROW_BYTES;
 use machine::{Command, Origin, Outcome};
+use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use crate::append::{AppendBatch, Appended, Appends};
@@ -62,7 +63,7 @@ pub(crate) struct Message {
 }
 
 /// Why a message was not taken.
-#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Debug, thiserror::Error, Serialize, Deserialize)]
 pub(crate) enum ReceiveError {
     #[error("message {expected} is the next one")]
     OutOfOrder { expected: Offset },

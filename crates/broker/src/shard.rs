@@ -4,6 +4,7 @@
 //! One lock holds the machine. Consensus takes it once an entry, to apply; whoever asks a question
 //! takes it shared, for as long as the question lasts. Nothing is taken for a single record.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -16,7 +17,7 @@ use machine::{Append, Catalog, Command, Entry, Head, Role, Rows, State};
 use parking_lot::{MappedRwLockReadGuard, Mutex, RwLock, RwLockReadGuard};
 use record::BatchHeader;
 use tasks::Task;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 
 use crate::changes::Changes;
 use crate::delivery::handle::Handle;
@@ -63,6 +64,13 @@ pub(crate) struct Shard {
     catalog: Option<Arc<Shard>>,
     /// The catalog's version, for those who take over its changes.
     pub(crate) versions: watch::Sender<u64>,
+    /// The version of the catalog that the rows follow, for those who wait until they do.
+    pub(crate) adopted: watch::Sender<u64>,
+    /// The index of the last entry that was applied since the node was started.
+    applied: AtomicU64,
+    /// Those who wait for an index, and what wakes them.
+    applied_awaited: AtomicUsize,
+    applied_more: Notify,
     /// Shards with rows that go by this catalog: told of what changes in it.
     followers: Mutex<Vec<Weak<Shard>>>,
     pub(crate) watchers: Arc<Watchers>,
@@ -93,6 +101,15 @@ struct Scratch {
     marked: MarkedWatches,
 }
 
+/// One less waits when it is dropped.
+struct Leaves<'a>(&'a AtomicUsize);
+
+impl Drop for Leaves<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 impl Shard {
     pub(crate) fn new(
         journal: Journal,
@@ -104,6 +121,10 @@ impl Shard {
             journal,
             catalog,
             versions: watch::Sender::new(0),
+            adopted: watch::Sender::new(0),
+            applied: AtomicU64::new(0),
+            applied_awaited: AtomicUsize::new(0),
+            applied_more: Notify::new(),
             followers: Mutex::default(),
             watchers,
             changes: Changes::default(),
@@ -153,6 +174,37 @@ impl Shard {
                 delivery.applied(commands, applied);
             }
         }
+    }
+
+    /// Up to which index the log is applied; 0 before anything was since the start.
+    pub(crate) fn applied(&self) -> u64 {
+        self.applied.load(Ordering::Acquire)
+    }
+
+    /// Waits until the log is applied up to this index, which is committed.
+    pub(crate) async fn applied_to(&self, index: u64) {
+        self.applied_awaited.fetch_add(1, Ordering::SeqCst);
+        let _leaves = Leaves(&self.applied_awaited);
+        loop {
+            let mut more = pin!(self.applied_more.notified());
+            more.as_mut().enable();
+            if self.applied.load(Ordering::SeqCst) >= index {
+                return;
+            }
+            more.await;
+        }
+    }
+
+    fn note_applied(&self, index: u64) {
+        self.applied.store(index, Ordering::SeqCst);
+        if self.applied_awaited.load(Ordering::SeqCst) > 0 {
+            self.applied_more.notify_waiters();
+        }
+    }
+
+    fn note_adopted(&self) {
+        let version = self.state.read().rows.adopted();
+        self.adopted.send_if_modified(|known| std::mem::replace(known, version) != version);
     }
 
     /// The rows alone, for as long as this is held: an apply waits for it.
@@ -288,6 +340,9 @@ impl StateMachine for Shard {
             let appended = appends.iter().map(|append| append.partition);
             self.watchers.mark_topics(appended.chain(trimmed), marked);
         }
+        if commands.iter().any(|command| matches!(command, Command::Adopt(_))) {
+            self.note_adopted();
+        }
         self.changes.note(appends, &commands, applied);
         if let Some(delivery) = self.delivery.get() {
             delivery.applied(&commands, applied);
@@ -308,6 +363,7 @@ impl StateMachine for Shard {
         }
         marked.wake();
         self.wake(appends, applied);
+        self.note_applied(entry.id.index);
         changes(appends, &commands)
     }
 
@@ -340,6 +396,7 @@ impl StateMachine for Shard {
         }
         self.versions.send_replace(state.catalog.version());
         *self.state.write() = state;
+        self.note_adopted();
         Ok(())
     }
 }

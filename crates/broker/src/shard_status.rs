@@ -26,6 +26,8 @@ pub struct ShardStatus {
     /// Records that other shards sent to topics that were deleted before they arrived, since the node was started:
     /// they are dropped.
     pub unplaced: u64,
+    /// Nodes that lack what the log no longer has, as far as the leader knows: they cannot catch up.
+    pub left_behind: Vec<u64>,
 }
 
 impl Broker {
@@ -54,5 +56,6 @@ fn status(local: &LocalShard) -> ShardStatus {
         syncs: stats.syncs,
         sync_micros: stats.total_sync_micros.checked_div(stats.syncs).unwrap_or(0),
         unplaced: local.shard.unplaced.records(),
+        left_behind: local.consensus.are_left_behind().into_iter().collect(),
     }
 }

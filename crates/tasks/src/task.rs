@@ -72,6 +72,8 @@ table! {
     JournalSealer: "journal-sealer", Process;
     JournalReader: "journal-reader", Process;
     JournalClosing: "journal-closing", Process;
+    Leading: "peer-leading", Process;
+    Registration: "peer-registration", Process;
     PeerListener: "peer-listener", Process;
     PeerLink: "peer-link", Process;
     Succession: "peer-succession", Process;
@@ -79,7 +81,9 @@ table! {
     NodeDirectory: "peer-directory", Process;
     PeerSession: "peer-session", Session;
     PeerRequest: "peer-request", Session;
+    RemoteRequest: "peer-proxy-request", Session;
     KafkaListener: "kafka-listener", Process;
+    KafkaLeaders: "peer-kafka-leaders", Process;
     KafkaGroupTimers: "kafka-group-timers", Process;
     KafkaOffsetExpiry: "kafka-offset-expiry", Process;
     KafkaSession: "kafka-session", Session;

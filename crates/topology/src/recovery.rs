@@ -43,7 +43,7 @@ pub enum OpenError {
     #[error("document {name:?} in {space} is of no use: {reason}")]
     Inconsistent { space: &'static str, name: String, reason: String },
     #[error("policy {name:?} does not hold any more: {source}")]
-    Policy { name: String, source: PolicyError },
+    Policy { name: String, source: Box<PolicyError> },
     #[error("what is left over could not be taken away: {0}")]
     Clearing(#[from] StoreError),
 }
@@ -134,7 +134,7 @@ fn load_policies(
         };
         let name = found.part(1)?.to_owned();
         let mut policy = Policy::new(scope, &name, found.body)
-            .map_err(|source| OpenError::Policy { name, source })?;
+            .map_err(|source| OpenError::Policy { name, source: source.into() })?;
         policy.version = found.stored.version;
         vhost.entities().write().policies.set(scope, policy);
     }

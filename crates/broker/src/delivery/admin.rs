@@ -206,7 +206,7 @@ impl Broker {
             SeekTo::Time(time_ms) => {
                 for index in 0..partitions {
                     let partition = PartitionId::new(topic, index);
-                    let at = self.offset_at_time(partition, time_ms).await?;
+                    let at = self.known_offset_at_time(partition, time_ms).await?;
                     let end = self.bounds(partition).map_or(0, |bounds| bounds.end);
                     starts.push((index, at.map_or(end, |at| at.offset)));
                 }

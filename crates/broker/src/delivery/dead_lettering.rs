@@ -205,7 +205,7 @@ mod tests {
     #[test]
     fn the_cause_of_a_refusal_is_not_that_others_were_refused() {
         let taken = || Ok(Appended { base_offset: 0, log_start: 0, duplicate: false });
-        let full = || AppendError::Full { limit: "limit.records" };
+        let full = || AppendError::Full { limit: "limit.records".into() };
         assert_eq!(cause(vec![taken(), taken()]), None);
         assert_eq!(cause(vec![taken(), Err(full())]), Some(full()));
         let beside = || Err::<(), _>(AppendError::UnitRefused);

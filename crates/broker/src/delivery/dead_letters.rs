@@ -238,7 +238,7 @@ mod tests {
         let (waiting, mut answer) = waiter();
         assert!(dead.hold(1, waiting).is_none());
         dead.on_requested();
-        dead.on_refused(AppendError::Full { limit: "limit.records" }, now);
+        dead.on_refused(AppendError::Full { limit: "limit.records".into() }, now);
         assert_eq!(dead.next(now), Next::At(now + TRY_AGAIN_AFTER));
         assert_eq!(dead.next(now + TRY_AGAIN_AFTER), Next::Append);
         assert!(answer.try_recv().is_err());

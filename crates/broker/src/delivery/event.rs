@@ -23,6 +23,9 @@ pub enum Event {
 pub enum GoneReason {
     /// The lease group, or its topic, was deleted.
     Deleted,
+    /// Another node leads the shard now: the session's leases there are over, and consumers join anew where
+    /// that node is.
+    LedElsewhere,
 }
 
 /// One record, leased to one consumer.

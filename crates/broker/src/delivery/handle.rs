@@ -12,7 +12,7 @@ use machine::{ALL_PARTITIONS, Command, Outcome};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::append::{AppendBatch, Appended, Appends};
-
+use crate::error::Unavailable;
 use crate::outgoing::Entered;
 
 use super::dead_letter::Routers;
@@ -103,6 +103,40 @@ pub(crate) enum Message {
     Ask(Question),
     /// Everything under way comes to its end, and then the driver does.
     Stop,
+}
+
+impl Message {
+    /// Answers without having done anything. Whoever asked a question finds that nobody answers.
+    pub(super) fn refuse(self, why: &Unavailable) {
+        match self {
+            Self::Consume { reply, .. } => {
+                let _ = reply.send(Err(why.clone().into()));
+            }
+            Self::Take { reply, .. } => {
+                let _ = reply.send(Err(why.clone().into()));
+            }
+            Self::Settle { settles, reply, .. } => {
+                let _ = reply.send(vec![Err(why.clone().into()); settles.len()]);
+            }
+            Self::Transfer { reply, .. } => {
+                let _ = reply.send(Err(why.clone().into()));
+            }
+            Self::Overflowed { answers, reply, .. } => {
+                let _ = reply.send(answers);
+            }
+            Self::Open { .. }
+            | Self::Close { .. }
+            | Self::Grant { .. }
+            | Self::SetCredit { .. }
+            | Self::Limit { .. }
+            | Self::Share { .. }
+            | Self::Cancel { .. }
+            | Self::Room { .. }
+            | Self::Moved { .. }
+            | Self::Ask(_)
+            | Self::Stop => {}
+        }
+    }
 }
 
 /// A consumer as one shard knows it.

@@ -6,6 +6,8 @@
 //! to its end, in the next term where it has to, and leaves its sessions with their leases. The next one
 //! begins with what is durable by then, and takes them over where nobody else led in between. Dead letters that
 //! had no room in an outbox, and transfers, go over too: nobody is told that they failed.
+//!
+//! Where another node leads, nothing goes over: consumers hear that they are gone, and whoever asks is refused.
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -14,8 +16,11 @@ use base::{HashMap, HashSet, LeaseGroupId, Offset};
 use consensus::{Consensus, Leadership};
 use dispatch::{BackOff, Claim, ConsumerId, DeadLetterClaim, Joined, SessionId};
 
+use crate::error::Unavailable;
+
 use super::commit::Unit;
 use super::dead_letters::DeadLetters;
+use super::event::GoneReason;
 use super::group::Group;
 use super::handle::{Inbox, Message};
 use super::rates::Counts;
@@ -32,6 +37,8 @@ pub(super) struct Handover {
     pub(super) counts: HashMap<LeaseGroupId, Counts>,
     /// To be handled by the next driver before all others.
     pub(super) messages: VecDeque<Message>,
+    /// Another node led since.
+    pub(super) led_elsewhere: bool,
 }
 
 /// Who uses a group, and what became of their leases.
@@ -69,8 +76,10 @@ impl Handover {
                     Ok(leadership) => return Some(leadership),
                     Err(_) => break,
                 },
+                _ = consensus.led_elsewhere(), if !self.led_elsewhere => self.give_up(),
                 message = inbox.recv() => match message {
                     None | Some(Message::Stop) => return None,
+                    Some(message) if self.led_elsewhere => self.refuse(message),
                     Some(message) => self.messages.push_back(message),
                 },
             }
@@ -81,6 +90,41 @@ impl Handover {
         self.transfers.clear();
         while !matches!(inbox.recv().await, None | Some(Message::Stop)) {}
         None
+    }
+}
+
+impl Handover {
+    /// Another node leads.
+    fn give_up(&mut self) {
+        self.led_elsewhere = true;
+        let why = Unavailable::NotLeader;
+        for Users { consumers, mut dead, .. } in std::mem::take(&mut self.groups) {
+            dead.fail_waiters(&why);
+            for (consumer, joined) in consumers {
+                if let Some(session) = self.sessions.get_mut(&joined.session) {
+                    session.tell_gone(consumer, GoneReason::LedElsewhere);
+                }
+            }
+        }
+        for left in std::mem::take(&mut self.transfers) {
+            left.transfer.fail(&why);
+        }
+        for message in std::mem::take(&mut self.messages) {
+            self.refuse(message);
+        }
+    }
+
+    /// Sessions stay open: this node may lead again before they end.
+    fn refuse(&mut self, message: Message) {
+        match message {
+            Message::Open { .. } => self.messages.push_back(message),
+            Message::Close { session: closed } => {
+                self.sessions.remove(&closed);
+                let opens = |message: &Message| matches!(message, Message::Open { session, .. } if *session == closed);
+                self.messages.retain(|message| !opens(message));
+            }
+            message => message.refuse(&Unavailable::NotLeader),
+        }
     }
 }
 

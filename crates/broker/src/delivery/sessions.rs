@@ -50,6 +50,12 @@ impl Session {
         }
     }
 
+    /// A consumer is no more. A session that does not listen any more need not hear it.
+    pub(super) fn tell_gone(&mut self, consumer: ConsumerId, reason: GoneReason) {
+        self.consumers.remove(&consumer);
+        let _ = self.events.send(Sent::Event(Event::Gone { consumer, reason }, 0));
+    }
+
     /// How many records its consumers may hold together; none while it has too much unread.
     fn pool(&self) -> Option<u32> {
         if self.held_back { Some(0) } else { self.limit }
@@ -270,10 +276,9 @@ impl Sessions {
     /// Tells a session that a consumer of its is no more.
     pub(super) fn tell_gone(&mut self, id: SessionId, consumer: ConsumerId, reason: GoneReason) {
         self.forget_shares(id, consumer);
-        let Some(session) = self.by_id.get_mut(&id) else { return };
-        session.consumers.remove(&consumer);
-        // One that does not listen any more need not hear it.
-        let _ = session.events.send(Sent::Event(Event::Gone { consumer, reason }, 0));
+        if let Some(session) = self.by_id.get_mut(&id) {
+            session.tell_gone(consumer, reason);
+        }
     }
 
     /// Tells a session which of its consumers is the active one.

@@ -1,6 +1,8 @@
 //! What is done in the background, at our own pace: retention marks bytes dead, compaction drops
 //! what a later record replaced, producers that fell silent are forgotten, and space comes back.
 //!
+//! What goes through the log is the work of the shard's leader. Every node takes back space of its own.
+//!
 //! A round looks at what changed since the one before and at what has become due, whatever is
 //! stored. After a start, and when the node is configured anew, every partition that holds records
 //! is looked at once, some of them a round.
@@ -28,7 +30,7 @@ use machine::Command;
 use tasks::Task;
 use tokio::time::{Instant, MissedTickBehavior};
 
-use crate::changes::Change;
+use crate::changes::{Change, Changed};
 use crate::housekeeping::compaction::Compaction;
 use crate::housekeeping::retention::{Retention, Round};
 use crate::housekeeping::space::Space;
@@ -82,14 +84,40 @@ struct Housekeeping {
     retention: Retention,
     compaction: Compaction,
     space: Space,
+    /// This node led the shard in the last round, and has looked at what changed since.
+    leads: bool,
 }
 
 impl Housekeeping {
     async fn round(&mut self, shard: &Arc<LocalShard>) -> Looks {
-        let mut changed = shard.shard.changes.take();
+        let changed = shard.shard.changes.take();
         if !changed.is_empty() {
             self.space.changed(Instant::now());
         }
+        let (retention, compaction) = match self.leads(shard) {
+            true => self.look(shard, changed).await,
+            false => (0, 0),
+        };
+        let space = self.space.is_due(Instant::now());
+        if space {
+            self.reclaim(shard).await;
+        }
+        Looks { retention, compaction, space }
+    }
+
+    /// Who begins to lead looks at everything.
+    fn leads(&mut self, shard: &LocalShard) -> bool {
+        let leads = shard.is_led_here();
+        if leads && !std::mem::replace(&mut self.leads, leads) {
+            (self.retention, self.compaction) = Default::default();
+            self.survey.add_all();
+        }
+        self.leads = leads;
+        leads
+    }
+
+    /// How many partitions retention and compaction looked at.
+    async fn look(&mut self, shard: &Arc<LocalShard>, mut changed: Changed) -> (usize, usize) {
         for topic in std::mem::take(&mut changed.topics) {
             match shard.read(|state| state.catalog.topic(topic).is_some()) {
                 true => self.survey.add(topic),
@@ -114,11 +142,7 @@ impl Housekeeping {
                 0
             }
         };
-        let space = self.space.is_due(Instant::now());
-        if space {
-            self.reclaim(shard).await;
-        }
-        Looks { retention, compaction, space }
+        (retention, compaction)
     }
 
     /// Moves the start of partitions that hold more, or older, than their topic keeps.
@@ -189,7 +213,7 @@ impl Housekeeping {
 }
 
 async fn forget_producers(shard: &LocalShard) {
-    if shard.id() == ShardId::CATALOG {
+    if shard.id() == ShardId::CATALOG || !shard.is_led_here() {
         return;
     }
     let silent_ms = shard.read(|state| state.catalog.node_config().own.producer_id_expiration_ms);

@@ -3,6 +3,8 @@
 //! The catalog's placement says which shard has a partition. A group's committed offsets are in its home
 //! shard: the hash of its name gives one of 256 slots, and slots are spread over the shards that there
 //! were when the node was founded.
+//!
+//! * `terms`: for how long this node leads what
 
 use std::sync::Arc;
 
@@ -64,17 +66,71 @@ impl Broker {
         shards.into_iter().map(|shard| self.local(shard)).collect()
     }
 
-    /// The leader epochs of a topic's batches.
-    pub fn leader_epochs(&self, topic: TopicId) -> LeaderEpochs {
-        let terms = self.shards_with_rows().iter().map(|shard| shard.consensus.term() as i32);
-        let terms: Vec<i32> = terms.collect();
-        if terms.len() == 1 {
-            return LeaderEpochs { terms, placement: Placement::ALL_IN_FIRST };
+    /// Who leads each shard with rows, and since when.
+    pub fn shard_leaders(&self) -> ShardLeaders {
+        let led = |shard: &Arc<LocalShard>| {
+            let epoch = shard.term() as i32;
+            Led { leader: Leader { node: shard.leader(), epoch }, replicas: shard.replicas() }
+        };
+        ShardLeaders(self.shards_with_rows().iter().map(led).collect())
+    }
+
+    /// Who leads a topic's partitions, and since when.
+    pub fn leaders(&self, topic: TopicId) -> Leaders {
+        self.leaders_among(&self.shard_leaders(), topic)
+    }
+
+    /// The same by what is known of the shards already: an answer about many topics asks about these once.
+    pub fn leaders_among(&self, shards: &ShardLeaders, topic: TopicId) -> Leaders {
+        let of_shards = Arc::clone(&shards.0);
+        if of_shards.len() == 1 {
+            return Leaders { of_shards, placement: Placement::ALL_IN_FIRST };
         }
         let placement = self.catalog_shard().read(|view| {
             view.catalog.topic(topic).map_or(Placement::ALL_IN_FIRST, |topic| topic.placement)
         });
-        LeaderEpochs { terms, placement }
+        Leaders { of_shards, placement }
+    }
+
+    /// Whether this node leads the shard of the partition, and has all that was acknowledged in it.
+    pub fn leads(&self, partition: PartitionId) -> bool {
+        self.is_alone() || self.shard_of(partition).serves_in().is_some()
+    }
+
+    /// [`Broker::leads`] of each of these partitions.
+    pub fn leads_each(&self, partitions: &[PartitionId]) -> Vec<bool> {
+        if self.is_alone() {
+            return vec![true; partitions.len()];
+        }
+        let serves = |shard: &Arc<LocalShard>| shard.serves_in().is_some();
+        let serves: Vec<bool> = self.shards_with_rows().iter().map(serves).collect();
+        let places = self.places_of(partitions.iter().copied());
+        places.into_iter().map(|place| serves[place]).collect()
+    }
+
+    /// The nodes that have a copy of every partition, ascending.
+    pub fn replicas(&self) -> Vec<u32> {
+        self.shards_with_rows()[0].replicas()
+    }
+
+    /// The nodes that have a vote in the catalog's group, ascending.
+    pub fn catalog_voters(&self) -> Vec<u32> {
+        self.catalog_shard().replicas()
+    }
+
+    /// The node that leads the shard of the group, and so coordinates it.
+    pub fn coordinator(&self, group: &str) -> Option<u32> {
+        self.home_of(group).leader()
+    }
+
+    /// Whether this node is [`Broker::coordinator`].
+    pub fn coordinates(&self, group: &str) -> bool {
+        self.home_of(group).is_led_here()
+    }
+
+    /// The node that leads the catalog.
+    pub fn catalog_leader(&self) -> Option<u32> {
+        self.catalog_shard().leader()
     }
 
     /// The leader epoch of a partition's batches.
@@ -92,36 +148,85 @@ impl Broker {
     }
 }
 
-/// The newest term of each shard, as those who ask about partitions of one topic want to know it.
+/// Who leads a partition.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Leader {
+    /// `None`: nobody, as far as this node knows.
+    pub node: Option<u32>,
+    /// The term of its shard.
+    pub epoch: i32,
+}
+
+impl Leader {
+    const UNKNOWN: Self = Self { node: None, epoch: -1 };
+}
+
 #[derive(Clone, Debug)]
-pub struct LeaderEpochs {
+struct Led {
+    leader: Leader,
+    replicas: Vec<u32>,
+}
+
+/// Who leads each shard with rows, as it was at one time.
+#[derive(Clone, Debug)]
+pub struct ShardLeaders(Arc<[Led]>);
+
+impl ShardLeaders {
+    /// Of each shard: who leads it, and the nodes that have it, ascending. The places are those of
+    /// [`Leaders::place_of`].
+    pub fn each(&self) -> impl Iterator<Item = (Leader, &[u32])> {
+        self.0.iter().map(|led| (led.leader, &led.replicas[..]))
+    }
+}
+
+/// Who leads each shard, as those who ask about partitions of one topic want to know it.
+#[derive(Clone, Debug)]
+pub struct Leaders {
     /// Of the shards with rows.
-    terms: Vec<i32>,
+    of_shards: Arc<[Led]>,
     placement: Placement,
 }
 
-impl Default for LeaderEpochs {
+impl Default for Leaders {
     /// Of no topic.
     fn default() -> Self {
-        Self { terms: Vec::new(), placement: Placement::ALL_IN_FIRST }
+        Self { of_shards: Arc::new([]), placement: Placement::ALL_IN_FIRST }
     }
 }
 
-impl LeaderEpochs {
-    /// All partitions have this one.
-    pub fn same(term: i32) -> Self {
-        Self { terms: vec![term], placement: Placement::ALL_IN_FIRST }
+impl Leaders {
+    /// Of a topic that goes round so many shards, beginning with one of them; nobody is known to lead them.
+    pub fn unknown(start: u32, shards: u32) -> Self {
+        let placement = Placement::of_new_topic(start, shards).unwrap_or(Placement::ALL_IN_FIRST);
+        Self { of_shards: Arc::new([]), placement }
     }
 
-    pub fn of(&self, partition: u32) -> i32 {
-        let place = self.placement.shard_of(partition).0 - ShardId::FIRST.0;
-        self.terms.get(place as usize).copied().unwrap_or(-1)
+    pub fn of(&self, partition: u32) -> Leader {
+        self.led(partition).map_or(Leader::UNKNOWN, |led| led.leader)
+    }
+
+    /// The nodes that have the partition, ascending.
+    pub fn replicas(&self, partition: u32) -> &[u32] {
+        self.led(partition).map_or(&[], |led| &led.replicas)
+    }
+
+    /// Which of [`ShardLeaders::each`] has the partition. Greater than all where this node does not know the shard.
+    pub fn place_of(&self, partition: u32) -> usize {
+        (self.placement.shard_of(partition).0 - ShardId::FIRST.0) as usize
+    }
+
+    fn led(&self, partition: u32) -> Option<&Led> {
+        self.of_shards.get(self.place_of(partition))
     }
 }
 
 fn slot_of(group: &str) -> u32 {
     crc32c(group.as_bytes()) % GROUP_SLOTS
 }
+
+mod terms;
+
+pub use terms::{Coordination, HomeTerm, LeaderChanges};
 
 #[cfg(test)]
 mod tests;

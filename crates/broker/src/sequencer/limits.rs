@@ -54,7 +54,7 @@ pub(super) fn refused(
         false => limit_here(limit, rows.row_count(), topic.partition_count()),
     };
     if config.limit_records.is_some_and(|limit| held > here(limit)) {
-        return Some(AppendError::Full { limit: "limit.records" });
+        return Some(AppendError::Full { limit: "limit.records".into() });
     }
     let limit = here(config.limit_bytes?);
     let delivery = shard.delivery.get()?;
@@ -66,7 +66,7 @@ pub(super) fn refused(
     // What somebody takes at once does not wait for anything, and only has to fit by itself.
     let before = if held > records { waiting } else { 0 };
     if before + bytes > limit {
-        return Some(AppendError::Full { limit: "limit.bytes" });
+        return Some(AppendError::Full { limit: "limit.bytes".into() });
     }
     sequenced.note_sequenced(topic.id, ends + records, bytes);
     None

@@ -31,7 +31,7 @@ use consensus::{Consensus, Leadership, ProposeError};
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::sleep;
 use world::Clock;
 
 use crate::cpu::CpuPool;
@@ -90,12 +90,16 @@ impl Sequencer {
 
     /// Runs until every sender of requests is gone and all that was proposed is answered.
     pub(crate) async fn run(mut self) {
-        self.dedup.load(&self.shard, self.clock.now_ms()).await;
         let mut refused = Vec::new();
         let mut former = 0;
         while self.open || !refused.is_empty() || !self.aside.is_empty() {
             match self.next_leadership(&mut refused).await {
                 Ok(leadership) => {
+                    if former < leadership.since() {
+                        // What another node appended is known from the log only.
+                        self.dedup = Dedup::default();
+                        self.dedup.load(&self.shard, self.clock.now_ms()).await;
+                    }
                     if std::mem::replace(&mut former, leadership.term()) == leadership.term() {
                         tokio::time::sleep(SAME_TERM_DELAY).await;
                     }
@@ -106,27 +110,38 @@ impl Sequencer {
         }
     }
 
-    /// Waits until this node leads. Requests wait as well, for [`LEADERLESS_HOLD`].
+    /// Waits until this node leads. Requests wait as well, for [`LEADERLESS_HOLD`], unless another node leads:
+    /// then they are refused at once.
     async fn next_leadership(
         &mut self,
         refused: &mut Vec<Refused>,
     ) -> Result<Leadership, ProposeError> {
         let consensus = self.consensus.clone();
         let mut leadership = pin!(consensus.leadership());
-        if let Ok(found) = timeout(LEADERLESS_HOLD, &mut leadership).await {
-            return found;
-        }
-        tracing::warn!("nobody leads: requests are refused until this node does");
-        self.held.give_all_back();
-        self.fail_refused(std::mem::take(refused));
+        let mut role = consensus.role();
         loop {
             tokio::select! {
                 biased;
                 found = &mut leadership => return found,
-                received = self.inbox.recv() => match received {
-                    Some(Request::MayWait(may)) => self.held.may_wait(may),
-                    Some(request) => request.refuse(&Unavailable::NotLeader),
-                    None => return Err(ProposeError::Stopping),
+                _ = consensus.led_elsewhere() => {}
+                () = sleep(LEADERLESS_HOLD) => {
+                    tracing::warn!("nobody leads: requests are refused until a node does");
+                }
+            }
+            self.held.give_all_back();
+            self.fail_refused(std::mem::take(refused));
+            role.borrow_and_update();
+            loop {
+                tokio::select! {
+                    biased;
+                    found = &mut leadership => return found,
+                    // What comes while nobody leads may find the next leader here.
+                    Ok(()) = role.changed() => break,
+                    received = self.inbox.recv() => match received {
+                        Some(Request::MayWait(may)) => self.held.may_wait(may),
+                        Some(request) => request.refuse(&Unavailable::NotLeader),
+                        None => return Err(ProposeError::Stopping),
+                    }
                 }
             }
         }

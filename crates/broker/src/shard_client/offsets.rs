@@ -111,10 +111,6 @@ impl ShardClient<'_> {
         group: &str,
         mut offsets: Vec<CommitOffset>,
     ) -> Result<Vec<(PartitionId, Refusal)>, ExecuteError> {
-        let refused_of = |outcome| match outcome {
-            Outcome::Committed { refused } => Some(refused),
-            _ => None,
-        };
         // Which partitions there are is the catalog's to say.
         let mut unknown = Vec::new();
         {
@@ -129,7 +125,10 @@ impl ShardClient<'_> {
             });
         }
         let command = Command::CommitOffsets { group: group.to_owned(), offsets };
-        let mut refused = self.broker.execute_for(command, refused_of).await?;
+        let mut refused = match self.execute_at_home(group, command).await? {
+            Outcome::Committed { refused } => refused,
+            other => unreachable!("a commit is not answered with {other:?}"),
+        };
         refused.append(&mut unknown);
         Ok(refused)
     }
@@ -141,12 +140,23 @@ impl ShardClient<'_> {
         partitions: Vec<PartitionId>,
     ) -> Result<(), ExecuteError> {
         let command = Command::DeleteOffsets { group: group.to_owned(), partitions };
-        self.broker.execute(command).await.map(drop)
+        self.execute_at_home(group, command).await.map(drop)
     }
 
     /// Deletes all offsets of a group.
     pub async fn delete_offset_group(&self, group: &str) -> Result<(), ExecuteError> {
-        self.broker.execute(Command::DeleteGroup { group: group.to_owned() }).await.map(drop)
+        let command = Command::DeleteGroup { group: group.to_owned() };
+        self.execute_at_home(group, command).await.map(drop)
+    }
+
+    /// Only the node that coordinates the group changes its offsets: it alone knows the members, and whether one of
+    /// them may. Where another node coordinates it by now, a change that was allowed here must not go there.
+    async fn execute_at_home(
+        &self,
+        group: &str,
+        command: Command,
+    ) -> Result<Outcome, ExecuteError> {
+        self.broker.home_of(group).execute(command).await
     }
 
     /// In `groups`, which are known to have been idle since before `before_ms`, forgets offsets that

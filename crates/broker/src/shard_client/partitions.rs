@@ -6,7 +6,7 @@ use machine::{Command, Outcome, Partition, Refusal, Rows};
 use super::ShardClient;
 use crate::error::{ExecuteError, Unavailable};
 use crate::fetch::Bounds;
-use crate::routing::LeaderEpochs;
+use crate::routing::Leaders;
 
 /// The largest leader epoch not above the one asked for that wrote anything.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -53,10 +53,10 @@ impl ShardClient<'_> {
         epochs: &[(PartitionId, i32)],
     ) -> Result<Vec<Option<Option<EpochEnd>>>, Unavailable> {
         let topics = epochs.iter().map(|(id, _)| id.topic);
-        let current: HashMap<TopicId, LeaderEpochs> =
-            topics.map(|topic| (topic, self.broker.leader_epochs(topic))).collect();
+        let current: HashMap<TopicId, Leaders> =
+            topics.map(|topic| (topic, self.broker.leaders(topic))).collect();
         let end_of = |partition: &Partition, &(id, epoch): &(PartitionId, i32)| {
-            let current = current.get(&id.topic).map_or(-1, |current| current.of(id.index));
+            let current = current.get(&id.topic).map_or(-1, |current| current.of(id.index).epoch);
             // The current epoch may not have written anything yet.
             let found = match epoch == current {
                 true => Some((current, partition.next_offset())),

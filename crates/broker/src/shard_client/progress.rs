@@ -96,7 +96,8 @@ impl ShardClient<'_> {
             let here = starts.iter().zip(&places).filter(|(_, at)| **at == place);
             let starts: Vec<_> = here.map(|(start, _)| *start).collect();
             if !starts.is_empty() {
-                shard.execute(Command::SeekLeaseGroup { group, starts }).await?;
+                let seek = Command::SeekLeaseGroup { group, starts };
+                self.broker.execute_in(shard, seek).await?;
             }
         }
         Ok(())

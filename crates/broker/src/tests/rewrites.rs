@@ -21,7 +21,7 @@ struct Scene {
     group: LeaseGroupId,
     filler: PartitionId,
     /// By which shard 2 is reached again.
-    requests: tokio::sync::mpsc::WeakUnboundedSender<crate::request::Request>,
+    requests: crate::peers::Reach,
 }
 
 async fn open_small(disk: &SimulatedDisk) -> Result<Broker, OpenError> {

@@ -77,7 +77,7 @@ async fn one_batch_that_cannot_be_keeps_all_of_it_out() {
     let expecting = AppendBatch { expect: Some(0), ..batch(&[to], &numbered("y", 1)) };
     let refused = [
         (batch(&[nowhere], &numbered("y", 1)), AppendError::UnknownPartition(nowhere)),
-        (batch(&[small], &numbered("y", 1)), AppendError::Full { limit: "limit.records" }),
+        (batch(&[small], &numbered("y", 1)), AppendError::Full { limit: "limit.records".into() }),
         (expecting, AppendError::ExpectedElsewhere(to)),
     ];
     for (bad, why) in refused {
@@ -143,7 +143,7 @@ async fn what_one_shard_refuses_after_another_has_settled_is_said() {
     }
     let done = session.transfer(ends, vec![batch(&[to], &numbered("y", 1))]).await;
     let Err(TransferError::Partly(why)) = done else { panic!("{done:?}") };
-    let source = AppendError::Full { limit: "limit.records" };
+    let source = AppendError::Full { limit: "limit.records".into() };
     assert_eq!(*why, TransferError::Append { batch: 0, source });
     assert_eq!(values(&broker, to).await, numbered("y", 1));
     for ((queue, group), left) in depths.into_iter().zip([0, 1]) {

@@ -35,7 +35,7 @@ async fn a_refused_transfer_leaves_the_leases_of_others_as_they_are() {
             one.transfer(settles, vec![batch]),
             other.settle(vec![settle(&held[0], Settlement::Renew { lease_ms: None })]),
         );
-        let source = AppendError::Full { limit: "limit.records" };
+        let source = AppendError::Full { limit: "limit.records".into() };
         assert_eq!(refused, Err(TransferError::Append { batch: 0, source }));
         assert_eq!(renewed, [Ok(())]);
     }
@@ -125,7 +125,7 @@ async fn a_batch_for_several_partitions_is_taken_in_each_by_itself() {
     let offsets: Vec<_> = first.iter().map(|it| it.as_ref().unwrap().base_offset).collect();
     assert_eq!(offsets, [0, 3, 0, 0]);
     let second = node.broker.append(vec![to_all("b")]).await;
-    assert_eq!(second[2], Err(AppendError::Full { limit: "limit.records" }));
+    assert_eq!(second[2], Err(AppendError::Full { limit: "limit.records".into() }));
     let offsets: Vec<_> = second.iter().flatten().map(|it| it.base_offset).collect();
     assert_eq!(offsets, [1, 4, 1]);
     node.broker.shutdown().await;
@@ -154,7 +154,7 @@ async fn a_producer_is_answered_after_its_dead_letters_are_in_the_log() {
     let end = PartitionId::new(dead, 0);
     for number in 1..=20 {
         let refused = node.try_append(full, &values(1)).await;
-        assert_eq!(refused, Err(AppendError::Full { limit: "limit.records" }));
+        assert_eq!(refused, Err(AppendError::Full { limit: "limit.records".into() }));
         let stored = node.broker.bounds(end).expect("it is there").end;
         assert_eq!(stored, number, "its dead letter is there already");
     }

@@ -17,7 +17,7 @@ async fn a_full_topic_refuses_records_until_some_are_leased() {
     let group = node.group(topic, &[]).await;
     node.append(topic, &values(3)).await;
     let refused = node.try_append(topic, &values(1)).await;
-    assert_eq!(refused, Err(AppendError::Full { limit: "limit.records" }));
+    assert_eq!(refused, Err(AppendError::Full { limit: "limit.records".into() }));
     let session = node.broker.lease_session();
     let taken = take(&session, group, 2).await;
     assert!(node.try_append(topic, &values(3)).await.is_err(), "as many as fit, or none");
@@ -270,7 +270,7 @@ async fn a_packed_batch_for_a_full_topic_becomes_dead_letters_of_bounded_request
     // Five megabytes and a few records each, and one that is not packed.
     let plain = batch(PartitionId::new(small, 0), Compression::None, &values(3));
     let answers = node.broker.append(vec![packed(0), plain, packed(10_000)]).await;
-    let full = Err(AppendError::Full { limit: "limit.records" });
+    let full = Err(AppendError::Full { limit: "limit.records".into() });
     assert!(answers.iter().all(|answer| *answer == full), "{answers:?}");
 
     // All of them are there when the producer has its answer.

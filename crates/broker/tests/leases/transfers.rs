@@ -65,7 +65,7 @@ async fn a_transfer_that_is_refused_settles_and_moves_nothing() {
             stage.end(&taken[2], Settlement::Reject),
         ];
         let refused = session.transfer(settles, vec![stage.to_small("x")]).await;
-        let source = AppendError::Full { limit: "limit.records" };
+        let source = AppendError::Full { limit: "limit.records".into() };
         assert_eq!(refused, Err(TransferError::Append { batch: 0, source }));
         assert_eq!((node.depth(*group).await, node.depth(*of_dead).await), (3, 0));
     }
@@ -83,7 +83,7 @@ async fn dead_letters_that_have_no_room_keep_the_whole_transfer_out() {
     let taken = take(&session, *group, 2).await;
     let rejects = taken.iter().map(|delivery| stage.end(delivery, Settlement::Reject)).collect();
     let refused = session.transfer(rejects, vec![stage.to_small("x")]).await;
-    let source = AppendError::Full { limit: "limit.records" };
+    let source = AppendError::Full { limit: "limit.records".into() };
     assert_eq!(refused, Err(TransferError::Append { batch: 0, source }));
     assert_eq!((node.depth(*group).await, node.depth(*of_dead).await), (2, 0));
     assert_eq!(stage.stored(*small), 0);
@@ -128,7 +128,7 @@ async fn each_batch_of_a_transfer_has_to_fit_beside_the_others() {
         let batches = values.iter().map(|value| stage.to_small(value)).collect();
         session.transfer(accept, batches).await
     };
-    let source = AppendError::Full { limit: "limit.records" };
+    let source = AppendError::Full { limit: "limit.records".into() };
     let refused = transfer(&["a", "b", "c"]).await;
     assert_eq!(refused, Err(TransferError::Append { batch: 0, source }));
     assert_eq!((node.depth(*group).await, stage.stored(*small)), (1, 0));

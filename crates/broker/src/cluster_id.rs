@@ -1,4 +1,4 @@
-//! The cluster's identity: made once, when a node's data directory is new, and kept there.
+//! The cluster's identity: where a node is alone, made once, when its data directory is new, and kept there.
 
 use std::io::IoSlice;
 use std::path::Path;
@@ -16,15 +16,24 @@ const MAGIC: &[u8; 8] = b"PRclust1";
 /// Magic, id, checksum of both.
 const LEN: usize = 8 + 16 + 4;
 
-/// The id as Kafka clients like to see one: a UUID in unpadded URL-safe base64, 22 characters.
-pub(crate) fn open(world: &World, dir: &Path) -> Result<Arc<str>, OpenError> {
+/// The id as Kafka clients like to see one: a UUID in unpadded URL-safe base64, 22 characters. A member of a
+/// cluster has that cluster's.
+pub(crate) fn open(
+    world: &World,
+    dir: &Path,
+    member: Option<&cluster::Node>,
+) -> Result<Arc<str>, OpenError> {
+    if let Some(member) = member {
+        return Ok(base64_url(member.identity().at.cluster.as_bytes()).into());
+    }
     let disk = &*world.disk;
     let path = dir.join(FILE);
-    let known = disk
-        .list(dir)
-        .map_err(|source| io_error(format!("reading {}", dir.display()), source))?
-        .iter()
-        .any(|name| name == FILE);
+    let names =
+        disk.list(dir).map_err(|source| io_error(format!("reading {}", dir.display()), source))?;
+    if names.iter().any(|name| name == cluster::MEMBER_FILE) {
+        return Err(OpenError::Member { dir: dir.to_path_buf() });
+    }
+    let known = names.iter().any(|name| name == FILE);
     let id = if known { load(disk, &path)? } else { create(world, dir, &path)? };
     Ok(base64_url(id.as_bytes()).into())
 }

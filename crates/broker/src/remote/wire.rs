@@ -1,0 +1,216 @@
+//! How requests and answers lie in a message: what they say is its head, batches are its body, one after the
+//! other.
+
+use base::{Offset, PartitionId, ShardId};
+use bytes::{Bytes, BytesMut};
+use links::{Message, Received};
+use machine::{Command, Origin, Outcome};
+use record::verify_checksum;
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+
+use crate::append::{AppendBatch, Appends};
+use crate::error::{AppendError, ExecuteError, Unavailable};
+use crate::outgoing::Receipt;
+use crate::request::{self, CommandReply, ReceiveError, Request};
+
+/// What a node asks of a shard's leader. A variant is only ever added at the end.
+#[derive(Debug, Serialize, Deserialize)]
+enum Asked {
+    Append { batches: Vec<Batch> },
+    Receive { from: ShardId, number: Offset, next: Offset, batches: Vec<Batch> },
+    Execute { command: Command },
+}
+
+/// A batch, apart from its bytes.
+#[derive(Debug, Serialize, Deserialize)]
+struct Batch {
+    partition: PartitionId,
+    also: Vec<PartitionId>,
+    expect: Option<Offset>,
+    bytes: u32,
+}
+
+/// A variant is only ever added at the end.
+#[derive(Debug, Serialize, Deserialize)]
+enum Answer {
+    Append(Appends),
+    Receive(Result<Receipt, ReceiveError>),
+    Execute {
+        /// Up to there the shard's log was applied when this was answered.
+        index: u64,
+        result: Result<Outcome, ExecuteError>,
+    },
+}
+
+/// Who waits for an answer of another node.
+pub(crate) enum Awaiting {
+    Append { rows: usize, reply: oneshot::Sender<Appends> },
+    Receive(oneshot::Sender<Result<Receipt, ReceiveError>>),
+    Execute(CommandReply),
+}
+
+/// A command was carried out or refused; the reply is to be sent.
+pub(crate) struct Executed {
+    pub(crate) index: u64,
+    pub(crate) reply: CommandReply,
+    pub(crate) result: Result<Outcome, ExecuteError>,
+}
+
+/// What is asked of this node, and the answer that is awaited.
+pub(crate) enum Asking {
+    Append(oneshot::Receiver<Appends>),
+    Receive(oneshot::Receiver<Result<Receipt, ReceiveError>>),
+    Execute(oneshot::Receiver<Result<Outcome, ExecuteError>>),
+}
+
+/// Gives the request back where it is for this node alone.
+#[expect(clippy::result_large_err, reason = "it is moved once, and is no error")]
+pub(crate) fn encode(request: Request) -> Result<(Message, Awaiting), Request> {
+    let (asked, body, awaiting) = match request {
+        Request::Append { batches, reply } => {
+            let rows = batches.iter().map(AppendBatch::rows).sum();
+            let (batches, body) = divide(batches);
+            (Asked::Append { batches }, body, Awaiting::Append { rows, reply })
+        }
+        Request::Receive { message: request::Message { origin, batches }, reply } => {
+            let (batches, body) = divide(batches);
+            let Origin { shard: from, number, next } = origin;
+            (Asked::Receive { from, number, next, batches }, body, Awaiting::Receive(reply))
+        }
+        Request::Execute { command, reply } => {
+            (Asked::Execute { command }, Vec::new(), Awaiting::Execute(reply))
+        }
+        Request::Unit { .. } | Request::MayWait(_) | Request::Closing => return Err(request),
+    };
+    Ok((Message { head: bytes_of(&asked), body }, awaiting))
+}
+
+fn divide(batches: Vec<AppendBatch>) -> (Vec<Batch>, Vec<Bytes>) {
+    let apart = |batch: AppendBatch| {
+        let AppendBatch { partition, also, expect, bytes, .. } = batch;
+        // A batch is far shorter than 4 GiB (`BATCH_BYTES_MAX`).
+        (Batch { partition, also, expect, bytes: bytes.len() as u32 }, bytes.freeze())
+    };
+    batches.into_iter().map(apart).unzip()
+}
+
+/// `None`: it is not understood.
+pub(crate) fn decode(message: Received) -> Option<(Request, Asking)> {
+    let Received { head, body } = message;
+    Some(match postcard::from_bytes(&head).ok()? {
+        Asked::Append { batches } => {
+            let (reply, answer) = oneshot::channel();
+            let batches = join(batches, body)?;
+            (Request::Append { batches, reply }, Asking::Append(answer))
+        }
+        Asked::Receive { from, number, next, batches } => {
+            let (reply, answer) = oneshot::channel();
+            let origin = Origin { shard: from, number, next };
+            let message = request::Message { origin, batches: join(batches, body)? };
+            (Request::Receive { message, reply }, Asking::Receive(answer))
+        }
+        Asked::Execute { command } => {
+            let (reply, answer) = oneshot::channel();
+            (Request::Execute { command, reply }, Asking::Execute(answer))
+        }
+    })
+}
+
+/// The links do not check a body: the batches' own checksums do.
+fn join(batches: Vec<Batch>, mut body: Bytes) -> Option<Vec<AppendBatch>> {
+    let mut joined = Vec::with_capacity(batches.len().min(body.len()));
+    for Batch { partition, also, expect, bytes } in batches {
+        let length = bytes as usize;
+        if length > body.len() {
+            return None;
+        }
+        // Its own bytes: what a leader writes into a batch must be nobody else's.
+        let bytes = BytesMut::from(&body.split_to(length)[..]);
+        let header = verify_checksum(&bytes).ok()?;
+        joined.push(AppendBatch { also, expect, ..AppendBatch::new(partition, header, bytes) });
+    }
+    body.is_empty().then_some(joined)
+}
+
+impl Asking {
+    /// The answer, with how far the shard's log was applied by then.
+    pub(crate) async fn answer(self, applied: impl Fn() -> u64) -> Option<Bytes> {
+        let answer = match self {
+            Self::Append(answer) => Answer::Append(answer.await.ok()?),
+            Self::Receive(answer) => Answer::Receive(answer.await.ok()?),
+            Self::Execute(answer) => {
+                let result = answer.await.ok()?;
+                Answer::Execute { index: applied(), result }
+            }
+        };
+        Some(bytes_of(&answer))
+    }
+}
+
+impl Awaiting {
+    /// Tells who waits, unless it was a command: that one is told by the caller.
+    pub(crate) fn answered(self, answer: &[u8]) -> Option<Executed> {
+        match (self, postcard::from_bytes(answer)) {
+            (Self::Append { rows, reply }, Ok(Answer::Append(answers)))
+                if answers.len() == rows =>
+            {
+                let answers = answers.into_iter().map(|answer| answer.map_err(elsewhere_append));
+                let _ = reply.send(answers.collect());
+                None
+            }
+            (Self::Receive(reply), Ok(Answer::Receive(answer))) => {
+                let _ = reply.send(answer.map_err(|error| match error {
+                    ReceiveError::Refused(error) => ReceiveError::Refused(elsewhere_append(error)),
+                    error @ ReceiveError::OutOfOrder { .. } => error,
+                }));
+                None
+            }
+            (Self::Execute(reply), Ok(Answer::Execute { index, result })) => {
+                let result = result.map_err(|error| match error {
+                    ExecuteError::Unavailable(why) => elsewhere(why).into(),
+                    error @ ExecuteError::Refused(_) => error,
+                });
+                Some(Executed { index, reply, result })
+            }
+            // A node of a later version answered something that this one does not know.
+            (awaiting, _) => {
+                awaiting.fail(&Unavailable::Unanswered);
+                None
+            }
+        }
+    }
+
+    pub(crate) fn fail(self, why: &Unavailable) {
+        match self {
+            Self::Append { rows, reply } => {
+                let _ = reply.send(vec![Err(why.clone().into()); rows]);
+            }
+            Self::Receive(reply) => {
+                let _ = reply.send(Err(ReceiveError::Refused(why.clone().into())));
+            }
+            Self::Execute(reply) => {
+                let _ = reply.send(Err(why.clone().into()));
+            }
+        }
+    }
+}
+
+fn elsewhere_append(error: AppendError) -> AppendError {
+    match error {
+        AppendError::Unavailable(why) => elsewhere(why).into(),
+        error => error,
+    }
+}
+
+/// That another node stops or has failed is no reason for this one to give up: a third may lead next.
+fn elsewhere(why: Unavailable) -> Unavailable {
+    match why {
+        Unavailable::Stopping | Unavailable::Failed(_) => Unavailable::Unanswered,
+        why @ (Unavailable::NotLeader | Unavailable::Unanswered) => why,
+    }
+}
+
+fn bytes_of(value: &impl Serialize) -> Bytes {
+    postcard::to_stdvec(value).expect("what is asked and answered can be written").into()
+}

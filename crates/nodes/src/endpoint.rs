@@ -1,0 +1,63 @@
+//! Where clients connect, and how a node tells it.
+
+use std::fmt;
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+
+/// A host that clients can resolve, and a port.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Endpoint {
+    pub host: String,
+    pub port: u16,
+}
+
+impl fmt::Display for Endpoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.host.contains(':') {
+            true => write!(f, "[{}]:{}", self.host, self.port),
+            false => write!(f, "{}:{}", self.host, self.port),
+        }
+    }
+}
+
+/// Where clients of each protocol connect, as told to them. Travels between nodes as JSON: what a version does not
+/// know it passes over.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Endpoints {
+    pub kafka: Endpoint,
+    /// `None`: not offered.
+    #[serde(default)]
+    pub amqp: Option<Endpoint>,
+}
+
+impl Endpoints {
+    pub(crate) fn to_bytes(&self) -> Bytes {
+        serde_json::to_vec(self).expect("endpoints can be written").into()
+    }
+
+    pub(crate) fn of_bytes(told: &[u8]) -> Option<Self> {
+        serde_json::from_slice(told).ok()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endpoints_are_read_as_they_were_told_also_with_what_a_later_version_adds() {
+        let kafka = Endpoint { host: "one".into(), port: 9092 };
+        let endpoints = Endpoints { kafka, amqp: None };
+        assert_eq!(Endpoints::of_bytes(&endpoints.to_bytes()), Some(endpoints.clone()));
+        let later = br#"{"kafka":{"host":"one","port":9092,"tls":true},"mqtt":{}}"#;
+        assert_eq!(Endpoints::of_bytes(later), Some(endpoints));
+        assert_eq!(Endpoints::of_bytes(b"{}"), None);
+    }
+
+    #[test]
+    fn an_address_of_ip_version_6_is_bracketed() {
+        let endpoint = |host: &str| Endpoint { host: host.into(), port: 1 }.to_string();
+        assert_eq!((endpoint("::1"), endpoint("a")), ("[::1]:1".into(), "a:1".into()));
+    }
+}

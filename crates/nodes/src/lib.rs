@@ -1,0 +1,101 @@
+//! Who is in the cluster.
+//!
+//! The catalog has a document for each node: its data directory, its last boot and the address of its peer port.
+//! Each node follows these documents, so that nobody else is let in. Where clients connect is no part of that: a node
+//! tells the others itself, for as long as it lives.
+//!
+//! * [`Nodes`]: the nodes that live, as gateways name them to clients
+//! * [`Endpoint`]: where clients of a protocol connect
+//! * `registration`: the catalog's documents
+
+mod endpoint;
+mod registration;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use broker::Broker;
+use bytes::Bytes;
+use cluster::Node;
+use links::{Lane, NodeId, Phase};
+use tasks::Task;
+use tokio::sync::watch;
+
+pub use endpoint::{Endpoint, Endpoints};
+pub use registration::RegisterError;
+
+/// A node that clients may be sent to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LiveNode {
+    pub id: u32,
+    pub endpoints: Endpoints,
+}
+
+/// The nodes of the cluster, as this one knows them. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Nodes {
+    own: LiveNode,
+    others: Option<Others>,
+}
+
+#[derive(Clone, Debug)]
+struct Others {
+    cluster: Arc<Node>,
+    heard: watch::Receiver<BTreeMap<NodeId, Bytes>>,
+}
+
+impl Nodes {
+    /// A node that is alone.
+    pub fn alone(id: u32, endpoints: Endpoints) -> Self {
+        Self { own: LiveNode { id, endpoints }, others: None }
+    }
+
+    /// A member of a cluster: tells the others where its clients connect, and registers itself in the catalog for as
+    /// long as it takes. From then on only registered nodes are let in.
+    pub fn join(broker: &Broker, cluster: &Arc<Node>, endpoints: Endpoints) -> Self {
+        let heard = cluster.groups().heard();
+        // It has a few names and numbers, which are far shorter than gossip may be.
+        let told = cluster.tell(endpoints.to_bytes());
+        debug_assert!(told.is_ok());
+        let following = registration::follow(broker.downgrade(), Arc::clone(cluster));
+        broker.vital(Task::Registration, following);
+        let own = LiveNode { id: broker.node(), endpoints };
+        Self { own, others: Some(Others { cluster: Arc::clone(cluster), heard }) }
+    }
+
+    /// This node and those that it is connected to, ascending by id.
+    pub fn live(&self) -> Vec<LiveNode> {
+        let mut live = vec![self.own.clone()];
+        if let Some(others) = &self.others {
+            let heard = others.heard.borrow();
+            live.extend(heard.iter().filter_map(|(node, told)| others.live(*node, told)));
+            live.sort_unstable_by_key(|node| node.id);
+        }
+        live
+    }
+
+    /// A node, if it is this one or connected to it.
+    pub fn get(&self, id: u32) -> Option<LiveNode> {
+        if id == self.own.id {
+            return Some(self.own.clone());
+        }
+        let others = self.others.as_ref()?;
+        let (node, heard) = (NodeId(id.into()), others.heard.borrow());
+        others.live(node, heard.get(&node)?)
+    }
+
+    /// This node.
+    pub fn own(&self) -> &LiveNode {
+        &self.own
+    }
+}
+
+impl Others {
+    fn live(&self, node: NodeId, told: &Bytes) -> Option<LiveNode> {
+        let status = self.cluster.links().peer(node)?.status(Lane::Control);
+        let id = u32::try_from(node.0).ok()?;
+        let endpoints = Endpoints::of_bytes(told)?;
+        let connected = matches!(status.phase, Phase::Connected { .. });
+        connected.then_some(LiveNode { id, endpoints })
+    }
+}
