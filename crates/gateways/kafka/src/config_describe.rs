@@ -303,7 +303,7 @@ pub(crate) async fn list_resources(
                 all_topics(gateway).await.iter().map(|topic| topic.name.to_string()).collect()
             }
             resource_types::BROKER | resource_types::BROKER_LOGGER => {
-                vec![gateway.node_id().to_string()]
+                gateway.options.nodes.live().iter().map(|node| node.id.to_string()).collect()
             }
             resource_types::GROUP => {
                 gateway.broker.catalog().configured_groups().map(str::to_owned).collect()

@@ -77,6 +77,8 @@ impl From<Unavailable> for Fault {
             // Clients look for the leader again and retry there.
             Unavailable::NotLeader | Unavailable::Stopping => ResponseError::NotLeaderOrFollower,
             Unavailable::Failed(_) => ResponseError::KafkaStorageError,
+            // Retriable, and known to leave open whether it was done.
+            Unavailable::Unanswered => ResponseError::RequestTimedOut,
         };
         Self::new(error, unavailable.to_string())
     }
@@ -126,6 +128,7 @@ impl From<FetchError> for Fault {
             FetchError::Storage(_) => {
                 Self::new(ResponseError::KafkaStorageError, error.to_string())
             }
+            FetchError::Unavailable(unavailable) => unavailable.into(),
         }
     }
 }

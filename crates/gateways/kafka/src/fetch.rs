@@ -7,6 +7,8 @@ use std::time::Duration;
 use base::limits::{FETCH_BYTES_MAX, FETCH_WAIT_MAX, FETCH_WAIT_WITHOUT_ROOM};
 use broker::{Pace, Permit, Watch};
 use kafka_protocol::messages::FetchRequest;
+use nodes::LiveNode;
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::fetch_collector::Collector;
@@ -14,6 +16,7 @@ use crate::fetch_context::{Context, begin};
 use crate::fetch_response::{self, Fetched, FetchedPartition, FetchedTopic};
 use crate::fetch_sessions::{FetchState, PARTITIONS_AT_ONCE};
 use crate::gateway::{Gateway, Session};
+use crate::leader_watch::Changes;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 use crate::topic_ref::TopicRef;
@@ -39,7 +42,10 @@ pub(crate) async fn handle(
 ) -> Result<Response, RequestError> {
     // Kept as it came: that is the least that a fetch can hold while it waits.
     let body = std::mem::take(&mut request.body).freeze();
-    let mut asked = Asked { gateway, session, permit: request.permit.take(), watch: None };
+    // Before anything is looked at: no change of leaders can slip by.
+    let changes = gateway.leader_changes();
+    let permit = request.permit.take();
+    let mut asked = Asked { gateway, session, permit, watch: None, changes };
     let mut pace = Pace::new(gateway.broker.turns(), PARTITIONS_AT_ONCE);
     let mut deadline = None;
     let mut room = None;
@@ -69,6 +75,7 @@ pub(crate) async fn handle(
                 tokio::select! {
                     biased;
                     _ = timeout_at(until, watch.ready()) => {}
+                    () = asked.changes.next() => {}
                     () = &mut draining => deadline = Some(Instant::now()),
                 }
                 sleep_until(again).await;
@@ -95,6 +102,7 @@ struct Asked<'a> {
     permit: Option<Permit>,
     /// On all that it wants, while it waits in the form in which it came.
     watch: Option<Watch>,
+    changes: Changes,
 }
 
 impl Asked<'_> {
@@ -143,15 +151,16 @@ impl Asked<'_> {
                     room = Some(gateway.waiting_budget.try_admit(state.waiting_bytes())?);
                 }
                 drop(self.permit.take());
-                wait(gateway, &mut collector, state, limits, deadline, pace).await;
+                let until = Until { deadline, changes: &mut self.changes };
+                wait(&mut collector, state, limits, until, pace).await;
             }
         }
-        let (topics, fetched_room) = answer(state, collector, is_full, pace).await;
+        let (topics, (fetched_room, leaders)) = answer(state, collector, is_full, pace).await;
         if let Context::Cached { id, session, .. } = &context {
             gateway.fetch_sessions.resized(*id, session.state.partitions());
         }
         drop((context, room));
-        let fetched = Fetched { error: 0, session_id, committed_only, topics };
+        let fetched = Fetched { error: 0, session_id, committed_only, topics, leaders };
         let mut response = fetch_response::encode(&request.head, fetched);
         response.room = fetched_room;
         Some(response)
@@ -206,15 +215,21 @@ async fn watch_all(
     watch
 }
 
+/// When a fetch waits no longer, or has to look at everything again.
+struct Until<'a> {
+    deadline: Instant,
+    changes: &'a mut Changes,
+}
+
 /// Waits until there is enough, or until the deadline.
 async fn wait(
-    gateway: &Gateway,
     collector: &mut Collector<'_>,
     state: &mut FetchState,
     limits: FetchLimits,
-    deadline: Instant,
+    until: Until<'_>,
     pace: &mut Pace,
 ) {
+    let gateway = collector.gateway();
     if state.watch.is_none() {
         state.watch = Some(watch_all(collector, state, pace).await);
         state.compact();
@@ -225,7 +240,8 @@ async fn wait(
         pace.rest();
         tokio::select! {
             biased;
-            woken = timeout_at(deadline, watch.ready()) => if woken.is_err() { break },
+            woken = timeout_at(until.deadline, watch.ready()) => if woken.is_err() { break },
+            () = until.changes.next() => state.queue_all(),
             () = &mut draining => break,
         }
         state.queue_ready();
@@ -239,7 +255,7 @@ async fn answer(
     mut collector: Collector<'_>,
     is_full: bool,
     pace: &mut Pace,
-) -> (Vec<FetchedTopic>, Option<tokio::sync::OwnedSemaphorePermit>) {
+) -> (Vec<FetchedTopic>, (Option<OwnedSemaphorePermit>, Vec<LiveNode>)) {
     let mut topics = Topics::default();
     if is_full {
         for (topic, index) in std::mem::take(&mut state.named) {
@@ -264,7 +280,7 @@ async fn answer(
             topics.push(&topic, partition);
         }
     }
-    (topics.0, collector.into_room())
+    (topics.0, collector.finish())
 }
 
 fn missing_partition(state: &mut FetchState, topic: &TopicRef, index: i32) -> FetchedPartition {
@@ -305,6 +321,7 @@ mod tests {
 
     use super::*;
     use crate::fetch_sessions::Want;
+    use crate::leaders::alone;
     use crate::options::GatewayOptions;
 
     const PARTITIONS: u32 = 5_000;
@@ -332,7 +349,7 @@ mod tests {
             config: BTreeMap::new(),
         };
         broker.create_topic(topic).await.expect("is created");
-        Gateway::new(broker, GatewayOptions::new("127.0.0.1", 9092), stopping)
+        Gateway::new(broker, GatewayOptions::new(alone()), stopping)
     }
 
     fn wants_of(topic: &TopicRef, partitions: u32) -> Vec<(TopicRef, i32, Want)> {

@@ -11,12 +11,14 @@ use base::{HashMap, Offset, PartitionId};
 use broker::{Bounds, Pace, Stored, batches_in};
 use bytes::Bytes;
 use kafka_protocol::error::ResponseError;
+use nodes::LiveNode;
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::errors::Fault;
 use crate::fetch_response::FetchedPartition;
 use crate::fetch_sessions::{FetchState, Wanted};
 use crate::gateway::{FETCH_BUDGET_UNIT, Gateway};
+use crate::leaders::{Referrals, is_about_leader, not_leader};
 
 /// What a fetch may read when the node's budget for fetched bytes is used up: consumers that do
 /// not take their responses must not stop the others.
@@ -32,6 +34,7 @@ pub(crate) struct Collector<'a> {
     /// The next partition did not fit.
     full: bool,
     found: HashMap<PartitionId, Found>,
+    referrals: Referrals,
     room: Option<OwnedSemaphorePermit>,
 }
 
@@ -66,6 +69,7 @@ impl<'a> Collector<'a> {
             failed: false,
             full: false,
             found: HashMap::default(),
+            referrals: Referrals::default(),
             room: None,
         }
     }
@@ -113,6 +117,9 @@ impl<'a> Collector<'a> {
     }
 
     async fn look_at(&mut self, partition: PartitionId, wanted: &Wanted) -> Look {
+        if !self.gateway.broker.leads(partition) && self.exists(partition) {
+            return self.fail(partition, NOWHERE, not_leader());
+        }
         let Some(bounds) = self.gateway.broker.bounds(partition) else {
             self.failed = true;
             return Look::Gone;
@@ -140,6 +147,12 @@ impl<'a> Collector<'a> {
             return Look::NoRoom;
         }
         self.read(partition, wanted, offset, bounds).await
+    }
+
+    fn exists(&self, partition: PartitionId) -> bool {
+        let catalog = self.gateway.broker.catalog();
+        let topic = catalog.topic(partition.topic);
+        topic.is_some_and(|topic| partition.index < topic.partition_count())
     }
 
     async fn read(
@@ -228,7 +241,7 @@ impl<'a> Collector<'a> {
         if let Some(wanted) = state.wanted.get_mut(&partition) {
             wanted.told = found.fault.is_none().then_some((found.high_watermark, found.log_start));
         }
-        Some(found.into_partition(partition.index))
+        Some(self.answered(partition, found))
     }
 
     /// What is new to a client that remembers the rest, by topic.
@@ -236,23 +249,33 @@ impl<'a> Collector<'a> {
         &mut self,
         state: &mut FetchState,
     ) -> Vec<(PartitionId, FetchedPartition)> {
-        let mut news: Vec<_> = std::mem::take(&mut self.found)
-            .into_iter()
-            .filter_map(|(partition, found)| {
-                let wanted = state.wanted.get_mut(&partition)?;
-                let bounds = Some((found.high_watermark, found.log_start));
-                let is_news =
-                    found.fault.is_some() || !found.records.is_empty() || wanted.told != bounds;
-                wanted.told = if found.fault.is_some() { None } else { bounds };
-                is_news.then(|| (partition, found.into_partition(partition.index)))
-            })
-            .collect();
+        let mut news = Vec::new();
+        for (partition, found) in std::mem::take(&mut self.found) {
+            let Some(wanted) = state.wanted.get_mut(&partition) else { continue };
+            let bounds = Some((found.high_watermark, found.log_start));
+            let is_news =
+                found.fault.is_some() || !found.records.is_empty() || wanted.told != bounds;
+            wanted.told = if found.fault.is_some() { None } else { bounds };
+            if is_news {
+                news.push((partition, self.answered(partition, found)));
+            }
+        }
         news.sort_unstable_by_key(|(partition, _)| *partition);
         news
     }
 
-    pub(crate) fn into_room(self) -> Option<OwnedSemaphorePermit> {
-        self.room
+    /// What was found, with the leader if that is another node.
+    fn answered(&mut self, partition: PartitionId, found: Found) -> FetchedPartition {
+        let mut answered = found.into_partition(partition.index);
+        if is_about_leader(answered.error) {
+            answered.leader = self.referrals.refer(self.gateway, partition);
+        }
+        answered
+    }
+
+    /// The room of what was read, and the nodes that partitions name as their leaders.
+    pub(crate) fn finish(self) -> (Option<OwnedSemaphorePermit>, Vec<LiveNode>) {
+        (self.room, self.referrals.into_endpoints())
     }
 }
 
@@ -268,9 +291,13 @@ impl Found {
             high_watermark,
             log_start: self.log_start as i64,
             records: self.records,
+            leader: None,
         }
     }
 }
+
+/// Of a partition that another node leads.
+const NOWHERE: Bounds = Bounds { log_start: 0, end: 0 };
 
 /// What a client must not be served for.
 fn check(

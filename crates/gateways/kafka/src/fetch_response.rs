@@ -2,7 +2,10 @@
 //! ours for the fields and the journal's for the batches.
 
 use bytes::{BufMut, Bytes};
+use nodes::LiveNode;
 
+use crate::leader_fields::{put_tagged_endpoints, put_tagged_leader};
+use crate::leaders::CurrentLeader;
 use crate::request::RequestHead;
 use crate::response::{Response, Slices};
 use crate::topic_ref::TopicRef;
@@ -17,11 +20,13 @@ pub(crate) struct FetchedPartition {
     pub(crate) high_watermark: i64,
     pub(crate) log_start: i64,
     pub(crate) records: Vec<Bytes>,
+    /// Who leads it instead.
+    pub(crate) leader: Option<CurrentLeader>,
 }
 
 impl FetchedPartition {
     pub(crate) fn failed(index: i32, error: i16) -> Self {
-        Self { index, error, high_watermark: -1, log_start: -1, records: Vec::new() }
+        Self { index, error, high_watermark: -1, log_start: -1, ..Self::default() }
     }
 }
 
@@ -38,9 +43,16 @@ pub(crate) struct Fetched {
     /// The client asked for committed records only, and wants to know what was aborted.
     pub(crate) committed_only: bool,
     pub(crate) topics: Vec<FetchedTopic>,
+    /// The nodes that partitions name as their leaders.
+    pub(crate) leaders: Vec<LiveNode>,
 }
 
 const FLEXIBLE_SINCE: i16 = 12;
+/// From this version on the endpoints of leaders are told (KIP-951); their numbers are since the first flexible one.
+const ENDPOINTS_SINCE: i16 = 16;
+/// The tags of a partition's leader, and of the leaders' endpoints.
+const LEADER_TAG: u32 = 1;
+const ENDPOINTS_TAG: u32 = 0;
 /// A partition's fields.
 const PARTITION_BYTES: usize = 64;
 
@@ -67,7 +79,12 @@ pub(crate) fn encode(head: &RequestHead, fetched: Fetched) -> Response {
         }
         out.fields.put_no_tagged_fields(flexible);
     }
-    out.fields.put_no_tagged_fields(flexible);
+    match version {
+        ENDPOINTS_SINCE.. => {
+            put_tagged_endpoints(&mut out.fields, ENDPOINTS_TAG, &fetched.leaders);
+        }
+        _ => out.fields.put_no_tagged_fields(flexible),
+    }
     out.finish()
 }
 
@@ -97,7 +114,9 @@ fn put_partition(
         out.fields.put_i32(-1);
     }
     out.put_records(partition.records);
-    out.fields.put_no_tagged_fields(flexible);
+    if flexible {
+        put_tagged_leader(&mut out.fields, LEADER_TAG, partition.leader);
+    }
 }
 
 #[cfg(test)]
@@ -107,6 +126,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::leaders::live_node;
 
     fn fetched(version: i16, committed_only: bool) -> Fetched {
         let topic = |n: u8| {
@@ -122,9 +142,11 @@ mod tests {
             high_watermark: 20,
             log_start: 2,
             records: vec![Bytes::from_static(b"first"), Bytes::from_static(b"second")],
+            leader: None,
         };
+        let leader = Some(CurrentLeader { node: 3, epoch: 8 });
         let empty = FetchedPartition { index: 4, error: 1, high_watermark: -1, ..full.clone() };
-        let empty = FetchedPartition { records: vec![], ..empty };
+        let empty = FetchedPartition { records: vec![], leader, ..empty };
         Fetched {
             error: 0,
             session_id: if version >= 7 { 9 } else { 0 },
@@ -133,6 +155,7 @@ mod tests {
                 FetchedTopic { topic: topic(1), partitions: vec![full.clone(), empty.clone()] },
                 FetchedTopic { topic: topic(2), partitions: vec![empty, full] },
             ],
+            leaders: vec![live_node(3)],
         }
     }
 
@@ -161,6 +184,15 @@ mod tests {
                 let failed = &message.responses[1].partitions[0];
                 assert_eq!((failed.partition_index, failed.error_code), (4, 1));
                 assert_eq!(failed.records.as_deref(), Some(&b""[..]));
+                let leader =
+                    (failed.current_leader.leader_id.0, failed.current_leader.leader_epoch);
+                assert_eq!(leader, if version >= 12 { (3, 8) } else { (-1, -1) });
+                assert_eq!(partition.current_leader.leader_id.0, -1);
+                let told = message.node_endpoints.iter();
+                let told: Vec<_> =
+                    told.map(|it| (it.node_id.0, it.host.as_str(), it.port)).collect();
+                let expected = [(3, "node-3", 9003)];
+                assert_eq!(told, expected[..if version >= 16 { 1 } else { 0 }]);
             }
         }
     }

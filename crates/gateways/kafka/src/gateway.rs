@@ -17,6 +17,7 @@ use base::limits::{
 
 use crate::fetch_sessions::{FetchSessions, OwnSessions};
 use crate::groups::Groups;
+use crate::leader_watch::{Changes, LeaderWatch};
 use crate::options::GatewayOptions;
 use crate::share::{
     DEAD_LETTER_SCHEME, OwnShareSessions, ShareDeadLetters, ShareKey, ShareSessions,
@@ -46,6 +47,7 @@ pub(crate) struct Gateway {
     pub(crate) operations: Semaphore,
     /// Held while a configuration is read, altered and written back.
     pub(crate) config_changes: AsyncMutex<()>,
+    leaders: LeaderWatch,
     shutdown: watch::Receiver<bool>,
 }
 
@@ -60,8 +62,10 @@ impl Gateway {
     ) -> Self {
         let dead_letters = Arc::new(ShareDeadLetters::new(broker.downgrade()));
         broker.set_dead_letter_router(DEAD_LETTER_SCHEME, dead_letters);
+        let groups = Groups::new(&broker);
         Self {
-            groups: Groups::new(&broker),
+            leaders: LeaderWatch::start(&broker, Arc::downgrade(groups.homes())),
+            groups,
             fetch_sessions: FetchSessions::new(options.fetch_sessions_max),
             share_sessions: ShareSessions::default(),
             fetch_budget: Arc::new(Semaphore::new(FETCH_BYTES_IN_FLIGHT_MAX / FETCH_BUDGET_UNIT)),
@@ -107,12 +111,9 @@ impl Gateway {
         StrBytes::from_string(self.broker.cluster_id().to_string())
     }
 
-    pub(crate) fn advertised_host(&self) -> StrBytes {
-        StrBytes::from_string(self.options.advertised_host.clone())
-    }
-
-    pub(crate) fn advertised_port(&self) -> i32 {
-        i32::from(self.options.advertised_port)
+    /// Tells when some shard has another leader, from now on.
+    pub(crate) fn leader_changes(&self) -> Changes {
+        self.leaders.changes()
     }
 }
 

@@ -6,14 +6,16 @@
 //! * `session`, `frames`: one connection: requests in, responses out in order
 //! * `request`, `response`, `wire`: frames as messages, and back
 //! * `dispatch`, `versions`: who handles what, and in which versions
-//! * `produce`, `produce_request`, `produce_response`: the hot path in
+//! * `produce`, `produce_request`, `produce_replicas`, `produce_response`: the hot path in
 //! * `fetch`, `fetch_context`, `fetch_sessions`, `fetch_collector`, `fetch_response`: the hot path out
 //! * `metadata`, `topics`, `configs`, `config_describe`, `static_configs`, `offsets`, `producers`, `log_dirs`: the catalog and its parts
+//! * `leaders`: who leads what, as clients are told, and `leader_fields`: in which bytes; `leader_watch`: who waits hears that it changed
 //! * `groups`: group membership and committed offsets
 //! * `share`: share groups' records, fetched by lease and acknowledged one by one
-//! * `quorum`: the controllers of a cluster and its features, as one node has them
+//! * `quorum`: the controllers of a cluster and its features
 //! * `no_transactions`: how clients that want transactions are refused
-//! * `refused`, `refused_share_state`: what clients ask for and a node without users, quotas and replicas does not have
+//! * `refused`, `refused_share_state`: what clients ask for and a broker without users, quotas and reassignments does not
+//!   have
 //! * [`operations`]: what operators do that Kafka has no words for: our own request
 //! * `topic_ref`: how requests name topics
 //! * `errors`: from what went wrong to Kafka's error codes
@@ -30,6 +32,9 @@ mod fetch_sessions;
 mod frames;
 mod gateway;
 mod groups;
+mod leader_fields;
+mod leader_watch;
+mod leaders;
 mod list_response;
 mod listener;
 mod log_dirs;
@@ -41,6 +46,7 @@ pub mod operations;
 mod options;
 mod partitions;
 mod produce;
+mod produce_replicas;
 mod produce_request;
 mod produce_response;
 mod producers;

@@ -80,7 +80,7 @@ mod tests {
         let disk = Arc::new(world::SimulatedDisk::new());
         let broker = Broker::open(World::on(disk), Path::new("/data"), BrokerOptions::default());
         let (_stop, stopping) = watch::channel(false);
-        let options = GatewayOptions::new("127.0.0.1", 9092);
+        let options = GatewayOptions::new(crate::leaders::alone());
         let registered =
             options.connections.register(PROTOCOL, SocketAddr::from(([127, 0, 0, 1], 1)));
         let gateway = Gateway::new(broker.await.expect("opens"), options, stopping);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use base::{PartitionId, TopicId};
 use broker::catalog::Topic;
-use broker::{LeaderEpochs, NewTopic, validate_topic_name};
+use broker::{Leaders, NewTopic, validate_topic_name};
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::describe_cluster_response::DescribeClusterBroker;
 use kafka_protocol::messages::describe_topic_partitions_response::{
@@ -15,7 +15,7 @@ use kafka_protocol::messages::describe_topic_partitions_response::{
 use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
 use kafka_protocol::messages::metadata_response::{MetadataResponseBroker, MetadataResponseTopic};
 use kafka_protocol::messages::{
-    BrokerId, DescribeClusterRequest, DescribeClusterResponse, DescribeTopicPartitionsRequest,
+    DescribeClusterRequest, DescribeClusterResponse, DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse, MetadataRequest, MetadataResponse, TopicName,
 };
 use kafka_protocol::protocol::StrBytes;
@@ -23,6 +23,7 @@ use uuid::Uuid;
 
 use crate::errors::Fault;
 use crate::gateway::Gateway;
+use crate::leaders::{KnownLeaders, PartitionState, broker_id, host_of, port_of};
 use crate::metadata_response::MetadataWriter;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
@@ -134,22 +135,24 @@ pub(crate) async fn metadata(
             rows(gateway, wanted, create).await
         }
     };
-    let node = BrokerId(gateway.node_id());
-    let broker = MetadataResponseBroker::default()
-        .with_node_id(node)
-        .with_host(gateway.advertised_host())
-        .with_port(gateway.advertised_port());
+    let known = KnownLeaders::now(gateway);
+    let brokers = known.live().iter().map(|node| {
+        MetadataResponseBroker::default()
+            .with_node_id(broker_id(node.id))
+            .with_host(host_of(node))
+            .with_port(port_of(node))
+    });
     let response = MetadataResponse::default()
-        .with_brokers(vec![broker])
+        .with_brokers(brokers.collect())
         .with_cluster_id(Some(gateway.cluster_id()))
-        .with_controller_id(node)
+        .with_controller_id(known.told(gateway.broker.catalog_leader()))
         .with_cluster_authorized_operations(cluster_operations);
     let mut writer =
-        MetadataWriter::new(&head, &response, rows.len(), node, gateway.broker.turns())?;
+        MetadataWriter::new(&head, &response, rows.len(), &known.states(), gateway.broker.turns())?;
     for row in rows {
-        let epochs = row.leader_epochs(gateway);
+        let leaders = row.leaders(gateway, &known);
         let (topic, partitions) = row.describe(head.version, topic_operations);
-        writer.push(&topic, partitions, &epochs).await?;
+        writer.push(&topic, partitions, &leaders).await?;
     }
     let mut response = writer.finish();
     response.permit = permit;
@@ -185,10 +188,10 @@ async fn rows(gateway: &Gateway, wanted: Vec<MetadataRequestTopic>, create: bool
 }
 
 impl Row {
-    fn leader_epochs(&self, gateway: &Gateway) -> LeaderEpochs {
+    fn leaders(&self, gateway: &Gateway, known: &KnownLeaders) -> Leaders {
         match self {
-            Self::Found(topic) => gateway.broker.leader_epochs(topic.id),
-            Self::Missing(..) => LeaderEpochs::default(),
+            Self::Found(topic) => known.of_topic(gateway, topic.id),
+            Self::Missing(..) => Leaders::default(),
         }
     }
 
@@ -296,9 +299,10 @@ pub(crate) fn describe_cluster(
 ) -> Result<Response, RequestError> {
     let message: DescribeClusterRequest = request.decode()?;
     let head = request.head;
+    let known = KnownLeaders::now(gateway);
     let mut response = DescribeClusterResponse::default()
         .with_cluster_id(gateway.cluster_id())
-        .with_controller_id(BrokerId(gateway.node_id()))
+        .with_controller_id(known.told(gateway.broker.catalog_leader()))
         .with_endpoint_type(ENDPOINT_BROKERS)
         .with_cluster_authorized_operations(operations::if_asked(
             message.include_cluster_authorized_operations,
@@ -315,11 +319,13 @@ pub(crate) fn describe_cluster(
             .with_endpoint_type(message.endpoint_type);
         return Response::encode(&head, &response);
     }
-    let broker = DescribeClusterBroker::default()
-        .with_broker_id(BrokerId(gateway.node_id()))
-        .with_host(gateway.advertised_host())
-        .with_port(gateway.advertised_port());
-    Response::encode(&head, &response.with_brokers(vec![broker]))
+    let brokers = known.live().iter().map(|node| {
+        DescribeClusterBroker::default()
+            .with_broker_id(broker_id(node.id))
+            .with_host(host_of(node))
+            .with_port(port_of(node))
+    });
+    Response::encode(&head, &response.with_brokers(brokers.collect()))
 }
 
 /// Kafka's `max.request.partition.size.limit`: a larger answer goes out in pages.
@@ -367,7 +373,8 @@ pub(crate) fn describe_topic_partitions(
 
 struct Page<'a> {
     gateway: &'a Gateway,
-    node: BrokerId,
+    known: KnownLeaders,
+    states: Vec<PartitionState>,
     /// Partitions that still fit.
     left: u32,
     topics: Vec<DescribeTopicPartitionsResponseTopic>,
@@ -376,13 +383,9 @@ struct Page<'a> {
 
 impl<'a> Page<'a> {
     fn new(gateway: &'a Gateway, limit: u32) -> Self {
-        Self {
-            gateway,
-            node: BrokerId(gateway.node_id()),
-            left: limit,
-            topics: Vec::new(),
-            next: None,
-        }
+        let known = KnownLeaders::now(gateway);
+        let states = known.states();
+        Self { gateway, known, states, left: limit, topics: Vec::new(), next: None }
     }
 
     /// False when the page is full.
@@ -404,8 +407,8 @@ impl<'a> Page<'a> {
             return false;
         }
         let end = topic.partitions.min(start.saturating_add(self.left));
-        let epochs = self.gateway.broker.leader_epochs(topic.id);
-        let partition = |index| self.partition(index, epochs.of(index));
+        let leaders = self.known.of_topic(self.gateway, topic.id);
+        let partition = |index| self.partition(index, leaders.place_of(index));
         let partitions: Vec<_> = (start..end).map(partition).collect();
         self.left -= partitions.len() as u32;
         self.topics.push(described.with_topic_id(topic.uuid).with_partitions(partitions));
@@ -416,13 +419,16 @@ impl<'a> Page<'a> {
         true
     }
 
-    fn partition(&self, index: u32, leader_epoch: i32) -> DescribeTopicPartitionsResponsePartition {
+    fn partition(&self, index: u32, place: usize) -> DescribeTopicPartitionsResponsePartition {
+        let state = &self.states[place.min(self.states.len() - 1)];
         DescribeTopicPartitionsResponsePartition::default()
             .with_partition_index(index as i32)
-            .with_leader_id(self.node)
-            .with_leader_epoch(leader_epoch)
-            .with_replica_nodes(vec![self.node])
-            .with_isr_nodes(vec![self.node])
+            .with_error_code(state.error)
+            .with_leader_id(state.leader)
+            .with_leader_epoch(state.epoch)
+            .with_replica_nodes(state.replicas.clone())
+            .with_isr_nodes(state.in_sync.clone())
+            .with_offline_replicas(state.offline.clone())
             .with_eligible_leader_replicas(Some(Vec::new()))
             .with_last_known_elr(Some(Vec::new()))
     }

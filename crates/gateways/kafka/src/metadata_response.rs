@@ -1,17 +1,18 @@
 //! Writing a metadata response, of a million partitions as well: topic by topic, without a struct a
 //! partition, and with pauses in which others are served.
 //!
-//! All partitions of a topic look the same but for their index and their leader epoch, so a row is written once by the
-//! message crate and copied. The crate also writes everything around the rows.
+//! All partitions of a shard look the same but for their index, so a row of each shard is written once by the message
+//! crate and copied. The crate also writes everything around the rows.
 
-use broker::{LeaderEpochs, Pace, Turns};
+use broker::{Leaders, Pace, Turns};
 use bytes::{BufMut, Bytes};
+use kafka_protocol::messages::MetadataResponse;
 use kafka_protocol::messages::metadata_response::{
     MetadataResponsePartition, MetadataResponseTopic,
 };
-use kafka_protocol::messages::{BrokerId, MetadataResponse};
 use kafka_protocol::protocol::Encodable;
 
+use crate::leaders::PartitionState;
 use crate::list_response::{Chunks, around};
 use crate::request::{RequestError, RequestHead};
 use crate::response::Response;
@@ -25,15 +26,15 @@ const ROWS_AT_ONCE: u32 = 4_096;
 const INDEX_AT: usize = 2;
 /// From this version on a row has a leader epoch.
 const EPOCH_SINCE: i16 = 7;
-/// Where it is: after the index and the leader.
-const EPOCH_AT: usize = 10;
+/// From this version on a row has the replicas that do not live.
+const OFFLINE_SINCE: i16 = 5;
 /// What a topic takes besides its partitions and its name.
 const TOPIC_BYTES: usize = 48;
 
 pub(crate) struct MetadataWriter {
     head: RequestHead,
-    /// A partition's row.
-    row: Vec<u8>,
+    /// A partition's row, by the place of its shard; the last one is for shards that are not known.
+    rows: Vec<Vec<u8>>,
     chunks: Chunks,
     /// What follows the topics.
     tail: Bytes,
@@ -41,23 +42,19 @@ pub(crate) struct MetadataWriter {
 }
 
 impl MetadataWriter {
-    /// `response` is all but the topics.
+    /// `response` is all but the topics; `states` are those of the shards, and of one that is not known.
     pub(crate) fn new(
         head: &RequestHead,
         response: &MetadataResponse,
         topics: usize,
-        leader: BrokerId,
+        states: &[PartitionState],
         turns: &Turns,
     ) -> Result<Self, RequestError> {
         let version = head.version;
         let failed = |reason: String| RequestError::Encode { api: head.api, version, reason };
-        let mut row = Vec::new();
-        MetadataResponsePartition::default()
-            .with_leader_id(leader)
-            .with_replica_nodes(vec![leader])
-            .with_isr_nodes(vec![leader])
-            .encode(&mut row, version)
-            .map_err(|error| failed(error.to_string()))?;
+        let rows: Result<Vec<Vec<u8>>, _> =
+            states.iter().map(|state| row(state, version)).collect();
+        let rows = rows.map_err(|error| failed(error.to_string()))?;
         let flexible = version >= FLEXIBLE_SINCE;
         let (before, tail) = around(version, flexible, response, response_tail(version))
             .map_err(|error| failed(error.to_string()))?;
@@ -66,7 +63,7 @@ impl MetadataWriter {
         buffer.put_count(topics, version >= FLEXIBLE_SINCE);
         Ok(Self {
             head: head.clone(),
-            row,
+            rows,
             chunks: Chunks::new(buffer),
             tail,
             pace: Pace::new(turns, ROWS_AT_ONCE),
@@ -85,7 +82,7 @@ impl MetadataWriter {
         &mut self,
         topic: &MetadataResponseTopic,
         partitions: u32,
-        epochs: &LeaderEpochs,
+        leaders: &Leaders,
     ) -> Result<(), RequestError> {
         let (api, version) = (self.head.api, self.head.version);
         let flexible = version >= FLEXIBLE_SINCE;
@@ -93,14 +90,12 @@ impl MetadataWriter {
             .map_err(|error| RequestError::Encode { api, version, reason: error.to_string() })?;
         self.chunks.buffer.put_slice(&before);
         self.chunks.buffer.put_count(partitions as usize, version >= FLEXIBLE_SINCE);
+        let unknown = self.rows.len() - 1;
         for index in 0..partitions {
-            self.row[INDEX_AT..INDEX_AT + 4].copy_from_slice(&index.to_be_bytes());
-            if version >= EPOCH_SINCE {
-                let epoch = epochs.of(index).to_be_bytes();
-                self.row[EPOCH_AT..EPOCH_AT + 4].copy_from_slice(&epoch);
-            }
-            self.chunks.buffer.put_slice(&self.row);
-            self.chunks.cut(self.row.len());
+            let row = &mut self.rows[leaders.place_of(index).min(unknown)];
+            row[INDEX_AT..INDEX_AT + 4].copy_from_slice(&index.to_be_bytes());
+            self.chunks.buffer.put_slice(row);
+            self.chunks.cut(row.len());
             self.pace.step(1).await;
         }
         self.chunks.buffer.put_slice(&after);
@@ -114,6 +109,24 @@ impl MetadataWriter {
         self.chunks.buffer.put_slice(&tail);
         self.chunks.finish()
     }
+}
+
+/// As the message crate writes it; it refuses fields that a version does not have.
+fn row(state: &PartitionState, version: i16) -> Result<Vec<u8>, Box<dyn std::error::Error>> {
+    let mut partition = MetadataResponsePartition::default()
+        .with_error_code(state.error)
+        .with_leader_id(state.leader)
+        .with_replica_nodes(state.replicas.clone())
+        .with_isr_nodes(state.in_sync.clone());
+    if version >= OFFLINE_SINCE {
+        partition.offline_replicas = state.offline.clone();
+    }
+    if version >= EPOCH_SINCE {
+        partition.leader_epoch = state.epoch;
+    }
+    let mut row = Vec::new();
+    partition.encode(&mut row, version)?;
+    Ok(row)
 }
 
 /// Bytes of the fields after a response's topics.
@@ -131,18 +144,28 @@ fn topic_tail(version: i16) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use broker::Leader;
     use kafka_protocol::messages::metadata_response::MetadataResponseBroker;
-    use kafka_protocol::messages::{ApiKey, TopicName};
+    use kafka_protocol::messages::{ApiKey, BrokerId, TopicName};
     use kafka_protocol::protocol::{Decodable, StrBytes};
     use uuid::Uuid;
 
     use super::*;
+    use crate::leaders::live_node;
 
     fn topic(version: i16, name: &'static str, operations: i32) -> MetadataResponseTopic {
         let topic = MetadataResponseTopic::default()
             .with_name(Some(TopicName(StrBytes::from_static_str(name))));
         let topic = if version >= 10 { topic.with_topic_id(Uuid::from_u128(5)) } else { topic };
         if version >= 8 { topic.with_topic_authorized_operations(operations) } else { topic }
+    }
+
+    /// One shard, which node 3 leads and node 4 has no living copy of; and one that is not known.
+    fn states() -> [PartitionState; 2] {
+        let live = [1, 3].map(live_node);
+        let leader = Leader { node: Some(3), epoch: 9 };
+        let nobody = Leader { node: None, epoch: -1 };
+        [PartitionState::of(leader, &[1, 3, 4], &live), PartitionState::of(nobody, &[], &live)]
     }
 
     #[tokio::test]
@@ -163,15 +186,16 @@ mod tests {
                 around.cluster_id = Some(StrBytes::from_static_str("cluster"));
             }
             let mut writer =
-                MetadataWriter::new(&head, &around, 3, BrokerId(3), &Turns::new(1)).unwrap();
+                MetadataWriter::new(&head, &around, 4, &states(), &Turns::new(1)).unwrap();
             // More than a chunk has.
             let counts = [2, 0, 12_000];
             for (name, count) in ["one", "none", "many"].into_iter().zip(counts) {
-                writer
-                    .push(&topic(version, name, 77), count, &LeaderEpochs::same(9))
-                    .await
-                    .unwrap();
+                let leaders = Leaders::default();
+                writer.push(&topic(version, name, 77), count, &leaders).await.unwrap();
             }
+            // It goes round more shards than there are states of.
+            let leaders = Leaders::unknown(1, 2);
+            writer.push(&topic(version, "elsewhere", 77), 2, &leaders).await.unwrap();
             let response = writer.finish();
             let frame: Vec<u8> = response.chunks.concat();
             assert!(version < 9 || response.chunks.len() > 1);
@@ -188,11 +212,16 @@ mod tests {
                 assert!(version < 8 || found.topic_authorized_operations == 77);
                 for (index, partition) in found.partitions.iter().enumerate() {
                     assert_eq!(partition.partition_index, index as i32);
-                    assert_eq!(partition.leader_id, BrokerId(3));
-                    assert_eq!(partition.isr_nodes, [BrokerId(3)]);
+                    assert_eq!((partition.error_code, partition.leader_id), (0, BrokerId(3)));
+                    assert_eq!(partition.replica_nodes, [1, 3, 4].map(BrokerId));
+                    assert_eq!(partition.isr_nodes, [1, 3].map(BrokerId));
+                    assert!(version < 5 || partition.offline_replicas == [BrokerId(4)]);
                     assert!(version < 7 || partition.leader_epoch == 9);
                 }
             }
+            let [unknown, known] = &read.topics[3].partitions[..] else { panic!("two") };
+            assert_eq!((unknown.error_code, unknown.leader_id), (5, BrokerId(-1)));
+            assert_eq!((known.error_code, known.leader_id), (0, BrokerId(3)));
         }
     }
 }

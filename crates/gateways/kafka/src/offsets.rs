@@ -23,7 +23,9 @@ use kafka_protocol::messages::{
 use crate::errors::{Fault, code_of};
 use crate::fetch_collector::check_leader_epoch;
 use crate::gateway::Gateway;
-use crate::partitions::{PARTITIONS_AT_ONCE, find_partitions, with_answers};
+use crate::partitions::{
+    PARTITIONS_AT_ONCE, find_led_partitions, refuse_led_elsewhere, with_answers,
+};
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 
@@ -129,7 +131,7 @@ async fn list(
     topic: &str,
     wanted: &[ListOffsetsPartition],
 ) -> Vec<Result<Option<Listed>, Fault>> {
-    let found = find_partitions(gateway, topic, wanted.iter().map(|it| it.partition_index));
+    let found = find_led_partitions(gateway, topic, wanted.iter().map(|it| it.partition_index));
     let sought = found.into_iter().zip(wanted).map(|(found, wanted)| {
         let id = found?;
         check_leader_epoch(gateway, id, wanted.current_leader_epoch)?;
@@ -197,7 +199,7 @@ async fn epoch_ends(
     topic: &str,
     wanted: &[OffsetForLeaderPartition],
 ) -> Vec<EpochEndOffset> {
-    let found = find_partitions(gateway, topic, wanted.iter().map(|it| it.partition));
+    let found = find_led_partitions(gateway, topic, wanted.iter().map(|it| it.partition));
     let asked = found.into_iter().zip(wanted).map(|(found, wanted)| {
         let id = found?;
         check_leader_epoch(gateway, id, wanted.current_leader_epoch)?;
@@ -261,7 +263,8 @@ async fn new_starts(
     topic: &str,
     wanted: &[DeleteRecordsPartition],
 ) -> Vec<Result<(PartitionId, Offset), Fault>> {
-    let found = deletable(gateway, topic, wanted);
+    let mut found = deletable(gateway, topic, wanted);
+    refuse_led_elsewhere(gateway, &mut found, |(id, _)| *id);
     let ids: Vec<PartitionId> = found.iter().flatten().map(|(id, _)| *id).collect();
     let bounds = gateway.broker.shards().bounds(&ids).await;
     let starts = with_answers(found, bounds).map(|found| {
@@ -305,9 +308,14 @@ fn new_start(wanted: i64, end: Offset) -> Result<Offset, Fault> {
 async fn advance(
     gateway: &Gateway,
     starts: Vec<(PartitionId, Offset)>,
-) -> Result<Vec<Result<Offset, Refusal>>, ExecuteError> {
-    match starts.is_empty() {
-        true => Ok(Vec::new()),
-        false => gateway.broker.shards().advance_starts(starts).await,
+) -> Result<Vec<Result<Offset, Refusal>>, Fault> {
+    if starts.is_empty() {
+        return Ok(Vec::new());
     }
+    let moved = gateway.broker.shards().advance_starts(starts).await;
+    moved.map_err(|error| match error {
+        // Another node leads one of them by now: clients look for it again.
+        ExecuteError::Unavailable(unavailable) => unavailable.into(),
+        error @ ExecuteError::Refused(_) => error.into(),
+    })
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 use base::limits;
 use broker::operations::OperationFamily;
 use gateway::Connections;
+use nodes::Nodes;
 
 #[derive(Clone, Debug)]
 pub struct GatewayOptions {
-    /// Where clients are told to connect; may differ from where the listener is bound.
-    pub advertised_host: String,
-    pub advertised_port: u16,
+    /// Where clients are told to connect, to this node and to others; may differ from where the listener is bound.
+    pub nodes: Nodes,
     /// Kafka's `auto.create.topics.enable`: a client that asks for a topic may bring it about.
     pub auto_create_topics: bool,
     /// Kafka's `num.partitions`: of a topic that is made without saying how many.
@@ -39,10 +39,9 @@ pub struct GatewayOptions {
 }
 
 impl GatewayOptions {
-    pub fn new(advertised_host: impl Into<String>, advertised_port: u16) -> Self {
+    pub fn new(nodes: Nodes) -> Self {
         Self {
-            advertised_host: advertised_host.into(),
-            advertised_port,
+            nodes,
             auto_create_topics: true,
             partitions_default: 1,
             sessions_max: limits::SESSIONS_MAX_DEFAULT,

@@ -5,6 +5,7 @@ use kafka_protocol::error::ResponseError;
 
 use crate::errors::Fault;
 use crate::gateway::Gateway;
+use crate::leaders::not_leader;
 
 /// Partitions that are asked about without a pause: an append waits meanwhile.
 pub(crate) const PARTITIONS_AT_ONCE: usize = 512;
@@ -30,6 +31,35 @@ pub(crate) fn find_partitions(
     let topic = catalog.topic_named(topic);
     let find = |index| topic.and_then(|topic| topic.partition(index));
     indexes.map(|index| find(index).ok_or_else(Fault::unknown_partition)).collect()
+}
+
+/// As [`find_partitions`]; those that another node leads are refused.
+pub(crate) fn find_led_partitions(
+    gateway: &Gateway,
+    topic: &str,
+    indexes: impl Iterator<Item = i32>,
+) -> Vec<Result<PartitionId, Fault>> {
+    let mut found = find_partitions(gateway, topic, indexes);
+    refuse_led_elsewhere(gateway, &mut found, |id| *id);
+    found
+}
+
+/// Refuses what is about partitions that another node leads.
+pub(crate) fn refuse_led_elsewhere<T>(
+    gateway: &Gateway,
+    found: &mut [Result<T, Fault>],
+    about: impl Fn(&T) -> PartitionId,
+) {
+    if gateway.broker.is_alone() {
+        return;
+    }
+    let ids: Vec<PartitionId> = found.iter().flatten().map(about).collect();
+    let led = gateway.broker.leads_each(&ids);
+    for (found, led) in found.iter_mut().filter(|found| found.is_ok()).zip(led) {
+        if !led {
+            *found = Err(not_leader());
+        }
+    }
 }
 
 /// Puts answers about those that were found into their places: there is one for each of them, in

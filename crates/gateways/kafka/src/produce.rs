@@ -28,6 +28,7 @@ use crate::dispatch::Started;
 use crate::errors::{Fault, refused_records};
 use crate::gateway::{Gateway, Session};
 use crate::no_transactions::no_transactions;
+use crate::produce_replicas;
 use crate::produce_request::{ProducePartition, ProduceRequest, ProduceTopic};
 use crate::produce_response::{self, PartitionResult};
 use crate::request::{Request, RequestError, RequestHead};
@@ -45,6 +46,8 @@ pub(crate) struct PendingProduce {
     topics: Vec<ProduceTopic>,
     slots: Vec<(i32, Slot)>,
     reply: AppendReply,
+    /// Knows other leaders; `None` where there are no other nodes.
+    referring: Option<Arc<Gateway>>,
     /// Room in the producers' budget, until it is answered.
     _permit: Option<Permit>,
 }
@@ -68,7 +71,7 @@ impl Slot {
 /// Checks a request and hands it over. Who asks waits for it before the next request, so that those
 /// of a session keep their order.
 pub(crate) async fn start(
-    gateway: &Gateway,
+    gateway: &Arc<Gateway>,
     session: &Session,
     request: Request,
 ) -> Result<Started, RequestError> {
@@ -77,15 +80,19 @@ pub(crate) async fn start(
     let produce = ProduceRequest::parse(version, body)
         .map_err(|malformed| RequestError::Malformed { api, version, malformed })?;
     let wants_answer = produce.acks != 0;
+    let topics = resolve(gateway, &produce.topics);
+    let configs = topics.iter().filter_map(|(_, topic)| Some(&*topic.as_ref().ok()?.config));
+    let replicas = produce_replicas::asked(gateway, configs);
     let mut checks = Checks {
         terms: Terms {
             version,
             acks: produce.acks,
             now_ms: gateway.broker.clock().now_ms(),
+            replicas,
             named_max: REFUSED_RECORDS_NAMED_MAX,
         },
         refused_whole: whole_refusal(&produce),
-        topics: resolve(gateway, &produce.topics),
+        topics,
         topic: 0,
         slots: Vec::with_capacity(produce.partitions.len()),
         batches: Vec::with_capacity(produce.partitions.len()),
@@ -104,7 +111,9 @@ pub(crate) async fn start(
     let Checks { slots, batches, .. } = checks;
     let reply = gateway.broker.append(batches);
     let topics = produce.topics;
-    let pending = PendingProduce { head, wants_answer, topics, slots, reply, _permit: permit };
+    let referring = (!gateway.broker.is_alone()).then(|| Arc::clone(gateway));
+    let pending =
+        PendingProduce { head, wants_answer, topics, slots, reply, referring, _permit: permit };
     Ok(Started::Produce(Box::new(pending)))
 }
 
@@ -266,6 +275,7 @@ struct Terms {
     version: i16,
     acks: i16,
     now_ms: i64,
+    replicas: usize,
     /// How many refused records may still be named.
     named_max: usize,
 }
@@ -305,14 +315,10 @@ impl Policy<'_> {
                 "a produce request must have exactly one record batch per partition",
             ))
         })?;
-        if self.terms.acks == -1 && config.min_insync_replicas > 1 {
-            return Err(refuse(Fault::new(
-                ResponseError::NotEnoughReplicas,
-                format!(
-                    "min.insync.replicas is {} and this topic has one replica",
-                    config.min_insync_replicas
-                ),
-            )));
+        if self.terms.acks == -1
+            && let Some(fault) = produce_replicas::too_few(config, self.terms.replicas)
+        {
+            return Err(refuse(fault));
         }
         let refuse_batch =
             |error: BatchError| Box::new((Fault::from(&error), refused_records(error)));
@@ -428,13 +434,21 @@ impl PendingProduce {
                 .into_iter()
                 .map(|(index, slot)| (index, result(slot, &mut answers)))
                 .collect();
-            self.answer(&results)
+            self.answer(results)
         })
     }
 
-    fn answer(&self, results: &[(i32, PartitionResult)]) -> Result<Option<Response>, SessionEnd> {
+    fn answer(
+        &self,
+        mut results: Vec<(i32, PartitionResult)>,
+    ) -> Result<Option<Response>, SessionEnd> {
         if self.wants_answer {
-            return Ok(Some(produce_response::encode(&self.head, &self.topics, results)));
+            let leaders = match &self.referring {
+                Some(gateway) => produce_response::refer(gateway, &self.topics, &mut results),
+                None => Vec::new(),
+            };
+            let response = produce_response::encode(&self.head, &self.topics, &results, &leaders);
+            return Ok(Some(response));
         }
         // There is no response to say it with; closing makes the client look at its metadata
         // again, as it does with Kafka.
@@ -456,7 +470,7 @@ fn result(
     let log_append_time = match slot {
         Slot::Refused(refused) => {
             let (fault, records) = *refused;
-            return PartitionResult::Refused { fault, records };
+            return PartitionResult::Refused { fault, records, leader: None };
         }
         Slot::Appending { log_append_time } => log_append_time,
     };
@@ -466,10 +480,10 @@ fn result(
             log_append_time,
             log_start: appended.log_start,
         },
-        Some(Err(error)) => PartitionResult::Refused { fault: error.into(), records: Vec::new() },
-        None => PartitionResult::Refused {
-            fault: Fault::new(ResponseError::UnknownServerError, "the broker did not answer"),
-            records: Vec::new(),
-        },
+        Some(Err(error)) => PartitionResult::refused(error.into()),
+        None => PartitionResult::refused(Fault::new(
+            ResponseError::UnknownServerError,
+            "the broker did not answer",
+        )),
     }
 }

@@ -2,9 +2,13 @@
 
 use base::limits::REFUSED_RECORDS_EXPLAINED_MAX;
 use bytes::BufMut;
+use nodes::LiveNode;
 use record::RefusedRecord;
 
 use crate::errors::Fault;
+use crate::gateway::Gateway;
+use crate::leader_fields::{put_tagged_endpoints, put_tagged_leader};
+use crate::leaders::{CurrentLeader, Referrals, is_about_leader};
 use crate::produce_request::ProduceTopic;
 use crate::request::RequestHead;
 use crate::response::Response;
@@ -24,17 +28,58 @@ pub(crate) enum PartitionResult {
         fault: Fault,
         /// The records that are to blame, ascending; none when the whole batch is.
         records: Vec<RefusedRecord>,
+        /// Who takes it instead.
+        leader: Option<CurrentLeader>,
     },
+}
+
+impl PartitionResult {
+    pub(crate) fn refused(fault: Fault) -> Self {
+        Self::Refused { fault, records: Vec::new(), leader: None }
+    }
+}
+
+/// From this version on the leader of a partition is told to who asked another node (KIP-951).
+const LEADERS_SINCE: i16 = 10;
+/// The tags of a partition's leader, and of the leaders' endpoints.
+const LEADER_TAG: u32 = 0;
+const ENDPOINTS_TAG: u32 = 0;
+
+/// Says of each partition that was refused because another node leads it which one that is. Answers these nodes.
+pub(crate) fn refer(
+    gateway: &Gateway,
+    topics: &[ProduceTopic],
+    results: &mut [(i32, PartitionResult)],
+) -> Vec<LiveNode> {
+    let mut referrals = Referrals::default();
+    let mut left = results;
+    for topic in topics {
+        let (of_topic, others) = left.split_at_mut(topic.partitions);
+        left = others;
+        for (index, result) in of_topic {
+            let PartitionResult::Refused { fault, leader, .. } = result else { continue };
+            if !is_about_leader(fault.code()) {
+                continue;
+            }
+            let id = {
+                let catalog = gateway.broker.catalog();
+                topic.topic.find(&catalog).and_then(|topic| topic.partition(*index))
+            };
+            *leader = id.and_then(|id| referrals.refer(gateway, id));
+        }
+    }
+    referrals.into_endpoints()
 }
 
 /// A typical partition's part of the response.
 const PARTITION_BYTES: usize = 32;
 
-/// `results` are those of all topics, in order.
+/// `results` are those of all topics, in order; `leaders` are the nodes that they name.
 pub(crate) fn encode(
     head: &RequestHead,
     topics: &[ProduceTopic],
     results: &[(i32, PartitionResult)],
+    leaders: &[LiveNode],
 ) -> Response {
     let version = head.version;
     let flexible = version >= 9;
@@ -60,7 +105,10 @@ pub(crate) fn encode(
     }
     // Nobody is throttled.
     frame.put_i32(0);
-    frame.put_no_tagged_fields(flexible);
+    match version {
+        LEADERS_SINCE.. => put_tagged_endpoints(&mut frame, ENDPOINTS_TAG, leaders),
+        _ => frame.put_no_tagged_fields(flexible),
+    }
     Response::finish(frame)
 }
 
@@ -86,7 +134,7 @@ fn put_result(
     if version >= 8 {
         let (message, records) = match result {
             PartitionResult::Appended { .. } => (None, &[][..]),
-            PartitionResult::Refused { fault, records } => (fault.message(), &records[..]),
+            PartitionResult::Refused { fault, records, .. } => (fault.message(), &records[..]),
         };
         frame.put_count(records.len(), flexible);
         for record in records {
@@ -99,7 +147,12 @@ fn put_result(
         }
         frame.put_nullable_text(message, flexible);
     }
-    frame.put_no_tagged_fields(flexible);
+    match result {
+        PartitionResult::Refused { leader, .. } if version >= LEADERS_SINCE => {
+            put_tagged_leader(frame, LEADER_TAG, *leader);
+        }
+        _ => frame.put_no_tagged_fields(flexible),
+    }
 }
 
 #[cfg(test)]
@@ -111,6 +164,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use crate::leaders::{live_node, not_leader};
 
     #[test]
     fn the_message_crate_reads_it_in_every_version() {
@@ -122,27 +176,45 @@ mod tests {
             } else {
                 TopicRef::Name("orders".into())
             };
-            let topics = [ProduceTopic { topic, partitions: 2 }];
+            let topics = [ProduceTopic { topic, partitions: 3 }];
             let refused = PartitionResult::Refused {
                 fault: Fault::new(ResponseError::InvalidRecord, "no key"),
                 records: vec![
                     RefusedRecord { index: 3, reason: RefusalReason::MissingKey },
                     RefusedRecord { index: 5, reason: RefusalReason::MissingKey },
                 ],
+                leader: None,
             };
+            let leader = Some(CurrentLeader { node: 3, epoch: 8 });
+            let elsewhere =
+                PartitionResult::Refused { fault: not_leader(), records: vec![], leader };
             let appended =
                 PartitionResult::Appended { base_offset: 10, log_append_time: 99, log_start: 4 };
-            let response = encode(&head, &topics, &[(0, appended), (1, refused)]);
+            let results = [(0, appended), (1, refused), (2, elsewhere)];
+            let response = encode(&head, &topics, &results, &[live_node(3), live_node(4)]);
 
             let mut frame = response.chunks[0].slice(if version >= 9 { 9 } else { 8 }..);
             let message = ProduceResponse::decode(&mut frame, version).unwrap();
             assert!(frame.is_empty(), "version {version}");
-            let [good, bad] = &message.responses[0].partition_responses[..] else {
-                panic!("two partitions were answered")
+            let [good, bad, elsewhere] = &message.responses[0].partition_responses[..] else {
+                panic!("three partitions were answered")
             };
             assert_eq!((good.index, good.error_code, good.base_offset), (0, 0, 10));
             assert_eq!(good.log_append_time_ms, 99);
             assert_eq!((bad.index, bad.error_code, bad.base_offset), (1, 87, -1));
+            let codes = (elsewhere.index, elsewhere.error_code);
+            assert_eq!(codes, (2, ResponseError::NotLeaderOrFollower.code()));
+            let leader = &elsewhere.current_leader;
+            let told: Vec<_> =
+                message.node_endpoints.iter().map(|it| (it.node_id.0, it.port)).collect();
+            if version >= LEADERS_SINCE {
+                assert_eq!((leader.leader_id.0, leader.leader_epoch), (3, 8));
+                assert_eq!(told, [(3, 9003), (4, 9004)]);
+                assert_eq!(message.node_endpoints[0].host.as_str(), "node-3");
+            } else {
+                assert_eq!((leader.leader_id.0, told.len()), (-1, 0));
+            }
+            assert_eq!(bad.current_leader.leader_id.0, -1);
             if version >= 8 {
                 assert_eq!(bad.error_message.as_deref(), Some("no key"));
                 let named: Vec<i32> = bad.record_errors.iter().map(|it| it.batch_index).collect();

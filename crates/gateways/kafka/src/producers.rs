@@ -14,7 +14,7 @@ use tracing::warn;
 use crate::errors::{Fault, code_of};
 use crate::gateway::{Gateway, Session};
 use crate::no_transactions::no_transactions_for;
-use crate::partitions::{PARTITIONS_AT_ONCE, find_partitions, with_answers};
+use crate::partitions::{PARTITIONS_AT_ONCE, find_led_partitions, with_answers};
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 
@@ -72,7 +72,7 @@ async fn describe_partitions(
     topic: &str,
     indexes: &[i32],
 ) -> Vec<PartitionResponse> {
-    let found = find_partitions(gateway, topic, indexes.iter().copied());
+    let found = find_led_partitions(gateway, topic, indexes.iter().copied());
     let ids: Vec<PartitionId> = found.iter().flatten().copied().collect();
     let producers = gateway.broker.shards().producers(&ids).await;
     let partitions = indexes.iter().zip(with_answers(found, producers)).map(|(index, found)| {

@@ -1,5 +1,5 @@
-//! The quorum of controllers, and the features that are switched on: one node is all of the quorum,
-//! and its features are those of its version.
+//! The quorum of controllers, which is the group of the catalog; and the features that are switched on, which are those
+//! of the broker's version.
 
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::describe_quorum_response::{
@@ -8,13 +8,14 @@ use kafka_protocol::messages::describe_quorum_response::{
 use kafka_protocol::messages::update_features_request::FeatureUpdateKey;
 use kafka_protocol::messages::update_features_response::UpdatableFeatureResult;
 use kafka_protocol::messages::{
-    BrokerId, DescribeQuorumRequest, DescribeQuorumResponse, UpdateFeaturesRequest,
-    UpdateFeaturesResponse,
+    DescribeQuorumRequest, DescribeQuorumResponse, UpdateFeaturesRequest, UpdateFeaturesResponse,
 };
 use kafka_protocol::protocol::StrBytes;
+use nodes::LiveNode;
 
 use crate::errors::{Fault, code_of};
 use crate::gateway::Gateway;
+use crate::leaders::{NO_NODE, broker_id, host_of};
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 use crate::versions::FEATURES;
@@ -47,30 +48,40 @@ pub(crate) fn describe(gateway: &Gateway, mut request: Request) -> Result<Respon
     });
     let response =
         DescribeQuorumResponse::default().with_error_message(None).with_topics(topics.collect());
-    let response = if version >= 2 { response.with_nodes(vec![node(gateway)]) } else { response };
+    let nodes = gateway.options.nodes.live();
+    let response = match version {
+        ..2 => response,
+        2.. => response.with_nodes(nodes.iter().map(node).collect()),
+    };
     Response::encode(&request.head, &response)
 }
 
+/// How far the others have come is not known here.
 fn with_quorum(gateway: &Gateway, described: PartitionData) -> PartitionData {
-    let (end, now_ms) = (gateway.broker.catalog_log_end() as i64, gateway.broker.clock().now_ms());
-    let this = ReplicaState::default()
-        .with_replica_id(BrokerId(gateway.node_id()))
-        .with_log_end_offset(end)
-        .with_last_fetch_timestamp(now_ms)
-        .with_last_caught_up_timestamp(now_ms);
+    let broker = &gateway.broker;
+    let (end, now_ms) = (broker.catalog_log_end() as i64, broker.clock().now_ms());
+    let voters = broker.catalog_voters().into_iter().map(|voter| {
+        let (end, at_ms) = if voter == broker.node() { (end, now_ms) } else { (-1, -1) };
+        ReplicaState::default()
+            .with_replica_id(broker_id(voter))
+            .with_log_end_offset(end)
+            .with_last_fetch_timestamp(at_ms)
+            .with_last_caught_up_timestamp(at_ms)
+    });
+    let voters = voters.collect();
     described
-        .with_leader_id(BrokerId(gateway.node_id()))
-        .with_leader_epoch(gateway.broker.catalog_epoch())
+        .with_leader_id(broker.catalog_leader().map_or(NO_NODE, broker_id))
+        .with_leader_epoch(broker.catalog_epoch())
         .with_high_watermark(end)
-        .with_current_voters(vec![this])
+        .with_current_voters(voters)
 }
 
-fn node(gateway: &Gateway) -> Node {
+fn node(node: &LiveNode) -> Node {
     let listener = Listener::default()
         .with_name(StrBytes::from_static_str("PLAINTEXT"))
-        .with_host(gateway.advertised_host())
-        .with_port(gateway.options.advertised_port);
-    Node::default().with_node_id(BrokerId(gateway.node_id())).with_listeners(vec![listener])
+        .with_host(host_of(node))
+        .with_port(node.endpoints.kafka.port);
+    Node::default().with_node_id(broker_id(node.id)).with_listeners(vec![listener])
 }
 
 /// All or nothing, as Kafka does it: one update that is refused refuses the request.

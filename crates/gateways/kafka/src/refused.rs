@@ -1,6 +1,7 @@
-//! What clients ask for that one node without users, quotas and replicas does not have. Each gets
+//! What clients ask for that a broker without users, quotas and reassignments does not have. Each gets
 //! the answer that Kafka gives in that case, so that tools say something sensible.
 
+use base::PartitionId;
 use kafka_protocol::error::ResponseError;
 use kafka_protocol::messages::alter_partition_reassignments_response::{
     ReassignablePartitionResponse, ReassignableTopicResponse,
@@ -11,7 +12,7 @@ use kafka_protocol::messages::describe_user_scram_credentials_response::Describe
 use kafka_protocol::messages::elect_leaders_response::{PartitionResult, ReplicaElectionResult};
 use kafka_protocol::messages::{
     AlterClientQuotasRequest, AlterClientQuotasResponse, AlterPartitionReassignmentsRequest,
-    AlterPartitionReassignmentsResponse, ApiKey, BrokerId, CreateAclsRequest, CreateAclsResponse,
+    AlterPartitionReassignmentsResponse, ApiKey, CreateAclsRequest, CreateAclsResponse,
     DeleteAclsRequest, DeleteAclsResponse, DescribeAclsRequest, DescribeAclsResponse,
     DescribeClientQuotasRequest, DescribeClientQuotasResponse, DescribeTransactionsRequest,
     DescribeTransactionsResponse, DescribeUserScramCredentialsRequest,
@@ -22,6 +23,7 @@ use kafka_protocol::messages::{
 
 use crate::errors::Fault;
 use crate::gateway::Gateway;
+use crate::leaders::names_all;
 use crate::metadata::message_name;
 use crate::partitions::find_partition;
 use crate::refused_share_state;
@@ -155,17 +157,14 @@ fn list_transactions(mut request: Request) -> Result<Response, RequestError> {
     Response::encode(&request.head, &response)
 }
 
-/// Every partition is led by the one broker, so there is nothing to elect.
+/// Shards elect their leaders by themselves, and every partition of a shard goes with it: nobody else says who leads.
 fn elect_leaders(gateway: &Gateway, mut request: Request) -> Result<Response, RequestError> {
     let message: ElectLeadersRequest = request.decode()?;
     // For all partitions (null) Kafka names only those whose election was tried: none.
     let topics = message.topic_partitions.unwrap_or_default().into_iter().map(|topic| {
         let partitions = topic.partitions.iter().map(|index| {
             let fault = match find_partition(gateway, &topic.topic, *index) {
-                Ok(_) => Fault::new(
-                    ResponseError::ElectionNotNeeded,
-                    "the one broker leads this partition already",
-                ),
+                Ok(partition) => no_election(gateway, partition),
                 Err(unknown) => unknown,
             };
             PartitionResult::default()
@@ -180,9 +179,23 @@ fn elect_leaders(gateway: &Gateway, mut request: Request) -> Result<Response, Re
     Response::encode(&request.head, &response)
 }
 
+fn no_election(gateway: &Gateway, partition: PartitionId) -> Fault {
+    match gateway.broker.leaders(partition.topic).of(partition.index).node {
+        Some(leader) => Fault::new(
+            ResponseError::ElectionNotNeeded,
+            format!("broker {leader} leads this partition already"),
+        ),
+        None => Fault::new(
+            ResponseError::EligibleLeadersNotAvailable,
+            "the brokers that have this partition are electing a leader by themselves, \
+             for which a majority of them must live",
+        ),
+    }
+}
+
 fn alter_reassignments(gateway: &Gateway, mut request: Request) -> Result<Response, RequestError> {
     let message: AlterPartitionReassignmentsRequest = request.decode()?;
-    let here = [BrokerId(gateway.node_id())];
+    let here = gateway.broker.replicas();
     let topics = message.topics.into_iter().map(|topic| {
         let partitions = topic.partitions.into_iter().map(|partition| {
             let index = partition.partition_index;
@@ -191,10 +204,10 @@ fn alter_reassignments(gateway: &Gateway, mut request: Request) -> Result<Respon
             let fault = match (known, partition.replicas) {
                 (Err(unknown), _) => unknown,
                 // It is where it is to go.
-                (Ok(_), Some(replicas)) if replicas == here => return response,
+                (Ok(_), Some(replicas)) if names_all(&replicas, &here) => return response,
                 (Ok(_), Some(_)) => Fault::new(
                     ResponseError::InvalidReplicaAssignment,
-                    format!("there is one broker, {}, to have replicas on", here[0].0),
+                    format!("partitions are not moved: each has a replica on each of {here:?}"),
                 ),
                 (Ok(_), None) => Fault::plain(ResponseError::NoReassignmentInProgress),
             };

@@ -22,8 +22,11 @@ const fn entry(
 }
 
 fn listeners(gateway: &Gateway) -> String {
-    let options = &gateway.options;
-    format!("PLAINTEXT://{}:{}", options.advertised_host, options.advertised_port)
+    format!("PLAINTEXT://{}", gateway.options.nodes.own().endpoints.kafka)
+}
+
+fn replicas(gateway: &Gateway) -> String {
+    gateway.broker.replicas().len().to_string()
 }
 
 fn log_dirs(gateway: &Gateway) -> String {
@@ -92,14 +95,14 @@ pub(crate) static STATIC_CONFIGS: [StaticConfig; 22] = [
     entry(
         "default.replication.factor",
         ConfigKind::Int,
-        |_| "1".to_owned(),
+        replicas,
         "Replicas of a topic that is made without saying how many.",
     ),
     entry(
         "offsets.topic.replication.factor",
         ConfigKind::Int,
-        |_| "1".to_owned(),
-        "Replicas of committed offsets, which are in the node's own state and in no topic.",
+        replicas,
+        "Replicas of committed offsets, which are in the brokers' own state and in no topic.",
     ),
     entry(
         "offset.metadata.max.bytes",

@@ -22,6 +22,7 @@ use uuid::Uuid;
 use crate::config_describe::creatable_configs;
 use crate::errors::{Fault, code_of};
 use crate::gateway::Gateway;
+use crate::leaders::names_all;
 use crate::metadata::message_name;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
@@ -45,6 +46,7 @@ pub(crate) async fn create(
         };
         wanted = wanted.into_iter().map(check).collect();
     }
+    let replicas = gateway.broker.replicas().len();
     let results = message.topics.into_iter().zip(wanted).map(|(topic, made)| {
         let result =
             CreatableTopicResult::default().with_name(topic.name).with_error_code(code_of(&made));
@@ -52,7 +54,7 @@ pub(crate) async fn create(
             Ok(made) => result
                 .with_topic_id(if message.validate_only { Uuid::nil() } else { made.uuid })
                 .with_num_partitions(made.partitions as i32)
-                .with_replication_factor(1)
+                .with_replication_factor(replicas as i16)
                 .with_configs(Some(creatable_configs(gateway, &made.config))),
             Err(fault) => result
                 .with_error_message(fault.message_bytes())
@@ -69,7 +71,7 @@ fn new_topic(gateway: &Gateway, topic: &CreatableTopic) -> Result<NewTopic, Faul
     validate_topic_name(&topic.name)
         .map_err(|error| Fault::new(ResponseError::InvalidTopicException, error.to_string()))?;
     let partitions = if topic.assignments.is_empty() {
-        check_replication_factor(topic.replication_factor)?;
+        check_replication_factor(gateway, topic.replication_factor)?;
         match topic.num_partitions {
             // As the node has it (KIP-464).
             -1 => gateway.options.partitions_default,
@@ -98,21 +100,25 @@ fn new_topic(gateway: &Gateway, topic: &CreatableTopic) -> Result<NewTopic, Faul
     })
 }
 
-pub(crate) fn check_replication_factor(factor: i16) -> Result<(), Fault> {
-    match factor {
-        -1 | 1 => Ok(()),
-        ..=0 => Err(Fault::new(
-            ResponseError::InvalidReplicationFactor,
-            "the replication factor must be 1 or more, or -1 for the default",
-        )),
-        more => Err(Fault::new(
-            ResponseError::InvalidReplicationFactor,
-            format!("a replication factor of {more} needs {more} brokers, and there is one"),
-        )),
-    }
+/// Every node has a replica of every partition.
+pub(crate) fn check_replication_factor(gateway: &Gateway, factor: i16) -> Result<(), Fault> {
+    let replicas = gateway.broker.replicas().len();
+    let reason = match factor {
+        -1 => return Ok(()),
+        ..=0 => "the replication factor must be 1 or more, or -1 for the default".to_owned(),
+        factor if usize::from(factor.unsigned_abs()) == replicas => return Ok(()),
+        more if replicas == 1 => {
+            format!("a replication factor of {more} needs {more} brokers, and there is one")
+        }
+        other => format!(
+            "every partition has a replica on each of the {replicas} brokers: the replication factor is \
+             {replicas}, or -1 for the default, and cannot be {other}"
+        ),
+    };
+    Err(Fault::new(ResponseError::InvalidReplicationFactor, reason))
 }
 
-/// A manual assignment must name every partition once, and the one broker that there is.
+/// A manual assignment must name every partition once, and for each all brokers that there are.
 fn assigned_partitions(gateway: &Gateway, topic: &CreatableTopic) -> Result<u32, Fault> {
     if topic.num_partitions != -1 || topic.replication_factor != -1 {
         return Err(Fault::new(
@@ -138,13 +144,15 @@ fn assigned_partitions(gateway: &Gateway, topic: &CreatableTopic) -> Result<u32,
 }
 
 fn check_brokers(gateway: &Gateway, brokers: &[BrokerId]) -> Result<(), Fault> {
-    if brokers == [BrokerId(gateway.node_id())] {
+    let replicas = gateway.broker.replicas();
+    if names_all(brokers, &replicas) {
         return Ok(());
     }
-    Err(Fault::new(
-        ResponseError::InvalidReplicaAssignment,
-        format!("a partition's replicas can only be [{}], the one broker", gateway.node_id()),
-    ))
+    let reason = match &replicas[..] {
+        [only] => format!("a partition's replicas can only be [{only}], the one broker"),
+        all => format!("a partition's replicas can only be {all:?}, all brokers"),
+    };
+    Err(Fault::new(ResponseError::InvalidReplicaAssignment, reason))
 }
 
 /// A name that a request has twice is refused wherever it stands, as in Kafka.

@@ -15,11 +15,12 @@ use kafka_protocol::messages::describe_groups_response::{DescribedGroup, Describ
 use kafka_protocol::messages::find_coordinator_response::Coordinator;
 use kafka_protocol::messages::list_groups_response::ListedGroup;
 use kafka_protocol::messages::{
-    BrokerId, DeleteGroupsRequest, DeleteGroupsResponse, DescribeGroupsRequest,
-    DescribeGroupsResponse, FindCoordinatorRequest, FindCoordinatorResponse, GroupId,
-    ListGroupsRequest, ListGroupsResponse,
+    DeleteGroupsRequest, DeleteGroupsResponse, DescribeGroupsRequest, DescribeGroupsResponse,
+    FindCoordinatorRequest, FindCoordinatorResponse, GroupId, ListGroupsRequest,
+    ListGroupsResponse,
 };
 use kafka_protocol::protocol::StrBytes;
+use nodes::LiveNode;
 
 use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
@@ -31,6 +32,7 @@ use crate::groups::committed::{
 use crate::groups::share_offset_requests::delete_part;
 use crate::groups::share_requests::group_not_found;
 use crate::groups::text::own;
+use crate::leaders::{NO_NODE, broker_id, host_of, port_of};
 use crate::list_response::ListWriter;
 use crate::no_transactions::no_transactions_for;
 use crate::request::{Request, RequestError};
@@ -60,16 +62,16 @@ pub(crate) fn find_coordinator(
     let version = request.head.version;
     let response = if version >= 4 {
         let coordinators = message.coordinator_keys.into_iter().map(|key| {
-            let found = check_key(session, message.key_type, &key, version);
+            let found = find_one(gateway, session, message.key_type, &key, version);
             let coordinator = Coordinator::default().with_key(key);
             match &found {
-                Ok(()) => coordinator
-                    .with_node_id(BrokerId(gateway.node_id()))
-                    .with_host(gateway.advertised_host())
-                    .with_port(gateway.advertised_port())
+                Ok(node) => coordinator
+                    .with_node_id(broker_id(node.id))
+                    .with_host(host_of(node))
+                    .with_port(port_of(node))
                     .with_error_message(None),
                 Err(fault) => coordinator
-                    .with_node_id(BrokerId(-1))
+                    .with_node_id(NO_NODE)
                     .with_port(-1)
                     .with_error_code(fault.code())
                     .with_error_message(fault.message_bytes()),
@@ -77,14 +79,14 @@ pub(crate) fn find_coordinator(
         });
         FindCoordinatorResponse::default().with_coordinators(coordinators.collect())
     } else {
-        match &check_key(session, message.key_type, &message.key, version) {
-            Ok(()) => FindCoordinatorResponse::default()
-                .with_node_id(BrokerId(gateway.node_id()))
-                .with_host(gateway.advertised_host())
-                .with_port(gateway.advertised_port())
+        match &find_one(gateway, session, message.key_type, &message.key, version) {
+            Ok(node) => FindCoordinatorResponse::default()
+                .with_node_id(broker_id(node.id))
+                .with_host(host_of(node))
+                .with_port(port_of(node))
                 .with_error_message(None),
             Err(fault) => FindCoordinatorResponse::default()
-                .with_node_id(BrokerId(-1))
+                .with_node_id(NO_NODE)
                 .with_port(-1)
                 .with_error_code(fault.code())
                 .with_error_message(fault.message_bytes()),
@@ -93,9 +95,35 @@ pub(crate) fn find_coordinator(
     Response::encode(&request.head, &response)
 }
 
-fn check_key(session: &Session, key_type: i8, key: &str, version: i16) -> Result<(), Fault> {
+/// The node that leads the shard of the key's group.
+fn find_one(
+    gateway: &Gateway,
+    session: &Session,
+    key_type: i8,
+    key: &str,
+    version: i16,
+) -> Result<LiveNode, Fault> {
+    let group = check_key(session, key_type, key, version)?;
+    let leader = gateway.broker.coordinator(group);
+    let found = leader.and_then(|leader| gateway.options.nodes.get(leader));
+    found.ok_or_else(|| {
+        let reason = match leader {
+            Some(leader) => format!("broker {leader} coordinates the group and is not connected"),
+            None => "no broker leads the group's shard at present".to_owned(),
+        };
+        Fault::new(ResponseError::CoordinatorNotAvailable, reason)
+    })
+}
+
+/// Answers the group that the key is about.
+fn check_key<'a>(
+    session: &Session,
+    key_type: i8,
+    key: &'a str,
+    version: i16,
+) -> Result<&'a str, Fault> {
     match key_type {
-        GROUP_KEY => Ok(()),
+        GROUP_KEY => Ok(key),
         SHARE_KEY if version >= SHARE_KEYS_SINCE => check_share_key(key),
         TRANSACTION_KEY => Err(no_transactions_for(session)),
         _ => Err(Fault::new(
@@ -106,14 +134,14 @@ fn check_key(session: &Session, key_type: i8, key: &str, version: i16) -> Result
 }
 
 /// A share group, a topic's id and a partition, with colons between.
-fn check_share_key(key: &str) -> Result<(), Fault> {
+fn check_share_key(key: &str) -> Result<&str, Fault> {
     let mut words = key.rsplitn(3, ':');
     let partition = words.next().and_then(|word| word.parse::<u32>().ok());
     // An id as Kafka writes it: 16 bytes in base 64 without padding.
     let topic = words.next().filter(|word| word.len() == 22);
     let group = words.next().filter(|word| !word.is_empty());
     match (group, topic, partition) {
-        (Some(_), Some(_), Some(_)) => Ok(()),
+        (Some(group), Some(_), Some(_)) => Ok(group),
         _ => Err(Fault::new(
             ResponseError::InvalidRequest,
             format!("{key:?} is no share group, topic id and partition"),
@@ -165,11 +193,12 @@ pub(crate) async fn list(
 async fn durable_groups(gateway: &Gateway) -> Result<BTreeMap<String, ListedGroup>, Unavailable> {
     let mut listed = BTreeMap::new();
     let mut pace = Pace::new(gateway.broker.turns(), GROUPS_PER_LOOK as u32);
-    // Adds some; the last of them is where the next ones begin.
+    // Adds those that this node coordinates: clients ask every node. The last of all is where the next ones begin.
     let mut add = async |names: Vec<String>, row: &ListedGroup| {
         let last = names.last().cloned()?;
         pace.step(names.len() as u32).await;
-        listed.extend(names.into_iter().map(|name| (name, row.clone())));
+        let ours = names.into_iter().filter(|name| gateway.groups.coordinates(name));
+        listed.extend(ours.map(|name| (name, row.clone())));
         Some(last)
     };
     // Share groups first: what has offsets as well counts as classic.
@@ -247,7 +276,11 @@ fn describe_one(
         Ok(has_offsets) => has_offsets,
         Err(error) => return described.with_error_code(error.code()),
     };
-    gateway.groups.visit(name, |visit| match visit.group {
+    let groups = match gateway.groups.of(name) {
+        Ok(groups) => groups,
+        Err(error) => return described.with_error_code(error.code()),
+    };
+    groups.visit(name, |visit| match visit.group {
         Some(Group::Classic(group)) => describe_classic(described, group),
         Some(Group::Share(_)) | None if has_offsets => {
             described.with_group_state(StrBytes::from_static_str(Phase::Empty.name()))
@@ -315,7 +348,7 @@ pub(crate) async fn delete(
 
 async fn delete_one(gateway: &Gateway, name: &GroupId) -> Result<(), ResponseError> {
     check_group_name(name)?;
-    let was_known = gateway.groups.visit(name, |visit| match visit.group {
+    let was_known = gateway.groups.of(name)?.visit(name, |visit| match visit.group {
         Some(group) if !group.is_empty() => Err(ResponseError::NonEmptyGroup),
         known => Ok(known.take().is_some()),
     })?;

@@ -66,7 +66,7 @@ async fn join_response(
     let refused = |error| Err(JoinRefused { member_id: member_id.clone(), error });
     let limits = join_limits(&group_values(&gateway.broker));
     let client = client_of(session, head);
-    let mut answer = gateway.groups.visit_and_wait(&message.group_id, |visit, waiter| {
+    let event = |visit: Visit<'_>, waiter| {
         let join = join_event(gateway, &message, head, client, waiter);
         let Visit { group, now, effects } = visit;
         let is_other = |group: &Group| !matches!(group, Group::Classic(_));
@@ -85,15 +85,20 @@ async fn join_response(
                 effects.join(waiter, refused(ErrorKind::InconsistentGroupProtocol));
             }
         }
-    });
+    };
+    let mut answer = match gateway.groups.of(&message.group_id) {
+        Ok(groups) => groups.visit_and_wait(&message.group_id, event),
+        Err(error) => return join_refused(&member_id, error),
+    };
     // What the group keeps of it is a copy, and within the bounds of all groups.
     drop((message, permit));
     match answer_or_drain(gateway, &mut answer).await {
-        Some(Reply::Join(Ok(joined))) => joined_response(joined),
-        Some(Reply::Join(Err(JoinRefused { member_id, error }))) => {
+        Ok(Reply::Join(Ok(joined))) => joined_response(joined),
+        Ok(Reply::Join(Err(JoinRefused { member_id, error }))) => {
             join_refused(&member_id, group_code(error))
         }
-        _ => join_refused(&member_id, ResponseError::CoordinatorNotAvailable),
+        Ok(Reply::Sync(_)) => join_refused(&member_id, ResponseError::UnknownServerError),
+        Err(error) => join_refused(&member_id, error),
     }
 }
 
@@ -123,6 +128,7 @@ fn join_refused(member_id: &str, error: ResponseError) -> JoinGroupResponse {
 
 fn check_join(gateway: &Gateway, message: &JoinGroupRequest) -> Result<(), ResponseError> {
     check_group_name(&message.group_id)?;
+    let groups = gateway.groups.of(&message.group_id)?;
     let values = group_values(&gateway.broker);
     let allowed = values.session_timeout_ms_min..=values.session_timeout_ms_max;
     if !allowed.contains(&message.session_timeout_ms) {
@@ -133,7 +139,7 @@ fn check_join(gateway: &Gateway, message: &JoinGroupRequest) -> Result<(), Respo
     if bytes > GROUP_MEMBER_BYTES_MAX {
         return Err(ResponseError::MessageTooLarge);
     }
-    if !gateway.groups.has_room(&message.group_id, bytes) {
+    if !groups.has_room(&message.group_id, bytes) {
         return Err(ResponseError::GroupMaxSizeReached);
     }
     Ok(())
@@ -180,15 +186,16 @@ fn reason(given: Option<&str>) -> String {
     given.unwrap_or("not provided").chars().take(REASON_CHARS_MAX).collect()
 }
 
-/// `None` if the node shuts down first: the client looks for another coordinator.
+/// The client looks for another coordinator if the node shuts down first, or coordinates the group no more: then the
+/// group ends, and with it the other end.
 async fn answer_or_drain(
     gateway: &Gateway,
     answer: &mut oneshot::Receiver<Reply>,
-) -> Option<Reply> {
+) -> Result<Reply, ResponseError> {
     tokio::select! {
         biased;
-        reply = answer => reply.ok(),
-        () = gateway.draining() => None,
+        reply = answer => reply.map_err(|_| ResponseError::NotCoordinator),
+        () = gateway.draining() => Err(ResponseError::CoordinatorNotAvailable),
     }
 }
 
@@ -213,7 +220,7 @@ async fn sync_response(
     if let Err(error) = check_sync(gateway, &message) {
         return refused(error);
     }
-    let mut answer = gateway.groups.visit_and_wait(&message.group_id, |visit, waiter| {
+    let event = |visit: Visit<'_>, waiter| {
         let assignments = message.assignments.iter();
         let sync = Sync {
             waiter,
@@ -232,12 +239,17 @@ async fn sync_response(
                 visit.effects.sync(waiter, Err(ErrorKind::UnknownMemberId));
             }
         }
-    });
+    };
+    let mut answer = match gateway.groups.of(&message.group_id) {
+        Ok(groups) => groups.visit_and_wait(&message.group_id, event),
+        Err(error) => return refused(error),
+    };
     drop((message, permit));
     match answer_or_drain(gateway, &mut answer).await {
-        Some(Reply::Sync(Ok(synced))) => synced_response(synced),
-        Some(Reply::Sync(Err(error))) => refused(group_code(error)),
-        _ => refused(ResponseError::CoordinatorNotAvailable),
+        Ok(Reply::Sync(Ok(synced))) => synced_response(synced),
+        Ok(Reply::Sync(Err(error))) => refused(group_code(error)),
+        Ok(Reply::Join(_)) => refused(ResponseError::UnknownServerError),
+        Err(error) => refused(error),
     }
 }
 
@@ -254,7 +266,7 @@ fn check_sync(gateway: &Gateway, message: &SyncGroupRequest) -> Result<(), Respo
         return Err(ResponseError::MessageTooLarge);
     }
     let bytes = message.assignments.iter().map(|one| one.assignment.len()).sum();
-    if bytes > 0 && !gateway.groups.has_room(&message.group_id, bytes) {
+    if bytes > 0 && !gateway.groups.of(&message.group_id)?.has_room(&message.group_id, bytes) {
         return Err(ResponseError::GroupMaxSizeReached);
     }
     Ok(())
@@ -267,10 +279,14 @@ pub(crate) fn heartbeat(gateway: &Gateway, mut request: Request) -> Result<Respo
     let (member, generation) = (&message.member_id, message.generation_id);
     let instance = message.group_instance_id.as_deref();
     let result = check_group_name(&message.group_id).and_then(|()| {
-        let beat = gateway.groups.visit(&message.group_id, |visit| match visit.group {
-            Some(Group::Classic(group)) => group.heartbeat(member, instance, generation, visit.now),
-            Some(Group::Consumer(_) | Group::Share(_) | Group::Streams(_)) | None => {
-                Err(ErrorKind::UnknownMemberId)
+        let beat = gateway.groups.of(&message.group_id)?.visit(&message.group_id, |visit| {
+            match visit.group {
+                Some(Group::Classic(group)) => {
+                    group.heartbeat(member, instance, generation, visit.now)
+                }
+                Some(Group::Consumer(_) | Group::Share(_) | Group::Streams(_)) | None => {
+                    Err(ErrorKind::UnknownMemberId)
+                }
             }
         });
         beat.map_err(group_code)
@@ -291,7 +307,13 @@ pub(crate) fn leave(gateway: &Gateway, mut request: Request) -> Result<Response,
         response.error_code = error.code();
         return Response::encode(&request.head, &response);
     }
-    let results = leave_results(gateway, &message);
+    let results = match leave_results(gateway, &message) {
+        Ok(results) => results,
+        Err(error) => {
+            response.error_code = error.code();
+            return Response::encode(&request.head, &response);
+        }
+    };
     if is_batched {
         let members = message.members.iter().zip(results).map(|(member, result)| {
             MemberResponse::default()
@@ -310,7 +332,10 @@ pub(crate) fn leave(gateway: &Gateway, mut request: Request) -> Result<Response,
     Response::encode(&request.head, &response)
 }
 
-fn leave_results(gateway: &Gateway, message: &LeaveGroupRequest) -> Vec<Result<(), ErrorKind>> {
+fn leave_results(
+    gateway: &Gateway,
+    message: &LeaveGroupRequest,
+) -> Result<Vec<Result<(), ErrorKind>>, ResponseError> {
     let limits = join_limits(&group_values(&gateway.broker));
     let leavers: Vec<_> = message
         .members
@@ -321,10 +346,11 @@ fn leave_results(gateway: &Gateway, message: &LeaveGroupRequest) -> Vec<Result<(
             reason: reason(member.reason.as_deref()),
         })
         .collect();
-    gateway.groups.visit(&message.group_id, |visit| match visit.group {
+    let groups = gateway.groups.of(&message.group_id)?;
+    Ok(groups.visit(&message.group_id, |visit| match visit.group {
         Some(Group::Classic(group)) => group.leave(&leavers, limits, visit.now, visit.effects),
         Some(Group::Consumer(_) | Group::Share(_) | Group::Streams(_)) | None => {
             vec![Err(ErrorKind::UnknownMemberId); leavers.len()]
         }
-    })
+    }))
 }

@@ -59,6 +59,8 @@ pub(crate) fn coordinator_error(error: ExecuteError) -> ResponseError {
 pub(crate) fn coordinator_unavailable(unavailable: Unavailable) -> ResponseError {
     match unavailable {
         Unavailable::NotLeader => ResponseError::NotCoordinator,
-        Unavailable::Stopping | Unavailable::Failed(_) => ResponseError::CoordinatorNotAvailable,
+        Unavailable::Stopping | Unavailable::Failed(_) | Unavailable::Unanswered => {
+            ResponseError::CoordinatorNotAvailable
+        }
     }
 }

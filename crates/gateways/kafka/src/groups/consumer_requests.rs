@@ -114,7 +114,8 @@ fn check_heartbeat(
     if bytes > GROUP_MEMBER_BYTES_MAX {
         return invalid("SubscribedTopicNames is too long.");
     }
-    if message.member_epoch == JOINING && !gateway.groups.has_room(&message.group_id, bytes) {
+    let groups = gateway.groups.of(&message.group_id).map_err(Fault::plain)?;
+    if message.member_epoch == JOINING && !groups.has_room(&message.group_id, bytes) {
         return Err(Fault::plain(ResponseError::GroupMaxSizeReached));
     }
     asked_assignor(message)
@@ -139,14 +140,17 @@ fn leave(
     gateway: &Gateway,
     message: &ConsumerGroupHeartbeatRequest,
 ) -> Result<ConsumerGroupHeartbeatResponse, Fault> {
-    gateway.groups.visit(&message.group_id, |visit| match visit.group {
-        Some(Group::Consumer(group)) => {
-            let (instance, epoch) = (message.instance_id.as_deref(), message.member_epoch);
-            group.leave(&message.member_id, instance, epoch).map_err(Fault::from)
-        }
-        Some(other) if !other.is_empty() => Err(not_a_consumer_group(message)),
-        _ => Err(unknown_member(message)),
-    })?;
+    gateway.groups.of(&message.group_id).map_err(Fault::plain)?.visit(
+        &message.group_id,
+        |visit| match visit.group {
+            Some(Group::Consumer(group)) => {
+                let (instance, epoch) = (message.instance_id.as_deref(), message.member_epoch);
+                group.leave(&message.member_id, instance, epoch).map_err(Fault::from)
+            }
+            Some(other) if !other.is_empty() => Err(not_a_consumer_group(message)),
+            _ => Err(unknown_member(message)),
+        },
+    )?;
     Ok(ConsumerGroupHeartbeatResponse::default().with_member_epoch(message.member_epoch))
 }
 
@@ -177,7 +181,7 @@ fn report(
     let (limits, interval_ms) = limits_of(&gateway.broker.catalog(), name);
     let event = heartbeat_event(message, client_of(session, head), assignor);
     let topics = Topics(&gateway.broker);
-    let report = gateway.groups.visit(name, |visit| {
+    let report = gateway.groups.of(name).map_err(Fault::plain)?.visit(name, |visit| {
         let Visit { group, now, .. } = visit;
         match group {
             Some(Group::Consumer(group)) => Ok(group.heartbeat(event, limits, &topics, now)?),
@@ -286,15 +290,16 @@ fn describe_one(
 ) -> Result<DescribedGroup, Fault> {
     let has_offsets = check_group_name(name).and(has_offsets).map_err(Fault::plain)?;
     let is_durable = has_offsets || lease_groups::exists(&gateway.broker, name);
-    let mut described = gateway.groups.visit(name, |visit| match visit.group {
-        Some(Group::Consumer(group)) => Ok(describe_group(group, version)),
-        // A group that has only offsets counts as classic: clients ask for that next.
-        None if !is_durable => Err(group_not_found(name)),
-        _ => {
-            let message = format!("Group {} is not a consumer group.", name.as_str());
-            Err(Fault::new(ResponseError::GroupIdNotFound, message))
-        }
-    })?;
+    let mut described =
+        gateway.groups.of(name).map_err(Fault::plain)?.visit(name, |visit| match visit.group {
+            Some(Group::Consumer(group)) => Ok(describe_group(group, version)),
+            // A group that has only offsets counts as classic: clients ask for that next.
+            None if !is_durable => Err(group_not_found(name)),
+            _ => {
+                let message = format!("Group {} is not a consumer group.", name.as_str());
+                Err(Fault::new(ResponseError::GroupIdNotFound, message))
+            }
+        })?;
     // Topics that are gone have no name.
     let catalog = gateway.broker.catalog();
     for member in &mut described.members {

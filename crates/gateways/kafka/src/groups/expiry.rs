@@ -1,7 +1,7 @@
 //! Forgets the committed offsets of groups that nobody uses any more.
 //!
 //! A group without members is forgotten when it has been so for the retention time, as in Kafka
-//! (KIP-211). Since membership is volatile, the time counts from the node's start at the earliest:
+//! (KIP-211). Since membership is volatile, the time counts from when the node began to coordinate the group:
 //! offsets are rather kept too long than lost to a consumer that is slow to come back. Only offsets
 //! that were committed with an expiry of their own go by the clock alone.
 
@@ -10,8 +10,10 @@ use std::time::Duration;
 
 use base::limits::OFFSETS_RETENTION_CHECK_INTERVAL;
 use broker::{Broker, OffsetAges, Unavailable};
-use coordinator::Registry;
+use coordinator::Text;
 use tracing::{info, warn};
+
+use crate::groups::Homes;
 
 /// Groups that are asked about at a time: an append waits meanwhile.
 const GROUPS_PER_LOOK: usize = 200;
@@ -26,25 +28,33 @@ enum Due {
 }
 
 /// Ends only by being cancelled.
-pub(crate) async fn run(broker: Broker, groups: Weak<Registry>) {
+pub(crate) async fn run(broker: Broker, homes: Weak<Homes>) {
     loop {
         tokio::time::sleep(OFFSETS_RETENTION_CHECK_INTERVAL).await;
         // Whoever dropped the groups has cancelled this already.
-        let Some(registry) = groups.upgrade() else { continue };
-        if let Err(unavailable) = look(&broker, &registry).await {
+        let Some(homes) = homes.upgrade() else { continue };
+        if let Err(unavailable) = look(&broker, &homes).await {
             // Looked at again after the interval.
             warn!(%unavailable, "groups could not be looked at for offsets that expire");
         }
     }
 }
 
-async fn look(broker: &Broker, registry: &Registry) -> Result<(), Unavailable> {
-    expire(broker, registry).await?;
-    drop_unused(broker, registry).await
+async fn look(broker: &Broker, homes: &Homes) -> Result<(), Unavailable> {
+    expire(broker, homes).await?;
+    drop_unused(broker, homes).await
+}
+
+/// For how long a group that this node coordinates has certainly had no members. `None`: it has some, or another node
+/// coordinates it.
+fn empty_for(homes: &Homes, name: &str) -> Option<Duration> {
+    let groups = homes.of(name).ok()?;
+    let since = groups.empty_since(name)?;
+    Some(groups.now().duration_since(since))
 }
 
 /// Looks at every group with offsets once.
-async fn expire(broker: &Broker, registry: &Registry) -> Result<(), Unavailable> {
+async fn expire(broker: &Broker, homes: &Homes) -> Result<(), Unavailable> {
     let now_ms = broker.timeline().unstepped_ms();
     let retention_ms = broker.catalog().node_config().own.offsets_retention_ms;
     let mut last = String::new();
@@ -52,14 +62,12 @@ async fn expire(broker: &Broker, registry: &Registry) -> Result<(), Unavailable>
         let mut names = broker.shards().offset_groups_after(&last, GROUPS_PER_LOOK).await?;
         let Some(end) = names.last() else { return Ok(()) };
         last.clone_from(end);
-        let empty_since = |name: &String| registry.empty_since(name);
-        names.retain(|name| empty_since(name).is_some());
+        names.retain(|name| empty_for(homes, name).is_some());
         let ages = broker.shards().offset_ages(&names).await?;
         let (mut old, mut expired) = (Vec::new(), Vec::new());
         for (name, ages) in names.into_iter().zip(ages) {
             // Asked again: a member may have come meanwhile.
-            let Some((since, ages)) = empty_since(&name).zip(ages) else { continue };
-            let empty_for = registry.now().duration_since(since);
+            let Some((empty_for, ages)) = empty_for(homes, &name).zip(ages) else { continue };
             match due(&ages, empty_for, now_ms, retention_ms) {
                 Some(Due::Old) => old.push(name),
                 Some(Due::Expired) => expired.push(name),
@@ -73,12 +81,15 @@ async fn expire(broker: &Broker, registry: &Registry) -> Result<(), Unavailable>
 }
 
 /// Forgets groups of which there is nothing to remember.
-async fn drop_unused(broker: &Broker, registry: &Registry) -> Result<(), Unavailable> {
-    for names in registry.idle().chunks(GROUPS_PER_LOOK) {
+async fn drop_unused(broker: &Broker, homes: &Homes) -> Result<(), Unavailable> {
+    let idle: Vec<Text> = homes.all().iter().flat_map(|groups| groups.idle()).collect();
+    for names in idle.chunks(GROUPS_PER_LOOK) {
         let asked: Vec<&str> = names.iter().map(|name| &**name).collect();
         let have_offsets = broker.shards().have_offsets(&asked).await?;
         for (name, _) in names.iter().zip(have_offsets).filter(|(_, has_offsets)| !has_offsets) {
-            registry.drop_idle(name);
+            if let Ok(groups) = homes.of(name) {
+                groups.drop_idle(name);
+            }
         }
     }
     Ok(())

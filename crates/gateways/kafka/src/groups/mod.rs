@@ -7,7 +7,7 @@
 //!
 //! * `node`: the groups of this node, and what looks after them
 //! * `topics`: what groups need to know of the catalog
-//! * `classic_requests`, `consumer_requests`, `share_requests`, `streams_requests`, `offset_requests`,
+//! * `classic_requests`, `consumer_requests`, `share_requests`, `streams_requests`, `offset_requests`, `offset_delete_requests`,
 //!   `share_offset_requests`, `admin_requests`: from messages to events, and back
 //! * `streams_messages`: the messages of KIP-1071, which the message crate does not have
 //! * `committed`: which groups have committed offsets
@@ -26,6 +26,7 @@ mod committed;
 mod consumer_requests;
 mod expiry;
 mod node;
+mod offset_delete_requests;
 mod offset_requests;
 mod share_offset_requests;
 mod share_requests;
@@ -34,7 +35,7 @@ pub(crate) mod streams_requests;
 pub(crate) mod text;
 mod topics;
 
-pub(crate) use node::Groups;
+pub(crate) use node::{Groups, Homes};
 
 /// Answers one group request.
 pub(crate) async fn handle(
@@ -59,7 +60,7 @@ pub(crate) async fn handle(
         ApiKey::DeleteShareGroupOffsets => share_offset_requests::delete(gateway, request).await,
         ApiKey::OffsetCommit => offset_requests::commit(gateway, request).await,
         ApiKey::OffsetFetch => offset_requests::fetch(gateway, request).await,
-        ApiKey::OffsetDelete => offset_requests::delete(gateway, request).await,
+        ApiKey::OffsetDelete => offset_delete_requests::delete(gateway, request).await,
         ApiKey::ListGroups => admin_requests::list(gateway, request).await,
         ApiKey::DescribeGroups => admin_requests::describe(gateway, request).await,
         ApiKey::DeleteGroups => admin_requests::delete(gateway, request).await,

@@ -1,39 +1,149 @@
 //! The groups of this node, with what looks after them, and what its configuration says about them.
+//!
+//! A node coordinates the groups of the shards that it leads. What it knows of members is volatile: it is true for as
+//! long as the node leads, and another one that leads afterwards knows nothing of it. So there is a coordinator for
+//! each term of each shard. When the term is over it goes with all that is in it: who waits is told at once, and a
+//! later term begins with groups that nobody is a member of.
 
-use std::ops::Deref;
+use std::sync::Arc;
 use std::time::Duration;
 
-use broker::Broker;
+use base::{HashMap, ShardId};
 use broker::config::GroupValues;
+use broker::{Broker, Coordination, HomeTerm};
 use coordinator::classic::JoinLimits;
-use coordinator::{Coordinator, watch_deadlines};
+use coordinator::{Coordinator, Group, Totals, watch_deadlines};
+use kafka_protocol::ResponseError;
+use parking_lot::RwLock;
 use tasks::Task;
+use tokio::task::JoinHandle;
 
 use crate::groups::expiry;
 
-/// What all sessions share about groups: the node coordinates all of them.
+/// What all sessions share about groups.
 #[derive(Debug)]
-pub(crate) struct Groups(Coordinator);
+pub(crate) struct Groups {
+    homes: Arc<Homes>,
+    expiring: JoinHandle<()>,
+}
+
+/// The coordinators of the shards that this node leads.
+#[derive(Debug)]
+pub(crate) struct Homes {
+    broker: Broker,
+    /// The bounds of groups are the node's.
+    totals: Arc<Totals>,
+    led: RwLock<HashMap<ShardId, Led>>,
+}
+
+#[derive(Debug)]
+struct Led {
+    home: HomeTerm,
+    groups: Arc<Coordinator>,
+}
 
 impl Groups {
-    /// Must be called within a runtime: two tasks look after deadlines and old offsets.
+    /// Must be called within a runtime: tasks look after deadlines and old offsets.
     pub(crate) fn new(broker: &Broker) -> Self {
-        let mut coordinator = Coordinator::default();
-        let groups = coordinator.registry();
-        let of_node = broker.clone();
-        let limits = move || join_limits(&group_values(&of_node));
-        coordinator.own(broker.vital(Task::KafkaGroupTimers, watch_deadlines(groups, limits)));
-        let expiring = expiry::run(broker.clone(), coordinator.registry());
-        coordinator.own(broker.vital(Task::KafkaOffsetExpiry, expiring));
-        Self(coordinator)
+        let homes =
+            Homes { broker: broker.clone(), totals: Arc::default(), led: RwLock::default() };
+        let homes = Arc::new(homes);
+        if broker.is_alone() {
+            // It coordinates all groups from now on, and their time without members counts from here.
+            let _ = homes.of("");
+        }
+        let expiring = expiry::run(broker.clone(), Arc::downgrade(&homes));
+        Self { homes, expiring: broker.vital(Task::KafkaOffsetExpiry, expiring) }
+    }
+
+    pub(crate) fn homes(&self) -> &Arc<Homes> {
+        &self.homes
+    }
+
+    /// As [`Homes::of`].
+    pub(crate) fn of(&self, group: &str) -> Result<Arc<Coordinator>, ResponseError> {
+        self.homes.of(group)
+    }
+
+    /// Whether this node coordinates the group.
+    pub(crate) fn coordinates(&self, group: &str) -> bool {
+        self.homes.home(group).is_ok()
+    }
+
+    /// Shows every group that this node coordinates, in no order.
+    pub(crate) fn for_each(&self, mut show: impl FnMut(&str, &Group)) {
+        for groups in self.homes.all() {
+            groups.for_each(&mut show);
+        }
     }
 }
 
-impl Deref for Groups {
-    type Target = Coordinator;
+impl Drop for Groups {
+    fn drop(&mut self) {
+        self.expiring.abort();
+    }
+}
 
-    fn deref(&self) -> &Coordinator {
-        &self.0
+impl Homes {
+    /// The coordinator that the group is in. Nobody keeps it for longer than a visit takes: whoever waits in it is told
+    /// that the term is over by its end.
+    pub(crate) fn of(&self, group: &str) -> Result<Arc<Coordinator>, ResponseError> {
+        {
+            let led = self.led.read();
+            // Asked under the lock, here and below: whoever forgets what is lost takes it after the loss.
+            let home = self.home(group)?;
+            if let Some(led) = led.get(&home.shard).filter(|led| led.home == home) {
+                return Ok(Arc::clone(&led.groups));
+            }
+        }
+        let mut led = self.led.write();
+        let home = self.home(group)?;
+        if let Some(led) = led.get(&home.shard).filter(|led| led.home == home) {
+            return Ok(Arc::clone(&led.groups));
+        }
+        let groups = Arc::new(self.begin());
+        let former = led.insert(home.shard, Led { home, groups: Arc::clone(&groups) });
+        drop(led);
+        drop(former);
+        Ok(groups)
+    }
+
+    fn home(&self, group: &str) -> Result<HomeTerm, ResponseError> {
+        match self.broker.coordination(group) {
+            Coordination::Here(home) => Ok(home),
+            Coordination::Loading => Err(ResponseError::CoordinatorLoadInProgress),
+            Coordination::Elsewhere => Err(ResponseError::NotCoordinator),
+        }
+    }
+
+    fn begin(&self) -> Coordinator {
+        let mut groups = Coordinator::among(&self.totals);
+        let of_node = self.broker.clone();
+        let limits = move || join_limits(&group_values(&of_node));
+        let watching = watch_deadlines(groups.registry(), limits);
+        groups.own(self.broker.vital(Task::KafkaGroupTimers, watching));
+        groups
+    }
+
+    /// Forgets the groups of shards that this node leads no more, and tells who waits in them.
+    pub(crate) fn forget_lost(&self) {
+        let mut lost = Vec::new();
+        self.led.write().retain(|_, led| {
+            let goes_on = self.broker.still_leads(led.home);
+            if !goes_on {
+                lost.push(Arc::clone(&led.groups));
+            }
+            goes_on
+        });
+        // After the lock: a group may be large.
+        drop(lost);
+    }
+
+    /// Those in which somebody asked about a group.
+    pub(crate) fn all(&self) -> Vec<Arc<Coordinator>> {
+        let led = self.led.read();
+        let led = led.values().filter(|led| self.broker.still_leads(led.home));
+        led.map(|led| Arc::clone(&led.groups)).collect()
     }
 }
 

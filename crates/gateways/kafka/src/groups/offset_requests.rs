@@ -1,20 +1,17 @@
-//! Committed offsets: OffsetCommit, OffsetFetch, OffsetDelete.
+//! Committed offsets: OffsetCommit, OffsetFetch.
 //!
 //! A commit is answered after it is durable. Whether the member may commit is asked of the group
 //! first; a group whose members are not known here is one without members, whatever it was before
 //! the node started.
 
 use base::limits::OFFSET_METADATA_BYTES_MAX;
-use base::{HashMap, HashSet, PartitionId, TopicId};
+use base::{HashMap, PartitionId, TopicId};
 use broker::{CommitOffset, CommittedOffset, ExecuteError, Pace, Refusal, Unavailable};
 use coordinator::Group;
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::offset_commit_request::OffsetCommitRequestPartition;
 use kafka_protocol::messages::offset_commit_response::{
     OffsetCommitResponsePartition, OffsetCommitResponseTopic,
-};
-use kafka_protocol::messages::offset_delete_response::{
-    OffsetDeleteResponsePartition, OffsetDeleteResponseTopic,
 };
 use kafka_protocol::messages::offset_fetch_request::{
     OffsetFetchRequestGroup, OffsetFetchRequestTopics,
@@ -24,8 +21,8 @@ use kafka_protocol::messages::offset_fetch_response::{
     OffsetFetchResponseTopic, OffsetFetchResponseTopics,
 };
 use kafka_protocol::messages::{
-    GroupId, OffsetCommitRequest, OffsetCommitResponse, OffsetDeleteRequest, OffsetDeleteResponse,
-    OffsetFetchRequest, OffsetFetchResponse, TopicName,
+    GroupId, OffsetCommitRequest, OffsetCommitResponse, OffsetFetchRequest, OffsetFetchResponse,
+    TopicName,
 };
 use kafka_protocol::protocol::StrBytes;
 use uuid::Uuid;
@@ -33,7 +30,7 @@ use uuid::Uuid;
 use crate::errors::{Fault, group_code};
 use crate::gateway::Gateway;
 use crate::groups::classic_requests::check_group_name;
-use crate::groups::committed::{coordinator_error, coordinator_unavailable, has_offsets};
+use crate::groups::committed::{coordinator_error, coordinator_unavailable};
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 
@@ -125,7 +122,7 @@ fn may_commit(
 ) -> Result<(), ResponseError> {
     let (member, generation) = (&message.member_id, message.generation_id_or_member_epoch);
     let instance = message.group_instance_id.as_deref();
-    gateway.groups.visit(&message.group_id, |visit| match visit.group {
+    gateway.groups.of(&message.group_id)?.visit(&message.group_id, |visit| match visit.group {
         Some(Group::Classic(group)) => {
             let permitted = group.commit(member, instance, generation, visit.now);
             permitted.map_err(group_code)
@@ -202,7 +199,7 @@ async fn execute_commit(gateway: &Gateway, group: &GroupId, plans: &mut [CommitP
 }
 
 /// A group without offsets has nothing to forget.
-async fn forget_offsets(
+pub(super) async fn forget_offsets(
     gateway: &Gateway,
     group: &GroupId,
     partitions: Vec<PartitionId>,
@@ -250,7 +247,7 @@ pub(crate) async fn fetch(
         }
         OffsetFetchResponse::default().with_groups(groups)
     } else {
-        fetch_one(gateway, message).await
+        fetch_one(gateway, message, request.head.version).await
     };
     let mut response = Response::encode(&request.head, &response)?;
     response.permit = permit;
@@ -291,7 +288,7 @@ async fn fetch_group(
 }
 
 fn may_fetch(gateway: &Gateway, wanted: &OffsetFetchRequestGroup) -> Result<(), ResponseError> {
-    gateway.groups.visit(&wanted.group_id, |visit| match visit.group {
+    gateway.groups.of(&wanted.group_id)?.visit(&wanted.group_id, |visit| match visit.group {
         // The classic protocol has no fencing of reads; and who is not known is told so when it
         // reports, which it does at the same time.
         Some(Group::Share(group)) if !group.is_empty() => Err(ResponseError::GroupIdNotFound),
@@ -393,8 +390,30 @@ fn add_named(
     }
 }
 
+/// From this version on a response has a code of its own.
+const GROUP_CODE_SINCE: i16 = 2;
+
+/// A client that heard nothing of a fault would take it that nothing was committed.
+fn failed_topics(
+    wanted: Vec<OffsetFetchRequestTopics>,
+    code: i16,
+) -> Vec<OffsetFetchResponseTopics> {
+    let failed = wanted.into_iter().map(|topic| {
+        let partitions = topic.partition_indexes.into_iter();
+        let partitions = partitions.map(|index| fetched(index, None).with_error_code(code));
+        OffsetFetchResponseTopics::default()
+            .with_name(topic.name)
+            .with_partitions(partitions.collect())
+    });
+    failed.collect()
+}
+
 /// Before version 8: one group, not in a list.
-async fn fetch_one(gateway: &Gateway, message: OffsetFetchRequest) -> OffsetFetchResponse {
+async fn fetch_one(
+    gateway: &Gateway,
+    message: OffsetFetchRequest,
+    version: i16,
+) -> OffsetFetchResponse {
     let topics = message.topics.map(|topics| {
         let convert =
             |topic: kafka_protocol::messages::offset_fetch_request::OffsetFetchRequestTopic| {
@@ -406,7 +425,10 @@ async fn fetch_one(gateway: &Gateway, message: OffsetFetchRequest) -> OffsetFetc
     });
     let wanted =
         OffsetFetchRequestGroup::default().with_group_id(message.group_id).with_topics(topics);
-    let group = fetch_group(gateway, &wanted).await;
+    let mut group = fetch_group(gateway, &wanted).await;
+    if version < GROUP_CODE_SINCE && group.error_code != 0 {
+        group.topics = failed_topics(wanted.topics.unwrap_or_default(), group.error_code);
+    }
     let topics = group.topics.into_iter().map(|topic| {
         let partitions = topic.partitions.into_iter().map(|partition| {
             OffsetFetchResponsePartition::default()
@@ -421,75 +443,4 @@ async fn fetch_one(gateway: &Gateway, message: OffsetFetchRequest) -> OffsetFetc
             .with_partitions(partitions.collect())
     });
     OffsetFetchResponse::default().with_topics(topics.collect()).with_error_code(group.error_code)
-}
-
-// ---------------------------------------------------------------------------------------- delete
-
-pub(crate) async fn delete(
-    gateway: &Gateway,
-    mut request: Request,
-) -> Result<Response, RequestError> {
-    let message: OffsetDeleteRequest = request.decode()?;
-    let response = match delete_offsets(gateway, &message).await {
-        Ok(topics) => OffsetDeleteResponse::default().with_topics(topics),
-        Err(error) => OffsetDeleteResponse::default().with_error_code(error.code()),
-    };
-    Response::encode(&request.head, &response)
-}
-
-async fn delete_offsets(
-    gateway: &Gateway,
-    message: &OffsetDeleteRequest,
-) -> Result<Vec<OffsetDeleteResponseTopic>, ResponseError> {
-    let subscribed = subscribed_topics(gateway, message).await?;
-    let mut partitions = Vec::new();
-    let topics = {
-        let catalog = gateway.broker.catalog();
-        let topics = message.topics.iter().map(|topic| {
-            let known = catalog.topic_named(&topic.name);
-            let is_subscribed = subscribed.contains(&topic.name);
-            let results = topic.partitions.iter().map(|partition| {
-                let code = match known.and_then(|it| it.partition(partition.partition_index)) {
-                    None => ResponseError::UnknownTopicOrPartition.code(),
-                    Some(_) if is_subscribed => ResponseError::GroupSubscribedToTopic.code(),
-                    Some(id) => {
-                        partitions.push(id);
-                        0
-                    }
-                };
-                OffsetDeleteResponsePartition::default()
-                    .with_partition_index(partition.partition_index)
-                    .with_error_code(code)
-            });
-            OffsetDeleteResponseTopic::default()
-                .with_name(topic.name.clone())
-                .with_partitions(results.collect())
-        });
-        topics.collect()
-    };
-    if !partitions.is_empty() {
-        forget_offsets(gateway, &message.group_id, partitions).await?;
-    }
-    Ok(topics)
-}
-
-/// Those of the request that members may be consuming, whose offsets must stay.
-async fn subscribed_topics(
-    gateway: &Gateway,
-    message: &OffsetDeleteRequest,
-) -> Result<HashSet<TopicName>, ResponseError> {
-    let has_offsets = has_offsets(gateway, &message.group_id).await?;
-    gateway.groups.visit(&message.group_id, |visit| {
-        let topics = message.topics.iter().map(|topic| &topic.name);
-        match visit.group {
-            Some(Group::Classic(group)) if !group.is_empty() && !group.is_of_consumers() => {
-                Err(ResponseError::NonEmptyGroup)
-            }
-            Some(Group::Share(_)) | None if has_offsets => Ok(HashSet::default()),
-            Some(Group::Share(_)) | None => Err(ResponseError::GroupIdNotFound),
-            Some(group) => {
-                Ok(topics.filter(|topic| group.is_subscribed_to(topic)).cloned().collect())
-            }
-        }
-    })
 }

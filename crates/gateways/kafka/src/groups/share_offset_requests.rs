@@ -242,7 +242,7 @@ async fn put_topic(
     chunks.buffer.put_nullable_text(Some(&topic.name), true);
     chunks.buffer.put_uuid(topic.uuid);
     chunks.buffer.put_count(topic.partitions(), true);
-    let epochs = topic.id.map(|id| gateway.broker.leader_epochs(id)).unwrap_or_default();
+    let leaders = topic.id.map(|id| gateway.broker.leaders(id)).unwrap_or_default();
     let mut from = 0;
     while from < topic.partitions() {
         let places = from..topic.partitions().min(from + PARTITIONS_AT_ONCE as usize);
@@ -256,7 +256,7 @@ async fn put_topic(
             out.put_i32(if offset.start == NONE {
                 0
             } else {
-                epochs.of(topic.index(place) as u32)
+                leaders.of(topic.index(place) as u32).epoch
             });
             if version >= LAG_SINCE {
                 out.put_i64(offset.lag);
@@ -272,7 +272,7 @@ async fn put_topic(
 
 /// Whether the share group has members here; a fault if the name is another kind of group's.
 fn share_group_has_members(gateway: &Gateway, name: &GroupId) -> Result<bool, Fault> {
-    gateway.groups.visit(name, |visit| match visit.group {
+    gateway.groups.of(name).map_err(Fault::plain)?.visit(name, |visit| match visit.group {
         Some(Group::Share(group)) => Ok(!group.is_empty()),
         Some(other) if !other.is_empty() => Err(not_a_share_group(name)),
         _ => Ok(false),

@@ -82,7 +82,8 @@ fn check_heartbeat(gateway: &Gateway, message: &ShareGroupHeartbeatRequest) -> R
     if bytes > GROUP_MEMBER_BYTES_MAX {
         return invalid("SubscribedTopicNames is too long.");
     }
-    if message.member_epoch == JOINING && !gateway.groups.has_room(&message.group_id, bytes) {
+    let groups = gateway.groups.of(&message.group_id).map_err(Fault::plain)?;
+    if message.member_epoch == JOINING && !groups.has_room(&message.group_id, bytes) {
         return Err(Fault::plain(ResponseError::GroupMaxSizeReached));
     }
     Ok(())
@@ -92,11 +93,14 @@ fn leave(
     gateway: &Gateway,
     message: &ShareGroupHeartbeatRequest,
 ) -> Result<ShareGroupHeartbeatResponse, Fault> {
-    gateway.groups.visit(&message.group_id, |visit| match visit.group {
-        Some(Group::Share(group)) => Ok(group.leave(&message.member_id)?),
-        Some(other) if !other.is_empty() => Err(not_a_share_group(&message.group_id)),
-        _ => Err(unknown_member(message)),
-    })?;
+    gateway.groups.of(&message.group_id).map_err(Fault::plain)?.visit(
+        &message.group_id,
+        |visit| match visit.group {
+            Some(Group::Share(group)) => Ok(group.leave(&message.member_id)?),
+            Some(other) if !other.is_empty() => Err(not_a_share_group(&message.group_id)),
+            _ => Err(unknown_member(message)),
+        },
+    )?;
     Ok(ShareGroupHeartbeatResponse::default().with_member_epoch(message.member_epoch))
 }
 
@@ -122,7 +126,7 @@ async fn report(
     let has_offsets = has_offsets(gateway, name).await.map_err(Fault::plain)?;
     let event = heartbeat_event(message, client);
     let catalog = Topics(&gateway.broker);
-    let (report, topics) = gateway.groups.visit(name, |visit| {
+    let (report, topics) = gateway.groups.of(name).map_err(Fault::plain)?.visit(name, |visit| {
         let Visit { group, now, .. } = visit;
         let report = match &mut *group {
             Some(Group::Share(group)) => Ok(group.heartbeat(event, limits, &catalog, now)?),
@@ -214,11 +218,12 @@ pub(crate) async fn describe(
 
 fn describe_one(gateway: &Gateway, name: &GroupId) -> Result<DescribedGroup, Fault> {
     check_group_name(name).map_err(Fault::plain)?;
-    let described = gateway.groups.visit(name, |visit| match visit.group {
-        Some(Group::Share(group)) => Ok(Some(describe_group(group))),
-        Some(other) if !other.is_empty() => Err(not_a_share_group(name)),
-        _ => Ok(None),
-    })?;
+    let described =
+        gateway.groups.of(name).map_err(Fault::plain)?.visit(name, |visit| match visit.group {
+            Some(Group::Share(group)) => Ok(Some(describe_group(group))),
+            Some(other) if !other.is_empty() => Err(not_a_share_group(name)),
+            _ => Ok(None),
+        })?;
     let mut described = match described {
         Some(described) => described,
         None if lease_groups::exists(&gateway.broker, name) => DescribedGroup::default()

@@ -186,7 +186,8 @@ fn check(gateway: &Gateway, request: &HeartbeatRequest) -> Result<(), Fault> {
                 return invalid("Topology must be non-null when (re-)joining.");
             };
             topology.check()?;
-            if !gateway.groups.has_room(&request.group, 2 * topology.bytes()) {
+            let groups = gateway.groups.of(&request.group).map_err(Fault::plain)?;
+            if !groups.has_room(&request.group, 2 * topology.bytes()) {
                 return Err(Fault::plain(ResponseError::GroupMaxSizeReached));
             }
         }
@@ -216,10 +217,12 @@ fn unknown_member(request: &HeartbeatRequest) -> Fault {
 }
 
 fn leave(gateway: &Gateway, request: &HeartbeatRequest) -> Result<HeartbeatResponse, Fault> {
-    gateway.groups.visit(&request.group, |visit| match visit.group {
-        Some(Group::Streams(group)) => Ok(group.leave(&request.member_id, request.shutdown)?),
-        Some(other) if !other.is_empty() => Err(not_a_streams_group(&request.group)),
-        _ => Err(unknown_member(request)),
+    gateway.groups.of(&request.group).map_err(Fault::plain)?.visit(&request.group, |visit| {
+        match visit.group {
+            Some(Group::Streams(group)) => Ok(group.leave(&request.member_id, request.shutdown)?),
+            Some(other) if !other.is_empty() => Err(not_a_streams_group(&request.group)),
+            _ => Err(unknown_member(request)),
+        }
     })?;
     Ok(HeartbeatResponse {
         member_id: request.member_id.clone(),
@@ -264,7 +267,7 @@ fn show(
 ) -> Result<Report, Fault> {
     let event = event(request, client);
     let (name, topics) = (&request.group, Topics(&gateway.broker));
-    gateway.groups.visit(name, |visit| {
+    gateway.groups.of(name).map_err(Fault::plain)?.visit(name, |visit| {
         let Visit { group, now, .. } = visit;
         match group {
             Some(Group::Streams(group)) => Ok(group.heartbeat(&event, limits, &topics, now)?),
@@ -289,23 +292,25 @@ fn again(
     client: &Client,
 ) -> Result<Report, Fault> {
     let mut event = event(request, client);
-    gateway.groups.visit(&request.group, |visit| match visit.group {
-        Some(Group::Streams(group)) => {
-            if let Some(epoch) = group.member_epoch(&request.member_id) {
-                event.topology = None;
-                event.epoch = epoch;
-                if request.epoch == JOINING {
-                    event.owned = Some(Tasks::default());
+    gateway.groups.of(&request.group).map_err(Fault::plain)?.visit(&request.group, |visit| {
+        match visit.group {
+            Some(Group::Streams(group)) => {
+                if let Some(epoch) = group.member_epoch(&request.member_id) {
+                    event.topology = None;
+                    event.epoch = epoch;
+                    if request.epoch == JOINING {
+                        event.owned = Some(Tasks::default());
+                    }
                 }
+                let mut report =
+                    group.heartbeat(&event, limits, &Topics(&gateway.broker), visit.now)?;
+                if request.epoch == JOINING && report.tasks.is_none() {
+                    report.tasks = Some(Tasks::default());
+                }
+                Ok(report)
             }
-            let mut report =
-                group.heartbeat(&event, limits, &Topics(&gateway.broker), visit.now)?;
-            if request.epoch == JOINING && report.tasks.is_none() {
-                report.tasks = Some(Tasks::default());
-            }
-            Ok(report)
+            _ => Err(unknown_member(request)),
         }
-        _ => Err(unknown_member(request)),
     })
 }
 
@@ -365,7 +370,7 @@ fn new_topic(gateway: &Gateway, topic: &InternalTopic) -> Result<NewTopic, Fault
     validate_topic_name(&topic.name)
         .map_err(|error| Fault::new(ResponseError::InvalidTopicException, error.to_string()))?;
     if topic.replication_factor != 0 {
-        check_replication_factor(topic.replication_factor)?;
+        check_replication_factor(gateway, topic.replication_factor)?;
     }
     let config: BTreeMap<String, String> =
         topic.configs.iter().map(|(name, value)| (name.to_string(), value.to_string())).collect();
@@ -423,7 +428,7 @@ async fn describe_one(gateway: &Gateway, name: &Text) -> Result<DescribedGroup, 
     check_group_name(name).map_err(Fault::plain)?;
     let has_offsets = has_offsets(gateway, name).await.map_err(Fault::plain)?;
     let is_durable = has_offsets || lease_groups::exists(&gateway.broker, name);
-    gateway.groups.visit(name, |visit| match visit.group {
+    gateway.groups.of(name).map_err(Fault::plain)?.visit(name, |visit| match visit.group {
         Some(Group::Streams(group)) => Ok(DescribedGroup::of(name.clone(), group)),
         None if !is_durable => Err(group_not_found(name)),
         _ => Err(not_a_streams_group(name)),

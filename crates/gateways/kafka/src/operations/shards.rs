@@ -24,6 +24,8 @@ fn summary(status: &ShardStatus) -> ShardSummary {
         syncs,
         sync_micros,
         unplaced,
+        // The leader's log tells of them.
+        left_behind: _,
     } = *status;
     let holds = match shard == ShardId::CATALOG {
         true => ShardContent::Catalog,

@@ -17,8 +17,10 @@ use uuid::Uuid;
 
 use crate::errors::Fault;
 use crate::gateway::{Gateway, Session};
+use crate::leaders::{Referrals, is_about_leader};
 use crate::request::{Request, RequestError};
 use crate::response::Response;
+use crate::share::answers::refer;
 use crate::share::request::{
     Acknowledge, AcknowledgedRange, ShareAcknowledgeRequest, SharePartition,
 };
@@ -57,11 +59,16 @@ async fn acknowledge(
         session.end_share_session(gateway, &key);
     }
     let mut topics: BTreeMap<Uuid, Vec<PartitionOutcome>> = BTreeMap::new();
+    let mut referrals = Referrals::default();
     for (partition, fault) in message.partitions.iter().zip(outcomes) {
-        topics.entry(partition.topic).or_default().push((partition.index, fault));
+        let (topic, index) = (partition.topic, partition.index);
+        let elsewhere = fault.as_ref().is_some_and(|fault| is_about_leader(fault.code()));
+        let leader = elsewhere.then(|| refer(&mut referrals, gateway, &topic, index)).flatten();
+        topics.entry(topic).or_default().push(PartitionOutcome { index, fault, leader });
     }
     let lock_ms = lease_groups::lock_ms(&gateway.broker.catalog(), &key.group);
-    Ok(ShareAcknowledged { fault: None, lock_ms, topics: topics.into_iter().collect() })
+    let (topics, leaders) = (topics.into_iter().collect(), referrals.into_endpoints());
+    Ok(ShareAcknowledged { fault: None, lock_ms, topics, leaders })
 }
 
 /// What becomes of one partition's part of a request.

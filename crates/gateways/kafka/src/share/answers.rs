@@ -2,9 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use nodes::LiveNode;
 use uuid::Uuid;
 
 use crate::errors::Fault;
+use crate::gateway::Gateway;
+use crate::leaders::{CurrentLeader, Referrals, is_about_leader};
 use crate::share::response::SharedPartition;
 
 #[derive(Debug, Default)]
@@ -25,6 +28,26 @@ impl Answers {
         }
     }
 
+    /// Says of each partition that another node leads which one that is. Answers these nodes.
+    pub(crate) fn refer(&mut self, gateway: &Gateway) -> Vec<LiveNode> {
+        let mut referrals = Referrals::default();
+        for (topic, partitions) in &mut self.0 {
+            for partition in partitions.values_mut() {
+                let faults = [&partition.fault, &partition.acknowledge_fault];
+                if faults.into_iter().flatten().any(|fault| is_about_leader(fault.code())) {
+                    partition.leader = refer(&mut referrals, gateway, topic, partition.index);
+                }
+            }
+        }
+        referrals.into_endpoints()
+    }
+
+    /// Whether nothing is wrong with a partition so far.
+    pub(crate) fn is_served(&self, topic: Uuid, index: i32) -> bool {
+        let answered = self.0.get(&topic).and_then(|topic| topic.get(&index));
+        answered.is_none_or(|partition| partition.fault.is_none())
+    }
+
     pub(crate) fn has_faults(&self) -> bool {
         self.0.values().flat_map(BTreeMap::values).any(|partition| partition.fault.is_some())
     }
@@ -33,4 +56,18 @@ impl Answers {
         let topics = self.0.into_iter();
         topics.map(|(topic, partitions)| (topic, partitions.into_values().collect())).collect()
     }
+}
+
+/// The leader of a partition, if it is another node.
+pub(crate) fn refer(
+    referrals: &mut Referrals,
+    gateway: &Gateway,
+    topic: &Uuid,
+    index: i32,
+) -> Option<CurrentLeader> {
+    let partition = {
+        let catalog = gateway.broker.catalog();
+        catalog.topic_with_uuid(topic).and_then(|topic| topic.partition(index))
+    };
+    referrals.refer(gateway, partition?)
 }

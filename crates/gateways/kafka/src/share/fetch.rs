@@ -7,7 +7,6 @@
 
 use std::time::Duration;
 
-use base::limits::{FETCH_BYTES_MAX, FETCH_WAIT_MAX};
 use base::{LeaseGroupId, PartitionId, TopicId};
 use broker::delivery::TakeError;
 use broker::{Delivery, Settle, SettleWhat, Settlement, Stored, TakeOptions};
@@ -24,10 +23,12 @@ use uuid::Uuid;
 use crate::errors::Fault;
 use crate::frames::DECODED_FACTOR;
 use crate::gateway::{FETCH_BUDGET_UNIT, Gateway, Session};
+use crate::leaders::not_leader;
 use crate::request::{Request, RequestError};
 use crate::response::Response;
 use crate::share::acquired::{InBatch, Leased, PartitionPlan, Plan, Run};
 use crate::share::answers::Answers;
+use crate::share::limits::Limits;
 use crate::share::request::{ShareFetchRequest, SharePartition};
 use crate::share::response::{ShareFetched, encode_fetched};
 use crate::share::sessions::{FINAL_EPOCH, INITIAL_EPOCH, ShareKey, ShareSession};
@@ -88,42 +89,8 @@ async fn fetch(
     for (partition, fault) in acknowledged.iter().zip(faults) {
         answers.partition(partition.topic, partition.index).acknowledge_fault = fault;
     }
-    Ok((ShareFetched { fault: None, lock_ms, topics: answers.into_topics() }, room))
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Limits {
-    records_max: u32,
-    bytes_min: usize,
-    bytes_max: usize,
-    wait: Duration,
-}
-
-impl Limits {
-    fn of(message: &ShareFetchRequest) -> Result<Self, Fault> {
-        let numbers =
-            [message.bytes_max, message.bytes_min, message.records_max, message.wait_max_ms];
-        if message.renews && numbers != [0; 4] {
-            // KIP-1222.
-            return Err(Fault::new(
-                ResponseError::InvalidRequest,
-                "a fetch that renews leases fetches nothing: its limits must be 0",
-            ));
-        }
-        let at_least_none = |number: i32| usize::try_from(number).unwrap_or(0);
-        let bytes_max = at_least_none(message.bytes_max).min(FETCH_BYTES_MAX);
-        let wait = Duration::from_millis(at_least_none(message.wait_max_ms) as u64);
-        Ok(Self {
-            records_max: at_least_none(message.records_max) as u32,
-            bytes_min: at_least_none(message.bytes_min).min(bytes_max),
-            bytes_max,
-            wait: wait.min(FETCH_WAIT_MAX),
-        })
-    }
-
-    fn fetches_nothing(&self) -> bool {
-        self.records_max == 0 || self.bytes_max == 0
-    }
+    let leaders = answers.refer(gateway);
+    Ok((ShareFetched { fault: None, lock_ms, topics: answers.into_topics(), leaders }, room))
 }
 
 /// Finds or makes the member's session, and takes in what the request changes about it.
@@ -200,13 +167,21 @@ impl Fetching<'_> {
     async fn run(&mut self, share: &mut ShareSession) -> (Answers, Option<OwnedSemaphorePermit>) {
         let mut answers = Answers::default();
         let deadline = Instant::now() + self.limits.wait;
+        // Before anything is looked at: no change of leaders can slip by.
+        let mut changes = self.gateway.leader_changes();
         let sources = self.sources(share, &mut answers);
         let mut taken = Taken::default();
         let refused = self.take_what_is_there(share, &sources, &mut taken, &mut answers).await;
         // A fault that the member has not heard of is not kept from it.
         let has_news = answers.has_faults() || refused;
         while !has_news && !self.is_enough(&taken) {
-            if !self.wait_for_more(share, &sources, deadline, &mut taken).await {
+            let waiting = self.wait_for_more(share, &sources, deadline, &mut taken);
+            tokio::select! {
+                biased;
+                more = waiting => if !more { break },
+                () = changes.next() => {}
+            }
+            if self.refuse_led_elsewhere(&sources, &mut answers) {
                 break;
             }
         }
@@ -252,6 +227,12 @@ impl Fetching<'_> {
             known.told = error;
         }
         drop(catalog);
+        if self.refuse_led_elsewhere(&sources, answers) {
+            for source in &mut sources {
+                let Source { uuid, partitions, .. } = source;
+                partitions.retain(|index| answers.is_served(*uuid, *index as i32));
+            }
+        }
         sources.retain(|source| !source.partitions.is_empty());
         if !sources.is_empty() {
             let turn = share.turn % sources.len();
@@ -259,6 +240,25 @@ impl Fetching<'_> {
             share.turn = turn + 1;
         }
         sources
+    }
+
+    /// Whether any partition is led by another node by now.
+    fn refuse_led_elsewhere(&self, sources: &[Source], answers: &mut Answers) -> bool {
+        if self.gateway.broker.is_alone() {
+            return false;
+        }
+        let partitions = |source: &Source| {
+            let (uuid, topic) = (source.uuid, source.topic);
+            let ids = source.partitions.iter().map(move |index| PartitionId::new(topic, *index));
+            ids.map(move |id| (uuid, id)).collect::<Vec<_>>()
+        };
+        let all: Vec<(Uuid, PartitionId)> = sources.iter().flat_map(partitions).collect();
+        let ids: Vec<PartitionId> = all.iter().map(|(_, id)| *id).collect();
+        let led = self.gateway.broker.leads_each(&ids);
+        for ((uuid, id), _) in all.iter().zip(&led).filter(|(_, led)| !**led) {
+            answers.partition(*uuid, id.index as i32).fault = Some(not_leader());
+        }
+        led.contains(&false)
     }
 
     fn options(&self, source: &Source, taken: &Taken, wait: Duration) -> TakeOptions {

@@ -144,7 +144,7 @@ async fn starts(
             StartPosition::Earliest | StartPosition::Latest => None,
             StartPosition::Since { ms_ago } => {
                 let since_ms = broker.clock().now_ms().saturating_sub(ms_ago);
-                broker.offset_at_time(partition, since_ms).await?
+                broker.known_offset_at_time(partition, since_ms).await?
             }
         };
         starts.push(found.map_or(end, |found| found.offset));

@@ -4,7 +4,7 @@
 //! partitions each fetches, is decided in [`crate::groups`]. Here a member's share session takes
 //! records out of the lease groups and settles them.
 //!
-//! * `fetch`, `acknowledge`: the two requests
+//! * `fetch`, `acknowledge`: the two requests; `limits`: how much a fetch takes
 //! * `sessions`: what is remembered between them
 //! * `acquired`, `answers`: from leased records to what is answered
 //! * `lease_groups`: share groups as the broker knows them; `dead_letters`: what they give up
@@ -21,6 +21,7 @@ mod answers;
 pub(crate) mod dead_letters;
 mod fetch;
 pub(crate) mod lease_groups;
+mod limits;
 mod request;
 mod response;
 mod sessions;

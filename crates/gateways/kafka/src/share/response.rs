@@ -2,9 +2,12 @@
 //! the response is a list of slices, ours for the fields and the journal's for the batches.
 
 use bytes::{BufMut, Bytes, BytesMut};
+use nodes::LiveNode;
 use uuid::Uuid;
 
 use crate::errors::Fault;
+use crate::leader_fields::{put_endpoints, put_leader};
+use crate::leaders::CurrentLeader;
 use crate::request::RequestHead;
 use crate::response::{Response, Slices};
 use crate::wire::primitives::Put;
@@ -26,6 +29,8 @@ pub(crate) struct SharedPartition {
     pub(crate) fault: Option<Fault>,
     /// What became of the acknowledgements that came with the fetch.
     pub(crate) acknowledge_fault: Option<Fault>,
+    /// Who leads it instead.
+    pub(crate) leader: Option<CurrentLeader>,
     /// Whole batches, which hold the acquired records among others.
     pub(crate) batches: Vec<Bytes>,
     pub(crate) acquired: Vec<Acquired>,
@@ -36,16 +41,27 @@ pub(crate) struct ShareFetched {
     pub(crate) fault: Option<Fault>,
     pub(crate) lock_ms: i32,
     pub(crate) topics: Vec<(Uuid, Vec<SharedPartition>)>,
+    /// The nodes that partitions name as their leaders.
+    pub(crate) leaders: Vec<LiveNode>,
 }
 
-/// A partition's index, and what is wrong with what was said of it.
-pub(crate) type PartitionOutcome = (i32, Option<Fault>);
+/// One partition's part of a share acknowledge response.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct PartitionOutcome {
+    pub(crate) index: i32,
+    /// What is wrong with what was said of it.
+    pub(crate) fault: Option<Fault>,
+    /// Who leads it instead.
+    pub(crate) leader: Option<CurrentLeader>,
+}
 
 #[derive(Debug, Default)]
 pub(crate) struct ShareAcknowledged {
     pub(crate) fault: Option<Fault>,
     pub(crate) lock_ms: i32,
     pub(crate) topics: Vec<(Uuid, Vec<PartitionOutcome>)>,
+    /// The nodes that partitions name as their leaders.
+    pub(crate) leaders: Vec<LiveNode>,
 }
 
 /// From this version on the answer to an acknowledge says how long a renewed lease lives.
@@ -66,7 +82,7 @@ pub(crate) fn encode_fetched(head: &RequestHead, fetched: ShareFetched) -> Respo
         }
         out.fields.put_no_tagged_fields(true);
     }
-    put_end(&mut out.fields);
+    put_end(&mut out.fields, &fetched.leaders);
     out.finish()
 }
 
@@ -74,7 +90,7 @@ fn put_partition(out: &mut Slices, partition: SharedPartition) {
     out.fields.put_i32(partition.index);
     put_fault(&mut out.fields, partition.fault.as_ref());
     put_fault(&mut out.fields, partition.acknowledge_fault.as_ref());
-    put_no_leader(&mut out.fields);
+    put_leader(&mut out.fields, partition.leader);
     out.put_records(partition.batches);
     out.fields.put_count(partition.acquired.len(), true);
     for acquired in partition.acquired {
@@ -98,15 +114,15 @@ pub(crate) fn encode_acknowledged(head: &RequestHead, done: ShareAcknowledged) -
     for (topic, partitions) in done.topics {
         frame.put_uuid(topic);
         frame.put_count(partitions.len(), true);
-        for (index, fault) in partitions {
+        for PartitionOutcome { index, fault, leader } in partitions {
             frame.put_i32(index);
             put_fault(&mut frame, fault.as_ref());
-            put_no_leader(&mut frame);
+            put_leader(&mut frame, leader);
             frame.put_no_tagged_fields(true);
         }
         frame.put_no_tagged_fields(true);
     }
-    put_end(&mut frame);
+    put_end(&mut frame, &done.leaders);
     Response::finish(frame)
 }
 
@@ -121,26 +137,21 @@ fn put_fault(out: &mut BytesMut, fault: Option<&Fault>) {
     out.put_nullable_text(fault.and_then(Fault::message), true);
 }
 
-/// Where to go instead: every partition is led here.
-fn put_no_leader(out: &mut BytesMut) {
-    out.put_i32(-1);
-    out.put_i32(-1);
-    out.put_no_tagged_fields(true);
-}
-
-/// No endpoints of other nodes, and nothing else.
-fn put_end(out: &mut BytesMut) {
-    out.put_count(0, true);
+/// Where the other leaders are, and nothing else.
+fn put_end(out: &mut BytesMut, leaders: &[LiveNode]) {
+    put_endpoints(out, leaders);
     out.put_no_tagged_fields(true);
 }
 
 #[cfg(test)]
 mod tests {
     use kafka_protocol::error::ResponseError;
+    use kafka_protocol::messages::share_fetch_response::LeaderIdAndEpoch;
     use kafka_protocol::messages::{ApiKey, ShareAcknowledgeResponse, ShareFetchResponse};
     use kafka_protocol::protocol::Decodable;
 
     use super::*;
+    use crate::leaders::live_node;
 
     fn head(api: ApiKey, version: i16) -> RequestHead {
         RequestHead { api, version, correlation: 7, client_id: None }
@@ -169,10 +180,12 @@ mod tests {
             index: 5,
             fault: Some(Fault::new(ResponseError::UnknownTopicId, "gone")),
             acknowledge_fault: Some(Fault::plain(ResponseError::InvalidRecordState)),
+            leader: Some(CurrentLeader { node: 3, epoch: 8 }),
             ..SharedPartition::default()
         };
         let topics = vec![(topic, vec![full, failed])];
-        let fetched = ShareFetched { fault: None, lock_ms: 30_000, topics };
+        let leaders = vec![live_node(3)];
+        let fetched = ShareFetched { fault: None, lock_ms: 30_000, topics, leaders };
         let response = encode_fetched(&head(ApiKey::ShareFetch, 1), fetched);
         let mut bytes = body(&response);
         let message = ShareFetchResponse::decode(&mut bytes, 1).unwrap();
@@ -188,6 +201,16 @@ mod tests {
         let acknowledged = partitions[1].acknowledge_error_code;
         assert_eq!(acknowledged, ResponseError::InvalidRecordState.code());
         assert_eq!(partitions[1].records.as_deref(), Some(&b""[..]));
+        let leaders = [0, 1].map(|place| {
+            let leader: &LeaderIdAndEpoch = &partitions[place].current_leader;
+            (leader.leader_id, leader.leader_epoch)
+        });
+        assert_eq!(leaders, [(-1, -1), (3, 8)]);
+        let endpoint = &message.node_endpoints[0];
+        assert_eq!(
+            (endpoint.node_id.0, endpoint.host.as_str(), endpoint.port),
+            (3, "node-3", 9003)
+        );
     }
 
     #[test]
@@ -204,21 +227,30 @@ mod tests {
     #[test]
     fn the_message_crate_reads_what_was_acknowledged() {
         let fault = Some(Fault::plain(ResponseError::InvalidRecordState));
-        let topics = vec![(Uuid::from_u128(1), vec![(0, None), (1, fault)])];
-        let done = ShareAcknowledged { fault: None, lock_ms: 9, topics };
+        let leader = Some(CurrentLeader { node: 3, epoch: 8 });
+        let refused = PartitionOutcome { index: 1, fault, leader };
+        let topics = vec![(Uuid::from_u128(1), vec![PartitionOutcome::default(), refused])];
+        let leaders = vec![live_node(3)];
+        let done = ShareAcknowledged { fault: None, lock_ms: 9, topics, leaders };
         let response = encode_acknowledged(&head(ApiKey::ShareAcknowledge, 1), done);
         let mut bytes = body(&response);
         let message = ShareAcknowledgeResponse::decode(&mut bytes, 1).unwrap();
         assert!(bytes.is_empty());
         let codes: Vec<_> = message.responses[0].partitions.iter().map(|p| p.error_code).collect();
         assert_eq!(codes, [0, ResponseError::InvalidRecordState.code()]);
+        let leaders = message.responses[0].partitions.iter().map(|it| it.current_leader.leader_id);
+        assert_eq!(leaders.collect::<Vec<_>>(), [-1, 3]);
+        assert_eq!(message.node_endpoints[0].node_id.0, 3);
     }
 
     #[test]
     fn version_2_of_an_acknowledge_says_how_long_leases_live() {
         let whole = Fault::new(ResponseError::ShareSessionNotFound, "no");
-        let done =
-            |lock_ms| ShareAcknowledged { fault: Some(whole.clone()), lock_ms, topics: vec![] };
+        let done = |lock_ms| ShareAcknowledged {
+            fault: Some(whole.clone()),
+            lock_ms,
+            ..Default::default()
+        };
         let first = body(&encode_acknowledged(&head(ApiKey::ShareAcknowledge, 1), done(7)));
         let second = body(&encode_acknowledged(&head(ApiKey::ShareAcknowledge, 2), done(7)));
         // Throttle time, code and message come first.

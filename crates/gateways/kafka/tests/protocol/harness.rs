@@ -20,6 +20,7 @@ use kafka_protocol::messages::{
     ProduceResponse, RequestHeader, ResponseHeader,
 };
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, StrBytes};
+use nodes::{Endpoint, Endpoints, Nodes};
 use record::{Batch, BatchBuilder, BatchOptions};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
@@ -42,7 +43,7 @@ impl Node {
     /// Of the topic's first partition.
     pub(crate) fn leader_epoch(&self, topic: &str) -> i32 {
         let topic = self.broker.catalog().topic_named(topic).expect("it is there").id();
-        self.broker.leader_epochs(topic).of(0)
+        self.broker.leaders(topic).of(0).epoch
     }
 
     pub(crate) async fn start() -> Self {
@@ -73,7 +74,9 @@ impl Node {
         let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
         let listener = Net::Kernel.listen(any_port).await.expect("binds");
         let address = listener.local_addr().expect("is bound");
-        let mut options = GatewayOptions::new("127.0.0.1", address.port());
+        let kafka = Endpoint { host: "127.0.0.1".to_owned(), port: address.port() };
+        let nodes = Nodes::alone(broker.node(), Endpoints { kafka, amqp: None });
+        let mut options = GatewayOptions::new(nodes);
         change(&mut options);
         let (stop, stopping) = watch::channel(false);
         let serving =

@@ -14,6 +14,7 @@ mod operations;
 mod packed;
 mod produce;
 mod sessions;
+mod several_nodes;
 mod share;
 mod streams;
 mod topics;

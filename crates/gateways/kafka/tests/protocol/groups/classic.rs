@@ -18,7 +18,7 @@ pub(super) fn subscription(topic: &str) -> Bytes {
     Bytes::from(bytes)
 }
 
-pub(super) fn join(member: &str) -> JoinGroupRequest {
+pub(crate) fn join(member: &str) -> JoinGroupRequest {
     let protocol = JoinGroupRequestProtocol::default()
         .with_name(text("range"))
         .with_metadata(subscription("t"));

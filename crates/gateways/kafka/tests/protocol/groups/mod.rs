@@ -1,7 +1,7 @@
 //! Groups over a socket: who coordinates them, how they are listed, described and deleted, and what a
 //! restart leaves of them. Each protocol, and committed offsets, have a file of their own.
 
-mod classic;
+pub(crate) mod classic;
 mod consumer;
 mod offsets;
 
@@ -16,7 +16,7 @@ use self::consumer::heartbeat_of;
 use self::offsets::{commit, commit_codes, fetch_one};
 use crate::harness::*;
 
-fn group(name: &str) -> GroupId {
+pub(crate) fn group(name: &str) -> GroupId {
     GroupId(text(name))
 }
 

@@ -11,25 +11,25 @@ use uuid::Uuid;
 use super::group;
 use crate::harness::*;
 
-pub(super) const ACCEPT: i8 = 1;
-pub(super) const RELEASE: i8 = 2;
-pub(super) const REJECT: i8 = 3;
+pub(crate) const ACCEPT: i8 = 1;
+pub(crate) const RELEASE: i8 = 2;
+pub(crate) const REJECT: i8 = 3;
 
 /// One member of the share group `g`, on a connection of its own, as a client library would be.
-pub(super) struct Member {
-    pub(super) client: Client,
-    pub(super) id: &'static str,
-    pub(super) group: &'static str,
-    pub(super) member_epoch: i32,
-    pub(super) session_epoch: i32,
+pub(crate) struct Member {
+    pub(crate) client: Client,
+    pub(crate) id: &'static str,
+    pub(crate) group: &'static str,
+    pub(crate) member_epoch: i32,
+    pub(crate) session_epoch: i32,
 }
 
 impl Member {
-    pub(super) async fn join(node: &Node, id: &'static str, topics: &[&str]) -> Self {
+    pub(crate) async fn join(node: &Node, id: &'static str, topics: &[&str]) -> Self {
         Self::join_group(node, id, "g", topics).await
     }
 
-    pub(super) async fn join_group(
+    pub(crate) async fn join_group(
         node: &Node,
         id: &'static str,
         group: &'static str,
@@ -42,7 +42,7 @@ impl Member {
         member
     }
 
-    pub(super) async fn beat(&mut self, topics: Option<&[&str]>) -> ShareGroupHeartbeatResponse {
+    pub(crate) async fn beat(&mut self, topics: Option<&[&str]>) -> ShareGroupHeartbeatResponse {
         let names = topics.map(|topics| topics.iter().map(|topic| name(topic)).collect());
         let request = ShareGroupHeartbeatRequest::default()
             .with_group_id(group(self.group))
@@ -56,7 +56,7 @@ impl Member {
         response
     }
 
-    pub(super) fn fetch_request(
+    pub(crate) fn fetch_request(
         &self,
         topic: Uuid,
         partitions: &[i32],
@@ -81,7 +81,7 @@ impl Member {
     }
 
     /// The next fetch of the session, which takes its epoch on.
-    pub(super) async fn send(&mut self, request: ShareFetchRequest) -> ShareFetchResponse {
+    pub(crate) async fn send(&mut self, request: ShareFetchRequest) -> ShareFetchResponse {
         let response = self.client.ask(1, &request).await;
         if response.error_code == 0 {
             self.session_epoch += 1;
@@ -90,14 +90,14 @@ impl Member {
     }
 
     /// Fetches one partition, and waits for records.
-    pub(super) async fn take(&mut self, topic: Uuid, partition: i32) -> Taken {
+    pub(crate) async fn take(&mut self, topic: Uuid, partition: i32) -> Taken {
         let request = self.fetch_request(topic, &[partition], 5000);
         let response = self.send(request).await;
         assert_eq!(response.error_code, 0, "{:?}", response.error_message);
         taken(&response)
     }
 
-    pub(super) async fn acknowledge(
+    pub(crate) async fn acknowledge(
         &mut self,
         topic: Uuid,
         ranges: &[(i64, i64, i8)],
@@ -125,29 +125,29 @@ impl Member {
     }
 
     /// Settles records of partition 0 and expects that to be fine.
-    pub(super) async fn settle(&mut self, topic: Uuid, ranges: &[(i64, i64, i8)]) {
+    pub(crate) async fn settle(&mut self, topic: Uuid, ranges: &[(i64, i64, i8)]) {
         let response = self.acknowledge(topic, ranges).await;
         assert_eq!(acknowledge_code(&response), 0);
     }
 }
 
-pub(super) fn acknowledge_code(response: &ShareAcknowledgeResponse) -> i16 {
+pub(crate) fn acknowledge_code(response: &ShareAcknowledgeResponse) -> i16 {
     assert_eq!(response.error_code, 0, "{:?}", response.error_message);
     response.responses[0].partitions[0].error_code
 }
 
 /// Acquired ranges with their number of deliveries, and all values of the batches that came along.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Taken {
-    pub(super) acquired: Vec<(i64, i64, i16)>,
-    pub(super) values: Vec<String>,
+pub(crate) struct Taken {
+    pub(crate) acquired: Vec<(i64, i64, i16)>,
+    pub(crate) values: Vec<String>,
 }
 
-pub(super) fn partition_of(response: &ShareFetchResponse) -> Option<&PartitionData> {
+pub(crate) fn partition_of(response: &ShareFetchResponse) -> Option<&PartitionData> {
     response.responses.first()?.partitions.first()
 }
 
-pub(super) fn taken(response: &ShareFetchResponse) -> Taken {
+pub(crate) fn taken(response: &ShareFetchResponse) -> Taken {
     let partitions = response.responses.iter().flat_map(|topic| &topic.partitions);
     let mut taken = Taken { acquired: Vec::new(), values: Vec::new() };
     for partition in partitions {
@@ -163,7 +163,7 @@ pub(super) fn taken(response: &ShareFetchResponse) -> Taken {
     taken
 }
 
-pub(super) fn acquired(ranges: &[(i64, i64, i16)], values: &[&str]) -> Taken {
+pub(crate) fn acquired(ranges: &[(i64, i64, i16)], values: &[&str]) -> Taken {
     let values = values.iter().map(|value| (*value).to_owned()).collect();
     Taken { acquired: ranges.to_vec(), values }
 }

@@ -2,7 +2,7 @@
 //! group have a file of their own each.
 
 mod lifetime;
-mod member;
+pub(crate) mod member;
 mod records;
 mod sessions;
 
@@ -20,7 +20,7 @@ fn group(name: &str) -> GroupId {
     GroupId(text(name))
 }
 
-async fn configure(client: &mut Client, group: &str, values: &[(&str, &str)]) -> i16 {
+pub(crate) async fn configure(client: &mut Client, group: &str, values: &[(&str, &str)]) -> i16 {
     let configs = values.iter().map(|(key, value)| {
         AlterableConfig::default().with_name(text(key)).with_value(Some(text(value)))
     });

@@ -1,0 +1,77 @@
+//! Tells those who wait in this gateway that a shard has another leader.
+//!
+//! A fetch that waits for records of a partition that another node leads by now would wait in vain, and a member
+//! that waits for a group which this node does not coordinate any more, too.
+
+use std::future::pending;
+use std::sync::Weak;
+
+use broker::{Broker, LeaderChanges};
+use tasks::Task;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::groups::Homes;
+
+#[derive(Debug)]
+pub(crate) struct LeaderWatch {
+    /// How often that was; `None` on a node that is alone.
+    changes: Option<watch::Receiver<u64>>,
+    task: Option<JoinHandle<()>>,
+}
+
+impl LeaderWatch {
+    /// Must be called within a runtime.
+    pub(crate) fn start(broker: &Broker, homes: Weak<Homes>) -> Self {
+        if broker.is_alone() {
+            return Self { changes: None, task: None };
+        }
+        let (count, changes) = watch::channel(0);
+        let watching = tell(broker.leader_changes(), homes, count);
+        let task = broker.vital(Task::KafkaLeaders, watching);
+        Self { changes: Some(changes), task: Some(task) }
+    }
+
+    /// Tells what changes from now on.
+    pub(crate) fn changes(&self) -> Changes {
+        Changes(self.changes.clone().map(|mut changes| {
+            changes.mark_unchanged();
+            changes
+        }))
+    }
+}
+
+impl Drop for LeaderWatch {
+    fn drop(&mut self) {
+        if let Some(task) = &self.task {
+            task.abort();
+        }
+    }
+}
+
+/// Ends only by being cancelled.
+async fn tell(mut changes: LeaderChanges, homes: Weak<Homes>, count: watch::Sender<u64>) {
+    loop {
+        changes.next().await;
+        // Whoever dropped the groups has cancelled this already.
+        let Some(homes) = homes.upgrade() else { return pending().await };
+        homes.forget_lost();
+        count.send_modify(|count| *count += 1);
+    }
+}
+
+/// For one who waits.
+#[derive(Debug)]
+pub(crate) struct Changes(Option<watch::Receiver<u64>>);
+
+impl Changes {
+    /// Returns once some shard has another leader, or none. Never on a node that is alone.
+    pub(crate) async fn next(&mut self) {
+        if let Some(changes) = &mut self.0
+            && changes.changed().await.is_ok()
+        {
+            return;
+        }
+        pending().await
+    }
+}

@@ -1,0 +1,206 @@
+//! Who leads which partition, as clients are told; and where they are sent that asked another node (KIP-951).
+
+use base::{PartitionId, TopicId};
+use broker::{Leader, Leaders, ShardLeaders};
+use kafka_protocol::error::ResponseError;
+use kafka_protocol::messages::BrokerId;
+use kafka_protocol::protocol::StrBytes;
+use nodes::LiveNode;
+
+use crate::errors::Fault;
+use crate::gateway::Gateway;
+
+/// The number that stands for no node.
+pub(crate) const NO_NODE: BrokerId = BrokerId(-1);
+
+/// Who leads, and which nodes live, as it is for one answer.
+#[derive(Debug)]
+pub(crate) struct KnownLeaders {
+    shards: ShardLeaders,
+    /// Ascending by id.
+    live: Vec<LiveNode>,
+}
+
+impl KnownLeaders {
+    pub(crate) fn now(gateway: &Gateway) -> Self {
+        let (shards, live) = (gateway.broker.shard_leaders(), gateway.options.nodes.live());
+        Self { shards, live }
+    }
+
+    /// The nodes that clients are told of.
+    pub(crate) fn live(&self) -> &[LiveNode] {
+        &self.live
+    }
+
+    pub(crate) fn of_topic(&self, gateway: &Gateway, topic: TopicId) -> Leaders {
+        gateway.broker.leaders_among(&self.shards, topic)
+    }
+
+    /// Of each shard, by [`Leaders::place_of`]; then that of a shard that is not known.
+    pub(crate) fn states(&self) -> Vec<PartitionState> {
+        let nobody = (Leader { node: None, epoch: -1 }, &[][..]);
+        let all = self.shards.each().chain([nobody]);
+        all.map(|(leader, replicas)| PartitionState::of(leader, replicas, &self.live)).collect()
+    }
+
+    /// A node if clients are told of it.
+    pub(crate) fn told(&self, node: Option<u32>) -> BrokerId {
+        node.filter(|node| lives(&self.live, *node)).map_or(NO_NODE, broker_id)
+    }
+}
+
+fn lives(live: &[LiveNode], id: u32) -> bool {
+    live.iter().any(|node| node.id == id)
+}
+
+pub(crate) fn broker_id(node: u32) -> BrokerId {
+    BrokerId(node as i32)
+}
+
+pub(crate) fn host_of(node: &LiveNode) -> StrBytes {
+    StrBytes::from_string(node.endpoints.kafka.host.clone())
+}
+
+pub(crate) fn port_of(node: &LiveNode) -> i32 {
+    i32::from(node.endpoints.kafka.port)
+}
+
+/// Whether a client names these nodes, each once, in any order: the first one would be preferred as a leader, and shards
+/// prefer none.
+pub(crate) fn names_all(named: &[BrokerId], replicas: &[u32]) -> bool {
+    let mut named = named.to_vec();
+    named.sort_unstable();
+    named.iter().copied().eq(replicas.iter().copied().map(broker_id))
+}
+
+/// What metadata says of the partitions of a shard.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct PartitionState {
+    pub(crate) error: i16,
+    pub(crate) leader: BrokerId,
+    pub(crate) epoch: i32,
+    pub(crate) replicas: Vec<BrokerId>,
+    pub(crate) in_sync: Vec<BrokerId>,
+    pub(crate) offline: Vec<BrokerId>,
+}
+
+impl PartitionState {
+    /// A leader that clients are not told of is none to them. What is committed is on a majority, whoever lags
+    /// behind: a replica that lives counts as in sync.
+    pub(crate) fn of(leader: Leader, replicas: &[u32], live: &[LiveNode]) -> Self {
+        let led = leader.node.filter(|node| lives(live, *node));
+        let error = led.map_or(ResponseError::LeaderNotAvailable.code(), |_| 0);
+        let (in_sync, offline): (Vec<u32>, Vec<u32>) =
+            replicas.iter().partition(|replica| lives(live, **replica));
+        let ids = |nodes: &[u32]| nodes.iter().copied().map(broker_id).collect();
+        Self {
+            error,
+            leader: led.map_or(NO_NODE, broker_id),
+            epoch: leader.epoch,
+            replicas: ids(replicas),
+            in_sync: ids(&in_sync),
+            offline: ids(&offline),
+        }
+    }
+}
+
+// ------------------------------------------------------------------------------------- referrals
+
+/// The node that leads a partition, named to a client that asked another one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct CurrentLeader {
+    pub(crate) node: i32,
+    pub(crate) epoch: i32,
+}
+
+/// Whether a client that hears this looks for the leader.
+pub(crate) fn is_about_leader(error: i16) -> bool {
+    error == ResponseError::NotLeaderOrFollower.code()
+        || error == ResponseError::FencedLeaderEpoch.code()
+}
+
+pub(crate) fn not_leader() -> Fault {
+    Fault::plain(ResponseError::NotLeaderOrFollower)
+}
+
+/// Collects what an answer tells about other leaders. A client goes astray that is told of a leader and not where it
+/// is, so every leader that is named has its endpoint here.
+#[derive(Debug, Default)]
+pub(crate) struct Referrals {
+    known: Option<KnownLeaders>,
+    /// Of the leaders that were named, each once.
+    named: Vec<LiveNode>,
+}
+
+impl Referrals {
+    /// The leader of the partition, if it is known and can be reached. It is this node where the client knows of an
+    /// older term of it.
+    pub(crate) fn refer(
+        &mut self,
+        gateway: &Gateway,
+        partition: PartitionId,
+    ) -> Option<CurrentLeader> {
+        if gateway.broker.is_alone() {
+            return None;
+        }
+        let known = self.known.get_or_insert_with(|| KnownLeaders::now(gateway));
+        let leader = known.of_topic(gateway, partition.topic).of(partition.index);
+        let node = leader.node?;
+        let reached = known.live.iter().find(|live| live.id == node)?;
+        if !lives(&self.named, node) {
+            self.named.push(reached.clone());
+        }
+        Some(CurrentLeader { node: node as i32, epoch: leader.epoch })
+    }
+
+    pub(crate) fn into_endpoints(self) -> Vec<LiveNode> {
+        self.named
+    }
+}
+
+#[cfg(test)]
+pub(crate) fn live_node(id: u32) -> LiveNode {
+    let kafka = nodes::Endpoint { host: format!("node-{id}"), port: 9000 + id as u16 };
+    LiveNode { id, endpoints: nodes::Endpoints { kafka, amqp: None } }
+}
+
+/// A node that is alone, for tests.
+#[cfg(test)]
+pub(crate) fn alone() -> nodes::Nodes {
+    nodes::Nodes::alone(1, live_node(1).endpoints)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NONE_AVAILABLE: i16 = 5;
+
+    fn state(node: Option<u32>, live: &[u32]) -> PartitionState {
+        let live: Vec<_> = live.iter().copied().map(live_node).collect();
+        PartitionState::of(Leader { node, epoch: 7 }, &[1, 2, 3], &live)
+    }
+
+    fn ids(ids: &[i32]) -> Vec<BrokerId> {
+        ids.iter().copied().map(BrokerId).collect()
+    }
+
+    #[test]
+    fn replicas_that_do_not_live_are_offline() {
+        let all = state(Some(2), &[1, 2, 3]);
+        assert_eq!((all.error, all.leader, all.epoch), (0, BrokerId(2), 7));
+        assert_eq!((&all.in_sync, &all.offline), (&ids(&[1, 2, 3]), &ids(&[])));
+        let two = state(Some(2), &[2, 3, 4]);
+        assert_eq!((two.error, two.leader), (0, BrokerId(2)));
+        assert_eq!((two.in_sync, two.offline), (ids(&[2, 3]), ids(&[1])));
+        assert_eq!(two.replicas, ids(&[1, 2, 3]));
+    }
+
+    #[test]
+    fn a_leader_that_is_not_known_or_cannot_be_reached_is_none() {
+        for (leader, live) in [(None, [1, 2, 3]), (Some(3), [1, 2, 4])] {
+            let state = state(leader, &live);
+            assert_eq!((state.error, state.leader), (NONE_AVAILABLE, NO_NODE));
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Groups, each coordinated by one of the nodes.
+
+use std::time::Duration;
+
+use kafka_protocol::error::ResponseError::*;
+use kafka_protocol::messages::offset_commit_request::{
+    OffsetCommitRequestPartition, OffsetCommitRequestTopic,
+};
+use kafka_protocol::messages::offset_fetch_request::OffsetFetchRequestGroup;
+use kafka_protocol::messages::*;
+use tokio::time::sleep;
+
+use super::{Cluster, other_than};
+use crate::groups::classic::join;
+use crate::groups::group;
+use crate::harness::*;
+
+pub(super) async fn coordinator(client: &mut Client, group: &str) -> (i32, i32) {
+    let request = FindCoordinatorRequest::default().with_coordinator_keys(vec![text(group)]);
+    let found = client.ask(4, &request).await.coordinators[0].clone();
+    assert_eq!(found.error_code, 0, "{:?}", found.error_message);
+    (found.node_id.0, found.port)
+}
+
+fn commit(group_id: &str) -> OffsetCommitRequest {
+    let partition = OffsetCommitRequestPartition::default().with_committed_offset(7);
+    let topic = OffsetCommitRequestTopic::default().with_name(name("t"));
+    OffsetCommitRequest::default()
+        .with_group_id(group(group_id))
+        .with_generation_id_or_member_epoch(-1)
+        .with_topics(vec![topic.with_partitions(vec![partition])])
+}
+
+fn all_offsets(name: &str) -> OffsetFetchRequest {
+    let asked = OffsetFetchRequestGroup::default().with_group_id(group(name)).with_topics(None);
+    OffsetFetchRequest::default().with_groups(vec![asked])
+}
+
+async fn commit_code(client: &mut Client, group: &str) -> i16 {
+    client.ask(8, &commit(group)).await.topics[0].partitions[0].error_code
+}
+
+async fn listed(client: &mut Client) -> Vec<String> {
+    let listed = client.ask(4, &ListGroupsRequest::default()).await;
+    listed.groups.iter().map(|it| it.group_id.to_string()).collect()
+}
+
+#[tokio::test]
+async fn a_group_is_served_by_its_coordinator_and_by_no_other_node() {
+    let cluster = Cluster::start().await;
+    cluster.client(1).await.create("t", 3, &[]).await;
+    let names: Vec<String> = (0..12).map(|number| format!("group-{number}")).collect();
+    let mut coordinators = Vec::new();
+    for name in &names {
+        let (right, port) = coordinator(&mut cluster.client(1).await, name).await;
+        assert_eq!(port, cluster.port(right));
+        for id in 2..=3 {
+            assert_eq!(coordinator(&mut cluster.client(id).await, name).await.0, right);
+        }
+        let refused = NotCoordinator.code();
+        let mut client = cluster.client(other_than(right)).await;
+        assert_eq!(commit_code(&mut client, name).await, refused);
+        let joined = client.ask(5, &join("").with_group_id(group(name))).await;
+        assert_eq!(joined.error_code, refused);
+        let request = all_offsets(name);
+        assert_eq!(client.ask(8, &request).await.groups[0].error_code, refused);
+        let described = DescribeGroupsRequest::default().with_groups(vec![group(name)]);
+        assert_eq!(client.ask(5, &described).await.groups[0].error_code, refused);
+
+        let mut client = cluster.client(right).await;
+        assert_eq!(commit_code(&mut client, name).await, 0);
+        let fetched = client.ask(8, &request).await.groups[0].clone();
+        assert_eq!((fetched.error_code, fetched.topics.len()), (0, 1));
+        coordinators.push(right);
+    }
+    assert!((1..=3).all(|id| coordinators.contains(&id)), "{coordinators:?}");
+    let mut all = Vec::new();
+    for id in 1..=3 {
+        all.extend(listed(&mut cluster.client(id).await).await);
+    }
+    all.sort();
+    let mut expected = names;
+    expected.sort();
+    assert_eq!(all, expected, "each is listed by one node");
+}
+
+#[tokio::test]
+async fn members_that_wait_are_told_when_their_coordinator_leads_no_more_and_are_forgotten() {
+    let cluster = Cluster::start().await;
+    cluster.client(1).await.create("t", 3, &[]).await;
+    let (right, _) = coordinator(&mut cluster.client(1).await, "g").await;
+    let mut client = cluster.client(right).await;
+    assert_eq!(commit_code(&mut client, "g").await, 0);
+    let sent_back = client.ask(5, &join("")).await;
+    let member = sent_back.member_id.to_string();
+    // The group waits for more members for some seconds.
+    let sent = client.send(5, &join(&member)).await;
+    sleep(Duration::from_millis(200)).await;
+    cluster.node(right).broker.hand_over().await;
+    let told = client.receive(sent).await;
+    assert_eq!(told.error_code, NotCoordinator.code());
+    assert_eq!(listed(&mut client).await, Vec::<String>::new());
+
+    // The next one knows of no member, and has what was committed.
+    let next = loop {
+        let (next, _) = coordinator(&mut client, "g").await;
+        if next != right {
+            break next;
+        }
+        sleep(Duration::from_millis(10)).await;
+    };
+    let mut client = cluster.client(next).await;
+    let code = loop {
+        let code = client.ask(5, &join(&member)).await.error_code;
+        let is_early = [NotCoordinator.code(), CoordinatorLoadInProgress.code()].contains(&code);
+        if !is_early {
+            break code;
+        }
+        sleep(Duration::from_millis(10)).await;
+    };
+    assert_eq!(code, UnknownMemberId.code());
+    let fetched = client.ask(8, &all_offsets("g")).await.groups[0].clone();
+    assert_eq!((fetched.error_code, fetched.topics.len()), (0, 1));
+}

@@ -1,0 +1,61 @@
+//! Share groups: members at one node, records at others.
+
+use std::time::Duration;
+
+use kafka_protocol::error::ResponseError::*;
+use kafka_protocol::messages::ShareFetchResponse;
+use tokio::time::{Instant, sleep};
+
+use super::answers::leaders;
+use super::groups::coordinator;
+use super::{Cluster, other_than};
+use crate::share::configure;
+use crate::share::member::{ACCEPT, Member, acquired};
+
+async fn member(cluster: &Cluster, at: i32) -> Member {
+    let client = cluster.client(at).await;
+    Member { client, id: "a", group: "g", member_epoch: 0, session_epoch: 0 }
+}
+
+/// The code of the only partition, who leads it, and where that one is.
+fn told(response: &ShareFetchResponse) -> (i16, i32, i32) {
+    let partition = &response.responses[0].partitions[0];
+    let endpoint = response.node_endpoints.first();
+    (partition.error_code, partition.current_leader.leader_id, endpoint.map_or(-1, |it| it.port))
+}
+
+#[tokio::test]
+async fn a_member_is_sent_to_the_leader_of_its_records() {
+    let cluster = Cluster::start().await;
+    let mut client = cluster.client(1).await;
+    let topic = client.create("t", 3, &[]).await;
+    assert_eq!(configure(&mut client, "g", &[("share.auto.offset.reset", "earliest")]).await, 0);
+    let (at, _) = coordinator(&mut client, "g").await;
+    let refused = member(&cluster, other_than(at)).await.beat(Some(&["t"])).await;
+    assert_eq!(refused.error_code, NotCoordinator.code());
+    assert_eq!(member(&cluster, at).await.beat(Some(&["t"])).await.error_code, 0);
+
+    let (leader, _) = leaders(&mut client, "t").await[0];
+    let elsewhere = (NotLeaderOrFollower.code(), leader, cluster.port(leader));
+    cluster.client(leader).await.put("t", 0, &["x"]).await;
+    let mut wrong = member(&cluster, other_than(leader)).await;
+    let begun = Instant::now();
+    let fetched = wrong.send(wrong.fetch_request(topic, &[0], 15_000)).await;
+    assert_eq!(told(&fetched), elsewhere);
+    let mut right = member(&cluster, leader).await;
+    assert_eq!(right.take(topic, 0).await, acquired(&[(0, 0, 1)], &["x"]));
+    let settled = wrong.acknowledge(topic, &[(0, 0, ACCEPT)]).await;
+    let partition = &settled.responses[0].partitions[0];
+    let found = (partition.error_code, partition.current_leader.leader_id);
+    assert_eq!((found.0, found.1, settled.node_endpoints[0].port), elsewhere);
+    right.settle(topic, &[(0, 0, ACCEPT)]).await;
+
+    let handing_over = async {
+        sleep(Duration::from_millis(200)).await;
+        cluster.node(leader).broker.hand_over().await;
+    };
+    let request = right.fetch_request(topic, &[0], 15_000);
+    let (fetched, ()) = tokio::join!(right.send(request), handing_over);
+    assert_eq!(told(&fetched).0, NotLeaderOrFollower.code());
+    assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
+}
