@@ -1,13 +1,14 @@
 //! `postroad`: one durable broker, a log and a queue at once, in one binary.
 //!
 //! * `arguments`: the command line
-//! * `settings`: what `serve` runs with: flags, environment, file, defaults
+//! * `settings`, `cluster_settings`: what `serve` runs with: flags, environment, file, defaults
 //! * `serve`: the broker and its gateways, wired together
 //! * `logging`: where the log goes, and in which form
 //! * `commands`: everything but `serve`, one file each
 //! * `output`, `progress`, `record_line`, `time`, `position`: what is printed and typed
 
 mod arguments;
+mod cluster_settings;
 mod commands;
 mod logging;
 mod operator_token;

@@ -3,6 +3,7 @@
 use std::fmt::Display;
 use std::io::Write;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use access::Users;
@@ -10,13 +11,16 @@ use broker::{Broker, BrokerOptions};
 use gateway::Connections;
 use gateway_amqp::operations::Administration;
 use gateway_kafka::GatewayOptions;
-use tasks::Task;
-use tokio::signal::unix::{SignalKind, signal};
+use links::{Security, Tls};
+use nodes::{Endpoint, Endpoints, Nodes};
+use tasks::{Failure, Task};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use topology::Topology;
 use world::net::{Listener, Net};
 use world::{Instant, World};
 
+use crate::cluster_settings::ClusterSettings;
 use crate::logging;
 use crate::operator_token;
 use crate::settings::{ServeFlags, Settings, SettingsError};
@@ -30,7 +34,11 @@ pub(crate) enum ServeError {
     #[error("the runtime could not start: {0}")]
     Runtime(std::io::Error),
     #[error("{0}")]
-    Open(#[from] broker::OpenError),
+    Open(Box<broker::OpenError>),
+    #[error("{0}")]
+    Member(Box<cluster::NodeStartError>),
+    #[error("the peers' secret in {path} cannot be used: {reason}")]
+    PeerSecret { path: PathBuf, reason: String },
     #[error(
         "cannot listen on {address}: {source}; is something else using it? Choose another with \
          --{setting}"
@@ -52,6 +60,18 @@ pub(crate) enum ServeError {
     Exit(std::io::Error),
     #[error("stopped: {0}; what was acknowledged is safe on disk, start again to recover it")]
     Failed(String),
+}
+
+impl From<broker::OpenError> for ServeError {
+    fn from(error: broker::OpenError) -> Self {
+        Self::Open(Box::new(error))
+    }
+}
+
+impl From<cluster::NodeStartError> for ServeError {
+    fn from(error: cluster::NodeStartError) -> Self {
+        Self::Member(Box::new(error))
+    }
 }
 
 pub(crate) fn run(flags: ServeFlags) -> Result<(), ServeError> {
@@ -99,46 +119,92 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     let bound = kafka.local_addr().map_err(ServeError::Runtime)?;
     let amqp_bound = amqp.as_ref().map(Listener::local_addr).transpose();
     let amqp_bound = amqp_bound.map_err(ServeError::Runtime)?;
-    let broker = Broker::open(world, &settings.data, broker_options(&settings)).await?;
+    let mut signals = Signals::new()?;
+    let (failure, connections) = (Failure::new(), Connections::default());
+    let opening = Box::pin(async {
+        let cluster = match &settings.cluster {
+            Some(member) => Some(join(&world, &settings, member, &connections, &failure).await?),
+            None => None,
+        };
+        let options = broker_options(&settings, cluster.clone(), &failure);
+        let broker = Broker::open(world.clone(), &settings.data, options).await?;
+        Ok::<_, ServeError>((cluster, broker))
+    });
+    let (cluster, broker) = tokio::select! {
+        biased;
+        opened = opening => opened?,
+        () = signals.told_to_stop() => return Ok(()),
+        reason = failure.reported() => return Err(ServeError::Failed(reason)),
+    };
+    let endpoints = endpoints(&settings, bound, amqp_bound);
+    let nodes = match &cluster {
+        Some(cluster) => Nodes::join(&broker, cluster, endpoints),
+        None => Nodes::alone(broker.node(), endpoints),
+    };
     configure(&broker, &settings.kafka_configs).await?;
-    let topology = Topology::open(broker.clone()).await?;
-    let router = gateway_amqp::dead_letter::Router::new(&topology);
-    broker.set_dead_letter_router(gateway_amqp::dead_letter::SCHEME, Arc::new(router));
-    let known = topology.clone();
-    let known = move |name: &str| known.vhost(name).is_some();
-    let users = Users::open(broker.clone(), settings.amqp_users.clone(), known).await?;
-    let mut options = gateway_options(&settings, bound);
+    // In a cluster AMQP is not offered: what other nodes change of it would not be seen here.
+    let declared = match &cluster {
+        None => Some(declared(&broker, &settings).await?),
+        Some(_) => None,
+    };
+    let mut options = gateway_options(&settings, nodes);
     let token =
         operator_token::of(&settings.data, broker.entropy()).map_err(ServeError::OperatorToken)?;
     options.operator_token = Some(token.into());
-    // Operators talk to the Kafka gateway, which hands on what is AMQP's.
-    let administration = Administration::new(topology.clone(), users.clone());
-    options.families.push((gateway_amqp::operations::FAMILY, Arc::new(administration)));
+    if let Some((topology, users)) = &declared {
+        // Operators talk to the Kafka gateway, which hands on what is AMQP's.
+        let administration = Administration::new(topology.clone(), users.clone());
+        options.families.push((gateway_amqp::operations::FAMILY, Arc::new(administration)));
+    }
     announce(&settings, bound, amqp_bound, &options, &broker, started);
 
     let (stop, stopping) = watch::channel(false);
-    let connections = options.connections.clone();
+    options.connections = connections.clone();
     let serving = gateway_kafka::serve(kafka, broker.clone(), options, stopping.clone());
     let mut gateways = vec![broker.vital(Task::KafkaListener, serving)];
-    if let Some(listener) = amqp {
-        let options = amqp_options(&settings, connections);
-        let (served, topology) = (broker.clone(), topology.clone());
+    if let Some((listener, (topology, users))) = amqp.zip(declared) {
+        let (options, served) = (amqp_options(&settings, connections), broker.clone());
         let serving = gateway_amqp::serve(listener, served, topology, users, options, stopping);
         gateways.push(broker.vital(Task::AmqpListener, serving));
     }
-    say("ready");
-    let outcome = until_told_to_stop(&broker).await;
+    let serving = async {
+        // A member of a cluster serves what it can meanwhile.
+        broker.ready().await.map_err(|error| ServeError::Failed(error.to_string()))?;
+        say("ready");
+        std::future::pending::<Result<(), ServeError>>().await
+    };
+    let outcome = tokio::select! {
+        biased;
+        () = signals.told_to_stop() => Ok(()),
+        reason = broker.failed() => Err(ServeError::Failed(reason)),
+        failed = serving => failed,
+    };
     broker.expect_ends();
+    broker.hand_over().await;
     stop.send_replace(true);
     for gateway in gateways {
         // Ends once its sessions have. Should it panic, the process ends.
         let _ = gateway.await;
     }
     broker.shutdown().await;
+    if let Some(cluster) = cluster {
+        cluster.close().await;
+    }
     if outcome.is_ok() {
         tracing::info!("stopped");
     }
     outcome
+}
+
+/// What clients of AMQP have declared, and their users.
+async fn declared(broker: &Broker, settings: &Settings) -> Result<(Topology, Users), ServeError> {
+    let topology = Topology::open(broker.clone()).await?;
+    let router = gateway_amqp::dead_letter::Router::new(&topology);
+    broker.set_dead_letter_router(gateway_amqp::dead_letter::SCHEME, Arc::new(router));
+    let known = topology.clone();
+    let known = move |name: &str| known.vhost(name).is_some();
+    let users = Users::open(broker.clone(), settings.amqp_users.clone(), known).await?;
+    Ok((topology, users))
 }
 
 /// Sets what the node is told to set at start, as a client could: it stays set, and what is set
@@ -169,16 +235,64 @@ fn say(line: impl Display) {
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
 }
 
-/// Ends on SIGTERM and SIGINT, and when the storage fails for good.
-async fn until_told_to_stop(broker: &Broker) -> Result<(), ServeError> {
-    let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
-    tokio::select! {
-        _ = terminate.recv() => tracing::info!("told to stop; finishing what is under way"),
-        _ = interrupt.recv() => tracing::info!("interrupted; finishing what is under way"),
-        reason = broker.failed() => return Err(ServeError::Failed(reason)),
+/// SIGTERM and SIGINT.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> Result<Self, ServeError> {
+        let terminate = signal(SignalKind::terminate()).map_err(ServeError::Signals)?;
+        let interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Signals)?;
+        Ok(Self { terminate, interrupt })
     }
-    Ok(())
+
+    async fn told_to_stop(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => tracing::info!("told to stop; finishing what is under way"),
+            _ = self.interrupt.recv() => tracing::info!("interrupted; finishing what is under way"),
+        }
+    }
+}
+
+/// Takes part in a cluster; a new node does so for as long as it takes to hear which one it is.
+async fn join(
+    world: &World,
+    settings: &Settings,
+    member: &ClusterSettings,
+    connections: &Connections,
+    failure: &Failure,
+) -> Result<Arc<cluster::Node>, ServeError> {
+    let options = cluster::NodeOptions {
+        listen: member.listen,
+        address: member.address.clone(),
+        seeds: member.seeds.clone(),
+        security: security(member)?,
+    };
+    let started =
+        cluster::Node::start(world, &settings.data, options, connections.clone(), failure).await?;
+    Ok(Arc::new(started))
+}
+
+fn security(member: &ClusterSettings) -> Result<Security, ServeError> {
+    let Some(path) = &member.secret else {
+        return Ok(Security::Plain { beyond_loopback: member.plaintext });
+    };
+    let unusable = |reason: String| ServeError::PeerSecret { path: path.clone(), reason };
+    let secret = std::fs::read(path).map_err(|error| unusable(error.to_string()))?;
+    let tls = Tls::of_secret(secret.trim_ascii()).map_err(|error| unusable(error.to_string()))?;
+    Ok(Security::Tls(tls))
+}
+
+/// Where clients are told to connect.
+fn endpoints(settings: &Settings, kafka: SocketAddr, amqp: Option<SocketAddr>) -> Endpoints {
+    let bound = |at: SocketAddr| Endpoint { host: reachable_host(at), port: at.port() };
+    let advertised = settings.advertise_kafka.clone();
+    let kafka = advertised.map_or_else(|| bound(kafka), |(host, port)| Endpoint { host, port });
+    // Clients of AMQP are told of no other node; operators are.
+    let amqp = amqp.map(|at| Endpoint { host: kafka.host.clone(), port: at.port() });
+    Endpoints { kafka, amqp }
 }
 
 /// Shards of a new data directory. A shard has a journal's thread, a sequencer and a driver, each of which may keep
@@ -192,9 +306,17 @@ fn shards_new() -> u32 {
     (cores / CORES_A_SHARD).clamp(1, SHARDS_MAX) as u32
 }
 
-fn broker_options(settings: &Settings) -> BrokerOptions {
+fn broker_options(
+    settings: &Settings,
+    cluster: Option<Arc<cluster::Node>>,
+    failure: &Failure,
+) -> BrokerOptions {
+    // A node's number in a cluster is a 32-bit one for Kafka's clients.
+    let member = cluster.as_ref().and_then(|node| u32::try_from(node.identity().at.node.0).ok());
     BrokerOptions {
-        node: settings.node,
+        node: member.unwrap_or(settings.node),
+        cluster,
+        failure: Some(failure.clone()),
         shards: settings.shards,
         shards_new: shards_new(),
         journal: journal::Options {
@@ -206,14 +328,12 @@ fn broker_options(settings: &Settings) -> BrokerOptions {
     }
 }
 
-fn gateway_options(settings: &Settings, bound: SocketAddr) -> GatewayOptions {
-    let (host, port) =
-        settings.advertise_kafka.clone().unwrap_or_else(|| (reachable_host(bound), bound.port()));
+fn gateway_options(settings: &Settings, nodes: Nodes) -> GatewayOptions {
     GatewayOptions {
         auto_create_topics: settings.auto_create_topics,
         partitions_default: settings.default_partitions,
         sessions_max: settings.connections_max,
-        ..GatewayOptions::new(host, port)
+        ..GatewayOptions::new(nodes)
     }
 }
 
@@ -251,12 +371,11 @@ fn announce(
     };
     let amqp = amqp.map_or_else(|| "off".into(), |address| address.to_string());
     say(format_args!(
-        "postroad {}: data {}, kafka {bound} (advertised {}:{}), amqp {amqp}, durability fsync, \
+        "postroad {}: data {}, kafka {bound} (advertised {}), amqp {amqp}, durability fsync, \
          {topics} topics with {partitions} partitions, started in {} ms",
         env!("CARGO_PKG_VERSION"),
         settings.data.display(),
-        options.advertised_host,
-        options.advertised_port,
+        options.nodes.own().endpoints.kafka,
         started.elapsed().as_millis(),
     ));
 }

@@ -10,10 +10,11 @@ use broker::config::NodeConfig;
 use clap::Args;
 use serde::{Deserialize, Deserializer};
 
+use crate::cluster_settings::ClusterSettings;
 use crate::logging::LogFormat;
 
 /// The consensus engine tells of every vote and term; that is for whoever asks for it.
-const DEFAULT_LOG: &str = "info,openraft=warn";
+const DEFAULT_LOG: &str = "info,openraft=error";
 
 /// What was said on the command line or in the environment.
 #[derive(Args, Clone, Debug, Default)]
@@ -49,11 +50,29 @@ pub(crate) struct Said {
     /// [default: such a log-in is refused]
     #[arg(long, value_name = "NAME", env = "POSTROAD_AMQP_ANONYMOUS")]
     amqp_anonymous: Option<String>,
-    /// This node's id [default: 1]
+    /// This node's id [default: 1; in a cluster its place among the seeds]
     #[arg(long, value_name = "N", env = "POSTROAD_NODE")]
     node: Option<u32>,
+    /// Address to listen on for the other nodes of a cluster [default: none, the node is alone]
+    #[arg(long, value_name = "ADDR", env = "POSTROAD_PEER")]
+    peer: Option<String>,
+    /// Address that the other nodes reach this one by, as it stands in --seeds [default: --peer]
+    #[arg(long, value_name = "HOST:PORT", env = "POSTROAD_ADVERTISE_PEER")]
+    advertise_peer: Option<String>,
+    /// The nodes that found the cluster, by their peer addresses: the same list on each, 3 or 5 of them
+    #[arg(long, value_name = "HOST:PORT", env = "POSTROAD_SEEDS", value_delimiter = ',')]
+    seeds: Option<Vec<String>>,
+    /// A file with a secret of at least 32 random bytes, the same on each node: they encrypt what they say,
+    /// and believe nobody who does not have it. Without it only addresses of this machine are allowed
+    #[arg(long, value_name = "FILE", env = "POSTROAD_PEER_SECRET")]
+    peer_secret: Option<PathBuf>,
+    /// Say nothing encrypted to other nodes, though they are on other machines: for private wires
+    #[arg(long, value_name = "BOOL", env = "POSTROAD_PEER_PLAINTEXT", num_args = 0..=1, default_missing_value = "true")]
+    peer_plaintext: Option<bool>,
     /// Shards that hold records, each with a journal of its own. They can become more, never fewer: topics
-    /// that are made afterwards lie in all of them [default: as many as there are; in a new directory one for every four cores, at most 8]
+    /// that are made afterwards lie in all of them [default: as many as there are; in a new directory one for
+    /// every four cores, at most 8]. In a cluster their number is fixed when it is founded [default: so many
+    /// for each node]
     #[arg(long, value_name = "N", env = "POSTROAD_SHARDS")]
     shards: Option<u32>,
     /// Size of a journal segment, such as 128MiB [default: 128MiB]
@@ -100,6 +119,8 @@ pub(crate) struct Settings {
     /// `None`: whoever logs in says who it is.
     pub(crate) amqp_anonymous: Option<String>,
     pub(crate) node: u32,
+    /// `None`: the node is alone.
+    pub(crate) cluster: Option<ClusterSettings>,
     /// `None`: as many as there are.
     pub(crate) shards: Option<u32>,
     pub(crate) segment_bytes: u64,
@@ -145,10 +166,7 @@ impl Settings {
                 .advertise_kafka
                 .map(|address| host_port("advertise-kafka", &address))
                 .transpose()?,
-            amqp: match said.amqp.as_deref() {
-                Some("off") => None,
-                address => Some(listen("amqp", address.unwrap_or("127.0.0.1:5672"))?),
-            },
+            amqp: amqp(said.amqp.as_deref(), said.peer.is_some())?,
             amqp_users: match said.amqp_user {
                 Some(users) => {
                     users.iter().map(|user| amqp_user(user)).collect::<Result<_, _>>()?
@@ -157,6 +175,13 @@ impl Settings {
             },
             amqp_anonymous: said.amqp_anonymous,
             node: said.node.unwrap_or(1),
+            cluster: ClusterSettings::of(
+                said.peer,
+                said.advertise_peer,
+                said.seeds,
+                said.peer_secret,
+                said.peer_plaintext.unwrap_or(false),
+            )?,
             shards: shards(said.shards)?,
             segment_bytes,
             disk_reserve_bytes: bytes(
@@ -188,6 +213,11 @@ impl Said {
             amqp_user: self.amqp_user.or(other.amqp_user),
             amqp_anonymous: self.amqp_anonymous.or(other.amqp_anonymous),
             node: self.node.or(other.node),
+            peer: self.peer.or(other.peer),
+            advertise_peer: self.advertise_peer.or(other.advertise_peer),
+            seeds: self.seeds.or(other.seeds),
+            peer_secret: self.peer_secret.or(other.peer_secret),
+            peer_plaintext: self.peer_plaintext.or(other.peer_plaintext),
             shards: self.shards.or(other.shards),
             segment_bytes: self.segment_bytes.or(other.segment_bytes),
             disk_reserve: self.disk_reserve.or(other.disk_reserve),
@@ -199,6 +229,19 @@ impl Said {
             log: self.log.or(other.log),
             log_format: self.log_format.or(other.log_format),
         }
+    }
+}
+
+/// Queues of AMQP are served by a node that is alone only: in a cluster that is refused, not half done.
+fn amqp(said: Option<&str>, clustered: bool) -> Result<Option<SocketAddr>, SettingsError> {
+    match (said, clustered) {
+        (Some("off"), _) | (None, true) => Ok(None),
+        (Some(address), true) => {
+            let problem =
+                "is not offered in a cluster yet: leave it away, or start the node without --peer";
+            Err(invalid("amqp", address, problem))
+        }
+        (address, false) => listen("amqp", address.unwrap_or("127.0.0.1:5672")).map(Some),
     }
 }
 
@@ -219,7 +262,11 @@ fn read(path: &Path) -> Result<Said, SettingsError> {
         .map_err(|source| SettingsError::Malformed { path: path.into(), source: Box::new(source) })
 }
 
-fn invalid(setting: &'static str, value: &str, problem: impl Into<String>) -> SettingsError {
+pub(crate) fn invalid(
+    setting: &'static str,
+    value: &str,
+    problem: impl Into<String>,
+) -> SettingsError {
     SettingsError::Invalid { setting, value: value.into(), problem: problem.into() }
 }
 
@@ -233,14 +280,14 @@ fn at_least_one<T: PartialEq + From<u8>>(
     Ok(value)
 }
 
-fn listen(setting: &'static str, text: &str) -> Result<SocketAddr, SettingsError> {
+pub(crate) fn listen(setting: &'static str, text: &str) -> Result<SocketAddr, SettingsError> {
     let text = text.replace("localhost:", "127.0.0.1:");
     text.parse().map_err(|_| {
         invalid(setting, &text, "is not an address and port, such as 127.0.0.1:9092 or [::1]:9092")
     })
 }
 
-fn host_port(setting: &'static str, text: &str) -> Result<(String, u16), SettingsError> {
+pub(crate) fn host_port(setting: &'static str, text: &str) -> Result<(String, u16), SettingsError> {
     let parsed = text.rsplit_once(':').and_then(|(host, port)| {
         let host = host.trim_start_matches('[').trim_end_matches(']');
         (!host.is_empty()).then_some(())?;

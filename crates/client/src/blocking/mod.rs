@@ -157,7 +157,7 @@ impl Connection {
         Ok(requests::partitions_led(&answer))
     }
 
-    /// Creates a topic of one replica, and returns when the broker says that it is there.
+    /// Creates a topic with as many replicas as the broker gives one, and returns when the broker says that it is there.
     pub fn create_topic(
         &mut self,
         topic: &str,
@@ -165,7 +165,7 @@ impl Connection {
         configs: &[(&str, String)],
     ) -> Result<(), CallError> {
         let configs = configs.iter().map(|(name, value)| (*name, value.as_str()));
-        let request = requests::create_topic(topic, partitions, 1, configs);
+        let request = requests::create_topic(topic, partitions, -1, configs);
         let answer = self.call(requests::CREATE_TOPICS, &request)?;
         Ok(requests::created(&answer)?)
     }
