@@ -6,6 +6,8 @@
 //! or a stop, and the next begins with what the disk holds then. In the last two nothing fails any more, and
 //! everything that clients were told is held against what is there.
 //!
+//! Three nodes of a cluster are a world of their own (`cluster`).
+//!
 //! * [`run`]: a seed; [`report`]: what it did
 //! * [`profile`]: what may happen in a run
 //! * [`node`]: a node in a simulated world
@@ -21,6 +23,7 @@
 //! * [`native`]: a smaller workload for nodes on real threads, whose order no seed fixes
 
 pub mod checkers;
+mod cluster;
 pub mod disk;
 pub mod faults;
 pub mod history;

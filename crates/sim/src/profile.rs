@@ -22,11 +22,20 @@ pub enum Profile {
     Elections,
     /// All of it.
     All,
+    /// Three nodes of a cluster, instead of one: nodes end, links are cut. No part of `All`.
+    Cluster,
 }
 
 impl Profile {
-    pub const ALL: [Self; 6] =
-        [Self::Power, Self::Kill, Self::Disk, Self::Clock, Self::Elections, Self::All];
+    pub const ALL: [Self; 7] = [
+        Self::Power,
+        Self::Kill,
+        Self::Disk,
+        Self::Clock,
+        Self::Elections,
+        Self::All,
+        Self::Cluster,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -36,6 +45,7 @@ impl Profile {
             Self::Clock => "clock",
             Self::Elections => "elections",
             Self::All => "all",
+            Self::Cluster => "cluster",
         }
     }
 
@@ -131,6 +141,15 @@ impl Limits {
         };
         let housekeeping_interval = Duration::from_millis(random.of(&[5, 50, 1_000]));
         Self { journal, housekeeping_interval }
+    }
+}
+
+impl Limits {
+    /// Of a node in a cluster. Segments are not that small: what a follower lacks is kept in them.
+    pub fn of_member(random: &mut Random) -> Self {
+        let mut limits = Self::of(random);
+        limits.journal.segment_bytes = limits.journal.segment_bytes.max(256 << 10);
+        limits
     }
 }
 

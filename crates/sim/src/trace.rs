@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 use std::fmt::{self, Write};
 use std::hash::Hasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use world::Instant;
 
@@ -26,6 +27,8 @@ struct Inner {
     printed: bool,
     /// When the life of the node began, of which the lines are.
     begun: Option<Instant>,
+    /// Of a run with several hosts, whose runtimes have times of their own: simulated milliseconds.
+    at_ms: Option<u64>,
     /// Simulated time of the lives before, and between them.
     before_ms: u64,
     down_ms: u64,
@@ -72,6 +75,11 @@ impl Trace {
         (inner.begun, inner.closed) = (Some(Instant::now()), false);
     }
 
+    /// It is this late in a run with several hosts.
+    pub fn is_at(&self, time: Duration) {
+        self.lock().at_ms = Some(time.as_millis() as u64);
+    }
+
     /// What is torn down after a crash does not count. The next life begins after so much time.
     pub fn life_ends(&self, down_ms: u64) {
         let now_ms = self.now_ms();
@@ -88,6 +96,9 @@ impl Trace {
     /// Simulated milliseconds since the run began.
     pub fn now_ms(&self) -> u64 {
         let inner = self.lock();
+        if let Some(at_ms) = inner.at_ms {
+            return at_ms;
+        }
         inner.before_ms + inner.begun.map_or(0, |begun| begun.elapsed().as_millis() as u64)
     }
 

@@ -59,6 +59,11 @@ fn a_seed_is_the_same_run_twice_with_all_faults() {
 }
 
 #[test]
+fn a_seed_is_the_same_run_twice_in_a_cluster() {
+    repeats(Profile::Cluster);
+}
+
+#[test]
 fn two_seeds_are_two_runs() {
     assert_ne!(run(1, Profile::All).stdout, run(2, Profile::All).stdout);
 }

@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use world::RuntimeClock;
 
-use super::{PANIC, Purpose, Run};
+use super::{Purpose, Run, panicked};
 use crate::checkers::groups::Group;
 use crate::network::Gateways;
 use crate::profile::{End, Life};
@@ -60,7 +60,7 @@ impl Run {
             known.groups.iter_mut().for_each(Group::life_ends);
             known.messages.life_ends();
         }
-        if let Some(panic) = PANIC.lock().unwrap_or_else(PoisonError::into_inner).take() {
+        if let Some(panic) = panicked() {
             self.verdict.violated(Invariant::Alive, panic);
         }
     }

@@ -12,6 +12,7 @@ use world::SimulatedDisk;
 
 use crate::checkers::Knowledge;
 use crate::checkers::jobs::Rules;
+use crate::cluster;
 use crate::profile::{Life, Profile};
 use crate::random::Random;
 use crate::report::Report;
@@ -36,8 +37,16 @@ pub fn watch_panics() {
     }));
 }
 
+/// The first panic since the last time.
+pub(crate) fn panicked() -> Option<String> {
+    PANIC.lock().unwrap_or_else(PoisonError::into_inner).take()
+}
+
 /// Runs a seed. The process may have run nothing before: the order of its maps is the seed's, too.
 pub fn run(seed: u64, profile: Profile, trace: &Trace) -> Result<Report, Violation> {
+    if profile == Profile::Cluster {
+        return cluster::run(seed, trace);
+    }
     let mut random = Random::new(seed);
     let verdict = Verdict::new(trace.clone());
     let shards = random.of(&[1, 1, 2, SHARDS_MAX]);

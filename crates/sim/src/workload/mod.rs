@@ -73,7 +73,7 @@ impl Client {
     /// What to do about an answer that there was none: try again after a while, or end.
     pub async fn after(&mut self, error: &Unavailable) -> Result<(), Ended> {
         match error {
-            Unavailable::NotLeader => {
+            Unavailable::NotLeader | Unavailable::Unanswered => {
                 self.think(200).await;
                 Ok(())
             }

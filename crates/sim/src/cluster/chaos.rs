@@ -1,0 +1,141 @@
+//! What happens to nodes and links of a simulated cluster.
+
+use std::time::Duration;
+
+use tokio::time::sleep;
+use turmoil::Sim;
+
+use super::host::name;
+use super::{NODES, Shared};
+use crate::random::Random;
+
+/// Faults as they come: one node is down at a time, mostly, and links are cut and mended.
+#[derive(Debug)]
+pub(super) struct Chaos {
+    random: Random,
+    next: Duration,
+    /// Nodes that are down, and until when.
+    down: [Option<Duration>; NODES],
+    /// The node that is cut off, and until when.
+    cut: Option<(Cut, Duration)>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Cut {
+    /// From all others, both ways.
+    Off(usize),
+    /// One link only, both ways: the third node sees both.
+    Link(usize, usize),
+    /// It sends, and hears nothing.
+    Deaf(usize),
+}
+
+impl Chaos {
+    pub(super) fn new(mut random: Random) -> Self {
+        let next = Duration::from_millis(random.between(500, 3_000));
+        Self { random, next, down: [None; NODES], cut: None }
+    }
+
+    pub(super) fn step(&mut self, sim: &mut Sim<'_>, shared: &Shared) {
+        let now = sim.elapsed();
+        let healed = shared.lock().is_healed;
+        for place in 0..NODES {
+            if self.down[place].is_some_and(|until| healed || until <= now) {
+                self.down[place] = None;
+                shared.lock().trace.note(format_args!("{} is started", name(place)));
+                sim.bounce(name(place));
+            }
+        }
+        if self.cut.is_some_and(|(_, until)| healed || until <= now) {
+            self.mend(sim, shared);
+        }
+        if healed || now < self.next {
+            return;
+        }
+        self.next = now + Duration::from_millis(self.random.between(50, 4_000));
+        match self.random.below(5) {
+            0..=2 => self.crash(sim, shared, now),
+            _ => self.cut(sim, shared, now),
+        }
+    }
+
+    /// A node's process ends, or its power goes: in the worst case that of all nodes.
+    fn crash(&mut self, sim: &mut Sim<'_>, shared: &Shared, now: Duration) {
+        let place = self.random.below(NODES as u64) as usize;
+        let all = self.random.once_in(12);
+        let power = self.random.once_in(2);
+        for victim in 0..NODES {
+            let others_are_up = self.down.iter().all(Option::is_none);
+            let chosen = all || (victim == place && (others_are_up || self.random.once_in(6)));
+            if !chosen || self.down[victim].is_some() {
+                continue;
+            }
+            let until = now + Duration::from_millis(self.random.between(20, 4_000));
+            self.down[victim] = Some(until);
+            sim.crash(name(victim));
+            let mut state = shared.lock();
+            let (verb, number) =
+                (if power { "loses power" } else { "is killed" }, self.random.number());
+            state.trace.note(format_args!("{} {verb}", name(victim)));
+            state.crashes += 1;
+            let place = &mut state.nodes[victim];
+            place.broker = None;
+            place.disk = match power {
+                true => place.disk.power_loss(number),
+                false => place.disk.killed(),
+            };
+        }
+    }
+
+    fn cut(&mut self, sim: &mut Sim<'_>, shared: &Shared, now: Duration) {
+        if self.cut.is_some() {
+            return;
+        }
+        let one = self.random.below(NODES as u64) as usize;
+        let other = (one + 1) % NODES;
+        let cut = match self.random.below(4) {
+            0 | 1 => Cut::Off(one),
+            2 => Cut::Link(one, other),
+            _ => Cut::Deaf(one),
+        };
+        shared.lock().trace.note(format_args!("links are cut: {cut:?}"));
+        match cut {
+            Cut::Off(node) => others(node).for_each(|it| sim.partition(name(node), name(it))),
+            Cut::Link(node, it) => sim.partition(name(node), name(it)),
+            Cut::Deaf(node) => {
+                others(node).for_each(|it| sim.partition_oneway(name(it), name(node)));
+            }
+        }
+        self.cut = Some((cut, now + Duration::from_millis(self.random.between(100, 5_000))));
+    }
+
+    fn mend(&mut self, sim: &mut Sim<'_>, shared: &Shared) {
+        let Some((cut, _)) = self.cut.take() else { return };
+        shared.lock().trace.note(format_args!("links are mended: {cut:?}"));
+        match cut {
+            Cut::Off(node) => others(node).for_each(|it| sim.repair(name(node), name(it))),
+            Cut::Link(node, it) => sim.repair(name(node), name(it)),
+            Cut::Deaf(node) => {
+                others(node).for_each(|it| sim.repair_oneway(name(it), name(node)));
+            }
+        }
+    }
+}
+
+fn others(node: usize) -> impl Iterator<Item = usize> {
+    (0..NODES).filter(move |it| *it != node)
+}
+
+/// Now and then a node hands over what it leads, as one does that is told to stop.
+pub(super) async fn hand_over(shared: Shared, mut random: Random) {
+    loop {
+        sleep(Duration::from_millis(random.between(200, 6_000))).await;
+        if shared.lock().is_healed {
+            return;
+        }
+        if let Some(broker) = shared.any_broker(&mut random) {
+            shared.lock().trace.note(format_args!("node {} hands over", broker.node()));
+            broker.hand_over().await;
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What must hold of a simulated cluster once nothing fails any more.
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use base::PartitionId;
+use broker::{Broker, ShardStatus};
+use tokio::time::{Instant, sleep};
+
+use super::producers::{PARTITIONS, leader, topic};
+use super::{NODES, Shared};
+use crate::history::{Sent, Violation, sent_of};
+use crate::random::Random;
+use crate::reading;
+use crate::verdict::Invariant;
+
+/// Simulated time in which a healed cluster is whole again.
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Every node has everything that was acknowledged: each leads once, and is read.
+pub(super) async fn judge(shared: &Shared, mut random: Random) {
+    if let Err(why) = all_agree(shared, &mut random).await {
+        return violated(shared, Invariant::Progress, why);
+    }
+    for _ in 0..NODES {
+        if let Err(why) = read(shared, &mut random).await {
+            return violated(shared, Invariant::Progress, why);
+        }
+        for place in 0..NODES {
+            if let Some(broker) = shared.broker(place) {
+                broker.hand_over().await;
+            }
+        }
+    }
+}
+
+fn violated(shared: &Shared, invariant: Invariant, what: String) {
+    let verdict = shared.lock().verdict.clone();
+    verdict.violated(invariant, what);
+}
+
+/// Waits until all nodes are open and have the same of every partition.
+async fn all_agree(shared: &Shared, random: &mut Random) -> Result<(), String> {
+    let deadline = Instant::now() + PATIENCE;
+    let topic = topic(shared, random).await;
+    loop {
+        let brokers: Vec<Broker> = (0..NODES).filter_map(|place| shared.broker(place)).collect();
+        let bounds = |broker: &Broker| -> Vec<_> {
+            let partition = |index| broker.bounds(PartitionId::new(topic, index));
+            (0..PARTITIONS).map(partition).collect()
+        };
+        let of_all: Vec<_> = brokers.iter().map(bounds).collect();
+        let led = |broker: &Broker| {
+            let leaders = broker.leaders(topic);
+            (0..PARTITIONS).all(|index| leaders.of(index).node.is_some())
+        };
+        let same = of_all.windows(2).all(|two| two[0] == two[1]);
+        if of_all.len() == NODES && same && brokers.iter().all(led) {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            return Err(format!("nodes do not agree: {}", standing(&brokers)));
+        }
+        drop(brokers);
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Of each node and shard: the term, and where its log ends.
+fn standing(brokers: &[Broker]) -> String {
+    let mut told = String::new();
+    for broker in brokers {
+        let _ = write!(told, "node {}", broker.node());
+        for ShardStatus { shard, term, log_end, left_behind, .. } in broker.shard_statuses() {
+            let _ = write!(told, ", {shard} term {term} log to {log_end} without {left_behind:?}");
+        }
+        told.push_str("; ");
+    }
+    told
+}
+
+/// Reads every partition at its leader.
+async fn read(shared: &Shared, random: &mut Random) -> Result<(), String> {
+    let deadline = Instant::now() + PATIENCE;
+    let topic = topic(shared, random).await;
+    for index in 0..PARTITIONS {
+        let partition = PartitionId::new(topic, index);
+        let found = loop {
+            let found = match leader(shared, random, partition) {
+                Some(broker) => reading::read_all(&broker, partition).await,
+                None => Err("nobody leads it".to_owned()),
+            };
+            match found {
+                Ok(found) => break found,
+                Err(why) if Instant::now() > deadline => {
+                    return Err(format!("partition {index} cannot be read: {why}"));
+                }
+                Err(_) => sleep(LOOK_EVERY).await,
+            }
+        };
+        let found: Vec<(u64, Option<Sent>)> =
+            found.iter().map(|it| (it.offset, it.value.as_deref().and_then(sent_of))).collect();
+        let checked = shared.lock().history.check(index, &found);
+        if let Err(violation) = checked {
+            violated(shared, invariant_of(&violation), violation.to_string());
+        }
+    }
+    Ok(())
+}
+
+fn invariant_of(violation: &Violation) -> Invariant {
+    match violation {
+        Violation::Lost { .. } | Violation::Changed { .. } => Invariant::Durable,
+        Violation::Gap { .. } | Violation::OutOfOrder { .. } => Invariant::Ordered,
+        Violation::NeverSent { .. } | Violation::Twice { .. } => Invariant::Once,
+    }
+}

@@ -1,0 +1,189 @@
+//! Clients of a simulated cluster: each looks for the leader of a partition and appends there. Some send again what
+//! was not answered, with sequence numbers; the others give it up.
+
+use std::time::Duration;
+
+use base::{PartitionId, TopicId};
+use broker::{AppendError, Appended, Broker, NewTopic, ProducerIdentity, Unavailable};
+use record::BatchOptions;
+use tokio::time::{sleep, timeout};
+
+use super::{NODES, Shared};
+use crate::history::{Sent, sent_value};
+use crate::random::Random;
+use crate::verdict::Invariant;
+use crate::workload::{New, batch};
+
+pub(super) const TOPIC: &str = "log";
+pub(super) const PARTITIONS: u32 = 6;
+/// Who gets no answer asks again elsewhere: the node may be gone, with all that it was asked.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(8);
+
+#[derive(Debug)]
+pub(super) struct Producer {
+    id: u32,
+    shared: Shared,
+    random: Random,
+    next: u32,
+    /// Of an idempotent one, with the next sequence number of each partition.
+    identity: Option<(i64, [i32; PARTITIONS as usize])>,
+}
+
+/// What is to be appended, until it is or is given up.
+#[derive(Clone, Copy, Debug)]
+struct Open {
+    partition: u32,
+    first: u32,
+    records: u32,
+    padding: usize,
+}
+
+impl Producer {
+    pub(super) fn new(id: u32, shared: Shared, random: Random) -> Self {
+        Self { id, shared, random, next: 0, identity: None }
+    }
+
+    /// Appends until everything is healed, and then until what was open is answered.
+    pub(super) async fn run(mut self) {
+        let topic = topic(&self.shared, &mut self.random).await;
+        if self.id.is_multiple_of(2) {
+            self.identify().await;
+        }
+        while !self.shared.lock().is_healed {
+            let records = 1 + self.random.below(4) as u32;
+            let open = Open {
+                partition: self.random.below(PARTITIONS.into()) as u32,
+                first: self.next,
+                records,
+                padding: self.random.below(3_000) as usize,
+            };
+            self.next += records;
+            for sent in self.sent(open) {
+                self.shared.lock().history.send(sent, open.partition);
+            }
+            while !self.append(topic, open).await {}
+            let pause = self.random.between(0, 40);
+            sleep(Duration::from_millis(pause)).await;
+        }
+    }
+
+    fn sent(&self, open: Open) -> impl Iterator<Item = Sent> + use<> {
+        let producer = self.id;
+        (open.first..open.first + open.records).map(move |number| Sent { producer, number })
+    }
+
+    async fn identify(&mut self) {
+        loop {
+            if let Some(broker) = self.shared.any_broker(&mut self.random) {
+                let allocated = timeout(ANSWERED_WITHIN, broker.allocate_producer_id()).await;
+                if let Ok(Ok(ProducerIdentity { id, .. })) = allocated {
+                    self.identity = Some((id, [0; PARTITIONS as usize]));
+                    return;
+                }
+            }
+            self.pause().await;
+        }
+    }
+
+    async fn pause(&mut self) {
+        let ms = self.random.between(5, 100);
+        sleep(Duration::from_millis(ms)).await;
+    }
+
+    /// Whether it is done: appended, or given up.
+    async fn append(&mut self, topic: TopicId, open: Open) -> bool {
+        let partition = PartitionId::new(topic, open.partition);
+        let Some(broker) = leader(&self.shared, &mut self.random, partition) else {
+            self.pause().await;
+            return false;
+        };
+        let values: Vec<New> = self
+            .sent(open)
+            .map(|sent| New {
+                key: None,
+                value: sent_value(sent, open.padding),
+                headers: Vec::new(),
+            })
+            .collect();
+        let options = match &self.identity {
+            Some((id, sequences)) => BatchOptions {
+                producer_id: *id,
+                producer_epoch: 0,
+                base_sequence: sequences[open.partition as usize],
+                ..BatchOptions::default()
+            },
+            None => BatchOptions::default(),
+        };
+        let batch = batch(partition, options, broker.clock().now_ms(), &values);
+        let (node, appended) = (broker.node(), broker.append(vec![batch]));
+        // What holds a node that is gone open would keep what it ran on.
+        drop(broker);
+        let answer = timeout(ANSWERED_WITHIN, appended).await.map(|mut answers| answers.remove(0));
+        let Open { first, .. } = open;
+        let trace = self.shared.lock().trace.clone();
+        trace.note(format_args!("producer {} sent {first} to node {node}: {answer:?}", self.id));
+        match answer {
+            Ok(Ok(Appended { base_offset, .. })) => {
+                for (sent, offset) in self.sent(open).zip(base_offset..) {
+                    self.shared.lock().history.acknowledge(sent, offset);
+                }
+                if let Some((_, sequences)) = &mut self.identity {
+                    sequences[open.partition as usize] += open.records as i32;
+                }
+                true
+            }
+            // Nothing of it is anywhere: everybody sends again.
+            Ok(Err(AppendError::Unavailable(Unavailable::NotLeader))) => {
+                self.pause().await;
+                false
+            }
+            Ok(Err(AppendError::Unavailable(_))) | Err(_) => {
+                self.pause().await;
+                self.identity.is_none()
+            }
+            // The node does not know of the topic yet.
+            Ok(Err(AppendError::UnknownPartition(_))) => {
+                self.pause().await;
+                false
+            }
+            Ok(Err(other)) => {
+                let what = format!("producer {} is refused: {other}", self.id);
+                self.shared.lock().verdict.violated(Invariant::Alive, what);
+                true
+            }
+        }
+    }
+}
+
+/// The broker that leads the partition, if a node says so and it is there.
+pub(super) fn leader(
+    shared: &Shared,
+    random: &mut Random,
+    partition: PartitionId,
+) -> Option<Broker> {
+    let asked = shared.any_broker(random)?;
+    let node = asked.leaders(partition.topic).of(partition.index).node?;
+    let place = (node as usize).checked_sub(1).filter(|place| *place < NODES)?;
+    shared.broker(place)
+}
+
+/// The topic, made if it is not there.
+pub(super) async fn topic(shared: &Shared, random: &mut Random) -> TopicId {
+    loop {
+        if let Some(broker) = shared.any_broker(random) {
+            let found = broker.catalog().topic_id(TOPIC);
+            if let Some(topic) = found {
+                return topic;
+            }
+            let topic = NewTopic {
+                name: TOPIC.to_owned(),
+                uuid: broker.entropy().uuid(),
+                partitions: PARTITIONS,
+                config: [("retention.ms".to_owned(), "-1".to_owned())].into(),
+            };
+            let _ = timeout(ANSWERED_WITHIN, broker.create_topic(topic)).await;
+        }
+        let ms = random.between(5, 200);
+        sleep(Duration::from_millis(ms)).await;
+    }
+}
