@@ -1,6 +1,8 @@
 //! What a chore found out: figures, some with a target, told as a table or as JSON. Progress goes
 //! to stderr meanwhile, so that `--output json` stays JSON.
 
+use std::time::Duration;
+
 use clap::ValueEnum;
 use serde::Serialize;
 
@@ -21,6 +23,14 @@ struct Figure {
     target: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     met: Option<bool>,
+}
+
+/// In milliseconds; 0 of none. 1.0 is the longest.
+pub(crate) fn percentile(waits: &mut [Duration], part: f64) -> f64 {
+    waits.sort_unstable();
+    let last = waits.len().saturating_sub(1);
+    let at = (last as f64 * part).round() as usize;
+    waits.get(at).map_or(0.0, |wait| wait.as_secs_f64() * 1e3)
 }
 
 /// The figures of one chore, in the order in which they were found.

@@ -162,11 +162,21 @@ impl Server {
 
     /// SIGTERM, then waits; a server that does not end in time is killed and reported.
     pub(crate) fn stop(mut self, within: Duration) -> Outcome<ExitStatus> {
+        self.terminate()?;
+        self.ended(within)
+    }
+
+    /// SIGTERM, and no wait.
+    pub(crate) fn terminate(&mut self) -> Outcome {
         self.still_runs()?;
-        let begun = Instant::now();
         let pid = rustix::process::Pid::from_child(&self.child);
         rustix::process::kill_process(pid, rustix::process::Signal::TERM)
-            .context(|| format!("cannot stop {}", self.name))?;
+            .context(|| format!("cannot stop {}", self.name))
+    }
+
+    /// Waits until a server that was told to stop has ended; one that does not in time is killed and reported.
+    pub(crate) fn ended(mut self, within: Duration) -> Outcome<ExitStatus> {
+        let begun = Instant::now();
         while begun.elapsed() < within {
             if let Some(status) = self.child.try_wait()? {
                 return Ok(status);

@@ -3,6 +3,7 @@
 //! `leases` does is told in its own file.
 
 mod abuse;
+mod failover;
 mod leases;
 mod ledger;
 mod load;
@@ -31,6 +32,8 @@ pub(crate) enum Soak {
     Abuse(abuse::AbuseOptions),
     /// The leader is elected anew under load, in a loop: no error, nothing lost, short pauses
     Elections(leases::elections::ElectionsOptions),
+    /// Three nodes under load, whose leaders go in a loop: nothing lost, and writes soon go on
+    Failover(failover::FailoverOptions),
     /// kill -9 under load, in a loop: no acknowledged record lost, offsets dense, order kept
     Kill(KillOptions),
     /// kill -9 with consumers at work, in a loop: nothing lost, nothing settled delivered again
@@ -45,6 +48,7 @@ pub(crate) fn run(soak: &Soak) -> Outcome {
     match soak {
         Soak::Abuse(options) => abuse::run(options),
         Soak::Elections(options) => leases::elections::run(options),
+        Soak::Failover(options) => failover::run(options),
         Soak::Kill(options) => kill(options),
         Soak::Leases(options) => leases::run(options),
         Soak::Planted(options) => planted::run(options),

@@ -14,7 +14,7 @@ use super::delayed;
 use super::load::{Load, LoadOptions, first_of};
 use super::workers::PATIENCE;
 use crate::failure::{Context, Failure, Outcome};
-use crate::figures::Figures;
+use crate::figures::{Figures, percentile};
 use crate::paths;
 use crate::random::Random;
 use crate::records::batch;
@@ -115,13 +115,6 @@ impl Waits {
         let within = self.all.iter().filter(|(sent, wait)| *sent + *wait >= from && *sent < to);
         within.map(|(_, wait)| *wait).max()
     }
-}
-
-fn percentile(waits: &mut [Duration], part: f64) -> f64 {
-    waits.sort_unstable();
-    let last = waits.len().saturating_sub(1);
-    let at = (last as f64 * part).round() as usize;
-    waits.get(at).map_or(0.0, |wait| wait.as_secs_f64() * 1e3)
 }
 
 impl Run<'_> {

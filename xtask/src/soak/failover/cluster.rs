@@ -1,0 +1,199 @@
+//! Three nodes on this machine, of which any may be stopped and started again.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use client::blocking::Connection;
+
+use super::super::load::PATIENCE;
+use crate::failure::{Context, Failure, Outcome};
+use crate::server::{self, Postroad, Server, Starting};
+
+pub(crate) const NODES: usize = 3;
+
+/// How a node goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Going {
+    /// `kill -9`
+    Kill,
+    /// SIGTERM: it hands over what it leads
+    Term,
+}
+
+/// A cluster, and which of its nodes run. Node N of the cluster is at place N - 1.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    nodes: Vec<Postroad>,
+    running: Vec<Option<Server>>,
+}
+
+/// Who leads a partition, by place; `None` while nobody does.
+pub(crate) type Leaders = Vec<Option<usize>>;
+
+impl Cluster {
+    /// Founds a new one; all its nodes are ready on return.
+    pub(crate) fn found(
+        binary: &Path,
+        folder: &Path,
+        serve: &[String],
+        within: Duration,
+    ) -> Outcome<Cluster> {
+        let mut ports = Vec::new();
+        while ports.len() < 2 * NODES {
+            let port = server::free_port()?;
+            if !ports.contains(&port) {
+                ports.push(port);
+            }
+        }
+        let (kafka, peers) = ports.split_at(NODES);
+        let peers: Vec<String> = peers.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        let seeds = peers.join(",");
+        let node = |(place, (port, peer)): (usize, (&u16, &String))| {
+            let name = format!("node-{}", place + 1);
+            let mut arguments: Vec<String> =
+                ["--peer", peer, "--seeds", &seeds].map(str::to_owned).into();
+            arguments.extend_from_slice(serve);
+            Postroad {
+                binary: PathBuf::from(binary),
+                data: folder.join(&name),
+                log: folder.join(format!("{name}.log")),
+                port: *port,
+                arguments,
+            }
+        };
+        let nodes: Vec<Postroad> = kafka.iter().zip(&peers).enumerate().map(node).collect();
+        // None is ready before all are there.
+        let starting: Vec<Starting> = nodes.iter().map(Postroad::spawn).collect::<Outcome<_>>()?;
+        let mut running = Vec::new();
+        for starting in starting {
+            running.push(Some(starting.ready(within)?.0));
+        }
+        Ok(Cluster { nodes, running })
+    }
+
+    /// Takes a node down, and returns as soon as the signal is sent: `kill -9` has done its work then, a node
+    /// that is told to stop has not.
+    pub(crate) fn take_down(&mut self, place: usize, going: Going) -> Outcome<Option<Server>> {
+        let Some(mut server) = self.running[place].take() else {
+            return Err(Failure::new(format!("node {} does not run", place + 1)));
+        };
+        server.still_runs()?;
+        match going {
+            Going::Kill => server.kill().map(|()| None),
+            Going::Term => {
+                server.terminate()?;
+                Ok(Some(server))
+            }
+        }
+    }
+
+    /// Starts a node again; ready on return. How long that took.
+    pub(crate) fn start(&mut self, place: usize, within: Duration) -> Outcome<Duration> {
+        let (server, took) = self.nodes[place].start(within)?;
+        self.running[place] = Some(server);
+        Ok(took)
+    }
+
+    /// Starts all nodes that do not run; ready on return.
+    pub(crate) fn start_all(&mut self, within: Duration) -> Outcome {
+        let mut starting = Vec::new();
+        for (place, node) in self.nodes.iter().enumerate() {
+            if self.running[place].is_none() {
+                starting.push((place, node.spawn()?));
+            }
+        }
+        for (place, starting) in starting {
+            self.running[place] = Some(starting.ready(within)?.0);
+        }
+        Ok(())
+    }
+
+    /// Fails if a node has ended by itself.
+    pub(crate) fn still_runs(&mut self) -> Outcome {
+        self.running.iter_mut().flatten().try_for_each(Server::still_runs)
+    }
+
+    pub(crate) fn address(&self, place: usize) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.nodes[place].port))
+    }
+
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        (0..NODES).map(|place| self.address(place)).collect()
+    }
+
+    /// Stops all nodes politely.
+    pub(crate) fn stop(&mut self, within: Duration) -> Outcome {
+        for server in self.running.iter_mut().filter_map(Option::take) {
+            let status = server.stop(within)?;
+            if !status.success() {
+                return Err(Failure::new(format!("postroad ended with {status} after SIGTERM")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until every node says of every partition who leads it and that all replicas are there.
+    pub(crate) fn whole(&self, topic: &str, partitions: usize, within: Duration) -> Outcome {
+        let deadline = std::time::Instant::now() + within;
+        loop {
+            let mut whole = true;
+            for address in self.addresses() {
+                whole &= is_whole(address, topic, partitions).unwrap_or(false);
+            }
+            if whole {
+                return Ok(());
+            }
+            if std::time::Instant::now() > deadline {
+                let what = format!("the nodes are not all there again within {within:?}");
+                return Err(Failure::new(what));
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn is_whole(address: SocketAddr, topic: &str, partitions: usize) -> std::io::Result<bool> {
+    let mut connection = Connection::open(address, PATIENCE)?;
+    let answer = connection.metadata(&[topic.to_owned()])?;
+    let found = answer.topics.iter().flat_map(|topic| &topic.partitions);
+    let whole = found.filter(|it| it.leader_id.0 >= 1 && it.isr_nodes.len() == NODES).count();
+    Ok(whole == partitions)
+}
+
+/// Who leads the partitions of a topic, as a node knows it.
+pub(crate) fn leaders(
+    connection: &mut Connection,
+    topic: &str,
+    partitions: usize,
+) -> std::io::Result<Leaders> {
+    let answer = connection.metadata(&[topic.to_owned()])?;
+    let mut leaders = vec![None; partitions];
+    for partition in answer.topics.iter().flat_map(|topic| &topic.partitions) {
+        let place = usize::try_from(partition.leader_id.0 - 1).ok().filter(|it| *it < NODES);
+        if let Some(slot) = leaders.get_mut(partition.partition_index as usize) {
+            *slot = place;
+        }
+    }
+    Ok(leaders)
+}
+
+/// The same of the first of these nodes that answers.
+pub(crate) fn leaders_by_any(
+    addresses: &[SocketAddr],
+    topic: &str,
+    partitions: usize,
+) -> Outcome<Leaders> {
+    let mut last = None;
+    for address in addresses {
+        let asked = Connection::open(*address, Duration::from_secs(2))
+            .map_err(std::io::Error::from)
+            .and_then(|mut connection| leaders(&mut connection, topic, partitions));
+        match asked {
+            Ok(leaders) => return Ok(leaders),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| std::io::Error::other("there are no nodes")))
+        .context(|| "no node says who leads")
+}

@@ -1,0 +1,151 @@
+//! The load of a cluster: each producer writes one partition, wherever that is led, one batch at a time. It
+//! never sends a batch twice: one without an answer may be in the log, or not.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use client::blocking::Connection;
+use client::records::records_of;
+use client::requests::Answer;
+
+use super::super::ledger::{Acknowledged, Ledger, Mark, Reader};
+use super::super::load::violated;
+use super::cluster::{self, NODES};
+use crate::failure::{Context, Failure, Outcome};
+use crate::random::Random;
+use crate::records::batch;
+
+/// An answer takes no longer, whatever happens to a node; a producer that waits so long goes on elsewhere.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(15);
+/// Before a producer asks again who leads.
+const AGAIN_AFTER: Duration = Duration::from_millis(5);
+const BATCH_RECORDS: u64 = 30;
+
+/// What all producers write.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    pub(crate) nodes: Vec<SocketAddr>,
+    pub(crate) topic: String,
+    pub(crate) partitions: usize,
+    pub(crate) record_bytes: usize,
+}
+
+/// The producer of one partition.
+#[derive(Debug)]
+pub(crate) struct Producer {
+    partition: usize,
+    random: Random,
+    next_sequence: u64,
+    /// With the moments at which each was sent and acknowledged.
+    pub(crate) acknowledged: Vec<(Acknowledged, Instant, Instant)>,
+    /// Batches that a node refused: they are not in the log.
+    pub(crate) refused: u64,
+    /// Batches without an answer.
+    pub(crate) unanswered: u64,
+}
+
+impl Producer {
+    pub(crate) fn new(partition: usize, seed: u64) -> Producer {
+        let random = Random::new(seed);
+        let (acknowledged, refused, unanswered) = (Vec::new(), 0, 0);
+        Producer { partition, random, next_sequence: 0, acknowledged, refused, unanswered }
+    }
+
+    /// Produces until `stop`.
+    pub(crate) fn run(&mut self, target: &Target, stop: &AtomicBool) {
+        let mut asked = self.partition % NODES;
+        while !stop.load(Ordering::Relaxed) {
+            let leader = Connection::open(target.nodes[asked], ANSWERED_WITHIN)
+                .map_err(std::io::Error::from)
+                .and_then(|mut node| cluster::leaders(&mut node, &target.topic, target.partitions));
+            match leader.map(|leaders| leaders[self.partition]) {
+                Ok(Some(place)) => {
+                    let _ = self.run_at(target, place, stop);
+                }
+                Ok(None) => {}
+                Err(_) => asked = (asked + 1) % NODES,
+            }
+            std::thread::sleep(AGAIN_AFTER);
+        }
+    }
+
+    /// Produces at one node, for as long as that takes what it is sent.
+    fn run_at(&mut self, target: &Target, place: usize, stop: &AtomicBool) -> std::io::Result<()> {
+        let mut connection = Connection::open(target.nodes[place], ANSWERED_WITHIN)?;
+        while !stop.load(Ordering::Relaxed) {
+            let records = self.random.between(1, BATCH_RECORDS);
+            let first = Mark { producer: 0, sequence: self.next_sequence };
+            self.next_sequence += records;
+            let marks = (0..records).map(|i| Mark { sequence: first.sequence + i, ..first });
+            let values = marks.map(|mark| mark.to_value(target.record_bytes));
+            let (partition, sent_at) = (self.partition as i32, Instant::now());
+            let answer = connection
+                .produce(&target.topic, partition, batch(values))
+                .and_then(|sent| connection.answer(sent));
+            match answer {
+                Ok(Answer::Acknowledged { base_offset }) => {
+                    let (partition, records) = (self.partition, records as u32);
+                    let batch = Acknowledged { partition, base_offset, first, records };
+                    self.acknowledged.push((batch, sent_at, Instant::now()));
+                }
+                Ok(Answer::Refused { .. }) => {
+                    self.refused += 1;
+                    return Ok(());
+                }
+                Err(error) => {
+                    self.unanswered += 1;
+                    return Err(error.into());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads every partition at its leader from its reader to the end, and holds it against the ledger. How many
+/// records that were.
+pub(crate) fn verify(target: &Target, ledger: &mut Ledger, readers: &mut [Reader]) -> Outcome<u64> {
+    let leaders = cluster::leaders_by_any(&target.nodes, &target.topic, target.partitions)?;
+    let mut read = 0;
+    for (place, reader) in leaders.iter().zip(readers) {
+        let partition = reader.partition;
+        let place = place.ok_or_else(|| Failure::new(format!("nobody leads {partition}")))?;
+        read += verify_partition(target, target.nodes[place], ledger, reader)
+            .map_err(|error| Failure::new(format!("partition {partition}: {error}")))?;
+    }
+    Ok(read)
+}
+
+fn verify_partition(
+    target: &Target,
+    address: SocketAddr,
+    ledger: &mut Ledger,
+    reader: &mut Reader,
+) -> Outcome<u64> {
+    let mut connection =
+        Connection::open(address, ANSWERED_WITHIN).context(|| "cannot connect to its leader")?;
+    let mut read = 0;
+    loop {
+        let offsets = [(reader.partition as i32, reader.next_offset)];
+        let fetched = connection
+            .fetch(&target.topic, &offsets, Duration::ZERO)
+            .context(|| "cannot fetch from its leader")?;
+        let before = reader.next_offset;
+        for fetched in fetched {
+            if fetched.error_code != 0 {
+                let code = client::requests::code_name(fetched.error_code);
+                return Err(Failure::new(format!("a fetch is answered with {code}")));
+            }
+            for record in records_of(fetched.records).context(|| "records cannot be read")? {
+                let value = record.value.unwrap_or_default();
+                ledger.check(reader, record.offset, &value).map_err(violated)?;
+                read += 1;
+            }
+        }
+        if reader.next_offset == before {
+            ledger.check_end(reader).map_err(violated)?;
+            return Ok(read);
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! `cargo xtask soak failover`: three nodes under load, of which the leader of a partition goes again and again.
+//! Nothing that was acknowledged may be lost, and writes must soon go on.
+
+mod cluster;
+mod load;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use client::blocking::Connection;
+
+use self::cluster::{Cluster, Going, leaders_by_any};
+use self::load::{Producer, Target, verify};
+use super::ledger::{Ledger, Reader};
+use super::load::{PATIENCE, violated};
+use crate::failure::{Context, Failure, Outcome};
+use crate::figures::{Figures, Output, percentile};
+use crate::paths;
+use crate::random::Random;
+use crate::server;
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct FailoverOptions {
+    /// How often a leader goes
+    #[arg(long, default_value_t = 100)]
+    times: u32,
+    /// How it goes
+    #[arg(long, value_enum, default_value_t = Going::Kill)]
+    how: Going,
+    /// Repeats the choices of an earlier run (its moments still depend on the machine)
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Partitions of the topic, each with a producer
+    #[arg(long, default_value_t = 6)]
+    partitions: usize,
+    /// Size of a record's value
+    #[arg(long, default_value_t = 200)]
+    record_bytes: usize,
+    /// The load lasts so long at most before a node goes, in milliseconds
+    #[arg(long, default_value_t = 1_000)]
+    alive_ms_max: u64,
+    /// A node is away for so long at most, in milliseconds
+    #[arg(long, default_value_t = 1_000)]
+    away_ms_max: u64,
+    /// Founding, and a restart, may take this long until `ready`, in milliseconds
+    #[arg(long, default_value_t = 30_000)]
+    ready_ms_max: u64,
+    /// Writes of a partition whose leader went may wait so long (median), in milliseconds [default: 300 after
+    /// kill -9, 100 after SIGTERM]
+    #[arg(long)]
+    pause_ms_median_max: Option<f64>,
+    /// And so long (99th percentile), in milliseconds [default: 1000 after kill -9, 300 after SIGTERM]
+    #[arg(long)]
+    pause_ms_p99_max: Option<f64>,
+    /// What to print
+    #[arg(long, value_enum, default_value = "table")]
+    output: Output,
+    /// The server's binary [default: a release build of this checkout]
+    #[arg(long)]
+    bin: Option<PathBuf>,
+    /// Further arguments of `postroad serve`, after `--`; small segments, so that many are begun
+    #[arg(last = true, default_values = ["--segment-bytes", "16MiB"])]
+    serve: Vec<String>,
+}
+
+pub(super) fn run(options: &FailoverOptions) -> Outcome {
+    let seed = options.seed.unwrap_or_else(Random::any_seed);
+    let binary = server::binary(options.bin.as_deref())?;
+    let folder = paths::fresh("soak-failover")?;
+    eprintln!("soak failover: {} times, seed {seed}, data in {}", options.times, folder.display());
+    let within = Duration::from_millis(options.ready_ms_max);
+    let cluster = Cluster::found(&binary, &folder, &options.serve, within)?;
+    let mut run = Run::new(options, cluster, seed);
+    let kept = folder.display().to_string();
+    run.all().map_err(|failure| {
+        failure.remedy(format!(
+            "data and logs are kept in {kept}; again: cargo xtask soak failover --seed {seed}"
+        ))
+    })?;
+    run.report().publish(options.output)?;
+    paths::fresh("soak-failover").map(drop)
+}
+
+struct Run<'a> {
+    options: &'a FailoverOptions,
+    cluster: Cluster,
+    target: Target,
+    random: Random,
+    producers: Vec<Producer>,
+    ledger: Ledger,
+    readers: Vec<Reader>,
+    /// Until a write was acknowledged again: of partitions whose leader went, and of the others.
+    pauses: Vec<Duration>,
+    others: Vec<Duration>,
+    restarts: Vec<Duration>,
+    refused: u64,
+    unanswered: u64,
+    read: u64,
+}
+
+impl Run<'_> {
+    fn new(options: &FailoverOptions, cluster: Cluster, seed: u64) -> Run<'_> {
+        let target = Target {
+            nodes: cluster.addresses(),
+            topic: "soak".to_owned(),
+            partitions: options.partitions,
+            record_bytes: options.record_bytes,
+        };
+        let producer = |partition| Producer::new(partition, seed.wrapping_add(partition as u64));
+        Run {
+            options,
+            cluster,
+            random: Random::new(seed),
+            producers: (0..options.partitions).map(producer).collect(),
+            ledger: Ledger::new(options.partitions),
+            readers: (0..options.partitions).map(|partition| Reader::new(partition, 1)).collect(),
+            target,
+            pauses: Vec::new(),
+            others: Vec::new(),
+            restarts: Vec::new(),
+            refused: 0,
+            unanswered: 0,
+            read: 0,
+        }
+    }
+
+    fn all(&mut self) -> Outcome {
+        Connection::open(self.cluster.address(0), PATIENCE)
+            .and_then(|mut connection| {
+                connection.create_topic(&self.target.topic, self.target.partitions as i32, &[])
+            })
+            .context(|| "cannot create the topic")?;
+        self.whole()?;
+        let mut told = Instant::now();
+        for cycle in 1..=self.options.times {
+            self.cycle().map_err(|failure| {
+                Failure::new(format!("round {cycle} of {}: {failure}", self.options.times))
+            })?;
+            if told.elapsed() > Duration::from_secs(10) {
+                told = Instant::now();
+                eprintln!(
+                    "  {cycle} of {}, {} records acknowledged, longest pause {:.0?}",
+                    self.options.times,
+                    self.ledger.records_acknowledged(),
+                    self.pauses.iter().max().copied().unwrap_or_default(),
+                );
+            }
+        }
+        self.end()
+    }
+
+    fn whole(&self) -> Outcome {
+        let within = Duration::from_millis(self.options.ready_ms_max);
+        self.cluster.whole(&self.target.topic, self.target.partitions, within)
+    }
+
+    /// Load, and under it a leader goes and returns; then all is verified.
+    fn cycle(&mut self) -> Outcome {
+        let alive = Duration::from_millis(self.options.alive_ms_max);
+        let alive = self.random.duration(Duration::from_millis(100).min(alive), alive);
+        let away = Duration::from_millis(self.options.away_ms_max);
+        let away = self.random.duration(Duration::ZERO, away);
+        let partition = self.random.between(0, self.target.partitions as u64 - 1) as usize;
+        let leaders =
+            leaders_by_any(&self.target.nodes, &self.target.topic, self.target.partitions)?;
+        let victim = leaders[partition]
+            .ok_or_else(|| Failure::new(format!("nobody leads partition {partition}")))?;
+        let ready = Duration::from_millis(self.options.ready_ms_max);
+
+        let (target, stop) = (&self.target, &AtomicBool::new(false));
+        let (cluster, how) = (&mut self.cluster, self.options.how);
+        let producers = &mut self.producers;
+        let gone = std::thread::scope(|scope| {
+            for producer in producers.iter_mut() {
+                scope.spawn(move || producer.run(target, stop));
+            }
+            std::thread::sleep(alive);
+            let going = |cluster: &mut Cluster| -> Outcome<(Instant, Duration)> {
+                let at = Instant::now();
+                let leaving = cluster.take_down(victim, how)?;
+                std::thread::sleep(away + GOES_ON_FOR);
+                if let Some(leaving) = leaving {
+                    leaving.ended(ready)?;
+                }
+                Ok((at, cluster.start(victim, ready)?))
+            };
+            let gone = going(cluster);
+            stop.store(true, Ordering::Relaxed);
+            gone
+        });
+        let (gone_at, restart) = gone?;
+        self.restarts.push(restart);
+        self.cluster.still_runs()?;
+        self.take_in(gone_at, victim, &leaders)?;
+        self.whole()?;
+        self.read += verify(&self.target, &mut self.ledger, &mut self.readers)?;
+        Ok(())
+    }
+
+    /// What producers were told goes into the ledger, and how long they waited.
+    fn take_in(&mut self, gone_at: Instant, victim: usize, leaders: &[Option<usize>]) -> Outcome {
+        for (producer, leader) in self.producers.iter_mut().zip(leaders) {
+            self.refused += std::mem::take(&mut producer.refused);
+            self.unanswered += std::mem::take(&mut producer.unanswered);
+            let after = producer.acknowledged.iter().find(|(_, sent_at, _)| *sent_at >= gone_at);
+            let Some((_, _, first)) = after else {
+                return Err(Failure::new("a partition took no write after its leader had gone"));
+            };
+            let pause = first.saturating_duration_since(gone_at);
+            match *leader == Some(victim) {
+                true => self.pauses.push(pause),
+                false => self.others.push(pause),
+            }
+            for (batch, _, _) in producer.acknowledged.drain(..) {
+                self.ledger.acknowledge(batch).map_err(violated)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// All nodes are stopped and started again, and the whole log is read from the beginning.
+    fn end(&mut self) -> Outcome {
+        let within = Duration::from_secs(30);
+        self.cluster.stop(within)?;
+        self.cluster.start_all(Duration::from_millis(self.options.ready_ms_max))?;
+        self.whole()?;
+        let mut readers: Vec<Reader> =
+            (0..self.target.partitions).map(|partition| Reader::new(partition, 1)).collect();
+        self.read = verify(&self.target, &mut self.ledger, &mut readers)?;
+        self.cluster.stop(within)
+    }
+
+    fn report(&mut self) -> Figures {
+        let mut figures = Figures::new("soak failover");
+        figures.add("leaders that went", f64::from(self.options.times), "");
+        figures.add("records acknowledged", self.ledger.records_acknowledged() as f64, "");
+        figures.add("records in the log, all read at the end", self.read as f64, "");
+        figures.add("batches refused", self.refused as f64, "");
+        figures.add("batches without an answer", self.unanswered as f64, "");
+        figures.add("a restart until ready, median", percentile(&mut self.restarts, 0.5), "ms");
+        figures.add("a restart until ready, worst", percentile(&mut self.restarts, 1.0), "ms");
+        figures.add("other partitions wait, p99", percentile(&mut self.others, 0.99), "ms");
+        let (median, p99) = match self.options.how {
+            Going::Kill => (300.0, 1_000.0),
+            Going::Term => (100.0, 300.0),
+        };
+        let judged = [
+            ("median", 0.5, self.options.pause_ms_median_max.unwrap_or(median)),
+            ("p99", 0.99, self.options.pause_ms_p99_max.unwrap_or(p99)),
+        ];
+        for (name, part, most) in judged {
+            let pause = percentile(&mut self.pauses, part);
+            let target = format!("at most {most} ms");
+            figures.judge(
+                format!("writes go on after, {name}"),
+                pause,
+                "ms",
+                target,
+                pause <= most,
+            );
+        }
+        figures.add("writes go on after, worst", percentile(&mut self.pauses, 1.0), "ms");
+        figures
+    }
+}
+
+/// The load goes on for so long at least after a node went: writes must have gone on by then.
+const GOES_ON_FOR: Duration = Duration::from_millis(1_500);
