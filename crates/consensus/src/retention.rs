@@ -61,7 +61,9 @@ impl Retention {
     pub(crate) fn purge_up_to(&self, log_bytes: u64) -> Option<u64> {
         let mut snapshots = self.snapshots.lock();
         let covered = snapshots.back()?.index;
-        let all = self.with_all().map(|with_all| with_all.min(covered));
+        // The last one that all have stays: a leader that was started again names it to who has nothing behind it,
+        // and knows no entry that was let go of.
+        let all = self.with_all().and_then(|all| all.checked_sub(1)).map(|all| all.min(covered));
         let too_much = snapshots
             .iter()
             .rev()
@@ -107,11 +109,11 @@ mod tests {
         let matched =
             |second| Matched::from([(2, Some(log_id(1, second))), (3, Some(log_id(1, 80)))]);
         retention.matched(Some(900), &[2, 3].into(), &matched(60));
-        assert_eq!(retention.purge_up_to(6_000), Some(60));
+        assert_eq!(retention.purge_up_to(6_000), Some(59));
         retention.matched(Some(70), &[2, 3].into(), &matched(300));
-        assert_eq!(retention.purge_up_to(6_000), Some(70), "the leader's own disk is behind");
+        assert_eq!(retention.purge_up_to(6_000), Some(69), "the leader's own disk is behind");
         retention.matched(Some(900), &[2, 3].into(), &matched(300));
-        assert_eq!(retention.purge_up_to(6_000), Some(80));
+        assert_eq!(retention.purge_up_to(6_000), Some(79));
         retention.matched(Some(900), &[2, 3, 4].into(), &matched(300));
         assert_eq!(retention.purge_up_to(6_000), None, "a new member has nothing");
         retention.set_with_all(Some(900));
