@@ -437,3 +437,20 @@ async fn read(
         false => Err(format!("{} of {} batches are stored", found.len(), batches.len())),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_that_are_on_their_way_have_not_arrived_because_the_next_is_looked_for() {
+        let mut channel = Channel::at(5);
+        // That of 5 to 7 is on its way.
+        (channel.next, channel.in_flight) = (8, 1);
+        channel.skip_to(8);
+        assert_eq!((channel.received, channel.next), (5, 8));
+        // The log has acknowledged all below 11.
+        channel.skip_to(11);
+        assert_eq!((channel.received, channel.next), (11, 11));
+    }
+}
