@@ -72,7 +72,7 @@ struct Tasks {
     leading: Option<JoinHandle<()>>,
 }
 
-/// How often it is looked whether somebody leads.
+/// The pause between two looks for a leader.
 const LEADER_LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// A broker that does not keep itself alive.
@@ -104,7 +104,7 @@ impl Broker {
         let timeline = Arc::new(Timeline::new(Arc::clone(&world.clock)));
         let (cpu, watchers) = (CpuPool::new(world.workers.clone()), Arc::<Watchers>::default());
         let remote = options.cluster.as_ref().map(Remote::new);
-        let peers = Arc::new(Peers::new(remote.clone()));
+        let peers = Arc::new(Peers::new(remote));
         if let Some(cluster) = &options.cluster {
             cluster.groups().serve_proxy(LedHere::new(&peers));
         }
@@ -121,9 +121,6 @@ impl Broker {
         layout::prepare(&common).await?;
         let cluster_id = cluster_id::open(&world, dir, options.cluster.as_deref())?;
         let catalog = LocalShard::start(&common, Role::Catalog, None).await?;
-        if let Some(remote) = &remote {
-            remote.knows_catalog(&catalog.shard);
-        }
         let shard_count = match founding::shards(&catalog, &options).await {
             Ok(count) => count,
             Err(error) => {

@@ -60,19 +60,24 @@ impl Peers {
 
     /// Goes to the node that leads the shard. Answered as unavailable where the shard is not there, or not yet.
     pub(crate) fn request(&self, shard: ShardId, request: Request) {
-        let Some(reach) = self.shards.read().get(&shard).cloned() else {
+        let shards = self.shards.read();
+        let Some(reach) = shards.get(&shard) else {
             return request.refuse(&Unavailable::NotLeader);
         };
-        let leader = reach.role.and_then(|role| role.borrow().other_leader());
-        if let (Some(leader), Some(remote)) = (leader, &self.remote) {
-            return remote.request(leader, shard, request);
-        }
-        match reach.requests.upgrade() {
-            Some(requests) => {
-                if let Err(mpsc::error::SendError(request)) = requests.send(request) {
-                    request.refuse(&Unavailable::Stopping);
-                }
+        let leader = reach.role.as_ref().and_then(|role| role.borrow().other_leader());
+        match (leader, &self.remote) {
+            (Some(leader), Some(remote)) => {
+                remote.request(leader, shard, reach.shard.clone(), request);
             }
+            _ => reach.request(request, &Unavailable::Stopping),
+        }
+    }
+
+    /// What another node asks of a shard that this one leads, as far as that one knows. Who stops tells it to look
+    /// for the next leader.
+    pub(crate) fn request_here(&self, shard: ShardId, request: Request) {
+        match self.shards.read().get(&shard) {
+            Some(reach) => reach.request(request, &Unavailable::NotLeader),
             None => request.refuse(&Unavailable::NotLeader),
         }
     }
@@ -82,14 +87,15 @@ impl Peers {
         let shard = self.shards.read().get(&shard).and_then(|reach| reach.shard.upgrade());
         shard.map_or(0, |shard| shard.applied())
     }
+}
 
-    /// What another node asks of a shard that this one leads, as far as that one knows.
-    pub(crate) fn request_here(&self, shard: ShardId, request: Request) {
-        let reach = self.shards.read().get(&shard).cloned();
-        match reach.and_then(|reach| reach.requests.upgrade()) {
+impl Reach {
+    /// Puts the request in line here. `stopping` is the answer where the log takes no more.
+    fn request(&self, request: Request, stopping: &Unavailable) {
+        match self.requests.upgrade() {
             Some(requests) => {
                 if let Err(mpsc::error::SendError(request)) = requests.send(request) {
-                    request.refuse(&Unavailable::NotLeader);
+                    request.refuse(stopping);
                 }
             }
             None => request.refuse(&Unavailable::NotLeader),

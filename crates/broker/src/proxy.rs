@@ -37,7 +37,6 @@ impl Proxy for LedHere {
             tracing::warn!(%from, %shard, "a request is not understood: is that node of a later version?");
             return async { Err(Declined::NotServed) }.boxed();
         };
-        // Requests of one node have their places in the order in which they came.
         peers.request_here(shard, request);
         async move {
             let answer = asking.answer(|| peers.applied(shard)).await;

@@ -101,7 +101,7 @@ struct Scratch {
     marked: MarkedWatches,
 }
 
-/// One less waits when it is dropped.
+/// Counts a waiter out when it is dropped.
 struct Leaves<'a>(&'a AtomicUsize);
 
 impl Drop for Leaves<'_> {

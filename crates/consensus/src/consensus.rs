@@ -215,7 +215,7 @@ impl Consensus {
         self.roles.role.clone()
     }
 
-    /// Resolves once another node leads, or has the last word: never in a group of one.
+    /// Resolves with the leader once another node leads. Never in a group of one.
     pub async fn led_elsewhere(&self) -> u64 {
         let mut role = self.role();
         let led = role.wait_for(|role| role.other_leader().is_some()).await;

@@ -120,8 +120,10 @@ impl Handover {
             Message::Open { .. } => self.messages.push_back(message),
             Message::Close { session: closed } => {
                 self.sessions.remove(&closed);
-                let opens = |message: &Message| matches!(message, Message::Open { session, .. } if *session == closed);
-                self.messages.retain(|message| !opens(message));
+                self.messages.retain(|message| match message {
+                    Message::Open { session, .. } => *session != closed,
+                    _ => true,
+                });
             }
             message => message.refuse(&Unavailable::NotLeader),
         }

@@ -108,11 +108,11 @@ impl Housekeeping {
     /// Who begins to lead looks at everything.
     fn leads(&mut self, shard: &LocalShard) -> bool {
         let leads = shard.is_led_here();
-        if leads && !std::mem::replace(&mut self.leads, leads) {
+        let led_before = std::mem::replace(&mut self.leads, leads);
+        if leads && !led_before {
             (self.retention, self.compaction) = Default::default();
             self.survey.add_all();
         }
-        self.leads = leads;
         leads
     }
 

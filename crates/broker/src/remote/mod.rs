@@ -1,14 +1,13 @@
-//! Requests for shards that another node leads: they go there, and so do their answers come back.
+//! Sends requests for shards that another node leads to that node, and hands its answers on.
 //!
-//! A request that got no answer may have been carried out. Who asked hears [`Unavailable::Unanswered`], and asks
-//! again only what may be done twice: channels number their messages, a change of the catalog names the version
-//! that it is for.
+//! A request that got no answer may have been carried out: whoever asked hears [`Unavailable::Unanswered`] and decides
+//! whether to ask again. Channels do, since their messages are numbered. Requests may overtake one another.
 //!
 //! * `wire`: how requests and answers lie in a message; `crate::proxy` answers them
 
 pub(crate) mod wire;
 
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use base::ShardId;
@@ -32,56 +31,41 @@ const SEEN_WITHIN: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub(crate) struct Remote {
     node: Arc<Node>,
-    /// This node's copy, once it is open.
-    catalog: Arc<OnceLock<Weak<Shard>>>,
 }
 
 impl Remote {
     pub(crate) fn new(node: &Arc<Node>) -> Self {
-        Self { node: Arc::clone(node), catalog: Arc::default() }
+        Self { node: Arc::clone(node) }
     }
 
-    /// What is changed in the catalog elsewhere is waited for here.
-    pub(crate) fn knows_catalog(&self, catalog: &Arc<Shard>) {
-        let _ = self.catalog.set(Arc::downgrade(catalog));
-    }
-
-    /// Sends the request before this returns, and its answer comes by itself.
-    pub(crate) fn request(&self, leader: u64, shard: ShardId, request: Request) {
+    /// Asks in a task of its own. `copy` is what this node has of the shard.
+    pub(crate) fn request(&self, leader: u64, shard: ShardId, copy: Weak<Shard>, request: Request) {
         let (message, awaiting) = match wire::encode(request) {
             Ok(encoded) => encoded,
             Err(request) => return request.refuse(&Unavailable::NotLeader),
         };
-        let remote = self.clone();
+        let node = Arc::clone(&self.node);
         tasks::spawn(Task::RemoteRequest, async move {
             let deadline = Instant::now() + REMOTE_ANSWERED_WITHIN;
-            match remote.node.ask(NodeId(leader), shard, message, deadline).await {
-                Ok(answer) => remote.answer(shard, awaiting, &answer.head).await,
+            match node.ask(NodeId(leader), shard, message, deadline).await {
+                Ok(reply) => answer(shard, &copy, awaiting, &reply.head).await,
                 Err(error) => awaiting.fail(&unanswered(&error)),
             }
         });
     }
+}
 
-    async fn answer(&self, shard: ShardId, awaiting: Awaiting, answer: &[u8]) {
-        match awaiting.answered(answer) {
-            None => {}
-            Some(Executed { index, reply, result }) => {
-                if shard == ShardId::CATALOG {
-                    self.seen(index).await;
-                }
-                // Who asked may be gone.
-                let _ = reply.send(result);
-            }
-        }
+/// A change of the catalog is answered once this node's copy has it: whoever asked may look for it here next.
+async fn answer(shard: ShardId, copy: &Weak<Shard>, awaiting: Awaiting, reply: &[u8]) {
+    let Some(Executed { index, reply, result }) = awaiting.answered(reply) else { return };
+    if shard == ShardId::CATALOG
+        && let Some(catalog) = copy.upgrade()
+        && timeout(SEEN_WITHIN, catalog.applied_to(index)).await.is_err()
+    {
+        tracing::warn!(index, "this node's copy of the catalog is behind");
     }
-
-    /// Waits until this node's copy of the catalog has what is in the log up to there.
-    async fn seen(&self, index: u64) {
-        let Some(catalog) = self.catalog.get().and_then(Weak::upgrade) else { return };
-        if timeout(SEEN_WITHIN, catalog.applied_to(index)).await.is_err() {
-            tracing::warn!(index, "this node's copy of the catalog is behind");
-        }
-    }
+    // Whoever asked may be gone.
+    let _ = reply.send(result);
 }
 
 fn unanswered(error: &RequestError) -> Unavailable {
