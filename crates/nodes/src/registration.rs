@@ -86,7 +86,8 @@ async fn look(
     match place.map(|place| &found[place]) {
         Some(there) if there.body.directory == own.directory && there.body.boot < own.boot => {
             put(broker, &own, there.stored.version).await?;
-            Ok(true)
+            // The next look finds it, unless somebody else wrote at the same time.
+            Ok(false)
         }
         Some(there) => Ok(there.body.directory == own.directory && there.body.boot == own.boot),
         None => Ok(false),
