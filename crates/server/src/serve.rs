@@ -121,20 +121,28 @@ async fn serve(settings: Settings, started: Instant) -> Result<(), ServeError> {
     let amqp_bound = amqp_bound.map_err(ServeError::Runtime)?;
     let mut signals = Signals::new()?;
     let (failure, connections) = (Failure::new(), Connections::default());
-    let opening = Box::pin(async {
-        let cluster = match &settings.cluster {
-            Some(member) => Some(join(&world, &settings, member, &connections, &failure).await?),
-            None => None,
-        };
-        let options = broker_options(&settings, cluster.clone(), &failure);
-        let broker = Broker::open(world.clone(), &settings.data, options).await?;
-        Ok::<_, ServeError>((cluster, broker))
-    });
-    let (cluster, broker) = tokio::select! {
-        biased;
-        opened = opening => opened?,
-        () = signals.told_to_stop() => return Ok(()),
-        reason = failure.reported() => return Err(ServeError::Failed(reason)),
+    let (cluster, broker) = {
+        let mut opening = Box::pin(async {
+            let cluster = match &settings.cluster {
+                Some(member) => {
+                    Some(join(&world, &settings, member, &connections, &failure).await?)
+                }
+                None => None,
+            };
+            let options = broker_options(&settings, cluster.clone(), &failure);
+            let broker = Broker::open(world.clone(), &settings.data, options).await?;
+            Ok::<_, ServeError>((cluster, broker))
+        });
+        tokio::select! {
+            biased;
+            opened = &mut opening => opened?,
+            () = signals.told_to_stop() => {
+                // What is open by now ends with this future, and is no failure.
+                failure.expect_ends();
+                return Ok(());
+            }
+            reason = failure.reported() => return Err(ServeError::Failed(reason)),
+        }
     };
     let endpoints = endpoints(&settings, bound, amqp_bound);
     let nodes = match &cluster {
