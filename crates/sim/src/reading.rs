@@ -5,6 +5,8 @@ use broker::{Broker, Stored};
 use bytes::Bytes;
 use record::Batch;
 
+use crate::history::{Sent, sent_of};
+
 /// A record that was found.
 #[derive(Clone, Debug)]
 pub struct Found {
@@ -40,4 +42,14 @@ pub async fn read_all(broker: &Broker, partition: PartitionId) -> Result<Vec<Fou
             }
         }
     }
+}
+
+/// Who sent each record of a partition, by its offset; `None` where nobody can have.
+pub async fn sent_in(
+    broker: &Broker,
+    partition: PartitionId,
+) -> Result<Vec<(u64, Option<Sent>)>, String> {
+    let found = read_all(broker, partition).await?;
+    let sent = |it: &Found| it.value.as_deref().and_then(sent_of);
+    Ok(found.iter().map(|it| (it.offset, sent(it))).collect())
 }

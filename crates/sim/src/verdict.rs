@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::Notify;
 
+use crate::history;
 use crate::trace::Trace;
 
 /// What must hold, whatever fails. Each checker watches one of them.
@@ -48,6 +49,18 @@ pub enum Invariant {
     Progress,
     /// The node opens what a crash left, and does not end by itself.
     Alive,
+}
+
+/// Of a log.
+impl From<&history::Violation> for Invariant {
+    fn from(violation: &history::Violation) -> Self {
+        use history::Violation as Of;
+        match violation {
+            Of::Lost { .. } | Of::Changed { .. } => Self::Durable,
+            Of::Gap { .. } | Of::OutOfOrder { .. } => Self::Ordered,
+            Of::NeverSent { .. } | Of::Twice { .. } => Self::Once,
+        }
+    }
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]

@@ -9,7 +9,6 @@ use tokio::time::{Instant, sleep};
 
 use super::producers::{PARTITIONS, leader, topic};
 use super::{NODES, Shared};
-use crate::history::{Sent, Violation, sent_of};
 use crate::random::Random;
 use crate::reading;
 use crate::verdict::Invariant;
@@ -88,7 +87,7 @@ async fn read(shared: &Shared, random: &mut Random) -> Result<(), String> {
         let partition = PartitionId::new(topic, index);
         let found = loop {
             let found = match leader(shared, random, partition) {
-                Some(broker) => reading::read_all(&broker, partition).await,
+                Some(broker) => reading::sent_in(&broker, partition).await,
                 None => Err("nobody leads it".to_owned()),
             };
             match found {
@@ -99,20 +98,10 @@ async fn read(shared: &Shared, random: &mut Random) -> Result<(), String> {
                 Err(_) => sleep(LOOK_EVERY).await,
             }
         };
-        let found: Vec<(u64, Option<Sent>)> =
-            found.iter().map(|it| (it.offset, it.value.as_deref().and_then(sent_of))).collect();
         let checked = shared.lock().history.check(index, &found);
         if let Err(violation) = checked {
-            violated(shared, invariant_of(&violation), violation.to_string());
+            violated(shared, Invariant::from(&violation), violation.to_string());
         }
     }
     Ok(())
-}
-
-fn invariant_of(violation: &Violation) -> Invariant {
-    match violation {
-        Violation::Lost { .. } | Violation::Changed { .. } => Invariant::Durable,
-        Violation::Gap { .. } | Violation::OutOfOrder { .. } => Invariant::Ordered,
-        Violation::NeverSent { .. } | Violation::Twice { .. } => Invariant::Once,
-    }
 }

@@ -9,9 +9,10 @@ use record::BatchOptions;
 use tokio::time::{sleep, timeout};
 
 use super::{NODES, Shared};
-use crate::history::{Sent, sent_value};
+use crate::history::sent_value;
 use crate::random::Random;
 use crate::verdict::Invariant;
+use crate::workload::log::Open;
 use crate::workload::{New, batch};
 
 pub(super) const TOPIC: &str = "log";
@@ -27,15 +28,6 @@ pub(super) struct Producer {
     next: u32,
     /// Of an idempotent one, with the next sequence number of each partition.
     identity: Option<(i64, [i32; PARTITIONS as usize])>,
-}
-
-/// What is to be appended, until it is or is given up.
-#[derive(Clone, Copy, Debug)]
-struct Open {
-    partition: u32,
-    first: u32,
-    records: u32,
-    padding: usize,
 }
 
 impl Producer {
@@ -58,18 +50,13 @@ impl Producer {
                 padding: self.random.below(3_000) as usize,
             };
             self.next += records;
-            for sent in self.sent(open) {
+            for sent in open.sent(self.id) {
                 self.shared.lock().history.send(sent, open.partition);
             }
             while !self.append(topic, open).await {}
             let pause = self.random.between(0, 40);
             sleep(Duration::from_millis(pause)).await;
         }
-    }
-
-    fn sent(&self, open: Open) -> impl Iterator<Item = Sent> + use<> {
-        let producer = self.id;
-        (open.first..open.first + open.records).map(move |number| Sent { producer, number })
     }
 
     async fn identify(&mut self) {
@@ -97,8 +84,8 @@ impl Producer {
             self.pause().await;
             return false;
         };
-        let values: Vec<New> = self
-            .sent(open)
+        let values: Vec<New> = open
+            .sent(self.id)
             .map(|sent| New {
                 key: None,
                 value: sent_value(sent, open.padding),
@@ -116,7 +103,7 @@ impl Producer {
         };
         let batch = batch(partition, options, broker.clock().now_ms(), &values);
         let (node, appended) = (broker.node(), broker.append(vec![batch]));
-        // What holds a node that is gone open would keep what it ran on.
+        // This handle would keep a node in memory that is killed meanwhile.
         drop(broker);
         let answer = timeout(ANSWERED_WITHIN, appended).await.map(|mut answers| answers.remove(0));
         let Open { first, .. } = open;
@@ -124,7 +111,7 @@ impl Producer {
         trace.note(format_args!("producer {} sent {first} to node {node}: {answer:?}", self.id));
         match answer {
             Ok(Ok(Appended { base_offset, .. })) => {
-                for (sent, offset) in self.sent(open).zip(base_offset..) {
+                for (sent, offset) in open.sent(self.id).zip(base_offset..) {
                     self.shared.lock().history.acknowledge(sent, offset);
                 }
                 if let Some((_, sequences)) = &mut self.identity {

@@ -2,10 +2,9 @@
 //! against what the node has.
 
 use base::PartitionId;
-use broker::{Broker, ShardStatus};
+use broker::ShardStatus;
 
 use super::Run;
-use crate::history::{Sent, Violation as LogViolation, sent_of};
 use crate::profile::End;
 use crate::reading;
 use crate::verdict::Invariant;
@@ -46,9 +45,9 @@ impl Run {
             known.topics.check(&topics::found(broker), &left, &self.verdict);
         }
         for partition in kafka::partitions(broker) {
-            let found = sent_in(broker, partition).await?;
+            let found = reading::sent_in(broker, partition).await?;
             if let Err(violation) = self.knowledge.lock().kafka.check(partition.index, &found) {
-                self.verdict.violated(invariant_of(&violation), violation.to_string());
+                self.verdict.violated(Invariant::from(&violation), violation.to_string());
             }
         }
         let topic = broker.catalog().topic_id(log::TOPIC);
@@ -59,28 +58,11 @@ impl Run {
             };
         };
         for partition in 0..log::PARTITIONS {
-            let found = sent_in(broker, PartitionId::new(topic, partition)).await?;
+            let found = reading::sent_in(broker, PartitionId::new(topic, partition)).await?;
             if let Err(violation) = self.knowledge.lock().log.check(partition, &found) {
-                self.verdict.violated(invariant_of(&violation), violation.to_string());
+                self.verdict.violated(Invariant::from(&violation), violation.to_string());
             }
         }
         Ok(())
-    }
-}
-
-async fn sent_in(
-    broker: &Broker,
-    partition: PartitionId,
-) -> Result<Vec<(u64, Option<Sent>)>, String> {
-    let found = reading::read_all(broker, partition).await?;
-    let sent = |it: &reading::Found| it.value.as_deref().and_then(sent_of);
-    Ok(found.iter().map(|it| (it.offset, sent(it))).collect())
-}
-
-fn invariant_of(violation: &LogViolation) -> Invariant {
-    match violation {
-        LogViolation::Lost { .. } | LogViolation::Changed { .. } => Invariant::Durable,
-        LogViolation::Gap { .. } | LogViolation::OutOfOrder { .. } => Invariant::Ordered,
-        LogViolation::NeverSent { .. } | LogViolation::Twice { .. } => Invariant::Once,
     }
 }

@@ -29,12 +29,20 @@ struct Identity {
     sequences: [i32; PARTITIONS as usize],
 }
 
+/// What is to be appended, until it is or is given up.
 #[derive(Clone, Copy, Debug)]
-struct Open {
-    partition: u32,
-    first: u32,
-    records: u32,
-    padding: usize,
+pub(crate) struct Open {
+    pub(crate) partition: u32,
+    pub(crate) first: u32,
+    pub(crate) records: u32,
+    pub(crate) padding: usize,
+}
+
+impl Open {
+    /// Its records, as this producer sends them.
+    pub(crate) fn sent(self, producer: u32) -> impl Iterator<Item = Sent> + Clone {
+        (self.first..self.first + self.records).map(move |number| Sent { producer, number })
+    }
 }
 
 impl Producer {
@@ -103,8 +111,7 @@ impl Producer {
         };
         self.open = Some(open);
         let Open { partition, first, records, padding } = open;
-        let producer = self.id;
-        let sent = (first..first + records).map(|number| Sent { producer, number });
+        let sent = open.sent(self.id);
         let values = sent.clone().map(|sent| New {
             key: None,
             value: sent_value(sent, padding),

@@ -21,6 +21,9 @@ use crate::paths;
 use crate::random::Random;
 use crate::server;
 
+/// The load goes on for so long at least after a node went: writes must have gone on by then.
+const GOES_ON_FOR: Duration = Duration::from_millis(1_500);
+
 #[derive(Clone, Debug, Args)]
 pub(crate) struct FailoverOptions {
     /// How often a leader goes
@@ -265,6 +268,3 @@ impl Run<'_> {
         figures
     }
 }
-
-/// The load goes on for so long at least after a node went: writes must have gone on by then.
-const GOES_ON_FOR: Duration = Duration::from_millis(1_500);
