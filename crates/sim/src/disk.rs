@@ -13,15 +13,17 @@ use crate::trace::Trace;
 pub struct TracedDisk {
     disk: SimulatedDisk,
     trace: Trace,
+    /// Whose disk it is; empty where there is one node.
+    node: &'static str,
 }
 
 impl TracedDisk {
-    pub fn new(disk: SimulatedDisk, trace: Trace) -> Self {
-        Self { disk, trace }
+    pub fn new(disk: SimulatedDisk, trace: Trace, node: &'static str) -> Self {
+        Self { disk, trace, node }
     }
 
     fn changed<T>(&self, what: &str, path: &Path, done: io::Result<T>) -> io::Result<T> {
-        self.trace.note(format_args!("disk {what} {}{}", name(path), Failed(&done)));
+        self.trace.note(format_args!("{}disk {what} {}{}", self.node, name(path), Failed(&done)));
         done
     }
 }
@@ -55,7 +57,7 @@ impl Disk for TracedDisk {
         let opened = self.disk.open(path, create);
         let file = if create { self.changed("create", path, opened)? } else { opened? };
         let name = name(path).to_string();
-        Ok(Arc::new(TracedFile { file, name, trace: self.trace.clone() }))
+        Ok(Arc::new(TracedFile { file, name, trace: self.trace.clone(), node: self.node }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -84,11 +86,12 @@ struct TracedFile {
     file: Arc<dyn DiskFile>,
     name: String,
     trace: Trace,
+    node: &'static str,
 }
 
 impl TracedFile {
     fn changed(&self, what: std::fmt::Arguments<'_>, done: io::Result<()>) -> io::Result<()> {
-        self.trace.note(format_args!("disk {what} {}{}", self.name, Failed(&done)));
+        self.trace.note(format_args!("{}disk {what} {}{}", self.node, self.name, Failed(&done)));
         done
     }
 }

@@ -18,14 +18,14 @@ const DIR: &str = "/data";
 
 /// Where a node lives: the seed decides what it draws, and how long its blocking work takes.
 pub fn world(
-    disk: &SimulatedDisk,
+    (disk, node): (&SimulatedDisk, &'static str),
     clock: &Arc<RuntimeClock>,
     life: &Life,
     (trace, knowledge): (&Trace, &Knowledge),
     random: &mut Random,
 ) -> World {
     World {
-        disk: Arc::new(TracedDisk::new(disk.clone(), trace.clone())),
+        disk: Arc::new(TracedDisk::new(disk.clone(), trace.clone(), node)),
         clock: Arc::clone(clock) as _,
         entropy: Arc::new(SeededEntropy::new(random.number())),
         net: Net::Simulated,
@@ -46,13 +46,14 @@ fn durations(
 ) -> impl Fn(Task) -> Duration + Send + Sync + use<> {
     let (slow, hangs) = (life.disk.slow_once_in, life.disk.hangs_once_in);
     let random = Mutex::new(random);
+    let faults_over = knowledge.clone();
     let takes = move |ms| {
         knowledge.lock().calm.disturb(trace.now_ms() + ms);
         Duration::from_millis(ms)
     };
     move |task| {
         let mut random = random.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_writer = task == Task::JournalWriter;
+        let is_writer = task == Task::JournalWriter && !faults_over.lock().is_healed;
         if is_writer && hangs.is_some_and(|times| random.once_in(times)) {
             return takes(10_000);
         }

@@ -40,6 +40,8 @@ pub struct Known {
     /// Of each protocol of groups.
     pub groups: [Group; 2],
     pub calm: Calm,
+    /// From then on no step of a disk is slow.
+    pub is_healed: bool,
     pub keys: Keys,
     pub offsets: Offsets,
     pub topics: Topics,

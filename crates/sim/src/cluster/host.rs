@@ -26,6 +26,9 @@ pub(super) fn name(place: usize) -> &'static str {
     ["node-1", "node-2", "node-3"][place]
 }
 
+/// What changes of each node's disk are called in the trace.
+const TRACED: [&str; NODES] = ["node-1's ", "node-2's ", "node-3's "];
+
 /// Runs until its disk fails, or until it is killed from outside.
 pub(super) async fn run(place: usize, shared: Shared) -> turmoil::Result {
     let (world, limits, shards) = begin(place, &shared);
@@ -57,8 +60,11 @@ fn begin(place: usize, shared: &Shared) -> (World, Limits, u32) {
     let wall_ms = WALL_BEGINS_MS + trace.now_ms() as i64 + random.between(0, 2_000) as i64;
     let clock = Arc::new(RuntimeClock::new(wall_ms));
     let knowledge = Knowledge::default();
+    knowledge.lock().is_healed = state.is_healed;
+    state.nodes[place].knowledge = knowledge.clone();
     let disk = state.nodes[place].disk.clone();
-    let world = node::world(&disk, &clock, &life, (&trace, &knowledge), &mut random);
+    let world =
+        node::world((&disk, TRACED[place]), &clock, &life, (&trace, &knowledge), &mut random);
     (world, life.limits, state.shards)
 }
 

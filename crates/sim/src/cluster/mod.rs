@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 use world::SimulatedDisk;
 
+use crate::checkers::Knowledge;
 use crate::history::History;
 use crate::profile::Limits;
 use crate::random::Random;
@@ -67,6 +68,8 @@ pub(crate) struct Place {
     pub(crate) limits: Limits,
     /// One step of its disk in so many is slow.
     pub(crate) slow_once_in: Option<u64>,
+    /// What its disk looks at.
+    pub(crate) knowledge: Knowledge,
 }
 
 impl Shared {
@@ -96,6 +99,7 @@ pub(crate) fn run(seed: u64, trace: &Trace) -> Result<Report, Violation> {
         has_ended: false,
         limits: Limits::of_member(random),
         slow_once_in: random.once_in(4).then(|| random.between(5, 100)),
+        knowledge: Knowledge::default(),
     };
     let nodes: Vec<Place> = (0..NODES).map(|_| place(&mut random)).collect();
     let shards = random.between(1, SHARDS_MAX) as u32;
@@ -176,6 +180,9 @@ async fn work(shared: Shared, mut random: Random, for_time: Duration) {
     {
         let mut state = shared.lock();
         state.is_healed = true;
+        for place in &state.nodes {
+            place.knowledge.lock().is_healed = true;
+        }
         state.trace.note(format_args!("everything is healed"));
     }
     clients.detach_all();

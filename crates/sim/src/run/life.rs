@@ -73,7 +73,7 @@ impl Run {
         let clock = Arc::new(RuntimeClock::new(self.wall_ms));
         faults::arm(&self.disk, life);
         let seen = (&self.trace, &self.knowledge);
-        let world = node::world(&self.disk, &clock, life, seen, &mut self.random);
+        let world = node::world((&self.disk, ""), &clock, life, seen, &mut self.random);
         let mut end = life.end;
         match timeout(OPENS_WITHIN, node::open(world, life, self.shards)).await {
             Ok(Ok(broker)) => {
